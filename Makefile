@@ -1,0 +1,37 @@
+# SPDX-License-Identifier: Apache-2.0
+# Each target makes .venv first when it is missing. PYTHON chooses the interpreter (3.10 or newer).
+PYTHON ?= python3
+BIN := .venv/bin
+ARGS ?=
+
+.PHONY: demo run test lint bench docs
+
+.venv/installed: pyproject.toml
+	$(PYTHON) -m venv .venv
+	$(BIN)/pip install --quiet --disable-pip-version-check --editable .
+	touch $@
+
+.venv/developing: .venv/installed
+	$(BIN)/pip install --quiet --disable-pip-version-check 'pip>=25.1'
+	$(BIN)/pip install --quiet --disable-pip-version-check --group test --group lint --group build
+	touch $@
+
+demo: .venv/installed  ## Replay a recorded server: gauges move on http://127.0.0.1:9468/
+	$(BIN)/vllm-watch demo $(ARGS)
+
+run: .venv/installed  ## The daemon: make run ARGS='--log vllm.log --metrics http://127.0.0.1:8000/metrics'
+	$(BIN)/vllm-watch run $(ARGS)
+
+test: .venv/developing  ## All tests
+	$(BIN)/pytest $(ARGS)
+
+lint: .venv/developing  ## ruff and mypy --strict
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+bench: .venv/developing  ## Measure: speed of reading, cost of a scrape, latency, memory
+	$(BIN)/python -m tests.benchmarks $(ARGS)
+
+docs: .venv/developing  ## Write daemon/METRICS.md from the code
+	$(BIN)/python -m vllm_watch.exposition.document > daemon/METRICS.md

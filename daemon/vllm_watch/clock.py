@@ -1,0 +1,71 @@
+# SPDX-License-Identifier: Apache-2.0
+"""
+Time as an argument: what the daemon waits on and asks for the time.
+
+`now` never jumps: it starts at the wall clock and goes on with the monotonic one, so that a corrected wall clock
+expires nothing. `wall` is for what leaves the process.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+
+from typing import Protocol
+
+
+class Clock(Protocol):
+    """The time, in seconds since the epoch, and a way to let it pass."""
+
+    def now(self) -> float:
+        """Return a time that only ever grows, for ages and intervals."""
+
+    def wall(self, moment: float) -> float:
+        """Return what the wall clock says, or will say, at a moment of `now`."""
+
+    def wait(self, event: threading.Event, seconds: float) -> bool:
+        """Wait until the event is set or the seconds have passed; return whether it is set."""
+
+
+class SystemClock:
+    """The machine's time."""
+
+    def __init__(self) -> None:
+        self._offset = time.time() - time.monotonic()
+
+    def now(self) -> float:
+        """Return the steady time."""
+        return time.monotonic() + self._offset
+
+    def wall(self, moment: float) -> float:
+        """Return a steady time as the wall clock has it."""
+        return moment + (time.time() - self.now())
+
+    def wait(self, event: threading.Event, seconds: float) -> bool:
+        """Wait on the event."""
+        return event.wait(max(seconds, 0))
+
+
+class ScaledClock:
+    """
+    The machine's time from now on, run faster: what takes `speed` seconds takes one.
+
+    For replaying a recording through the code that watches a real server.
+    """
+
+    def __init__(self, speed: float) -> None:
+        self._speed = speed
+        self._start = time.time()
+        self._start_monotonic = time.monotonic()
+
+    def now(self) -> float:
+        """Return the scaled time."""
+        return self._start + (time.monotonic() - self._start_monotonic) * self._speed
+
+    def wall(self, moment: float) -> float:
+        """Return the scaled time itself: there is no other."""
+        return moment
+
+    def wait(self, event: threading.Event, seconds: float) -> bool:
+        """Wait on the event for as long as the scaled seconds last."""
+        return event.wait(max(seconds, 0) / self._speed)

@@ -1,0 +1,29 @@
+# SPDX-License-Identifier: Apache-2.0
+"""
+Errors that a person can act on: one sentence that names the place.
+
+    VllmWatchError
+    ├── UsageError          wrong use of the command line (exit 2)
+    ├── ConfigError         wrong configuration: file, line, key path (exit 2)
+    └── RecordingError      a recording that cannot be replayed (exit 2)
+"""
+
+from __future__ import annotations
+
+
+class VllmWatchError(Exception):
+    """Something that a person can put right."""
+
+    exit_code = 2
+
+
+class UsageError(VllmWatchError):
+    """The command line asks for something that cannot be."""
+
+
+class ConfigError(VllmWatchError):
+    """The configuration is wrong."""
+
+
+class RecordingError(VllmWatchError):
+    """A recording is incomplete or none."""

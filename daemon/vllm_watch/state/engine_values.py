@@ -1,0 +1,251 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One engine's values from each source, under the names of their series (without the prefix)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from vllm_watch.state.log_side import EngineLog, LogSide
+from vllm_watch.state.metrics_side import MetricsSide
+from vllm_watch.state.snapshot import HistogramReading, Reading
+from vllm_watch.state.window import QUANTILES
+from vllm_watch_parsers.metrics import EngineKey, EngineReading
+
+
+# Series of histograms are named as the quantities are; these are shown.
+HISTOGRAMS = (
+    "time_to_first_token_seconds",
+    "inter_token_latency_seconds",
+    "time_per_output_token_seconds",
+    "e2e_request_latency_seconds",
+    "queue_time_seconds",
+    "prefill_time_seconds",
+    "decode_time_seconds",
+    "iteration_tokens",
+    "request_prompt_tokens",
+    "request_generation_tokens",
+)
+
+STAGES = {
+    "time_to_first_token": "time_to_first_token_seconds",
+    "inter_token": "inter_token_latency_seconds",
+    "time_per_output_token": "time_per_output_token_seconds",
+    "e2e": "e2e_request_latency_seconds",
+    "queue": "queue_time_seconds",
+    "prefill": "prefill_time_seconds",
+    "decode": "decode_time_seconds",
+}
+"""The stages of a request whose quantiles are shown, and the histograms they are taken from."""
+
+_COUNTERS = {
+    "prompt_tokens": "prompt_tokens_total",
+    "generation_tokens": "generation_tokens_total",
+    "preemptions": "preemptions_total",
+    "drafts": "spec_decode_drafts_total",
+    "drafted_tokens": "spec_decode_draft_tokens_total",
+    "accepted_tokens": "spec_decode_accepted_tokens_total",
+}
+
+_RATIOS = {
+    "prefix_cache_hit_ratio": ("prefix_cache_hits", "prefix_cache_queries"),
+    "external_prefix_cache_hit_ratio": ("external_prefix_cache_hits", "external_prefix_cache_queries"),
+    "mm_cache_hit_ratio": ("mm_cache_hits", "mm_cache_queries"),
+    "spec_decode_acceptance_ratio": ("accepted_tokens", "drafted_tokens"),
+}
+_RATES = {
+    "generation_tokens_per_second": "generation_tokens",
+    "spec_decode_accepted_tokens_per_second": "accepted_tokens",
+    "spec_decode_drafted_tokens_per_second": "drafted_tokens",
+}
+_LIFETIME = {
+    "prefix_cache_hit_ratio": "prefix_cache_hit_ratio_lifetime",
+    "spec_decode_acceptance_ratio": "acceptance_ratio_lifetime",
+}
+_NOW = ("requests_running", "requests_waiting", "requests_deferred", "kv_cache_usage_ratio")
+
+_RELEASE_WITH_SWAPPED_TIMES = "0.6.4"
+_SWAPPED = {"prefill_time_seconds": "decode_time_seconds", "decode_time_seconds": "prefill_time_seconds"}
+
+_HELD_WHILE_IDLE = (
+    "prompt_tokens_per_second",
+    "generation_tokens_per_second",
+    "requests_running",
+    "requests_waiting",
+    "requests_deferred",
+    "kv_cache_usage_ratio",
+)
+
+
+def gauges_of_metrics(metrics: MetricsSide, key: EngineKey) -> dict[str, Reading | None]:
+    """
+    Return an engine's gauges by its newest pages.
+
+    A quantity that the pages have, but that cannot be told now (a hit rate without a query), is `None`;
+    one that they do not have is not there.
+    """
+    newest = metrics.window.newest
+    engine = newest.reading.engines.get(key) if newest else None
+    if newest is None or engine is None:
+        return {}
+    values: dict[str, float | None] = {name: engine.gauges[name] for name in _NOW if name in engine.gauges}
+    for name, counter in _RATES.items():
+        if counter in engine.counters:
+            values[name] = metrics.window.rate(key, counter)
+    values.update(_prompt_rate(metrics, key, engine))
+    for name, (part, whole) in _RATIOS.items():
+        if part in engine.counters and whole in engine.counters:
+            values[name] = metrics.window.ratio(key, part, whole)
+        elif name in _LIFETIME and _LIFETIME[name] in engine.gauges:
+            values[name] = engine.gauges[_LIFETIME[name]]
+    if "drafts" in engine.counters:
+        accepted = metrics.window.ratio(key, "accepted_tokens", "drafts")
+        values["spec_decode_mean_acceptance_length"] = None if accepted is None else 1 + accepted
+    at = newest.at
+    return {name: None if value is None else Reading(value, at, "metrics") for name, value in values.items()}
+
+
+def _prompt_rate(metrics: MetricsSide, key: EngineKey, engine: EngineReading) -> dict[str, float | None]:
+    """Return prompt tokens computed per second; before 0.16 no page tells them from cached ones."""
+    for counter in ("prompt_tokens_computed", "prompt_tokens"):
+        if counter in engine.counters:
+            return {"prompt_tokens_per_second": metrics.window.rate(key, counter)}
+    return {}
+
+
+def gauges_of_log(log: LogSide, engine: EngineLog, now: float, *, keeps_stale: bool) -> dict[str, Reading]:
+    """Return an engine's gauges by its last lines: those young enough, and what an idle engine's silence means."""
+    stats, spec = engine.stats, engine.spec
+    is_fresh = engine.is_fresh(now) or keeps_stale
+    hit_ratio = None if log.hides_prefix_hit_rate() else stats.prefix_cache_hit_ratio
+    values: dict[str, float | None] = {
+        "prompt_tokens_per_second": stats.prompt_tokens_per_second,
+        "generation_tokens_per_second": stats.generation_tokens_per_second,
+        "requests_running": stats.requests_running,
+        "requests_waiting": stats.requests_waiting,
+        "requests_deferred": stats.requests_deferred,
+        "kv_cache_usage_ratio": stats.kv_cache_usage_ratio,
+        "prefix_cache_hit_ratio": hit_ratio,
+        "external_prefix_cache_hit_ratio": stats.external_prefix_cache_hit_ratio,
+        "mm_cache_hit_ratio": stats.mm_cache_hit_ratio,
+    }
+    readings = _readings(values, engine.stats_at)
+    if not is_fresh:
+        readings = {name: readings[name] for name in _HELD_WHILE_IDLE if name in readings and engine.ended_idle()}
+    # An idle or a wedged engine prints no line on drafts; the last one is not about now.
+    if spec is not None and (keeps_stale or (is_fresh and engine.spec_at >= engine.stats_at)):
+        drafts: dict[str, float | None] = {
+            "spec_decode_mean_acceptance_length": spec.mean_acceptance_length,
+            "spec_decode_acceptance_ratio": spec.acceptance_ratio,
+            "spec_decode_accepted_tokens_per_second": spec.accepted_tokens_per_second,
+            "spec_decode_drafted_tokens_per_second": spec.drafted_tokens_per_second,
+        }
+        readings.update(_readings(drafts, engine.spec_at))
+    return readings
+
+
+def _readings(values: Mapping[str, float | None], at: float) -> dict[str, Reading]:
+    return {name: Reading(float(value), at, "log") for name, value in values.items() if value is not None}
+
+
+def position_acceptance_of(
+    metrics: MetricsSide | None,
+    key: EngineKey,
+    engine: EngineLog | None,
+    now: float,
+    *,
+    metrics_decide: bool,
+    keeps_stale: bool,
+) -> tuple[Reading, ...]:
+    """Return the share of accepted drafts by position, of the source that decides."""
+    newest = metrics.window.newest if metrics else None
+    if metrics is not None and newest is not None:
+        reading = newest.reading.engines.get(key)
+        if metrics_decide and reading is not None and reading.position_accepted:
+            return tuple(Reading(ratio, newest.at, "metrics") for ratio in metrics.window.position_ratios(key))
+    if engine is None or engine.spec is None or not engine.spec.position_acceptance_ratio:
+        return ()
+    if not keeps_stale and not (engine.is_fresh(now) and engine.spec_at >= engine.stats_at):
+        return ()
+    ratios = engine.spec.position_acceptance_ratio
+    return tuple(Reading(ratio, engine.spec_at, "log") for ratio in ratios if ratio is not None)
+
+
+def counters_of_metrics(metrics: MetricsSide, key: EngineKey) -> dict[str, Reading]:
+    """Return an engine's counters as vLLM has them."""
+    newest = metrics.window.newest
+    engine = newest.reading.engines.get(key) if newest else None
+    if newest is None or engine is None:
+        return {}
+    known = {name: engine.counters[counter] for counter, name in _COUNTERS.items() if counter in engine.counters}
+    return {name: Reading(value, newest.at, "metrics") for name, value in known.items()}
+
+
+def counters_of_log(log: LogSide, engine: str) -> dict[str, Reading]:
+    """Return what can be added up from lines that print whole counts: V1's drafted and accepted tokens."""
+    totals = log.spec_totals.get(engine)
+    at = log.last_line_at
+    if totals is None or at is None:
+        return {}
+    return {
+        "spec_decode_draft_tokens_total": Reading(totals["drafted"], at, "log"),
+        "spec_decode_accepted_tokens_total": Reading(totals["accepted"], at, "log"),
+    }
+
+
+def _histogram_name(name: str, log: LogSide | None) -> str:
+    """Return where a histogram stands on the page: 0.6.4 exports two of them under each other's name."""
+    is_swapped = log is not None and log.facts.version == _RELEASE_WITH_SWAPPED_TIMES
+    return _SWAPPED.get(name, name) if is_swapped else name
+
+
+def histograms_of(metrics: MetricsSide, key: EngineKey, log: LogSide | None) -> dict[str, HistogramReading]:
+    """Return an engine's histograms as vLLM has them."""
+    newest = metrics.window.newest
+    engine = newest.reading.engines.get(key) if newest else None
+    if newest is None or engine is None:
+        return {}
+    names = {name: _histogram_name(name, log) for name in HISTOGRAMS}
+    known = {name: engine.histograms[said] for name, said in names.items() if said in engine.histograms}
+    return {name: HistogramReading(histogram, newest.at) for name, histogram in known.items()}
+
+
+def quantiles_of(metrics: MetricsSide, key: EngineKey, log: LogSide | None) -> dict[tuple[str, float], Reading]:
+    """Return the quantiles of the last minute, by stage and quantile."""
+    at = metrics.read_at
+    if at is None:
+        return {}
+    found: dict[tuple[str, float], Reading] = {}
+    for stage, name in STAGES.items():
+        quantiles = metrics.window.quantiles(key, _histogram_name(name, log))
+        for quantile in QUANTILES:
+            if quantile in quantiles:
+                found[stage, quantile] = Reading(quantiles[quantile], at, "metrics")
+    return found
+
+
+def facts_of(log: LogSide | None, metrics: MetricsSide | None, engine: str) -> dict[str, float]:
+    """Return what an engine was started with, by the log where it says so, else by /metrics."""
+    facts: dict[str, float | None] = {}
+    reading = metrics.reading if metrics else None
+    if reading is not None:
+        facts["kv_cache_capacity_tokens"] = reading.kv_cache_tokens.get(engine)
+        facts["max_concurrency"] = reading.max_concurrency.get(engine)
+    if log is not None:
+        said = _facts_of_log(log, engine)
+        facts.update({name: value for name, value in said.items() if value is not None})
+    return {name: value for name, value in facts.items() if value is not None}
+
+
+def _facts_of_log(log: LogSide, engine: str) -> dict[str, float | None]:
+    facts = log.facts
+    own = facts.engines.get(engine)
+    return {
+        "kv_cache_capacity_tokens": facts.capacity_tokens(engine),
+        "max_concurrency": own.max_concurrency if own else None,
+        "model_load_seconds": own.model_load_seconds if own else None,
+        "max_running_requests": facts.max_num_seqs,
+        "max_model_len_tokens": facts.max_model_len,
+        "spec_decode_draft_tokens": facts.num_speculative_tokens,
+        "tensor_parallel_size": facts.tensor_parallel_size,
+        "data_parallel_size": facts.data_parallel_size,
+    }

@@ -1,0 +1,110 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a server said about itself when it started: holds until it starts again."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TypeVar
+
+from vllm_watch_parsers.events import StartupFact
+from vllm_watch_parsers.metrics import DEFAULT_ENGINE
+
+
+Size = TypeVar("Size", int, float)
+
+
+@dataclass(slots=True)
+class EngineFacts:
+    """What one engine said. Several workers may print a size of their own: the smallest is what serves."""
+
+    kv_cache_tokens: int | None = None
+    max_concurrency: float | None = None
+    model_load_seconds: float | None = None
+
+
+@dataclass(slots=True)
+class Facts:
+    """The facts of one server's present life."""
+
+    version: str | None = None
+    engine_generation: str | None = None
+    model: str | None = None
+    served_model_name: str | None = None
+    max_model_len: int | None = None
+    max_num_seqs: int | None = None
+    tensor_parallel_size: int | None = None
+    data_parallel_size: int | None = None
+    api_server_count: int | None = None
+    num_speculative_tokens: int | None = None
+    block_size: int | None = None
+    num_gpu_blocks: int | None = None
+    log_stats_disabled: bool = False
+    engines: dict[str, EngineFacts] = field(default_factory=dict)
+    _max_model_len_is_final: bool = False
+
+    @property
+    def model_name(self) -> str:
+        """The name that clients ask for, or nothing if the log did not say."""
+        return self.served_model_name or self.model or ""
+
+    def learn(self, fact: StartupFact) -> None:
+        """Take in what one line says."""
+        self._learn_first(fact)
+        self._learn_max_model_len(fact)
+        if fact.num_gpu_blocks is not None:
+            self.num_gpu_blocks = fact.num_gpu_blocks
+        if fact.log_stats_disabled:
+            self.log_stats_disabled = True
+        if fact.kv_cache_tokens or fact.max_concurrency or fact.model_load_seconds:
+            self._learn_engine(self.engines.setdefault(fact.engine or DEFAULT_ENGINE, EngineFacts()), fact)
+
+    def _learn_first(self, fact: StartupFact) -> None:
+        """Keep what is said first: a draft model's lines look like the main model's and come after them."""
+        for name in _SAID_ONCE:
+            if getattr(self, name) is None:
+                setattr(self, name, getattr(fact, name))
+
+    def _learn_max_model_len(self, fact: StartupFact) -> None:
+        said = fact.max_model_len
+        # The engine's own configuration and the line on concurrency know; the rest are steps on the way.
+        is_final = fact.engine_generation is not None or fact.max_concurrency is not None
+        if said is not None and (is_final or self.max_model_len is None) and not self._max_model_len_is_final:
+            self.max_model_len = said
+            self._max_model_len_is_final = is_final
+
+    def _learn_engine(self, engine: EngineFacts, fact: StartupFact) -> None:
+        engine.kv_cache_tokens = _least(engine.kv_cache_tokens, fact.kv_cache_tokens)
+        engine.max_concurrency = _least(engine.max_concurrency, fact.max_concurrency)
+        loads = [seconds for seconds in (engine.model_load_seconds, fact.model_load_seconds) if seconds is not None]
+        engine.model_load_seconds = max(loads, default=None)
+
+    def capacity_tokens(self, engine: str) -> int | None:
+        """Return an engine's KV cache in tokens: as printed, or V0's blocks by their size."""
+        facts = self.engines.get(engine)
+        if facts is not None and facts.kv_cache_tokens is not None:
+            return facts.kv_cache_tokens
+        if self.num_gpu_blocks is None or self.data_parallel_size not in {None, 1}:
+            return None
+        size = self.block_size
+        if size is None and facts is not None and facts.max_concurrency and self.max_model_len:
+            size = round(facts.max_concurrency * self.max_model_len / self.num_gpu_blocks)
+        return self.num_gpu_blocks * size if size else None
+
+
+_SAID_ONCE = (
+    "version",
+    "engine_generation",
+    "model",
+    "served_model_name",
+    "max_num_seqs",
+    "tensor_parallel_size",
+    "data_parallel_size",
+    "api_server_count",
+    "num_speculative_tokens",
+    "block_size",
+)
+
+
+def _least(left: Size | None, right: Size | None) -> Size | None:
+    known = [value for value in (left, right) if value is not None]
+    return min(known, default=None)

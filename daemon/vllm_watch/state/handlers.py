@@ -1,0 +1,71 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Labels of counted HTTP requests, from closed lists: what a client sends never becomes a label."""
+
+from __future__ import annotations
+
+from vllm_watch.state.snapshot import HttpRequestKey
+
+
+OTHER = "other"
+
+HANDLERS = frozenset(
+    {
+        "/classify",
+        "/cohere/v2/embed",
+        "/detokenize",
+        "/health",
+        "/inference/v1/generate",
+        "/invocations",
+        "/is_sleeping",
+        "/load",
+        "/metrics",
+        "/ping",
+        "/pooling",
+        "/ready",
+        "/rerank",
+        "/reset_prefix_cache",
+        "/score",
+        "/server_info",
+        "/sleep",
+        "/tokenize",
+        "/v1/audio/transcriptions",
+        "/v1/audio/translations",
+        "/v1/chat/completions",
+        "/v1/completions",
+        "/v1/embeddings",
+        "/v1/load_lora_adapter",
+        "/v1/messages",
+        "/v1/messages/count_tokens",
+        "/v1/models",
+        "/v1/realtime",
+        "/v1/rerank",
+        "/v1/responses",
+        "/v1/score",
+        "/v1/unload_lora_adapter",
+        "/v2/rerank",
+        "/version",
+        "/wake_up",
+    }
+)
+
+INFERENCE_HANDLERS = frozenset(
+    {
+        "/inference/v1/generate",
+        "/invocations",
+        "/v1/chat/completions",
+        "/v1/completions",
+        "/v1/messages",
+        "/v1/responses",
+    }
+)
+"""Handlers whose answered requests make an engine compute tokens."""
+
+METHODS = frozenset({"GET", "POST", "PUT", "DELETE", "HEAD", "OPTIONS", "PATCH"})
+_CLASSES = frozenset({"1xx", "2xx", "3xx", "4xx", "5xx"})
+
+
+def http_request_key(method: str, path: str, code: str) -> HttpRequestKey:
+    """Return the labels for one request; `code` is a status of three digits or a class such as ``2xx``."""
+    handler = path if path in HANDLERS else OTHER
+    known_code = code if code in _CLASSES or (len(code) == 3 and code.isdigit() and code[0] in "12345") else OTHER
+    return HttpRequestKey(method if method in METHODS else OTHER, handler, known_code)

@@ -1,0 +1,225 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the log says: the last statistics of each engine, the server's life, its facts and failures."""
+
+from __future__ import annotations
+
+from collections import Counter, deque
+from dataclasses import dataclass, field
+
+from vllm_watch.reading.log_reader import LogBatch, Timed
+from vllm_watch.state.facts import Facts
+from vllm_watch.state.handlers import INFERENCE_HANDLERS, http_request_key
+from vllm_watch.state.snapshot import HttpRequestKey, LogCounts
+from vllm_watch_parsers.events import (
+    FAILURE_KINDS,
+    EngineStats,
+    Event,
+    Failure,
+    Lifecycle,
+    Notice,
+    SpecDecoding,
+    StartupFact,
+)
+from vllm_watch_parsers.metrics import DEFAULT_ENGINE
+
+
+DEFAULT_INTERVAL = 10.0
+"""How often vLLM prints statistics unless VLLM_LOG_STATS_INTERVAL says otherwise (V0: 5 s)."""
+
+MAX_INTERVAL = 300.0
+INTERVALS_UNTIL_STALE = 3
+
+MAX_ENGINES = 256
+MAX_UNKNOWN_FIELDS = 20
+
+_OK = 200
+_RELEASE_WITHOUT_HIT_RATE = "0.7.3"
+_ENDED = frozenset({"dead", "stopped", "shutting_down"})
+
+
+@dataclass(slots=True)
+class EngineLog:
+    """The last words of one engine."""
+
+    stats: EngineStats
+    stats_at: float
+    moved_at: float
+    """When it last printed tokens; before its first such line, when it can at the latest have stood still."""
+    spec: SpecDecoding | None = None
+    spec_at: float = 0.0
+    gaps: deque[float] = field(default_factory=lambda: deque(maxlen=5))
+
+    @property
+    def interval(self) -> float:
+        """How often this engine prints, as far as can be seen: an idle one pauses, none hurries."""
+        return min(max(min(self.gaps, default=DEFAULT_INTERVAL), 1.0), MAX_INTERVAL)
+
+    @property
+    def has_work(self) -> bool:
+        """Whether requests were running or waiting."""
+        return bool((self.stats.requests_running or 0) + (self.stats.requests_waiting or 0))
+
+    @property
+    def moves(self) -> bool:
+        """Whether tokens came in the line's interval."""
+        return bool((self.stats.prompt_tokens_per_second or 0) + (self.stats.generation_tokens_per_second or 0))
+
+    def is_fresh(self, now: float) -> bool:
+        """Whether the line is young enough to be the present."""
+        return now - self.stats_at <= INTERVALS_UNTIL_STALE * max(self.interval, DEFAULT_INTERVAL)
+
+    def ended_idle(self) -> bool:
+        """Whether the line is the one after which an idle engine falls silent."""
+        return not self.has_work and not self.moves
+
+    def ended_still(self) -> bool:
+        """Whether the line is the one after which a wedged engine falls silent: work, and no token."""
+        return self.has_work and not self.moves
+
+
+class LogSide:
+    """Takes in events of one log, in order."""
+
+    def __init__(self) -> None:
+        self.facts = Facts()
+        self.engines: dict[str, EngineLog] = {}
+        self.phase: str | None = None
+        self.phase_at = 0.0
+        self.last_line_at: float | None = None
+        self.started_at: float | None = None
+        self.starts = 0
+        self.failures: Counter[str] = Counter()
+        self.requests: Counter[HttpRequestKey] = Counter()
+        self.refused: Counter[str] = Counter()
+        self.has_several_api_servers = False
+        self.first_served_at: float | None = None
+        self.token_at: dict[str, float] = {}
+        self.spec_totals: dict[str, Counter[str]] = {}
+        self._unparsed = 0
+        self._unknown: Counter[str] = Counter()
+        self._continuations = 0
+
+    def apply(self, batch: LogBatch, *, is_history: bool = False) -> None:
+        """
+        Take in what some lines said.
+
+        Args:
+            batch: The lines' events.
+            is_history: These lines were written before anyone watched: they inform, and are not counted.
+        """
+        if batch.lines:
+            self.last_line_at = batch.end
+        if not is_history:
+            self._continuations += batch.continuation_lines
+        self._apply_requests(batch, is_history=is_history)
+        counters = (self.starts, self.failures.copy(), self.refused.copy(), self._unparsed) if is_history else None
+        for timed in batch.events:
+            self._apply(timed)
+        if counters is not None:
+            self.starts, self.failures, self.refused, self._unparsed = counters
+            self.spec_totals.clear()
+
+    def counts(self) -> LogCounts:
+        """Return what was counted."""
+        events = {kind: self.failures.get(kind, 0) for kind in FAILURE_KINDS}
+        return LogCounts(events, self.starts, self._unparsed, dict(self._unknown), self._continuations)
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether the log's last word is a fatal error or the end."""
+        return self.phase in _ENDED
+
+    def hides_prefix_hit_rate(self) -> bool:
+        """Whether this release resets the hit rate before it prints it: V1 of 0.7.3 always says 0."""
+        facts = self.facts
+        return facts.version == _RELEASE_WITHOUT_HIT_RATE and facts.engine_generation == "V1"
+
+    def _apply_requests(self, batch: LogBatch, *, is_history: bool) -> None:
+        for request, count in batch.requests.items():
+            if request.status == _OK and request.path in INFERENCE_HANDLERS:
+                self.first_served_at = self.first_served_at or batch.end
+            if not is_history:
+                self.requests[http_request_key(request.method, request.path, str(request.status))] += count
+
+    def _apply(self, timed: Timed) -> None:
+        at, event = timed
+        if isinstance(event, EngineStats):
+            self._apply_stats(at, event)
+        elif isinstance(event, SpecDecoding):
+            self._apply_spec(at, event)
+        elif isinstance(event, StartupFact):
+            self.facts.learn(event)
+        elif isinstance(event, Lifecycle):
+            self._apply_phase(at, event)
+        elif isinstance(event, Failure):
+            self._apply_failure(at, event)
+        elif isinstance(event, Notice):
+            self._apply_notice(event)
+        self._note_unknown(event)
+
+    def _apply_stats(self, at: float, stats: EngineStats) -> None:
+        name = stats.engine or DEFAULT_ENGINE
+        known = self.engines.get(name)
+        if stats.requests_running is None:  # V0's line of hit rates belongs to the line before it.
+            if known is not None:
+                ratio = stats.prefix_cache_hit_ratio
+                known.stats = known.stats._replace(prefix_cache_hit_ratio=ratio)
+            return
+        if known is None:
+            if len(self.engines) >= MAX_ENGINES:
+                return
+            known = self.engines[name] = EngineLog(stats, at, at - DEFAULT_INTERVAL)
+        else:
+            if at > known.stats_at:
+                known.gaps.append(at - known.stats_at)
+            if stats.requests_swapped is not None:  # V0 prints its hit rates on a line of their own.
+                stats = stats._replace(prefix_cache_hit_ratio=known.stats.prefix_cache_hit_ratio)
+            known.stats, known.stats_at = stats, at
+        if known.moves:
+            known.moved_at = at
+        if stats.generation_tokens_per_second:
+            self.token_at[name] = at
+        self._is_alive(at, moves=known.moves)
+
+    def _is_alive(self, at: float, *, moves: bool) -> None:
+        """Statistics are printed by a server that is ready, even where its word on that went elsewhere."""
+        if self.phase in {None, "starting"} or (self.phase in _ENDED and moves and at - self.phase_at > DEFAULT_INTERVAL):
+            self.phase, self.phase_at = "ready", at
+
+    def _apply_spec(self, at: float, spec: SpecDecoding) -> None:
+        name = spec.engine or DEFAULT_ENGINE
+        known = self.engines.get(name)
+        if known is not None:
+            known.spec, known.spec_at = spec, at
+        totals = self.spec_totals.setdefault(name, Counter())
+        if spec.accepted_tokens is not None and spec.drafted_tokens is not None:
+            totals["accepted"] += spec.accepted_tokens
+            totals["drafted"] += spec.drafted_tokens
+
+    def _apply_phase(self, at: float, event: Lifecycle) -> None:
+        self.phase, self.phase_at = event.phase, at
+        if event.phase == "starting":
+            self.starts += 1
+            self.started_at = at
+            self.facts = Facts()
+            self.engines.clear()
+            self.has_several_api_servers = False
+            self.first_served_at = None
+
+    def _apply_failure(self, at: float, failure: Failure) -> None:
+        self.failures[failure.kind] += 1
+        if failure.kind == "engine_dead":
+            self.phase, self.phase_at = "dead", at
+
+    def _apply_notice(self, notice: Notice) -> None:
+        if notice.kind == "api_servers_more_than_one":
+            self.has_several_api_servers = True
+        elif notice.kind == "stats_unparsed":
+            self._unparsed += 1
+        elif notice.quantity is not None:
+            self.refused[notice.quantity] += 1
+
+    def _note_unknown(self, event: Event) -> None:
+        for name in getattr(event, "unknown_fields", ()):
+            if name in self._unknown or len(self._unknown) < MAX_UNKNOWN_FIELDS:
+                self._unknown[name] += 1

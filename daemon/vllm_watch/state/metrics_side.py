@@ -1,0 +1,161 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What /metrics says: the last pages, whether they move, and whether the server was started again."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from vllm_watch.state.window import Window
+from vllm_watch_parsers.metrics import EngineKey, EngineReading, MetricsReading
+from vllm_watch_parsers.vocabulary import REQUIRED
+
+
+INTERVALS_UNTIL_STALE = 3
+
+Progress = tuple[float, ...]
+
+
+class ScrapeResult(NamedTuple):
+    """
+    One attempt to read /metrics.
+
+    Args:
+        at: When the answer was complete, or the attempt given up.
+        duration: Seconds it took.
+        reading: The page, or `None`.
+        reason: ``ok``, or why there is no page, from `vllm_watch.sources.scrape.REASONS`.
+    """
+
+    at: float
+    duration: float
+    reading: MetricsReading | None
+    reason: str
+
+
+@dataclass(slots=True)
+class EngineProgress:
+    """Whether an engine's counters move."""
+
+    progress: Progress
+    moved_at: float
+    works_since: float | None = None
+    token_at: float | None = None
+
+    def still_seconds(self, at: float) -> float:
+        """Return for how long there has been work and no movement; 0 without work."""
+        if self.works_since is None:
+            return 0.0
+        return at - max(self.moved_at, self.works_since)
+
+
+class MetricsSide:
+    """Takes in one server's scrapes, in order."""
+
+    def __init__(self, interval: float) -> None:
+        self._interval = interval
+        self.window = Window()
+        self.last: ScrapeResult | None = None
+        self.failing_since: float | None = None
+        self.progress: dict[EngineKey, EngineProgress] = {}
+        self.refused: Counter[str] = Counter()
+        self.restarts = 0
+
+    def apply(self, result: ScrapeResult) -> None:
+        """Take in an attempt."""
+        if result.reading is None:
+            if self.last is None or self.last.reason != result.reason:
+                self.failing_since = result.at
+            self.last = result
+            return
+        self.failing_since = None
+        self.last = result
+        self.refused.update(result.reading.refused)
+        if self._was_restarted(result.reading):
+            self.restarts += 1
+            self.window.clear()
+            self.progress.clear()
+        self.window.add(result.at, result.reading)
+        self._note_progress(result.at, result.reading)
+
+    @property
+    def reading(self) -> MetricsReading | None:
+        """The newest page."""
+        newest = self.window.newest
+        return newest.reading if newest else None
+
+    @property
+    def read_at(self) -> float | None:
+        """When the newest page was read."""
+        newest = self.window.newest
+        return newest.at if newest else None
+
+    def is_recent(self, now: float) -> bool:
+        """Whether the newest page is young enough to be the present."""
+        read_at = self.read_at
+        return read_at is not None and now - read_at <= INTERVALS_UNTIL_STALE * self._interval
+
+    def is_fresh(self, now: float) -> bool:
+        """Whether the newest page is recent and no later attempt has failed."""
+        return self.is_recent(now) and self.last is not None and self.last.reading is not None
+
+    def missing(self) -> dict[str, bool]:
+        """Tell for each required quantity whether the newest page lacks it."""
+        reading = self.reading
+        if reading is None:
+            return {}
+        engines = list(reading.engines.values())
+        return {name: not any(_has(engine, name) for engine in engines) for name in REQUIRED}
+
+    def moved_since(self, moment: float) -> bool:
+        """Whether any engine produced tokens after a moment."""
+        return any(engine.token_at is not None and engine.token_at > moment for engine in self.progress.values())
+
+    def _was_restarted(self, reading: MetricsReading) -> bool:
+        last = self.reading
+        if last is None:
+            return False
+        if last.process_start_seconds and reading.process_start_seconds:
+            return abs(reading.process_start_seconds - last.process_start_seconds) > 1
+        return any(
+            _fell(engine, reading.engines[key]) for key, engine in last.engines.items() if key in reading.engines
+        )
+
+    def _note_progress(self, at: float, reading: MetricsReading) -> None:
+        for key in [key for key in self.progress if key not in reading.engines]:
+            del self.progress[key]
+        for key, engine in reading.engines.items():
+            progress = _progress(engine)
+            known = self.progress.get(key)
+            if known is None:
+                known = self.progress[key] = EngineProgress(progress, at)
+            elif progress != known.progress:
+                if progress[0] > known.progress[0]:
+                    known.token_at = at
+                known.progress, known.moved_at = progress, at
+            if not _works(engine):
+                known.works_since = None
+            elif known.works_since is None:
+                known.works_since = at
+
+
+def _works(engine: EngineReading) -> bool:
+    return engine.gauges.get("requests_running", 0) + engine.gauges.get("requests_waiting", 0) > 0
+
+
+def _progress(engine: EngineReading) -> Progress:
+    steps = engine.histograms.get("iteration_tokens")
+    return (
+        engine.counters.get("generation_tokens", 0.0),
+        engine.counters.get("prompt_tokens", 0.0),
+        steps.count if steps else 0.0,
+    )
+
+
+def _fell(old: EngineReading, new: EngineReading) -> bool:
+    return any(new.counters.get(name, value) < value for name, value in old.counters.items())
+
+
+def _has(engine: EngineReading, name: str) -> bool:
+    return name in engine.gauges or name in engine.counters or name in engine.histograms

@@ -1,0 +1,342 @@
+# SPDX-License-Identifier: Apache-2.0
+"""
+One server's state: events of its log and scrapes of its /metrics in, a snapshot of any moment out.
+
+Pure: every time comes in as an argument. The same code runs live, over an old log and over a recording.
+
+Where both sources are fresh the scrape decides, for it is exact and cannot be forged; where it is missing or stale
+the log stands in at once. Counters come from one source and never mix two.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from vllm_watch.reading.log_reader import LogBatch
+from vllm_watch.state.engine_values import (
+    counters_of_log,
+    counters_of_metrics,
+    facts_of,
+    gauges_of_log,
+    gauges_of_metrics,
+    histograms_of,
+    position_acceptance_of,
+    quantiles_of,
+)
+from vllm_watch.state.handlers import http_request_key
+from vllm_watch.state.judge import FIRST_STATS_SECONDS, STALL_SECONDS, judge_by_log, judge_by_metrics, judge_server
+from vllm_watch.state.log_side import LogSide
+from vllm_watch.state.metrics_side import MetricsSide, ScrapeResult
+from vllm_watch.state.snapshot import (
+    Comparison,
+    EngineSnapshot,
+    EngineState,
+    HttpRequestKey,
+    Reading,
+    ServerSnapshot,
+    SourceName,
+    SourceSnapshot,
+    TailCounts,
+)
+from vllm_watch_parsers.metrics import DEFAULT_ENGINE, EngineKey
+
+
+COMPARED = (
+    "requests_running",
+    "requests_waiting",
+    "kv_cache_usage_ratio",
+    "prompt_tokens_per_second",
+    "generation_tokens_per_second",
+    "prefix_cache_hit_ratio",
+    "spec_decode_mean_acceptance_length",
+)
+"""The quantities that both sources' readings are shown of."""
+
+_TIMED_OUT = "timeout"
+
+
+class ServerSettings(NamedTuple):
+    """
+    What the configuration says of a server.
+
+    `metrics_interval` is the seconds between scrapes, or `None` without /metrics. `slo` holds the objectives by
+    series name. `keeps_stale` is for reading what has ended: no value is dropped for its age.
+    """
+
+    name: str
+    has_log: bool
+    metrics_interval: float | None
+    stall_after: float = STALL_SECONDS
+    slo: Mapping[str, float] = {}
+    labels: Mapping[str, str] = {}
+    keeps_stale: bool = False
+
+
+class LogStatus(NamedTuple):
+    """How reading the log goes: `reason` is ``ok`` or why it cannot be read."""
+
+    is_up: bool
+    reason: str
+    tail: TailCounts
+
+
+class ServerState:
+    """Not thread-safe: the caller holds a lock around each call."""
+
+    def __init__(self, settings: ServerSettings) -> None:
+        self.settings = settings
+        self._log = LogSide() if settings.has_log else None
+        interval = settings.metrics_interval
+        self._metrics = MetricsSide(interval) if interval is not None else None
+        self._log_status = LogStatus(is_up=False, reason="starting", tail=TailCounts())
+        self._keys: tuple[EngineKey, ...] = ()
+
+    def apply_log(self, batch: LogBatch, *, is_history: bool = False) -> None:
+        """Take in lines of the log; history informs and is not counted."""
+        if self._log is not None:
+            starts = self._log.starts
+            self._log.apply(batch, is_history=is_history)
+            if self._log.starts != starts:
+                self._keys = ()
+
+    def apply_log_status(self, status: LogStatus) -> None:
+        """Take in how reading the log goes."""
+        self._log_status = status
+
+    def apply_scrape(self, result: ScrapeResult) -> None:
+        """Take in an attempt to read /metrics."""
+        if self._metrics is not None:
+            self._metrics.apply(result)
+
+    def snapshot(self, now: float) -> ServerSnapshot:
+        """Return what is known at `now`, in seconds since the epoch."""
+        log, metrics = self._log, self._metrics
+        server_state = judge_server(log, metrics, now)
+        self._keys = self._engine_keys(now)
+        engines = tuple(self._engine(key, server_state, now) for key in self._keys)
+        is_recent = metrics is not None and self._shows_metrics(now)
+        reading = metrics.reading if metrics is not None and is_recent else None
+        read_at = (metrics.read_at if metrics is not None else None) or 0.0
+        return ServerSnapshot(
+            name=self.settings.name,
+            at=now,
+            version=log.facts.version if log else None,
+            engine_generation=log.facts.engine_generation if log else None,
+            model_name=self._keys[0].model_name if self._keys else "",
+            engines=engines,
+            sources=self._sources(now),
+            comparisons=self._comparisons(now),
+            starts=log.starts if log else (metrics.restarts if metrics else 0),
+            start_time=self._start_time(),
+            http_requests=self._http_requests(),
+            admission_rejections={
+                key: Reading(value, read_at, "metrics")
+                for key, value in (reading.admission_rejections.items() if reading else ())
+            },
+            missing_metrics=metrics.missing() if metrics and reading else {},
+            refused_values=self._refused(),
+            log=log.counts() if log else None,
+            tail=self._log_status.tail if log else None,
+            scrape_duration=metrics.last.duration if metrics and metrics.last else None,
+            slo=self.settings.slo,
+            labels=self.settings.labels,
+        )
+
+    def _shows_metrics(self, now: float) -> bool:
+        return self._metrics is not None and (self._metrics.is_recent(now) or self.settings.keeps_stale)
+
+    def _engine_keys(self, now: float) -> tuple[EngineKey, ...]:
+        """Return the engines that are known, by the freshest source; while all are silent, the last ones."""
+        log, metrics = self._log, self._metrics
+        if metrics is not None and metrics.reading is not None and self._shows_metrics(now):
+            return tuple(metrics.reading.engines)
+        if log is not None and log.engines:
+            model = self._keys[0].model_name if self._keys else ""
+            return tuple(EngineKey(log.facts.model_name or model, engine) for engine in sorted(log.engines))
+        if self._keys:
+            return self._keys
+        return (EngineKey(log.facts.model_name if log else "", DEFAULT_ENGINE),)
+
+    def _engine(self, key: EngineKey, server_state: EngineState | None, now: float) -> EngineSnapshot:
+        state = server_state or self._judge(key, now)
+        is_present = state not in {"down", "starting"} or self.settings.keeps_stale
+        metrics = self._metrics if is_present and self._shows_metrics(now) else None
+        return EngineSnapshot(
+            key=key,
+            state=state,
+            gauges=self._gauges(key, now) if is_present else {},
+            position_acceptance=self._positions(key, now) if is_present else (),
+            counters=self._counters(key, metrics),
+            requests_finished=self._finished(key, metrics),
+            histograms=histograms_of(metrics, key, self._log) if metrics else {},
+            quantiles=quantiles_of(metrics, key, self._log) if metrics else {},
+            facts=facts_of(self._log, metrics, key.engine),
+        )
+
+    def _judge(self, key: EngineKey, now: float) -> EngineState:
+        log, metrics, stall_after = self._log, self._metrics, self.settings.stall_after
+        engine = metrics.reading.engines.get(key) if metrics and metrics.reading else None
+        progress = metrics.progress.get(key) if metrics else None
+        is_recent = metrics is not None and metrics.is_recent(now)
+        if metrics is not None and metrics.is_fresh(now) and engine and progress:
+            return judge_by_metrics(engine, progress, metrics.read_at or now, stall_after)
+        if log is not None and self._log_status.is_up:
+            said = judge_by_log(log.engines.get(key.engine), log, now, stall_after)
+            if said != "unknown" and not (said == "idle" and self._hangs(now)):
+                return said
+        if is_recent and metrics is not None and engine and progress:
+            return judge_by_metrics(engine, progress, metrics.read_at or now, stall_after)
+        return "unknown"
+
+    def _hangs(self, now: float) -> bool:
+        """Whether the server takes connections and answers none: then its silence does not mean idle."""
+        metrics = self._metrics
+        return metrics is not None and metrics.last is not None and (
+            metrics.last.reason == _TIMED_OUT and not metrics.is_recent(now)
+        )
+
+    def _log_gauges(self, key: EngineKey, now: float) -> dict[str, Reading]:
+        log = self._log
+        if log is None or key.engine not in log.engines:
+            return {}
+        return gauges_of_log(log, log.engines[key.engine], now, keeps_stale=self.settings.keeps_stale)
+
+    def _metrics_gauges(self, key: EngineKey, now: float) -> dict[str, Reading | None]:
+        if self._metrics is None or not self._shows_metrics(now):
+            return {}
+        return gauges_of_metrics(self._metrics, key)
+
+    def _gauges(self, key: EngineKey, now: float) -> dict[str, Reading]:
+        said_by_log = self._log_gauges(key, now)
+        said_by_metrics = self._metrics_gauges(key, now)
+        metrics_decide = self._metrics_decide(now)
+        if said_by_log and not metrics_decide:
+            chosen: dict[str, Reading | None] = dict(said_by_log)
+        else:
+            # What a page cannot say, the log may; where a page says "nothing to tell", it is not asked.
+            chosen = {**said_by_log, **said_by_metrics}
+        token = self._token_reading(key)
+        if token is not None:
+            chosen["last_token_timestamp_seconds"] = token
+        return {name: reading for name, reading in chosen.items() if reading is not None}
+
+    def _metrics_decide(self, now: float) -> bool:
+        metrics = self._metrics
+        return metrics is not None and (metrics.is_fresh(now) or (self.settings.keeps_stale and self._shows_metrics(now)))
+
+    def _token_reading(self, key: EngineKey) -> Reading | None:
+        readings = []
+        progress = self._metrics.progress.get(key) if self._metrics else None
+        if progress is not None and progress.token_at is not None:
+            readings.append(Reading(progress.token_at, progress.token_at, "metrics"))
+        token_at = self._log.token_at.get(key.engine) if self._log else None
+        if token_at is not None:
+            readings.append(Reading(token_at, token_at, "log"))
+        return max(readings, default=None)
+
+    def _positions(self, key: EngineKey, now: float) -> tuple[Reading, ...]:
+        log = self._log
+        engine = log.engines.get(key.engine) if log else None
+        return position_acceptance_of(
+            self._metrics if self._shows_metrics(now) else None,
+            key,
+            engine,
+            now,
+            metrics_decide=self._metrics_decide(now),
+            keeps_stale=self.settings.keeps_stale,
+        )
+
+    def _counters(self, key: EngineKey, metrics: MetricsSide | None) -> dict[str, Reading]:
+        if self._metrics is not None:
+            return counters_of_metrics(metrics, key) if metrics else {}
+        return counters_of_log(self._log, key.engine) if self._log else {}
+
+    def _finished(self, key: EngineKey, metrics: MetricsSide | None) -> dict[str, Reading]:
+        if metrics is None or metrics.reading is None or metrics.read_at is None:
+            return {}
+        engine = metrics.reading.engines.get(key)
+        finished = engine.requests_finished if engine else {}
+        return {reason: Reading(value, metrics.read_at, "metrics") for reason, value in finished.items()}
+
+    def _sources(self, now: float) -> tuple[SourceSnapshot, ...]:
+        sources = []
+        if self._log is not None:
+            last = max((engine.stats_at for engine in self._log.engines.values()), default=None)
+            sources.append(SourceSnapshot("log", self._log_status.is_up, self._log_reason(now), last))
+        if self._metrics is not None:
+            result = self._metrics.last
+            is_up = result is not None and result.reading is not None
+            reason = result.reason if result else "starting"
+            sources.append(SourceSnapshot("metrics", is_up, reason, self._metrics.read_at))
+        return tuple(sources)
+
+    def _log_reason(self, now: float) -> str:
+        """Say why the log is quiet, or ``ok`` if it is not."""
+        log, status = self._log, self._log_status
+        if log is None or not status.is_up:
+            return status.reason
+        if log.phase == "starting":
+            return "starting"
+        if log.has_ended:
+            return "ended"
+        if log.has_several_api_servers:
+            return "api_servers_more_than_one"
+        if log.facts.log_stats_disabled:
+            return "stats_disabled"
+        engines = log.engines.values()
+        if any(engine.is_fresh(now) for engine in engines):
+            return "ok"
+        if not engines:
+            return self._reason_without_stats(log, now)
+        if all(engine.ended_idle() for engine in engines):
+            return "idle"
+        return "stalled" if any(engine.ended_still() for engine in engines) else "silent"
+
+    def _reason_without_stats(self, log: LogSide, now: float) -> str:
+        if log.first_served_at is None:
+            return "idle" if log.phase == "ready" else "no_statistics_yet"
+        is_waiting = now - log.first_served_at <= FIRST_STATS_SECONDS
+        return "no_statistics_yet" if is_waiting else "stats_disabled"
+
+    def _comparisons(self, now: float) -> tuple[Comparison, ...]:
+        found = []
+        for key in self._keys:
+            sides: tuple[tuple[SourceName, Mapping[str, Reading | None]], ...] = (
+                ("log", dict(self._log_gauges(key, now))),
+                ("metrics", self._metrics_gauges(key, now)),
+            )
+            for source, gauges in sides:
+                for quantity in COMPARED:
+                    reading = gauges.get(quantity)
+                    if reading is not None:
+                        found.append(Comparison(key, source, quantity, reading))
+        return tuple(found)
+
+    def _start_time(self) -> float | None:
+        reading = self._metrics.reading if self._metrics else None
+        if reading is not None and reading.process_start_seconds:
+            said = self._log.started_at if self._log else None
+            return max(reading.process_start_seconds, said or 0.0)
+        return self._log.started_at if self._log else None
+
+    def _http_requests(self) -> dict[HttpRequestKey, float]:
+        if self._log is not None:
+            return dict(self._log.requests)
+        reading = self._metrics.reading if self._metrics else None
+        counted: Counter[HttpRequestKey] = Counter()
+        for request, count in (reading.http_requests if reading else {}).items():
+            counted[http_request_key(request.method, request.handler, request.status)] += int(count)
+        return dict(counted)
+
+    def _refused(self) -> dict[tuple[SourceName, str], int]:
+        refused: dict[tuple[SourceName, str], int] = {}
+        if self._log is not None:
+            refused.update({("log", quantity): count for quantity, count in self._log.refused.items()})
+        if self._metrics is not None:
+            refused.update({("metrics", quantity): count for quantity, count in self._metrics.refused.items()})
+        return refused
+
+
+__all__ = ["LogStatus", "ServerSettings", "ServerState"]

@@ -1,0 +1,123 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What is known about a server at one moment: immutable, built anew for every look."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Literal, NamedTuple
+
+from vllm_watch_parsers.metrics import EngineKey, Histogram
+
+
+EngineState = Literal["starting", "idle", "serving", "saturated", "stalled", "down", "unknown"]
+ENGINE_STATES: tuple[EngineState, ...] = ("starting", "idle", "serving", "saturated", "stalled", "down", "unknown")
+
+SourceName = Literal["log", "metrics"]
+
+
+class Reading(NamedTuple):
+    """A value, when it was so (seconds since the epoch), and who said it."""
+
+    value: float
+    at: float
+    source: SourceName
+
+
+class HistogramReading(NamedTuple):
+    """A histogram and when it was so."""
+
+    histogram: Histogram
+    at: float
+
+
+class EngineSnapshot(NamedTuple):
+    """
+    One engine.
+
+    `gauges`, `counters` and `facts` are keyed by the names of the series without their prefix; what is not known
+    is not there. `quantiles` is by stage and quantile, over the last minute.
+    """
+
+    key: EngineKey
+    state: EngineState
+    gauges: Mapping[str, Reading]
+    position_acceptance: tuple[Reading, ...]
+    counters: Mapping[str, Reading]
+    requests_finished: Mapping[str, Reading]
+    histograms: Mapping[str, HistogramReading]
+    quantiles: Mapping[tuple[str, float], Reading]
+    facts: Mapping[str, float]
+
+
+class SourceSnapshot(NamedTuple):
+    """One source of a server: whether it can be read, and why it says what it says, or nothing."""
+
+    source: SourceName
+    is_up: bool
+    reason: str
+    last_reading: float | None
+
+
+class Comparison(NamedTuple):
+    """What one source says of one quantity of one engine, whether or not it decides."""
+
+    key: EngineKey
+    source: SourceName
+    quantity: str
+    reading: Reading
+
+
+class HttpRequestKey(NamedTuple):
+    """Labels of a counted request: `handler` is from a closed list, `code` a status or a class such as ``2xx``."""
+
+    method: str
+    handler: str
+    code: str
+
+
+class TailCounts(NamedTuple):
+    """What has been read of the log so far, and what was lost."""
+
+    lines: int = 0
+    size: int = 0
+    lag: int | None = None
+    truncations: int = 0
+    rotations: int = 0
+    lost_generations: int = 0
+    long_lines: int = 0
+    nul_bytes: int = 0
+    skipped_bytes: int = 0
+
+
+class LogCounts(NamedTuple):
+    """What the log has said so far, as counters since this process began to read it."""
+
+    events: Mapping[str, int]
+    starts: int
+    unparsed_stats_lines: int
+    unknown_fields: Mapping[str, int]
+    continuation_lines: int
+
+
+class ServerSnapshot(NamedTuple):
+    """One server. `starts` and `http_requests` come from its log where it has one, else from its /metrics."""
+
+    name: str
+    at: float
+    version: str | None
+    engine_generation: str | None
+    model_name: str
+    engines: tuple[EngineSnapshot, ...]
+    sources: tuple[SourceSnapshot, ...]
+    comparisons: tuple[Comparison, ...]
+    starts: int
+    start_time: float | None
+    http_requests: Mapping[HttpRequestKey, float]
+    admission_rejections: Mapping[tuple[str, str], Reading]
+    missing_metrics: Mapping[str, bool]
+    refused_values: Mapping[tuple[SourceName, str], int]
+    log: LogCounts | None
+    tail: TailCounts | None
+    scrape_duration: float | None
+    slo: Mapping[str, float]
+    labels: Mapping[str, str]

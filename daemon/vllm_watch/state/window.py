@@ -1,0 +1,141 @@
+# SPDX-License-Identifier: Apache-2.0
+"""
+Rates, ratios and quantiles from counters, over the last 10 to 60 seconds.
+
+The log's line covers its last interval of some 10 s and the most recent requests; counters cover a server's whole
+life. Taken over a short window they mean the same.
+"""
+
+from __future__ import annotations
+
+import math
+
+from collections import deque
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from vllm_watch_parsers.metrics import EngineKey, EngineReading, Histogram, MetricsReading
+
+
+MIN_SECONDS = 10.0
+MAX_SECONDS = 60.0
+_JITTER = 0.9
+"""Scrapes of every 5 s come a few milliseconds early: 9.99 s is 10 s."""
+
+QUANTILES = (0.5, 0.9, 0.95, 0.99)
+
+
+class TimedReading(NamedTuple):
+    """One page and when it was read."""
+
+    at: float
+    reading: MetricsReading
+
+
+class Span(NamedTuple):
+    """An engine at the two ends of a stretch of time."""
+
+    seconds: float
+    old: EngineReading
+    new: EngineReading
+
+    def increase(self, counter: str) -> float | None:
+        """Return how much a counter grew, or `None` if either page does not have it."""
+        old, new = self.old.counters.get(counter), self.new.counters.get(counter)
+        return None if old is None or new is None else new - old
+
+
+class Window:
+    """The pages of the last minute, of one life of a server."""
+
+    def __init__(self) -> None:
+        self._readings: deque[TimedReading] = deque()
+
+    def __len__(self) -> int:
+        return len(self._readings)
+
+    @property
+    def newest(self) -> TimedReading | None:
+        """The page read last."""
+        return self._readings[-1] if self._readings else None
+
+    def add(self, at: float, reading: MetricsReading) -> None:
+        """Take in a page, and drop those that no window needs any more."""
+        self._readings.append(TimedReading(at, reading))
+        while len(self._readings) > 2 and at - self._readings[1].at >= MAX_SECONDS * _JITTER:
+            self._readings.popleft()
+
+    def clear(self) -> None:
+        """Forget: the server was started again, and its counters with it."""
+        self._readings.clear()
+
+    def spans(self, key: EngineKey) -> Iterator[Span]:
+        """Yield the stretches that end now and last 10 s or more, the shortest first."""
+        if not self._readings:
+            return
+        end = self._readings[-1]
+        new = end.reading.engines.get(key)
+        for start in reversed(self._readings):
+            old = start.reading.engines.get(key)
+            if new is not None and old is not None and end.at - start.at >= MIN_SECONDS * _JITTER:
+                yield Span(end.at - start.at, old, new)
+
+    def rate(self, key: EngineKey, counter: str) -> float | None:
+        """Return a counter's increase per second."""
+        span = next(self.spans(key), None)
+        increase = span.increase(counter) if span else None
+        return None if span is None or increase is None else increase / span.seconds
+
+    def ratio(self, key: EngineKey, part: str, whole: str) -> float | None:
+        """Return the ratio of two counters' increases, over the shortest stretch in which the whole grew."""
+        for span in self.spans(key):
+            all_of_it, some = span.increase(whole), span.increase(part)
+            if all_of_it is None or some is None:
+                return None
+            if all_of_it > 0:
+                return some / all_of_it
+        return None
+
+    def position_ratios(self, key: EngineKey) -> tuple[float, ...]:
+        """Return the share of drafts whose token at position 0, 1, 2 … was accepted."""
+        for span in self.spans(key):
+            drafts = span.increase("drafts")
+            if drafts is None or len(span.old.position_accepted) != len(span.new.position_accepted):
+                return ()
+            if drafts > 0:
+                pairs = zip(span.old.position_accepted, span.new.position_accepted)
+                return tuple((new - old) / drafts for old, new in pairs)
+        return ()
+
+    def quantiles(self, key: EngineKey, histogram: str) -> dict[float, float]:
+        """Return the quantiles of what was observed in the last minute; nothing if nothing was."""
+        span = None
+        for span in self.spans(key):  # noqa: B007  # The longest one.
+            pass
+        if span is None:
+            return {}
+        old, new = span.old.histograms.get(histogram), span.new.histograms.get(histogram)
+        if old is None or new is None or old.bounds != new.bounds:
+            return {}
+        counts = tuple(after - before for before, after in zip(old.counts, new.counts))
+        if counts[-1] <= 0:
+            return {}
+        recent = Histogram(new.bounds, counts, new.sum - old.sum)
+        return {quantile: estimate_quantile(recent, quantile) for quantile in QUANTILES}
+
+
+def estimate_quantile(histogram: Histogram, quantile: float) -> float:
+    """
+    Estimate a quantile as PromQL's `histogram_quantile` does: linear within its bucket.
+
+    A quantile in the infinite bucket is the highest finite bound: it is at least that.
+    """
+    rank = quantile * histogram.count
+    low_bound, low_count = 0.0, 0.0
+    for bound, count in zip(histogram.bounds, histogram.counts):
+        if count >= rank and count > low_count:
+            if math.isinf(bound):
+                return low_bound
+            return low_bound + (bound - low_bound) * (rank - low_count) / (count - low_count)
+        low_bound, low_count = bound, count
+    return low_bound

@@ -1,0 +1,157 @@
+# SPDX-License-Identifier: Apache-2.0
+"""
+What a line of vLLM's log can say.
+
+Events are immutable tuples of numbers and words from closed lists: they hold no text
+of the log except what an operator gave the server at its start (model names, version).
+Numbers are in Prometheus base units: tokens, seconds, ratios from 0 to 1. A field that
+the line does not say is ``None``; so is one that it prints as ``nan``.
+"""
+
+from __future__ import annotations
+
+from typing import Literal, NamedTuple, Union
+
+
+AGGREGATED = "aggregated"
+"""The `engine` of a statistics line that sums over all engines of a server."""
+
+LifecyclePhase = Literal["starting", "ready", "shutting_down", "stopped"]
+
+FailureKind = Literal[
+    "engine_dead",
+    "execution_timeout",
+    "gpu_memory_too_small",
+    "kv_cache_too_small",
+    "nccl_error",
+    "out_of_memory",
+    "request_error",
+    "shm_timeout",
+    "worker_died",
+]
+
+FAILURE_KINDS: tuple[FailureKind, ...] = (
+    "engine_dead",
+    "execution_timeout",
+    "gpu_memory_too_small",
+    "kv_cache_too_small",
+    "nccl_error",
+    "out_of_memory",
+    "request_error",
+    "shm_timeout",
+    "worker_died",
+)
+
+NoticeKind = Literal["api_servers_more_than_one", "stats_unparsed", "value_refused"]
+
+
+class EngineStats(NamedTuple):
+    """
+    One periodic statistics line of an engine, or V0's separate line of hit rates.
+
+    `engine` is the number the line prints (``"0"``), `AGGREGATED`, or ``None`` where the
+    release prints none. `requests_waiting` includes `requests_deferred`.
+    """
+
+    engine: str | None = None
+    prompt_tokens_per_second: float | None = None
+    generation_tokens_per_second: float | None = None
+    requests_running: int | None = None
+    requests_waiting: int | None = None
+    requests_deferred: int | None = None
+    requests_swapped: int | None = None
+    kv_cache_usage_ratio: float | None = None
+    cpu_kv_cache_usage_ratio: float | None = None
+    prefix_cache_hit_ratio: float | None = None
+    cpu_prefix_cache_hit_ratio: float | None = None
+    external_prefix_cache_hit_ratio: float | None = None
+    mm_cache_hit_ratio: float | None = None
+    preemptions: int | None = None
+    kv_fetch: tuple[int, int, int] | None = None
+    unknown_fields: tuple[str, ...] = ()
+
+
+class SpecDecoding(NamedTuple):
+    """
+    One periodic line on speculative decoding.
+
+    `mean_acceptance_length` counts the bonus token, in every release. `accepted_tokens`
+    and `drafted_tokens` are those of the line's interval; V0 prints totals since its
+    start instead, which are in the fields ending in `_cumulative`.
+    """
+
+    engine: str | None = None
+    mean_acceptance_length: float | None = None
+    accepted_tokens_per_second: float | None = None
+    drafted_tokens_per_second: float | None = None
+    accepted_tokens: int | None = None
+    drafted_tokens: int | None = None
+    acceptance_ratio: float | None = None
+    position_acceptance_ratio: tuple[float | None, ...] | None = None
+    num_speculative_tokens: int | None = None
+    system_efficiency: float | None = None
+    accepted_tokens_cumulative: int | None = None
+    drafted_tokens_cumulative: int | None = None
+    emitted_tokens_cumulative: int | None = None
+    unknown_fields: tuple[str, ...] = ()
+
+
+class StartupFact(NamedTuple):
+    """What the server says about itself while it starts. Sizes in tokens or GiB."""
+
+    engine: str | None = None
+    version: str | None = None
+    engine_generation: str | None = None
+    model: str | None = None
+    served_model_name: str | None = None
+    max_model_len: int | None = None
+    max_num_seqs: int | None = None
+    tensor_parallel_size: int | None = None
+    data_parallel_size: int | None = None
+    api_server_count: int | None = None
+    num_speculative_tokens: int | None = None
+    block_size: int | None = None
+    log_stats_disabled: bool | None = None
+    model_load_gib: float | None = None
+    model_load_seconds: float | None = None
+    weights_load_seconds: float | None = None
+    kv_cache_memory_gib: float | None = None
+    kv_cache_tokens: int | None = None
+    max_concurrency: float | None = None
+    num_gpu_blocks: int | None = None
+    engine_init_seconds: float | None = None
+
+
+class Lifecycle(NamedTuple):
+    """The server starts, is ready, shuts down or has stopped."""
+
+    phase: LifecyclePhase
+    rank: str | None = None
+    """The data-parallel rank or API server number of the process that says so."""
+
+
+class Failure(NamedTuple):
+    """Something broke. One line may say it; the reader of lines counts each crash once."""
+
+    kind: FailureKind
+    engine: str | None = None
+
+
+class AccessRequest(NamedTuple):
+    """One line of uvicorn's access log: `path` is without the query string."""
+
+    method: str
+    path: str
+    status: int
+    target: str
+
+
+class Notice(NamedTuple):
+    """Something about the log itself: statistics switched off, a line not understood."""
+
+    kind: NoticeKind
+    quantity: str | None = None
+    """With `value_refused`: the name of the field that was out of range."""
+
+
+Event = Union[EngineStats, SpecDecoding, StartupFact, Lifecycle, Failure, AccessRequest, Notice]

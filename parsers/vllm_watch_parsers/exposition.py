@@ -1,0 +1,138 @@
+# SPDX-License-Identifier: Apache-2.0
+"""
+The Prometheus text format and OpenMetrics, as bounded, quick reading of a server's own page.
+
+A general parser builds families of every sample with help and type, in time that grows with the square of a
+hostile line's labels. Here only wanted names are kept, every line and the number of samples are limited, and
+nothing is given out unless the whole body is well formed.
+"""
+
+from __future__ import annotations
+
+import re
+
+from collections.abc import Collection
+from functools import lru_cache
+from typing import Literal, NamedTuple
+
+
+MAX_LINE = 16 * 1024
+MAX_SAMPLES = 20_000
+MAX_LABELS = 64
+
+Problem = Literal["not_metrics", "too_many_samples", "incomplete"]
+
+_NAME = rb"[a-zA-Z_:][a-zA-Z0-9_:]{0,255}"
+_SERIES = re.compile(rb"(" + _NAME + rb")(?:\{(.*)\})?$", re.DOTALL)
+_LABEL = re.compile(rb'([a-zA-Z_][a-zA-Z0-9_]{0,127})="((?:[^"\\\n]|\\.)*)"(?:,\s*|$)')
+# Value, then in the text format a timestamp in milliseconds, in OpenMetrics one in seconds and an exemplar.
+_SAMPLE = re.compile(
+    rb"(" + _NAME + rb'(?:\{(?:[^"\n{}]|"(?:[^"\\\n]|\\.)*")*\})?)'
+    rb"[ \t]+([+-]?(?:\d[\d.eE+-]{0,40}|Inf|NaN|inf|nan|\.\d{1,40}))"
+    rb"(?:[ \t]+-?\d[\d.eE+-]{0,30})?(?:[ \t]+#[ \t].*)?$"
+)
+_ESCAPES = {b"\\\\": b"\\", b'\\"': b'"', b"\\n": b"\n"}
+
+
+class Sample(NamedTuple):
+    """One sample: labels in the page's order, values unescaped."""
+
+    name: str
+    labels: tuple[tuple[str, str], ...]
+    value: float
+
+
+class Exposition(NamedTuple):
+    """
+    A page's wanted samples, or why there are none.
+
+    `foreign_samples` counts the well-formed samples of names that nobody wants.
+    """
+
+    samples: tuple[Sample, ...]
+    problem: Problem | None = None
+    foreign_samples: int = 0
+
+
+class _Series(NamedTuple):
+    name: str
+    labels: tuple[tuple[str, str], ...]
+
+
+def parse_exposition(body: bytes, wanted: Collection[str]) -> Exposition:
+    """
+    Parse a page.
+
+    Args:
+        body: The page, UTF-8. Line ends may be ``\\r\\n``.
+        wanted: The sample names to keep (with ``_total``, ``_bucket`` …).
+
+    Returns:
+        The samples in the page's order, later duplicates included; no samples at all if any line is malformed.
+    """
+    if body and not body.endswith(b"\n"):
+        return Exposition((), "incomplete")
+    samples: list[Sample] = []
+    foreign = 0
+    for line in body.split(b"\n"):
+        if not line or line[0] == _HASH or line == b"\r":
+            continue
+        if len(line) > MAX_LINE:
+            return Exposition((), "not_metrics")
+        sample = _parse_sample(line)
+        if sample is None:
+            return Exposition((), "not_metrics")
+        if len(samples) + foreign >= MAX_SAMPLES:
+            return Exposition((), "too_many_samples")
+        if sample.name in wanted:
+            samples.append(sample)
+        else:
+            foreign += 1
+    return Exposition(tuple(samples), None, foreign)
+
+
+_HASH = ord("#")
+
+
+def _parse_sample(line: bytes) -> Sample | None:
+    # The quick way for what nearly every line is: a series seen before, a blank, a number.
+    text, _, value = line.rpartition(b" ")
+    series = _parse_series(text) if text else None
+    if series is not None:
+        try:
+            return Sample(series.name, series.labels, float(value))
+        except ValueError:
+            pass
+    found = _SAMPLE.match(line.rstrip(b"\r"))
+    if found is None:
+        return None
+    series = _parse_series(found[1])
+    return Sample(series.name, series.labels, float(found[2])) if series else None
+
+
+@lru_cache(maxsize=16_384)
+def _parse_series(text: bytes) -> _Series | None:
+    """Parse ``name{label="value"}``; the same few thousand come with every scrape."""
+    found = _SERIES.match(text)
+    if found is None:
+        return None
+    labels = _parse_labels(found[2]) if found[2] else ()
+    return None if labels is None else _Series(found[1].decode("ascii"), labels)
+
+
+def _parse_labels(text: bytes) -> tuple[tuple[str, str], ...] | None:
+    labels = []
+    position = 0
+    while position < len(text):
+        found = _LABEL.match(text, position)
+        if found is None or len(labels) >= MAX_LABELS:
+            return None
+        labels.append((found[1].decode("ascii"), _unescape(found[2]).decode("utf-8", "replace")))
+        position = found.end()
+    return tuple(labels)
+
+
+def _unescape(value: bytes) -> bytes:
+    if b"\\" not in value:
+        return value
+    return re.sub(rb"\\.", lambda found: _ESCAPES.get(found[0], found[0]), value)

@@ -1,0 +1,119 @@
+# SPDX-License-Identifier: Apache-2.0
+"""
+Lines that say that something broke.
+
+A failing engine prints a record of many lines: its head ("EngineCore encountered a fatal error.") says that
+the engine is dead, its traceback why. A traceback also quotes what clients sent, so a cause counts only in a
+record with such a head, or in the bare traceback of a server that is already failing.
+"""
+
+from __future__ import annotations
+
+import re
+
+from vllm_watch_parsers.events import Event, Failure, FailureKind
+
+
+_ERROR_LEVELS = {"ERROR", "CRITICAL"}
+
+# Heads of records: the engine is dead.
+_ENGINE_DEAD = re.compile(
+    r"EngineCore (?:failed to start\.|encountered a fatal error\.|hit an exception: )"
+    r"|AsyncLLM output_handler failed\."
+    r"|Engine background task failed"
+    r"|Engine iteration timed out\."
+    r"|Engine core proc(?:ess)? \S{1,64} died unexpectedly"
+    r"|\[shutdown\] MPClient: engine core exited unexpectedly"
+    r"|(?:AsyncLLMEngine has failed|(?:AsyncLLM|MQLLM)Engine is already dead), terminating server process"
+    r"|M\w{6}procExecutor got fatal signal from worker processes"
+    r"|Got fatal signal from worker processes"
+    r"|MQLLMEngine didn't reply within "
+)
+# V0's engine process logs the exception itself: `RuntimeError('…')` from engine.py.
+_V0_ENGINE_DEAD = re.compile(r"[A-Za-z_]{1,60}(?:Error|Exception)\(")
+_WORKER_DIED = re.compile(
+    r"Worker \S{1,64} pid \d{1,10} died, exit code: "
+    r"|Worker proc \S{1,64} died unexpectedly"
+    r"|RayWorkerProc rank=\d{1,6} died unexpectedly"
+)
+# Heads whose tracebacks may say why, without saying that anything died.
+_OTHER_HEADS = re.compile(
+    r"WorkerProc (?:hit an exception|failed)|Error executing method |Error in model execution|Exception in worker "
+)
+MAX_ERROR_NAME = 80
+"""A traceback's last line names its exception within so many characters."""
+
+SHM_TIMEOUT_START = b"No available "
+_SHM_TIMEOUT = re.compile(r"No available (?:shared memory broadcast )?block found ?in \d{1,6} seconds?\.")
+_REQUEST_ERROR = re.compile(r"Request \S{1,256} failed with an internal error during generation$")
+
+_CAUSES: tuple[tuple[re.Pattern[str], FailureKind], ...] = (
+    (
+        re.compile(
+            r"(?:[a-z_.]{0,40}OutOfMemoryError(?:: |\(['\"])|RuntimeError(?:: |\(['\"]))(?:CUDA|HIP|XPU) out of memory\b"
+            r"|[A-Za-z_.]{0,60}Error(?:: |\(['\"])CUDA error: out of memory\b"
+            r"|[A-Za-z_.]{0,60}Error(?:: |\(['\"])(?:CUDA )?out of memory occurred when warming up "
+        ),
+        "out_of_memory",
+    ),
+    (re.compile(r"[A-Za-z_.]{0,60}Error(?:: |\(['\"])NCCL error\b"), "nccl_error"),
+    (
+        re.compile(
+            r"(?:ValueError(?:: |\(['\"]))(?:No available memory for the cache blocks\."
+            r"|The model's max seq len \(\d"
+            r"|To serve at least one request with the models?'s max seq len \(\d"
+            r"|Cannot auto-fit max_model_len: )"
+        ),
+        "kv_cache_too_small",
+    ),
+    (
+        re.compile(r"ValueError(?:: |\(['\"])Free memory on device (?:\S{1,16} )?\([\d.]{1,12}/[\d.]{1,12} GiB\)"),
+        "gpu_memory_too_small",
+    ),
+    (re.compile(r"TimeoutError(?:: |\(['\"])RPC call to \w{1,80} timed out\."), "execution_timeout"),
+)
+_NCCL_WATCHDOG = re.compile(
+    r"\[rank\d{1,6}\]:\[[EF]\d{4} [\d:.]{8,20} ProcessGroupNCCL\.cpp:\d{1,6}\] (?:\[[^\]]{1,80}\] ){0,3}"
+    r"Watchdog caught collective operation timeout: "
+)
+
+
+def parse_failure(level: str, site: str, message: str) -> tuple[Event, ...]:
+    """Parse the first line of a record: what it says itself, be it head or cause."""
+    if _SHM_TIMEOUT.match(message):
+        return (Failure("shm_timeout"),)
+    if level not in _ERROR_LEVELS:
+        is_dead = level == "WARNING" and message.startswith("[shutdown] MPClient: engine core exited unexpectedly")
+        return (Failure("engine_dead"),) if is_dead else ()
+    if _REQUEST_ERROR.match(message):
+        return (Failure("request_error"),)
+    if _WORKER_DIED.match(message):
+        return (Failure("worker_died"),)
+    if _ENGINE_DEAD.match(message):
+        return (Failure("engine_dead"),)
+    if site == "engine.py" and _V0_ENGINE_DEAD.match(message):
+        return (Failure("engine_dead"), *parse_cause(message))
+    return ()
+
+
+def heads_failure(level: str, site: str, message: str) -> bool:
+    """Tell whether the lines that continue this record may name the cause of a failure."""
+    if level not in _ERROR_LEVELS:
+        return False
+    is_v0_exception = site == "engine.py" and _V0_ENGINE_DEAD.match(message) is not None
+    return is_v0_exception or any(head.match(message) for head in (_ENGINE_DEAD, _WORKER_DIED, _OTHER_HEADS))
+
+
+def parse_cause(message: str) -> tuple[Event, ...]:
+    """Parse the last line of a traceback: why something failed."""
+    if "Error" not in message[:MAX_ERROR_NAME]:
+        return ()
+    for pattern, kind in _CAUSES:
+        if pattern.match(message):
+            return (Failure(kind),)
+    return ()
+
+
+def parse_nccl_watchdog(message: str) -> tuple[Event, ...]:
+    """Parse PyTorch's own line on a hung collective, which C++ prints without vLLM's prefix."""
+    return (Failure("nccl_error"),) if _NCCL_WATCHDOG.match(message) else ()

@@ -1,0 +1,35 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Numbers as vLLM prints them, and the ranges in which they can be believed."""
+
+from __future__ import annotations
+
+import math
+
+
+MAX_TOKENS_PER_SECOND = 1e8
+"""No server is faster: a prompt's tokens are counted at once, so lines can exceed the hardware."""
+
+MAX_REQUESTS = 10_000_000
+MAX_TOKENS = 10**15
+MAX_DRAFT_TOKENS = 256
+
+
+def number(text: str) -> float | None:
+    """Return the number a text is, without thousands separators; `None` for `nan` and no number."""
+    try:
+        value = float(text.replace(",", ""))
+    except ValueError:
+        return None
+    return value if math.isfinite(value) else None
+
+
+def whole(text: str) -> int | None:
+    """Return the whole number a text is, without thousands separators, or `None`."""
+    digits = text.replace(",", "")
+    return int(digits) if digits.isascii() and digits.isdigit() and len(digits) <= 18 else None
+
+
+def percent(text: str) -> float | None:
+    """Return a percentage as a ratio; the decimals printed are kept exact (12.3 is 0.123)."""
+    value = number(text)
+    return None if value is None else round(value / 100, 6)

@@ -1,0 +1,151 @@
+# SPDX-License-Identifier: Apache-2.0
+"""
+What stands before the message of a log line: process, level, time and call site.
+
+vLLM has printed five forms since 0.5 (with and without brackets, with the process before
+or inside the record), optionally coloured, or as JSON. The call site is what makes a line
+trustworthy: text that a client sent can look like any message, but it is printed from the
+call site of the code that echoes it.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+
+_ANSI = re.compile(rb"\x1b\[[0-9;]*m")
+
+# `(APIServer pid=7) `, `(VllmWorker rank=0 pid=9) `, Ray's `(RayWorkerWrapper pid=3, ip=10.0.0.2) `.
+_PROCESS = rb"\([A-Za-z][^()\s]*(?: [^()\s]+)? pid=\d{1,10}(?:, ip=[^()\s]{1,64})?\) ?"
+
+_RECORD = re.compile(
+    rb"((?:" + _PROCESS + rb"){0,4})"
+    rb"(?:(DEBUG|INFO|WARNING|ERROR|CRITICAL) (\d\d-\d\d \d\d:\d\d:\d\d) "
+    rb"\[?([^\s:\]\[]{1,256}):\d{1,7}\])?"
+)
+
+# The operator's own VLLM_LOGGING_PREFIX, before the process or after it.
+_PREFIXED_RECORD = re.compile(
+    rb"(?P<outer>(?:" + _PROCESS + rb"){0,4})"
+    rb"(?P<prefix>[^\r\n(]{1,64}?)"
+    rb"(?P<process>(?:" + _PROCESS + rb"){0,4})"
+    rb"(?P<level>DEBUG|INFO|WARNING|ERROR|CRITICAL) (?P<time>\d\d-\d\d \d\d:\d\d:\d\d) "
+    rb"\[?(?P<path>[^\s:\]\[]{1,256}):\d{1,7}\] ?"
+)
+
+_RAY_REPEAT = re.compile(rb" \[repeated \d{1,9}x across cluster\][^\n]{0,80}$")
+_RANK = re.compile(r"(?:EngineCore_(?:DP)?|(?:APIServer|Worker|VllmWorker)_DP|ApiServer_)(\d{1,5})\b")
+
+
+class Head(NamedTuple):
+    """
+    The head of one line, and its message as bytes.
+
+    `process` is the text of the process groups (``"(APIServer pid=7) "``), `level` and `site`
+    are empty for a line that is no vLLM record. `site` is the file's base name, or the
+    last part of the logger's name with ``.py`` for JSON logs. `time` is as printed:
+    ``11-21 02:35:10`` or, in JSON logs, ``2026-11-21 02:39:36,679``.
+    """
+
+    process: str
+    level: str
+    time: str
+    site: str
+    message: bytes
+    prefix: str = ""
+
+
+def strip_ansi(line: bytes) -> bytes:
+    """Remove colour codes: releases up to 0.15 write them into files, too."""
+    return _ANSI.sub(b"", line) if b"\x1b" in line else line
+
+
+def rank_of(process: str) -> str | None:
+    """Return the data-parallel rank or API server number in a process name, or `None`."""
+    found = _RANK.search(process)
+    return str(int(found[1])) if found else None
+
+
+def parse_head(line: bytes, may_matter: Callable[[bytes, bytes, bytes], bool] | None = None) -> Head | None:
+    """
+    Split one line without its line end into head and message.
+
+    Args:
+        line: The line's bytes, colour codes removed.
+        may_matter: Asked about each record's level, site and message before anything is decoded.
+
+    Returns:
+        The head; for a line that is no vLLM record, one with an empty `site` and
+        the text after the process groups as message; `None` for a record that `may_matter` dismisses.
+    """
+    process, level, time, path = _RECORD.match(line).groups()  # type: ignore[union-attr]  # All of it is optional.
+    if level is None:
+        return _parse_unprefixed(process.decode("ascii", "replace"), line[len(process) :])
+    # One blank at most stands between the call site and the message, and leading blanks belong to the message.
+    start = line.index(b"]", len(process) + len(level) + len(time) + len(path) + 2) + 1
+    message = line[start + 1 :] if line[start : start + 1] == b" " else line[start:]
+    site = path.rpartition(b"/")[2]
+    if may_matter is not None and not may_matter(level, site, message):
+        return None
+    if b" [repeated " in message:
+        message = _RAY_REPEAT.sub(b"", message)
+    return Head(
+        process.decode("ascii", "replace"), level.decode(), time.decode(), site.decode("utf-8", "replace"), message
+    )
+
+
+def _parse_unprefixed(process: str, message: bytes) -> Head:
+    json_head = _parse_json(process, message) if message.startswith(b"{") else None
+    return json_head or Head(process, "", "", "", message)
+
+
+def parse_prefixed_head(line: bytes) -> Head | None:
+    """
+    Parse a record that begins with the operator's VLLM_LOGGING_PREFIX.
+
+    The prefix could be anything, also a stranger's text: the caller accepts a record only
+    if its prefix is that of the server's own start-up lines.
+    """
+    found = _PREFIXED_RECORD.match(line)
+    if found is None:
+        return None
+    process = (found["outer"] + found["process"]).decode("ascii", "replace")
+    prefix = found["prefix"].decode("utf-8", "backslashreplace")
+    return Head(
+        process,
+        found["level"].decode(),
+        found["time"].decode(),
+        found["path"].rpartition(b"/")[2].decode("utf-8", "replace"),
+        line[found.end() :],
+        prefix,
+    )
+
+
+def _parse_json(process: str, message: bytes) -> Head | None:
+    """Read a record of `--logging-config.formatter json` or of a python-json-logger setup."""
+    try:
+        record = json.loads(message)
+    except (ValueError, RecursionError):
+        return None
+    if not isinstance(record, dict) or not isinstance(text := record.get("message"), str):
+        return None
+
+    def word(key: str) -> str:
+        value = record.get(key)
+        return value if isinstance(value, str) else ""
+
+    name = word("name").rpartition(".")[2]
+    if name in {"access", "error"} and word("name").startswith("uvicorn"):
+        site = "uvicorn"
+    else:
+        site = f"{name}.py" if name else "json"
+    exception = word("exc_info")
+    body = f"{text}\n{exception}" if exception else text
+    named = word("vllm_process_name") or word("processName")
+    if not process and named:
+        process = f"({named} pid={record.get('process', 0)}) "
+    return Head(process, word("levelname") or "INFO", word("asctime"), site, body.encode("utf-8", "backslashreplace"))

@@ -1,0 +1,205 @@
+# SPDX-License-Identifier: Apache-2.0
+"""
+Lines of a server's start and end: version, model, limits, capacity, ready, shut down.
+
+Everything else that the start prints is left alone, above all the arguments: releases before 0.29
+print the API key among them.
+"""
+
+from __future__ import annotations
+
+import re
+
+from collections.abc import Callable
+
+from vllm_watch_parsers.events import Event, Lifecycle, Notice, StartupFact
+from vllm_watch_parsers.numbers import number, whole
+from vllm_watch_parsers.python_repr import top_level_items, unquote
+
+
+_VERSION = r"(\d{1,4}\.\d{1,4}[0-9A-Za-z.+-]{0,60})"
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._/:@+-]{0,255}\Z|/[A-Za-z0-9._/:@+-]{1,255}\Z")
+_NUMBER = r"(\d[\d,]{0,24}(?:\.\d{1,12})?)"
+
+# The last lines of the logo of 0.15 and later end in these; each is a continuation line of one record.
+_LOGO = re.compile(r"[ ▀-▟]{4,80}█ {1,8}(version|model) {1,8}(\S{1,256})$")
+_SPEC_TOKENS = re.compile(r"\bnum_spec_tokens=(\d{1,4})\b|['\"]?num_speculative_tokens['\"]?[=:] ?(\d{1,4})\b")
+
+Parse = Callable[[re.Match[str]], "tuple[Event, ...]"]
+
+
+def _fact(**fields: object) -> tuple[Event, ...]:
+    return (StartupFact(**fields),)  # type: ignore[arg-type]  # Called with the fields' own types below.
+
+
+def _started(found: re.Match[str]) -> tuple[Event, ...]:
+    return (Lifecycle("starting"), StartupFact(version=found[1]))
+
+
+def _started_with_model(found: re.Match[str]) -> tuple[Event, ...]:
+    return (Lifecycle("starting"), StartupFact(version=found[1], model=_name(found[2])))
+
+
+def _initializing(found: re.Match[str]) -> tuple[Event, ...]:
+    items = dict(top_level_items(found[3]))
+    return _fact(
+        version=found[2],
+        engine_generation=found[1] or "V0",
+        model=_name(unquote(items.get("model", ""))),
+        served_model_name=_name(items.get("served_model_name", "").strip("'\"")),
+        max_model_len=whole(items.get("max_seq_len", "")),
+        tensor_parallel_size=whole(items.get("tensor_parallel_size", "")),
+        data_parallel_size=whole(items.get("data_parallel_size", "")),
+        num_speculative_tokens=_spec_tokens(items.get("speculative_config", "")),
+    )
+
+
+def _arguments(found: re.Match[str]) -> tuple[Event, ...]:
+    items = dict(top_level_items(found[1]))
+    spec_tokens = _spec_tokens(items.get("speculative_config", ""))
+    return _fact(
+        model=_name(unquote(items.get("model", "")) or unquote(items.get("model_tag", ""))),
+        served_model_name=_name(unquote(items.get("served_model_name", ""))),
+        max_model_len=whole(items.get("max_model_len", "")),
+        max_num_seqs=whole(items.get("max_num_seqs", "")),
+        tensor_parallel_size=whole(items.get("tensor_parallel_size", "")),
+        data_parallel_size=whole(items.get("data_parallel_size", "")),
+        api_server_count=whole(items.get("api_server_count", "")),
+        num_speculative_tokens=spec_tokens or whole(items.get("num_speculative_tokens", "")),
+        block_size=whole(items.get("block_size", "")),
+        log_stats_disabled=True if items.get("disable_log_stats") == "True" else None,
+    )
+
+
+def _spec_tokens(text: str) -> int | None:
+    found = _SPEC_TOKENS.search(text)
+    return int(found[1] or found[2]) if found else None
+
+
+def _name(text: str | None) -> str | None:
+    """Keep a model's name only if it is spelt like one: it becomes a label."""
+    return text if text and _NAME.match(text) else None
+
+
+def _number_fact(name: str) -> Parse:
+    return lambda found: _fact(**{name: number(found[1])})
+
+
+def _whole_fact(name: str) -> Parse:
+    return lambda found: _fact(**{name: whole(found[1])})
+
+
+def _phase(phase: str) -> Parse:
+    return lambda found: (Lifecycle(phase),)  # type: ignore[arg-type]  # Called with the literals below.
+
+
+def _table(*rows: tuple[str, Parse]) -> tuple[tuple[re.Pattern[str], Parse], ...]:
+    return tuple((re.compile(pattern, re.DOTALL), parse) for pattern, parse in rows)
+
+
+_MESSAGES = _table(
+    (rf"vLLM API server version {_VERSION}$", _started),
+    (rf"vLLM server version {_VERSION}, serving model (\S{{1,256}})$", _started_with_model),
+    (rf"Initializing an? (?:(V\d) )?LLM engine \(v{_VERSION}\) with config: (.*)$", _initializing),
+    (r"(?:non-default )?args: (.*)$", _arguments),
+    (r"Using max model len (\d{1,12})$", _whole_fact("max_model_len")),
+    (r"Starting to load model (\S{1,256}?)\.\.\.$", lambda found: _fact(model=_name(found[1]))),
+    (rf"Loading weights took {_NUMBER} s(?:econds)?$", _number_fact("weights_load_seconds")),
+    (rf"Loading model weights took {_NUMBER} Gi?B$", _number_fact("model_load_gib")),
+    (
+        rf"Model loading took {_NUMBER} Gi?B(?: memory)? and {_NUMBER} s(?:econds)?$",
+        lambda found: _fact(model_load_gib=number(found[1]), model_load_seconds=number(found[2])),
+    ),
+    (rf"Available KV cache memory: {_NUMBER} GiB$", _number_fact("kv_cache_memory_gib")),
+    (r"# [A-Za-z]{2,12} blocks: (\d{1,12})(?:, # CPU blocks: \d{1,12})?$", _whole_fact("num_gpu_blocks")),
+    (
+        rf"[A-Za-z0-9_+ ]{{2,40}} KV cache size: {_NUMBER} tokens"
+        rf"(?:, Maximum concurrency for {_NUMBER} tokens per request: {_NUMBER}x)?$",
+        lambda found: _fact(
+            kv_cache_tokens=whole(found[1]),
+            max_model_len=whole(found[2] or ""),
+            max_concurrency=number(found[3] or ""),
+        ),
+    ),
+    (
+        rf"Maximum concurrency for {_NUMBER} tokens per request: {_NUMBER}x$",
+        lambda found: _fact(max_model_len=whole(found[1]), max_concurrency=number(found[2])),
+    ),
+    (
+        r"(?:Engine \d{1,5}: |\d{1,5} Engines: )?vllm cache_config_info with initialization after "
+        r"num_gpu_blocks is: (\d{1,12})$",
+        _whole_fact("num_gpu_blocks"),
+    ),
+    (
+        r"Auto-fit max_model_len: reduced from \d{1,12} to (\d{1,12}) to fit in available KV cache memory\b.*$",
+        _whole_fact("max_model_len"),
+    ),
+    (
+        rf"init engine \(profile, create kv cache, warmup model\) took {_NUMBER} s(?:econds)?(?: \(compilation: .*)?$",
+        _number_fact("engine_init_seconds"),
+    ),
+    (
+        r"AsyncLLM created with api_server_count more than 1; disabling stats logging",
+        lambda found: (Notice("api_servers_more_than_one"),),
+    ),
+    (r"OpenAI server is ready to accept requests(?: |$)", _phase("ready")),
+    (r"Server is ready to accept requests$", _phase("ready")),
+    (r"Gracefully stopping http server$", _phase("shutting_down")),
+    (r"Shutting down FastAPI HTTP server\.$", _phase("shutting_down")),
+    (r"\[shutdown\] API server: shutdown triggered$", _phase("shutting_down")),
+)
+
+# How all messages above begin, or what stands inside: nearly every other line is dismissed by these.
+_STARTS = (
+    b"vLLM ", b"Initializing a", b"args: ", b"non-default args: ", b"Using max model len ", b"Starting to load ",
+    b"Loading ", b"Model loading ", b"Available KV ", b"# ", b"Maximum concurrency ", b"Engine ", b"Auto-fit ",
+    b"init engine ", b"AsyncLLM created ", b"OpenAI server ", b"Server is ready", b"Gracefully ", b"Shutting down ",
+    b"[shutdown] API server: ",
+)  # fmt: skip
+_INNER = (b" KV cache size: ", b"vllm cache_config_info ")
+_INNER_WITHIN = 80
+
+_UVICORN = {
+    "Application startup complete.": "ready",
+    "Shutting down": "shutting_down",
+    "Application shutdown complete.": "stopped",
+}
+_UVICORN_STOPPED = re.compile(r"Finished server process \[\d{1,10}\]$")
+
+
+def may_be_startup(message: bytes) -> bool:
+    """Tell quickly whether `parse_startup` could have anything to say on a message."""
+    return (
+        message.startswith(_STARTS)
+        or message.find(_INNER[0], 0, _INNER_WITHIN) >= 0
+        or message.find(_INNER[1], 0, _INNER_WITHIN) >= 0
+    )
+
+
+def parse_startup(message: str) -> tuple[Event, ...]:
+    """Parse the message of a vLLM record; a line may give two events (it starts, in this version)."""
+    for pattern, parse in _MESSAGES:
+        found = pattern.match(message)
+        if found:
+            return tuple(event for event in parse(found) if event != StartupFact())
+    return ()
+
+
+def parse_logo(message: str) -> tuple[Event, ...]:
+    """Parse a line of the logo that 0.15 and later print at the start, made of block characters."""
+    found = _LOGO.match(message)
+    if found is None:
+        return ()
+    if found[1] == "model":
+        name = _name(found[2])
+        return _fact(model=name) if name else ()
+    version = re.match(_VERSION + "$", found[2])
+    return (Lifecycle("starting"), StartupFact(version=version[1])) if version else ()
+
+
+def parse_uvicorn(message: str) -> tuple[Event, ...]:
+    """Parse what uvicorn says about the server's life, after ``INFO:     ``."""
+    phase = _UVICORN.get(message)
+    if phase is None and _UVICORN_STOPPED.match(message):
+        phase = "stopped"
+    return (Lifecycle(phase),) if phase else ()  # type: ignore[arg-type]  # The table holds phases only.

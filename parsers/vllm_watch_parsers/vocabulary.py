@@ -1,0 +1,97 @@
+# SPDX-License-Identifier: Apache-2.0
+"""
+One table of what vLLM's /metrics calls things, from 0.5 to today.
+
+Each quantity has the names it has had, newest first: where a page has several, they say the same and the newest
+counts (adding them up would double it).
+"""
+
+from __future__ import annotations
+
+
+GAUGES: dict[str, tuple[str, ...]] = {
+    "requests_running": ("vllm:num_requests_running",),
+    "requests_waiting": ("vllm:num_requests_waiting",),
+    "requests_swapped": ("vllm:num_requests_swapped",),
+    "kv_cache_usage_ratio": ("vllm:kv_cache_usage_perc", "vllm:gpu_cache_usage_perc"),
+    # V0 only, over the server's whole life; -1 where prefix caching is off.
+    "prefix_cache_hit_ratio_lifetime": ("vllm:gpu_prefix_cache_hit_rate",),
+    "acceptance_ratio_lifetime": ("vllm:spec_decode_draft_acceptance_rate",),
+}
+"""Quantities that are as they are now. Those of a V0 engine's whole life end in `_lifetime`."""
+
+COUNTERS: dict[str, tuple[str, ...]] = {
+    "prompt_tokens": ("vllm:prompt_tokens_total",),
+    "prompt_tokens_cached": ("vllm:prompt_tokens_cached_total",),
+    "generation_tokens": ("vllm:generation_tokens_total",),
+    "preemptions": ("vllm:num_preemptions_total",),
+    # Blocks up to 0.8.5, tokens since 0.9.0: only their ratio is used.
+    "prefix_cache_queries": ("vllm:prefix_cache_queries_total", "vllm:gpu_prefix_cache_queries_total"),
+    "prefix_cache_hits": ("vllm:prefix_cache_hits_total", "vllm:gpu_prefix_cache_hits_total"),
+    "external_prefix_cache_queries": ("vllm:external_prefix_cache_queries_total",),
+    "external_prefix_cache_hits": ("vllm:external_prefix_cache_hits_total",),
+    "mm_cache_queries": ("vllm:mm_cache_queries_total",),
+    "mm_cache_hits": ("vllm:mm_cache_hits_total",),
+    "drafts": ("vllm:spec_decode_num_drafts_total",),
+    "drafted_tokens": ("vllm:spec_decode_num_draft_tokens_total",),
+    "accepted_tokens": ("vllm:spec_decode_num_accepted_tokens_total",),
+}
+
+HISTOGRAMS: dict[str, tuple[str, ...]] = {
+    "time_to_first_token_seconds": ("vllm:time_to_first_token_seconds",),
+    # The old name meant the gap between two tokens, not the mean of a request.
+    "inter_token_latency_seconds": ("vllm:inter_token_latency_seconds", "vllm:time_per_output_token_seconds"),
+    "time_per_output_token_seconds": ("vllm:request_time_per_output_token_seconds",),
+    "e2e_request_latency_seconds": ("vllm:e2e_request_latency_seconds",),
+    "queue_time_seconds": ("vllm:request_queue_time_seconds", "vllm:time_in_queue_requests"),
+    "prefill_time_seconds": ("vllm:request_prefill_time_seconds",),
+    "decode_time_seconds": ("vllm:request_decode_time_seconds",),
+    "inference_time_seconds": ("vllm:request_inference_time_seconds",),
+    "iteration_tokens": ("vllm:iteration_tokens_total",),
+    "request_prompt_tokens": ("vllm:request_prompt_tokens",),
+    "request_generation_tokens": ("vllm:request_generation_tokens",),
+}
+
+WAITING_BY_REASON = "vllm:num_requests_waiting_by_reason"
+PROMPT_TOKENS_BY_SOURCE = "vllm:prompt_tokens_by_source_total"
+ACCEPTED_PER_POSITION = "vllm:spec_decode_num_accepted_tokens_per_pos_total"
+V0_EMITTED_TOKENS = "vllm:spec_decode_num_emitted_tokens_total"
+"""Only V0 has it, and its three counters of speculative decoding grow by their own totals at every interval."""
+
+REQUESTS_FINISHED = "vllm:request_success_total"
+ADMISSION_REJECTIONS = "vllm:admission_rejections_total"
+CACHE_CONFIG = "vllm:cache_config_info"
+HTTP_REQUESTS = "http_requests_total"
+PROCESS_START = "process_start_time_seconds"
+
+_OTHERS = (
+    WAITING_BY_REASON,
+    PROMPT_TOKENS_BY_SOURCE,
+    ACCEPTED_PER_POSITION,
+    V0_EMITTED_TOKENS,
+    REQUESTS_FINISHED,
+    ADMISSION_REJECTIONS,
+    CACHE_CONFIG,
+    HTTP_REQUESTS,
+    PROCESS_START,
+)
+
+HISTOGRAM_PARTS = ("_bucket", "_sum", "_count")
+
+WANTED: frozenset[str] = frozenset(
+    [name for table in (GAUGES, COUNTERS) for names in table.values() for name in names]
+    + [name + part for names in HISTOGRAMS.values() for name in names for part in HISTOGRAM_PARTS]
+    + list(_OTHERS)
+)
+"""All sample names that are read."""
+
+REQUIRED: dict[str, tuple[str, ...]] = {
+    "requests_running": GAUGES["requests_running"],
+    "requests_waiting": GAUGES["requests_waiting"],
+    "kv_cache_usage_ratio": GAUGES["kv_cache_usage_ratio"],
+    "prompt_tokens": COUNTERS["prompt_tokens"],
+    "generation_tokens": COUNTERS["generation_tokens"],
+    "time_to_first_token_seconds": HISTOGRAMS["time_to_first_token_seconds"],
+    "e2e_request_latency_seconds": HISTOGRAMS["e2e_request_latency_seconds"],
+}
+"""Quantities without which a page says too little; a Rust server shows histograms only once it has served."""
