@@ -14,7 +14,7 @@ _MAX_PEER = 80
 
 # The target may hold quotes and whole fake log lines, percent-encoded or not: it ends at the last
 # ` HTTP/x.y" ` of the line, and holds no blank.
-_REQUEST = re.compile(rb'([A-Z]{1,16}) (\S{1,8192}) HTTP/\d(?:\.\d)?" (\d{3})(?: [A-Za-z -]{0,60})?$')
+_REQUEST = re.compile(rb"([A-Z]{1,16}) (\S{1,8192}) HTTP/\d(?:\.\d)?\" (\d{3})(?: [A-Za-z' -]{0,60})?$")
 
 
 def request_text(line: bytes, start: int) -> bytes:

@@ -10,7 +10,7 @@ the line does not say is ``None``; so is one that it prints as ``nan``.
 
 from __future__ import annotations
 
-from typing import Literal, NamedTuple, Union
+from typing import Literal, NamedTuple
 
 
 AGGREGATED = "aggregated"
@@ -154,4 +154,4 @@ class Notice(NamedTuple):
     """With `value_refused`: the name of the field that was out of range."""
 
 
-Event = Union[EngineStats, SpecDecoding, StartupFact, Lifecycle, Failure, AccessRequest, Notice]
+Event = EngineStats | SpecDecoding | StartupFact | Lifecycle | Failure | AccessRequest | Notice

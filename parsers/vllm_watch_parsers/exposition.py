@@ -17,8 +17,12 @@ from typing import Literal, NamedTuple
 
 
 MAX_LINE = 16 * 1024
-MAX_SAMPLES = 20_000
+MAX_SAMPLES = 100_000
+"""Each engine behind a page has some 400 samples."""
+
 MAX_LABELS = 64
+MAX_REMEMBERED = 1024
+"""Longer series are parsed anew on each page, so that what is remembered stays small whatever a server sends."""
 
 Problem = Literal["not_metrics", "too_many_samples", "incomplete"]
 
@@ -60,11 +64,11 @@ class _Series(NamedTuple):
 
 
 def parse_exposition(body: bytes, wanted: Collection[str]) -> Exposition:
-    """
+    r"""
     Parse a page.
 
     Args:
-        body: The page, UTF-8. Line ends may be ``\\r\\n``.
+        body: The page, UTF-8. Line ends may be ``\r\n``.
         wanted: The sample names to keep (with ``_total``, ``_bucket`` …).
 
     Returns:
@@ -96,23 +100,31 @@ _HASH = ord("#")
 
 def _parse_sample(line: bytes) -> Sample | None:
     # The quick way for what nearly every line is: a series seen before, a blank, a number.
-    text, _, value = line.rpartition(b" ")
-    series = _parse_series(text) if text else None
-    if series is not None:
-        try:
-            return Sample(series.name, series.labels, float(value))
-        except ValueError:
-            pass
-    found = _SAMPLE.match(line.rstrip(b"\r"))
-    if found is None:
+    text, _, written = line.rpartition(b" ")
+    series = _find_series(text) if text else None
+    value = _number(written) if series else None
+    if series is None or value is None:
+        found = _SAMPLE.match(line.rstrip(b"\r"))
+        if found is None:
+            return None
+        series, value = _find_series(found[1]), _number(found[2])
+    return None if series is None or value is None else Sample(series.name, series.labels, value)
+
+
+def _number(text: bytes) -> float | None:
+    """Return a value; an underscore between digits is Python's, not the format's."""
+    try:
+        return None if b"_" in text else float(text)
+    except ValueError:
         return None
-    series = _parse_series(found[1])
-    return Sample(series.name, series.labels, float(found[2])) if series else None
 
 
-@lru_cache(maxsize=16_384)
+def _find_series(text: bytes) -> _Series | None:
+    return _remember_series(text) if len(text) <= MAX_REMEMBERED else _parse_series(text)
+
+
 def _parse_series(text: bytes) -> _Series | None:
-    """Parse ``name{label="value"}``; the same few thousand come with every scrape."""
+    """Parse ``name{label="value"}``."""
     found = _SERIES.match(text)
     if found is None:
         return None
@@ -120,8 +132,11 @@ def _parse_series(text: bytes) -> _Series | None:
     return None if labels is None else _Series(found[1].decode("ascii"), labels)
 
 
+_remember_series = lru_cache(maxsize=16_384)(_parse_series)  # The same few thousand come with every scrape.
+
+
 def _parse_labels(text: bytes) -> tuple[tuple[str, str], ...] | None:
-    labels = []
+    labels: list[tuple[str, str]] = []
     position = 0
     while position < len(text):
         found = _LABEL.match(text, position)

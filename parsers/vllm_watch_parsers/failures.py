@@ -14,7 +14,8 @@ import re
 from vllm_watch_parsers.events import Event, Failure, FailureKind
 
 
-_ERROR_LEVELS = {"ERROR", "CRITICAL"}
+# JSON logs may hold the message alone: then the level is not known.
+_ERROR_LEVELS = {"ERROR", "CRITICAL", ""}
 
 # Heads of records: the engine is dead.
 _ENGINE_DEAD = re.compile(
@@ -25,7 +26,7 @@ _ENGINE_DEAD = re.compile(
     r"|Engine core proc(?:ess)? \S{1,64} died unexpectedly"
     r"|\[shutdown\] MPClient: engine core exited unexpectedly"
     r"|(?:AsyncLLMEngine has failed|(?:AsyncLLM|MQLLM)Engine is already dead), terminating server process"
-    r"|M\w{6}procExecutor got fatal signal from worker processes"
+    r"|Mul(?:it|ti)procExecutor got fatal signal from worker processes"
     r"|Got fatal signal from worker processes"
     r"|MQLLMEngine didn't reply within "
 )
@@ -50,7 +51,7 @@ _REQUEST_ERROR = re.compile(r"Request \S{1,256} failed with an internal error du
 _CAUSES: tuple[tuple[re.Pattern[str], FailureKind], ...] = (
     (
         re.compile(
-            r"(?:[a-z_.]{0,40}OutOfMemoryError(?:: |\(['\"])|RuntimeError(?:: |\(['\"]))(?:CUDA|HIP|XPU) out of memory\b"
+            r"(?:[a-z_.]{0,40}OutOfMemoryError|RuntimeError)(?:: |\(['\"])(?:CUDA|HIP|XPU) out of memory\b"
             r"|[A-Za-z_.]{0,60}Error(?:: |\(['\"])CUDA error: out of memory\b"
             r"|[A-Za-z_.]{0,60}Error(?:: |\(['\"])(?:CUDA )?out of memory occurred when warming up "
         ),

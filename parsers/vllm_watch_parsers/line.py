@@ -13,7 +13,7 @@ from functools import lru_cache
 from typing import NamedTuple
 
 from vllm_watch_parsers.access import ACCESS_START, parse_request, request_text
-from vllm_watch_parsers.events import Event, Failure, Lifecycle, SpecDecoding, StartupFact
+from vllm_watch_parsers.events import Event, Failure, Lifecycle, StartupFact
 from vllm_watch_parsers.failures import (
     MAX_ERROR_NAME,
     SHM_TIMEOUT_START,
@@ -36,18 +36,25 @@ _LEVELS_OF_FAILURES = frozenset({b"ERROR", b"CRITICAL", b"WARNING"})
 
 _RECORD_SIGN = b"] "
 _MAX_UVICORN = 80
+_MAX_REMEMBERED = 256
 
 _ECHOING_SITES = frozenset({"logger.py", "request_logger.py", "log_response.py", "protocol.py"})
 """Files whose records hold what clients sent."""
 
 
 class Record(NamedTuple):
-    """A record of several lines, while it is open: where it comes from and how it began."""
+    """A record of several lines, while it is open: what all its lines repeat, and how it began."""
 
-    site: str
+    process: str
     level: str
+    time: str
+    site: str
     names_causes: bool
     is_logo: bool
+
+    def is_continued_by(self, head: Head) -> bool:
+        """Tell whether a line is of this record; another process may have written between its lines."""
+        return (head.process, head.level, head.time, head.site) == (self.process, self.level, self.time, self.site)
 
 
 class LogLine(NamedTuple):
@@ -71,18 +78,18 @@ NOTHING = LogLine((), "", "")
 
 
 def parse_line(line: bytes, record: Record | None = None) -> LogLine:
-    """
+    r"""
     Parse one line.
 
     Args:
-        line: The bytes between two ``\\n``, at most as long as the caller's limit.
-        record: The record of the previous line, if that ended in ``\\r``: this line continues it.
+        line: The bytes between two ``\n``, at most as long as the caller's limit.
+        record: The record that is open: its last line ended in ``\r``, so that this line continues it.
 
     Returns:
         The events of the line, most often none.
     """
-    if record is None and line.startswith(ACCESS_START):
-        return _request_line(request_text(line, len(ACCESS_START))) or _parse_uvicorn("", line[len(ACCESS_START) :])
+    if record is None and line.startswith(ACCESS_START) and len(line) <= _MAX_REMEMBERED:
+        return _remember_request(request_text(line, len(ACCESS_START))) or _parse_uvicorn("", line[len(ACCESS_START) :])
     text = strip_ansi(line)
     ends_open = text.endswith(b"\r")
     text = text.rstrip(b"\r")
@@ -90,13 +97,14 @@ def parse_line(line: bytes, record: Record | None = None) -> LogLine:
     if head is None:
         return NOTHING
     if not head.site:
-        if record is None and head.message.startswith(ACCESS_START):
-            return _parse_uvicorn(head.process, head.message[len(ACCESS_START) :])
-        prefixed = parse_prefixed_head(text) if record is None and _RECORD_SIGN in text else None
+        if head.message.startswith(ACCESS_START):
+            return _still_in(record, _parse_uvicorn(head.process, head.message[len(ACCESS_START) :]))
+        prefixed = parse_prefixed_head(text) if _RECORD_SIGN in text else None
         if prefixed is None:
-            return _parse_bare(head)
+            return _still_in(record, _parse_bare(head))
         head = prefixed
-    if record is not None:
+    # The lines of a record repeat its time: a later line is no part of it, even if its end was lost.
+    if record is not None and head.time == record.time:
         return _parse_continuation(head, record, ends_open=ends_open)
     return _parse_record(head, ends_open=ends_open)
 
@@ -118,7 +126,7 @@ def _parse_record(head: Head, *, ends_open: bool) -> LogLine:
     names_causes = heads_failure(head.level, head.site, first)
     if rest and names_causes:
         events += tuple(event for line in rest.split("\n") for event in parse_cause(line.strip()))
-    opened = Record(head.site, head.level, names_causes, first.strip() == "") if ends_open else None
+    opened = Record(*head[:4], names_causes, is_logo=not first.strip()) if ends_open else None
     return LogLine(_with_engine(events, head.process), head.time, head.process, opened, head.prefix)
 
 
@@ -147,14 +155,22 @@ def _parse_message(head: Head, message: str) -> tuple[Event, ...]:
 
 
 def _parse_continuation(head: Head, record: Record, *, ends_open: bool) -> LogLine:
+    if not record.is_continued_by(head):
+        return _still_in(record, NOTHING)
     events: tuple[Event, ...] = ()
-    if head.site == record.site and head.level == record.level:
-        message = head.message.decode("utf-8", "backslashreplace")
-        if record.names_causes:
-            events = parse_cause(message)
-        elif record.is_logo:
-            events = parse_logo(message)
-    return LogLine(_with_engine(events, head.process), head.time, head.process, record if ends_open else None)
+    message = head.message.decode("utf-8", "backslashreplace")
+    if record.names_causes:
+        events = parse_cause(message)
+    elif record.is_logo:
+        events = parse_logo(message)
+    return LogLine(
+        _with_engine(events, head.process), head.time, head.process, record if ends_open else None, head.prefix
+    )
+
+
+def _still_in(record: Record | None, line: LogLine) -> LogLine:
+    """Keep a record open over a line that is no part of it."""
+    return line if record is None else line._replace(record=record)
 
 
 def _parse_uvicorn(process: str, text: bytes) -> LogLine:
@@ -165,11 +181,17 @@ def _parse_uvicorn(process: str, text: bytes) -> LogLine:
     return LogLine(_with_engine(events, process), "", process)
 
 
-@lru_cache(maxsize=2048)
 def _request_line(text: bytes) -> LogLine | None:
-    """Parse an access line's request: few different ones make up most of a log."""
+    """Parse an access line's request: few different ones, and short, make up most of a log."""
+    return _remember_request(text) if len(text) <= _MAX_REMEMBERED else _parse_request(text)
+
+
+def _parse_request(text: bytes) -> LogLine | None:
     request = parse_request(text.rstrip(b"\r"))
     return LogLine((request,), "", "") if request else None
+
+
+_remember_request = lru_cache(maxsize=2048)(_parse_request)
 
 
 def _access_events(text: bytes) -> tuple[Event, ...]:
@@ -198,8 +220,3 @@ def _of_rank(event: Event, rank: str) -> Event:
     if isinstance(event, (StartupFact, Failure)) and event.engine is None:
         return event._replace(engine=rank)
     return event
-
-
-def with_engine(event: SpecDecoding, engine: str | None) -> SpecDecoding:
-    """Give a line on speculative decoding the engine of the statistics line before it."""
-    return event._replace(engine=engine)

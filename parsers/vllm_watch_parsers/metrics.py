@@ -11,10 +11,11 @@ import math
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
+from itertools import pairwise
 from typing import Literal, NamedTuple
 
 from vllm_watch_parsers.exposition import Problem, Sample, parse_exposition
-from vllm_watch_parsers.numbers import MAX_REQUESTS
+from vllm_watch_parsers.numbers import MAX_REQUESTS, MAX_TOKENS
 from vllm_watch_parsers.vocabulary import (
     ACCEPTED_PER_POSITION,
     ADMISSION_REJECTIONS,
@@ -38,6 +39,8 @@ DEFAULT_ENGINE = "0"
 
 MAX_ENGINES = 1024
 MAX_POSITIONS = 64
+MAX_WORDS = 64
+"""So many values of one label (reasons, positions) are kept of each engine."""
 
 _RANGES: dict[str, tuple[float, float]] = {
     "requests_running": (0, MAX_REQUESTS),
@@ -70,7 +73,7 @@ class Histogram(NamedTuple):
     sum: float
 
     @property
-    def count(self) -> float:
+    def observations(self) -> float:
         """How many values were observed."""
         return self.counts[-1]
 
@@ -153,7 +156,7 @@ class _Page:
         gauges = self._gauges()
         counters = self._counters()
         histograms = self._histograms()
-        finished = self._by_label(REQUESTS_FINISHED, "finished_reason")
+        finished = self._by_label(REQUESTS_FINISHED, "finished_reason", "requests_finished")
         positions = self._positions()
         keys = [*gauges, *counters, *histograms, *finished]
         ordered = sorted(set(keys), key=lambda key: (key.model_name, len(key.engine), key.engine))[:MAX_ENGINES]
@@ -208,28 +211,34 @@ class _Page:
             if quantity in {"drafts", "drafted_tokens", "accepted_tokens"} and V0_EMITTED_TOKENS in self._series:
                 continue
             for labels, value in self._newest(names).items():
-                self._add(engines[_key(labels)], quantity, value)
+                self._add(engines[_key(labels)], quantity, value, quantity)
         for labels, value in self._series.get(PROMPT_TOKENS_BY_SOURCE, {}).items():
             if dict(labels).get("source") == "local_compute":
-                self._add(engines[_key(labels)], "prompt_tokens_computed", value)
+                self._add(engines[_key(labels)], "prompt_tokens_computed", value, "prompt_tokens_computed")
         return engines
 
-    def _add(self, counters: dict[str, float], quantity: str, value: float) -> None:
-        if not 0 <= value < math.inf:
-            self._refused[quantity] += 1
+    def _add(self, counts: dict[str, float], name: str, value: float, quantity: str) -> None:
+        if not self._is_count(value, quantity):
             return
-        counters[quantity] = counters.get(quantity, 0) + value
+        if name in counts or len(counts) < MAX_WORDS:
+            counts[name] = counts.get(name, 0) + value
 
-    def _by_label(self, name: str, label: str) -> dict[EngineKey, dict[str, float]]:
+    def _is_count(self, value: float, quantity: str) -> bool:
+        is_count = 0 <= value < math.inf
+        if not is_count:
+            self._refused[quantity] += 1
+        return is_count
+
+    def _by_label(self, name: str, label: str, quantity: str) -> dict[EngineKey, dict[str, float]]:
         engines: dict[EngineKey, dict[str, float]] = defaultdict(dict)
         for labels, value in self._series.get(name, {}).items():
             word = dict(labels).get(label)
             if word is not None:
-                self._add(engines[_key(labels)], word, value)
+                self._add(engines[_key(labels)], word, value, quantity)
         return engines
 
     def _positions(self) -> dict[EngineKey, tuple[float, ...]]:
-        by_position = self._by_label(ACCEPTED_PER_POSITION, "position")
+        by_position = self._by_label(ACCEPTED_PER_POSITION, "position", "position_accepted")
         return {key: _in_order(counts) for key, counts in by_position.items()}
 
     def _histograms(self) -> dict[EngineKey, dict[str, Histogram]]:
@@ -250,7 +259,8 @@ class _Page:
         rejections: dict[tuple[str, str], float] = {}
         for labels, value in self._series.get(ADMISSION_REJECTIONS, {}).items():
             named = dict(labels)
-            rejections[named.get("model_name", ""), named.get("reason", "")] = value
+            if self._is_count(value, "admission_rejections") and len(rejections) < MAX_WORDS:
+                rejections[named.get("model_name", ""), named.get("reason", "")] = value
         return rejections
 
     def _http_requests(self) -> dict[HttpRequests, float]:
@@ -258,11 +268,13 @@ class _Page:
         for labels, value in self._series.get(HTTP_REQUESTS, {}).items():
             named = dict(labels)
             key = HttpRequests(named.get("method", ""), named.get("handler", ""), named.get("status", ""))
-            requests[key] = value
+            if self._is_count(value, "http_requests"):
+                requests[key] = value
         return requests
 
     def _process_start(self) -> float | None:
-        return next(iter(self._series.get(PROCESS_START, {}).values()), None)
+        started = next(iter(self._series.get(PROCESS_START, {}).values()), None)
+        return None if started is None or not self._is_count(started, "process_start_seconds") else started
 
     def _cache_config(self, engines: int) -> tuple[dict[str, int], dict[str, float]]:
         """Read the capacity of a lone engine: under data parallelism each series has the sum of all engines."""
@@ -273,10 +285,10 @@ class _Page:
             engine = named.get("engine", DEFAULT_ENGINE)
             size = _whole(named.get("kv_cache_size_tokens", ""))
             size = size or _product(named.get("num_gpu_blocks", ""), named.get("block_size", ""))
-            if size:
+            if size and size <= MAX_TOKENS:
                 tokens[engine] = size
             ratio = _real(named.get("kv_cache_max_concurrency", ""))
-            if ratio:
+            if ratio is not None and 0 < ratio <= MAX_REQUESTS:
                 concurrency[engine] = ratio
         return tokens, concurrency
 
@@ -309,17 +321,17 @@ def _gather(buckets: _Series, sums: _Series) -> dict[EngineKey, Histogram | None
     totals: dict[EngineKey, float] = defaultdict(float)
     for labels, value in sums.items():
         totals[_key(labels)] += value
-    return {key: _histogram(by_bound, totals[key]) for key, by_bound in counts.items()}
+    return {key: _histogram(by_bound, totals.get(key, math.nan)) for key, by_bound in counts.items()}
 
 
 def _histogram(by_bound: Mapping[float, float], total: float) -> Histogram | None:
-    """Return a histogram only if it is one: an infinite bucket, and counts that never fall."""
+    """Return a histogram only if it is one: an infinite bucket, counts that never fall, and a sum."""
+    if any(math.isnan(bound) for bound in by_bound) or math.inf not in by_bound or not math.isfinite(total):
+        return None
     bounds = tuple(sorted(by_bound))
     counts = tuple(by_bound[bound] for bound in bounds)
-    rising = all(0 <= low <= high < math.inf for low, high in zip(counts, counts[1:]))
-    if not bounds or bounds[-1] != math.inf or not rising or not math.isfinite(total):
-        return None
-    return Histogram(bounds, counts, total)
+    is_rising = all(low <= high for low, high in pairwise(counts))
+    return Histogram(bounds, counts, total) if is_rising and 0 <= counts[0] <= counts[-1] < math.inf else None
 
 
 def _real(text: str) -> float | None:

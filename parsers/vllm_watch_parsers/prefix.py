@@ -20,7 +20,7 @@ from typing import NamedTuple
 _ANSI = re.compile(rb"\x1b\[[0-9;]*m")
 
 # `(APIServer pid=7) `, `(VllmWorker rank=0 pid=9) `, Ray's `(RayWorkerWrapper pid=3, ip=10.0.0.2) `.
-_PROCESS = rb"\([A-Za-z][^()\s]*(?: [^()\s]+)? pid=\d{1,10}(?:, ip=[^()\s]{1,64})?\) ?"
+_PROCESS = rb"\([A-Za-z][^()\s]{0,80}(?: [^()\s]{1,80})? pid=\d{1,10}(?:, ip=[^()\s]{1,64})?\) ?"
 
 _RECORD = re.compile(
     rb"((?:" + _PROCESS + rb"){0,4})"
@@ -38,7 +38,7 @@ _PREFIXED_RECORD = re.compile(
 )
 
 _RAY_REPEAT = re.compile(rb" \[repeated \d{1,9}x across cluster\][^\n]{0,80}$")
-_RANK = re.compile(r"(?:EngineCore_(?:DP)?|(?:APIServer|Worker|VllmWorker)_DP|ApiServer_)(\d{1,5})\b")
+_RANK = re.compile(r"(?:EngineCore_(?:DP)?|(?:APIServer|Worker|VllmWorker)_DP|ApiServer_)(\d{1,5})(?!\d)")
 
 
 class Head(NamedTuple):
@@ -46,8 +46,9 @@ class Head(NamedTuple):
     The head of one line, and its message as bytes.
 
     `process` is the text of the process groups (``"(APIServer pid=7) "``), `level` and `site`
-    are empty for a line that is no vLLM record. `site` is the file's base name, or the
-    last part of the logger's name with ``.py`` for JSON logs. `time` is as printed:
+    are empty for a line that is no vLLM record; a JSON log may leave the level out, too.
+    `site` is the file's base name, or the last part of the logger's name with ``.py`` for
+    JSON logs (``json`` where they do not say it). `time` is as printed:
     ``11-21 02:35:10`` or, in JSON logs, ``2026-11-21 02:39:36,679``.
     """
 
@@ -148,4 +149,4 @@ def _parse_json(process: str, message: bytes) -> Head | None:
     named = word("vllm_process_name") or word("processName")
     if not process and named:
         process = f"({named} pid={record.get('process', 0)}) "
-    return Head(process, word("levelname") or "INFO", word("asctime"), site, body.encode("utf-8", "backslashreplace"))
+    return Head(process, word("levelname"), word("asctime"), site, body.encode("utf-8", "backslashreplace"))

@@ -13,7 +13,10 @@ import re
 from collections.abc import Iterator
 
 
-_TOKEN = re.compile(r"""(?P<string>'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*")|(?P<open>[\[({<])|(?P<close>[\])}>])|(?P<comma>,)""")
+# A string that is cut off ends with the text: looking for its end anew at each quote would take forever.
+_TOKEN = re.compile(
+    r"""(?P<string>'(?:[^'\\]|\\.)*'?|"(?:[^"\\]|\\.)*"?)|(?P<open>[\[({<])|(?P<close>[\])}>])|(?P<comma>,)"""
+)
 _DICT_ITEM = re.compile(r"\s*'([A-Za-z_][A-Za-z0-9_]{0,80})': (.*)\Z", re.DOTALL)
 _KEYWORD_ITEM = re.compile(r"\s*([A-Za-z_][A-Za-z0-9_]{0,80})=(.*)\Z", re.DOTALL)
 _PAIRS = {"[": "]", "(": ")", "{": "}", "<": ">"}

@@ -19,6 +19,7 @@ from vllm_watch_parsers.python_repr import top_level_items, unquote
 
 _VERSION = r"(\d{1,4}\.\d{1,4}[0-9A-Za-z.+-]{0,60})"
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._/:@+-]{0,255}\Z|/[A-Za-z0-9._/:@+-]{1,255}\Z")
+_DEVICE = r"[A-Z][A-Z0-9_]{1,15}(?: \+ \w{2,16})?"  # "GPU", "GPU + host"; not "Added request GPU", as a client may say.
 _NUMBER = r"(\d[\d,]{0,24}(?:\.\d{1,12})?)"
 
 # The last lines of the logo of 0.15 and later end in these; each is a continuation line of one record.
@@ -90,7 +91,7 @@ def _whole_fact(name: str) -> Parse:
 
 
 def _phase(phase: str) -> Parse:
-    return lambda found: (Lifecycle(phase),)  # type: ignore[arg-type]  # Called with the literals below.
+    return lambda _found: (Lifecycle(phase),)  # type: ignore[arg-type]  # Called with the literals below.
 
 
 def _table(*rows: tuple[str, Parse]) -> tuple[tuple[re.Pattern[str], Parse], ...]:
@@ -113,8 +114,10 @@ _MESSAGES = _table(
     (rf"Available KV cache memory: {_NUMBER} GiB$", _number_fact("kv_cache_memory_gib")),
     (r"# [A-Za-z]{2,12} blocks: (\d{1,12})(?:, # CPU blocks: \d{1,12})?$", _whole_fact("num_gpu_blocks")),
     (
-        rf"[A-Za-z0-9_+ ]{{2,40}} KV cache size: {_NUMBER} tokens"
-        rf"(?:, Maximum concurrency for {_NUMBER} tokens per request: {_NUMBER}x)?$",
+        (
+            rf"{_DEVICE} KV cache size: {_NUMBER} tokens"
+            rf"(?:, Maximum concurrency for {_NUMBER} tokens per request: {_NUMBER}x)?$"
+        ),
         lambda found: _fact(
             kv_cache_tokens=whole(found[1]),
             max_model_len=whole(found[2] or ""),
@@ -126,8 +129,10 @@ _MESSAGES = _table(
         lambda found: _fact(max_model_len=whole(found[1]), max_concurrency=number(found[2])),
     ),
     (
-        r"(?:Engine \d{1,5}: |\d{1,5} Engines: )?vllm cache_config_info with initialization after "
-        r"num_gpu_blocks is: (\d{1,12})$",
+        (
+            r"(?:Engine \d{1,5}: |\d{1,5} Engines: )?vllm cache_config_info with initialization after "
+            r"num_gpu_blocks is: (\d{1,12})$"
+        ),
         _whole_fact("num_gpu_blocks"),
     ),
     (
@@ -140,7 +145,7 @@ _MESSAGES = _table(
     ),
     (
         r"AsyncLLM created with api_server_count more than 1; disabling stats logging",
-        lambda found: (Notice("api_servers_more_than_one"),),
+        lambda _found: (Notice("api_servers_more_than_one"),),
     ),
     (r"OpenAI server is ready to accept requests(?: |$)", _phase("ready")),
     (r"Server is ready to accept requests$", _phase("ready")),

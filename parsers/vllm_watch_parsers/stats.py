@@ -12,7 +12,6 @@ from __future__ import annotations
 import re
 
 from math import isnan
-from typing import Union
 
 from vllm_watch_parsers.events import AGGREGATED, EngineStats, Event, Notice
 from vllm_watch_parsers.numbers import MAX_REQUESTS, MAX_TOKENS_PER_SECOND, percent
@@ -52,10 +51,10 @@ _FIELDS: dict[tuple[str, str], tuple[str, float]] = {
 # `Corrupted` is printed as 0 whatever happened (0.11.1 to 0.33.0), so it says nothing.
 _SILENT = ("Corrupted", " reqs")
 
-Fields = dict[str, Union[float, int, tuple[int, int, int], None]]
+Fields = dict[str, float | int | tuple[int, int, int] | None]
 
 
-class _Refused(Exception):
+class _RefusedError(Exception):
     """A field is out of range; its argument is the field's name."""
 
 
@@ -74,7 +73,7 @@ def parse_stats(message: str) -> tuple[Event, ...]:
     try:
         engine = _engine(found)
         stats = _parse_fields(engine, body)
-    except _Refused as refused:
+    except _RefusedError as refused:
         return (Notice("value_refused", str(refused)), Notice("stats_unparsed"))
     return (stats,) if stats else (Notice("stats_unparsed"),)
 
@@ -86,7 +85,7 @@ def _engine(found: re.Match[str] | None) -> str | None:
         return AGGREGATED
     index = int(found[1])
     if not 0 <= index <= MAX_ENGINE:
-        raise _Refused("engine")
+        raise _RefusedError("engine")
     return str(index)
 
 
@@ -123,7 +122,7 @@ def _value(field: str, text: str, unit: str, most: float) -> float | int | None:
     try:
         value = float(text)
     except ValueError:
-        raise _Refused(field) from None
+        raise _RefusedError(field) from None
     if unit == "%":
         value = round(value / 100, 6)
     if 0 <= value <= most:
@@ -133,7 +132,7 @@ def _value(field: str, text: str, unit: str, most: float) -> float | int | None:
             return int(value)
     elif unit == "%" and isnan(value):
         return None
-    raise _Refused(field)
+    raise _RefusedError(field)
 
 
 def _names_left(body: str) -> list[str]:

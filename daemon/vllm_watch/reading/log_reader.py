@@ -62,7 +62,7 @@ class LogReader:
         self._prefix = ""
 
     def read(self, lines: Iterable[bytes], times: LineTimes) -> LogBatch:
-        """Read lines (without their ``\\n``) and return what they say."""
+        r"""Read lines (without their ``\n``) and return what they say."""
         events: list[Timed] = []
         requests: Counter[LogLine] = Counter()
         count = size = continuations = 0
@@ -92,6 +92,10 @@ class LogReader:
             return ()
         at = times.at(parsed.time)
         return tuple(Timed(at, event) for event in self.admit(parsed, at))
+
+    def skip(self) -> None:
+        """Go on elsewhere: the next line continues no record."""
+        self._record = None
 
     def admit(self, line: LogLine, at: float) -> tuple[Event, ...]:
         """Return those of a line's events that are news and can be believed."""

@@ -13,13 +13,12 @@ import calendar
 import re
 import time
 
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 
-_SHORT = re.compile(r"(\d\d)-(\d\d) (\d\d):(\d\d):(\d\d)$")
-_FULL = re.compile(r"(\d{4})-(\d\d)-(\d\d)[ T](\d\d):(\d\d):(\d\d)(?:[.,](\d{1,9}))?")
+_PRINTED = re.compile(r"(?:(\d{4})-)?(\d\d)-(\d\d)[ T](\d\d):(\d\d):(\d\d)(?:[.,](\d{1,9}))?", re.ASCII)
 _DAY = 86_400
-_REFERENCE_YEAR = 2024  # A leap year: 29 February can be printed.
+_EARLIEST_YEAR = 1970
 _NEW_YEAR = 180 * _DAY
 
 
@@ -51,7 +50,8 @@ class PrintedTimes:
     """
 
     def __init__(self, last_printed: str, end: float) -> None:
-        last = printed_seconds(last_printed)
+        self._year = time.gmtime(end).tm_year
+        last = printed_seconds(last_printed, self._year)
         self._anchor = end if last is None else end - last
         self._counted_back = last is not None
         self._last = last
@@ -61,31 +61,50 @@ class PrintedTimes:
     def at(self, printed: str) -> float:
         """Return the line's time; a line that prints none was written with the line before it."""
         if printed and printed != self._text and self._counted_back:
-            seconds = printed_seconds(printed)
+            seconds = self._before_the_last(printed)
             if seconds is not None:
                 self._text = printed
-                self._current = self._anchor + self._before_the_last(seconds)
+                self._current = self._anchor + seconds
         return self._current
 
-    def _before_the_last(self, seconds: float) -> float:
-        """Move December's lines before January's: the log's end is in the year after."""
-        if self._last is not None and seconds - self._last > _NEW_YEAR:
-            return seconds - 365 * _DAY
+    def _before_the_last(self, printed: str) -> float | None:
+        """Read December's lines as of the year before January's: the log's end is in the year after."""
+        seconds = printed_seconds(printed, self._year)
+        if seconds is not None and self._last is not None and seconds - self._last > _NEW_YEAR:
+            return printed_seconds(printed, self._year - 1)
         return seconds
 
 
-def printed_seconds(printed: str) -> float | None:
-    """Return a printed time as seconds on a calendar of its own, good for differences only."""
-    found = _SHORT.match(printed)
-    if found:
-        month, day, hour, minute, second = (int(part) for part in found.groups())
-        return float(calendar.timegm((_REFERENCE_YEAR, month, day, hour, minute, second)))
-    found = _FULL.match(printed)
-    if found:
-        year, month, day, hour, minute, second = (int(part) for part in found.groups()[:6])
-        fraction = float(f"0.{found[7]}") if found[7] else 0.0
-        return calendar.timegm((year, month, day, hour, minute, second)) + fraction
-    return None
+class _Printed(NamedTuple):
+    year: int | None
+    rest: tuple[int, int, int, int, int]
+    fraction: float
+
+
+def _parse(printed: str) -> _Printed | None:
+    """Parse what is printed; a month or year that there is not makes it no time."""
+    found = _PRINTED.match(printed)
+    if found is None:
+        return None
+    year = int(found[1]) if found[1] else None
+    month, day, hour, minute, second = (int(part) for part in found.groups()[1:6])
+    if not 1 <= month <= 12 or (year is not None and year < _EARLIEST_YEAR):
+        return None
+    return _Printed(year, (month, day, hour, minute, second), float(f"0.{found[7]}") if found[7] else 0.0)
+
+
+def printed_seconds(printed: str, year: int) -> float | None:
+    """
+    Return a printed time as seconds on a calendar without zones, good for differences only.
+
+    Args:
+        printed: A printed time, or any text.
+        year: The year that is meant where none is printed.
+    """
+    parsed = _parse(printed)
+    if parsed is None:
+        return None
+    return calendar.timegm((parsed.year or year, *parsed.rest)) + parsed.fraction
 
 
 def local_seconds(printed: str, no_later_than: float) -> float | None:
@@ -96,15 +115,12 @@ def local_seconds(printed: str, no_later_than: float) -> float | None:
         printed: A printed time; if it has no year, the last one that is not after `no_later_than` is meant.
         no_later_than: Seconds since the epoch, such as the time the file was last written.
     """
-    full = _FULL.match(printed)
-    if full:
-        parts = tuple(int(part) for part in full.groups()[:6])
-        return time.mktime((*parts, 0, 0, -1))  # type: ignore[arg-type]  # Six numbers.
-    short = _SHORT.match(printed)
-    if short is None:
+    parsed = _parse(printed)
+    if parsed is None:
         return None
-    month, day, hour, minute, second = (int(part) for part in short.groups())
+    if parsed.year is not None:
+        return time.mktime((parsed.year, *parsed.rest, 0, 0, -1))
     year = time.localtime(no_later_than).tm_year
     tolerance = _DAY  # The file's time may lag, and its zone may differ.
-    candidates = [time.mktime((year - back, month, day, hour, minute, second, 0, 0, -1)) for back in (0, 1)]
+    candidates = [time.mktime((year - back, *parsed.rest, 0, 0, -1)) for back in (-1, 0, 1)]
     return next((moment for moment in candidates if moment <= no_later_than + tolerance), candidates[-1])

@@ -81,27 +81,34 @@ def gauges_of_metrics(metrics: MetricsSide, key: EngineKey) -> dict[str, Reading
     Return an engine's gauges by its newest pages.
 
     A quantity that the pages have, but that cannot be told now (a hit rate without a query), is `None`;
-    one that they do not have is not there.
+    one that they do not have, or that takes more pages than were read so far, is not there.
     """
     newest = metrics.window.newest
     engine = newest.reading.engines.get(key) if newest else None
     if newest is None or engine is None:
         return {}
     values: dict[str, float | None] = {name: engine.gauges[name] for name in _NOW if name in engine.gauges}
-    for name, counter in _RATES.items():
-        if counter in engine.counters:
-            values[name] = metrics.window.rate(key, counter)
+    values.update({name: engine.gauges[said] for name, said in _LIFETIME.items() if said in engine.gauges})
+    if metrics.window.has_span(key):
+        values.update(_changes(metrics, key, engine))
+    at = newest.at
+    return {name: None if value is None else Reading(value, at, "metrics") for name, value in values.items()}
+
+
+def _changes(metrics: MetricsSide, key: EngineKey, engine: EngineReading) -> dict[str, float | None]:
+    """Return what takes two pages to know."""
+    window = metrics.window
+    values: dict[str, float | None] = {
+        name: window.rate(key, counter) for name, counter in _RATES.items() if counter in engine.counters
+    }
     values.update(_prompt_rate(metrics, key, engine))
     for name, (part, whole) in _RATIOS.items():
         if part in engine.counters and whole in engine.counters:
-            values[name] = metrics.window.ratio(key, part, whole)
-        elif name in _LIFETIME and _LIFETIME[name] in engine.gauges:
-            values[name] = engine.gauges[_LIFETIME[name]]
+            values[name] = window.ratio(key, part, whole)
     if "drafts" in engine.counters:
-        accepted = metrics.window.ratio(key, "accepted_tokens", "drafts")
+        accepted = window.ratio(key, "accepted_tokens", "drafts")
         values["spec_decode_mean_acceptance_length"] = None if accepted is None else 1 + accepted
-    at = newest.at
-    return {name: None if value is None else Reading(value, at, "metrics") for name, value in values.items()}
+    return values
 
 
 def _prompt_rate(metrics: MetricsSide, key: EngineKey, engine: EngineReading) -> dict[str, float | None]:
@@ -147,26 +154,21 @@ def _readings(values: Mapping[str, float | None], at: float) -> dict[str, Readin
     return {name: Reading(float(value), at, "log") for name, value in values.items() if value is not None}
 
 
-def position_acceptance_of(
-    metrics: MetricsSide | None,
-    key: EngineKey,
-    engine: EngineLog | None,
-    now: float,
-    *,
-    metrics_decide: bool,
-    keeps_stale: bool,
-) -> tuple[Reading, ...]:
-    """Return the share of accepted drafts by position, of the source that decides."""
-    newest = metrics.window.newest if metrics else None
-    if metrics is not None and newest is not None:
-        reading = newest.reading.engines.get(key)
-        if metrics_decide and reading is not None and reading.position_accepted:
-            return tuple(Reading(ratio, newest.at, "metrics") for ratio in metrics.window.position_ratios(key))
-    if engine is None or engine.spec is None or not engine.spec.position_acceptance_ratio:
+def positions_of_metrics(metrics: MetricsSide, key: EngineKey) -> tuple[Reading, ...] | None:
+    """Return the share of drafts accepted by position, lately; `None` if the pages do not have positions."""
+    newest = metrics.window.newest
+    engine = newest.reading.engines.get(key) if newest else None
+    if newest is None or engine is None or not engine.position_accepted or not metrics.window.has_span(key):
+        return None
+    return tuple(Reading(ratio, newest.at, "metrics") for ratio in metrics.window.position_ratios(key))
+
+
+def positions_of_log(engine: EngineLog, now: float, *, keeps_stale: bool) -> tuple[Reading, ...]:
+    """Return the share of drafts accepted by position, as the last line on drafts says, if it is of now."""
+    spec = engine.spec
+    if spec is None or not (keeps_stale or (engine.is_fresh(now) and engine.spec_at >= engine.stats_at)):
         return ()
-    if not keeps_stale and not (engine.is_fresh(now) and engine.spec_at >= engine.stats_at):
-        return ()
-    ratios = engine.spec.position_acceptance_ratio
+    ratios = spec.position_acceptance_ratio or ()
     return tuple(Reading(ratio, engine.spec_at, "log") for ratio in ratios if ratio is not None)
 
 

@@ -64,6 +64,22 @@ class EngineLog:
         """Whether tokens came in the line's interval."""
         return bool((self.stats.prompt_tokens_per_second or 0) + (self.stats.generation_tokens_per_second or 0))
 
+    def undiluted(self, spec: SpecDecoding) -> SpecDecoding:
+        """
+        Return a line on drafts with its rates over one interval.
+
+        After a pause vLLM divides the tokens by the whole pause, while those of the statistics line are divided by
+        one interval. The pause was without tokens, or there would have been lines.
+        """
+        pause = self.gaps[-1] if self.gaps else 0.0
+        if pause < 1.5 * self.interval or spec.accepted_tokens is None or spec.drafted_tokens is None:
+            return spec
+        interval = min(self.interval, DEFAULT_INTERVAL)
+        return spec._replace(
+            accepted_tokens_per_second=spec.accepted_tokens / interval,
+            drafted_tokens_per_second=spec.drafted_tokens / interval,
+        )
+
     def is_fresh(self, now: float) -> bool:
         """Whether the line is young enough to be the present."""
         return now - self.stats_at <= INTERVALS_UNTIL_STALE * max(self.interval, DEFAULT_INTERVAL)
@@ -121,7 +137,7 @@ class LogSide:
 
     def counts(self) -> LogCounts:
         """Return what was counted."""
-        events = {kind: self.failures.get(kind, 0) for kind in FAILURE_KINDS}
+        events: dict[str, int] = {kind: self.failures.get(kind, 0) for kind in FAILURE_KINDS}
         return LogCounts(events, self.starts, self._unparsed, dict(self._unknown), self._continuations)
 
     @property
@@ -183,14 +199,16 @@ class LogSide:
 
     def _is_alive(self, at: float, *, moves: bool) -> None:
         """Statistics are printed by a server that is ready, even where its word on that went elsewhere."""
-        if self.phase in {None, "starting"} or (self.phase in _ENDED and moves and at - self.phase_at > DEFAULT_INTERVAL):
+        if self.phase in {None, "starting"} or (
+            self.phase in _ENDED and moves and at - self.phase_at > DEFAULT_INTERVAL
+        ):
             self.phase, self.phase_at = "ready", at
 
     def _apply_spec(self, at: float, spec: SpecDecoding) -> None:
         name = spec.engine or DEFAULT_ENGINE
         known = self.engines.get(name)
         if known is not None:
-            known.spec, known.spec_at = spec, at
+            known.spec, known.spec_at = known.undiluted(spec), at
         totals = self.spec_totals.setdefault(name, Counter())
         if spec.accepted_tokens is not None and spec.drafted_tokens is not None:
             totals["accepted"] += spec.accepted_tokens

@@ -72,10 +72,7 @@ class MetricsSide:
         self.failing_since = None
         self.last = result
         self.refused.update(result.reading.refused)
-        if self._was_restarted(result.reading):
-            self.restarts += 1
-            self.window.clear()
-            self.progress.clear()
+        self._note_reset(result.reading)
         self.window.add(result.at, result.reading)
         self._note_progress(result.at, result.reading)
 
@@ -112,15 +109,23 @@ class MetricsSide:
         """Whether any engine produced tokens after a moment."""
         return any(engine.token_at is not None and engine.token_at > moment for engine in self.progress.values())
 
-    def _was_restarted(self, reading: MetricsReading) -> bool:
+    def _note_reset(self, reading: MetricsReading) -> None:
+        """Begin anew if the counters did: the server was started again, or it made its metrics anew."""
         last = self.reading
         if last is None:
-            return False
-        if last.process_start_seconds and reading.process_start_seconds:
-            return abs(reading.process_start_seconds - last.process_start_seconds) > 1
-        return any(
+            return
+        has_fallen = any(
             _fell(engine, reading.engines[key]) for key, engine in last.engines.items() if key in reading.engines
         )
+        old_start, new_start = last.process_start_seconds, reading.process_start_seconds
+        if old_start is not None and new_start is not None:
+            is_restart = abs(new_start - old_start) > 1
+        else:
+            is_restart = has_fallen
+        self.restarts += is_restart
+        if is_restart or has_fallen:
+            self.window.clear()
+            self.progress.clear()
 
     def _note_progress(self, at: float, reading: MetricsReading) -> None:
         for key in [key for key in self.progress if key not in reading.engines]:
@@ -149,7 +154,7 @@ def _progress(engine: EngineReading) -> Progress:
     return (
         engine.counters.get("generation_tokens", 0.0),
         engine.counters.get("prompt_tokens", 0.0),
-        steps.count if steps else 0.0,
+        steps.observations if steps else 0.0,
     )
 
 

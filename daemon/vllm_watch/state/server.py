@@ -22,7 +22,8 @@ from vllm_watch.state.engine_values import (
     gauges_of_log,
     gauges_of_metrics,
     histograms_of,
-    position_acceptance_of,
+    positions_of_log,
+    positions_of_metrics,
     quantiles_of,
 )
 from vllm_watch.state.handlers import http_request_key
@@ -193,8 +194,10 @@ class ServerState:
     def _hangs(self, now: float) -> bool:
         """Whether the server takes connections and answers none: then its silence does not mean idle."""
         metrics = self._metrics
-        return metrics is not None and metrics.last is not None and (
-            metrics.last.reason == _TIMED_OUT and not metrics.is_recent(now)
+        return (
+            metrics is not None
+            and metrics.last is not None
+            and (metrics.last.reason == _TIMED_OUT and not metrics.is_recent(now))
         )
 
     def _log_gauges(self, key: EngineKey, now: float) -> dict[str, Reading]:
@@ -224,7 +227,9 @@ class ServerState:
 
     def _metrics_decide(self, now: float) -> bool:
         metrics = self._metrics
-        return metrics is not None and (metrics.is_fresh(now) or (self.settings.keeps_stale and self._shows_metrics(now)))
+        return metrics is not None and (
+            metrics.is_fresh(now) or (self.settings.keeps_stale and self._shows_metrics(now))
+        )
 
     def _token_reading(self, key: EngineKey) -> Reading | None:
         readings = []
@@ -237,16 +242,12 @@ class ServerState:
         return max(readings, default=None)
 
     def _positions(self, key: EngineKey, now: float) -> tuple[Reading, ...]:
-        log = self._log
-        engine = log.engines.get(key.engine) if log else None
-        return position_acceptance_of(
-            self._metrics if self._shows_metrics(now) else None,
-            key,
-            engine,
-            now,
-            metrics_decide=self._metrics_decide(now),
-            keeps_stale=self.settings.keeps_stale,
-        )
+        if self._metrics is not None and self._metrics_decide(now):
+            ratios = positions_of_metrics(self._metrics, key)
+            if ratios is not None:
+                return ratios
+        engine = self._log.engines.get(key.engine) if self._log else None
+        return positions_of_log(engine, now, keeps_stale=self.settings.keeps_stale) if engine else ()
 
     def _counters(self, key: EngineKey, metrics: MetricsSide | None) -> dict[str, Reading]:
         if self._metrics is not None:

@@ -80,6 +80,10 @@ class Window:
             if new is not None and old is not None and end.at - start.at >= MIN_SECONDS * _JITTER:
                 yield Span(end.at - start.at, old, new)
 
+    def has_span(self, key: EngineKey) -> bool:
+        """Tell whether there are pages enough to see changes."""
+        return next(self.spans(key), None) is not None
+
     def rate(self, key: EngineKey, counter: str) -> float | None:
         """Return a counter's increase per second."""
         span = next(self.spans(key), None)
@@ -103,7 +107,7 @@ class Window:
             if drafts is None or len(span.old.position_accepted) != len(span.new.position_accepted):
                 return ()
             if drafts > 0:
-                pairs = zip(span.old.position_accepted, span.new.position_accepted)
+                pairs = zip(span.old.position_accepted, span.new.position_accepted, strict=True)
                 return tuple((new - old) / drafts for old, new in pairs)
         return ()
 
@@ -117,7 +121,7 @@ class Window:
         old, new = span.old.histograms.get(histogram), span.new.histograms.get(histogram)
         if old is None or new is None or old.bounds != new.bounds:
             return {}
-        counts = tuple(after - before for before, after in zip(old.counts, new.counts))
+        counts = tuple(after - before for before, after in zip(old.counts, new.counts, strict=True))
         if counts[-1] <= 0:
             return {}
         recent = Histogram(new.bounds, counts, new.sum - old.sum)
@@ -130,9 +134,9 @@ def estimate_quantile(histogram: Histogram, quantile: float) -> float:
 
     A quantile in the infinite bucket is the highest finite bound: it is at least that.
     """
-    rank = quantile * histogram.count
+    rank = quantile * histogram.observations
     low_bound, low_count = 0.0, 0.0
-    for bound, count in zip(histogram.bounds, histogram.counts):
+    for bound, count in zip(histogram.bounds, histogram.counts, strict=True):
         if count >= rank and count > low_count:
             if math.isinf(bound):
                 return low_bound

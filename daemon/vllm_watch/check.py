@@ -1,0 +1,108 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``vllm-watch check``: looks at each source once and says what was found, what is missing, and what to do."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from vllm_watch.clock import SystemClock
+from vllm_watch.config import Config, ServerConfig
+from vllm_watch.reasons import explain
+from vllm_watch.state.snapshot import EngineSnapshot, ServerSnapshot, SourceSnapshot
+from vllm_watch.watched import WatchedServer
+
+
+class Finding(NamedTuple):
+    """One line of the report; `is_wrong` marks what keeps something from being seen."""
+
+    text: str
+    is_wrong: bool = False
+
+
+_GAUGES = {
+    "requests_running": "running {:.0f}",
+    "requests_waiting": "waiting {:.0f}",
+    "kv_cache_usage_ratio": "KV cache {:.1%}",
+    "prompt_tokens_per_second": "prompt {:.1f} tokens/s",
+    "generation_tokens_per_second": "generation {:.1f} tokens/s",
+    "prefix_cache_hit_ratio": "prefix hits {:.1%}",
+    "mm_cache_hit_ratio": "multimodal hits {:.1%}",
+    "spec_decode_mean_acceptance_length": "mean acceptance length {:.2f}",
+}
+_FACTS = {
+    "kv_cache_capacity_tokens": "KV cache of {:,.0f} tokens",
+    "max_concurrency": "room for {:.2f} requests of full length",
+    "max_running_requests": "at most {:.0f} running requests",
+    "max_model_len_tokens": "at most {:,.0f} tokens a request",
+    "spec_decode_draft_tokens": "{:.0f} tokens a draft",
+}
+
+
+def check(config: Config) -> Iterator[Finding]:
+    """Yield the report, server by server."""
+    for server in config.servers:
+        yield from _check_server(server)
+
+
+def _check_server(config: ServerConfig) -> Iterator[Finding]:
+    server = WatchedServer(config, SystemClock())
+    try:
+        while server.look_at_log():
+            pass
+        server.scrape()
+        snapshot = server.snapshot()
+    finally:
+        server.close()
+    yield Finding(f"{config.name}:")
+    for source in snapshot.sources:
+        yield from _check_source(config, source, snapshot)
+    yield from _missing_sources(config)
+    for engine in snapshot.engines:
+        yield from _check_engine(engine, snapshot)
+
+
+def _check_source(config: ServerConfig, source: SourceSnapshot, snapshot: ServerSnapshot) -> Iterator[Finding]:
+    where = config.log if source.source == "log" else config.metrics.url if config.metrics else ""
+    word = "ok" if source.is_up else "FAILED"
+    yield Finding(f"  {source.source} {where}: {word}. {explain(source.source, source.reason)}", not source.is_up)
+    if source.source == "metrics" and source.is_up:
+        yield from _missing_metrics(snapshot)
+    if source.source == "log" and source.is_up:
+        yield from _log_contents(snapshot)
+
+
+def _missing_metrics(snapshot: ServerSnapshot) -> Iterator[Finding]:
+    missing = [name for name, is_missing in snapshot.missing_metrics.items() if is_missing]
+    if missing:
+        yield Finding(
+            f"    missing on the page: {', '.join(missing)}. Older releases lack some, and a server with the Rust "
+            "front end shows them after its first request."
+        )
+
+
+def _log_contents(snapshot: ServerSnapshot) -> Iterator[Finding]:
+    if snapshot.version is None:
+        yield Finding(
+            "    no start of the server in the log: version, capacity and limits are unknown until it starts again "
+            "with its output in this file."
+        )
+    else:
+        yield Finding(f"    vLLM {snapshot.version}, model {snapshot.model_name or 'unknown'}")
+
+
+def _missing_sources(config: ServerConfig) -> Iterator[Finding]:
+    if config.log is None:
+        yield Finding("  log: not configured. Capacity, limits, failures and restarts come from it.")
+    if config.metrics is None:
+        yield Finding("  metrics: not configured. Latencies, exact counters and finished requests come from it.")
+
+
+def _check_engine(engine: EngineSnapshot, snapshot: ServerSnapshot) -> Iterator[Finding]:
+    yield Finding(f"  engine {engine.key.engine}: {engine.state}")
+    now = [form.format(engine.gauges[name].value) for name, form in _GAUGES.items() if name in engine.gauges]
+    facts = [form.format(engine.facts[name]) for name, form in _FACTS.items() if name in engine.facts]
+    yield Finding(f"    now: {', '.join(now) or 'nothing known'}")
+    yield Finding(f"    started with: {', '.join(facts) or 'nothing known'}")
+    if engine.state == "unknown" and not any(source.is_up for source in snapshot.sources):
+        yield Finding("    no source can be read, so nothing can be said", is_wrong=True)

@@ -1,0 +1,188 @@
+# SPDX-License-Identifier: Apache-2.0
+"""
+The command line.
+
+Exit status: 0 fine, 1 something is wrong with what was looked at, 2 wrong usage or configuration.
+"""
+
+from __future__ import annotations
+
+import sys
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+import click
+
+from vllm_watch import __version__
+from vllm_watch.clock import SystemClock
+from vllm_watch.config import Config, config_from_options, load_config, parse_duration, with_listen
+from vllm_watch.errors import UsageError, VllmWatchError
+from vllm_watch.own_log import configure_log
+
+
+_PARTS = 1000
+"""How finely the progress bar moves."""
+
+_LOG = click.option(
+    "--log", "logs", multiple=True, metavar="PATH", help="A server's log, a path or glob; may be given several times."
+)
+_METRICS = click.option(
+    "--metrics", "metrics", multiple=True, metavar="URL", help="A server's /metrics; the first goes with the first log."
+)
+_CONFIG = click.option(
+    "--config", "config_file", metavar="FILE", help="A configuration (YAML), instead of --log and --metrics."
+)
+_LISTEN = click.option("--listen", metavar="HOST:PORT", help="Address to serve on [default: 127.0.0.1:9468].")
+_STEP = click.option("--step", default="5s", show_default=True, metavar="DURATION", help="Time between two samples.")
+
+
+@click.group(context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(__version__, prog_name="vllm-watch")
+def cli() -> None:
+    """Watch vLLM servers: their logs and /metrics in, Prometheus series with stable names out."""
+
+
+@cli.command()
+@_CONFIG
+@_LOG
+@_METRICS
+@_LISTEN
+def run(config_file: str | None, logs: tuple[str, ...], metrics: tuple[str, ...], listen: str | None) -> None:
+    """Run the daemon until SIGTERM or SIGINT."""
+    from vllm_watch.service import run_service  # noqa: PLC0415  # Loads the web server: not for the other commands.
+
+    configure_log()
+    run_service(_configured(config_file, logs, metrics, listen), SystemClock())
+
+
+@cli.command()
+@_LOG
+@click.option("--metrics", metavar="URL|FILE", help="A server's /metrics, or a saved page.")
+@click.option(
+    "--format",
+    "form",
+    type=click.Choice(["prometheus", "json", "events"]),
+    default="prometheus",
+    show_default=True,
+    help="prometheus and json: what holds at the end; events: what each line of the log says, as JSON lines.",
+)
+def once(logs: tuple[str, ...], metrics: str | None, form: str) -> None:
+    """Read all there is, print it, and exit. Time is the log's own."""
+    from vllm_watch.once import as_json, as_prometheus, log_records, read_once  # noqa: PLC0415  # As above.
+
+    if not logs and not metrics:
+        raise UsageError("give --log PATH, --metrics URL or FILE, or both")
+    if form == "events":
+        if metrics:
+            raise UsageError("--format events prints what a log says: leave out --metrics")
+        for path in logs:
+            sys.stdout.buffer.writelines(log_records(path))
+        return
+    found = read_once(logs, metrics)
+    sys.stdout.buffer.write(as_json(found.snapshot) if form == "json" else as_prometheus(found.snapshot))
+    if found.metrics_problem:
+        from vllm_watch.reasons import explain  # noqa: PLC0415  # As above.
+
+        click.echo(f"vllm-watch: {metrics}: {explain('metrics', found.metrics_problem)}", err=True)
+        sys.exit(1)
+
+
+@cli.command()
+@_CONFIG
+@_LOG
+@_METRICS
+def check(config_file: str | None, logs: tuple[str, ...], metrics: tuple[str, ...]) -> None:
+    """Validate the configuration, look at each source once, and say what works and what is missing."""
+    from vllm_watch.check import check as look  # noqa: PLC0415  # As above.
+
+    configure_log(quiet=True)
+    config = _configured(config_file, logs, metrics, None)
+    is_wrong = False
+    for finding in look(config):
+        click.echo(finding.text)
+        is_wrong = is_wrong or finding.is_wrong
+    sys.exit(1 if is_wrong else 0)
+
+
+@cli.command()
+@click.option("--recording", "folder", metavar="DIR", help="A recorded server [default: the one in the package].")
+@click.option("--speed", type=click.FloatRange(0.1, 100), default=10.0, show_default=True, help="Times real time.")
+@_LISTEN
+def demo(folder: str | None, speed: float, listen: str | None) -> None:
+    """Run the daemon over a recorded real server, again and again."""
+    from vllm_watch.demo import run_demo  # noqa: PLC0415  # As above.
+    from vllm_watch.recording import BUNDLED, Recording  # noqa: PLC0415  # As above.
+
+    configure_log()
+    recording = Recording(Path(folder) if folder else BUNDLED)
+    click.echo(
+        f"A recorded server of {recording.seconds:.0f} s at {speed:g} times its speed. "
+        f"Look at http://{listen or '127.0.0.1:9468'}/ and /metrics; Ctrl+C ends it.",
+        err=True,
+    )
+    run_demo(recording, speed, listen)
+
+
+@cli.command()
+@click.option("--recording", "folder", metavar="DIR", help="A recorded server.")
+@click.option("--log", "logs", multiple=True, metavar="PATH", help="An old log, in this machine's time zone.")
+@_STEP
+@click.option("-o", "--output", metavar="FILE", help="Where to write [default: standard output].")
+def backfill(folder: str | None, logs: tuple[str, ...], step: str, output: str | None) -> None:
+    """Write the series of a recording or an old log as OpenMetrics with timestamps, for promtool."""
+    from vllm_watch.backfill import write_backfill  # noqa: PLC0415  # As above.
+
+    if bool(folder) == bool(logs):
+        raise UsageError("give either --recording DIR or --log PATH")
+    with _progress() as progress:
+        samples = write_backfill(folder, logs, _seconds(step), output, progress)
+    click.echo(f"{samples} samples. Load them with: promtool tsdb create-blocks-from openmetrics FILE DIR", err=True)
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Run the command line and leave with its exit status."""
+    try:
+        cli.main(args=arguments, prog_name="vllm-watch")
+    except VllmWatchError as error:
+        click.echo(f"vllm-watch: {error}", err=True)
+        sys.exit(error.exit_code)
+    except BrokenPipeError:
+        # Whoever read our output has seen enough; nothing may be written to it any more.
+        sys.stdout = None  # So the interpreter does not flush it at exit.
+        sys.exit(0)
+
+
+def _seconds(step: str) -> float:
+    try:
+        seconds = parse_duration(step)
+    except ValueError as error:
+        raise UsageError(f"--step: {error}") from error
+    if seconds <= 0:
+        raise UsageError("--step: expected more than 0 s")
+    return seconds
+
+
+def _configured(config_file: str | None, logs: Sequence[str], metrics: Sequence[str], listen: str | None) -> Config:
+    if config_file is None:
+        return config_from_options(logs, metrics, listen)
+    if logs or metrics:
+        raise UsageError("--config stands for --log and --metrics: give one or the other")
+    config = load_config(config_file)
+    return with_listen(config, listen) if listen else config
+
+
+@contextmanager
+def _progress() -> Iterator[Callable[[float], None]]:
+    """Show a bar on a terminal; give the function that moves it."""
+    with click.progressbar(length=_PARTS, label="backfill", file=sys.stderr, hidden=not sys.stderr.isatty()) as bar:
+
+        def show(share: float) -> None:
+            bar.update(max(int(share * _PARTS) - bar.pos, 0))
+
+        yield show
+
+
+if __name__ == "__main__":
+    main()

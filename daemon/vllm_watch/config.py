@@ -1,0 +1,422 @@
+# SPDX-License-Identifier: Apache-2.0
+"""
+The configuration: what to watch, as frozen values that have been checked.
+
+A file is wrong at one place, and the error names it: file, line, key path. Secrets are never in the configuration,
+only the names of the files that hold them.
+"""
+
+from __future__ import annotations
+
+import difflib
+import ipaddress
+import re
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from decimal import Decimal
+from itertools import zip_longest
+from pathlib import Path
+from types import MappingProxyType
+from typing import NamedTuple, TypeVar
+from urllib.parse import SplitResult, urlsplit
+
+import msgspec
+
+from vllm_watch.errors import UsageError
+from vllm_watch.yaml_file import Place, quote, read_yaml
+
+
+DEFAULT_LISTEN = "127.0.0.1:9468"
+DEFAULT_NAME = "vllm"
+
+RESERVED_LABELS = frozenset(
+    {
+        "code",
+        "engine",
+        "event",
+        "field",
+        "handler",
+        "le",
+        "method",
+        "metric",
+        "model_name",
+        "position",
+        "quantile",
+        "quantity",
+        "reason",
+        "server",
+        "source",
+        "stage",
+        "state",
+        "version",
+    }
+)
+"""Labels that vllm-watch's own series have."""
+
+Reader = Callable[[Place], object]
+Section = TypeVar("Section", bound=msgspec.Struct)
+Value = TypeVar("Value")
+
+_NAME = re.compile(r"[A-Za-z0-9._:/-]{1,128}")
+_NO_NAME = re.compile(r"[^A-Za-z0-9._:/-]+")
+_LABEL = re.compile(r"(?!__)[A-Za-z_][A-Za-z0-9_]{0,127}")
+_LISTEN = re.compile(r"(?:\[([0-9A-Fa-f:.]+)\]|([A-Za-z0-9._-]*)):([0-9]{1,5})")
+_DURATION = re.compile(r"([0-9]{1,9}(?:\.[0-9]{1,9})?)(ms|s|m|h)?")
+_UNITS = {"ms": Decimal("0.001"), "s": Decimal(1), "m": Decimal(60), "h": Decimal(3600)}
+_PORTS = {"http": 80, "https": 443}
+
+
+class TlsConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """Files in PEM format: whom to trust, and what to show."""
+
+    ca_file: str | None = None
+    cert_file: str | None = None
+    key_file: str | None = None
+
+
+class MetricsConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """A vLLM's /metrics; times in seconds, `timeout` for the whole answer and never longer than `interval`."""
+
+    url: str
+    interval: float = 5.0
+    timeout: float = 4.0
+    bearer_token_file: str | None = None
+    tls: TlsConfig | None = None
+
+
+class SloConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """What users of a server should get, in seconds."""
+
+    time_to_first_token: float
+    time_per_output_token: float
+
+
+class ServerConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """One vLLM server: `log` is an absolute path or glob; there is a log, or metrics, or both."""
+
+    name: str
+    log: str | None = None
+    metrics: MetricsConfig | None = None
+    slo: SloConfig | None = None
+    labels: Mapping[str, str] = MappingProxyType({})
+    stall_after: float = 30.0
+
+
+class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """All of it."""
+
+    listen: str = DEFAULT_LISTEN
+    servers: tuple[ServerConfig, ...]
+
+    @property
+    def host(self) -> str:
+        """The address to listen on; empty means all interfaces."""
+        return parse_listen(self.listen).host
+
+    @property
+    def port(self) -> int:
+        """The port to listen on; 0 means any that is free."""
+        return parse_listen(self.listen).port
+
+
+class Address(NamedTuple):
+    """Where to listen."""
+
+    host: str
+    port: int
+
+
+SLO_PRESETS = {
+    "chat": SloConfig(time_to_first_token=0.5, time_per_output_token=0.05),
+    "batch": SloConfig(time_to_first_token=2.0, time_per_output_token=0.1),
+}
+
+
+def load_config(path: str) -> Config:
+    """Read and check a file; whatever is wrong with it is a `ConfigError`."""
+    return _read_section(read_yaml(path), Config, _CONFIG)
+
+
+def config_from_options(logs: Sequence[str], metrics: Sequence[str], listen: str | None) -> Config:
+    """
+    Make a configuration of the command line's options.
+
+    The first log and the first URL are of one server, the second ones of the next.
+    """
+    if not logs and not metrics:
+        raise UsageError("nothing to watch: give --log, --metrics or both")
+    servers = [_server_of_options(log, url) for log, url in zip_longest(logs, metrics)]
+    if len(servers) == 1:
+        servers = [msgspec.structs.replace(servers[0], name=DEFAULT_NAME)]
+    config = Config(servers=tuple(_with_unique_names(servers)))
+    return config if listen is None else with_listen(config, listen)
+
+
+def with_listen(config: Config, listen: str) -> Config:
+    """Return the configuration with the address that ``--listen`` gives."""
+    return msgspec.structs.replace(config, listen=_option("--listen", listen, _check_listen))
+
+
+# What a text means. Each function raises a ValueError whose message goes behind the key path or the option.
+
+
+def parse_listen(text: str) -> Address:
+    """Parse ``HOST:PORT``, ``[IPV6]:PORT`` or ``:PORT``."""
+    found = _LISTEN.fullmatch(text)
+    if found is None:
+        raise ValueError(f"expected HOST:PORT such as {DEFAULT_LISTEN}, got {quote(text)}")
+    inside_brackets, host, port = found.groups()
+    if inside_brackets is not None and not _is_ipv6(inside_brackets):
+        raise ValueError(f"{quote(inside_brackets)} is not an IPv6 address")
+    if int(port) > 65535:
+        raise ValueError(f"the port {port} is not one from 0 to 65535")
+    return Address(inside_brackets or host or "", int(port))
+
+
+def parse_duration(text: str) -> float:
+    """Parse ``500ms``, ``5s``, ``2m``, ``1h`` or a bare number of seconds into seconds."""
+    found = _DURATION.fullmatch(text)
+    if found is None:
+        raise ValueError(f"expected a duration such as 5s, 500ms or 2m, got {quote(text)}")
+    return float(Decimal(found[1]) * _UNITS[found[2] or "s"])
+
+
+def parse_url(text: str) -> str:
+    """Return the URL of a /metrics, with the usual path if it has none. No message repeats it: it may hold a secret."""
+    # Anywhere, since a password with a / or # in it ends what a parser takes for the host.
+    if "@" in text:
+        raise ValueError("a URL must hold no user name and no password; use bearer_token_file")
+    parts = _split_url(text)
+    if parts.scheme not in _PORTS:
+        raise ValueError("expected a URL that begins with http:// or https://")
+    if not parts.hostname:
+        raise ValueError("the URL has no host")
+    return parts._replace(path="/metrics").geturl() if parts.path in {"", "/"} else text
+
+
+def _split_url(text: str) -> SplitResult:
+    if not text.isprintable() or " " in text or "\\" in text:
+        raise ValueError("a URL must hold no blanks, backslashes or control characters")
+    try:
+        parts = urlsplit(text)
+        port = parts.port
+    except ValueError:
+        raise ValueError("the URL's host or port is malformed") from None
+    if port == 0:
+        raise ValueError("the URL's port is 0")
+    return parts
+
+
+def _is_ipv6(text: str) -> bool:
+    try:
+        ipaddress.IPv6Address(text)
+    except ValueError:
+        return False
+    return True
+
+
+def _check_listen(text: str) -> str:
+    parse_listen(text)
+    return text
+
+
+def _check_name(text: str) -> str:
+    if _NAME.fullmatch(text) is None:
+        raise ValueError(f"expected 1 to 128 letters, digits or any of . _ : / -, got {quote(text)}")
+    return text
+
+
+def _check_path(text: str) -> str:
+    if not text.strip():
+        raise ValueError(f"expected a path, got {quote(text)}")
+    return text
+
+
+# What a place in the file means. Each function raises a ConfigError.
+
+
+def _read_section(place: Place, kind: type[Section], readers: Mapping[str, Reader]) -> Section:
+    """Read a mapping whose keys are the fields of a type."""
+    places = place.mapping()
+    for key, value in places.items():
+        if key not in readers:
+            raise place.error(_unknown_key(key, kind.__struct_fields__), value.line)
+    for field in msgspec.structs.fields(kind):
+        if field.required and field.name not in places:
+            raise place.error(f'missing key "{field.name}"')
+    return msgspec.convert({key: readers[key](value) for key, value in places.items()}, kind)
+
+
+def _unknown_key(key: str, known: Sequence[str]) -> str:
+    near = difflib.get_close_matches(key[:64], known, n=1)
+    hint = f'did you mean "{near[0]}"?' if near else f"known are {', '.join(known)}"
+    return f"unknown key {quote(key)}; {hint}"
+
+
+def _unsupported(what: str) -> Reader:
+    def refuse(place: Place) -> object:
+        raise place.error(f"{what} is not supported by this version")
+
+    return refuse
+
+
+def _duration(shortest: str, longest: str) -> Callable[[Place], float]:
+    """Return a reader of durations within these bounds."""
+
+    def read(place: Place) -> float:
+        text = place.written()
+        seconds = place.parsed(text, parse_duration)
+        if not parse_duration(shortest) <= seconds <= parse_duration(longest):
+            raise place.error(f"expected a duration from {shortest} to {longest}, got {quote(text)}")
+        return seconds
+
+    return read
+
+
+def _read_name(place: Place) -> str:
+    return place.parsed(place.text(), _check_name)
+
+
+def _read_listen(place: Place) -> str:
+    return place.parsed(place.written(), _check_listen)
+
+
+def _read_url(place: Place) -> str:
+    return place.parsed(place.text(), parse_url)
+
+
+def _read_path(place: Place) -> str:
+    """Read a path; a relative one starts in the configuration's folder."""
+    return str(Path(place.file).absolute().parent / place.parsed(place.text(), _check_path))
+
+
+def _read_log(place: Place) -> str:
+    if place.is_mapping and "journal" in place.mapping():
+        raise place.error("reading the journal is not supported by this version")
+    return _read_path(place)
+
+
+def _read_tls(place: Place) -> TlsConfig:
+    tls = _read_section(place, TlsConfig, _TLS)
+    if tls.key_file is not None and tls.cert_file is None:
+        raise place.error("key_file needs cert_file")
+    return tls
+
+
+def _read_metrics(place: Place) -> MetricsConfig:
+    """Read a mapping, or the URL alone."""
+    if not place.is_mapping:
+        return MetricsConfig(url=_read_url(place))
+    metrics = _read_section(place, MetricsConfig, _METRICS)
+    if metrics.timeout <= metrics.interval:
+        return metrics
+    timeout = place.mapping().get("timeout")
+    if timeout is not None:
+        raise timeout.error(f"{timeout.written()} is longer than the interval of {metrics.interval:g}s")
+    return msgspec.structs.replace(metrics, timeout=0.8 * metrics.interval)
+
+
+def _read_slo(place: Place) -> SloConfig:
+    """Read a mapping, or the name of a preset."""
+    if place.is_mapping:
+        return _read_section(place, SloConfig, _SLO)
+    name = place.text()
+    if name not in SLO_PRESETS:
+        fields = " and ".join(SloConfig.__struct_fields__)
+        raise place.error(f"expected {', '.join(SLO_PRESETS)} or a mapping of {fields}, got {quote(name)}")
+    return SLO_PRESETS[name]
+
+
+def _read_labels(place: Place) -> Mapping[str, str]:
+    places = place.mapping()
+    for name, value in places.items():
+        if _LABEL.fullmatch(name) is None:
+            raise place.error(
+                f"{quote(name)} is no label name: letters, digits and _, not first a digit or __", value.line
+            )
+        if name in RESERVED_LABELS:
+            raise place.error(f'"{name}" is a label of vllm-watch itself', value.line)
+    return {name: value.text() for name, value in places.items()}
+
+
+def _read_server(place: Place) -> ServerConfig:
+    server = _read_section(place, ServerConfig, _SERVER)
+    if server.log is None and server.metrics is None:
+        raise place.error("needs log, metrics or both")
+    return msgspec.structs.replace(server, labels=MappingProxyType(dict(server.labels)))
+
+
+def _read_servers(place: Place) -> tuple[ServerConfig, ...]:
+    places = place.items()
+    if not places:
+        raise place.error("needs at least one server")
+    servers = tuple(_read_server(item) for item in places)
+    owners: dict[str, Place] = {}
+    for item, server in zip(places, servers, strict=True):
+        owner = owners.setdefault(server.name, item)
+        if owner is not item:
+            name = item.mapping()["name"]
+            raise name.error(f"{quote(server.name)} is already the name of {owner.path}")
+    return servers
+
+
+_TLS: dict[str, Reader] = {"ca_file": _read_path, "cert_file": _read_path, "key_file": _read_path}
+_METRICS: dict[str, Reader] = {
+    "url": _read_url,
+    "interval": _duration("500ms", "60s"),
+    "timeout": _duration("100ms", "60s"),
+    "bearer_token_file": _read_path,
+    "tls": _read_tls,
+}
+_SLO: dict[str, Reader] = {
+    "time_to_first_token": _duration("1ms", "1h"),
+    "time_per_output_token": _duration("1ms", "1h"),
+}
+_SERVER: dict[str, Reader] = {
+    "name": _read_name,
+    "log": _read_log,
+    "metrics": _read_metrics,
+    "probe": _unsupported("the probe"),
+    "slo": _read_slo,
+    "labels": _read_labels,
+    "stall_after": _duration("5s", "1h"),
+}
+_CONFIG: dict[str, Reader] = {
+    "listen": _read_listen,
+    "web_config_file": _unsupported("a web configuration file"),
+    "checkpoint": _unsupported("a checkpoint"),
+    "servers": _read_servers,
+}
+
+
+# What the command line's options mean. Each function raises a UsageError.
+
+
+def _option(option: str, text: str, parse: Callable[[str], Value]) -> Value:
+    try:
+        return parse(text)
+    except ValueError as error:
+        raise UsageError(f"{option}: {error}") from None
+
+
+def _server_of_options(log: str | None, url: str | None) -> ServerConfig:
+    path = None if log is None else str(Path(_option("--log", log, _check_path)).absolute())
+    metrics = None if url is None else MetricsConfig(url=_option("--metrics", url, parse_url))
+    name = _host_and_port(metrics.url) if metrics is not None else Path(path or "").stem
+    return ServerConfig(name=_NO_NAME.sub("-", name).strip("-")[:120] or DEFAULT_NAME, log=path, metrics=metrics)
+
+
+def _host_and_port(url: str) -> str:
+    parts = urlsplit(url)
+    return f"{parts.hostname}:{parts.port or _PORTS[parts.scheme]}"
+
+
+def _with_unique_names(servers: Iterable[ServerConfig]) -> Iterable[ServerConfig]:
+    taken: set[str] = set()
+    for server in servers:
+        name, number = server.name, 1
+        while name in taken:
+            number += 1
+            name = f"{server.name}-{number}"
+        taken.add(name)
+        yield msgspec.structs.replace(server, name=name)

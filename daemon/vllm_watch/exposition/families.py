@@ -1,0 +1,123 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Snapshots as prometheus_client's families, built anew for every scrape of the daemon."""
+
+from __future__ import annotations
+
+import math
+
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping
+
+from prometheus_client.core import Metric
+from prometheus_client.registry import Collector
+
+from vllm_watch.exposition.samples import AnySample, PlainSample, server_samples
+from vllm_watch.exposition.series import PREFIX, SERIES, Series
+from vllm_watch.state.snapshot import ServerSnapshot
+
+
+LabelsOf = Mapping[str, Mapping[str, str]]
+
+
+def families(
+    samples: Iterable[AnySample],
+    *,
+    with_times: bool = False,
+    extra_labels: LabelsOf | None = None,
+    for_openmetrics: bool = False,
+) -> Iterator[Metric]:
+    """
+    Yield families in the table's order, each with its samples.
+
+    Args:
+        samples: The samples of one moment.
+        with_times: Whether each sample carries the time it is of: for what is not the present.
+        extra_labels: The configured labels of each server, by its name.
+        for_openmetrics: Whether the families go into OpenMetrics, where a counter's name is without ``_total``.
+    """
+    by_name: dict[str, list[AnySample]] = defaultdict(list)
+    for sample in samples:
+        by_name[sample.name].append(sample)
+    extra = extra_labels or {}
+    names = tuple(sorted({name for labels in extra.values() for name in labels}))
+    for series in SERIES.values():
+        if series.name in by_name:
+            family = _empty_family(series, for_openmetrics=for_openmetrics)
+            is_of_server = series.labels[:1] == ("server",)
+            for sample in by_name[series.name]:
+                labels = dict(zip(series.labels, sample.labels, strict=True))
+                if is_of_server:
+                    own = extra.get(sample.labels[0], {})
+                    labels.update({name: own.get(name, "") for name in names})
+                _add(family, series.full_name, labels, sample, sample.at if with_times else None)
+            yield family
+
+
+def _empty_family(series: Series, *, for_openmetrics: bool) -> Metric:
+    base = series.name.removesuffix("_total")
+    if for_openmetrics and series.type == "counter" and base in SERIES:
+        # A gauge has this counter's family name (spec_decode_draft_tokens): only without a type can both be there.
+        return Metric(series.full_name, series.help, "unknown")
+    return Metric(PREFIX + base, series.help, series.type)
+
+
+def _add(family: Metric, name: str, labels: dict[str, str], sample: AnySample, timestamp: float | None) -> None:
+    if isinstance(sample, PlainSample):
+        family.add_sample(name, labels, sample.value, timestamp)
+        return
+    histogram = sample.histogram
+    for bound, count in zip(histogram.bounds, histogram.counts, strict=True):
+        family.add_sample(f"{name}_bucket", {**labels, "le": bound_text(bound)}, count, timestamp)
+    family.add_sample(f"{name}_count", labels, histogram.counts[-1], timestamp)
+    family.add_sample(f"{name}_sum", labels, histogram.sum, timestamp)
+
+
+def bound_text(bound: float) -> str:
+    """Return a bucket's bound as Prometheus writes it."""
+    return "+Inf" if math.isinf(bound) else repr(bound)
+
+
+class SnapshotCollector(Collector):
+    """
+    Shows the present snapshots.
+
+    Args:
+        snapshots: Takes the snapshots of all servers; each is taken by itself, so that one that fails hides no other.
+        own_samples: The daemon's own samples.
+        for_openmetrics: Which format the families are for.
+    """
+
+    def __init__(
+        self,
+        snapshots: Callable[[], Iterable[ServerSnapshot]],
+        own_samples: Callable[[], Iterable[PlainSample]],
+        *,
+        for_openmetrics: bool = False,
+    ) -> None:
+        self._snapshots = snapshots
+        self._own_samples = own_samples
+        self._for_openmetrics = for_openmetrics
+
+    def collect(self) -> Iterator[Metric]:
+        """Yield all families."""
+        samples: list[AnySample] = list(self._own_samples())
+        labels: dict[str, Mapping[str, str]] = {}
+        for snapshot in self._snapshots():
+            samples += server_samples(snapshot)
+            labels[snapshot.name] = snapshot.labels
+        yield from families(samples, extra_labels=labels, for_openmetrics=self._for_openmetrics)
+
+    def describe(self) -> list[Metric]:
+        """Return nothing: the registry need not take a snapshot to know the names."""
+        return []
+
+
+class SnapshotFamilies(Collector):
+    """Shows one snapshot, each sample with the time at which it was so."""
+
+    def __init__(self, snapshot: ServerSnapshot) -> None:
+        self._snapshot = snapshot
+
+    def collect(self) -> Iterator[Metric]:
+        """Yield all families."""
+        yield from families(server_samples(self._snapshot), with_times=True)

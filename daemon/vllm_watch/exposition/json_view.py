@@ -1,0 +1,69 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A snapshot as plain data, for JSON."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from vllm_watch.reasons import explain
+from vllm_watch.state.snapshot import EngineSnapshot, Reading, ServerSnapshot
+
+
+def server_view(server: ServerSnapshot) -> dict[str, Any]:
+    """Return one server as dictionaries, lists, texts and numbers; what is not known is not there."""
+    view: dict[str, Any] = {
+        "name": server.name,
+        "model_name": server.model_name,
+        "version": server.version,
+        "engine_generation": server.engine_generation,
+        "start_time": server.start_time,
+        "starts": server.starts,
+        "slo": dict(server.slo),
+        "labels": dict(server.labels),
+        "sources": [
+            {
+                "source": source.source,
+                "up": source.is_up,
+                "reason": source.reason,
+                "explanation": explain(source.source, source.reason),
+                "last_reading": source.last_reading,
+            }
+            for source in server.sources
+        ],
+        "engines": [_engine_view(engine) for engine in server.engines],
+        "http_requests": [
+            {"method": key.method, "handler": key.handler, "code": key.code, "count": count}
+            for key, count in server.http_requests.items()
+        ],
+        "admission_rejections": {reason: reading.value for (_, reason), reading in server.admission_rejections.items()},
+        "missing_metrics": [name for name, is_missing in server.missing_metrics.items() if is_missing],
+    }
+    if server.log is not None:
+        view["log_events"] = dict(server.log.events)
+        view["unparsed_stats_lines"] = server.log.unparsed_stats_lines
+        view["unknown_fields"] = dict(server.log.unknown_fields)
+    if server.tail is not None:
+        view["log_tail"] = server.tail._asdict()
+    return {name: value for name, value in view.items() if value is not None}
+
+
+def _engine_view(engine: EngineSnapshot) -> dict[str, Any]:
+    quantiles: dict[str, dict[str, float]] = {}
+    for (stage, quantile), reading in engine.quantiles.items():
+        quantiles.setdefault(stage, {})[str(quantile)] = reading.value
+    return {
+        "engine": engine.key.engine,
+        "model_name": engine.key.model_name,
+        "state": engine.state,
+        "gauges": _readings(engine.gauges),
+        "counters": _readings(engine.counters),
+        "requests_finished": {reason: reading.value for reason, reading in engine.requests_finished.items()},
+        "position_acceptance": [reading.value for reading in engine.position_acceptance],
+        "quantiles": quantiles,
+        "facts": dict(engine.facts),
+    }
+
+
+def _readings(readings: Mapping[str, Reading]) -> dict[str, dict[str, Any]]:
+    return {name: reading._asdict() for name, reading in readings.items()}

@@ -1,0 +1,140 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A snapshot as samples, to be written in whatever format."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from vllm_watch.state.snapshot import ENGINE_STATES, EngineSnapshot, Reading, ServerSnapshot
+from vllm_watch_parsers.metrics import Histogram
+
+
+class PlainSample(NamedTuple):
+    """
+    One sample of a gauge or counter.
+
+    Args:
+        name: The series' name without prefix.
+        labels: Label values, in the order of the series' labels.
+        value: The value.
+        at: When it was so, in seconds since the epoch.
+    """
+
+    name: str
+    labels: tuple[str, ...]
+    value: float
+    at: float
+
+
+class HistogramSample(NamedTuple):
+    """One histogram."""
+
+    name: str
+    labels: tuple[str, ...]
+    histogram: Histogram
+    at: float
+
+
+AnySample = PlainSample | HistogramSample
+
+
+def server_samples(server: ServerSnapshot) -> Iterator[AnySample]:
+    """Yield everything that a snapshot says."""
+    for engine in server.engines:
+        yield from _engine_samples(server, engine)
+    yield from _whole_server_samples(server)
+    yield from _source_samples(server)
+    if server.log is not None:
+        yield from _log_samples(server)
+    if server.tail is not None:
+        yield from _tail_samples(server)
+
+
+def _engine_samples(server: ServerSnapshot, engine: EngineSnapshot) -> Iterator[AnySample]:
+    labels = (server.name, engine.key.model_name, engine.key.engine)
+    for name, reading in engine.gauges.items():
+        yield _sample(name, labels, reading)
+    for position, reading in enumerate(engine.position_acceptance):
+        yield _sample("spec_decode_position_acceptance_ratio", (*labels, str(position)), reading)
+    for (stage, quantile), reading in engine.quantiles.items():
+        yield _sample("latency_quantile_seconds", (*labels, stage, str(quantile)), reading)
+    for name, reading in engine.counters.items():
+        yield _sample(name, labels, reading)
+    for reason, reading in engine.requests_finished.items():
+        yield _sample("requests_finished_total", (*labels, reason), reading)
+    for name, histogram in engine.histograms.items():
+        yield HistogramSample(name, labels, histogram.histogram, histogram.at)
+    for name, value in engine.facts.items():
+        yield PlainSample(name, labels, value, server.at)
+    for state in ENGINE_STATES:
+        yield PlainSample("engine_state", (*labels, state), float(state == engine.state), server.at)
+
+
+def _sample(name: str, labels: tuple[str, ...], reading: Reading) -> PlainSample:
+    return PlainSample(name, labels, reading.value, reading.at)
+
+
+def _whole_server_samples(server: ServerSnapshot) -> Iterator[PlainSample]:
+    name, at = server.name, server.at
+    info = (name, server.model_name, server.version or "", server.engine_generation or "")
+    if server.version or server.model_name:
+        yield PlainSample("server_info", info, 1, at)
+    yield PlainSample("server_starts_total", (name,), server.starts, at)
+    if server.start_time is not None:
+        yield PlainSample("server_start_timestamp_seconds", (name,), server.start_time, at)
+    for objective, seconds in server.slo.items():
+        yield PlainSample(objective, (name,), seconds, at)
+    for key, count in server.http_requests.items():
+        yield PlainSample("http_requests_total", (name, *key), count, at)
+    for (model, reason), reading in server.admission_rejections.items():
+        yield _sample("admission_rejections_total", (name, model, reason), reading)
+
+
+def _source_samples(server: ServerSnapshot) -> Iterator[PlainSample]:
+    name, at = server.name, server.at
+    for source in server.sources:
+        yield PlainSample("source_up", (name, source.source), float(source.is_up), at)
+        yield PlainSample("source_info", (name, source.source, source.reason), 1, at)
+        if source.last_reading is not None:
+            yield PlainSample("source_last_reading_timestamp_seconds", (name, source.source), source.last_reading, at)
+    for item in server.comparisons:
+        labels = (name, item.key.model_name, item.key.engine, item.source, item.quantity)
+        yield _sample("source_value", labels, item.reading)
+    for metric, is_missing in server.missing_metrics.items():
+        yield PlainSample("required_metric_missing", (name, metric), float(is_missing), at)
+    for (origin, quantity), count in server.refused_values.items():
+        yield PlainSample("refused_values_total", (name, origin, quantity), count, at)
+    if server.scrape_duration is not None:
+        yield PlainSample("scrape_duration_seconds", (name,), server.scrape_duration, at)
+
+
+def _log_samples(server: ServerSnapshot) -> Iterator[PlainSample]:
+    log = server.log
+    if log is None:
+        return
+    for event, count in log.events.items():
+        yield PlainSample("log_events_total", (server.name, event), count, server.at)
+    for field, count in log.unknown_fields.items():
+        yield PlainSample("unknown_field_total", (server.name, field), count, server.at)
+    yield PlainSample("unparsed_stats_lines_total", (server.name,), log.unparsed_stats_lines, server.at)
+    yield PlainSample("continuation_lines_total", (server.name,), log.continuation_lines, server.at)
+
+
+def _tail_samples(server: ServerSnapshot) -> Iterator[PlainSample]:
+    tail = server.tail
+    if tail is None:
+        return
+    counts: dict[str, float | None] = {
+        "log_lines_total": tail.lines,
+        "log_bytes_total": tail.size,
+        "log_lag_bytes": tail.lag,
+        "log_truncations_total": tail.truncations,
+        "log_rotations_total": tail.rotations,
+        "log_lost_generations_total": tail.lost_generations,
+        "log_long_lines_total": tail.long_lines,
+        "log_nul_bytes_total": tail.nul_bytes,
+    }
+    for name, count in counts.items():
+        if count is not None:
+            yield PlainSample(name, (server.name,), count, server.at)

@@ -1,0 +1,518 @@
+# SPDX-License-Identifier: Apache-2.0
+"""
+Every series that vllm-watch shows: its name, type, labels, unit, meaning and where its value comes from.
+
+Names are given without the prefix; counters with their ``_total``. `daemon/METRICS.md` is made from this table, and
+a test holds that nothing else is ever shown.
+"""
+
+from __future__ import annotations
+
+from typing import Literal, NamedTuple
+
+
+PREFIX = "vllm_watch_"
+
+SeriesType = Literal["gauge", "counter", "histogram"]
+
+_ENGINE = ("server", "model_name", "engine")
+_SERVER = ("server",)
+
+
+class Series(NamedTuple):
+    """One family. `help` is one sentence in the terms of Prometheus; `origin` says where values come from."""
+
+    name: str
+    type: SeriesType
+    labels: tuple[str, ...]
+    unit: str
+    help: str
+    origin: str
+
+    @property
+    def full_name(self) -> str:
+        """The name as it is scraped."""
+        return PREFIX + self.name
+
+
+class Group(NamedTuple):
+    """Series that belong together."""
+
+    title: str
+    series: tuple[Series, ...]
+
+
+def _gauge(name: str, labels: tuple[str, ...], unit: str, meaning: str, origin: str) -> Series:
+    return Series(name, "gauge", labels, unit, meaning, origin)
+
+
+def _counter(name: str, labels: tuple[str, ...], unit: str, meaning: str, origin: str) -> Series:
+    return Series(name, "counter", labels, unit, meaning, origin)
+
+
+def _histogram(name: str, unit: str, meaning: str, origin: str) -> Series:
+    return Series(name, "histogram", _ENGINE, unit, meaning, origin)
+
+
+_BOTH = "scrape, else the log's statistics line: "
+_SPEC = "scrape, else the log's `SpecDecoding metrics` line: "
+
+NOW = Group(
+    "What the engine does now",
+    (
+        _gauge(
+            "prompt_tokens_per_second",
+            _ENGINE,
+            "tokens/s",
+            "Prompt tokens computed per second; since vLLM 0.16 without cached ones, before it with them.",
+            _BOTH + 'rate of `vllm:prompt_tokens_by_source_total{source="local_compute"}` (before 0.16 '
+            "`vllm:prompt_tokens_total`) over 10 s or more; `Avg prompt throughput`",
+        ),
+        _gauge(
+            "generation_tokens_per_second",
+            _ENGINE,
+            "tokens/s",
+            "Tokens generated per second.",
+            _BOTH + "rate of `vllm:generation_tokens_total` over 10 s or more; `Avg generation throughput`",
+        ),
+        _gauge(
+            "requests_running",
+            _ENGINE,
+            "requests",
+            "Requests in the running batch.",
+            _BOTH + "`vllm:num_requests_running`; `Running`",
+        ),
+        _gauge(
+            "requests_waiting",
+            _ENGINE,
+            "requests",
+            "Requests that wait, deferred ones included.",
+            _BOTH + "`vllm:num_requests_waiting`; `Waiting` (V0 `Pending`)",
+        ),
+        _gauge(
+            "requests_deferred",
+            _ENGINE,
+            "requests",
+            "Waiting requests that wait for something other than capacity (LoRA, KV transfer). vLLM 0.20 and later.",
+            _BOTH + '`vllm:num_requests_waiting_by_reason{reason="deferred"}`; `Deferred`',
+        ),
+        _gauge(
+            "kv_cache_usage_ratio",
+            _ENGINE,
+            "ratio",
+            "Share of the KV cache that is in use, 1 is full.",
+            _BOTH + "`vllm:kv_cache_usage_perc`, `vllm:gpu_cache_usage_perc`; `GPU KV cache usage`",
+        ),
+        _gauge(
+            "prefix_cache_hit_ratio",
+            _ENGINE,
+            "ratio",
+            "Share of queried prompt tokens found in the prefix cache, recently (V0: since the start).",
+            _BOTH + "increase of `vllm:prefix_cache_hits_total` by `…_queries_total` over the last 10 s to 60 s in "
+            "which there were queries; `Prefix cache hit rate` of up to 1000 requests",
+        ),
+        _gauge(
+            "external_prefix_cache_hit_ratio",
+            _ENGINE,
+            "ratio",
+            "Share of queried prompt tokens found in an external KV cache, recently.",
+            _BOTH + "`vllm:external_prefix_cache_hits_total` by `…_queries_total`; `External prefix cache hit rate`",
+        ),
+        _gauge(
+            "mm_cache_hit_ratio",
+            _ENGINE,
+            "ratio",
+            "Share of queried multimodal items found in the multimodal cache, recently.",
+            _BOTH + "`vllm:mm_cache_hits_total` by `…_queries_total`; `MM cache hit rate`",
+        ),
+        _gauge(
+            "spec_decode_mean_acceptance_length",
+            _ENGINE,
+            "tokens",
+            "Tokens per engine step and request with speculative decoding (MTP …), the bonus token included: 1 is no gain.",
+            _SPEC + "1 + accepted tokens by drafts over the last 10 s to 60 s; `Mean acceptance length`",
+        ),
+        _gauge(
+            "spec_decode_acceptance_ratio",
+            _ENGINE,
+            "ratio",
+            "Share of drafted tokens that were accepted, recently (V0: since the start).",
+            _SPEC + "accepted by drafted tokens; `Avg Draft acceptance rate`",
+        ),
+        _gauge(
+            "spec_decode_position_acceptance_ratio",
+            (*_ENGINE, "position"),
+            "ratio",
+            "Share of drafts whose token at this position was accepted, 0 is the first.",
+            _SPEC + "`vllm:spec_decode_num_accepted_tokens_per_pos_total` by drafts; `Per-position acceptance rate`",
+        ),
+        _gauge(
+            "spec_decode_accepted_tokens_per_second",
+            _ENGINE,
+            "tokens/s",
+            "Drafted tokens accepted per second.",
+            _SPEC + "rate of `vllm:spec_decode_num_accepted_tokens_total`; `Accepted throughput`",
+        ),
+        _gauge(
+            "spec_decode_drafted_tokens_per_second",
+            _ENGINE,
+            "tokens/s",
+            "Tokens drafted per second.",
+            _SPEC + "rate of `vllm:spec_decode_num_draft_tokens_total`; `Drafted throughput`",
+        ),
+        _gauge(
+            "last_token_timestamp_seconds",
+            _ENGINE,
+            "unix time",
+            "When a generated token was last seen.",
+            "either source, the later: a growing `vllm:generation_tokens_total`; a statistics line with tokens",
+        ),
+        _gauge(
+            "latency_quantile_seconds",
+            (*_ENGINE, "stage", "quantile"),
+            "seconds",
+            "Quantiles of the last minute by stage of a request, for those without Prometheus; linear within a bucket.",
+            "scrape: the histograms' increase over the last minute",
+        ),
+    ),
+)
+
+DONE = Group(
+    "What the engine has done",
+    (
+        _counter(
+            "prompt_tokens_total",
+            _ENGINE,
+            "tokens",
+            "Prompt tokens processed, cached ones included.",
+            "scrape: `vllm:prompt_tokens_total`",
+        ),
+        _counter(
+            "generation_tokens_total", _ENGINE, "tokens", "Tokens generated.", "scrape: `vllm:generation_tokens_total`"
+        ),
+        _counter(
+            "spec_decode_drafts_total",
+            _ENGINE,
+            "drafts",
+            "Drafts made by speculative decoding.",
+            "scrape: `vllm:spec_decode_num_drafts_total`",
+        ),
+        _counter(
+            "spec_decode_draft_tokens_total",
+            _ENGINE,
+            "tokens",
+            "Tokens drafted.",
+            "scrape: `vllm:spec_decode_num_draft_tokens_total`; without a scrape the log's `Drafted`, added up",
+        ),
+        _counter(
+            "spec_decode_accepted_tokens_total",
+            _ENGINE,
+            "tokens",
+            "Drafted tokens accepted.",
+            "scrape: `vllm:spec_decode_num_accepted_tokens_total`; without a scrape the log's `Accepted`, added up",
+        ),
+        _counter(
+            "preemptions_total",
+            _ENGINE,
+            "preemptions",
+            "Requests put back for want of KV cache.",
+            "scrape: `vllm:num_preemptions_total`",
+        ),
+        _counter(
+            "requests_finished_total",
+            (*_ENGINE, "reason"),
+            "requests",
+            "Requests finished, by reason (stop, length, abort …).",
+            "scrape: `vllm:request_success_total`",
+        ),
+        _counter(
+            "admission_rejections_total",
+            (*_SERVER, "model_name", "reason"),
+            "requests",
+            "Requests refused because the queue was full. vLLM 0.32 and later.",
+            "scrape: `vllm:admission_rejections_total`",
+        ),
+        _counter(
+            "http_requests_total",
+            (*_SERVER, "method", "handler", "code"),
+            "requests",
+            "HTTP requests answered by the server; handlers from a closed list, others are `other`.",
+            "log: uvicorn's access lines; without a log the scrape's `http_requests_total`, whose codes are classes (`2xx`)",
+        ),
+        _counter(
+            "log_events_total",
+            (*_SERVER, "event"),
+            "events",
+            "Failures that the log tells of, each crash once; 0 from the start for every kind.",
+            "log: see the parsers' `failures` module",
+        ),
+        _counter(
+            "server_starts_total",
+            _SERVER,
+            "starts",
+            "Starts of the server seen since this daemon watches.",
+            "log: its version line; without a log a new `process_start_time_seconds` or counters that fell",
+        ),
+    ),
+)
+
+LATENCY = Group(
+    "How long requests take",
+    (
+        _histogram(
+            "time_to_first_token_seconds",
+            "seconds",
+            "Time from a request's arrival to its first token (TTFT).",
+            "scrape: `vllm:time_to_first_token_seconds`",
+        ),
+        _histogram(
+            "inter_token_latency_seconds",
+            "seconds",
+            "Time between two tokens of a request (ITL).",
+            "scrape: `vllm:inter_token_latency_seconds`, before 0.10.2 `vllm:time_per_output_token_seconds`",
+        ),
+        _histogram(
+            "time_per_output_token_seconds",
+            "seconds",
+            "Mean time per output token of a request (TPOT).",
+            "scrape: `vllm:request_time_per_output_token_seconds`, 0.11 and later",
+        ),
+        _histogram(
+            "e2e_request_latency_seconds",
+            "seconds",
+            "Time from a request's arrival to its end.",
+            "scrape: `vllm:e2e_request_latency_seconds`",
+        ),
+        _histogram(
+            "queue_time_seconds", "seconds", "Time a request waited.", "scrape: `vllm:request_queue_time_seconds`"
+        ),
+        _histogram(
+            "prefill_time_seconds",
+            "seconds",
+            "Time a request's prompt took.",
+            "scrape: `vllm:request_prefill_time_seconds` (0.6.4 exports it as decode time)",
+        ),
+        _histogram(
+            "decode_time_seconds",
+            "seconds",
+            "Time a request's generation took.",
+            "scrape: `vllm:request_decode_time_seconds` (0.6.4 exports it as prefill time)",
+        ),
+        _histogram(
+            "iteration_tokens",
+            "tokens",
+            "Tokens per engine step: the size of the batch.",
+            "scrape: `vllm:iteration_tokens_total`",
+        ),
+        _histogram(
+            "request_prompt_tokens", "tokens", "Prompt tokens per request.", "scrape: `vllm:request_prompt_tokens`"
+        ),
+        _histogram(
+            "request_generation_tokens",
+            "tokens",
+            "Generated tokens per request.",
+            "scrape: `vllm:request_generation_tokens`",
+        ),
+    ),
+)
+
+FACTS = Group(
+    "What the server is",
+    (
+        _gauge(
+            "server_info",
+            (*_SERVER, "model_name", "version", "engine_generation"),
+            "1",
+            "Always 1: the server's version and engine (V0, V1); empty labels where nothing said so.",
+            "log: `Initializing a V1 LLM engine (v…)`, version lines and logo",
+        ),
+        _gauge(
+            "kv_cache_capacity_tokens",
+            _ENGINE,
+            "tokens",
+            "Tokens that the KV cache holds.",
+            "log: `GPU KV cache size` (V0: blocks by their size); else the scrape's `vllm:cache_config_info` of a lone engine",
+        ),
+        _gauge(
+            "max_concurrency",
+            _ENGINE,
+            "requests",
+            "Requests of full length that the KV cache holds.",
+            "log: `Maximum concurrency for … tokens per request`; else the scrape's `vllm:cache_config_info`",
+        ),
+        _gauge(
+            "max_running_requests",
+            _ENGINE,
+            "requests",
+            "Most requests in a batch (`--max-num-seqs`), where it was given.",
+            "log: the arguments line",
+        ),
+        _gauge(
+            "max_model_len_tokens",
+            _ENGINE,
+            "tokens",
+            "Most tokens of a request, prompt and answer.",
+            "log: the engine's configuration, `Using max model len`",
+        ),
+        _gauge(
+            "spec_decode_draft_tokens", _ENGINE, "tokens", "Tokens per draft.", "log: the speculative configuration"
+        ),
+        _gauge("tensor_parallel_size", _ENGINE, "1", "Tensor parallel size.", "log: the engine's configuration"),
+        _gauge("data_parallel_size", _ENGINE, "1", "Data parallel size.", "log: the engine's configuration"),
+        _gauge(
+            "model_load_seconds",
+            _ENGINE,
+            "seconds",
+            "Time the slowest worker took to load the model.",
+            "log: `Model loading took`",
+        ),
+        _gauge(
+            "server_start_timestamp_seconds",
+            _SERVER,
+            "unix time",
+            "When the server was started last.",
+            "log: its version line; else the scrape's `process_start_time_seconds`",
+        ),
+        _gauge(
+            "slo_time_to_first_token_seconds",
+            _SERVER,
+            "seconds",
+            "Objective for the time to first token.",
+            "configuration: `slo`",
+        ),
+        _gauge(
+            "slo_time_per_output_token_seconds",
+            _SERVER,
+            "seconds",
+            "Objective for the time per output token.",
+            "configuration: `slo`",
+        ),
+    ),
+)
+
+STATE = Group(
+    "State",
+    (
+        _gauge(
+            "engine_state",
+            (*_ENGINE, "state"),
+            "1",
+            "1 for the present state, 0 for the others: starting, idle, serving, saturated, stalled, down, unknown.",
+            "both sources: see the README",
+        ),
+    ),
+)
+
+SOURCES = Group(
+    "Sources",
+    (
+        _gauge("source_up", (*_SERVER, "source"), "1", "Whether a source can be read: log, metrics.", "the daemon"),
+        _gauge(
+            "source_info",
+            (*_SERVER, "source", "reason"),
+            "1",
+            "Always 1: why a source says what it says, or is quiet.",
+            "the daemon",
+        ),
+        _gauge(
+            "source_last_reading_timestamp_seconds",
+            (*_SERVER, "source"),
+            "unix time",
+            "When a source last said something on the engine.",
+            "the daemon",
+        ),
+        _gauge(
+            "source_value",
+            (*_ENGINE, "source", "quantity"),
+            "as the quantity",
+            "What each source says of the main quantities, for comparison.",
+            "both sources",
+        ),
+        _gauge(
+            "required_metric_missing",
+            (*_SERVER, "metric"),
+            "1",
+            "Whether the server's page lacks a quantity that it should have.",
+            "scrape",
+        ),
+        _counter(
+            "refused_values_total",
+            (*_SERVER, "source", "quantity"),
+            "values",
+            "Values out of range, not believed.",
+            "both sources",
+        ),
+        _counter(
+            "unknown_field_total",
+            (*_SERVER, "field"),
+            "fields",
+            "Fields of statistics lines that this version does not know, at most 20 different ones.",
+            "log",
+        ),
+        _counter(
+            "unparsed_stats_lines_total",
+            _SERVER,
+            "lines",
+            "Lines from a statistics call site that were not understood.",
+            "log",
+        ),
+        _counter(
+            "continuation_lines_total",
+            _SERVER,
+            "lines",
+            "Lines that continue a record: they are never read as statistics.",
+            "log",
+        ),
+        _counter("log_lines_total", _SERVER, "lines", "Lines read.", "log"),
+        _counter("log_bytes_total", _SERVER, "bytes", "Bytes read.", "log"),
+        _gauge(
+            "log_lag_bytes",
+            _SERVER,
+            "bytes",
+            "Bytes of the log that are not read yet, an unfinished line included.",
+            "log",
+        ),
+        _counter(
+            "log_truncations_total",
+            _SERVER,
+            "truncations",
+            "Times that what had been read was gone: the file was truncated or rewritten.",
+            "log",
+        ),
+        _counter("log_rotations_total", _SERVER, "rotations", "Times that the path named a new file.", "log"),
+        _counter(
+            "log_lost_generations_total", _SERVER, "files", "Rotated files that were gone before they were read.", "log"
+        ),
+        _counter("log_long_lines_total", _SERVER, "lines", "Lines over 64 KiB, dropped.", "log"),
+        _counter(
+            "log_nul_bytes_total", _SERVER, "bytes", "NUL bytes taken out: the log's writer does not append.", "log"
+        ),
+        _gauge("scrape_duration_seconds", _SERVER, "seconds", "How long the last scrape took.", "scrape"),
+    ),
+)
+
+DAEMON = Group(
+    "The daemon itself",
+    (
+        _gauge("build_info", ("version", "python_version"), "1", "Always 1: this daemon's version.", "the daemon"),
+        _gauge(
+            "config_last_reload_successful",
+            (),
+            "1",
+            "Whether the configuration was read well the last time.",
+            "the daemon",
+        ),
+        _gauge(
+            "heartbeat_age_seconds",
+            ("thread",),
+            "seconds",
+            "How long ago each of the daemon's threads last gave a sign of life.",
+            "the daemon",
+        ),
+    ),
+)
+
+GROUPS: tuple[Group, ...] = (NOW, DONE, LATENCY, FACTS, STATE, SOURCES, DAEMON)
+
+SERIES: dict[str, Series] = {series.name: series for group in GROUPS for series in group.series}
+"""All series, by name without the prefix."""

@@ -1,0 +1,147 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``vllm-watch once``: everything that a finished log and a page of /metrics say, printed once."""
+
+from __future__ import annotations
+
+import gzip
+import time
+import zlib
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import msgspec
+
+from prometheus_client import CollectorRegistry, generate_latest
+
+from vllm_watch.clock import SystemClock
+from vllm_watch.errors import UsageError
+from vllm_watch.exposition.families import SnapshotFamilies
+from vllm_watch.exposition.json_view import server_view
+from vllm_watch.reading.containers import Unwrapper
+from vllm_watch.reading.framing import LineFramer
+from vllm_watch.reading.log_reader import LogReader
+from vllm_watch.state.metrics_side import ScrapeResult
+from vllm_watch.state.server import ServerSettings, ServerState
+from vllm_watch.state.snapshot import ServerSnapshot
+from vllm_watch.virtual import LogFeed, log_blocks, printed_times
+from vllm_watch_parsers.events import Notice
+from vllm_watch_parsers.metrics import MetricsReading, read_metrics
+
+
+SERVER_NAME = "vllm"
+_SCRAPE_INTERVAL = 10.0
+
+
+class Found(NamedTuple):
+    """What was found: the snapshot at the end of the log, and why the page could not be read, if so."""
+
+    snapshot: ServerSnapshot
+    metrics_problem: str | None
+
+
+def read_once(logs: Sequence[str], metrics: str | None) -> Found:
+    """
+    Read logs to their ends and a page, from a URL or a file.
+
+    Raises:
+        UsageError: A file cannot be read.
+    """
+    settings = ServerSettings(
+        SERVER_NAME,
+        has_log=bool(logs),
+        metrics_interval=_SCRAPE_INTERVAL if metrics else None,
+        keeps_stale=True,
+    )
+    state = ServerState(settings)
+    end = 0.0
+    for path in logs:
+        end = max(end, _read_log(path, state))
+    problem = None
+    if metrics:
+        result = _read_metrics(metrics, end)
+        state.apply_scrape(result)
+        problem = None if result.reading else result.reason
+        end = max(end, result.at)
+    return Found(state.snapshot(end), problem)
+
+
+def as_prometheus(snapshot: ServerSnapshot) -> bytes:
+    """Return a snapshot in the Prometheus text format; each sample has the time at which it was so."""
+    registry = CollectorRegistry()
+    registry.register(SnapshotFamilies(snapshot))
+    return generate_latest(registry)
+
+
+def as_json(snapshot: ServerSnapshot) -> bytes:
+    """Return a snapshot as JSON."""
+    return msgspec.json.format(msgspec.json.encode({"at": snapshot.at, **server_view(snapshot)}), indent=2) + b"\n"
+
+
+def log_records(path: str) -> Iterator[bytes]:
+    """Yield what each line of a log says, as one line of JSON per event."""
+    reader, framer, unwrapper, times = LogReader(), LineFramer(), Unwrapper(), printed_times(path)
+    number = 0
+    for block in log_blocks(path):
+        for line in unwrapper.feed(framer.feed(block)):
+            number += 1
+            for timed in reader.read_line(line, times):
+                if not isinstance(timed.event, Notice):
+                    yield msgspec.json.encode(_record(number, timed.at, timed.event)) + b"\n"
+
+
+def _record(number: int, at: float, event: Any) -> dict[str, Any]:  # noqa: ANN401  # Any of the events.
+    fields = {name: value for name, value in event._asdict().items() if value is not None and value != ()}
+    kind = _KINDS[type(event).__name__]
+    return {"line": number, "at": at, "kind": kind, "engine": fields.pop("engine", None), "fields": fields}
+
+
+_KINDS = {
+    "EngineStats": "engine_stats",
+    "SpecDecoding": "spec_decoding",
+    "StartupFact": "startup_fact",
+    "Lifecycle": "lifecycle",
+    "Failure": "failure",
+    "AccessRequest": "access",
+}
+
+
+def _read_log(path: str, state: ServerState) -> float:
+    times = printed_times(path)
+    feed = LogFeed(state)
+    for block in log_blocks(path):
+        feed.feed(block, times)
+    return times.at("")
+
+
+def _read_metrics(source: str, end: float) -> ScrapeResult:
+    if source.startswith(("http://", "https://")):
+        from vllm_watch.sources.scrape import Scraper, ScrapeTarget  # noqa: PLC0415  # Loads requests: not for files.
+
+        scraper = Scraper(ScrapeTarget(source), SystemClock())
+        try:
+            return scraper.scrape()
+        finally:
+            scraper.close()
+    try:
+        body = Path(source).read_bytes()
+        at = end or Path(source).stat().st_mtime
+    except OSError as error:
+        raise UsageError(f"{source}: cannot be read: {error.strerror}") from error
+    started = time.monotonic()
+    reading = read_metrics(_inflate(body))
+    duration = time.monotonic() - started
+    if isinstance(reading, MetricsReading):
+        return ScrapeResult(at, duration, reading, "ok")
+    return ScrapeResult(at, duration, None, reading.reason)
+
+
+def _inflate(body: bytes) -> bytes:
+    """Return a body that was saved compressed as it was; anything broken is left for the parser to refuse."""
+    if not body.startswith(b"\x1f\x8b"):
+        return body
+    try:
+        return gzip.decompress(body)
+    except (OSError, EOFError, zlib.error):
+        return body

@@ -1,0 +1,72 @@
+# SPDX-License-Identifier: Apache-2.0
+r"""
+Bytes to lines: split at ``\n`` and at nothing else, in bounded memory.
+
+``\r``, form feeds and Unicode's line separators stand inside lines that strangers wrote; a reader that splits there
+reads their text as lines of its own.
+"""
+
+from __future__ import annotations
+
+
+MAX_LINE = 64 * 1024
+"""Longer lines hold prompts, never statistics."""
+
+
+class LineFramer:
+    """
+    Cuts a stream of bytes into lines and keeps the unfinished one.
+
+    `long_lines` counts lines dropped for their length, `nul_bytes` the NUL bytes taken away: a log whose writer does
+    not append (``> file``) has a hole of them where it was truncated.
+    """
+
+    def __init__(self, max_line: int = MAX_LINE) -> None:
+        self._max_line = max_line
+        self._partial = b""
+        self._is_dropping = False
+        self.long_lines = 0
+        self.nul_bytes = 0
+
+    @property
+    def pending(self) -> int:
+        """How many bytes of an unfinished line are held."""
+        return len(self._partial)
+
+    def feed(self, data: bytes) -> list[bytes]:
+        r"""Return the lines that `data` completes, without their ``\n``."""
+        if b"\0" in data:
+            data = self._without_nuls(data)
+        lines = data.split(b"\n")
+        if self._is_dropping:
+            if len(lines) == 1:
+                return []
+            self._is_dropping = False
+            del lines[0]
+        elif self._partial:
+            lines[0] = self._partial + lines[0]
+        self._keep(lines.pop())
+        if len(data) > self._max_line or (lines and len(lines[0]) > self._max_line):
+            return self._without_long(lines)
+        return lines
+
+    def drop_partial(self) -> None:
+        """Forget the unfinished line: what follows does not continue it."""
+        self._partial = b""
+        self._is_dropping = False
+
+    def _keep(self, partial: bytes) -> None:
+        if len(partial) > self._max_line:
+            self.long_lines += 1
+            self._is_dropping = True
+            partial = b""
+        self._partial = partial
+
+    def _without_long(self, lines: list[bytes]) -> list[bytes]:
+        kept = [line for line in lines if len(line) <= self._max_line]
+        self.long_lines += len(lines) - len(kept)
+        return kept
+
+    def _without_nuls(self, data: bytes) -> bytes:
+        self.nul_bytes += data.count(b"\0")
+        return data.replace(b"\0", b"")

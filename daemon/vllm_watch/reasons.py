@@ -1,0 +1,56 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the reasons of `source_info` mean, in words that an operator can act on."""
+
+from __future__ import annotations
+
+from vllm_watch.state.snapshot import SourceName
+
+
+_LOG = {
+    "ok": "The log is read.",
+    "starting": "The server is starting.",
+    "ended": "The log's last word is a fatal error or the end of the server.",
+    "idle": "The engine is idle: vLLM prints no statistics then.",
+    "stalled": "The last statistics line had requests and no token, and nothing came after it.",
+    "silent": "Statistics stopped without a line of zeros, so this is no idleness: look whether the server still "
+    "writes to this file.",
+    "no_statistics_yet": "No statistics line yet: vLLM prints one every 10 s while it has work.",
+    "stats_disabled": "Requests are answered, but the log has no statistics: start vLLM without --disable-log-stats "
+    "and with VLLM_LOGGING_LEVEL=INFO, or rely on /metrics.",
+    "api_servers_more_than_one": "vLLM prints no statistics with several API servers (from 0.15 the default under data "
+    "parallelism): start it with --api-server-count 1, or rely on /metrics.",
+    "not_found": "There is no such file yet.",
+    "permission_denied": "The file may not be read: add this user to the file's group, or set an ACL.",
+    "not_regular": "The path is a folder, a pipe or a device: give the log file itself.",
+    "symlink_loop": "The path is a symbolic link that leads back to itself.",
+    "read_error": "Reading the file fails: see this daemon's log.",
+}
+
+_METRICS = {
+    "ok": "The page is read.",
+    "starting": "Not looked at yet.",
+    "refused": "Nothing listens at this address: the server is down or still starting, or the address is wrong.",
+    "timeout": "The server took the connection and did not answer in time: it hangs or is overloaded.",
+    "unreachable": "The network does not lead to this address, or the connection broke.",
+    "name_not_resolved": "The host's name is not known: check the URL.",
+    "tls_error": "TLS failed: check the certificate, its authority (ca_file) and the URL's scheme.",
+    "unauthorized": "The server wants a password (401): give bearer_token_file. vLLM itself leaves /metrics open.",
+    "forbidden": "The server refuses (403): something before vLLM guards /metrics.",
+    "not_found": "There is no such page (404): the URL should end in /metrics of vLLM's own port.",
+    "http_error": "The server answered with an error.",
+    "redirect": "The server redirects, which is not followed: give the final URL.",
+    "not_metrics": "The answer is no Prometheus page: is this vLLM's /metrics?",
+    "stats_disabled": "The page has no vLLM series: start vLLM without --disable-log-stats.",
+    "too_many_samples": "The page has over 20000 samples: this is no vLLM server's page.",
+    "too_large": "The page is over 4 MiB: this is no vLLM server's page.",
+    "incomplete": "The answer broke off.",
+    "encoded": "The answer is compressed although that was not asked for: something stands before vLLM.",
+    "token_unreadable": "bearer_token_file cannot be read or is empty.",
+}
+
+_BY_SOURCE: dict[SourceName, dict[str, str]] = {"log": _LOG, "metrics": _METRICS}
+
+
+def explain(source: SourceName, reason: str) -> str:
+    """Return what a reason means, as a sentence or two."""
+    return _BY_SOURCE[source].get(reason, reason)

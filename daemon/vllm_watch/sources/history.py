@@ -1,0 +1,69 @@
+# SPDX-License-Identifier: Apache-2.0
+"""
+What to read of a log that was there before the daemon.
+
+The present is in its last lines; capacity, limits and version are where the server started, perhaps gigabytes
+before. Both are read, the rest is skipped: what happened before anyone watched is not counted.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from vllm_watch.sources.logfile import OpenLog
+from vllm_watch_parsers.prefix import parse_head, strip_ansi
+
+
+TAIL = 256 * 1024
+START = 256 * 1024
+MAX_SEARCH = 256 * 1024 * 1024
+
+_BLOCK = 4 * 1024 * 1024
+# How a start begins: up to 0.14, with a custom log, and the logo since 0.15.
+_START_MARKS = (b"vLLM API server version ", b"vLLM server version ", b"\xe2\x96\x88  version ")
+_OVERLAP = 64
+_LEAD = 4096
+"""The logo begins some lines before the version."""
+
+
+class Stretch(NamedTuple):
+    """A part of a file, from the line that begins at or after `start` to `end`."""
+
+    start: int
+    end: int
+
+
+def stretches(log: OpenLog) -> list[Stretch]:
+    """Return the parts of a file that tell how the server was started and what it does now."""
+    size = log.size()
+    tail = max(size - TAIL, 0)
+    start = _find_last_start(log, size)
+    if start is None or start >= tail:
+        return [Stretch(tail, size)]
+    end = min(start + START, tail)
+    if end == tail:
+        return [Stretch(start, size)]
+    return [Stretch(start, end), Stretch(tail, size)]
+
+
+def last_printed_time(log: OpenLog) -> str:
+    """Return the last time that a file's lines print, or nothing."""
+    size = log.size()
+    at = max(size - TAIL, 0)
+    for line in reversed(log.read_at(at, TAIL).split(b"\n")):
+        head = parse_head(strip_ansi(line))
+        if head is not None and head.time:
+            return head.time
+    return ""
+
+
+def _find_last_start(log: OpenLog, size: int) -> int | None:
+    end = size
+    while end > 0 and size - end < MAX_SEARCH:
+        begin = max(end - _BLOCK, 0)
+        block = log.read_at(begin, end - begin + _OVERLAP)
+        found = max(block.rfind(mark) for mark in _START_MARKS)
+        if found >= 0:
+            return max(begin + found - _LEAD, 0)
+        end = begin
+    return None

@@ -1,0 +1,113 @@
+# SPDX-License-Identifier: Apache-2.0
+"""
+One open log file: reads on from an offset, and notices when what it has read is not there any more.
+
+The file is told from others by device and inode, and by the bytes before the offset: a file that was truncated and
+filled again is as long as ever, but those bytes differ.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+
+from typing import NamedTuple
+
+from vllm_watch.reading.containers import Unwrapper
+from vllm_watch.reading.framing import LineFramer
+
+
+READ_SIZE = 256 * 1024
+MARKER_SIZE = 256
+
+
+class NotRegularError(OSError):
+    """The path is a directory, a pipe, a socket or a device."""
+
+
+class FileId(NamedTuple):
+    """What tells files apart as long as they exist."""
+
+    device: int
+    inode: int
+
+
+class OpenLog:
+    """An open file and how far it has been read. Close it with `close`."""
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+        # O_NONBLOCK: opening a pipe would wait for its writer.
+        self._fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY)
+        status = os.fstat(self._fd)
+        if not stat.S_ISREG(status.st_mode):
+            self.close()
+            raise NotRegularError(f"{path} is not a regular file")
+        self.file_id = FileId(status.st_dev, status.st_ino)
+        self.offset = 0
+        self.framer = LineFramer()
+        self._unwrapper = Unwrapper()
+        self._marker = b""
+
+    def close(self) -> None:
+        """Close the file."""
+        if self._fd >= 0:
+            os.close(self._fd)
+            self._fd = -1
+
+    def size(self) -> int:
+        """Return the file's size now, in bytes."""
+        return os.fstat(self._fd).st_size
+
+    def modified(self) -> float:
+        """Return when the file was last written, in seconds since the epoch."""
+        return os.fstat(self._fd).st_mtime
+
+    def was_rewritten(self) -> bool:
+        """Tell whether the bytes read last are gone: the file was truncated, and perhaps filled again."""
+        if not self._marker:
+            return self.size() < self.offset
+        start = self.offset - len(self._marker)
+        return os.pread(self._fd, len(self._marker), start) != self._marker
+
+    def rewind(self) -> None:
+        """Begin again at the file's start."""
+        self.offset = 0
+        self._marker = b""
+        self.framer.drop_partial()
+        self._unwrapper = Unwrapper()
+
+    def skip_to(self, offset: int) -> None:
+        """Go on at an offset, at the next line that begins there or after it."""
+        self.offset = offset
+        self.framer.drop_partial()
+        if offset > 0 and os.pread(self._fd, 1, offset - 1) != b"\n":
+            self._skip_line()
+        self._mark()
+
+    def read(self, size: int = READ_SIZE) -> bytes:
+        """Return the next bytes and move on, at most `size`; nothing at the end."""
+        data = os.pread(self._fd, size, self.offset)
+        if data:
+            self.offset += len(data)
+            self._marker = (self._marker + data)[-MARKER_SIZE:] if len(data) < MARKER_SIZE else data[-MARKER_SIZE:]
+        return data
+
+    def read_at(self, offset: int, size: int) -> bytes:
+        """Return the bytes at an offset, without moving on."""
+        return os.pread(self._fd, size, offset)
+
+    def lines(self, data: bytes) -> list[bytes]:
+        """Return the lines that `data` completes, as vLLM wrote them."""
+        return self._unwrapper.feed(self.framer.feed(data))
+
+    def _skip_line(self) -> None:
+        while data := self.read():
+            end = data.find(b"\n")
+            if end >= 0:
+                self.offset -= len(data) - end - 1
+                return
+
+    def _mark(self) -> None:
+        size = min(MARKER_SIZE, self.offset)
+        self._marker = os.pread(self._fd, size, self.offset - size)

@@ -1,0 +1,205 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Recordings and old logs in virtual time: the daemon's own reading and state, hours in seconds."""
+
+from __future__ import annotations
+
+import gzip
+import os
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+from typing import IO, cast
+
+from vllm_watch.errors import UsageError
+from vllm_watch.reading.containers import Unwrapper
+from vllm_watch.reading.framing import LineFramer
+from vllm_watch.reading.log_reader import LogBatch, LogReader, Timed
+from vllm_watch.reading.times import ArrivalTimes, LineTimes, PrintedTimes, local_seconds
+from vllm_watch.recording import MetricsRead, Recording, scrape_failure
+from vllm_watch.state.metrics_side import ScrapeResult
+from vllm_watch.state.server import LogStatus, ServerState
+from vllm_watch.state.snapshot import ServerSnapshot, TailCounts
+from vllm_watch_parsers.events import AccessRequest
+from vllm_watch_parsers.metrics import MetricsReading, read_metrics
+from vllm_watch_parsers.prefix import parse_head, strip_ansi
+
+
+READ_SIZE = 1024 * 1024
+_TAIL = 256 * 1024
+
+Progress = Callable[[float], None]
+"""Told, now and then, what share of the work is done."""
+
+
+class LogFeed:
+    """Bytes of one log into a server's state."""
+
+    def __init__(self, state: ServerState) -> None:
+        self._state = state
+        self._framer = LineFramer()
+        self._unwrapper = Unwrapper()
+        self._reader = LogReader()
+        self._lines = self._size = 0
+        self._report()
+
+    def feed(self, data: bytes, times: LineTimes) -> None:
+        """Take in the next bytes."""
+        lines = self._unwrapper.feed(self._framer.feed(data))
+        batch = self._reader.read(lines, times)
+        self._state.apply_log(batch)
+        self._lines += batch.lines
+        self._size += len(data)
+        self._report()
+
+    def _report(self) -> None:
+        counts = TailCounts(
+            self._lines, self._size, 0, long_lines=self._framer.long_lines, nul_bytes=self._framer.nul_bytes
+        )
+        self._state.apply_log_status(LogStatus(is_up=True, reason="ok", tail=counts))
+
+
+def run_recording(
+    recording: Recording, state: ServerState, step: float, progress: Progress = lambda _share: None
+) -> Iterator[ServerSnapshot]:
+    """Yield a snapshot every `step` seconds of a recording, after what happened until then."""
+    feed = LogFeed(state) if state.settings.has_log else None
+    moment = 0.0
+    for event in recording.events():
+        while moment < event.at:
+            yield state.snapshot(recording.started + moment)
+            progress(moment / recording.seconds)
+            moment += step
+        at = recording.started + event.at
+        if isinstance(event, MetricsRead):
+            state.apply_scrape(scrape_result(event, at))
+        elif feed is not None:
+            feed.feed(event.data, ArrivalTimes(at))
+    yield state.snapshot(recording.started + moment)
+    progress(1.0)
+
+
+def scrape_result(event: MetricsRead, at: float) -> ScrapeResult:
+    """Return what the scraper would have made of a recorded answer."""
+    if not event.body:
+        return ScrapeResult(at, 0.0, None, scrape_failure(event.status))
+    reading = read_metrics(event.body)
+    if isinstance(reading, MetricsReading):
+        return ScrapeResult(at, 0.0, reading, "ok")
+    return ScrapeResult(at, 0.0, None, reading.reason)
+
+
+def open_log(path: str) -> IO[bytes]:
+    """
+    Open a finished log, also a compressed one.
+
+    Raises:
+        UsageError: It cannot be read.
+    """
+    try:
+        if path.endswith(".gz"):
+            return cast("IO[bytes]", gzip.open(path, "rb"))
+        return Path(path).open("rb")
+    except OSError as error:
+        raise UsageError(f"{path}: cannot be read: {error.strerror}") from error
+
+
+def log_blocks(path: str) -> Iterator[bytes]:
+    """
+    Yield a finished log's bytes in pieces.
+
+    Raises:
+        UsageError: It cannot be read.
+    """
+    with open_log(path) as file:
+        try:
+            while block := file.read(READ_SIZE):
+                yield block
+        except (OSError, EOFError) as error:
+            raise UsageError(f"{path}: reading failed: {error}") from error
+
+
+def _status(path: str) -> os.stat_result:
+    try:
+        return Path(path).stat()
+    except OSError as error:
+        raise UsageError(f"{path}: cannot be read: {error.strerror}") from error
+
+
+def printed_times(path: str) -> PrintedTimes:
+    """
+    Return the times of a finished log's lines: what it prints last is this machine's local time.
+
+    Raises:
+        UsageError: It cannot be read.
+    """
+    modified = _status(path).st_mtime
+    last = _last_printed(path)
+    end = local_seconds(last, modified) if last else None
+    return PrintedTimes(last, modified if end is None else end)
+
+
+def _last_printed(path: str) -> str:
+    last = b""
+    for block in _last_blocks(path):
+        last = (last + block)[-_TAIL:]
+    for line in reversed(last.split(b"\n")):
+        head = parse_head(strip_ansi(line))
+        if head is not None and head.time:
+            return head.time
+    return ""
+
+
+def _last_blocks(path: str) -> Iterable[bytes]:
+    if path.endswith(".gz"):
+        return log_blocks(path)
+    with open_log(path) as file:
+        file.seek(max(_status(path).st_size - _TAIL, 0))
+        return [file.read()]
+
+
+def run_log(
+    path: str, state: ServerState, step: float, progress: Progress = lambda _share: None
+) -> Iterator[ServerSnapshot]:
+    """Yield a snapshot every `step` seconds of an old log, from its first printed time to its last."""
+    size = max(_status(path).st_size, 1)
+    state.apply_log_status(LogStatus(is_up=True, reason="ok", tail=TailCounts(lag=0)))
+    moment: float | None = None
+    pending: list[Timed] = []
+    read = 0
+    for timed, done in _timed_events(path):
+        read = done
+        moment = timed.at if moment is None else moment
+        while timed.at - moment >= step:
+            state.apply_log(_batch(pending, moment))
+            pending.clear()
+            yield state.snapshot(moment)
+            progress(min(read / size, 1.0))
+            moment += step
+        pending.append(timed)
+    if moment is not None:
+        end = max([moment, *(timed.at for timed in pending)])
+        state.apply_log(_batch(pending, end))
+        yield state.snapshot(end)
+    progress(1.0)
+
+
+def _timed_events(path: str) -> Iterator[tuple[Timed, int]]:
+    reader, framer, unwrapper, times = LogReader(), LineFramer(), Unwrapper(), printed_times(path)
+    done = 0
+    for block in log_blocks(path):
+        done += len(block)
+        for line in unwrapper.feed(framer.feed(block)):
+            for timed in reader.read_line(line, times):
+                yield timed, done
+
+
+def _batch(pending: list[Timed], end: float) -> LogBatch:
+    requests: Counter[AccessRequest] = Counter()
+    events = []
+    for timed in pending:
+        if isinstance(timed.event, AccessRequest):
+            requests[timed.event] += 1
+        else:
+            events.append(timed)
+    return LogBatch(tuple(events), requests, len(pending), 0, end, 0)

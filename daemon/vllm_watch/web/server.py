@@ -1,0 +1,109 @@
+# SPDX-License-Identifier: Apache-2.0
+"""
+The web server: one thread with its own event loop, so that no client, however slow, costs a thread.
+
+Pages are made in that thread, one at a time.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import socket
+import threading
+import time
+
+from collections.abc import Callable
+from concurrent.futures import Future
+
+from tornado.httputil import HTTPServerRequest
+from tornado.ioloop import PeriodicCallback
+
+from vllm_watch.web.connections import BoundedServer, send
+from vllm_watch.web.listening import bind
+from vllm_watch.web.pages import Pages
+from vllm_watch.web.routes import Router
+
+
+_BEAT_MILLISECONDS = 1000
+_START_SECONDS = 5.0
+_CLOSE_SECONDS = 1.0
+_STOP_SECONDS = 2.0
+
+AskToStop = Callable[[], object]
+
+
+class WebServer:
+    """
+    Serves the pages.
+
+    Args:
+        host: A name or an address to listen on.
+        port: A port, or 0 for any that is free.
+        pages: What to serve beside the status page's files.
+    """
+
+    def __init__(self, host: str, port: int, pages: Pages) -> None:
+        self._host = host
+        self._port = port
+        self._router = Router(pages)
+        self._heartbeat = time.monotonic()
+        self._thread: threading.Thread | None = None
+        self._ask_to_stop: AskToStop | None = None
+
+    @property
+    def port(self) -> int:
+        """The port, once started the real one."""
+        return self._port
+
+    @property
+    def heartbeat(self) -> float:
+        """When the event loop last went round, on the monotonic clock."""
+        return self._heartbeat
+
+    def start(self) -> None:
+        """
+        Listen, then serve from a thread.
+
+        Raises:
+            UsageError: The address cannot be listened on.
+        """
+        sockets = bind(self._host, self._port)
+        self._port = sockets[0].getsockname()[1]
+        started: Future[AskToStop] = Future()
+        self._thread = threading.Thread(target=self._run, args=(sockets, started), name="web", daemon=True)
+        self._thread.start()
+        self._ask_to_stop = started.result(_START_SECONDS)
+
+    def stop(self) -> None:
+        """Stop listening, close what is open and end the thread."""
+        if self._thread is None or self._ask_to_stop is None:
+            return
+        with contextlib.suppress(RuntimeError):  # The loop is closed already.
+            self._ask_to_stop()
+        self._thread.join(_STOP_SECONDS)
+        self._thread = None
+
+    def _run(self, sockets: list[socket.socket], started: Future[AskToStop]) -> None:
+        asyncio.run(self._serve(sockets, started))
+
+    async def _serve(self, sockets: list[socket.socket], started: Future[AskToStop]) -> None:
+        loop = asyncio.get_running_loop()
+        stopping = asyncio.Event()
+        server = BoundedServer(self._answer)
+        server.add_sockets(sockets)
+        self._beat()
+        beating = PeriodicCallback(self._beat, _BEAT_MILLISECONDS)
+        beating.start()
+        started.set_result(lambda: loop.call_soon_threadsafe(stopping.set))
+        await stopping.wait()
+        beating.stop()
+        server.stop()
+        with contextlib.suppress(asyncio.TimeoutError):
+            await asyncio.wait_for(server.close_all_connections(), _CLOSE_SECONDS)
+
+    def _beat(self) -> None:
+        self._heartbeat = time.monotonic()
+
+    def _answer(self, request: HTTPServerRequest) -> None:
+        send(request, self._router.answer(request.method or "", request.path, request.headers))

@@ -1,0 +1,237 @@
+// SPDX-License-Identifier: Apache-2.0
+// One engine: tiles with what it does now, panels with the rest.
+
+import { element, refill, setBadge, setText } from "./dom.js";
+import { age, count, duration, number, numberOf, percent, roughly, UNKNOWN } from "./format.js";
+import { fact, gauge, listOf, quantile, stateOf } from "./snapshot.js";
+import { STAGES, TARGETS } from "./words.js";
+
+const LEVELS = ["0.5", "0.95", "0.99"];
+const ALWAYS_SHOWN = new Set(["time_to_first_token", "inter_token", "e2e"]);
+const NEARLY_FULL = 0.9;
+
+class Tile {
+  #value = element("span");
+  #unit;
+  #note = element("div", "note");
+
+  constructor(label, unit = "") {
+    this.#unit = element("span", "unit", unit);
+    const value = element("div", "value", this.#value, this.#unit);
+    this.node = element("div", "tile", element("div", "label", label), value, this.#note);
+  }
+
+  update(text, note = "", title = "") {
+    setText(this.#value, text);
+    this.#unit.hidden = text === UNKNOWN;
+    setText(this.#note, text === UNKNOWN ? "" : note);
+    this.node.title = title;
+  }
+}
+
+class Bar {
+  #fill = element("div");
+
+  constructor() {
+    this.node = element("div", "bar", this.#fill);
+  }
+
+  update(ratio) {
+    this.node.style.visibility = ratio === null ? "hidden" : "";
+    this.#fill.style.width = `${Math.min(Math.max(ratio ?? 0, 0), 1) * 100}%`;
+    this.node.classList.toggle("full", (ratio ?? 0) >= NEARLY_FULL);
+  }
+}
+
+class Facts {
+  #values = new Map();
+
+  constructor(labels) {
+    this.node = element("dl", "facts");
+    for (const label of labels) {
+      const value = element("dd");
+      this.#values.set(label, value);
+      this.node.append(element("dt", "", label), value);
+    }
+  }
+
+  update(texts) {
+    for (const [label, text] of Object.entries(texts)) setText(this.#values.get(label), text);
+  }
+}
+
+export class EngineTiles {
+  #running = new Tile("Running", "requests");
+  #waiting = new Tile("Waiting", "requests");
+  #cache = new Tile("KV cache");
+  #cacheBar = new Bar();
+  #generation = new Tile("Generation", "tokens/s");
+  #prompt = new Tile("Prompt", "tokens/s");
+  #last = new Tile("Last token", "ago");
+  #badge = element("span");
+
+  // `name` is shown where a server has several engines.
+  constructor(name) {
+    const tiles = [this.#running, this.#waiting, this.#cache, this.#generation, this.#prompt, this.#last];
+    this.#cache.node.lastChild.before(this.#cacheBar.node);
+    this.node = element("div", "engine");
+    if (name) this.node.append(element("div", "engine-name", name, this.#badge));
+    this.node.append(element("div", "tiles", ...tiles.map((tile) => tile.node)));
+  }
+
+  update(engine, at) {
+    setBadge(this.#badge, stateOf(engine));
+    const from = (name) => provenance(engine.gauges?.[name], at);
+    const show = (tile, name, note) => tile.update(number(gauge(engine, name)), note, from(name));
+    show(this.#running, "requests_running", atMost(fact(engine, "max_running_requests")));
+    show(this.#waiting, "requests_waiting", deferred(gauge(engine, "requests_deferred")));
+    show(this.#generation, "generation_tokens_per_second", "");
+    show(this.#prompt, "prompt_tokens_per_second", "without cached ones");
+    const usage = gauge(engine, "kv_cache_usage_ratio");
+    const capacity = fact(engine, "kv_cache_capacity_tokens");
+    this.#cache.update(percent(usage), tokensUsed(usage, capacity), from("kv_cache_usage_ratio"));
+    this.#cacheBar.update(usage);
+    const last = gauge(engine, "last_token_timestamp_seconds");
+    this.#last.update(last === null ? UNKNOWN : roughly(at - last), "", from("last_token_timestamp_seconds"));
+  }
+}
+
+export class EnginePanels {
+  #latency = element("tbody");
+  #caches = new Facts(["Prefix cache", "External prefix cache", "Multimodal cache"]);
+  #setup = new Facts(["Tensor parallel", "Data parallel", "Model load"]);
+  #acceptance = new Facts(["Mean acceptance length"]);
+  #acceptanceBar = new Bar();
+  #drafts = new Facts(["Draft tokens per step", "Accepted", "Drafted", "Accepted drafts"]);
+  #positions = element("div", "positions");
+  #positionsCaption = element("p", "caption", "Accepted, by position in the draft");
+  #capacity = new Facts(["KV cache", "Max concurrency", "Max running requests", "Max model length"]);
+
+  constructor() {
+    this.node = element(
+      "div",
+      "panels",
+      section("Latency, last minute", this.#newTable()),
+      section("Speculative decoding (MTP)", ...this.#draftsNodes()),
+      element("div", "", section("Cache hits", this.#caches.node), section("Set-up", this.#setup.node)),
+      section("Capacity", this.#capacity.node),
+    );
+  }
+
+  update(engine, targets) {
+    refill(this.#latency, latencyRows(engine, targets), newLatencyRow);
+    this.#caches.update({
+      "Prefix cache": percent(gauge(engine, "prefix_cache_hit_ratio")),
+      "External prefix cache": percent(gauge(engine, "external_prefix_cache_hit_ratio")),
+      "Multimodal cache": percent(gauge(engine, "mm_cache_hit_ratio")),
+    });
+    this.#updateDrafts(engine);
+    this.#updateCapacity(engine);
+  }
+
+  #newTable() {
+    const heads = ["p50", "p95", "p99"].map((level) => element("th", "number", level));
+    const head = element("thead", "", element("tr", "", element("th", "", ""), ...heads));
+    return element("table", "", head, this.#latency);
+  }
+
+  #draftsNodes() {
+    const facts = [this.#acceptance.node, this.#acceptanceBar.node, this.#drafts.node];
+    return [...facts, this.#positionsCaption, this.#positions];
+  }
+
+  #updateDrafts(engine) {
+    const length = gauge(engine, "spec_decode_mean_acceptance_length");
+    const drafted = fact(engine, "spec_decode_draft_tokens");
+    const isComparable = length !== null && drafted !== null;
+    // Each step gives one token more than it accepts of its draft.
+    const limit = isComparable ? ` of ${drafted + 1}` : "";
+    this.#acceptance.update({ "Mean acceptance length": `${number(length)}${limit}` });
+    this.#acceptanceBar.node.hidden = !isComparable;
+    this.#acceptanceBar.update(isComparable ? length / (drafted + 1) : null);
+    this.#drafts.update({
+      "Draft tokens per step": count(drafted),
+      "Accepted": percent(gauge(engine, "spec_decode_acceptance_ratio")),
+      "Drafted": perSecond(gauge(engine, "spec_decode_drafted_tokens_per_second")),
+      "Accepted drafts": perSecond(gauge(engine, "spec_decode_accepted_tokens_per_second")),
+    });
+    const positions = listOf(engine.position_acceptance).map(numberOf);
+    this.#positionsCaption.hidden = positions.length === 0;
+    refill(this.#positions, positions, newPosition);
+  }
+
+  #updateCapacity(engine) {
+    const concurrency = fact(engine, "max_concurrency");
+    this.#capacity.update({
+      "KV cache": tokens(fact(engine, "kv_cache_capacity_tokens")),
+      "Max concurrency": concurrency === null ? UNKNOWN : `${number(concurrency)} ×`,
+      "Max running requests": count(fact(engine, "max_running_requests")),
+      "Max model length": tokens(fact(engine, "max_model_len_tokens")),
+    });
+    this.#setup.update({
+      "Tensor parallel": count(fact(engine, "tensor_parallel_size")),
+      "Data parallel": count(fact(engine, "data_parallel_size")),
+      "Model load": duration(fact(engine, "model_load_seconds")),
+    });
+  }
+}
+
+function section(title, ...nodes) {
+  return element("section", "", element("h3", "", title), ...nodes);
+}
+
+function provenance(reading, at) {
+  if (!reading || numberOf(reading.at) === null) return "";
+  const source = reading.source === "log" ? "the log" : "/metrics";
+  return `From ${source}, ${age(at - reading.at)}`;
+}
+
+function atMost(limit) {
+  return limit === null ? "" : `at most ${count(limit)}`;
+}
+
+function deferred(requests) {
+  return requests ? `${count(requests)} of them deferred` : "";
+}
+
+function tokensUsed(usage, capacity) {
+  return usage === null || capacity === null ? "" : `${count(usage * capacity)} of ${count(capacity)} tokens`;
+}
+
+function tokens(value) {
+  return value === null ? UNKNOWN : `${count(value)} tokens`;
+}
+
+function perSecond(value) {
+  return value === null ? UNKNOWN : `${number(value)} tokens/s`;
+}
+
+function latencyRows(engine, targets) {
+  const rows = STAGES.map(([stage, label, meaning]) => {
+    const values = LEVELS.map((level) => quantile(engine, stage, level));
+    return { stage, label, meaning, values, target: numberOf(targets?.[TARGETS[stage]]) };
+  });
+  return rows.filter((row) => ALWAYS_SHOWN.has(row.stage) || row.values.some((value) => value !== null));
+}
+
+function newLatencyRow({ label, meaning, values, target }) {
+  const head = element("th", "", label);
+  head.scope = "row";
+  head.title = meaning;
+  return element("tr", "", head, ...values.map((value) => newLatencyCell(value, target)));
+}
+
+function newLatencyCell(value, target) {
+  const isOver = value !== null && target !== null && value > target;
+  const cell = element("td", isOver ? "over" : "", duration(value));
+  if (isOver) cell.title = `Over the target of ${duration(target)}`;
+  return cell;
+}
+
+function newPosition(ratio, index) {
+  const fill = element("div");
+  fill.style.height = `${Math.min(ratio ?? 0, 1) * 100}%`;
+  const node = element("div", "position", element("div", "column", fill), percent(ratio).replace(" ", "\u202f"));
+  node.title = `Draft position ${index}: ${percent(ratio)} accepted`;
+  return node;
+}

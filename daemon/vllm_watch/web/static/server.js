@@ -1,0 +1,149 @@
+// SPDX-License-Identifier: Apache-2.0
+// One server: its head, the tiles of its engines, charts, panels, and where the values come from.
+
+import { Chart } from "./chart.js";
+import { element, refill, setBadge, setText } from "./dom.js";
+import { EnginePanels, EngineTiles } from "./engine.js";
+import { age, count, duration, number, numberOf, percent, span } from "./format.js";
+import { History } from "./history.js";
+import { listOf, saysAnything, worstState } from "./snapshot.js";
+import { FAILURES, MEANINGS, plainWords } from "./words.js";
+
+export class ServerCard {
+  #history = new History();
+  #name = element("h2");
+  #badge = element("span");
+  #about = element("p", "about");
+  #meaning = element("p", "meaning");
+  #tiles = element("div", "engines");
+  #panels = element("div");
+  #engines = new Map();
+  #engineKeys = "";
+  #sources = element("ul", "list");
+  #failures = element("ul", "list");
+  #tokens = new Chart(
+    "Tokens per second",
+    [["generation_tokens_per_second", "generated"], ["prompt_tokens_per_second", "prompt"]],
+    number,
+  );
+  #requests = new Chart("Requests", [["requests_running", "running"], ["requests_waiting", "waiting"]], number);
+  #cache = new Chart("KV cache in use", [["kv_cache_usage_ratio", "used"]], percent, 1);
+  #charts = element("div", "charts");
+  #firstToken = new Chart("Time to first token", [["ttft_p95", "p95"]], duration);
+
+  constructor(id) {
+    const charts = [this.#tokens, this.#requests, this.#cache, this.#firstToken];
+    const header = element("header", "", this.#name, this.#badge, this.#about, this.#meaning);
+    const sources = element("section", "wide", element("h3", "", "Sources"), this.#sources);
+    const failures = element("section", "", element("h3", "", "Failures in the log"), this.#failures);
+    this.node = element("article", "server");
+    this.node.id = id;
+    this.#charts.append(...charts.map((chart) => chart.node));
+    const last = element("div", "panels last", sources, failures);
+    this.node.append(header, this.#tiles, this.#charts, this.#panels, last);
+  }
+
+  update(server, at) {
+    const state = worstState(server);
+    this.node.className = `server ${state}`;
+    setText(this.#name, String(server.name ?? "unnamed"));
+    setBadge(this.#badge, state);
+    setText(this.#about, aboutOf(server, at));
+    setText(this.#meaning, MEANINGS[state] ?? "");
+    this.#meaning.hidden = !MEANINGS[state];
+    this.#updateEngines(server, at);
+    this.#updateCharts(server, at);
+    refill(this.#sources, sourceRows(server, at), newSource);
+    refill(this.#failures, failureRows(server.log_events), newFailure);
+  }
+
+  #updateEngines(server, at) {
+    const engines = listOf(server.engines);
+    const keys = JSON.stringify(engines.map(keyOf));
+    if (keys !== this.#engineKeys) this.#rebuildEngines(engines);
+    this.#engineKeys = keys;
+    for (const engine of engines) {
+      const view = this.#engines.get(keyOf(engine));
+      view.tiles.update(engine, at);
+      view.panels.update(engine, server.slo);
+      view.more.hidden = isSilent(engine);
+    }
+  }
+
+  #rebuildEngines(engines) {
+    const views = engines.map((engine) => newEngineView(engine, engines.length > 1));
+    this.#engines = new Map(engines.map((engine, index) => [keyOf(engine), views[index]]));
+    this.#tiles.classList.toggle("several", engines.length > 1);
+    this.#tiles.replaceChildren(...views.map((view) => view.tiles.node));
+    this.#panels.replaceChildren(...views.map((view) => view.more));
+  }
+
+  #updateCharts(server, at) {
+    const points = this.#history.take(server, at);
+    this.#tokens.update(points, at);
+    this.#requests.update(points, at);
+    this.#cache.update(points, at);
+    this.#charts.hidden = !points.some(saysAnything);
+    this.#firstToken.update(points, at, numberOf(server.slo?.slo_time_to_first_token_seconds));
+  }
+}
+
+function keyOf(engine) {
+  return JSON.stringify([engine.model_name, engine.engine]);
+}
+
+// An engine of which nothing is known but its state.
+function isSilent(engine) {
+  return ![engine.gauges, engine.quantiles, engine.facts].some((part) => Object.keys(part ?? {}).length);
+}
+
+function newEngineView(engine, isOneOfSeveral) {
+  const name = isOneOfSeveral ? `Engine ${engine.engine ?? "?"}` : "";
+  const panels = new EnginePanels();
+  if (!isOneOfSeveral) panels.node.classList.add("single");
+  const more = isOneOfSeveral ? element("details", "more", element("summary", "", name), panels.node) : panels.node;
+  return { tiles: new EngineTiles(name), panels, more };
+}
+
+function aboutOf(server, at) {
+  const started = numberOf(server.start_time);
+  const parts = [
+    server.model_name,
+    server.version && `vLLM ${server.version}`,
+    started !== null && worstState(server) !== "down" && `up ${span(at - started)}`,
+    server.starts > 1 && `${count(server.starts)} starts seen`,
+  ];
+  return parts.filter(Boolean).join("  ·  ");
+}
+
+function sourceRows(server, at) {
+  return listOf(server.sources).map((source) => {
+    const last = numberOf(source.last_reading);
+    return {
+      name: plainWords(source.source ?? "source"),
+      isUp: source.up === true,
+      says: source.explanation ?? plainWords(source.reason ?? ""),
+      when: last === null ? "nothing read yet" : age(at - last),
+    };
+  });
+}
+
+function newSource({ name, isUp, says, when }) {
+  const sign = element("span", "sign", name);
+  sign.title = isUp ? "can be read" : "cannot be read";
+  const node = element("li", "source", sign, element("span", "", says), element("span", "muted when", when));
+  node.classList.toggle("quiet", !isUp);
+  return node;
+}
+
+function failureRows(events) {
+  if (!events) return [{ text: "no log is read" }];
+  const seen = Object.entries(events).filter(([, times]) => times > 0);
+  if (!seen.length) return [{ text: "none" }];
+  return seen.map(([kind, times]) => ({ text: FAILURES[kind] ?? plainWords(kind), times }));
+}
+
+function newFailure({ text, times }) {
+  if (times === undefined) return element("li", "muted", text);
+  return element("li", "failure", text, element("b", "", `${count(times)} ×`));
+}

@@ -1,0 +1,59 @@
+// SPDX-License-Identifier: Apache-2.0
+// Reading the snapshot, any part of which may be missing.
+
+import { numberOf } from "./format.js";
+import { STATES } from "./words.js";
+
+export function listOf(value) {
+  return Array.isArray(value) ? value : [];
+}
+
+export function gauge(engine, name) {
+  return numberOf(engine.gauges?.[name]?.value);
+}
+
+export function fact(engine, name) {
+  return numberOf(engine.facts?.[name]);
+}
+
+export function quantile(engine, stage, level) {
+  return numberOf(engine.quantiles?.[stage]?.[level]);
+}
+
+export function stateOf(engine) {
+  return STATES.includes(engine.state) ? engine.state : "unknown";
+}
+
+export function worstState(server) {
+  const states = listOf(server.engines).map(stateOf);
+  return STATES.find((state) => states.includes(state)) ?? "unknown";
+}
+
+// Returns one point of the charts: sums over the engines, and the highest of what cannot be summed.
+export function pointOf(server, at) {
+  const engines = listOf(server.engines);
+  const all = (read) => engines.map(read).filter((value) => value !== null);
+  const sum = (name) => total(all((engine) => gauge(engine, name)));
+  return {
+    t: at,
+    generation_tokens_per_second: sum("generation_tokens_per_second"),
+    prompt_tokens_per_second: sum("prompt_tokens_per_second"),
+    requests_running: sum("requests_running"),
+    requests_waiting: sum("requests_waiting"),
+    kv_cache_usage_ratio: highest(all((engine) => gauge(engine, "kv_cache_usage_ratio"))),
+    ttft_p95: highest(all((engine) => quantile(engine, "time_to_first_token", "0.95"))),
+  };
+}
+
+// Tells whether a point of the charts has any value.
+export function saysAnything(point) {
+  return Object.entries(point).some(([name, value]) => name !== "t" && value !== null);
+}
+
+function total(values) {
+  return values.length ? values.reduce((sum, value) => sum + value, 0) : null;
+}
+
+function highest(values) {
+  return values.length ? Math.max(...values) : null;
+}

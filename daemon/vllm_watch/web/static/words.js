@@ -1,0 +1,46 @@
+// SPDX-License-Identifier: Apache-2.0
+// What the snapshot's words mean to a person.
+
+// From worst to best: a server is in the worst state of its engines.
+export const STATES = ["down", "stalled", "saturated", "unknown", "starting", "serving", "idle"];
+
+export const MEANINGS = {
+  down: "Nothing listens, or the log ended with a fatal error or a shutdown.",
+  stalled: "Requests are in the engine, and nothing moves: no token, no engine step.",
+  saturated: "The engine works, and requests wait for room.",
+  unknown: "No source has said anything lately.",
+  starting: "The server is loading.",
+};
+
+// Stages with their names, short and long.
+export const STAGES = [
+  ["time_to_first_token", "TTFT", "Time to first token"],
+  ["inter_token", "ITL", "Inter-token latency: from one token to the next"],
+  ["time_per_output_token", "TPOT", "Time per output token, mean over a request"],
+  ["e2e", "E2E", "The whole request, end to end"],
+  ["queue", "Queue", "Waiting to be scheduled"],
+  ["prefill", "Prefill", "From being scheduled to the first token"],
+  ["decode", "Decode", "From the first token to the last"],
+];
+
+// Stages that are judged, and the names of their targets.
+export const TARGETS = {
+  time_to_first_token: "slo_time_to_first_token_seconds",
+  time_per_output_token: "slo_time_per_output_token_seconds",
+};
+
+export const FAILURES = {
+  engine_dead: "engine died",
+  execution_timeout: "execution timed out",
+  gpu_memory_too_small: "too little free GPU memory",
+  kv_cache_too_small: "KV cache too small for the model",
+  nccl_error: "NCCL error",
+  out_of_memory: "out of memory",
+  request_error: "request failed inside the engine",
+  shm_timeout: "a worker did not take its work in time",
+  worker_died: "worker died",
+};
+
+export function plainWords(name) {
+  return String(name).replaceAll("_", " ");
+}

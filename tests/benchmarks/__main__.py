@@ -1,0 +1,40 @@
+# SPDX-License-Identifier: Apache-2.0
+"""
+Measurements, printed as a table: ``make bench`` runs all, ``make bench ARGS=once`` one of them.
+
+once       `vllm-watch once` on a log of a million lines, against Debian's `mtail --one_shot` on the same lines
+scrape     what one scrape of a recorded page costs
+latency    how long after a line is written its gauge shows it
+footprint  memory and processor time of the daemon with one server scraped every 5 s
+"""
+
+from __future__ import annotations
+
+import sys
+
+from tests.benchmarks import footprint, latency, once, scrape
+
+
+BENCHMARKS = {
+    "once": once.measure,
+    "scrape": scrape.measure,
+    "latency": latency.measure,
+    "footprint": footprint.measure,
+}
+
+
+def main(names: list[str]) -> int:
+    """Run the named benchmarks, or all of them."""
+    unknown = set(names) - set(BENCHMARKS)
+    if unknown:
+        print(f"no such benchmark: {', '.join(sorted(unknown))}; there are {', '.join(BENCHMARKS)}", file=sys.stderr)
+        return 2
+    for name in names or BENCHMARKS:
+        print(f"== {name}", flush=True)
+        for label, value in BENCHMARKS[name]():
+            print(f"{label:<58} {value}", flush=True)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

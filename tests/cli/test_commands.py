@@ -1,0 +1,396 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The commands as a user types them: what they print, and how they leave."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import os
+import re
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+
+from pathlib import Path
+
+import pytest
+
+from prometheus_client.openmetrics.parser import text_string_to_metric_families as parse_openmetrics
+from prometheus_client.parser import text_string_to_metric_families as parse_text
+from tests.support.recordings import RECORDINGS
+
+
+TIMEOUT = 60
+SECRET = "sk-0123456789abcdef"
+COMMAND = [sys.executable, "-m", "vllm_watch.cli"]
+
+
+def vllm_watch(*arguments, **options):
+    """Run the command line to its end."""
+    return subprocess.run(
+        [*COMMAND, *map(str, arguments)], capture_output=True, text=True, check=False, timeout=TIMEOUT, **options
+    )
+
+
+def values(text):
+    """Return a page's values by name and labels."""
+    return {
+        (sample.name, *sorted(sample.labels.items())): sample.value
+        for family in parse_text(text)
+        for sample in family.samples
+    }
+
+
+def value(found, name, **labels):
+    """Return the only value of a name whose labels include these."""
+    (only,) = [
+        v for (n, *pairs), v in found.items() if n == f"vllm_watch_{name}" and labels.items() <= dict(pairs).items()
+    ]
+    return only
+
+
+@pytest.fixture
+def closed_port():
+    """A port on which nothing listens."""
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        return listener.getsockname()[1]
+
+
+class TestOnce:
+    """`once` prints everything that a finished log and a page say."""
+
+    def test_a_log_says_state_facts_and_counts(self):
+        """From a recorded log alone come its last values, its facts, starts, failures and requests."""
+        result = vllm_watch("once", "--log", RECORDINGS["day"] / "vllm.log")
+        found = values(result.stdout)
+
+        assert (0, "") == (result.returncode, result.stderr)
+        assert 1 == value(found, "engine_state", state="idle")
+        assert 5.0 == value(found, "spec_decode_mean_acceptance_length")
+        assert 12_288 == value(found, "kv_cache_capacity_tokens")
+        assert 24 == value(found, "max_running_requests")
+        assert 2 == value(found, "server_starts_total")
+        assert 1 == value(found, "log_events_total", event="engine_dead")
+        assert 1 == value(found, "server_info", version="0.32.0", model_name="Qwen3.6-27B")
+        requests = (RECORDINGS["day"] / "vllm.log").read_text().count('"POST /v1/completions HTTP/1.1" 200')
+        assert requests == value(found, "http_requests_total", handler="/v1/completions", code="200")
+
+    def test_each_value_has_the_time_it_is_of(self):
+        """Time is the log's own: samples carry it."""
+        lines = vllm_watch("once", "--log", RECORDINGS["vl"] / "vllm.log").stdout.splitlines()
+
+        samples = [line for line in lines if not line.startswith("#")]
+        assert all(re.search(r" \d{13}$", line) for line in samples)
+
+    @pytest.mark.parametrize("suffix", ["", ".gz"])
+    def test_a_saved_page_says_gauges_counters_and_latencies(self, tmp_path, suffix):
+        """From a page in a file, also a compressed one, come its gauges, counters and histograms."""
+        body = gzip.decompress((RECORDINGS["day"] / "metrics" / "0050.txt.gz").read_bytes())
+        page = tmp_path / f"page.txt{suffix}"
+        page.write_bytes(gzip.compress(body) if suffix else body)
+        found = values(vllm_watch("once", "--metrics", page).stdout)
+
+        assert 296 == value(found, "requests_waiting")
+        assert 139_728 == value(found, "generation_tokens_total")
+        assert 594 == value(found, "time_to_first_token_seconds_count")
+        assert 1 == value(found, "engine_state", state="saturated")
+
+    def test_a_log_and_a_page_complete_each_other(self):
+        """With both, facts come from the log and latencies from the page."""
+        page = RECORDINGS["vl"] / "metrics" / "0009.txt.gz"
+        found = values(vllm_watch("once", "--log", RECORDINGS["vl"] / "vllm.log", "--metrics", page).stdout)
+
+        assert 24 == value(found, "max_running_requests")
+        assert value(found, "e2e_request_latency_seconds_count") > 0
+
+    def test_json(self):
+        """The same as JSON, for programs."""
+        view = json.loads(vllm_watch("once", "--log", RECORDINGS["dp1"] / "vllm.log", "--format", "json").stdout)
+
+        assert ["0", "1"] == [engine["engine"] for engine in view["engines"]]
+        assert "0.32.0" == view["version"]
+
+    def test_events(self):
+        """What each line says, with its number."""
+        out = vllm_watch("once", "--log", RECORDINGS["dp1"] / "vllm.log", "--format", "events").stdout
+        records = [json.loads(line) for line in out.splitlines()]
+
+        assert {"lifecycle", "startup_fact", "access", "engine_stats", "spec_decoding"} == {r["kind"] for r in records}
+        assert records == sorted(records, key=lambda record: record["line"])
+
+    def test_a_live_page(self, closed_port):
+        """A page that cannot be read is said in one sentence, with exit 1; what else there is, is printed."""
+        result = vllm_watch("once", "--metrics", f"http://127.0.0.1:{closed_port}/metrics")
+
+        assert 1 == result.returncode
+        assert "Nothing listens at this address" in result.stderr
+        assert 1 == value(values(result.stdout), "source_info", reason="refused")
+
+    def test_secrets_are_in_no_output(self, tmp_path):
+        """An API key that the log prints is in none of the formats."""
+        log = tmp_path / "vllm.log"
+        log.write_text(
+            "INFO 11-21 02:00:00 [api_server.py:1043] vLLM API server version 0.8.5\n"
+            f"INFO 11-21 02:00:00 [api_server.py:1044] args: Namespace(api_key='{SECRET}', model='m', max_num_seqs=9)\n"
+            f"INFO 11-21 02:00:00 [utils.py:1] non-default args: {{'api_key': ['{SECRET}'], 'model': 'm'}}\n"
+        )
+        results = [vllm_watch("once", "--log", log, "--format", form) for form in ("prometheus", "json", "events")]
+        results.append(vllm_watch("check", "--log", log))
+
+        assert 9 == value(values(results[0].stdout), "max_running_requests")
+        assert not [r for r in results if SECRET in r.stdout + r.stderr]
+
+
+class TestWrongUse:
+    """One sentence, exit 2, no traceback."""
+
+    @pytest.mark.parametrize(
+        ("arguments", "sentence"),
+        [
+            (["once"], "vllm-watch: give --log PATH, --metrics URL or FILE, or both\n"),
+            (
+                ["once", "--log", "/no/such.log"],
+                "vllm-watch: /no/such.log: cannot be read: No such file or directory\n",
+            ),
+            (["once", "--log", "/"], "vllm-watch: /: cannot be read: Is a directory\n"),
+            (
+                ["run", "--config", "/no/such.yml"],
+                "vllm-watch: /no/such.yml: cannot be read: no such file or directory\n",
+            ),
+            (["run"], "vllm-watch: nothing to watch: give --log, --metrics or both\n"),
+            (["backfill"], "vllm-watch: give either --recording DIR or --log PATH\n"),
+            (
+                ["backfill", "--recording", "/no/such"],
+                "vllm-watch: /no/such/timeline.jsonl: not readable, so /no/such is no recording: "
+                + "No such file or directory\n",
+            ),
+            (
+                ["backfill", "--log", "/no/such.log"],
+                "vllm-watch: /no/such.log: cannot be read: No such file or directory\n",
+            ),
+            (
+                ["run", "--log", "a", "--listen", "here"],
+                'vllm-watch: --listen: expected HOST:PORT such as 127.0.0.1:9468, got "here"\n',
+            ),
+            (
+                ["run", "--metrics", "ftp://a/metrics"],
+                "vllm-watch: --metrics: expected a URL that begins with http:// or https://\n",
+            ),
+        ],
+        ids=lambda item: " ".join(item) if isinstance(item, list) else "",
+    )
+    def test_the_sentence(self, arguments, sentence):
+        """The message says what is wrong and where."""
+        result = vllm_watch(*arguments)
+
+        assert (2, sentence) == (result.returncode, result.stderr)
+
+    def test_a_port_in_use(self):
+        """A port that is taken is one sentence and exit 2."""
+        with socket.socket() as other:
+            other.bind(("127.0.0.1", 0))
+            other.listen()
+            address = f"127.0.0.1:{other.getsockname()[1]}"
+            result = vllm_watch("run", "--log", "/tmp/none.log", "--listen", address)
+
+        assert 2 == result.returncode
+        assert f"vllm-watch: cannot listen on {address}: address already in use" in result.stderr
+        assert "Traceback" not in result.stderr
+
+
+class TestCheck:
+    """`check` says source by source what was found, what is missing and why."""
+
+    def test_a_good_log(self):
+        """A log with everything in it is read, and its missing companion named."""
+        result = vllm_watch("check", "--log", RECORDINGS["day"] / "vllm.log")
+
+        assert 0 == result.returncode
+        assert "vLLM 0.32.0, model Qwen3.6-27B" in result.stdout
+        assert "KV cache of 12,288 tokens" in result.stdout
+        assert "metrics: not configured. Latencies, exact counters" in result.stdout
+
+    def test_bad_sources(self, tmp_path, closed_port):
+        """Sources that cannot be read are named with what to do, and the exit status is 1."""
+        url = f"http://127.0.0.1:{closed_port}/metrics"
+        result = vllm_watch("check", "--log", tmp_path / "none.log", "--metrics", url)
+
+        assert 1 == result.returncode
+        assert f"log {tmp_path}/none.log: FAILED. There is no such file yet." in result.stdout
+        assert f"metrics {url}: FAILED. Nothing listens at this address" in result.stdout
+
+
+class TestBackfill:
+    """`backfill` writes what Prometheus can load."""
+
+    @pytest.mark.parametrize(
+        "source", [("--recording", RECORDINGS["stall"]), ("--log", RECORDINGS["day"] / "vllm.log")]
+    )
+    def test_strict_openmetrics(self, tmp_path, source):
+        """The file is strictly valid OpenMetrics, and each series' times ascend."""
+        out = tmp_path / "out.om"
+        result = vllm_watch("backfill", *source, "-o", out)
+        blocks = re.split(r"(?m)^(?=# (?:TYPE|EOF))", out.read_text())
+        # This parser drops all but the first moment's buckets and then misses them; promtool reads those below.
+        checked = "".join(block for block in blocks if " histogram\n" not in block)
+        families = list(parse_openmetrics(checked))
+
+        assert 0 == result.returncode
+        assert {"vllm_watch_engine_state", "vllm_watch_requests_running"} <= {family.name for family in families}
+        lines = [line for block in blocks for line in block.splitlines() if not line.startswith("#")]
+        assert f"{len(lines)} samples" in result.stderr
+
+    @pytest.mark.skipif(shutil.which("promtool") is None, reason="promtool is not installed")
+    @pytest.mark.parametrize("name", RECORDINGS)
+    def test_promtool_makes_blocks_of_it(self, tmp_path, name):
+        """Prometheus' own tool turns each recording's series into blocks."""
+        out = tmp_path / "out.om"
+        vllm_watch("backfill", "--recording", RECORDINGS[name], "-o", out)
+        command = ["promtool", "tsdb", "create-blocks-from", "openmetrics", str(out), str(tmp_path / "data")]
+        result = subprocess.run(command, capture_output=True, check=False, timeout=TIMEOUT)
+
+        assert 0 == result.returncode, result.stderr
+        assert list((tmp_path / "data").glob("*/index"))
+
+    def test_a_wrong_step(self):
+        """A step that is no duration is one sentence."""
+        result = vllm_watch("backfill", "--recording", RECORDINGS["vl"], "--step", "soon")
+
+        assert (2, 'vllm-watch: --step: expected a duration such as 5s, 500ms or 2m, got "soon"\n') == (
+            result.returncode,
+            result.stderr,
+        )
+
+
+class Daemon:
+    """A daemon in a process of its own."""
+
+    def __init__(self, *arguments, **environment):
+        with socket.socket() as listener:
+            listener.bind(("127.0.0.1", 0))
+            self.port = listener.getsockname()[1]
+        self.process = subprocess.Popen(
+            [*COMMAND, *map(str, arguments), "--listen", f"127.0.0.1:{self.port}"],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            env={**os.environ, **environment},
+        )
+        self.until(lambda: self.get("/-/ready")[0] == 200)
+
+    def __enter__(self):
+        """Return the daemon."""
+        return self
+
+    def __exit__(self, *_):
+        """End it."""
+        self.process.kill()
+        self.process.communicate()
+
+    def get(self, path, **headers):
+        """Return status and body of a page, or 0 and nothing."""
+        request = urllib.request.Request(f"http://127.0.0.1:{self.port}{path}", headers=headers)
+        try:
+            with urllib.request.urlopen(request, timeout=5) as reply:
+                return reply.status, reply.read()
+        except urllib.error.HTTPError as error:
+            with error:
+                return error.code, error.read()
+        except OSError:
+            return 0, b""
+
+    def until(self, condition, seconds=20.0):
+        """Wait until something is true."""
+        end = time.monotonic() + seconds
+        while not condition():
+            assert time.monotonic() < end, "it did not come true in time"
+            time.sleep(0.02)
+
+    def stop(self, number=signal.SIGTERM):
+        """Ask it to end; return its exit status and its log."""
+        self.process.send_signal(number)
+        _, errors = self.process.communicate(timeout=10)
+        return self.process.returncode, errors.decode()
+
+
+class TestDaemon:
+    """`run` and `demo` as processes."""
+
+    def test_a_log_that_grows_moves_the_gauges(self, tmp_path):
+        """What is appended to a log is on the page at once, in the text format, in OpenMetrics and compressed."""
+        log = tmp_path / "vllm.log"
+        with Daemon("run", "--log", log) as daemon:
+            log.write_bytes((RECORDINGS["vl"] / "vllm.log").read_bytes())
+            daemon.until(lambda: b'vllm_watch_server_starts_total{server="vllm"} 1.0' in daemon.get("/metrics")[1])
+            openmetrics = daemon.get("/metrics", Accept="application/openmetrics-text; version=1.0.0")[1]
+            packed = daemon.get("/metrics", **{"Accept-Encoding": "gzip"})[1]
+
+        assert list(parse_openmetrics(openmetrics.decode()))
+        assert b"vllm_watch_engine_state" in gzip.decompress(packed)
+
+    def test_it_says_once_what_is_wrong_and_recovers(self, tmp_path, closed_port):
+        """A missing log and a refusing server are said once each in JSON, shown, and got over."""
+        log = tmp_path / "vllm.log"
+        with Daemon("run", "--log", log, "--metrics", f"http://127.0.0.1:{closed_port}/metrics") as daemon:
+            page = daemon.get("/metrics")[1].decode()
+            log.touch()
+            daemon.until(lambda: b'source_up{server="vllm",source="log"} 1.0' in daemon.get("/metrics")[1])
+            status, errors = daemon.stop()
+
+        found = values(page)
+        assert 1 == value(found, "source_info", source="log", reason="not_found")
+        assert 1 == value(found, "source_info", source="metrics", reason="refused")
+        said = [json.loads(line) for line in errors.splitlines()]
+        changes = [(record["source"], record["reason"]) for record in said if record["event"] == "source.changed"]
+        assert [("log", "not_found"), ("log", "ok"), ("metrics", "refused")] == sorted(changes)
+        assert 0 == status
+
+    @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+    def test_signals_end_it_well(self, tmp_path, number):
+        """SIGTERM and SIGINT end it within seconds, with exit 0."""
+        with Daemon("run", "--log", tmp_path / "vllm.log") as daemon:
+            status, errors = daemon.stop(number)
+
+        assert 0 == status
+        assert "service.stopped" in errors
+
+    def test_the_demo_moves(self):
+        """The demo shows a server that starts, serves, and has its page and its JSON."""
+        with Daemon("demo", "--speed", "50") as daemon:
+            daemon.until(lambda: b'state="serving"} 1.0' in daemon.get("/metrics")[1])
+            page = daemon.get("/")
+            view = json.loads(daemon.get("/api/v1/snapshot")[1])
+            status, _ = daemon.stop()
+
+        assert (200, 0) == (page[0], status)
+        assert "Qwen3.6-27B" == view["servers"][0]["model_name"]
+
+    def test_a_configuration_file(self, tmp_path):
+        """A configuration names servers, gives them labels and objectives."""
+        (tmp_path / "a.log").touch()
+        config = tmp_path / "vllm-watch.yml"
+        config.write_text("servers:\n  - {name: qwen, log: a.log, slo: chat, labels: {team: search}}\n")
+        with Daemon("run", "--config", config) as daemon:
+            found = values(daemon.get("/metrics")[1].decode())
+
+        assert 0.5 == value(found, "slo_time_to_first_token_seconds", server="qwen", team="search")
+
+    def test_nothing_of_the_environment_is_needed(self, tmp_path):
+        """It runs without HOME and with LANG=C."""
+        with Daemon("run", "--log", tmp_path / "x.log", HOME="/nonexistent", LANG="C", LC_ALL="C") as daemon:
+            assert 200 == daemon.get("/-/healthy")[0]
+
+
+def test_every_command_is_in_the_readme():
+    """Each command of `vllm-watch --help` is described in the README."""
+    commands = re.findall(r"^  (\w+) ", vllm_watch("--help").stdout.partition("Commands:")[2], re.MULTILINE)
+    readme = (Path(__file__).parents[2] / "README.md").read_text(encoding="utf-8")
+
+    assert commands
+    assert not [command for command in commands if f"vllm-watch {command}" not in readme]

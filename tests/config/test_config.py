@@ -1,0 +1,545 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The configuration: what good files mean, and the sentence for each mistake."""
+
+from __future__ import annotations
+
+import os
+
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from vllm_watch.config import (
+    DEFAULT_LISTEN,
+    SLO_PRESETS,
+    Config,
+    MetricsConfig,
+    ServerConfig,
+    SloConfig,
+    TlsConfig,
+    config_from_options,
+    load_config,
+    parse_duration,
+    parse_listen,
+    parse_url,
+    with_listen,
+)
+from vllm_watch.errors import ConfigError, UsageError
+from vllm_watch.yaml_file import MAX_BYTES
+
+
+HERE = Path(__file__).parent
+GOOD = HERE / "good"
+BAD = HERE / "bad"
+URL = "http://127.0.0.1:8000/metrics"
+
+# What follows the file's name in the message.
+MESSAGES = {
+    "alias": ":3: anchors and aliases are not supported",
+    "checkpoint_unsupported": ":1: checkpoint: a checkpoint is not supported by this version",
+    "control_character": ":3: not YAML: the character U+0007 is not allowed",
+    "duplicate_key": ':5: duplicate key "listen", first given in line 1',
+    "duplicate_nested_key": ':5: servers[0].metrics: duplicate key "url", first given in line 4',
+    "empty": ": the file is empty",
+    "escape_out_of_range": ":3: not YAML: a number is out of range",
+    "interval_list": ":5: servers[0].metrics.interval: expected one value, got a list",
+    "interval_sexagesimal": ':5: servers[0].metrics.interval: expected a duration such as 5s, 500ms or 2m, got "1:30"',
+    "interval_too_long": ':5: servers[0].metrics.interval: expected a duration from 500ms to 60s, got "2m"',
+    "interval_too_short": ':5: servers[0].metrics.interval: expected a duration from 500ms to 60s, got "100ms"',
+    "interval_truth_value": ':5: servers[0].metrics.interval: expected a duration such as 5s, 500ms or 2m, got "yes"',
+    "interval_word": ':7: servers[0].metrics.interval: expected a duration such as 5s, 500ms or 2m, got "soon"',
+    "key_not_text": ":4: servers[0]: expected text as the key, got a list or a mapping",
+    "label_double_underscore": (
+        ':4: servers[0].labels: "__team" is no label name: letters, digits and _, not first a digit or __'
+    ),
+    "label_number": ":4: servers[0].labels.rack: expected text, got the number 12; put it in quotes",
+    "label_reserved": ':6: servers[0].labels: "engine" is a label of vllm-watch itself',
+    "label_with_dash": (
+        ':4: servers[0].labels: "cost-centre" is no label name: letters, digits and _, not first a digit or __'
+    ),
+    "labels_list": ":4: servers[0].labels: expected a mapping, got a list",
+    "list_at_top": ":1: expected a mapping, got a list",
+    "listen_bad_ipv6": ':1: listen: "::1::" is not an IPv6 address',
+    "listen_bare_ipv6": ':1: listen: expected HOST:PORT such as 127.0.0.1:9468, got "::1:9468"',
+    "listen_port_alone": ':1: listen: expected HOST:PORT such as 127.0.0.1:9468, got "9468"',
+    "listen_port_too_large": ":1: listen: the port 94680 is not one from 0 to 65535",
+    "listen_with_password": ':1: listen: expected HOST:PORT such as 127.0.0.1:9468, got "…@127.0.0.1:9468"',
+    "log_empty": ':3: servers[0].log: expected a path, got ""',
+    "log_journal": ":3: servers[0].log: reading the journal is not supported by this version",
+    "log_list": ":3: servers[0].log: expected text, got a list",
+    "log_unknown_mapping": ":3: servers[0].log: expected text, got a mapping",
+    "log_with_line_break": ':3: servers[0].log: expected text without control characters, got "vllm\\n.log"',
+    "name_nothing": ":2: servers[0].name: expected text, got nothing",
+    "name_number": ":2: servers[0].name: expected text, got the number 7; put it in quotes",
+    "name_time": ":2: servers[0].name: expected text, got the number 12:30:00; put it in quotes",
+    "name_too_long": (
+        ":2: servers[0].name: expected 1 to 128 letters, digits or any of . _ : / -, got "
+        '"qqqqqqqqqqqqqqqqqqqqqqqqqqqqqqqqqqqqqqqqqqqqqqqqqqqqqqqqqqqq…"'
+    ),
+    "name_truth_value": ":2: servers[0].name: expected text, got the truth value no; put it in quotes",
+    "name_with_blank": ':2: servers[0].name: expected 1 to 128 letters, digits or any of . _ : / -, got "my server"',
+    "nested_too_deep": ":1: nested more than 20 deep",
+    "no_name": ':2: servers[0]: missing key "name"',
+    "no_servers": ':1: missing key "servers"',
+    "no_source": ":2: servers[0]: needs log, metrics or both",
+    "no_url": ':3: servers[0].metrics: missing key "url"',
+    "not_utf8": ":3: not UTF-8 text",
+    "not_yaml": ":4: not YAML: while parsing a flow sequence, expected ',' or ']', but got '<stream end>'",
+    "probe_unsupported": ":4: servers[0].probe: the probe is not supported by this version",
+    "same_name": ':9: servers[2].name: "qwen" is already the name of servers[0]',
+    "server_text": ':2: servers[0]: expected a mapping, got "qwen"',
+    "servers_empty": ":1: servers: needs at least one server",
+    "servers_mapping": ":1: servers: expected a list, got a mapping",
+    "servers_nothing": ":1: servers: expected a list, got nothing",
+    "slo_incomplete": ':4: servers[0].slo: missing key "time_per_output_token"',
+    "slo_unknown": (
+        ":4: servers[0].slo: expected chat, batch or a mapping of time_to_first_token and "
+        'time_per_output_token, got "fast"'
+    ),
+    "slo_zero": ':4: servers[0].slo.time_to_first_token: expected a duration from 1ms to 1h, got "0"',
+    "stall_after_too_short": ':4: servers[0].stall_after: expected a duration from 5s to 1h, got "4.9"',
+    "tab": ":2: not YAML: while scanning for the next token, found character '\\t' that cannot start any token",
+    "tag": ":3: tags are not supported",
+    "timeout_longer_than_interval": ":6: servers[0].metrics.timeout: 3s is longer than the interval of 2s",
+    "timeout_longer_than_usual_interval": ":5: servers[0].metrics.timeout: 6s is longer than the interval of 5s",
+    "tls_key_alone": ":5: servers[0].metrics.tls: key_file needs cert_file",
+    "token_in_configuration": ':5: servers[0].metrics: unknown key "bearer_token"; did you mean "bearer_token_file"?',
+    "two_documents": ":4: a second document; a configuration is one",
+    "unknown_key": ':4: servers[0]: unknown key "metric"; did you mean "metrics"?',
+    "unknown_key_at_top": ':1: unknown key "server"; did you mean "servers"?',
+    "unknown_key_unlike_any": (
+        ':4: servers[0]: unknown key "colour"; known are name, log, metrics, slo, labels, stall_after'
+    ),
+    "unknown_tls_key": ':5: servers[0].metrics.tls: unknown key "ca"; known are ca_file, cert_file, key_file',
+    "url_bad_port": ":3: servers[0].metrics: the URL's host or port is malformed",
+    "url_number": ":3: servers[0].metrics: expected text, got the number 8000; put it in quotes",
+    "url_of_a_file": ":3: servers[0].metrics: expected a URL that begins with http:// or https://",
+    "url_port_zero": ":3: servers[0].metrics: the URL's port is 0",
+    "url_with_blank": ":3: servers[0].metrics: a URL must hold no blanks, backslashes or control characters",
+    "url_with_odd_password": (
+        ":4: servers[0].metrics.url: a URL must hold no user name and no password; use bearer_token_file"
+    ),
+    "url_with_password": ":3: servers[0].metrics: a URL must hold no user name and no password; use bearer_token_file",
+    "url_without_host": ":3: servers[0].metrics: the URL has no host",
+    "url_without_scheme": ":3: servers[0].metrics: expected a URL that begins with http:// or https://",
+    "web_config_file_unsupported": ":1: web_config_file: a web configuration file is not supported by this version",
+}
+
+
+def write(folder, text):
+    """Write a configuration and return its path."""
+    path = folder / "vllm-watch.yml"
+    path.write_bytes(text.encode() if isinstance(text, str) else text)
+    return str(path)
+
+
+def message_for(path):
+    """Return what is said of a wrong file."""
+    with pytest.raises(ConfigError) as caught:
+        load_config(str(path))
+    return str(caught.value)
+
+
+class TestGoodFiles:
+    """What a file means."""
+
+    def test_minimal(self):
+        """A name and a URL are enough; the rest has defaults."""
+        server = ServerConfig(name="qwen", metrics=MetricsConfig(url=URL, interval=5.0, timeout=4.0))
+
+        assert load_config(str(GOOD / "minimal.yml")) == Config(listen=DEFAULT_LISTEN, servers=(server,))
+
+    def test_log_only(self):
+        """A log is enough too; its relative path starts in the file's folder, and a quoted "no" is a text."""
+        server = ServerConfig(name="no", log=str(GOOD / "logs/vllm-*.log"), stall_after=30.0)
+
+        assert load_config(str(GOOD / "log_only.yml")).servers == (server,)
+
+    def test_full_first_server(self):
+        """Every key is understood."""
+        first = load_config(str(GOOD / "full.yml")).servers[0]
+
+        assert first == ServerConfig(
+            name="org/qwen-2.5:7b",
+            log="/var/log/vllm/vllm.log",
+            metrics=MetricsConfig(
+                url="https://vllm.example:8443/prefix/metrics?format=text",
+                interval=10.0,
+                timeout=2.5,
+                bearer_token_file=str(GOOD / "token"),
+                tls=TlsConfig(
+                    ca_file="/etc/ssl/ca.pem",
+                    cert_file=str(GOOD / "tls/cert.pem"),
+                    key_file=str(GOOD / "tls/key.pem"),
+                ),
+            ),
+            slo=SLO_PRESETS["chat"],
+            labels={"team": "search", "tier": "1"},
+            stall_after=120.0,
+        )
+
+    def test_full_other_servers(self):
+        """A timeout that is not given fits the interval, and objectives may be a preset or explicit."""
+        _, llama, mistral = load_config(str(GOOD / "full.yml")).servers
+
+        assert llama.metrics == MetricsConfig(url="http://[::1]:8001/metrics", interval=0.5, timeout=0.4)
+        assert llama.slo == SloConfig(time_to_first_token=1.5, time_per_output_token=0.075)
+        assert mistral.slo == SloConfig(time_to_first_token=2.0, time_per_output_token=0.1)
+        assert mistral.log == str(GOOD / "../mistral.log")
+
+    def test_listen(self):
+        """The address is given in its parts as well."""
+        config = load_config(str(GOOD / "full.yml"))
+
+        assert (config.host, config.port) == ("::1", 9469)
+
+    def test_relative_to_the_working_directory(self, monkeypatch):
+        """The folder is absolute even where the file's name is not."""
+        monkeypatch.chdir(GOOD)
+
+        assert load_config("log_only.yml").servers[0].log == str(GOOD / "logs/vllm-*.log")
+
+    def test_tilde_is_a_name(self, tmp_path):
+        """No shell stands between the file and the daemon: `~` is a folder's name."""
+        path = write(tmp_path, "servers: [{name: a, log: ~/vllm.log}]")
+
+        assert load_config(path).servers[0].log == str(tmp_path / "~/vllm.log")
+
+    def test_byte_order_mark(self, tmp_path):
+        """A mark that some editors put first is no mistake."""
+        path = write(tmp_path, b"\xef\xbb\xbf" + (GOOD / "minimal.yml").read_bytes())
+
+        assert load_config(path).servers[0].name == "qwen"
+
+
+class TestImmutable:
+    """What has been checked stays as it was checked."""
+
+    @pytest.mark.parametrize(
+        ("pick", "field"),
+        [
+            (lambda config: config, "listen"),
+            (lambda config: config.servers[0], "name"),
+            (lambda config: config.servers[0].metrics, "url"),
+            (lambda config: config.servers[0].metrics.tls, "ca_file"),
+            (lambda config: config.servers[0].slo, "time_to_first_token"),
+        ],
+    )
+    def test_fields(self, pick, field):
+        """No field can be set."""
+        value = pick(load_config(str(GOOD / "full.yml")))
+
+        with pytest.raises(AttributeError):
+            setattr(value, field, None)
+
+    @pytest.mark.parametrize("name", ["minimal.yml", "full.yml"])
+    def test_labels(self, name):
+        """No label can be added, whether there are any or not."""
+        labels = load_config(str(GOOD / name)).servers[0].labels
+
+        with pytest.raises(TypeError):
+            labels["team"] = "other"
+
+    def test_servers(self):
+        """The servers are a tuple."""
+        assert isinstance(load_config(str(GOOD / "full.yml")).servers, tuple)
+
+
+class TestBadFiles:
+    """One file for each mistake, with its exact sentence."""
+
+    @pytest.mark.parametrize("name", sorted(MESSAGES))
+    def test_message(self, name, monkeypatch):
+        """The message says where and what, in one line."""
+        monkeypatch.chdir(BAD)
+
+        assert message_for(f"{name}.yml") == f"{name}.yml{MESSAGES[name]}"
+
+    def test_every_file_has_a_message(self):
+        """No file is left out of the table."""
+        assert {path.stem for path in BAD.iterdir()} == set(MESSAGES)
+
+    @pytest.mark.parametrize("path", sorted(BAD.iterdir()), ids=lambda path: path.stem)
+    def test_no_secret(self, path):
+        """No message repeats a password, and no cause behind it quotes the line."""
+        with pytest.raises(ConfigError) as caught:
+            load_config(str(path))
+
+        assert "hunter2" not in str(caught.value)
+        assert caught.value.__cause__ is None
+
+    def test_missing(self, tmp_path):
+        """A file that is not there is named."""
+        path = tmp_path / "none.yml"
+
+        assert message_for(path) == f"{path}: cannot be read: no such file or directory"
+
+    def test_folder(self, tmp_path):
+        """A folder is no file."""
+        assert message_for(tmp_path) == f"{tmp_path}: cannot be read: is a directory"
+
+    @pytest.mark.skipif(os.geteuid() == 0, reason="root may read everything")
+    def test_forbidden(self, tmp_path):
+        """A file that must not be read is named."""
+        path = write(tmp_path, "servers: []")
+        Path(path).chmod(0)
+
+        assert message_for(path) == f"{path}: cannot be read: permission denied"
+
+    def test_no_bytes(self, tmp_path):
+        """A file of no bytes is as empty as one of comments."""
+        path = write(tmp_path, "")
+
+        assert message_for(path) == f"{path}: the file is empty"
+
+    def test_too_large(self, tmp_path):
+        """A file of more than 1 MiB is not parsed."""
+        path = write(tmp_path, b"#" * (MAX_BYTES + 1))
+
+        assert message_for(path) == f"{path}: larger than 1 MiB"
+
+    def test_deep(self, tmp_path):
+        """Nesting that would exhaust the stack is refused at once."""
+        path = write(tmp_path, "[" * 100_000)
+
+        assert message_for(path) == f"{path}:1: nested more than 20 deep"
+
+    @pytest.mark.parametrize("text", ["&a x: 1", "? &a x\n: 1", "x: *a", "<<: &a {x: 1}", "&a [x]"])
+    def test_anchors(self, tmp_path, text):
+        """Anchors are refused wherever they stand."""
+        path = write(tmp_path, text)
+
+        assert message_for(path) == f"{path}:1: anchors and aliases are not supported"
+
+    def test_key_is_not_repeated_at_length(self, tmp_path):
+        """A long key with control characters is shown short and escaped."""
+        path = write(tmp_path, '"\\e[31m\\ud800' + "k" * 100 + '": 1')
+
+        message = message_for(path)
+
+        assert message == rf'{path}:1: unknown key "\x1b[31m\ud800{"k" * 54}…"; known are listen, servers'
+
+    def test_password_in_a_key(self, tmp_path):
+        """A URL that slipped into a key keeps its password."""
+        path = write(tmp_path, '"http://admin:hunter2@vllm/metrics": 1')
+
+        assert message_for(path) == f'{path}:1: unknown key "…@vllm/metrics"; known are listen, servers'
+
+    def test_password_in_a_broken_line(self, tmp_path):
+        """A line that is no YAML is not quoted."""
+        path = write(tmp_path, "metrics: http://admin:hunter2@vllm: [")
+
+        assert message_for(path) == f"{path}:1: not YAML: mapping values are not allowed here"
+
+
+class TestValues:
+    """What single texts mean."""
+
+    @pytest.mark.parametrize(
+        ("text", "seconds"),
+        [("500ms", 0.5), ("5s", 5.0), ("2m", 120.0), ("1h", 3600.0), ("5", 5.0), ("0.3", 0.3), ("4100ms", 4.1)],
+    )
+    def test_duration(self, text, seconds):
+        """Durations have a unit or are seconds, and are exact."""
+        assert parse_duration(text) == seconds
+
+    @pytest.mark.parametrize(
+        "text", ["", "s", "-5s", "+5", "5 s", "5S", "5s ", "1e3", ".5", "1_0", "nan", "\u0665s", "5s\n"]
+    )
+    def test_no_duration(self, text):
+        """Anything else is none."""
+        with pytest.raises(ValueError, match="expected a duration such as 5s, 500ms or 2m"):
+            parse_duration(text)
+
+    @pytest.mark.parametrize(
+        ("text", "host", "port"),
+        [
+            ("127.0.0.1:9468", "127.0.0.1", 9468),
+            (":9468", "", 9468),
+            ("[::]:0", "::", 0),
+            ("gpu-1.example:65535", "gpu-1.example", 65535),
+        ],
+    )
+    def test_listen(self, text, host, port):
+        """An address has a host, or none for all interfaces, and a port."""
+        assert parse_listen(text) == (host, port)
+
+    @pytest.mark.parametrize("text", ["", "9468", "host", "host:", ":65536", "::1:9468", "[]:1", "[1.2.3.4]:1", "h :1"])
+    def test_no_listen(self, text):
+        """Anything else is none."""
+        with pytest.raises(ValueError, match=r"HOST:PORT|port|IPv6"):
+            parse_listen(text)
+
+    @pytest.mark.parametrize(
+        ("text", "url"),
+        [
+            ("http://vllm", "http://vllm/metrics"),
+            ("http://vllm:8000/", "http://vllm:8000/metrics"),
+            ("https://vllm?x=1", "https://vllm/metrics?x=1"),
+            ("http://vllm/a/", "http://vllm/a/"),
+            (URL, URL),
+        ],
+    )
+    def test_url(self, text, url):
+        """A URL without a path is of /metrics; any other stays as it is."""
+        assert parse_url(text) == url
+
+    @given(st.text(alphabet="hunter2:/@#?[]%\\ \t.1\u0665", max_size=30))
+    @example("/[hunter2")
+    def test_url_is_never_repeated(self, text):
+        """Whatever is wrong with a URL, the message does not show it."""
+        with pytest.raises(ValueError, match="no user name") as caught:
+            parse_url(f"http://hunter2{text}@vllm")
+
+        assert "hunter2" not in str(caught.value)
+
+
+class TestOptions:
+    """The command line instead of a file."""
+
+    def test_one_server(self):
+        """A log and a URL are of one server, which has the usual name."""
+        config = config_from_options(["/var/log/vllm.log"], ["http://127.0.0.1:8000"], None)
+
+        assert config.listen == DEFAULT_LISTEN
+        assert config.servers == (ServerConfig(name="vllm", log="/var/log/vllm.log", metrics=MetricsConfig(url=URL)),)
+
+    def test_relative_log(self, monkeypatch, tmp_path):
+        """A relative log starts in the working directory."""
+        monkeypatch.chdir(tmp_path)
+
+        assert config_from_options(["a.log"], [], None).servers[0].log == str(tmp_path / "a.log")
+
+    def test_pairs(self):
+        """The second URL goes with the second log; what is left over is a server of its own."""
+        config = config_from_options(["/a.log", "/b.log", "/c.log"], [URL, "https://vllm"], ":0")
+
+        assert [server.name for server in config.servers] == ["127.0.0.1:8000", "vllm:443", "c"]
+        assert [server.log for server in config.servers] == ["/a.log", "/b.log", "/c.log"]
+        assert [server.metrics and server.metrics.url for server in config.servers] == [
+            URL,
+            "https://vllm/metrics",
+            None,
+        ]
+        assert (config.host, config.port) == ("", 0)
+
+    def test_listen_over_a_file(self):
+        """The option's address stands in for the file's, and nothing else changes."""
+        config = load_config(str(GOOD / "full.yml"))
+
+        assert with_listen(config, ":0") == Config(listen=":0", servers=config.servers)
+
+    def test_names_are_unique(self):
+        """Equal names get numbers that no other name has."""
+        logs = ["/1/a.log", "/2/a.log", "/3/a-2.log", "/4/a.log"]
+
+        assert [server.name for server in config_from_options(logs, [], None).servers] == ["a", "a-2", "a-2-2", "a-3"]
+
+    @pytest.mark.parametrize(
+        ("log", "name"), [("/x/vllm-*.log", "vllm"), ("/x/my log.txt", "my-log"), ("/x/*.log", "vllm"), ("/", "vllm")]
+    )
+    def test_names_are_valid(self, log, name):
+        """A name made of a path holds only what a name may."""
+        assert config_from_options([log, "/other.log"], [], None).servers[0].name == name
+
+    @pytest.mark.parametrize(
+        ("logs", "metrics", "listen", "message"),
+        [
+            ([], [], None, "nothing to watch: give --log, --metrics or both"),
+            ([""], [], None, '--log: expected a path, got ""'),
+            (
+                [],
+                ["http://admin:hunter2@vllm"],
+                None,
+                "--metrics: a URL must hold no user name and no password; use bearer_token_file",
+            ),
+            ([], ["vllm:8000"], None, "--metrics: expected a URL that begins with http:// or https://"),
+            ([], [URL], "9468", '--listen: expected HOST:PORT such as 127.0.0.1:9468, got "9468"'),
+        ],
+    )
+    def test_mistakes(self, logs, metrics, listen, message):
+        """A wrong option is named."""
+        with pytest.raises(UsageError) as caught:
+            config_from_options(logs, metrics, listen)
+
+        assert str(caught.value) == message
+
+
+WORDS = [
+    *("servers:", "- ", "name: ", "log: ", "metrics:", "url: ", "interval: ", "timeout: ", "tls:", "slo: ", "labels:"),
+    *("listen: ", "probe:", "stall_after: ", "a", "5s", "no", "12:30:00", "2024-99-99", URL, "chat", ":0", "~", "="),
+    *(
+        "\n",
+        "\n  ",
+        "\n    ",
+        "{",
+        "}",
+        "[",
+        "]",
+        ", ",
+        ": ",
+        "? ",
+        "&a ",
+        "*a",
+        "!!binary ",
+        "!x ",
+        '"',
+        "'",
+        "#",
+        "<<: ",
+    ),
+    *("---\n", "...", "%YAML 1.1\n", "%TAG ! a\n", "|", ">", "\t", "\\ud800", "\\U99999999", "\0", "\u2028", "\r"),
+]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """One folder for all examples."""
+    return tmp_path_factory.mktemp("config")
+
+
+class TestAnyFile:
+    """Whatever the file holds, it is a configuration or a `ConfigError`."""
+
+    @settings(deadline=None)
+    @given(content=st.binary(max_size=200) | st.text(max_size=200).map(lambda text: text.encode(errors="ignore")))
+    def test_any_bytes(self, folder, content):
+        """Bytes of any kind raise nothing else."""
+        self.load(write(folder, content))
+
+    @settings(deadline=None)
+    @given(words=st.lists(st.sampled_from(WORDS), max_size=40))
+    @example(["%YAML 1.", "9" * 5000, "\n---\n{}"])
+    def test_any_yaml(self, folder, words):
+        """YAML of any kind raises nothing else."""
+        self.load(write(folder, "".join(words).encode(errors="ignore")))
+
+    @settings(deadline=None)
+    @given(
+        key=st.sampled_from([*ServerConfig.__struct_fields__, "probe"]),
+        value=st.recursive(
+            st.none() | st.booleans() | st.floats() | st.integers() | st.text(max_size=20),
+            lambda inner: (
+                st.lists(inner, max_size=3)
+                | st.dictionaries(st.sampled_from(WORDS) | st.text(max_size=10), inner, max_size=3)
+            ),
+            max_leaves=5,
+        ),
+    )
+    def test_any_value(self, folder, key, value):
+        """A value of any type under any key raises nothing else."""
+        server = {"name": "a", "log": "a.log", key: value}
+        self.load(write(folder, msgspec.json.encode({"servers": [server]})))
+
+    def load(self, path):
+        """Load a file; if it is wrong, the message is one line that can be printed."""
+        try:
+            load_config(path)
+        except ConfigError as error:
+            message = str(error)
+            assert message.isprintable()
+            assert message.startswith(path)

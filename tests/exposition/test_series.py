@@ -1,0 +1,142 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What is shown agrees with its documentation and with Prometheus' conventions."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+
+from pathlib import Path
+
+import pytest
+
+from prometheus_client import CollectorRegistry, generate_latest
+from prometheus_client.openmetrics import exposition as openmetrics
+from prometheus_client.openmetrics.parser import text_string_to_metric_families as parse_openmetrics
+from prometheus_client.parser import text_string_to_metric_families as parse_text
+from tests.support.recordings import RECORDINGS, snapshots
+
+from vllm_watch.exposition.document import document
+from vllm_watch.exposition.families import SnapshotCollector
+from vllm_watch.exposition.samples import server_samples
+from vllm_watch.exposition.series import GROUPS, SERIES
+
+
+ROOT = Path(__file__).parents[2]
+UNITS = {"seconds", "bytes", "tokens"}
+
+
+def at_second(name, second):
+    """Return what is known at a second of a recording."""
+    return next(snapshot for moment, snapshot in snapshots(name) if moment >= second)
+
+
+def page(*shown, for_openmetrics=False):
+    """Return the daemon's page with these snapshots."""
+    registry = CollectorRegistry()
+    registry.register(SnapshotCollector(lambda: shown, list, for_openmetrics=for_openmetrics))
+    return (openmetrics.generate_latest if for_openmetrics else generate_latest)(registry).decode()
+
+
+def test_the_document_is_made_from_the_code():
+    """daemon/METRICS.md is what the code says: `make docs` writes it."""
+    assert (ROOT / "daemon" / "METRICS.md").read_text(encoding="utf-8") == document()
+
+
+def test_names_are_unique():
+    """No two series have the same name."""
+    assert len(SERIES) == sum(len(group.series) for group in GROUPS)
+
+
+@pytest.mark.parametrize("series", SERIES.values(), ids=lambda series: series.name)
+def test_series_follow_the_conventions(series):
+    """Counters and only counters end in _total, names are plain, every series says what it is."""
+    assert re.fullmatch(r"[a-z][a-z0-9_]*", series.name)
+    assert (series.type == "counter") == series.name.endswith("_total")
+    assert series.help.endswith(".")
+    assert series.origin
+    assert "type" not in series.labels
+    assert not series.name.endswith(("_count", "_sum", "_bucket", "_ms", "_percent"))
+
+
+@pytest.mark.parametrize("name", RECORDINGS)
+def test_everything_shown_is_documented(name):
+    """No recording ever shows a series, or a label, that the table does not have."""
+    for _, snapshot in snapshots(name, step=10):
+        for sample in server_samples(snapshot):
+            assert len(sample.labels) == len(SERIES[sample.name].labels)
+
+
+def test_nearly_everything_documented_is_shown():
+    """The recordings show every series but those that need what they do not have."""
+    shown = {sample.name for name in RECORDINGS for _, s in snapshots(name, step=10) for sample in server_samples(s)}
+    needs_more = {
+        "external_prefix_cache_hit_ratio",  # A KV connector.
+        "refused_values_total",  # Absurd values.
+        "unknown_field_total",  # A release of the future.
+        "slo_time_to_first_token_seconds",  # A configuration.
+        "slo_time_per_output_token_seconds",
+        "model_load_seconds",  # A GPU server.
+        "build_info",  # The daemon's own.
+        "config_last_reload_successful",
+        "heartbeat_age_seconds",
+    }
+
+    assert set(SERIES) - needs_more == shown
+
+
+@pytest.mark.parametrize(("name", "second"), [("day", 250), ("day", 515), ("stall", 130), ("dp1", 90), ("vl", 70)])
+def test_pages_are_as_they_were(name, second, request):
+    """The page at a chosen second of each recording is, to the letter, the one that was looked at and kept."""
+    kept = ROOT / "tests" / "golden" / f"{name}-{second}.prom"
+    found = page(at_second(name, second))
+    if request.config.getoption("--update-golden"):
+        kept.write_text(found, encoding="utf-8")
+
+    assert kept.read_text(encoding="utf-8") == found
+
+
+@pytest.mark.skipif(shutil.which("promtool") is None, reason="promtool is not installed")
+@pytest.mark.parametrize("kept", sorted((ROOT / "tests" / "golden").glob("*.prom")), ids=lambda path: path.stem)
+def test_promtool_finds_nothing_wrong(kept):
+    """Prometheus' own linter complains of one thing only: a label of a gauge that users know from summaries."""
+    command = ["promtool", "check", "metrics"]
+    result = subprocess.run(command, input=kept.read_bytes(), capture_output=True, check=False, timeout=60)
+    accepted = 'vllm_watch_latency_quantile_seconds non-summary metrics should not have "quantile" label'
+
+    assert {accepted} >= set((result.stdout + result.stderr).decode().splitlines())
+
+
+@pytest.mark.parametrize("name", RECORDINGS)
+def test_openmetrics_is_strictly_valid(name):
+    """The page in OpenMetrics is read by a strict parser, and says the same as the text format."""
+    snapshot = at_second(name, 70)
+
+    def values(families):
+        return {
+            (sample.name, frozenset((k, float(v) if k == "le" else v) for k, v in sample.labels.items())): sample.value
+            for family in families
+            for sample in family.samples
+        }
+
+    strict = values(parse_openmetrics(page(snapshot, for_openmetrics=True)))
+
+    assert values(parse_text(page(snapshot))) == strict
+
+
+def test_configured_labels_stand_on_every_series_of_their_server():
+    """A server's own labels are on all its series; another server's have the name with no value."""
+    labelled = at_second("vl", 70)._replace(name="a", labels={"team": "search"})
+    other = at_second("vl", 70)._replace(name="b")
+    families = list(parse_text(page(labelled, other)))
+
+    teams = {(s.labels["server"], s.labels["team"]) for family in families for s in family.samples}
+    assert {("a", "search"), ("b", "")} == teams
+
+
+def test_one_state_is_present():
+    """Of each engine's states exactly one is 1."""
+    samples = [s for s in server_samples(at_second("dp1", 90)) if s.name == "engine_state"]
+
+    assert {1.0} == {sum(s.value for s in samples if s.labels[2] == engine) for engine in ("0", "1")}

@@ -1,0 +1,81 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Lines as vLLM writes them, for tests of one line at a time."""
+
+from __future__ import annotations
+
+import json
+
+from vllm_watch_parsers.events import EngineStats, Event, SpecDecoding
+from vllm_watch_parsers.line import parse_line
+
+
+TIME = "11-21 02:35:10"
+
+STATS_MESSAGE = (
+    "Engine 000: Avg prompt throughput: 12.3 tokens/s, Avg generation throughput: 45.6 tokens/s, "
+    "Running: 7 reqs, Waiting: 8 reqs, GPU KV cache usage: 9.1%, Prefix cache hit rate: 55.5%"
+)
+STATS = EngineStats(
+    engine="0",
+    prompt_tokens_per_second=12.3,
+    generation_tokens_per_second=45.6,
+    requests_running=7,
+    requests_waiting=8,
+    kv_cache_usage_ratio=0.091,
+    prefix_cache_hit_ratio=0.555,
+)
+
+SPEC_MESSAGE = (
+    "SpecDecoding metrics: Mean acceptance length: 2.50, Accepted throughput: 30.00 tokens/s, "
+    "Drafted throughput: 40.00 tokens/s, Accepted: 300 tokens, Drafted: 400 tokens, "
+    "Per-position acceptance rate: 0.900, 0.600, Avg Draft acceptance rate: 75.0%"
+)
+SPEC = SpecDecoding(
+    mean_acceptance_length=2.5,
+    accepted_tokens_per_second=30.0,
+    drafted_tokens_per_second=40.0,
+    accepted_tokens=300,
+    drafted_tokens=400,
+    acceptance_ratio=0.75,
+    position_acceptance_ratio=(0.9, 0.6),
+)
+
+
+def record(message: str, site: str = "loggers.py", level: str = "INFO", process: str = "") -> bytes:
+    """Return a record as releases from 0.8.0 write it."""
+    return f"{process}{level} {TIME} [{site}:300] {message}".encode()
+
+
+def old_record(message: str, site: str = "metrics.py", level: str = "INFO", process: str = "") -> bytes:
+    """Return a record as releases up to 0.7.3 write it."""
+    return f"{process}{level} {TIME} {site}:349] {message}".encode()
+
+
+def json_record(message: str, **fields: object) -> bytes:
+    """Return a record of `--logging-config.formatter json` (0.32 and later)."""
+    named = {
+        "asctime": "2026-11-21 02:39:36,679",
+        "levelname": "INFO",
+        "name": "vllm.v1.metrics.loggers",
+        "processName": "MainProcess",
+        "process": 6589,
+        "message": message,
+        "vllm_process_name": "APIServer",
+    }
+    return json.dumps({**named, **fields}, ensure_ascii=False).encode()
+
+
+def events(line: bytes) -> tuple[Event, ...]:
+    """Return what one line says on its own."""
+    return parse_line(line).events
+
+
+def events_of(lines: bytes) -> list[Event]:
+    """Return what a piece of log says, line after line."""
+    found: list[Event] = []
+    open_record = None
+    for line in lines.split(b"\n"):
+        parsed = parse_line(line, open_record)
+        open_record = parsed.record
+        found += parsed.events
+    return found

@@ -1,0 +1,102 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The corpus: logs and pages of eight releases, and what a perfect reader finds in them."""
+
+from __future__ import annotations
+
+import gzip
+import json
+
+from functools import cache
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from vllm_watch.reading.log_reader import LogReader
+from vllm_watch.reading.times import PrintedTimes
+from vllm_watch_parsers.events import Event, Notice
+
+
+CORPUS = Path(__file__).parents[1] / "corpus"
+RELEASES = ("0.5.5", "0.6.6", "0.7.3", "0.8.5", "0.10.2", "0.12.0", "0.20.2", "0.33.0")
+
+PAGES = tuple(
+    (file.parent.name, file.name.removesuffix("expected.json"))
+    for release in RELEASES
+    for file in sorted((CORPUS / release).glob("metrics*_expected.json"))
+)
+"""Release and file name prefix of each pair of /metrics pages."""
+
+_KINDS = {
+    "AccessRequest": "access",
+    "EngineStats": "engine_stats",
+    "Failure": "failure",
+    "Lifecycle": "lifecycle",
+    "SpecDecoding": "spec_decoding",
+    "StartupFact": "startup_fact",
+}
+
+
+class Expected(NamedTuple):
+    """One record of `expected.json`."""
+
+    line: int
+    kind: str
+    engine: str | None
+    fields: dict[str, Any]
+    session: int
+    extra: dict[str, Any]
+
+    @property
+    def is_optional(self) -> bool:
+        """Whether a reader may leave it out."""
+        return self.extra.get("optional", False)
+
+    def stands_on(self, line: int) -> bool:
+        """Tell whether a reader may find it on a line."""
+        first, last = self.extra.get("accept_lines", (self.line, self.line))
+        return first <= line <= last
+
+
+class Found(NamedTuple):
+    """An event, and the line on which the reader found it."""
+
+    line: int
+    event: Event
+
+    @property
+    def kind(self) -> str:
+        """The kind of record that the event is."""
+        return _KINDS[type(self.event).__name__]
+
+
+def log_lines(release: str) -> list[bytes]:
+    """Return a log's lines without their line ends."""
+    return (CORPUS / release / "vllm.log").read_bytes().removesuffix(b"\n").split(b"\n")
+
+
+@cache
+def expected_records(release: str) -> tuple[Expected, ...]:
+    """Return what is to be found in a release's log."""
+    records = json.loads((CORPUS / release / "expected.json").read_text())
+    return tuple(Expected(**{"extra": {}, **record}) for record in records)
+
+
+@cache
+def found_events(release: str) -> tuple[Found, ...]:
+    """Return what the reader finds in a release's log, notices on the log itself left out."""
+    reader, times = LogReader(), PrintedTimes("11-21 23:00:00", 1_795_302_000.0)
+    return tuple(
+        Found(number, timed.event)
+        for number, line in enumerate(log_lines(release), start=1)
+        for timed in reader.read_line(line, times)
+        if not isinstance(timed.event, Notice)
+    )
+
+
+def page(release: str, name: str) -> bytes:
+    """Return a /metrics page."""
+    return gzip.decompress((CORPUS / release / name).read_bytes())
+
+
+def expected_page(release: str, prefix: str) -> dict[str, Any]:
+    """Return what a pair of pages says."""
+    return json.loads((CORPUS / release / f"{prefix}expected.json").read_text())

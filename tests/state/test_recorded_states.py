@@ -1,0 +1,77 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The state of recorded servers, second by second, from both sources and from each alone."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.support.recordings import states
+
+
+EVERY_SOURCE = pytest.mark.parametrize("sources", ["both", "log", "metrics"])
+
+
+@EVERY_SOURCE
+def test_a_frozen_engine_is_stalled_within_45_seconds(sources):
+    """The engine frozen at second 89 with a request running is stalled at 134 and stays so until it goes on at 174."""
+    found = states("stall", sources)
+
+    assert {"stalled"} == {found[second] for second in range(134, 174)}
+
+
+@EVERY_SOURCE
+def test_a_thawed_engine_is_not_stalled_10_seconds_later(sources):
+    """The engine that goes on at second 174 is not stalled from second 184 on."""
+    found = states("stall", sources)
+
+    assert "stalled" not in {found[second] for second in range(184, max(found))}
+
+
+@EVERY_SOURCE
+@pytest.mark.parametrize("name", ["day", "dp1", "vl"])
+def test_working_servers_are_never_stalled(name, sources):
+    """No recording but the frozen one is ever stalled: not idle, not overloaded, not while it starts or dies."""
+    assert "stalled" not in states(name, sources).values()
+
+
+@EVERY_SOURCE
+def test_a_server_with_a_queue_is_saturated(sources):
+    """While the queue of the overload stands, the server is saturated; before it and after it is not."""
+    found = states("day", sources)
+
+    assert {"saturated"} == {found[second] for second in range(200, 450)}
+    assert "saturated" not in {found[second] for second in (*range(40, 180), *range(470, 600))}
+
+
+@EVERY_SOURCE
+def test_a_dead_server_is_down(sources):
+    """From the crash at 507 until the server is started again at 530 it is down."""
+    found = states("day", sources)
+
+    assert {"down"} == {found[second] for second in range(513, 530)}
+
+
+@EVERY_SOURCE
+def test_a_server_without_work_is_idle(sources):
+    """After the overload is drained and before the next load, the server is idle."""
+    found = states("day", sources)
+
+    assert {"idle"} == {found[second] for second in range(472, 490)}
+
+
+@pytest.mark.parametrize("sources", ["both", "log"])
+@pytest.mark.parametrize(("name", "first", "ready"), [("day", 9, 28), ("day", 531, 550), ("stall", 10, 32)])
+def test_a_starting_server_is_starting(name, sources, first, ready):
+    """From its first words until it is ready the server is starting, although nothing listens yet."""
+    found = states(name, sources)
+
+    assert {"starting"} == {found[second] for second in range(first, ready)}
+
+
+def test_engines_of_data_parallel_servers_are_told_apart():
+    """Both engines of a data-parallel server have a state, from both sources."""
+    from tests.support.recordings import snapshots  # noqa: PLC0415
+
+    engines = {len(snapshot.engines) for second, snapshot in snapshots("dp1") if second > 60}
+
+    assert {2} == engines

@@ -1,0 +1,383 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Two sources, one value: who decides, who stands in, and when nobody can say."""
+
+from __future__ import annotations
+
+import pytest
+
+from vllm_watch.reading.log_reader import LogReader
+from vllm_watch.reading.times import ArrivalTimes
+from vllm_watch.state.metrics_side import ScrapeResult
+from vllm_watch.state.server import LogStatus, ServerSettings, ServerState
+from vllm_watch.state.snapshot import TailCounts
+from vllm_watch_parsers.metrics import read_metrics
+
+
+def page(running=0, waiting=0, generated=0, steps=0, deferred=0, kv=0.5, start=1.0, engine="0", extra=""):
+    """Return a page with these values."""
+    labels = f'engine="{engine}",model_name="m"'
+    return (
+        f"vllm:num_requests_running{{{labels}}} {running}\n"
+        f"vllm:num_requests_waiting{{{labels}}} {waiting}\n"
+        f'vllm:num_requests_waiting_by_reason{{{labels},reason="deferred"}} {deferred}\n'
+        f"vllm:kv_cache_usage_perc{{{labels}}} {kv}\n"
+        f"vllm:prompt_tokens_total{{{labels}}} 0\n"
+        f"vllm:generation_tokens_total{{{labels}}} {generated}\n"
+        f'vllm:iteration_tokens_total_bucket{{{labels},le="+Inf"}} {steps}\n'
+        f"vllm:iteration_tokens_total_sum{{{labels}}} {steps}\n"
+        f"process_start_time_seconds {start}\n{extra}"
+    ).encode()
+
+
+def line(running=0, waiting=0, prompt=0.0, generation=0.0, engine="000", version=""):
+    """Return a statistics line with these values."""
+    return (
+        f"INFO 11-21 02:35:10 [loggers.py:118] Engine {engine}: Avg prompt throughput: {prompt} tokens/s, "
+        f"Avg generation throughput: {generation} tokens/s, Running: {running} reqs, Waiting: {waiting} reqs, "
+        f"GPU KV cache usage: 25.0%, Prefix cache hit rate: 10.0%{version}"
+    ).encode()
+
+
+class Server:
+    """A server's state with a clock, driven by the test."""
+
+    def __init__(self, has_log=True, has_metrics=True, **settings):
+        interval = 5.0 if has_metrics else None
+        self.state = ServerState(ServerSettings("s", has_log, interval, **settings))
+        self.state.apply_log_status(LogStatus(is_up=True, reason="ok", tail=TailCounts()))
+        self.reader = LogReader()
+        self.now = 1000.0
+
+    def log(self, *lines, after=0.0, is_history=False):
+        """Let lines be written, later."""
+        self.now += after
+        batch = self.reader.read(lines, ArrivalTimes(self.now))
+        self.state.apply_log(batch, is_history=is_history)
+        return self
+
+    def scrape(self, body=None, reason="refused", after=0.0):
+        """Let the page be read, later, or not."""
+        self.now += after
+        reading = read_metrics(body) if body else None
+        self.state.apply_scrape(ScrapeResult(self.now, 0.01, reading, "ok" if reading else reason))
+        return self
+
+    def engine(self, after=0.0, index=0):
+        """Return what is known of an engine, later."""
+        self.now += after
+        return self.state.snapshot(self.now).engines[index]
+
+    def value(self, name, after=0.0):
+        """Return a gauge and who said it, later."""
+        reading = self.engine(after).gauges.get(name)
+        return reading and (reading.value, reading.source)
+
+    def reason(self, source):
+        """Return why a source says what it says."""
+        return next(s.reason for s in self.state.snapshot(self.now).sources if s.source == source)
+
+
+READY = b"INFO:     Application startup complete."
+STARTING = b"INFO 11-21 02:35:10 [api_server.py:1] vLLM API server version 0.9.2"
+DEAD = b"ERROR 11-21 02:35:10 [core.py:1] EngineCore encountered a fatal error."
+
+
+class TestWhoDecides:
+    """Which source a gauge comes from."""
+
+    def test_the_scrape_decides_where_both_are_fresh(self):
+        """A page that was just read wins over a line that was just printed."""
+        server = Server().log(line(running=7, generation=1.0)).scrape(page(running=3))
+
+        assert (3, "metrics") == server.value("requests_running")
+
+    def test_the_log_stands_in_at_once(self):
+        """When the page cannot be read any more, the log's line is shown in the same moment."""
+        server = Server().log(line(running=7, generation=1.0)).scrape(page(running=3)).scrape(reason="timeout", after=1)
+
+        assert (7, "log") == server.value("requests_running")
+
+    def test_a_page_is_kept_for_three_intervals_without_a_log(self):
+        """Without a log a failed scrape leaves the last page's values for 15 s, and nothing after that."""
+        server = Server(has_log=False).scrape(page(running=3)).scrape(reason="timeout", after=5)
+        kept = server.value("requests_running", after=10)
+
+        assert ((3, "metrics"), None) == (kept, server.value("requests_running", after=1))
+
+    def test_a_line_is_gone_after_three_intervals(self):
+        """A statistics line is the present for 30 s, and nothing after that."""
+        server = Server(has_metrics=False).log(line(running=7, generation=1.0))
+        kept = server.value("requests_running", after=30)
+
+        assert ((7, "log"), None) == (kept, server.value("requests_running", after=1))
+
+    def test_the_scrape_decides_again_when_it_is_back(self):
+        """A page that can be read again decides at once."""
+        server = Server().log(line(running=7, generation=1.0)).scrape(reason="timeout").scrape(page(running=2), after=1)
+
+        assert (2, "metrics") == server.value("requests_running")
+
+    def test_what_no_page_says_may_come_from_the_log(self):
+        """A quantity that this server's pages do not have is taken from the log beside them."""
+        server = Server().scrape(page()).log(line(running=1, generation=1.0))
+
+        assert (0.1, "log") == server.value("prefix_cache_hit_ratio")
+
+    def test_the_log_says_rates_until_there_are_two_pages(self):
+        """One page gives no rate: the log's stands in until 10 s of pages are read."""
+        server = Server().scrape(page(generated=0)).log(line(running=1, generation=5.0))
+        first = server.value("generation_tokens_per_second")
+        server.scrape(page(generated=30), after=10)
+
+        assert ((5, "log"), (3, "metrics")) == (first, server.value("generation_tokens_per_second"))
+
+    def test_a_ratio_of_nothing_is_absent(self):
+        """A hit rate without a query is not 0, and the log's older one does not stand for it."""
+        counters = 'vllm:prefix_cache_queries_total{engine="0"} 5\nvllm:prefix_cache_hits_total{engine="0"} 5\n'
+        body = page(extra=counters.replace('engine="0"', 'engine="0",model_name="m"'))
+        server = Server().scrape(body).scrape(body, after=10).log(line(running=1, generation=1.0))
+
+        assert server.value("prefix_cache_hit_ratio") is None
+
+    def test_counters_never_come_from_the_log_of_a_scraped_server(self):
+        """While /metrics is away its counters are away: the log's own sums are of another beginning."""
+        spec = (
+            b"INFO 11-21 02:35:10 [metrics.py:96] SpecDecoding metrics: Mean acceptance length: 2.00, Accepted "
+            b"throughput: 1.00 tokens/s, Drafted throughput: 1.00 tokens/s, Accepted: 10 tokens, Drafted: 10 tokens, "
+            b"Per-position acceptance rate: 1.000, Avg Draft acceptance rate: 100.0%"
+        )
+        scraped = Server().log(line(running=1, generation=1.0), spec)
+        alone = Server(has_metrics=False).log(line(running=1, generation=1.0), spec)
+
+        assert {} == scraped.engine().counters
+        assert 10 == alone.engine().counters["spec_decode_accepted_tokens_total"].value
+
+    def test_both_readings_are_shown_side_by_side(self):
+        """What each source says of the main quantities can be compared."""
+        server = Server().log(line(running=7, generation=1.0)).scrape(page(running=3))
+        said = {(c.source, c.quantity): c.reading.value for c in server.state.snapshot(server.now).comparisons}
+
+        assert (7, 3) == (said["log", "requests_running"], said["metrics", "requests_running"])
+
+
+class TestIdleAndStalled:
+    """An idle and a wedged engine are equally silent: the last line tells them apart."""
+
+    def test_an_idle_line_holds(self):
+        """A log that ended with a line of zeros says idle for hours."""
+        server = Server(has_metrics=False).log(line())
+
+        assert "idle" == server.engine(after=36_000).state
+        assert (0, "log") == server.value("requests_running")
+
+    def test_an_idle_line_vouches_for_no_hit_rate(self):
+        """Hit rates are of recent requests: after the silence began there are none."""
+        server = Server(has_metrics=False).log(line())
+
+        assert server.value("prefix_cache_hit_ratio", after=60) is None
+
+    def test_a_line_with_work_and_no_token_is_a_stall(self):
+        """A last line of 0.0 and 0.0 with a request running is a stall 30 s after the last token."""
+        server = Server(has_metrics=False).log(line(1, generation=5.0)).log(line(1), after=10)
+        early = server.engine(after=19).state
+
+        assert ("serving", "stalled") == (early, server.engine(after=1).state)
+        assert "stalled" == server.engine(after=3600).state
+
+    def test_silence_after_a_line_with_tokens_is_unknown(self):
+        """An engine that printed tokens and then nothing at all is neither idle nor stalled."""
+        server = Server(has_metrics=False).log(line(1, generation=5.0))
+
+        assert "unknown" == server.engine(after=31).state
+        assert "silent" == server.reason("log")
+
+    def test_engine_steps_without_tokens_are_no_stall(self):
+        """During a long chunked prefill no token comes, but the engine steps."""
+        server = Server(has_log=False)
+        for steps in range(12):
+            server.scrape(page(running=1, steps=steps), after=5)
+
+        assert "serving" == server.engine().state
+
+    def test_the_clock_of_a_stall_starts_with_the_work(self):
+        """An engine that was idle for an hour is not stalled when its first request has just arrived."""
+        server = Server(has_log=False).scrape(page())
+        server.scrape(page(), after=3600).scrape(page(running=1), after=5)
+
+        assert "serving" == server.engine().state
+        for _ in range(6):
+            server.scrape(page(running=1), after=5)
+        assert "stalled" == server.engine().state
+
+    def test_the_time_until_a_stall_can_be_set(self):
+        """A stall is as long as the configuration says."""
+        server = Server(has_log=False, stall_after=60).scrape(page(running=1))
+        for _ in range(11):
+            server.scrape(page(running=1), after=5)
+        early = server.engine().state
+
+        assert ("serving", "stalled") == (early, server.scrape(page(running=1), after=5).engine().state)
+
+    def test_waiting_for_capacity_is_saturated(self):
+        """Requests that wait for capacity saturate the engine; those that are deferred do not."""
+        waiting = Server(has_log=False).scrape(page(running=1, waiting=2))
+        deferred = Server(has_log=False).scrape(page(running=1, waiting=2, deferred=2))
+
+        assert ("saturated", "serving") == (waiting.engine().state, deferred.engine().state)
+
+    def test_an_idle_word_means_nothing_when_the_server_hangs(self):
+        """When /metrics takes connections and does not answer, an old idle line vouches for nothing."""
+        server = Server().log(line()).scrape(page()).scrape(reason="timeout", after=5)
+        server.scrape(reason="timeout", after=15)
+
+        assert "unknown" == server.engine().state
+
+
+class TestLifeAndDeath:
+    """starting, down, and words that are not believed."""
+
+    def test_nothing_listens(self):
+        """A refused connection is a server that is down; its values are gone at once."""
+        server = Server(has_log=False).scrape(page(running=3)).scrape(after=5)
+
+        assert "down" == server.engine().state
+        assert server.value("requests_running") is None
+
+    def test_refused_while_it_starts(self):
+        """A server whose log says that it starts is starting, although nothing listens."""
+        server = Server().log(STARTING).scrape()
+
+        assert "starting" == server.engine().state
+
+    def test_a_start_that_never_ends_is_no_start(self):
+        """A start without a word for half an hour, while nothing listens, is a server that is down."""
+        server = Server().log(STARTING).scrape()
+        server.scrape(after=1801)
+
+        assert "down" == server.engine().state
+
+    def test_an_answering_server_is_not_starting(self):
+        """Where uvicorn's word that it is ready went elsewhere, an answer shows it."""
+        server = Server().log(STARTING).scrape(page(), after=20)
+
+        assert "idle" == server.engine().state
+
+    def test_a_fatal_error_is_the_end(self):
+        """The log's fatal error is believed at once, and its values are gone."""
+        server = Server(has_metrics=False).log(line(1, generation=1.0), DEAD)
+
+        assert "down" == server.engine().state
+        assert server.value("requests_running") is None
+
+    def test_a_fatal_error_is_not_believed_of_a_server_that_goes_on(self):
+        """A stranger's fatal error does no harm: tokens that come after it show that the engine lives."""
+        server = Server().scrape(page(running=1, generated=5)).log(DEAD, after=1)
+        believed = server.engine().state
+        server.scrape(page(running=1, generated=6), after=4)
+
+        assert ("down", "serving") == (believed, server.engine().state)
+
+    def test_a_fatal_error_is_not_believed_for_long_of_a_server_that_answers(self):
+        """An idle server that still answers 30 s after its fatal error is not dead."""
+        server = Server().scrape(page()).log(DEAD, after=1)
+        for _ in range(7):
+            server.scrape(page(), after=5)
+
+        assert "idle" == server.engine().state
+
+    def test_a_log_that_goes_on_shows_a_wrong_address(self):
+        """A server whose log has new statistics is not down because the configured port is the wrong one."""
+        server = Server().scrape().log(line(1, generation=5.0), after=10).scrape(after=1)
+
+        assert "serving" == server.engine().state
+
+    def test_facts_hold_until_the_next_start(self):
+        """Capacity holds for days, and is forgotten when the server starts again."""
+        size = b"INFO 11-21 02:35:10 [kv_cache_utils.py:634] GPU KV cache size: 648,592 tokens"
+        server = Server(has_metrics=False).log(STARTING, size, READY)
+        held = server.engine(after=500_000).facts
+
+        assert 648_592 == held["kv_cache_capacity_tokens"]
+        assert "kv_cache_capacity_tokens" not in server.log(STARTING).engine().facts
+
+    def test_an_untouched_server_is_idle(self):
+        """A server that is ready and was asked nothing is idle, though it never printed statistics."""
+        server = Server(has_metrics=False).log(STARTING, READY)
+
+        assert ("idle", "idle") == (server.engine(after=900).state, server.reason("log"))
+
+    def test_answers_without_statistics_are_said(self):
+        """Requests are answered and no statistics come: the reason is that they are switched off."""
+        post = b'INFO:     127.0.0.1:1 - "POST /v1/completions HTTP/1.1" 200 OK'
+        server = Server(has_metrics=False).log(STARTING, READY).log(post, after=5)
+
+        assert "unknown" == server.engine(after=31).state
+        assert "stats_disabled" == server.reason("log")
+
+    def test_several_api_servers_are_said(self):
+        """The warning that several API servers print no statistics is the reason of the silence."""
+        notice = (
+            b"WARNING 11-21 02:35:10 [loggers.py:1] AsyncLLM created with api_server_count more than 1; disabling "
+            b"stats logging to avoid incomplete stats."
+        )
+        server = Server(has_metrics=False).log(STARTING, notice, READY)
+
+        assert "api_servers_more_than_one" == server.reason("log")
+
+
+class TestCounting:
+    """Counters of the log, and restarts."""
+
+    def test_history_is_not_counted(self):
+        """Starts, failures and requests from before the daemon came are not in its counters."""
+        server = Server(has_metrics=False)
+        server.log(STARTING, READY, DEAD, b'INFO:     1.1.1.1:1 - "GET /health HTTP/1.1" 200 OK', is_history=True)
+        snapshot = server.state.snapshot(server.now)
+
+        assert (0, 0, {}) == (snapshot.starts, snapshot.log.events["engine_dead"], snapshot.http_requests)
+        assert "down" == snapshot.engines[0].state
+
+    def test_every_kind_of_failure_begins_at_zero(self):
+        """A counter that is there from the start has a rate at its first increment."""
+        events = Server().state.snapshot(0).log.events
+
+        assert {0} == set(events.values())
+        assert {"out_of_memory", "engine_dead", "nccl_error", "worker_died", "shm_timeout"} <= set(events)
+
+    def test_handlers_are_from_a_closed_list(self):
+        """What clients ask for never becomes a label."""
+        server = Server().log(b'INFO:     1.1.1.1:1 - "BREW /%0Aevil HTTP/1.1" 418 Teapot')
+
+        assert [("other", "other", "418")] == list(server.state.snapshot(0).http_requests)
+
+    @pytest.mark.parametrize(("change", "starts"), [({"start": 9.0}, 1), ({"generated": 0}, 0)])
+    def test_a_reset_begins_new_rates(self, change, starts):
+        """No rate is taken across a restart, nor across counters that began anew without one."""
+        server = Server(has_log=False).scrape(page(generated=500, running=1))
+        server.scrape(page(generated=900, running=1), after=10)
+        server.scrape(page(**{"generated": 950, "running": 1, **change}), after=10)
+
+        assert server.value("generation_tokens_per_second") is None
+        assert starts == server.state.snapshot(server.now).starts
+
+    def test_engines_come_and_go(self):
+        """An engine that the page has no more is not shown any more."""
+        server = Server(has_log=False).scrape(page(engine="0") + page(engine="1"))
+        both = len(server.state.snapshot(server.now).engines)
+        server.scrape(page(engine="1"), after=5)
+
+        assert (2, ["1"]) == (both, [e.key.engine for e in server.state.snapshot(server.now).engines])
+
+    def test_values_out_of_range_are_refused_and_counted(self):
+        """A KV cache fuller than full is not believed."""
+        server = Server(has_log=False).scrape(page(kv=1.5))
+
+        assert server.value("kv_cache_usage_ratio") is None
+        assert {("metrics", "kv_cache_usage_ratio"): 1} == dict(server.state.snapshot(server.now).refused_values)
+
+    def test_a_missing_metric_is_said(self):
+        """A page without a quantity that it should have says so."""
+        missing = Server(has_log=False).scrape(page()).state.snapshot(1000.0).missing_metrics
+
+        assert missing["time_to_first_token_seconds"]
+        assert not missing["requests_running"]

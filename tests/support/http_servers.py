@@ -1,0 +1,154 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Small servers on loopback that answer as told: well, badly, slowly or not at all."""
+
+from __future__ import annotations
+
+import socket
+import ssl
+import threading
+
+from collections.abc import Callable, Iterable
+from contextlib import suppress
+
+
+Pieces = Callable[[str], Iterable[bytes]]
+
+POLL = 0.05
+"""Seconds after which a waiting thread looks whether the server is to end."""
+
+
+def answer(body: bytes = b"", status: str = "200 OK", *, length: int | None = None, **headers: str) -> bytes:
+    """Return an HTTP answer; `length` is the one it claims, and headers are named with underscores."""
+    fields = {"Content_Type": "text/plain; version=0.0.4; charset=utf-8", **headers}
+    lines = [f"HTTP/1.1 {status}", *(f"{name.replace('_', '-')}: {value}" for name, value in fields.items())]
+    if "Transfer_Encoding" not in headers:
+        lines.append(f"Content-Length: {len(body) if length is None else length}")
+    return "\r\n".join([*lines, "", ""]).encode() + body
+
+
+def chunk(data: bytes) -> bytes:
+    """Return a piece of a chunked body."""
+    return b"%x\r\n%b\r\n" % (len(data), data)
+
+
+class StandIn:
+    """
+    A server that writes the pieces `pieces(request head)` gives, for each request on each connection.
+
+    Args:
+        pieces: What to answer, in one write each.
+        pause: Seconds between two writes.
+        closes: Whether the connection ends with the answer.
+        tls: Speak TLS with this.
+        port: Where to listen; 0 is any free port.
+    """
+
+    def __init__(
+        self,
+        pieces: Pieces,
+        *,
+        pause: float = 0.0,
+        closes: bool = False,
+        tls: ssl.SSLContext | None = None,
+        port: int = 0,
+    ) -> None:
+        self.pieces = pieces
+        self.requests: list[str] = []
+        self.connections = 0
+        self._pause = pause
+        self._closes = closes
+        self._tls = tls
+        self._stop = threading.Event()
+        self._listener = socket.create_server(("127.0.0.1", port))
+        self._listener.settimeout(POLL)
+        self._threads = [threading.Thread(target=self._accept)]
+        self.port = self._listener.getsockname()[1]
+        scheme = "https" if tls else "http"
+        self.url = f"{scheme}://127.0.0.1:{self.port}/metrics"
+
+    def __enter__(self):
+        self._threads[0].start()
+        return self
+
+    def __exit__(self, *_):
+        self._stop.set()
+        for thread in self._threads:
+            thread.join(5)
+        self._listener.close()
+
+    def _accept(self) -> None:
+        while not self._stop.is_set():
+            with suppress(TimeoutError):
+                connection, _ = self._listener.accept()
+                self.connections += 1
+                thread = threading.Thread(target=self._serve, args=(connection,))
+                self._threads.append(thread)
+                thread.start()
+
+    def _serve(self, connection: socket.socket) -> None:
+        # The client ends connections in the middle of an answer, and refuses certificates.
+        with connection, suppress(OSError):
+            connection.settimeout(POLL)
+            if self._tls is None:
+                self._converse(connection)
+                return
+            connection.settimeout(5)
+            with self._tls.wrap_socket(connection, server_side=True) as secured:
+                secured.settimeout(POLL)
+                self._converse(secured)
+
+    def _converse(self, connection: socket.socket) -> None:
+        while request := self._read_head(connection):
+            self.requests.append(request)
+            self._write(connection, self.pieces(request))
+            if self._closes:
+                return
+
+    def _read_head(self, connection: socket.socket) -> str:
+        head = b""
+        while not head.endswith(b"\r\n\r\n") and not self._stop.is_set():
+            with suppress(TimeoutError):
+                data = connection.recv(4096)
+                if not data:
+                    return ""
+                head += data
+        return "" if self._stop.is_set() else head.decode("latin-1")
+
+    def _write(self, connection: socket.socket, pieces: Iterable[bytes]) -> None:
+        for piece in pieces:
+            connection.settimeout(5)
+            connection.sendall(piece)
+            connection.settimeout(POLL)
+            if self._stop.wait(self._pause):
+                return
+
+
+class Talker:
+    """A server that reads nothing and sends one connection these pieces."""
+
+    def __init__(self, pieces: Iterable[bytes], *, pause: float = 0.0) -> None:
+        self._pieces = pieces
+        self._pause = pause
+        self._stop = threading.Event()
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self._listener.settimeout(5)
+        self._thread = threading.Thread(target=self._talk)
+        self.port = self._listener.getsockname()[1]
+
+    def __enter__(self):
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_):
+        self._stop.set()
+        self._thread.join(5)
+        self._listener.close()
+
+    def _talk(self) -> None:
+        connection, _ = self._listener.accept()
+        with connection, suppress(OSError):
+            for piece in self._pieces:
+                connection.sendall(piece)
+                if self._stop.wait(self._pause):
+                    return
+            self._stop.wait(5)

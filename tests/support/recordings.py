@@ -1,0 +1,43 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Recordings in virtual time, for tests."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from vllm_watch.recording import BUNDLED, Recording
+from vllm_watch.state.server import ServerSettings, ServerState
+from vllm_watch.state.snapshot import ServerSnapshot
+from vllm_watch.virtual import run_recording
+
+
+ROOT = Path(__file__).parents[1]
+RECORDINGS = {
+    "day": BUNDLED,
+    "stall": ROOT / "recordings" / "stall",
+    "dp1": ROOT / "recordings" / "dp1",
+    "vl": ROOT / "recordings" / "vl",
+}
+
+SOURCES = {"both": (True, True), "log": (True, False), "metrics": (False, True)}
+"""Whether the log and whether /metrics is watched."""
+
+
+def recording(name: str) -> Recording:
+    """Return one of the recordings."""
+    return Recording(RECORDINGS[name])
+
+
+def snapshots(name: str, sources: str = "both", step: float = 1.0) -> Iterator[tuple[float, ServerSnapshot]]:
+    """Yield the second of a recording and what is known then."""
+    has_log, has_metrics = SOURCES[sources]
+    state = ServerState(ServerSettings(name, has_log, 5.0 if has_metrics else None))
+    played = recording(name)
+    for snapshot in run_recording(played, state, step):
+        yield snapshot.at - played.started, snapshot
+
+
+def states(name: str, sources: str = "both") -> dict[int, str]:
+    """Return the state of the first engine at each second of a recording."""
+    return {round(second): snapshot.engines[0].state for second, snapshot in snapshots(name, sources)}

@@ -1,0 +1,181 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Clients that are slow, large or many cost little and hinder nobody."""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+import time
+
+import pytest
+
+from vllm_watch.web import connections
+
+
+def _send_slowly(connection, data, pause=0.05):
+    """Send byte by byte until the other side hangs up; return the seconds that took, or fail after 5 s."""
+    started = time.monotonic()
+    connection.settimeout(pause)
+    for byte in data:
+        if time.monotonic() - started > 5:
+            pytest.fail("the server goes on listening")
+        try:
+            connection.send(bytes([byte]))
+            if connection.recv(1) == b"":
+                break
+        except TimeoutError:
+            continue
+        except OSError:
+            break
+    return time.monotonic() - started
+
+
+def _read_all(connection):
+    """Read to the end, which may be abrupt."""
+    received = bytearray()
+    with contextlib.suppress(ConnectionError):
+        while chunk := connection.recv(1 << 16):
+            received += chunk
+    return bytes(received)
+
+
+def test_limits_are_the_promised_ones():
+    """Headers have 5 s in total, an answer 10 s to be taken, and 256 connections may be open."""
+    assert (connections.HEADER_SECONDS, connections.WRITE_SECONDS, connections.MAX_CONNECTIONS) == (5.0, 10.0, 256)
+
+
+@pytest.fixture
+def quick_client(monkeypatch, request):
+    """A client of a server whose deadlines are a tenth of the real ones."""
+    monkeypatch.setattr(connections, "HEADER_SECONDS", connections.HEADER_SECONDS / 10)
+    monkeypatch.setattr(connections, "BODY_SECONDS", connections.BODY_SECONDS / 10)
+    monkeypatch.setattr(connections, "WRITE_SECONDS", connections.WRITE_SECONDS / 10)
+    return request.getfixturevalue("client")
+
+
+def test_slow_headers_end_at_the_deadline(quick_client):
+    """A client that drips its headers is dropped when the time for all of them is over."""
+    with quick_client.connect() as connection:
+        seconds = _send_slowly(connection, b"GET /metrics HTTP/1.1\r\nX: " + b"a" * 1000)
+
+    assert 0.4 < seconds < 1.5
+
+
+def test_slow_body_ends_at_the_deadline(quick_client):
+    """A client that drips a body is dropped too."""
+    with quick_client.connect() as connection:
+        connection.sendall(b"POST /metrics HTTP/1.1\r\nHost: x\r\nContent-Length: 1000\r\n\r\n")
+        seconds = _send_slowly(connection, b"a" * 1000)
+
+    assert 0.4 < seconds < 1.5
+
+
+def test_idle_connection_is_closed(quick_client):
+    """A connection that is kept open for nothing is closed."""
+    with quick_client.connect() as connection:
+        connection.sendall(b"GET /-/ready HTTP/1.1\r\nHost: x\r\n\r\n")
+
+        assert _read_all(connection).endswith(b"ready\n")
+
+
+def test_half_open_connections_hinder_nobody(client):
+    """Beside 200 clients that have sent half a request, another is answered within a second."""
+    with contextlib.ExitStack() as stack:
+        for _ in range(200):
+            stack.enter_context(client.connect()).sendall(b"GET /metrics HTT")
+        started = time.monotonic()
+
+        assert client.ask("/metrics").status == 200
+        assert time.monotonic() - started < 1
+
+
+def test_one_connection_too_many_is_closed(monkeypatch, client):
+    """When all places are taken the newest connection is closed at once, and the others are served."""
+    monkeypatch.setattr(connections, "MAX_CONNECTIONS", 2)
+    with client.connect() as first, client.connect() as second, client.connect() as third:
+        assert _read_all(third) == b""
+        for connection in (first, second):
+            connection.sendall(b"GET /-/ready HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
+            assert _read_all(connection).endswith(b"ready\n")
+
+
+def test_client_that_does_not_read_is_dropped(monkeypatch, quick_client, pages):
+    """A client that does not take its answer loses its place, which the next one gets."""
+    monkeypatch.setattr(connections, "MAX_CONNECTIONS", 1)
+    pages.body = b"x" * (64 << 20)
+    with quick_client.connect() as lazy:
+        lazy.sendall(b"GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n")
+        assert lazy.recv(10) == b"HTTP/1.1 2"
+        seconds = _wait_for_a_place(quick_client)
+
+        assert 0.5 < seconds < 3
+        assert len(_read_all(lazy)) < len(pages.body)
+
+
+def _wait_for_a_place(client):
+    """Ask until there is an answer; return the seconds that took, or fail after 5 s."""
+    started = time.monotonic()
+    while time.monotonic() - started < 5:
+        with contextlib.suppress(OSError), client.connect() as connection:
+            connection.sendall(b"GET /-/ready HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
+            if _read_all(connection).endswith(b"ready\n"):
+                return time.monotonic() - started
+        time.sleep(0.02)
+    pytest.fail("the place is never free")
+
+
+@pytest.mark.parametrize(
+    "request_bytes",
+    [
+        b"GET /metrics HTTP/1.1\r\nHost: x\r\nX: " + b"a" * (20 << 10) + b"\r\n\r\n",
+        b"GET /" + b"a" * (1 << 20) + b" HTTP/1.1\r\nHost: x\r\n\r\n",
+        b"POST /metrics HTTP/1.1\r\nHost: x\r\nContent-Length: 1000000\r\n\r\n",
+        b"GET /metrics HTTP/1.1\r\nHost: x\r\nContent-Length: -1\r\n\r\n",
+        b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03\r\n\r\n",
+        b"GET\r\n\r\n",
+    ],
+    ids=["headers", "url", "body", "negative-length", "tls", "no-path"],
+)
+def test_unfit_request_is_refused(client, request_bytes):
+    """What is too large or no HTTP is answered with 400 or not at all, and repeated never."""
+    with client.connect() as connection:
+        with contextlib.suppress(ConnectionError):
+            connection.sendall(request_bytes)
+        answer = _read_all(connection)
+
+    assert answer in {b"", b"HTTP/1.1 400 Bad Request\r\n\r\n"}
+    assert client.ask("/-/ready").status == 200
+
+
+def test_body_of_a_request_is_ignored(client):
+    """A small body is read and makes no difference."""
+    with client.connect() as connection:
+        connection.sendall(
+            b"POST /metrics HTTP/1.1\r\nHost: x\r\nContent-Length: 3\r\nConnection: close\r\n"
+            b"Content-Type: application/x-www-form-urlencoded\r\n\r\na=b"
+        )
+
+        assert _read_all(connection).startswith(b"HTTP/1.1 405 ")
+
+
+def test_pipelined_requests_are_answered_in_order(client):
+    """Requests sent without waiting are answered one after the other."""
+    with client.connect() as connection:
+        connection.sendall(
+            b"GET /-/healthy HTTP/1.1\r\nHost: x\r\n\r\nGET /-/ready HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n"
+        )
+        received = _read_all(connection)
+
+    assert received.index(b"ok\n") < received.index(b"ready\n")
+
+
+def test_client_that_hangs_up_is_no_error(client, pages, caplog):
+    """A client that leaves in the middle of an answer leaves no trace in the log."""
+    pages.body = b"x" * (8 << 20)
+    for _ in range(5):
+        with client.connect() as connection:
+            connection.sendall(b"GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n")
+            connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\1\0\0\0\0\0\0\0")
+
+    assert client.ask("/-/ready").status == 200
+    assert [record for record in caplog.records if record.levelname in {"ERROR", "CRITICAL"}] == []

@@ -1,0 +1,185 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Which answer a request gets."""
+
+from __future__ import annotations
+
+import gzip
+import http.client
+import json
+
+import pytest
+
+from structlog.testing import capture_logs
+
+from vllm_watch.web.pages import accepts_gzip
+
+
+ALL_PAGES = [
+    "/",
+    "/metrics",
+    "/api/v1/snapshot",
+    "/-/healthy",
+    "/-/ready",
+    "/static/page.css",
+    "/static/page.js",
+    "/static/icon.svg",
+]
+
+
+@pytest.mark.parametrize("path", ALL_PAGES)
+def test_page_is_served(client, path):
+    """Every page answers 200 and has a body of the length it says."""
+    reply = client.ask(path)
+
+    assert reply.status == 200
+    assert len(reply.body) == int(reply.headers["Content-Length"]) > 0
+
+
+@pytest.mark.parametrize("path", ALL_PAGES)
+def test_head_is_get_without_body(client, path):
+    """HEAD gives the headers of GET and no body."""
+    got, head = client.ask(path), client.ask(path, "HEAD")
+
+    assert (head.status, head.body) == (200, b"")
+    assert head.headers["Content-Length"] == got.headers["Content-Length"]
+    assert head.headers["Content-Type"] == got.headers["Content-Type"]
+
+
+def test_metrics_gets_what_the_client_accepts(client, pages):
+    """The page for Prometheus is told what formats and codings the client takes."""
+    client.ask("/metrics?name[]=x", Accept="application/openmetrics-text", Accept_Encoding="gzip")
+
+    assert pages.asked == [("application/openmetrics-text", "gzip")]
+
+
+def test_encoding_of_metrics_is_passed_on(client, pages):
+    """A page that comes compressed says so."""
+    pages.body, pages.encoding = gzip.compress(b"x 1\n"), "gzip"
+
+    reply = client.ask("/metrics", Accept_Encoding="gzip")
+
+    assert reply.headers["Content-Encoding"] == "gzip"
+    assert gzip.decompress(reply.body) == b"x 1\n"
+
+
+@pytest.mark.parametrize("path", ["/", "/api/v1/snapshot", "/static/page.css"])
+def test_gzip_when_asked(client, path):
+    """The status page and the snapshot come compressed to who asks for it, and plain to others."""
+    plain, zipped = client.ask(path), client.ask(path, Accept_Encoding="deflate, gzip")
+
+    assert plain.headers["Content-Encoding"] is None
+    assert zipped.headers["Content-Encoding"] == "gzip"
+    assert len(zipped.body) < len(plain.body)
+    assert gzip.decompress(zipped.body) == plain.body
+
+
+def test_small_file_is_not_compressed(client):
+    """What is too small to gain is sent as it is."""
+    assert client.ask("/static/icon.svg", Accept_Encoding="gzip").headers["Content-Encoding"] is None
+
+
+@pytest.mark.parametrize(
+    ("header", "expected"),
+    [
+        ("gzip", True),
+        ("br, GZIP;q=0.5", True),
+        ("gzip;q=0", False),
+        ("gzip; q=0.000", False),
+        ("gzip;q=0.001", True),
+        ("identity", False),
+        ("", False),
+    ],
+)
+def test_gzip_is_negotiated(header, expected):
+    """Gzip is used when it is named and not refused."""
+    assert accepts_gzip(header) is expected
+
+
+def test_snapshot_is_json(client):
+    """The snapshot is the JSON it was given."""
+    reply = client.ask("/api/v1/snapshot")
+
+    assert reply.headers["Content-Type"] == "application/json"
+    assert json.loads(reply.body)["servers"][0] == {"name": "qwen"}
+
+
+def test_status_of_a_page_is_passed_on(client, pages):
+    """A daemon that is not healthy answers 503 and says why."""
+    pages.is_healthy = False
+
+    assert client.ask("/-/healthy")[::2] == (503, b"web is stuck\n")
+
+
+def test_favicon_is_empty(client):
+    """Browsers that ask for an icon by its old name get nothing, and no error."""
+    reply = client.ask("/favicon.ico")
+
+    assert (reply.status, reply.body) == (204, b"")
+
+
+@pytest.mark.parametrize(
+    "path", ["/nothing", "/metrics/", "//metrics", "/static/", "/static/../server.py", "/static/%2e%2e/server.py"]
+)
+def test_unknown_path_is_not_found(client, path):
+    """Anything else is 404, in plain text that repeats nothing of the request."""
+    reply = client.ask(path)
+
+    assert reply.status == 404
+    assert reply.headers["Content-Type"] == "text/plain; charset=utf-8"
+    assert b"nothing" not in reply.body
+    assert b"server.py" not in reply.body
+
+
+@pytest.mark.parametrize("method", ["POST", "PUT", "DELETE", "OPTIONS", "TRACE", "PATCH", "MADEUP"])
+def test_other_methods_are_not_allowed(client, method):
+    """Methods other than GET and HEAD get 405, which names these two."""
+    reply = client.ask("/metrics", method)
+
+    assert reply.status == 405
+    assert reply.headers["Allow"] == "GET, HEAD"
+    assert b"MADEUP" not in reply.body
+
+
+@pytest.mark.parametrize("path", [*ALL_PAGES, "/nothing", "/favicon.ico"])
+def test_headers_of_every_answer(client, path):
+    """Every answer keeps browsers from guessing, storing and loading from elsewhere, and names no software."""
+    headers = client.ask(path).headers
+
+    assert headers["X-Content-Type-Options"] == "nosniff"
+    assert headers["Cache-Control"] == "no-store"
+    assert "default-src 'none'" in headers["Content-Security-Policy"]
+    assert "http" not in headers["Content-Security-Policy"]
+    assert "Server" not in headers
+
+
+def test_failing_page_is_500_and_logged(client, pages):
+    """A page that raises says only that it failed; why stands in the log."""
+    pages.failure = ValueError("what only the operator may know")
+
+    with capture_logs() as logged:
+        reply = client.ask("/metrics")
+
+    assert reply[::2] == (500, b"This page failed: see the log of vllm-watch.\n")
+    assert [(entry["event"], entry["page"], entry["exc_info"]) for entry in logged] == [
+        ("page_failed", "/metrics", True)
+    ]
+
+
+def test_other_pages_outlive_a_failing_one(client, pages):
+    """A page that raises takes no other with it."""
+    pages.failure = ValueError("broken")
+
+    assert client.ask("/metrics").status == 500
+    assert client.ask("/-/ready").status == 200
+
+
+def test_connection_is_kept(client):
+    """One connection serves several requests."""
+    connection = http.client.HTTPConnection(client.host, client.port, timeout=5)
+    try:
+        for _ in range(3):
+            connection.request("GET", "/metrics")
+            assert connection.getresponse().read() == b"vllm_watch_requests_running 3.0\n"
+            assert connection.sock is not None
+    finally:
+        connection.close()

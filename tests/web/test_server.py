@@ -1,0 +1,170 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Starting, beating and stopping."""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+import threading
+import time
+
+import pytest
+
+from vllm_watch.errors import UsageError
+from vllm_watch.web.server import WebServer
+
+
+def _has_ipv6():
+    try:
+        with socket.create_server(("::1", 0), family=socket.AF_INET6):
+            return True
+    except OSError:
+        return False
+
+
+needs_ipv6 = pytest.mark.skipif(not _has_ipv6(), reason="this machine has no IPv6 loopback")
+
+
+@contextlib.contextmanager
+def _running(server):
+    server.start()
+    try:
+        yield server
+    finally:
+        server.stop()
+
+
+def test_any_free_port_is_found(web, client):
+    """Port 0 becomes a real one, which is the one served."""
+    assert web.port > 0
+    assert client.ask("/-/ready").status == 200
+
+
+def test_port_in_use_is_a_usage_error(web, pages):
+    """A port that is taken is refused in one sentence that names the address."""
+    with pytest.raises(UsageError) as caught:
+        WebServer("127.0.0.1", web.port, pages).start()
+
+    assert str(caught.value) == f"cannot listen on 127.0.0.1:{web.port}: address already in use"
+
+
+@pytest.mark.parametrize(
+    ("host", "port", "message"),
+    [
+        ("127.0.0.1", 70000, "cannot listen on 127.0.0.1:70000: the port is not within 0 to 65535"),
+        ("203.0.113.1", 9468, "cannot listen on 203.0.113.1:9468: cannot assign requested address"),
+        ("a..b", 9468, "cannot listen on a..b:9468: this is no host name"),
+        ("::zz", 9468, "cannot listen on [::zz]:9468: "),
+    ],
+)
+def test_impossible_address_is_a_usage_error(pages, host, port, message):
+    """An address that cannot be listened on is refused in one sentence."""
+    with pytest.raises(UsageError) as caught:
+        WebServer(host, port, pages).start()
+
+    assert str(caught.value).startswith(message)
+
+
+def test_forbidden_port_is_a_usage_error(pages, monkeypatch):
+    """A port that only root may have is refused in one sentence."""
+
+    def refuse(*_, **__):
+        raise PermissionError(13, "Permission denied (while attempting to bind)")
+
+    monkeypatch.setattr(socket, "create_server", refuse)
+
+    with pytest.raises(UsageError, match=r"^cannot listen on 127\.0\.0\.1:80: permission denied$"):
+        WebServer("127.0.0.1", 80, pages).start()
+
+
+@needs_ipv6
+def test_ipv6_is_served(pages, client_of):
+    """An IPv6 address works like any other."""
+    with _running(WebServer("::1", 0, pages)) as server:
+        assert client_of(server.port, "::1").ask("/-/ready").status == 200
+
+
+@needs_ipv6
+def test_ipv6_address_is_named_in_brackets(pages):
+    """A taken IPv6 address is named the way URLs name it."""
+    with _running(WebServer("::1", 0, pages)) as server:
+        with pytest.raises(UsageError) as caught:
+            WebServer("::1", server.port, pages).start()
+
+        assert str(caught.value) == f"cannot listen on [::1]:{server.port}: address already in use"
+
+
+@needs_ipv6
+@pytest.mark.parametrize("host", ["", "::"])
+def test_all_addresses_are_served_on_one_port(pages, client_of, host):
+    """No host, and the IPv6 address that stands for all, serve IPv4 and IPv6 on one port."""
+    with _running(WebServer(host, 0, pages)) as server:
+        for address in ("127.0.0.1", "::1"):
+            assert client_of(server.port, address).ask("/-/ready").status == 200
+
+
+def test_heart_beats(web):
+    """The heartbeat moves on while the loop goes round."""
+    before = web.heartbeat
+    deadline = time.monotonic() + 5
+    while web.heartbeat == before and time.monotonic() < deadline:
+        time.sleep(0.02)
+
+    assert before < web.heartbeat <= time.monotonic()
+
+
+def test_heart_stops_in_a_stuck_page(web, client, pages):
+    """A page that never returns shows in the heartbeat."""
+    is_stuck, may_go_on = threading.Event(), threading.Event()
+
+    def ready():
+        is_stuck.set()
+        may_go_on.wait(5)
+        return pages.healthy()
+
+    pages.ready = ready
+    with client.connect() as connection:
+        connection.sendall(b"GET /-/ready HTTP/1.1\r\nHost: x\r\n\r\n")
+        assert is_stuck.wait(5)
+        before = web.heartbeat
+        time.sleep(1.2)
+
+        assert web.heartbeat == before
+        may_go_on.set()
+
+
+def test_stop_ends_quickly_and_frees_the_port(pages, client_of):
+    """Stopping ends the thread and the open connections within 2 s, and the port can be had again."""
+    server = WebServer("127.0.0.1", 0, pages)
+    server.start()
+    pages.body = b"x" * (32 << 20)
+    with client_of(server.port).connect() as idle, client_of(server.port).connect() as unread:
+        unread.sendall(b"GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n")
+        assert unread.recv(4) == b"HTTP"
+        started = time.monotonic()
+        server.stop()
+
+        assert time.monotonic() - started < 2
+        assert idle.recv(1) == b""
+    assert "web" not in {thread.name for thread in threading.enumerate()}
+    with _running(WebServer("127.0.0.1", server.port, pages)) as successor:
+        assert client_of(successor.port).ask("/-/ready").status == 200
+
+
+def test_stop_may_be_repeated(pages):
+    """Stopping what is stopped, or was never started, does nothing."""
+    server = WebServer("127.0.0.1", 0, pages)
+    server.stop()
+    server.start()
+    server.stop()
+    server.stop()
+
+
+def test_server_may_be_started_again(pages, client_of):
+    """A server that was stopped can be started again, on the port it had."""
+    server = WebServer("127.0.0.1", 0, pages)
+    with _running(server):
+        port = server.port
+    with _running(server):
+        assert server.port == port
+        assert client_of(port).ask("/-/ready").status == 200

@@ -1,0 +1,76 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The status page's files hold together and load nothing from elsewhere."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from vllm_watch.state.engine_values import STAGES
+from vllm_watch.state.snapshot import ENGINE_STATES
+from vllm_watch.web.assets import load_assets
+from vllm_watch_parsers.events import FAILURE_KINDS
+
+
+ASSETS = {path: asset.plain.body.decode() for path, asset in load_assets().items()}
+SCRIPTS = {path: text for path, text in ASSETS.items() if path.endswith(".js")}
+NAMESPACE = "http://www.w3.org/2000/svg"
+
+
+def test_files_that_the_page_names_are_served(client):
+    """Each address in the page leads somewhere, whatever path a proxy puts before it."""
+    addresses = set(re.findall(r'(?:src|href)="([^"]+)"', ASSETS["/"]))
+
+    assert "static/page.js" in addresses
+    for address in addresses:
+        assert client.ask(f"/{address}").status == 200
+
+
+@pytest.mark.parametrize("path", sorted(SCRIPTS))
+def test_imports_of_scripts_are_served(path):
+    """Each script imports only scripts that are there, and names that they export."""
+    for names, other in re.findall(r'import \{([^}]+)\} from "\./([^"]+)"', SCRIPTS[path]):
+        source = SCRIPTS[f"/static/{other}"]
+        for name in names.split(","):
+            assert re.search(rf"export (?:function|const|class) {name.strip()}\b", source)
+
+
+@pytest.mark.parametrize("path", sorted(ASSETS))
+def test_nothing_is_loaded_from_elsewhere(path):
+    """The only addresses of other hosts are the namespace of SVG and the example of a command."""
+    text = ASSETS[path].replace(NAMESPACE, "").replace("http://127.0.0.1:8000/metrics", "")
+
+    assert re.findall(r"(?:https?:)?//[\w.]+\.\w", text) == []
+
+
+@pytest.mark.parametrize("path", sorted(SCRIPTS))
+def test_nothing_is_read_as_html(path):
+    """Scripts make nodes and text only: what a log or a client says cannot become markup or code."""
+    assert re.findall(r"innerHTML|outerHTML|insertAdjacentHTML|document\.write|\beval\b|DOMParser", SCRIPTS[path]) == []
+
+
+def test_page_has_no_code_of_its_own():
+    """The page needs no exception from its Content-Security-Policy."""
+    assert re.findall(r"<style|style=|\son\w+=|<script(?![^>]*src=)", ASSETS["/"]) == []
+
+
+def test_page_works_without_javascript():
+    """Without JavaScript the page says where the values are."""
+    (fallback,) = re.findall(r"<noscript>(.*?)</noscript>", ASSETS["/"], re.DOTALL)
+
+    assert 'href="metrics"' in fallback
+    assert 'href="api/v1/snapshot"' in fallback
+
+
+@pytest.mark.parametrize("state", ENGINE_STATES)
+def test_state_is_known_to_the_page(state):
+    """Every state has its place from worst to best, its colour and, unless it needs none, its sign."""
+    assert f'"{state}"' in SCRIPTS["/static/words.js"]
+    assert f".{state} {{" in ASSETS["/static/page.css"]
+
+
+@pytest.mark.parametrize("name", [*FAILURE_KINDS, *STAGES])
+def test_word_of_the_snapshot_is_known_to_the_page(name):
+    """Every failure and every stage has its words."""
+    assert re.search(rf"\b{name}\b", SCRIPTS["/static/words.js"])
