@@ -73,13 +73,14 @@ class TailLoop:
         while True:
             is_last = self._stop.is_set()
             self._wake.clear()
+            started = time.monotonic()
             has_more = self._look()
             self.heartbeat.beat()
             if is_last:
                 return
             if not has_more:
                 self._clock.wait(self._wake, POLL_SECONDS)
-                self._stop.wait(PAUSE_SECONDS)
+                self._stop.wait(max(started + PAUSE_SECONDS - time.monotonic(), 0))
 
     def _look(self) -> bool:
         self._folders.refresh(server.folder for server in self._servers if server.folder is not None)

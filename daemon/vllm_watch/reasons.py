@@ -43,7 +43,7 @@ _METRICS = {
     "stats_disabled": "The page has no vLLM series: start vLLM without --disable-log-stats.",
     "too_many_samples": "The page has over 20000 samples: this is no vLLM server's page.",
     "too_large": "The page is over 4 MiB: this is no vLLM server's page.",
-    "incomplete": "The answer broke off.",
+    "incomplete": "The answer broke off, or does not say how long it is.",
     "encoded": "The answer is compressed although that was not asked for: something stands before vLLM.",
     "token_unreadable": "bearer_token_file cannot be read or is empty.",
 }

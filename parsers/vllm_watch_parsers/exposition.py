@@ -104,7 +104,7 @@ def _parse_sample(line: bytes) -> Sample | None:
     series = _find_series(text) if text else None
     value = _number(written) if series else None
     if series is None or value is None:
-        found = _SAMPLE.match(line.rstrip(b"\r"))
+        found = _SAMPLE.match(line.strip(b" \t\r"))
         if found is None:
             return None
         series, value = _find_series(found[1]), _number(found[2])

@@ -368,6 +368,12 @@ class TestCounting:
 
         assert (2, ["1"]) == (both, [e.key.engine for e in server.state.snapshot(server.now).engines])
 
+    def test_a_page_without_an_engine_still_has_a_state(self):
+        """Every server has a state, even if its page has no engine's series yet."""
+        server = Server(has_log=False).scrape(b'vllm:cache_config_info{block_size="16"} 1.0\n')
+
+        assert "unknown" == server.engine().state
+
     def test_values_out_of_range_are_refused_and_counted(self):
         """A KV cache fuller than full is not believed."""
         server = Server(has_log=False).scrape(page(kv=1.5))

@@ -66,7 +66,7 @@ NOW = Group(
             "tokens/s",
             "Prompt tokens computed per second; since vLLM 0.16 without cached ones, before it with them.",
             _BOTH + 'rate of `vllm:prompt_tokens_by_source_total{source="local_compute"}` (before 0.16 '
-            "`vllm:prompt_tokens_total`) over 10 s or more; `Avg prompt throughput`",
+            "`vllm:prompt_tokens_total`) over 10 s or more, or all less cached ones; `Avg prompt throughput`",
         ),
         _gauge(
             "generation_tokens_per_second",

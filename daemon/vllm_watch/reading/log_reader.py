@@ -56,7 +56,7 @@ class LogReader:
 
     def __init__(self) -> None:
         self._record: Record | None = None
-        self._engine_by_process: dict[str, str | None] = {}
+        self._engine_by_process: dict[str, str] = {}
         self._phase: str | None = None
         self._failed_at: dict[str, float] = {}
         self._prefix = ""
@@ -111,8 +111,7 @@ class LogReader:
 
     def _admit(self, event: Event, line: LogLine, at: float) -> Event | None:
         if isinstance(event, EngineStats):
-            if len(self._engine_by_process) < MAX_PROCESSES:
-                self._engine_by_process[line.process] = event.engine or self._engine_by_process.get(line.process)
+            self._remember_engine(line.process, event.engine)
             return event
         if isinstance(event, SpecDecoding):
             return event._replace(engine=self._engine_by_process.get(line.process))
@@ -121,6 +120,10 @@ class LogReader:
         if isinstance(event, Failure):
             return self._admit_failure(event, at, is_bare=line.is_bare)
         return event
+
+    def _remember_engine(self, process: str, engine: str | None) -> None:
+        if engine is not None and (process in self._engine_by_process or len(self._engine_by_process) < MAX_PROCESSES):
+            self._engine_by_process[process] = engine
 
     def _admit_phase(self, event: Lifecycle) -> Lifecycle | None:
         phase = event.phase

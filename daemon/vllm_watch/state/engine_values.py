@@ -113,10 +113,13 @@ def _changes(metrics: MetricsSide, key: EngineKey, engine: EngineReading) -> dic
 
 def _prompt_rate(metrics: MetricsSide, key: EngineKey, engine: EngineReading) -> dict[str, float | None]:
     """Return prompt tokens computed per second; before 0.16 no page tells them from cached ones."""
-    for counter in ("prompt_tokens_computed", "prompt_tokens"):
-        if counter in engine.counters:
-            return {"prompt_tokens_per_second": metrics.window.rate(key, counter)}
-    return {}
+    window, name = metrics.window, "prompt_tokens_per_second"
+    if "prompt_tokens_computed" in engine.counters:
+        return {name: window.rate(key, "prompt_tokens_computed")}
+    if "prompt_tokens" not in engine.counters:
+        return {}
+    every, cached = window.rate(key, "prompt_tokens"), window.rate(key, "prompt_tokens_cached")
+    return {name: every if every is None or cached is None else max(every - cached, 0.0)}
 
 
 def gauges_of_log(log: LogSide, engine: EngineLog, now: float, *, keeps_stale: bool) -> dict[str, Reading]:

@@ -151,7 +151,7 @@ class ServerState:
     def _engine_keys(self, now: float) -> tuple[EngineKey, ...]:
         """Return the engines that are known, by the freshest source; while all are silent, the last ones."""
         log, metrics = self._log, self._metrics
-        if metrics is not None and metrics.reading is not None and self._shows_metrics(now):
+        if metrics is not None and metrics.reading is not None and self._shows_metrics(now) and metrics.reading.engines:
             return tuple(metrics.reading.engines)
         if log is not None and log.engines:
             model = self._keys[0].model_name if self._keys else ""

@@ -1,0 +1,215 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The text format and OpenMetrics: what is a sample, what is a page, and where reading ends."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+
+from vllm_watch_parsers.exposition import (
+    MAX_LABELS,
+    MAX_LINE,
+    MAX_REMEMBERED,
+    MAX_SAMPLES,
+    Exposition,
+    Sample,
+    parse_exposition,
+)
+
+
+def samples(body: str | bytes, wanted: frozenset[str] = frozenset({"a"})):
+    """Return a well-formed page's wanted samples."""
+    page = parse_exposition(body.encode() if isinstance(body, str) else body, wanted)
+    assert page.problem is None
+    return page.samples
+
+
+@pytest.mark.parametrize(
+    ("line", "labels", "value"),
+    [
+        ("a 1", (), 1.0),
+        ("a 1.5e3", (), 1500.0),
+        ("a -2", (), -2.0),
+        ("a +2", (), 2.0),
+        ("a .5", (), 0.5),
+        ("a 1e+015", (), 1e15),
+        ("a +Inf", (), math.inf),
+        ("a -Inf", (), -math.inf),
+        ("a\t1", (), 1.0),
+        ("a  1", (), 1.0),
+        ("a 1 ", (), 1.0),
+        (" a 1\t", (), 1.0),
+        ("a 1\r", (), 1.0),
+        ("a{} 1", (), 1.0),
+        ('a{b="c"} 1', (("b", "c"),), 1.0),
+        ('a{b="c",} 1', (("b", "c"),), 1.0),
+        ('a{b="c", d="e"} 1', (("b", "c"), ("d", "e")), 1.0),
+        ('a{b=""} 1', (("b", ""),), 1.0),
+        ('a{b="x,y"} 1', (("b", "x,y"),), 1.0),
+        ('a{b="{x}"} 1', (("b", "{x}"),), 1.0),
+        ('a{b="} 9"} 1', (("b", "} 9"),), 1.0),
+        ('a{b="c=\\"d\\""} 1', (("b", 'c="d"'),), 1.0),
+        ('a{b="\\\\"} 1', (("b", "\\"),), 1.0),
+        ('a{b="\\\\n"} 1', (("b", "\\n"),), 1.0),
+        ('a{b="\\n"} 1', (("b", "\n"),), 1.0),
+        ('a{b="\\x"} 1', (("b", "\\x"),), 1.0),
+        ('a{b="é # x"} 1', (("b", "é # x"),), 1.0),
+        ('a{b="c"}1', None, None),
+        ("a 1 1700000000000", (), 1.0),
+        ("a 1 -1", (), 1.0),
+        ("a 1 1700000000.123", (), 1.0),
+        ('a{le="1"} 5 # {trace_id="x"} 0.5', (("le", "1"),), 5.0),
+        ('a{le="1"} 5 1700000000.1 # {trace_id="} 9"} 0.5 1700000000.0', (("le", "1"),), 5.0),
+        ('a{b="c"} 5 # {} 9', (("b", "c"),), 5.0),
+    ],
+)
+def test_every_form_of_sample_is_read(line, labels, value):
+    """Labels with anything in them, timestamps and exemplars are read; a value needs a blank before it."""
+    page = parse_exposition(f"{line}\n".encode(), {"a"})
+
+    if labels is None:
+        assert page == Exposition((), "not_metrics")
+    else:
+        assert page == Exposition((Sample("a", labels, value),))
+
+
+def test_nan_is_a_value():
+    """A sample may be no number; what that means is not for the format to say."""
+    (sample,) = samples("a NaN\n")
+
+    assert math.isnan(sample.value)
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "<html><body>404</body></html>",
+        '{"error": "Unauthorized"}',
+        "upstream connect error or disconnect/reset before headers",
+        "a",
+        "a ",
+        " 1",
+        "1",
+        "a b",
+        "a 1 2 3",
+        "a 1..2",
+        "a 1e",
+        "a 1-2",
+        "a 1_000",
+        "a 0x10",
+        "a --1",
+        "a 1,5",
+        "a # {} 1",
+        "a{ 1",
+        "a} 1",
+        "a{b} 1",
+        "a{b=c} 1",
+        "a{b='c'} 1",
+        'a{b="c} 1',
+        'a{b="c"',
+        'a{b="c" d="e"} 1',
+        'a{b="c",,d="e"} 1',
+        'a{,b="c"} 1',
+        'a{1b="c"} 1',
+        'a{b="c\\"} 1',
+        'a{b="c"}{d="e"} 1',
+        "a-b 1",
+        "é 1",
+        "9a 1",
+        "a" * 300 + " 1",
+        "a{" + "b" * 200 + '="c"} 1',
+        "\0",
+        "a 1\0",
+        "a\x0b1",
+    ],
+)
+@pytest.mark.parametrize("place", ["{line}\n", "a 1\n{line}\n", "{line}\na 1\n"])
+def test_one_line_that_is_no_sample_spoils_the_page(line, place):
+    """Error pages, and pages with a damaged line anywhere, give no sample at all."""
+    assert parse_exposition(place.format(line=line).encode(), {"a"}) == Exposition((), "not_metrics")
+
+
+@pytest.mark.parametrize("body", ["a 1", "a 1\na 2", "# HELP a b", "a 1\n#"])
+def test_a_page_that_does_not_end_with_its_line_is_incomplete(body):
+    """A body cut off inside its last line, whatever that is, gives no sample."""
+    assert parse_exposition(body.encode(), {"a"}) == Exposition((), "incomplete")
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        "# HELP a What a is.\n# TYPE a gauge\na 1\n",
+        "# TYPE a gauge\r\na 1\r\n",
+        "a 1\n# EOF\n",
+        "\n\na 1\n\n",
+        "#\n# not a keyword {\na 1\n",
+        f"# HELP a {'x' * 100_000}\na 1\n",
+    ],
+)
+def test_comments_and_empty_lines_are_passed_over(body):
+    """Help, types, the end mark and free comments are not read, however long they are."""
+    assert samples(body) == (Sample("a", (), 1.0),)
+
+
+def test_an_empty_page_has_no_samples():
+    """No bytes, and no more than comments, are a page without samples."""
+    assert parse_exposition(b"", {"a"}) == Exposition(())
+    assert parse_exposition(b"# EOF\n", {"a"}) == Exposition(())
+
+
+def test_duplicates_are_kept_in_order():
+    """Several samples of one series are all given out, in the page's order."""
+    assert [sample.value for sample in samples("a 1\na 2\na 1\n")] == [1.0, 2.0, 1.0]
+
+
+def test_other_names_are_counted_and_not_kept():
+    """Only wanted names are kept; the others are counted, and must be well formed, too."""
+    assert parse_exposition(b'b 1\na 1\nc{d="e"} 2\n', {"a"}) == Exposition((Sample("a", (), 1.0),), None, 2)
+    assert parse_exposition(b"b one\na 1\n", {"a"}).problem == "not_metrics"
+
+
+@pytest.mark.parametrize("name", ["a", "b"])
+def test_too_many_samples_are_no_page(name):
+    """The number of samples has an end, of wanted and other names together."""
+    line = f"{name} 1\n".encode()
+
+    assert parse_exposition(line * MAX_SAMPLES, {"a"}).problem is None
+    assert parse_exposition(line * MAX_SAMPLES + line, {"a"}) == Exposition((), "too_many_samples")
+
+
+def test_a_line_has_an_end():
+    """A longer line is no page, even where it is well formed and nobody wants it."""
+    longest = f'b{{c="{"x" * (MAX_LINE - 9)}"}} 1'
+
+    assert len(longest) == MAX_LINE
+    assert parse_exposition(f"{longest}\n".encode(), {"a"}) == Exposition((), None, 1)
+    assert parse_exposition(f"{longest[:5]}x{longest[5:]}\n".encode(), {"a"}).problem == "not_metrics"
+
+
+def test_a_line_of_80_000_labels_is_refused():
+    """A general parser takes minutes over such a line; here it is too long, and has too many labels."""
+    labels = ",".join(f'l{number}="x"' for number in range(80_000))
+
+    assert parse_exposition(f"a{{{labels}}} 1\n".encode(), {"a"}).problem == "not_metrics"
+
+
+def test_a_series_has_so_many_labels_and_no_more():
+    """One label more than the limit makes it no sample."""
+    labels = [f'l{number}="x"' for number in range(MAX_LABELS + 1)]
+
+    assert len(samples(f"a{{{','.join(labels[:-1])}}} 1\n")[0].labels) == MAX_LABELS
+    assert parse_exposition(f"a{{{','.join(labels)}}} 1\n".encode(), {"a"}).problem == "not_metrics"
+
+
+def test_labels_that_are_no_text_are_replaced():
+    """Bytes that are no UTF-8 become the replacement character, and the sample stays."""
+    assert samples(b'a{b="\xff\xfe"} 1\n')[0].labels == (("b", "\ufffd\ufffd"),)
+
+
+@pytest.mark.parametrize("length", [10, MAX_REMEMBERED - 8, MAX_REMEMBERED - 7, 2 * MAX_REMEMBERED])
+def test_long_and_short_series_are_read_alike(length):
+    """Only short series are remembered from page to page; long ones are read all the same."""
+    body = f'a{{b="{"x" * length}"}} 1\n'
+
+    assert samples(body) == samples(body) == (Sample("a", (("b", "x" * length),), 1.0),)
