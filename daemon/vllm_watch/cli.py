@@ -2,7 +2,8 @@
 """
 The command line.
 
-Exit status: 0 fine, 1 something is wrong with what was looked at, 2 wrong usage or configuration.
+Exit status: 0 fine, 1 something is wrong with what was looked at, 2 wrong usage or configuration. Each command loads
+what it needs and no more: `once` is run over many logs.
 """
 
 from __future__ import annotations
@@ -12,14 +13,16 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
 from vllm_watch import __version__
-from vllm_watch.clock import SystemClock
-from vllm_watch.config import Config, config_from_options, load_config, parse_duration, with_listen
 from vllm_watch.errors import UsageError, VllmWatchError
-from vllm_watch.own_log import configure_log
+
+
+if TYPE_CHECKING:
+    from vllm_watch.config import Config
 
 
 _PARTS = 1000
@@ -51,7 +54,9 @@ def cli() -> None:
 @_LISTEN
 def run(config_file: str | None, logs: tuple[str, ...], metrics: tuple[str, ...], listen: str | None) -> None:
     """Run the daemon until SIGTERM or SIGINT."""
-    from vllm_watch.service import run_service  # noqa: PLC0415  # Loads the web server: not for the other commands.
+    from vllm_watch.clock import SystemClock
+    from vllm_watch.own_log import configure_log
+    from vllm_watch.service import run_service
 
     configure_log()
     run_service(_configured(config_file, logs, metrics, listen), SystemClock())
@@ -70,7 +75,7 @@ def run(config_file: str | None, logs: tuple[str, ...], metrics: tuple[str, ...]
 )
 def once(logs: tuple[str, ...], metrics: str | None, form: str) -> None:
     """Read all there is, print it, and exit. Time is the log's own."""
-    from vllm_watch.once import as_json, as_prometheus, log_records, read_once  # noqa: PLC0415  # As above.
+    from vllm_watch.once import as_json, as_prometheus, log_records, read_once
 
     if not logs and not metrics:
         raise UsageError("give --log PATH, --metrics URL or FILE, or both")
@@ -83,7 +88,7 @@ def once(logs: tuple[str, ...], metrics: str | None, form: str) -> None:
     found = read_once(logs, metrics)
     sys.stdout.buffer.write(as_json(found.snapshot) if form == "json" else as_prometheus(found.snapshot))
     if found.metrics_problem:
-        from vllm_watch.reasons import explain  # noqa: PLC0415  # As above.
+        from vllm_watch.reasons import explain
 
         click.echo(f"vllm-watch: {metrics}: {explain('metrics', found.metrics_problem)}", err=True)
         sys.exit(1)
@@ -95,7 +100,8 @@ def once(logs: tuple[str, ...], metrics: str | None, form: str) -> None:
 @_METRICS
 def check(config_file: str | None, logs: tuple[str, ...], metrics: tuple[str, ...]) -> None:
     """Validate the configuration, look at each source once, and say what works and what is missing."""
-    from vllm_watch.check import check as look  # noqa: PLC0415  # As above.
+    from vllm_watch.check import check as look
+    from vllm_watch.own_log import configure_log
 
     configure_log(quiet=True)
     config = _configured(config_file, logs, metrics, None)
@@ -112,8 +118,9 @@ def check(config_file: str | None, logs: tuple[str, ...], metrics: tuple[str, ..
 @_LISTEN
 def demo(folder: str | None, speed: float, listen: str | None) -> None:
     """Run the daemon over a recorded real server, again and again."""
-    from vllm_watch.demo import run_demo  # noqa: PLC0415  # As above.
-    from vllm_watch.recording import BUNDLED, Recording  # noqa: PLC0415  # As above.
+    from vllm_watch.demo import run_demo
+    from vllm_watch.own_log import configure_log
+    from vllm_watch.recording import BUNDLED, Recording
 
     configure_log()
     recording = Recording(Path(folder) if folder else BUNDLED)
@@ -132,7 +139,7 @@ def demo(folder: str | None, speed: float, listen: str | None) -> None:
 @click.option("-o", "--output", metavar="FILE", help="Where to write [default: standard output].")
 def backfill(folder: str | None, logs: tuple[str, ...], step: str, output: str | None) -> None:
     """Write the series of a recording or an old log as OpenMetrics with timestamps, for promtool."""
-    from vllm_watch.backfill import write_backfill  # noqa: PLC0415  # As above.
+    from vllm_watch.backfill import write_backfill
 
     if bool(folder) == bool(logs):
         raise UsageError("give either --recording DIR or --log PATH")
@@ -155,6 +162,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 
 def _seconds(step: str) -> float:
+    from vllm_watch.config import parse_duration
+
     try:
         seconds = parse_duration(step)
     except ValueError as error:
@@ -165,6 +174,8 @@ def _seconds(step: str) -> float:
 
 
 def _configured(config_file: str | None, logs: Sequence[str], metrics: Sequence[str], listen: str | None) -> Config:
+    from vllm_watch.config import config_from_options, load_config, with_listen
+
     if config_file is None:
         return config_from_options(logs, metrics, listen)
     if logs or metrics:

@@ -7,7 +7,7 @@ import gzip
 import os
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import IO, cast
 
@@ -15,6 +15,7 @@ from vllm_watch.errors import UsageError
 from vllm_watch.reading.containers import Unwrapper
 from vllm_watch.reading.framing import LineFramer
 from vllm_watch.reading.log_reader import LogBatch, LogReader, Timed
+from vllm_watch.reading.printed import first_printed_time, last_printed_time
 from vllm_watch.reading.times import ArrivalTimes, LineTimes, PrintedTimes, local_seconds
 from vllm_watch.recording import MetricsRead, Recording, scrape_failure
 from vllm_watch.state.metrics_side import ScrapeResult
@@ -22,11 +23,10 @@ from vllm_watch.state.server import LogStatus, ServerState
 from vllm_watch.state.snapshot import ServerSnapshot, TailCounts
 from vllm_watch_parsers.events import AccessRequest
 from vllm_watch_parsers.metrics import MetricsReading, read_metrics
-from vllm_watch_parsers.prefix import parse_head, strip_ansi
 
 
 READ_SIZE = 1024 * 1024
-_TAIL = 256 * 1024
+_END_SIZE = 256 * 1024
 
 Progress = Callable[[float], None]
 """Told, now and then, what share of the work is done."""
@@ -134,28 +134,27 @@ def printed_times(path: str) -> PrintedTimes:
         UsageError: It cannot be read.
     """
     modified = _status(path).st_mtime
-    last = _last_printed(path)
-    end = local_seconds(last, modified) if last else None
-    return PrintedTimes(last, modified if end is None else end)
+    first, last = _ends(path)
+    printed = last_printed_time(last)
+    end = local_seconds(printed, modified) if printed else None
+    return PrintedTimes(printed, modified if end is None else end, first_printed_time(first))
 
 
-def _last_printed(path: str) -> str:
-    last = b""
-    for block in _last_blocks(path):
-        last = (last + block)[-_TAIL:]
-    for line in reversed(last.split(b"\n")):
-        head = parse_head(strip_ansi(line))
-        if head is not None and head.time:
-            return head.time
-    return ""
+def _ends(path: str) -> tuple[bytes, bytes]:
+    """Return a log's first and last bytes; a compressed one must be read whole for that."""
+    first = last = b""
+    blocks = log_blocks(path) if path.endswith(".gz") else _first_and_last_block(path)
+    for block in blocks:
+        first = first or block[:_END_SIZE]
+        last = (last + block)[-_END_SIZE:]
+    return first, last
 
 
-def _last_blocks(path: str) -> Iterable[bytes]:
-    if path.endswith(".gz"):
-        return log_blocks(path)
+def _first_and_last_block(path: str) -> Iterator[bytes]:
     with open_log(path) as file:
-        file.seek(max(_status(path).st_size - _TAIL, 0))
-        return [file.read()]
+        yield file.read(_END_SIZE)
+        file.seek(max(_status(path).st_size - _END_SIZE, file.tell()))
+        yield file.read(_END_SIZE)
 
 
 def run_log(

@@ -9,31 +9,29 @@ from vllm_watch_parsers.events import AccessRequest
 
 
 ACCESS_START = b"INFO:     "
-_SEPARATOR = b' - "'
-_MAX_PEER = 80
+ACCESS_BLANKS = ACCESS_START.count(b" ")
+PEER_END = b' - "'
+"""What stands between the peer, which holds no blank, and the request."""
 
 # The target may hold quotes and whole fake log lines, percent-encoded or not: it ends at the last
 # ` HTTP/x.y" ` of the line, and holds no blank.
 _REQUEST = re.compile(rb"([A-Z]{1,16}) (\S{1,8192}) HTTP/\d(?:\.\d)?\" (\d{3})(?: [A-Za-z' -]{0,60})?$")
 
 
-def request_text(line: bytes, start: int) -> bytes:
+def request_text(line: bytes) -> bytes:
     """
-    Return the request and status in ``127.0.0.1:60214 - "GET /health HTTP/1.1" 200 OK``.
+    Return the request and status in ``INFO:     127.0.0.1:60214 - "GET /health HTTP/1.1" 200 OK``.
 
     Peers are IPv4 and IPv6 addresses, ``x:0`` (forwarded), ``None``, or empty (unix socket): one word or none.
 
     Args:
-        line: A whole line.
-        start: Where the peer begins in it.
+        line: A line that begins with `ACCESS_START`.
 
     Returns:
         The text from the method on, or nothing if there is no such text.
     """
-    at = line.find(_SEPARATOR, start, start + _MAX_PEER)
-    if at < 0 or line.find(b" ", start) != at:
-        return b""
-    return line[at + len(_SEPARATOR) :]
+    peer, _, text = line.partition(PEER_END)
+    return text if peer.count(b" ") == ACCESS_BLANKS else b""
 
 
 def parse_request(text: bytes) -> AccessRequest | None:

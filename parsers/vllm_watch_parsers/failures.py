@@ -45,6 +45,8 @@ MAX_ERROR_NAME = 80
 """A traceback's last line names its exception within so many characters."""
 
 SHM_TIMEOUT_START = b"No available "
+"""How a line on a stuck worker begins, at whatever level."""
+
 _SHM_TIMEOUT = re.compile(r"No available (?:shared memory broadcast )?block found ?in \d{1,6} seconds?\.")
 _REQUEST_ERROR = re.compile(r"Request \S{1,256} failed with an internal error during generation$")
 

@@ -13,26 +13,23 @@ from functools import lru_cache
 from typing import NamedTuple
 
 from vllm_watch_parsers.access import ACCESS_START, parse_request, request_text
+from vllm_watch_parsers.dismissal import says_nothing
 from vllm_watch_parsers.events import Event, Failure, Lifecycle, StartupFact
 from vllm_watch_parsers.failures import (
     MAX_ERROR_NAME,
-    SHM_TIMEOUT_START,
     heads_failure,
     parse_cause,
     parse_failure,
     parse_nccl_watchdog,
 )
-from vllm_watch_parsers.prefix import Head, parse_head, parse_prefixed_head, rank_of, strip_ansi
+from vllm_watch_parsers.prefix import Head, parse_head, parse_prefixed_head, parse_statistics_head, rank_of, strip_ansi
 from vllm_watch_parsers.spec_decode import V0_START, V1_START, parse_spec_decoding
-from vllm_watch_parsers.startup import may_be_startup, parse_logo, parse_startup, parse_uvicorn
+from vllm_watch_parsers.startup import parse_logo, parse_startup, parse_uvicorn
 from vllm_watch_parsers.stats import parse_stats
 
 
 STATS_SITES = frozenset({"metrics.py", "loggers.py", "log_stats.rs"})
 """The files whose records are statistics: V0's, V1's, and the Rust front end's."""
-
-_STATS_SITES_BYTES = frozenset(site.encode() for site in STATS_SITES)
-_LEVELS_OF_FAILURES = frozenset({b"ERROR", b"CRITICAL", b"WARNING"})
 
 _RECORD_SIGN = b"] "
 _MAX_UVICORN = 80
@@ -43,18 +40,19 @@ _ECHOING_SITES = frozenset({"logger.py", "request_logger.py", "log_response.py",
 
 
 class Record(NamedTuple):
-    """A record of several lines, while it is open: what all its lines repeat, and how it began."""
+    """
+    A record of several lines, while it is open: what all its lines repeat, and how it began.
 
+    `head` is the text before the message, colour codes removed: process, level, time and call site. Another process
+    may write between a record's lines, with another head.
+    """
+
+    head: bytes
     process: str
-    level: str
     time: str
-    site: str
+    prefix: str
     names_causes: bool
     is_logo: bool
-
-    def is_continued_by(self, head: Head) -> bool:
-        """Tell whether a line is of this record; another process may have written between its lines."""
-        return (head.process, head.level, head.time, head.site) == (self.process, self.level, self.time, self.site)
 
 
 class LogLine(NamedTuple):
@@ -88,65 +86,65 @@ def parse_line(line: bytes, record: Record | None = None) -> LogLine:
     Returns:
         The events of the line, most often none.
     """
-    if record is None and line.startswith(ACCESS_START) and len(line) <= _MAX_REMEMBERED:
-        return _remember_request(request_text(line, len(ACCESS_START))) or _parse_uvicorn("", line[len(ACCESS_START) :])
+    if record is None:
+        quick = _parse_quickly(line)
+        if quick is not None:
+            return quick
     text = strip_ansi(line)
+    if record is not None and text.startswith(record.head):
+        return _parse_continuation(text, record)
     ends_open = text.endswith(b"\r")
     text = text.rstrip(b"\r")
-    head = parse_head(text, _may_matter if record is None and not ends_open else None)
-    if head is None:
-        return NOTHING
+    head = parse_head(text)
     if not head.site:
-        if head.message.startswith(ACCESS_START):
-            return _still_in(record, _parse_uvicorn(head.process, head.message[len(ACCESS_START) :]))
         prefixed = parse_prefixed_head(text) if _RECORD_SIGN in text else None
         if prefixed is None:
-            return _still_in(record, _parse_bare(head))
+            return _still_in(record, _parse_text(head))
         head = prefixed
     # The lines of a record repeat its time: a later line is no part of it, even if its end was lost.
     if record is not None and head.time == record.time:
-        return _parse_continuation(head, record, ends_open=ends_open)
-    return _parse_record(head, ends_open=ends_open)
+        return _still_in(record, NOTHING)
+    return _parse_record(head, text, ends_open=ends_open)
 
 
-def _may_matter(level: bytes, site: bytes, message: bytes) -> bool:
-    """Tell whether a record of one line can say anything; most are dismissed here."""
-    return (
-        site in _STATS_SITES_BYTES
-        or level in _LEVELS_OF_FAILURES
-        or message.startswith(SHM_TIMEOUT_START)
-        or may_be_startup(message)
-    )
+def _parse_quickly(line: bytes) -> LogLine | None:
+    """Parse a line of one of the kinds that make up nearly all of a log; `None` for any other."""
+    if line.startswith(ACCESS_START):
+        return _parse_uvicorn("", line)
+    if line.endswith(b"\r"):
+        return None
+    statistics = parse_statistics_head(line)
+    if statistics is not None:
+        return LogLine(_parse_statistics(statistics.message), statistics.time, statistics.process)
+    return NOTHING if says_nothing(line) else None
 
 
-def _parse_record(head: Head, *, ends_open: bool) -> LogLine:
+def _parse_record(head: Head, text: bytes, *, ends_open: bool) -> LogLine:
     message = head.message.decode("utf-8", "backslashreplace")
     first, _, rest = message.partition("\n")  # JSON logs hold whole tracebacks.
     events = _parse_message(head, first.rstrip("\r"))
     names_causes = heads_failure(head.level, head.site, first)
     if rest and names_causes:
         events += tuple(event for line in rest.split("\n") for event in parse_cause(line.strip()))
-    opened = Record(*head[:4], names_causes, is_logo=not first.strip()) if ends_open else None
+    opened = None
+    if ends_open:
+        repeated = text[: len(text) - len(head.message)]
+        opened = Record(repeated, head.process, head.time, head.prefix, names_causes, is_logo=not first.strip())
     return LogLine(_with_engine(events, head.process), head.time, head.process, opened, head.prefix)
 
 
 def _parse_message(head: Head, message: str) -> tuple[Event, ...]:
     site = head.site
     if site in STATS_SITES:
-        if message.startswith((V1_START, V0_START)):
-            return parse_spec_decoding(message)
-        return parse_stats(message) or parse_startup(message)
+        return _parse_statistics(message)
     if site in _ECHOING_SITES:
         return ()
     if site == "uvicorn":
         return parse_uvicorn(message) or _access_events(head.message)
     if site == "json":
         # No call site is printed, but a JSON string cannot begin a line of its own.
-        if message.startswith((V1_START, V0_START)):
-            return parse_spec_decoding(message)
         return (
-            parse_stats(message)
-            or parse_startup(message)
+            _parse_statistics(message)
             or parse_uvicorn(message)
             or parse_failure(head.level, site, message)
             or _access_events(head.message)
@@ -154,18 +152,19 @@ def _parse_message(head: Head, message: str) -> tuple[Event, ...]:
     return parse_startup(message) or parse_failure(head.level, site, message)
 
 
-def _parse_continuation(head: Head, record: Record, *, ends_open: bool) -> LogLine:
-    if not record.is_continued_by(head):
-        return _still_in(record, NOTHING)
-    events: tuple[Event, ...] = ()
-    message = head.message.decode("utf-8", "backslashreplace")
-    if record.names_causes:
-        events = parse_cause(message)
-    elif record.is_logo:
-        events = parse_logo(message)
-    return LogLine(
-        _with_engine(events, head.process), head.time, head.process, record if ends_open else None, head.prefix
-    )
+def _parse_statistics(message: str) -> tuple[Event, ...]:
+    if message.startswith((V1_START, V0_START)):
+        return parse_spec_decoding(message)
+    return parse_stats(message) or parse_startup(message)
+
+
+def _parse_continuation(text: bytes, record: Record) -> LogLine:
+    still = record if text.endswith(b"\r") else None
+    if not (record.names_causes or record.is_logo):
+        return _still_in(still, NOTHING)
+    message = text[len(record.head) :].rstrip(b"\r").decode("utf-8", "backslashreplace")
+    events = parse_cause(message) if record.names_causes else parse_logo(message)
+    return LogLine(_with_engine(events, record.process), record.time, record.process, still, record.prefix)
 
 
 def _still_in(record: Record | None, line: LogLine) -> LogLine:
@@ -173,10 +172,12 @@ def _still_in(record: Record | None, line: LogLine) -> LogLine:
     return line if record is None else line._replace(record=record)
 
 
-def _parse_uvicorn(process: str, text: bytes) -> LogLine:
-    requested = _request_line(request_text(text, 0))
+def _parse_uvicorn(process: str, line: bytes) -> LogLine:
+    """Parse a line that begins with ``INFO:     ``."""
+    requested = _request_line(request_text(line))
     if requested:
         return requested
+    text = line[len(ACCESS_START) :]
     events = parse_uvicorn(text.rstrip(b"\r").decode("utf-8", "backslashreplace")) if len(text) < _MAX_UVICORN else ()
     return LogLine(_with_engine(events, process), "", process)
 
@@ -195,12 +196,15 @@ _remember_request = lru_cache(maxsize=2048)(_parse_request)
 
 
 def _access_events(text: bytes) -> tuple[Event, ...]:
-    requested = _request_line(request_text(text, 0))
+    requested = _request_line(request_text(ACCESS_START + text))
     return requested.events if requested else ()
 
 
-def _parse_bare(head: Head) -> LogLine:
+def _parse_text(head: Head) -> LogLine:
+    """Parse a line that is no vLLM record: uvicorn's behind a process, a traceback's, what C++ prints."""
     message = head.message
+    if message.startswith(ACCESS_START):
+        return _parse_uvicorn(head.process, message)
     if message.startswith(b"[rank"):
         return LogLine(parse_nccl_watchdog(message.decode("utf-8", "backslashreplace")), "", head.process)
     if message.find(b"Error", 0, MAX_ERROR_NAME) < 0:

@@ -14,12 +14,11 @@ from collections.abc import Iterator
 
 
 # A string that is cut off ends with the text: looking for its end anew at each quote would take forever.
-_TOKEN = re.compile(
-    r"""(?P<string>'(?:[^'\\]|\\.)*'?|"(?:[^"\\]|\\.)*"?)|(?P<open>[\[({<])|(?P<close>[\])}>])|(?P<comma>,)"""
-)
+_TOKEN = re.compile(r"""'(?:[^'\\]|\\.)*'?|"(?:[^"\\]|\\.)*"?|[\[({<\])}>,]""")
 _DICT_ITEM = re.compile(r"\s*'([A-Za-z_][A-Za-z0-9_]{0,80})': (.*)\Z", re.DOTALL)
 _KEYWORD_ITEM = re.compile(r"\s*([A-Za-z_][A-Za-z0-9_]{0,80})=(.*)\Z", re.DOTALL)
 _PAIRS = {"[": "]", "(": ")", "{": "}", "<": ">"}
+_CLOSING = frozenset(_PAIRS.values())
 
 
 def top_level_items(text: str) -> Iterator[tuple[str, str]]:
@@ -59,15 +58,17 @@ def _split(body: str) -> Iterator[str]:
     expected: list[str] = []
     start = 0
     for token in _TOKEN.finditer(body):
-        if token["open"]:
-            expected.append(_PAIRS[token["open"]])
-        elif token["close"]:
+        sign = body[token.start()]
+        if sign == ",":
+            if not expected:
+                yield body[start : token.start()]
+                start = token.end()
+        elif sign in _PAIRS:
+            expected.append(_PAIRS[sign])
+        elif sign in _CLOSING:
             if not expected:
                 yield body[start : token.start()]
                 return
-            if token["close"] == expected[-1]:
+            if sign == expected[-1]:
                 expected.pop()
-        elif token["comma"] and not expected:
-            yield body[start : token.start()]
-            start = token.end()
     yield body[start:]

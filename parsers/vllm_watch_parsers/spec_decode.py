@@ -3,45 +3,39 @@
 
 from __future__ import annotations
 
-import re
-
 from math import isnan
 
 from vllm_watch_parsers.events import Event, Notice, SpecDecoding
-from vllm_watch_parsers.numbers import (
-    MAX_DRAFT_TOKENS,
-    MAX_TOKENS,
-    MAX_TOKENS_PER_SECOND,
-    number,
-)
+from vllm_watch_parsers.fields import Kind, MalformedError, RefusedError, named_fields, read_field, unknown_name
+from vllm_watch_parsers.numbers import MAX_DRAFT_TOKENS, MAX_TOKENS, MAX_TOKENS_PER_SECOND
 
 
 V1_START = "SpecDecoding metrics: "
 V0_START = "Speculative metrics: "
 
-_POSITIONS = re.compile(r"Per-position acceptance rate: ((?:(?:\d+(?:\.\d+)?|nan)(?:, |$)){1,256})")
-_FIELD = re.compile(r"([A-Z][A-Za-z_ -]{0,60}): (-?[0-9]+(?:\.[0-9]+)?|nan)(%| tokens/s| tokens)?(?:, |\.?$)")
+_V1_FIELDS: dict[str, Kind] = {
+    "Mean acceptance length": Kind("mean_acceptance_length", "", MAX_DRAFT_TOKENS + 1),
+    "Accepted throughput": Kind("accepted_tokens_per_second", " tokens/s", MAX_TOKENS_PER_SECOND),
+    "Drafted throughput": Kind("drafted_tokens_per_second", " tokens/s", MAX_TOKENS_PER_SECOND),
+    "Accepted": Kind("accepted_tokens", " tokens", MAX_TOKENS, whole=True),
+    "Drafted": Kind("drafted_tokens", " tokens", MAX_TOKENS, whole=True),
+    "Draft acceptance rate": Kind("acceptance_ratio", "%", 1),
+    "Avg Draft acceptance rate": Kind("acceptance_ratio", "%", 1),
+}
+_V0_FIELDS: dict[str, Kind] = {
+    "Draft acceptance rate": Kind("acceptance_ratio", "", 1),
+    "System efficiency": Kind("system_efficiency", "", 1),
+    "Number of speculative tokens": Kind("num_speculative_tokens", "", MAX_DRAFT_TOKENS, whole=True),
+    "Number of accepted tokens": Kind("accepted_tokens_cumulative", "", MAX_TOKENS, whole=True),
+    "Number of draft tokens": Kind("drafted_tokens_cumulative", "", MAX_TOKENS, whole=True),
+    "Number of draft tokens tokens": Kind("drafted_tokens_cumulative", "", MAX_TOKENS, whole=True),
+    "Number of emitted tokens": Kind("emitted_tokens_cumulative", "", MAX_TOKENS, whole=True),
+    "Number of emitted tokens tokens": Kind("emitted_tokens_cumulative", "", MAX_TOKENS, whole=True),
+}
+_AMBIGUOUS = "Draft acceptance rate: "
+_POSITIONS = "Per-position acceptance rate"
 
-# What a field is, by its name: the event's field and the most it can be.
-_V1_FIELDS: dict[str, tuple[str, float]] = {
-    "Mean acceptance length": ("mean_acceptance_length", MAX_DRAFT_TOKENS + 1),
-    "Accepted throughput": ("accepted_tokens_per_second", MAX_TOKENS_PER_SECOND),
-    "Drafted throughput": ("drafted_tokens_per_second", MAX_TOKENS_PER_SECOND),
-    "Accepted": ("accepted_tokens", MAX_TOKENS),
-    "Drafted": ("drafted_tokens", MAX_TOKENS),
-    "Draft acceptance rate": ("acceptance_ratio", 1),
-    "Avg Draft acceptance rate": ("acceptance_ratio", 1),
-}
-_V0_FIELDS: dict[str, tuple[str, float]] = {
-    "Draft acceptance rate": ("acceptance_ratio", 1),
-    "System efficiency": ("system_efficiency", 1),
-    "Number of speculative tokens": ("num_speculative_tokens", MAX_TOKENS),
-    "Number of accepted tokens": ("accepted_tokens_cumulative", MAX_TOKENS),
-    "Number of draft tokens": ("drafted_tokens_cumulative", MAX_TOKENS),
-    "Number of draft tokens tokens": ("drafted_tokens_cumulative", MAX_TOKENS),
-    "Number of emitted tokens": ("emitted_tokens_cumulative", MAX_TOKENS),
-    "Number of emitted tokens tokens": ("emitted_tokens_cumulative", MAX_TOKENS),
-}
+Value = float | int | tuple[float | None, ...] | None
 
 
 def parse_spec_decoding(message: str) -> tuple[Event, ...]:
@@ -59,35 +53,38 @@ def parse_spec_decoding(message: str) -> tuple[Event, ...]:
     return ()
 
 
-def _parse(body: str, names: dict[str, tuple[str, float]]) -> tuple[Event, ...]:
-    values: dict[str, float | int | None] = {}
+def _parse(body: str, known: dict[str, Kind]) -> tuple[Event, ...]:
+    values: dict[str, Value] = {}
     unknown = []
-    positions = None
-    found = _POSITIONS.search(body)
-    if found:
-        body = body[: found.start()] + body[found.end() :]
-        positions = tuple(number(text) for text in found[1].split(", ") if text)
-    for name, text, unit in _FIELD.findall(body):
-        if name not in names:
-            unknown.append(name)
-            continue
-        field, most = names[name]
-        value = float(text)
-        if unit == "%":
-            value = round(value / 100, 6)
-        if not 0 <= value <= most and not isnan(value):
-            return (Notice("value_refused", field), Notice("stats_unparsed"))
-        values[field] = None if isnan(value) else int(value) if most == MAX_TOKENS else value
+    try:
+        for name, text in named_fields(body.rstrip(".")):
+            kind = known.get(name)
+            if kind is not None:
+                values[kind.field] = read_field(kind, text)
+            elif name == _POSITIONS:
+                values["position_acceptance_ratio"] = _read_positions(text)
+            else:
+                unknown.append(unknown_name(name))
+    except RefusedError as refused:
+        return (Notice("value_refused", str(refused)), Notice("stats_unparsed"))
+    except MalformedError:
+        return (Notice("stats_unparsed"),)
     if "acceptance_ratio" not in values:
         return (Notice("stats_unparsed"),)
-    if positions is not None and any(rate is not None and rate > 1 for rate in positions):
-        return (Notice("value_refused", "position_acceptance_ratio"), Notice("stats_unparsed"))
-    event = SpecDecoding(
-        position_acceptance_ratio=positions,
-        unknown_fields=tuple(unknown),
-        **values,  # type: ignore[arg-type]  # The table gives each field its type.
-    )
-    return (_with_bonus_token(event),)
+    event = SpecDecoding(unknown_fields=tuple(unknown), **values)  # type: ignore[arg-type]  # By the tables.
+    # Only the form of 0.8.5 to 0.10.1 is ambiguous; later ones begin with the length, which has the bonus token.
+    return (_with_bonus_token(event) if body.startswith(_AMBIGUOUS) else event,)
+
+
+def _read_positions(text: str) -> tuple[float | None, ...]:
+    """Read ``0.863, 0.679, nan``, the rates of the positions in a draft."""
+    try:
+        rates = [float(rate) for rate in text.split(", ")]
+    except ValueError:
+        raise MalformedError from None
+    if not all(0 <= rate <= 1 or isnan(rate) for rate in rates):
+        raise RefusedError("position_acceptance_ratio")
+    return tuple([None if isnan(rate) else rate for rate in rates])
 
 
 def _with_bonus_token(event: SpecDecoding) -> SpecDecoding:

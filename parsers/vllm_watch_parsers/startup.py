@@ -154,15 +154,27 @@ _MESSAGES = _table(
     (r"\[shutdown\] API server: shutdown triggered$", _phase("shutting_down")),
 )
 
-# How all messages above begin, or what stands inside: nearly every other line is dismissed by these.
-_STARTS = (
-    b"vLLM ", b"Initializing a", b"args: ", b"non-default args: ", b"Using max model len ", b"Starting to load ",
-    b"Loading ", b"Model loading ", b"Available KV ", b"# ", b"Maximum concurrency ", b"Engine ", b"Auto-fit ",
+
+def _by_letter() -> dict[str, tuple[tuple[re.Pattern[str], Parse], ...]]:
+    """Sort the messages by their first letter, where they begin with one: trying all of them takes long."""
+    letters = {pattern.pattern[0] for pattern, _ in _MESSAGES if pattern.pattern[0].isalpha()}
+    return {
+        letter: tuple(row for row in _MESSAGES if row[0].pattern[0] == letter or row in _ANY_LETTER)
+        for letter in letters
+    }
+
+
+_ANY_LETTER = tuple(row for row in _MESSAGES if not row[0].pattern[0].isalpha())
+_BY_LETTER = _by_letter()
+
+STARTS = (
+    b"vLLM ", b"vllm cache_config_info ", b"Initializing a",
+    b"args: ", b"non-default args: ", b"Using max model len ", b"Starting to load ",
+    b"Loading ", b"Model loading ", b"Available KV ", b"Maximum concurrency ", b"Engine ", b"Auto-fit ",
     b"init engine ", b"AsyncLLM created ", b"OpenAI server ", b"Server is ready", b"Gracefully ", b"Shutting down ",
     b"[shutdown] API server: ",
 )  # fmt: skip
-_INNER = (b" KV cache size: ", b"vllm cache_config_info ")
-_INNER_WITHIN = 80
+"""How the messages above begin, those aside that begin with a number, ``#`` or a device's name."""
 
 _UVICORN = {
     "Application startup complete.": "ready",
@@ -172,18 +184,9 @@ _UVICORN = {
 _UVICORN_STOPPED = re.compile(r"Finished server process \[\d{1,10}\]$")
 
 
-def may_be_startup(message: bytes) -> bool:
-    """Tell quickly whether `parse_startup` could have anything to say on a message."""
-    return (
-        message.startswith(_STARTS)
-        or message.find(_INNER[0], 0, _INNER_WITHIN) >= 0
-        or message.find(_INNER[1], 0, _INNER_WITHIN) >= 0
-    )
-
-
 def parse_startup(message: str) -> tuple[Event, ...]:
     """Parse the message of a vLLM record; a line may give two events (it starts, in this version)."""
-    for pattern, parse in _MESSAGES:
+    for pattern, parse in _BY_LETTER.get(message[:1], _ANY_LETTER):
         found = pattern.match(message)
         if found:
             return tuple(event for event in parse(found) if event != StartupFact())

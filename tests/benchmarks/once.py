@@ -46,13 +46,19 @@ def measure() -> Iterator[tuple[str, str]]:
 
 
 def _write(path: Path) -> int:
-    """Write the recorded day's log again and again."""
+    """Write the recorded day: its start once, its service again and again, its crash and its second start once."""
     recorded = (RECORDINGS["day"] / "vllm.log").read_bytes()
-    lines = 0
+    ready = recorded.index(b"INFO:     Application startup complete.")
+    crash = recorded.index(b"(APIServer pid=20778) WARNING 11-21 02:26:16 [core_client.py:817]")
+    service = recorded[ready:crash]
+    lines = recorded.count(b"\n")
     with path.open("wb") as file:
+        file.write(recorded[:ready])
+        file.write(service)
         while lines < LINES:
-            file.write(recorded)
-            lines += recorded.count(b"\n")
+            file.write(service)
+            lines += service.count(b"\n")
+        file.write(recorded[crash:])
     return lines
 
 

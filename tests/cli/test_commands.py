@@ -27,6 +27,7 @@ from tests.support.recordings import RECORDINGS
 
 TIMEOUT = 60
 SECRET = "sk-0123456789abcdef"
+NO_FILE = "No such file or directory"
 COMMAND = [sys.executable, "-m", "vllm_watch.cli"]
 
 
@@ -167,8 +168,7 @@ class TestWrongUse:
             (["backfill"], "vllm-watch: give either --recording DIR or --log PATH\n"),
             (
                 ["backfill", "--recording", "/no/such"],
-                "vllm-watch: /no/such/timeline.jsonl: not readable, so /no/such is no recording: "
-                + "No such file or directory\n",
+                f"vllm-watch: /no/such/timeline.jsonl: not readable, so /no/such is no recording: {NO_FILE}\n",
             ),
             (
                 ["backfill", "--log", "/no/such.log"],

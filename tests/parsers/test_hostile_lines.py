@@ -178,7 +178,8 @@ def test_a_record_stays_open_until_its_own_last_line():
     """Only the record's own line without a carriage return closes it."""
     opened = parse_line(record("Added request x", "async_llm.py", process="(APIServer pid=7) ") + b"\r").record
 
-    assert opened == Record("(APIServer pid=7) ", "INFO", TIME, "async_llm.py", names_causes=False, is_logo=False)
+    head = f"(APIServer pid=7) INFO {TIME} [async_llm.py:300] ".encode()
+    assert opened == Record(head, "(APIServer pid=7) ", TIME, "", names_causes=False, is_logo=False)
     for between in (b"text", record("x", "core.py"), record("x", "async_llm.py", "ERROR"), b"", b"INFO:     x"):
         assert parse_line(between, opened).record == opened
     assert parse_line(record("y", "async_llm.py", process="(APIServer pid=7) "), opened).record is None

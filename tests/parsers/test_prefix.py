@@ -185,18 +185,6 @@ def test_leading_blanks_belong_to_the_message():
     assert head.message == b"  two"
 
 
-def test_a_dismissed_record_costs_no_head():
-    """A record that the caller does not want is dismissed before anything is decoded."""
-    asked = []
-
-    def refuse(*about: bytes) -> bool:
-        asked.append(about)
-        return False
-
-    assert parse_head(record("hello", "a/b/some.py", "DEBUG"), refuse) is None
-    assert asked == [(b"DEBUG", b"some.py", b"hello")]
-
-
 def test_colours_are_taken_away_and_nothing_else():
     """Colour codes go; other escape sequences stay, so that they match nothing."""
     assert strip_ansi(b"\x1b[1;36mA\x1b[0;0m \x1b[2KB\x1b]0;C") == b"A \x1b[2KB\x1b]0;C"

@@ -37,10 +37,10 @@ def corpus_lines() -> list[bytes]:
 
 records = st.none() | st.builds(
     Record,
+    head=st.sampled_from([b"", b"INFO ", b"ERROR 11-21 04:40:31 async_llm_engine.py:65] ", b"(APIServer pid=7) INFO "]),
     process=st.sampled_from(["", "(APIServer pid=7) ", "(EngineCore_DP0 pid=9) "]),
-    level=st.sampled_from(["INFO", "ERROR", ""]),
     time=st.sampled_from([TIME, "", "11-21 04:40:31"]),
-    site=st.sampled_from(["core.py", "loggers.py", "startup.py", "json", ""]),
+    prefix=st.sampled_from(["", "node1 "]),
     names_causes=st.booleans(),
     is_logo=st.booleans(),
 )

@@ -21,8 +21,8 @@ SECONDS = 5
 SITES = ["loggers.py", "core.py", "engine.py"]
 OPEN_RECORDS = [
     None,
-    Record("", "ERROR", TIME, "core.py", names_causes=True, is_logo=False),
-    Record("", "ERROR", TIME, "core.py", names_causes=False, is_logo=True),
+    Record(f"ERROR {TIME} [core.py:1] ".encode(), "", TIME, "", names_causes=True, is_logo=False),
+    Record(f"ERROR {TIME} [core.py:1] ".encode(), "", TIME, "", names_causes=False, is_logo=True),
 ]
 
 

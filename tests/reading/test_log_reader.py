@@ -246,3 +246,17 @@ def test_after_a_skip_a_line_begins_a_record(log):
 def test_no_lines_are_an_empty_batch(log):
     """Reading nothing is harmless."""
     assert log.reader.read([], ArrivalTimes(5.0)) == log_reader.LogBatch((), {}, 0, 0, 5.0, 0)
+
+
+@pytest.mark.parametrize("process", [b"", b"(APIServer pid=7) "])
+def test_a_terminals_line_ends_open_no_records(process):
+    r"""A log that came through a terminal ends every line in ``\r\n``; its records are read all the same."""
+    lines = [
+        process + b'INFO:     127.0.0.1:5 - "GET /health HTTP/1.1" 200 OK\r',
+        b"INFO 11-21 02:35:10 [kv_cache_utils.py:1] GPU KV cache size: 648,592 tokens\r",
+        b"INFO 11-21 02:35:10 [core.py:1] Maximum concurrency for 16,384 tokens per request: 39.59x\r",
+    ]
+
+    events = [timed.event for timed in LogReader().read(lines, ArrivalTimes(1.0)).events]
+
+    assert [event.kv_cache_tokens or event.max_concurrency for event in events] == [648_592, 39.59]

@@ -151,3 +151,10 @@ def test_what_is_no_time_is_none(text):
 def test_local_times_are_the_last_that_fit(printed, no_later_than, moment):
     """A time without a year is the last one that is not more than a day after the file's own time."""
     assert local_seconds(printed, no_later_than) == moment
+
+
+def test_lines_before_the_first_printed_time_were_written_then():
+    """A log that begins with an access line, which prints no time, does not begin in 1970."""
+    times = PrintedTimes("11-21 02:35:10", 1000.0, first_printed="11-21 02:35:00")
+
+    assert times.at("") == 990.0

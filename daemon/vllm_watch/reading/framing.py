@@ -46,7 +46,7 @@ class LineFramer:
         elif self._partial:
             lines[0] = self._partial + lines[0]
         self._keep(lines.pop())
-        if len(data) > self._max_line or (lines and len(lines[0]) > self._max_line):
+        if max(map(len, lines), default=0) > self._max_line:
             return self._without_long(lines)
         return lines
 

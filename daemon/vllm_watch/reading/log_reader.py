@@ -8,11 +8,12 @@ a line that continues a record is judged by how the record began. The parsers kn
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections import Counter, defaultdict
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from vllm_watch.reading.times import LineTimes
+from vllm_watch_parsers.access import ACCESS_BLANKS, ACCESS_START, PEER_END, parse_request
 from vllm_watch_parsers.events import (
     AccessRequest,
     EngineStats,
@@ -23,6 +24,7 @@ from vllm_watch_parsers.events import (
     StartupFact,
 )
 from vllm_watch_parsers.line import LogLine, Record, parse_line
+from vllm_watch_parsers.prefix import parse_head, strip_ansi
 
 
 CRASH_SECONDS = 60.0
@@ -60,38 +62,65 @@ class LogReader:
         self._phase: str | None = None
         self._failed_at: dict[str, float] = {}
         self._prefix = ""
+        self._is_terminal: bool | None = None
 
-    def read(self, lines: Iterable[bytes], times: LineTimes) -> LogBatch:
+    def read(self, lines: Sequence[bytes], times: LineTimes) -> LogBatch:
         r"""Read lines (without their ``\n``) and return what they say."""
         events: list[Timed] = []
-        requests: Counter[LogLine] = Counter()
-        count = size = continuations = 0
+        requests: Counter[AccessRequest] = Counter()
+        requests_by_text: dict[bytes, int] = defaultdict(int)
+        continuations = 0
         record = self._record
-        for line in lines:
-            count += 1
-            size += len(line)
+        for line in self._as_written(lines):
             if record is not None:
                 continuations += 1
+            elif line.startswith(ACCESS_START):
+                # Most of a log: counted by their text, and parsed once for each text.
+                peer, _, text = line.partition(PEER_END)
+                if text and peer.count(b" ") == ACCESS_BLANKS:
+                    requests_by_text[text] += 1
+                    continue
             parsed = parse_line(line, record)
             record = parsed.record
             if not parsed.events:
                 continue
             if type(parsed.events[0]) is AccessRequest:
-                requests[parsed] += 1
+                requests[parsed.events[0]] += 1
                 continue
             at = times.at(parsed.time)
             events += [Timed(at, event) for event in self.admit(parsed, at)]
         self._record = record
-        return LogBatch(tuple(events), _by_request(requests), count, size + count, times.at(""), continuations)
+        for text, number in requests_by_text.items():
+            request = parse_request(text.rstrip(b"\r"))
+            if request is not None:
+                requests[request] += number
+        size = sum(map(len, lines)) + len(lines)
+        return LogBatch(tuple(events), requests, len(lines), size, times.at(""), continuations)
 
     def read_line(self, line: bytes, times: LineTimes) -> tuple[Timed, ...]:
         """Read one line and return its events, those of the access log included."""
-        parsed = parse_line(line, self._record)
+        (written,) = self._as_written([line])
+        parsed = parse_line(written, self._record)
         self._record = parsed.record
         if not parsed.events:
             return ()
         at = times.at(parsed.time)
         return tuple(Timed(at, event) for event in self.admit(parsed, at))
+
+    def _as_written(self, lines: Sequence[bytes]) -> Sequence[bytes]:
+        r"""
+        Take away the ``\r`` that a terminal puts before each ``\n`` (``docker run --tty``, ``script``).
+
+        It would make every record look like one of several lines. Uvicorn's lines tell: they have no ``\r`` of
+        their own. The first one decides.
+        """
+        if self._is_terminal is None:
+            told = next((line for line in lines if ACCESS_START in line and _is_uvicorns(line)), None)
+            if told is not None:
+                self._is_terminal = told.endswith(b"\r")
+        if not self._is_terminal:
+            return lines
+        return [line[:-1] if line.endswith(b"\r") else line for line in lines]
 
     def skip(self) -> None:
         """Go on elsewhere: the next line continues no record."""
@@ -101,8 +130,11 @@ class LogReader:
         """Return those of a line's events that are news and can be believed."""
         if line.prefix and not self._is_own_prefix(line):
             return ()
-        admitted = (self._admit(event, line, at) for event in line.events)
-        return tuple(event for event in admitted if event is not None)
+        if len(line.events) == 1:
+            only = self._admit(line.events[0], line, at)
+            return () if only is None else (only,)
+        admitted = [self._admit(event, line, at) for event in line.events]
+        return tuple([event for event in admitted if event is not None])
 
     def _is_own_prefix(self, line: LogLine) -> bool:
         if any(isinstance(event, StartupFact) and event.version for event in line.events):
@@ -114,7 +146,7 @@ class LogReader:
             self._remember_engine(line.process, event.engine)
             return event
         if isinstance(event, SpecDecoding):
-            return event._replace(engine=self._engine_by_process.get(line.process))
+            return SpecDecoding(self._engine_by_process.get(line.process), *event[1:])
         if isinstance(event, Lifecycle):
             return self._admit_phase(event)
         if isinstance(event, Failure):
@@ -151,13 +183,10 @@ class LogReader:
         return None if last is not None and at - last <= CRASH_SECONDS else event
 
 
-def _by_request(counted: Mapping[LogLine, int]) -> dict[AccessRequest, int]:
-    requests: dict[AccessRequest, int] = {}
-    for line, count in counted.items():
-        request = line.events[0]
-        if isinstance(request, AccessRequest):
-            requests[request] = requests.get(request, 0) + count
-    return requests
+def _is_uvicorns(line: bytes) -> bool:
+    """Tell whether a line is uvicorn's own and not a record of vLLM that quotes one."""
+    head = parse_head(strip_ansi(line))
+    return not head.site and head.message.startswith(ACCESS_START)
 
 
 __all__ = ["CRASH_SECONDS", "LogBatch", "LogReader", "Timed"]

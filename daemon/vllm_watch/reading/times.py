@@ -17,6 +17,9 @@ from typing import NamedTuple, Protocol
 
 
 _PRINTED = re.compile(r"(?:(\d{4})-)?(\d\d)-(\d\d)[ T](\d\d):(\d\d):(\d\d)(?:[.,](\d{1,9}))?", re.ASCII)
+_SHORT = re.compile(r"\d\d-\d\d \d\d:\d\d:\d\d\Z", re.ASCII)
+_CLOCK = re.compile(r"([01]\d|2[0-3]):([0-5]\d):([0-5]\d)\Z", re.ASCII)
+_DAY_LENGTH = len("11-21 ")
 _DAY = 86_400
 _EARLIEST_YEAR = 1970
 _NEW_YEAR = 180 * _DAY
@@ -47,25 +50,40 @@ class PrintedTimes:
     Args:
         last_printed: The last time that the log prints, or nothing.
         end: When that was, in seconds since the epoch.
+        first_printed: The first time that it prints: lines before it were written then.
     """
 
-    def __init__(self, last_printed: str, end: float) -> None:
+    def __init__(self, last_printed: str, end: float, first_printed: str = "") -> None:
         self._year = time.gmtime(end).tm_year
         last = printed_seconds(last_printed, self._year)
         self._anchor = end if last is None else end - last
         self._counted_back = last is not None
         self._last = last
-        self._current = end if last is None else -1.0
+        self._current = end
         self._text = ""
+        self._day = ""
+        self._midnight = 0.0
+        self.at(first_printed)
 
     def at(self, printed: str) -> float:
         """Return the line's time; a line that prints none was written with the line before it."""
         if printed and printed != self._text and self._counted_back:
-            seconds = self._before_the_last(printed)
+            seconds = self._seconds(printed)
             if seconds is not None:
                 self._text = printed
                 self._current = self._anchor + seconds
         return self._current
+
+    def _seconds(self, printed: str) -> float | None:
+        """Read a time; within a day only the clock changes, so the day is read once."""
+        clock = _CLOCK.match(printed, len(self._day)) if self._day and printed.startswith(self._day) else None
+        if clock is not None:
+            return self._midnight + int(clock[1]) * 3600 + int(clock[2]) * 60 + int(clock[3])
+        seconds = self._before_the_last(printed)
+        if seconds is not None and _SHORT.match(printed):
+            self._day = printed[:_DAY_LENGTH]
+            self._midnight = seconds - seconds % _DAY
+        return seconds
 
     def _before_the_last(self, printed: str) -> float | None:
         """Read December's lines as of the year before January's: the log's end is in the year after."""

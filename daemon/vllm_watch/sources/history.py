@@ -10,8 +10,9 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from vllm_watch.reading.printed import last_printed_time
+from vllm_watch.reading.times import PrintedTimes
 from vllm_watch.sources.logfile import OpenLog
-from vllm_watch_parsers.prefix import parse_head, strip_ansi
 
 
 TAIL = 256 * 1024
@@ -46,15 +47,11 @@ def stretches(log: OpenLog) -> list[Stretch]:
     return [Stretch(start, end), Stretch(tail, size)]
 
 
-def last_printed_time(log: OpenLog) -> str:
-    """Return the last time that a file's lines print, or nothing."""
+def times_of(log: OpenLog) -> PrintedTimes:
+    """Return the times of a file's lines: the last one was written when the file was."""
     size = log.size()
     at = max(size - TAIL, 0)
-    for line in reversed(log.read_at(at, TAIL).split(b"\n")):
-        head = parse_head(strip_ansi(line))
-        if head is not None and head.time:
-            return head.time
-    return ""
+    return PrintedTimes(last_printed_time(log.read_at(at, size - at)), log.modified())
 
 
 def _find_last_start(log: OpenLog, size: int) -> int | None:

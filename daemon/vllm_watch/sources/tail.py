@@ -16,8 +16,8 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from vllm_watch.reading.log_reader import LogBatch, LogReader
-from vllm_watch.reading.times import ArrivalTimes, LineTimes, PrintedTimes
-from vllm_watch.sources.history import last_printed_time, stretches
+from vllm_watch.reading.times import ArrivalTimes, LineTimes
+from vllm_watch.sources.history import stretches, times_of
 from vllm_watch.sources.logfile import READ_SIZE, FileId, NotRegularError, OpenLog
 from vllm_watch.state.server import LogStatus
 from vllm_watch.state.snapshot import TailCounts
@@ -225,7 +225,7 @@ class LogTail:
     def _read_history(self, followed: _Followed) -> list[TailedBatch]:
         """Read how the server was started and what it said last; none of it is counted."""
         log = followed.current
-        times = PrintedTimes(last_printed_time(log), log.modified())
+        times = times_of(log)
         batches = []
         for stretch in stretches(log):
             log.skip_to(stretch.start)

@@ -192,8 +192,8 @@ def counters_of_log(log: LogSide, engine: str) -> dict[str, Reading]:
     if totals is None or at is None:
         return {}
     return {
-        "spec_decode_draft_tokens_total": Reading(totals["drafted"], at, "log"),
-        "spec_decode_accepted_tokens_total": Reading(totals["accepted"], at, "log"),
+        "spec_decode_draft_tokens_total": Reading(totals[1], at, "log"),
+        "spec_decode_accepted_tokens_total": Reading(totals[0], at, "log"),
     }
 
 

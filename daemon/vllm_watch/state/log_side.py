@@ -13,7 +13,6 @@ from vllm_watch.state.snapshot import HttpRequestKey, LogCounts
 from vllm_watch_parsers.events import (
     FAILURE_KINDS,
     EngineStats,
-    Event,
     Failure,
     Lifecycle,
     Notice,
@@ -110,7 +109,8 @@ class LogSide:
         self.has_several_api_servers = False
         self.first_served_at: float | None = None
         self.token_at: dict[str, float] = {}
-        self.spec_totals: dict[str, Counter[str]] = {}
+        self.spec_totals: dict[str, tuple[int, int]] = {}
+        """Tokens accepted and drafted, added up from the lines."""
         self._unparsed = 0
         self._unknown: Counter[str] = Counter()
         self._continuations = 0
@@ -171,9 +171,9 @@ class LogSide:
             self._apply_failure(at, event)
         elif isinstance(event, Notice):
             self._apply_notice(event)
-        self._note_unknown(event)
 
     def _apply_stats(self, at: float, stats: EngineStats) -> None:
+        self._note_unknown(stats.unknown_fields)
         name = stats.engine or DEFAULT_ENGINE
         known = self.engines.get(name)
         if stats.requests_running is None:  # V0's line of hit rates belongs to the line before it.
@@ -205,14 +205,14 @@ class LogSide:
             self.phase, self.phase_at = "ready", at
 
     def _apply_spec(self, at: float, spec: SpecDecoding) -> None:
+        self._note_unknown(spec.unknown_fields)
         name = spec.engine or DEFAULT_ENGINE
         known = self.engines.get(name)
         if known is not None:
             known.spec, known.spec_at = known.undiluted(spec), at
-        totals = self.spec_totals.setdefault(name, Counter())
         if spec.accepted_tokens is not None and spec.drafted_tokens is not None:
-            totals["accepted"] += spec.accepted_tokens
-            totals["drafted"] += spec.drafted_tokens
+            accepted, drafted = self.spec_totals.get(name, (0, 0))
+            self.spec_totals[name] = (accepted + spec.accepted_tokens, drafted + spec.drafted_tokens)
 
     def _apply_phase(self, at: float, event: Lifecycle) -> None:
         self.phase, self.phase_at = event.phase, at
@@ -237,7 +237,7 @@ class LogSide:
         elif notice.quantity is not None:
             self.refused[notice.quantity] += 1
 
-    def _note_unknown(self, event: Event) -> None:
-        for name in getattr(event, "unknown_fields", ()):
+    def _note_unknown(self, names: tuple[str, ...]) -> None:
+        for name in names:
             if name in self._unknown or len(self._unknown) < MAX_UNKNOWN_FIELDS:
                 self._unknown[name] += 1

@@ -1,0 +1,88 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The form that all statistics lines share: ``Name: value, Name: value``."""
+
+from __future__ import annotations
+
+import re
+
+from math import isnan
+from typing import NamedTuple
+
+
+UNNAMED = "unnamed"
+"""What an unknown field is called whose name does not look like one."""
+
+_NAME = re.compile(r"[A-Z][A-Za-z0-9_+ -]{0,60}\Z")
+
+
+class RefusedError(Exception):
+    """A field is out of range; the argument is the event's field."""
+
+
+class MalformedError(Exception):
+    """What should be a number is none."""
+
+
+def named_fields(body: str) -> list[tuple[str, str]]:
+    """
+    Split a line into names and values, as texts.
+
+    A value may be a list with commas: what has no name of its own belongs to the field before it.
+    """
+    fields: list[tuple[str, str]] = []
+    for part in body.split(", "):
+        name, separator, value = part.partition(": ")
+        if separator or not fields:
+            fields.append((name, value))
+        else:
+            name, value = fields[-1]
+            fields[-1] = (name, f"{value}, {part}")
+    return fields
+
+
+class Kind(NamedTuple):
+    """
+    What stands behind a name: the event's field, its unit as printed, and the most it can be in base units.
+
+    `whole` marks counts.
+    """
+
+    field: str
+    unit: str
+    most: float
+    whole: bool = False
+
+
+def read_field(kind: Kind, text: str) -> float | int | None:
+    """
+    Return a field's value in base units; `None` for a share of nothing, printed as `nan`.
+
+    Raises:
+        MalformedError: It is no number with this unit.
+        RefusedError: It is out of range.
+    """
+    field, unit, most, whole = kind
+    number = text.removesuffix(unit)
+    if unit == "%":
+        # As a decimal exponent 12.3 % is 0.123; a division makes it 0.12300000000000001.
+        number = f"{number}e-2" if number != text else ""
+    try:
+        value = float(number)
+    except ValueError:
+        if number == "nane-2":
+            return None
+        raise MalformedError from None
+    if not 0 <= value <= most:
+        if isnan(value) and not whole:
+            return None
+        raise RefusedError(field)
+    if whole:
+        if not value.is_integer():
+            raise RefusedError(field)
+        return int(value)
+    return value
+
+
+def unknown_name(name: str) -> str:
+    """Return the name of a field that no table has, if it looks like a name: it becomes a label."""
+    return name if _NAME.match(name) else UNNAMED
