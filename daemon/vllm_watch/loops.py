@@ -47,7 +47,7 @@ class TailLoop:
     """Follows the logs of all servers in one thread: a hint wakes it, and it looks every second anyway."""
 
     def __init__(self, servers: Sequence[WatchedServer], clock: Clock) -> None:
-        self._servers = [server for server in servers if server.folder is not None]
+        self._servers = [server for server in servers if server.log_pattern is not None]
         self._clock = clock
         self._wake = threading.Event()
         self._stop = threading.Event()
@@ -83,7 +83,7 @@ class TailLoop:
                 self._stop.wait(max(started + PAUSE_SECONDS - time.monotonic(), 0))
 
     def _look(self) -> bool:
-        self._folders.refresh(server.folder for server in self._servers if server.folder is not None)
+        self._folders.refresh(server.log_pattern for server in self._servers if server.log_pattern is not None)
         looks = [self._look_at(server) for server in self._servers]
         return any(looks)
 

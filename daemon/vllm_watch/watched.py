@@ -54,9 +54,9 @@ class WatchedServer:
         self.has_scraped = self._scraper is None
 
     @property
-    def folder(self) -> str | None:
-        """The folder to watch for changes of the log."""
-        return self._tail.directory if self._tail else None
+    def log_pattern(self) -> str | None:
+        """The path or glob of the log."""
+        return self._tail.pattern if self._tail else None
 
     @property
     def has_looked(self) -> bool:

@@ -81,9 +81,9 @@ class LogTail:
         self._long_lines = self._nul_bytes = 0
 
     @property
-    def directory(self) -> str:
-        """The folder to watch for changes."""
-        return os.path.dirname(os.path.abspath(self._pattern))
+    def pattern(self) -> str:
+        """The absolute path or glob that is followed."""
+        return os.path.abspath(self._pattern)
 
     @property
     def has_more(self) -> bool:

@@ -9,6 +9,7 @@ and end when a watched folder is removed. So folders are watched anew when they 
 from __future__ import annotations
 
 import os
+import re
 import threading
 
 from collections.abc import Iterable
@@ -20,17 +21,33 @@ from watchdog.observers import Observer
 from watchdog.observers.api import ObservedWatch
 
 
+_GLOB_SIGN = re.compile(r"[*?\[]")
+
 log = structlog.get_logger("vllm_watch.wake")
 
 
+_CHANGES = frozenset({"modified", "created", "moved", "deleted"})
+"""What happens to a log; that it is opened and read is an event, too."""
+
+
 class _Hint(FileSystemEventHandler):
+    """Wakes for changes of the paths that begin as a log's does: a folder may be busy with other files."""
+
     def __init__(self, wake: threading.Event) -> None:
         self._wake = wake
+        self.beginnings: tuple[str, ...] = ()
+        self.gone: set[str] = set()
+        """Watched folders that were removed: a new one of the same name may even have the same inode."""
 
     def on_any_event(self, event: FileSystemEvent) -> None:
-        # Reading a log is an event, too: only changes are hints.
-        if event.event_type in {"modified", "created", "moved", "deleted"}:
+        if event.event_type in {"deleted", "moved"} and event.is_directory:
+            self.gone.add(os.fsdecode(event.src_path))
+        if event.event_type in _CHANGES and self._concerns(event):
             self._wake.set()
+
+    def _concerns(self, event: FileSystemEvent) -> bool:
+        paths = (os.fsdecode(event.src_path), os.fsdecode(event.dest_path))
+        return any(path.startswith(self.beginnings) for path in paths if path)
 
 
 class FolderWatch:
@@ -55,15 +72,17 @@ class FolderWatch:
         except OSError as error:
             log.warning("wake.unavailable", error=error.strerror)
 
-    def refresh(self, folders: Iterable[str]) -> None:
-        """Watch the folders that are there now, and anew those that were replaced."""
+    def refresh(self, patterns: Iterable[str]) -> None:
+        """Watch the folders of these paths and globs that are there now, and anew those that were replaced."""
         if not self._is_running:
             return
-        for folder in set(folders):
+        self._handler.beginnings = tuple({_GLOB_SIGN.split(pattern, maxsplit=1)[0] for pattern in patterns})
+        for folder in {os.path.dirname(beginning) for beginning in self._handler.beginnings}:
             identity = _identity(folder)
             known = self._watches.get(folder)
-            if known is not None and known[1] == identity:
+            if known is not None and known[1] == identity and folder not in self._handler.gone:
                 continue
+            self._handler.gone.discard(folder)
             if known is not None:
                 self._forget(folder)
             if identity is not None:
