@@ -9,7 +9,8 @@ import shutil
 
 import pytest
 
-from vllm_watch.sources.tail import ROTATE_WAIT, LogTail
+from vllm_watch.sources.followed import ROTATE_WAIT
+from vllm_watch.sources.tail import LogTail
 from vllm_watch_parsers.events import EngineStats
 
 

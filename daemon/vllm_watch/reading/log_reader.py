@@ -53,6 +53,13 @@ class LogBatch(NamedTuple):
     continuation_lines: int
 
 
+class TailedBatch(NamedTuple):
+    """What some lines said; history was written before the daemon looked for the first time."""
+
+    batch: LogBatch
+    is_history: bool
+
+
 class LogReader:
     """Reads one log from its start or from somewhere inside it; feed it every line, in order."""
 
@@ -189,4 +196,4 @@ def _is_uvicorns(line: bytes) -> bool:
     return not head.site and head.message.startswith(ACCESS_START)
 
 
-__all__ = ["CRASH_SECONDS", "LogBatch", "LogReader", "Timed"]
+__all__ = ["CRASH_SECONDS", "LogBatch", "LogReader", "TailedBatch", "Timed"]

@@ -34,9 +34,8 @@ class Stretch(NamedTuple):
     end: int
 
 
-def stretches(log: OpenLog) -> list[Stretch]:
-    """Return the parts of a file that tell how the server was started and what it does now."""
-    size = log.size()
+def stretches(log: OpenLog, size: int) -> list[Stretch]:
+    """Return the parts of a file's first `size` bytes that tell how the server was started and how it was then."""
     tail = max(size - TAIL, 0)
     start = _find_last_start(log, size)
     if start is None or start >= tail:

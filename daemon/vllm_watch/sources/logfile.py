@@ -8,16 +8,20 @@ filled again is as long as ever, but those bytes differ.
 
 from __future__ import annotations
 
+import errno
 import os
 import stat
+import zlib
 
 from typing import NamedTuple
 
+from vllm_watch.checkpoint import FilePosition
 from vllm_watch.reading.containers import Unwrapper
 from vllm_watch.reading.framing import LineFramer
 
 
 READ_SIZE = 256 * 1024
+HEAD_SIZE = 256
 MARKER_SIZE = 256
 
 
@@ -70,6 +74,30 @@ class OpenLog:
         start = self.offset - len(self._marker)
         return os.pread(self._fd, len(self._marker), start) != self._marker
 
+    def position(self, path: str) -> FilePosition:
+        """Return how far the file was read, to the beginning of the unfinished line; 0 if what was read is gone."""
+        offset = 0 if self.was_rewritten() else max(self.offset - self.framer.pending, 0)
+        head = os.pread(self._fd, min(HEAD_SIZE, offset), 0)
+        marker = os.pread(self._fd, min(MARKER_SIZE, offset), max(offset - MARKER_SIZE, 0))
+        return FilePosition(path, *self.file_id, offset, len(head), zlib.crc32(head), len(marker), zlib.crc32(marker))
+
+    def is_at(self, position: FilePosition) -> bool:
+        """Tell whether this is the file of a position: the same beginning, and the same bytes before the offset."""
+        head = os.pread(self._fd, position.head_size, 0)
+        marker = os.pread(self._fd, position.marker_size, max(position.offset - position.marker_size, 0))
+        return (len(head), zlib.crc32(head), len(marker), zlib.crc32(marker)) == (
+            position.head_size,
+            position.head_crc,
+            position.marker_size,
+            position.marker_crc,
+        )
+
+    def go_on_at(self, position: FilePosition) -> None:
+        """Go on exactly where a position says."""
+        self.offset = position.offset
+        self.framer.drop_partial()
+        self._mark()
+
     def rewind(self) -> None:
         """Begin again at the file's start."""
         self.offset = 0
@@ -88,6 +116,10 @@ class OpenLog:
     def read(self, size: int = READ_SIZE) -> bytes:
         """Return the next bytes and move on, at most `size`; nothing at the end."""
         data = os.pread(self._fd, size, self.offset)
+        if data and not data.strip(b"\0"):
+            self._jump_hole()
+            self._mark()
+            data = os.pread(self._fd, size, self.offset)
         if data:
             self.offset += len(data)
             self._marker = (self._marker + data)[-MARKER_SIZE:] if len(data) < MARKER_SIZE else data[-MARKER_SIZE:]
@@ -107,6 +139,17 @@ class OpenLog:
             if end >= 0:
                 self.offset -= len(data) - end - 1
                 return
+
+    def _jump_hole(self) -> None:
+        """Go on after a hole: gigabytes of it take no time."""
+        try:
+            end = os.lseek(self._fd, self.offset, os.SEEK_DATA)
+        except OSError as error:
+            if error.errno != errno.ENXIO:
+                return  # The file system knows of no holes: they are read.
+            end = self.size()
+        self.framer.nul_bytes += max(end - self.offset, 0)
+        self.offset = max(end, self.offset)
 
     def _mark(self) -> None:
         size = min(MARKER_SIZE, self.offset)

@@ -12,22 +12,15 @@ import errno
 import glob
 import os
 
-from dataclasses import dataclass, field
-from typing import NamedTuple
+from collections.abc import Iterable
 
-from vllm_watch.reading.log_reader import LogBatch, LogReader
-from vllm_watch.reading.times import ArrivalTimes, LineTimes
-from vllm_watch.sources.history import stretches, times_of
-from vllm_watch.sources.logfile import READ_SIZE, FileId, NotRegularError, OpenLog
+from vllm_watch.checkpoint import FilePosition
+from vllm_watch.reading.log_reader import TailedBatch
+from vllm_watch.sources.followed import FollowCounts, FollowedLog
+from vllm_watch.sources.logfile import FileId, NotRegularError
 from vllm_watch.state.server import LogStatus
 from vllm_watch.state.snapshot import TailCounts
 
-
-ROTATE_WAIT = 10.0
-"""Seconds for which a rotated file is still read: its writer may not have noticed yet."""
-
-MAX_READS = 32
-"""Pieces read at one look, so that nothing else waits for a backlog."""
 
 MAX_FILES = 64
 
@@ -43,42 +36,26 @@ _REASONS = {
 }
 
 
-class TailedBatch(NamedTuple):
-    """What some lines said; history was written before the daemon looked for the first time."""
-
-    batch: LogBatch
-    is_history: bool
-
-
-@dataclass(slots=True)
-class _Followed:
-    """A path's present file, and the one it was before while that may still be written."""
-
-    path: str
-    current: OpenLog
-    reader: LogReader = field(default_factory=LogReader)
-    rotated: OpenLog | None = None
-    rotated_at: float = 0.0
-    removed_at: float | None = None
-
-
 class LogTail:
     """
     Follows one path or glob.
 
     Args:
         pattern: The path, or a glob whose matches are all logs of the server.
+        positions: How far its files had been read when the daemon was stopped, by path.
+        stopped_at: When that was, in seconds since the epoch.
     """
 
-    def __init__(self, pattern: str) -> None:
+    def __init__(self, pattern: str, positions: Iterable[FilePosition] = (), stopped_at: float = 0.0) -> None:
         self._pattern = pattern
         self._is_glob = bool(_GLOB_SIGNS & set(pattern))
-        self._followed: dict[str, _Followed] = {}
+        self._followed: dict[str, FollowedLog] = {}
+        self._before = {position.path: position for position in positions}
+        self._stopped_at = stopped_at
+        self._known: dict[str, FilePosition] = {}
+        self._counts = FollowCounts()
         self._has_looked = False
-        self._has_more = False
         self._reason = "not_found"
-        self._lines = self._size = self._truncations = self._rotations = 0
-        self._long_lines = self._nul_bytes = 0
 
     @property
     def pattern(self) -> str:
@@ -88,11 +65,10 @@ class LogTail:
     @property
     def has_more(self) -> bool:
         """Whether the last look stopped before the end of what was there."""
-        return self._has_more
+        return any(followed.has_more for followed in self._followed.values())
 
     def poll(self, now: float) -> list[TailedBatch]:
         """Look at all files once and return what is new."""
-        self._has_more = False
         batches: list[TailedBatch] = []
         self._reason = "not_found"
         for path in dict.fromkeys([*self._paths(), *self._followed]):
@@ -100,142 +76,92 @@ class LogTail:
         self._has_looked = True
         return batches
 
+    def positions(self) -> tuple[FilePosition, ...]:
+        """Return how far the files have been read; what was found of an earlier run and not seen yet is kept."""
+        self._known = {path: followed.position() for path, followed in self._followed.items()}
+        return tuple({**self._before, **self._known}.values())
+
     def status(self) -> LogStatus:
         """Return how reading goes."""
         is_up = bool(self._followed)
-        lag = sum(max(item.current.size() - item.current.offset, 0) for item in self._followed.values())
-        pending = sum(item.current.framer.pending for item in self._followed.values())
-        counts = TailCounts(
-            lines=self._lines,
-            size=self._size,
-            lag=lag + pending if is_up else None,
-            truncations=self._truncations,
-            rotations=self._rotations,
-            long_lines=self._long_lines + sum(item.current.framer.long_lines for item in self._followed.values()),
-            nul_bytes=self._nul_bytes + sum(item.current.framer.nul_bytes for item in self._followed.values()),
+        counts = self._counts
+        open_counts = [followed.framing_counts() for followed in self._followed.values()]
+        tail = TailCounts(
+            lines=counts.lines,
+            size=counts.size,
+            lag=sum(followed.lag for followed in self._followed.values()) if is_up else None,
+            truncations=counts.truncations,
+            rotations=counts.rotations,
+            lost_generations=counts.lost_generations,
+            long_lines=counts.long_lines + sum(long_lines for long_lines, _ in open_counts),
+            nul_bytes=counts.nul_bytes + sum(nul_bytes for _, nul_bytes in open_counts),
+            skipped_bytes=counts.skipped_bytes,
         )
-        return LogStatus(is_up, "ok" if is_up else self._reason, counts)
+        return LogStatus(is_up, "ok" if is_up else self._reason, tail)
 
     def close(self) -> None:
         """Close all files."""
         for followed in self._followed.values():
-            followed.current.close()
-            if followed.rotated is not None:
-                followed.rotated.close()
+            followed.close()
         self._followed.clear()
 
     def _paths(self) -> list[str]:
         if not self._is_glob:
             return [self._pattern]
-        return sorted(glob.glob(self._pattern), key=_modified)[:MAX_FILES]  # A pattern of strings.
+        return sorted(glob.glob(self._pattern), key=_modified)[:MAX_FILES]
 
     def _look_at(self, path: str, now: float) -> list[TailedBatch]:
         try:
-            return self._follow(path, now)
+            if path in self._followed:
+                return self._followed[path].poll(now)
+            return self._begin(path, now)
         except OSError as error:
-            self._reason = _REASONS.get(error.errno or 0, "read_error")
-            if isinstance(error, NotRegularError):
-                self._reason = "not_regular"
-            return self._finish_removed(path, now) if path in self._followed else []
+            self._reason = "not_regular" if isinstance(error, NotRegularError) else _reason(error)
+            return self._look_at_removed(path, now)
 
-    def _follow(self, path: str, now: float) -> list[TailedBatch]:
+    def _begin(self, path: str, now: float) -> list[TailedBatch]:
+        if self._is_glob and self._is_followed_elsewhere(path):
+            return []
+        followed = FollowedLog(path, self._counts)
+        self._followed[path] = followed
+        position = self._before.pop(path, None)
+        if self._has_looked and position is None:
+            return followed.poll(now)
+        return followed.begin(position, self._stopped_at) + followed.poll(now)
+
+    def _is_followed_elsewhere(self, path: str) -> bool:
+        """Whether a rotated file was found again under its new name."""
         status = os.stat(path)
         file_id = FileId(status.st_dev, status.st_ino)
+        return any(file_id in followed.file_ids for followed in self._followed.values())
+
+    def _look_at_removed(self, path: str, now: float) -> list[TailedBatch]:
+        """Read on although the path cannot be looked at; a file that cannot be read either is let go."""
         followed = self._followed.get(path)
         if followed is None:
-            if self._is_glob and self._is_followed_elsewhere(file_id):
-                return []
-            followed = self._followed[path] = _Followed(path, OpenLog(path))
-            if not self._has_looked:
-                return self._read_history(followed)
-            return self._read_on(followed, followed.current, ArrivalTimes(now))
-        followed.removed_at = None
-        batches = self._read_rotated(followed, now)
-        if file_id == followed.current.file_id:
-            return batches + self._read_current(followed, now)
-        return batches + self._rotate(followed, now)
-
-    def _is_followed_elsewhere(self, file_id: FileId) -> bool:
-        """Whether a rotated file was found again under its new name."""
-        for followed in self._followed.values():
-            old = followed.rotated.file_id if followed.rotated else None
-            if file_id in {followed.current.file_id, old}:
-                return True
-        return False
-
-    def _read_current(self, followed: _Followed, now: float) -> list[TailedBatch]:
-        current = followed.current
-        if current.was_rewritten():
-            self._truncations += 1
-            current.rewind()
-            followed.reader = LogReader()
-        return self._read_on(followed, current, ArrivalTimes(now))
-
-    def _rotate(self, followed: _Followed, now: float) -> list[TailedBatch]:
-        new = OpenLog(followed.path)
-        batches = self._read_on(followed, followed.current, ArrivalTimes(now))
-        self._rotations += 1
-        if followed.rotated is not None:
-            self._retire(followed.rotated)
-        followed.rotated, followed.rotated_at = followed.current, now
-        followed.current = new
-        return batches + self._read_on(followed, new, ArrivalTimes(now))
-
-    def _read_rotated(self, followed: _Followed, now: float) -> list[TailedBatch]:
-        if followed.rotated is None:
             return []
-        batches = self._read_on(followed, followed.rotated, ArrivalTimes(now))
-        if not batches and now - followed.rotated_at >= ROTATE_WAIT:
-            self._retire(followed.rotated)
-            followed.rotated = None
+        try:
+            batches = followed.poll_removed(now)
+        except OSError as error:
+            self._reason = _reason(error)
+            self._keep(path)
+            self._forget(path)
+            return []
+        if followed.is_over(now):
+            self._forget(path)
         return batches
 
-    def _finish_removed(self, path: str, now: float) -> list[TailedBatch]:
-        """Read what is left of a file whose path is gone, and wait a little for its writer."""
-        followed = self._followed[path]
-        batches = self._read_on(followed, followed.current, ArrivalTimes(now))
-        if batches or followed.removed_at is None:
-            followed.removed_at = now
-        elif now - followed.removed_at >= ROTATE_WAIT:
-            self._retire(followed.current)
-            del self._followed[path]
-        return batches
+    def _keep(self, path: str) -> None:
+        """Remember where a file was that cannot be read any more, for when it can."""
+        if path in self._known:
+            self._before[path] = self._known[path]
 
-    def _retire(self, log: OpenLog) -> None:
-        self._long_lines += log.framer.long_lines
-        self._nul_bytes += log.framer.nul_bytes
-        log.close()
+    def _forget(self, path: str) -> None:
+        self._followed.pop(path).close()
 
-    def _read_on(self, followed: _Followed, log: OpenLog, times: LineTimes) -> list[TailedBatch]:
-        batches: list[TailedBatch] = []
-        for _ in range(MAX_READS):
-            data = log.read()
-            if not data:
-                return batches
-            batches.append(TailedBatch(self._digest(followed, log.lines(data), data, times), is_history=False))
-        self._has_more = True
-        return batches
 
-    def _digest(self, followed: _Followed, lines: list[bytes], data: bytes, times: LineTimes) -> LogBatch:
-        batch = followed.reader.read(lines, times)
-        self._lines += batch.lines
-        self._size += len(data)
-        return batch
-
-    def _read_history(self, followed: _Followed) -> list[TailedBatch]:
-        """Read how the server was started and what it said last; none of it is counted."""
-        log = followed.current
-        times = times_of(log)
-        batches = []
-        for stretch in stretches(log):
-            log.skip_to(stretch.start)
-            followed.reader.skip()
-            while log.offset < stretch.end:
-                data = log.read(min(READ_SIZE, stretch.end - log.offset))
-                if not data:
-                    break
-                batches.append(TailedBatch(followed.reader.read(log.lines(data), times), is_history=True))
-        return batches
+def _reason(error: OSError) -> str:
+    return _REASONS.get(error.errno or 0, "read_error")
 
 
 def _modified(path: str) -> float:
