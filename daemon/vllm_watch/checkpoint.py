@@ -1,0 +1,288 @@
+# SPDX-License-Identifier: Apache-2.0
+"""
+How far each log has been read, kept in one small file, so that a restart goes on where the last run ended.
+
+The file is replaced whole: whatever moment the machine or the process dies at, it holds what was last saved or what
+was saved before that. What cannot be read again is refused with a reason, and logs are then read as on a first start.
+"""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import stat
+
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import msgspec
+
+
+VERSION = 1
+
+SAVE_INTERVAL = 5.0
+"""Seconds between two writes: what a crash makes the next run read again."""
+
+MAX_SIZE = 1024 * 1024
+MAX_FUTURE = 86_400.0
+"""Seconds by which the clock may have been set back since the file was written."""
+
+CHECKED_SIZE = 256
+"""How many bytes of a file its head and its marker hold at most."""
+
+_MAX_CRC = 2**32 - 1
+_MAX_INT64 = 2**63 - 1
+_MAX_ID = 2**64 - 1
+_LIMITS = {
+    "device": _MAX_ID,
+    "inode": _MAX_ID,
+    "offset": _MAX_INT64,
+    "head_size": CHECKED_SIZE,
+    "head_crc": _MAX_CRC,
+    "marker_size": CHECKED_SIZE,
+    "marker_crc": _MAX_CRC,
+}
+
+
+class FilePosition(NamedTuple):
+    """
+    How far a file has been read, and what it is known by.
+
+    The head is the file's first bytes, the marker the bytes before the offset, each at most `CHECKED_SIZE` and kept
+    as its size and CRC-32.
+    """
+
+    path: str
+    device: int
+    inode: int
+    offset: int
+    head_size: int
+    head_crc: int
+    marker_size: int
+    marker_crc: int
+
+
+class JournalPosition(NamedTuple):
+    """The journal's cursor of the last line that was read of a unit."""
+
+    unit: str
+    cursor: str
+
+
+class Positions(NamedTuple):
+    """How far everything has been read."""
+
+    files: tuple[FilePosition, ...] = ()
+    journals: tuple[JournalPosition, ...] = ()
+
+
+class Loaded(NamedTuple):
+    """What a checkpoint holds; `reason` is ``ok`` or why it holds nothing."""
+
+    positions: Positions
+    reason: str
+
+
+# A number of the wrong kind is an impossible value and not a wrong shape: it names the field that was damaged.
+_Number = int | float
+
+
+class _File(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    path: str
+    device: _Number
+    inode: _Number
+    offset: _Number
+    head_size: _Number
+    head_crc: _Number
+    marker_size: _Number
+    marker_crc: _Number
+
+
+class _Journal(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    unit: str
+    cursor: str
+
+
+class _Document(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    version: int
+    written: _Number
+    files: list[_File]
+    journals: list[_Journal]
+
+
+class _RefusedError(Exception):
+    """A checkpoint is not used; the text is the reason."""
+
+
+class CheckpointFile:
+    """
+    Loads and saves positions.
+
+    `failures` counts the saves that failed, `last_error` says in the system's words why the last one did, or nothing.
+
+    Args:
+        path: The file. Beside it stands for a moment another one, with ``.tmp`` added.
+    """
+
+    def __init__(self, path: str) -> None:
+        self._path = Path(path)
+        self._temporary = Path(f"{path}.tmp")
+        self._saved = Positions()
+        self._saved_file: tuple[int, ...] | None = None
+        self._tried_at: float | None = None
+        self.failures = 0
+        self.last_error = ""
+
+    def load(self, now: float) -> Loaded:
+        """Return what was saved last; `now` is in seconds since the epoch."""
+        try:
+            return Loaded(_positions(_document(_read(self._path)), now), "ok")
+        except FileNotFoundError:
+            return Loaded(Positions(), "absent")
+        except OSError:
+            return Loaded(Positions(), "unreadable")
+        except _RefusedError as refused:
+            return Loaded(Positions(), str(refused))
+
+    def save(self, positions: Positions, now: float, *, force: bool = False) -> bool:
+        """
+        Write positions that changed, if the last attempt was long enough ago; return whether the file holds them.
+
+        Args:
+            positions: How far everything has been read.
+            now: Seconds since the epoch.
+            force: Do not wait: this is the last chance.
+        """
+        if self._holds(positions):
+            return True
+        if not force and self._tried_at is not None and 0.0 <= now - self._tried_at < SAVE_INTERVAL:
+            return False
+        self._tried_at = now
+        try:
+            self._replace(_encode(positions, now))
+        except OSError as error:
+            self.failures += 1
+            self.last_error = error.strerror or type(error).__name__
+            return False
+        self.last_error = ""
+        self._saved, self._saved_file = positions, _identity(self._path)
+        return True
+
+    def _holds(self, positions: Positions) -> bool:
+        """Whether these positions were saved, and the file is still the one that was written."""
+        return self._saved_file is not None and positions == self._saved and _identity(self._path) == self._saved_file
+
+    def _replace(self, data: bytes) -> None:
+        self._temporary.unlink(missing_ok=True)
+        try:
+            _write_new(self._temporary, data)
+            self._temporary.replace(self._path)
+        except OSError:
+            with suppress(OSError):  # The first error tells more.
+                self._temporary.unlink()
+            raise
+        _sync_directory(self._path.parent)
+
+
+def _read(path: Path) -> bytes:
+    # O_NONBLOCK: opening a pipe would wait for its writer.
+    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY)
+    with os.fdopen(descriptor, "rb") as file:
+        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+            raise _RefusedError("unreadable")
+        data = file.read(MAX_SIZE + 1)
+    if len(data) > MAX_SIZE:
+        raise _RefusedError("too_large")
+    if not data.strip():
+        raise _RefusedError("empty")
+    return data
+
+
+def _document(data: bytes) -> _Document:
+    # The standard library's parser, for it reads what it wrote: names of files that are no UTF-8.
+    try:
+        content: Any = json.loads(data)
+    except (ValueError, RecursionError):
+        raise _RefusedError("not_json") from None
+    if not isinstance(content, dict):
+        raise _RefusedError("wrong_shape")
+    if content.get("version", VERSION) != VERSION:
+        raise _RefusedError("wrong_version")
+    try:
+        return msgspec.convert(content, _Document)
+    except msgspec.ValidationError:
+        raise _RefusedError("wrong_shape") from None
+
+
+def _positions(document: _Document, now: float) -> Positions:
+    if not 0 <= document.written <= _MAX_INT64:  # Nor does NaN pass.
+        raise _RefusedError("impossible_values")
+    if document.written > now + MAX_FUTURE:
+        raise _RefusedError("from_the_future")
+    files = tuple([_file_position(file) for file in document.files])
+    return Positions(files, tuple([_journal_position(journal) for journal in document.journals]))
+
+
+def _file_position(file: _File) -> FilePosition:
+    numbers = {name: _whole(getattr(file, name), limit) for name, limit in _LIMITS.items()}
+    if not _is_name(file.path) or numbers["marker_size"] > numbers["offset"]:
+        raise _RefusedError("impossible_values")
+    return FilePosition(file.path, **numbers)
+
+
+def _journal_position(journal: _Journal) -> JournalPosition:
+    if not (_is_name(journal.unit) and _is_name(journal.cursor)):
+        raise _RefusedError("impossible_values")
+    return JournalPosition(journal.unit, journal.cursor)
+
+
+def _whole(value: float, limit: int) -> int:
+    if isinstance(value, int) and 0 <= value <= limit:
+        return value
+    raise _RefusedError("impossible_values")
+
+
+def _is_name(text: str) -> bool:
+    """Whether the system takes a text: as a path, or as the argument of a command."""
+    return text != "" and "\0" not in text
+
+
+def _encode(positions: Positions, now: float) -> bytes:
+    document = {
+        "version": VERSION,
+        "written": now,
+        "files": [file._asdict() for file in positions.files],
+        "journals": [journal._asdict() for journal in positions.journals],
+    }
+    return json.dumps(document).encode("ascii") + b"\n"
+
+
+def _write_new(path: Path, data: bytes) -> None:
+    # O_EXCL and O_NOFOLLOW: what someone put there in the meantime is not written to.
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+    with os.fdopen(os.open(path, flags, 0o600), "wb") as file:
+        file.write(data)
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def _sync_directory(path: Path) -> None:
+    """Make the new name last through a loss of power."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(descriptor)
+    except OSError as error:
+        if error.errno != errno.EINVAL:  # Some file systems cannot, and need not.
+            raise
+    finally:
+        os.close(descriptor)
+
+
+def _identity(path: Path) -> tuple[int, ...] | None:
+    try:
+        status = path.stat()
+    except OSError:
+        return None
+    return status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns
