@@ -69,7 +69,7 @@ def loaded(path, now=NOW):
 def test_what_is_saved_is_loaded(path):
     """A new process loads what the last one saved."""
     assert CheckpointFile(str(path)).save(POSITIONS, NOW)
-    assert Loaded(POSITIONS, "ok") == loaded(path)
+    assert Loaded(POSITIONS, "ok", NOW) == loaded(path)
 
 
 def test_a_file_name_that_is_no_utf8_is_kept(path):
@@ -152,7 +152,7 @@ def test_t25_a_full_disk_leaves_the_old_checkpoint(path):
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
 
     assert (False, 1, os.strerror(errno.EFBIG)) == (is_saved, checkpoint.failures, checkpoint.last_error)
-    assert Loaded(POSITIONS, "ok") == loaded(path)
+    assert Loaded(POSITIONS, "ok", NOW) == loaded(path)
     assert [path] == list(path.parent.iterdir())
     assert checkpoint.save(many, NOW + 20)
     assert "" == checkpoint.last_error
@@ -397,7 +397,7 @@ def test_any_positions_come_back(positions):
         path = os.path.join(folder, "checkpoint.json")
 
         assert CheckpointFile(path).save(positions, NOW)
-        assert Loaded(positions, "ok") == loaded(path)
+        assert Loaded(positions, "ok", NOW) == loaded(path)
 
 
 values = st.recursive(

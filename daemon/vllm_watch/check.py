@@ -63,13 +63,17 @@ def _check_server(config: ServerConfig) -> Iterator[Finding]:
 
 
 def _check_source(config: ServerConfig, source: SourceSnapshot, snapshot: ServerSnapshot) -> Iterator[Finding]:
-    where = config.log if source.source == "log" else config.metrics.url if config.metrics else ""
+    where = _log_name(config) if source.source == "log" else config.metrics.url if config.metrics else ""
     word = "ok" if source.is_up else "FAILED"
     yield Finding(f"  {source.source} {where}: {word}. {explain(source.source, source.reason)}", not source.is_up)
     if source.source == "metrics" and source.is_up:
         yield from _missing_metrics(snapshot)
     if source.source == "log" and source.is_up:
         yield from _log_contents(snapshot)
+
+
+def _log_name(config: ServerConfig) -> str:
+    return f"of unit {config.journal}" if config.journal is not None else config.log or ""
 
 
 def _missing_metrics(snapshot: ServerSnapshot) -> Iterator[Finding]:
@@ -92,7 +96,7 @@ def _log_contents(snapshot: ServerSnapshot) -> Iterator[Finding]:
 
 
 def _missing_sources(config: ServerConfig) -> Iterator[Finding]:
-    if config.log is None:
+    if not config.has_log:
         yield Finding("  log: not configured. Capacity, limits, failures and restarts come from it.")
     if config.metrics is None:
         yield Finding("  metrics: not configured. Latencies, exact counters and finished requests come from it.")

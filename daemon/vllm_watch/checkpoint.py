@@ -79,10 +79,15 @@ class Positions(NamedTuple):
 
 
 class Loaded(NamedTuple):
-    """What a checkpoint holds; `reason` is ``ok`` or why it holds nothing."""
+    """
+    What a checkpoint holds, and when it was written in seconds since the epoch.
+
+    `reason` is ``ok`` or why it holds nothing.
+    """
 
     positions: Positions
     reason: str
+    written: float = 0.0
 
 
 # A number of the wrong kind is an impossible value and not a wrong shape: it names the field that was damaged.
@@ -138,7 +143,8 @@ class CheckpointFile:
     def load(self, now: float) -> Loaded:
         """Return what was saved last; `now` is in seconds since the epoch."""
         try:
-            return Loaded(_positions(_document(_read(self._path)), now), "ok")
+            document = _document(_read(self._path))
+            return Loaded(_positions(document, now), "ok", document.written)
         except FileNotFoundError:
             return Loaded(Positions(), "absent")
         except OSError:

@@ -61,6 +61,7 @@ _NAME = re.compile(r"[A-Za-z0-9._:/-]{1,128}")
 _NO_NAME = re.compile(r"[^A-Za-z0-9._:/-]+")
 _LABEL = re.compile(r"(?!__)[A-Za-z_][A-Za-z0-9_]{0,127}")
 _LISTEN = re.compile(r"(?:\[([0-9A-Fa-f:.]+)\]|([A-Za-z0-9._-]*)):([0-9]{1,5})")
+_UNIT = re.compile(r"[A-Za-z0-9:_.@\\-]{1,256}")
 _DURATION = re.compile(r"([0-9]{1,9}(?:\.[0-9]{1,9})?)(ms|s|m|h)?")
 _UNITS = {"ms": Decimal("0.001"), "s": Decimal(1), "m": Decimal(60), "h": Decimal(3600)}
 _PORTS = {"http": 80, "https": 443}
@@ -91,21 +92,39 @@ class SloConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only
     time_per_output_token: float
 
 
+class JournalConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """A log that systemd keeps: the name of the unit that writes it."""
+
+    journal: str
+
+
 class ServerConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """One vLLM server: `log` is an absolute path or glob; there is a log, or metrics, or both."""
+    """
+    One vLLM server: there is a log, or metrics, or both.
+
+    The log is either `log`, an absolute path or glob, or `journal`, a unit's name.
+    """
 
     name: str
     log: str | None = None
+    journal: str | None = None
     metrics: MetricsConfig | None = None
     slo: SloConfig | None = None
     labels: Mapping[str, str] = MappingProxyType({})
     stall_after: float = 30.0
 
+    @property
+    def has_log(self) -> bool:
+        """Whether there is a log, of whatever kind."""
+        return self.log is not None or self.journal is not None
+
 
 class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """All of it."""
+    """All of it; the paths are absolute."""
 
     listen: str = DEFAULT_LISTEN
+    web_config_file: str | None = None
+    checkpoint: str | None = None
     servers: tuple[ServerConfig, ...]
 
     @property
@@ -134,7 +153,7 @@ SLO_PRESETS = {
 
 def load_config(path: str) -> Config:
     """Read and check a file; whatever is wrong with it is a `ConfigError`."""
-    return _read_section(read_yaml(path), Config, _CONFIG)
+    return read_section(read_yaml(path), Config, _CONFIG)
 
 
 def config_from_options(logs: Sequence[str], metrics: Sequence[str], listen: str | None) -> Config:
@@ -226,6 +245,12 @@ def _check_name(text: str) -> str:
     return text
 
 
+def _check_unit(text: str) -> str:
+    if _UNIT.fullmatch(text) is None:
+        raise ValueError(f"expected a unit such as vllm.service, got {quote(text)}")
+    return text
+
+
 def _check_path(text: str) -> str:
     if not text.strip():
         raise ValueError(f"expected a path, got {quote(text)}")
@@ -235,12 +260,13 @@ def _check_path(text: str) -> str:
 # What a place in the file means. Each function raises a ConfigError.
 
 
-def _read_section(place: Place, kind: type[Section], readers: Mapping[str, Reader]) -> Section:
+def read_section(place: Place, kind: type[Section], readers: Mapping[str, Reader]) -> Section:
     """Read a mapping whose keys are the fields of a type."""
     places = place.mapping()
     for key, value in places.items():
         if key not in readers:
-            raise place.error(_unknown_key(key, kind.__struct_fields__), value.line)
+            known = [field for field in kind.__struct_fields__ if field in readers]
+            raise place.error(_unknown_key(key, known), value.line)
     for field in msgspec.structs.fields(kind):
         if field.required and field.name not in places:
             raise place.error(f'missing key "{field.name}"')
@@ -253,7 +279,9 @@ def _unknown_key(key: str, known: Sequence[str]) -> str:
     return f"unknown key {quote(key)}; {hint}"
 
 
-def _unsupported(what: str) -> Reader:
+def unsupported(what: str) -> Reader:
+    """Return a reader that refuses a key which others know."""
+
     def refuse(place: Place) -> object:
         raise place.error(f"{what} is not supported by this version")
 
@@ -285,19 +313,30 @@ def _read_url(place: Place) -> str:
     return place.parsed(place.text(), parse_url)
 
 
-def _read_path(place: Place) -> str:
+def read_path(place: Place) -> str:
     """Read a path; a relative one starts in the configuration's folder."""
     return str(Path(place.file).absolute().parent / place.parsed(place.text(), _check_path))
 
 
-def _read_log(place: Place) -> str:
-    if place.is_mapping and "journal" in place.mapping():
-        raise place.error("reading the journal is not supported by this version")
-    return _read_path(place)
+def _read_log(place: Place) -> str | None:
+    """Read a path; a mapping holds none, see `_journal_of`."""
+    return None if place.is_mapping else read_path(place)
+
+
+def _journal_of(server: Place) -> str | None:
+    """Return the unit that a server's log names instead of a path."""
+    log = server.mapping().get("log")
+    if log is None or not log.is_mapping:
+        return None
+    return read_section(log, JournalConfig, _JOURNAL).journal
+
+
+def _read_unit(place: Place) -> str:
+    return place.parsed(place.text(), _check_unit)
 
 
 def _read_tls(place: Place) -> TlsConfig:
-    tls = _read_section(place, TlsConfig, _TLS)
+    tls = read_section(place, TlsConfig, _TLS)
     if tls.key_file is not None and tls.cert_file is None:
         raise place.error("key_file needs cert_file")
     return tls
@@ -307,7 +346,7 @@ def _read_metrics(place: Place) -> MetricsConfig:
     """Read a mapping, or the URL alone."""
     if not place.is_mapping:
         return MetricsConfig(url=_read_url(place))
-    metrics = _read_section(place, MetricsConfig, _METRICS)
+    metrics = read_section(place, MetricsConfig, _METRICS)
     if metrics.timeout <= metrics.interval:
         return metrics
     timeout = place.mapping().get("timeout")
@@ -319,7 +358,7 @@ def _read_metrics(place: Place) -> MetricsConfig:
 def _read_slo(place: Place) -> SloConfig:
     """Read a mapping, or the name of a preset."""
     if place.is_mapping:
-        return _read_section(place, SloConfig, _SLO)
+        return read_section(place, SloConfig, _SLO)
     name = place.text()
     if name not in SLO_PRESETS:
         fields = " and ".join(SloConfig.__struct_fields__)
@@ -340,10 +379,11 @@ def _read_labels(place: Place) -> Mapping[str, str]:
 
 
 def _read_server(place: Place) -> ServerConfig:
-    server = _read_section(place, ServerConfig, _SERVER)
-    if server.log is None and server.metrics is None:
+    server = read_section(place, ServerConfig, _SERVER)
+    journal = _journal_of(place)
+    if server.log is None and journal is None and server.metrics is None:
         raise place.error("needs log, metrics or both")
-    return msgspec.structs.replace(server, labels=MappingProxyType(dict(server.labels)))
+    return msgspec.structs.replace(server, journal=journal, labels=MappingProxyType(dict(server.labels)))
 
 
 def _read_servers(place: Place) -> tuple[ServerConfig, ...]:
@@ -360,12 +400,13 @@ def _read_servers(place: Place) -> tuple[ServerConfig, ...]:
     return servers
 
 
-_TLS: dict[str, Reader] = {"ca_file": _read_path, "cert_file": _read_path, "key_file": _read_path}
+_TLS: dict[str, Reader] = {"ca_file": read_path, "cert_file": read_path, "key_file": read_path}
+_JOURNAL: dict[str, Reader] = {"journal": _read_unit}
 _METRICS: dict[str, Reader] = {
     "url": _read_url,
     "interval": _duration("500ms", "60s"),
     "timeout": _duration("100ms", "60s"),
-    "bearer_token_file": _read_path,
+    "bearer_token_file": read_path,
     "tls": _read_tls,
 }
 _SLO: dict[str, Reader] = {
@@ -376,15 +417,15 @@ _SERVER: dict[str, Reader] = {
     "name": _read_name,
     "log": _read_log,
     "metrics": _read_metrics,
-    "probe": _unsupported("the probe"),
+    "probe": unsupported("the probe"),
     "slo": _read_slo,
     "labels": _read_labels,
     "stall_after": _duration("5s", "1h"),
 }
 _CONFIG: dict[str, Reader] = {
     "listen": _read_listen,
-    "web_config_file": _unsupported("a web configuration file"),
-    "checkpoint": _unsupported("a checkpoint"),
+    "web_config_file": read_path,
+    "checkpoint": read_path,
     "servers": _read_servers,
 }
 

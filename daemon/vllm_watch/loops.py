@@ -3,12 +3,11 @@
 
 from __future__ import annotations
 
-import heapq
 import threading
 import time
 
 from collections.abc import Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from queue import SimpleQueue
 
 import structlog
 
@@ -26,6 +25,8 @@ PAUSE_SECONDS = 0.01
 """The least time between two looks: a busy log is read in pieces, not line by line."""
 
 MAX_SCRAPERS = 32
+STOP_SECONDS = 1.5
+"""How long a thread that is to end is waited for; one that hangs dies with the process."""
 
 
 class Heartbeat:
@@ -46,8 +47,8 @@ class Heartbeat:
 class TailLoop:
     """Follows the logs of all servers in one thread: a hint wakes it, and it looks every second anyway."""
 
-    def __init__(self, servers: Sequence[WatchedServer], clock: Clock) -> None:
-        self._servers = [server for server in servers if server.log_pattern is not None]
+    def __init__(self, clock: Clock) -> None:
+        self._servers: tuple[WatchedServer, ...] = ()
         self._clock = clock
         self._wake = threading.Event()
         self._stop = threading.Event()
@@ -55,18 +56,24 @@ class TailLoop:
         self.heartbeat = Heartbeat()
         self.thread = threading.Thread(target=self._run, name="tail", daemon=True)
 
-    def start(self) -> None:
-        """Begin, if any server has a log."""
-        if self._servers:
+    def follow(self, servers: Sequence[WatchedServer]) -> None:
+        """From now on follow the logs of these servers; the thread begins with the first log."""
+        self._servers = tuple(server for server in servers if server.has_log)
+        self._wake.set()
+        if self._servers and self.thread.ident is None:
             self._folders.start()
+            self.heartbeat.beat()
             self.thread.start()
 
-    def stop(self) -> None:
-        """Look once more, then end."""
+    def request_stop(self) -> None:
+        """Make the thread look once more, then end."""
         self._stop.set()
         self._wake.set()
-        if self._servers:
-            self.thread.join(2)
+
+    def join(self) -> None:
+        """Wait for the end."""
+        if self.thread.ident is not None:
+            self.thread.join(STOP_SECONDS)
             self._folders.stop()
 
     def _run(self) -> None:
@@ -83,11 +90,13 @@ class TailLoop:
                 self._stop.wait(max(started + PAUSE_SECONDS - time.monotonic(), 0))
 
     def _look(self) -> bool:
-        self._folders.refresh(server.log_pattern for server in self._servers if server.log_pattern is not None)
-        looks = [self._look_at(server) for server in self._servers]
+        servers = self._servers
+        self._folders.refresh(server.log_pattern for server in servers if server.log_pattern is not None)
+        looks = [self._look_at(server) for server in servers]
         return any(looks)
 
     def _look_at(self, server: WatchedServer) -> bool:
+        self.heartbeat.beat()
         try:
             return server.look_at_log()
         except Exception:  # One server's log must not silence the others; the next look tries again.
@@ -96,48 +105,75 @@ class TailLoop:
 
 
 class ScrapeLoop:
-    """Sends out each server's scrapes in time; a server that hangs holds up its own only."""
+    """
+    Sends out each server's scrapes in time; a server that hangs holds up its own only.
 
-    def __init__(self, servers: Sequence[WatchedServer], clock: Clock) -> None:
-        self._servers = [server for server in servers if server.interval is not None]
+    The threads that scrape are not waited for at the end: a name that is being resolved cannot be interrupted.
+    """
+
+    def __init__(self, clock: Clock) -> None:
+        self._servers: tuple[WatchedServer, ...] = ()
         self._clock = clock
+        self._wake = threading.Event()
         self._stop = threading.Event()
-        self._pool = ThreadPoolExecutor(min(MAX_SCRAPERS, max(len(self._servers), 1)), "scrape")
-        self._running: dict[str, Future[None]] = {}
+        self._waiting: SimpleQueue[WatchedServer | None] = SimpleQueue()
+        self._busy: set[WatchedServer] = set()
+        self._workers: list[threading.Thread] = []
         self.heartbeat = Heartbeat()
         self.thread = threading.Thread(target=self._run, name="scrapes", daemon=True)
 
-    def start(self) -> None:
-        """Begin, if any server has /metrics."""
-        if self._servers:
+    def follow(self, servers: Sequence[WatchedServer]) -> None:
+        """From now on scrape these servers; the thread begins with the first /metrics."""
+        self._servers = tuple(server for server in servers if server.interval is not None)
+        self._wake.set()
+        if self._servers and self.thread.ident is None:
+            self.heartbeat.beat()
             self.thread.start()
 
-    def stop(self) -> None:
-        """End; a scrape under way is not waited for."""
+    def request_stop(self) -> None:
+        """Make the threads end; a scrape under way ends when its server is closed."""
         self._stop.set()
-        if self._servers:
-            self.thread.join(2)
-        self._pool.shutdown(wait=False, cancel_futures=True)
+        self._wake.set()
+
+    def join(self) -> None:
+        """Wait until no more scrapes are sent out."""
+        if self.thread.ident is not None:
+            self.thread.join(STOP_SECONDS)
+        for _ in self._workers:
+            self._waiting.put(None)
 
     def _run(self) -> None:
-        now = self._clock.now()
-        due = [(now, index) for index in range(len(self._servers))]
+        due: dict[WatchedServer, float] = {}
         while not self._stop.is_set():
-            at, index = due[0]
-            wait = min(at - self._clock.now(), POLL_SECONDS)
+            self._wake.clear()
             self.heartbeat.beat()
-            if wait > 0:
-                self._clock.wait(self._stop, wait)
-                continue
-            server = self._servers[index]
-            self._send(server)
-            # A turn that was missed is not made up for.
-            heapq.heapreplace(due, (max(at, self._clock.now() - 1) + (server.interval or POLL_SECONDS), index))
+            now = self._clock.now()
+            due = {server: self._turn(server, due.get(server, now), now) for server in self._servers}
+            if not self._stop.is_set():
+                self._clock.wait(self._wake, min([POLL_SECONDS, *(at - now for at in due.values())]))
+
+    def _turn(self, server: WatchedServer, due: float, now: float) -> float:
+        """Send a server's scrape out if it is due; return when the next one is."""
+        if due > now:
+            return due
+        self._send(server)
+        # A turn that was missed is not made up for.
+        return max(due, now - 1) + (server.interval or POLL_SECONDS)
 
     def _send(self, server: WatchedServer) -> None:
-        running = self._running.get(server.name)
-        if running is None or running.done():
-            self._running[server.name] = self._pool.submit(_scrape, server)
+        if server in self._busy:
+            return
+        self._busy.add(server)
+        self._waiting.put(server)
+        if len(self._workers) < min(len(self._busy), MAX_SCRAPERS):
+            worker = threading.Thread(target=self._work, name="scrape", daemon=True)
+            self._workers.append(worker)
+            worker.start()
+
+    def _work(self) -> None:
+        while (server := self._waiting.get()) is not None:
+            _scrape(server)
+            self._busy.discard(server)
 
 
 def _scrape(server: WatchedServer) -> None:

@@ -20,10 +20,13 @@ _LOG = {
     "api_servers_more_than_one": "vLLM prints no statistics with several API servers (from 0.15 the default under data "
     "parallelism): start it with --api-server-count 1, or rely on /metrics.",
     "not_found": "There is no such file yet.",
-    "permission_denied": "The file may not be read: add this user to the file's group, or set an ACL.",
+    "permission_denied": "The log may not be read: for a file, add this user to its group or set an ACL; for the "
+    "journal, add this user to the group systemd-journal.",
     "not_regular": "The path is a folder, a pipe or a device: give the log file itself.",
     "symlink_loop": "The path is a symbolic link that leads back to itself.",
     "read_error": "Reading the file fails: see this daemon's log.",
+    "journalctl_missing": "The program journalctl is not installed: it comes with systemd.",
+    "journal_failed": "journalctl ended with an error; it is started again: see this daemon's log.",
 }
 
 _METRICS = {

@@ -1,16 +1,20 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The daemon: servers, threads and HTTP wired together, and the signals that end it."""
+"""The daemon: servers, threads and HTTP wired together, its reload, and the signals that end it."""
 
 from __future__ import annotations
 
+import os
 import platform
 import signal
 import threading
 import time
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from queue import Empty, SimpleQueue
 from types import FrameType
+from typing import TypeVar
 
 import msgspec
 import structlog
@@ -19,14 +23,17 @@ from prometheus_client import CollectorRegistry, ProcessCollector
 from prometheus_client.exposition import choose_encoder
 
 from vllm_watch import __version__
+from vllm_watch.checkpoint import CheckpointFile, Loaded, Positions
 from vllm_watch.clock import Clock
-from vllm_watch.config import Config
+from vllm_watch.config import Config, ServerConfig
+from vllm_watch.errors import ConfigError, VllmWatchError
 from vllm_watch.exposition.families import SnapshotCollector
 from vllm_watch.exposition.json_view import server_view
 from vllm_watch.exposition.samples import PlainSample
 from vllm_watch.loops import Heartbeat, ScrapeLoop, TailLoop
+from vllm_watch.notify import Notifier
 from vllm_watch.state.snapshot import ServerSnapshot
-from vllm_watch.watched import HISTORY_STEP, WatchedServer
+from vllm_watch.watched import HISTORY_STEP, NOTHING_BEFORE, WatchedServer, wall_time
 from vllm_watch.web.pages import PLAIN_TEXT, Answer, accepts_gzip, compressed
 from vllm_watch.web.server import WebServer
 
@@ -36,23 +43,56 @@ log = structlog.get_logger("vllm_watch")
 STALE_HEARTBEAT = 30.0
 """A thread without a sign of life for so long hangs."""
 
+TURN_SECONDS = 1.0
+"""How often the main thread looks after what is not a source's: history, status, signs of life."""
+
+FIRST_TURN_SECONDS = 0.1
+"""The same until the daemon is ready, so that it is soon said."""
+
+MAX_NAMED = 20
+"""How many servers the status line names."""
+
+Load = Callable[[], Config]
+Made = TypeVar("Made")
+
 
 class Service:
     """
     Watches the configured servers until it is stopped.
 
+    Args:
+        config: What to watch first.
+        clock: The time.
+        load: Reads the configuration again for a reload; without it nothing is reloaded.
+        notifier: Tells systemd; by default the one of this process's environment.
+
     Raises:
         UsageError: On `start`, if the address to listen on cannot be had.
     """
 
-    def __init__(self, config: Config, clock: Clock) -> None:
+    def __init__(
+        self, config: Config, clock: Clock, *, load: Load | None = None, notifier: Notifier | None = None
+    ) -> None:
+        self._config = config
         self._clock = clock
-        self._servers = [WatchedServer(server, clock) for server in config.servers]
-        self._tail = TailLoop(self._servers, clock)
-        self._scrapes = ScrapeLoop(self._servers, clock)
-        self._web = WebServer(config.host, config.port, DaemonPages(self))
-        self._stop = threading.Event()
+        self._load = load
+        self._notifier = notifier or Notifier(os.environ)
+        self._checkpoint = CheckpointFile(config.checkpoint) if config.checkpoint is not None else None
+        self._before = self._load_checkpoint()
+        self._servers = tuple(WatchedServer(server, clock, self._before) for server in config.servers)
+        self._tail = TailLoop(clock)
+        self._scrapes = ScrapeLoop(clock)
+        self._web = WebServer(config.host, config.port, DaemonPages(self), web_config_file=config.web_config_file)
         self._main = Heartbeat()
+        # A signal's handler may interrupt the main thread anywhere: only such a queue never waits for itself.
+        self._wake: SimpleQueue[None] = SimpleQueue()
+        self._is_stopping = self._wants_reload = self._is_announced = False
+        self._remember_at = clock.now()
+        self._reloaded_at = clock.now()
+        self._is_reload_good = True
+        self._reload_failures = 0
+        self._errors_lock = threading.Lock()
+        self._collect_errors: Counter[str] = Counter()
         self._text = self._new_registry(for_openmetrics=False)
         self._openmetrics = self._new_registry(for_openmetrics=True)
 
@@ -64,35 +104,70 @@ class Service:
     def start(self) -> None:
         """Bind the address, then begin to watch."""
         self._web.start()
-        self._tail.start()
-        self._scrapes.start()
+        self._follow()
         log.info("service.started", version=__version__, servers=[server.name for server in self._servers])
 
     def run(self) -> None:
-        """Keep the status page's history until told to stop."""
-        while not self._stop.is_set():
-            self._main.beat()
-            for server in self._servers:
-                server.remember()
-            self._clock.wait(self._stop, HISTORY_STEP)
+        """Keep the status page's history, reload when asked to and tell systemd, until told to stop."""
+        while not self._is_stopping:
+            self.turn()
+            with suppress(Empty):
+                self._wake.get(timeout=self._pause())
+
+    def turn(self) -> None:
+        """Do once what the main thread does."""
+        self._main.beat()
+        if self._wants_reload:
+            self._wants_reload = False
+            self.reload()
+        self._remember()
+        self._save_checkpoint()
+        self._notify()
 
     def request_stop(self) -> None:
-        """Make `run` return."""
-        self._stop.set()
+        """Make `run` return. A signal's handler may call it."""
+        self._is_stopping = True
+        self._wake.put(None)
+
+    def request_reload(self) -> None:
+        """Make `run` read the configuration again. A signal's handler may call it."""
+        self._wants_reload = True
+        self._wake.put(None)
 
     def stop(self) -> None:
         """End all threads and let go of everything."""
-        self._stop.set()
-        self._scrapes.stop()
-        self._tail.stop()
+        self._notifier.stopping()
+        self._is_stopping = True
+        self._scrapes.request_stop()
+        self._tail.request_stop()
         self._web.stop()
+        self._scrapes.join()
+        self._tail.join()
+        self._save_checkpoint(force=True)
         for server in self._servers:
             server.close()
         log.info("service.stopped")
 
+    def reload(self) -> None:
+        """Read the configuration again and watch what it says; a bad one changes nothing."""
+        if self._load is None:
+            return
+        if self._is_announced:
+            self._notifier.reloading()
+        try:
+            self._swap(self._load())
+        except VllmWatchError as error:
+            self._refuse()
+            log.warning("config.refused", reason=str(error), effect="the old configuration stays")
+        except Exception:  # Whatever a file does to its reader, the daemon goes on.
+            self._refuse()
+            log.exception("config.refused", effect="the old configuration stays")
+        if self._is_announced:
+            self._notifier.ready()
+
     def snapshots(self) -> list[ServerSnapshot]:
-        """Return what is known of every server now."""
-        return [server.snapshot() for server in self._servers]
+        """Return what is known now of every server that can say it."""
+        return self._each(lambda server: server.snapshot())
 
     def heartbeats(self) -> dict[str, float]:
         """Return how long ago each running thread gave a sign of life, in seconds."""
@@ -102,15 +177,27 @@ class Service:
                 ages[name] = loop.heartbeat.age()
         return ages
 
+    def hanging(self) -> list[str]:
+        """Return the threads that give no sign of life."""
+        return [name for name, age in self.heartbeats().items() if age > STALE_HEARTBEAT]
+
     def own_samples(self) -> list[PlainSample]:
         """Return what the daemon says of itself."""
         now = self._clock.now()
         samples = [
             PlainSample("build_info", (__version__, platform.python_version()), 1, now),
-            PlainSample("config_last_reload_successful", (), 1, now),
+            PlainSample("config_last_reload_successful", (), float(self._is_reload_good), now),
+            PlainSample(
+                "config_last_reload_success_timestamp_seconds", (), wall_time(self._clock, self._reloaded_at), now
+            ),
+            PlainSample("config_reload_failures_total", (), self._reload_failures, now),
         ]
-        ages = self.heartbeats().items()
-        return samples + [PlainSample("heartbeat_age_seconds", (thread,), age, now) for thread, age in ages]
+        if self._checkpoint is not None:
+            samples.append(PlainSample("checkpoint_info", (self._before.reason,), 1, now))
+            samples.append(PlainSample("checkpoint_failures_total", (), self._checkpoint.failures, now))
+        samples += [PlainSample("heartbeat_age_seconds", (name,), age, now) for name, age in self.heartbeats().items()]
+        errors = {server.name: self._collect_errors[server.name] for server in self._servers}
+        return samples + [PlainSample("collect_errors_total", (name,), count, now) for name, count in errors.items()]
 
     def is_ready(self) -> bool:
         """Whether every source was looked at once."""
@@ -120,17 +207,117 @@ class Service:
         """Return the registry for a format: in OpenMetrics one family is typed otherwise."""
         return self._openmetrics if "openmetrics" in content_type else self._text
 
+    def view(self) -> dict[str, object]:
+        """Return everything that is known, as plain data."""
+        servers = self._each(lambda server: {**server_view(server.snapshot()), "history": server.history()})
+        return {"version": __version__, "at": wall_time(self._clock, self._clock.now()), "servers": servers}
+
+    def note_failure(self, server: str, error: Exception) -> None:
+        """Log and count that a server could not be shown."""
+        log.error("collect.failed", server=server, exc_info=error)
+        with self._errors_lock:
+            self._collect_errors[server] += 1
+
     def _new_registry(self, *, for_openmetrics: bool) -> CollectorRegistry:
         registry = CollectorRegistry()
-        collector = SnapshotCollector(self.snapshots, self.own_samples, for_openmetrics=for_openmetrics)
+        collector = SnapshotCollector(
+            self.snapshots, self.own_samples, failed=self.note_failure, for_openmetrics=for_openmetrics
+        )
         registry.register(collector)
         ProcessCollector(registry=registry)
         return registry
 
-    def view(self) -> dict[str, object]:
-        """Return everything that is known, as plain data."""
-        servers = [{**server_view(server.snapshot()), "history": server.history()} for server in self._servers]
-        return {"version": __version__, "at": self._clock.wall(self._clock.now()), "servers": servers}
+    def _each(self, make: Callable[[WatchedServer], Made]) -> list[Made]:
+        """Make something of each server; one that fails hides no other."""
+        made = []
+        for server in self._servers:
+            try:
+                made.append(make(server))
+            except Exception as error:  # noqa: BLE001 - `note_failure` logs it.
+                self.note_failure(server.name, error)
+        return made
+
+    def _follow(self) -> None:
+        self._tail.follow(self._servers)
+        self._scrapes.follow(self._servers)
+
+    def _swap(self, config: Config) -> None:
+        """Watch what a new configuration says; a server that is configured as before goes on as it is."""
+        _check_same_process(self._config, config)
+        known = {server.name: server for server in self._servers}
+        before = Loaded(self._positions(), "ok", self._clock.wall(self._clock.now()))
+        old, new = self._servers, tuple(self._server(known.get(each.name), each, before) for each in config.servers)
+        self._config, self._servers = config, new
+        self._follow()
+        for server in old:
+            if server not in new:
+                server.close()
+        self._is_reload_good, self._reloaded_at = True, self._clock.now()
+        log.info("config.reloaded", servers=[server.name for server in new])
+
+    def _server(self, known: WatchedServer | None, config: ServerConfig, before: Loaded) -> WatchedServer:
+        return known if known is not None and known.config == config else WatchedServer(config, self._clock, before)
+
+    def _refuse(self) -> None:
+        self._is_reload_good = False
+        self._reload_failures += 1
+
+    def _load_checkpoint(self) -> Loaded:
+        if self._checkpoint is None:
+            return NOTHING_BEFORE
+        loaded = self._checkpoint.load(self._clock.wall(self._clock.now()))
+        say = log.info if loaded.reason in {"ok", "absent"} else log.warning
+        say("checkpoint.loaded", path=self._config.checkpoint, reason=loaded.reason)
+        return loaded
+
+    def _save_checkpoint(self, *, force: bool = False) -> None:
+        """Save how far the logs have been read; a failure is counted, and said when it is a new one."""
+        checkpoint = self._checkpoint
+        if checkpoint is None:
+            return
+        said = checkpoint.last_error
+        checkpoint.save(self._positions(), self._clock.wall(self._clock.now()), force=force)
+        if checkpoint.last_error not in {"", said}:
+            log.warning("checkpoint.failed", path=self._config.checkpoint, error=checkpoint.last_error)
+
+    def _positions(self) -> Positions:
+        each = [server.positions() for server in self._servers]
+        files = {file.path: file for positions in each for file in positions.files}
+        journals = {journal.unit: journal for positions in each for journal in positions.journals}
+        return Positions(tuple(files.values()), tuple(journals.values()))
+
+    def _remember(self) -> None:
+        now = self._clock.now()
+        if now >= self._remember_at:
+            self._remember_at = now + HISTORY_STEP
+            self._each(lambda server: server.remember())
+
+    def _notify(self) -> None:
+        if not self._is_announced and self.is_ready():
+            self._is_announced = True
+            self._notifier.ready()
+        if self._notifier.is_heard:
+            self._notifier.status(status_line(self.snapshots()))
+        if not self.hanging():
+            self._notifier.alive()
+
+    def _pause(self) -> float:
+        longest = TURN_SECONDS if self._is_announced else FIRST_TURN_SECONDS
+        return min(longest, self._notifier.interval or longest)
+
+
+def status_line(snapshots: Sequence[ServerSnapshot]) -> str:
+    """Return the servers and their engines' states as one line."""
+    named = [f"{each.name} {'/'.join(sorted({engine.state for engine in each.engines}))}" for each in snapshots]
+    more = [f"and {len(named) - MAX_NAMED} more"] if len(named) > MAX_NAMED else []
+    return ", ".join(named[:MAX_NAMED] + more)
+
+
+def _check_same_process(old: Config, new: Config) -> None:
+    """Refuse what a running process cannot change: everything but the servers."""
+    for name in Config.__struct_fields__:
+        if name != "servers" and getattr(old, name) != getattr(new, name):
+            raise ConfigError(f'"{name}" has changed: this needs a restart')
 
 
 class DaemonPages:
@@ -151,7 +338,7 @@ class DaemonPages:
 
     def healthy(self) -> Answer:
         """Say whether every thread gives signs of life."""
-        hanging = [name for name, age in self._service.heartbeats().items() if age > STALE_HEARTBEAT]
+        hanging = self._service.hanging()
         if hanging:
             return Answer(f"no sign of life: {', '.join(hanging)}\n".encode(), PLAIN_TEXT, 503)
         return Answer(b"healthy\n", PLAIN_TEXT)
@@ -164,14 +351,19 @@ class DaemonPages:
 
 
 @contextmanager
-def stopped_by_signals(service: Service) -> Iterator[None]:
-    """Make SIGTERM and SIGINT end a service's `run`; a second one ends the process at once."""
+def steered_by_signals(service: Service, *, reloads: bool) -> Iterator[None]:
+    """Make SIGTERM and SIGINT end a service's `run`, a second one the process at once, and SIGHUP reload."""
 
-    def stop(number: int, _frame: FrameType | None) -> None:
+    def stop(_number: int, _frame: FrameType | None) -> None:
         service.request_stop()
-        signal.signal(number, signal.SIG_DFL)
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, signal.SIG_DFL)
 
-    old = {number: signal.signal(number, stop) for number in (signal.SIGTERM, signal.SIGINT)}
+    def reload(_number: int, _frame: FrameType | None) -> None:
+        service.request_reload()
+
+    handlers = {signal.SIGTERM: stop, signal.SIGINT: stop, **({signal.SIGHUP: reload} if reloads else {})}
+    old = {number: signal.signal(number, handler) for number, handler in handlers.items()}
     try:
         yield
     finally:
@@ -179,12 +371,12 @@ def stopped_by_signals(service: Service) -> Iterator[None]:
             signal.signal(number, handler)
 
 
-def run_service(config: Config, clock: Clock) -> None:
-    """Run the daemon until a signal ends it."""
-    service = Service(config, clock)
-    service.start()
-    try:
-        with stopped_by_signals(service):
+def run_service(config: Config, clock: Clock, load: Load | None = None) -> None:
+    """Run the daemon until a signal ends it; `load` reads the configuration again for SIGHUP."""
+    service = Service(config, clock, load=load)
+    with steered_by_signals(service, reloads=load is not None):
+        service.start()
+        try:
             service.run()
-    finally:
-        service.stop()
+        finally:
+            service.stop()

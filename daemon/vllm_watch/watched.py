@@ -6,22 +6,37 @@ from __future__ import annotations
 import threading
 
 from collections import deque
+from collections.abc import Callable
+from fnmatch import fnmatchcase
+from typing import TypeVar
 
 import structlog
 
+from vllm_watch.checkpoint import FilePosition, JournalPosition, Loaded, Positions
 from vllm_watch.clock import Clock
 from vllm_watch.config import ServerConfig
 from vllm_watch.reasons import explain
+from vllm_watch.sources.journal import JournalTail
 from vllm_watch.sources.scrape import Scraper, ScrapeTarget, TlsOptions
 from vllm_watch.sources.tail import LogTail
 from vllm_watch.state.server import ServerSettings, ServerState
-from vllm_watch.state.snapshot import ServerSnapshot, SourceName
+from vllm_watch.state.snapshot import EngineSnapshot, HistogramReading, Reading, ServerSnapshot, SourceName
 
 
 log = structlog.get_logger("vllm_watch")
 
 HISTORY_SECONDS = 3600.0
 HISTORY_STEP = 10.0
+CLOSE_SECONDS = 0.5
+"""How long a look at a log that goes on while the server is closed is waited for."""
+
+POSITIONS_SECONDS = 0.5
+"""How long a look at a log is waited for when its position is asked for."""
+
+NOTHING_BEFORE = Loaded(Positions(), "absent")
+
+Timed = TypeVar("Timed", Reading, HistogramReading)
+Move = Callable[[float], float]
 
 _TTFT_P95 = ("time_to_first_token", 0.95)
 _HISTORY_GAUGES = (
@@ -37,16 +52,26 @@ class WatchedServer:
     """
     Looks at one server's sources when told to, and says what is known.
 
-    `look_at_log` and `scrape` may be called from different threads, each from one at a time.
+    `look_at_log` and `scrape` may be called from different threads, each from one at a time; once closed they do
+    nothing.
+
+    Args:
+        config: What to look at.
+        clock: The time.
+        before: How far an earlier run, or an earlier configuration, had read the logs.
     """
 
-    def __init__(self, config: ServerConfig, clock: Clock) -> None:
+    def __init__(self, config: ServerConfig, clock: Clock, before: Loaded = NOTHING_BEFORE) -> None:
+        self.config = config
         self.name = config.name
         self.interval = config.metrics.interval if config.metrics else None
         self._clock = clock
         self._state = ServerState(_settings(config))
         self._lock = threading.Lock()
-        self._tail = LogTail(config.log) if config.log else None
+        self._looking = threading.Lock()
+        self._is_closed = False
+        self._tail = _tail(config, before)
+        self._positions = Positions()
         self._scraper = _scraper(config, clock)
         self._reasons: dict[SourceName, str] = {}
         self._history: deque[tuple[float | None, ...]] = deque(maxlen=int(HISTORY_SECONDS / HISTORY_STEP))
@@ -55,8 +80,13 @@ class WatchedServer:
 
     @property
     def log_pattern(self) -> str | None:
-        """The path or glob of the log."""
-        return self._tail.pattern if self._tail else None
+        """The path or glob of the log, if it is in files."""
+        return self._tail.pattern if isinstance(self._tail, LogTail) else None
+
+    @property
+    def has_log(self) -> bool:
+        """Whether there is a log to look at."""
+        return self._tail is not None
 
     @property
     def has_looked(self) -> bool:
@@ -65,41 +95,44 @@ class WatchedServer:
 
     def look_at_log(self) -> bool:
         """Read what is new in the log; return whether there is more at once."""
-        tail = self._tail
-        if tail is None:
-            return False
-        batches = tail.poll(self._clock.now())
-        status = tail.status()
-        with self._lock:
-            for batch, is_history in batches:
-                self._state.apply_log(batch, is_history=is_history)
-            self._state.apply_log_status(status)
-        self._note("log", status.reason, is_up=status.is_up)
-        self.has_looked_at_log = True
-        return tail.has_more
+        with self._looking:
+            if self._tail is None or self._is_closed:
+                return False
+            return self._look_at(self._tail)
+
+    def positions(self) -> Positions:
+        """Return how far the log has been read; of a look that goes on for long, how far it had been before."""
+        if self._looking.acquire(timeout=POSITIONS_SECONDS):
+            self._positions = _positions(self._tail)
+            self._looking.release()
+        return self._positions
 
     def scrape(self) -> None:
         """Read /metrics once."""
-        if self._scraper is None:
+        if self._scraper is None or self._is_closed:
             return
         result = self._scraper.scrape()
+        if self._is_closed:
+            self._scraper.close()  # It may have been closed just before it began.
+            return
         with self._lock:
             self._state.apply_scrape(result)
         self._note("metrics", result.reason, is_up=result.reading is not None)
         self.has_scraped = True
 
     def snapshot(self) -> ServerSnapshot:
-        """Return what is known now."""
+        """Return what is known now, its times as the wall clock has them."""
         now = self._clock.now()
         with self._lock:
-            return self._state.snapshot(now)
+            snapshot = self._state.snapshot(now)
+        return _as_wall_time(snapshot, seconds_ahead(self._clock))
 
     def remember(self) -> None:
         """Keep the present values for the status page's charts."""
         snapshot = self.snapshot()
         gauges = [_total(snapshot, name) for name in _HISTORY_GAUGES]
         slowest = [engine.quantiles[_TTFT_P95].value for engine in snapshot.engines if _TTFT_P95 in engine.quantiles]
-        self._history.append((self._clock.wall(snapshot.at), *gauges, max(slowest, default=None)))
+        self._history.append((snapshot.at, *gauges, max(slowest, default=None)))
 
     def history(self) -> dict[str, list[float | None]]:
         """Return the last hour's values by name, with their times as `t`."""
@@ -109,10 +142,24 @@ class WatchedServer:
 
     def close(self) -> None:
         """Let go of files and connections."""
-        if self._tail is not None:
+        self._is_closed = True
+        # A look that hangs keeps its files: closing them under it could close another's.
+        if self._tail is not None and self._looking.acquire(timeout=CLOSE_SECONDS):
             self._tail.close()
+            self._looking.release()
         if self._scraper is not None:
             self._scraper.close()
+
+    def _look_at(self, tail: LogTail | JournalTail) -> bool:
+        batches = tail.poll(self._clock.now())
+        status = tail.status()
+        with self._lock:
+            for batch, is_history in batches:
+                self._state.apply_log(batch, is_history=is_history)
+            self._state.apply_log_status(status)
+        self._note("log", status.reason, is_up=status.is_up)
+        self.has_looked_at_log = True
+        return tail.has_more
 
     def _note(self, source: SourceName, reason: str, *, is_up: bool) -> None:
         """Say once in the daemon's log that a source works, or why it does not."""
@@ -132,12 +179,35 @@ def _settings(config: ServerConfig) -> ServerSettings:
         }
     return ServerSettings(
         name=config.name,
-        has_log=config.log is not None,
+        has_log=config.has_log,
         metrics_interval=config.metrics.interval if config.metrics else None,
         stall_after=config.stall_after,
         slo=objectives,
         labels=dict(config.labels),
     )
+
+
+def _tail(config: ServerConfig, before: Loaded) -> LogTail | JournalTail | None:
+    if config.journal is not None:
+        cursors = {position.unit: position.cursor for position in before.positions.journals}
+        return JournalTail(config.journal, cursor=cursors.get(config.journal))
+    if config.log is None:
+        return None
+    own = [position for position in before.positions.files if _is_named(config.log, position)]
+    return LogTail(config.log, own, before.written)
+
+
+def _is_named(pattern: str, position: FilePosition) -> bool:
+    """Whether a path or glob may name the file of a position."""
+    return position.path == pattern or fnmatchcase(position.path, pattern)
+
+
+def _positions(tail: LogTail | JournalTail | None) -> Positions:
+    if isinstance(tail, LogTail):
+        return Positions(files=tail.positions())
+    if tail is None or tail.cursor is None:
+        return Positions()
+    return Positions(journals=(JournalPosition(tail.unit, tail.cursor),))
 
 
 def _scraper(config: ServerConfig, clock: Clock) -> Scraper | None:
@@ -155,3 +225,59 @@ def _total(snapshot: ServerSnapshot, name: str) -> float | None:
     if not values:
         return None
     return max(values) if name.endswith("_ratio") else sum(values)
+
+
+def seconds_ahead(clock: Clock) -> float:
+    """
+    Return how far the wall clock is ahead of the steady time.
+
+    In whole seconds, so that a timestamp that stands for long does not tremble with every look.
+    """
+    now = clock.now()
+    return float(round(clock.wall(now) - now))
+
+
+def wall_time(clock: Clock, moment: float) -> float:
+    """Return a steady time as it leaves the process."""
+    return moment + seconds_ahead(clock)
+
+
+def _as_wall_time(snapshot: ServerSnapshot, ahead: float) -> ServerSnapshot:
+    """Return a snapshot of steady times with the wall clock's, which is ahead of them by so much."""
+
+    def move(moment: float) -> float:
+        return moment + ahead
+
+    start = snapshot.start_time
+    if start is not None and move(start) <= move(snapshot.at):
+        start = move(start)  # Otherwise the server said it itself, by a clock that was right already.
+    return snapshot._replace(
+        at=move(snapshot.at),
+        start_time=start,
+        engines=tuple(_moved_engine(engine, move) for engine in snapshot.engines),
+        sources=tuple(
+            source._replace(last_reading=None if source.last_reading is None else move(source.last_reading))
+            for source in snapshot.sources
+        ),
+        comparisons=tuple(item._replace(reading=_moved(item.reading, move)) for item in snapshot.comparisons),
+        admission_rejections={key: _moved(value, move) for key, value in snapshot.admission_rejections.items()},
+    )
+
+
+def _moved_engine(engine: EngineSnapshot, move: Move) -> EngineSnapshot:
+    gauges = {name: _moved(reading, move) for name, reading in engine.gauges.items()}
+    last = gauges.get("last_token_timestamp_seconds")
+    if last is not None:
+        gauges["last_token_timestamp_seconds"] = last._replace(value=move(last.value))
+    return engine._replace(
+        gauges=gauges,
+        position_acceptance=tuple(_moved(reading, move) for reading in engine.position_acceptance),
+        counters={name: _moved(reading, move) for name, reading in engine.counters.items()},
+        requests_finished={name: _moved(reading, move) for name, reading in engine.requests_finished.items()},
+        histograms={name: _moved(reading, move) for name, reading in engine.histograms.items()},
+        quantiles={key: _moved(reading, move) for key, reading in engine.quantiles.items()},
+    )
+
+
+def _moved(reading: Timed, move: Move) -> Timed:
+    return reading._replace(at=move(reading.at))

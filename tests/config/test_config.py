@@ -40,7 +40,7 @@ URL = "http://127.0.0.1:8000/metrics"
 # What follows the file's name in the message.
 MESSAGES = {
     "alias": ":3: anchors and aliases are not supported",
-    "checkpoint_unsupported": ":1: checkpoint: a checkpoint is not supported by this version",
+    "checkpoint_mapping": ":1: checkpoint: expected text, got a mapping",
     "control_character": ":3: not YAML: the character U+0007 is not allowed",
     "duplicate_key": ':5: duplicate key "listen", first given in line 1',
     "duplicate_nested_key": ':5: servers[0].metrics: duplicate key "url", first given in line 4',
@@ -53,6 +53,9 @@ MESSAGES = {
     "interval_truth_value": ':5: servers[0].metrics.interval: expected a duration such as 5s, 500ms or 2m, got "yes"',
     "interval_word": ':7: servers[0].metrics.interval: expected a duration such as 5s, 500ms or 2m, got "soon"',
     "key_not_text": ":4: servers[0]: expected text as the key, got a list or a mapping",
+    "journal_beside_log": (
+        ':4: servers[0]: unknown key "journal"; known are name, log, metrics, slo, labels, stall_after'
+    ),
     "label_double_underscore": (
         ':4: servers[0].labels: "__team" is no label name: letters, digits and _, not first a digit or __'
     ),
@@ -69,9 +72,12 @@ MESSAGES = {
     "listen_port_too_large": ":1: listen: the port 94680 is not one from 0 to 65535",
     "listen_with_password": ':1: listen: expected HOST:PORT such as 127.0.0.1:9468, got "…@127.0.0.1:9468"',
     "log_empty": ':3: servers[0].log: expected a path, got ""',
-    "log_journal": ":3: servers[0].log: reading the journal is not supported by this version",
+    "log_journal": ':3: servers[0].log.journal: expected a unit such as vllm.service, got "vllm service"',
+    "log_journal_and_path": ':5: servers[0].log: unknown key "path"; known are journal',
+    "log_journal_number": ":3: servers[0].log.journal: expected text, got the number 7; put it in quotes",
     "log_list": ":3: servers[0].log: expected text, got a list",
-    "log_unknown_mapping": ":3: servers[0].log: expected text, got a mapping",
+    "log_mapping_empty": ':3: servers[0].log: missing key "journal"',
+    "log_unknown_mapping": ':3: servers[0].log: unknown key "file"; known are journal',
     "log_with_line_break": ':3: servers[0].log: expected text without control characters, got "vllm\\n.log"',
     "name_nothing": ":2: servers[0].name: expected text, got nothing",
     "name_number": ":2: servers[0].name: expected text, got the number 7; put it in quotes",
@@ -126,7 +132,7 @@ MESSAGES = {
     "url_with_password": ":3: servers[0].metrics: a URL must hold no user name and no password; use bearer_token_file",
     "url_without_host": ":3: servers[0].metrics: the URL has no host",
     "url_without_scheme": ":3: servers[0].metrics: expected a URL that begins with http:// or https://",
-    "web_config_file_unsupported": ":1: web_config_file: a web configuration file is not supported by this version",
+    "web_config_file_empty": ':1: web_config_file: expected a path, got ""',
 }
 
 
@@ -190,6 +196,27 @@ class TestGoodFiles:
         assert llama.slo == SloConfig(time_to_first_token=1.5, time_per_output_token=0.075)
         assert mistral.slo == SloConfig(time_to_first_token=2.0, time_per_output_token=0.1)
         assert mistral.log == str(GOOD / "../mistral.log")
+
+    def test_paths(self):
+        """The checkpoint and the web configuration file are absolute; a relative one starts in the file's folder."""
+        config = load_config(str(GOOD / "full.yml"))
+
+        assert config.checkpoint == "/var/lib/vllm-watch/checkpoint.json"
+        assert config.web_config_file == str(GOOD / "web.yml")
+
+    def test_no_paths(self):
+        """Neither has to be there."""
+        config = load_config(str(GOOD / "minimal.yml"))
+
+        assert (config.checkpoint, config.web_config_file) == (None, None)
+
+    def test_journal(self):
+        """A log may be a unit's journal, alone or beside metrics; then it has no path."""
+        alone, beside = load_config(str(GOOD / "journal.yml")).servers
+
+        assert alone == ServerConfig(name="qwen", journal="vllm.service")
+        assert (beside.log, beside.journal) == (None, r"vllm@gpu\x2d0:1.service")
+        assert beside.metrics == MetricsConfig(url=URL)
 
     def test_listen(self):
         """The address is given in its parts as well."""
@@ -321,13 +348,16 @@ class TestBadFiles:
 
         message = message_for(path)
 
-        assert message == rf'{path}:1: unknown key "\x1b[31m\ud800{"k" * 54}…"; known are listen, servers'
+        assert message.startswith(rf'{path}:1: unknown key "\x1b[31m\ud800{"k" * 54}…"; known are listen, ')
 
     def test_password_in_a_key(self, tmp_path):
         """A URL that slipped into a key keeps its password."""
         path = write(tmp_path, '"http://admin:hunter2@vllm/metrics": 1')
 
-        assert message_for(path) == f'{path}:1: unknown key "…@vllm/metrics"; known are listen, servers'
+        assert (
+            message_for(path)
+            == f'{path}:1: unknown key "…@vllm/metrics"; known are listen, web_config_file, checkpoint, servers'
+        )
 
     def test_password_in_a_broken_line(self, tmp_path):
         """A line that is no YAML is not quoted."""
@@ -431,7 +461,7 @@ class TestOptions:
         """The option's address stands in for the file's, and nothing else changes."""
         config = load_config(str(GOOD / "full.yml"))
 
-        assert with_listen(config, ":0") == Config(listen=":0", servers=config.servers)
+        assert with_listen(config, ":0") == msgspec.structs.replace(config, listen=":0")
 
     def test_names_are_unique(self):
         """Equal names get numbers that no other name has."""

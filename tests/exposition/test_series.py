@@ -80,6 +80,11 @@ def test_nearly_everything_documented_is_shown():
         "model_load_seconds",  # A GPU server.
         "build_info",  # The daemon's own.
         "config_last_reload_successful",
+        "config_last_reload_success_timestamp_seconds",
+        "config_reload_failures_total",
+        "checkpoint_info",
+        "checkpoint_failures_total",
+        "collect_errors_total",
         "heartbeat_age_seconds",
     }
 

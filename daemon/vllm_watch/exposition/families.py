@@ -84,6 +84,7 @@ class SnapshotCollector(Collector):
     Args:
         snapshots: Takes the snapshots of all servers; each is taken by itself, so that one that fails hides no other.
         own_samples: The daemon's own samples.
+        failed: Told the name of a server whose snapshot cannot be shown, and why.
         for_openmetrics: Which format the families are for.
     """
 
@@ -92,20 +93,30 @@ class SnapshotCollector(Collector):
         snapshots: Callable[[], Iterable[ServerSnapshot]],
         own_samples: Callable[[], Iterable[PlainSample]],
         *,
+        failed: Callable[[str, Exception], None] = lambda _name, _error: None,
         for_openmetrics: bool = False,
     ) -> None:
         self._snapshots = snapshots
         self._own_samples = own_samples
+        self._failed = failed
         self._for_openmetrics = for_openmetrics
 
     def collect(self) -> Iterator[Metric]:
         """Yield all families."""
-        samples: list[AnySample] = list(self._own_samples())
+        samples: list[AnySample] = []
         labels: dict[str, Mapping[str, str]] = {}
         for snapshot in self._snapshots():
-            samples += server_samples(snapshot)
+            samples += self._samples_of(snapshot)
             labels[snapshot.name] = snapshot.labels
+        samples += self._own_samples()  # Last, so that they count what has failed just now.
         yield from families(samples, extra_labels=labels, for_openmetrics=self._for_openmetrics)
+
+    def _samples_of(self, snapshot: ServerSnapshot) -> list[AnySample]:
+        try:
+            return list(server_samples(snapshot))
+        except Exception as error:  # noqa: BLE001 - One server must not empty the page; `failed` is told.
+            self._failed(snapshot.name, error)
+            return []
 
     def describe(self) -> list[Metric]:
         """Return nothing: the registry need not take a snapshot to know the names."""

@@ -134,6 +134,7 @@ def _tail_samples(server: ServerSnapshot) -> Iterator[PlainSample]:
         "log_lost_generations_total": tail.lost_generations,
         "log_long_lines_total": tail.long_lines,
         "log_nul_bytes_total": tail.nul_bytes,
+        "log_skipped_bytes_total": tail.skipped_bytes,
     }
     for name, count in counts.items():
         if count is not None:

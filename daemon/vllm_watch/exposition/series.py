@@ -487,6 +487,13 @@ SOURCES = Group(
         _counter(
             "log_nul_bytes_total", _SERVER, "bytes", "NUL bytes taken out: the log's writer does not append.", "log"
         ),
+        _counter(
+            "log_skipped_bytes_total",
+            _SERVER,
+            "bytes",
+            "Bytes given up unread: holes, more than can be caught up with, entries of the journal that are cut.",
+            "log",
+        ),
         _gauge("scrape_duration_seconds", _SERVER, "seconds", "How long the last scrape took.", "scrape"),
     ),
 )
@@ -500,6 +507,41 @@ DAEMON = Group(
             (),
             "1",
             "Whether the configuration was read well the last time.",
+            "the daemon",
+        ),
+        _gauge(
+            "config_last_reload_success_timestamp_seconds",
+            (),
+            "seconds",
+            "When the configuration was last read well, in seconds since the epoch.",
+            "the daemon",
+        ),
+        _counter(
+            "config_reload_failures_total",
+            (),
+            "reloads",
+            "Reloads that were refused: the configuration before them stays.",
+            "the daemon",
+        ),
+        _gauge(
+            "checkpoint_info",
+            ("reason",),
+            "1",
+            "Always 1: whether the checkpoint was taken over at the start (ok), or why it was not.",
+            "the daemon",
+        ),
+        _counter(
+            "checkpoint_failures_total",
+            (),
+            "attempts",
+            "Attempts to save the checkpoint that failed: its daemon goes on, and would read again after a restart.",
+            "the daemon",
+        ),
+        _counter(
+            "collect_errors_total",
+            _SERVER,
+            "errors",
+            "Times that a server could not be shown for a fault of this daemon: its log says which.",
             "the daemon",
         ),
         _gauge(

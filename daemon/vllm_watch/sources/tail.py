@@ -23,6 +23,8 @@ from vllm_watch.state.snapshot import TailCounts
 
 
 MAX_FILES = 64
+MAX_POSITIONS = 256
+"""Of files that are gone no more are remembered, the ones that are open always are."""
 
 _GLOB_SIGNS = frozenset("*?[")
 _REASONS = {
@@ -79,7 +81,7 @@ class LogTail:
     def positions(self) -> tuple[FilePosition, ...]:
         """Return how far the files have been read; what was found of an earlier run and not seen yet is kept."""
         self._known = {path: followed.position() for path, followed in self._followed.items()}
-        return tuple({**self._before, **self._known}.values())
+        return tuple({**self._before, **self._known}.values())[-MAX_POSITIONS:]
 
     def status(self) -> LogStatus:
         """Return how reading goes."""

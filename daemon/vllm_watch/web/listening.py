@@ -3,8 +3,11 @@
 
 from __future__ import annotations
 
+import ipaddress
 import os
 import socket
+
+from collections.abc import Iterable
 
 from vllm_watch.errors import UsageError
 
@@ -26,6 +29,12 @@ def bind(host: str, port: int) -> list[socket.socket]:
         return _bind_all(host, port)
     except (OSError, UnicodeError) as error:
         raise UsageError(f"cannot listen on {_address(host, port)}: {_reason(error)}") from error
+
+
+def is_loopback(sockets: Iterable[socket.socket]) -> bool:
+    """Tell whether only this machine can connect."""
+    hosts = (str(each.getsockname()[0]).partition("%")[0] for each in sockets)
+    return all(ipaddress.ip_address(host).is_loopback for host in hosts)
 
 
 def _bind_all(host: str, port: int) -> list[socket.socket]:

@@ -16,19 +16,29 @@ import time
 from collections.abc import Callable
 from concurrent.futures import Future
 
+import structlog
+
 from tornado.httputil import HTTPServerRequest
 from tornado.ioloop import PeriodicCallback
 
 from vllm_watch.web.connections import BoundedServer, send
-from vllm_watch.web.listening import bind
-from vllm_watch.web.pages import Pages
+from vllm_watch.web.current import CurrentWebConfig
+from vllm_watch.web.gate import Gate, Verdict
+from vllm_watch.web.listening import bind, is_loopback
+from vllm_watch.web.pages import Answer, Pages, plain_text
 from vllm_watch.web.routes import Router
+from vllm_watch.web_config import WebConfig
 
 
 _BEAT_MILLISECONDS = 1000
 _START_SECONDS = 5.0
 _CLOSE_SECONDS = 1.0
 _STOP_SECONDS = 2.0
+
+_UNAUTHORIZED = plain_text("A user name and a password are needed.", 401)
+_BUSY = plain_text("Too many passwords wait for their check: try again.", 503)
+
+_log = structlog.get_logger("vllm_watch.web")
 
 AskToStop = Callable[[], object]
 
@@ -41,12 +51,14 @@ class WebServer:
         host: A name or an address to listen on.
         port: A port, or 0 for any that is free.
         pages: What to serve beside the status page's files.
+        web_config_file: TLS, users and headers; read again when it changes.
     """
 
-    def __init__(self, host: str, port: int, pages: Pages) -> None:
+    def __init__(self, host: str, port: int, pages: Pages, *, web_config_file: str | None = None) -> None:
         self._host = host
         self._port = port
         self._router = Router(pages)
+        self._config = CurrentWebConfig(web_config_file)
         self._heartbeat = time.monotonic()
         self._thread: threading.Thread | None = None
         self._ask_to_stop: AskToStop | None = None
@@ -66,10 +78,14 @@ class WebServer:
         Listen, then serve from a thread.
 
         Raises:
+            ConfigError: The web configuration file, or one that it names, is wrong.
             UsageError: The address cannot be listened on.
         """
+        config = self._config.load()
         sockets = bind(self._host, self._port)
         self._port = sockets[0].getsockname()[1]
+        if not is_loopback(sockets):
+            self._warn_if_open(config)
         started: Future[AskToStop] = Future()
         self._thread = threading.Thread(target=self._run, args=(sockets, started), name="web", daemon=True)
         self._thread.start()
@@ -85,12 +101,13 @@ class WebServer:
         self._thread = None
 
     def _run(self, sockets: list[socket.socket], started: Future[AskToStop]) -> None:
-        asyncio.run(self._serve(sockets, started))
+        with contextlib.closing(Gate()) as gate:
+            asyncio.run(self._serve(sockets, started, gate))
 
-    async def _serve(self, sockets: list[socket.socket], started: Future[AskToStop]) -> None:
+    async def _serve(self, sockets: list[socket.socket], started: Future[AskToStop], gate: Gate) -> None:
         loop = asyncio.get_running_loop()
         stopping = asyncio.Event()
-        server = BoundedServer(self._answer)
+        server = BoundedServer(lambda request: self._decide(request, gate), lambda: self._config.get().tls)
         server.add_sockets(sockets)
         self._beat()
         beating = PeriodicCallback(self._beat, _BEAT_MILLISECONDS)
@@ -105,5 +122,28 @@ class WebServer:
     def _beat(self) -> None:
         self._heartbeat = time.monotonic()
 
-    def _answer(self, request: HTTPServerRequest) -> None:
-        send(request, self._router.answer(request.method or "", request.path, request.headers))
+    def _warn_if_open(self, config: WebConfig) -> None:
+        if config.tls is None or not config.asks_who:
+            _log.warning(
+                "open_to_the_network",
+                host=self._host,
+                port=self._port,
+                tls=config.tls is not None,
+                authentication=config.asks_who,
+                hint="give a web_config_file with both, or listen on 127.0.0.1",
+            )
+
+    def _decide(self, request: HTTPServerRequest, gate: Gate) -> None:
+        config = self._config.get()
+
+        def tell(verdict: Verdict) -> None:
+            send(request, self._answer(request, verdict), config.headers)
+
+        gate.decide(config.users, request.headers.get("Authorization", ""), tell)
+
+    def _answer(self, request: HTTPServerRequest, verdict: Verdict) -> Answer:
+        if verdict is Verdict.DENIED:
+            return _UNAUTHORIZED
+        if verdict is Verdict.BUSY:
+            return _BUSY
+        return self._router.answer(request.method or "", request.path, request.headers)

@@ -1,0 +1,87 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What systemd is told: ready, the present state in a line, signs of life, reloading, stopping."""
+
+from __future__ import annotations
+
+import os
+import socket
+import time
+
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+
+
+_SEND_SECONDS = 1.0
+
+
+class Notifier:
+    """
+    Sends notifications to the socket that the environment names; without one it does nothing.
+
+    Args:
+        environment: Where systemd's variables are.
+        monotonic: The machine's monotonic clock, in seconds.
+    """
+
+    def __init__(self, environment: Mapping[str, str], monotonic: Callable[[], float] = time.monotonic) -> None:
+        self._address = _address(environment.get("NOTIFY_SOCKET", ""))
+        self._monotonic = monotonic
+        self._status = ""
+        self._pinged_at: float | None = None
+        self.interval = _ping_interval(environment) if self._address else None
+
+    @property
+    def is_heard(self) -> bool:
+        """Whether anyone is told."""
+        return bool(self._address)
+
+    def ready(self) -> None:
+        """Say that the daemon does its work."""
+        self._send("READY=1")
+
+    def status(self, line: str) -> None:
+        """Say how things are, if that has changed."""
+        if line != self._status:
+            self._status = line
+            self._send(f"STATUS={line}")
+
+    def alive(self) -> None:
+        """Give a sign of life, if one is due."""
+        now = self._monotonic()
+        if self.interval is None or (self._pinged_at is not None and now - self._pinged_at < self.interval):
+            return
+        self._pinged_at = now
+        self._send("WATCHDOG=1")
+
+    def reloading(self) -> None:
+        """Say that the configuration is being read; `ready` ends it."""
+        # Both in one datagram: systemd takes a reload without its time for a mistake.
+        self._send(f"RELOADING=1\nMONOTONIC_USEC={int(self._monotonic() * 1_000_000)}")
+
+    def stopping(self) -> None:
+        """Say that the daemon ends."""
+        self._send("STOPPING=1")
+
+    def _send(self, message: str) -> None:
+        if not self._address:
+            return
+        with suppress(OSError), socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC) as sender:
+            sender.settimeout(_SEND_SECONDS)
+            sender.sendto(message.encode(), self._address)
+
+
+def _address(name: str) -> str:
+    """Return a socket's address; an abstract one, written with @, begins with NUL. Others are not of this machine."""
+    if name.startswith("@"):
+        return f"\0{name[1:]}"
+    return name if name.startswith("/") else ""
+
+
+def _ping_interval(environment: Mapping[str, str]) -> float | None:
+    """Return the seconds between two signs of life, half of what systemd waits, or `None` if it expects none."""
+    microseconds, process = environment.get("WATCHDOG_USEC", ""), environment.get("WATCHDOG_PID")
+    if process is not None and process != str(os.getpid()):
+        return None
+    if not microseconds.isascii() or not microseconds.isdecimal() or int(microseconds) == 0:
+        return None
+    return int(microseconds) / 2 / 1_000_000

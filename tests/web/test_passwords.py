@@ -1,0 +1,214 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Who may see the pages."""
+
+from __future__ import annotations
+
+import base64
+import contextlib
+import threading
+import time
+
+import bcrypt
+import pytest
+
+from vllm_watch.web import gate, passwords
+from vllm_watch.web.passwords import Credentials, Passwords, parse_credentials
+
+
+def _hash(password, cost=4):
+    return bcrypt.hashpw(password.encode(), bcrypt.gensalt(cost)).decode()
+
+
+USERS = {"prometheus": _hash("right"), "other": _hash("else", 5)}
+FILE = "basic_auth_users:\n" + "".join(f"  {name}: {known}\n" for name, known in USERS.items())
+
+
+def _basic(user, password):
+    return "Basic " + base64.b64encode(f"{user}:{password}".encode()).decode()
+
+
+@pytest.fixture
+def checks(monkeypatch):
+    """The hash of every check that bcrypt was asked to make."""
+    asked = []
+    real = bcrypt.checkpw
+
+    def check(password, known):
+        asked.append(known.decode())
+        return real(password, known)
+
+    monkeypatch.setattr(bcrypt, "checkpw", check)
+    return asked
+
+
+@pytest.fixture
+def guarded(web_of, client_of):
+    """A client of a server that wants a password."""
+    return client_of(web_of(FILE).port)
+
+
+@pytest.mark.parametrize(
+    "path", ["/", "/metrics", "/api/v1/snapshot", "/-/healthy", "/-/ready", "/static/none", "/none", "/favicon.ico"]
+)
+def test_every_page_wants_a_password(guarded, pages, path):
+    """E7: nothing is told without a password, not even what exists."""
+    reply = guarded.ask(path)
+
+    assert reply.status == 401
+    assert reply.headers["WWW-Authenticate"] == 'Basic realm="vllm-watch", charset="UTF-8"'
+    assert reply.headers["X-Content-Type-Options"] == "nosniff"
+    assert pages.asked == []
+
+
+@pytest.mark.parametrize(
+    ("user", "password", "status"),
+    [
+        ("prometheus", "right", 200),
+        ("other", "else", 200),
+        ("prometheus", "wrong", 401),
+        ("prometheus", "", 401),
+        ("prometheus", "else", 401),
+        ("nobody", "right", 401),
+        ("", "right", 401),
+        ("prometheus", "x" * 5000, 401),
+        ("prometheus", "right\0", 401),
+    ],
+)
+def test_only_the_right_password_opens(guarded, user, password, status):
+    """E7: a wrong password and an unknown user are refused, the right one is served."""
+    assert guarded.ask("/metrics", Authorization=_basic(user, password)).status == status
+
+
+@pytest.mark.parametrize(
+    "header",
+    ["", "Basic", "Basic !", "Basic é", "Bearer x", "Basic " + base64.b64encode(b"\xff:x").decode(), "Basic eA=="],
+)
+def test_other_headers_are_no_credentials(header):
+    """What is no basic authentication says nothing."""
+    assert parse_credentials(header) is None
+
+
+def test_credentials_are_parsed():
+    """The password may hold colons and any bytes."""
+    assert parse_credentials("basic " + base64.b64encode(b"a:b:\xff").decode()) == Credentials("a", b"b:\xff")
+
+
+def test_unknown_user_costs_the_same(checks):
+    """E7: whether the user is known or not, bcrypt is asked once, for nobody with the highest cost there is."""
+    guard = Passwords()
+
+    assert not guard.fit(USERS, Credentials("other", b"wrong"))
+    assert not guard.fit(USERS, Credentials("nobody", b"wrong"))
+
+    assert len(checks) == 2
+    assert checks[0] == USERS["other"]
+    assert checks[1].startswith("$2b$05$")
+
+
+def test_nobody_has_no_password(monkeypatch):
+    """Even if a password fitted the hash of nobody, it would open nothing."""
+    monkeypatch.setattr(bcrypt, "checkpw", lambda *_: True)
+
+    assert not Passwords().fit(USERS, Credentials("nobody", b"x"))
+
+
+def test_success_is_remembered(guarded, checks):
+    """The next scrape does not pay for bcrypt again; a failure is checked each time."""
+    for _ in range(3):
+        assert guarded.ask("/metrics", Authorization=_basic("prometheus", "right")).status == 200
+    assert len(checks) == 1
+    for _ in range(2):
+        assert guarded.ask("/metrics", Authorization=_basic("prometheus", "wrong")).status == 401
+    assert len(checks) == 3
+
+
+def test_memory_is_of_user_hash_and_password():
+    """E7: nothing that fitted opens for another user, another hash or another split of the same text."""
+    guard = Passwords()
+    assert guard.fit(USERS, Credentials("prometheus", b"right"))
+
+    assert guard.remembers(USERS, Credentials("prometheus", b"right"))
+    assert not guard.remembers(USERS, Credentials("other", b"right"))
+    assert not guard.remembers(USERS, Credentials("nobody", b"right"))
+    assert not guard.remembers({"prometheus": _hash("new")}, Credentials("prometheus", b"right"))
+    moved = {"prometheu": "s" + USERS["prometheus"]}
+    assert not guard.remembers(moved, Credentials("prometheu", b"right"))
+
+
+def test_memory_is_bounded(monkeypatch):
+    """What was not used for longest is forgotten."""
+    monkeypatch.setattr(passwords, "MAX_REMEMBERED", 2)
+    monkeypatch.setattr(bcrypt, "checkpw", lambda *_: True)
+    guard = Passwords()
+    first, second, third = (Credentials("prometheus", bytes([number])) for number in range(3))
+    guard.fit(USERS, first)
+    guard.fit(USERS, second)
+    assert guard.remembers(USERS, first)
+    guard.fit(USERS, third)
+
+    assert [guard.remembers(USERS, each) for each in (first, second, third)] == [True, False, True]
+
+
+@pytest.fixture
+def stuck(monkeypatch):
+    """Let wrong passwords take until the test lets go of them."""
+    may_go_on = threading.Event()
+    real = bcrypt.checkpw
+
+    def check(password, known):
+        if password == b"slow":
+            may_go_on.wait(5)
+        return real(password, known)
+
+    monkeypatch.setattr(bcrypt, "checkpw", check)
+    yield may_go_on
+    may_go_on.set()
+
+
+def _ask_slowly(stack, client, count):
+    for _ in range(count):
+        connection = stack.enter_context(client.connect())
+        header = _basic("prometheus", "slow").encode()
+        connection.sendall(b"GET / HTTP/1.1\r\nHost: x\r\nAuthorization: " + header + b"\r\n\r\n")
+
+
+def test_guessing_holds_up_nobody_who_is_known(guarded, stuck):
+    """E5: while bcrypt is busy, a client whose password fitted before is answered within a second."""
+    right = _basic("prometheus", "right")
+    assert guarded.ask("/metrics", Authorization=right).status == 200
+    with contextlib.ExitStack() as stack:
+        _ask_slowly(stack, guarded, 20)
+        started = time.monotonic()
+
+        assert guarded.ask("/metrics", Authorization=right).status == 200
+        assert time.monotonic() - started < 1
+        stuck.set()
+
+
+def test_too_many_guesses_are_turned_away(monkeypatch, guarded, stuck):
+    """E5: no more than so many passwords wait; one more is answered 503 at once."""
+    monkeypatch.setattr(gate, "MAX_PENDING", 3)
+    with contextlib.ExitStack() as stack:
+        _ask_slowly(stack, guarded, 3)
+        deadline = time.monotonic() + 5
+        status = None
+        while status != 503 and time.monotonic() < deadline:
+            connection = stack.enter_context(guarded.connect())
+            connection.settimeout(0.2)
+            header = _basic("prometheus", "slow").encode()
+            connection.sendall(b"GET / HTTP/1.1\r\nHost: x\r\nAuthorization: " + header + b"\r\n\r\n")
+            with contextlib.suppress(TimeoutError):
+                status = int(connection.recv(100).split()[1])
+        stuck.set()
+
+        assert status == 503
+
+
+def test_client_that_leaves_during_the_check_is_no_error(guarded, stuck, caplog):
+    """A client that hangs up before bcrypt has answered leaves no trace, and the server goes on."""
+    with contextlib.ExitStack() as stack:
+        _ask_slowly(stack, guarded, 3)
+    stuck.set()
+
+    assert guarded.ask("/-/ready", Authorization=_basic("prometheus", "right")).status == 200
+    assert [record for record in caplog.records if record.levelname in {"ERROR", "CRITICAL"}] == []
