@@ -67,6 +67,8 @@ def _engine_samples(server: ServerSnapshot, engine: EngineSnapshot) -> Iterator[
         yield HistogramSample(name, labels, histogram.histogram, histogram.at)
     for name, value in engine.facts.items():
         yield PlainSample(name, labels, value, server.at)
+    for quantity, is_differing in engine.disagreements.items():
+        yield PlainSample("source_disagreement", (*labels, quantity), float(is_differing), server.at)
     for state in ENGINE_STATES:
         yield PlainSample("engine_state", (*labels, state), float(state == engine.state), server.at)
 

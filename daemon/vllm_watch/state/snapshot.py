@@ -35,7 +35,8 @@ class EngineSnapshot(NamedTuple):
     One engine.
 
     `gauges`, `counters` and `facts` are keyed by the names of the series without their prefix; what is not known
-    is not there. `quantiles` is by stage and quantile, over the last minute.
+    is not there. `quantiles` is by stage and quantile, over the last minute. `disagreements` tells of quantities that
+    both sources have spoken of for minutes whether they differ.
     """
 
     key: EngineKey
@@ -47,6 +48,7 @@ class EngineSnapshot(NamedTuple):
     histograms: Mapping[str, HistogramReading]
     quantiles: Mapping[tuple[str, float], Reading]
     facts: Mapping[str, float]
+    disagreements: Mapping[str, bool]
 
 
 class SourceSnapshot(NamedTuple):
