@@ -20,8 +20,7 @@ from vllm_watch.clock import SystemClock
 from vllm_watch.errors import UsageError
 from vllm_watch.exposition.families import SnapshotFamilies
 from vllm_watch.exposition.json_view import server_view
-from vllm_watch.reading.containers import Unwrapper
-from vllm_watch.reading.framing import LineFramer
+from vllm_watch.reading.containers import LineReader
 from vllm_watch.reading.log_reader import LogReader
 from vllm_watch.state.metrics_side import ScrapeResult
 from vllm_watch.state.server import ServerSettings, ServerState
@@ -82,10 +81,10 @@ def as_json(snapshot: ServerSnapshot) -> bytes:
 
 def log_records(path: str) -> Iterator[bytes]:
     """Yield what each line of a log says, as one line of JSON per event."""
-    reader, framer, unwrapper, times = LogReader(), LineFramer(), Unwrapper(), printed_times(path)
+    reader, lines, times = LogReader(), LineReader(), printed_times(path)
     number = 0
     for block in log_blocks(path):
-        for line in unwrapper.feed(framer.feed(block)):
+        for line in lines.feed(block):
             number += 1
             for timed in reader.read_line(line, times):
                 if not isinstance(timed.event, Notice):
