@@ -23,7 +23,7 @@ from vllm_watch_parsers.events import (
     SpecDecoding,
     StartupFact,
 )
-from vllm_watch_parsers.line import UNKNOWN_RECORD, LogLine, Record, parse_line
+from vllm_watch_parsers.line import NOTHING, UNKNOWN_RECORD, LogLine, Record, parse_line
 from vllm_watch_parsers.prefix import parse_head, strip_ansi
 
 
@@ -99,6 +99,9 @@ class LogReader:
                     requests_by_text[text] += 1
                     continue
             parsed = parse_line(line, record)
+            if parsed is NOTHING:  # Most of the others.
+                record = None
+                continue
             record = parsed.record
             if not parsed.events:
                 refused += parsed.is_refused
