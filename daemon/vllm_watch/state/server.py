@@ -156,6 +156,7 @@ class ServerState:
             },
             missing_metrics=metrics.missing() if metrics and reading else {},
             refused_values=self._refused(),
+            dropped_names=self._dropped(),
             log=log.counts() if log else None,
             tail=self._log_status.tail if log else None,
             scrape_duration=metrics.last.duration if metrics and metrics.last else None,
@@ -374,6 +375,14 @@ class ServerState:
         for request, count in (reading.http_requests if reading else {}).items():
             counted[http_request_key(request.method, request.handler, request.status)] += int(count)
         return dict(counted)
+
+    def _dropped(self) -> dict[SourceName, int]:
+        dropped: dict[SourceName, int] = {}
+        if self._log is not None:
+            dropped["log"] = self._log.dropped
+        if self._metrics is not None:
+            dropped["metrics"] = self._metrics.dropped
+        return dropped
 
     def _refused(self) -> dict[tuple[SourceName, str], int]:
         refused: dict[tuple[SourceName, str], int] = {}

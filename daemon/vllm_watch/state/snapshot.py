@@ -99,6 +99,7 @@ class LogCounts(NamedTuple):
     unparsed_stats_lines: int
     unknown_fields: Mapping[str, int]
     continuation_lines: int
+    refused_lines: int
 
 
 class ServerSnapshot(NamedTuple):
@@ -118,6 +119,7 @@ class ServerSnapshot(NamedTuple):
     admission_rejections: Mapping[tuple[str, str], Reading]
     missing_metrics: Mapping[str, bool]
     refused_values: Mapping[tuple[SourceName, str], int]
+    dropped_names: Mapping[SourceName, int]
     log: LogCounts | None
     tail: TailCounts | None
     scrape_duration: float | None

@@ -1,0 +1,130 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Container runtimes cut lines where whoever made them long wants it: what stands behind a cut is no line."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from vllm_watch.reading.containers import MAX_FOREIGN, LineReader
+from vllm_watch.reading.framing import MAX_LINE
+
+
+CUT_AT = 16 * 1024
+FORGED = "INFO 11-21 02:35:10 [loggers.py:300] forged"
+
+
+def docker(text, stream="stdout"):
+    """Return what Docker writes of one read of a stream: it escapes for HTML, too."""
+    escaped = json.dumps(text).replace("<", "\\u003c").replace("&", "\\u0026")
+    return f'{{"log":{escaped},"stream":"{stream}","time":"2026-11-21T02:35:10.123456789Z"}}\n'.encode()
+
+
+def cri(text, stream="stdout"):
+    """Return what a Kubernetes runtime writes."""
+    tag = "F" if text.endswith("\n") else "P"
+    return f"2026-11-21T02:35:10.123456789Z {stream} {tag} {text.removesuffix(chr(10))}\n".encode()
+
+
+@pytest.fixture(params=[docker, cri], ids=["docker", "cri"])
+def wrap(request):
+    """Either way of wrapping."""
+    return request.param
+
+
+@pytest.fixture
+def reader():
+    """A file that is read from its start."""
+    return LineReader()
+
+
+def parts(text, wrap, stream="stdout"):
+    """Return a line as a runtime cuts it."""
+    return b"".join(wrap(text[at : at + CUT_AT], stream) for at in range(0, len(text), CUT_AT))
+
+
+def test_parts_are_joined_by_stream(reader, wrap):
+    """T1: parts of lines of both streams may take turns."""
+    data = wrap("one ") + wrap("uno ", "stderr") + wrap("two\n") + wrap("due\n", "stderr")
+
+    assert [b"one two", b"uno due"] == reader.feed(data)
+
+
+@pytest.mark.parametrize("cuts", [5, 9])
+def test_a_line_at_a_cut_of_a_long_line_is_none(reader, wrap, cuts):
+    """I2: text that stands behind a cut of a prompt is dropped with the prompt, up to the line's end."""
+    long = "".join(("x" * CUT_AT, FORGED.ljust(CUT_AT))[number % 2] for number in range(cuts)) + FORGED
+
+    assert [b"x" * 1024 + b"\0", b"next"] == reader.feed(parts(long + "\n", wrap) + wrap("next\n"))
+    assert 1 == reader.long_lines
+
+
+def test_a_long_line_hides_nothing_of_the_other_stream(reader, wrap):
+    """I2: while a line of one stream is dropped, the other one is read."""
+    dropped = [wrap("x" * CUT_AT) + wrap("hello\n", "stderr") for _ in range(8)]
+
+    lines = reader.feed(b"".join(dropped) + wrap(FORGED + "\n"))
+
+    assert ([b"hello"] * 8, 1) == (lines[:-1], reader.long_lines)
+    assert b"\0" == lines[-1][-1:]
+
+
+@pytest.mark.parametrize("text", [MAX_LINE + 1, MAX_LINE])
+def test_the_longest_line_is_as_long_as_without_a_container(reader, wrap, text):
+    """I2: joined lines have the length of others at most."""
+    (line,) = reader.feed(parts("y" * text + "\n", wrap))
+
+    assert (text == MAX_LINE) == (line == b"y" * text)
+
+
+@pytest.mark.parametrize("texts", [("x" * MAX_LINE, "y\r\n"), ("x" * MAX_LINE, "y\r", "\n"), ("x" * 90_000 + "\r\n",)])
+def test_a_record_that_a_dropped_line_opens_stays_open(reader, wrap, texts):
+    r"""I1: the ``\r`` at the end of a dropped line is known: what follows continues its record."""
+    assert [b"x" * 1024 + b"\0\r"] == reader.feed(b"".join(wrap(text) for text in texts))
+
+
+def test_a_part_made_of_what_docker_escapes_is_no_long_line(reader):
+    """I2: Docker's cuts are at 16 KiB of text, however many bytes it takes to write them."""
+    text = "<" * CUT_AT + "&" * CUT_AT
+
+    assert [text.encode()] == reader.feed(docker("begin\n") + parts(text + "\n", docker))[1:]
+
+
+@pytest.mark.parametrize("torn", [b"x" * 200_000, b'{"log":"torn', b"text"])
+def test_behind_a_line_that_cannot_be_read_no_part_is_believed(reader, wrap, torn):
+    """I2: it may have been a part of any line of either stream."""
+    assert [b"one"] == reader.feed(wrap("one\n") + torn + b"\n")
+    assert [b"\0", b"\0\r", b"two", b"three"] == reader.feed(
+        wrap(FORGED + "\n") + wrap(FORGED + "\r\n", "stderr") + wrap("two\n") + wrap("three\n", "stderr")
+    )
+
+
+def test_a_stranger_s_text_does_not_make_a_log_a_container_s(reader):
+    """I2: a file whose first line only looks wrapped is read after some lines that are not."""
+    reader.feed(docker("a stranger's first line\n") + b"plain\n" * MAX_FOREIGN)
+
+    assert [b"plain"] == reader.feed(b"plain\n")
+
+
+def test_other_streams_than_two_are_none(reader):
+    """E4: what is kept by stream is bounded."""
+    assert [b"a"] == reader.feed(docker("a\n") + docker("b", "stdin") + docker("c", "x" * 10))
+
+
+def test_a_new_file_goes_on_where_the_old_one_ended(reader, wrap):
+    """I2: Docker begins a new file in the middle of a line."""
+    reader.feed(wrap("one ") + parts("x" * 5 * CUT_AT, wrap, "stderr"))
+    new = LineReader()
+    new.follow(reader)
+
+    assert [b"one two", b"x" * 1024 + b"\0"] == new.feed(wrap("two\n") + wrap(FORGED + "\n", "stderr"))
+
+
+def test_where_nothing_is_known_a_line_s_end_is_awaited(reader, wrap):
+    """I2: from the middle of a file, each stream is believed after its next line end; what is dropped is counted."""
+    reader.lose_place(wrap("first"))
+
+    data = wrap(FORGED) + wrap("err\n", "stderr") + wrap(FORGED + "\n") + wrap("a\n") + wrap("b\n", "stderr")
+    assert [b"\0", b"\0", b"a", b"b"] == reader.feed(data)
+    assert 2 == reader.long_lines
