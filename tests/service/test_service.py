@@ -25,7 +25,6 @@ from vllm_watch_parsers.events import EngineStats
 
 
 SECONDS = 10.0
-LINES = 5000
 DAY = 86_400.0
 STATS = (
     "INFO 11-21 02:14:25 [loggers.py:257] Engine 000: Avg prompt throughput: 11.0 tokens/s, "
@@ -564,31 +563,34 @@ class TestCheckpoint:
         watch.write("a")
         service = watch.start()
         until(service.is_ready)
-        finished = threading.Event()
+        written = []
+        is_enough = threading.Event()
 
         def write():
             with (watch.folder / "a.log").open("a") as file:
-                for number in range(1, LINES + 1):
-                    line = STATS.replace("Running: 1 ", f"Running: {number} ")
+                while not is_enough.is_set():
+                    written.append(len(written))
+                    line = STATS.replace("Running: 1 ", f"Running: {written[-1]} ")
                     # In two writes, so that a reload may come in the middle of a line.
-                    file.write(line[:90])
-                    file.flush()
-                    file.write(line[90:])
-                    file.flush()
-            finished.set()
+                    for part in (line[:90], line[90:]):
+                        file.write(part)
+                        file.flush()
+                    if len(written) % 50 == 0:
+                        is_enough.wait(0.002)
 
         writer = threading.Thread(target=write)
         writer.start()
-        reloads = 0
-        while not finished.is_set() or reloads < 5:
-            reloads += 1
-            watch.write(f"{{name: a, log: a.log, stall_after: {30 + reloads}}}")
+        for number in range(20):
+            watch.write(f"{{name: a, log: a.log, stall_after: {31 + number}}}")
             watch.reload()
+            taken_in = len(seen)
+            until(lambda before=taken_in: len(seen) > before)
+        is_enough.set()
         writer.join(SECONDS)
-        until(lambda: len(seen) >= LINES)
+        until(lambda: len(seen) >= len(written))
         time.sleep(0.05)  # What was read twice would come now.
 
-        assert list(range(1, LINES + 1)) == seen
+        assert written == seen
 
     def test_the_journal_is_a_source_and_its_cursor_is_kept(self, watch, monkeypatch):
         """A unit's lines give the gauges; the next run asks for what comes after the last line of this one."""
