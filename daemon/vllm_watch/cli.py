@@ -58,12 +58,13 @@ def cli() -> None:
 def run(config_file: str | None, logs: tuple[str, ...], metrics: tuple[str, ...], listen: str | None) -> None:
     """Run the daemon until SIGTERM or SIGINT; with --config, SIGHUP reads the file again."""
     from vllm_watch.clock import SystemClock
-    from vllm_watch.own_log import configure_log
+    from vllm_watch.own_log import configure_log, hold_standard_streams
     from vllm_watch.service import run_service
 
     def load() -> Config:
         return _configured(config_file, logs, metrics, listen)
 
+    hold_standard_streams()
     configure_log()
     run_service(load(), SystemClock(), load if config_file is not None else None)
 

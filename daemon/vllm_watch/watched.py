@@ -93,6 +93,11 @@ class WatchedServer:
         """Whether every source was looked at once."""
         return self.has_looked_at_log and self.has_scraped
 
+    @property
+    def awaits_log(self) -> bool:
+        """Whether the log is a program's output of which nothing has come yet."""
+        return isinstance(self._tail, JournalTail) and self._tail.is_waiting
+
     def look_at_log(self) -> bool:
         """Read what is new in the log; return whether there is more at once."""
         with self._looking:
@@ -157,7 +162,8 @@ class WatchedServer:
             for batch, is_history in batches:
                 self._state.apply_log(batch, is_history=is_history)
             self._state.apply_log_status(status)
-        self._note("log", status.reason, is_up=status.is_up)
+        if not self.awaits_log:
+            self._note("log", status.reason, is_up=status.is_up)
         self.has_looked_at_log = True
         return tail.has_more
 
@@ -248,12 +254,9 @@ def _as_wall_time(snapshot: ServerSnapshot, ahead: float) -> ServerSnapshot:
     def move(moment: float) -> float:
         return moment + ahead
 
-    start = snapshot.start_time
-    if start is not None and move(start) <= move(snapshot.at):
-        start = move(start)  # Otherwise the server said it itself, by a clock that was right already.
     return snapshot._replace(
         at=move(snapshot.at),
-        start_time=start,
+        start_time=None if snapshot.start_time is None else _moved_start(snapshot.start_time, move),
         engines=tuple(_moved_engine(engine, move) for engine in snapshot.engines),
         sources=tuple(
             source._replace(last_reading=None if source.last_reading is None else move(source.last_reading))
@@ -262,6 +265,11 @@ def _as_wall_time(snapshot: ServerSnapshot, ahead: float) -> ServerSnapshot:
         comparisons=tuple(item._replace(reading=_moved(item.reading, move)) for item in snapshot.comparisons),
         admission_rejections={key: _moved(value, move) for key, value in snapshot.admission_rejections.items()},
     )
+
+
+def _moved_start(start: Reading, move: Move) -> Reading:
+    """Return a start by the wall clock; what the server said itself is by one already, its own."""
+    return _moved(start, move)._replace(value=move(start.value) if start.source == "log" else start.value)
 
 
 def _moved_engine(engine: EngineSnapshot, move: Move) -> EngineSnapshot:

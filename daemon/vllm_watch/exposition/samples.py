@@ -84,7 +84,7 @@ def _whole_server_samples(server: ServerSnapshot) -> Iterator[PlainSample]:
         yield PlainSample("server_info", info, 1, at)
     yield PlainSample("server_starts_total", (name,), server.starts, at)
     if server.start_time is not None:
-        yield PlainSample("server_start_timestamp_seconds", (name,), server.start_time, at)
+        yield PlainSample("server_start_timestamp_seconds", (name,), server.start_time.value, at)
     for objective, seconds in server.slo.items():
         yield PlainSample(objective, (name,), seconds, at)
     for key, count in server.http_requests.items():

@@ -103,7 +103,12 @@ class LogCounts(NamedTuple):
 
 
 class ServerSnapshot(NamedTuple):
-    """One server. `starts` and `http_requests` come from its log where it has one, else from its /metrics."""
+    """
+    One server.
+
+    `starts` and `http_requests` come from its log where it has one, else from its /metrics. `start_time` is by the
+    clock of who said it: of the log by that of the other times, of /metrics by the server's own.
+    """
 
     name: str
     at: float
@@ -114,7 +119,7 @@ class ServerSnapshot(NamedTuple):
     sources: tuple[SourceSnapshot, ...]
     comparisons: tuple[Comparison, ...]
     starts: int
-    start_time: float | None
+    start_time: Reading | None
     http_requests: Mapping[HttpRequestKey, float]
     admission_rejections: Mapping[tuple[str, str], Reading]
     missing_metrics: Mapping[str, bool]
