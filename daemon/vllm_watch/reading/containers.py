@@ -172,7 +172,8 @@ class LineReader:
 
     def feed(self, data: bytes) -> list[bytes]:
         """Return the lines that `data` completes, as vLLM wrote them."""
-        if not self._unwrapper.is_decided and len(data) >= _TELLING:
+        is_beginning = not self._unwrapper.is_decided and not self._framer.pending
+        if is_beginning and len(data) >= _TELLING:
             self._unwrapper.decide(data.lstrip(_BLANKS))
         self._framer.max_line = MAX_WRAPPED if self._unwrapper.is_wrapping else MAX_LINE
         return self._unwrapper.feed(self._framer.feed(data))
