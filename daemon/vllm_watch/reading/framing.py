@@ -25,6 +25,7 @@ class LineFramer:
         self._max_line = max_line
         self._partial = b""
         self._is_dropping = False
+        self._unfinished = 0
         self.long_lines = 0
         self.nul_bytes = 0
 
@@ -33,8 +34,14 @@ class LineFramer:
         """How many bytes of an unfinished line are held."""
         return len(self._partial)
 
+    @property
+    def unfinished(self) -> int:
+        """How many bytes were fed since the unfinished line began, also those that are not held."""
+        return self._unfinished
+
     def feed(self, data: bytes) -> list[bytes]:
         r"""Return the lines that `data` completes, without their ``\n``."""
+        self._measure(data)
         if b"\0" in data:
             data = self._without_nuls(data)
         lines = data.split(b"\n")
@@ -54,6 +61,25 @@ class LineFramer:
         """Forget the unfinished line: what follows does not continue it."""
         self._partial = b""
         self._is_dropping = False
+        self._unfinished = 0
+
+    def skip_line(self) -> None:
+        """Drop what follows up to the next end of a line: it is the rest of one whose beginning was not read."""
+        self.drop_partial()
+        self._is_dropping = True
+
+    def pass_nuls(self, size: int) -> None:
+        """Count NUL bytes that were not worth reading."""
+        self.nul_bytes += size
+        if self._unfinished:
+            self._unfinished += size
+
+    def _measure(self, data: bytes) -> None:
+        end = data.rfind(b"\n")
+        if end >= 0:
+            self._unfinished = 0
+        rest = data[end + 1 :]
+        self._unfinished += len(rest if self._unfinished else rest.lstrip(b"\0"))
 
     def _keep(self, partial: bytes) -> None:
         if len(partial) > self._max_line:

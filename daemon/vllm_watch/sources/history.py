@@ -34,10 +34,17 @@ class Stretch(NamedTuple):
     end: int
 
 
-def stretches(log: OpenLog, size: int) -> list[Stretch]:
-    """Return the parts of a file's first `size` bytes that tell how the server was started and how it was then."""
+def stretches(log: OpenLog, size: int, max_search: int = MAX_SEARCH) -> list[Stretch]:
+    """
+    Return the parts of a file's first `size` bytes that tell how the server was started and how it was then.
+
+    Args:
+        log: The file.
+        size: Where to end, in bytes.
+        max_search: How many bytes before that are searched for the last start.
+    """
     tail = max(size - TAIL, 0)
-    start = _find_last_start(log, size)
+    start = _find_last_start(log, size, max_search)
     if start is None or start >= tail:
         return [Stretch(tail, size)]
     end = min(start + START, tail)
@@ -53,9 +60,9 @@ def times_of(log: OpenLog) -> PrintedTimes:
     return PrintedTimes(last_printed_time(log.read_at(at, size - at)), log.modified())
 
 
-def _find_last_start(log: OpenLog, size: int) -> int | None:
+def _find_last_start(log: OpenLog, size: int, max_search: int) -> int | None:
     end = size
-    while end > 0 and size - end < MAX_SEARCH:
+    while end > 0 and size - end < max_search:
         begin = max(end - _BLOCK, 0)
         block = log.read_at(begin, end - begin + _OVERLAP)
         found = max(block.rfind(mark) for mark in _START_MARKS)

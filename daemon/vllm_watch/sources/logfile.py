@@ -40,14 +40,8 @@ class OpenLog:
     """An open file and how far it has been read. Close it with `close`."""
 
     def __init__(self, path: str) -> None:
-        self.path = path
-        # O_NONBLOCK: opening a pipe would wait for its writer.
-        self._fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY)
-        status = os.fstat(self._fd)
-        if not stat.S_ISREG(status.st_mode):
-            self.close()
-            raise NotRegularError(f"{path} is not a regular file")
-        self.file_id = FileId(status.st_dev, status.st_ino)
+        self.real_path = os.path.realpath(path)
+        self._fd, self.file_id = _open(path)
         self.offset = 0
         self.framer = LineFramer()
         self._unwrapper = Unwrapper()
@@ -59,9 +53,31 @@ class OpenLog:
             os.close(self._fd)
             self._fd = -1
 
+    def reopen(self, path: str) -> bool:
+        """Open the same file anew, if `path` names it, and go on with that; return whether it does."""
+        fd, file_id = _open(path)
+        if file_id != self.file_id:
+            os.close(fd)
+            return False
+        self.close()
+        self._fd = fd
+        return True
+
     def size(self) -> int:
         """Return the file's size now, in bytes."""
         return os.fstat(self._fd).st_size
+
+    def is_unlinked(self) -> bool:
+        """Tell whether the file has no name any more: it takes room on the disk for as long as it is open."""
+        return os.fstat(self._fd).st_nlink == 0
+
+    def is_in_place(self) -> bool:
+        """Tell whether the file is still where it was opened, behind all links: what has changed is a link to it."""
+        try:
+            status = os.stat(self.real_path, follow_symlinks=False)
+        except OSError:
+            return False
+        return FileId(status.st_dev, status.st_ino) == self.file_id
 
     def modified(self) -> float:
         """Return when the file was last written, in seconds since the epoch."""
@@ -76,7 +92,7 @@ class OpenLog:
 
     def position(self, path: str) -> FilePosition:
         """Return how far the file was read, to the beginning of the unfinished line; 0 if what was read is gone."""
-        offset = 0 if self.was_rewritten() else max(self.offset - self.framer.pending, 0)
+        offset = 0 if self.was_rewritten() else max(self.offset - self.framer.unfinished, 0)
         head = os.pread(self._fd, min(HEAD_SIZE, offset), 0)
         marker = os.pread(self._fd, min(MARKER_SIZE, offset), max(offset - MARKER_SIZE, 0))
         return FilePosition(path, *self.file_id, offset, len(head), zlib.crc32(head), len(marker), zlib.crc32(marker))
@@ -96,6 +112,8 @@ class OpenLog:
         """Go on exactly where a position says."""
         self.offset = position.offset
         self.framer.drop_partial()
+        if self.offset > 0 and os.pread(self._fd, 1, self.offset - 1) not in {b"\n", b"\0"}:
+            self.framer.skip_line()
         self._mark()
 
     def rewind(self) -> None:
@@ -139,6 +157,7 @@ class OpenLog:
             if end >= 0:
                 self.offset -= len(data) - end - 1
                 return
+        self.framer.skip_line()
 
     def _jump_hole(self) -> None:
         """Go on after a hole: gigabytes of it take no time."""
@@ -148,9 +167,20 @@ class OpenLog:
             if error.errno != errno.ENXIO:
                 return  # The file system knows of no holes: they are read.
             end = self.size()
-        self.framer.nul_bytes += max(end - self.offset, 0)
-        self.offset = max(end, self.offset)
+        if end > self.offset:
+            self.framer.pass_nuls(end - self.offset)
+            self.offset = end
 
     def _mark(self) -> None:
         size = min(MARKER_SIZE, self.offset)
         self._marker = os.pread(self._fd, size, self.offset - size)
+
+
+def _open(path: str) -> tuple[int, FileId]:
+    # O_NONBLOCK: opening a pipe would wait for its writer.
+    fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY)
+    status = os.fstat(fd)
+    if not stat.S_ISREG(status.st_mode):
+        os.close(fd)
+        raise NotRegularError(f"{path} is not a regular file")
+    return fd, FileId(status.st_dev, status.st_ino)
