@@ -196,8 +196,8 @@ class FollowedLog:
 
     def _is_read_copy(self, log: OpenLog, old: OpenLog) -> bool:
         """Whether a file is a copy of one that is open: someone made it by hand, or with ``copy`` in logrotate."""
-        position = self._position
-        return position is not None and self._is_of(position, old) and self._is_at(log, position)
+        position = self._position_in(old)
+        return position is not None and self._is_at(log, position)
 
     def _begin_among_siblings(self, before: Remembered, max_search: int) -> list[TailedBatch]:
         """Go on in the rotated file where reading stopped; what came after it is read from the start."""
@@ -290,8 +290,8 @@ class FollowedLog:
                 return batches
             self._queue.popleft()
             self._late.append(_Late(item.log, copy(self._reader), now))
-            while len(self._late) > MAX_LATE:
-                self._close(self._late.pop(0).log)
+            if len(self._late) > MAX_LATE:
+                self._let_go(self._late[0])
 
     def _read_item(self, item: _Queued, reads: int, now: float, batches: list[TailedBatch]) -> int:
         """Read a file to its end, or until the pieces are used up; return how many may still be read."""
@@ -312,6 +312,7 @@ class FollowedLog:
             self._counts.lost_generations += 1
             self._queue.popleft()
             self._close(item.log)
+            self.problem, self.is_failing = None, False
             return True
         with suppress(OSError):
             self._reopen(item.log)
@@ -326,7 +327,12 @@ class FollowedLog:
         batches: list[TailedBatch] = []
         for late in list(self._late):
             try:
-                data = self._read_one_late(late)
+                if late.log.was_rewritten():
+                    # Something else stands in it now, such as the next copy of the log.
+                    self._counts.truncations += 1
+                    self._let_go(late)
+                    continue
+                data = late.log.read()
             except OSError:
                 self._counts.read_errors += 1
                 data = b""
@@ -334,16 +340,13 @@ class FollowedLog:
                 late.grown_at = now
                 batches.append(self._digest(late.log, late.reader, data, ArrivalTimes(now)))
             elif now - late.grown_at >= ROTATE_WAIT and not self._is_still_written(late):
-                self._late.remove(late)
-                self._close(late.log)
+                self._let_go(late)
         return batches
 
-    def _read_one_late(self, late: _Late) -> bytes:
-        if late.log.was_rewritten():
-            self._counts.truncations += 1
-            late.log.rewind()
-            late.reader.skip()
-        return late.log.read()
+    def _let_go(self, late: _Late) -> None:
+        self._late.remove(late)
+        self._counts.skipped_bytes += late.log.framer.pending
+        self._close(late.log)
 
     def _is_still_written(self, late: _Late) -> bool:
         """Whether a writer that is silent has not moved on: its new file is empty, its old one has a name."""
@@ -369,8 +372,8 @@ class FollowedLog:
         self._queue.extendleft(reversed(copies))
 
     def _copies(self, log: OpenLog) -> list[_Queued]:
-        position = self._position
-        if position is None or position.offset == 0 or not self._is_of(position, log):
+        position = self._position_in(log)
+        if position is None:
             return []
         opened = self._rotated.new(self.file_ids)
         place = next((index for index, each in enumerate(opened) if self._is_at(each.log, position)), len(opened))
@@ -389,6 +392,11 @@ class FollowedLog:
                 log = self._late[-1].log  # Nothing is known of an empty file, and its writer may not have moved on.
             if not log.was_rewritten():
                 self._position = log.position(self.path)
+
+    def _position_in(self, log: OpenLog) -> FilePosition | None:
+        """Return how far a file had been read after the last look, if it was the oldest unread one and not new."""
+        position = self._position
+        return position if position and position.offset > 0 and self._is_of(position, log) else None
 
     def _is_at(self, log: OpenLog, position: FilePosition) -> bool:
         try:

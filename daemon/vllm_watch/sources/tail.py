@@ -42,6 +42,8 @@ _REASONS = {
     errno.EISDIR: "not_regular",
     errno.ENXIO: "not_regular",
 }
+_HIDDEN = frozenset({"permission_denied", "read_error"})
+"""Reasons for which a file that is there cannot be begun: what is in it when it can was not written just now."""
 
 
 class LogTail:
@@ -61,6 +63,7 @@ class LogTail:
         self._before = {position.path: Remembered(position, stopped_at) for position in positions}
         self._passed_over: frozenset[str] = frozenset()
         self._taken_up: frozenset[str] = frozenset()
+        self._hidden: set[str] = set()
         self._counts = FollowCounts()
         self._has_looked = False
         self._reason = "not_found"
@@ -133,6 +136,7 @@ class LogTail:
         matches = sorted((path for path in found if not is_rotated_of(path, logs)), key=_modified)
         for path in self._followed.keys() & (set(found) - set(matches[-MAX_FILES:])):
             self._forget(path)
+        self._hidden &= set(found)
         self._taken_up = self._passed_over.intersection(matches[-MAX_FILES:])
         self._passed_over = frozenset(matches[:-MAX_FILES])
         return matches[-MAX_FILES:]
@@ -148,6 +152,8 @@ class LogTail:
                 followed, batches = self._begin(path, number)
         except OSError as error:
             self._note(error)
+            if self._reason in _HIDDEN:
+                self._hidden.add(path)
             return []
         batches += followed.poll(now, max(MAX_READS // number, 1))
         if followed.problem is not None:
@@ -161,12 +167,13 @@ class LogTail:
         followed = FollowedLog(path, self._counts)
         batches: list[TailedBatch] = []
         try:
-            if before is not None or not self._has_looked or path in self._taken_up:
+            if before is not None or not self._has_looked or path in self._taken_up | self._hidden:
                 batches = followed.begin(before, MAX_SEARCH // number)
         except OSError:
             followed.close()
             raise
         self._before.pop(path, None)
+        self._hidden.discard(path)
         self._followed[path] = followed
         return followed, batches
 
