@@ -286,14 +286,19 @@ def test_a_watch_that_works_is_shown(tmp_path):
         until(lambda: server.snapshot().tail.lines == 1)
 
 
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")  # It is what the test is about.
 def test_the_watching_thread_dies(tmp_path):
     """T24: when the thread that brings hints ends, that is said once, and every line is read by polling."""
+    with following(tmp_path / "other.log"):
+        pass  # The library keeps one thread for good.
+    before = threading.active_count()
     with structlog.testing.capture_logs() as said, following(tmp_path / "vllm.log") as (server, log):
         until(lambda: server.snapshot().tail.watch_mode == "events")
         wake = log.loop._folders
         wake._observer._handlers.clear()
         wake._observer.event_queue.put(("no event", "no watch"))  # Its thread fails at this.
         until(lambda: server.snapshot().tail.watch_mode == "poll")
+        assert before == threading.active_count() - 1  # The loop's.
         for number in range(1, 4):
             log.write(number)
             until(lambda: server.snapshot().tail.lines == number)  # noqa: B023 - Asked at once.

@@ -130,7 +130,7 @@ class FolderWatch:
     def _living(self) -> BaseObserver | None:
         if self._observer is not None and not self._observer.is_alive():
             log.warning("wake.ended", effect="logs are polled")
-            self._observer = None
+            self.stop()
             self._watches.clear()
         return self._observer
 
