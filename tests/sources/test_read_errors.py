@@ -7,6 +7,7 @@ import errno
 import os
 
 import pytest
+import structlog
 
 from tests.support.logs import open_files
 
@@ -148,6 +149,17 @@ def test_a_rotated_file_that_stays_unreadable_is_given_up(followed, system):
     assert ((False, "read_error"), [1, 3]) == (waiting, found)
     assert 1 == followed.counts.lost_generations
     assert (True, "ok") == followed.status
+
+
+def test_an_error_is_said_once(followed, system):
+    """T31: the daemon's own log says once what the system answers."""
+    with structlog.testing.capture_logs() as said:
+        for number in (errno.EIO, errno.ESTALE, errno.EIO):
+            system.fail("pread", number)
+            followed.look()
+            followed.look()
+
+    assert [os.strerror(errno.EIO), os.strerror(errno.ESTALE)] == [each["error"].split("] ")[1] for each in said]
 
 
 def test_the_first_look_fails(log, system):

@@ -63,6 +63,21 @@ def test_copies_of_two_truncations_between_two_looks(followed):
     assert [2, 3, 4] == followed.look()
 
 
+def test_copies_of_a_log_that_was_not_read_yet(followed):
+    """T7: what was written to a new log and copied away before the first look at it is read from the copy."""
+    line = stats_line(3, second=30)
+    followed.write(1, 2)
+    followed.copytruncate()
+    followed.append(line[:40])
+    first = followed.look()
+    followed.append(line[40:])
+    followed.named(".1").rename(followed.named(".2"))
+    followed.copytruncate()
+    followed.write(4)
+
+    assert ([1, 2], [3, 4], []) == (first, followed.look(), followed.look())
+
+
 def test_without_a_copy_an_unfinished_line_is_lost_and_counted(followed):
     """T7: the beginning of a line that was truncated away is never joined to anything, and counted."""
     line = stats_line(5)

@@ -297,6 +297,9 @@ class FollowedLog:
         """Read a file to its end, or until the pieces are used up; return how many may still be read."""
         if item.log.was_rewritten():
             self._begin_again(item)
+        elif item.log.offset == 0 and item is self._queue[-1]:
+            # Of a file of which nothing was read nothing is missed: only a copy tells that something was in it.
+            self._queue.extendleft(reversed(self._copies(item.log)))
         while reads and self._queue[0] is item and (data := item.log.read()):
             reads -= 1
             batches.append(self._digest(item.log, self._reader, data, item.times(now)))
@@ -372,17 +375,20 @@ class FollowedLog:
         self._queue.extendleft(reversed(copies))
 
     def _copies(self, log: OpenLog) -> list[_Queued]:
-        position = self._position_in(log)
-        if position is None:
-            return []
+        """Open the copies that hold what was not read of a file before it was truncated, the oldest first."""
         opened = self._rotated.new(self.file_ids)
-        place = next((index for index, each in enumerate(opened) if self._is_at(each.log, position)), len(opened))
+        if log.offset <= log.framer.unfinished:
+            return [_Queued(each.log) for each in opened]
+        position = self._position_in(log)
+        same = [each for each in opened if position is not None and self._is_at(each.log, position)]
+        if not same or position is None:
+            self._counts.lost_generations += bool(opened)  # The first copy is gone already.
+            return [_Queued(each.log) for each in opened]
+        place = opened.index(same[0])
         for each in opened[:place]:
             each.log.close()
-        copies = [_Queued(each.log) for each in opened[place:]]
-        if copies:
-            copies[0].log.go_on_at(position)
-        return copies
+        same[0].log.go_on_at(position)
+        return [_Queued(each.log) for each in opened[place:]]
 
     def _note_position(self) -> None:
         """Remember how far all is read; of a file that cannot be read now, what was so before."""

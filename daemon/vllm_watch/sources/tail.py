@@ -14,6 +14,8 @@ import os
 
 from collections.abc import Iterable
 
+import structlog
+
 from vllm_watch.checkpoint import FilePosition
 from vllm_watch.reading.log_reader import TailedBatch
 from vllm_watch.sources.followed import MAX_READS, FollowedLog
@@ -25,6 +27,8 @@ from vllm_watch.sources.siblings import is_compressed, is_rotated_of
 from vllm_watch.state.server import LogStatus
 from vllm_watch.state.snapshot import TailCounts
 
+
+log = structlog.get_logger("vllm_watch.tail")
 
 MAX_FILES = 64
 """Of a glob's matches so many are followed: those that were written last."""
@@ -67,6 +71,7 @@ class LogTail:
         self._counts = FollowCounts()
         self._has_looked = False
         self._reason = "not_found"
+        self._said: set[int | None] = set()
 
     @property
     def pattern(self) -> str:
@@ -184,8 +189,11 @@ class LogTail:
         return any(file_id in followed.file_ids for followed in self._followed.values())
 
     def _note(self, error: OSError, *, is_counted: bool = False) -> None:
-        """Keep why a file cannot be opened or read, and count it if that is not just missing."""
+        """Keep why a file cannot be opened or read, say it once, and count it if the file is not just missing."""
         self._reason = "not_regular" if isinstance(error, NotRegularError) else _reason(error)
+        if self._reason == "read_error" and error.errno not in self._said:
+            self._said.add(error.errno)
+            log.warning("tail.read_error", log=self._pattern, error=str(error))
         if not is_counted and self._reason != "not_found":
             self._counts.read_errors += 1
 
