@@ -78,6 +78,7 @@ def test_nearly_everything_documented_is_shown():
         "slo_time_to_first_token_seconds",  # A configuration.
         "slo_time_per_output_token_seconds",
         "model_load_seconds",  # A GPU server.
+        "log_watch_info",  # A log that grows.
         "build_info",  # The daemon's own.
         "config_last_reload_successful",
         "config_last_reload_success_timestamp_seconds",
