@@ -40,7 +40,7 @@ def _read_all(connection):
 
 
 def test_limits_are_the_promised_ones():
-    """Headers have 5 s in total, an answer 10 s to be taken, and 256 connections may be open."""
+    """E5: headers have 5 s in total, an answer 10 s to be taken, and 256 connections may be open."""
     assert (connections.HEADER_SECONDS, connections.WRITE_SECONDS, connections.MAX_CONNECTIONS) == (5.0, 10.0, 256)
 
 
@@ -54,7 +54,7 @@ def quick_client(monkeypatch, request):
 
 
 def test_slow_headers_end_at_the_deadline(quick_client):
-    """A client that drips its headers is dropped when the time for all of them is over."""
+    """E5: a client that drips its headers is dropped when the time for all of them is over."""
     with quick_client.connect() as connection:
         seconds = _send_slowly(connection, b"GET /metrics HTTP/1.1\r\nX: " + b"a" * 1000)
 
@@ -62,7 +62,7 @@ def test_slow_headers_end_at_the_deadline(quick_client):
 
 
 def test_slow_body_ends_at_the_deadline(quick_client):
-    """A client that drips a body is dropped too."""
+    """E5: a client that drips a body is dropped too."""
     with quick_client.connect() as connection:
         connection.sendall(b"POST /metrics HTTP/1.1\r\nHost: x\r\nContent-Length: 1000\r\n\r\n")
         seconds = _send_slowly(connection, b"a" * 1000)
@@ -71,7 +71,7 @@ def test_slow_body_ends_at_the_deadline(quick_client):
 
 
 def test_idle_connection_is_closed(quick_client):
-    """A connection that is kept open for nothing is closed."""
+    """E5: a connection that is kept open for nothing is closed."""
     with quick_client.connect() as connection:
         connection.sendall(b"GET /-/ready HTTP/1.1\r\nHost: x\r\n\r\n")
 
@@ -100,7 +100,7 @@ def test_one_connection_too_many_is_closed(monkeypatch, client):
 
 
 def test_client_that_does_not_read_is_dropped(monkeypatch, quick_client, pages):
-    """A client that does not take its answer loses its place, which the next one gets."""
+    """E5: a client that does not take its answer loses its place, which the next one gets."""
     monkeypatch.setattr(connections, "MAX_CONNECTIONS", 1)
     pages.body = b"x" * (64 << 20)
     with quick_client.connect() as lazy:
@@ -137,7 +137,7 @@ def _wait_for_a_place(client):
     ids=["headers", "url", "body", "negative-length", "tls", "no-path"],
 )
 def test_unfit_request_is_refused(client, request_bytes):
-    """What is too large or no HTTP is answered with 400 or not at all, and repeated never."""
+    """E5: what is too large or no HTTP is answered with 400 or not at all, and repeated never."""
     with client.connect() as connection:
         with contextlib.suppress(ConnectionError):
             connection.sendall(request_bytes)
@@ -148,7 +148,7 @@ def test_unfit_request_is_refused(client, request_bytes):
 
 
 def test_body_of_a_request_is_ignored(client):
-    """A small body is read and makes no difference."""
+    """E5: a small body is read and makes no difference."""
     with client.connect() as connection:
         connection.sendall(
             b"POST /metrics HTTP/1.1\r\nHost: x\r\nContent-Length: 3\r\nConnection: close\r\n"
@@ -159,7 +159,7 @@ def test_body_of_a_request_is_ignored(client):
 
 
 def test_pipelined_requests_are_answered_in_order(client):
-    """Requests sent without waiting are answered one after the other."""
+    """E5: requests sent without waiting are answered one after the other."""
     with client.connect() as connection:
         connection.sendall(
             b"GET /-/healthy HTTP/1.1\r\nHost: x\r\n\r\nGET /-/ready HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n"
