@@ -246,6 +246,19 @@ class TestGoodFiles:
         assert load_config(path).servers[0].name == "qwen"
 
 
+class TestDefaultAddress:
+    """Who is not told otherwise serves this machine only."""
+
+    @pytest.mark.parametrize(
+        "make", [lambda: load_config(str(GOOD / "minimal.yml")), lambda: config_from_options(["a"], [], None)]
+    )
+    def test_loopback(self, make):
+        """E6: without an address, in the file or on the command line, only this machine can connect."""
+        config = make()
+
+        assert (config.host, config.port) == ("127.0.0.1", 9468)
+
+
 class TestImmutable:
     """What has been checked stays as it was checked."""
 

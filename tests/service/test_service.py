@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import itertools
+import json
 import os
 import re
 import sys
@@ -623,6 +624,28 @@ class TestCheckpoint:
         assert failures == 1
         assert watch.page()["checkpoint_failures_total",] == 2
         assert sum(entry["event"] == "checkpoint.failed" for entry in entries) == 1
+
+    @pytest.mark.parametrize(
+        "changes", [{"offset": 10**9}, {"marker_crc": 1}, {"inode": 1}, {"head_crc": 1, "inode": 1}], ids=str
+    )
+    def test_a_checkpoint_of_another_log(self, watch, changes):
+        """T28: an offset beyond the file's end and marks that do not fit are no reason to crash or to go on there."""
+        watch.write("a", checkpoint="state.json")
+        service = watch.start()
+        until(service.is_ready)
+        service.stop()
+        state = watch.folder / "state.json"
+        content = json.loads(state.read_bytes())
+        content["files"][0].update(changes)
+        state.write_text(json.dumps(content))
+        service = watch.start()
+        until(service.is_ready)
+        before = watch.page()["log_lines_total", "a"]
+        watch.log("a", STATS.replace("Running: 1 ", "Running: 7 "))
+        until(lambda: watch.page().get(("requests_running", "0", "", "a")) == 7)
+
+        assert watch.page()["log_lines_total", "a"] == before + 1
+        assert 1 == watch.page()["source_up", "a", "log"]
 
     def test_no_checkpoint_is_configured(self, watch):
         """Without one nothing is written, and nothing is shown of it."""
