@@ -236,6 +236,20 @@ class TestCheck:
         assert f"metrics {url}: FAILED. Nothing listens at this address" in result.stdout
 
 
+class TestWithoutStandardError:
+    """The exit status says what went wrong, also where no sentence can be written."""
+
+    @pytest.mark.parametrize("where", ["2>/dev/full", "2>&-"])
+    @pytest.mark.parametrize(("log", "status"), [("servers: []", 2), ("servers: [{name: a, log: none.log}]", 1)])
+    def test_exit_status(self, tmp_path, where, log, status):
+        """D5: a bad configuration is exit 2 and a missing log exit 1, with a full or closed standard error."""
+        (tmp_path / "config.yml").write_text(log)
+        script = f'exec "$@" {where}'
+        command = ["/bin/sh", "-c", script, "sh", *COMMAND, "check", "--config", tmp_path / "config.yml"]
+
+        assert status == subprocess.run(command, stdout=subprocess.DEVNULL, check=False, timeout=TIMEOUT).returncode
+
+
 class TestCheckOfTheJournal:
     """`check` waits for journalctl's first lines, not for ever."""
 
