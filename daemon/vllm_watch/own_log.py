@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import logging
 import os
+import select
 import sys
 
 from contextlib import suppress
@@ -24,14 +25,15 @@ _EXCEPTION = "exception"
 
 
 _STANDARD_STREAMS = (0, 1, 2)
+_PATIENCE_MILLISECONDS = 100
 
 
 class UnfailingStream:
     """
     Writes to a stream's file, or does not.
 
-    A full disk, a pipe whose reader is gone and a closed standard error must not end what the daemon is for. Nothing
-    is kept to be written later.
+    A full disk, a pipe whose reader is gone or hangs, and a closed standard error must not end or hold up what the
+    daemon is for. Nothing is kept to be written later.
     """
 
     def __init__(self, stream: TextIO | None) -> None:
@@ -41,10 +43,20 @@ class UnfailingStream:
         """Write a line, if that can be."""
         with suppress(OSError, ValueError):  # A ValueError is what a stream says that was closed.
             if self._stream is not None:
-                os.write(self._stream.fileno(), text.encode("utf-8", "backslashreplace"))
+                _write(self._stream.fileno(), text.encode("utf-8", "backslashreplace"))
 
     def flush(self) -> None:
         """Nothing waits."""
+
+
+def _write(descriptor: int, data: bytes) -> None:
+    """Write as far as there is room; a pipe that is ready takes `PIPE_BUF` bytes without waiting."""
+    room = select.poll()
+    room.register(descriptor, select.POLLOUT)
+    for start in range(0, len(data), select.PIPE_BUF):
+        if not room.poll(_PATIENCE_MILLISECONDS):
+            return
+        os.write(descriptor, data[start : start + select.PIPE_BUF])
 
 
 def hold_standard_streams() -> None:

@@ -46,7 +46,7 @@ _METRICS = {
     "redirect": "The server redirects, which is not followed: give the final URL.",
     "not_metrics": "The answer is no Prometheus page: is this vLLM's /metrics?",
     "stats_disabled": "The page has no vLLM series: start vLLM without --disable-log-stats.",
-    "too_many_samples": "The page has over 100000 samples: this is no vLLM server's page.",
+    "too_many_samples": "The page has over 50000 samples: this is no vLLM server's page.",
     "too_large": "The page is over 4 MiB: this is no vLLM server's page.",
     "incomplete": "The answer broke off, or does not say how long it is.",
     "encoded": "The answer is compressed although that was not asked for: something stands before vLLM.",

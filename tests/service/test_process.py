@@ -365,6 +365,39 @@ class TestSurroundings:
         assert "0\n" == (tmp_path / "status").read_text()
         assert not [each for each in streams if each.startswith("socket:")]
 
+    def test_no_one_reads_its_own_log(self, tmp_path):
+        """D7: a standard error that is full, for its reader hangs, holds up neither reloads nor pages nor the end."""
+        (tmp_path / "vllm.log").touch()
+        with socket.socket() as holder:
+            holder.bind(("127.0.0.1", 0))
+            port = holder.getsockname()[1]
+        config = configured(tmp_path, "{name: a, log: vllm.log}", listen=f"127.0.0.1:{port}")
+        reader, writer = os.pipe()
+        try:
+            os.set_blocking(writer, False)
+            with contextlib.suppress(BlockingIOError):
+                while True:
+                    os.write(writer, bytes(4096))
+            os.set_blocking(writer, True)
+            process = subprocess.Popen([*COMMAND, "--config", config], stderr=writer)
+            try:
+                _wait_for(lambda: _asked(port, "/-/ready") == b"ready\n")
+                config.write_text("servers: []\n")
+                process.send_signal(signal.SIGHUP)
+                _wait_for(lambda: b"vllm_watch_config_reload_failures_total 1.0" in _asked(port, "/metrics"))
+                started = time.monotonic()
+                process.send_signal(signal.SIGTERM)
+                status, seconds = process.wait(SECONDS), time.monotonic() - started
+            finally:
+                process.kill()
+                process.wait(SECONDS)
+        finally:
+            os.close(reader)
+            os.close(writer)
+
+        assert 0 == status
+        assert seconds < END_SECONDS
+
 
 @pytest.fixture
 def public_folder():

@@ -3,11 +3,16 @@
 
 from __future__ import annotations
 
+import itertools
+import json
 import os
+import re
 import sys
 import threading
 import time
+import urllib.request
 
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -332,6 +337,86 @@ def _target(link):
         return "socket"  # The one that the folder was listed with.
 
 
+def _asked(service, path="/metrics"):
+    """Return what a client gets, as text."""
+    with urllib.request.urlopen(f"http://127.0.0.1:{service.port}{path}", timeout=SECONDS) as response:
+        return response.status, response.read().decode()
+
+
+class TestPage:
+    """The page as it comes over HTTP."""
+
+    def test_fifty_clients_at_once(self, watch):
+        """S9: each of 50 clients at once gets one moment's values, and the server is asked no more often for it."""
+        numbers = itertools.count(1)
+
+        def body(_):
+            number = next(numbers)
+            return [answer(re.sub(rb"(?m) [0-9.]+$", b" %d" % number, PAGE))]
+
+        with StandIn(body) as server:
+            watch.write(f"{{name: m, metrics: {{url: {server.url!r}, interval: 1s, timeout: 1s}}}}")
+            service = watch.start()
+            until(service.is_ready)
+            before, started = len(server.requests), time.monotonic()
+            with ThreadPoolExecutor(50) as clients:
+                pages = list(clients.map(lambda _: _asked(service), range(500)))
+                while len(server.requests) < before + 3:
+                    pages += clients.map(lambda _: _asked(service), range(50))
+            scrapes, seconds = len(server.requests) - before, time.monotonic() - started
+            service.stop()
+
+        shown = re.compile(r"(?m)^vllm_watch_(?:requests_running|requests_waiting|generation_tokens_total)\{.* (\S+)$")
+        values = [shown.findall(text) for _, text in pages]
+        assert {200} == {status for status, _ in pages}
+        assert {0, 3} >= {len(each) for each in values}  # None while a scrape of this busy process is too late.
+        assert 1 == max(len(set(each)) for each in values)
+        assert len({each[0] for each in values if each}) >= 3
+        assert scrapes <= seconds + 1
+
+    def test_its_names_and_labels(self, watch):
+        """E1: everything on the page has the prefix, help, a type and base units, counters _total, and no colon."""
+        with StandIn(lambda _: [answer(PAGE)]) as server:
+            watch.write(f"{{name: m, log: a.log, metrics: {server.url!r}}}", checkpoint="state.json")
+            service = watch.start()
+            until(service.is_ready)
+            _, text = _asked(service)
+            service.stop()
+        families = list(parse_text(text))
+
+        assert {"gauge", "counter", "histogram"} >= {family.type for family in families}
+        for family in families:
+            names = {sample.name for sample in family.samples}
+            assert family.name.startswith(("vllm_watch_", "process_")), family.name
+            assert family.documentation.strip(), family.name
+            assert names, family.name
+            assert not [name for name in names if ":" in name or re.search(r"_(ms|milli|percent|kb|mb|minutes)", name)]
+            assert family.type != "counter" or all(name.endswith("_total") for name in names)
+            assert family.type == "counter" or not any(name.endswith("_total") for name in names)
+            assert not [sample for sample in family.samples if "type" in sample.labels or sample.timestamp]
+        lines = [line for line in text.splitlines() if not line.startswith("#")]
+        assert len(lines) == len({line.rpartition(" ")[0] for line in lines})
+
+    @pytest.mark.parametrize("path", ["/metrics", "/api/v1/snapshot"])
+    def test_one_server_that_fails(self, watch, monkeypatch, path):
+        """E3: a server that cannot be shown leaves the page at 200 with the other one, and a count of it."""
+        service = watch.start()
+        until(service.is_ready)
+
+        def fail():
+            raise RuntimeError("broken")
+
+        monkeypatch.setattr(service._servers[0], "snapshot", fail)
+        with structlog.testing.capture_logs():
+            status, text = _asked(service, path)
+            page = watch.page()
+
+        assert 200 == status
+        assert '"b"' in text
+        assert page["collect_errors_total", "a"] >= 1
+        assert 1 == page["source_up", "b", "log"]
+
+
 class TestFailures:
     """One server that fails never empties a page (E3)."""
 
@@ -539,6 +624,28 @@ class TestCheckpoint:
         assert failures == 1
         assert watch.page()["checkpoint_failures_total",] == 2
         assert sum(entry["event"] == "checkpoint.failed" for entry in entries) == 1
+
+    @pytest.mark.parametrize(
+        "changes", [{"offset": 10**9}, {"marker_crc": 1}, {"inode": 1}, {"head_crc": 1, "inode": 1}], ids=str
+    )
+    def test_a_checkpoint_of_another_log(self, watch, changes):
+        """T28: an offset beyond the file's end and marks that do not fit are no reason to crash or to go on there."""
+        watch.write("a", checkpoint="state.json")
+        service = watch.start()
+        until(service.is_ready)
+        service.stop()
+        state = watch.folder / "state.json"
+        content = json.loads(state.read_bytes())
+        content["files"][0].update(changes)
+        state.write_text(json.dumps(content))
+        service = watch.start()
+        until(service.is_ready)
+        before = watch.page()["log_lines_total", "a"]
+        watch.log("a", STATS.replace("Running: 1 ", "Running: 7 "))
+        until(lambda: watch.page().get(("requests_running", "0", "", "a")) == 7)
+
+        assert watch.page()["log_lines_total", "a"] == before + 1
+        assert 1 == watch.page()["source_up", "a", "log"]
 
     def test_no_checkpoint_is_configured(self, watch):
         """Without one nothing is written, and nothing is shown of it."""

@@ -254,7 +254,7 @@ class History:
 
 @pytest.mark.parametrize("batch", range(HISTORIES // BATCH))
 def test_random_histories(batch):
-    """Whatever happens to a log, no line is torn, none that can be reached is lost, and none is read twice."""
+    """T33: whatever happens to a log, no line is torn, none that can be reached is lost, and none is read twice."""
     for seed in range(batch * BATCH, (batch + 1) * BATCH):
         folder = tempfile.mkdtemp()
         try:
