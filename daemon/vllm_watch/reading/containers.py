@@ -11,11 +11,13 @@ from __future__ import annotations
 import re
 
 from collections.abc import Callable
+from typing import Literal
 
 import msgspec
 
 
 MAX_PARTIAL = 64 * 1024
+"""Longer lines are left out whole: their ends are text that a stranger can choose."""
 
 _CRI = re.compile(
     rb"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{1,9}(?:Z|[+-]\d\d:\d\d) (stdout|stderr) ([FP])(?::\S*)? ?(.*)", re.DOTALL
@@ -25,7 +27,7 @@ _DOCKER_START = b'{"log":"'
 
 class _DockerLine(msgspec.Struct, frozen=True):
     log: str
-    stream: str = "stdout"
+    stream: Literal["stdout", "stderr"] = "stdout"
 
 
 _decode_docker = msgspec.json.Decoder(_DockerLine).decode
@@ -37,20 +39,23 @@ class Unwrapper:
     def __init__(self) -> None:
         self._unwrap: Callable[[bytes], tuple[str, bytes, bool] | None] | None = None
         self._is_decided = False
-        self._parts: dict[str, bytes] = {}
+        self._parts: dict[str, bytes | None] = {}
+        """By stream, the parts of an unfinished line; `None` for one that is too long."""
 
     def feed(self, lines: list[bytes]) -> list[bytes]:
         """Return the lines as vLLM wrote them; those of a file without wrapping are returned as they are."""
+        start = 0
         if not self._is_decided:
-            self._decide(lines)
+            start = next((number for number, line in enumerate(lines) if line.strip()), len(lines))
+            self._decide(lines[start:])
         if self._unwrap is None:
             return lines
-        return [whole for line in lines if (whole := self._join(line)) is not None]
+        return lines[:start] + [whole for line in lines[start:] if (whole := self._join(line)) is not None]
 
     def _decide(self, lines: list[bytes]) -> None:
-        first = next((line for line in lines if line.strip()), None)
-        if first is None:
+        if not lines:
             return
+        first = lines[0]
         self._is_decided = True
         if first.startswith(_DOCKER_START):
             self._unwrap = _unwrap_docker
@@ -63,11 +68,11 @@ class Unwrapper:
         if unwrapped is None:
             return None
         stream, text, is_complete = unwrapped
-        joined = self._parts.pop(stream, b"") + text
+        before = self._parts.pop(stream, b"")
+        joined = None if before is None or len(before) + len(text) > MAX_PARTIAL else before + text
         if is_complete:
             return joined
-        if len(joined) <= MAX_PARTIAL:
-            self._parts[stream] = joined
+        self._parts[stream] = joined
         return None
 
 
@@ -76,7 +81,7 @@ def _unwrap_docker(line: bytes) -> tuple[str, bytes, bool] | None:
         record = _decode_docker(line)
     except (msgspec.DecodeError, UnicodeDecodeError):
         return None
-    text = record.log.encode("utf-8", "backslashreplace")
+    text = record.log.replace("\0", "").encode("utf-8", "backslashreplace")
     is_complete = text.endswith(b"\n")
     return record.stream, text[:-1] if is_complete else text, is_complete
 
