@@ -108,7 +108,8 @@ class Window:
                 return ()
             if drafts > 0:
                 pairs = zip(span.old.position_accepted, span.new.position_accepted, strict=True)
-                return tuple((new - old) / drafts for old, new in pairs)
+                ratios = tuple(min((new - old) / drafts, 1.0) for old, new in pairs)
+                return ratios if min(ratios, default=0.0) >= 0 else ()
         return ()
 
     def quantiles(self, key: EngineKey, histogram: str) -> dict[float, float]:
