@@ -82,7 +82,7 @@ def _read_positions(text: str) -> tuple[float | None, ...]:
         rates = [float(rate) for rate in text.split(", ")]
     except ValueError:
         raise MalformedError from None
-    if not all(0 <= rate <= 1 or isnan(rate) for rate in rates):
+    if len(rates) > MAX_DRAFT_TOKENS or not all(0 <= rate <= 1 or isnan(rate) for rate in rates):
         raise RefusedError("position_acceptance_ratio")
     return tuple([None if isnan(rate) else rate for rate in rates])
 
