@@ -2,7 +2,7 @@
 """
 One target under atheris, in a process of its own: libFuzzer ends the process when it is done.
 
-Arguments: the target, then libFuzzer's own.
+Arguments: the target, what libFuzzer starts to start this again, then libFuzzer's own.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def main(arguments: list[str]) -> None:
             return atheris.Mutate(data, max_size)
         return change(data, random)[:max_size]
 
-    atheris.Setup([arguments[0], *arguments[2:]], target.check, custom_mutator=mutate)
+    atheris.Setup(arguments[2:], target.check, custom_mutator=mutate)
     atheris.Fuzz()
 
 

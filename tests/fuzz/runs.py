@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import subprocess
 import sys
 import tempfile
@@ -82,8 +83,18 @@ def _merge(target: str, folders: Sequence[Path]) -> None:
 
 def _run(target: str, folders: Sequence[Path], options: Sequence[str]) -> int:
     limits = [f"-max_len={MAX_LENGTH}", f"-rss_limit_mb={_MEMORY}"]
-    command = [sys.executable, "-m", "tests.fuzz.engine", target, *limits, *options, *map(str, folders)]
     with tempfile.TemporaryDirectory() as scratch:
+        program = _program(target, Path(scratch))
         # libFuzzer ends the process in a way that leaves files behind; and one seed is to mean one run.
         environment = {**os.environ, "TMPDIR": scratch, "PYTHONHASHSEED": "0"}
+        command = [str(program), *limits, *options, *map(str, folders)]
         return subprocess.run(command, check=False, cwd=HERE.parents[1], env=environment).returncode
+
+
+def _program(target: str, folder: Path) -> Path:
+    """Write a program that libFuzzer can start again by its name, as it does to merge."""
+    program = folder / target
+    engine = shlex.join([sys.executable, "-m", "tests.fuzz.engine", target, str(program)])
+    program.write_text(f'#!/bin/sh\nexec {engine} "$@"\n')
+    program.chmod(0o700)
+    return program

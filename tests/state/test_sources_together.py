@@ -411,3 +411,9 @@ class TestCounting:
             server.scrape(page(extra=extra), after=10.0)
 
         assert shown == [reading.value for reading in server.engine().position_acceptance]
+
+    def test_a_counter_that_comes_back_lower_has_no_rate(self):
+        """S8: an engine that is missing on a page and begins anew has not made fewer tokens than none."""
+        server = Server(has_log=False).scrape(page(generated=1000)).scrape(page(engine="1"), after=10.0)
+
+        assert server.scrape(page(generated=10), after=10.0).value("generation_tokens_per_second") is None
