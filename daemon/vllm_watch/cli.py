@@ -41,6 +41,9 @@ _LISTEN = click.option("--listen", metavar="HOST:PORT", help="Address to serve o
 _STEP = click.option("--step", default="5s", show_default=True, metavar="DURATION", help="Time between two samples.")
 
 
+_LINE_FEED = "\n"
+
+
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(__version__, prog_name="vllm-watch")
 def cli() -> None:
@@ -105,12 +108,13 @@ def check(config_file: str | None, logs: tuple[str, ...], metrics: tuple[str, ..
     """Validate the configuration, look at each source once, and say what works and what is missing."""
     from vllm_watch.check import check as look
     from vllm_watch.own_log import configure_log
+    from vllm_watch.printable import printable
 
     configure_log(quiet=True)
     config = _configured(config_file, logs, metrics, None)
     is_wrong = False
     for finding in look(config):
-        click.echo(finding.text)
+        click.echo(printable(finding.text))
         is_wrong = is_wrong or finding.is_wrong
     sys.exit(1 if is_wrong else 0)
 
@@ -156,7 +160,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
     try:
         cli.main(args=arguments, prog_name="vllm-watch")
     except VllmWatchError as error:
-        click.echo(f"vllm-watch: {error}", err=True)
+        from vllm_watch.printable import printable
+
+        click.echo(f"vllm-watch: {printable(str(error), keep=_LINE_FEED)}", err=True)
         sys.exit(error.exit_code)
     except BrokenPipeError:
         # Whoever read our output has seen enough; nothing may be written to it any more.

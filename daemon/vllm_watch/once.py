@@ -20,8 +20,8 @@ from vllm_watch.clock import SystemClock
 from vllm_watch.errors import UsageError
 from vllm_watch.exposition.families import SnapshotFamilies
 from vllm_watch.exposition.json_view import server_view
-from vllm_watch.reading.containers import Unwrapper
-from vllm_watch.reading.framing import LineFramer
+from vllm_watch.printable import ascii_json
+from vllm_watch.reading.containers import LineReader
 from vllm_watch.reading.log_reader import LogReader
 from vllm_watch.state.metrics_side import ScrapeResult
 from vllm_watch.state.server import ServerSettings, ServerState
@@ -77,19 +77,20 @@ def as_prometheus(snapshot: ServerSnapshot) -> bytes:
 
 def as_json(snapshot: ServerSnapshot) -> bytes:
     """Return a snapshot as JSON."""
-    return msgspec.json.format(msgspec.json.encode({"at": snapshot.at, **server_view(snapshot)}), indent=2) + b"\n"
+    document = msgspec.json.encode({"at": snapshot.at, **server_view(snapshot)})
+    return ascii_json(msgspec.json.format(document, indent=2)) + b"\n"
 
 
 def log_records(path: str) -> Iterator[bytes]:
     """Yield what each line of a log says, as one line of JSON per event."""
-    reader, framer, unwrapper, times = LogReader(), LineFramer(), Unwrapper(), printed_times(path)
+    reader, lines, times = LogReader(), LineReader(), printed_times(path)
     number = 0
     for block in log_blocks(path):
-        for line in unwrapper.feed(framer.feed(block)):
+        for line in lines.feed(block):
             number += 1
             for timed in reader.read_line(line, times):
                 if not isinstance(timed.event, Notice):
-                    yield msgspec.json.encode(_record(number, timed.at, timed.event)) + b"\n"
+                    yield ascii_json(msgspec.json.encode(_record(number, timed.at, timed.event))) + b"\n"
 
 
 def _record(number: int, at: float, event: Any) -> dict[str, Any]:  # noqa: ANN401  # Any of the events.

@@ -12,8 +12,7 @@ from pathlib import Path
 from typing import IO, cast
 
 from vllm_watch.errors import UsageError
-from vllm_watch.reading.containers import Unwrapper
-from vllm_watch.reading.framing import LineFramer
+from vllm_watch.reading.containers import LineReader
 from vllm_watch.reading.log_reader import LogBatch, LogReader, Timed
 from vllm_watch.reading.printed import first_printed_time, last_printed_time
 from vllm_watch.reading.times import ArrivalTimes, LineTimes, PrintedTimes, local_seconds
@@ -37,25 +36,22 @@ class LogFeed:
 
     def __init__(self, state: ServerState) -> None:
         self._state = state
-        self._framer = LineFramer()
-        self._unwrapper = Unwrapper()
+        self._framing = LineReader()
         self._reader = LogReader()
         self._lines = self._size = 0
         self._report()
 
     def feed(self, data: bytes, times: LineTimes) -> None:
         """Take in the next bytes."""
-        lines = self._unwrapper.feed(self._framer.feed(data))
-        batch = self._reader.read(lines, times)
+        batch = self._reader.read(self._framing.feed(data), times)
         self._state.apply_log(batch)
         self._lines += batch.lines
         self._size += len(data)
         self._report()
 
     def _report(self) -> None:
-        counts = TailCounts(
-            self._lines, self._size, 0, long_lines=self._framer.long_lines, nul_bytes=self._framer.nul_bytes
-        )
+        framing = self._framing
+        counts = TailCounts(self._lines, self._size, 0, long_lines=framing.long_lines, nul_bytes=framing.nul_bytes)
         self._state.apply_log_status(LogStatus(is_up=True, reason="ok", tail=counts))
 
 
@@ -184,11 +180,11 @@ def run_log(
 
 
 def _timed_events(path: str) -> Iterator[tuple[Timed, int]]:
-    reader, framer, unwrapper, times = LogReader(), LineFramer(), Unwrapper(), printed_times(path)
+    reader, lines, times = LogReader(), LineReader(), printed_times(path)
     done = 0
     for block in log_blocks(path):
         done += len(block)
-        for line in unwrapper.feed(framer.feed(block)):
+        for line in lines.feed(block):
             for timed in reader.read_line(line, times):
                 yield timed, done
 

@@ -17,6 +17,7 @@ from vllm_watch_parsers.dismissal import says_nothing
 from vllm_watch_parsers.events import Event, Failure, Lifecycle, StartupFact
 from vllm_watch_parsers.failures import (
     MAX_ERROR_NAME,
+    SHM_TIMEOUT_START,
     heads_failure,
     parse_cause,
     parse_failure,
@@ -33,7 +34,7 @@ from vllm_watch_parsers.prefix import (
     strip_ansi,
 )
 from vllm_watch_parsers.spec_decode import V0_START, V1_START, parse_spec_decoding
-from vllm_watch_parsers.startup import parse_logo, parse_startup, parse_uvicorn
+from vllm_watch_parsers.startup import STARTS, parse_logo, parse_startup, parse_uvicorn
 from vllm_watch_parsers.stats import parse_stats
 
 
@@ -43,6 +44,33 @@ STATS_SITES = frozenset({"metrics.py", "loggers.py", "log_stats.rs"})
 _RECORD_SIGN = b"] "
 _MAX_UVICORN = 80
 _MAX_REMEMBERED = 256
+
+_UVICORN_START = ACCESS_START.decode()
+_STATISTICS_STARTS = (b"Engine ", b"Avg prompt ", b"Running: ", V1_START.encode(), V0_START.encode())
+_NEWS_LETTERS = 4
+_NEWS = frozenset(
+    start[:_NEWS_LETTERS]
+    for start in (
+        *STARTS,
+        *_STATISTICS_STARTS,
+        SHM_TIMEOUT_START,
+        b"GPU KV cache size",
+        b"INFO ",
+        b"INFO:     ",
+        b"WARNING ",
+        b"ERROR ",
+        b"(APIServer ",
+        b"(EngineCore",
+        b"(Worker",
+        b"Application ",
+        b"Finished server process",
+        b"AsyncLLM",
+        b"Worker ",
+        b"Multiproc",
+        b"Got fatal",
+    )
+)
+"""How texts begin that may say something; most of what continues a record begins otherwise."""
 
 _ECHOING_SITES = frozenset({"logger.py", "request_logger.py", "log_response.py", "protocol.py"})
 """Files whose records hold what clients sent."""
@@ -63,6 +91,24 @@ class Record(NamedTuple):
     names_causes: bool
     is_logo: bool
 
+    @property
+    def is_unknown(self) -> bool:
+        """Whether nobody knows what record it is, and whether one is open at all."""
+        return self.head == _CUT
+
+
+_CUT = b"\0"
+"""Stands where a line was cut off that was too long, and in no other line; at its start nothing is known of it."""
+
+UNKNOWN_RECORD = Record(_CUT, "", "", "", names_causes=False, is_logo=False)
+"""
+What may be open where reading begins inside a log: a record that some earlier line began, or none.
+
+All lines of a record print its time, so it is over at the first line with another time than the first; and
+access lines and JSON stand between records. Until then only statistics are believed, for their call sites print
+nothing that strangers wrote.
+"""
+
 
 class LogLine(NamedTuple):
     """
@@ -71,6 +117,7 @@ class LogLine(NamedTuple):
     `record` is the record that the next line continues, or `None`. `prefix` is the operator's own prefix
     (VLLM_LOGGING_PREFIX) if there is one: a line with one is to be believed only where the server's start-up
     lines had the same. `is_bare` is true for text outside any record, as tracebacks are when a process dies.
+    `is_refused` is true for a line that looks like news and stands where none is printed: somebody may have forged it.
     """
 
     events: tuple[Event, ...]
@@ -79,9 +126,11 @@ class LogLine(NamedTuple):
     record: Record | None = None
     prefix: str = ""
     is_bare: bool = False
+    is_refused: bool = False
 
 
 NOTHING = LogLine((), "", "")
+_REFUSED = NOTHING._replace(is_refused=True)
 
 
 def parse_line(line: bytes, record: Record | None = None) -> LogLine:
@@ -100,6 +149,8 @@ def parse_line(line: bytes, record: Record | None = None) -> LogLine:
         if quick is not None:
             return quick
     text = strip_ansi(line)
+    if text.startswith(_CUT):
+        return _still_in(UNKNOWN_RECORD if text.endswith(b"\r") else record, NOTHING)
     if record is not None and text.startswith(record.head):
         return _parse_continuation(text, record)
     ends_open = text.endswith(b"\r")
@@ -108,12 +159,28 @@ def parse_line(line: bytes, record: Record | None = None) -> LogLine:
     if not head.site:
         prefixed = parse_prefixed_head(text) if _RECORD_SIGN in text else None
         if prefixed is None:
-            return _still_in(record, _parse_text(head))
+            return _still_in(_before_text(record, head), _parse_text(head))
         head = prefixed
+    if record is not None and record.is_unknown:
+        record = _before_record(record, head)
     # The lines of a record repeat its time: a later line is no part of it, even if its end was lost.
     if record is not None and head.time == record.time:
-        return _still_in(record, NOTHING)
+        is_statistics = record.is_unknown and head.site in STATS_SITES
+        return _still_in(record, _parse_record(head, text, ends_open=ends_open) if is_statistics else NOTHING)
     return _parse_record(head, text, ends_open=ends_open)
+
+
+def _before_text(record: Record | None, head: Head) -> Record | None:
+    """Return what may be open at a line that is no record of vLLM: no unknown record is where uvicorn printed."""
+    is_certain = record is not None and record.is_unknown and head.message.startswith(ACCESS_START)
+    return None if is_certain else record
+
+
+def _before_record(unknown: Record, head: Head) -> Record | None:
+    """Return what may be open at a record's line; only JSON logs leave the time out, and their records are lines."""
+    if unknown.time:
+        return unknown
+    return unknown._replace(time=head.time) if head.time else None
 
 
 def _parse_quickly(line: bytes) -> LogLine | None:
@@ -132,6 +199,7 @@ def _parse_record(head: Head, text: bytes, *, ends_open: bool) -> LogLine:
     message = head.message.decode("utf-8", "backslashreplace")
     first, _, rest = message.partition("\n")  # JSON logs hold whole tracebacks.
     events = _parse_message(head, first.rstrip("\r"))
+    is_refused = not events and (_is_statistics(head.message) or _hides_news(rest))
     names_causes = heads_failure(head.level, head.site, first)
     if rest and names_causes:
         events += tuple(event for line in rest.split("\n") for event in parse_cause(line.strip()))
@@ -141,7 +209,7 @@ def _parse_record(head: Head, text: bytes, *, ends_open: bool) -> LogLine:
         opened = Record(repeated, head.process, head.time, head.prefix, names_causes, is_logo=not first.strip())
     if head.site not in STATS_SITES:  # They name the engine themselves: an API server prints lines of all of them.
         events = _with_engine(events, head.process)
-    return LogLine(events, head.time, head.process, opened, head.prefix)
+    return LogLine(events, head.time, head.process, opened, head.prefix, is_refused=is_refused)
 
 
 def _parse_message(head: Head, message: str) -> tuple[Event, ...]:
@@ -171,11 +239,38 @@ def _parse_statistics(message: str) -> tuple[Event, ...]:
 
 def _parse_continuation(text: bytes, record: Record) -> LogLine:
     still = record if text.endswith(b"\r") else None
+    written = text[len(record.head) :].rstrip(b"\r")
+    if _is_news(written):
+        return _still_in(still, _REFUSED)
     if not (record.names_causes or record.is_logo):
         return _still_in(still, NOTHING)
-    message = text[len(record.head) :].rstrip(b"\r").decode("utf-8", "backslashreplace")
+    message = written.decode("utf-8", "backslashreplace")
     events = parse_cause(message) if record.names_causes else parse_logo(message)
     return LogLine(_with_engine(events, record.process), record.time, record.process, still, record.prefix)
+
+
+def _is_news(text: bytes) -> bool:
+    """Tell whether a text would say something if it stood at the beginning of a line, or of a record."""
+    if text[:_NEWS_LETTERS] not in _NEWS:
+        return False
+    message = text.decode("utf-8", "backslashreplace")
+    return bool(
+        parse_head(text).site
+        or _parse_statistics(message)
+        or parse_failure("ERROR", "", message)
+        or parse_uvicorn(message.removeprefix(_UVICORN_START))
+    )
+
+
+def _hides_news(rest: str) -> bool:
+    return bool(rest) and any(_is_news(line) for line in rest.encode("utf-8", "backslashreplace").split(b"\n"))
+
+
+def _is_statistics(text: bytes) -> bool:
+    if not text.startswith(_STATISTICS_STARTS):
+        return False
+    message = text.decode("utf-8", "backslashreplace")
+    return bool(parse_stats(message) or parse_spec_decoding(message))
 
 
 def _still_in(record: Record | None, line: LogLine) -> LogLine:

@@ -101,7 +101,8 @@ class MetricsReading(NamedTuple):
     One page.
 
     `admission_rejections` is by model and reason, `http_requests` is empty before 0.8.3. `kv_cache_tokens` and
-    `max_concurrency` are facts from `vllm:cache_config_info`. `refused` counts values out of range, by quantity.
+    `max_concurrency` are facts from `vllm:cache_config_info`. `refused` counts values out of range, by quantity,
+    `dropped` the engines and the words of labels that were over the limit.
     """
 
     engines: Mapping[EngineKey, EngineReading]
@@ -111,6 +112,7 @@ class MetricsReading(NamedTuple):
     kv_cache_tokens: Mapping[str, int]
     max_concurrency: Mapping[str, float]
     refused: Mapping[str, int]
+    dropped: int = 0
 
 
 class Unreadable(NamedTuple):
@@ -151,6 +153,7 @@ class _Page:
     def __init__(self, series: Mapping[str, _Series]) -> None:
         self._series = series
         self._refused: dict[str, int] = defaultdict(int)
+        self._dropped = 0
 
     def read(self) -> MetricsReading:
         gauges = self._gauges()
@@ -159,7 +162,9 @@ class _Page:
         finished = self._by_label(REQUESTS_FINISHED, "finished_reason", "requests_finished")
         positions = self._positions()
         keys = [*gauges, *counters, *histograms, *finished]
-        ordered = sorted(set(keys), key=lambda key: (key.model_name, len(key.engine), key.engine))[:MAX_ENGINES]
+        found = sorted(set(keys), key=lambda key: (key.model_name, len(key.engine), key.engine))
+        ordered = found[:MAX_ENGINES]
+        self._dropped += len(found) - len(ordered)
         engines = {
             key: EngineReading(
                 gauges.get(key, {}),
@@ -179,6 +184,7 @@ class _Page:
             kv_cache_tokens=tokens,
             max_concurrency=concurrency,
             refused=dict(self._refused),
+            dropped=self._dropped,
         )
 
     def _newest(self, names: Iterable[str]) -> _Series:
@@ -222,6 +228,8 @@ class _Page:
             return
         if name in counts or len(counts) < MAX_WORDS:
             counts[name] = counts.get(name, 0) + value
+        else:
+            self._dropped += 1
 
     def _is_count(self, value: float, quantity: str) -> bool:
         is_count = 0 <= value <= MAX_COUNT
@@ -259,8 +267,12 @@ class _Page:
         rejections: dict[tuple[str, str], float] = {}
         for labels, value in self._series.get(ADMISSION_REJECTIONS, {}).items():
             named = dict(labels)
-            if self._is_count(value, "admission_rejections") and len(rejections) < MAX_WORDS:
+            if not self._is_count(value, "admission_rejections"):
+                continue
+            if len(rejections) < MAX_WORDS:
                 rejections[named.get("model_name", ""), named.get("reason", "")] = value
+            else:
+                self._dropped += 1
         return rejections
 
     def _http_requests(self) -> dict[HttpRequests, float]:

@@ -13,7 +13,7 @@ import re
 from collections.abc import Callable
 
 from vllm_watch_parsers.events import Event, Lifecycle, Notice, StartupFact
-from vllm_watch_parsers.numbers import number, whole
+from vllm_watch_parsers.numbers import MAX_DRAFT_TOKENS, MAX_REQUESTS, MAX_TOKENS, number, whole
 from vllm_watch_parsers.python_repr import top_level_items, unquote
 
 
@@ -26,11 +26,38 @@ _NUMBER = r"(\d[\d,]{0,24}(?:\.\d{1,12})?)"
 _LOGO = re.compile(r"[ ▀-▟]{4,80}█ {1,8}(version|model) {1,8}(\S{1,256})$")
 _SPEC_TOKENS = re.compile(r"\bnum_spec_tokens=(\d{1,4})\b|['\"]?num_speculative_tokens['\"]?[=:] ?(\d{1,4})\b")
 
+_MAX_PROCESSES = 65_536
+_MAX_GIB = 1_000_000
+_MAX_LOAD_SECONDS = 1_000_000
+_MOST: dict[str, float] = {
+    "max_model_len": 1_000_000_000,
+    "max_num_seqs": MAX_REQUESTS,
+    "tensor_parallel_size": _MAX_PROCESSES,
+    "data_parallel_size": _MAX_PROCESSES,
+    "api_server_count": _MAX_PROCESSES,
+    "num_speculative_tokens": MAX_DRAFT_TOKENS,
+    "block_size": 1_000_000,
+    "model_load_gib": _MAX_GIB,
+    "model_load_seconds": _MAX_LOAD_SECONDS,
+    "weights_load_seconds": _MAX_LOAD_SECONDS,
+    "kv_cache_memory_gib": _MAX_GIB,
+    "kv_cache_tokens": MAX_TOKENS,
+    "max_concurrency": MAX_REQUESTS,
+    "num_gpu_blocks": MAX_TOKENS,
+    "engine_init_seconds": _MAX_LOAD_SECONDS,
+}
+"""The most that a number can be; none is printed with a sign."""
+
 Parse = Callable[[re.Match[str]], "tuple[Event, ...]"]
 
 
 def _fact(**fields: object) -> tuple[Event, ...]:
-    return (StartupFact(**fields),)  # type: ignore[arg-type]  # Called with the fields' own types below.
+    refused = [
+        name for name, most in _MOST.items() if isinstance(value := fields.get(name), (int, float)) and value > most
+    ]
+    believed = {name: value for name, value in fields.items() if name not in refused}
+    fact = StartupFact(**believed)  # type: ignore[arg-type]  # Called with the fields' own types below.
+    return (fact, *(Notice("value_refused", name) for name in refused))
 
 
 def _started(found: re.Match[str]) -> tuple[Event, ...]:
@@ -95,7 +122,7 @@ def _phase(phase: str) -> Parse:
 
 
 def _table(*rows: tuple[str, Parse]) -> tuple[tuple[re.Pattern[str], Parse], ...]:
-    return tuple((re.compile(pattern, re.DOTALL), parse) for pattern, parse in rows)
+    return tuple((re.compile(pattern, re.DOTALL | re.ASCII), parse) for pattern, parse in rows)
 
 
 _MESSAGES = _table(

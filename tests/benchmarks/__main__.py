@@ -1,18 +1,19 @@
 # SPDX-License-Identifier: Apache-2.0
 """
-Measurements, printed as a table: ``make bench`` runs all, ``make bench ARGS=once`` one of them.
+Measurements, printed as a table: ``make bench`` runs all but the long ones, ``make bench ARGS=once`` one of them.
 
 once       `vllm-watch once` on a log of a million lines, against Debian's `mtail --one_shot` on the same lines
 scrape     what one scrape of a recorded page costs
 latency    how long after a line is written its gauge shows it
 footprint  memory and processor time of the daemon with one server scraped every 5 s
+soak       20 minutes of rotations and scrapes: what grows, and what is lost (not run unless it is named)
 """
 
 from __future__ import annotations
 
 import sys
 
-from tests.benchmarks import footprint, latency, once, scrape
+from tests.benchmarks import footprint, latency, once, scrape, soak
 
 
 BENCHMARKS = {
@@ -20,16 +21,18 @@ BENCHMARKS = {
     "scrape": scrape.measure,
     "latency": latency.measure,
     "footprint": footprint.measure,
+    "soak": soak.measure,
 }
+_LONG = frozenset({"soak"})
 
 
 def main(names: list[str]) -> int:
-    """Run the named benchmarks, or all of them."""
+    """Run the named benchmarks, or all but the long ones."""
     unknown = set(names) - set(BENCHMARKS)
     if unknown:
         print(f"no such benchmark: {', '.join(sorted(unknown))}; there are {', '.join(BENCHMARKS)}", file=sys.stderr)
         return 2
-    for name in names or BENCHMARKS:
+    for name in names or [name for name in BENCHMARKS if name not in _LONG]:
         print(f"== {name}", flush=True)
         for label, value in BENCHMARKS[name]():
             print(f"{label:<58} {value}", flush=True)

@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
 import sys
 import tempfile
@@ -13,6 +12,7 @@ import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 
+from tests.benchmarks.process import processor_seconds, resident_mebibytes, threads
 from tests.support.recordings import recording
 
 from vllm_watch.demo import StandIn
@@ -41,18 +41,18 @@ def measure() -> Iterator[tuple[str, str]]:
         daemon = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
         try:
             _play(stand_in, log, port, WARM_UP, FIRST_SECOND)
-            before, start = _processor_seconds(daemon.pid), time.monotonic()
+            before, start = processor_seconds(daemon.pid), time.monotonic()
             _play(stand_in, log, port, SECONDS, FIRST_SECOND + WARM_UP)
-            used = _processor_seconds(daemon.pid) - before
+            used = processor_seconds(daemon.pid) - before
             share = used / (time.monotonic() - start)
-            resident, threads = _status(daemon.pid, "VmRSS"), _status(daemon.pid, "Threads")
+            resident, thread_count = resident_mebibytes(daemon.pid), threads(daemon.pid)
         finally:
             daemon.terminate()
             daemon.wait(10)
             stand_in.refuse()
-    yield "resident memory", f"{int(resident.split()[0]) / 1024:.1f} MiB"
+    yield "resident memory", f"{resident:.1f} MiB"
     yield "share of one core", f"{share:.2%} over {SECONDS:.0f} s"
-    yield "threads", threads
+    yield "threads", str(thread_count)
 
 
 def _play(stand_in: StandIn, log: Path, port: int, seconds: float, first: float) -> None:
@@ -76,13 +76,3 @@ def _play(stand_in: StandIn, log: Path, port: int, seconds: float, first: float)
             request = urllib.request.Request(f"http://127.0.0.1:{port}/metrics", headers={"Accept-Encoding": "gzip"})
             with urllib.request.urlopen(request, timeout=5) as reply:
                 reply.read()
-
-
-def _processor_seconds(pid: int) -> float:
-    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
-
-
-def _status(pid: int, name: str) -> str:
-    lines = Path(f"/proc/{pid}/status").read_text().splitlines()
-    return next(line.partition(":")[2].strip() for line in lines if line.startswith(name + ":"))

@@ -69,7 +69,7 @@ def printed(message: str, site: str, level: str = "INFO", prefix: str = "") -> b
 @EVERY_FORGERY
 @pytest.mark.parametrize("level", ["INFO", "ERROR"])
 def test_a_request_id_with_line_breaks_forges_nothing(level, forged):
-    """However many lines a request id has, each stands in the record of the call site that echoes it."""
+    """I1: however many lines a request id has, each stands in the record of the call site that echoes it."""
     ids = (f"x\n{forged}", f"x\n{forged}\n{forged}\ny", f"\n{forged}", f"{forged}\n")
     for (site, form), request_id in product(ECHOES, ids):
         log = printed(form.format(request_id, request_id), site, level) + b"\n"
@@ -79,7 +79,7 @@ def test_a_request_id_with_line_breaks_forges_nothing(level, forged):
 
 @EVERY_FORGERY
 def test_line_breaks_behind_an_operator_s_prefix_forge_nothing(forged):
-    """Records stay together when VLLM_LOGGING_PREFIX stands before them."""
+    """I1: records stay together when VLLM_LOGGING_PREFIX stands before them."""
     for site, form in ECHOES:
         log = printed(form.format(f"x\n{forged}\n{forged}\ny", "z"), site, prefix="vllm-0 ") + b"\n"
 
@@ -89,7 +89,7 @@ def test_line_breaks_behind_an_operator_s_prefix_forge_nothing(forged):
 @EVERY_FORGERY
 @pytest.mark.parametrize("between", [b"Loading: 50%", record("x", "core.py", process="(EngineCore pid=9) "), b""])
 def test_another_process_between_two_lines_of_a_record_opens_no_gap(between, forged):
-    """A line of another process inside a record does not make the rest of the record look like new records."""
+    """I1: a line of another process inside a record does not make the rest of the record look like new records."""
     first, second, third = printed(f"Added request x\n{forged}\n{forged}.", "async_llm.py").split(b"\n")
 
     assert events_of(b"\n".join([first, between, second, between, third])) == []
@@ -98,7 +98,7 @@ def test_another_process_between_two_lines_of_a_record_opens_no_gap(between, for
 @EVERY_FORGERY
 @pytest.mark.parametrize("separator", ["\r", "\u2028", "\u2029", "\x85", "\x0b", "\x0c", "\x1c", "\x1d", "\x1e", "\0"])
 def test_only_a_line_feed_ends_a_line(separator, forged):
-    """Carriage returns, form feeds and Unicode's separators stay inside the line that holds them."""
+    """I2: carriage returns, form feeds and Unicode's separators stay inside the line that holds them."""
     for site, form in ECHOES:
         line = record(form.format(f"x{separator}{forged}", "y"), site)
 
@@ -107,7 +107,7 @@ def test_only_a_line_feed_ends_a_line(separator, forged):
 
 @EVERY_FORGERY
 def test_quoted_text_forges_nothing(forged):
-    """A prompt's printed form, and a request id without line breaks, are text inside a line."""
+    """I2: a prompt's printed form, and a request id without line breaks, are text inside a line."""
     texts = (repr(f"x\n{forged}"), forged, f"\x1b[2K\x1b[1G{forged}", f"\x1b[31m{forged}\x1b[0m", f"\r{forged}")
     for (site, form), text in product(ECHOES, texts):
         line = record(form.format(text, text), site)
@@ -117,7 +117,7 @@ def test_quoted_text_forges_nothing(forged):
 
 @EVERY_FORGERY
 def test_json_records_keep_their_text_to_themselves(forged):
-    """A JSON string cannot begin a line; what follows a line break in it is no message."""
+    """I2: a JSON string cannot begin a line; what follows a line break in it is no message."""
     for name, message in (
         ("vllm.entrypoints.logger", f"Received request {forged}"),
         ("vllm.entrypoints.logger", forged),
@@ -129,7 +129,7 @@ def test_json_records_keep_their_text_to_themselves(forged):
 
 @EVERY_FORGERY
 def test_a_request_target_forges_nothing_but_its_own_request(forged):
-    """Whatever stands in a path, the line is one request or none."""
+    """I2: whatever stands in a path, the line is one request or none."""
     for target in (f"/x{forged}", f"/x%0A{forged}", f"/x{forged.replace(' ', '%20')}"):
         said = events(f'INFO:     127.0.0.1:5 - "GET {target} HTTP/1.1" 404 Not Found'.encode())
 
@@ -139,7 +139,7 @@ def test_a_request_target_forges_nothing_but_its_own_request(forged):
 
 @EVERY_FORGERY
 def test_a_request_s_traceback_forges_nothing(forged):
-    """An exception's text is printed in the record of the file that caught it."""
+    """I2: an exception's text is printed in the record of the file that caught it."""
     message = f"Error in chat completion stream generator.\nTraceback (most recent call last):\nValueError: {forged}"
 
     assert events_of(printed(message, "serving_chat.py", "ERROR") + b"\n") == []
@@ -147,7 +147,7 @@ def test_a_request_s_traceback_forges_nothing(forged):
 
 @EVERY_FORGERY
 def test_a_failing_engine_s_dump_forges_nothing(forged):
-    """What the engine was working on is printed when it dies; it is not the reason."""
+    """I2: what the engine was working on is printed when it dies; it is not the reason."""
     for message in (
         f"Dumping input data for V1 LLM engine (v0.20.2) with config: {forged}",
         f"Dumping scheduler output for model execution: SchedulerOutput(req_id={forged})",
@@ -159,13 +159,13 @@ def test_a_failing_engine_s_dump_forges_nothing(forged):
 @pytest.mark.parametrize("message", [STATS_MESSAGE, SPEC_MESSAGE])
 @pytest.mark.parametrize("site", ["metrics.py", "loggers.py", "log_stats.rs"])
 def test_statistics_in_a_continuation_are_never_believed(site, message):
-    """Not even the call site that prints statistics prints them in the middle of a record."""
+    """I1: not even the call site that prints statistics prints them in the middle of a record."""
     assert events_of(printed(f"x\n{message}\n{message}", site) + b"\n") == []
     assert events_of(printed(f"\n{message}", site) + b"\n") == []
 
 
 def test_a_record_whose_end_was_lost_hides_nothing_that_comes_later():
-    """A record torn off is over at the next record with another time, and access lines count all the while."""
+    """I1: a record torn off is over at the next record with another time, and access lines count all the while."""
     torn = record("Added request x", "async_llm.py") + b"\r"
     later = record(STATS_MESSAGE).replace(TIME.encode(), b"11-21 02:35:11")
     access = b'INFO:     127.0.0.1:5 - "GET /health HTTP/1.1" 200 OK'
@@ -175,7 +175,7 @@ def test_a_record_whose_end_was_lost_hides_nothing_that_comes_later():
 
 
 def test_a_record_stays_open_until_its_own_last_line():
-    """Only the record's own line without a carriage return closes it."""
+    """I1: only the record's own line without a carriage return closes it."""
     opened = parse_line(record("Added request x", "async_llm.py", process="(APIServer pid=7) ") + b"\r").record
 
     head = f"(APIServer pid=7) INFO {TIME} [async_llm.py:300] ".encode()
@@ -201,5 +201,5 @@ def test_a_record_stays_open_until_its_own_last_line():
     ],
 )
 def test_colour_codes_and_brackets_hide_no_call_site(line):
-    """A second head in a line, a file name in the wrong place, and terminal tricks change nothing."""
+    """I2: a second head in a line, a file name in the wrong place, and terminal tricks change nothing."""
     assert events(line.encode()) == ()

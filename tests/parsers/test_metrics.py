@@ -139,7 +139,7 @@ def test_computed_prompt_tokens_and_deferred_requests_are_read_from_their_labels
     ],
 )
 def test_impossible_values_are_refused_and_counted(line, quantity):
-    """A value out of range is left out and counted under its quantity's name, never under a text of the page."""
+    """I3: a value out of range is left out and counted under its quantity's name, never under a text of the page."""
     reading = read(line.replace("{L", '{engine="0",model_name="m"'))
 
     assert reading.engines[KEY] == engine()

@@ -180,7 +180,7 @@ def test_the_line_counts_from_no_other_file(site):
     ],
 )
 def test_impossible_values_refuse_the_line(old, new, quantity):
-    """One value out of range makes the whole line unbelievable, and the notice names the field."""
+    """I3: one value out of range makes the whole line unbelievable, and the notice names the field."""
     assert SPEC_MESSAGE.count(old) == 1
 
     assert parse_spec_decoding(SPEC_MESSAGE.replace(old, new)) == (

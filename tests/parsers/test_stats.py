@@ -223,7 +223,7 @@ def test_a_field_of_a_later_release_may_stand_anywhere():
     ],
 )
 def test_impossible_values_refuse_the_line(old, new, quantity):
-    """One value out of range makes the whole line unbelievable, and the notice names the field."""
+    """I3: one value out of range makes the whole line unbelievable, and the notice names the field."""
     assert STATS_MESSAGE.count(old) == 1
 
     assert parse_stats(STATS_MESSAGE.replace(old, new)) == (

@@ -10,7 +10,7 @@ import pytest
 from tests.parsers.lines import SPEC_MESSAGE, STATS_MESSAGE, TIME, json_record, record
 
 from vllm_watch_parsers.exposition import parse_exposition
-from vllm_watch_parsers.line import Record, parse_line
+from vllm_watch_parsers.line import UNKNOWN_RECORD, Record, parse_line
 from vllm_watch_parsers.prefix import parse_prefixed_head
 
 
@@ -21,6 +21,7 @@ SECONDS = 5
 SITES = ["loggers.py", "core.py", "engine.py"]
 OPEN_RECORDS = [
     None,
+    UNKNOWN_RECORD,
     Record(f"ERROR {TIME} [core.py:1] ".encode(), "", TIME, "", names_causes=True, is_logo=False),
     Record(f"ERROR {TIME} [core.py:1] ".encode(), "", TIME, "", names_causes=False, is_logo=True),
 ]
@@ -87,7 +88,7 @@ STARTS = [
 @pytest.mark.parametrize("start", STARTS)
 @pytest.mark.parametrize("before", ["", "(APIServer pid=7) ", 'INFO:     a - "GET '])
 def test_no_line_is_slow(start, before):
-    """The beginnings of heads, access lines and bare failures, repeated, are dismissed at once."""
+    """I5: the beginnings of heads, access lines and bare failures, repeated, are dismissed at once."""
     line = (before + repeated(start)).encode("utf-8", "surrogateescape")[:MAX_LINE]
     for open_record in OPEN_RECORDS:
         parse_line(line, open_record)
@@ -172,7 +173,7 @@ MESSAGES = [
     "before", ["", "Avg prompt ", "SpecDecoding metrics: ", "args: Namespace(", "args: {'a': '", 'args: "']
 )
 def test_no_message_is_slow(start, before):
-    """The beginnings of all messages, repeated, are judged at once, from every kind of call site."""
+    """I5: the beginnings of all messages, repeated, are judged at once, from every kind of call site."""
     message = before + repeated(start)
     for site in SITES:
         for open_record in OPEN_RECORDS:
@@ -206,7 +207,7 @@ SERIES = [
 @pytest.mark.parametrize("start", SERIES)
 @pytest.mark.parametrize("before", ["", "a", 'a{b="', "a{", "a 1 # "])
 def test_no_page_is_slow(start, before):
-    """The beginnings of samples, repeated in one line and in very many, are read or refused at once."""
+    """I5: the beginnings of samples, repeated in one line and in very many, are read or refused at once."""
     line = before + repeated(start)
     for body in (line[: 16 * 1024], line, f"{line[:1000]}\n" * 1000, "\n" * 100_000, f"{start}\n" * 100_000):
         parse_exposition(f"{body}\n".encode(), {"a"})

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.parsers.lines import SPEC, SPEC_MESSAGE, STATS, STATS_MESSAGE, TIME, record
+from tests.parsers.lines import SPEC, SPEC_MESSAGE, STATS, STATS_MESSAGE, TIME, json_record, record
 
 from vllm_watch.reading import log_reader
 from vllm_watch.reading.log_reader import CRASH_SECONDS, LogReader, Timed
@@ -232,15 +232,90 @@ def test_a_record_goes_on_from_batch_to_batch(log):
     rest = record("vLLM API server version 9.9.9", "async_llm.py", process=API)
 
     assert log.at(0, first) == []
-    assert log.reader.read([rest], ArrivalTimes(1)) == log_reader.LogBatch((), {}, 1, len(rest) + 1, 1, 1)
+    assert log.reader.read([rest], ArrivalTimes(1)) == log_reader.LogBatch((), {}, 1, len(rest) + 1, 1, 1, 1)
 
 
-def test_after_a_skip_a_line_begins_a_record(log):
-    """Where reading goes on elsewhere, the next line continues nothing."""
+def test_at_the_start_of_a_file_a_line_begins_a_record(log):
+    """Where another file is gone on with from its start, the first line continues nothing."""
     log.at(0, record("Received request x", "async_llm.py") + b"\r")
+    log.reader.begin()
+
+    assert log.at(1, STARTING)[0] == Lifecycle("starting")
+
+
+LATER = STARTING.replace(TIME.encode(), b"11-21 02:35:11")
+
+
+@pytest.mark.parametrize("other", ["x", "Request x failed", "Engine core"])
+def test_after_a_skip_a_line_may_continue_a_record(log, other):
+    """I1: where reading goes on elsewhere, no line is believed that has the first one's time, but statistics."""
     log.reader.skip()
 
-    assert log.at(1, stats(0)) == [STATS]
+    assert log.at(1, record(other, "async_llm.py"), STARTING, DEAD, stats(0), spec()) == [
+        STATS,
+        SPEC._replace(engine="0"),
+    ]
+    assert log.at(2, LATER)[0] == Lifecycle("starting")
+
+
+@pytest.mark.parametrize("between", [HEALTH, READY, json_record("x")])
+def test_after_a_skip_some_lines_stand_between_records(log, between):
+    """I1: uvicorn prints between records, and a record in JSON is a line."""
+    log.reader.skip()
+    log.at(1, record("x", "async_llm.py"), between)
+
+    assert log.at(2, STARTING if between is not READY else LATER)[0] == Lifecycle("starting")
+
+
+def test_what_is_passed_over_is_not_believed(log):
+    """I1: lines that are read only to learn what is open say nothing, and what they leave open is known."""
+    log.reader.skip()
+    log.reader.pass_over([HEALTH, STARTING, DEAD, record("Received request x", "async_llm.py") + b"\r"])
+
+    assert log.at(1, record("vLLM API server version 9.9.9", "async_llm.py")) == []
+    assert log.at(2, STARTING)[0] == Lifecycle("starting")
+
+
+@pytest.mark.parametrize("beginning", [record("Added request x", "async_llm.py"), b""])
+def test_a_line_that_was_dropped_may_open_a_record(log, beginning):
+    """I1: what follows a shortened line is believed only once it cannot continue its record."""
+    log.at(0, LATER)
+
+    assert log.at(1, beginning + b"\0\r", record("vLLM API server version 9.9.9", "async_llm.py") + b"\r") == []
+    assert log.at(2, record("vLLM API server version 9.9.9", "async_llm.py")) == []
+    assert log.at(3, LATER)[0] == Lifecycle("starting")
+
+
+REFUSED = [
+    record("x", "logger.py") + b"\r\n" + record(STATS_MESSAGE, "logger.py"),
+    record("x", "async_llm.py") + b"\r\n" + record("vLLM API server version 9.9.9", "async_llm.py"),
+    record("x", "async_llm.py", "ERROR") + b"\r\n" + record(READY.decode().removeprefix(API), "async_llm.py", "ERROR"),
+    record("x", "async_llm.py", "ERROR") + b"\r\n" + record(DEAD.decode(), "async_llm.py", "ERROR"),
+    record("x", "async_llm.py", "ERROR") + b"\r\n" + record("EngineCore failed to start.", "async_llm.py", "ERROR"),
+    record(STATS_MESSAGE, "logger.py"),
+    record(SPEC_MESSAGE, "core.py"),
+    b"x " + record(STATS_MESSAGE),
+    json_record(f"x\n{STATS_MESSAGE}", name="vllm.v1.engine.async_llm"),
+]
+
+
+@pytest.mark.parametrize("lines", REFUSED)
+def test_a_line_that_may_be_forged_is_counted(log, lines):
+    """I1, I2: what looks like news and stands in the wrong place is not believed, and one can see that it came."""
+    batch = log.reader.read(lines.split(b"\n"), ArrivalTimes(1))
+
+    assert ((), 1) == (batch.events, batch.refused_lines)
+
+
+def test_honest_lines_are_not_counted_as_forged(log):
+    """I1: a traceback, the logo, and what a request says are refused nothing."""
+    head = f"(APIServer pid=7) ERROR {TIME} [serving_chat.py:300] "
+    lines = [
+        head + text + "\r" for text in ("Error in x", "Traceback (most recent call last):", "  File x", "ValueError")
+    ]
+    batch = log.reader.read([*(line.encode() for line in lines), STARTING, READY, stats(0), HEALTH], ArrivalTimes(1))
+
+    assert 0 == batch.refused_lines
 
 
 def test_no_lines_are_an_empty_batch(log):

@@ -49,7 +49,7 @@ def test_printed_times_are_counted_back_from_the_last_one():
 
 
 def test_the_zone_of_the_log_does_not_matter():
-    """A log printed in another zone has the same differences."""
+    """T30: a log printed in another zone has the same differences."""
     times = PrintedTimes("11-22 08:30:00", END)
 
     assert times.at("11-22 08:29:00") == END - 60
@@ -72,7 +72,7 @@ def test_a_log_that_prints_no_time_was_all_written_at_its_end():
 
 @pytest.mark.parametrize("year", [2025, 2026, 2027, 2028, 2029])
 def test_december_comes_before_january(year):
-    """Across New Year ten seconds are ten seconds, before and after leap years, too."""
+    """T30: across New Year ten seconds are ten seconds, before and after leap years, too."""
     times = PrintedTimes("01-01 00:00:05", utc(year, 1, 1, 0, 0, 5))
 
     assert times.at("12-31 23:59:55") == utc(year - 1, 12, 31, 23, 59, 55)
@@ -82,7 +82,7 @@ def test_december_comes_before_january(year):
 
 @pytest.mark.parametrize(("year", "days"), [(2026, 1), (2027, 1), (2028, 2)])
 def test_the_last_of_february_is_followed_by_the_first_of_march(year, days):
-    """The year of the log's end says whether there was a 29 February."""
+    """T30: the year of the log's end says whether there was a 29 February."""
     end = utc(year, 3, 1, 12)
     times = PrintedTimes("03-01 12:00:00", end)
 
@@ -149,7 +149,7 @@ def test_what_is_no_time_is_none(text):
     ],
 )
 def test_local_times_are_the_last_that_fit(printed, no_later_than, moment):
-    """A time without a year is the last one that is not more than a day after the file's own time."""
+    """T30: a time without a year is the last one that is not more than a day after the file's own time."""
     assert local_seconds(printed, no_later_than) == moment
 
 
@@ -158,3 +158,36 @@ def test_lines_before_the_first_printed_time_were_written_then():
     times = PrintedTimes("11-21 02:35:10", 1000.0, first_printed="11-21 02:35:00")
 
     assert times.at("") == 990.0
+
+
+@pytest.mark.parametrize("forged", ["01-01 00:00:00", "11-20 23:00:00", "2031-01-01 00:00:00,000", "12-31 23:59:59"])
+def test_no_line_was_written_after_the_last(forged):
+    """T30: a log whose last printed time is wrong, or a stranger's, puts no line into the future."""
+    times = PrintedTimes(forged, END)
+
+    assert all(times.at(f"{month:02d}-21 22:59:50") <= END for month in range(1, 13))
+
+
+@pytest.mark.parametrize(
+    ("lines", "seconds"),
+    [
+        (["10-25 02:59:50", "10-25 02:00:05", "10-25 03:00:05"], [-15.0, -3600.0, 0.0]),
+        (["10-25 02:59:50", "10-25 02:00:05"], [0.0, 0.0]),
+        (["03-29 01:59:50", "03-29 03:00:05"], [-3615.0, 0.0]),
+    ],
+    ids=["autumn", "autumn's second hour", "spring"],
+)
+def test_an_hour_that_is_not_there_or_twice_puts_nothing_into_the_future(lines, seconds):
+    """T30: a log across the change of summer time is wrong by that hour at most, and never in the future."""
+    times = PrintedTimes(lines[-1], END)
+
+    assert [END + second for second in seconds] == [times.at(line) for line in lines]
+
+
+@pytest.mark.usefixtures("in_berlin")
+@pytest.mark.parametrize("printed", ["10-25 02:30:00", "03-29 02:30:00"])
+def test_local_times_that_are_twice_or_never_are_times(printed):
+    """T30: an hour that the change of summer time doubles or leaves out is read as one near it."""
+    noon = utc(2026, int(printed[:2]), int(printed[3:5]), 12)
+
+    assert abs(local_seconds(printed, noon) - (noon - 11 * 3600)) <= 3600

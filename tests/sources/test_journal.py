@@ -16,8 +16,8 @@ import time
 import pytest
 
 from vllm_watch.reading.framing import MAX_LINE
-from vllm_watch.sources.journal import HISTORY_LINES, MAX_ENTRY, QUEUE_SIZE, SETTLED_AFTER, JournalTail
-from vllm_watch_parsers.events import EngineStats
+from vllm_watch.sources.journal import HISTORY_LINES, MAX_ENTRY, MAX_REPEATED, QUEUE_SIZE, SETTLED_AFTER, JournalTail
+from vllm_watch_parsers.events import EngineStats, StartupFact
 
 
 START = 1_795_000_000.0
@@ -74,6 +74,7 @@ class Journal:
         self.found = []
         self.history = []
         self.times = []
+        self.starts = []
         self._pieces = {}
 
     def prints(self, *lines, run=0):
@@ -95,6 +96,7 @@ class Journal:
             events = [timed for timed in batch.events if isinstance(timed.event, EngineStats)]
             (self.history if is_history else self.found).extend(timed.event.requests_running for timed in events)
             self.times += [timed.at for timed in events]
+            self.starts += [timed for timed in batch.events if isinstance(timed.event, StartupFact)]
 
     def look_until(self, condition):
         """Look again and again, at one time of the clock, until the condition holds."""
@@ -308,6 +310,76 @@ def test_an_entry_in_pieces_is_read_when_it_is_whole(journal):
     assert [6] == journal.found
 
 
+def record_line(message, second=1, end=""):
+    """Return a record of a file that repeats what clients sent."""
+    return f"(APIServer pid=7) INFO 11-21 02:35:{second:02d} [async_llm.py:300] {message}{end}"
+
+
+FORGED_START = record_line("vLLM API server version 9.9.9")
+
+
+@pytest.mark.parametrize(
+    ("pieces", "kept"),
+    [
+        ([("x" * 100, {"_LINE_BREAK": "line-max"}), (stats_line(666), {})], "c0"),
+        ([("x", {"_LINE_BREAK": "line-max"}), ("y", {"_LINE_BREAK": "line-max"}), (stats_line(666), {})], "c0"),
+        ([(record_line("Added request x", end="\r"), {}), (FORGED_START, {})], "c0"),
+        ([(record_line("Added request x").ljust(MAX_LINE + 1, "x") + "\r", {}), (FORGED_START, {})], "c0"),
+        ([("x" * 100, {"_LINE_BREAK": "eof"}), (stats_line(1), {"_STREAM_ID": "b"})], "c1"),
+    ],
+    ids=["cut", "cuts", "record", "long record", "end"],
+)
+def test_a_later_run_goes_on_where_nothing_was_open(tmp_path, pieces, kept):
+    """I1, I2: a daemon stopped inside a line or record reads it again from its beginning, and believes no rest."""
+    entries = [entry(text, number, **{"_STREAM_ID": "a", **fields}) for number, (text, fields) in enumerate(pieces, 1)]
+    first = Journal(tmp_path, cursor="c0")
+    first.prints(*entries[:-1])
+    first.look_until(lambda: first.tail._read_to == f"c{len(pieces) - 1}")
+    found = first.tail.cursor
+    first.tail.close()
+    second = Journal(tmp_path, cursor=found)
+    second.prints(*entries[int(found[1:]) :], entry(stats_line(2), 99, _STREAM_ID="a"), run=1)
+    second.look_until(lambda: second.tail.cursor == "c99")
+    second.tail.close()
+
+    assert kept == found
+    assert [*([1] if kept == "c1" else []), 2] == second.found
+    assert not second.starts
+
+
+def test_a_record_that_never_ends_holds_up_no_cursor(journal):
+    """I1: after so many entries a later run goes on, whatever is open."""
+    text = record_line("x", end="\r")
+    journal.prints(*[entry(text, number) for number in range(MAX_REPEATED + 2)])
+    journal.look_until(lambda: journal.tail.cursor is not None)
+
+
+def test_a_long_message_may_open_a_record(journal):
+    """I1: what follows a message that was dropped for its length continues its record."""
+    long = record_line("Added request x").ljust(MAX_LINE + 1, "x") + "\r"
+    journal.prints(entry(long, 1), entry(FORGED_START, 2), entry(stats_line(2), 3))
+    journal.look_until(lambda: journal.tail.cursor == "c3")
+
+    assert ([2], []) == (journal.found, journal.starts)
+
+
+@pytest.mark.parametrize("lost", [b'{"MESSAGE":"' + b"y" * MAX_ENTRY + b'"}\n', b"torn\n"])
+def test_behind_an_entry_that_cannot_be_read_no_rest_is_believed(journal, lost):
+    """I2: it may have been cut, or have opened a record; of each stream the next line is dropped."""
+    journal.prints(
+        entry(stats_line(1), 1, _STREAM_ID="a"),
+        lost,
+        entry(stats_line(666), 2, _STREAM_ID="a"),
+        entry(FORGED_START, 3, _STREAM_ID="a"),
+        entry(stats_line(2), 4, _STREAM_ID="a"),
+        entry(stats_line(667), 5, _STREAM_ID="b"),
+        entry(stats_line(3), 6, _STREAM_ID="b"),
+    )
+    journal.look_until(lambda: journal.tail.cursor == "c6")
+
+    assert ([1, 2, 3], []) == (journal.found, journal.starts)
+
+
 @pytest.mark.parametrize("kind", ["line-max", "nul", "pid-change"])
 def test_what_follows_a_cut_is_never_believed(journal, kind):
     """A stranger's text that the journal's cut puts at a line's start is dropped with the rest of its line."""
@@ -321,7 +393,7 @@ def test_what_follows_a_cut_is_never_believed(journal, kind):
     journal.look_until(lambda: journal.tail.cursor == "c5")
 
     assert [1, 2] == journal.found
-    assert (1, 2) == (journal.counts.long_lines, journal.counts.lines)
+    assert (1, 3) == (journal.counts.long_lines, journal.counts.lines)
 
 
 def test_many_streams_that_ended_in_a_cut_hide_no_new_one(journal):

@@ -62,6 +62,7 @@ def _engine_view(engine: EngineSnapshot) -> dict[str, Any]:
         "position_acceptance": [reading.value for reading in engine.position_acceptance],
         "quantiles": quantiles,
         "facts": dict(engine.facts),
+        "disagreements": [name for name, is_differing in engine.disagreements.items() if is_differing],
     }
 
 

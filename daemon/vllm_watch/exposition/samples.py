@@ -67,6 +67,8 @@ def _engine_samples(server: ServerSnapshot, engine: EngineSnapshot) -> Iterator[
         yield HistogramSample(name, labels, histogram.histogram, histogram.at)
     for name, value in engine.facts.items():
         yield PlainSample(name, labels, value, server.at)
+    for quantity, is_differing in engine.disagreements.items():
+        yield PlainSample("source_disagreement", (*labels, quantity), float(is_differing), server.at)
     for state in ENGINE_STATES:
         yield PlainSample("engine_state", (*labels, state), float(state == engine.state), server.at)
 
@@ -105,6 +107,8 @@ def _source_samples(server: ServerSnapshot) -> Iterator[PlainSample]:
         yield PlainSample("required_metric_missing", (name, metric), float(is_missing), at)
     for (origin, quantity), count in server.refused_values.items():
         yield PlainSample("refused_values_total", (name, origin, quantity), count, at)
+    for dropper, count in server.dropped_names.items():
+        yield PlainSample("dropped_names_total", (name, dropper), count, at)
     if server.scrape_duration is not None:
         yield PlainSample("scrape_duration_seconds", (name,), server.scrape_duration, at)
 
@@ -119,6 +123,7 @@ def _log_samples(server: ServerSnapshot) -> Iterator[PlainSample]:
         yield PlainSample("unknown_field_total", (server.name, field), count, server.at)
     yield PlainSample("unparsed_stats_lines_total", (server.name,), log.unparsed_stats_lines, server.at)
     yield PlainSample("continuation_lines_total", (server.name,), log.continuation_lines, server.at)
+    yield PlainSample("refused_lines_total", (server.name,), log.refused_lines, server.at)
 
 
 def _tail_samples(server: ServerSnapshot) -> Iterator[PlainSample]:

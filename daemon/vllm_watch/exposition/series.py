@@ -429,6 +429,15 @@ SOURCES = Group(
             "both sources",
         ),
         _gauge(
+            "source_disagreement",
+            (*_ENGINE, "quantity"),
+            "1",
+            "Whether log and page have told different stories for minutes: at least 6 lines, and a third of those of the "
+            "last 5 min, were far from all pages around them; engine_state: the server answers although its log said "
+            "that it ended. The page is believed; look whether both are of the same server.",
+            "both sources",
+        ),
+        _gauge(
             "required_metric_missing",
             (*_SERVER, "metric"),
             "1",
@@ -460,8 +469,23 @@ SOURCES = Group(
             "continuation_lines_total",
             _SERVER,
             "lines",
-            "Lines that continue a record: they are never read as statistics.",
+            "Lines that came while a record was open: those that continue it are never read as statistics.",
             "log",
+        ),
+        _counter(
+            "refused_lines_total",
+            _SERVER,
+            "lines",
+            "Lines that look like vLLM's own and stand where it prints none: in the rest of a record, at a call site "
+            "that repeats what clients sent, behind a prefix that is not the server's. Somebody may have forged them.",
+            "log",
+        ),
+        _counter(
+            "dropped_names_total",
+            (*_SERVER, "source"),
+            "names",
+            "Engines, models, fields and other names over the limits, of each line or page: their series are not shown.",
+            "both sources",
         ),
         _counter("log_lines_total", _SERVER, "lines", "Lines read.", "log"),
         _counter("log_bytes_total", _SERVER, "bytes", "Bytes read.", "log"),
@@ -483,7 +507,13 @@ SOURCES = Group(
         _counter(
             "log_lost_generations_total", _SERVER, "files", "Rotated files that were gone before they were read.", "log"
         ),
-        _counter("log_long_lines_total", _SERVER, "lines", "Lines over 64 KiB, dropped.", "log"),
+        _counter(
+            "log_long_lines_total",
+            _SERVER,
+            "lines",
+            "Lines dropped: over 64 KiB, or cut by a container's runtime and their beginning not known.",
+            "log",
+        ),
         _counter(
             "log_nul_bytes_total", _SERVER, "bytes", "NUL bytes taken out: the log's writer does not append.", "log"
         ),

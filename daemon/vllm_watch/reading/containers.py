@@ -4,6 +4,9 @@ The wrapping that container runtimes put around each line: Docker's json-file an
 
 Docker writes ``{"log":"…\n","stream":"stdout","time":"…"}`` and cuts lines at 16 KiB; CRI writes
 ``2026-11-21T02:17:58.1Z stdout F …`` with ``P`` for a part of a line. Both streams may take turns.
+
+Whoever can make a line long chooses what stands behind a cut. So a part is never a line of its own: where the parts
+before it were dropped or are not known, it is dropped with all that follows up to the line's real end.
 """
 
 from __future__ import annotations
@@ -11,14 +14,24 @@ from __future__ import annotations
 import re
 
 from collections.abc import Callable
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import msgspec
 
+from vllm_watch.reading.framing import CUT, KEPT, MAX_LINE, LineFramer, shortened
 
-MAX_PARTIAL = 64 * 1024
-"""Longer lines are left out whole: their ends are text that a stranger can choose."""
 
+MAX_WRAPPED = 128 * 1024
+"""Docker's 16 KiB take six times as many bytes where each must be escaped."""
+
+MAX_FOREIGN = 100
+"""So many lines without wrapping in a row, and there is none: a stranger's text was the first line."""
+
+_TELLING = 64
+"""So many bytes of a file tell how its lines are wrapped."""
+
+_ENDS = b"\r\n"
+_STREAMS = ("stdout", "stderr")
 _CRI = re.compile(
     rb"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{1,9}(?:Z|[+-]\d\d:\d\d) (stdout|stderr) ([FP])(?::\S*)? ?(.*)", re.DOTALL
 )
@@ -33,47 +46,178 @@ class _DockerLine(msgspec.Struct, frozen=True):
 _decode_docker = msgspec.json.Decoder(_DockerLine).decode
 
 
+class _Dropped(NamedTuple):
+    """A line that is dropped: how it began, if that is known, and the last byte so far."""
+
+    beginning: bytes = b""
+    last: bytes = b""
+
+
+_Unwrap = Callable[[bytes], "tuple[str, bytes, bool] | None"]
+
+
 class Unwrapper:
-    """Takes away a container runtime's wrapping, once a file's first line has shown that there is one."""
+    """
+    Takes away a container runtime's wrapping, once a file's first line has shown that there is one.
+
+    `is_decided` says whether a first line was seen. `long_lines` counts the lines that were dropped: for their length,
+    or because their beginning is not known.
+    """
 
     def __init__(self) -> None:
-        self._unwrap: Callable[[bytes], tuple[str, bytes, bool] | None] | None = None
-        self._is_decided = False
-        self._parts: dict[str, bytes | None] = {}
-        """By stream, the parts of an unfinished line; `None` for one that is too long."""
+        self._unwrap: _Unwrap | None = None
+        self.is_decided = False
+        self._parts: dict[str, bytes] = {}
+        self._dropping: dict[str, _Dropped] = {}
+        self._foreign = 0
+        self.long_lines = 0
+
+    @property
+    def is_wrapping(self) -> bool:
+        """Whether the file's lines are known to be wrapped."""
+        return self._unwrap is not None
 
     def feed(self, lines: list[bytes]) -> list[bytes]:
         """Return the lines as vLLM wrote them; those of a file without wrapping are returned as they are."""
-        start = 0
-        if not self._is_decided:
-            start = next((number for number, line in enumerate(lines) if line.strip()), len(lines))
-            self._decide(lines[start:])
+        if not self.is_decided:
+            first = next((line for line in lines if line.strip(_ENDS) and CUT not in line), None)
+            if first is not None:
+                self.decide(first)
         if self._unwrap is None:
             return lines
-        return lines[:start] + [whole for line in lines[start:] if (whole := self._join(line)) is not None]
+        return [whole for line in lines if (whole := self._join(line)) is not None]
 
-    def _decide(self, lines: list[bytes]) -> None:
-        if not lines:
+    def decide(self, first: bytes) -> None:
+        """Find out from a file's first line, or its beginning, how its lines are wrapped, if that is not known yet."""
+        first = _beginning(first)
+        if self.is_decided or not first:
             return
-        first = lines[0]
-        self._is_decided = True
+        self.is_decided = True
         if first.startswith(_DOCKER_START):
             self._unwrap = _unwrap_docker
         elif _CRI.match(first):
             self._unwrap = _unwrap_cri
 
+    def lose_place(self) -> None:
+        """Go on elsewhere: nobody knows whether what comes next on a stream begins a line."""
+        self._parts.clear()
+        self._dropping = dict.fromkeys(_STREAMS, _Dropped())
+
+    def follow(self, other: Unwrapper) -> None:
+        """Go on where another file ended: runtimes begin a new one in the middle of a line."""
+        self._parts = dict(other._parts)
+        self._dropping = dict(other._dropping)
+
     def _join(self, line: bytes) -> bytes | None:
-        """Return the line that `line` completes, if it does; a line without wrapping is dropped."""
-        unwrapped = self._unwrap(line) if self._unwrap else None
+        """Return the line that `line` completes, if it does; one that is dropped is `shortened`."""
+        if self._unwrap is None:
+            return line  # Those before it in the same piece have shown that there is no wrapping.
+        unwrapped = self._unwrap(line)
         if unwrapped is None:
+            if line.strip(_ENDS):
+                self._note_foreign()
             return None
+        self._foreign = 0
         stream, text, is_complete = unwrapped
-        before = self._parts.pop(stream, b"")
-        joined = None if before is None or len(before) + len(text) > MAX_PARTIAL else before + text
+        dropped = self._dropping.pop(stream, None)
+        if dropped is not None:
+            return self._drop(stream, dropped, text, is_complete=is_complete)
+        joined = self._parts.pop(stream, b"") + text
+        if len(joined) > MAX_LINE:
+            return self._drop(stream, _Dropped(joined[:KEPT]), joined, is_complete=is_complete)
         if is_complete:
             return joined
         self._parts[stream] = joined
         return None
+
+    def _drop(self, stream: str, dropped: _Dropped, text: bytes, *, is_complete: bool) -> bytes | None:
+        """Drop a line up to its end; then it is `shortened`."""
+        last = text[-1:] or dropped.last
+        if not is_complete:
+            self._dropping[stream] = dropped._replace(last=last)
+            return None
+        self.long_lines += 1
+        return shortened(dropped.beginning, ends_open=last == b"\r")
+
+    def _note_foreign(self) -> None:
+        """Take note of a line that is not wrapped: it was torn, or too long, and may have been any part of any line."""
+        self.lose_place()
+        self._foreign += 1
+        if self._foreign >= MAX_FOREIGN:
+            self._unwrap = None
+
+
+class LineReader:
+    """
+    Bytes of a log to the lines that vLLM wrote: framing and unwrapping together.
+
+    `long_lines` and `nul_bytes` count as in `LineFramer` and `Unwrapper`.
+    """
+
+    def __init__(self) -> None:
+        self._framer = LineFramer()
+        self._unwrapper = Unwrapper()
+        self._long_lines = 0
+
+    @property
+    def pending(self) -> int:
+        """How many bytes of an unfinished line are held."""
+        return self._framer.pending
+
+    @property
+    def long_lines(self) -> int:
+        """How many lines were dropped."""
+        return self._long_lines + self._framer.long_lines + self._unwrapper.long_lines
+
+    @property
+    def nul_bytes(self) -> int:
+        """How many NUL bytes were taken away."""
+        return self._framer.nul_bytes
+
+    def feed(self, data: bytes) -> list[bytes]:
+        """Return the lines that `data` completes, as vLLM wrote them."""
+        # Where a part of the first line was fed before, the whole line tells.
+        if not self._unwrapper.is_decided and not self._framer.pending and len(_beginning(data)) >= _TELLING:
+            self._unwrapper.decide(data)
+        self._framer.max_line = MAX_WRAPPED if self._unwrapper.is_wrapping else MAX_LINE
+        return self._unwrapper.feed(self._framer.feed(data))
+
+    def begin(self) -> None:
+        """Begin at the start of a file, whatever was read before."""
+        self._framer.drop_partial()
+        self._long_lines += self._unwrapper.long_lines
+        self._unwrapper = Unwrapper()
+
+    def go_to_line(self) -> None:
+        """Go on at the beginning of a line of the file, without losing the place in the container's streams."""
+        self._framer.drop_partial()
+
+    def go_inside_line(self) -> None:
+        """Go on inside a line of the file: up to its end it is dropped."""
+        self._framer.drop_rest()
+
+    def lose_place(self, first: bytes) -> None:
+        """
+        Go on somewhere in a file.
+
+        Args:
+            first: How the file begins.
+        """
+        self._unwrapper.decide(first)
+        self._unwrapper.lose_place()
+
+    def follow(self, other: LineReader) -> None:
+        """Go on in a new file where the old one ended."""
+        self._unwrapper.follow(other._unwrapper)
+
+    def count_hole(self, size: int) -> None:
+        """Count NUL bytes that nobody had to read."""
+        self._framer.nul_bytes += size
+
+
+def _beginning(data: bytes) -> bytes:
+    """Return what a file's first line begins with, as it will be framed."""
+    return data.replace(b"\0", b"").lstrip(_ENDS)
 
 
 def _unwrap_docker(line: bytes) -> tuple[str, bytes, bool] | None:

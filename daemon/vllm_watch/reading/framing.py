@@ -3,7 +3,8 @@ r"""
 Bytes to lines: split at ``\n`` and at nothing else, in bounded memory.
 
 ``\r``, form feeds and Unicode's line separators stand inside lines that strangers wrote; a reader that splits there
-reads their text as lines of its own.
+reads their text as lines of its own. For the same reason a line that is dropped leaves its mark: whoever reads on must
+know whether a record is open behind it.
 """
 
 from __future__ import annotations
@@ -12,41 +13,61 @@ from __future__ import annotations
 MAX_LINE = 64 * 1024
 """Longer lines hold prompts, never statistics."""
 
+CUT = b"\0"
+"""Stands in a shortened line where the rest was dropped. No other line holds a NUL."""
+
+KEPT = 1024
+"""Of a line that is dropped so much is kept: how the record begins that it may open."""
+
+
+def shortened(line: bytes, *, ends_open: bool, kept: int = KEPT) -> bytes:
+    r"""
+    Return what stands for a line that is dropped.
+
+    Args:
+        line: The line's beginning, or nothing where it is not known.
+        ends_open: Whether the line ends in ``\r``: then the next line may continue its record.
+        kept: How many bytes of the beginning are kept.
+    """
+    return line[:kept] + CUT + (b"\r" if ends_open else b"")
+
 
 class LineFramer:
     """
     Cuts a stream of bytes into lines and keeps the unfinished one.
 
     `long_lines` counts lines dropped for their length, `nul_bytes` the NUL bytes taken away: a log whose writer does
-    not append (``> file``) has a hole of them where it was truncated.
+    not append (``> file``) has a hole of them where it was truncated. `max_line` may be changed between two pieces.
     """
 
     def __init__(self, max_line: int = MAX_LINE) -> None:
-        self._max_line = max_line
+        self.max_line = max_line
         self._partial = b""
         self._is_dropping = False
+        self._last = b""
         self.long_lines = 0
         self.nul_bytes = 0
 
     @property
     def pending(self) -> int:
         """How many bytes of an unfinished line are held."""
-        return len(self._partial)
+        return 0 if self._is_dropping else len(self._partial)
 
     def feed(self, data: bytes) -> list[bytes]:
-        r"""Return the lines that `data` completes, without their ``\n``."""
+        r"""Return the lines that `data` completes, without their ``\n``; long ones are `shortened`."""
         if b"\0" in data:
             data = self._without_nuls(data)
         lines = data.split(b"\n")
         if self._is_dropping:
+            self._last = lines[0][-1:] or self._last
             if len(lines) == 1:
                 return []
             self._is_dropping = False
-            del lines[0]
+            lines[0] = self._shorten(self._partial, self._last)
         elif self._partial:
             lines[0] = self._partial + lines[0]
         self._keep(lines.pop())
-        if max(map(len, lines), default=0) > self._max_line:
+        if max(map(len, lines), default=0) > self.max_line:
             return self._without_long(lines)
         return lines
 
@@ -55,17 +76,25 @@ class LineFramer:
         self._partial = b""
         self._is_dropping = False
 
+    def drop_rest(self) -> None:
+        """Drop what follows up to the next line: it is the rest of one whose beginning is not known."""
+        self._partial = self._last = b""
+        self._is_dropping = True
+
     def _keep(self, partial: bytes) -> None:
-        if len(partial) > self._max_line:
+        if len(partial) > self.max_line:
             self.long_lines += 1
             self._is_dropping = True
-            partial = b""
+            self._last = partial[-1:]
+            partial = partial[:KEPT]
         self._partial = partial
 
     def _without_long(self, lines: list[bytes]) -> list[bytes]:
-        kept = [line for line in lines if len(line) <= self._max_line]
-        self.long_lines += len(lines) - len(kept)
-        return kept
+        self.long_lines += sum(len(line) > self.max_line for line in lines)
+        return [self._shorten(line, line[-1:]) if len(line) > self.max_line else line for line in lines]
+
+    def _shorten(self, line: bytes, last: bytes) -> bytes:
+        return shortened(line, ends_open=last == b"\r", kept=min(KEPT, self.max_line // 2))
 
     def _without_nuls(self, data: bytes) -> bytes:
         self.nul_bytes += data.count(b"\0")

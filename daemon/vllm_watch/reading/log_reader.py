@@ -23,7 +23,7 @@ from vllm_watch_parsers.events import (
     SpecDecoding,
     StartupFact,
 )
-from vllm_watch_parsers.line import LogLine, Record, parse_line
+from vllm_watch_parsers.line import NOTHING, UNKNOWN_RECORD, LogLine, Record, parse_line
 from vllm_watch_parsers.prefix import parse_head, strip_ansi
 
 
@@ -43,7 +43,12 @@ class Timed(NamedTuple):
 
 
 class LogBatch(NamedTuple):
-    """What a run of lines said. `continuation_lines` counts lines that continue a record."""
+    """
+    What a run of lines said.
+
+    `continuation_lines` counts lines that came while a record was open, `refused_lines` those that look like news and
+    stand where none is printed.
+    """
 
     events: tuple[Timed, ...]
     requests: Mapping[AccessRequest, int]
@@ -51,6 +56,7 @@ class LogBatch(NamedTuple):
     size: int
     end: float
     continuation_lines: int
+    refused_lines: int = 0
 
 
 class TailedBatch(NamedTuple):
@@ -71,12 +77,17 @@ class LogReader:
         self._prefix = ""
         self._is_terminal: bool | None = None
 
+    @property
+    def is_in_record(self) -> bool:
+        """Whether the next line is known to continue a record."""
+        return self._record is not None and not self._record.is_unknown
+
     def read(self, lines: Sequence[bytes], times: LineTimes) -> LogBatch:
         r"""Read lines (without their ``\n``) and return what they say."""
         events: list[Timed] = []
         requests: Counter[AccessRequest] = Counter()
         requests_by_text: dict[bytes, int] = defaultdict(int)
-        continuations = 0
+        continuations = refused = 0
         record = self._record
         for line in self._as_written(lines):
             if record is not None:
@@ -88,13 +99,20 @@ class LogReader:
                     requests_by_text[text] += 1
                     continue
             parsed = parse_line(line, record)
+            if parsed is NOTHING:  # Most of the others.
+                record = None
+                continue
             record = parsed.record
             if not parsed.events:
+                refused += parsed.is_refused
                 continue
             if type(parsed.events[0]) is AccessRequest:
                 requests[parsed.events[0]] += 1
                 continue
             at = times.at(parsed.time)
+            if parsed.prefix and not self._is_own_prefix(parsed):
+                refused += 1
+                continue
             events += [Timed(at, event) for event in self.admit(parsed, at)]
         self._record = record
         for text, number in requests_by_text.items():
@@ -102,14 +120,14 @@ class LogReader:
             if request is not None:
                 requests[request] += number
         size = sum(map(len, lines)) + len(lines)
-        return LogBatch(tuple(events), requests, len(lines), size, times.at(""), continuations)
+        return LogBatch(tuple(events), requests, len(lines), size, times.at(""), continuations, refused)
 
     def read_line(self, line: bytes, times: LineTimes) -> tuple[Timed, ...]:
         """Read one line and return its events, those of the access log included."""
         (written,) = self._as_written([line])
         parsed = parse_line(written, self._record)
         self._record = parsed.record
-        if not parsed.events:
+        if not parsed.events or (parsed.prefix and not self._is_own_prefix(parsed)):
             return ()
         at = times.at(parsed.time)
         return tuple(Timed(at, event) for event in self.admit(parsed, at))
@@ -129,14 +147,21 @@ class LogReader:
             return lines
         return [line[:-1] if line.endswith(b"\r") else line for line in lines]
 
-    def skip(self) -> None:
-        """Go on elsewhere: the next line continues no record."""
+    def begin(self) -> None:
+        """Go on at the start of a file: the next line continues no record."""
         self._record = None
+
+    def skip(self) -> None:
+        """Go on elsewhere: the next line may continue a record of which nothing is known."""
+        self._record = UNKNOWN_RECORD
+
+    def pass_over(self, lines: Sequence[bytes]) -> None:
+        """Read lines only to learn what is open after them: what they say is not believed."""
+        for line in self._as_written(lines):
+            self._record = parse_line(line, self._record).record
 
     def admit(self, line: LogLine, at: float) -> tuple[Event, ...]:
         """Return those of a line's events that are news and can be believed."""
-        if line.prefix and not self._is_own_prefix(line):
-            return ()
         if len(line.events) == 1:
             only = self._admit(line.events[0], line, at)
             return () if only is None else (only,)

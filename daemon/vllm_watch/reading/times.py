@@ -56,6 +56,7 @@ class PrintedTimes:
     def __init__(self, last_printed: str, end: float, first_printed: str = "") -> None:
         self._year = time.gmtime(end).tm_year
         last = printed_seconds(last_printed, self._year)
+        self._end = end
         self._anchor = end if last is None else end - last
         self._counted_back = last is not None
         self._last = last
@@ -71,7 +72,7 @@ class PrintedTimes:
             seconds = self._seconds(printed)
             if seconds is not None:
                 self._text = printed
-                self._current = self._anchor + seconds
+                self._current = min(self._anchor + seconds, self._end)  # A stranger's text may print any time.
         return self._current
 
     def _seconds(self, printed: str) -> float | None:

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from vllm_watch.checkpoint import FilePosition
 from vllm_watch.reading.log_reader import LogReader, TailedBatch
 from vllm_watch.reading.times import ArrivalTimes, LineTimes
-from vllm_watch.sources.history import stretches, times_of
+from vllm_watch.sources.history import go_inside, stretches, times_of
 from vllm_watch.sources.logfile import READ_SIZE, FileId, OpenLog
 from vllm_watch.sources.siblings import siblings
 
@@ -108,20 +108,21 @@ class FollowedLog:
         """Return how far the oldest unread file has been read: from there on everything is read again."""
         return self._queue[0].log.position(self.path)
 
-    def begin(self, position: FilePosition | None, stopped_at: float) -> list[TailedBatch]:
+    def begin(self, position: FilePosition | None, stopped_at: float, now: float) -> list[TailedBatch]:
         """
         Find out what was before the first look.
 
         Args:
             position: Where reading stopped the last time; without it only how things stand is read.
             stopped_at: When that was. If the file of the position is gone, its successors are told by it.
+            now: The time: nothing was written after it, whatever the files say.
         """
         current = self._queue[-1].log
         if position is None:
-            return self._read_history(current, current.size())
+            return self._read_history(current, current.size(), now)
         if position.offset > 0 and current.is_at(position):
-            return self._resume(current, position)
-        return self._begin_among_siblings(position, stopped_at)
+            return self._resume(current, position, now)
+        return self._begin_among_siblings(position, stopped_at, now)
 
     def poll(self, now: float) -> list[TailedBatch]:
         """Look once: read what is new, of a new file if the path names one. Raises `OSError` if it names none."""
@@ -166,7 +167,7 @@ class FollowedLog:
         self._counts.rotations += 1
         self._queue.append(_Queued(new))
 
-    def _begin_among_siblings(self, position: FilePosition, stopped_at: float) -> list[TailedBatch]:
+    def _begin_among_siblings(self, position: FilePosition, stopped_at: float, now: float) -> list[TailedBatch]:
         """Go on in the rotated file where reading stopped; what came after it is read from the start."""
         current = self._queue.pop()
         opened = [OpenLog(sibling.path) for sibling in siblings(self.path)]
@@ -179,14 +180,14 @@ class FollowedLog:
             for log in opened:
                 if log not in written_since:
                     log.close()
-            self._queue.extend(_backlog(log) for log in [*written_since, current.log])
+            self._queue.extend(_backlog(log, now) for log in [*written_since, current.log])
             return []
         for log in opened[:place]:
             log.close()
         self._counts.rotations += len(opened) - place
-        batches = self._read_history(opened[place], position.offset)
+        batches = self._read_history(opened[place], position.offset, now)
         opened[place].go_on_at(position)
-        self._queue.extend(_backlog(log) for log in [*opened[place:], current.log])
+        self._queue.extend(_backlog(log, now) for log in [*opened[place:], current.log])
         self._skip_far_behind()
         return batches
 
@@ -198,10 +199,10 @@ class FollowedLog:
         elif position.offset > 0 or file_id not in {log.file_id for log in opened}:
             self._counts.lost_generations += 1
 
-    def _resume(self, current: OpenLog, position: FilePosition) -> list[TailedBatch]:
-        batches = self._read_history(current, position.offset)
+    def _resume(self, current: OpenLog, position: FilePosition, now: float) -> list[TailedBatch]:
+        batches = self._read_history(current, position.offset, now)
         current.go_on_at(position)
-        self._queue[-1] = _backlog(current)
+        self._queue[-1] = _backlog(current, now)
         self._skip_far_behind()
         return batches
 
@@ -210,16 +211,15 @@ class FollowedLog:
         too_much = self.lag - MAX_BACKLOG
         if too_much > 0:
             before = oldest.offset
-            oldest.skip_to(min(oldest.offset + too_much, oldest.size()))
+            go_inside(oldest, self._reader, min(oldest.offset + too_much, oldest.size()))
             self._counts.skipped_bytes += oldest.offset - before
 
-    def _read_history(self, log: OpenLog, end: int) -> list[TailedBatch]:
+    def _read_history(self, log: OpenLog, end: int, now: float) -> list[TailedBatch]:
         """Read how the server was started and what it said last before `end`; none of it is counted."""
-        times = times_of(log)
+        times = times_of(log, now)
         batches = []
         for stretch in stretches(log, end):
-            log.skip_to(stretch.start)
-            self._reader.skip()
+            go_inside(log, self._reader, stretch.start)
             while log.offset < stretch.end:
                 data = log.read(min(READ_SIZE, stretch.end - log.offset))
                 if not data:
@@ -243,6 +243,7 @@ class FollowedLog:
             if len(self._queue) == 1:
                 return batches
             self._late.append(_Late(self._queue.popleft().log, now))
+            self._queue[0].log.follow(self._late[-1].log)
 
     def _read_late(self, now: float) -> list[TailedBatch]:
         batches: list[TailedBatch] = []
@@ -275,6 +276,6 @@ class FollowedLog:
         log.close()
 
 
-def _backlog(log: OpenLog) -> _Queued:
+def _backlog(log: OpenLog, now: float) -> _Queued:
     """Return a file whose present contents were written while nobody watched."""
-    return _Queued(log, times_of(log), log.size())
+    return _Queued(log, times_of(log, now), log.size())

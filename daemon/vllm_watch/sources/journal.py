@@ -5,6 +5,7 @@ One unit's lines from systemd's journal, through ``journalctl``: it knows the jo
 The journal cuts what a service prints into entries, and where it cuts inside a line (after LineMax, 48 KiB by default,
 at a NUL, or when the process changes) the pieces cannot be rejoined: entries of other processes stand between them.
 All pieces of such a line are dropped and counted, for what comes after a cut is text that a stranger can choose.
+For the same reason a later run goes on only where no line and no record was open.
 """
 
 from __future__ import annotations
@@ -15,13 +16,12 @@ import selectors
 import subprocess
 import threading
 
-from collections import deque
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 import msgspec
 
-from vllm_watch.reading.framing import MAX_LINE, LineFramer
+from vllm_watch.reading.framing import KEPT, MAX_LINE, LineFramer, shortened
 from vllm_watch.reading.log_reader import LogReader, TailedBatch
 from vllm_watch.reading.times import ArrivalTimes
 from vllm_watch.state.server import LogStatus
@@ -45,6 +45,12 @@ _ERRORS_SIZE = 4096
 _CHECK_SECONDS = 0.2
 _PATIENCE = 0.8
 _MAX_CUT_STREAMS = 64
+_MAX_SURE_STREAMS = 1024
+
+MAX_REPEATED = 1000
+"""Entries that a later run may read again; a line or record that stays open longer holds nothing up."""
+
+_END_OF_STREAM = "eof"
 _FIELDS = "MESSAGE,_LINE_BREAK,_STREAM_ID"
 # The last of them ends the hint that others' messages are not shown.
 _NO_PERMISSION = (b"insufficient permissions", b"Permission denied", b"turn off this notice")
@@ -68,7 +74,15 @@ class _Entry(NamedTuple):
     written: float
     message: bytes
     is_cut: bool
+    is_last: bool
     stream: str
+
+
+class _Line(NamedTuple):
+    """A line of journalctl's: an entry, or nothing that can be read."""
+
+    entry: _Entry | None
+    size: int
 
 
 class _Moment(NamedTuple):
@@ -89,7 +103,7 @@ class JournalTail:
 
     Attributes:
         unit: The unit's name.
-        cursor: The cursor of the last line taken in.
+        cursor: Where a later run goes on: the cursor of the last line taken in after which nothing was open.
     """
 
     directory: str | None = None
@@ -98,10 +112,15 @@ class JournalTail:
     def __init__(self, unit: str, *, cursor: str | None = None, command: Sequence[str] = ("journalctl",)) -> None:
         self.unit = unit
         self.cursor = cursor
+        self._read_to = cursor
+        self._repeated = 0
         self._command = tuple(command)
         self._child: _Child | None = None
         self._reader = LogReader()
-        self._cut_streams: deque[str] = deque(maxlen=_MAX_CUT_STREAMS)  # The oldest have ended.
+        self._cut_streams: dict[str, bytes] = {}
+        """Streams in the middle of a line that was cut, and how the line began."""
+        self._sure_streams: set[str] | None = None
+        """After an entry that could not be read: the streams that were at a line's end since."""
         self._started_at = self._retry_at = float("-inf")
         self._delay = FIRST_DELAY
         self._is_cold = self._is_backlog = self._has_read = self._has_more = False
@@ -150,12 +169,13 @@ class JournalTail:
             self._child = None
 
     def _start(self, now: float) -> None:
-        self._is_cold = self.cursor is None
+        self._is_cold = self._read_to is None
         self._is_backlog, self._has_read = True, False
         self._started_at = now
         if self._is_cold:
             self._reader = LogReader()
             self._cut_streams.clear()
+            self._sure_streams = None
         try:
             self._child = _Child(self._arguments())
         except (FileNotFoundError, NotADirectoryError):
@@ -168,7 +188,9 @@ class JournalTail:
     def _arguments(self) -> list[str]:
         # Without --all, a message over 4 KiB is left out; without --no-tail, --follow shows the last ten lines only.
         options = ["--output=json", f"--output-fields={_FIELDS}", "--all", "--follow", "--no-pager"]
-        begin = [f"--lines={HISTORY_LINES}"] if self.cursor is None else ["--no-tail", f"--after-cursor={self.cursor}"]
+        begin = (
+            [f"--lines={HISTORY_LINES}"] if self._read_to is None else ["--no-tail", f"--after-cursor={self._read_to}"]
+        )
         return [*self._command, *options, f"--unit={self.unit}", *begin]
 
     def _judge(self, child: _Child, now: float, *, is_silent: bool) -> None:
@@ -187,7 +209,7 @@ class JournalTail:
         self.close()
         error = child.last_error
         if b"cursor" in error and not self._has_read:
-            self.cursor = None  # Not one of this machine's journal; the last lines are read instead.
+            self.cursor = self._read_to = None  # Not one of this machine's journal; the last lines are read instead.
         self._fail("permission_denied" if _is_permission(error) else "journal_failed", now)
 
     def _fail(self, reason: str, now: float) -> None:
@@ -196,17 +218,34 @@ class JournalTail:
         self._delay = min(2 * self._delay, MAX_DELAY)
 
     def _take_in(self, lines: list[bytes], now: float) -> list[TailedBatch]:
-        entries = [entry for line in lines if (entry := self._entry(line)) is not None]
         batches = []
-        for moment, group in itertools.groupby(entries, lambda entry: self._moment(entry, now)):
-            texts = [text for entry in group if (text := self._text(entry)) is not None]
+        groups = itertools.groupby(map(_parse_line, lines), lambda line: self._moment(line.entry, now))
+        for moment, group in groups:
+            if moment is None:
+                self._lose_place(group)
+                continue
+            entries = [line.entry for line in group if line.entry is not None]
+            texts = [text for entry in entries if (text := self._text(entry)) is not None]
             batches.append(self._read(texts, moment))
-        if entries:
-            self.cursor, self._has_read = entries[-1].cursor, True
+            self._go_on(entries)
         return batches
 
-    def _moment(self, entry: _Entry, now: float) -> _Moment:
+    def _go_on(self, entries: list[_Entry]) -> None:
+        self._read_to, self._has_read = entries[-1].cursor, True
+        self._repeated += len(entries)
+        if self._repeated > MAX_REPEATED or not (self._cut_streams or self._reader.is_in_record):
+            self.cursor, self._repeated = self._read_to, 0
+
+    def _lose_place(self, lines: Iterable[_Line]) -> None:
+        """Nobody knows what was in lines that are no entries: one may have been cut, or have opened a record."""
+        self._skipped += sum(line.size for line in lines)
+        self._reader.skip()
+        self._sure_streams = set()
+
+    def _moment(self, entry: _Entry | None, now: float) -> _Moment | None:
         """Return the journal's time, to the second, for lines from before the child, and else that of arrival."""
+        if entry is None:
+            return None
         if self._is_backlog and entry.written <= self._started_at:
             return _Moment(float(int(entry.written)), self._is_cold)
         self._is_backlog = False
@@ -219,30 +258,39 @@ class JournalTail:
             self._size += batch.size
         return TailedBatch(batch, moment.is_history)
 
-    def _entry(self, line: bytes) -> _Entry | None:
-        entry = _parse(line)
-        if entry is None:
-            self._skipped += len(line)
-        return entry
-
     def _text(self, entry: _Entry) -> bytes | None:
-        """Return the line that an entry holds, if it holds a whole one."""
-        continues = entry.stream in self._cut_streams
-        if continues != entry.is_cut:
-            (self._cut_streams.append if entry.is_cut else self._cut_streams.remove)(entry.stream)
-        if continues or entry.is_cut:
-            self._skipped += len(entry.message)
-            self._long_lines += not continues
-            return None
-        if len(entry.message) > MAX_LINE:
-            self._long_lines += 1
-            return None
-        return self._first_line(entry.message)
+        """Return the line that an entry holds or completes, `shortened` if it was cut; nothing for a piece of one."""
+        beginning = self._cut_streams.pop(entry.stream, None)
+        if beginning is None and not self._is_sure(entry.stream):
+            beginning = b""
+        if beginning is None and not entry.is_cut and len(entry.message) <= MAX_LINE:
+            return self._first_line(entry.message)
+        self._skipped += len(entry.message)
+        self._long_lines += beginning is None
+        if beginning is None:
+            beginning = entry.message[:KEPT].replace(b"\0", b"")
+        if not entry.is_cut:
+            return shortened(beginning, ends_open=entry.message.endswith(b"\r"))
+        if not entry.is_last:
+            self._cut_streams[entry.stream] = beginning
+            while len(self._cut_streams) > _MAX_CUT_STREAMS:
+                del self._cut_streams[next(iter(self._cut_streams))]  # The oldest has ended.
+        return None
+
+    def _is_sure(self, stream: str) -> bool:
+        """Tell whether an entry of a stream begins a line, as far as is known: only streams are cut."""
+        if self._sure_streams is None or not stream or stream in self._sure_streams:
+            return True
+        self._sure_streams.add(stream)
+        if len(self._sure_streams) > _MAX_SURE_STREAMS:
+            self._sure_streams = None
+        return False
 
     def _first_line(self, message: bytes) -> bytes:
         r"""Take away NULs, and what follows a ``\n``: that is one record's text and no line of its own."""
         self._nul_bytes += message.count(b"\0")
-        line, end, _ = message.replace(b"\0", b"").partition(b"\n")
+        line, end, rest = message.replace(b"\0", b"").partition(b"\n")
+        self._skipped += len(rest)
         return line.removesuffix(b"\r") if end else line
 
 
@@ -341,6 +389,10 @@ class _Child:
             self._changed.wait_for(lambda: self.pending < QUEUE_SIZE or self._is_closed)
 
 
+def _parse_line(line: bytes) -> _Line:
+    return _Line(_parse(line), len(line))
+
+
 def _parse(line: bytes) -> _Entry | None:
     """Read an entry, or return `None` for what is none."""
     try:
@@ -351,7 +403,8 @@ def _parse(line: bytes) -> _Entry | None:
         return None
     if not raw.cursor or "\0" in raw.cursor:  # It becomes an argument.
         return None
-    return _Entry(raw.cursor, written, message, raw.line_break is not None, raw.stream)
+    is_cut, is_last = raw.line_break is not None, raw.line_break == _END_OF_STREAM
+    return _Entry(raw.cursor, written, message, is_cut, is_last, raw.stream)
 
 
 def _message(message: str | list[int] | None) -> bytes:

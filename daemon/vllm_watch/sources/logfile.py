@@ -16,8 +16,7 @@ import zlib
 from typing import NamedTuple
 
 from vllm_watch.checkpoint import FilePosition
-from vllm_watch.reading.containers import Unwrapper
-from vllm_watch.reading.framing import LineFramer
+from vllm_watch.reading.containers import LineReader
 
 
 READ_SIZE = 256 * 1024
@@ -49,8 +48,8 @@ class OpenLog:
             raise NotRegularError(f"{path} is not a regular file")
         self.file_id = FileId(status.st_dev, status.st_ino)
         self.offset = 0
-        self.framer = LineFramer()
-        self._unwrapper = Unwrapper()
+        self.framer = LineReader()
+        self._line_start = 0
         self._marker = b""
 
     def close(self) -> None:
@@ -76,7 +75,7 @@ class OpenLog:
 
     def position(self, path: str) -> FilePosition:
         """Return how far the file was read, to the beginning of the unfinished line; 0 if what was read is gone."""
-        offset = 0 if self.was_rewritten() else max(self.offset - self.framer.pending, 0)
+        offset = 0 if self.was_rewritten() else self._line_start
         head = os.pread(self._fd, min(HEAD_SIZE, offset), 0)
         marker = os.pread(self._fd, min(MARKER_SIZE, offset), max(offset - MARKER_SIZE, 0))
         return FilePosition(path, *self.file_id, offset, len(head), zlib.crc32(head), len(marker), zlib.crc32(marker))
@@ -93,25 +92,27 @@ class OpenLog:
         )
 
     def go_on_at(self, position: FilePosition) -> None:
-        """Go on exactly where a position says."""
-        self.offset = position.offset
-        self.framer.drop_partial()
-        self._mark()
+        """Go on exactly where a position says; what is open there is known if all before it was just read."""
+        if self.offset != position.offset:
+            self._lose_place()
+        self._go_to(position.offset)
 
     def rewind(self) -> None:
         """Begin again at the file's start."""
-        self.offset = 0
-        self._marker = b""
-        self.framer.drop_partial()
-        self._unwrapper = Unwrapper()
+        self.framer.begin()
+        self._go_to(0)
 
     def skip_to(self, offset: int) -> None:
         """Go on at an offset, at the next line that begins there or after it."""
-        self.offset = offset
-        self.framer.drop_partial()
-        if offset > 0 and os.pread(self._fd, 1, offset - 1) != b"\n":
-            self._skip_line()
-        self._mark()
+        self.framer.begin()
+        if offset > 0:
+            self._lose_place()
+        self._go_to(offset)
+
+    def follow(self, old: OpenLog) -> None:
+        """Go on where the file ended that had the path before: a container's line may go on here."""
+        if self.offset == 0:
+            self.framer.follow(old.framer)
 
     def read(self, size: int = READ_SIZE) -> bytes:
         """Return the next bytes and move on, at most `size`; nothing at the end."""
@@ -121,6 +122,9 @@ class OpenLog:
             self._mark()
             data = os.pread(self._fd, size, self.offset)
         if data:
+            end = data.rfind(b"\n") + 1
+            if end:
+                self._line_start = self.offset + end
             self.offset += len(data)
             self._marker = (self._marker + data)[-MARKER_SIZE:] if len(data) < MARKER_SIZE else data[-MARKER_SIZE:]
         return data
@@ -131,14 +135,18 @@ class OpenLog:
 
     def lines(self, data: bytes) -> list[bytes]:
         """Return the lines that `data` completes, as vLLM wrote them."""
-        return self._unwrapper.feed(self.framer.feed(data))
+        return self.framer.feed(data)
 
-    def _skip_line(self) -> None:
-        while data := self.read():
-            end = data.find(b"\n")
-            if end >= 0:
-                self.offset -= len(data) - end - 1
-                return
+    def _go_to(self, offset: int) -> None:
+        self.offset = self._line_start = offset
+        if offset > 0 and os.pread(self._fd, 1, offset - 1) != b"\n":
+            self.framer.go_inside_line()
+        else:
+            self.framer.go_to_line()
+        self._mark()
+
+    def _lose_place(self) -> None:
+        self.framer.lose_place(os.pread(self._fd, HEAD_SIZE, 0))
 
     def _jump_hole(self) -> None:
         """Go on after a hole: gigabytes of it take no time."""
@@ -148,8 +156,11 @@ class OpenLog:
             if error.errno != errno.ENXIO:
                 return  # The file system knows of no holes: they are read.
             end = self.size()
-        self.framer.nul_bytes += max(end - self.offset, 0)
-        self.offset = max(end, self.offset)
+        end = max(end, self.offset)
+        self.framer.count_hole(end - self.offset)
+        if self._line_start == self.offset:
+            self._line_start = end
+        self.offset = end
 
     def _mark(self) -> None:
         size = min(MARKER_SIZE, self.offset)

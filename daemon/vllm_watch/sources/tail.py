@@ -129,7 +129,7 @@ class LogTail:
         position = self._before.pop(path, None)
         if self._has_looked and position is None:
             return followed.poll(now)
-        return followed.begin(position, self._stopped_at) + followed.poll(now)
+        return followed.begin(position, self._stopped_at, now) + followed.poll(now)
 
     def _is_followed_elsewhere(self, path: str) -> bool:
         """Whether a rotated file was found again under its new name."""

@@ -10,6 +10,9 @@ from vllm_watch_parsers.events import StartupFact
 from vllm_watch_parsers.metrics import DEFAULT_ENGINE
 
 
+MAX_ENGINES = 256
+"""So many engines of one log are known."""
+
 Size = TypeVar("Size", int, float)
 
 
@@ -56,7 +59,9 @@ class Facts:
         if fact.log_stats_disabled:
             self.log_stats_disabled = True
         if fact.kv_cache_tokens or fact.max_concurrency or fact.model_load_seconds:
-            self._learn_engine(self.engines.setdefault(fact.engine or DEFAULT_ENGINE, EngineFacts()), fact)
+            engine = fact.engine or DEFAULT_ENGINE
+            if engine in self.engines or len(self.engines) < MAX_ENGINES:
+                self._learn_engine(self.engines.setdefault(engine, EngineFacts()), fact)
 
     def _learn_first(self, fact: StartupFact) -> None:
         """Keep what is said first: a draft model's lines look like the main model's and come after them."""

@@ -3,10 +3,13 @@
 
 from __future__ import annotations
 
+from http import HTTPStatus
+
 from vllm_watch.state.snapshot import HttpRequestKey
 
 
 OTHER = "other"
+ANY_OTHER = HttpRequestKey(OTHER, OTHER, OTHER)
 
 HANDLERS = frozenset(
     {
@@ -61,11 +64,10 @@ INFERENCE_HANDLERS = frozenset(
 """Handlers whose answered requests make an engine compute tokens."""
 
 METHODS = frozenset({"GET", "POST", "PUT", "DELETE", "HEAD", "OPTIONS", "PATCH"})
-_CLASSES = frozenset({"1xx", "2xx", "3xx", "4xx", "5xx"})
+_CODES = frozenset({"1xx", "2xx", "3xx", "4xx", "5xx", "499", *(str(status.value) for status in HTTPStatus)})
 
 
 def http_request_key(method: str, path: str, code: str) -> HttpRequestKey:
     """Return the labels for one request; `code` is a status of three digits or a class such as ``2xx``."""
     handler = path if path in HANDLERS else OTHER
-    known_code = code if code in _CLASSES or (len(code) == 3 and code.isdigit() and code[0] in "12345") else OTHER
-    return HttpRequestKey(method if method in METHODS else OTHER, handler, known_code)
+    return HttpRequestKey(method if method in METHODS else OTHER, handler, code if code in _CODES else OTHER)

@@ -62,6 +62,14 @@ def _is_disbelieved(log: LogSide, metrics: MetricsSide | None, now: float) -> bo
     return (metrics.read_at or 0) - log.phase_at > DOUBT_SECONDS or metrics.moved_since(log.phase_at)
 
 
+def is_end_contradicted(log: LogSide, metrics: MetricsSide, now: float) -> bool | None:
+    """Tell whether a server answers on and on after its log said that it ended; `None` if it is not asked."""
+    if log.phase is None or not metrics.is_fresh(now):
+        return None
+    is_end = log.has_ended and log.phase != "shutting_down"
+    return is_end and (metrics.read_at or 0) - log.phase_at > DOUBT_SECONDS
+
+
 def judge_by_metrics(reading: EngineReading, progress: EngineProgress, at: float, stall_after: float) -> EngineState:
     """Return an engine's state from its page of the moment `at`."""
     running, waiting = reading.gauges.get("requests_running"), reading.gauges.get("requests_waiting")

@@ -7,8 +7,8 @@ from collections import Counter, deque
 from dataclasses import dataclass, field
 
 from vllm_watch.reading.log_reader import LogBatch, Timed
-from vllm_watch.state.facts import Facts
-from vllm_watch.state.handlers import INFERENCE_HANDLERS, http_request_key
+from vllm_watch.state.facts import MAX_ENGINES, Facts
+from vllm_watch.state.handlers import ANY_OTHER, INFERENCE_HANDLERS, http_request_key
 from vllm_watch.state.snapshot import HttpRequestKey, LogCounts
 from vllm_watch_parsers.events import (
     FAILURE_KINDS,
@@ -28,8 +28,8 @@ DEFAULT_INTERVAL = 10.0
 MAX_INTERVAL = 300.0
 INTERVALS_UNTIL_STALE = 3
 
-MAX_ENGINES = 256
 MAX_UNKNOWN_FIELDS = 20
+MAX_REQUEST_KEYS = 512
 
 _OK = 200
 _RELEASE_WITHOUT_HIT_RATE = "0.7.3"
@@ -113,7 +113,9 @@ class LogSide:
         """Tokens accepted and drafted, added up from the lines."""
         self._unparsed = 0
         self._unknown: Counter[str] = Counter()
-        self._continuations = 0
+        self._continuations = self._refused_lines = 0
+        self.dropped = 0
+        """Things with a name of their own that were over the limit."""
 
     def apply(self, batch: LogBatch, *, is_history: bool = False) -> None:
         """
@@ -127,18 +129,21 @@ class LogSide:
             self.last_line_at = batch.end
         if not is_history:
             self._continuations += batch.continuation_lines
+            self._refused_lines += batch.refused_lines
         self._apply_requests(batch, is_history=is_history)
-        counters = (self.starts, self.failures.copy(), self.refused.copy(), self._unparsed) if is_history else None
+        counted = (self.starts, self.failures.copy(), self.refused.copy(), self._unparsed, self.dropped)
         for timed in batch.events:
             self._apply(timed)
-        if counters is not None:
-            self.starts, self.failures, self.refused, self._unparsed = counters
+        if is_history:
+            self.starts, self.failures, self.refused, self._unparsed, self.dropped = counted
             self.spec_totals.clear()
 
     def counts(self) -> LogCounts:
         """Return what was counted."""
         events: dict[str, int] = {kind: self.failures.get(kind, 0) for kind in FAILURE_KINDS}
-        return LogCounts(events, self.starts, self._unparsed, dict(self._unknown), self._continuations)
+        return LogCounts(
+            events, self.starts, self._unparsed, dict(self._unknown), self._continuations, self._refused_lines
+        )
 
     @property
     def has_ended(self) -> bool:
@@ -155,7 +160,14 @@ class LogSide:
             if request.status == _OK and request.path in INFERENCE_HANDLERS:
                 self.first_served_at = self.first_served_at or batch.end
             if not is_history:
-                self.requests[http_request_key(request.method, request.path, str(request.status))] += count
+                self._count_request(http_request_key(request.method, request.path, str(request.status)), count)
+
+    def _count_request(self, key: HttpRequestKey, count: int) -> None:
+        if key in self.requests or len(self.requests) < MAX_REQUEST_KEYS:
+            self.requests[key] += count
+        else:
+            self.requests[ANY_OTHER] += count
+            self.dropped += 1
 
     def _apply(self, timed: Timed) -> None:
         at, event = timed
@@ -183,6 +195,7 @@ class LogSide:
             return
         if known is None:
             if len(self.engines) >= MAX_ENGINES:
+                self.dropped += 1
                 return
             known = self.engines[name] = EngineLog(stats, at, at - DEFAULT_INTERVAL)
         else:
@@ -193,7 +206,7 @@ class LogSide:
             known.stats, known.stats_at = stats, at
         if known.moves:
             known.moved_at = at
-        if stats.generation_tokens_per_second:
+        if stats.generation_tokens_per_second and (name in self.token_at or len(self.token_at) < MAX_ENGINES):
             self.token_at[name] = at
         self._is_alive(at, moves=known.moves)
 
@@ -210,7 +223,8 @@ class LogSide:
         known = self.engines.get(name)
         if known is not None:
             known.spec, known.spec_at = known.undiluted(spec), at
-        if spec.accepted_tokens is not None and spec.drafted_tokens is not None:
+        is_kept = name in self.spec_totals or len(self.spec_totals) < MAX_ENGINES
+        if is_kept and spec.accepted_tokens is not None and spec.drafted_tokens is not None:
             accepted, drafted = self.spec_totals.get(name, (0, 0))
             self.spec_totals[name] = (accepted + spec.accepted_tokens, drafted + spec.drafted_tokens)
 
@@ -241,3 +255,5 @@ class LogSide:
         for name in names:
             if name in self._unknown or len(self._unknown) < MAX_UNKNOWN_FIELDS:
                 self._unknown[name] += 1
+            else:
+                self.dropped += 1

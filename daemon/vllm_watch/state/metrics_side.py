@@ -60,6 +60,8 @@ class MetricsSide:
         self.failing_since: float | None = None
         self.progress: dict[EngineKey, EngineProgress] = {}
         self.refused: Counter[str] = Counter()
+        self.dropped = 0
+        """Engines, models and words that were over the limit, added up over the pages."""
         self.restarts = 0
 
     def apply(self, result: ScrapeResult) -> None:
@@ -72,6 +74,7 @@ class MetricsSide:
         self.failing_since = None
         self.last = result
         self.refused.update(result.reading.refused)
+        self.dropped += result.reading.dropped
         self._note_reset(result.reading)
         self.window.add(result.at, result.reading)
         self._note_progress(result.at, result.reading)

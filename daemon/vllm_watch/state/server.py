@@ -15,6 +15,7 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from vllm_watch.reading.log_reader import LogBatch
+from vllm_watch.state.agreement import Agreement
 from vllm_watch.state.engine_values import (
     counters_of_log,
     counters_of_metrics,
@@ -27,7 +28,14 @@ from vllm_watch.state.engine_values import (
     quantiles_of,
 )
 from vllm_watch.state.handlers import http_request_key
-from vllm_watch.state.judge import FIRST_STATS_SECONDS, STALL_SECONDS, judge_by_log, judge_by_metrics, judge_server
+from vllm_watch.state.judge import (
+    FIRST_STATS_SECONDS,
+    STALL_SECONDS,
+    is_end_contradicted,
+    judge_by_log,
+    judge_by_metrics,
+    judge_server,
+)
 from vllm_watch.state.log_side import LogSide
 from vllm_watch.state.metrics_side import MetricsSide, ScrapeResult
 from vllm_watch.state.snapshot import (
@@ -41,7 +49,8 @@ from vllm_watch.state.snapshot import (
     SourceSnapshot,
     TailCounts,
 )
-from vllm_watch_parsers.metrics import DEFAULT_ENGINE, EngineKey
+from vllm_watch_parsers.events import EngineStats
+from vllm_watch_parsers.metrics import DEFAULT_ENGINE, EngineKey, MetricsReading
 
 
 COMPARED = (
@@ -93,6 +102,7 @@ class ServerState:
         self._metrics = MetricsSide(interval) if interval is not None else None
         self._log_status = LogStatus(is_up=False, reason="starting", tail=TailCounts())
         self._keys: tuple[EngineKey, ...] = ()
+        self._agreements: dict[EngineKey, Agreement] = {}
 
     def apply_log(self, batch: LogBatch, *, is_history: bool = False) -> None:
         """Take in lines of the log; history informs and is not counted."""
@@ -101,6 +111,9 @@ class ServerState:
             self._log.apply(batch, is_history=is_history)
             if self._log.starts != starts:
                 self._keys = ()
+                self._agreements.clear()
+            elif self._agreements and not is_history:
+                self._hold_against_pages(self._log, batch)
 
     def apply_log_status(self, status: LogStatus) -> None:
         """Take in how reading the log goes."""
@@ -109,7 +122,12 @@ class ServerState:
     def apply_scrape(self, result: ScrapeResult) -> None:
         """Take in an attempt to read /metrics."""
         if self._metrics is not None:
+            restarts = self._metrics.restarts
             self._metrics.apply(result)
+            if self._metrics.restarts != restarts:
+                self._agreements.clear()
+            if self._log is not None and result.reading is not None:
+                self._hold_against_log(self._log, result.at, result.reading)
 
     def snapshot(self, now: float) -> ServerSnapshot:
         """Return what is known at `now`, in seconds since the epoch."""
@@ -138,12 +156,38 @@ class ServerState:
             },
             missing_metrics=metrics.missing() if metrics and reading else {},
             refused_values=self._refused(),
+            dropped_names=self._dropped(),
             log=log.counts() if log else None,
             tail=self._log_status.tail if log else None,
             scrape_duration=metrics.last.duration if metrics and metrics.last else None,
             slo=self.settings.slo,
             labels=self.settings.labels,
         )
+
+    def _hold_against_pages(self, log: LogSide, batch: LogBatch) -> None:
+        for at, event in batch.events:
+            if isinstance(event, EngineStats) and event.requests_running is not None:
+                name = event.engine or DEFAULT_ENGINE
+                for key, agreement in self._agreements.items():
+                    if key.engine == name and name in log.engines:
+                        agreement.add_line(at, log.engines[name].interval, event)
+
+    def _hold_against_log(self, log: LogSide, at: float, reading: MetricsReading) -> None:
+        self._agreements = {key: self._agreements.get(key) or Agreement() for key in reading.engines}
+        for key, agreement in self._agreements.items():
+            said = log.engines.get(key.engine)
+            if said is not None and self._log_reason(at) == "idle":
+                agreement.add_silence(at, said.interval)
+            agreement.add_page(at, reading.engines[key])
+
+    def _disagreements(self, key: EngineKey, now: float) -> dict[str, bool]:
+        agreement = self._agreements.get(key)
+        found = agreement.disagreements(now) if agreement else {}
+        if self._log is not None and self._log_status.is_up and self._metrics is not None:
+            is_contradicted = is_end_contradicted(self._log, self._metrics, now)
+            if is_contradicted is not None:
+                found["engine_state"] = is_contradicted
+        return found
 
     def _shows_metrics(self, now: float) -> bool:
         return self._metrics is not None and (self._metrics.is_recent(now) or self.settings.keeps_stale)
@@ -174,6 +218,7 @@ class ServerState:
             histograms=histograms_of(metrics, key, self._log) if metrics else {},
             quantiles=quantiles_of(metrics, key, self._log) if metrics else {},
             facts=facts_of(self._log, metrics, key.engine),
+            disagreements=self._disagreements(key, now),
         )
 
     def _judge(self, key: EngineKey, now: float) -> EngineState:
@@ -330,6 +375,14 @@ class ServerState:
         for request, count in (reading.http_requests if reading else {}).items():
             counted[http_request_key(request.method, request.handler, request.status)] += int(count)
         return dict(counted)
+
+    def _dropped(self) -> dict[SourceName, int]:
+        dropped: dict[SourceName, int] = {}
+        if self._log is not None:
+            dropped["log"] = self._log.dropped
+        if self._metrics is not None:
+            dropped["metrics"] = self._metrics.dropped
+        return dropped
 
     def _refused(self) -> dict[tuple[SourceName, str], int]:
         refused: dict[tuple[SourceName, str], int] = {}

@@ -35,7 +35,8 @@ class EngineSnapshot(NamedTuple):
     One engine.
 
     `gauges`, `counters` and `facts` are keyed by the names of the series without their prefix; what is not known
-    is not there. `quantiles` is by stage and quantile, over the last minute.
+    is not there. `quantiles` is by stage and quantile, over the last minute. `disagreements` tells of quantities that
+    both sources have spoken of for minutes whether they differ.
     """
 
     key: EngineKey
@@ -47,6 +48,7 @@ class EngineSnapshot(NamedTuple):
     histograms: Mapping[str, HistogramReading]
     quantiles: Mapping[tuple[str, float], Reading]
     facts: Mapping[str, float]
+    disagreements: Mapping[str, bool]
 
 
 class SourceSnapshot(NamedTuple):
@@ -97,6 +99,7 @@ class LogCounts(NamedTuple):
     unparsed_stats_lines: int
     unknown_fields: Mapping[str, int]
     continuation_lines: int
+    refused_lines: int
 
 
 class ServerSnapshot(NamedTuple):
@@ -116,6 +119,7 @@ class ServerSnapshot(NamedTuple):
     admission_rejections: Mapping[tuple[str, str], Reading]
     missing_metrics: Mapping[str, bool]
     refused_values: Mapping[tuple[SourceName, str], int]
+    dropped_names: Mapping[SourceName, int]
     log: LogCounts | None
     tail: TailCounts | None
     scrape_duration: float | None

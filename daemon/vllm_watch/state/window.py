@@ -19,6 +19,9 @@ from vllm_watch_parsers.metrics import EngineKey, EngineReading, Histogram, Metr
 
 MIN_SECONDS = 10.0
 MAX_SECONDS = 60.0
+MAX_READINGS = 256
+"""So many pages are kept also where time stands still: a page a second makes a quarter of them in a minute."""
+
 _JITTER = 0.9
 """Scrapes of every 5 s come a few milliseconds early: 9.99 s is 10 s."""
 
@@ -49,7 +52,7 @@ class Window:
     """The pages of the last minute, of one life of a server."""
 
     def __init__(self) -> None:
-        self._readings: deque[TimedReading] = deque()
+        self._readings: deque[TimedReading] = deque(maxlen=MAX_READINGS)
 
     def __len__(self) -> int:
         return len(self._readings)

@@ -16,8 +16,8 @@ from unittest.mock import patch
 from tests.fuzz import seeds as sources
 
 from vllm_watch.reading import containers
-from vllm_watch.reading.containers import Unwrapper
-from vllm_watch.reading.framing import LineFramer
+from vllm_watch.reading.containers import LineReader
+from vllm_watch.reading.framing import KEPT, LineFramer
 from vllm_watch.reading.log_reader import LogReader
 from vllm_watch.reading.printed import first_printed_time, last_printed_time
 from vllm_watch.reading.times import PrintedTimes
@@ -52,11 +52,10 @@ def check(data: bytes) -> None:
     log = data[HEADER:]
     pieces = _pieces(log, data[:HEADER])
     _check_framer(log, pieces)
-    framed = [framer_lines for framer_lines in _framed(pieces) if framer_lines]
-    lines = [line for some in framed for line in some]
-    _check_unwrapper(framed, lines)
-    _check_wrapping(lines, 1 + len(pieces[0]) if pieces else 1)
-    _check_reader(framed, lines, log)
+    framer = LineFramer()
+    _check_wrapping([line for piece in pieces for line in framer.feed(piece)], 1 + len(pieces[0]) if pieces else 1)
+    batches = _check_lines(log, pieces)
+    _check_reader(batches, [line for batch in batches for line in batch], log)
 
 
 def _pieces(log: bytes, sizes: bytes) -> list[bytes]:
@@ -71,35 +70,42 @@ def _pieces(log: bytes, sizes: bytes) -> list[bytes]:
 
 
 def _check_framer(log: bytes, pieces: list[bytes]) -> None:
+    """Lines are what stands between line feeds; a long one leaves its beginning and a mark."""
     framer = LineFramer(SHORT_LINE)
     found: list[bytes] = []
     for piece in pieces:
         found += framer.feed(piece)
         assert framer.pending <= SHORT_LINE
     *whole, rest = log.replace(b"\0", b"").split(b"\n")
-    assert found == [line for line in whole if len(line) <= SHORT_LINE]
+    assert found == [line if len(line) <= SHORT_LINE else _shortened(line, SHORT_LINE // 2) for line in whole]
     assert framer.long_lines == sum(len(line) > SHORT_LINE for line in (*whole, rest))
     assert framer.nul_bytes == log.count(b"\0")
     assert framer.pending == (len(rest) if len(rest) <= SHORT_LINE else 0)
 
 
-def _framed(pieces: list[bytes]) -> list[list[bytes]]:
-    framer = LineFramer()
-    return [framer.feed(piece) for piece in pieces]
+def _shortened(line: bytes, kept: int) -> bytes:
+    return line[:kept] + b"\0" + (b"\r" if line.endswith(b"\r") else b"")
 
 
-def _check_unwrapper(framed: list[list[bytes]], lines: list[bytes]) -> None:
-    """A wrapping is taken away the same from lines that come one by one, and what waits is bounded."""
-    at_once = Unwrapper().feed(list(lines))
-    in_pieces = Unwrapper()
-    with patch.object(containers, "MAX_PARTIAL", SHORT_PARTIAL):
-        small = Unwrapper()
-        for some in framed:
-            small.feed(some)
-        assert sum(len(part or b"") for part in small._parts.values()) <= 2 * SHORT_PARTIAL
-        assert len(small._parts) <= 2
-    assert at_once == [line for some in framed for line in in_pieces.feed(some)]
-    assert not any(b"\0" in line for line in at_once)
+def _check_lines(log: bytes, pieces: list[bytes]) -> list[list[bytes]]:
+    """
+    The same lines come out of any pieces, blank ones aside, a NUL stands only where a line was cut, parts are bounded.
+
+    Returns:
+        The lines that each piece completes.
+    """
+    at_once, in_pieces, small = LineReader(), LineReader(), LineReader()
+    batches = [in_pieces.feed(piece) for piece in pieces]
+    lines = [line for batch in batches for line in batch if line.strip(b"\r")]
+    assert [line for line in at_once.feed(log) if line.strip(b"\r")] == lines
+    assert not any(b"\0" in line.removesuffix(b"\r").removesuffix(b"\0") for line in lines)
+    with patch.object(containers, "MAX_LINE", SHORT_PARTIAL):
+        for piece in pieces:
+            small.feed(piece)
+            assert set(small._unwrapper._parts) | set(small._unwrapper._dropping) <= {"stdout", "stderr"}
+            assert all(len(part) <= SHORT_PARTIAL for part in small._unwrapper._parts.values())
+            assert all(len(dropped.beginning) <= KEPT for dropped in small._unwrapper._dropping.values())
+    return [batch for batch in batches if batch]
 
 
 def _docker(lines: list[bytes], size: int) -> list[bytes]:
@@ -126,15 +132,21 @@ def _cri(lines: list[bytes], size: int) -> list[bytes]:
 
 
 def _check_wrapping(lines: list[bytes], size: int) -> None:
-    """What is wrapped is unwrapped; a line that is too long is left out whole, and no part of it is a line."""
+    """What is wrapped is unwrapped; of a line that is too long no part is a line of its own."""
     texts = [line.decode("utf-8", "replace").encode() for line in lines]
     for wrapped, written in ((_docker(lines, size), texts), (_cri(lines, size), lines)):
-        assert Unwrapper().feed(wrapped) == written
-        with patch.object(containers, "MAX_PARTIAL", SHORT_PARTIAL):
-            found = Unwrapper().feed(wrapped)
-        assert set(found) <= set(written)
-        short = [line for line in written if len(line) <= SHORT_PARTIAL]
-        assert [line for line in found if len(line) <= SHORT_PARTIAL] == short
+        data = b"".join(line + b"\n" for line in wrapped)
+        assert LineReader().feed(data) == written
+        with patch.object(containers, "MAX_LINE", SHORT_PARTIAL):
+            found = LineReader().feed(data)
+        assert len(found) == len(written)
+        for line, whole in zip(found, written, strict=True):
+            if len(whole) <= SHORT_PARTIAL:
+                assert line == whole
+            else:
+                beginning, mark, end = line.partition(b"\0")
+                assert whole.startswith(beginning)
+                assert (mark, end) == (b"\0", b"\r" if whole.endswith(b"\r") else b"")
 
 
 def _check_reader(framed: list[list[bytes]], lines: list[bytes], log: bytes) -> None:

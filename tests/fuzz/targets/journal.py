@@ -57,8 +57,8 @@ def check(data: bytes) -> None:
     if not any(entry and ACCESS_START in entry.message and entry.message.endswith(b"\r") for entry in entries):
         assert _summary((tail, texts)) == _summary(_take_in(lines, len(lines)))
     assert len(tail._cut_streams) <= journal._MAX_CUT_STREAMS
-    last = next((entry for entry in reversed(entries) if entry), None)
-    assert tail.cursor == (last.cursor if last else None)
+    assert tail._read_to == next((entry.cursor for entry in reversed(entries) if entry), None)
+    assert tail.cursor in {None, *(entry.cursor for entry in entries if entry)}
 
 
 def _check_entry(line: bytes) -> journal._Entry | None:
@@ -77,7 +77,7 @@ def _check_entry(line: bytes) -> journal._Entry | None:
     if text is not None:
         assert not entry.is_cut
         assert b"\n" not in text
-        assert b"\0" not in text
+        assert b"\0" not in text.removesuffix(b"\r").removesuffix(b"\0")
         assert len(text) <= MAX_LINE
     return entry
 
@@ -96,7 +96,7 @@ def _take_in(lines: list[bytes], size: int) -> tuple[JournalTail, tuple]:
 
 def _summary(taken: tuple[JournalTail, tuple]) -> tuple:
     tail, texts = taken
-    return tail.cursor, texts, _counts(tail)
+    return tail._read_to, texts, _counts(tail)
 
 
 def _counts(tail: JournalTail) -> tuple[int, ...]:

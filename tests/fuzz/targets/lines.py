@@ -34,7 +34,7 @@ from vllm_watch_parsers.events import (
     SpecDecoding,
     StartupFact,
 )
-from vllm_watch_parsers.line import LogLine, Record, parse_line
+from vllm_watch_parsers.line import UNKNOWN_RECORD, LogLine, Record, parse_line
 from vllm_watch_parsers.prefix import parse_head
 
 
@@ -52,7 +52,7 @@ _VERSION = re.compile(r"[0-9]{1,4}\.[0-9]{1,4}[0-9A-Za-z.+-]{0,60}")
 _MODEL = re.compile(r"[A-Za-z0-9/][A-Za-z0-9._/:@+-]{0,255}")
 _LABEL = re.compile(r"[A-Za-z0-9 ._/:@+-]{0,256}")
 _LEVEL = re.compile(r"INFO|WARNING ")
-_REFUSABLE = {*EngineStats._fields, *SpecDecoding._fields}
+_REFUSABLE = {*EngineStats._fields, *SpecDecoding._fields, *StartupFact._fields}
 
 _MOST = {
     "prompt_tokens_per_second": 1e8, "generation_tokens_per_second": 1e8, "requests_running": 1e7,
@@ -89,7 +89,7 @@ def check(data: bytes) -> None:
 def _record(flags: int, line: bytes) -> Record | None:
     """Return the record that the first line continues, if it is to continue one."""
     if not flags & 1:
-        return None
+        return UNKNOWN_RECORD if flags & 2 else None
     head = parse_head(line)
     text = line[: len(line) - len(head.message)] if flags & 2 else b""
     return Record(text, head.process, head.time if flags & 4 else "", "", bool(flags & 8), bool(flags & 16))
@@ -154,7 +154,7 @@ def _check_fact(event: StartupFact) -> None:
         elif isinstance(value, str):
             assert _MODEL.fullmatch(value)
         else:
-            assert value is None or (value >= 0 and math.isfinite(value))
+            assert value is None or 0 <= value <= 1e15
 
 
 def _check_site(line: bytes, parsed: LogLine, record: Record | None) -> None:
@@ -188,7 +188,7 @@ def _check_alone(line: bytes) -> None:
     if b"\x1b" in line:
         return
     assert quick.events == coloured.events
-    assert quick.record == coloured.record
+    assert (quick.record, quick.is_refused) == (coloured.record, coloured.is_refused)
     if quick.events and quick.time:
         assert quick == coloured
 

@@ -117,20 +117,33 @@ function aboutOf(server, at) {
 }
 
 function sourceRows(server, at) {
+  return [...rowsOfSources(server, at), ...rowsOfDisagreements(server)];
+}
+
+function rowsOfSources(server, at) {
   return listOf(server.sources).map((source) => {
     const last = numberOf(source.last_reading);
     return {
       name: plainWords(source.source ?? "source"),
       isUp: source.up === true,
+      title: source.up === true ? "can be read" : "cannot be read",
       says: source.explanation ?? plainWords(source.reason ?? ""),
       when: last === null ? "nothing read yet" : age(at - last),
     };
   });
 }
 
-function newSource({ name, isUp, says, when }) {
+function rowsOfDisagreements(server) {
+  const quantities = new Set(listOf(server.engines).flatMap((engine) => listOf(engine.disagreements)));
+  if (!quantities.size) return [];
+  const what = [...quantities].map(plainWords).join(", ");
+  const says = `The two have told different stories for minutes: ${what}. Look whether both are of this server.`;
+  return [{ name: "both", isUp: false, title: "do not agree", says, when: "" }];
+}
+
+function newSource({ name, isUp, title, says, when }) {
   const sign = element("span", "sign", name);
-  sign.title = isUp ? "can be read" : "cannot be read";
+  sign.title = title;
   const node = element("li", "source", sign, element("span", "", says), element("span", "muted when", when));
   node.classList.toggle("quiet", !isUp);
   return node;

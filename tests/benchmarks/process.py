@@ -1,0 +1,34 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the kernel says of a process."""
+
+from __future__ import annotations
+
+import os
+
+from pathlib import Path
+
+
+def processor_seconds(pid: int) -> float:
+    """Return the processor time used so far, in seconds."""
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def resident_mebibytes(pid: int) -> float:
+    """Return the resident memory, in MiB."""
+    return int(_status(pid, "VmRSS").split()[0]) / 1024
+
+
+def threads(pid: int) -> int:
+    """Return the number of threads."""
+    return int(_status(pid, "Threads"))
+
+
+def descriptors(pid: int) -> int:
+    """Return the number of open file descriptors."""
+    return len(os.listdir(f"/proc/{pid}/fd"))
+
+
+def _status(pid: int, name: str) -> str:
+    lines = Path(f"/proc/{pid}/status").read_text().splitlines()
+    return next(line.partition(":")[2].strip() for line in lines if line.startswith(name + ":"))

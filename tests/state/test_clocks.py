@@ -1,0 +1,94 @@
+# SPDX-License-Identifier: Apache-2.0
+"""T30: clocks that jump, stand, or disagree make no age negative, and expire nothing."""
+
+from __future__ import annotations
+
+import math
+import os
+import time
+
+import pytest
+
+from tests.parsers.lines import STATS_MESSAGE, record
+
+from vllm_watch.clock import SystemClock
+from vllm_watch.reading.log_reader import LogReader
+from vllm_watch.reading.times import ArrivalTimes
+from vllm_watch.sources.tail import LogTail
+from vllm_watch.state.metrics_side import ScrapeResult
+from vllm_watch.state.server import LogStatus, ServerSettings, ServerState
+from vllm_watch.state.snapshot import TailCounts
+from vllm_watch.state.window import MAX_READINGS, Window
+from vllm_watch_parsers.metrics import read_metrics
+
+
+DAY = 86_400.0
+NOW = 1_795_000_000.0
+STATS = record(STATS_MESSAGE)
+PAGE = (
+    b'vllm:num_requests_running{engine="0",model_name="m"} 2\n'
+    b'vllm:num_requests_waiting{engine="0",model_name="m"} 0\n'
+    b'vllm:generation_tokens_total{engine="0",model_name="m"} %d\n'
+)
+
+
+@pytest.mark.parametrize("jump", [DAY, -DAY, 365 * DAY, -NOW])
+def test_the_steady_time_does_not_follow_the_wall_clock(monkeypatch, jump):
+    """T30: when the wall clock jumps, the time for ages goes on, and what leaves the process is the wall clock's."""
+    clock = SystemClock()
+    before = clock.now()
+    real = time.time
+    monkeypatch.setattr(time, "time", lambda: real() + jump)
+
+    assert 0 <= clock.now() - before < 60
+    assert abs(clock.wall(clock.now()) - (before + jump)) < 60
+
+
+def test_a_clock_that_stands_expires_nothing_and_keeps_little():
+    """T30: however many lines and pages come at one moment, they are shown, and no rate is made of them."""
+    state = ServerState(ServerSettings("s", has_log=True, metrics_interval=5.0))
+    state.apply_log_status(LogStatus(is_up=True, reason="ok", tail=TailCounts()))
+    reader = LogReader()
+    for number in range(3 * MAX_READINGS):
+        state.apply_log(reader.read([STATS], ArrivalTimes(NOW)))
+        state.apply_scrape(ScrapeResult(NOW, 0.0, read_metrics(PAGE % number), "ok"))
+    (engine,) = state.snapshot(NOW).engines
+
+    assert ("serving", 2.0) == (engine.state, engine.gauges["requests_running"].value)
+    assert all(math.isfinite(reading.value) and reading.value >= 0 for reading in engine.gauges.values())
+    assert engine.gauges["generation_tokens_per_second"].source == "log"
+
+
+def test_a_window_is_bounded_where_time_stands():
+    """T30: pages of one moment do not pile up."""
+    window = Window()
+    for number in range(10 * MAX_READINGS):
+        window.add(NOW, read_metrics(PAGE % number))
+
+    assert MAX_READINGS == len(window)
+
+
+@pytest.mark.parametrize("ahead", [DAY, 365 * DAY])
+@pytest.mark.parametrize("is_resumed", [False, True])
+def test_a_log_from_the_future_ages_all_the_same(tmp_path, ahead, is_resumed):
+    """T30: lines of a file whose time is ahead of the clock are as young as now, and no younger: they go stale."""
+    path = tmp_path / "vllm.log"
+    path.write_bytes(STATS + b"\n")
+    first = LogTail(str(path))
+    first.poll(NOW)
+    positions = first.positions()
+    first.close()
+    path.write_bytes(STATS + b"\n" + STATS.replace(b"Running: 7", b"Running: 5") + b"\n")
+    os.utime(path, (NOW + ahead, NOW + ahead))
+    tail = LogTail(str(path), positions if is_resumed else (), NOW)
+    state = ServerState(ServerSettings("s", has_log=True, metrics_interval=None))
+    for batch, is_history in tail.poll(NOW):
+        state.apply_log(batch, is_history=is_history)
+    state.apply_log_status(tail.status())
+    tail.close()
+    fresh, stale = state.snapshot(NOW), state.snapshot(NOW + 60)
+
+    assert 5.0 == fresh.engines[0].gauges["requests_running"].value
+    assert fresh.engines[0].gauges["requests_running"].at <= NOW
+    assert all(source.last_reading <= NOW for source in fresh.sources)
+    assert "requests_running" not in stale.engines[0].gauges
