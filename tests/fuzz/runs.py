@@ -85,17 +85,16 @@ def _merge(target: str, folders: Sequence[Path]) -> None:
 def _run(target: str, folders: Sequence[Path], options: Sequence[str]) -> int:
     limits = [f"-max_len={MAX_LENGTH}", f"-rss_limit_mb={_MEMORY}"]
     with tempfile.TemporaryDirectory() as scratch:
-        program = _program(target, Path(scratch))
+        engine = [sys.executable, "-m", "tests.fuzz.engine", target]
+        program = _program(engine, Path(scratch, target))
         # libFuzzer ends the process in a way that leaves files behind; and one seed is to mean one run.
         environment = {**os.environ, "TMPDIR": scratch, "PYTHONHASHSEED": "0"}
-        command = [str(program), *limits, *options, *map(str, folders)]
+        command = [*engine, str(program), *limits, *options, *map(str, folders)]
         return subprocess.run(command, check=False, cwd=HERE.parents[1], env=environment).returncode
 
 
-def _program(target: str, folder: Path) -> Path:
-    """Write a program that libFuzzer can start again by its name, as it does to merge."""
-    program = folder / target
-    engine = shlex.join([sys.executable, "-m", "tests.fuzz.engine", target, str(program)])
-    program.write_text(f'#!/bin/sh\nexec {engine} "$@"\n')
-    program.chmod(0o700)
-    return program
+def _program(engine: Sequence[str], file: Path) -> Path:
+    """Write a program for libFuzzer, which starts itself again by its own name to merge."""
+    file.write_text(f'#!/bin/sh\nexec {shlex.join([*engine, str(file)])} "$@"\n')
+    file.chmod(0o700)
+    return file

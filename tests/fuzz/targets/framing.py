@@ -152,6 +152,7 @@ def _check_wrapping(lines: list[bytes], size: int) -> None:
 def _check_reader(framed: list[list[bytes]], lines: list[bytes], log: bytes) -> None:
     """Lines say the same in batches, at once and one by one; a terminal's line ends change nothing."""
     at_once = _read([lines], log)
+    # The first of uvicorn's lines decides, for all that are read with it, whether a terminal wrote the log.
     if not any(ACCESS_START in line and line.endswith(b"\r") for line in lines):
         assert at_once == _read(framed, log)
         assert at_once == _read_one_by_one(lines, log)
