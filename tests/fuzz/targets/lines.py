@@ -51,6 +51,7 @@ _UNKNOWN_FIELD = re.compile(r"[A-Z][A-Za-z0-9_+ -]{0,60}|unnamed")
 _VERSION = re.compile(r"[0-9]{1,4}\.[0-9]{1,4}[0-9A-Za-z.+-]{0,60}")
 _MODEL = re.compile(r"[A-Za-z0-9/][A-Za-z0-9._/:@+-]{0,255}")
 _LABEL = re.compile(r"[A-Za-z0-9 ._/:@+-]{0,256}")
+_NO_BLANK = re.compile(rb":\d{1,7}\][^ ]")
 _LEVEL = re.compile(r"INFO|WARNING ")
 _REFUSABLE = {*EngineStats._fields, *SpecDecoding._fields, *StartupFact._fields}
 
@@ -181,8 +182,9 @@ def _logger(text: bytes) -> str | None:
 def _check_alone(line: bytes) -> None:
     r"""The quick ways to read a line give what the thorough one gives: colours and a ``\r`` at its end forbid them."""
     coloured = parse_line(b"\x1b[0m" + line)
-    if _LEVEL.search(coloured.prefix):
-        return  # No operator's prefix is another record's head: such lines are dismissed, and would not be believed.
+    # What no vLLM prints may be dismissed: no operator's prefix is another record's head, and a blank is behind a site.
+    if _LEVEL.search(coloured.prefix) or _NO_BLANK.search(line):
+        return
     quick = parse_line(line)
     assert parse_line(line + b"\r").events == quick.events
     if b"\x1b" in line:
