@@ -67,7 +67,7 @@ class Place(NamedTuple):
             name = key.value
             if name in places:
                 raise self.error(f"duplicate key {quote(name)}, first given in line {places[name].line}", line)
-            shown = _without_hash(name)
+            shown = _without_secrets(name)
             places[name] = Place(self.file, f"{self.path}.{shown}" if self.path else shown, line, value)
         return places
 
@@ -128,15 +128,15 @@ def quote(text: str) -> str:
 
 
 def _shown(text: str) -> str:
-    _, at, rest = text.rpartition("@")
-    shown = _without_hash(f"…@{rest}" if at else text)
+    shown = _without_secrets(text)
     if len(shown) > MAX_SHOWN:
         shown = shown[:MAX_SHOWN] + "…"
     return "".join(sign if sign.isprintable() else sign.encode("unicode_escape").decode("ascii") for sign in shown)
 
 
-def _without_hash(text: str) -> str:
-    return _HASH.sub("$…", text)
+def _without_secrets(text: str) -> str:
+    _, at, rest = text.rpartition("@")
+    return _HASH.sub("$…", f"…@{rest}" if at else text)
 
 
 class _RefusedError(Exception):

@@ -157,6 +157,7 @@ def test_open_private_key_is_warned_about(load, tmp_path):
         (f"basic_auth_users: {HASH}", ':1: basic_auth_users: expected a mapping, got "$…"'),
         (f"basic_auth_users: {{{HASH}: a}}", ":1: basic_auth_users.$…: expected a bcrypt hash"),
         pytest.param(f"{HASH}: a", ':1: unknown key "$…"', id="hash as a key"),
+        ("basic_auth_users: {hunter2@example: x}", ":1: basic_auth_users.…@example: expected a bcrypt hash"),
         (f'basic_auth_users: {{"a:b": {HASH}}}', ':1: basic_auth_users: "a:b" is no user name'),
         (f'basic_auth_users: {{"a\\n": {HASH}}}', ':1: basic_auth_users: "a\\n" is no user name'),
         ("http_server_config: {http2: true}", ":1: http_server_config.http2: HTTP/2 is not supported"),
