@@ -4,7 +4,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 ARGS ?=
 
-.PHONY: demo run test lint bench docs
+.PHONY: demo run test lint bench fuzz docs
 
 .venv/installed: pyproject.toml
 	$(PYTHON) -m venv .venv
@@ -32,6 +32,10 @@ lint: .venv/developing  ## ruff and mypy --strict
 
 bench: .venv/developing  ## Measure: speed of reading, cost of a scrape, latency, memory
 	$(BIN)/python -m tests.benchmarks $(ARGS)
+
+fuzz: .venv/developing  ## Look for inputs that break something: make fuzz ARGS='exposition --seconds 600'
+	$(BIN)/pip install --quiet --disable-pip-version-check --group fuzz
+	$(BIN)/python -m tests.fuzz $(ARGS)
 
 docs: .venv/developing  ## Write daemon/METRICS.md from the code
 	$(BIN)/python -m vllm_watch.exposition.document > daemon/METRICS.md

@@ -333,6 +333,8 @@ T28 = {
     "marker before the start": (damaged_file(offset=10, marker_size=11), "impossible_values"),
     "no CRC": (damaged_file(marker_crc=2**32), "impossible_values"),
     "no path": (damaged_file(path=""), "impossible_values"),
+    "half a character in a path": (damaged_file(path="a\ud800"), "impossible_values"),
+    "half a character in a key": (json.dumps({**document(), "\ud800": 1}).encode(), "wrong_shape"),
     "NUL in a path": (damaged_file(path="a\0b"), "impossible_values"),
     "no cursor": (json.dumps(document(journals=[{"unit": "u", "cursor": ""}])).encode(), "impossible_values"),
     "written NaN": (json.dumps(document(written=float("nan"))).encode(), "impossible_values"),

@@ -218,7 +218,7 @@ def _document(data: bytes) -> _Document:
         raise _RefusedError("wrong_version")
     try:
         return msgspec.convert(content, _Document)
-    except msgspec.ValidationError:
+    except (msgspec.ValidationError, UnicodeEncodeError):  # A key may hold half a character.
         raise _RefusedError("wrong_shape") from None
 
 
@@ -252,7 +252,10 @@ def _whole(value: float, limit: int) -> int:
 
 def _is_name(text: str) -> bool:
     """Whether the system takes a text: as a path, or as the argument of a command."""
-    return text != "" and "\0" not in text
+    try:
+        return text != "" and b"\0" not in os.fsencode(text)
+    except UnicodeEncodeError:  # Half a character that stands for no byte.
+        return False
 
 
 def _encode(positions: Positions, now: float) -> bytes:

@@ -4,9 +4,12 @@ YAML of which every value knows where it stands: file, line and key path.
 
 Nothing is constructed from tags, and what a configuration has no use for is refused while it is read: anchors,
 aliases, tags, deep nesting, large files. A message never repeats what stands before an ``@``: it may be a password.
+Nor does it repeat a password's hash, wherever that stands.
 """
 
 from __future__ import annotations
+
+import re
 
 from collections.abc import Callable
 from itertools import islice
@@ -25,6 +28,7 @@ MAX_SHOWN = 60
 
 T = TypeVar("T")
 
+_HASH = re.compile(r"\$2[a-z]?\$[0-9]{2}\$[./A-Za-z0-9]{1,53}")
 _NULL = "tag:yaml.org,2002:null"
 _NOT_TEXT = {
     "tag:yaml.org,2002:bool": "the truth value",
@@ -63,7 +67,8 @@ class Place(NamedTuple):
             name = key.value
             if name in places:
                 raise self.error(f"duplicate key {quote(name)}, first given in line {places[name].line}", line)
-            places[name] = Place(self.file, f"{self.path}.{name}" if self.path else name, line, value)
+            shown = _without_secrets(name)
+            places[name] = Place(self.file, f"{self.path}.{shown}" if self.path else shown, line, value)
         return places
 
     def items(self) -> list[Place]:
@@ -123,11 +128,15 @@ def quote(text: str) -> str:
 
 
 def _shown(text: str) -> str:
-    _, at, rest = text.rpartition("@")
-    shown = f"…@{rest}" if at else text
+    shown = _without_secrets(text)
     if len(shown) > MAX_SHOWN:
         shown = shown[:MAX_SHOWN] + "…"
     return "".join(sign if sign.isprintable() else sign.encode("unicode_escape").decode("ascii") for sign in shown)
+
+
+def _without_secrets(text: str) -> str:
+    _, at, rest = text.rpartition("@")
+    return _HASH.sub("$…", f"…@{rest}" if at else text)
 
 
 class _RefusedError(Exception):

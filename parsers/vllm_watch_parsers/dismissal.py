@@ -16,8 +16,6 @@ _MAX_HEAD = 400
 _NO_RECORDS = b"({[I\x1b"
 """How lines begin that are no plain text: process groups, JSON, C++, uvicorn, colours."""
 
-_JSON = b'{"'
-
 _LETTERS = 4
 _BEGINNINGS = frozenset(
     start[:_LETTERS]
@@ -43,11 +41,16 @@ def says_nothing(line: bytes) -> bool:
     at = line.find(_HEAD_END, 0, _MAX_HEAD)
     if at < 0:
         return line[:1] not in _NO_RECORDS and line.find(b"Error", 0, MAX_ERROR_NAME) < 0
+    level = line.find(b"INFO ", 0, at)
+    if level < 0:
+        level = line.find(b"WARNING ", 0, at)
     start = at + len(_HEAD_END)
     return (
-        (line.find(b"INFO ", 0, at) >= 0 or line.find(b"WARNING ", 0, at) >= 0)
+        level >= 0
         and line[start : start + _LETTERS] not in _BEGINNINGS
         and line[start : start + 1] not in _FIRST_SIGNS
         and line.find(_KV_CACHE_SIZE, start, start + _MAX_DEVICE) < 0
-        and line.find(_JSON, 0, _MAX_HEAD) < 0
+        # JSON and tracebacks' last lines show themselves before whatever level they quote.
+        and line.find(b"{", 0, level) < 0
+        and line.find(b"Error", 0, level) < 0
     )

@@ -23,7 +23,16 @@ from vllm_watch_parsers.failures import (
     parse_failure,
     parse_nccl_watchdog,
 )
-from vllm_watch_parsers.prefix import Head, parse_head, parse_prefixed_head, parse_statistics_head, rank_of, strip_ansi
+from vllm_watch_parsers.prefix import (
+    UNKNOWN_SITE,
+    UVICORN,
+    Head,
+    parse_head,
+    parse_prefixed_head,
+    parse_statistics_head,
+    rank_of,
+    strip_ansi,
+)
 from vllm_watch_parsers.spec_decode import V0_START, V1_START, parse_spec_decoding
 from vllm_watch_parsers.startup import STARTS, parse_logo, parse_startup, parse_uvicorn
 from vllm_watch_parsers.stats import parse_stats
@@ -198,9 +207,9 @@ def _parse_record(head: Head, text: bytes, *, ends_open: bool) -> LogLine:
     if ends_open:
         repeated = text[: len(text) - len(head.message)]
         opened = Record(repeated, head.process, head.time, head.prefix, names_causes, is_logo=not first.strip())
-    return LogLine(
-        _with_engine(events, head.process), head.time, head.process, opened, head.prefix, is_refused=is_refused
-    )
+    if head.site not in STATS_SITES:  # They name the engine themselves: an API server prints lines of all of them.
+        events = _with_engine(events, head.process)
+    return LogLine(events, head.time, head.process, opened, head.prefix, is_refused=is_refused)
 
 
 def _parse_message(head: Head, message: str) -> tuple[Event, ...]:
@@ -209,9 +218,9 @@ def _parse_message(head: Head, message: str) -> tuple[Event, ...]:
         return _parse_statistics(message)
     if site in _ECHOING_SITES:
         return ()
-    if site == "uvicorn":
+    if site == UVICORN:
         return parse_uvicorn(message) or _access_events(head.message)
-    if site == "json":
+    if site == UNKNOWN_SITE:
         # No call site is printed, but a JSON string cannot begin a line of its own.
         return (
             _parse_statistics(message)

@@ -15,7 +15,7 @@ from itertools import pairwise
 from typing import Literal, NamedTuple
 
 from vllm_watch_parsers.exposition import Problem, Sample, parse_exposition
-from vllm_watch_parsers.numbers import MAX_REQUESTS, MAX_TOKENS
+from vllm_watch_parsers.numbers import MAX_COUNT, MAX_REQUESTS, MAX_TOKENS
 from vllm_watch_parsers.vocabulary import (
     ACCEPTED_PER_POSITION,
     ADMISSION_REJECTIONS,
@@ -232,7 +232,7 @@ class _Page:
             self._dropped += 1
 
     def _is_count(self, value: float, quantity: str) -> bool:
-        is_count = 0 <= value < math.inf
+        is_count = 0 <= value <= MAX_COUNT
         if not is_count:
             self._refused[quantity] += 1
         return is_count
@@ -337,13 +337,14 @@ def _gather(buckets: _Series, sums: _Series) -> dict[EngineKey, Histogram | None
 
 
 def _histogram(by_bound: Mapping[float, float], total: float) -> Histogram | None:
-    """Return a histogram only if it is one: an infinite bucket, counts that never fall, and a sum."""
-    if any(math.isnan(bound) for bound in by_bound) or math.inf not in by_bound or not math.isfinite(total):
+    """Return a histogram only if it is one: an infinite bucket, whole counts that never fall, nothing below zero."""
+    if any(math.isnan(bound) for bound in by_bound) or math.inf not in by_bound or not 0 <= total < math.inf:
         return None
     bounds = tuple(sorted(by_bound))
     counts = tuple(by_bound[bound] for bound in bounds)
-    is_rising = all(low <= high for low, high in pairwise(counts))
-    return Histogram(bounds, counts, total) if is_rising and 0 <= counts[0] <= counts[-1] < math.inf else None
+    if bounds[0] < 0 or not all(low <= high for low, high in pairwise((0.0, *counts, MAX_COUNT))):
+        return None
+    return Histogram(bounds, counts, total) if all(count.is_integer() for count in counts) else None
 
 
 def _real(text: str) -> float | None:

@@ -11,6 +11,9 @@ MAX_TOKENS_PER_SECOND = 1e8
 
 MAX_REQUESTS = 10_000_000
 MAX_TOKENS = 10**15
+MAX_COUNT = 10**18
+"""No counter is higher: sums of counts stay finite."""
+
 MAX_DRAFT_TOKENS = 256
 
 

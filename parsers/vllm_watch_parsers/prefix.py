@@ -17,6 +17,10 @@ from functools import lru_cache
 from typing import NamedTuple
 
 
+UVICORN = "uvicorn:"
+UNKNOWN_SITE = "json:"
+"""What stands for a call site in JSON logs without one; no printed site has such a name, for it holds no colon."""
+
 _ANSI = re.compile(rb"\x1b\[[0-9;]*m")
 
 # `(APIServer pid=7) `, `(VllmWorker rank=0 pid=9) `, Ray's `(RayWorkerWrapper pid=3, ip=10.0.0.2) `.
@@ -45,6 +49,7 @@ _PREFIXED_RECORD = re.compile(
 )
 
 _RAY_REPEAT = re.compile(rb" \[repeated \d{1,9}x across cluster\][^\n]{0,80}$")
+_RAY_SIGN = b" [repeated "
 _RANK = re.compile(r"(?:EngineCore_(?:DP)?|(?:APIServer|Worker|VllmWorker)_DP|ApiServer_)(\d{1,5})(?!\d)")
 
 
@@ -55,7 +60,7 @@ class Head(NamedTuple):
     `process` is the text of the process groups (``"(APIServer pid=7) "``), `level` and `site`
     are empty for a line that is no vLLM record; a JSON log may leave the level out, too.
     `site` is the file's base name, or the last part of the logger's name with ``.py`` for
-    JSON logs (``json`` where they do not say it). `time` is as printed:
+    JSON logs (`UVICORN` for its own loggers, `UNKNOWN_SITE` where they do not say it). `time` is as printed:
     ``11-21 02:35:10`` or, in JSON logs, ``2026-11-21 02:39:36,679``.
     """
 
@@ -83,7 +88,7 @@ class StatisticsHead(NamedTuple):
 def parse_statistics_head(line: bytes) -> StatisticsHead | None:
     """Split a line as its statistics sites print it, uncoloured: the lines that a log is read for, the quick way."""
     found = _STATISTICS.match(line)
-    if found is None:
+    if found is None or _RAY_SIGN in line:
         return None
     process, time, message = found.groups()
     return StatisticsHead(
@@ -116,7 +121,7 @@ def parse_head(line: bytes) -> Head:
     start = line.index(b"]", len(process) + len(level) + len(time) + len(path) + 2) + 1
     message = line[start + 1 :] if line[start : start + 1] == b" " else line[start:]
     site = path.rpartition(b"/")[2]
-    if b" [repeated " in message:
+    if _RAY_SIGN in message:
         message = _RAY_REPEAT.sub(b"", message)
     return Head(
         process.decode("ascii", "replace"), level.decode(), time.decode(), site.decode("utf-8", "replace"), message
@@ -165,9 +170,9 @@ def _parse_json(process: str, message: bytes) -> Head | None:
 
     name = word("name").rpartition(".")[2]
     if name in {"access", "error"} and word("name").startswith("uvicorn"):
-        site = "uvicorn"
+        site = UVICORN
     else:
-        site = f"{name}.py" if name else "json"
+        site = f"{name}.py" if name else UNKNOWN_SITE
     exception = word("exc_info")
     body = f"{text}\n{exception}" if exception else text
     named = word("vllm_process_name") or word("processName")

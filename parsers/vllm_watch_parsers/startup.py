@@ -17,7 +17,7 @@ from vllm_watch_parsers.numbers import MAX_DRAFT_TOKENS, MAX_REQUESTS, MAX_TOKEN
 from vllm_watch_parsers.python_repr import top_level_items, unquote
 
 
-_VERSION = r"(\d{1,4}\.\d{1,4}[0-9A-Za-z.+-]{0,60})"
+_VERSION = r"([0-9]{1,4}\.[0-9]{1,4}[0-9A-Za-z.+-]{0,60})"
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._/:@+-]{0,255}\Z|/[A-Za-z0-9._/:@+-]{1,255}\Z")
 _DEVICE = r"[A-Z][A-Z0-9_]{1,15}(?: \+ \w{2,16})?"  # "GPU", "GPU + host"; not "Added request GPU", as a client may say.
 _NUMBER = r"(\d[\d,]{0,24}(?:\.\d{1,12})?)"

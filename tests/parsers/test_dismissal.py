@@ -41,3 +41,15 @@ def test_no_line_that_says_something_is_dismissed(release):
 def test_ordinary_lines_are_dismissed(line):
     """What makes up most of a log beside access lines is dismissed at once."""
     assert says_nothing(line) == bool(line)
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        b"RuntimeError('NCCL error: INFO 11-21 02:35:10 [x.py:1] y",
+        b'{ "message": "Application startup complete.", "name": "uvicorn.error", "levelname": "INFO ", "a": [[1] ]}',
+    ],
+)
+def test_a_record_that_a_line_quotes_dismisses_nothing(line):
+    """What a line says before it names a level is looked at, whatever record it quotes behind it."""
+    assert parse_line(line).events

@@ -130,6 +130,7 @@ def test_computed_prompt_tokens_and_deferred_requests_are_read_from_their_labels
         ("vllm:prompt_tokens_total{L} -1", "prompt_tokens"),
         ("vllm:prompt_tokens_total{L} NaN", "prompt_tokens"),
         ("vllm:prompt_tokens_total{L} +Inf", "prompt_tokens"),
+        ("vllm:prompt_tokens_total{L} 1e308", "prompt_tokens"),
         ('vllm:request_success_total{L,finished_reason="stop"} -1', "requests_finished"),
         ('vllm:spec_decode_num_accepted_tokens_per_pos_total{L,position="0"} NaN', "position_accepted"),
         ('vllm:admission_rejections_total{model_name="m",reason="x"} -1', "admission_rejections"),
@@ -184,10 +185,14 @@ def test_a_histogram_is_its_bounds_counts_and_sum():
         [BUCKET % ("+Inf", 1)],
         [BUCKET % ("+Inf", 1), SUM % "NaN"],
         [BUCKET % ("+Inf", 1), SUM % "+Inf"],
+        [BUCKET % ("+Inf", 1), SUM % -1],
+        [BUCKET % ("+Inf", 0.5), SUM % 1],
+        [BUCKET % ("-1", 0), BUCKET % ("+Inf", 1), SUM % 1],
+        [BUCKET % ("-Inf", 0), BUCKET % ("+Inf", 1), SUM % 1],
     ],
 )
 def test_what_is_no_histogram_is_refused(lines):
-    """Without an infinite bucket, with falling or impossible counts, or without a sum it is none."""
+    """Without an infinite bucket, with falling or impossible counts, anything below zero, or no sum it is none."""
     reading = read(*lines)
 
     assert reading.engines[KEY].histograms == {}

@@ -176,6 +176,7 @@ def test_the_line_counts_from_no_other_file(site):
         ("400 tokens", "1000000000000001 tokens", "drafted_tokens"),
         ("400 tokens", f"{'9' * 400} tokens", "drafted_tokens"),
         ("0.900", "1.001", "position_acceptance_ratio"),
+        ("0.900", ", ".join(["0.1"] * 256), "position_acceptance_ratio"),
     ],
 )
 def test_impossible_values_refuse_the_line(old, new, quantity):

@@ -203,6 +203,7 @@ def test_start_up_lines_of_every_era(message, said):
         "vLLM API server version 0.20.2 and more",
         "the vLLM API server version 0.20.2",
         "Using max model len -1",
+        "vLLM API server version ٣.٤",
         "Using max model len 32768.",
         "# GPU blocks: x",
         "[shutdown] EngineCore: trigger received signal=SIGTERM",

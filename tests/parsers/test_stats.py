@@ -168,6 +168,8 @@ def test_statistics_count_from_the_files_that_print_them(site):
         "xmetrics.py",
         "loggers.pyc",
         "a.rs",
+        "json",
+        "uvicorn",
     ],
 )
 def test_statistics_count_from_no_other_file(site):

@@ -136,3 +136,29 @@ def test_where_nothing_is_known_a_line_s_end_is_awaited(reader, wrap):
     data = wrap(FORGED) + wrap("err\n", "stderr") + wrap(FORGED + "\n") + wrap("a\n") + wrap("b\n", "stderr")
     assert [b"\0", b"\0", b"a", b"b"] == reader.feed(data)
     assert 2 == reader.long_lines
+
+
+@pytest.mark.parametrize("size", [1, 10, 63, 64, 100, 10_000])
+def test_how_a_file_is_wrapped_does_not_depend_on_the_pieces_it_is_read_in(reader, wrap, size):
+    """T1: a first line that comes in pieces tells as much as one that comes whole."""
+    data = wrap("first " + "x" * 200 + "\n") + wrap("second\n")
+    lines = [line for at in range(0, len(data), size) for line in reader.feed(data[at : at + size])]
+
+    assert [b"first " + b"x" * 200, b"second"] == lines
+
+
+def test_blank_lines_do_not_lose_the_place(reader, wrap):
+    """T1: an empty line holds no part of any line, before the first one and later."""
+    assert [b"one two", b"three"] == reader.feed(b"\n" + wrap("one ") + b"\n" + wrap("two\n") + wrap("three\n"))
+
+
+def test_lines_are_read_from_where_it_shows_that_nothing_is_wrapped(reader):
+    """T1: also if that shows in the middle of a piece."""
+    data = docker("a stranger's first line\n") + b"foreign\n" * MAX_FOREIGN + b"plain\n"
+
+    assert [b"plain"] == reader.feed(data)[1:]
+
+
+def test_nuls_in_dockers_json_are_taken_away(reader):
+    """T10: a NUL that Docker has escaped is none in the line: one there stands where a line was cut off."""
+    assert [b"ab"] == reader.feed(docker("a\0b\n"))

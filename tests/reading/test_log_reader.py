@@ -9,7 +9,7 @@ from tests.parsers.lines import SPEC, SPEC_MESSAGE, STATS, STATS_MESSAGE, TIME, 
 
 from vllm_watch.reading import log_reader
 from vllm_watch.reading.log_reader import CRASH_SECONDS, LogReader, Timed
-from vllm_watch.reading.times import ArrivalTimes
+from vllm_watch.reading.times import ArrivalTimes, PrintedTimes
 from vllm_watch_parsers.events import AccessRequest, Failure, Lifecycle, StartupFact
 
 
@@ -335,3 +335,16 @@ def test_a_terminals_line_ends_open_no_records(process):
     events = [timed.event for timed in LogReader().read(lines, ArrivalTimes(1.0)).events]
 
     assert [event.kv_cache_tokens or event.max_concurrency for event in events] == [648_592, 39.59]
+
+
+def test_a_stranger_s_prefix_does_not_set_the_clock():
+    """I1: a line that is not believed says no time either: what prints none was written with the line before."""
+    lines = [
+        record(STATS_MESSAGE),
+        b"x " + record(STATS_MESSAGE).replace(b"02:35:10", b"03:00:00"),
+        b"(APIServer pid=7) INFO:     Application shutdown complete.",
+        record(STATS_MESSAGE).replace(b"02:35:10", b"03:00:00"),
+    ]
+    times = PrintedTimes("11-21 03:00:00", 10_000.0)
+
+    assert [at for at, _ in LogReader().read(lines, times).events] == [8510.0, 8510.0, 10_000.0]

@@ -389,3 +389,33 @@ class TestCounting:
 
         assert missing["time_to_first_token_seconds"]
         assert not missing["requests_running"]
+
+    def test_a_share_is_no_more_than_all(self):
+        """A page is read while its counters grow: hits that are ahead of their queries are all of them."""
+        queries = "vllm:prefix_cache_queries_total", "vllm:prefix_cache_hits_total"
+        extra = '{0}{{engine="0",model_name="m"}} {2}\n{1}{{engine="0",model_name="m"}} {3}\n'
+        server = Server(has_log=False)
+        for at, counts in enumerate(((10, 10), (20, 21))):
+            server.scrape(page(extra=extra.format(*queries, *counts)), after=10.0 * at)
+
+        assert (1.0, "metrics") == server.value("prefix_cache_hit_ratio")
+
+    @pytest.mark.parametrize(("accepted", "shown"), [((5, 4), []), ((5, 9), [1.0]), ((5, 6), [0.5])])
+    def test_positions_are_shares(self, accepted, shown):
+        """A position's counter that falls says nothing, and no position is accepted more often than drafted."""
+        labels = 'engine="0",model_name="m"'
+        server = Server(has_log=False)
+        for drafts, count in enumerate(accepted):
+            extra = (
+                f"vllm:spec_decode_num_drafts_total{{{labels}}} {2 * drafts}\n"
+                f'vllm:spec_decode_num_accepted_tokens_per_pos_total{{{labels},position="0"}} {count}\n'
+            )
+            server.scrape(page(extra=extra), after=10.0)
+
+        assert shown == [reading.value for reading in server.engine().position_acceptance]
+
+    def test_a_counter_that_comes_back_lower_has_no_rate(self):
+        """S8: an engine that is missing on a page and begins anew has not made fewer tokens than none."""
+        server = Server(has_log=False).scrape(page(generated=1000)).scrape(page(engine="1"), after=10.0)
+
+        assert server.scrape(page(generated=10), after=10.0).value("generation_tokens_per_second") is None

@@ -30,7 +30,7 @@ MAX_FOREIGN = 100
 _TELLING = 64
 """So many bytes of a file tell how its lines are wrapped."""
 
-_BLANKS = b"\0\r\n"
+_ENDS = b"\r\n"
 _STREAMS = ("stdout", "stderr")
 _CRI = re.compile(
     rb"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{1,9}(?:Z|[+-]\d\d:\d\d) (stdout|stderr) ([FP])(?::\S*)? ?(.*)", re.DOTALL
@@ -80,7 +80,7 @@ class Unwrapper:
     def feed(self, lines: list[bytes]) -> list[bytes]:
         """Return the lines as vLLM wrote them; those of a file without wrapping are returned as they are."""
         if not self.is_decided:
-            first = next((line for line in lines if line.strip() and CUT not in line), None)
+            first = next((line for line in lines if line.strip(_ENDS) and CUT not in line), None)
             if first is not None:
                 self.decide(first)
         if self._unwrap is None:
@@ -89,6 +89,7 @@ class Unwrapper:
 
     def decide(self, first: bytes) -> None:
         """Find out from a file's first line, or its beginning, how its lines are wrapped, if that is not known yet."""
+        first = _beginning(first)
         if self.is_decided or not first:
             return
         self.is_decided = True
@@ -109,9 +110,12 @@ class Unwrapper:
 
     def _join(self, line: bytes) -> bytes | None:
         """Return the line that `line` completes, if it does; one that is dropped is `shortened`."""
-        unwrapped = self._unwrap(line) if self._unwrap else None
+        if self._unwrap is None:
+            return line  # Those before it in the same piece have shown that there is no wrapping.
+        unwrapped = self._unwrap(line)
         if unwrapped is None:
-            self._note_foreign()
+            if line.strip(_ENDS):
+                self._note_foreign()
             return None
         self._foreign = 0
         stream, text, is_complete = unwrapped
@@ -172,9 +176,9 @@ class LineReader:
 
     def feed(self, data: bytes) -> list[bytes]:
         """Return the lines that `data` completes, as vLLM wrote them."""
-        is_beginning = not self._unwrapper.is_decided and not self._framer.pending
-        if is_beginning and len(data) >= _TELLING:
-            self._unwrapper.decide(data.lstrip(_BLANKS))
+        # Where a part of the first line was fed before, the whole line tells.
+        if not self._unwrapper.is_decided and not self._framer.pending and len(_beginning(data)) >= _TELLING:
+            self._unwrapper.decide(data)
         self._framer.max_line = MAX_WRAPPED if self._unwrapper.is_wrapping else MAX_LINE
         return self._unwrapper.feed(self._framer.feed(data))
 
@@ -199,7 +203,7 @@ class LineReader:
         Args:
             first: How the file begins.
         """
-        self._unwrapper.decide(first.lstrip(_BLANKS))
+        self._unwrapper.decide(first)
         self._unwrapper.lose_place()
 
     def follow(self, other: LineReader) -> None:
@@ -211,12 +215,17 @@ class LineReader:
         self._framer.nul_bytes += size
 
 
+def _beginning(data: bytes) -> bytes:
+    """Return what a file's first line begins with, as it will be framed."""
+    return data.replace(b"\0", b"").lstrip(_ENDS)
+
+
 def _unwrap_docker(line: bytes) -> tuple[str, bytes, bool] | None:
     try:
         record = _decode_docker(line)
     except (msgspec.DecodeError, UnicodeDecodeError):
         return None
-    text = record.log.encode("utf-8", "backslashreplace")
+    text = record.log.replace("\0", "").encode("utf-8", "backslashreplace")
     is_complete = text.endswith(b"\n")
     return record.stream, text[:-1] if is_complete else text, is_complete
 

@@ -106,12 +106,12 @@ class LogReader:
             if not parsed.events:
                 refused += parsed.is_refused
                 continue
-            if type(parsed.events[0]) is AccessRequest:
-                requests[parsed.events[0]] += 1
-                continue
-            at = times.at(parsed.time)
             if parsed.prefix and not self._is_own_prefix(parsed):
                 refused += 1
+                continue
+            at = times.at(parsed.time)
+            if type(parsed.events[0]) is AccessRequest:
+                requests[parsed.events[0]] += 1
                 continue
             events += [Timed(at, event) for event in self.admit(parsed, at)]
         self._record = record

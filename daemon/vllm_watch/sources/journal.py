@@ -407,6 +407,8 @@ def _parse(line: bytes) -> _Entry | None:
         written = int(raw.written) / 1e6
     except (msgspec.DecodeError, UnicodeDecodeError, ValueError, OverflowError, RecursionError):
         return None
+    if not raw.cursor or "\0" in raw.cursor:  # It becomes an argument.
+        return None
     is_cut, is_last = raw.line_break is not None, raw.line_break == _END_OF_STREAM
     return _Entry(raw.cursor, written, message, is_cut, is_last, raw.stream)
 

@@ -104,7 +104,9 @@ def _changes(metrics: MetricsSide, key: EngineKey, engine: EngineReading) -> dic
     values.update(_prompt_rate(metrics, key, engine))
     for name, (part, whole) in _RATIOS.items():
         if part in engine.counters and whole in engine.counters:
-            values[name] = window.ratio(key, part, whole)
+            share = window.ratio(key, part, whole)
+            # A page is read while its counters grow, one after the other: a part may be a step ahead.
+            values[name] = None if share is None else min(share, 1.0)
     if "drafts" in engine.counters:
         accepted = window.ratio(key, "accepted_tokens", "drafts")
         values["spec_decode_mean_acceptance_length"] = None if accepted is None else 1 + accepted

@@ -43,9 +43,9 @@ class Span(NamedTuple):
     new: EngineReading
 
     def increase(self, counter: str) -> float | None:
-        """Return how much a counter grew, or `None` if either page does not have it."""
+        """Return how much a counter grew, or `None` if either page does not have it, or it began anew between them."""
         old, new = self.old.counters.get(counter), self.new.counters.get(counter)
-        return None if old is None or new is None else new - old
+        return None if old is None or new is None or new < old else new - old
 
 
 class Window:
@@ -111,7 +111,8 @@ class Window:
                 return ()
             if drafts > 0:
                 pairs = zip(span.old.position_accepted, span.new.position_accepted, strict=True)
-                return tuple((new - old) / drafts for old, new in pairs)
+                ratios = tuple(min((new - old) / drafts, 1.0) for old, new in pairs)
+                return ratios if min(ratios, default=0.0) >= 0 else ()
         return ()
 
     def quantiles(self, key: EngineKey, histogram: str) -> dict[float, float]:
@@ -125,7 +126,7 @@ class Window:
         if old is None or new is None or old.bounds != new.bounds:
             return {}
         counts = tuple(after - before for before, after in zip(old.counts, new.counts, strict=True))
-        if counts[-1] <= 0:
+        if min(counts) < 0 or counts[-1] == 0:
             return {}
         recent = Histogram(new.bounds, counts, new.sum - old.sum)
         return {quantile: estimate_quantile(recent, quantile) for quantile in QUANTILES}

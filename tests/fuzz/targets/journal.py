@@ -1,0 +1,105 @@
+# SPDX-License-Identifier: Apache-2.0
+"""
+What journalctl prints: entries are read as JSON's other parser reads them, in whatever pieces they come.
+
+The input is lines; the number of lines before the first empty one is the length of a piece.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+
+from collections import Counter
+
+from tests.fuzz import seeds as sources
+
+from vllm_watch.reading.framing import MAX_LINE
+from vllm_watch.sources import journal
+from vllm_watch.sources.journal import JournalTail
+from vllm_watch_parsers.access import ACCESS_START
+
+
+NOW = 1_795_000_000.0
+WHOLE = 1_000_000
+
+TOKENS = (
+    *sources.LOG_TOKENS,
+    b'{"__CURSOR":"s=1;i=2","__REALTIME_TIMESTAMP":"1795000000000000","MESSAGE":"', b'"}\n', b'","_LINE_BREAK":"',
+    b"line-max", b"nul", b"eof", b'","_STREAM_ID":"', b'"MESSAGE":[72,101,108,0,10,255]', b'"MESSAGE":null', b"\\n",
+    b"\\u0000", b"\\ud83d\\ude00", b"\\ud800", b"-1", b"256", b"1.5", b"1e999",
+)  # fmt: skip
+
+
+def seeds() -> list[bytes]:
+    """Return entries as journalctl prints them, whole, cut and in numbers."""
+    found = []
+    for lines in sources.log_excerpts(4)[:40]:
+        entries = []
+        for number, line in enumerate(lines):
+            entry = {"__CURSOR": f"s=1;i={number}", "__REALTIME_TIMESTAMP": str(int(NOW - 9 + number) * WHOLE)}
+            entry["MESSAGE"] = list(line[:60]) if number == 2 else line.decode("utf-8", "replace")
+            entry["_STREAM_ID"] = "ab" if number % 2 else "cd"
+            if number == 1:
+                entry["_LINE_BREAK"] = "line-max"
+            entries.append(json.dumps(entry, ensure_ascii=False).encode())
+        found.append(b"\n".join([*entries[:1], b"", *entries[1:]]))
+    return found
+
+
+def check(data: bytes) -> None:
+    """Raise AssertionError where an entry is read as something else."""
+    lines = data.split(b"\n")
+    entries = [_check_entry(line) for line in lines]
+    size = max(1, lines.index(b"") if b"" in lines else 1)
+    tail, texts = _take_in(lines, size)
+    messages = [entry.message for entry in entries if entry]
+    # The first of uvicorn's lines decides, for all that are read with it, whether a terminal wrote the log.
+    if not (any(ACCESS_START in each for each in messages) and any(each.endswith(b"\r") for each in messages)):
+        assert _summary((tail, texts)) == _summary(_take_in(lines, len(lines)))
+    assert len(tail._cut_streams) <= journal._MAX_CUT_STREAMS
+    assert tail._read_to == next((entry.cursor for entry in reversed(entries) if entry), None)
+    assert tail.cursor in {None, *(entry.cursor for entry in entries if entry)}
+
+
+def _check_entry(line: bytes) -> journal._Entry | None:
+    entry = journal._parse(line)
+    if entry is None:
+        return None
+    assert math.isfinite(entry.written)
+    assert entry.cursor
+    assert b"\0" not in os.fsencode(entry.cursor)
+    theirs = json.loads(line.decode("utf-8", "replace"))  # Fields that nobody reads may hold anything.
+    message = theirs.get("MESSAGE")
+    expected = message.encode() if isinstance(message, str) else bytes(message or ())
+    assert entry.message == expected
+    assert entry.is_cut == (theirs.get("_LINE_BREAK") is not None)
+    text = JournalTail("u")._text(entry)
+    if text is not None:
+        assert not entry.is_cut
+        assert b"\n" not in text
+        assert b"\0" not in text.removesuffix(b"\r").removesuffix(b"\0")
+        assert len(text) <= MAX_LINE
+    return entry
+
+
+def _take_in(lines: list[bytes], size: int) -> tuple[JournalTail, tuple]:
+    """Let a tail read lines in pieces, and return it and all that was read."""
+    tail = JournalTail("u")
+    events, requests, number = [], Counter(), 0
+    for at in range(0, len(lines), size):
+        for read in tail._take_in(lines[at : at + size], NOW):
+            events += [timed.event for timed in read.batch.events]
+            requests.update(read.batch.requests)
+            number += read.batch.lines
+    return tail, (events, requests, number)
+
+
+def _summary(taken: tuple[JournalTail, tuple]) -> tuple:
+    tail, texts = taken
+    return tail._read_to, texts, _counts(tail)
+
+
+def _counts(tail: JournalTail) -> tuple[int, ...]:
+    return tail._lines, tail._size, tail._long_lines, tail._nul_bytes, tail._skipped
