@@ -80,7 +80,7 @@ class Positions(NamedTuple):
 
 class Loaded(NamedTuple):
     """
-    What a checkpoint holds, and when it was written in seconds since the epoch.
+    What a checkpoint holds, and a moment before which all that was written had been read, in seconds since the epoch.
 
     `reason` is ``ok`` or why it holds nothing.
     """
@@ -152,13 +152,14 @@ class CheckpointFile:
         except _RefusedError as refused:
             return Loaded(Positions(), str(refused))
 
-    def save(self, positions: Positions, now: float, *, force: bool = False) -> bool:
+    def save(self, positions: Positions, now: float, *, read_until: float | None = None, force: bool = False) -> bool:
         """
         Write positions that changed, if the last attempt was long enough ago; return whether the file holds them.
 
         Args:
             positions: How far everything has been read.
             now: Seconds since the epoch.
+            read_until: What was written before this has been read; by default what was written until now.
             force: Do not wait: this is the last chance.
         """
         if self._holds(positions):
@@ -167,7 +168,7 @@ class CheckpointFile:
             return False
         self._tried_at = now
         try:
-            self._replace(_encode(positions, now))
+            self._replace(_encode(positions, now if read_until is None else min(read_until, now)))
         except OSError as error:
             self.failures += 1
             self.last_error = error.strerror or type(error).__name__
@@ -258,10 +259,10 @@ def _is_name(text: str) -> bool:
         return False
 
 
-def _encode(positions: Positions, now: float) -> bytes:
+def _encode(positions: Positions, written: float) -> bytes:
     document = {
         "version": VERSION,
-        "written": now,
+        "written": written,
         "files": [file._asdict() for file in positions.files],
         "journals": [journal._asdict() for journal in positions.journals],
     }

@@ -245,7 +245,8 @@ class Service:
         """Watch what a new configuration says; a server that is configured as before goes on as it is."""
         _check_same_process(self._config, config)
         known = {server.name: server for server in self._servers}
-        before = Loaded(self._positions(), "ok", self._clock.wall(self._clock.now()))
+        read_until = self._read_until()
+        before = Loaded(self._positions(), "ok", read_until)
         old, new = self._servers, tuple(self._server(known.get(each.name), each, before) for each in config.servers)
         self._config, self._servers = config, new
         self._follow()
@@ -276,9 +277,15 @@ class Service:
         if checkpoint is None:
             return
         said = checkpoint.last_error
-        checkpoint.save(self._positions(), self._clock.wall(self._clock.now()), force=force)
+        read_until = self._read_until()  # Before the positions: these may be of a later look, never of an earlier one.
+        checkpoint.save(self._positions(), self._clock.wall(self._clock.now()), read_until=read_until, force=force)
         if checkpoint.last_error not in {"", said}:
             log.warning("checkpoint.failed", path=self._config.checkpoint, error=checkpoint.last_error)
+
+    def _read_until(self) -> float:
+        """Return a moment before which all that was written to the logs has been read, by the wall clock."""
+        moments = [server.read_until for server in self._servers if server.read_until is not None]
+        return self._clock.wall(min(moments, default=self._clock.now()))
 
     def _positions(self) -> Positions:
         each = [server.positions() for server in self._servers]

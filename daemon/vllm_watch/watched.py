@@ -72,6 +72,8 @@ class WatchedServer:
         self._is_closed = False
         self._tail = _tail(config, before)
         self._positions = Positions()
+        self.read_until: float | None = None
+        """What was written to the log before this moment has been read."""
         self._scraper = _scraper(config, clock)
         self._reasons: dict[SourceName, str] = {}
         self._has_said_nuls = False
@@ -161,7 +163,10 @@ class WatchedServer:
             self._scraper.close()
 
     def _look_at(self, tail: LogTail | JournalTail) -> bool:
-        batches = tail.poll(self._clock.now())
+        now = self._clock.now()
+        batches = tail.poll(now)
+        if not tail.has_more:
+            self.read_until = now
         status = self._with_watch_mode(tail.status())
         with self._lock:
             for batch, is_history in batches:

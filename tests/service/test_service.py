@@ -109,10 +109,14 @@ class Watch:
         with (self.folder / f"{name}.log").open("a") as file:
             file.write(text)
 
+    def make(self):
+        """Return a service that is not started."""
+        load = lambda: load_config(str(self.file))  # noqa: E731 - As the command line has it.
+        return Service(load(), self.clock, load=load, notifier=self.told)
+
     def start(self):
         """Begin to watch."""
-        load = lambda: load_config(str(self.file))  # noqa: E731 - As the command line has it.
-        self.service = Service(load(), self.clock, load=load, notifier=self.told)
+        self.service = self.make()
         self.service.start()
         return self.service
 
@@ -596,6 +600,20 @@ class TestCheckpoint:
         watch.start()
 
         until(lambda: watch.page().get(("log_lines_total", "a")) == 1)
+
+    def test_the_checkpoint_tells_of_the_last_look(self, watch):
+        """A line written after the last look and before the save is not taken for read, whatever its file becomes."""
+        watch.write("a", checkpoint="state.json")
+        watch.log("a")
+        service = watch.make()
+        service._servers[0].look_at_log()
+        time.sleep(0.01)  # The kernel's clock for files goes in steps.
+        watch.log("a")
+        service.turn()
+
+        written = json.loads((watch.folder / "state.json").read_text())["written"]
+        service._servers[0].close()
+        assert written < (watch.folder / "a.log").stat().st_mtime
 
     def test_a_damaged_checkpoint_is_named_and_the_log_is_read_as_on_a_first_start(self, watch):
         """Half a file is refused with its reason; the server's state is known all the same."""

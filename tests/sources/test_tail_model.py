@@ -61,6 +61,7 @@ class History:
         self.repeatable = set()
         self.read_since_save = []
         self.tail = LogTail(str(self.followed))
+        self.looked_at = time.time()
         self.tail.poll(self.now)
         self.save()
 
@@ -198,6 +199,7 @@ class History:
     def poll(self):
         """Look once, and check every value."""
         self.now += 1
+        self.looked_at = time.time()
         for batch, is_history in self.tail.poll(self.now):
             for timed in batch.events:
                 event = timed.event
@@ -210,7 +212,7 @@ class History:
     def save(self):
         """Write a checkpoint."""
         self.saved = self.tail.positions()
-        self.saved_at = time.time()
+        self.saved_at = self.looked_at
         self.read_since_save = []
 
     def restart(self):
