@@ -1,6 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """Options of the test run."""
 
+from hypothesis import settings
+
+
+# How long an example takes is the machine's affair.
+settings.register_profile("vllm-watch", deadline=None)
+settings.load_profile("vllm-watch")
+
 
 def pytest_addoption(parser):
     """Let the kept pages be written anew: look at the difference before keeping it."""

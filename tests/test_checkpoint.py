@@ -38,6 +38,9 @@ from vllm_watch.checkpoint import (
 
 
 NOW = 1_795_000_000.0
+NOBODY = 65534
+KILLS = 200
+PYTHONPATH = os.pathsep.join(filter(None, [str(Path(module.__file__).parents[1]), os.environ.get("PYTHONPATH", "")]))
 FILE = FilePosition("/var/log/vllm/vllm.log", 64768, 1311, 123_456, 256, 0xDEADBEEF, 256, 7)
 JOURNAL = JournalPosition("vllm.service", "s=6c;i=4f2;b=1e;m=9;t=5;x=a1")
 POSITIONS = Positions((FILE,), (JOURNAL,))
@@ -224,18 +227,69 @@ def test_t26_a_folder_that_is_a_file(tmp_path):
     assert "unreadable" == checkpoint.load(NOW).reason
 
 
-def test_t26_a_folder_that_may_not_be_written(tmp_path):
-    """T26: a folder without the right to write is a failure and no crash."""
-    tmp_path.chmod(0o500)
-    checkpoint = CheckpointFile(str(tmp_path / "checkpoint.json"))
-    try:
-        if os.access(tmp_path, os.W_OK):
-            pytest.skip("this user may write to any folder")
-        assert not checkpoint.save(POSITIONS, NOW)
-    finally:
-        tmp_path.chmod(0o700)
+@pytest.fixture
+def small_rights():
+    """Take root's rights away until the test ends; others have no more than theirs anyway."""
+    is_root = os.geteuid() == 0
+    if is_root:
+        os.seteuid(NOBODY)
+    yield
+    if is_root:
+        os.seteuid(0)
 
-    assert os.strerror(errno.EACCES) == checkpoint.last_error
+
+@pytest.fixture
+def locked_folder():
+    """A folder that everyone may read and nobody may write to, with a checkpoint in it."""
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        CheckpointFile(str(folder / "checkpoint.json")).save(POSITIONS, NOW)
+        (folder / "checkpoint.json").chmod(0o444)
+        folder.chmod(0o555)
+        yield folder
+        folder.chmod(0o700)
+
+
+@pytest.mark.usefixtures("small_rights")
+def test_t26_a_folder_that_may_not_be_written(locked_folder):
+    """T26: a folder without the right to write is a failure and no crash, and what is there is still loaded."""
+    checkpoint = CheckpointFile(str(locked_folder / "checkpoint.json"))
+
+    assert Loaded(POSITIONS, "ok", NOW) == checkpoint.load(NOW)
+    assert not checkpoint.save(OTHERS, NOW)
+    assert (1, os.strerror(errno.EACCES)) == (checkpoint.failures, checkpoint.last_error)
+    assert Loaded(POSITIONS, "ok", NOW) == checkpoint.load(NOW)
+
+
+# Fills a file system of 16 KiB, then saves; says what came of it and what is loaded afterwards.
+FULL_DISK = """
+import sys
+from pathlib import Path
+from vllm_watch.checkpoint import CheckpointFile, FilePosition, Positions
+folder = Path(sys.argv[1])
+def positions(count, offset):
+    return Positions(tuple(FilePosition(f"/log/{n}", 1, n, offset, 0, 0, 0, 0) for n in range(count)))
+checkpoint = CheckpointFile(str(folder / "checkpoint.json"))
+assert checkpoint.save(positions(3, 7), 1.0)
+assert not checkpoint.save(positions(1000, 8), 10.0)
+print(checkpoint.failures, checkpoint.last_error)
+assert checkpoint.load(20.0).positions == positions(3, 7)
+assert [each.name for each in folder.iterdir()] == ["checkpoint.json"]
+assert checkpoint.save(positions(3, 9), 20.0)
+assert checkpoint.load(30.0).positions == positions(3, 9)
+"""
+
+
+def test_t25_a_disk_that_is_really_full(tmp_path):
+    """T25: on a file system without room the save fails, the old checkpoint stays, and the next that fits is saved."""
+    mounting = ["unshare", "-Urm", "/bin/sh", "-c", 'mount -t tmpfs -o size=16k none "$1" && shift && exec "$@"', "sh"]
+    if shutil.which("unshare") is None or subprocess.run([*mounting, tmp_path, "true"], check=False).returncode != 0:
+        pytest.skip("this machine gives no file system of one's own")
+    environment = {**os.environ, "PYTHONPATH": PYTHONPATH, "LC_ALL": "C"}
+    command = [*mounting, tmp_path, sys.executable, "-c", FULL_DISK, tmp_path]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False, timeout=60)
+
+    assert (0, "1 No space left on device\n") == (done.returncode, done.stdout), done.stderr
 
 
 @pytest.mark.parametrize("make", [os.mkfifo, os.mkdir], ids=["pipe", "folder"])
@@ -364,10 +418,10 @@ def test_t27_a_kill_leaves_a_whole_checkpoint(path):
             files = tuple(FilePosition(f"/log/{{n}}", 1, n, offset, 0, 0, 0, 0) for n in range(50))
             checkpoint.save(Positions(files), {NOW}, force=True)
     """)
-    environment = {**os.environ, "PYTHONPATH": str(Path(module.__file__).parents[1])}
+    environment = {**os.environ, "PYTHONPATH": PYTHONPATH}
     CheckpointFile(str(path)).save(Positions((FILE._replace(offset=256),)), NOW)
     before = 256
-    for _ in range(60):
+    for _ in range(KILLS):
         with subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE, env=environment) as process:
             process.stdout.readline()
             time.sleep(chance.uniform(0, 0.02))

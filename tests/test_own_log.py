@@ -39,31 +39,36 @@ except ValueError:
 """
 
 
-def run(command, stderr, folder=None):
-    """Run a program to its end; return what it wrote to standard error, a pipe or a terminal."""
-    if stderr == "pipe":
-        done = subprocess.run(command, stderr=subprocess.PIPE, timeout=SECONDS, check=False, cwd=folder)
-        return done.stderr
-    mine, theirs = os.openpty()
+def run(command, stderr, until=(), folder=None):
+    """Run a program until it has written some words, or to its end; return its standard error, a pipe or a terminal."""
+    mine, theirs = os.openpty() if stderr == "terminal" else os.pipe()
     process = subprocess.Popen(command, stderr=theirs, stdin=subprocess.DEVNULL, cwd=folder)
     os.close(theirs)
+    output = b""
     try:
-        return b"".join(terminal_output(mine))
+        for piece in pieces(mine):
+            output += piece
+            if until and all(word in output for word in until):
+                process.terminate()
+        return output
     finally:
         os.close(mine)
         process.kill()
         process.wait(SECONDS)
 
 
-def terminal_output(terminal):
-    """Yield what comes out of a terminal until its program is gone."""
+def pieces(descriptor):
+    """Yield what comes out of a pipe or terminal until its program is gone."""
     end = time.monotonic() + SECONDS
     while time.monotonic() < end:
-        if select.select([terminal], [], [], 0.1)[0]:
+        if select.select([descriptor], [], [], 0.1)[0]:
             try:
-                yield os.read(terminal, 65536)
-            except OSError:
+                piece = os.read(descriptor, 65536)
+            except OSError:  # A terminal's end.
                 return
+            if not piece:
+                return
+            yield piece
 
 
 def commands_of(output):
@@ -99,22 +104,16 @@ def test_a_hostile_log_says_nothing_in_the_daemon_s(tmp_path, stderr):
         lines = [record(f"Received request {hostile}", "logger.py"), hostile.encode(), record(STATS_MESSAGE)]
         lines += [f"INFO {TIME} [api_server.py:1] vLLM API server version 1.0{hostile}".encode()]
         (folder / f"vllm-{name}.log").write_bytes(b"\n".join(lines) + b"\n")
-    script = (
-        "import signal, threading\n"
-        "threading.Timer(1.5, signal.raise_signal, (signal.SIGTERM,)).start()\n"
-        "from vllm_watch.cli import main\n"
-        "main(['run', '--config', 'config.yml'])\n"
-    )
     pattern = json.dumps(f"{folder}/vllm-*")
     checkpoint = json.dumps(str(folder))
     (tmp_path / "config.yml").write_text(
         f"listen: 127.0.0.1:0\ncheckpoint: {checkpoint}\nservers:\n- {{name: a, log: {pattern}}}\n"
     )
 
-    output = run([sys.executable, "-c", script], stderr, tmp_path)
+    words = (b"service.started", b"source.changed", b"checkpoint.failed")
+    output = run([sys.executable, "-c", MAIN, "run", "--config", "config.yml"], stderr, words, tmp_path)
 
-    assert b"service.started" in output
-    assert b"checkpoint.failed" in output
+    assert all(word in output for word in words)
     assert set() == commands_of(output)
 
 

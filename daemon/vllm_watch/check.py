@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+import time
+
 from collections.abc import Iterator
 from typing import NamedTuple
 
@@ -11,6 +13,12 @@ from vllm_watch.config import Config, ServerConfig
 from vllm_watch.reasons import explain
 from vllm_watch.state.snapshot import EngineSnapshot, ServerSnapshot, SourceSnapshot
 from vllm_watch.watched import WatchedServer
+
+
+ANSWER_SECONDS = 2.0
+"""How long the first lines of a program are waited for."""
+
+_PAUSE_SECONDS = 0.02
 
 
 class Finding(NamedTuple):
@@ -48,8 +56,7 @@ def check(config: Config) -> Iterator[Finding]:
 def _check_server(config: ServerConfig) -> Iterator[Finding]:
     server = WatchedServer(config, SystemClock())
     try:
-        while server.look_at_log():
-            pass
+        _read_log(server)
         server.scrape()
         snapshot = server.snapshot()
     finally:
@@ -60,6 +67,14 @@ def _check_server(config: ServerConfig) -> Iterator[Finding]:
     yield from _missing_sources(config)
     for engine in snapshot.engines:
         yield from _check_engine(engine, snapshot)
+
+
+def _read_log(server: WatchedServer) -> None:
+    """Read all there is, of a program what it shows within a while."""
+    end = time.monotonic() + ANSWER_SECONDS
+    while server.look_at_log() or (server.awaits_log and time.monotonic() < end):
+        if server.awaits_log:
+            time.sleep(_PAUSE_SECONDS)
 
 
 def _check_source(config: ServerConfig, source: SourceSnapshot, snapshot: ServerSnapshot) -> Iterator[Finding]:

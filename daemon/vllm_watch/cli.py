@@ -58,12 +58,13 @@ def cli() -> None:
 def run(config_file: str | None, logs: tuple[str, ...], metrics: tuple[str, ...], listen: str | None) -> None:
     """Run the daemon until SIGTERM or SIGINT; with --config, SIGHUP reads the file again."""
     from vllm_watch.clock import SystemClock
-    from vllm_watch.own_log import configure_log
+    from vllm_watch.own_log import configure_log, hold_standard_streams
     from vllm_watch.service import run_service
 
     def load() -> Config:
         return _configured(config_file, logs, metrics, listen)
 
+    hold_standard_streams()
     configure_log()
     run_service(load(), SystemClock(), load if config_file is not None else None)
 
@@ -126,9 +127,10 @@ def check(config_file: str | None, logs: tuple[str, ...], metrics: tuple[str, ..
 def demo(folder: str | None, speed: float, listen: str | None) -> None:
     """Run the daemon over a recorded real server, again and again."""
     from vllm_watch.demo import run_demo
-    from vllm_watch.own_log import configure_log
+    from vllm_watch.own_log import configure_log, hold_standard_streams
     from vllm_watch.recording import BUNDLED, Recording
 
+    hold_standard_streams()
     configure_log()
     recording = Recording(Path(folder) if folder else BUNDLED)
     click.echo(
@@ -162,12 +164,20 @@ def main(arguments: Sequence[str] | None = None) -> None:
     except VllmWatchError as error:
         from vllm_watch.printable import printable
 
-        click.echo(f"vllm-watch: {printable(str(error), keep=_LINE_FEED)}", err=True)
+        _complain(f"vllm-watch: {printable(str(error), keep=_LINE_FEED)}")
         sys.exit(error.exit_code)
     except BrokenPipeError:
         # Whoever read our output has seen enough; nothing may be written to it any more.
         sys.stdout = None  # So the interpreter does not flush it at exit.
         sys.exit(0)
+
+
+def _complain(sentence: str) -> None:
+    """Print a sentence on standard error; the exit status says enough where that cannot be written."""
+    try:
+        click.echo(sentence, err=True)
+    except OSError:
+        sys.stderr = None  # So the interpreter does not fail at it once more at exit.
 
 
 def _seconds(step: str) -> float:

@@ -254,6 +254,8 @@ def _check_unit(text: str) -> str:
 def _check_path(text: str) -> str:
     if not text.strip():
         raise ValueError(f"expected a path, got {quote(text)}")
+    if "\0" in text:
+        raise ValueError(f"expected a path without NUL, got {quote(text)}")
     return text
 
 

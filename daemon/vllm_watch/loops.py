@@ -91,7 +91,9 @@ class TailLoop:
 
     def _look(self) -> bool:
         servers = self._servers
-        self._folders.refresh(server.log_pattern for server in servers if server.log_pattern is not None)
+        self._folders.refresh([path for server in servers for path in server.log_paths])
+        for server in servers:
+            server.has_hints = self._folders.covers(server.log_paths)
         looks = [self._look_at(server) for server in servers]
         return any(looks)
 

@@ -9,7 +9,12 @@ made printable here.
 from __future__ import annotations
 
 import logging
+import os
+import select
 import sys
+
+from contextlib import suppress
+from typing import TextIO, cast
 
 import structlog
 
@@ -19,6 +24,50 @@ from vllm_watch.printable import printable
 _EXCEPTION = "exception"
 
 
+_STANDARD_STREAMS = (0, 1, 2)
+_PATIENCE_MILLISECONDS = 100
+
+
+class UnfailingStream:
+    """
+    Writes to a stream's file, or does not.
+
+    A full disk, a pipe whose reader is gone or hangs, and a closed standard error must not end or hold up what the
+    daemon is for. Nothing is kept to be written later.
+    """
+
+    def __init__(self, stream: TextIO | None) -> None:
+        self._stream = stream
+
+    def write(self, text: str) -> None:
+        """Write a line, if that can be."""
+        with suppress(OSError, ValueError):  # A ValueError is what a stream says that was closed.
+            if self._stream is not None:
+                _write(self._stream.fileno(), text.encode("utf-8", "backslashreplace"))
+
+    def flush(self) -> None:
+        """Nothing waits."""
+
+
+def _write(descriptor: int, data: bytes) -> None:
+    """Write as far as there is room; a pipe that is ready takes `PIPE_BUF` bytes without waiting."""
+    room = select.poll()
+    room.register(descriptor, select.POLLOUT)
+    for start in range(0, len(data), select.PIPE_BUF):
+        if not room.poll(_PATIENCE_MILLISECONDS):
+            return
+        os.write(descriptor, data[start : start + select.PIPE_BUF])
+
+
+def hold_standard_streams() -> None:
+    """Open what was closed of standard input, output and error: else the next socket would take its number."""
+    for number in _STANDARD_STREAMS:
+        try:
+            os.fstat(number)
+        except OSError:
+            os.open(os.devnull, os.O_RDWR)  # The lowest free number: this one, since those below are open.
+
+
 def configure_log(*, quiet: bool = False) -> None:
     """
     Set structlog up once for this process.
@@ -26,7 +75,7 @@ def configure_log(*, quiet: bool = False) -> None:
     Args:
         quiet: Only errors: for commands that report in their own words.
     """
-    is_terminal = sys.stderr.isatty()
+    is_terminal = sys.stderr is not None and sys.stderr.isatty()
     renderers: list[structlog.typing.Processor]
     if is_terminal:
         renderers = [_make_printable, structlog.dev.ConsoleRenderer()]
@@ -40,7 +89,7 @@ def configure_log(*, quiet: bool = False) -> None:
             *renderers,
         ],
         wrapper_class=structlog.make_filtering_bound_logger(logging.ERROR if quiet else logging.INFO),
-        logger_factory=structlog.WriteLoggerFactory(file=sys.stderr),
+        logger_factory=structlog.WriteLoggerFactory(file=cast("TextIO", UnfailingStream(sys.stderr))),
         cache_logger_on_first_use=False,
     )
 

@@ -25,6 +25,8 @@ _LOG = {
     "not_regular": "The path is a folder, a pipe or a device: give the log file itself.",
     "symlink_loop": "The path is a symbolic link that leads back to itself.",
     "read_error": "Reading the file fails: see this daemon's log.",
+    "no_entries": "The journal has shown no line of this unit: check the unit's name (systemctl list-units --all), and "
+    "whether it has printed anything yet.",
     "journalctl_missing": "The program journalctl is not installed: it comes with systemd.",
     "journal_failed": "journalctl ended with an error; it is started again: see this daemon's log.",
 }
@@ -44,7 +46,7 @@ _METRICS = {
     "redirect": "The server redirects, which is not followed: give the final URL.",
     "not_metrics": "The answer is no Prometheus page: is this vLLM's /metrics?",
     "stats_disabled": "The page has no vLLM series: start vLLM without --disable-log-stats.",
-    "too_many_samples": "The page has over 20000 samples: this is no vLLM server's page.",
+    "too_many_samples": "The page has over 50000 samples: this is no vLLM server's page.",
     "too_large": "The page is over 4 MiB: this is no vLLM server's page.",
     "incomplete": "The answer broke off, or does not say how long it is.",
     "encoded": "The answer is compressed although that was not asked for: something stands before vLLM.",

@@ -19,7 +19,7 @@ from vllm_watch.reasons import explain
 from vllm_watch.sources.journal import JournalTail
 from vllm_watch.sources.scrape import Scraper, ScrapeTarget, TlsOptions
 from vllm_watch.sources.tail import LogTail
-from vllm_watch.state.server import ServerSettings, ServerState
+from vllm_watch.state.server import LogStatus, ServerSettings, ServerState
 from vllm_watch.state.snapshot import EngineSnapshot, HistogramReading, Reading, ServerSnapshot, SourceName
 
 
@@ -74,14 +74,17 @@ class WatchedServer:
         self._positions = Positions()
         self._scraper = _scraper(config, clock)
         self._reasons: dict[SourceName, str] = {}
+        self._has_said_nuls = False
         self._history: deque[tuple[float | None, ...]] = deque(maxlen=int(HISTORY_SECONDS / HISTORY_STEP))
         self.has_looked_at_log = self._tail is None
         self.has_scraped = self._scraper is None
+        self.has_hints = False
+        """Whether something tells that the log's files have changed; the one who asks for looks says so."""
 
     @property
-    def log_pattern(self) -> str | None:
-        """The path or glob of the log, if it is in files."""
-        return self._tail.pattern if isinstance(self._tail, LogTail) else None
+    def log_paths(self) -> tuple[str, ...]:
+        """Where changes are news of the log, paths and globs; nothing if it is not in files."""
+        return self._tail.watched_paths if isinstance(self._tail, LogTail) else ()
 
     @property
     def has_log(self) -> bool:
@@ -93,6 +96,11 @@ class WatchedServer:
         """Whether every source was looked at once."""
         return self.has_looked_at_log and self.has_scraped
 
+    @property
+    def awaits_log(self) -> bool:
+        """Whether the log is a program's output of which nothing has come yet."""
+        return isinstance(self._tail, JournalTail) and self._tail.is_waiting
+
     def look_at_log(self) -> bool:
         """Read what is new in the log; return whether there is more at once."""
         with self._looking:
@@ -103,8 +111,10 @@ class WatchedServer:
     def positions(self) -> Positions:
         """Return how far the log has been read; of a look that goes on for long, how far it had been before."""
         if self._looking.acquire(timeout=POSITIONS_SECONDS):
-            self._positions = _positions(self._tail)
-            self._looking.release()
+            try:
+                self._positions = _positions(self._tail)
+            finally:
+                self._looking.release()
         return self._positions
 
     def scrape(self) -> None:
@@ -152,14 +162,33 @@ class WatchedServer:
 
     def _look_at(self, tail: LogTail | JournalTail) -> bool:
         batches = tail.poll(self._clock.now())
-        status = tail.status()
+        status = self._with_watch_mode(tail.status())
         with self._lock:
             for batch, is_history in batches:
                 self._state.apply_log(batch, is_history=is_history)
             self._state.apply_log_status(status)
-        self._note("log", status.reason, is_up=status.is_up)
+        if not self.awaits_log:
+            self._note("log", status.reason, is_up=status.is_up)
+        self._note_nuls(status.tail.nul_bytes)
         self.has_looked_at_log = True
         return tail.has_more
+
+    def _with_watch_mode(self, status: LogStatus) -> LogStatus:
+        if not isinstance(self._tail, LogTail):
+            return status
+        return status._replace(tail=status.tail._replace(watch_mode="events" if self.has_hints else "poll"))
+
+    def _note_nuls(self, nul_bytes: int) -> None:
+        """Say once that the log's writer makes holes in it."""
+        if nul_bytes and not self._has_said_nuls:
+            self._has_said_nuls = True
+            log.warning(
+                "log.nul_bytes",
+                server=self.name,
+                bytes=nul_bytes,
+                meaning="The log's writer lacks O_APPEND, so that truncating the log leaves a hole: start the server "
+                "with >> instead of >.",
+            )
 
     def _note(self, source: SourceName, reason: str, *, is_up: bool) -> None:
         """Say once in the daemon's log that a source works, or why it does not."""
@@ -248,12 +277,9 @@ def _as_wall_time(snapshot: ServerSnapshot, ahead: float) -> ServerSnapshot:
     def move(moment: float) -> float:
         return moment + ahead
 
-    start = snapshot.start_time
-    if start is not None and move(start) <= move(snapshot.at):
-        start = move(start)  # Otherwise the server said it itself, by a clock that was right already.
     return snapshot._replace(
         at=move(snapshot.at),
-        start_time=start,
+        start_time=None if snapshot.start_time is None else _moved_start(snapshot.start_time, move),
         engines=tuple(_moved_engine(engine, move) for engine in snapshot.engines),
         sources=tuple(
             source._replace(last_reading=None if source.last_reading is None else move(source.last_reading))
@@ -262,6 +288,11 @@ def _as_wall_time(snapshot: ServerSnapshot, ahead: float) -> ServerSnapshot:
         comparisons=tuple(item._replace(reading=_moved(item.reading, move)) for item in snapshot.comparisons),
         admission_rejections={key: _moved(value, move) for key, value in snapshot.admission_rejections.items()},
     )
+
+
+def _moved_start(start: Reading, move: Move) -> Reading:
+    """Return a start by the wall clock; what the server said itself is by one already, its own."""
+    return _moved(start, move)._replace(value=move(start.value) if start.source == "log" else start.value)
 
 
 def _moved_engine(engine: EngineSnapshot, move: Move) -> EngineSnapshot:

@@ -17,12 +17,13 @@ from typing import Literal, NamedTuple
 
 
 MAX_LINE = 16 * 1024
-MAX_SAMPLES = 100_000
-"""Each engine behind a page has some 400 samples."""
+MAX_SAMPLES = 50_000
+"""Each engine behind a page has some 400 samples of 100 bytes and more."""
 
 MAX_LABELS = 64
 MAX_REMEMBERED = 1024
-"""Longer series are parsed anew on each page, so that what is remembered stays small whatever a server sends."""
+MAX_REMEMBERED_LABELS = 8
+"""Longer series, and those with more labels, are parsed anew on each page: what is remembered must stay small."""
 
 Problem = Literal["not_metrics", "too_many_samples", "incomplete"]
 
@@ -120,7 +121,8 @@ def _number(text: bytes) -> float | None:
 
 
 def _find_series(text: bytes) -> _Series | None:
-    return _remember_series(text) if len(text) <= MAX_REMEMBERED else _parse_series(text)
+    is_small = len(text) <= MAX_REMEMBERED and text.count(b"=") <= MAX_REMEMBERED_LABELS
+    return _remember_series(text) if is_small else _parse_series(text)
 
 
 def _parse_series(text: bytes) -> _Series | None:

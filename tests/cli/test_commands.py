@@ -117,6 +117,16 @@ class TestOnce:
         assert ["0", "1"] == [engine["engine"] for engine in view["engines"]]
         assert "0.32.0" == view["version"]
 
+    def test_the_same_input_gives_the_same_bytes(self, tmp_path):
+        """E2: the page of a log and a saved /metrics is byte-equal from run to run, whatever Python's hash seed."""
+        page = tmp_path / "page.txt.gz"
+        page.write_bytes(next(iter(sorted((RECORDINGS["dp1"] / "metrics").glob("*.gz")))).read_bytes())
+        arguments = ("once", "--log", RECORDINGS["dp1"] / "vllm.log", "--metrics", page)
+        pages = {vllm_watch(*arguments, env={**os.environ, "PYTHONHASHSEED": seed}).stdout for seed in "012"}
+
+        assert 1 == len(pages)
+        assert 100 < len(pages.pop().splitlines())
+
     def test_events(self):
         """What each line says, with its number."""
         out = vllm_watch("once", "--log", RECORDINGS["dp1"] / "vllm.log", "--format", "events").stdout
@@ -192,7 +202,7 @@ class TestWrongUse:
         assert (2, sentence) == (result.returncode, result.stderr)
 
     def test_a_port_in_use(self):
-        """A port that is taken is one sentence and exit 2."""
+        """E6: a port that is taken is one sentence and exit 2."""
         with socket.socket() as other:
             other.bind(("127.0.0.1", 0))
             other.listen()
@@ -224,6 +234,54 @@ class TestCheck:
         assert 1 == result.returncode
         assert f"log {tmp_path}/none.log: FAILED. There is no such file yet." in result.stdout
         assert f"metrics {url}: FAILED. Nothing listens at this address" in result.stdout
+
+
+class TestWithoutStandardError:
+    """The exit status says what went wrong, also where no sentence can be written."""
+
+    @pytest.mark.parametrize("where", ["2>/dev/full", "2>&-"])
+    @pytest.mark.parametrize(("log", "status"), [("servers: []", 2), ("servers: [{name: a, log: none.log}]", 1)])
+    def test_exit_status(self, tmp_path, where, log, status):
+        """D5: a bad configuration is exit 2 and a missing log exit 1, with a full or closed standard error."""
+        (tmp_path / "config.yml").write_text(log)
+        script = f'exec "$@" {where}'
+        command = ["/bin/sh", "-c", script, "sh", *COMMAND, "check", "--config", tmp_path / "config.yml"]
+
+        assert status == subprocess.run(command, stdout=subprocess.DEVNULL, check=False, timeout=TIMEOUT).returncode
+
+
+class TestCheckOfTheJournal:
+    """`check` waits for journalctl's first lines, not for ever."""
+
+    @pytest.mark.parametrize(
+        ("does", "words", "status"),
+        [
+            ("sleep 0.5\ncat entries\nexec sleep 60", "ok. ", 0),
+            ("exec sleep 60", "FAILED. The journal has shown no line of this unit: check the unit's name", 1),
+            ("exec true", "FAILED. journalctl ended with an error", 1),
+            ("echo 'No journal files were opened due to insufficient permissions.' >&2\nexit 1", "systemd-journal", 1),
+            (None, "FAILED. The program journalctl is not installed", 1),
+        ],
+        ids=["late", "no entries", "ends", "forbidden", "missing"],
+    )
+    def test_what_journalctl_does(self, tmp_path, does, words, status):
+        """Lines that come late are seen; a unit without any, an error and a missing journalctl are said in time."""
+        if does is not None:
+            (tmp_path / "journalctl").write_text(f"#!/bin/sh\ncd {tmp_path}\n{does}\n")
+            (tmp_path / "journalctl").chmod(0o755)
+        stats = next(line for line in (RECORDINGS["day"] / "vllm.log").read_text().splitlines() if "Running:" in line)
+        entry = {"__CURSOR": "c1", "__REALTIME_TIMESTAMP": str(int(time.time() * 1e6)), "MESSAGE": stats}
+        (tmp_path / "entries").write_text(json.dumps(entry) + "\n")
+        config = tmp_path / "config.yml"
+        config.write_text("servers: [{name: a, log: {journal: vllm.service}}]\n")
+        path = f"{tmp_path}:{os.environ['PATH']}" if does is not None else str(tmp_path)
+        started = time.monotonic()
+        result = vllm_watch("check", "--config", config, env={**os.environ, "PATH": path})
+
+        assert f"log of unit vllm.service: {'ok' if status == 0 else 'FAILED'}" in result.stdout
+        assert words in result.stdout
+        assert status == result.returncode
+        assert time.monotonic() - started < 10
 
 
 class TestBackfill:

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import os
+import time
 
 from pathlib import Path
 
@@ -36,6 +37,8 @@ HERE = Path(__file__).parent
 GOOD = HERE / "good"
 BAD = HERE / "bad"
 URL = "http://127.0.0.1:8000/metrics"
+SECRET = "hunter2"
+METRICS = "servers:\n- name: a\n  metrics:\n    url: http://h\n    "
 
 # What follows the file's name in the message.
 MESSAGES = {
@@ -243,6 +246,19 @@ class TestGoodFiles:
         assert load_config(path).servers[0].name == "qwen"
 
 
+class TestDefaultAddress:
+    """Who is not told otherwise serves this machine only."""
+
+    @pytest.mark.parametrize(
+        "make", [lambda: load_config(str(GOOD / "minimal.yml")), lambda: config_from_options(["a"], [], None)]
+    )
+    def test_loopback(self, make):
+        """E6: without an address, in the file or on the command line, only this machine can connect."""
+        config = make()
+
+        assert (config.host, config.port) == ("127.0.0.1", 9468)
+
+
 class TestImmutable:
     """What has been checked stays as it was checked."""
 
@@ -281,7 +297,7 @@ class TestBadFiles:
 
     @pytest.mark.parametrize("name", sorted(MESSAGES))
     def test_message(self, name, monkeypatch):
-        """The message says where and what, in one line."""
+        """D5: the message says where and what, in one line."""
         monkeypatch.chdir(BAD)
 
         assert message_for(f"{name}.yml") == f"{name}.yml{MESSAGES[name]}"
@@ -292,12 +308,65 @@ class TestBadFiles:
 
     @pytest.mark.parametrize("path", sorted(BAD.iterdir()), ids=lambda path: path.stem)
     def test_no_secret(self, path):
-        """No message repeats a password, and no cause behind it quotes the line."""
+        """D5: no message repeats a password, and no cause behind it quotes the line."""
         with pytest.raises(ConfigError) as caught:
             load_config(str(path))
 
         assert "hunter2" not in str(caught.value)
         assert caught.value.__cause__ is None
+
+    @pytest.mark.parametrize(
+        ("text", "place"),
+        [
+            ('checkpoint: "state\\0.json"\nservers: [{name: a, log: a.log}]', "1: checkpoint"),
+            ('web_config_file: "\\0"\nservers: [{name: a, log: a.log}]', "1: web_config_file"),
+            ('servers:\n- name: a\n  log: "a\\0.log"', "3: servers[0].log"),
+            ('servers:\n- name: a\n  log: "a\\x00*.log"', "3: servers[0].log"),
+            ('servers:\n- name: a\n  log:\n    journal: "a\\0"', "4: servers[0].log.journal"),
+            ('servers:\n- name: a\n  metrics: "http://a\\0/"', "3: servers[0].metrics"),
+            (METRICS + 'bearer_token_file: "a\\0"', "5: servers[0].metrics.bearer_token_file"),
+            (METRICS + 'tls: {ca_file: "a\\0"}', "5: servers[0].metrics.tls.ca_file"),
+            (METRICS + 'tls: {cert_file: "a\\0"}', "5: servers[0].metrics.tls.cert_file"),
+            (METRICS + 'tls:\n      cert_file: a\n      key_file: "a\\0"', "7: servers[0].metrics.tls.key_file"),
+        ],
+    )
+    def test_nul(self, tmp_path, text, place):
+        """D5: a NUL in a name is said where it stands: no file can be called so."""
+        path = write(tmp_path, text)
+
+        assert message_for(path).startswith(f"{path}:{place}: expected text without control characters, got ")
+
+    @pytest.mark.parametrize("options", [(["a\0.log"], []), (["/var/log/\0/*.log"], ["http://127.0.0.1:8000"])])
+    def test_nul_in_an_option(self, options):
+        """D5: a NUL in an option's path is a mistake of its use."""
+        with pytest.raises(UsageError, match=r"^--log: expected a path without NUL"):
+            config_from_options(*options, None)
+
+    def test_alias_bomb(self, tmp_path):
+        """D5: a file of 300 bytes that stands for 10^9 names is refused at its first anchor, at once."""
+        levels = [f"l{n}: &l{n} [{', '.join([f'*l{n - 1}'] * 10)}]" for n in range(1, 9)]
+        path = write(tmp_path, "\n".join(["l0: &l0 [a, a, a, a, a, a, a, a, a, a]", *levels, "servers: *l8"]))
+        started = time.thread_time()
+        message = message_for(path)
+
+        assert f"{path}:1: anchors and aliases are not supported" == message
+        assert time.thread_time() - started < 0.5
+
+    @pytest.mark.parametrize(
+        "text",
+        [
+            f"servers: [{{name: a, log: a.log, metrics: 'http://u:{SECRET}@h'}}]",
+            f"servers:\n- name: 'u:{SECRET}@h:80'",
+            f"listen: 'u:{SECRET}@127.0.0.1:80'\nservers: [{{name: a, log: a}}]",
+            f"servers:\n- name: a\n  metrics: 'http://u:{SECRET}@h:99999/'",
+            f"servers:\n- name: a\n  metrics: 'http://u:{SECRET}/x@h/'",
+            f"servers:\n- name: a\n  metrics: 'http://{SECRET}:x@h/'",
+            f"servers:\n- name: a\n  metrics: {{url: 'http://h', interval: 'u:{SECRET}@5s'}}",
+        ],
+    )
+    def test_a_secret_before_an_at_sign(self, tmp_path, text):
+        """D5: what stands before an @ is in no message, wherever it was written by mistake."""
+        assert SECRET not in message_for(write(tmp_path, text))
 
     def test_missing(self, tmp_path):
         """A file that is not there is named."""

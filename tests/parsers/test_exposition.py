@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import math
+import tracemalloc
 
 import pytest
 
@@ -205,6 +206,21 @@ def test_a_series_has_so_many_labels_and_no_more():
 def test_labels_that_are_no_text_are_replaced():
     """Bytes that are no UTF-8 become the replacement character, and the sample stays."""
     assert samples(b'a{b="\xff\xfe"} 1\n')[0].labels == (("b", "\ufffd\ufffd"),)
+
+
+def test_what_is_remembered_stays_small():
+    """S7: pages of ever new series with as many labels as may be leave little behind."""
+    tracemalloc.start()
+    for page in range(2):
+        lines = (
+            "b{" + ",".join(f'l{label}="{page * 100_000 + line}"' for label in range(MAX_LABELS)) + "} 1"
+            for line in range(500)
+        )
+        assert parse_exposition(("\n".join(lines) + "\n").encode(), {"a"}).problem is None
+    kept, _ = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+
+    assert kept < 2 * 1024 * 1024
 
 
 @pytest.mark.parametrize("length", [10, MAX_REMEMBERED - 8, MAX_REMEMBERED - 7, 2 * MAX_REMEMBERED])

@@ -51,6 +51,14 @@ def test_parts_are_joined_by_stream(reader, wrap):
     assert [b"one two", b"uno due"] == reader.feed(data)
 
 
+@pytest.mark.parametrize("first", [1, 20, 63, 64, 65, 100])
+def test_a_file_is_recognised_however_little_is_read_first(reader, wrap, first):
+    """T1: the first bytes of a file may come alone."""
+    data = wrap("one " * 30 + "\n") + wrap("two\n")
+
+    assert [b"one " * 30, b"two"] == reader.feed(data[:first]) + reader.feed(data[first:])
+
+
 @pytest.mark.parametrize("cuts", [5, 9])
 def test_a_line_at_a_cut_of_a_long_line_is_none(reader, wrap, cuts):
     """I2: text that stands behind a cut of a prompt is dropped with the prompt, up to the line's end."""

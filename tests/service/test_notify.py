@@ -3,8 +3,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import socket
+import time
 
 import pytest
 
@@ -107,6 +109,37 @@ def test_an_abstract_socket_is_reached():
         Notifier({"NOTIFY_SOCKET": f"@{name}"}).ready()
 
         assert ["READY=1"] == heard(listener)
+
+
+def test_a_socket_that_vanishes_is_done_without(systemd):
+    """D1: when systemd's socket is gone after the start nothing is raised, and what comes back is told again."""
+    told = notifier(systemd)
+    told.ready()
+    path = systemd.getsockname()
+    os.unlink(path)
+    told.status("a idle")
+    told.stopping()
+    assert ["READY=1"] == heard(systemd)
+
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as successor:
+        successor.bind(path)
+        successor.setblocking(False)
+        told.stopping()
+        assert ["STOPPING=1"] == heard(successor)
+
+
+def test_a_full_socket_holds_up_for_a_second_at_most(systemd):
+    """D1: systemd that does not read its socket for a while holds no thread up."""
+    told = notifier(systemd)
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as filler:
+        filler.setblocking(False)
+        with contextlib.suppress(BlockingIOError):
+            while True:
+                filler.sendto(b"X", systemd.getsockname())
+    started = time.monotonic()
+    told.ready()
+
+    assert time.monotonic() - started < 2
 
 
 @pytest.mark.parametrize(

@@ -9,8 +9,10 @@ import json
 import os
 import signal
 import socket
+import stat
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 import urllib.request
@@ -20,13 +22,18 @@ from pathlib import Path
 import pytest
 
 from tests.support.http_servers import StandIn
+from tests.support.nobody import as_nobody
 
 
 SECONDS = 20
 END_SECONDS = 5
 COMMAND = [sys.executable, "-m", "vllm_watch.cli", "run"]
-NOBODY = 65534
-READ_ONLY = ["unshare", "-Urm", "/bin/sh", "-c", 'mount -o remount,bind,ro / && exec "$@"', "sh"]
+# Its first argument is a folder whose folder "state" can be written to, and nothing else.
+READ_ONLY = [
+    *("unshare", "-Urm", "/bin/sh", "-c"),
+    'mount -t tmpfs -o mode=777 none "$1/state" && mount -o remount,bind,ro / && shift && exec "$@"',
+    "sh",
+]
 LINE = b"INFO 11-21 02:14:25 [logger.py:40] Received request cmpl-0123456789: params: SamplingParams(n=1)\n"
 
 
@@ -67,9 +74,19 @@ class Daemon:
         return self.process.wait(SECONDS), time.monotonic() - started
 
     def resources(self):
-        """Return the numbers of its threads and of its open files."""
+        """Return the numbers of its threads, of its open files and of the folders it watches."""
         folder = Path(f"/proc/{self.process.pid}")
-        return len(list((folder / "task").iterdir())), len(list((folder / "fd").iterdir()))
+        watched = [
+            line for each in (folder / "fdinfo").iterdir() for line in _lines(each) if line.startswith("inotify")
+        ]
+        return len(list((folder / "task").iterdir())), len(list((folder / "fd").iterdir())), len(watched)
+
+    def settled_resources(self):
+        """Return the same once they have not changed for a while: what is let go of takes a moment."""
+        before, end = None, time.monotonic() + SECONDS
+        while before != (before := self.resources()) and time.monotonic() < end:
+            time.sleep(0.3)
+        return before
 
     def close(self):
         """End it, however it is."""
@@ -77,6 +94,12 @@ class Daemon:
         self.process.wait(SECONDS)
         self._reader.join(SECONDS)
         self.process.stderr.close()
+
+
+def _lines(path):
+    with contextlib.suppress(FileNotFoundError):  # A file that was closed in between.
+        return path.read_text().splitlines()
+    return []
 
 
 @contextlib.contextmanager
@@ -89,9 +112,10 @@ def daemon(command, **options):
         running.close()
 
 
-def configured(folder, *servers):
+def configured(folder, *servers, **settings):
     """Write a configuration; return its path."""
-    lines = ["listen: 127.0.0.1:0", "servers:", *(f"- {server}" for server in servers)]
+    settings = {"listen": "127.0.0.1:0", **settings}
+    lines = [*(f"{name}: {value}" for name, value in settings.items()), "servers:", *(f"- {each}" for each in servers)]
     path = folder / "config.yml"
     path.write_text("\n".join(lines) + "\n")
     return path
@@ -131,6 +155,33 @@ class TestEnd:
         assert 0 == status, running.entries
         assert seconds < END_SECONDS
         assert 1 == running.count("service.stopped")
+
+    def test_during_a_checkpoint_to_a_slow_disk(self, tmp_path):
+        """D3: a signal in the middle of a checkpoint's fsync lets it end; the exit is 0 and the last line is saved."""
+        code = (
+            "import os, sys, time\n"
+            "from vllm_watch import checkpoint, cli\n"
+            "sync = os.fsync\n"
+            "def slow(descriptor):\n"
+            '    print(\'{"event": "syncs"}\', file=sys.stderr, flush=True)\n'
+            "    time.sleep(0.5)\n"
+            "    sync(descriptor)\n"
+            "checkpoint.os.fsync = slow\n"
+            "cli.main()\n"
+        )
+        log, state = tmp_path / "vllm.log", tmp_path / "state.json"
+        log.write_bytes(LINE)
+        config = configured(tmp_path, "{name: a, log: vllm.log}", checkpoint="state.json")
+        with daemon([sys.executable, "-c", code, "run", "--config", config]) as running:
+            running.until("syncs")
+            with log.open("ab") as file:
+                file.write(LINE)
+            status, seconds = running.ended()
+
+        assert 0 == status, running.entries
+        assert seconds < END_SECONDS
+        assert [2 * len(LINE)] == [each["offset"] for each in json.loads(state.read_bytes())["files"]]
+        assert not list(tmp_path.glob("*.tmp"))
 
     def test_a_second_signal_ends_it_at_once(self, tmp_path):
         """D3: while the first one is served, a second one kills: here the end hangs on purpose."""
@@ -209,19 +260,40 @@ class TestReload:
         assert "config.yml" in reasons[1]
 
     def test_a_hundred_in_a_row_leak_nothing(self, tmp_path):
-        """D4: after 100 signals there are as many threads and open files as after the first."""
-        (tmp_path / "a.log").touch()
-        config = configured(tmp_path, "{name: a, log: a.log}")
+        """D4: after 100 reloads to another folder and back, threads, open files and watches are those of the second."""
+        for folder in ("even", "odd"):
+            (tmp_path / folder).mkdir()
+            (tmp_path / folder / "a.log").touch()
+        config = configured(tmp_path, "{name: a, log: even/a.log}")
         with daemon([*COMMAND, "--config", config]) as running:
             running.until("source.changed")
             resources = []
             for number in range(1, 101):
-                configured(tmp_path, f"{{name: a, log: a.log, stall_after: {10 + number}}}")
+                configured(tmp_path, f"{{name: a, log: {('even', 'odd')[number % 2]}/a.log}}")
                 running.process.send_signal(signal.SIGHUP)
                 running.until("config.reloaded", number)
                 running.until("source.changed", number + 1)
+                if number in {2, 100}:
+                    resources.append(running.settled_resources())
+            status, _ = running.ended()
+
+        assert 0 == status
+        assert resources[0] == resources[1]
+        assert resources[0][2] > 0
+
+    def test_a_hundred_bad_ones_in_a_row_leak_nothing(self, tmp_path):
+        """D4: after 100 refused reloads everything is as after the first, and every one was said."""
+        (tmp_path / "a.log").touch()
+        config = configured(tmp_path, "{name: a, log: a.log}")
+        with daemon([*COMMAND, "--config", config]) as running:
+            running.until("source.changed")
+            config.write_text("servers: [{name: a}]\n")
+            resources = []
+            for number in range(1, 101):
+                running.process.send_signal(signal.SIGHUP)
+                running.until("config.refused", number)
                 if number in {1, 100}:
-                    resources.append(running.resources())
+                    resources.append(running.settled_resources())
             status, _ = running.ended()
 
         assert 0 == status
@@ -231,34 +303,143 @@ class TestReload:
 class TestSurroundings:
     """The daemon needs nothing of its surroundings (D7)."""
 
-    @pytest.mark.parametrize("kind", ["this user", "nobody", "a read-only root"])
-    def test_no_home_no_input_no_rights(self, kind):
-        """D7: without HOME and standard input, with LANG=C and umask 0, in a folder not its own, it serves and ends."""
-        user = {"user": NOBODY, "group": NOBODY, "extra_groups": []} if kind == "nobody" else {}
-        around = [*READ_ONLY] if kind == "a read-only root" else []
-        _skip_unless_it_can_be_run(around, user)
+    @pytest.mark.parametrize("kind", ["this user", "nobody", "a read-only root", "nobody and a read-only root"])
+    def test_no_home_no_input_no_rights(self, kind, public_folder):
+        """D7: without HOME and input, with LANG=C and umask 0, in no folder of its own, it serves; its file is 0600."""
+        around = [
+            *(_as_nobody_or_skip(public_folder / "empty") if kind.startswith("nobody") else []),
+            *([*READ_ONLY, str(public_folder)] if kind.endswith("root") else []),
+        ]
+        _skip_unless_it_can_be_run(around)
+        (public_folder / "vllm.log").write_bytes(LINE)
         with socket.socket() as listener:
             listener.bind(("127.0.0.1", 0))
             port = listener.getsockname()[1]
-        command = [*around, "/bin/sh", "-c", 'umask 0; exec "$@" <&-', "sh", *COMMAND]
-        command += ["--metrics", "http://127.0.0.1:9/metrics", "--listen", f"127.0.0.1:{port}"]
-        environment = {"LANG": "C", "PYTHONDONTWRITEBYTECODE": "1"}
-        with daemon(command, env=environment, cwd="/", **user) as running:
+        config = configured(
+            public_folder,
+            "{name: a, log: vllm.log, metrics: 'http://127.0.0.1:9/metrics'}",
+            listen=f"127.0.0.1:{port}",
+            checkpoint="state/checkpoint.json",
+        )
+        command = [*around, "/bin/sh", "-c", 'umask 0; exec "$@" <&-', "sh", *COMMAND, "--config", config]
+        environment = {"LANG": "C", "PYTHONDONTWRITEBYTECODE": "1", **_python_path()}
+        with daemon(command, env=environment, cwd="/") as running:
             running.until("source.changed")
-            with urllib.request.urlopen(f"http://127.0.0.1:{port}/-/ready", timeout=SECONDS) as response:
-                body = response.read()
+            _wait_for(lambda: _asked(port, "/-/ready") == b"ready\n")
+            saved = Path(f"/proc/{running.process.pid}/root{public_folder}/state/checkpoint.json")
+            _wait_for(saved.exists)
+            mode = stat.S_IMODE(saved.stat().st_mode)
             status, seconds = running.ended()
 
-        assert b"ready\n" == body
+        assert 0o600 == mode
         assert 0 == status, running.entries
         assert seconds < END_SECONDS
 
+    @pytest.mark.parametrize("where", ["2>&-", "2>/dev/full", "2>&1 | true", "0<&- 1>&- 2>&-"])
+    def test_its_own_log_cannot_be_written(self, where, tmp_path):
+        """D7: closed, full or without a reader, standard error ends nothing: it reloads, serves and ends well."""
+        log = tmp_path / "vllm.log"
+        log.touch()
+        with socket.socket() as holder:
+            holder.bind(("127.0.0.1", 0))
+            port = holder.getsockname()[1]
+        config = configured(tmp_path, "{name: a, log: vllm.log}", listen=f"127.0.0.1:{port}")
+        # The shell tells the exit status, whose own output may be gone.
+        script = f'("$@" & echo $! > pid; wait $!; echo $? > status) {where}'
+        shell = subprocess.Popen(["/bin/sh", "-c", script, "sh", *COMMAND, "--config", str(config)], cwd=tmp_path)
+        try:
+            _wait_for(lambda: _asked(port, "/-/ready") == b"ready\n")
+            process = int((tmp_path / "pid").read_text())
+            streams = [os.readlink(f"/proc/{process}/fd/{number}") for number in range(3)]
+            config.write_text("servers: []\n")
+            os.kill(process, signal.SIGHUP)
+            _wait_for(lambda: b"vllm_watch_config_reload_failures_total 1.0" in _asked(port, "/metrics"))
+            log.write_bytes(LINE)
+            _wait_for(lambda: b'vllm_watch_log_lines_total{server="a"} 1.0' in _asked(port, "/metrics"))
+            os.kill(process, signal.SIGTERM)
+            shell.wait(SECONDS)
+        finally:
+            shell.kill()
+            shell.wait(SECONDS)
 
-def _skip_unless_it_can_be_run(around, user):
-    if user and os.geteuid() != 0:
+        assert "0\n" == (tmp_path / "status").read_text()
+        assert not [each for each in streams if each.startswith("socket:")]
+
+    def test_no_one_reads_its_own_log(self, tmp_path):
+        """D7: a standard error that is full, for its reader hangs, holds up neither reloads nor pages nor the end."""
+        (tmp_path / "vllm.log").touch()
+        with socket.socket() as holder:
+            holder.bind(("127.0.0.1", 0))
+            port = holder.getsockname()[1]
+        config = configured(tmp_path, "{name: a, log: vllm.log}", listen=f"127.0.0.1:{port}")
+        reader, writer = os.pipe()
+        try:
+            os.set_blocking(writer, False)
+            with contextlib.suppress(BlockingIOError):
+                while True:
+                    os.write(writer, bytes(4096))
+            os.set_blocking(writer, True)
+            process = subprocess.Popen([*COMMAND, "--config", config], stderr=writer)
+            try:
+                _wait_for(lambda: _asked(port, "/-/ready") == b"ready\n")
+                config.write_text("servers: []\n")
+                process.send_signal(signal.SIGHUP)
+                _wait_for(lambda: b"vllm_watch_config_reload_failures_total 1.0" in _asked(port, "/metrics"))
+                started = time.monotonic()
+                process.send_signal(signal.SIGTERM)
+                status, seconds = process.wait(SECONDS), time.monotonic() - started
+            finally:
+                process.kill()
+                process.wait(SECONDS)
+        finally:
+            os.close(reader)
+            os.close(writer)
+
+        assert 0 == status
+        assert seconds < END_SECONDS
+
+
+@pytest.fixture
+def public_folder():
+    """A folder with one for the daemon's state, which other users reach, too."""
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        folder.chmod(0o755)
+        (folder / "state").mkdir()
+        (folder / "state").chmod(0o777)
+        yield folder
+
+
+def _python_path():
+    return {"PYTHONPATH": os.environ["PYTHONPATH"]} if "PYTHONPATH" in os.environ else {}
+
+
+def _asked(port, path):
+    with (
+        contextlib.suppress(OSError),
+        urllib.request.urlopen(f"http://127.0.0.1:{port}{path}", timeout=SECONDS) as response,
+    ):
+        return response.read()
+    return b""
+
+
+def _wait_for(condition):
+    end = time.monotonic() + SECONDS
+    while not condition():
+        assert time.monotonic() < end
+        time.sleep(0.02)
+
+
+def _as_nobody_or_skip(empty):
+    if os.geteuid() != 0:
         pytest.skip("only root can run a process as nobody")
+    empty.mkdir()
+    return as_nobody(empty)
+
+
+def _skip_unless_it_can_be_run(around):
     command = [*around, sys.executable, "-c", "import vllm_watch.cli"]
     try:
-        subprocess.run(command, check=True, capture_output=True, cwd="/", timeout=60, **user)
+        subprocess.run(command, check=True, capture_output=True, cwd="/", timeout=60)
     except (OSError, subprocess.CalledProcessError):
         pytest.skip("this machine does not let an installation be run so")

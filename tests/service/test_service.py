@@ -3,11 +3,16 @@
 
 from __future__ import annotations
 
+import itertools
+import json
 import os
+import re
 import sys
 import threading
 import time
+import urllib.request
 
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -20,6 +25,8 @@ from vllm_watch import service as service_module
 from vllm_watch.clock import SystemClock
 from vllm_watch.config import load_config
 from vllm_watch.service import DaemonPages, Service, status_line
+from vllm_watch.state.server import ServerState
+from vllm_watch_parsers.events import EngineStats
 
 
 SECONDS = 10.0
@@ -29,6 +36,7 @@ STATS = (
     "Avg generation throughput: 22.0 tokens/s, Running: 1 reqs, Waiting: 0 reqs, "
     "GPU KV cache usage: 3.0%, Prefix cache hit rate: 0.0%\n"
 )
+STARTING = "INFO 11-21 02:14:20 [api_server.py:1289] vLLM API server version 0.9.2\n"
 PAGE = b"""\
 # TYPE vllm:num_requests_running gauge
 vllm:num_requests_running{engine="0",model_name="m"} 0.0
@@ -329,6 +337,86 @@ def _target(link):
         return "socket"  # The one that the folder was listed with.
 
 
+def _asked(service, path="/metrics"):
+    """Return what a client gets, as text."""
+    with urllib.request.urlopen(f"http://127.0.0.1:{service.port}{path}", timeout=SECONDS) as response:
+        return response.status, response.read().decode()
+
+
+class TestPage:
+    """The page as it comes over HTTP."""
+
+    def test_fifty_clients_at_once(self, watch):
+        """S9: each of 50 clients at once gets one moment's values, and the server is asked no more often for it."""
+        numbers = itertools.count(1)
+
+        def body(_):
+            number = next(numbers)
+            return [answer(re.sub(rb"(?m) [0-9.]+$", b" %d" % number, PAGE))]
+
+        with StandIn(body) as server:
+            watch.write(f"{{name: m, metrics: {{url: {server.url!r}, interval: 1s, timeout: 1s}}}}")
+            service = watch.start()
+            until(service.is_ready)
+            before, started = len(server.requests), time.monotonic()
+            with ThreadPoolExecutor(50) as clients:
+                pages = list(clients.map(lambda _: _asked(service), range(500)))
+                while len(server.requests) < before + 3:
+                    pages += clients.map(lambda _: _asked(service), range(50))
+            scrapes, seconds = len(server.requests) - before, time.monotonic() - started
+            service.stop()
+
+        shown = re.compile(r"(?m)^vllm_watch_(?:requests_running|requests_waiting|generation_tokens_total)\{.* (\S+)$")
+        values = [shown.findall(text) for _, text in pages]
+        assert {200} == {status for status, _ in pages}
+        assert {0, 3} >= {len(each) for each in values}  # None while a scrape of this busy process is too late.
+        assert 1 == max(len(set(each)) for each in values)
+        assert len({each[0] for each in values if each}) >= 3
+        assert scrapes <= seconds + 1
+
+    def test_its_names_and_labels(self, watch):
+        """E1: everything on the page has the prefix, help, a type and base units, counters _total, and no colon."""
+        with StandIn(lambda _: [answer(PAGE)]) as server:
+            watch.write(f"{{name: m, log: a.log, metrics: {server.url!r}}}", checkpoint="state.json")
+            service = watch.start()
+            until(service.is_ready)
+            _, text = _asked(service)
+            service.stop()
+        families = list(parse_text(text))
+
+        assert {"gauge", "counter", "histogram"} >= {family.type for family in families}
+        for family in families:
+            names = {sample.name for sample in family.samples}
+            assert family.name.startswith(("vllm_watch_", "process_")), family.name
+            assert family.documentation.strip(), family.name
+            assert names, family.name
+            assert not [name for name in names if ":" in name or re.search(r"_(ms|milli|percent|kb|mb|minutes)", name)]
+            assert family.type != "counter" or all(name.endswith("_total") for name in names)
+            assert family.type == "counter" or not any(name.endswith("_total") for name in names)
+            assert not [sample for sample in family.samples if "type" in sample.labels or sample.timestamp]
+        lines = [line for line in text.splitlines() if not line.startswith("#")]
+        assert len(lines) == len({line.rpartition(" ")[0] for line in lines})
+
+    @pytest.mark.parametrize("path", ["/metrics", "/api/v1/snapshot"])
+    def test_one_server_that_fails(self, watch, monkeypatch, path):
+        """E3: a server that cannot be shown leaves the page at 200 with the other one, and a count of it."""
+        service = watch.start()
+        until(service.is_ready)
+
+        def fail():
+            raise RuntimeError("broken")
+
+        monkeypatch.setattr(service._servers[0], "snapshot", fail)
+        with structlog.testing.capture_logs():
+            status, text = _asked(service, path)
+            page = watch.page()
+
+        assert 200 == status
+        assert '"b"' in text
+        assert page["collect_errors_total", "a"] >= 1
+        assert 1 == page["source_up", "b", "log"]
+
+
 class TestFailures:
     """One server that fails never empties a page (E3)."""
 
@@ -413,21 +501,49 @@ class TestTimes:
         assert 1 == page["engine_state", "0", "", "a", "serving"]
         assert all(abs(moment - (clock.now() + step)) < 60 for moment in moments)
 
-    def test_a_start_that_the_server_says_itself_is_not_moved_into_the_future(self, tmp_path):
-        """T30: a server that was started after the correction says the right time already."""
+    @pytest.mark.parametrize("later", [DAY, 0.0, -DAY], ids=["forward", "not", "back"])
+    @pytest.mark.parametrize("first", [DAY, 0.0, -DAY], ids=["was ahead", "was right", "was behind"])
+    def test_a_start_that_the_server_says_itself_is_shown_as_it_said_it(self, tmp_path, first, later):
+        """T30: a start by the server's own clock is never moved, whenever ours is corrected, before or after it."""
         clock = SteppedWall()
-        clock.ahead = DAY
+        clock.ahead = first
         started = clock.wall(clock.now()) - 100
-        body = PAGE + f"# TYPE process_start_time_seconds gauge\nprocess_start_time_seconds {started}\n".encode()
         watch = Watch(tmp_path, clock)
-        with StandIn(lambda _: [answer(body)]) as server:
+        with StandIn(lambda _: [answer(_page_of_start(started))]) as server:
             watch.write(f"{{name: m, metrics: {server.url!r}}}")
             service = watch.start()
             until(service.is_ready)
+            clock.ahead = first + later
             page = watch.page()
             service.stop()
 
-        assert started == pytest.approx(page["server_start_timestamp_seconds", "m"])
+        assert started == pytest.approx(page["server_start_timestamp_seconds", "m"], abs=1e-6)
+
+    @pytest.mark.parametrize("step", [DAY, -DAY], ids=["forward", "back"])
+    @pytest.mark.parametrize(("ago", "of_page"), [(100.0, False), (-100.0, True)], ids=["log", "page"])
+    def test_the_later_start_is_shown_by_its_own_clock(self, tmp_path, step, ago, of_page):
+        """T30: of a log's start and a page's the later one stays the later one, and only the log's is corrected."""
+        clock = SteppedWall()
+        watch = Watch(tmp_path, clock)
+        watch.log("m", "")
+        started = clock.now() - ago
+        with StandIn(lambda _: [answer(_page_of_start(started))]) as server:
+            watch.write(f"{{name: m, log: m.log, metrics: {server.url!r}}}")
+            service = watch.start()
+            until(service.is_ready)
+            watch.log("m", STARTING)
+            until(lambda: watch.page()["server_starts_total", "m"] == 1)
+            before = watch.page()["server_start_timestamp_seconds", "m"]
+            clock.ahead = step
+            after = watch.page()["server_start_timestamp_seconds", "m"]
+            service.stop()
+
+        assert before == pytest.approx(started if of_page else clock.now(), abs=30)
+        assert after - before == pytest.approx(0.0 if of_page else step, abs=2)
+
+
+def _page_of_start(started):
+    return PAGE + f"# TYPE process_start_time_seconds gauge\nprocess_start_time_seconds {started}\n".encode()
 
 
 # Prints one line, after the cursor if one is given, and waits.
@@ -509,6 +625,28 @@ class TestCheckpoint:
         assert watch.page()["checkpoint_failures_total",] == 2
         assert sum(entry["event"] == "checkpoint.failed" for entry in entries) == 1
 
+    @pytest.mark.parametrize(
+        "changes", [{"offset": 10**9}, {"marker_crc": 1}, {"inode": 1}, {"head_crc": 1, "inode": 1}], ids=str
+    )
+    def test_a_checkpoint_of_another_log(self, watch, changes):
+        """T28: an offset beyond the file's end and marks that do not fit are no reason to crash or to go on there."""
+        watch.write("a", checkpoint="state.json")
+        service = watch.start()
+        until(service.is_ready)
+        service.stop()
+        state = watch.folder / "state.json"
+        content = json.loads(state.read_bytes())
+        content["files"][0].update(changes)
+        state.write_text(json.dumps(content))
+        service = watch.start()
+        until(service.is_ready)
+        before = watch.page()["log_lines_total", "a"]
+        watch.log("a", STATS.replace("Running: 1 ", "Running: 7 "))
+        until(lambda: watch.page().get(("requests_running", "0", "", "a")) == 7)
+
+        assert watch.page()["log_lines_total", "a"] == before + 1
+        assert 1 == watch.page()["source_up", "a", "log"]
+
     def test_no_checkpoint_is_configured(self, watch):
         """Without one nothing is written, and nothing is shown of it."""
         service = watch.start()
@@ -518,19 +656,48 @@ class TestCheckpoint:
         assert not [name for name, *_ in watch.page() if name.startswith("checkpoint")]
         assert {path.name for path in watch.folder.iterdir()} == {"a.log", "b.log", "config.yml"}
 
-    def test_a_server_that_is_configured_anew_goes_on_where_it_was(self, watch):
-        """A reload that changes a server neither loses a line nor reads one again."""
+    def test_a_server_that_is_configured_anew_goes_on_where_it_was(self, watch, monkeypatch):
+        """D4: through reloads that change a server, beside a writer, each line is taken in once and in order."""
+        seen = []
+        apply = ServerState.apply_log
+
+        def note(state, batch, *, is_history=False):
+            if not is_history:
+                seen.extend(each.event.requests_running for each in batch.events if isinstance(each.event, EngineStats))
+            apply(state, batch, is_history=is_history)
+
+        monkeypatch.setattr(ServerState, "apply_log", note)
         watch.write("a")
         service = watch.start()
         until(service.is_ready)
-        watch.log("a")
-        until(lambda: watch.page()["log_lines_total", "a"] == 1)
-        watch.write("{name: a, log: a.log, stall_after: 2m}")
+        written = []
+        is_enough = threading.Event()
 
-        watch.reload()
-        watch.log("a")
+        def write():
+            with (watch.folder / "a.log").open("a") as file:
+                while not is_enough.is_set():
+                    written.append(len(written))
+                    line = STATS.replace("Running: 1 ", f"Running: {written[-1]} ")
+                    # In two writes, so that a reload may come in the middle of a line.
+                    for part in (line[:90], line[90:]):
+                        file.write(part)
+                        file.flush()
+                    if len(written) % 50 == 0:
+                        is_enough.wait(0.002)
 
-        until(lambda: watch.page().get(("log_lines_total", "a")) == 1)
+        writer = threading.Thread(target=write)
+        writer.start()
+        for number in range(20):
+            watch.write(f"{{name: a, log: a.log, stall_after: {31 + number}}}")
+            watch.reload()
+            taken_in = len(seen)
+            until(lambda before=taken_in: len(seen) > before)
+        is_enough.set()
+        writer.join(SECONDS)
+        until(lambda: len(seen) >= len(written))
+        time.sleep(0.05)  # What was read twice would come now.
+
+        assert written == seen
 
     def test_the_journal_is_a_source_and_its_cursor_is_kept(self, watch, monkeypatch):
         """A unit's lines give the gauges; the next run asks for what comes after the last line of this one."""

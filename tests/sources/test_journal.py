@@ -248,6 +248,30 @@ def test_a_cursor_that_journalctl_refuses_is_given_up(resumed):
     assert ([3], []) == (resumed.history, resumed.found)
 
 
+def test_a_unit_without_a_line_is_no_source_that_works(journal):
+    """Nothing is fine before journalctl has shown a line; the first one makes it so, silence does not."""
+    journal.look()
+    first = journal.tail.status()[:2], journal.tail.is_waiting
+    journal.look(SETTLED_AFTER)
+    settled = journal.tail.status()[:2], journal.tail.is_waiting
+    journal.prints(entry(stats_line(1), 1))
+    journal.look_until(lambda: journal.history or journal.found)
+
+    assert ((False, "no_entries"), True) == first
+    assert ((False, "no_entries"), False) == settled
+    assert (True, "ok") == journal.tail.status()[:2]
+
+
+def test_silence_after_a_cursor_is_fine(resumed):
+    """A unit that was read before and says nothing now is read well, and is waited for no longer than it takes."""
+    resumed.look()
+    is_waiting = resumed.tail.is_waiting
+    resumed.look(SETTLED_AFTER)
+
+    assert (True, False) == (is_waiting, resumed.tail.is_waiting)
+    assert (True, "ok") == resumed.tail.status()[:2]
+
+
 def test_a_missing_journalctl_is_said_and_tried_again(tmp_path):
     """Without the command there is a reason and no exception; once it is there, it is called."""
     command = tmp_path / "journalctl"
@@ -265,7 +289,7 @@ def test_a_missing_journalctl_is_said_and_tried_again(tmp_path):
 
     assert (False, "journalctl_missing") == missing[:2]
     assert (False, "permission_denied") == forbidden[:2]
-    assert (True, "ok") == found[:2]
+    assert (False, "no_entries") == found[:2]
 
 
 def test_binary_messages_are_read(journal):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""T30: a follower that is killed again and again, in the middle of anything, while its log is written and rotated."""
+"""T27: a follower that is killed again and again, in the middle of anything, while its log is written and rotated."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ def until(condition):
 
 
 def test_no_line_is_lost_through_two_hundred_kills(tmp_path):
-    """T30: every line is read at least once and whole, and whatever moment it died at, the checkpoint is good."""
+    """T27: every line is read at least once and whole, and whatever moment it died at, the checkpoint is good."""
     log, kept, told = tmp_path / "vllm.log", tmp_path / "state.json", tmp_path / "told"
     seed = int(os.environ.get("VLLM_WATCH_SEED", random.randrange(2**32)))
     chance = random.Random(seed)

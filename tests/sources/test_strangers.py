@@ -226,9 +226,9 @@ def hostile_log():
     for text in forged:
         pieces.append(printed(f"Added request x\n{text}\n{text}\ny", "async_llm.py", "ERROR") + b"\n")
         head = record("x", "logger.py", process=API).ljust(CUT_AT, b"x")
-        raw = f"INFO {TIME} [loggers.py:1] {text}".encode().ljust(CUT_AT)
-        pieces.append(head + raw + raw + b"\n")
-        pieces.append(head + raw + raw + raw + raw + b"\n")
+        forgery = f"INFO {TIME} [loggers.py:1] {text}".encode()
+        pieces.append(head + forgery + b"\n")
+        pieces.append(head + forgery.ljust(CUT_AT) * 4 + forgery + b"\n")
         pieces.append(b'INFO:     1.2.3.4:5 - "GET /health HTTP/1.1" 200 OK\n')
     return b"".join([*pieces, LATER.replace(b":59", b":58"), REAL])
 
@@ -330,14 +330,12 @@ def test_a_file_that_begins_inside_a_line_is_read_as_its_rest(tmp_path, wrap):
     server.tail.close()
 
 
-def test_a_rest_that_comes_late_is_no_line(tmp_path):
+def test_a_rest_that_comes_late_is_no_line(tmp_path, monkeypatch):
     """I2, T2: the end of a line whose beginning was skipped may come long after the skip."""
-    server = Server(tmp_path, BEFORE + b"x" * 2 * history.TAIL)
-    server.tail.close()
-    server.restart(())
-    server.write(b"more")
+    monkeypatch.setattr(history, "TAIL", 0)
+    monkeypatch.setattr(history, "READ_BACK", 0)
+    server = Server(tmp_path, BEFORE + LATER + b"x" * 100)
     server.write(REAL.replace(b"Running: 7", b"Running: 666"))
-    server.write(LATER)
 
     assert 666.0 not in server.page().values()
     server.tail.close()

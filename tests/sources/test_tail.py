@@ -5,71 +5,37 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
+import signal
+import subprocess
+import sys
+import threading
+import time
 
-import pytest
+from pathlib import Path
 
-from vllm_watch.sources.followed import ROTATE_WAIT
-from vllm_watch.sources.tail import LogTail
-from vllm_watch_parsers.events import EngineStats
+from tests.support.http_servers import StandIn, answer
+from tests.support.logs import Log, open_files, stats_line
 
-
-def stats_line(running, second=0):
-    """Return a statistics line with `running` requests."""
-    return (
-        f"(APIServer pid=7) INFO 11-21 02:35:{second:02d} [loggers.py:335] Engine 000: "
-        f"Avg prompt throughput: 1.0 tokens/s, Avg generation throughput: 2.0 tokens/s, Running: {running} reqs, "
-        f"Waiting: 0 reqs, GPU KV cache usage: 1.0%, Prefix cache hit rate: 0.0%\n"
-    ).encode()
-
-
-class Log:
-    """A log file, its tail, and the numbers of running requests that were read from it."""
-
-    def __init__(self, path, pattern=None):
-        self.path = path
-        self.tail = LogTail(str(pattern or path))
-        self.now = 1000.0
-        self.history = []
-
-    def write(self, *running, path=None):
-        """Append a statistics line for each number."""
-        with open(path or self.path, "ab") as file:
-            file.writelines(stats_line(number) for number in running)
-
-    def look(self, seconds=1.0):
-        """Look once, later; return the numbers that were read."""
-        self.now += seconds
-        found = []
-        for batch, is_history in self.tail.poll(self.now):
-            running = [t.event.requests_running for t in batch.events if isinstance(t.event, EngineStats)]
-            (self.history if is_history else found).extend(running)
-        return found
-
-    @property
-    def counts(self):
-        """What has been counted."""
-        return self.tail.status().tail
+from vllm_watch.clock import SystemClock
+from vllm_watch.config import MetricsConfig, ServerConfig
+from vllm_watch.loops import ScrapeLoop
+from vllm_watch.sources import followed as followed_module
+from vllm_watch.watched import WatchedServer
 
 
-@pytest.fixture
-def log(tmp_path):
-    """A log that is not there yet."""
-    followed = Log(tmp_path / "vllm.log")
-    yield followed
-    followed.tail.close()
+SECONDS = 20.0
 
 
-@pytest.fixture
-def followed(log):
-    """A log that is there, empty and looked at."""
-    log.write()
-    log.look()
-    return log
+def until(condition):
+    """Wait until something is so."""
+    end = time.monotonic() + SECONDS
+    while not condition():
+        assert time.monotonic() < end
+        time.sleep(0.005)
 
 
 def test_lines_are_read_once_and_in_order(followed):
-    """Each line that is appended is read once, whether it comes alone or with others."""
+    """T1: each line that is appended is read once, whether it comes alone or with others."""
     followed.write(1)
     first = followed.look()
     followed.write(2, 3)
@@ -78,7 +44,7 @@ def test_lines_are_read_once_and_in_order(followed):
 
 
 def test_a_line_in_pieces_is_read_when_it_is_complete(followed):
-    """A line written in pieces is read once, whole, after its end has come."""
+    """T1: a line written in pieces is read once, whole, after its end has come."""
     line = stats_line(5)
     found = []
     for piece in (line[:10], line[10:90], line[90:-1], line[-1:]):
@@ -96,28 +62,6 @@ def test_an_unfinished_line_counts_as_lag(followed):
     followed.look()
 
     assert len(b"half a line") == followed.counts.lag
-
-
-def test_a_missing_file_is_awaited(log):
-    """A log that is not there yet is read from its first byte once it appears."""
-    log.look()
-    before = log.tail.status()
-    log.write(1, 2)
-
-    assert (False, "not_found") == (before.is_up, before.reason)
-    assert [1, 2] == log.look()
-    assert (True, "ok") == log.tail.status()[:2]
-
-
-def test_a_missing_folder_is_awaited(tmp_path):
-    """A log whose folder is not there yet is read once both appear."""
-    log = Log(tmp_path / "later" / "vllm.log")
-    log.look()
-    (tmp_path / "later").mkdir()
-    log.write(1)
-
-    assert [1] == log.look()
-    log.tail.close()
 
 
 def test_what_was_there_before_informs_and_is_not_counted(log):
@@ -156,151 +100,6 @@ def test_history_ends_when_the_file_was_last_written(log):
     assert [4970.0, 5000.0] == times
 
 
-def test_a_renamed_log_is_drained_and_the_new_one_read(followed):
-    """After a rotation by renaming, the rest of the old file and the new file are read, nothing twice."""
-    followed.write(1)
-    followed.look()
-    followed.write(2)
-    rotated = followed.path.with_suffix(".log.1")
-    followed.path.rename(rotated)
-    followed.write(3)
-    first = followed.look()
-    followed.write(4, path=rotated)
-    followed.write(5)
-
-    assert ([2, 3], [4, 5]) == (first, followed.look())
-    assert 1 == followed.counts.rotations
-
-
-def test_a_rotated_file_is_let_go(followed):
-    """A rotated file that nobody writes to any more is closed."""
-    before = len(os.listdir("/proc/self/fd"))
-    followed.path.rename(followed.path.with_suffix(".log.1"))
-    followed.write(1)
-    followed.look()
-    during = len(os.listdir("/proc/self/fd"))
-    followed.look(ROTATE_WAIT + 1)
-    followed.look()
-
-    assert (before + 1, before) == (during, len(os.listdir("/proc/self/fd")))
-
-
-def test_a_truncated_log_is_read_from_its_start(followed):
-    """A log that was copied and truncated goes on at its start."""
-    followed.write(1, 2)
-    followed.look()
-    shutil.copy(followed.path, followed.path.with_suffix(".copy"))
-    os.truncate(followed.path, 0)
-    followed.write(3)
-
-    assert [3] == followed.look()
-    assert 1 == followed.counts.truncations
-
-
-@pytest.mark.parametrize("lines", [2, 3, 50])
-def test_a_log_truncated_and_refilled_is_noticed(followed, lines):
-    """A log refilled to the same length or more before the next look is read from its start, no line torn."""
-    followed.write(1, 2)
-    followed.look()
-    os.truncate(followed.path, 0)
-    followed.write(*range(100, 100 + lines))
-
-    assert list(range(100, 100 + lines)) == followed.look()
-
-
-def test_nul_bytes_are_taken_out(followed):
-    """The hole that a writer without O_APPEND leaves after a truncation spoils no line."""
-    with open(followed.path, "r+b") as writer:
-        writer.write(stats_line(1))
-        writer.flush()
-        followed.look()
-        os.truncate(followed.path, 0)
-        writer.write(stats_line(2))
-        writer.flush()
-
-    assert [2] == followed.look()
-    assert len(stats_line(1)) == followed.counts.nul_bytes
-
-
-def test_a_giant_line_is_dropped_and_the_next_one_read(followed):
-    """A line over 64 KiB is dropped and counted, and takes nothing with it."""
-    with open(followed.path, "ab") as file:
-        file.write(b"x" * 3_000_000 + b"\n" + stats_line(4))
-
-    assert [4] == followed.look()
-    assert 1 == followed.counts.long_lines
-
-
-def test_a_deleted_log_is_read_to_its_end_and_its_successor_from_the_start(followed):
-    """What is written to a deleted file is read while it is open, then the new file."""
-    with open(followed.path, "ab") as writer:
-        followed.path.unlink()
-        writer.write(stats_line(1))
-        writer.flush()
-        first = followed.look()
-    followed.write(2)
-
-    assert ([1], [2]) == (first, followed.look())
-
-
-def test_a_symlink_is_followed_to_its_new_target(tmp_path):
-    """When a symbolic link is switched, the old target's rest and the new target are read."""
-    old, new, link = tmp_path / "a.log", tmp_path / "b.log", tmp_path / "vllm.log"
-    log = Log(link)
-    log.write(path=old)
-    link.symlink_to(old)
-    log.look()
-    log.write(1, path=old)
-    log.write(2, path=new)
-    other = tmp_path / "other"
-    other.symlink_to(new)
-    other.replace(link)
-
-    assert [1, 2] == log.look()
-    log.tail.close()
-
-
-@pytest.mark.parametrize("kind", ["folder", "fifo", "loop"])
-def test_what_is_no_file_is_refused_without_waiting(tmp_path, kind):
-    """A folder, a pipe and a link to itself are said to be what they are, and do not block."""
-    path = tmp_path / "vllm.log"
-    {"folder": path.mkdir, "fifo": lambda: os.mkfifo(path), "loop": lambda: path.symlink_to(path)}[kind]()
-    log = Log(path)
-    log.look()
-
-    assert (False, {"folder": "not_regular", "fifo": "not_regular", "loop": "symlink_loop"}[kind]) == (
-        log.tail.status()[:2]
-    )
-
-
-@pytest.mark.skipif(os.geteuid() == 0, reason="root may read everything")
-def test_a_log_that_may_not_be_read_is_awaited(log):
-    """A log without permission says so, and is read once it is permitted."""
-    log.write(1)
-    log.path.chmod(0)
-    log.look()
-    before = log.tail.status().reason
-    log.path.chmod(0o600)
-    log.look()
-
-    assert ("permission_denied", "ok") == (before, log.tail.status().reason)
-
-
-def test_all_matches_of_a_glob_are_read(tmp_path):
-    """A glob's matches are all read, also those that appear later; a rotated one is not read again."""
-    log = Log(tmp_path / "vllm-a.log", tmp_path / "vllm-*")
-    log.write()
-    log.look()
-    log.write(1)
-    log.write(2, path=tmp_path / "vllm-b.log")
-    first = log.look()
-    (tmp_path / "vllm-a.log").rename(tmp_path / "vllm-a.log.1")
-    log.write(3)
-
-    assert ([1, 2], [3]) == (sorted(first), log.look())
-    log.tail.close()
-
-
 def test_dockers_wrapping_is_taken_away(followed):
     """Lines in Docker's json-file format are read, those that Docker cut in two joined."""
     whole, cut = stats_line(1).decode(), stats_line(2).decode()
@@ -326,7 +125,7 @@ def test_kubernetes_wrapping_is_taken_away(followed):
 
 
 def test_a_backlog_is_read_in_pieces(followed):
-    """One look reads a limited part of a backlog and says that there is more."""
+    """T21: one look reads a limited part of a backlog and says that there is more."""
     followed.write(*[1] * 60_000)
     first = len(followed.look())
     has_more = followed.tail.has_more
@@ -334,3 +133,170 @@ def test_a_backlog_is_read_in_pieces(followed):
 
     assert has_more
     assert first < 60_000 == first + rest
+
+
+def test_a_gib_of_backlog_is_bounded(followed, monkeypatch):
+    """T21: of a backlog over the limit the beginning is skipped and counted, at a restart and while it grows."""
+    monkeypatch.setattr(followed_module, "MAX_BACKLOG", 1000)
+    monkeypatch.setattr(followed_module, "READ_SIZE", 1000)
+    followed.write(1)
+    followed.look()
+    stopped = followed.stop()
+    followed.write(*range(2, 100))
+    size = len(b"".join(stats_line(number) for number in range(2, 100)))
+    followed.start(stopped)
+    found = followed.look()
+    read = sum(len(stats_line(number)) for number in found)
+
+    assert list(range(100 - len(found), 100)) == found
+    assert 1000 <= read < 1000 + len(stats_line(99))  # With the whole line that the limit is in.
+    assert size - read == followed.counts.skipped_bytes
+
+
+def test_a_log_that_outruns_its_reader(followed, monkeypatch):
+    """T21: a reader that has fallen far behind skips ahead, counted, rather than be late for ever."""
+    monkeypatch.setattr(followed_module, "MAX_BACKLOG", 1_000_000)
+    followed.append((b"x" * 999 + b"\n") * 16_000)
+    followed.look()
+    behind = followed.counts.lag
+    followed.look()
+
+    assert behind > 1_000_000
+    assert -1000 < followed.counts.skipped_bytes - (behind - 1_000_000) <= 0  # To the beginning of a line.
+
+
+def test_sigterm_is_honoured_during_a_backlog(tmp_path):
+    """T21: a daemon in the middle of much to read ends within a second of SIGTERM, its position saved at a line."""
+    log, checkpoint, config = tmp_path / "vllm.log", tmp_path / "state.json", tmp_path / "config.yml"
+    line = b'INFO:     10.0.0.1:50000 - "POST /v1/chat/completions HTTP/1.1" 200 OK\n'
+    block = line * ((1 << 20) // len(line))
+    config.write_text(f"listen: 127.0.0.1:0\ncheckpoint: {checkpoint}\nservers:\n- {{name: a, log: {log}}}\n")
+    log.write_bytes(line)
+    command = [sys.executable, "-m", "vllm_watch.cli", "run", "--config", str(config)]
+    with subprocess.Popen(command, stderr=subprocess.DEVNULL) as daemon:
+
+        def bytes_read():
+            return int(Path(f"/proc/{daemon.pid}/io").read_text().split()[1])
+
+        try:
+            until(checkpoint.exists)
+            daemon.send_signal(signal.SIGSTOP)
+            with open(log, "ab") as file:
+                file.writelines(block for _ in range(600))
+            before = bytes_read()
+            daemon.send_signal(signal.SIGCONT)
+            until(lambda: bytes_read() > before + 20 * len(block))
+            worked = processor_seconds(daemon.pid)
+            daemon.send_signal(signal.SIGTERM)
+            _, status, usage = os.wait4(daemon.pid, 0)
+            daemon.returncode = os.waitstatus_to_exitcode(status)
+        finally:
+            daemon.kill()
+    saved = json.loads(checkpoint.read_bytes())["files"][0]["offset"]
+
+    assert (0, 0) == (daemon.returncode, saved % len(line))
+    # What it worked, not how long it waited for a busy machine's turn.
+    assert usage.ru_utime + usage.ru_stime - worked < 1.0
+    assert 20 * len(block) < saved < log.stat().st_size
+
+
+def test_many_logs_share_one_look(tmp_path):
+    """T21: one look at many logs with a backlog reads no more than one at a single one."""
+    tails = []
+    for number in (1, 8):
+        folder = tmp_path / str(number)
+        folder.mkdir()
+        paths = [folder / f"{each}.log" for each in range(number)]
+        tail = Log(folder / "0.log", folder / "*.log")
+        for path in paths:
+            path.touch()
+        tail.look()
+        for path in paths:
+            tail.append((b"x" * 999 + b"\n") * 16_000, path)
+        tail.look()
+        tails.append(tail.counts.size)
+        tail.tail.close()
+
+    assert tails[0] == tails[1] == followed_module.MAX_READS * followed_module.READ_SIZE
+
+
+def processor_seconds(pid):
+    """Return how long a process has worked so far."""
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+class ScrapedClock:
+    """Waiting takes as long as the scrape that is under way."""
+
+    def __init__(self):
+        self.time = 1000.0
+        self.loop = None
+
+    def now(self):
+        """Return the time."""
+        return self.time
+
+    def wall(self, moment):
+        """Return the same."""
+        return moment
+
+    def wait(self, event, seconds):
+        """Let the seconds pass."""
+        self.time += max(seconds, 0)
+        while self.loop is None or self.loop._busy:
+            time.sleep(0)
+        return event.is_set()
+
+
+class Scraped:
+    """Stands for a server."""
+
+    interval = 5.0
+    name = "a"
+
+    def __init__(self):
+        self.scrapes = 0
+
+    def scrape(self):
+        """Count."""
+        self.scrapes += 1
+
+
+def test_ten_thousand_scrapes_leave_no_thread():
+    """T32: 10,000 scrapes are done by the threads that were there after the first."""
+    before = threading.active_count(), open_files()
+    server, clock = Scraped(), ScrapedClock()
+    loop = clock.loop = ScrapeLoop(clock)
+    loop.follow([server])
+    until(lambda: server.scrapes >= 1)
+    during = threading.active_count()
+    until(lambda: server.scrapes >= 10_000)
+    after = threading.active_count()
+    loop.request_stop()
+    loop.join()
+    until(lambda: threading.active_count() == before[0])
+
+    assert during == after == before[0] + 2
+    assert before == (threading.active_count(), open_files())
+
+
+def test_connections_that_end_leave_nothing_open(tmp_path):
+    """T32: descriptors are as many after 60 looks and scrapes, each on a connection of its own, as after the first."""
+    log = tmp_path / "vllm.log"
+    log.touch()
+    page = answer(b'vllm:num_requests_running{engine="0",model_name="m"} 1.0\n')
+    with StandIn(lambda _: [page], closes=True) as stand_in:
+        config = ServerConfig(name="a", log=str(log), metrics=MetricsConfig(url=stand_in.url))
+        server = WatchedServer(config, SystemClock())
+        counts = set()
+        for number in range(60):
+            log.write_bytes(stats_line(number))
+            server.look_at_log()
+            server.scrape()
+            until(lambda: not any(thread.name.endswith("(_serve)") for thread in threading.enumerate()))
+            counts.add(open_files())
+        server.close()
+
+    assert 60 == stand_in.connections
+    assert max(counts) - min(counts) <= 1

@@ -27,13 +27,16 @@ HISTORIES = 2000
 BATCH = 100
 ACTIONS = 60
 RETENTION = 3
+LINE_START = len("INFO 11-21 00:00:00")
 
 
 def stats_line(number):
-    """Return a line that says its number twice."""
+    """Return a line that says its number twice, at a time of its own: the beginnings of lines tell them apart."""
+    minute, second = divmod(number, 60)
     return (
-        f"INFO 11-21 02:35:10 [loggers.py:335] Engine 000: Avg prompt throughput: 1.0 tokens/s, Avg generation "
-        f"throughput: {number}.0 tokens/s, Running: {number} reqs, Waiting: 0 reqs, GPU KV cache usage: 1.0%\n"
+        f"INFO 11-21 {minute // 60 % 24:02d}:{minute % 60:02d}:{second:02d} [loggers.py:335] Engine 000: "
+        f"Avg prompt throughput: 1.0 tokens/s, Avg generation throughput: {number}.0 tokens/s, "
+        f"Running: {number} reqs, Waiting: 0 reqs, GPU KV cache usage: 1.0%\n"
     ).encode()
 
 
@@ -42,7 +45,12 @@ class History:
 
     def __init__(self, folder, seed):
         self.random = random.Random(seed)
-        self.path = Path(folder) / "vllm.log"
+        self.path = self.followed = Path(folder) / "vllm.log"
+        self.targets = 0
+        self.copies = self.random.random() < 0.4
+        if self.random.random() < 0.3:
+            self.path = Path(folder) / "target-0.log"
+            self.followed.symlink_to(self.path)
         self.writer = open(self.path, "ab", buffering=0)  # noqa: SIM115  # Held open, as a server holds its log.
         self.files = [[]]
         self.number = 0
@@ -52,7 +60,7 @@ class History:
         self.excused = set()
         self.repeatable = set()
         self.read_since_save = []
-        self.tail = LogTail(str(self.path))
+        self.tail = LogTail(str(self.followed))
         self.tail.poll(self.now)
         self.save()
 
@@ -78,7 +86,7 @@ class History:
         self.finish_partial()
         self.number += 1
         line = stats_line(self.number)
-        cut = self.random.randint(1, len(line) - 1)
+        cut = self.random.randint(LINE_START, len(line) - 1)
         self.writer.write(line[:cut])
         self.partial = line[cut:]
         self.files[0].append(self.number)
@@ -96,19 +104,63 @@ class History:
             self.excused.add(self.number)
 
     def rotate(self):
-        """Rename as logrotate does, and go on in a new file."""
+        """Rename as logrotate does and go on in a new file, or copy and truncate: each log has its way."""
+        if self.copies:
+            self.copytruncate()
+            return
         self.finish_partial()
-        oldest = self.path.with_name(f"vllm.log.{RETENTION}")
-        if oldest.exists():
-            oldest.unlink()
-            self.excused |= self.unread(self.files.pop())
-        for index in range(RETENTION - 1, 0, -1):
-            source = self.path.with_name(f"vllm.log.{index}")
-            if source.exists():
-                source.rename(self.path.with_name(f"vllm.log.{index + 1}"))
-        self.path.rename(self.path.with_name("vllm.log.1"))
+        self.make_room()
+        self.path.rename(self.rotated(1))
         self.reopen()
         self.files.insert(0, [])
+
+    def rotated(self, index):
+        """Return the path of a rotated file."""
+        return self.path.with_name(f"{self.path.name}.{index}")
+
+    def make_room(self):
+        """Rename the rotated files; the oldest goes."""
+        if self.rotated(RETENTION).exists():
+            self.rotated(RETENTION).unlink()
+            self.excused |= self.unread(self.files.pop())
+        for index in range(RETENTION - 1, 0, -1):
+            if self.rotated(index).exists():
+                self.rotated(index).rename(self.rotated(index + 1))
+
+    def copytruncate(self):
+        """Copy and truncate as logrotate does; a line that is being written is torn."""
+        if self.partial:
+            self.excused.add(self.number)
+        self.make_room()
+        shutil.copy(self.path, self.rotated(1))
+        os.truncate(self.path, 0)
+        self.files.insert(0, [])
+
+    def switch(self):
+        """Let the link lead to another file after a look; the old one is written once more."""
+        if self.path == self.followed:
+            return
+        self.poll()
+        self.write()
+        self.targets += 1
+        self.path = self.path.with_name(f"target-{self.targets}.log")
+        self.reopen()
+        link = self.path.with_name("link")
+        link.symlink_to(self.path)
+        link.replace(self.followed)
+        self.files.insert(0, [])
+        self.write()
+        self.poll()
+        del self.files[1:]
+
+    def recreate(self):
+        """Remove the file and make another, perhaps with the same inode."""
+        self.lose_partial()
+        self.excused |= self.unread(self.files[0])
+        self.writer.close()
+        self.path.unlink()
+        self.reopen()
+        self.files[0] = []
 
     def reopen(self):
         """Let the writer open the path anew."""
@@ -177,8 +229,8 @@ class History:
         """Start a daemon, after some time without one."""
         self.tail.close()
         for _ in range(self.random.choice([0, 0, 1, 2])):
-            self.random.choice([self.write, self.rotate])()
-        self.tail = LogTail(str(self.path), self.saved, self.saved_at)
+            self.random.choice([self.write, self.write, self.rotate, self.recreate])()
+        self.tail = LogTail(str(self.followed), self.saved, self.saved_at)
         before = set(self.read)
         self.poll()
         counts = self.tail.status().tail
@@ -189,7 +241,8 @@ class History:
     def run(self):
         """Let it all happen."""
         actions = [self.write] * 6 + [self.poll] * 6 + [self.write_partial] * 2 + [self.save] * 2
-        actions += [self.rotate] * 3 + [self.truncate, self.delete, self.restart, self.kill, self.punch_hole]
+        actions += [self.rotate] * 3 + [self.switch]
+        actions += [self.truncate, self.delete, self.restart, self.kill, self.punch_hole]
         for _ in range(ACTIONS):
             self.random.choice(actions)()
         self.finish_partial()
@@ -201,7 +254,7 @@ class History:
 
 @pytest.mark.parametrize("batch", range(HISTORIES // BATCH))
 def test_random_histories(batch):
-    """Whatever happens to a log, no line is torn, none that can be reached is lost, and none is read twice."""
+    """T33: whatever happens to a log, no line is torn, none that can be reached is lost, and none is read twice."""
     for seed in range(batch * BATCH, (batch + 1) * BATCH):
         folder = tempfile.mkdtemp()
         try:

@@ -3,16 +3,57 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
+import json
+import shutil
+import subprocess
 import threading
+import time
+
+from pathlib import Path
 
 import pytest
 import structlog
 
+from tests.support.logs import Log, open_files, run_child
+
+from vllm_watch import loops as loops_module
+from vllm_watch.clock import SystemClock
+from vllm_watch.config import ServerConfig
+from vllm_watch.loops import TailLoop
+from vllm_watch.sources import wake as wake_module
 from vllm_watch.sources.wake import FolderWatch
+from vllm_watch.watched import WatchedServer
 
 
 SECONDS = 5.0
+
+
+def until(condition):
+    """Wait until something is so."""
+    end = time.monotonic() + SECONDS
+    while not condition():
+        assert time.monotonic() < end
+        time.sleep(0.005)
+
+
+@contextlib.contextmanager
+def following(path, *, is_there=True):
+    """Follow a log as the daemon does; give its server and the log, with the loop."""
+    log = Log(path)
+    if is_there:
+        log.write()
+    server = WatchedServer(ServerConfig(name="a", log=str(path)), SystemClock())
+    log.loop = TailLoop(SystemClock())
+    log.loop.follow([server])
+    until(lambda: server.has_looked_at_log)
+    try:
+        yield server, log
+    finally:
+        log.loop.request_stop()
+        log.loop.join()
+        server.close()
 
 
 @pytest.fixture
@@ -96,3 +137,251 @@ def test_without_watches_the_log_is_polled(watch, tmp_path, monkeypatch, number)
         watch.refresh([str(tmp_path / "vllm.log")])
 
     assert [record["event"] for record in said] == ["wake.refused"]
+
+
+LIMITED = """
+    import json, time
+    from pathlib import Path
+    import structlog
+    from vllm_watch.clock import SystemClock
+    from vllm_watch.config import ServerConfig
+    from vllm_watch.loops import TailLoop
+    from vllm_watch.watched import WatchedServer
+    from tests.support.logs import stats_line
+    limit, folder = sys.argv[1], Path(sys.argv[2])
+    Path("/proc/sys/user", limit).write_text("0")
+    log = folder / "vllm.log"
+    log.touch()
+    server = WatchedServer(ServerConfig(name="a", log=str(log)), SystemClock())
+    with structlog.testing.capture_logs() as said:
+        loop = TailLoop(SystemClock())
+        loop.follow([server])
+        end = time.monotonic() + 10
+        number = 0
+        while server.snapshot().tail.lines < 3:
+            assert time.monotonic() < end, said
+            if server.has_looked_at_log and number == server.snapshot().tail.lines:
+                number += 1
+                with log.open("ab") as file:
+                    file.write(stats_line(number))
+            time.sleep(0.02)
+        loop.request_stop()
+        loop.join()
+    print(json.dumps([server.snapshot().tail.watch_mode, [each["event"] for each in said if "wake" in each["event"]]]))
+"""
+
+
+def can_limit_inotify():
+    """Tell whether a user namespace can be made whose limits of inotify can be set."""
+    if shutil.which("unshare") is None:
+        return False
+    command = ["unshare", "-Ur", "sh", "-c", "echo 5 > /proc/sys/user/max_inotify_watches"]
+    return subprocess.run(command, capture_output=True, check=False, timeout=10).returncode == 0
+
+
+@pytest.mark.skipif(not can_limit_inotify(), reason="needs a user namespace (unshare -Ur) with its own inotify limits")
+@pytest.mark.parametrize("limit", ["max_inotify_watches", "max_inotify_instances"])
+def test_with_exhausted_limits_every_line_is_read(tmp_path, limit):
+    """T22: with no inotify watch or instance left every line is read by polling, which is shown, and said once."""
+    mode, said = json.loads(run_child(LIMITED, limit, tmp_path, before=("unshare", "-Ur")))
+
+    assert ("poll", 1) == (mode, len(said))
+    assert said[0] in {"wake.refused", "wake.unavailable"}
+
+
+def test_an_overflowing_queue_is_survived(tmp_path):
+    """T23: when the kernel drops events, every line is read by the next look, and later ones give hints again."""
+    limit = int(Path("/proc/sys/fs/inotify/max_queued_events").read_text())
+    if limit > 100_000:
+        pytest.skip("the kernel's queue of events is too long here to be filled in a test")
+    printed = run_child(
+        """
+        import os, signal, threading, time
+        from tests.support.logs import Log
+        from vllm_watch.sources.wake import FolderWatch
+        folder, limit = sys.argv[1], int(sys.argv[2])
+        log = Log(os.path.join(folder, "vllm.log"))
+        log.write()
+        log.look()
+        wake = threading.Event()
+        watch = FolderWatch(wake)
+        watch.start()
+        watch.refresh([str(log.path)])
+        # This process is stopped, as one that hangs, while another one fills the queue and writes the log.
+        child = os.fork()
+        if child == 0:
+            parent = os.getppid()
+            os.kill(parent, signal.SIGSTOP)
+            other = os.path.join(folder, "other")
+            for _ in range(limit // 2 + 1000):
+                os.close(os.open(other, os.O_CREAT | os.O_WRONLY))
+                os.unlink(other)
+            log.write(1, 2, 3)
+            os.kill(parent, signal.SIGCONT)
+            os._exit(0)
+        os.waitpid(child, 0)
+        found = log.look()
+        deadline = time.monotonic() + 20
+        hinted = False
+        while not hinted and time.monotonic() < deadline:
+            watch.refresh([str(log.path)])
+            wake.clear()
+            log.write(4)
+            hinted = wake.wait(0.2)
+        print(found, hinted, watch.covers([str(log.path)]))
+        """,
+        tmp_path,
+        limit,
+    )
+
+    assert "[1, 2, 3] True True" == printed
+
+
+class SilentObserver:
+    """An observer of a file system that tells nothing, as a network's."""
+
+    emitters = frozenset()
+
+    def start(self):
+        """Do nothing."""
+
+    def schedule(self, _handler, folder):
+        """Pretend to watch."""
+        return folder
+
+    def unschedule(self, _watch):
+        """Do nothing."""
+
+    def is_alive(self):
+        """Say that all is well."""
+        return True
+
+    def stop(self):
+        """Do nothing."""
+
+    def join(self, _seconds):
+        """Do nothing."""
+
+
+def test_without_any_event_every_line_is_read(tmp_path, monkeypatch):
+    """T24: on a file system without events the log is read by the clock alone."""
+    monkeypatch.setattr(wake_module, "Observer", SilentObserver)
+    monkeypatch.setattr(loops_module, "POLL_SECONDS", 0.02)
+    with following(tmp_path / "vllm.log") as (server, log):
+        for number in range(1, 6):
+            log.write(number)
+            until(lambda: server.snapshot().tail.lines == number)  # noqa: B023 - Asked at once.
+
+
+def test_a_watch_that_works_is_shown(tmp_path):
+    """T22: where hints come that is shown, and where the folder is missing the log is polled until it is there."""
+    with following(tmp_path / "vllm.log") as (server, _):
+        until(lambda: server.snapshot().tail.watch_mode == "events")
+    with following(tmp_path / "later" / "vllm.log", is_there=False) as (server, log):
+        until(lambda: server.has_looked_at_log)
+        assert "poll" == server.snapshot().tail.watch_mode
+        log.path.parent.mkdir()
+        log.write(1)
+        until(lambda: server.snapshot().tail.watch_mode == "events")
+        until(lambda: server.snapshot().tail.lines == 1)
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")  # It is what the test is about.
+def test_the_watching_thread_dies(tmp_path):
+    """T24: when the thread that brings hints ends, that is said once, and every line is read by polling."""
+    with following(tmp_path / "other.log"):
+        pass  # The library keeps one thread for good.
+    before = threading.active_count()
+    with structlog.testing.capture_logs() as said, following(tmp_path / "vllm.log") as (server, log):
+        until(lambda: server.snapshot().tail.watch_mode == "events")
+        wake = log.loop._folders
+        wake._observer._handlers.clear()
+        wake._observer.event_queue.put(("no event", "no watch"))  # Its thread fails at this.
+        until(lambda: server.snapshot().tail.watch_mode == "poll")
+        assert before == threading.active_count() - 1  # The loop's.
+        for number in range(1, 4):
+            log.write(number)
+            until(lambda: server.snapshot().tail.lines == number)  # noqa: B023 - Asked at once.
+
+    assert ["wake.ended"] == [record["event"] for record in said if "wake" in record["event"]]
+
+
+@pytest.mark.parametrize("error", [OSError(errno.EMFILE, "no instance"), RuntimeError("can't start new thread")])
+def test_the_watching_thread_cannot_start(tmp_path, monkeypatch, error):
+    """T22: when the thread that brings hints cannot start, that is said once, and the log is read by polling."""
+
+    class Refusing(SilentObserver):
+        def start(self):
+            raise error
+
+    monkeypatch.setattr(wake_module, "Observer", Refusing)
+    with structlog.testing.capture_logs() as said, following(tmp_path / "vllm.log") as (server, log):
+        log.write(1)
+        until(lambda: server.snapshot().tail.lines == 1)
+        assert "poll" == server.snapshot().tail.watch_mode
+
+    assert ["wake.unavailable"] == [record["event"] for record in said if "wake" in record["event"]]
+
+
+def test_a_refused_watch_is_asked_for_again(wake, tmp_path, monkeypatch):
+    """T22: a watch that was refused is asked for again after a minute, not at each look."""
+    now = [1000.0]
+    watch = FolderWatch(wake, lambda: now[0])
+    watch.start()
+    asked = []
+    schedule = watch._observer.schedule
+
+    def refuse(*arguments):
+        asked.append(arguments)
+        raise OSError(errno.ENOSPC, "no watch left")
+
+    monkeypatch.setattr(watch._observer, "schedule", refuse)
+    paths = [str(tmp_path / "vllm.log")]
+    for _ in range(60):
+        watch.refresh(paths)
+        now[0] += 1
+    before = len(asked), watch.covers(paths)
+    monkeypatch.setattr(watch._observer, "schedule", schedule)
+    watch.refresh(paths)
+    after = watch.covers(paths)
+    watch.stop()
+
+    assert ((1, False), True) == (before, after)
+
+
+def test_folders_that_are_followed_no_more_are_let_go(watch, tmp_path):
+    """T32: a hundred reloads, each with another folder, leave one watch and as many threads and files as the first."""
+    counts = []
+    for number in range(100):
+        folder = tmp_path / str(number)
+        folder.mkdir()
+        watch.refresh([str(folder / "vllm.log")])
+        counts.append((len(watch._watches), len(watch._observer.emitters), threading.active_count(), open_files()))
+
+    assert {counts[0]} == set(counts)
+    watch.refresh([])
+    assert (0, 0) == (len(watch._watches), len(watch._observer.emitters))
+
+
+def test_a_log_behind_a_link_gives_hints(watch, wake, tmp_path):
+    """T17: changes of a log behind a link, and of one in a folder behind a link, are hints."""
+    (tmp_path / "data").mkdir()
+    real = tmp_path / "data" / "vllm.log"
+    real.touch()
+    folder = tmp_path / "folder"
+    folder.symlink_to(tmp_path / "data")
+    watch.refresh([str(folder / "vllm.log")])
+    wake.clear()
+    real.write_bytes(b"x")
+    assert wake.wait(SECONDS)
+
+    link = tmp_path / "vllm.log"
+    link.symlink_to(real)
+    log = Log(link)
+    log.look()
+    watch.refresh(log.tail.watched_paths)
+    wake.clear()
+    real.write_bytes(b"y")
+    log.tail.close()
+
+    assert wake.wait(SECONDS)

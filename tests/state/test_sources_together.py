@@ -10,7 +10,7 @@ from vllm_watch.reading.times import ArrivalTimes
 from vllm_watch.state.metrics_side import ScrapeResult
 from vllm_watch.state.server import LogStatus, ServerSettings, ServerState
 from vllm_watch.state.snapshot import TailCounts
-from vllm_watch_parsers.metrics import read_metrics
+from vllm_watch_parsers.metrics import Unreadable, read_metrics
 
 
 def page(running=0, waiting=0, generated=0, steps=0, deferred=0, kv=0.5, start=1.0, engine="0", extra=""):
@@ -58,7 +58,9 @@ class Server:
     def scrape(self, body=None, reason="refused", after=0.0):
         """Let the page be read, later, or not."""
         self.now += after
-        reading = read_metrics(body) if body else None
+        reading = read_metrics(body) if body is not None else None
+        if isinstance(reading, Unreadable):
+            reading, reason = None, reading.reason
         self.state.apply_scrape(ScrapeResult(self.now, 0.01, reading, "ok" if reading else reason))
         return self
 

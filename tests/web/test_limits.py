@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import contextlib
 import socket
+import threading
 import time
 
 import pytest
@@ -40,7 +41,7 @@ def _read_all(connection):
 
 
 def test_limits_are_the_promised_ones():
-    """Headers have 5 s in total, an answer 10 s to be taken, and 256 connections may be open."""
+    """E5: headers have 5 s in total, an answer 10 s to be taken, and 256 connections may be open."""
     assert (connections.HEADER_SECONDS, connections.WRITE_SECONDS, connections.MAX_CONNECTIONS) == (5.0, 10.0, 256)
 
 
@@ -54,7 +55,7 @@ def quick_client(monkeypatch, request):
 
 
 def test_slow_headers_end_at_the_deadline(quick_client):
-    """A client that drips its headers is dropped when the time for all of them is over."""
+    """E5: a client that drips its headers is dropped when the time for all of them is over."""
     with quick_client.connect() as connection:
         seconds = _send_slowly(connection, b"GET /metrics HTTP/1.1\r\nX: " + b"a" * 1000)
 
@@ -62,7 +63,7 @@ def test_slow_headers_end_at_the_deadline(quick_client):
 
 
 def test_slow_body_ends_at_the_deadline(quick_client):
-    """A client that drips a body is dropped too."""
+    """E5: a client that drips a body is dropped too."""
     with quick_client.connect() as connection:
         connection.sendall(b"POST /metrics HTTP/1.1\r\nHost: x\r\nContent-Length: 1000\r\n\r\n")
         seconds = _send_slowly(connection, b"a" * 1000)
@@ -71,36 +72,60 @@ def test_slow_body_ends_at_the_deadline(quick_client):
 
 
 def test_idle_connection_is_closed(quick_client):
-    """A connection that is kept open for nothing is closed."""
+    """E5: a connection that is kept open for nothing is closed."""
     with quick_client.connect() as connection:
         connection.sendall(b"GET /-/ready HTTP/1.1\r\nHost: x\r\n\r\n")
 
         assert _read_all(connection).endswith(b"ready\n")
 
 
-def test_half_open_connections_hinder_nobody(client):
-    """Beside 200 clients that have sent half a request, another is answered within a second."""
+@pytest.mark.parametrize("count", [200, 400])
+def test_half_open_connections_hinder_nobody(client, count):
+    """E5: beside clients that have sent half a request, be they more than places, one is answered within a second."""
+    threads = threading.active_count()
     with contextlib.ExitStack() as stack:
-        for _ in range(200):
-            stack.enter_context(client.connect()).sendall(b"GET /metrics HTT")
+        for number in range(count):
+            half = (b"GET /metrics HTT", b"", b"GET / HTTP/1.1\r\nX: ", b"POST / HTTP/1.1\r\nContent-Length: 9\r\n\r\n")
+            with contextlib.suppress(ConnectionError):
+                stack.enter_context(client.connect()).sendall(half[number % 4])
         started = time.monotonic()
 
         assert client.ask("/metrics").status == 200
         assert time.monotonic() - started < 1
+        assert threading.active_count() <= threads + 1
 
 
-def test_one_connection_too_many_is_closed(monkeypatch, client):
-    """When all places are taken the newest connection is closed at once, and the others are served."""
+def test_one_connection_too_many_takes_the_place_of_the_silent(monkeypatch, client):
+    """E5: when all places are taken, the connection that has been silent for longest is closed, and only that one."""
     monkeypatch.setattr(connections, "MAX_CONNECTIONS", 2)
-    with client.connect() as first, client.connect() as second, client.connect() as third:
-        assert _read_all(third) == b""
+    ready = b"GET /-/ready HTTP/1.1\r\nHost: x\r\n\r\n"
+    with client.connect() as busy, client.connect() as silent:
+        for connection in (silent, busy):
+            connection.sendall(ready)
+            assert connection.recv(4096).endswith(b"ready\n")
+        started = time.monotonic()
+        with client.connect() as third:
+            assert silent.recv(1) == b""
+            assert time.monotonic() - started < 1
+            for connection in (busy, third, busy):
+                connection.sendall(ready)
+                assert connection.recv(4096).endswith(b"ready\n")
+
+
+def test_places_are_counted_right(monkeypatch, client):
+    """E5: connections that were closed to make room, or by themselves, take no place any more."""
+    monkeypatch.setattr(connections, "MAX_CONNECTIONS", 2)
+    for _ in range(20):
+        with client.connect(), client.connect(), client.connect():
+            assert client.ask("/-/ready").status == 200
+    with client.connect() as first, client.connect() as second:
         for connection in (first, second):
-            connection.sendall(b"GET /-/ready HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
-            assert _read_all(connection).endswith(b"ready\n")
+            connection.sendall(b"GET /-/ready HTTP/1.1\r\nHost: x\r\n\r\n")
+            assert connection.recv(4096).endswith(b"ready\n")
 
 
 def test_client_that_does_not_read_is_dropped(monkeypatch, quick_client, pages):
-    """A client that does not take its answer loses its place, which the next one gets."""
+    """E5: a client that does not take its answer loses its place, which the next one gets."""
     monkeypatch.setattr(connections, "MAX_CONNECTIONS", 1)
     pages.body = b"x" * (64 << 20)
     with quick_client.connect() as lazy:
@@ -128,16 +153,26 @@ def _wait_for_a_place(client):
     "request_bytes",
     [
         b"GET /metrics HTTP/1.1\r\nHost: x\r\nX: " + b"a" * (20 << 10) + b"\r\n\r\n",
+        b"GET /metrics HTTP/1.1\r\nHost: x\r\n" + b"X: y\r\n" * 4000 + b"\r\n",
         b"GET /" + b"a" * (1 << 20) + b" HTTP/1.1\r\nHost: x\r\n\r\n",
         b"POST /metrics HTTP/1.1\r\nHost: x\r\nContent-Length: 1000000\r\n\r\n",
         b"GET /metrics HTTP/1.1\r\nHost: x\r\nContent-Length: -1\r\n\r\n",
+        b"GET /metrics HTTP/1.1\r\nHost: x\r\nContent-Length: 5\r\nContent-Length: 6\r\n\r\nGET /-/ready",
+        b"GET / HTTP/1.1\r\nHost: x\r\nContent-Length: 3\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\nGET /-/ready",
+        b"GET / HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n0x3\r\nabc\r\n0\r\n\r\n",
+        b"GET / HTTP/1.1\r\nHost: x\r\nContent-Length : 3\r\n\r\nGET /-/ready HTTP/1.1\r\n\r\n",
+        b"GET / HTTP/1.1\r\nHost: x\r\n folded: y\r\n\r\nGET /-/ready HTTP/1.1\r\n\r\n",
         b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03\r\n\r\n",
         b"GET\r\n\r\n",
+        b"GET /metrics\r\n\r\n",
     ],
-    ids=["headers", "url", "body", "negative-length", "tls", "no-path"],
+    ids=[
+        *("headers", "many-headers", "url", "body", "negative-length", "two-lengths", "length-and-chunks"),
+        *("bad-chunk", "blank-in-name", "folded", "tls", "no-path", "no-version"),
+    ],
 )
 def test_unfit_request_is_refused(client, request_bytes):
-    """What is too large or no HTTP is answered with 400 or not at all, and repeated never."""
+    """E5: what is too large or no HTTP is answered with 400 or not at all, and repeated never."""
     with client.connect() as connection:
         with contextlib.suppress(ConnectionError):
             connection.sendall(request_bytes)
@@ -148,7 +183,7 @@ def test_unfit_request_is_refused(client, request_bytes):
 
 
 def test_body_of_a_request_is_ignored(client):
-    """A small body is read and makes no difference."""
+    """E5: a small body is read and makes no difference."""
     with client.connect() as connection:
         connection.sendall(
             b"POST /metrics HTTP/1.1\r\nHost: x\r\nContent-Length: 3\r\nConnection: close\r\n"
@@ -158,8 +193,46 @@ def test_body_of_a_request_is_ignored(client):
         assert _read_all(connection).startswith(b"HTTP/1.1 405 ")
 
 
+@pytest.mark.parametrize(
+    ("line", "headers", "status"),
+    [
+        ("GET /-/ready", "Range: bytes=0-1", 200),
+        ("GET /-/ready", "Content-Encoding: gzip\r\nContent-Length: 3", 200),
+        ("GET /-/ready", "Host: evil.example", 400),
+        ("GET /-/ready", "X-Forwarded-For: 1.2.3.4\r\nForwarded: for=x", 200),
+        ("GET http://evil.example/-/ready", "", 404),
+        ("GET //evil.example/-/ready", "", 404),
+        ("GET /-/ready%00", "", 404),
+        ("CONNECT evil.example:443", "", 404),
+        ("OPTIONS *", "", 404),
+        ("TRACE /-/ready", "X-Secret: hunter2", 405),
+    ],
+)
+def test_odd_request(client, line, headers, status):
+    """E5: what else a request may say makes no difference, and nothing of it comes back."""
+    with client.connect() as connection:
+        connection.sendall(f"{line} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n{headers}\r\n\r\nabc".encode())
+        answer = _read_all(connection)
+
+    assert answer.startswith(f"HTTP/1.1 {status} ".encode())
+    assert not [word for word in (b"evil", b"hunter2", b"Range", b"1.2.3.4") if word in answer]
+
+
+def test_expectation_is_met(client):
+    """E5: a client that waits before it sends a body is told to go on, and then that no body is wanted."""
+    with client.connect() as connection:
+        connection.sendall(
+            b"POST /metrics HTTP/1.1\r\nHost: x\r\nConnection: close\r\nContent-Length: 3\r\n"
+            b"Expect: 100-continue\r\n\r\n"
+        )
+        assert connection.recv(4096).startswith(b"HTTP/1.1 100 ")
+        connection.sendall(b"abc")
+
+        assert _read_all(connection).startswith(b"HTTP/1.1 405 ")
+
+
 def test_pipelined_requests_are_answered_in_order(client):
-    """Requests sent without waiting are answered one after the other."""
+    """E5: requests sent without waiting are answered one after the other."""
     with client.connect() as connection:
         connection.sendall(
             b"GET /-/healthy HTTP/1.1\r\nHost: x\r\n\r\nGET /-/ready HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n"

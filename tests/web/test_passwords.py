@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import base64
 import contextlib
+import http.client
 import threading
 import time
 
@@ -93,16 +94,37 @@ def test_credentials_are_parsed():
     assert parse_credentials("basic " + base64.b64encode(b"a:b:\xff").decode()) == Credentials("a", b"b:\xff")
 
 
-def test_unknown_user_costs_the_same(checks):
-    """E7: whether the user is known or not, bcrypt is asked once, for nobody with the highest cost there is."""
+@pytest.mark.parametrize("costs", [(4,), (4, 4), (4, 5), (5, 4, 8), (8, 6, 4)], ids=str)
+@pytest.mark.parametrize("password", [b"right", b"wrong"])
+def test_every_user_costs_the_same(checks, costs, password):
+    """E7: whoever is asked for, of whatever hash, or nobody at all, bcrypt's rounds are those of the highest cost."""
+    users = {f"user{number}": _hash("right", cost) for number, cost in enumerate(costs)}
     guard = Passwords()
+    rounds = []
+    for name in [*users, "nobody"]:
+        checks.clear()
+        is_fit = guard.fit(users, Credentials(name, password))
+        rounds.append(sum(2 ** int(each.split("$")[2]) for each in checks))
 
-    assert not guard.fit(USERS, Credentials("other", b"wrong"))
-    assert not guard.fit(USERS, Credentials("nobody", b"wrong"))
+        assert is_fit is (password == b"right" and name != "nobody")
 
-    assert len(checks) == 2
-    assert checks[0] == USERS["other"]
-    assert checks[1].startswith("$2b$05$")
+    assert rounds == [2 ** max(costs)] * (len(costs) + 1)
+
+
+def test_time_does_not_tell_users_apart():
+    """E7: a wrong password of a user with a cheap hash, with a costly one and of nobody takes the same time."""
+    users = {"cheap": _hash("right", 4), "costly": _hash("right", 9)}
+    guard = Passwords()
+    seconds = {name: min(_seconds_of(guard, users, name) for _ in range(3)) for name in (*users, "nobody")}
+
+    assert max(seconds.values()) < 1.5 * min(seconds.values())
+
+
+def _seconds_of(guard, users, name):
+    """Return the processor's time, which other processes do not lengthen."""
+    started = time.thread_time()
+    guard.fit(users, Credentials(name, b"wrong"))
+    return time.thread_time() - started
 
 
 def test_nobody_has_no_password(monkeypatch):
@@ -115,11 +137,26 @@ def test_nobody_has_no_password(monkeypatch):
 def test_success_is_remembered(guarded, checks):
     """The next scrape does not pay for bcrypt again; a failure is checked each time."""
     for _ in range(3):
-        assert guarded.ask("/metrics", Authorization=_basic("prometheus", "right")).status == 200
+        assert guarded.ask("/metrics", Authorization=_basic("other", "else")).status == 200
     assert len(checks) == 1
     for _ in range(2):
-        assert guarded.ask("/metrics", Authorization=_basic("prometheus", "wrong")).status == 401
+        assert guarded.ask("/metrics", Authorization=_basic("other", "wrong")).status == 401
     assert len(checks) == 3
+
+
+def test_kept_connection_is_asked_each_time(guarded):
+    """E7: on a connection that was admitted once, a wrong password and none are refused, the right one is served."""
+    connection = http.client.HTTPConnection(guarded.host, guarded.port, timeout=5)
+    statuses = []
+    with contextlib.closing(connection):
+        for password in ("right", "wrong", "right", None):
+            headers = {"Authorization": _basic("prometheus", password)} if password else {}
+            connection.request("GET", "/metrics", headers=headers)
+            response = connection.getresponse()
+            response.read()
+            statuses.append((response.status, connection.sock is not None))
+
+    assert statuses == [(200, True), (401, True), (200, True), (401, True)]
 
 
 def test_memory_is_of_user_hash_and_password():

@@ -121,7 +121,7 @@ def test_favicon_is_empty(client):
     "path", ["/nothing", "/metrics/", "//metrics", "/static/", "/static/../server.py", "/static/%2e%2e/server.py"]
 )
 def test_unknown_path_is_not_found(client, path):
-    """Anything else is 404, in plain text that repeats nothing of the request."""
+    """E5: anything else is 404, in plain text that repeats nothing of the request."""
     reply = client.ask(path)
 
     assert reply.status == 404
@@ -132,7 +132,7 @@ def test_unknown_path_is_not_found(client, path):
 
 @pytest.mark.parametrize("method", ["POST", "PUT", "DELETE", "OPTIONS", "TRACE", "PATCH", "MADEUP"])
 def test_other_methods_are_not_allowed(client, method):
-    """Methods other than GET and HEAD get 405, which names these two."""
+    """E5: methods other than GET and HEAD get 405, which names these two."""
     reply = client.ask("/metrics", method)
 
     assert reply.status == 405
@@ -166,7 +166,7 @@ def test_failing_page_is_500_and_logged(client, pages):
 
 
 def test_other_pages_outlive_a_failing_one(client, pages):
-    """A page that raises takes no other with it."""
+    """E3: a page that raises takes no other with it."""
     pages.failure = ValueError("broken")
 
     assert client.ask("/metrics").status == 500

@@ -35,13 +35,13 @@ def _running(server):
 
 
 def test_any_free_port_is_found(web, client):
-    """Port 0 becomes a real one, which is the one served."""
+    """E6: port 0 becomes a real one, which is the one served."""
     assert web.port > 0
     assert client.ask("/-/ready").status == 200
 
 
 def test_port_in_use_is_a_usage_error(web, pages):
-    """A port that is taken is refused in one sentence that names the address."""
+    """E6: a port that is taken is refused in one sentence that names the address."""
     with pytest.raises(UsageError) as caught:
         WebServer("127.0.0.1", web.port, pages).start()
 
@@ -58,7 +58,7 @@ def test_port_in_use_is_a_usage_error(web, pages):
     ],
 )
 def test_impossible_address_is_a_usage_error(pages, host, port, message):
-    """An address that cannot be listened on is refused in one sentence."""
+    """E6: an address that cannot be listened on is refused in one sentence."""
     with pytest.raises(UsageError) as caught:
         WebServer(host, port, pages).start()
 
@@ -66,7 +66,7 @@ def test_impossible_address_is_a_usage_error(pages, host, port, message):
 
 
 def test_forbidden_port_is_a_usage_error(pages, monkeypatch):
-    """A port that only root may have is refused in one sentence."""
+    """E6: a port that only root may have is refused in one sentence."""
 
     def refuse(*_, **__):
         raise PermissionError(13, "Permission denied (while attempting to bind)")
@@ -79,14 +79,14 @@ def test_forbidden_port_is_a_usage_error(pages, monkeypatch):
 
 @needs_ipv6
 def test_ipv6_is_served(pages, client_of):
-    """An IPv6 address works like any other."""
+    """E6: an IPv6 address works like any other."""
     with _running(WebServer("::1", 0, pages)) as server:
         assert client_of(server.port, "::1").ask("/-/ready").status == 200
 
 
 @needs_ipv6
 def test_ipv6_address_is_named_in_brackets(pages):
-    """A taken IPv6 address is named the way URLs name it."""
+    """E6: a taken IPv6 address is named the way URLs name it."""
     with _running(WebServer("::1", 0, pages)) as server:
         with pytest.raises(UsageError) as caught:
             WebServer("::1", server.port, pages).start()
@@ -97,7 +97,7 @@ def test_ipv6_address_is_named_in_brackets(pages):
 @needs_ipv6
 @pytest.mark.parametrize("host", ["", "::"])
 def test_all_addresses_are_served_on_one_port(pages, client_of, host):
-    """No host, and the IPv6 address that stands for all, serve IPv4 and IPv6 on one port."""
+    """E6: no host, and the IPv6 address that stands for all, serve IPv4 and IPv6 on one port."""
     with _running(WebServer(host, 0, pages)) as server:
         for address in ("127.0.0.1", "::1"):
             assert client_of(server.port, address).ask("/-/ready").status == 200

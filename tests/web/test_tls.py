@@ -150,11 +150,14 @@ def test_slow_handshake_ends_at_the_deadline(monkeypatch, request):
         assert 0.4 < time.monotonic() - started < 2
 
 
-def test_one_connection_too_many_is_closed(monkeypatch, secure, caplog):
+def test_one_connection_too_many_takes_the_place_of_the_silent(monkeypatch, secure, caplog):
     """E5: the bound on connections holds before the handshake, and closing one is no error."""
     monkeypatch.setattr(connections, "MAX_CONNECTIONS", 1)
-    with secure.connect(), secure.connect() as second:
-        assert second.recv(1) == b""
+    with secure.connect() as first:
+        started = time.monotonic()
+        assert secure.ask("/-/ready").status == 200
+        assert first.recv(1) == b""
+        assert time.monotonic() - started < connections.HEADER_SECONDS
 
     assert [record for record in caplog.records if record.levelname in {"ERROR", "CRITICAL"}] == []
 

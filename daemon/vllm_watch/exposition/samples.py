@@ -84,7 +84,7 @@ def _whole_server_samples(server: ServerSnapshot) -> Iterator[PlainSample]:
         yield PlainSample("server_info", info, 1, at)
     yield PlainSample("server_starts_total", (name,), server.starts, at)
     if server.start_time is not None:
-        yield PlainSample("server_start_timestamp_seconds", (name,), server.start_time, at)
+        yield PlainSample("server_start_timestamp_seconds", (name,), server.start_time.value, at)
     for objective, seconds in server.slo.items():
         yield PlainSample(objective, (name,), seconds, at)
     for key, count in server.http_requests.items():
@@ -140,7 +140,11 @@ def _tail_samples(server: ServerSnapshot) -> Iterator[PlainSample]:
         "log_long_lines_total": tail.long_lines,
         "log_nul_bytes_total": tail.nul_bytes,
         "log_skipped_bytes_total": tail.skipped_bytes,
+        "log_read_errors_total": tail.read_errors,
+        "log_ignored_files": tail.ignored_files,
     }
     for name, count in counts.items():
         if count is not None:
             yield PlainSample(name, (server.name,), count, server.at)
+    if tail.watch_mode is not None:
+        yield PlainSample("log_watch_info", (server.name, tail.watch_mode), 1, server.at)

@@ -505,7 +505,11 @@ SOURCES = Group(
         ),
         _counter("log_rotations_total", _SERVER, "rotations", "Times that the path named a new file.", "log"),
         _counter(
-            "log_lost_generations_total", _SERVER, "files", "Rotated files that were gone before they were read.", "log"
+            "log_lost_generations_total",
+            _SERVER,
+            "files",
+            "Rotated files that were gone, or could not be read, before they were read to their end.",
+            "log",
         ),
         _counter(
             "log_long_lines_total",
@@ -521,8 +525,31 @@ SOURCES = Group(
             "log_skipped_bytes_total",
             _SERVER,
             "bytes",
-            "Bytes given up unread: holes, more than can be caught up with, entries of the journal that are cut.",
+            "Bytes given up unread: more than can be caught up with, lines cut off by a truncation or never finished, "
+            "entries of the journal that are cut.",
             "log",
+        ),
+        _counter(
+            "log_read_errors_total",
+            _SERVER,
+            "errors",
+            "Times that the log was there and could not be opened or read: each look that fails counts.",
+            "log",
+        ),
+        _gauge(
+            "log_ignored_files",
+            _SERVER,
+            "files",
+            "Matches of the log's glob that are not read: of more than 64 those written last are.",
+            "log",
+        ),
+        _gauge(
+            "log_watch_info",
+            (*_SERVER, "mode"),
+            "1",
+            "Always 1: what makes the daemon look at the log's files. events: the kernel says that they changed; poll: only "
+            "the clock, every second.",
+            "the daemon",
         ),
         _gauge("scrape_duration_seconds", _SERVER, "seconds", "How long the last scrape took.", "scrape"),
     ),

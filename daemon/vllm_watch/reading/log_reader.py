@@ -115,10 +115,7 @@ class LogReader:
                 continue
             events += [Timed(at, event) for event in self.admit(parsed, at)]
         self._record = record
-        for text, number in requests_by_text.items():
-            request = parse_request(text.rstrip(b"\r"))
-            if request is not None:
-                requests[request] += number
+        _add_by_text(requests, requests_by_text)
         size = sum(map(len, lines)) + len(lines)
         return LogBatch(tuple(events), requests, len(lines), size, times.at(""), continuations, refused)
 
@@ -213,6 +210,14 @@ class LogReader:
         last = self._failed_at.get(event.kind)
         self._failed_at[event.kind] = at
         return None if last is not None and at - last <= CRASH_SECONDS else event
+
+
+def _add_by_text(requests: Counter[AccessRequest], numbers: Mapping[bytes, int]) -> None:
+    """Add requests that were counted by their text."""
+    for text, number in numbers.items():
+        request = parse_request(text.rstrip(b"\r"))
+        if request is not None:
+            requests[request] += number
 
 
 def _is_uvicorns(line: bytes) -> bool:

@@ -49,10 +49,17 @@ class Stretch(NamedTuple):
     end: int
 
 
-def stretches(log: OpenLog, size: int) -> list[Stretch]:
-    """Return the parts of a file's first `size` bytes that tell how the server was started and how it was then."""
+def stretches(log: OpenLog, size: int, max_search: int = MAX_SEARCH) -> list[Stretch]:
+    """
+    Return the parts of a file's first `size` bytes that tell how the server was started and how it was then.
+
+    Args:
+        log: The file.
+        size: Where to end, in bytes.
+        max_search: How many bytes before that are searched for the last start.
+    """
     tail = max(size - TAIL, 0)
-    start = _find_last_start(log, size)
+    start = _find_last_start(log, size, max_search)
     if start is None or start >= tail:
         return [Stretch(tail, size)]
     end = min(start + START, tail)
@@ -88,15 +95,15 @@ def go_inside(log: OpenLog, reader: LogReader, offset: int) -> None:
         reader.pass_over(log.lines(data))
 
 
-def _find_last_start(log: OpenLog, size: int) -> int | None:
-    marks = itertools.islice(_marks(log, size), MAX_MISTAKES)
+def _find_last_start(log: OpenLog, size: int, max_search: int) -> int | None:
+    marks = itertools.islice(_marks(log, size, max_search), MAX_MISTAKES)
     return next((max(at - _LEAD, 0) for at in marks if _is_start(log, at)), None)
 
 
-def _marks(log: OpenLog, size: int) -> Iterator[int]:
+def _marks(log: OpenLog, size: int, max_search: int) -> Iterator[int]:
     """Yield where it looks as if a server started, the last place first."""
     stop = size
-    while size - stop < MAX_SEARCH:
+    while size - stop < max_search:
         begin = max(stop - _BLOCK, 0)
         block = log.read_at(begin, stop - begin)
         if any(mark in block for mark in _START_MARKS):

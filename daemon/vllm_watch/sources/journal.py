@@ -123,9 +123,14 @@ class JournalTail:
         """After an entry that could not be read: the streams that were at a line's end since."""
         self._started_at = self._retry_at = float("-inf")
         self._delay = FIRST_DELAY
-        self._is_cold = self._is_backlog = self._has_read = self._has_more = False
-        self._reason = "ok"
+        self._is_cold = self._is_backlog = self._has_read = self._has_more = self._is_settled = False
+        self._reason = "no_entries" if cursor is None else "ok"
         self._lines = self._size = self._long_lines = self._nul_bytes = self._skipped = 0
+
+    @property
+    def is_waiting(self) -> bool:
+        """Whether journalctl was started and has not yet shown whether there is anything."""
+        return self._child is not None and not self._has_read and not self._is_settled
 
     @property
     def has_more(self) -> bool:
@@ -170,7 +175,7 @@ class JournalTail:
 
     def _start(self, now: float) -> None:
         self._is_cold = self._read_to is None
-        self._is_backlog, self._has_read = True, False
+        self._is_backlog, self._has_read, self._is_settled = True, False, False
         self._started_at = now
         if self._is_cold:
             self._reader = LogReader()
@@ -195,15 +200,16 @@ class JournalTail:
 
     def _judge(self, child: _Child, now: float, *, is_silent: bool) -> None:
         """Believe a child that has shown lines, or none for a while; a failure is named until then."""
-        is_settled = is_silent and now - self._started_at >= SETTLED_AFTER
-        if is_settled:
+        self._is_settled = is_silent and now - self._started_at >= SETTLED_AFTER
+        if self._is_settled:
             self._is_backlog = False  # Times alone do not tell: the wall clock may have been set back.
         if self._has_read:
             self._reason, self._delay = "ok", FIRST_DELAY
         elif _is_permission(child.last_error):
             self._reason = "permission_denied"
-        elif is_settled and not child.is_over:
-            self._reason, self._delay = "ok", FIRST_DELAY
+        elif self._is_settled and not child.is_over:
+            # Silence after a cursor is that of the unit; without one there is no line of it at all.
+            self._reason, self._delay = "no_entries" if self._is_cold else "ok", FIRST_DELAY
 
     def _give_up(self, child: _Child, now: float) -> None:
         self.close()

@@ -39,14 +39,8 @@ class OpenLog:
     """An open file and how far it has been read. Close it with `close`."""
 
     def __init__(self, path: str) -> None:
-        self.path = path
-        # O_NONBLOCK: opening a pipe would wait for its writer.
-        self._fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY)
-        status = os.fstat(self._fd)
-        if not stat.S_ISREG(status.st_mode):
-            self.close()
-            raise NotRegularError(f"{path} is not a regular file")
-        self.file_id = FileId(status.st_dev, status.st_ino)
+        self.real_path = os.path.realpath(path)
+        self._fd, self.file_id = _open(path)
         self.offset = 0
         self.framer = LineReader()
         self._line_start = 0
@@ -58,9 +52,36 @@ class OpenLog:
             os.close(self._fd)
             self._fd = -1
 
+    def reopen(self, path: str) -> bool:
+        """Open the same file anew, if `path` names it, and go on with that; return whether it does."""
+        fd, file_id = _open(path)
+        if file_id != self.file_id:
+            os.close(fd)
+            return False
+        self.close()
+        self._fd = fd
+        return True
+
+    @property
+    def line_start(self) -> int:
+        """Where the unfinished line begins: what is before it was read."""
+        return self._line_start
+
     def size(self) -> int:
         """Return the file's size now, in bytes."""
         return os.fstat(self._fd).st_size
+
+    def is_unlinked(self) -> bool:
+        """Tell whether the file has no name any more: it takes room on the disk for as long as it is open."""
+        return os.fstat(self._fd).st_nlink == 0
+
+    def is_in_place(self) -> bool:
+        """Tell whether the file is still where it was opened, behind all links: what has changed is a link to it."""
+        try:
+            status = os.stat(self.real_path, follow_symlinks=False)
+        except OSError:
+            return False
+        return FileId(status.st_dev, status.st_ino) == self.file_id
 
     def modified(self) -> float:
         """Return when the file was last written, in seconds since the epoch."""
@@ -95,7 +116,8 @@ class OpenLog:
         """Go on exactly where a position says; what is open there is known if all before it was just read."""
         if self.offset != position.offset:
             self._lose_place()
-        self._go_to(position.offset)
+        # A line may begin behind a hole.
+        self._go_to(position.offset, beginnings=(b"\n", b"\0"))
 
     def rewind(self) -> None:
         """Begin again at the file's start."""
@@ -137,9 +159,9 @@ class OpenLog:
         """Return the lines that `data` completes, as vLLM wrote them."""
         return self.framer.feed(data)
 
-    def _go_to(self, offset: int) -> None:
+    def _go_to(self, offset: int, beginnings: tuple[bytes, ...] = (b"\n",)) -> None:
         self.offset = self._line_start = offset
-        if offset > 0 and os.pread(self._fd, 1, offset - 1) != b"\n":
+        if offset > 0 and os.pread(self._fd, 1, offset - 1) not in beginnings:
             self.framer.go_inside_line()
         else:
             self.framer.go_to_line()
@@ -165,3 +187,13 @@ class OpenLog:
     def _mark(self) -> None:
         size = min(MARKER_SIZE, self.offset)
         self._marker = os.pread(self._fd, size, self.offset - size)
+
+
+def _open(path: str) -> tuple[int, FileId]:
+    # O_NONBLOCK: opening a pipe would wait for its writer.
+    fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY)
+    status = os.fstat(fd)
+    if not stat.S_ISREG(status.st_mode):
+        os.close(fd)
+        raise NotRegularError(f"{path} is not a regular file")
+    return fd, FileId(status.st_dev, status.st_ino)

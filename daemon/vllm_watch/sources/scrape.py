@@ -93,7 +93,7 @@ class Scraper:
         at = self._clock.now()
         if isinstance(reading, Unreadable):
             return ScrapeResult(at, duration, None, reading.reason)
-        return ScrapeResult(at, duration, reading, answer.reason)
+        return ScrapeResult(at, duration, reading, answer.reason, ahead=self._clock.wall(at) - at)
 
     def close(self) -> None:
         """Let go of the connection; a scrape under way ends as one that took too long."""

@@ -14,15 +14,25 @@ import os
 
 from collections.abc import Iterable
 
+import structlog
+
 from vllm_watch.checkpoint import FilePosition
 from vllm_watch.reading.log_reader import TailedBatch
-from vllm_watch.sources.followed import FollowCounts, FollowedLog
+from vllm_watch.sources.followed import MAX_READS, FollowedLog
+from vllm_watch.sources.history import MAX_SEARCH
 from vllm_watch.sources.logfile import FileId, NotRegularError
+from vllm_watch.sources.remembered import Remembered
+from vllm_watch.sources.rotated import FollowCounts
+from vllm_watch.sources.siblings import is_compressed, is_rotated_of
 from vllm_watch.state.server import LogStatus
 from vllm_watch.state.snapshot import TailCounts
 
 
+log = structlog.get_logger("vllm_watch.tail")
+
 MAX_FILES = 64
+"""Of a glob's matches so many are followed: those that were written last."""
+
 MAX_POSITIONS = 256
 """Of files that are gone no more are remembered, the ones that are open always are."""
 
@@ -36,6 +46,8 @@ _REASONS = {
     errno.EISDIR: "not_regular",
     errno.ENXIO: "not_regular",
 }
+_HIDDEN = frozenset({"permission_denied", "read_error"})
+"""Reasons for which a file that is there cannot be begun: what is in it when it can was not written just now."""
 
 
 class LogTail:
@@ -52,17 +64,24 @@ class LogTail:
         self._pattern = pattern
         self._is_glob = bool(_GLOB_SIGNS & set(pattern))
         self._followed: dict[str, FollowedLog] = {}
-        self._before = {position.path: position for position in positions}
-        self._stopped_at = stopped_at
-        self._known: dict[str, FilePosition] = {}
+        self._before = {position.path: Remembered(position, stopped_at) for position in positions}
+        self._passed_over: frozenset[str] = frozenset()
+        self._taken_up: frozenset[str] = frozenset()
+        self._hidden: set[str] = set()
         self._counts = FollowCounts()
         self._has_looked = False
         self._reason = "not_found"
+        self._said: set[int | None] = set()
 
     @property
     def pattern(self) -> str:
         """The absolute path or glob that is followed."""
         return os.path.abspath(self._pattern)
+
+    @property
+    def watched_paths(self) -> tuple[str, ...]:
+        """The path or glob, and where the files are that it leads to: changes there are news."""
+        return (self.pattern, *{followed.real_path for followed in self._followed.values()} - {self.pattern})
 
     @property
     def has_more(self) -> bool:
@@ -73,31 +92,36 @@ class LogTail:
         """Look at all files once and return what is new."""
         batches: list[TailedBatch] = []
         self._reason = "not_found"
-        for path in dict.fromkeys([*self._paths(), *self._followed]):
-            batches += self._look_at(path, now)
+        paths = dict.fromkeys([*self._paths(), *self._followed])
+        for path in paths:
+            batches += self._look_at(path, now, len(paths))
         self._has_looked = True
         return batches
 
     def positions(self) -> tuple[FilePosition, ...]:
         """Return how far the files have been read; what was found of an earlier run and not seen yet is kept."""
-        self._known = {path: followed.position() for path, followed in self._followed.items()}
-        return tuple({**self._before, **self._known}.values())[-MAX_POSITIONS:]
+        before = {path: remembered.position for path, remembered in self._before.items()}
+        known = {path: followed.position for path, followed in self._followed.items()}
+        positions = {**before, **known}.values()
+        return tuple(position for position in positions if position is not None)[-MAX_POSITIONS:]
 
     def status(self) -> LogStatus:
         """Return how reading goes."""
-        is_up = bool(self._followed)
+        is_up = not all(followed.is_failing for followed in self._followed.values())
         counts = self._counts
         open_counts = [followed.framing_counts() for followed in self._followed.values()]
         tail = TailCounts(
             lines=counts.lines,
             size=counts.size,
-            lag=sum(followed.lag for followed in self._followed.values()) if is_up else None,
+            lag=sum(followed.lag() for followed in self._followed.values()) if is_up else None,
             truncations=counts.truncations,
             rotations=counts.rotations,
             lost_generations=counts.lost_generations,
             long_lines=counts.long_lines + sum(long_lines for long_lines, _ in open_counts),
             nul_bytes=counts.nul_bytes + sum(nul_bytes for _, nul_bytes in open_counts),
             skipped_bytes=counts.skipped_bytes,
+            read_errors=counts.read_errors,
+            ignored_files=len(self._passed_over),
         )
         return LogStatus(is_up, "ok" if is_up else self._reason, tail)
 
@@ -108,28 +132,55 @@ class LogTail:
         self._followed.clear()
 
     def _paths(self) -> list[str]:
+        """Return what is to be followed now: of a glob's matches those that were written last, the oldest first."""
         if not self._is_glob:
             return [self._pattern]
-        return sorted(glob.glob(self._pattern), key=_modified)[:MAX_FILES]
+        found = [path for path in glob.glob(self._pattern) if not is_compressed(path)]
+        logs = {*found, *self._followed, *self._before}
+        # A rotated file belongs to its log; that is followed a while after its name is gone.
+        matches = sorted((path for path in found if not is_rotated_of(path, logs)), key=_modified)
+        for path in self._followed.keys() & (set(found) - set(matches[-MAX_FILES:])):
+            self._forget(path)
+        self._hidden &= set(found)
+        self._taken_up = self._passed_over.intersection(matches[-MAX_FILES:])
+        self._passed_over = frozenset(matches[:-MAX_FILES])
+        return matches[-MAX_FILES:]
 
-    def _look_at(self, path: str, now: float) -> list[TailedBatch]:
+    def _look_at(self, path: str, now: float, number: int) -> list[TailedBatch]:
+        """Look at one of so many files."""
+        batches: list[TailedBatch] = []
+        followed = self._followed.get(path)
         try:
-            if path in self._followed:
-                return self._followed[path].poll(now)
-            return self._begin(path, now)
+            if followed is None:
+                if self._is_glob and self._is_followed_elsewhere(path):
+                    return []
+                followed, batches = self._begin(path, now, number)
         except OSError as error:
-            self._reason = "not_regular" if isinstance(error, NotRegularError) else _reason(error)
-            return self._look_at_removed(path, now)
-
-    def _begin(self, path: str, now: float) -> list[TailedBatch]:
-        if self._is_glob and self._is_followed_elsewhere(path):
+            self._note(error)
+            if self._reason in _HIDDEN:
+                self._hidden.add(path)
             return []
+        batches += followed.poll(now, max(MAX_READS // number, 1))
+        if followed.problem is not None:
+            self._note(followed.problem, is_counted=followed.is_failing)
+        if followed.is_over(now):
+            self._forget(path)
+        return batches
+
+    def _begin(self, path: str, now: float, number: int) -> tuple[FollowedLog, list[TailedBatch]]:
+        before = self._before.get(path)
         followed = FollowedLog(path, self._counts)
+        batches: list[TailedBatch] = []
+        try:
+            if before is not None or not self._has_looked or path in self._taken_up | self._hidden:
+                batches = followed.begin(before, now, MAX_SEARCH // number)
+        except OSError:
+            followed.close()
+            raise
+        self._before.pop(path, None)
+        self._hidden.discard(path)
         self._followed[path] = followed
-        position = self._before.pop(path, None)
-        if self._has_looked and position is None:
-            return followed.poll(now)
-        return followed.begin(position, self._stopped_at, now) + followed.poll(now)
+        return followed, batches
 
     def _is_followed_elsewhere(self, path: str) -> bool:
         """Whether a rotated file was found again under its new name."""
@@ -137,29 +188,24 @@ class LogTail:
         file_id = FileId(status.st_dev, status.st_ino)
         return any(file_id in followed.file_ids for followed in self._followed.values())
 
-    def _look_at_removed(self, path: str, now: float) -> list[TailedBatch]:
-        """Read on although the path cannot be looked at; a file that cannot be read either is let go."""
-        followed = self._followed.get(path)
-        if followed is None:
-            return []
-        try:
-            batches = followed.poll_removed(now)
-        except OSError as error:
-            self._reason = _reason(error)
-            self._keep(path)
-            self._forget(path)
-            return []
-        if followed.is_over(now):
-            self._forget(path)
-        return batches
-
-    def _keep(self, path: str) -> None:
-        """Remember where a file was that cannot be read any more, for when it can."""
-        if path in self._known:
-            self._before[path] = self._known[path]
+    def _note(self, error: OSError, *, is_counted: bool = False) -> None:
+        """Keep why a file cannot be opened or read, say it once, and count it if the file is not just missing."""
+        self._reason = "not_regular" if isinstance(error, NotRegularError) else _reason(error)
+        if self._reason == "read_error" and error.errno not in self._said:
+            self._said.add(error.errno)
+            log.warning("tail.read_error", log=self._pattern, error=str(error))
+        if not is_counted and self._reason != "not_found":
+            self._counts.read_errors += 1
 
     def _forget(self, path: str) -> None:
-        self._followed.pop(path).close()
+        """Let go of a path, and remember where its file was, for when it is there again."""
+        followed = self._followed.pop(path)
+        remembered = followed.remember()
+        followed.close()
+        if remembered is not None:
+            self._before[path] = remembered
+            while len(self._before) > MAX_POSITIONS:
+                del self._before[next(iter(self._before))]
 
 
 def _reason(error: OSError) -> str:

@@ -11,20 +11,27 @@ from __future__ import annotations
 import os
 import re
 import threading
+import time
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from typing import NamedTuple
 
 import structlog
 
 from watchdog.events import FileSystemEvent, FileSystemEventHandler
 from watchdog.observers import Observer
-from watchdog.observers.api import ObservedWatch
+from watchdog.observers.api import BaseObserver, ObservedWatch
 
+
+MAX_FOLDERS = 64
+"""Each watched folder takes a thread; logs in further ones are polled."""
+
+RETRY_SECONDS = 60.0
+"""How long after a watch was refused it is asked for again."""
 
 _GLOB_SIGN = re.compile(r"[*?\[]")
 
 log = structlog.get_logger("vllm_watch.wake")
-
 
 _CHANGES = frozenset({"modified", "created", "moved", "deleted"})
 """What happens to a log; that it is opened and read is an event, too."""
@@ -50,66 +57,108 @@ class _Hint(FileSystemEventHandler):
         return any(path.startswith(self.beginnings) for path in paths if path)
 
 
+class _Watched(NamedTuple):
+    watch: ObservedWatch
+    identity: tuple[int, int]
+
+
 class FolderWatch:
     """
-    Sets an event whenever something in some folders changes.
+    Sets an event whenever a followed log may have changed.
 
-    Where that is impossible (no watches left, no such folder) it says so once and does nothing.
+    Where that is impossible (no watches left, no such folder) it says so once and does nothing: `covers` tells.
+
+    Args:
+        wake: The event.
+        clock: Seconds, for trying again where there was no watch left.
     """
 
-    def __init__(self, wake: threading.Event) -> None:
+    def __init__(self, wake: threading.Event, clock: Callable[[], float] = time.monotonic) -> None:
         self._handler = _Hint(wake)
-        self._observer = Observer()
-        self._watches: dict[str, tuple[ObservedWatch, tuple[int, int]]] = {}
-        self._refused: set[str] = set()
-        self._is_running = False
+        self._clock = clock
+        self._observer: BaseObserver | None = None
+        self._watches: dict[str, _Watched] = {}
+        self._refused: dict[str, float] = {}
 
     def start(self) -> None:
         """Begin; without means to watch, hints never come."""
         try:
-            self._observer.start()
-            self._is_running = True
-        except OSError as error:
-            log.warning("wake.unavailable", error=error.strerror)
-
-    def refresh(self, patterns: Iterable[str]) -> None:
-        """Watch the folders of these paths and globs that are there now, and anew those that were replaced."""
-        if not self._is_running:
+            observer = Observer()
+            observer.start()
+        except (OSError, RuntimeError) as error:  # No inotify, no room for a thread.
+            log.warning("wake.unavailable", error=str(error), effect="logs are polled")
             return
-        self._handler.beginnings = tuple({_GLOB_SIGN.split(pattern, maxsplit=1)[0] for pattern in patterns})
-        for folder in {os.path.dirname(beginning) for beginning in self._handler.beginnings}:
+        self._observer = observer
+
+    def refresh(self, paths: Iterable[str]) -> None:
+        """
+        Watch the folders of these paths and globs that are there now, and anew those that were replaced.
+
+        Folders of none of them are not watched any more.
+        """
+        observer = self._living()
+        if observer is None:
+            return
+        self._handler.beginnings = tuple(dict.fromkeys(_beginning(path) for path in paths))
+        wanted = list(dict.fromkeys(os.path.dirname(beginning) for beginning in self._handler.beginnings))
+        wanted = wanted[:MAX_FOLDERS]
+        for folder in self._watches.keys() - set(wanted):
+            self._forget(observer, folder)
+        self._refused = {folder: at for folder, at in self._refused.items() if folder in wanted}
+        deaf = {emitter.watch for emitter in observer.emitters if not emitter.is_alive()}
+        for folder in wanted:
             identity = _identity(folder)
             known = self._watches.get(folder)
-            if known is not None and known[1] == identity and folder not in self._handler.gone:
-                continue
-            self._handler.gone.discard(folder)
             if known is not None:
-                self._forget(folder)
+                if known.identity == identity and folder not in self._handler.gone and known.watch not in deaf:
+                    continue
+                self._forget(observer, folder)
             if identity is not None:
-                self._watch(folder, identity)
+                self._watch(observer, folder, identity)
+
+    def covers(self, paths: Iterable[str]) -> bool:
+        """Tell whether changes of all these paths and globs give hints."""
+        return self._living() is not None and all(os.path.dirname(_beginning(path)) in self._watches for path in paths)
 
     def stop(self) -> None:
         """End the watching thread."""
-        if self._is_running:
+        if self._observer is not None:
             self._observer.stop()
             self._observer.join(2)
-            self._is_running = False
+            self._observer = None
 
-    def _watch(self, folder: str, identity: tuple[int, int]) -> None:
+    def _living(self) -> BaseObserver | None:
+        if self._observer is not None and not self._observer.is_alive():
+            log.warning("wake.ended", effect="logs are polled")
+            self.stop()
+            self._watches.clear()
+        return self._observer
+
+    def _watch(self, observer: BaseObserver, folder: str, identity: tuple[int, int]) -> None:
+        refused_at = self._refused.get(folder)
+        if refused_at is not None and self._clock() - refused_at < RETRY_SECONDS:
+            return
         try:
-            self._watches[folder] = (self._observer.schedule(self._handler, folder), identity)
-            self._refused.discard(folder)
-        except OSError as error:
-            if folder not in self._refused:
-                self._refused.add(folder)
-                log.warning("wake.refused", folder=folder, error=error.strerror, effect="the log is polled")
+            self._watches[folder] = _Watched(observer.schedule(self._handler, folder), identity)
+            self._refused.pop(folder, None)
+        except (OSError, RuntimeError) as error:
+            self._refused[folder] = self._clock()
+            if refused_at is None:
+                log.warning("wake.refused", folder=folder, error=str(error), effect="the log is polled")
 
-    def _forget(self, folder: str) -> None:
+    def _forget(self, observer: BaseObserver, folder: str) -> None:
         watch, _ = self._watches.pop(folder)
+        self._handler.gone.discard(folder)
         try:
-            self._observer.unschedule(watch)
+            observer.unschedule(watch)
         except (KeyError, OSError):
             return  # It went with its folder.
+
+
+def _beginning(path: str) -> str:
+    """Return how changes of a path or glob are named: in its folder behind all links, up to the first glob sign."""
+    folder, name = os.path.split(_GLOB_SIGN.split(path, maxsplit=1)[0])
+    return os.path.join(os.path.realpath(folder), name)
 
 
 def _identity(folder: str) -> tuple[int, int] | None:

@@ -13,6 +13,8 @@ from vllm_watch_parsers.vocabulary import REQUIRED
 
 
 INTERVALS_UNTIL_STALE = 3
+SAME_START_SECONDS = 1.0
+"""Start times no further apart are of one process."""
 
 Progress = tuple[float, ...]
 
@@ -26,12 +28,21 @@ class ScrapeResult(NamedTuple):
         duration: Seconds it took.
         reading: The page, or `None`.
         reason: ``ok``, or why there is no page, from `vllm_watch.sources.scrape.REASONS`.
+        ahead: Seconds by which the wall clock was ahead of the clock that `at` is from.
     """
 
     at: float
     duration: float
     reading: MetricsReading | None
     reason: str
+    ahead: float = 0.0
+
+
+class ServerStart(NamedTuple):
+    """When a server says that it was started: by its own clock, and by the one that scrapes are timed with."""
+
+    said: float
+    at: float
 
 
 @dataclass(slots=True)
@@ -63,6 +74,7 @@ class MetricsSide:
         self.dropped = 0
         """Engines, models and words that were over the limit, added up over the pages."""
         self.restarts = 0
+        self.start: ServerStart | None = None
 
     def apply(self, result: ScrapeResult) -> None:
         """Take in an attempt."""
@@ -76,6 +88,7 @@ class MetricsSide:
         self.refused.update(result.reading.refused)
         self.dropped += result.reading.dropped
         self._note_reset(result.reading)
+        self._note_start(result.reading.process_start_seconds, result.ahead)
         self.window.add(result.at, result.reading)
         self._note_progress(result.at, result.reading)
 
@@ -122,13 +135,20 @@ class MetricsSide:
         )
         old_start, new_start = last.process_start_seconds, reading.process_start_seconds
         if old_start is not None and new_start is not None:
-            is_restart = abs(new_start - old_start) > 1
+            is_restart = abs(new_start - old_start) > SAME_START_SECONDS
         else:
             is_restart = has_fallen
         self.restarts += is_restart
         if is_restart or has_fallen:
             self.window.clear()
             self.progress.clear()
+
+    def _note_start(self, said: float | None, ahead: float) -> None:
+        """Keep when the server was started, as it was when it was first said: wall clocks are corrected later."""
+        if not said:
+            self.start = None
+        elif self.start is None or abs(said - self.start.said) > SAME_START_SECONDS:
+            self.start = ServerStart(said, said - ahead)
 
     def _note_progress(self, at: float, reading: MetricsReading) -> None:
         for key in [key for key in self.progress if key not in reading.engines]:

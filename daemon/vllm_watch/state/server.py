@@ -360,12 +360,13 @@ class ServerState:
                         found.append(Comparison(key, source, quantity, reading))
         return tuple(found)
 
-    def _start_time(self) -> float | None:
-        reading = self._metrics.reading if self._metrics else None
-        if reading is not None and reading.process_start_seconds:
-            said = self._log.started_at if self._log else None
-            return max(reading.process_start_seconds, said or 0.0)
-        return self._log.started_at if self._log else None
+    def _start_time(self) -> Reading | None:
+        """Return the later start, with who said it: the log's is by our clock, the page's by the server's."""
+        said_by_log = self._log.started_at if self._log else None
+        start = self._metrics.start if self._metrics else None
+        if start is not None and (said_by_log is None or start.at >= said_by_log):
+            return Reading(start.said, start.at, "metrics")
+        return None if said_by_log is None else Reading(said_by_log, said_by_log, "log")
 
     def _http_requests(self) -> dict[HttpRequestKey, float]:
         if self._log is not None:

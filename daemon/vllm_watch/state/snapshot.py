@@ -13,6 +13,7 @@ EngineState = Literal["starting", "idle", "serving", "saturated", "stalled", "do
 ENGINE_STATES: tuple[EngineState, ...] = ("starting", "idle", "serving", "saturated", "stalled", "down", "unknown")
 
 SourceName = Literal["log", "metrics"]
+WatchMode = Literal["events", "poll"]
 
 
 class Reading(NamedTuple):
@@ -78,7 +79,11 @@ class HttpRequestKey(NamedTuple):
 
 
 class TailCounts(NamedTuple):
-    """What has been read of the log so far, and what was lost."""
+    """
+    What has been read of the log so far, and what was lost.
+
+    `watch_mode` tells whether hints say that there is news; `None` where there are no files to watch.
+    """
 
     lines: int = 0
     size: int = 0
@@ -89,6 +94,9 @@ class TailCounts(NamedTuple):
     long_lines: int = 0
     nul_bytes: int = 0
     skipped_bytes: int = 0
+    read_errors: int = 0
+    ignored_files: int = 0
+    watch_mode: WatchMode | None = None
 
 
 class LogCounts(NamedTuple):
@@ -103,7 +111,12 @@ class LogCounts(NamedTuple):
 
 
 class ServerSnapshot(NamedTuple):
-    """One server. `starts` and `http_requests` come from its log where it has one, else from its /metrics."""
+    """
+    One server.
+
+    `starts` and `http_requests` come from its log where it has one, else from its /metrics. `start_time` is by the
+    clock of who said it: of the log by that of the other times, of /metrics by the server's own.
+    """
 
     name: str
     at: float
@@ -114,7 +127,7 @@ class ServerSnapshot(NamedTuple):
     sources: tuple[SourceSnapshot, ...]
     comparisons: tuple[Comparison, ...]
     starts: int
-    start_time: float | None
+    start_time: Reading | None
     http_requests: Mapping[HttpRequestKey, float]
     admission_rejections: Mapping[tuple[str, str], Reading]
     missing_metrics: Mapping[str, bool]

@@ -16,9 +16,9 @@ from collections.abc import Callable, Mapping
 from http import HTTPStatus
 from typing import Any, cast
 
-from tornado.http1connection import HTTP1Connection
+from tornado.http1connection import HTTP1Connection, HTTP1ServerConnection
 from tornado.httpserver import HTTPServer
-from tornado.httputil import HTTPHeaders, HTTPServerRequest, ResponseStartLine
+from tornado.httputil import HTTPConnection, HTTPHeaders, HTTPMessageDelegate, HTTPServerRequest, ResponseStartLine
 from tornado.ioloop import IOLoop
 from tornado.iostream import IOStream
 
@@ -48,7 +48,12 @@ _ALWAYS = {
 
 
 class BoundedServer(HTTPServer):
-    """Serves at most so many connections at once; one more is closed at once."""
+    """
+    Serves at most so many connections at once.
+
+    One more takes the place of the one that has been silent for longest, so that connections which only stand there
+    keep no one out. Silent is who has sent no whole request since it connected or was answered.
+    """
 
     def initialize(  # type: ignore[override]
         self, request_callback: Callable[[HTTPServerRequest], None], tls_now: TlsNow
@@ -58,8 +63,14 @@ class BoundedServer(HTTPServer):
 
         The base class is made to be initialized with other arguments by each subclass.
         """
+
+        def answer(request: HTTPServerRequest) -> None:
+            connection = cast("HTTP1Connection", request.connection)  # As in `send`.
+            self._silent.pop(connection.stream, None)
+            request_callback(request)
+
         super().initialize(
-            request_callback,
+            answer,
             idle_connection_timeout=HEADER_SECONDS,
             body_timeout=BODY_SECONDS,
             max_header_size=_MAX_BYTES,
@@ -67,7 +78,9 @@ class BoundedServer(HTTPServer):
             max_buffer_size=_MAX_BUFFERED,
         )
         self._tls_now = tls_now
-        self._open = 0
+        self._open: set[IOStream] = set()
+        self._silent: dict[IOStream, None] = {}
+        """Those of the open ones that are silent, for longest first."""
 
     def _handle_connection(self, connection: socket.socket, address: object) -> None:
         """Accept a connection with the certificates of this moment: the base class knows only those of its start."""
@@ -75,17 +88,36 @@ class BoundedServer(HTTPServer):
         super()._handle_connection(connection, address)
 
     def handle_stream(self, stream: IOStream, address: tuple[Any, ...]) -> None:
-        """Serve a new connection, if it is not one too many."""
-        if self._open >= MAX_CONNECTIONS:
+        """Serve a new connection, if there is a place for it."""
+        if len(self._open) >= MAX_CONNECTIONS and not self._make_room():
             stream.close()
             return
-        self._open += 1
+        self._open.add(stream)
+        self._silent[stream] = None
         super().handle_stream(stream, address)
+
+    def start_request(self, server_conn: object, request_conn: HTTPConnection) -> HTTPMessageDelegate:
+        """Wait for a connection's next request."""
+        stream = cast("HTTP1ServerConnection", server_conn).stream
+        if stream in self._open:
+            self._silent.setdefault(stream)  # One that was answered is silent from now on.
+        return super().start_request(server_conn, request_conn)
 
     def on_close(self, server_conn: object) -> None:
         """Count a connection that has ended."""
-        self._open -= 1
+        stream = cast("HTTP1ServerConnection", server_conn).stream
+        self._open.discard(stream)
+        self._silent.pop(stream, None)
         super().on_close(server_conn)
+
+    def _make_room(self) -> bool:
+        stream = next(iter(self._silent), None)
+        if stream is None:
+            return False
+        del self._silent[stream]
+        self._open.discard(stream)
+        stream.close()
+        return True
 
 
 def send(request: HTTPServerRequest, answer: Answer, configured: Mapping[str, str]) -> None:

@@ -2,8 +2,8 @@
 """
 Whether a user and a password fit.
 
-A check costs the same whether or not there is such a user, and what fitted is remembered, so that a scrape every few
-seconds does not pay for it again.
+A check costs the same whoever is asked for: a user with a cheap hash, one with a costly hash, or nobody. What fitted is
+remembered, so that a scrape every few seconds does not pay for it again.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import secrets
 import threading
 
 from collections import OrderedDict
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import NamedTuple
 
 import bcrypt
@@ -70,8 +70,13 @@ class Passwords:
 
     def fit(self, users: Users, given: Credentials) -> bool:
         """Tell whether these fit; takes as long as bcrypt does."""
+        highest = max(map(_cost, users.values()), default=_USUAL_COST)
         known = users.get(given.user)
-        is_equal = _is_equal(given.password, known or _hash_of_nobody(users.values()))
+        hashed = known or _hash_of_nobody(highest)
+        is_equal = _is_equal(given.password, hashed)
+        # Each step of the cost doubles the time: these are together what is missing to the highest.
+        for cost in range(_cost(hashed), highest):
+            _is_equal(given.password, _hash_of_nobody(cost))
         if known is None or not is_equal:
             return False
         self._remember(self._key(given, known))
@@ -99,7 +104,10 @@ def _is_equal(password: bytes, known: str) -> bool:
         return False
 
 
-def _hash_of_nobody(hashes: Iterable[str]) -> str:
-    """Return what no password fits, as costly to find out as the costliest of these."""
-    cost = max((int(each.split("$")[2]) for each in hashes), default=_USUAL_COST)
+def _cost(hashed: str) -> int:
+    return int(hashed.split("$")[2])
+
+
+def _hash_of_nobody(cost: int) -> str:
+    """Return what no password fits, and what it costs to find that out."""
     return f"$2b${cost:02}${'.' * 53}"

@@ -1,0 +1,302 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Logs that are not there, not yet, not any more, or not readable: awaited, said, and then read exactly."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import socket
+import tempfile
+
+import pytest
+
+from tests.support.logs import NOBODY, Log, run_child, stats_line
+
+from vllm_watch.sources.followed import ROTATE_WAIT
+
+
+def test_a_missing_file_is_awaited(log):
+    """T15: a log that is not there yet is read from its first byte once it appears."""
+    log.look()
+    before = log.status
+    log.write(1, 2)
+
+    assert (False, "not_found") == before
+    assert [1, 2] == log.look()
+    assert (True, "ok") == log.status
+    assert 0 == log.counts.read_errors
+
+
+def test_a_missing_folder_is_awaited_and_may_go_and_come(tmp_path):
+    """T15: a log whose folder is missing, appears, is removed and made again is read from the start each time."""
+    folder = tmp_path / "later"
+    log = Log(folder / "vllm.log")
+    log.look()
+    missing = log.status
+    found = []
+    for number in range(1, 4):
+        folder.mkdir()
+        log.write(number)
+        found += log.look()
+        shutil.rmtree(folder)
+        found += log.look(ROTATE_WAIT / 2)
+        gone = log.status
+        found += log.look(ROTATE_WAIT)
+
+    assert [1, 2, 3] == found
+    assert (False, "not_found") == missing == log.status
+    assert (True, "ok") == gone
+    assert 0 == log.counts.lost_generations
+    log.tail.close()
+
+
+@pytest.mark.parametrize("seconds", [1, ROTATE_WAIT * 4])
+def test_a_folder_that_is_away_for_a_while(tmp_path, seconds):
+    """T15: a folder that is moved away and back, as a disk that is mounted again, repeats no line and loses none."""
+    folder = tmp_path / "logs"
+    folder.mkdir()
+    log = Log(folder / "vllm.log")
+    log.write(1)
+    log.look()
+    log.write(2)
+    log.look()
+    folder.rename(tmp_path / "away")
+    log.look(seconds)
+    log.look(seconds)
+    log.write(3, path=tmp_path / "away" / "vllm.log")
+    (tmp_path / "away").rename(folder)
+
+    assert [3] == log.look()
+    log.write(4)
+    assert [4] == log.look()
+    assert (0, 0) == (log.counts.lost_generations, log.counts.truncations)
+    log.tail.close()
+
+
+def test_a_log_that_is_renamed_and_missed_for_long(followed):
+    """T12: what was written to a renamed file after it was let go is read when a new file appears."""
+    followed.write(1)
+    followed.look()
+    followed.path.rename(followed.named(".1"))
+    followed.look()
+    followed.look(ROTATE_WAIT + 1)
+    away = followed.status
+    followed.write(2, path=followed.named(".1"))
+    followed.write(3)
+
+    assert ((False, "not_found"), [2, 3]) == (away, followed.look())
+
+
+def test_a_deleted_log_is_read_to_its_end_and_its_successor_from_the_start(followed):
+    """T12: what is written to a deleted file is read while it is open, then the new file from its start."""
+    with open(followed.path, "ab", buffering=0) as writer:
+        followed.path.unlink()
+        writer.write(stats_line(1))
+        first = followed.look()
+        writer.write(stats_line(2))
+        followed.write(3)
+        second = followed.look()
+
+    assert ([1], [2, 3]) == (first, second)
+    followed.look(ROTATE_WAIT + 1)
+    assert 0 == followed.counts.lost_generations
+
+
+PERMISSIONS = """
+    import json
+    from pathlib import Path
+    from tests.support.logs import Log
+    folder, way, wait = Path(sys.argv[1]), sys.argv[2], float(sys.argv[3])
+    logs = folder / "logs"
+    logs.mkdir()
+    log = Log(logs / "vllm.log")
+    found, said = [], []
+
+    def look(*running):
+        found.append(log.look(*running))
+        said.append(log.status)
+
+    log.write(1)
+    if way == "at start":
+        log.path.chmod(0)
+        look()
+        log.path.chmod(0o600)
+        look()
+        log.write(2)
+        look()
+        print(json.dumps([found, log.history, said, log.counts.read_errors > 0]))
+        sys.exit()
+    log.look()
+    log.write(2)
+    look()
+    if way == "open file":
+        log.path.chmod(0)
+    if way == "folder":
+        logs.chmod(0)
+    if way == "new file":
+        log.path.rename(log.named(".1"))
+        log.write(3)
+        log.path.chmod(0)
+    look(wait)
+    look(wait)
+    look(wait)
+    errors = log.counts.read_errors
+    logs.chmod(0o700)
+    log.path.chmod(0o600)
+    log.write(4)
+    look()
+    print(json.dumps([found, log.history, said, errors > 0]))
+"""
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can become the user that may not read")
+class TestPermission:
+    """T16: permission is lost and given back; each case runs as a user that it means something to."""
+
+    def run(self, way, wait=1.0):
+        """Return what the child found, its history, what it said of the log, and whether an error was counted."""
+        with tempfile.TemporaryDirectory() as folder:  # Those of pytest are in one that belongs to root alone.
+            os.chmod(folder, 0o777)
+            found, history, said, has_errors = json.loads(run_child(PERMISSIONS, folder, way, wait, user=NOBODY))
+        return [number for look in found for number in look], history, [tuple(status) for status in said], has_errors
+
+    def test_at_the_start(self):
+        """T16: a log without permission says so and is counted; what it held when it is permitted is history."""
+        found, history, said, has_errors = self.run("at start")
+
+        assert [(False, "permission_denied"), (True, "ok"), (True, "ok")] == said
+        assert ([1], [2], True) == (history, found, has_errors)
+
+    @pytest.mark.parametrize("wait", [1.0, ROTATE_WAIT * 2])
+    def test_of_an_open_file(self, wait):
+        """T16: a file that is open already is read on when its permission goes."""
+        found, _, said, _ = self.run("open file", wait)
+
+        assert [2, 4] == found
+        assert {(True, "ok")} == set(said)
+
+    @pytest.mark.parametrize("wait", [1.0, ROTATE_WAIT * 2])
+    def test_of_the_folder(self, wait):
+        """T16: a folder that may not be searched for a while makes nothing be read twice or lost."""
+        found, _, said, has_errors = self.run("folder", wait)
+
+        assert ([2, 4], True) == (found, has_errors)
+        assert ((False, "permission_denied") in said) == (wait > ROTATE_WAIT)
+        assert (True, "ok") == said[-1]
+
+    @pytest.mark.parametrize("wait", [1.0, ROTATE_WAIT * 2])
+    def test_of_the_new_file(self, wait):
+        """T16: a new file that may not be read yet is read from its start, once, when it may."""
+        found, _, said, has_errors = self.run("new file", wait)
+
+        assert ([2, 3, 4], True) == (found, has_errors)
+        assert ((False, "permission_denied") in said) == (wait > ROTATE_WAIT)
+
+
+def test_a_symlink_is_followed_to_its_new_target(tmp_path):
+    """T17: when a link is switched, the old target's rest and the new target are read, not what is beside it."""
+    old, new, link = tmp_path / "a.log", tmp_path / "b.log", tmp_path / "vllm.log"
+    log = Log(link)
+    log.write(path=old)
+    link.symlink_to(old)
+    log.look()
+    log.write(1, path=old)
+    log.write(90, path=tmp_path / "b.log.1")
+    os.utime(tmp_path / "b.log.1", (2**31, 2**31))
+    log.write(2, path=new)
+    other = tmp_path / "other"
+    other.symlink_to(new)
+    other.replace(link)
+
+    assert [1, 2] == log.look()
+    log.tail.close()
+
+
+def test_a_dangling_symlink_is_awaited(tmp_path):
+    """T17: a link to nothing is no file yet; it is read from the start when its target appears, or goes and comes."""
+    link, target = tmp_path / "vllm.log", tmp_path / "target.log"
+    link.symlink_to(target)
+    log = Log(link)
+    log.look()
+    before = log.status
+    log.write(1, path=target)
+    found = log.look()
+    target.unlink()
+    log.look()
+    log.write(2, path=target)
+
+    assert ((False, "not_found"), [1], [2]) == (before, found, log.look())
+    log.tail.close()
+
+
+def test_a_loop_of_symlinks_is_said_and_counted(followed):
+    """T17: a link to itself is said and counted; the file that was open is read on, and a file in its place read."""
+    followed.write(1)
+    with open(followed.path, "ab", buffering=0) as writer:
+        followed.path.unlink()
+        followed.path.symlink_to(followed.path)
+        first = followed.look()
+        writer.write(stats_line(2))
+        second = followed.look()
+    followed.look(ROTATE_WAIT)
+    followed.look(ROTATE_WAIT)
+    said, errors = followed.status, followed.counts.read_errors
+    followed.path.unlink()
+    followed.write(3)
+
+    assert ([1], [2], (False, "symlink_loop"), 4) == (first, second, said, errors)
+    assert [3] == followed.look()
+
+
+NO_FILES = {
+    "folder": ("os.mkdir(path)", "not_regular"),
+    "fifo": ("os.mkfifo(path)", "not_regular"),
+    "socket": ("import socket; socket.socket(socket.AF_UNIX).bind(path)", "not_regular"),
+    "zero": ("os.symlink('/dev/zero', path)", "not_regular"),
+    "terminal": ("os.symlink('/dev/tty', path)", "not_regular"),
+    "loop": ("os.symlink(path, path)", "symlink_loop"),
+}
+
+
+@pytest.mark.parametrize(("make", "reason"), NO_FILES.values(), ids=NO_FILES)
+def test_what_is_no_file_is_refused_without_waiting(tmp_path, make, reason):
+    """T18: a folder, pipe, socket or device is said to be what it is within two seconds, and counted."""
+    printed = run_child(
+        f"""
+        import signal
+        from tests.support.logs import Log
+        path = sys.argv[1]
+        {make}
+        log = Log(path)
+        signal.alarm(2)
+        log.look()
+        log.look()
+        signal.alarm(0)
+        print(*log.status, log.counts.read_errors)
+        """,
+        tmp_path / "s",
+    )
+
+    assert f"False {reason} 2" == printed
+
+
+@pytest.mark.parametrize("kind", ["folder", "fifo", "socket"])
+def test_a_log_that_is_replaced_by_no_file(followed, kind):
+    """T18: something else in the log's place is refused, and the log that comes back is read."""
+    followed.write(1)
+    followed.look()
+    followed.path.rename(followed.named(".1"))
+    with socket.socket(socket.AF_UNIX) as unused:
+        {
+            "folder": followed.path.mkdir,
+            "fifo": lambda: os.mkfifo(followed.path),
+            "socket": lambda: unused.bind(str(followed.path)),
+        }[kind]()
+    followed.look()
+    followed.look(ROTATE_WAIT + 1)
+    said = followed.status
+    followed.path.rmdir() if kind == "folder" else followed.path.unlink()
+    followed.write(2)
+
+    assert ((False, "not_regular"), [2]) == (said, followed.look())

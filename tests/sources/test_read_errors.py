@@ -1,0 +1,197 @@
+# SPDX-License-Identifier: Apache-2.0
+"""T31: what the system answers when a disk or a network's file system fails, through a stand-in for `os`."""
+
+from __future__ import annotations
+
+import errno
+import os
+
+import pytest
+import structlog
+
+from tests.support.logs import open_files
+
+from vllm_watch.sources import followed as followed_module
+from vllm_watch.sources import logfile as logfile_module
+from vllm_watch.sources.followed import ROTATE_WAIT
+
+
+ERRORS = [errno.EINTR, errno.EIO, errno.ESTALE, errno.EBADF, errno.ENOMEM]
+
+
+class FailingOs:
+    """Passes everything to `os`, but fails where it is told to."""
+
+    def __init__(self):
+        self.failing = {}
+        self.calls = 0
+
+    def __getattr__(self, name):
+        """Return what `os` has, or something that fails."""
+        real = getattr(os, name)
+        if name not in self.failing:
+            return real
+
+        def fail(*arguments, **options):
+            self.calls += 1
+            number, file = self.failing[name]
+            if file is not None and file not in {arguments[0], self.name(arguments[0])}:
+                return real(*arguments, **options)
+            raise OSError(number, os.strerror(number))
+
+        return fail
+
+    @staticmethod
+    def name(descriptor):
+        """Return the name of an open file."""
+        return os.readlink(f"/proc/self/fd/{descriptor}") if isinstance(descriptor, int) else descriptor
+
+    def fail(self, name, number, file=None):
+        """Let a function fail, of one file or of all."""
+        self.failing[name] = (number, None if file is None else str(file))
+
+    def heal(self):
+        """Let everything work again."""
+        self.failing.clear()
+
+
+@pytest.fixture
+def system(monkeypatch):
+    """The stand-in, in the tailer's modules."""
+    stand_in = FailingOs()
+    monkeypatch.setattr(logfile_module, "os", stand_in)
+    monkeypatch.setattr(followed_module, "os", stand_in)
+    return stand_in
+
+
+@pytest.mark.parametrize("number", ERRORS)
+@pytest.mark.parametrize("name", ["pread", "fstat", "open", "lseek"])
+@pytest.mark.parametrize("seconds", [1.0, ROTATE_WAIT])
+def test_a_failure_is_waited_out(followed, system, name, number, seconds):
+    """T31: while a file cannot be read that is said and counted; then it is read on where it was, nothing twice."""
+    followed.write(1)
+    found = followed.look()
+    before = open_files()
+    system.fail(name, number)
+    for _ in range(3):
+        followed.write(2)
+        found += followed.look(seconds)
+        assert followed.tail.positions()
+    said, errors = followed.status, followed.counts.read_errors
+    system.heal()
+    followed.write(3)
+    found += followed.look()
+
+    assert [1, 2, 2, 2, 3] == found
+    assert (True, "ok") == followed.status
+    assert before == open_files()
+    if name == "pread":
+        assert ((False, "read_error"), 3) == (said, errors)
+
+
+@pytest.mark.parametrize("number", ERRORS)
+def test_a_path_that_cannot_be_looked_at(followed, system, number):
+    """T31: while the path cannot be looked at the open file is read on; afterwards nothing is read twice."""
+    followed.write(1)
+    found = followed.look()
+    system.fail("stat", number)
+    for _ in range(3):
+        followed.write(2)
+        found += followed.look()
+    for _ in range(3):
+        found += followed.look(ROTATE_WAIT)
+    said, errors = followed.status, followed.counts.read_errors
+    followed.write(3)
+    system.heal()
+    found += followed.look()
+
+    assert [1, 2, 2, 2, 3] == found
+    assert errors > 0
+    assert (True, "ok") == followed.status
+    assert said in {(False, "read_error"), (True, "ok")}
+
+
+def test_a_handle_that_has_expired_is_replaced(followed, system, monkeypatch):
+    """T31: a file whose open handle has expired is opened anew and read on from where it was."""
+    followed.write(1)
+    found = followed.look()
+    expired = followed.tail._followed[str(followed.path)]._queue[0].log._fd
+    opened = os.open(os.devnull, os.O_RDONLY)  # The next one will have another number.
+    read = os.pread
+
+    def expire(descriptor, size, offset):
+        if descriptor == expired:
+            raise OSError(errno.ESTALE, "stale")
+        return read(descriptor, size, offset)
+
+    monkeypatch.setattr(system, "pread", expire, raising=False)
+    followed.write(2)
+    found += followed.look()
+    os.close(opened)
+    found += followed.look()
+
+    assert [1, 2] == found
+    assert 1 == followed.counts.read_errors
+
+
+def test_a_rotated_file_that_stays_unreadable_is_given_up(followed, system):
+    """T31: a rotated file that cannot be read keeps its successors waiting for a while only, and is counted as lost."""
+    followed.write(1)
+    found = followed.look()
+    followed.write(2)
+    followed.rotate()
+    followed.write(3)
+    system.fail("pread", errno.EIO, followed.named(".1"))
+    found += followed.look()
+    waiting = followed.status
+    found += followed.look(ROTATE_WAIT)
+
+    assert ((False, "read_error"), [1, 3]) == (waiting, found)
+    assert 1 == followed.counts.lost_generations
+    assert (True, "ok") == followed.status
+
+
+def test_an_error_is_said_once(followed, system):
+    """T31: the daemon's own log says once what the system answers."""
+    with structlog.testing.capture_logs() as said:
+        for number in (errno.EIO, errno.ESTALE, errno.EIO):
+            system.fail("pread", number)
+            followed.look()
+            followed.look()
+
+    assert [os.strerror(errno.EIO), os.strerror(errno.ESTALE)] == [each["error"].split("] ")[1] for each in said]
+
+
+def test_the_first_look_fails(log, system):
+    """T31: a log that cannot be read at first is begun once it can be, and what it held is history, once."""
+    log.write(1, 2)
+    before = open_files()
+    system.fail("pread", errno.EIO)
+    log.look()
+    log.look()
+    said, opened = log.status, open_files()
+    system.heal()
+    log.look()
+    log.write(3)
+
+    assert ((False, "read_error"), before) == (said, opened)
+    assert ([1, 2], [3]) == (log.history, log.look())
+
+
+def test_a_restart_among_rotated_files_that_fail(followed, system):
+    """T31: a restart that cannot read its files goes on where it was once it can."""
+    followed.write(1)
+    followed.look()
+    stopped = followed.stop()
+    followed.write(2)
+    followed.rotate()
+    followed.write(3)
+    before = open_files()
+    system.fail("pread", errno.EIO, followed.path)
+    followed.start(stopped)
+    found = followed.look() + followed.look()
+    opened = open_files()
+    system.heal()
+    found += followed.look()
+
+    assert (before, [2, 3]) == (opened, found)

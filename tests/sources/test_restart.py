@@ -1,0 +1,242 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The daemon was away for a while: it goes on where its checkpoint says, or says what was lost."""
+
+from __future__ import annotations
+
+import gzip
+import os
+import shutil
+
+import pytest
+
+from tests.support.logs import Log, stats_line
+
+
+BANNER = b"".join(b"INFO [api_server.py:1] the same banner, line %d\n" % number for number in range(20))
+
+
+def test_a_line_cut_by_a_restart_is_read_once(followed):
+    """T2: a line whose beginning was there before a restart and whose end came after it is read once, whole."""
+    line = stats_line(2)
+    followed.write(1)
+    followed.append(line[:60])
+    before = followed.look()
+    followed.start(followed.stop())
+    during = followed.look()
+    followed.append(line[60:])
+
+    assert ([1], [], [2], []) == (before, during, followed.look(), followed.look())
+
+
+@pytest.mark.parametrize("rotations", [1, 2, 3])
+def test_rotated_while_down(followed, rotations):
+    """T5: after rotations in its absence the daemon goes on in the rotated file, then in its successors."""
+    followed.write(1)
+    followed.look()
+    stopped = followed.stop()
+    followed.write(2)
+    for number in range(rotations):
+        followed.rotate()
+        followed.write(10 + number)
+    followed.start(stopped)
+
+    assert [2, *range(10, 10 + rotations)] == followed.look()
+    assert (rotations, 0) == (followed.counts.rotations, followed.counts.lost_generations)
+    assert [1] == followed.history
+
+
+def test_rotated_beyond_retention_while_down(followed):
+    """T5: what was rotated away unread is counted as one generation, and all that is left is read from its start."""
+    followed.write(1)
+    followed.look()
+    stopped = followed.stop()
+    followed.write(2)
+    for number in range(10, 14):
+        followed.rotate(retention=2)
+        followed.write(number)
+    for path in followed.path.parent.glob("*"):
+        os.utime(path, (stopped[1] + 60, stopped[1] + 60))
+    followed.start(stopped)
+
+    assert [11, 12, 13] == followed.look()
+    assert 1 == followed.counts.lost_generations
+
+
+def test_rotated_and_compressed_while_down(followed):
+    """T6: a rotated file that was compressed is not read, and counted as lost; the present one is read."""
+    followed.write(1)
+    followed.look()
+    stopped = followed.stop()
+    followed.write(2)
+    followed.rotate()
+    followed.named(".1.gz").write_bytes(gzip.compress(followed.named(".1").read_bytes()))
+    followed.named(".1").unlink()
+    followed.write(3)
+    followed.start(stopped)
+
+    assert [3] == followed.look()
+    assert 1 == followed.counts.lost_generations
+
+
+def test_copied_and_truncated_while_down(followed):
+    """T7: what was written before a copy and truncation in the daemon's absence is read from the copy."""
+    followed.write(1)
+    followed.look()
+    stopped = followed.stop()
+    followed.write(2)
+    followed.copytruncate()
+    followed.write(3)
+    followed.start(stopped)
+
+    assert [2, 3] == followed.look()
+
+
+def test_the_same_inode_is_another_file(followed):
+    """T13: a new file that has the inode of the one in the checkpoint is read from its start."""
+    followed.write(1)
+    followed.look()
+    stopped = followed.stop()
+    inode = followed.path.stat().st_ino
+    for _ in range(200):
+        followed.path.unlink()
+        followed.write(*range(10, 30))
+        if followed.path.stat().st_ino == inode:
+            break
+    else:
+        pytest.skip("this file system does not use inodes again")
+    followed.start(stopped)
+
+    assert list(range(10, 30)) == followed.look()
+    assert stopped[0][0].inode == inode
+    assert 1 == followed.counts.truncations + followed.counts.lost_generations
+
+
+def test_the_same_inode_in_the_same_run(followed):
+    """T13: a file removed and made again between two looks, with the same inode or not, is read from its start."""
+    followed.write(1)
+    followed.look()
+    for number in range(20):
+        followed.path.unlink()
+        followed.write(number, number)
+        assert [number, number] == followed.look()
+
+
+def test_the_same_beginning_is_not_the_same_file(followed):
+    """T14: a new file with the old one's first 700 bytes is told from it by what comes before the offset."""
+    followed.append(BANNER)
+    followed.write(1)
+    followed.look()
+    stopped = followed.stop()
+    followed.path.unlink()
+    followed.append(BANNER)
+    followed.write(7, 8)
+    followed.start(stopped)
+
+    assert [7, 8] == followed.look()
+
+
+def test_the_same_beginning_in_the_same_run(followed):
+    """T14: a log that begins again with the same banner, in place or as a new file, is read from its start."""
+    followed.append(BANNER)
+    followed.write(1)
+    followed.look()
+    with open(followed.path, "r+b") as file:
+        file.write(BANNER + stats_line(7) + stats_line(8))
+    first = followed.look()
+    followed.path.unlink()
+    followed.append(BANNER)
+    followed.write(9)
+
+    assert ([7, 8], [9]) == (first, followed.look())
+
+
+def test_an_empty_file_after_a_rotation(followed):
+    """T5: stopped while the new file is empty, the daemon goes on at the end of the old one and repeats nothing."""
+    followed.write(1, 2)
+    followed.look()
+    followed.rotate()
+    followed.look()
+    stopped = followed.stop()
+    followed.write(3, path=followed.named(".1"))
+    followed.write(4)
+    followed.start(stopped)
+
+    assert [3, 4] == followed.look()
+
+
+def test_other_files_beside_the_log_are_not_read_after_a_restart(log):
+    """T5: old generations of another naming, and copies, are not taken for what was rotated meanwhile."""
+    log.write(90, path=log.named("-20250101"))
+    os.utime(log.named("-20250101"), (5000, 5000))
+    log.write(91, path=log.named(".bak"))
+    log.write(1)
+    log.look()
+    shutil.copy(log.path, log.named("-20251121"))
+    stopped = log.stop()
+    log.write(2)
+    log.rotate()
+    log.write(3)
+    log.start(stopped)
+
+    assert [2, 3] == log.look()
+
+
+def test_hundreds_of_rotated_files(log):
+    """T32: a folder with 500 rotated files does not make the daemon open them all."""
+    log.write(1)
+    log.look()
+    stopped = log.stop()
+    log.write(2)
+    for number in range(500, 1, -1):
+        log.named(f".{number}").touch()
+        os.utime(log.named(f".{number}"), (5000, 5000))
+    log.path.rename(log.named(".1"))
+    log.write(3)
+    log.start(stopped)
+
+    assert [2, 3] == log.look()
+    assert len(os.listdir("/proc/self/fd")) < 64
+
+
+def test_what_is_no_file_among_the_rotated_ones(followed):
+    """T18: a folder and a dangling link that are named like rotated files are passed at the start."""
+    followed.write(1)
+    followed.look()
+    stopped = followed.stop()
+    followed.rotate()
+    followed.write(2)
+    followed.named(".1").unlink()
+    followed.named(".1").mkdir()
+    followed.named(".2").symlink_to("nowhere")
+    followed.start(stopped)
+
+    assert [2] == followed.look()
+    assert [] == followed.look()
+    assert (True, "ok") == followed.status
+
+
+def test_a_symlink_into_another_file_system(tmp_path):
+    """T5, T17: a log behind a link has its rotated files where it is, not where the link is."""
+    (tmp_path / "var").mkdir()
+    (tmp_path / "data").mkdir()
+    link = tmp_path / "var" / "vllm.log"
+    real = Log(tmp_path / "data" / "server.log")
+    real.write(1)
+    link.symlink_to(real.path)
+    log = Log(link)
+    log.look()
+    real.write(2)
+    real.rotate()
+    real.write(3)
+    real.rotate()
+    real.write(4)
+    between_looks = log.look()
+    positions, _ = log.stop()
+    stopped_at = max(path.stat().st_mtime for path in real.path.parent.glob("*")) + 0.2
+    real.write(5)
+    real.rotate()
+    real.write(6)
+    log.start((positions, stopped_at))
+
+    assert ([2, 3, 4], [5, 6]) == (between_looks, log.look())
+    log.tail.close()

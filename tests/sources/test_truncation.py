@@ -1,0 +1,218 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Truncations: what was copied before is read from the copy, no line is torn, and holes cost nothing."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import time
+
+import pytest
+import structlog
+
+from tests.support.logs import run_child, stats_line
+
+from vllm_watch.clock import SystemClock
+from vllm_watch.config import ServerConfig
+from vllm_watch.watched import WatchedServer
+
+
+HOLE = 8 << 30
+GIB = 1 << 30
+
+
+def test_a_copied_and_truncated_log_is_read_from_its_start(followed):
+    """T7: a log that was read to its end, copied and truncated goes on at its start; nothing is lost."""
+    followed.write(1, 2)
+    followed.look()
+    followed.copytruncate()
+    followed.write(3)
+
+    assert [3] == followed.look()
+    assert (1, 0, 0) == (followed.counts.truncations, followed.counts.rotations, followed.counts.skipped_bytes)
+
+
+def test_what_was_not_read_before_a_truncation_is_in_the_copy(followed):
+    """T7: lines written between the last look and the copy are read from the copy, the one begun before whole."""
+    followed.write(1)
+    line = stats_line(2)
+    followed.append(line[:50])
+    followed.look()
+    followed.append(line[50:])
+    followed.write(3)
+    followed.copytruncate()
+    followed.write(4)
+
+    assert [2, 3, 4] == followed.look()
+    followed.copytruncate()
+    followed.write(5)
+    assert [5] == followed.look()
+
+
+def test_copies_of_two_truncations_between_two_looks(followed):
+    """T7: two rounds of copy and truncate between two looks lose nothing either."""
+    followed.write(1)
+    followed.look()
+    followed.write(2)
+    followed.copytruncate()
+    followed.write(3)
+    followed.named(".1").rename(followed.named(".2"))
+    followed.copytruncate()
+    followed.write(4)
+
+    assert [2, 3, 4] == followed.look()
+
+
+def test_copies_of_a_log_that_was_not_read_yet(followed):
+    """T7: what was written to a new log and copied away before the first look at it is read from the copy."""
+    line = stats_line(3, second=30)
+    followed.write(1, 2)
+    followed.copytruncate()
+    followed.append(line[:40])
+    first = followed.look()
+    followed.append(line[40:])
+    followed.named(".1").rename(followed.named(".2"))
+    followed.copytruncate()
+    followed.write(4)
+
+    assert ([1, 2], [3, 4], []) == (first, followed.look(), followed.look())
+
+
+def test_without_a_copy_an_unfinished_line_is_lost_and_counted(followed):
+    """T7: the beginning of a line that was truncated away is never joined to anything, and counted."""
+    line = stats_line(5)
+    followed.append(line[:-20])
+    followed.look()
+    os.truncate(followed.path, 0)
+    followed.append(line[-20:] + stats_line(6))
+
+    assert [6] == followed.look()
+    assert (1, len(line) - 20) == (followed.counts.truncations, followed.counts.skipped_bytes)
+
+
+@pytest.mark.parametrize("lines", [2, 3, 50])
+def test_a_log_truncated_and_refilled_is_noticed(followed, lines):
+    """T8: a log refilled to the same length or more before the next look is read from its start, no line torn."""
+    followed.write(1, 2)
+    followed.look()
+    os.truncate(followed.path, 0)
+    followed.write(*range(10, 10 + lines))
+
+    assert list(range(10, 10 + lines)) == followed.look()
+    assert 1 == followed.counts.truncations
+
+
+@pytest.mark.parametrize("kept", [1, 100, 300])
+def test_a_log_truncated_to_a_part_is_read_from_its_start(followed, kept):
+    """T9: a log cut to a non-zero length inside what was read is read again from its start, and counted once."""
+    followed.write(1, 2)
+    followed.look()
+    with open(followed.path, "r+b") as file:
+        head = file.read(kept)
+    os.truncate(followed.path, kept)
+    first = followed.look()
+    followed.append(b"\n")
+    followed.write(3)
+    second = followed.look()
+
+    assert [1] * head.count(b"\n") == first
+    assert ([3], 1) == (second, followed.counts.truncations)
+
+
+def test_the_hole_of_a_writer_that_does_not_append(followed):
+    """T10: the NUL bytes that a writer without O_APPEND leaves after a truncation spoil no line, and are counted."""
+    with open(followed.path, "r+b", buffering=0) as writer:
+        writer.write(stats_line(1))
+        followed.look()
+        shutil.copy(followed.path, followed.named(".1"))
+        os.truncate(followed.path, 0)
+        writer.write(stats_line(2))
+        first = followed.look()
+        writer.write(stats_line(3))
+
+    assert ([2], [3]) == (first, followed.look())
+    assert (1, len(stats_line(1))) == (followed.counts.truncations, followed.counts.nul_bytes)
+
+
+def test_a_huge_hole_takes_no_time(followed):
+    """T10: eight GiB of nothing are passed at once, and the line behind them is read."""
+    followed.write(1)
+    followed.look()
+    with open(followed.path, "r+b") as file:
+        os.pwrite(file.fileno(), b"\n" + stats_line(2), HOLE)
+    start = time.monotonic()
+    found = followed.look()
+    took = time.monotonic() - start
+
+    assert [2] == found
+    assert took < 1.0
+    assert HOLE - len(stats_line(1)) == followed.counts.nul_bytes
+
+
+def test_a_hole_in_an_unfinished_line(log):
+    """T10: a restart inside a line with a hole in it begins with the line, not behind its first part."""
+    line = stats_line(7)
+    log.write(1)
+    log.look()
+    log.append(line[:30] + bytes(40) + line[30:60])
+    log.look()
+    stopped = log.stop()
+    log.start(stopped)
+    log.append(line[60:])
+
+    assert stopped[0][0].offset == len(stats_line(1))
+    assert [7] == log.look()
+
+
+def test_the_writer_is_told_once_to_append(tmp_path):
+    """T10: NUL bytes are said once in the daemon's own log, with the advice to start the server with >>."""
+    path = tmp_path / "vllm.log"
+    path.touch()
+    server = WatchedServer(ServerConfig(name="a", log=str(path)), SystemClock())
+    with structlog.testing.capture_logs() as said:
+        for number in range(3):
+            server.look_at_log()
+            with path.open("ab") as file:
+                file.write(bytes(10) + stats_line(number))
+        server.look_at_log()
+    server.close()
+    warnings = [record for record in said if record["event"] == "log.nul_bytes"]
+
+    assert [("warning", "a")] == [(record["log_level"], record["server"]) for record in warnings]
+    assert "O_APPEND" in warnings[0]["meaning"]
+    assert ">>" in warnings[0]["meaning"]
+
+
+@pytest.mark.parametrize("is_sparse", [True, False])
+def test_nuls_without_end_take_no_memory(tmp_path, is_sparse):
+    """T11: a GiB of NUL bytes without a line, as a hole or written, is passed in bounded memory."""
+    path = tmp_path / "vllm.log"
+    size = GIB if is_sparse else GIB >> 3
+    took = run_child(
+        """
+        import resource
+        from tests.support.logs import Log, stats_line
+        path, size, is_sparse = sys.argv[1], int(sys.argv[2]), sys.argv[3] == "True"
+        log = Log(path)
+        log.write()
+        log.look()
+        before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+        if is_sparse:
+            os.truncate(path, size)
+        else:
+            for _ in range(size >> 20):
+                log.append(bytes(1 << 20))
+        for _ in range(60):
+            log.look()
+        log.append(b"\\n" + stats_line(5))
+        assert [5] == log.look(), "not read"
+        assert log.counts.nul_bytes == size, log.counts
+        print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before)
+        """,
+        path,
+        size,
+        is_sparse,
+        user=None,
+    )
+
+    assert int(took) < 16 * 1024

@@ -1,0 +1,129 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A log that a test writes and follows: every look is made by the test, at the time the test says."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import textwrap
+
+from pathlib import Path
+
+import vllm_watch
+import vllm_watch_parsers
+
+from vllm_watch.sources.tail import LogTail
+from vllm_watch_parsers.events import EngineStats
+
+
+NOBODY = 65534
+
+
+def stats_line(running, second=0):
+    """Return a statistics line with `running` requests."""
+    return (
+        f"(APIServer pid=7) INFO 11-21 02:35:{second:02d} [loggers.py:335] Engine 000: "
+        f"Avg prompt throughput: 1.0 tokens/s, Avg generation throughput: 2.0 tokens/s, Running: {running} reqs, "
+        f"Waiting: 0 reqs, GPU KV cache usage: 1.0%, Prefix cache hit rate: 0.0%\n"
+    ).encode()
+
+
+class Log:
+    """A log file, its tail, and the numbers of running requests that were read from it."""
+
+    def __init__(self, path, pattern=None):
+        self.path = path
+        self.pattern = str(pattern or path)
+        self.tail = LogTail(self.pattern)
+        self.now = 1000.0
+        self.history = []
+
+    def write(self, *running, path=None):
+        """Append a statistics line for each number."""
+        self.append(b"".join(stats_line(number) for number in running), path)
+
+    def append(self, data, path=None):
+        """Append bytes."""
+        with open(path or self.path, "ab") as file:
+            file.write(data)
+
+    def look(self, seconds=1.0):
+        """Look once, later; return the numbers that were read."""
+        self.now += seconds
+        found = []
+        for batch, is_history in self.tail.poll(self.now):
+            running = [t.event.requests_running for t in batch.events if isinstance(t.event, EngineStats)]
+            (self.history if is_history else found).extend(running)
+        return found
+
+    def named(self, suffix):
+        """Return the path of a rotated file."""
+        return self.path.with_name(self.path.name + suffix)
+
+    def rotate(self, retention=9):
+        """Rename as logrotate does, the oldest first, and make a new file."""
+        self.named(f".{retention}").unlink(missing_ok=True)
+        for number in range(retention - 1, 0, -1):
+            if self.named(f".{number}").exists():
+                self.named(f".{number}").rename(self.named(f".{number + 1}"))
+        self.path.rename(self.named(".1"))
+        self.path.touch()
+
+    def copytruncate(self):
+        """Copy to the first rotated file and truncate, as logrotate does where the writer keeps its file."""
+        self.named(".1").write_bytes(self.path.read_bytes())
+        os.truncate(self.path, 0)
+
+    def stop(self):
+        """End the tail; return what its checkpoint holds and when that was written."""
+        positions = self.tail.positions()
+        self.tail.close()
+        stopped_at = max((path.stat().st_mtime for path in self.path.parent.glob("*")), default=0.0)
+        return positions, stopped_at + 0.2
+
+    def start(self, stopped):
+        """Begin a new tail where one was stopped."""
+        self.tail = LogTail(self.pattern, *stopped)
+
+    @property
+    def status(self):
+        """Whether the log can be read, and why."""
+        return self.tail.status()[:2]
+
+    @property
+    def counts(self):
+        """What has been counted."""
+        return self.tail.status().tail
+
+
+def open_files():
+    """Return how many files this process has open."""
+    return len(os.listdir("/proc/self/fd"))
+
+
+def run_child(script, *arguments, user=None, before=(), timeout=60):
+    """
+    Run a Python script in a process of its own and return what it printed.
+
+    Args:
+        script: The script; it may import this module.
+        arguments: Its arguments.
+        user: The user and group to become first.
+        before: A command that runs Python.
+        timeout: Seconds after which it is ended.
+    """
+    roots = [
+        Path(__file__).parents[2],
+        Path(vllm_watch.__file__).parents[1],
+        Path(vllm_watch_parsers.__file__).parents[1],
+    ]
+    become = f"import os, sys\nsys.path[:0] = {[str(root) for root in roots]!r}\n"
+    # What only root may read is read before.
+    become += "import tests.support.logs, vllm_watch.loops, vllm_watch.watched, watchdog.observers\n"
+    if user is not None:
+        become += f"os.setgroups([]); os.setgid({user}); os.setuid({user})\n"
+    command = [*before, sys.executable, "-c", become + textwrap.dedent(script), *map(str, arguments)]
+    result = subprocess.run(command, capture_output=True, timeout=timeout, check=False)
+    assert result.returncode == 0, result.stderr.decode()
+    return result.stdout.decode().strip()
