@@ -25,7 +25,7 @@ COLOURS = re.compile(r"\x1b\[[0-9;]*m")
 
 MAIN = "from vllm_watch.cli import main; main()"
 SAYS = """
-import structlog, sys
+import logging, structlog, sys
 from vllm_watch.own_log import configure_log
 configure_log()
 hostile = {hostile!r}
@@ -36,6 +36,8 @@ try:
     raise ValueError(hostile)
 except ValueError:
     log.exception("failed")
+logging.getLogger("urllib3").error("a library says %s", hostile)
+logging.getLogger("watchdog.observers.inotify").error("of no account")
 """
 
 
@@ -89,6 +91,7 @@ def test_the_log_of_the_daemon_commands_no_terminal(stderr):
     if stderr == "pipe":
         said = [json.loads(line) for line in output.splitlines()]
         assert [HOSTILE, HOSTILE] == [said[0]["path"], said[1]["event"]]
+        assert ("urllib3", f"a library says {HOSTILE}") == (said[-1]["logger"], said[-1]["event"])
         assert output.isascii()
     else:
         assert ESCAPED in output.decode()

@@ -81,17 +81,35 @@ def configure_log(*, quiet: bool = False) -> None:
         renderers = [_make_printable, structlog.dev.ConsoleRenderer()]
     else:
         renderers = [structlog.processors.JSONRenderer()]
+    stream = cast("TextIO", UnfailingStream(sys.stderr))
+    processors: list[structlog.typing.Processor] = [
+        structlog.processors.add_log_level,
+        structlog.processors.TimeStamper(fmt="iso", utc=True),
+        structlog.processors.ExceptionRenderer(),
+    ]
     structlog.configure(
-        processors=[
-            structlog.processors.add_log_level,
-            structlog.processors.TimeStamper(fmt="iso", utc=True),
-            structlog.processors.ExceptionRenderer(),
-            *renderers,
-        ],
+        processors=[*processors, *renderers],
         wrapper_class=structlog.make_filtering_bound_logger(logging.ERROR if quiet else logging.INFO),
-        logger_factory=structlog.WriteLoggerFactory(file=cast("TextIO", UnfailingStream(sys.stderr))),
+        logger_factory=structlog.WriteLoggerFactory(file=stream),
         cache_logger_on_first_use=False,
     )
+    _configure_libraries(stream, [structlog.stdlib.add_logger_name, *processors], renderers)
+
+
+def _configure_libraries(
+    stream: TextIO, processors: list[structlog.typing.Processor], renderers: list[structlog.typing.Processor]
+) -> None:
+    """Write what libraries log in the same form, from errors on; else Python would print it as it is."""
+    handler = logging.StreamHandler(stream)
+    handler.setFormatter(
+        structlog.stdlib.ProcessorFormatter(
+            foreign_pre_chain=processors,
+            processors=[structlog.stdlib.ProcessorFormatter.remove_processors_meta, *renderers],
+        )
+    )
+    logging.basicConfig(level=logging.ERROR, handlers=[handler], force=True)
+    # What it complains of at the end of a watch is of no account: logs are polled all the same.
+    logging.getLogger("watchdog").setLevel(logging.CRITICAL)
 
 
 def _make_printable(_logger: object, _method: str, event: structlog.typing.EventDict) -> structlog.typing.EventDict:
