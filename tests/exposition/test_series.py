@@ -77,6 +77,9 @@ def test_nearly_everything_documented_is_shown():
         "unknown_field_total",  # A release of the future.
         "slo_time_to_first_token_seconds",  # A configuration.
         "slo_time_per_output_token_seconds",
+        "slo_bound_seconds",
+        "slo_requests_total",
+        "slo_good_requests_total",
         "model_load_seconds",  # A GPU server.
         "log_watch_info",  # A log that grows.
         "build_info",  # The daemon's own.

@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import NamedTuple
 
+from vllm_watch.state.objectives import attainments
 from vllm_watch.state.snapshot import ENGINE_STATES, EngineSnapshot, Reading, ServerSnapshot
 from vllm_watch_parsers.metrics import Histogram
 
@@ -65,6 +66,11 @@ def _engine_samples(server: ServerSnapshot, engine: EngineSnapshot) -> Iterator[
         yield _sample("requests_finished_total", (*labels, reason), reading)
     for name, histogram in engine.histograms.items():
         yield HistogramSample(name, labels, histogram.histogram, histogram.at)
+    for kept in attainments(server.slo, engine.histograms):
+        objective = (*labels, kept.objective)
+        yield PlainSample("slo_requests_total", objective, kept.requests, kept.at)
+        yield PlainSample("slo_good_requests_total", objective, kept.good, kept.at)
+        yield PlainSample("slo_bound_seconds", objective, kept.bound, kept.at)
     for name, value in engine.facts.items():
         yield PlainSample(name, labels, value, server.at)
     for quantity, is_differing in engine.disagreements.items():

@@ -387,6 +387,27 @@ FACTS = Group(
             "Objective for the time per output token.",
             "configuration: `slo`",
         ),
+        _gauge(
+            "slo_bound_seconds",
+            (*_ENGINE, "objective"),
+            "seconds",
+            "What requests are judged by: the objective, or the next bound above it that vLLM's histogram has.",
+            "configuration and scrape",
+        ),
+        _counter(
+            "slo_requests_total",
+            (*_ENGINE, "objective"),
+            "requests",
+            "Requests that an objective was judged for.",
+            "scrape: the objective's histogram",
+        ),
+        _counter(
+            "slo_good_requests_total",
+            (*_ENGINE, "objective"),
+            "requests",
+            "Requests within `slo_bound_seconds`.",
+            "scrape: the objective's histogram",
+        ),
     ),
 )
 

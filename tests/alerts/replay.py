@@ -1,0 +1,149 @@
+# SPDX-License-Identifier: Apache-2.0
+"""
+Recordings through the real rules, in virtual time, with Prometheus' own evaluation.
+
+A recording becomes series as `vllm-watch backfill` makes them; promtool evaluates the shipped rules over them as a
+Prometheus would that scrapes the daemon every 5 s. What fired is read from the series ``ALERTS``, which promtool prints
+because the replay expects nothing: an expectation that fails is how it shows a value.
+"""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import tempfile
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import NamedTuple
+
+import yaml
+
+from vllm_watch.exposition.openmetrics import TimeSeriesFile
+from vllm_watch.recording import Recording
+from vllm_watch.state.server import ServerSettings, ServerState
+from vllm_watch.virtual import run_recording
+
+
+RULES = Path(__file__).parents[2] / "alerts" / "rules"
+STEP = 5
+"""Seconds between two scrapes."""
+
+EVALUATION = 15
+"""Seconds between two evaluations of the rules."""
+
+CHAT = {"slo_time_to_first_token_seconds": 0.5, "slo_time_per_output_token_seconds": 0.05}
+ALWAYS_FIRING = frozenset({"Watchdog"})
+
+_STALE = "stale"
+_NOTHING = "_"
+_GOT = re.compile(r'expr: "ALERTS.*?", time: ([\dhms]+),\n.*?\n\s+got: (.*)')
+_ALERT = re.compile(r'__name__="ALERTS", (alertname="[^}]*")\}')
+_LABEL = re.compile(r'(\w+)="((?:[^"\\]|\\.)*)"')
+
+
+class Fired(NamedTuple):
+    """An alert that fired: from `start` to `end`, seconds of the recording; `end` is `None` if it never stopped."""
+
+    alert: str
+    severity: str
+    labels: Mapping[str, str]
+    start: int
+    end: int | None
+
+
+def fired(folder: Path, *, slo: Mapping[str, float] | None = None, has_log: bool = True) -> list[Fired]:
+    """Return the alerts that fire over a recording, in order; the one that always fires is left out."""
+    series, steps = _series(folder, slo or {}, has_log=has_log)
+    return alerts_of(series, steps)
+
+
+def alerts_of(series: Mapping[str, list[str]], steps: int) -> list[Fired]:
+    """Return the alerts that fire over series, each of which has a value for every step."""
+    moments = range(0, steps * STEP, EVALUATION)
+    document = {
+        "rule_files": [str(path) for path in sorted(RULES.glob("*.yml"), reverse=True)],  # Recording rules first.
+        "evaluation_interval": f"{EVALUATION}s",
+        "tests": [
+            {
+                "interval": f"{STEP}s",
+                "input_series": [{"series": name, "values": " ".join(values)} for name, values in series.items()],
+                "promql_expr_test": [
+                    {
+                        "expr": 'ALERTS{alertstate="firing"}',
+                        "eval_time": f"{moment}s",
+                        "exp_samples": [{"labels": "{}", "value": 0}],
+                    }
+                    for moment in moments
+                ],
+            }
+        ],
+    }
+    return list(_intervals(_promtool(document), moments))
+
+
+def _promtool(document: object) -> dict[int, set[str]]:
+    """Return the firing alerts' labels by second."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "replay.yml"
+        path.write_text(yaml.safe_dump(document))
+        run = subprocess.run(
+            ["promtool", "test", "rules", str(path)], capture_output=True, text=True, timeout=120, check=False
+        )
+    printed = run.stdout + run.stderr
+    found = {_seconds(moment): set(_ALERT.findall(got)) for moment, got in _GOT.findall(printed)}
+    if not found:
+        raise RuntimeError(f"promtool evaluated nothing: {printed[:2000]}")
+    return found
+
+
+def _seconds(text: str) -> int:
+    units = {"h": 3600, "m": 60, "s": 1}
+    return sum(int(number) * units[unit] for number, unit in re.findall(r"(\d+)([hms])", text))
+
+
+def _intervals(firing: Mapping[int, set[str]], moments: Iterable[int]) -> Iterator[Fired]:
+    since: dict[str, int] = {}
+    spans = []
+    for moment in moments:
+        now = firing.get(moment, set())
+        spans += [(since.pop(labels), moment, labels) for labels in set(since) - now]
+        for labels in now:
+            since.setdefault(labels, moment)
+    spans += [(start, None, labels) for labels, start in since.items()]
+    for start, end, text in sorted(spans, key=lambda span: (span[0], span[2])):
+        labels = dict(_LABEL.findall(text))
+        if labels["alertname"] not in ALWAYS_FIRING:
+            yield Fired(labels.pop("alertname"), labels.pop("severity"), labels, start, end)
+
+
+def _series(folder: Path, slo: Mapping[str, float], *, has_log: bool) -> tuple[dict[str, list[str]], int]:
+    """Return a recording's series, with a value, nothing or the mark of staleness for every step."""
+    recording = Recording(folder)
+    state = ServerState(ServerSettings(folder.name, has_log, 5.0, slo=slo))
+    gathered = TimeSeriesFile()
+    moments = []
+    for snapshot in run_recording(recording, state, STEP):
+        gathered.add(snapshot)
+        moments.append(snapshot.at)
+    points: dict[str, dict[int, str]] = defaultdict(dict)
+    for line in gathered.lines():
+        if not line.startswith("#"):
+            name, value, at = line.rsplit(" ", 2)
+            points[name][round((float(at) - moments[0]) / STEP)] = value
+    series = {name: _with_gaps(values, len(moments)) for name, values in points.items()}
+    series['up{job="vllm-watch",instance="127.0.0.1:9468"}'] = ["1"] * len(moments)
+    series["vllm_watch_build_info"] = ["1"] * len(moments)
+    return series, len(moments)
+
+
+def _with_gaps(values: Mapping[int, str], steps: int) -> list[str]:
+    """Return a value for every step; a series that ends is stale at once, as it is after a scrape without it."""
+    found = []
+    for step in range(steps):
+        if step in values:
+            found.append(values[step])
+        else:
+            found.append(_STALE if step - 1 in values else _NOTHING)
+    return found

@@ -1,0 +1,61 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Requests that kept an objective are counted at bounds that vLLM's histograms have."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+
+from tests.support.recordings import recording
+
+from vllm_watch.exposition.samples import server_samples
+from vllm_watch.state.objectives import attainments
+from vllm_watch.state.server import ServerSettings, ServerState
+from vllm_watch.state.snapshot import HistogramReading
+from vllm_watch.virtual import run_recording
+from vllm_watch_parsers.metrics import Histogram
+
+
+CHAT = {"slo_time_to_first_token_seconds": 0.5, "slo_time_per_output_token_seconds": 0.05}
+FIRST_TOKEN = HistogramReading(Histogram((0.25, 0.5, 1.0, 2.5, math.inf), (3.0, 5.0, 6.0, 8.0, 10.0), 20.0), 1000.0)
+
+
+@pytest.mark.parametrize(
+    ("seconds", "bound", "good"), [(0.5, 0.5, 5), (2.0, 2.5, 8), (0.1, 0.25, 3), (60.0, math.inf, 10)]
+)
+def test_the_bound_is_the_next_one_that_is_not_below(seconds, bound, good):
+    """An objective between two bounds is judged by the one above it: who is called bad is bad."""
+    (kept,) = attainments({"slo_time_to_first_token_seconds": seconds}, {"time_to_first_token_seconds": FIRST_TOKEN})
+
+    assert ("time_to_first_token", bound, good, 10, 1000.0) == kept
+
+
+def test_without_a_histogram_nothing_is_said():
+    """A server without the histogram (before 0.11, or a log alone) has no count of good requests."""
+    assert [] == attainments(CHAT, {})
+
+
+def test_without_an_objective_nothing_is_said():
+    """Where no objective is configured there is nothing to keep."""
+    assert [] == attainments({}, {"time_to_first_token_seconds": FIRST_TOKEN})
+
+
+def test_a_recorded_overload_misses_its_objective():
+    """In the recorded overload most requests miss half a second to the first token; in the light load none did."""
+    played = recording("day")
+    state = ServerState(ServerSettings("day", has_log=True, metrics_interval=5.0, slo=CHAT))
+    shares = {}
+    for snapshot in run_recording(played, state, 10.0):
+        values = {
+            sample.name: sample.value
+            for sample in server_samples(snapshot)
+            if sample.name.startswith("slo_") and sample.labels[-1] == "time_to_first_token"
+        }
+        if values.get("slo_requests_total"):
+            shares[round(snapshot.at - played.started)] = (
+                values["slo_good_requests_total"] / values["slo_requests_total"]
+            )
+
+    assert shares[110] > 0.95
+    assert shares[450] < 0.5
