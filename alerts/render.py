@@ -24,7 +24,7 @@ _PLACE = re.compile(r"%\{(\w+)\}")
 
 def thresholds() -> dict[str, str]:
     """Return every threshold as it is written."""
-    loaded: dict[str, object] = yaml.load((HERE / "thresholds.yml").read_text(encoding="utf-8"), yaml.BaseLoader)  # noqa: S506 - It makes texts only.
+    loaded: dict[str, object] = yaml.load((HERE / "thresholds.yml").read_text(encoding="utf-8"), yaml.BaseLoader)  # noqa: S506  # It makes texts only.
     return {name: str(value) for name, value in loaded.items()}
 
 
@@ -37,14 +37,17 @@ def rendered() -> dict[str, str]:
     """
     values = thresholds()
     return {
-        path.name: HEAD.format(name=path.name) + _PLACE.sub(lambda place: values[place[1]], path.read_text(encoding="utf-8"))
+        path.name: HEAD.format(name=path.name)
+        + _PLACE.sub(lambda place: values[place[1]], path.read_text(encoding="utf-8"))
         for path in sorted((HERE / "source").glob("*.yml"))
     }
 
 
 def used() -> set[str]:
     """Return the names of the thresholds that rules use."""
-    return {name for path in (HERE / "source").glob("*.yml") for name in _PLACE.findall(path.read_text(encoding="utf-8"))}
+    return {
+        name for path in (HERE / "source").glob("*.yml") for name in _PLACE.findall(path.read_text(encoding="utf-8"))
+    }
 
 
 def main() -> None:

@@ -53,9 +53,12 @@ class Fired(NamedTuple):
     end: int | None
 
 
-def fired(folder: Path, *, slo: Mapping[str, float] | None = None, has_log: bool = True) -> list[Fired]:
+def fired(
+    folder: Path, *, slo: Mapping[str, float] | None = None, has_log: bool = True, has_metrics: bool = True
+) -> list[Fired]:
     """Return the alerts that fire over a recording, in order; the one that always fires is left out."""
-    series, steps = _series(folder, slo or {}, has_log=has_log)
+    settings = ServerSettings(folder.name, has_log, 5.0 if has_metrics else None, slo=slo or {})
+    series, steps = _series(Recording(folder), settings)
     return alerts_of(series, steps)
 
 
@@ -118,10 +121,9 @@ def _intervals(firing: Mapping[int, set[str]], moments: Iterable[int]) -> Iterat
             yield Fired(labels.pop("alertname"), labels.pop("severity"), labels, start, end)
 
 
-def _series(folder: Path, slo: Mapping[str, float], *, has_log: bool) -> tuple[dict[str, list[str]], int]:
+def _series(recording: Recording, settings: ServerSettings) -> tuple[dict[str, list[str]], int]:
     """Return a recording's series, with a value, nothing or the mark of staleness for every step."""
-    recording = Recording(folder)
-    state = ServerState(ServerSettings(folder.name, has_log, 5.0, slo=slo))
+    state = ServerState(settings)
     gathered = TimeSeriesFile()
     moments = []
     for snapshot in run_recording(recording, state, STEP):

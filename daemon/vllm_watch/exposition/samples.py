@@ -66,17 +66,23 @@ def _engine_samples(server: ServerSnapshot, engine: EngineSnapshot) -> Iterator[
         yield _sample("requests_finished_total", (*labels, reason), reading)
     for name, histogram in engine.histograms.items():
         yield HistogramSample(name, labels, histogram.histogram, histogram.at)
-    for kept in attainments(server.slo, engine.histograms):
-        objective = (*labels, kept.objective)
-        yield PlainSample("slo_requests_total", objective, kept.requests, kept.at)
-        yield PlainSample("slo_good_requests_total", objective, kept.good, kept.at)
-        yield PlainSample("slo_bound_seconds", objective, kept.bound, kept.at)
+    yield from _objective_samples(server, engine, labels)
     for name, value in engine.facts.items():
         yield PlainSample(name, labels, value, server.at)
     for quantity, is_differing in engine.disagreements.items():
         yield PlainSample("source_disagreement", (*labels, quantity), float(is_differing), server.at)
     for state in ENGINE_STATES:
         yield PlainSample("engine_state", (*labels, state), float(state == engine.state), server.at)
+
+
+def _objective_samples(
+    server: ServerSnapshot, engine: EngineSnapshot, labels: tuple[str, str, str]
+) -> Iterator[PlainSample]:
+    for kept in attainments(server.slo, engine.histograms):
+        objective = (*labels, kept.objective)
+        yield PlainSample("slo_requests_total", objective, kept.requests, kept.at)
+        yield PlainSample("slo_good_requests_total", objective, kept.good, kept.at)
+        yield PlainSample("slo_bound_seconds", objective, kept.bound, kept.at)
 
 
 def _sample(name: str, labels: tuple[str, ...], reading: Reading) -> PlainSample:
