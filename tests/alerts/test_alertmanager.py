@@ -1,0 +1,457 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Who is told of what: routes, inhibition and texts, by Debian's Alertmanager itself."""
+
+from __future__ import annotations
+
+import datetime as dt
+import json
+import re
+import subprocess
+
+import pytest
+import yaml
+
+from tests.support.monitoring import (
+    ALERTMANAGER,
+    ALERTS,
+    AMTOOL,
+    NOWHERE,
+    SHIPPED,
+    alertmanager,
+    get_json,
+    post_json,
+    until,
+)
+
+
+EXAMPLES = sorted((SHIPPED.parent / "examples").glob("*.yml"))
+RULES = [
+    rule
+    for path in sorted((ALERTS / "rules").glob("*.yml"))
+    for group in yaml.safe_load(path.read_text(encoding="utf-8"))["groups"]
+    for rule in group["rules"]
+    if "alert" in rule
+]
+RECEIVERS = {"critical": "page", "warning": "channel", "info": "nobody", "none": "deadman"}
+TEMPLATES = str(SHIPPED.parent / "templates" / "*.tmpl")
+NAME = re.compile(r"Vllm\w+|Watchdog")
+
+needs_amtool = pytest.mark.skipif(AMTOOL is None, reason="amtool is not installed")
+needs_alertmanager = pytest.mark.skipif(ALERTMANAGER is None, reason="Alertmanager is not installed")
+
+
+def amtool(*arguments):
+    """Return what amtool prints; it must succeed."""
+    run = subprocess.run([AMTOOL, *map(str, arguments)], capture_output=True, text=True, timeout=30, check=False)
+    assert run.returncode == 0, run.stdout + run.stderr
+    return run.stdout
+
+
+# The files.
+
+
+@needs_amtool
+def test_the_shipped_file_is_valid_and_finds_its_templates():
+    """Alertmanager takes the file as it stands, and its templates are where it looks."""
+    assert " 4 receivers" in amtool("check-config", SHIPPED)
+    (pattern,) = yaml.safe_load(SHIPPED.read_text(encoding="utf-8"))["templates"]
+    assert {path.name for path in SHIPPED.parent.glob(pattern)} == {"chat.tmpl", "email.tmpl"}
+
+
+@needs_amtool
+@pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.stem)
+def test_an_example_is_valid_by_itself_and_in_the_shipped_file(path, tmp_path):
+    """An example is a whole configuration, and its receivers fit in the place of the shipped ones."""
+    amtool("check-config", path)
+    own = yaml.safe_load(path.read_text(encoding="utf-8"))
+    for pattern in own.get("templates", ()):
+        assert len(list(path.parent.glob(pattern))) == 2
+    shipped = yaml.safe_load(SHIPPED.read_text(encoding="utf-8"))
+    replaced = {receiver["name"]: receiver for receiver in shipped["receivers"]}
+    assert {receiver["name"] for receiver in own["receivers"]} <= set(replaced) - {"nobody"}
+    replaced |= {receiver["name"]: receiver for receiver in own["receivers"]}
+    merged = tmp_path / "alertmanager.yml"
+    merged.write_text(yaml.safe_dump({**shipped, "receivers": list(replaced.values()), "templates": [TEMPLATES]}))
+    amtool("check-config", merged)
+
+
+def test_examples_name_only_texts_that_there_are():
+    """A receiver that names a text that is not there would lose every page, and no check of Alertmanager's tells."""
+    texts = "".join(path.read_text(encoding="utf-8") for path in SHIPPED.parent.glob("templates/*.tmpl"))
+    known = set(re.findall(r'define "([\w.]+)"', texts))
+    named = {
+        name
+        for path in [*EXAMPLES, *SHIPPED.parent.glob("templates/*.tmpl")]
+        for name in re.findall(r'template "([\w.]+)"', path.read_text(encoding="utf-8"))
+    }
+    assert {"vllm_watch.title", "vllm_watch.text", "vllm_watch.html"} <= named <= known
+
+
+def test_no_receiver_of_the_shipped_file_swallows_what_somebody_should_read():
+    """Until a user changes them, pages go where nothing listens, and Alertmanager says so: only `nobody` is silent."""
+    receivers = {each["name"]: each for each in yaml.safe_load(SHIPPED.read_text(encoding="utf-8"))["receivers"]}
+    assert receivers.pop("nobody") == {"name": "nobody"}
+    for name, receiver in receivers.items():
+        assert [each["url"] for each in receiver["webhook_configs"]] == [NOWHERE + name]
+    assert set(receivers) == {"page", "channel", "deadman"}
+
+
+# Routes.
+
+
+def route(**labels):
+    """Return the receivers that an alert goes to."""
+    return amtool(
+        "config", "routes", "test", f"--config.file={SHIPPED}", *(f"{name}={value}" for name, value in labels.items())
+    ).split()
+
+
+@needs_amtool
+@pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule["alert"])
+def test_each_alert_goes_where_its_severity_says(rule):
+    """What is critical is a page, a warning a message, info nothing, and the Watchdog is the dead man's switch's."""
+    labels = {"alertname": rule["alert"], "server": "qwen", "engine": "0", "instance": "a:9468", **rule["labels"]}
+    assert route(**labels) == [RECEIVERS[rule["labels"]["severity"]]]
+
+
+@needs_amtool
+@pytest.mark.parametrize(
+    ("labels", "receiver"),
+    [
+        ({"alertname": "VllmWatchGone", "severity": "critical"}, "page"),  # absent(): no instance, no job
+        ({"alertname": "DiskFull", "severity": "critical"}, "page"),
+        ({"alertname": "DiskFull", "severity": "warning"}, "channel"),
+        ({"alertname": "DiskFull"}, "channel"),
+        ({"alertname": "DiskFull", "severity": "page"}, "channel"),
+        ({"alertname": "DiskFull", "severity": "none"}, "nobody"),  # It would keep the dead man's switch alive.
+        ({"alertname": "Watchdog", "severity": "none", "cluster": "b"}, "deadman"),
+        ({"alertname": "WatchdogElse", "severity": "info"}, "nobody"),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "-".join(value.values()),
+)
+def test_other_alerts_have_a_way_too(labels, receiver):
+    """What is not of these rules is paged if it is critical and else read in the channel, never lost."""
+    assert route(**labels) == [receiver]
+
+
+def test_pages_are_kept_apart_and_messages_together():
+    """Each kind of page of a server rings by itself, its warnings are one message, the Watchdog is alone."""
+    root = yaml.safe_load(SHIPPED.read_text(encoding="utf-8"))["route"]
+    groups = [(each["receiver"], each.get("group_by")) for each in root["routes"]]
+    assert root["group_by"] == ["cluster", "instance", "server"]
+    assert groups == [
+        ("deadman", ["..."]),
+        ("nobody", None),
+        ("page", ["cluster", "alertname"]),
+        ("page", ["cluster", "instance", "server", "alertname"]),
+    ]
+    assert not any(each.get("continue") for each in root["routes"])
+
+
+# Inhibition, in a running Alertmanager.
+
+
+def test_inhibition_names_only_alerts_that_there_are():
+    """An alert that was renamed would silence nothing and be silenced by nothing, without a word."""
+    rules = yaml.safe_load(SHIPPED.read_text(encoding="utf-8"))["inhibit_rules"]
+    assert set(NAME.findall(json.dumps(rules))) <= {rule["alert"] for rule in RULES}
+
+
+def test_inhibition_is_bound_to_a_server_or_a_daemon():
+    """Each label that must be equal is also matched as not empty on both sides, but for those that only narrow it."""
+    for rule in yaml.safe_load(SHIPPED.read_text(encoding="utf-8"))["inhibit_rules"]:
+        bound = set(rule["equal"]) - {"cluster"} - ({"instance"} if "server" in rule["equal"] else set())
+        assert bound & {"server", "instance"}
+        for side in ("source_matchers", "target_matchers"):
+            assert {f'{label}=~".+"' for label in bound} <= set(rule[side]), rule
+
+
+STALLED = {"alertname": "VllmEngineStalled", "engine": "0", "state": "stalled", "severity": "critical"}
+DOWN = {"alertname": "VllmEngineDown", "engine": "0", "state": "down", "severity": "critical"}
+FULL = {"alertname": "VllmCapacityExhausted", "engine": "0", "severity": "critical"}
+FAST = {
+    "alertname": "VllmLatencyBudgetBurnsFast",
+    "engine": "0",
+    "objective": "time_to_first_token",
+    "severity": "critical",
+}
+SLOW = {**FAST, "alertname": "VllmLatencyBudgetBurnsSlowly", "severity": "warning"}
+LOOP = {"alertname": "VllmRestartLoop", "severity": "critical"}
+GONE = {"alertname": "VllmWatchGone", "job": "vllm-watch", "severity": "critical"}
+KV = {"alertname": "VllmKvCacheSaturated", "engine": "0", "severity": "warning"}
+SERVER = "<a server of this case>"
+
+
+def alert(of, name="", **labels):
+    """Return an alert like another one."""
+    return {**of, **({"alertname": name} if name else {}), **labels}
+
+
+def without(of, *labels):
+    """Return an alert that lacks labels."""
+    return {label: value for label, value in of.items() if label not in labels}
+
+
+# What fires, what else fires, and whether that is silenced: of one server of one daemon, unless a row says more.
+INHIBITION = {
+    "stalled: saturation of the engine": (STALLED, KV, True),
+    "stalled: the page for saturation": (STALLED, FULL, True),
+    "stalled: latency": (STALLED, FAST, True),
+    "stalled: cache": (STALLED, alert(KV, "VllmPrefixCacheCollapsed"), True),
+    "stalled: another engine": (STALLED, alert(KV, engine="1"), False),
+    "stalled: another server": (STALLED, alert(KV, server="other"), False),
+    "stalled: the same name at another daemon": (STALLED, alert(KV, instance="other:9468"), False),
+    "stalled: the same name in another cluster": (STALLED, alert(KV, cluster="other"), False),
+    "stalled: an alert without an engine": (STALLED, alert(without(KV, "engine"), "VllmAdmissionRejections"), False),
+    "stalled: its cause": (STALLED, alert(without(KV, "engine"), "VllmWorkerFailed", event="shm_timeout"), False),
+    "stalled: the month's budget": (STALLED, SLOW, False),
+    "stalled: it is down, too": (STALLED, DOWN, False),
+    "stalled: an alert of another system": (STALLED, alert(KV, "DiskFull"), False),
+    "down: saturation of any engine": (DOWN, alert(KV, engine="3"), True),
+    "down: rejections, which have no engine": (DOWN, alert(without(KV, "engine"), "VllmAdmissionRejections"), True),
+    "down: a source of it": (DOWN, alert(without(KV, "engine"), "VllmSourceDown", source="metrics"), True),
+    "down: a source of another": (
+        DOWN,
+        alert(without(KV, "engine"), "VllmSourceDown", source="metrics", server="other"),
+        False,
+    ),
+    "down: that it died": (DOWN, alert(without(KV, "engine"), "VllmEngineCrashed"), True),
+    "down: its cause": (DOWN, alert(without(KV, "engine"), "VllmOutOfMemory"), False),
+    "down: another server": (DOWN, alert(KV, server="other"), False),
+    "full: warnings of it": (FULL, alert(KV, "VllmQueueGrowing"), True),
+    "full: of another engine": (FULL, alert(KV, "VllmQueueGrowing", engine="1"), False),
+    "full: that users are refused": (FULL, alert(without(KV, "engine"), "VllmAdmissionRejections"), False),
+    "full: a page": (FULL, FAST, False),
+    "fast: end to end": (FAST, alert(KV, "VllmEndToEndSlow"), True),
+    "fast: the same objective": (FAST, SLOW, True),
+    "fast: the other objective": (FAST, alert(SLOW, objective="time_per_output_token"), False),
+    "loop: that it died": (LOOP, alert(without(KV, "engine"), "VllmEngineCrashed"), True),
+    "loop: that it is down": (LOOP, DOWN, False),
+    "gone: the daemon's own trouble": (GONE, alert(GONE, "VllmWatchUnwell", severity="warning"), True),
+    "gone: its server is not shown": (GONE, alert(GONE, "VllmServerNotWatched", severity="warning"), True),
+    "gone: another daemon's trouble": (GONE, alert(GONE, "VllmWatchUnwell", instance="other:9468"), False),
+    "gone: what a server did": (GONE, alert(GONE, "VllmOutOfMemory", server=SERVER), False),
+    "gone: a page of a server": (GONE, alert(DOWN, server=SERVER), False),
+    # A label that both lack counts as equal: rows that begin with "no" have none.
+    "no server on either side": (STALLED, KV, False),
+    "no server, down": (DOWN, alert(without(KV, "engine"), "VllmSourceDown"), False),
+    "no engine on either side": (without(STALLED, "engine"), without(KV, "engine"), False),
+    "no server, loop": (LOOP, alert(without(KV, "engine"), "VllmEngineCrashed"), False),
+    "no objective on either side": (without(FAST, "objective"), without(SLOW, "objective"), False),
+    "no instance on either side": (without(GONE, "job"), alert(without(GONE, "job"), "VllmWatchUnwell"), False),
+    "an empty server": (alert(STALLED, server=""), alert(KV, server=""), False),
+}
+SENTINELS = (alert(STALLED, server="sentinel"), alert(KV, server="sentinel"))
+
+
+def of_case(case):
+    """Return the two alerts of a row; every row's server and daemon are its own."""
+    number = list(INHIBITION).index(case)
+    source, target, _ = INHIBITION[case]
+    placed = []
+    for side, labels in (("source", source), ("target", target)):
+        where = {"server": f"server-{number}", "instance": f"host-{number}:9468"}
+        if case.startswith(("no server", "an empty server")):
+            del where["server"]
+        if case.startswith("no instance"):
+            where = {}
+        if case.startswith("gone"):
+            del where["server"]
+        placed.append({**where, **labels, "case": case, "side": side})
+    for labels in placed:
+        if labels.get("server") == SERVER:
+            labels["server"] = f"server-{number}"
+    return placed
+
+
+@pytest.fixture(scope="module")
+def states(tmp_path_factory):
+    """Return every alert's state in an Alertmanager that got them all, by row and side."""
+    now = dt.datetime.now(dt.timezone.utc).isoformat()
+    posted = [labels for case in INHIBITION for labels in of_case(case)]
+    with alertmanager(tmp_path_factory.mktemp("inhibition"), NOWHERE) as url:
+        alerts = f"{url}/api/v2/alerts"
+        post_json(alerts, [{"labels": labels, "startsAt": now} for labels in (*posted, *SENTINELS)])
+
+        def knows_all():
+            """It takes alerts in one after the other: once it silences the last pair it knows all."""
+            return any(
+                each["labels"].get("server") == "sentinel" and each["status"]["inhibitedBy"]
+                for each in get_json(alerts)
+            )
+
+        until(knows_all, 20)
+        found = get_json(alerts)
+    assert len(found) == len(posted) + len(SENTINELS)
+    return {(each["labels"].get("case"), each["labels"].get("side")): each["status"] for each in found}
+
+
+@needs_alertmanager
+@pytest.mark.parametrize("case", INHIBITION)
+def test_an_alert_silences_its_consequences_and_nothing_else(states, case):
+    """An alert silences what only repeats it, of its own engine, server or daemon; no missing label matches."""
+    is_silenced = INHIBITION[case][2]
+    assert bool(states[case, "target"]["inhibitedBy"]) == is_silenced
+    assert states[case, "target"]["state"] == ("suppressed" if is_silenced else "active")
+    assert states[case, "source"]["state"] == "active"
+
+
+# Texts.
+
+
+FIRST = {
+    "status": "firing",
+    "labels": {**STALLED, "server": "qwen", "instance": "10.0.0.5:9468", "job": "vllm-watch", "tier": "core"},
+    "annotations": {
+        "summary": "The engine has work and makes no progress.",
+        "description": "qwen engine 0: requests are running, and no token came for half a minute.",
+        "runbook_url": "https://example.com/runbooks/VllmEngineStalled.md",
+        "dashboard_url": "http://grafana.example.com/d/vllm-watch-server?var-server=qwen&from=now-1h",
+    },
+    "startsAt": "2026-11-21T03:00:01.123Z",
+    "endsAt": "0001-01-01T00:00:00Z",
+}
+OVER = {**FIRST, "status": "resolved", "endsAt": "2026-11-21T03:12:04.523Z"}
+SECOND = {**FIRST, "labels": {**FIRST["labels"], "engine": "1"}}
+QUEUE = {
+    **FIRST,
+    "labels": {**FIRST["labels"], "alertname": "VllmQueueGrowing", "severity": "warning"},
+    "annotations": {**FIRST["annotations"], "summary": "The queue grows."},
+}
+GONE_ALERT = {
+    **FIRST,
+    "labels": {"alertname": "VllmWatchGone", "severity": "critical", "job": "vllm-watch"},
+    "annotations": {"summary": "vllm-watch itself is gone, so nobody watches vLLM."},
+}
+
+
+def group(*alerts):
+    """Return what a receiver's text is made of, as Alertmanager makes it."""
+
+    def common(what):
+        return {
+            name: value
+            for name, value in alerts[0][what].items()
+            if all(each[what].get(name) == value for each in alerts)
+        }
+
+    return {
+        "receiver": "page",
+        "status": "firing" if any(each["status"] == "firing" for each in alerts) else "resolved",
+        "groupLabels": {},
+        "commonLabels": common("labels"),
+        "commonAnnotations": common("annotations"),
+        "externalURL": "http://127.0.0.1:9093",
+        "alerts": list(alerts),
+    }
+
+
+@pytest.fixture
+def rendered(tmp_path):
+    """Return a function that gives a text for some alerts."""
+
+    def render(text, *alerts, form="text"):
+        data = tmp_path / "data.json"
+        data.write_text(json.dumps(group(*alerts)))
+        return amtool(
+            *("template", "render", f"--template.glob={TEMPLATES}", f"--template.data={data}"),
+            *(f"--template.type={form}", f'--template.text={{{{ template "{text}" . }}}}'),
+        )
+
+    return render
+
+
+@needs_amtool
+@pytest.mark.parametrize(
+    ("alerts", "title"),
+    [
+        ([FIRST], "FIRING qwen: The engine has work and makes no progress. VllmEngineStalled on 10.0.0.5:9468"),
+        ([OVER], "RESOLVED qwen: VllmEngineStalled on 10.0.0.5:9468"),
+        (
+            [FIRST, SECOND],
+            "FIRING qwen: The engine has work and makes no progress. VllmEngineStalled (2 firing) on 10.0.0.5:9468",
+        ),
+        ([FIRST, SECOND, QUEUE], "FIRING qwen: VllmEngineStalled, VllmQueueGrowing (3 firing) on 10.0.0.5:9468"),
+        ([OVER, QUEUE], "FIRING qwen: VllmQueueGrowing (1 firing, 1 resolved) on 10.0.0.5:9468"),
+        ([GONE_ALERT], "FIRING vllm-watch: vllm-watch itself is gone, so nobody watches vLLM. VllmWatchGone"),
+    ],
+    ids=["firing", "resolved", "two engines", "several", "mixed", "no server"],
+)
+def test_a_title_says_on_one_line_who_has_what(rendered, alerts, title):
+    """The server and what is wrong stand in front, where a telephone shows them; what is over goes by its name."""
+    assert rendered("vllm_watch.title", *alerts) == title
+
+
+@needs_amtool
+def test_a_text_says_what_where_since_when_and_what_to_do(rendered):
+    """A firing alert has everything to act on; a resolved one says when it was last seen, not what is wrong now."""
+    assert rendered("vllm_watch.text", QUEUE, OVER) == (
+        "FIRING warning: The queue grows.\n"
+        "qwen engine 0: requests are running, and no token came for half a minute.\n"
+        "VllmQueueGrowing, server qwen, engine 0, seen by 10.0.0.5:9468, since 2026-11-21 03:00:01 UTC\n"
+        "Runbook: https://example.com/runbooks/VllmEngineStalled.md\n"
+        "Dashboard: http://grafana.example.com/d/vllm-watch-server?var-server=qwen&from=now-1h\n"
+        "\n"
+        "RESOLVED: VllmEngineStalled, server qwen, engine 0, seen by 10.0.0.5:9468\n"
+        "Not seen any more since 2026-11-21 03:12:04 UTC, after 12m3s\n"
+        "Dashboard: http://grafana.example.com/d/vllm-watch-server?var-server=qwen&from=now-1h"
+    )
+
+
+@needs_amtool
+def test_a_text_leaves_out_what_an_alert_does_not_have(rendered):
+    """An alert without server, description or links has no empty lines in their place."""
+    assert rendered("vllm_watch.text", GONE_ALERT) == (
+        "FIRING critical: vllm-watch itself is gone, so nobody watches vLLM.\n"
+        "VllmWatchGone, since 2026-11-21 03:00:01 UTC"
+    )
+
+
+@needs_amtool
+def test_no_value_is_markup_in_a_chat(rendered):
+    """A name with angle brackets calls nobody and makes no link."""
+    hostile = {
+        **FIRST,
+        "labels": {name: f"<!channel>{value}" for name, value in FIRST["labels"].items()},
+        "annotations": {name: f"<https://evil.example|{value}>" for name, value in FIRST["annotations"].items()},
+    }
+    for text in ("vllm_watch.title", "vllm_watch.text"):
+        for alerts in ([hostile], [{**hostile, "status": "resolved", "endsAt": OVER["endsAt"]}]):
+            shown = rendered(text, *alerts)
+            assert "\N{SINGLE LEFT-POINTING ANGLE QUOTATION MARK}!channel" in shown
+            assert not set("<>") & set(shown)
+
+
+@needs_amtool
+def test_an_email_escapes_every_value(rendered):
+    """No value is markup in an email, and no link is anything but a web address."""
+    hostile = {
+        **FIRST,
+        "labels": {**FIRST["labels"], **dict.fromkeys(("alertname", "server", "engine", "instance"), "<script>x")},
+        "annotations": {
+            "summary": "<script>x",
+            "description": "<script>x & </p>",
+            "runbook_url": "javascript:x",
+            "dashboard_url": '"><script>x',
+        },
+    }
+    for alerts in ([hostile], [{**hostile, "status": "resolved", "endsAt": OVER["endsAt"]}]):
+        shown = rendered("vllm_watch.html", *alerts, form="html")
+        assert "&lt;script&gt;x" in shown
+        assert "<script" not in shown
+        assert "javascript:" not in shown
+
+
+@needs_amtool
+def test_an_email_has_what_the_text_has(rendered):
+    """The HTML says the same: what, where, since when, both links; and what is over."""
+    shown = rendered("vllm_watch.html", QUEUE, OVER, form="html")
+    assert re.findall(r'href="([^"]+)"', shown) == [
+        "https://example.com/runbooks/VllmEngineStalled.md",
+        *["http://grafana.example.com/d/vllm-watch-server?var-server=qwen&amp;from=now-1h"] * 2,
+    ]
+    words = " ".join(re.sub(r"<(?!/?b>)[^>]+>", " ", shown).replace("<b>", "").replace("</b>", "").split())
+    assert "FIRING warning: The queue grows. qwen engine 0: requests are running" in words
+    assert "VllmQueueGrowing, server qwen, engine 0, seen by 10.0.0.5:9468 since 2026-11-21 03:00:01 UTC" in words
+    assert "RESOLVED: VllmEngineStalled, server qwen" in words
+    assert "Not seen any more since 2026-11-21 03:12:04 UTC, after 12m3s" in words

@@ -1,0 +1,243 @@
+# SPDX-License-Identifier: Apache-2.0
+"""
+The proof that a page arrives: a recorded stall, the daemon, Debian's Prometheus and Alertmanager, and a receiver.
+
+All of them run as they ship, on free ports of loopback. Only waiting is cut short: the recording is played faster than
+it was and stands still while the engine does, the daemon calls an engine stalled sooner, and the rules, made of the
+shipped sources, are evaluated each second and hold their breath for a shorter time.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import itertools
+import json
+import re
+import subprocess
+import sys
+import threading
+
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+from tests.support.monitoring import (
+    ALERTMANAGER,
+    ALERTS,
+    AMTOOL,
+    PROMETHEUS,
+    Message,
+    Receivers,
+    alertmanager,
+    free_port,
+    get_json,
+    process,
+    prometheus,
+    until,
+)
+
+from vllm_watch.demo import StandIn
+from vllm_watch.recording import LogWritten, Recording
+
+
+STALL = Path(__file__).parents[1] / "recordings" / "stall"
+RECOVERY = 174.0
+"""Second of the recording at which its engine goes on: it has stood still since the 90th."""
+
+SPEED = 20
+SHORTER = {"stalled_for": "1s"}
+PAGE_SECONDS = 45
+RESOLVED_SECONDS = 50  # As long as page's group_interval, and what comes before it.
+RUNBOOK = "https://github.com/vllm-watch/vllm-watch/blob/main/alerts/runbooks/VllmEngineStalled.md"
+LABELS = {
+    "alertname": "VllmEngineStalled",
+    "severity": "critical",
+    "server": "qwen",
+    "engine": "0",
+    "model_name": "Qwen3.6-27B",
+    "job": "vllm-watch",
+}
+
+pytestmark = pytest.mark.skipif(
+    PROMETHEUS is None or ALERTMANAGER is None or AMTOOL is None,
+    reason="Prometheus and Alertmanager are not both installed",
+)
+
+
+class Incident(NamedTuple):
+    """What came of the stall: all messages, the page and its end, and what Prometheus says of its rules."""
+
+    messages: list[Message]
+    page: Message
+    resolved: Message
+    rules: list[dict]
+
+
+class Playback:
+    """Plays the recording's log and page, and holds before the engine recovers until it is told to go on."""
+
+    def __init__(self, log: Path) -> None:
+        self.stand_in = StandIn()
+        self.go_on = threading.Event()
+        self._log = log
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._run)
+
+    def __enter__(self):
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_):
+        self._stop.set()
+        self.go_on.set()
+        self._thread.join(10)
+        self.stand_in.refuse()
+
+    def _run(self) -> None:
+        at = 0.0
+        with self._log.open("ab", buffering=0) as log:
+            for event in Recording(STALL).events():
+                if event.at >= RECOVERY:
+                    self.go_on.wait()
+                if self._stop.wait((event.at - at) / SPEED):
+                    return
+                at = event.at
+                if isinstance(event, LogWritten):
+                    log.write(event.data)
+                elif event.body:
+                    self.stand_in.answer(event.body)
+                else:
+                    self.stand_in.refuse()
+
+
+def shortened_rules(folder):
+    """Write the shipped rules with less waiting; return their folder."""
+    spec = importlib.util.spec_from_file_location("render", ALERTS / "render.py")
+    render = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(render)
+    shipped = {path.name: path.read_text(encoding="utf-8") for path in (ALERTS / "rules").glob("*.yml")}
+    assert render.rendered() == shipped
+    values = {**render.thresholds(), **SHORTER}
+    render.thresholds = lambda: values
+    folder.mkdir()
+    for name, text in render.rendered().items():
+        assert text != shipped[name] or name != "alerts.yml"
+        (folder / name).write_text(re.sub(r"(?m)^( +interval): \d+s$", r"\1: 1s", text), encoding="utf-8")
+    return folder
+
+
+def daemon_command(folder, log, playback, listen):
+    """Return the daemon's command, with a configuration that watches the playback."""
+    config = folder / "vllm-watch.yml"
+    config.write_text(
+        f"listen: {listen}\n"
+        "servers:\n"
+        "- name: qwen\n"
+        f"  log: {log}\n"
+        f"  metrics: {{url: 'http://127.0.0.1:{playback.stand_in.port}/metrics', interval: 500ms}}\n"
+        "  stall_after: 5s\n"
+        "  slo: chat\n"
+    )
+    return [sys.executable, "-m", "vllm_watch.cli", "run", "--config", str(config)]
+
+
+@pytest.fixture(scope="module")
+def incident(tmp_path_factory):
+    """Let the engine stall and recover; return what came of it."""
+    folder = tmp_path_factory.mktemp("incident")
+    log = folder / "vllm.log"
+    log.touch()
+    listen = f"127.0.0.1:{free_port()}"
+    with Receivers() as receivers, Playback(log) as playback:
+
+        def pages(status):
+            return [message for message in receivers.to("page") if message.body["status"] == status]
+
+        with (
+            process(daemon_command(folder, log, playback, listen), folder / "daemon.log", f"http://{listen}/-/ready"),
+            alertmanager(folder, receivers.url) as alertmanager_url,
+            prometheus(
+                folder, shortened_rules(folder / "rules"), listen, alertmanager_url.removeprefix("http://")
+            ) as prometheus_url,
+        ):
+            until(lambda: pages("firing"), PAGE_SECONDS, lambda: all_logs(folder))
+            playback.go_on.set()
+            until(lambda: pages("resolved"), RESOLVED_SECONDS, lambda: all_logs(folder))
+            groups = get_json(f"{prometheus_url}/api/v1/rules")["data"]["groups"]
+        return Incident(
+            list(receivers.messages),
+            pages("firing")[0],
+            pages("resolved")[0],
+            [rule for group in groups for rule in group["rules"]],
+        )
+
+
+def all_logs(folder):
+    """Return the end of what each process wrote."""
+    return "\n".join(f"== {path.name}\n{path.read_text()[-3000:]}" for path in sorted(folder.glob("*.log")))
+
+
+def test_the_page_arrives_with_all_that_is_needed_to_act(incident):
+    """A stalled engine is a page: which server and engine, what is wrong, the runbook and the dashboard."""
+    (alert,) = incident.page.body["alerts"]
+    assert {name: alert["labels"].get(name) for name in LABELS} == LABELS
+    assert re.fullmatch(r"127\.0\.0\.1:\d+", alert["labels"]["instance"])  # Inhibition is bound to it.
+    assert alert["annotations"]["runbook_url"] == RUNBOOK
+    assert alert["annotations"]["dashboard_url"].endswith("/d/vllm-watch-server?var-server=qwen")
+    assert alert["annotations"]["summary"]
+    assert "qwen engine 0" in alert["annotations"]["description"]
+
+
+def test_the_resolved_notice_follows(incident):
+    """When the engine goes on, the same alert is said to be over."""
+    (alert,) = incident.resolved.body["alerts"]
+    assert alert["fingerprint"] == incident.page.body["alerts"][0]["fingerprint"]
+    assert alert["status"] == "resolved"
+    assert alert["startsAt"] < alert["endsAt"]
+    assert incident.resolved.body["groupKey"] == incident.page.body["groupKey"]
+    assert incident.page.at < incident.resolved.at
+
+
+def test_one_page_for_one_incident(incident):
+    """Nothing else pages, and nothing pages twice."""
+    assert [message.body["status"] for message in incident.messages if message.receiver == "page"] == [
+        "firing",
+        "resolved",
+    ]
+
+
+def test_the_dead_mans_switch_hears_the_watchdog_and_nothing_else(incident):
+    """A sign of life comes from the start on, again after a minute at most, and to nobody else."""
+    heard = [message for message in incident.messages if message.receiver == "deadman"]
+    assert heard
+    assert all(message.body["commonLabels"]["alertname"] == "Watchdog" for message in heard)
+    assert all(later.at - earlier.at < 75 for earlier, later in itertools.pairwise(heard))
+    elsewhere = [message for message in incident.messages if message.receiver != "deadman"]
+    assert "Watchdog" not in json.dumps([message.body for message in elsewhere])
+
+
+def test_every_rule_can_be_evaluated_over_the_daemons_own_series(incident):
+    """Prometheus has evaluated every rule of the pack over real series without an error."""
+    assert len(incident.rules) > 40
+    assert {rule["name"]: rule.get("lastError") for rule in incident.rules if rule["health"] != "ok"} == {}
+
+
+def test_what_arrives_reads_well(incident, tmp_path):
+    """The shipped texts, made of the page that arrived."""
+    for message, beginning in ((incident.page, "FIRING qwen: The engine has"), (incident.resolved, "RESOLVED qwen: ")):
+        data = tmp_path / "data.json"
+        data.write_text(json.dumps(message.body))
+        shown = subprocess.run(
+            [
+                *(AMTOOL, "template", "render", f"--template.data={data}"),
+                f"--template.glob={ALERTS / 'alertmanager' / 'templates' / '*.tmpl'}",
+                '--template.text={{ template "vllm_watch.title" . }}\n{{ template "vllm_watch.text" . }}\n',
+            ],
+            capture_output=True,
+            text=True,
+            timeout=30,
+            check=True,
+        ).stdout
+        assert shown.startswith(beginning)
+        assert "VllmEngineStalled, server qwen, engine 0, seen by 127.0.0.1:" in shown
