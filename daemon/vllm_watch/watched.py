@@ -16,8 +16,9 @@ from vllm_watch.checkpoint import FilePosition, JournalPosition, Loaded, Positio
 from vllm_watch.clock import Clock
 from vllm_watch.config import ServerConfig
 from vllm_watch.reasons import explain
+from vllm_watch.sources.exchange import TlsOptions
 from vllm_watch.sources.journal import JournalTail
-from vllm_watch.sources.scrape import Scraper, ScrapeTarget, TlsOptions
+from vllm_watch.sources.scrape import Scraper, ScrapeTarget
 from vllm_watch.sources.tail import LogTail
 from vllm_watch.state.server import LogStatus, ServerSettings, ServerState
 from vllm_watch.state.snapshot import EngineSnapshot, HistogramReading, Reading, ServerSnapshot, SourceName
