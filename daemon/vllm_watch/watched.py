@@ -169,6 +169,11 @@ class WatchedServer:
             snapshot = self._state.snapshot(now)
         return _as_wall_time(snapshot, seconds_ahead(self._clock))
 
+    def foresee(self) -> ServerSnapshot:
+        """Return what there will be to see once there is traffic; the server is of no use afterwards."""
+        with self._lock:
+            return self._state.foresee(self._clock.now())
+
     def remember(self) -> None:
         """Keep the present values for the status page's charts."""
         snapshot = self.snapshot()

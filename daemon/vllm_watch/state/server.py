@@ -27,6 +27,7 @@ from vllm_watch.state.engine_values import (
     positions_of_metrics,
     quantiles_of,
 )
+from vllm_watch.state.foresight import LATER, lines_with_traffic, page_with_traffic
 from vllm_watch.state.handlers import http_request_key
 from vllm_watch.state.judge import (
     FIRST_STATS_SECONDS,
@@ -67,6 +68,7 @@ COMPARED = (
 """The quantities that both sources' readings are shown of."""
 
 _TIMED_OUT = "timeout"
+_WITHOUT_STATISTICS = frozenset({"stats_disabled", "api_servers_more_than_one"})
 
 
 class ServerSettings(NamedTuple):
@@ -192,6 +194,21 @@ class ServerState:
             slo=self.settings.slo,
             labels=self.settings.labels,
         )
+
+    def foresee(self, now: float) -> ServerSnapshot:
+        """
+        Return what there will be to see once there is traffic: what sources have not shown stays absent.
+
+        Of a source that cannot be read nothing is made up. The state is of no use afterwards.
+        """
+        self.settings = self.settings._replace(keeps_stale=True)
+        later = now + LATER
+        log, metrics = self._log, self._metrics
+        if metrics is not None and metrics.last is not None and metrics.last.reading is not None:
+            metrics.apply(metrics.last._replace(at=later, reading=page_with_traffic(metrics.last.reading)))
+        if log is not None and self._log_status.is_up and self._log_reason(now) not in _WITHOUT_STATISTICS:
+            log.apply(lines_with_traffic(log, later))
+        return self.snapshot(later)
 
     def _probe_snapshot(self, now: float) -> ProbeSnapshot | None:
         result = self._probe.current(now) if self._probe is not None else None
