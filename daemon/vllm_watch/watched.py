@@ -142,8 +142,8 @@ class WatchedServer:
 
     def next_probe(self, now: float) -> float | None:
         """Return when the next probe is due, `now` if at once; `None` if there is none to make, or not yet."""
-        # Before the first looks nobody knows the model's name, and a start would be taken for a failure.
-        if self._prober is None or self._is_closed or not self.has_looked:
+        # The page tells the model's name. A log is not waited for: looking at it may hang.
+        if self._prober is None or self._is_closed or not self.has_scraped:
             return None
         with self._lock:
             return self._state.next_probe(now)

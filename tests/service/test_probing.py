@@ -16,6 +16,7 @@ from tests.support.http_servers import StandIn, answer
 from vllm_watch.clock import SystemClock
 from vllm_watch.config import load_config
 from vllm_watch.service import DaemonPages, Service
+from vllm_watch.watched import WatchedServer
 
 
 SECRET = "sk-7f3a9c"
@@ -42,8 +43,6 @@ class Vllm:
 
     def __init__(self):
         self.is_wedged = False
-        self.at_once = self.most_at_once = 0
-        self._lock = threading.Lock()
         self.stand_in = StandIn(self._pieces)
 
     @property
@@ -55,18 +54,40 @@ class Vllm:
         return [answer(PAGE)] if head.startswith("GET /metrics") else self._completion()
 
     def _completion(self):
+        end = time.monotonic() + SECONDS
+        while self.is_wedged and time.monotonic() < end:
+            yield b""
+            time.sleep(0.02)
+        yield from GOOD
+
+
+class Meter:
+    """Counts how many there are at once, at most."""
+
+    def __init__(self):
+        self.most = self._now = 0
+        self._lock = threading.Lock()
+
+    def __enter__(self):
         with self._lock:
-            self.at_once += 1
-            self.most_at_once = max(self.most_at_once, self.at_once)
-        try:
-            end = time.monotonic() + SECONDS
-            while self.is_wedged and time.monotonic() < end:
-                yield b""
-                time.sleep(0.02)
-            yield from GOOD
-        finally:
-            with self._lock:
-                self.at_once -= 1
+            self._now += 1
+            self.most = max(self.most, self._now)
+
+    def __exit__(self, *_):
+        with self._lock:
+            self._now -= 1
+
+
+def metered(monkeypatch, probe=WatchedServer.probe):
+    """Return a meter of the probes that are made from now on."""
+    meter = Meter()
+
+    def measure(server):
+        with meter:
+            probe(server)
+
+    monkeypatch.setattr(WatchedServer, "probe", measure)
+    return meter
 
 
 class Watch:
@@ -103,6 +124,7 @@ class Watch:
         """Let time pass at once."""
         self.clock.ahead += seconds
         self.service._probes._wake.set()
+        self.service._scrapes._wake.set()
 
 
 def until(condition):
@@ -138,20 +160,23 @@ def test_a_wedged_idle_server_is_noticed(watch, vllm):
     vllm.is_wedged = True
     watch.pass_time(60)
     until(lambda: watch.page().get(("probe_success", "a")) == 0)
+    idle = ("engine_state", "0", "page-model", "a", "idle")
+    until(lambda: watch.page()[idle] == 1)  # The page of before the leap in time is too old.
     page = watch.page()
 
     assert 0 < good["probe_duration_seconds", "a"] < SECONDS
     assert b'"model":"page-model"' in b"".join(vllm.stand_in.bodies)
-    assert 1 == page["engine_state", "0", "page-model", "a", "idle"]
+    assert 1 == page[idle]
     assert (1, 0) == (page["source_up", "a", "metrics"], page["source_up", "a", "probe"])
     assert 1 == page["source_info", "timeout", "a", "probe"]
     assert ("probe_duration_seconds", "a") not in page
     assert ("heartbeat_age_seconds", "probes") in page
 
 
-def test_probes_never_overlap(watch, vllm):
+def test_probes_never_overlap(watch, vllm, monkeypatch):
     """However late a probe is and however often its turn comes, a server has one at a time, and none is made up for."""
     until(lambda: watch.page().get(("probe_success", "a")) == 1)
+    meter = metered(monkeypatch)
     vllm.is_wedged = True
     watch.pass_time(60)
     until(lambda: vllm.probes == 2)
@@ -159,18 +184,20 @@ def test_probes_never_overlap(watch, vllm):
         watch.pass_time(600)
         time.sleep(0.01)
     assert vllm.probes == 2
+    assert watch.service._probes._workers._waiting.empty()
     until(lambda: watch.page().get(("probe_success", "a")) == 0)
     vllm.is_wedged = False
     watch.pass_time(600)
     until(lambda: watch.page().get(("probe_success", "a")) == 1)
 
-    assert 1 == vllm.most_at_once
+    assert 1 == meter.most
     assert 3 == vllm.probes
 
 
-def test_a_reload_ends_a_probe_under_way_and_begins_anew(watch, vllm):
+def test_a_reload_ends_a_probe_under_way_and_begins_anew(watch, vllm, monkeypatch):
     """D4: another configuration's probe begins when the old one's has ended; an unchanged server's goes on."""
     until(lambda: watch.page().get(("probe_success", "a")) == 1)
+    meter = metered(monkeypatch)
     vllm.is_wedged = True
     watch.pass_time(60)
     until(lambda: vllm.probes == 2)
@@ -182,7 +209,30 @@ def test_a_reload_ends_a_probe_under_way_and_begins_anew(watch, vllm):
     vllm.is_wedged = False
     until(lambda: watch.page().get(("probe_success", "a")) == 1)
 
+    assert 1 == meter.most
     assert b'"model":"other"' in vllm.stand_in.bodies[-1] + vllm.stand_in.bodies[-2]
+
+
+def test_a_probe_that_cannot_be_ended_holds_the_next_configuration_s_back(watch, monkeypatch):
+    """D4: while the old configuration's probe hangs where nothing ends it, in a name's resolution, none is added."""
+    until(lambda: watch.page().get(("probe_success", "a")) == 1)
+    released, asked = threading.Event(), []
+    next_probe = WatchedServer.next_probe
+    monkeypatch.setattr(WatchedServer, "next_probe", lambda *args: asked.append(args[0]) or next_probe(*args))
+    meter = metered(monkeypatch, lambda _: released.wait(SECONDS))
+    watch.pass_time(60)
+    until(lambda: meter.most == 1)
+    watch.write("{every: 30s}")
+    watch.service.reload()
+    until(lambda: watch.service._servers[0].has_scraped)
+    asked.clear()
+    for turn in range(1, 4):
+        watch.service._probes._wake.set()
+        until(lambda turn=turn: len(asked) >= turn)
+    released.set()
+
+    assert {watch.service._servers[0]} == set(asked)
+    assert 1 == meter.most
 
 
 def test_a_reload_may_bring_the_probe_and_take_it(watch):
@@ -211,6 +261,19 @@ def test_the_key_is_in_no_output(watch, vllm, capfd):
     assert {"is_success": False, "first_token_seconds": None} == (
         msgspec.json.decode(pages.snapshot().body)["servers"][0]["probe"]
     )
+
+
+def test_a_log_that_hangs_holds_no_probe_up(tmp_path, vllm, monkeypatch):
+    """A look at the log that never ends leaves the probe to notice what it can."""
+    released = threading.Event()
+    monkeypatch.setattr(WatchedServer, "look_at_log", lambda _: released.wait(SECONDS) and False)
+    watch = Watch(tmp_path, vllm)
+    watch.write(log="a.log")
+    watch.service = Service(watch.load(), watch.clock, load=watch.load)
+    watch.service.start()
+    until(lambda: watch.page().get(("probe_success", "a")) == 1)
+    released.set()
+    watch.service.stop()
 
 
 def test_the_end_does_not_wait_for_a_probe(watch, vllm):

@@ -87,6 +87,15 @@ class TestTurns:
         assert server.wait <= LEAST_PAUSE
         assert server.shown() == {("source_up", "probe"): 0, ("source_info", "probe", "starting"): 1}
 
+    def test_a_server_that_was_started_between_two_pages_is_asked_soon(self):
+        """Where a page tells of another start, what was said of the old server is void."""
+        server = Probed().scrape(page(start=1.0))
+        server.probe("timeout")
+        server.scrape(page(start=900.0), after=5)
+
+        assert server.wait <= LEAST_PAUSE
+        assert ("probe_success",) not in server.shown()
+
     def test_a_server_that_comes_and_goes_is_not_asked_all_the_time(self):
         """However often a server comes back, ten seconds lie between two probes."""
         server = Probed().scrape(page())

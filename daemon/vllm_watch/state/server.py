@@ -134,6 +134,8 @@ class ServerState:
             self._metrics.apply(result)
             if self._metrics.restarts != restarts:
                 self._agreements.clear()
+                if self._probe is not None:
+                    self._probe.begin_anew()
             if self._log is not None and result.reading is not None:
                 self._hold_against_log(self._log, result.at, result.reading)
 
