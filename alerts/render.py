@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """
-Writes ``rules/`` from ``source/`` and ``thresholds.yml``: ``make alerts``.
+Writes ``rules/`` from ``source/`` and ``thresholds.yml``, and what `vllm-watch check` knows of them: ``make alerts``.
 
 Prometheus' rules know no constants, and a number that stands in two rules is soon two numbers. In ``source/`` a
 threshold is written ``%{name}``.
@@ -8,6 +8,7 @@ threshold is written ``%{name}``.
 
 from __future__ import annotations
 
+import json
 import re
 import sys
 
@@ -15,8 +16,11 @@ from pathlib import Path
 
 import yaml
 
+from needs import needs
+
 
 HERE = Path(__file__).parent
+NEEDS = HERE.parent / "daemon" / "vllm_watch" / "alert_needs.json"
 HEAD = "# Made by `make alerts` from source/{name} and thresholds.yml: change those.\n"
 
 _PLACE = re.compile(r"%\{(\w+)\}")
@@ -24,7 +28,7 @@ _PLACE = re.compile(r"%\{(\w+)\}")
 
 def thresholds() -> dict[str, str]:
     """Return every threshold as it is written."""
-    loaded: dict[str, object] = yaml.load((HERE / "thresholds.yml").read_text(encoding="utf-8"), yaml.BaseLoader)  # noqa: S506  # It makes texts only.
+    loaded: dict[str, object] = yaml.load((HERE / "thresholds.yml").read_text(encoding="utf-8"), yaml.BaseLoader)  # noqa: S506 - It makes texts only.
     return {name: str(value) for name, value in loaded.items()}
 
 
@@ -50,11 +54,18 @@ def used() -> set[str]:
     }
 
 
+def rendered_needs() -> str:
+    """Return which series each alert needs, as JSON."""
+    return json.dumps(needs(rendered()), indent=1) + "\n"
+
+
 def main() -> None:
-    """Write the rule files."""
+    """Write the rule files, and which series each alert needs."""
     for name, text in rendered().items():
         (HERE / "rules" / name).write_text(text, encoding="utf-8")
         print(HERE / "rules" / name, file=sys.stderr)
+    NEEDS.write_text(rendered_needs(), encoding="utf-8")
+    print(NEEDS, file=sys.stderr)
 
 
 if __name__ == "__main__":

@@ -5,13 +5,14 @@ from __future__ import annotations
 
 import time
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
+from vllm_watch.alert_needs import Silent, alert_needs, silent_alerts
 from vllm_watch.clock import SystemClock
 from vllm_watch.config import Config, ServerConfig
 from vllm_watch.reasons import explain
-from vllm_watch.state.snapshot import EngineSnapshot, ServerSnapshot, SourceSnapshot
+from vllm_watch.state.snapshot import EngineSnapshot, ServerSnapshot, SourceName, SourceSnapshot
 from vllm_watch.watched import WatchedServer
 
 
@@ -58,7 +59,9 @@ def _check_server(config: ServerConfig) -> Iterator[Finding]:
     try:
         _read_log(server)
         server.scrape()
+        server.probe()
         snapshot = server.snapshot()
+        silent = silent_alerts(config, snapshot, server.foresee())
     finally:
         server.close()
     yield Finding(f"{config.name}:")
@@ -67,6 +70,7 @@ def _check_server(config: ServerConfig) -> Iterator[Finding]:
     yield from _missing_sources(config)
     for engine in snapshot.engines:
         yield from _check_engine(engine, snapshot)
+    yield from _check_alerts(silent)
 
 
 def _read_log(server: WatchedServer) -> None:
@@ -78,13 +82,23 @@ def _read_log(server: WatchedServer) -> None:
 
 
 def _check_source(config: ServerConfig, source: SourceSnapshot, snapshot: ServerSnapshot) -> Iterator[Finding]:
-    where = _log_name(config) if source.source == "log" else config.metrics.url if config.metrics else ""
+    where = _address(config, source.source)
     word = "ok" if source.is_up else "FAILED"
     yield Finding(f"  {source.source} {where}: {word}. {explain(source.source, source.reason)}", not source.is_up)
     if source.source == "metrics" and source.is_up:
         yield from _missing_metrics(snapshot)
     if source.source == "log" and source.is_up:
         yield from _log_contents(snapshot)
+    if snapshot.probe is not None and source.source == "probe" and snapshot.probe.first_token_seconds is not None:
+        yield Finding(f"    the first token came after {snapshot.probe.first_token_seconds:.3f} s")
+
+
+def _address(config: ServerConfig, source: SourceName) -> str:
+    if source == "log":
+        return _log_name(config)
+    if source == "probe":
+        return config.probe_url or ""
+    return config.metrics.url if config.metrics else ""
 
 
 def _log_name(config: ServerConfig) -> str:
@@ -125,3 +139,12 @@ def _check_engine(engine: EngineSnapshot, snapshot: ServerSnapshot) -> Iterator[
     yield Finding(f"    started with: {', '.join(facts) or 'nothing known'}")
     if engine.state == "unknown" and not any(source.is_up for source in snapshot.sources):
         yield Finding("    no source can be read, so nothing can be said", is_wrong=True)
+
+
+def _check_alerts(silent: Sequence[Silent]) -> Iterator[Finding]:
+    """Yield how many alerts can fire, and the others by what they lack."""
+    every = len(alert_needs())
+    yield Finding(f"  alerts: {every - len(silent)} of {every} can fire")
+    for reason in dict.fromkeys(each.reason for each in silent):
+        yield Finding(f"    {reason}, so these cannot:")
+        yield from (Finding(f"      {each.alert}: {each.summary}") for each in silent if each.reason == reason)

@@ -28,6 +28,7 @@ from vllm_watch.yaml_file import Place, quote, read_yaml
 
 DEFAULT_LISTEN = "127.0.0.1:9468"
 DEFAULT_NAME = "vllm"
+COMPLETIONS_PATH = "/v1/completions"
 
 RESERVED_LABELS = frozenset(
     {
@@ -85,6 +86,21 @@ class MetricsConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_
     tls: TlsConfig | None = None
 
 
+class ProbeConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """
+    A completion of one token that is asked for now and then; times in seconds, `timeout` never longer than `every`.
+
+    `url` is where completions are; without one it is the usual path on the host and port of /metrics. `model` is the
+    name to ask for where the server's own word for it will not do.
+    """
+
+    every: float = 60.0
+    timeout: float = 20.0
+    api_key_file: str | None = None
+    model: str | None = None
+    url: str | None = None
+
+
 class SloConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """What users of a server should get, in seconds."""
 
@@ -109,6 +125,7 @@ class ServerConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_o
     log: str | None = None
     journal: str | None = None
     metrics: MetricsConfig | None = None
+    probe: ProbeConfig | None = None
     slo: SloConfig | None = None
     labels: Mapping[str, str] = MappingProxyType({})
     stall_after: float = 30.0
@@ -117,6 +134,15 @@ class ServerConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_o
     def has_log(self) -> bool:
         """Whether there is a log, of whatever kind."""
         return self.log is not None or self.journal is not None
+
+    @property
+    def probe_url(self) -> str | None:
+        """Where completions are asked for, or `None` if they are not, or nothing says where they are."""
+        if self.probe is None:
+            return None
+        if self.probe.url is not None or self.metrics is None:
+            return self.probe.url
+        return urlsplit(self.metrics.url)._replace(path=COMPLETIONS_PATH, query="", fragment="").geturl()
 
 
 class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -200,17 +226,24 @@ def parse_duration(text: str) -> float:
     return float(Decimal(found[1]) * _UNITS[found[2] or "s"])
 
 
-def parse_url(text: str) -> str:
-    """Return the URL of a /metrics, with the usual path if it has none. No message repeats it: it may hold a secret."""
+def parse_url(text: str, *, path: str = "/metrics", instead: str = "bearer_token_file") -> str:
+    """
+    Return a URL, with the usual path if it has none. No message repeats it: it may hold a secret.
+
+    Args:
+        text: The URL.
+        path: The usual path.
+        instead: The key of the configuration for what some would write into the URL.
+    """
     # Anywhere, since a password with a / or # in it ends what a parser takes for the host.
     if "@" in text:
-        raise ValueError("a URL must hold no user name and no password; use bearer_token_file")
+        raise ValueError(f"a URL must hold no user name and no password; use {instead}")
     parts = _split_url(text)
     if parts.scheme not in _PORTS:
         raise ValueError("expected a URL that begins with http:// or https://")
     if not parts.hostname:
         raise ValueError("the URL has no host")
-    return parts._replace(path="/metrics").geturl() if parts.path in {"", "/"} else text
+    return parts._replace(path=path).geturl() if parts.path in {"", "/"} else text
 
 
 def _split_url(text: str) -> SplitResult:
@@ -315,6 +348,17 @@ def _read_url(place: Place) -> str:
     return place.parsed(place.text(), parse_url)
 
 
+def _read_completions_url(place: Place) -> str:
+    return place.parsed(place.text(), lambda text: parse_url(text, path=COMPLETIONS_PATH, instead="api_key_file"))
+
+
+def _read_model(place: Place) -> str:
+    name = place.text()
+    if not name.strip():
+        raise place.error(f"expected a model's name, got {quote(name)}")
+    return name
+
+
 def read_path(place: Place) -> str:
     """Read a path; a relative one starts in the configuration's folder."""
     return str(Path(place.file).absolute().parent / place.parsed(place.text(), _check_path))
@@ -357,6 +401,16 @@ def _read_metrics(place: Place) -> MetricsConfig:
     return msgspec.structs.replace(metrics, timeout=0.8 * metrics.interval)
 
 
+def _read_probe(place: Place) -> ProbeConfig:
+    probe = read_section(place, ProbeConfig, _PROBE)
+    if probe.timeout <= probe.every:
+        return probe
+    timeout = place.mapping().get("timeout")
+    if timeout is not None:
+        raise timeout.error(f"{timeout.written()} is longer than the {probe.every:g}s from one probe to the next")
+    return msgspec.structs.replace(probe, timeout=probe.every)
+
+
 def _read_slo(place: Place) -> SloConfig:
     """Read a mapping, or the name of a preset."""
     if place.is_mapping:
@@ -385,6 +439,8 @@ def _read_server(place: Place) -> ServerConfig:
     journal = _journal_of(place)
     if server.log is None and journal is None and server.metrics is None:
         raise place.error("needs log, metrics or both")
+    if server.probe is not None and server.probe_url is None:
+        raise place.mapping()["probe"].error("needs the server's metrics, or a url of its own")
     return msgspec.structs.replace(server, journal=journal, labels=MappingProxyType(dict(server.labels)))
 
 
@@ -411,6 +467,13 @@ _METRICS: dict[str, Reader] = {
     "bearer_token_file": read_path,
     "tls": _read_tls,
 }
+_PROBE: dict[str, Reader] = {
+    "every": _duration("10s", "1h"),
+    "timeout": _duration("1s", "5m"),
+    "api_key_file": read_path,
+    "model": _read_model,
+    "url": _read_completions_url,
+}
 _SLO: dict[str, Reader] = {
     "time_to_first_token": _duration("1ms", "1h"),
     "time_per_output_token": _duration("1ms", "1h"),
@@ -419,7 +482,7 @@ _SERVER: dict[str, Reader] = {
     "name": _read_name,
     "log": _read_log,
     "metrics": _read_metrics,
-    "probe": unsupported("the probe"),
+    "probe": _read_probe,
     "slo": _read_slo,
     "labels": _read_labels,
     "stall_after": _duration("5s", "1h"),

@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The daemon's threads: one follows all logs, one sends out the scrapes. Each has a heartbeat."""
+"""The daemon's threads: one follows all logs, one sends out the scrapes, one the probes. Each has a heartbeat."""
 
 from __future__ import annotations
 
 import threading
 import time
 
-from collections.abc import Sequence
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from queue import SimpleQueue
 
 import structlog
@@ -24,7 +24,7 @@ POLL_SECONDS = 1.0
 PAUSE_SECONDS = 0.01
 """The least time between two looks: a busy log is read in pieces, not line by line."""
 
-MAX_SCRAPERS = 32
+MAX_WORKERS = 32
 STOP_SECONDS = 1.5
 """How long a thread that is to end is waited for; one that hangs dies with the process."""
 
@@ -106,80 +106,131 @@ class TailLoop:
             return False
 
 
-class ScrapeLoop:
-    """
-    Sends out each server's scrapes in time; a server that hangs holds up its own only.
+class _TurnLoop:
+    """A thread that sends out what is due for its servers, each in a thread of its own."""
 
-    The threads that scrape are not waited for at the end: a name that is being resolved cannot be interrupted.
-    """
-
-    def __init__(self, clock: Clock) -> None:
+    def __init__(self, clock: Clock, name: str, what: str, work: Callable[[WatchedServer], None]) -> None:
         self._servers: tuple[WatchedServer, ...] = ()
         self._clock = clock
         self._wake = threading.Event()
         self._stop = threading.Event()
-        self._waiting: SimpleQueue[WatchedServer | None] = SimpleQueue()
-        self._busy: set[WatchedServer] = set()
-        self._workers: list[threading.Thread] = []
+        self._workers = _Workers(what, work)
         self.heartbeat = Heartbeat()
-        self.thread = threading.Thread(target=self._run, name="scrapes", daemon=True)
+        self.thread = threading.Thread(target=self._run, name=name, daemon=True)
 
-    def follow(self, servers: Sequence[WatchedServer]) -> None:
-        """From now on scrape these servers; the thread begins with the first /metrics."""
-        self._servers = tuple(server for server in servers if server.interval is not None)
+    def request_stop(self) -> None:
+        """Make the threads end; what is under way ends when its server is closed."""
+        self._stop.set()
+        self._wake.set()
+
+    def join(self) -> None:
+        """Wait until nothing more is sent out."""
+        if self.thread.ident is not None:
+            self.thread.join(STOP_SECONDS)
+        self._workers.end()
+
+    def _follow(self, servers: Iterable[WatchedServer]) -> None:
+        self._servers = tuple(servers)
         self._wake.set()
         if self._servers and self.thread.ident is None:
             self.heartbeat.beat()
             self.thread.start()
 
-    def request_stop(self) -> None:
-        """Make the threads end; a scrape under way ends when its server is closed."""
-        self._stop.set()
-        self._wake.set()
-
-    def join(self) -> None:
-        """Wait until no more scrapes are sent out."""
-        if self.thread.ident is not None:
-            self.thread.join(STOP_SECONDS)
-        for _ in self._workers:
-            self._waiting.put(None)
-
     def _run(self) -> None:
-        due: dict[WatchedServer, float] = {}
         while not self._stop.is_set():
             self._wake.clear()
             self.heartbeat.beat()
-            now = self._clock.now()
-            due = {server: self._turn(server, due.get(server, now), now) for server in self._servers}
+            pause = self._send_due(self._clock.now())
             if not self._stop.is_set():
-                self._clock.wait(self._wake, min([POLL_SECONDS, *(at - now for at in due.values())]))
+                self._clock.wait(self._wake, min(POLL_SECONDS, pause))
+
+    def _send_due(self, now: float) -> float:
+        """Send out what is due; return the seconds until something else may be."""
+        raise NotImplementedError
+
+
+class ScrapeLoop(_TurnLoop):
+    """Sends out each server's scrapes in time; a server that hangs holds up its own only."""
+
+    def __init__(self, clock: Clock) -> None:
+        super().__init__(clock, "scrapes", "scrape", lambda server: server.scrape())
+        self._due: dict[WatchedServer, float] = {}
+
+    def follow(self, servers: Sequence[WatchedServer]) -> None:
+        """From now on scrape these servers; the thread begins with the first /metrics."""
+        self._follow(server for server in servers if server.interval is not None)
+
+    def _send_due(self, now: float) -> float:
+        self._due = {server: self._turn(server, self._due.get(server, now), now) for server in self._servers}
+        return min((at - now for at in self._due.values()), default=POLL_SECONDS)
 
     def _turn(self, server: WatchedServer, due: float, now: float) -> float:
         """Send a server's scrape out if it is due; return when the next one is."""
         if due > now:
             return due
-        self._send(server)
+        self._workers.send(server, server)
         # A turn that was missed is not made up for.
         return max(due, now - 1) + (server.interval or POLL_SECONDS)
 
-    def _send(self, server: WatchedServer) -> None:
-        if server in self._busy:
+
+class ProbeLoop(_TurnLoop):
+    """
+    Sends out each server's probes when they are due, never two of one server at once.
+
+    Servers are told apart by name: after a reload the new one's first probe waits until the old one's last has ended.
+    """
+
+    def __init__(self, clock: Clock) -> None:
+        super().__init__(clock, "probes", "probe", lambda server: server.probe())
+
+    def follow(self, servers: Sequence[WatchedServer]) -> None:
+        """From now on probe these servers; the thread begins with the first that is to be."""
+        self._follow(server for server in servers if server.has_probe)
+
+    def _send_due(self, now: float) -> float:
+        for server in self._servers:
+            due = server.next_probe(now)
+            if due is not None and due <= now:
+                self._workers.send(server.name, server)
+        return POLL_SECONDS
+
+
+class _Workers:
+    """
+    Threads that do one thing for a server at a time, as many as there are servers, up to a limit.
+
+    They are not waited for at the end: a name that is being resolved cannot be interrupted.
+    """
+
+    def __init__(self, what: str, work: Callable[[WatchedServer], None]) -> None:
+        self._what = what
+        self._failure = f"{what}.failed"
+        self._do = work
+        self._waiting: SimpleQueue[tuple[Hashable, WatchedServer] | None] = SimpleQueue()
+        self._busy: set[Hashable] = set()
+        self._threads: list[threading.Thread] = []
+
+    def send(self, key: Hashable, server: WatchedServer) -> None:
+        """Have it done, unless it is being done under the same key."""
+        if key in self._busy:
             return
-        self._busy.add(server)
-        self._waiting.put(server)
-        if len(self._workers) < min(len(self._busy), MAX_SCRAPERS):
-            worker = threading.Thread(target=self._work, name="scrape", daemon=True)
-            self._workers.append(worker)
-            worker.start()
+        self._busy.add(key)
+        self._waiting.put((key, server))
+        if len(self._threads) < min(len(self._busy), MAX_WORKERS):
+            thread = threading.Thread(target=self._work, name=self._what, daemon=True)
+            self._threads.append(thread)
+            thread.start()
+
+    def end(self) -> None:
+        """Let each thread end after what it does."""
+        for _ in self._threads:
+            self._waiting.put(None)
 
     def _work(self) -> None:
-        while (server := self._waiting.get()) is not None:
-            _scrape(server)
-            self._busy.discard(server)
-
-
-def _scrape(server: WatchedServer) -> None:
-    try:
-        server.scrape()
-    except Exception:  # One server's page must not end the others' scrapes; the next turn tries again.
-        log.exception("scrape.failed", server=server.name)
+        while (item := self._waiting.get()) is not None:
+            key, server = item
+            try:
+                self._do(server)
+            except Exception:  # One server must not end the others' turns; the next turn tries again.
+                log.exception(self._failure, server=server.name)
+            self._busy.discard(key)

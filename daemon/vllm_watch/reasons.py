@@ -53,7 +53,32 @@ _METRICS = {
     "token_unreadable": "bearer_token_file cannot be read or is empty.",
 }
 
-_BY_SOURCE: dict[SourceName, dict[str, str]] = {"log": _LOG, "metrics": _METRICS}
+_PROBE = {
+    "ok": "A completion of one token came in time.",
+    "starting": "Not probed yet since the server, or this daemon, was started.",
+    "overdue": "No probe has ended in its time: probing itself hangs, perhaps on a name that cannot be resolved.",
+    "refused": "Nothing listens at this address: the server is down or still starting, or the address is wrong.",
+    "timeout": "No token came in time: the engine is wedged or overloaded, even if /health and /metrics answer.",
+    "unauthorized": "The server wants a key, or another one (401): give api_key_file.",
+    "forbidden": "The server refuses (403): something before vLLM guards it.",
+    "not_found": "There are no completions at this address, or no such model (404): check url and model.",
+    "bad_request": "The server does not take such a request (400): does the model generate text?",
+    "overloaded": "The server turns requests away (429 or 503): its queue is full, or it is not ready.",
+    "http_error": "The server answered with an error.",
+    "failed": "The server took the request and reported an error instead of a token.",
+    "redirect": "The server redirects, which is not followed: give the final url.",
+    "not_a_stream": "The answer is no stream of completions: is this vLLM's /v1/completions?",
+    "too_large": "The answer is far too long for one token: this is no vLLM server.",
+    "incomplete": "The answer broke off before its end.",
+    "encoded": "The answer is compressed although that was not asked for: something stands before vLLM.",
+    "tls_error": "TLS failed: check the certificate, its authority (ca_file of metrics) and the URL's scheme.",
+    "name_not_resolved": "The host's name is not known: check the URL.",
+    "unreachable": "The network does not lead to this address, or the connection broke.",
+    "key_unreadable": "api_key_file cannot be read or is empty.",
+    "model_unknown": "The server lists no model to ask for: give model.",
+}
+
+_BY_SOURCE: dict[SourceName, dict[str, str]] = {"log": _LOG, "metrics": _METRICS, "probe": _PROBE}
 
 
 def explain(source: SourceName, reason: str) -> str:

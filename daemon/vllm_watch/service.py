@@ -30,7 +30,7 @@ from vllm_watch.errors import ConfigError, VllmWatchError
 from vllm_watch.exposition.families import SnapshotCollector
 from vllm_watch.exposition.json_view import server_view
 from vllm_watch.exposition.samples import PlainSample
-from vllm_watch.loops import Heartbeat, ScrapeLoop, TailLoop
+from vllm_watch.loops import Heartbeat, ProbeLoop, ScrapeLoop, TailLoop
 from vllm_watch.notify import Notifier
 from vllm_watch.state.snapshot import ServerSnapshot
 from vllm_watch.watched import HISTORY_STEP, NOTHING_BEFORE, WatchedServer, wall_time
@@ -82,6 +82,7 @@ class Service:
         self._servers = tuple(WatchedServer(server, clock, self._before) for server in config.servers)
         self._tail = TailLoop(clock)
         self._scrapes = ScrapeLoop(clock)
+        self._probes = ProbeLoop(clock)
         self._web = WebServer(config.host, config.port, DaemonPages(self), web_config_file=config.web_config_file)
         self._main = Heartbeat()
         # A signal's handler may interrupt the main thread anywhere: only such a queue never waits for itself.
@@ -139,9 +140,11 @@ class Service:
         self._notifier.stopping()
         self._is_stopping = True
         self._scrapes.request_stop()
+        self._probes.request_stop()
         self._tail.request_stop()
         self._web.stop()
         self._scrapes.join()
+        self._probes.join()
         self._tail.join()
         self._save_checkpoint(force=True)
         for server in self._servers:
@@ -172,7 +175,7 @@ class Service:
     def heartbeats(self) -> dict[str, float]:
         """Return how long ago each running thread gave a sign of life, in seconds."""
         ages = {"main": self._main.age(), "web": time.monotonic() - self._web.heartbeat}
-        for name, loop in (("tail", self._tail), ("scrapes", self._scrapes)):
+        for name, loop in (("tail", self._tail), ("scrapes", self._scrapes), ("probes", self._probes)):
             if loop.thread.ident is not None:
                 ages[name] = loop.heartbeat.age()
         return ages
@@ -240,6 +243,7 @@ class Service:
     def _follow(self) -> None:
         self._tail.follow(self._servers)
         self._scrapes.follow(self._servers)
+        self._probes.follow(self._servers)
 
     def _swap(self, config: Config) -> None:
         """Watch what a new configuration says; a server that is configured as before goes on as it is."""

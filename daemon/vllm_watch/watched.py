@@ -14,10 +14,12 @@ import structlog
 
 from vllm_watch.checkpoint import FilePosition, JournalPosition, Loaded, Positions
 from vllm_watch.clock import Clock
-from vllm_watch.config import ServerConfig
+from vllm_watch.config import ServerConfig, TlsConfig
 from vllm_watch.reasons import explain
+from vllm_watch.sources.exchange import TlsOptions
 from vllm_watch.sources.journal import JournalTail
-from vllm_watch.sources.scrape import Scraper, ScrapeTarget, TlsOptions
+from vllm_watch.sources.probe import Prober, ProbeTarget
+from vllm_watch.sources.scrape import Scraper, ScrapeTarget
 from vllm_watch.sources.tail import LogTail
 from vllm_watch.state.server import LogStatus, ServerSettings, ServerState
 from vllm_watch.state.snapshot import EngineSnapshot, HistogramReading, Reading, ServerSnapshot, SourceName
@@ -52,8 +54,8 @@ class WatchedServer:
     """
     Looks at one server's sources when told to, and says what is known.
 
-    `look_at_log` and `scrape` may be called from different threads, each from one at a time; once closed they do
-    nothing.
+    `look_at_log`, `scrape` and `probe` may be called from different threads, each from one at a time; once closed they
+    do nothing.
 
     Args:
         config: What to look at.
@@ -75,6 +77,7 @@ class WatchedServer:
         self.read_until: float | None = None
         """What was written to the log before this moment has been read."""
         self._scraper = _scraper(config, clock)
+        self._prober = _prober(config, clock)
         self._reasons: dict[SourceName, str] = {}
         self._has_said_nuls = False
         self._history: deque[tuple[float | None, ...]] = deque(maxlen=int(HISTORY_SECONDS / HISTORY_STEP))
@@ -92,6 +95,11 @@ class WatchedServer:
     def has_log(self) -> bool:
         """Whether there is a log to look at."""
         return self._tail is not None
+
+    @property
+    def has_probe(self) -> bool:
+        """Whether there is something to ask for tokens."""
+        return self._prober is not None
 
     @property
     def has_looked(self) -> bool:
@@ -132,12 +140,39 @@ class WatchedServer:
         self._note("metrics", result.reason, is_up=result.reading is not None)
         self.has_scraped = True
 
+    def next_probe(self, now: float) -> float | None:
+        """Return when the next probe is due, `now` if at once; `None` if there is none to make, or not yet."""
+        # The page tells the model's name. A log is not waited for: looking at it may hang.
+        if self._prober is None or self._is_closed or not self.has_scraped:
+            return None
+        with self._lock:
+            return self._state.next_probe(now)
+
+    def probe(self) -> None:
+        """Ask for one token once."""
+        if self._prober is None or self._is_closed:
+            return
+        with self._lock:
+            model = self._state.begin_probe(self._clock.now())
+        result = self._prober.probe(model)
+        if self._is_closed:
+            self._prober.close()  # It may have been closed just before it began.
+            return
+        with self._lock:
+            self._state.apply_probe(result)
+        self._note("probe", result.reason, is_up=result.reason == "ok")
+
     def snapshot(self) -> ServerSnapshot:
         """Return what is known now, its times as the wall clock has them."""
         now = self._clock.now()
         with self._lock:
             snapshot = self._state.snapshot(now)
         return _as_wall_time(snapshot, seconds_ahead(self._clock))
+
+    def foresee(self) -> ServerSnapshot:
+        """Return what there will be to see once there is traffic; the server is of no use afterwards."""
+        with self._lock:
+            return self._state.foresee(self._clock.now())
 
     def remember(self) -> None:
         """Keep the present values for the status page's charts."""
@@ -161,6 +196,8 @@ class WatchedServer:
             self._looking.release()
         if self._scraper is not None:
             self._scraper.close()
+        if self._prober is not None:
+            self._prober.close()
 
     def _look_at(self, tail: LogTail | JournalTail) -> bool:
         now = self._clock.now()
@@ -218,6 +255,7 @@ def _settings(config: ServerConfig) -> ServerSettings:
         stall_after=config.stall_after,
         slo=objectives,
         labels=dict(config.labels),
+        probe_every=config.probe.every if config.probe else None,
     )
 
 
@@ -248,9 +286,20 @@ def _scraper(config: ServerConfig, clock: Clock) -> Scraper | None:
     metrics = config.metrics
     if metrics is None:
         return None
-    tls = metrics.tls
-    options = TlsOptions(tls.ca_file, tls.cert_file, tls.key_file) if tls else TlsOptions()
-    return Scraper(ScrapeTarget(metrics.url, metrics.timeout, metrics.bearer_token_file, options), clock)
+    target = ScrapeTarget(metrics.url, metrics.timeout, metrics.bearer_token_file, _tls_options(metrics.tls))
+    return Scraper(target, clock)
+
+
+def _prober(config: ServerConfig, clock: Clock) -> Prober | None:
+    probe, url = config.probe, config.probe_url
+    if probe is None or url is None:
+        return None
+    tls = _tls_options(config.metrics.tls if config.metrics else None)
+    return Prober(ProbeTarget(url, probe.timeout, probe.api_key_file, probe.model, tls), clock)
+
+
+def _tls_options(tls: TlsConfig | None) -> TlsOptions:
+    return TlsOptions(tls.ca_file, tls.cert_file, tls.key_file) if tls else TlsOptions()
 
 
 def _total(snapshot: ServerSnapshot, name: str) -> float | None:

@@ -19,6 +19,7 @@ from vllm_watch.config import (
     SLO_PRESETS,
     Config,
     MetricsConfig,
+    ProbeConfig,
     ServerConfig,
     SloConfig,
     TlsConfig,
@@ -57,7 +58,7 @@ MESSAGES = {
     "interval_word": ':7: servers[0].metrics.interval: expected a duration such as 5s, 500ms or 2m, got "soon"',
     "key_not_text": ":4: servers[0]: expected text as the key, got a list or a mapping",
     "journal_beside_log": (
-        ':4: servers[0]: unknown key "journal"; known are name, log, metrics, slo, labels, stall_after'
+        ':4: servers[0]: unknown key "journal"; known are name, log, metrics, probe, slo, labels, stall_after'
     ),
     "label_double_underscore": (
         ':4: servers[0].labels: "__team" is no label name: letters, digits and _, not first a digit or __'
@@ -98,7 +99,18 @@ MESSAGES = {
     "no_url": ':3: servers[0].metrics: missing key "url"',
     "not_utf8": ":3: not UTF-8 text",
     "not_yaml": ":4: not YAML: while parsing a flow sequence, expected ',' or ']', but got '<stream end>'",
-    "probe_unsupported": ":4: servers[0].probe: the probe is not supported by this version",
+    "probe_key_in_configuration": ':5: servers[0].probe: unknown key "api_key"; did you mean "api_key_file"?',
+    "probe_model_blank": ':4: servers[0].probe.model: expected a model\'s name, got " "',
+    "probe_model_number": ":4: servers[0].probe.model: expected text, got the number 7; put it in quotes",
+    "probe_timeout_longer_than_every": (
+        ":6: servers[0].probe.timeout: 40s is longer than the 30s from one probe to the next"
+    ),
+    "probe_too_often": ':5: servers[0].probe.every: expected a duration from 10s to 1h, got "1s"',
+    "probe_true": ":4: servers[0].probe: expected a mapping, got the truth value true",
+    "probe_url_with_password": (
+        ":5: servers[0].probe.url: a URL must hold no user name and no password; use api_key_file"
+    ),
+    "probe_without_url": ":4: servers[0].probe: needs the server's metrics, or a url of its own",
     "same_name": ':9: servers[2].name: "qwen" is already the name of servers[0]',
     "server_text": ':2: servers[0]: expected a mapping, got "qwen"',
     "servers_empty": ":1: servers: needs at least one server",
@@ -121,7 +133,7 @@ MESSAGES = {
     "unknown_key": ':4: servers[0]: unknown key "metric"; did you mean "metrics"?',
     "unknown_key_at_top": ':1: unknown key "server"; did you mean "servers"?',
     "unknown_key_unlike_any": (
-        ':4: servers[0]: unknown key "colour"; known are name, log, metrics, slo, labels, stall_after'
+        ':4: servers[0]: unknown key "colour"; known are name, log, metrics, probe, slo, labels, stall_after'
     ),
     "unknown_tls_key": ':5: servers[0].metrics.tls: unknown key "ca"; known are ca_file, cert_file, key_file',
     "url_bad_port": ":3: servers[0].metrics: the URL's host or port is malformed",
@@ -186,6 +198,13 @@ class TestGoodFiles:
                     key_file=str(GOOD / "tls/key.pem"),
                 ),
             ),
+            probe=ProbeConfig(
+                every=300.0,
+                timeout=30.0,
+                api_key_file=str(GOOD / "key"),
+                model="org/qwen",
+                url="https://gateway.example/v1/completions",
+            ),
             slo=SLO_PRESETS["chat"],
             labels={"team": "search", "tier": "1"},
             stall_after=120.0,
@@ -199,6 +218,22 @@ class TestGoodFiles:
         assert llama.slo == SloConfig(time_to_first_token=1.5, time_per_output_token=0.075)
         assert mistral.slo == SloConfig(time_to_first_token=2.0, time_per_output_token=0.1)
         assert mistral.log == str(GOOD / "../mistral.log")
+
+    def test_probe(self):
+        """A probe's time fits its turn, and it goes to the host and port of /metrics; without one there is none."""
+        first, llama, mistral = load_config(str(GOOD / "full.yml")).servers
+
+        assert llama.probe == ProbeConfig(every=10.0, timeout=10.0)
+        assert llama.probe_url == "http://[::1]:8001/v1/completions"
+        assert first.probe_url == "https://gateway.example/v1/completions"
+        assert (mistral.probe, mistral.probe_url) == (None, None)
+
+    def test_probe_beside_a_page_with_a_path(self, tmp_path):
+        """Of a page's URL only the scheme, the host and the port tell where completions are."""
+        page = "https://vllm.example:8443/prefix/metrics?format=text#top"
+        path = write(tmp_path, f"servers: [{{name: a, metrics: '{page}', probe: {{}}}}]")
+
+        assert load_config(path).servers[0].probe_url == "https://vllm.example:8443/v1/completions"
 
     def test_paths(self):
         """The checkpoint and the web configuration file are absolute; a relative one starts in the file's folder."""
@@ -619,7 +654,7 @@ class TestAnyFile:
 
     @settings(deadline=None)
     @given(
-        key=st.sampled_from([*ServerConfig.__struct_fields__, "probe"]),
+        key=st.sampled_from(ServerConfig.__struct_fields__),
         value=st.recursive(
             st.none() | st.booleans() | st.floats() | st.integers() | st.text(max_size=20),
             lambda inner: (

@@ -82,6 +82,8 @@ def test_nearly_everything_documented_is_shown():
         "slo_good_requests_total",
         "model_load_seconds",  # A GPU server.
         "log_watch_info",  # A log that grows.
+        "probe_success",  # A probe.
+        "probe_duration_seconds",
         "build_info",  # The daemon's own.
         "config_last_reload_successful",
         "config_last_reload_success_timestamp_seconds",

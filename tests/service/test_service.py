@@ -324,8 +324,8 @@ class TestReload:
                 watch.reload()
                 until(service.is_ready)
                 if number in {1, 99}:
-                    until(lambda: not service._scrapes._busy)
-                    workers = len(service._scrapes._workers)
+                    until(lambda: not service._scrapes._workers._busy)
+                    workers = len(service._scrapes._workers._threads)
                     fds = len([link for link in Path("/proc/self/fd").iterdir() if "socket" not in _target(link)])
                     counts.append((len(service.heartbeats()), fds))
                     assert workers <= 4

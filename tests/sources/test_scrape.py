@@ -28,8 +28,8 @@ from tests.support.http_servers import StandIn, Talker, answer, chunk
 
 from vllm_watch.clock import SystemClock
 from vllm_watch.reasons import _METRICS
-from vllm_watch.sources.http_fetch import Deadline
-from vllm_watch.sources.scrape import REASONS, Scraper, ScrapeTarget, TlsOptions
+from vllm_watch.sources.exchange import Deadline, TlsOptions
+from vllm_watch.sources.scrape import REASONS, Scraper, ScrapeTarget
 from vllm_watch_parsers.metrics import EngineKey
 
 
@@ -602,7 +602,7 @@ def test_closed_connection_is_let_go(make_scraper):
     with served(answer(PAGE, Connection="close"), closes=True) as server:
         scraper = make_scraper(server.url)
         assert scraper.scrape().reason == "ok"
-        assert scraper._fetcher._deadline._socket is None
+        assert scraper._fetcher._exchange._deadline._socket is None
 
 
 def test_connection_closed_at_reuse(make_scraper):

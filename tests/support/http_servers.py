@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import re
 import socket
 import ssl
 import threading
@@ -54,6 +55,7 @@ class StandIn:
     ) -> None:
         self.pieces = pieces
         self.requests: list[str] = []
+        self.bodies: list[bytes] = []
         self.connections = 0
         self._pause = pause
         self._closes = closes
@@ -98,21 +100,26 @@ class StandIn:
                 self._converse(secured)
 
     def _converse(self, connection: socket.socket) -> None:
-        while request := self._read_head(connection):
+        while request := self._read_request(connection):
             self.requests.append(request)
             self._write(connection, self.pieces(request))
             if self._closes:
                 return
 
-    def _read_head(self, connection: socket.socket) -> str:
-        head = b""
-        while not head.endswith(b"\r\n\r\n") and not self._stop.is_set():
+    def _read_request(self, connection: socket.socket) -> str:
+        """Return a request's head and keep its body; nothing if there is no whole one."""
+        request = b""
+        while not self._stop.is_set():
+            head, blank, body = request.partition(b"\r\n\r\n")
+            if blank and len(body) >= _content_length(head):
+                self.bodies.append(body)
+                return (head + blank).decode("latin-1")
             with suppress(TimeoutError):
                 data = connection.recv(4096)
                 if not data:
                     return ""
-                head += data
-        return "" if self._stop.is_set() else head.decode("latin-1")
+                request += data
+        return ""
 
     def _write(self, connection: socket.socket, pieces: Iterable[bytes]) -> None:
         for piece in pieces:
@@ -121,6 +128,11 @@ class StandIn:
             connection.settimeout(POLL)
             if self._stop.wait(self._pause):
                 return
+
+
+def _content_length(head: bytes) -> int:
+    found = re.search(rb"(?im)^content-length:\s*(\d+)", head)
+    return int(found[1]) if found else 0
 
 
 class Talker:

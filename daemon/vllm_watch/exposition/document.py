@@ -13,7 +13,8 @@ _INTRODUCTION = f"""\
 
 Made from the code (`make docs`); a test holds that they agree. All names begin with `{PREFIX}`. Ratios go from 0 to
 1, times are seconds, what is not known is absent: missing is not zero, and stale is not current. Histograms have
-vLLM's own buckets. "Scrape" is vLLM's /metrics, "log" its log. Where both say something the scrape decides; a value
+vLLM's own buckets. "Scrape" is vLLM's /metrics, "log" its log, "probe" a completion of one token that is asked for now
+and then, where that is configured. Where log and scrape both say something the scrape decides; a value
 older than three of its source's intervals is gone, but for the last line of an idle engine, and for facts, which hold
 until the next start. Labels configured for a server (`labels:`) stand beside those named here.
 """

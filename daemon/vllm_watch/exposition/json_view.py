@@ -39,6 +39,8 @@ def server_view(server: ServerSnapshot) -> dict[str, Any]:
         "admission_rejections": {reason: reading.value for (_, reason), reading in server.admission_rejections.items()},
         "missing_metrics": [name for name, is_missing in server.missing_metrics.items() if is_missing],
     }
+    if server.probe is not None:
+        view["probe"] = server.probe._asdict()
     if server.log is not None:
         view["log_events"] = dict(server.log.events)
         view["unparsed_stats_lines"] = server.log.unparsed_stats_lines

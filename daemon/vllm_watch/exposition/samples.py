@@ -123,6 +123,10 @@ def _source_samples(server: ServerSnapshot) -> Iterator[PlainSample]:
         yield PlainSample("dropped_names_total", (name, dropper), count, at)
     if server.scrape_duration is not None:
         yield PlainSample("scrape_duration_seconds", (name,), server.scrape_duration, at)
+    if server.probe is not None:
+        yield PlainSample("probe_success", (name,), float(server.probe.is_success), at)
+        if server.probe.first_token_seconds is not None:
+            yield PlainSample("probe_duration_seconds", (name,), server.probe.first_token_seconds, at)
 
 
 def _log_samples(server: ServerSnapshot) -> Iterator[PlainSample]:

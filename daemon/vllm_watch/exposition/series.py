@@ -427,7 +427,13 @@ STATE = Group(
 SOURCES = Group(
     "Sources",
     (
-        _gauge("source_up", (*_SERVER, "source"), "1", "Whether a source can be read: log, metrics.", "the daemon"),
+        _gauge(
+            "source_up",
+            (*_SERVER, "source"),
+            "1",
+            "Whether a source can be read: log, metrics; probe: whether the last one brought a token.",
+            "the daemon",
+        ),
         _gauge(
             "source_info",
             (*_SERVER, "source", "reason"),
@@ -573,6 +579,20 @@ SOURCES = Group(
             "the daemon",
         ),
         _gauge("scrape_duration_seconds", _SERVER, "seconds", "How long the last scrape took.", "scrape"),
+        _gauge(
+            "probe_success",
+            _SERVER,
+            "1",
+            "Whether the last probe, a completion of one token, brought its token and came to its end in time.",
+            "probe",
+        ),
+        _gauge(
+            "probe_duration_seconds",
+            _SERVER,
+            "seconds",
+            "How long a user waits for the first token: of the last probe, connecting included; absent when it failed.",
+            "probe",
+        ),
     ),
 )
 

@@ -3,14 +3,13 @@
 
 from __future__ import annotations
 
-import os
 import time
 
-from pathlib import Path
 from typing import NamedTuple
 
 from vllm_watch import __version__
 from vllm_watch.clock import Clock
+from vllm_watch.sources.exchange import TlsOptions, read_token
 from vllm_watch.sources.http_fetch import Answer, Fetcher
 from vllm_watch.state.metrics_side import ScrapeResult
 from vllm_watch_parsers.metrics import MetricsReading, Unreadable, read_metrics
@@ -37,22 +36,12 @@ REASONS: tuple[str, ...] = (
     "token_unreadable",
 )
 
-MAX_TOKEN = 64 * 1024
-
 # Without OpenMetrics: prometheus_client answers in it as soon as it is named, whatever its rank.
 _HEADERS = {
     "Accept": "text/plain;version=0.0.4,*/*;q=0.1",
     "Accept-Encoding": "identity",
     "User-Agent": f"vllm-watch/{__version__}",
 }
-
-
-class TlsOptions(NamedTuple):
-    """Files for TLS: the authority to trust instead of the usual ones, and this side's certificate and key."""
-
-    ca_file: str | None = None
-    cert_file: str | None = None
-    key_file: str | None = None
 
 
 class ScrapeTarget(NamedTuple):
@@ -76,11 +65,9 @@ class Scraper:
     """Reads one target's page whenever told to; `scrape` is for one thread at a time, `close` for any."""
 
     def __init__(self, target: ScrapeTarget, clock: Clock) -> None:
-        tls = target.tls
-        cert = (tls.cert_file, tls.key_file) if tls.cert_file and tls.key_file else tls.cert_file
         self._target = target
         self._clock = clock
-        self._fetcher = Fetcher(target.url, target.timeout, verify=tls.ca_file or True, cert=cert)
+        self._fetcher = Fetcher(target.url, target.timeout, target.tls)
 
     def scrape(self) -> ScrapeResult:
         """Read the page once. Never raises: what goes wrong is the result's reason."""
@@ -100,22 +87,10 @@ class Scraper:
         self._fetcher.close()
 
     def _fetch(self) -> Answer:
-        if not all(os.access(path, os.R_OK) for path in self._target.tls if path):
-            return Answer("tls_error")
         token_file = self._target.bearer_token_file
         if token_file is None:
             return self._fetcher.fetch(_HEADERS)
-        token = _read_token(token_file)
+        token = read_token(token_file)
         if token is None:
             return Answer("token_unreadable")
         return self._fetcher.fetch({**_HEADERS, "Authorization": f"Bearer {token}"})
-
-
-def _read_token(path: str) -> str | None:
-    """Return a file's token, or `None` if it has none that a header could carry."""
-    try:
-        with Path(path).open("rb") as file:
-            token = file.read(MAX_TOKEN).decode("ascii").strip()
-    except (OSError, UnicodeDecodeError):
-        return None
-    return token if token and token.isprintable() else None

@@ -27,6 +27,7 @@ from vllm_watch.state.engine_values import (
     positions_of_metrics,
     quantiles_of,
 )
+from vllm_watch.state.foresight import LATER, lines_with_traffic, page_with_traffic
 from vllm_watch.state.handlers import http_request_key
 from vllm_watch.state.judge import (
     FIRST_STATS_SECONDS,
@@ -38,11 +39,13 @@ from vllm_watch.state.judge import (
 )
 from vllm_watch.state.log_side import LogSide
 from vllm_watch.state.metrics_side import MetricsSide, ScrapeResult
+from vllm_watch.state.probe_side import ProbeResult, ProbeSide
 from vllm_watch.state.snapshot import (
     Comparison,
     EngineSnapshot,
     EngineState,
     HttpRequestKey,
+    ProbeSnapshot,
     Reading,
     ServerSnapshot,
     SourceName,
@@ -65,13 +68,15 @@ COMPARED = (
 """The quantities that both sources' readings are shown of."""
 
 _TIMED_OUT = "timeout"
+_WITHOUT_STATISTICS = frozenset({"stats_disabled", "api_servers_more_than_one"})
 
 
 class ServerSettings(NamedTuple):
     """
     What the configuration says of a server.
 
-    `metrics_interval` is the seconds between scrapes, or `None` without /metrics. `slo` holds the objectives by
+    `metrics_interval` is the seconds between scrapes, or `None` without /metrics, `probe_every` those between probes,
+    or `None` without them. `slo` holds the objectives by
     series name. `keeps_stale` is for reading what has ended: no value is dropped for its age.
     """
 
@@ -82,6 +87,7 @@ class ServerSettings(NamedTuple):
     slo: Mapping[str, float] = {}
     labels: Mapping[str, str] = {}
     keeps_stale: bool = False
+    probe_every: float | None = None
 
 
 class LogStatus(NamedTuple):
@@ -100,6 +106,8 @@ class ServerState:
         self._log = LogSide() if settings.has_log else None
         interval = settings.metrics_interval
         self._metrics = MetricsSide(interval) if interval is not None else None
+        self._probe = ProbeSide(settings.probe_every) if settings.probe_every is not None else None
+        self._was_away = False
         self._log_status = LogStatus(is_up=False, reason="starting", tail=TailCounts())
         self._keys: tuple[EngineKey, ...] = ()
         self._agreements: dict[EngineKey, Agreement] = {}
@@ -126,8 +134,32 @@ class ServerState:
             self._metrics.apply(result)
             if self._metrics.restarts != restarts:
                 self._agreements.clear()
+                if self._probe is not None:
+                    self._probe.begin_anew()
             if self._log is not None and result.reading is not None:
                 self._hold_against_log(self._log, result.at, result.reading)
+
+    def next_probe(self, now: float) -> float | None:
+        """Return when the next probe is due, `now` if at once, `None` if there is none to make."""
+        if self._probe is None:
+            return None
+        is_away = judge_server(self._log, self._metrics, now) is not None
+        if self._was_away and not is_away:
+            self._probe.begin_anew()
+        self._was_away = is_away
+        due = self._probe.due_at()
+        return now if due is None else due
+
+    def begin_probe(self, now: float) -> str:
+        """Take in that a probe begins; return the model's name, or nothing if no source has said it."""
+        if self._probe is not None:
+            self._probe.begin(now)
+        return self._engine_keys(now)[0].model_name
+
+    def apply_probe(self, result: ProbeResult) -> None:
+        """Take in how a probe ended."""
+        if self._probe is not None:
+            self._probe.apply(result)
 
     def snapshot(self, now: float) -> ServerSnapshot:
         """Return what is known at `now`, in seconds since the epoch."""
@@ -160,9 +192,29 @@ class ServerState:
             log=log.counts() if log else None,
             tail=self._log_status.tail if log else None,
             scrape_duration=metrics.last.duration if metrics and metrics.last else None,
+            probe=self._probe_snapshot(now),
             slo=self.settings.slo,
             labels=self.settings.labels,
         )
+
+    def foresee(self, now: float) -> ServerSnapshot:
+        """
+        Return what there will be to see once there is traffic: what sources have not shown stays absent.
+
+        Of a source that cannot be read nothing is made up. The state is of no use afterwards.
+        """
+        self.settings = self.settings._replace(keeps_stale=True)
+        later = now + LATER
+        log, metrics = self._log, self._metrics
+        if metrics is not None and metrics.last is not None and metrics.last.reading is not None:
+            metrics.apply(metrics.last._replace(at=later, reading=page_with_traffic(metrics.last.reading)))
+        if log is not None and self._log_status.is_up and self._log_reason(now) not in _WITHOUT_STATISTICS:
+            log.apply(lines_with_traffic(log, later))
+        return self.snapshot(later)
+
+    def _probe_snapshot(self, now: float) -> ProbeSnapshot | None:
+        result = self._probe.current(now) if self._probe is not None else None
+        return None if result is None else ProbeSnapshot(result.reason == "ok", result.first_token_seconds)
 
     def _hold_against_pages(self, log: LogSide, batch: LogBatch) -> None:
         for at, event in batch.events:
@@ -316,6 +368,9 @@ class ServerState:
             is_up = result is not None and result.reading is not None
             reason = result.reason if result else "starting"
             sources.append(SourceSnapshot("metrics", is_up, reason, self._metrics.read_at))
+        if self._probe is not None:
+            reason = self._probe.reason(now)
+            sources.append(SourceSnapshot("probe", reason == "ok", reason, self._probe.succeeded_at))
         return tuple(sources)
 
     def _log_reason(self, now: float) -> str:

@@ -12,7 +12,7 @@ from vllm_watch_parsers.metrics import EngineKey, Histogram
 EngineState = Literal["starting", "idle", "serving", "saturated", "stalled", "down", "unknown"]
 ENGINE_STATES: tuple[EngineState, ...] = ("starting", "idle", "serving", "saturated", "stalled", "down", "unknown")
 
-SourceName = Literal["log", "metrics"]
+SourceName = Literal["log", "metrics", "probe"]
 WatchMode = Literal["events", "poll"]
 
 
@@ -59,6 +59,13 @@ class SourceSnapshot(NamedTuple):
     is_up: bool
     reason: str
     last_reading: float | None
+
+
+class ProbeSnapshot(NamedTuple):
+    """How the last probe went: `first_token_seconds` is from its beginning to the first token, if one came."""
+
+    is_success: bool
+    first_token_seconds: float | None
 
 
 class Comparison(NamedTuple):
@@ -136,5 +143,6 @@ class ServerSnapshot(NamedTuple):
     log: LogCounts | None
     tail: TailCounts | None
     scrape_duration: float | None
+    probe: ProbeSnapshot | None
     slo: Mapping[str, float]
     labels: Mapping[str, str]

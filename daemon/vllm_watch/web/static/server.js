@@ -116,6 +116,11 @@ function aboutOf(server, at) {
   return parts.filter(Boolean).join("  ·  ");
 }
 
+function titleOf(source) {
+  if (source.source === "probe") return source.up === true ? "brings a token" : "brings no token";
+  return source.up === true ? "can be read" : "cannot be read";
+}
+
 function sourceRows(server, at) {
   return [...rowsOfSources(server, at), ...rowsOfDisagreements(server)];
 }
@@ -126,7 +131,7 @@ function rowsOfSources(server, at) {
     return {
       name: plainWords(source.source ?? "source"),
       isUp: source.up === true,
-      title: source.up === true ? "can be read" : "cannot be read",
+      title: titleOf(source),
       says: source.explanation ?? plainWords(source.reason ?? ""),
       when: last === null ? "nothing read yet" : age(at - last),
     };

@@ -1,0 +1,99 @@
+# SPDX-License-Identifier: Apache-2.0
+"""
+Which series each alert needs, read from the rules' expressions, for `vllm-watch check`.
+
+An alert needs one of several sets of series, all of a set: ``a and b``, ``a > b`` and ``a / b`` need both, ``a or b``
+either, ``a unless b`` the first. Of labels only the source tells whether a series can be there; what the others say
+comes and goes.
+"""
+
+from __future__ import annotations
+
+from itertools import product
+
+import promql_parser as promql
+import yaml
+
+
+PREFIX = "vllm_watch_"
+SEVERAL_ENGINES = "several engines"
+"""Stands beside series: no label says it."""
+
+_OF_SEVERAL_ENGINES = frozenset({"VllmDataParallelImbalance"})
+_STATES_OF_LOG = frozenset({"starting"})
+_PARTS = ("_bucket", "_sum", "_count")
+_NOTHING = frozenset({frozenset[str]()})
+
+Ways = frozenset[frozenset[str]]
+"""The sets of series, each of which is enough."""
+
+
+def needs(rule_files: dict[str, str]) -> dict[str, dict[str, object]]:
+    """
+    Return each alert's severity, summary and ways to fire.
+
+    Args:
+        rule_files: The texts of rendered rule files, by name.
+    """
+    groups = [group for text in rule_files.values() for group in yaml.safe_load(text)["groups"]]
+    rules = [rule for group in groups for rule in group["rules"]]
+    recorded = {rule["record"]: rule["expr"] for rule in rules if "record" in rule}
+    return {
+        rule["alert"]: {
+            "severity": rule["labels"]["severity"],
+            "summary": rule["annotations"]["summary"],
+            "ways": sorted(sorted(way) for way in _ways_of_alert(rule, recorded)),
+        }
+        for rule in rules
+        if "alert" in rule
+    }
+
+
+def _ways_of_alert(rule: dict[str, str], recorded: dict[str, str]) -> Ways:
+    ways = _ways(promql.parse(rule["expr"]), recorded)
+    return frozenset(way | {SEVERAL_ENGINES} for way in ways) if rule["alert"] in _OF_SEVERAL_ENGINES else ways
+
+
+def _ways(expression: promql.Expr, recorded: dict[str, str]) -> Ways:
+    if isinstance(expression, promql.BinaryExpr):
+        left = _ways(expression.lhs, recorded)
+        operation = str(expression.op)
+        if operation == "unless":
+            return left
+        right = _ways(expression.rhs, recorded)
+        return _least(left | right) if operation == "or" else _both(left, right)
+    if isinstance(expression, promql.Call):
+        if expression.func.name.startswith("absent"):
+            return _NOTHING
+        ways = _NOTHING
+        for argument in expression.args:
+            ways = _both(ways, _ways(argument, recorded))
+        return ways
+    if isinstance(expression, promql.AggregateExpr | promql.ParenExpr | promql.UnaryExpr | promql.SubqueryExpr):
+        return _ways(expression.expr, recorded)
+    if isinstance(expression, promql.MatrixSelector):
+        return _ways(expression.vector_selector, recorded)
+    if isinstance(expression, promql.VectorSelector):
+        return _ways_of_series(expression, recorded)
+    return _NOTHING
+
+
+def _ways_of_series(selector: promql.VectorSelector, recorded: dict[str, str]) -> Ways:
+    if selector.name in recorded:
+        return _ways(promql.parse(recorded[selector.name]), recorded)
+    if not selector.name.startswith(PREFIX):
+        return _NOTHING
+    name = selector.name.removeprefix(PREFIX)
+    base = next((name.removesuffix(part) for part in _PARTS if name.endswith(part)), name)
+    wanted = {each.name: each.value for each in selector.matchers.matchers if each.op == promql.MatchOp.Equal}
+    source = "log" if wanted.get("state") in _STATES_OF_LOG else wanted.get("source")
+    return frozenset({frozenset({f"{base} of {source}" if source else base})})
+
+
+def _both(left: Ways, right: Ways) -> Ways:
+    return _least(frozenset(one | other for one, other in product(left, right)))
+
+
+def _least(ways: Ways) -> Ways:
+    """Leave out the ways that need more than another one does."""
+    return frozenset(way for way in ways if not any(other < way for other in ways))

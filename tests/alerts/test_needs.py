@@ -1,0 +1,239 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Which alerts can fire: what the package knows of the rules, and what `check` makes of it."""
+
+from __future__ import annotations
+
+import gzip
+import re
+import sys
+
+from pathlib import Path
+
+import pytest
+
+from tests.support.completions import GOOD
+from tests.support.http_servers import StandIn, answer
+
+from vllm_watch.alert_needs import SEVERAL_ENGINES, alert_needs
+from vllm_watch.check import check
+from vllm_watch.config import load_config
+from vllm_watch.exposition.series import SERIES
+from vllm_watch.recording import BUNDLED
+
+
+ROOT = Path(__file__).parents[2]
+CORPUS = ROOT / "tests" / "corpus"
+LOG = BUNDLED / "vllm.log"
+OF_THE_LOG = {
+    "VllmEngineCrashed",
+    "VllmLogLost",
+    "VllmLogSilent",
+    "VllmOutOfMemory",
+    "VllmStartTakesLong",
+    "VllmStatisticsUnparsed",
+    "VllmWorkerFailed",
+}
+OF_OBJECTIVES = {"VllmLatencyBudgetBurnsFast", "VllmLatencyBudgetBurnsSlowly", "VllmEndToEndSlow"}
+NO_LOG, NO_METRICS = "no log is configured", "no metrics are configured"
+NO_PROBE, NO_SLO = "no probe is configured", "no slo is configured"
+ONE_ENGINE = {"there is one engine": {"VllmDataParallelImbalance"}}
+
+
+@pytest.fixture(scope="module")
+def rules():
+    """The modules that make the rules."""
+    sys.path.insert(0, str(ROOT / "alerts"))
+    try:
+        import needs  # noqa: PLC0415 - It is no package's.
+        import render  # noqa: PLC0415
+    finally:
+        sys.path.remove(str(ROOT / "alerts"))
+    return render, needs
+
+
+def a_page(release="0.33.0"):
+    """Return a release's recorded page, of its first engine."""
+    page = gzip.decompress((CORPUS / release / "metrics_1.txt.gz").read_bytes())
+    return b"".join(line for line in page.splitlines(keepends=True) if b'engine="1"' not in line)
+
+
+def report(folder, *options, page=None):
+    """Return what `check` says of the alerts: how many can fire, of how many, and the others by reason."""
+    with StandIn(lambda head: [answer(page or a_page())] if head.startswith("GET") else GOOD) as server:
+        file = folder / "config.yml"
+        file.write_text(f"servers: [{{name: a, {', '.join(options).replace('PAGE', repr(server.url))}}}]\n")
+        lines = [finding.text for finding in check(load_config(str(file)))]
+    begin = next(number for number, line in enumerate(lines) if line.startswith("  alerts:"))
+    able, every = map(int, re.fullmatch(r"  alerts: (\d+) of (\d+) can fire", lines[begin]).groups())
+    silent = {}
+    for line in lines[begin + 1 :]:
+        reason = re.fullmatch(r"    (\S.*), so these cannot:", line)
+        if reason:
+            group = silent.setdefault(reason[1], set())
+        else:
+            group.add(re.fullmatch(r"      (\w+): .+\.", line)[1])
+    assert every == len(alert_needs())
+    assert able == every - sum(map(len, silent.values()))
+    return able, silent
+
+
+class TestNeeds:
+    """The data in the package is that of the rules."""
+
+    def test_the_file_is_current(self, rules):
+        """daemon/vllm_watch/alert_needs.json is what the rules say: `make alerts` writes it."""
+        render, _ = rules
+        assert render.NEEDS.read_text(encoding="utf-8") == render.rendered_needs()
+
+    def test_every_series_is_one_that_there_is(self):
+        """No rule speaks of a series that the daemon never shows."""
+        named = {name.partition(" of ")[0] for each in alert_needs().values() for way in each.ways for name in way}
+
+        assert named - {SEVERAL_ENGINES} <= set(SERIES)
+
+    @pytest.mark.parametrize(
+        ("expression", "ways"),
+        [
+            ("vllm_watch_a", [["a"]]),
+            ("rate(vllm_watch_a_bucket[5m]) > 1", [["a"]]),
+            ("vllm_watch_a > vllm_watch_b", [["a", "b"]]),
+            ("vllm_watch_a and on (x) vllm_watch_b or vllm_watch_c", [["a", "b"], ["c"]]),
+            ("vllm_watch_a or vllm_watch_a and vllm_watch_b", [["a"]]),
+            ("vllm_watch_a unless vllm_watch_b", [["a"]]),
+            (
+                "(vllm_watch_a or vllm_watch_b) * (vllm_watch_c or vllm_watch_d)",
+                [list(x) for x in ("ac", "ad", "bc", "bd")],
+            ),
+            ("-max without (x) (max_over_time(vllm_watch_a[5m:1m]))", [["a"]]),
+            ("record:a offset 5m", [["a", "b"]]),
+            ('vllm_watch_source_up{source="log"}', [["source_up of log"]]),
+            ('vllm_watch_source_up{source!="log"}', [["source_up"]]),
+            ('vllm_watch_engine_state{state="starting"}', [["engine_state of log"]]),
+            ("absent(vllm_watch_a) or vllm_watch_b", [[]]),
+            ("up == 0", [[]]),
+            ("vector(1)", [[]]),
+            ("quantile_over_time(0.5, vllm_watch_a[5m])", [["a"]]),
+        ],
+    )
+    def test_expressions(self, rules, expression, ways):
+        """Of an expression those series are needed without which it has no value."""
+        _, needs = rules
+        group = f"""
+groups:
+- rules:
+  - {{record: 'record:a', expr: 'vllm_watch_a + vllm_watch_b'}}
+  - {{alert: X, expr: '{expression}', labels: {{severity: info}}, annotations: {{summary: Y.}}}}
+"""
+        assert {"X": {"severity": "info", "summary": "Y.", "ways": ways}} == needs.needs({"x.yml": group})
+
+
+class TestCheck:
+    """`check` tells which alerts can fire with what there is."""
+
+    def test_log_only(self, tmp_path):
+        """With a log alone what only a page says is missing, and objectives are missing twice."""
+        able, silent = report(tmp_path, f"log: {LOG}")
+
+        assert silent == {
+            NO_METRICS: {
+                "VllmAdmissionRejections",
+                "VllmPreemptionStorm",
+                "VllmRequiredMetricMissing",
+                "VllmSourcesDisagree",
+            },
+            f"{NO_METRICS} and {NO_SLO}": OF_OBJECTIVES,
+            NO_PROBE: {"VllmProbeFailing"},
+            "the log has no mm_cache_hit_ratio": {"VllmMmCacheCollapsed"},
+            **ONE_ENGINE,
+        }
+        assert able > 20
+
+    def test_metrics_only(self, tmp_path):
+        """With a page alone what only a log says is missing; alerts on state, queues and latency can fire."""
+        _, silent = report(tmp_path, "metrics: PAGE")
+
+        assert silent == {
+            NO_LOG: OF_THE_LOG | {"VllmBatchLimitReached", "VllmSourcesDisagree"},
+            NO_PROBE: {"VllmProbeFailing"},
+            NO_SLO: OF_OBJECTIVES,
+            **ONE_ENGINE,
+        }
+
+    def test_both(self, tmp_path):
+        """With both sources the probe and objectives are what is left."""
+        _, silent = report(tmp_path, f"log: {LOG}", "metrics: PAGE")
+
+        assert silent == {NO_PROBE: {"VllmProbeFailing"}, NO_SLO: OF_OBJECTIVES, **ONE_ENGINE}
+
+    def test_everything(self, tmp_path):
+        """With objectives and a probe as well, all can fire but what takes several engines."""
+        _, silent = report(tmp_path, f"log: {LOG}", "metrics: PAGE", "slo: chat", "probe: {}")
+
+        assert silent == ONE_ENGINE
+
+    def test_log_with_slo(self, tmp_path):
+        """Objectives without a page to hold against them are of no use, and that is said."""
+        _, silent = report(tmp_path, f"log: {LOG}", "slo: chat")
+
+        assert silent[NO_METRICS] >= OF_OBJECTIVES
+
+    def test_an_old_release(self, tmp_path):
+        """What a release's page does not have is named."""
+        _, silent = report(tmp_path, "metrics: PAGE", page=a_page("0.10.2"))
+
+        assert "VllmAdmissionRejections" in silent["the page has no admission_rejections_total"]
+        assert {"VllmAcceptanceCollapsed", "VllmDraftsDoNotPay"} <= silent["no speculative decoding is seen"]
+
+    def test_several_engines(self, tmp_path):
+        """Where several engines share the work, one of them may have too much of it."""
+        one = a_page()
+        engines = one + one.replace(b'engine="0"', b'engine="1"')
+        _, silent = report(tmp_path, "metrics: PAGE", page=engines)
+
+        assert not silent.keys() & ONE_ENGINE.keys()
+
+    def test_a_quiet_server(self, tmp_path):
+        """A log that has a start and no statistics yet, and a page of zeros, will have the rest with traffic."""
+        start = LOG.read_text().partition("Avg prompt throughput")[0].rpartition("\n")[0]
+        (tmp_path / "quiet.log").write_text(start + "\n")
+        zeros = re.sub(rb"(?m)^(vllm:\S+) \S+$", rb"\1 0.0", a_page())
+        log_only = report(tmp_path, "log: quiet.log")
+        both = report(tmp_path, "log: quiet.log", "metrics: PAGE", page=zeros)
+
+        assert log_only == report(tmp_path, f"log: {LOG}")
+        assert both == report(tmp_path, f"log: {LOG}", "metrics: PAGE")
+
+    def test_no_max_num_seqs(self, tmp_path):
+        """A log without the server's arguments leaves the batch's size unknown, and that is said."""
+        (tmp_path / "part.log").write_text(LOG.read_text()[-20_000:])
+        _, silent = report(tmp_path, "log: part.log", "metrics: PAGE")
+
+        assert {"VllmBatchLimitReached"} == silent["the log does not say --max-num-seqs"]
+
+    def test_sources_that_cannot_be_read(self, tmp_path):
+        """A source that is configured and cannot be read is told from one that is not."""
+        _, silent = report(tmp_path, "log: none.log", "metrics: PAGE", "slo: chat", page=b"no page")
+
+        assert "VllmPreemptionStorm" in silent["/metrics cannot be read"]
+        assert {"VllmKvCacheSaturated", "VllmQueueGrowing"} <= silent["/metrics cannot be read"]
+
+    def test_the_probe_is_made_once(self, tmp_path):
+        """`check` asks for one token where a probe is configured, and says how long that took."""
+        with StandIn(lambda head: [answer(a_page())] if head.startswith("GET") else GOOD) as server:
+            file = tmp_path / "config.yml"
+            file.write_text(f"servers: [{{name: a, metrics: {server.url!r}, probe: {{}}}}]\n")
+            findings = list(check(load_config(str(file))))
+
+        text = "\n".join(finding.text for finding in findings)
+        assert f"probe http://127.0.0.1:{server.port}/v1/completions: ok. A completion of one token came" in text
+        assert re.search(r"the first token came after 0\.\d{3} s", text)
+        assert 1 == len([head for head in server.requests if head.startswith("POST")])
+
+    def test_a_probe_that_fails_is_wrong(self, tmp_path):
+        """A failed probe is a finding that makes `check` exit with 1."""
+        with StandIn(lambda head: [answer(a_page() if head.startswith("GET") else b"", "401 No")]) as server:
+            file = tmp_path / "config.yml"
+            file.write_text(f"servers: [{{name: a, metrics: {server.url!r}, probe: {{}}}}]\n")
+            wrong = [finding.text for finding in check(load_config(str(file))) if finding.is_wrong]
+
+        assert any("api_key_file" in text for text in wrong)

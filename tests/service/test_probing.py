@@ -1,0 +1,289 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The daemon that probes: when, how often, through reloads, and without a word of the key."""
+
+from __future__ import annotations
+
+import threading
+import time
+
+import msgspec
+import pytest
+
+from prometheus_client.parser import text_string_to_metric_families as parse_text
+from tests.support.completions import GOOD
+from tests.support.http_servers import StandIn, answer
+
+from vllm_watch.clock import SystemClock
+from vllm_watch.config import load_config
+from vllm_watch.service import DaemonPages, Service
+from vllm_watch.watched import WatchedServer
+
+
+SECRET = "sk-7f3a9c"
+SECONDS = 10.0
+PAGE = b"""\
+vllm:num_requests_running{engine="0",model_name="page-model"} 0.0
+vllm:num_requests_waiting{engine="0",model_name="page-model"} 0.0
+vllm:generation_tokens_total{engine="0",model_name="page-model"} 5.0
+"""
+
+
+class Fast(SystemClock):
+    """A clock that is ahead whenever the test says so."""
+
+    ahead = 0.0
+
+    def now(self):
+        """Return the time, later."""
+        return super().now() + self.ahead
+
+
+class Vllm:
+    """A server with a page, and completions that come, or do not."""
+
+    def __init__(self):
+        self.is_wedged = False
+        self.stand_in = StandIn(self._pieces)
+
+    @property
+    def probes(self):
+        """How many completions were asked for."""
+        return len([head for head in self.stand_in.requests if head.startswith("POST")])
+
+    def _pieces(self, head):
+        return [answer(PAGE)] if head.startswith("GET /metrics") else self._completion()
+
+    def _completion(self):
+        end = time.monotonic() + SECONDS
+        while self.is_wedged and time.monotonic() < end:
+            yield b""
+            time.sleep(0.02)
+        yield from GOOD
+
+
+class Meter:
+    """Counts how many there are at once, at most."""
+
+    def __init__(self):
+        self.most = self._now = 0
+        self._lock = threading.Lock()
+
+    def __enter__(self):
+        with self._lock:
+            self._now += 1
+            self.most = max(self.most, self._now)
+
+    def __exit__(self, *_):
+        with self._lock:
+            self._now -= 1
+
+
+def metered(monkeypatch, probe=WatchedServer.probe):
+    """Return a meter of the probes that are made from now on."""
+    meter = Meter()
+
+    def measure(server):
+        with meter:
+            probe(server)
+
+    monkeypatch.setattr(WatchedServer, "probe", measure)
+    return meter
+
+
+class Watch:
+    """A service over such a server."""
+
+    def __init__(self, folder, vllm):
+        self.file = folder / "config.yml"
+        self.vllm = vllm
+        self.clock = Fast()
+        self.write()
+        self.service = Service(self.load(), self.clock, load=self.load)
+        (folder / "key").write_text(SECRET)
+
+    def write(self, probe="{every: 60s, timeout: 1s, api_key_file: key}", **more):
+        """Write the configuration."""
+        options = "".join(f", {key}: {value}" for key, value in more.items())
+        server = f"{{name: a, metrics: {self.vllm.stand_in.url!r}, probe: {probe}{options}}}"
+        self.file.write_text(f"listen: 127.0.0.1:0\nservers: [{server}]\n")
+
+    def load(self):
+        """Read the configuration."""
+        return load_config(str(self.file))
+
+    def page(self):
+        """Return the page's values by name and the labels' values."""
+        text = DaemonPages(self.service).metrics("", "").body.decode()
+        return {
+            (sample.name.removeprefix("vllm_watch_"), *sample.labels.values()): sample.value
+            for family in parse_text(text)
+            for sample in family.samples
+        }
+
+    def pass_time(self, seconds):
+        """Let time pass at once."""
+        self.clock.ahead += seconds
+        self.service._probes._wake.set()
+        self.service._scrapes._wake.set()
+
+
+def until(condition):
+    """Wait until something is so."""
+    end = time.monotonic() + SECONDS
+    while not condition():
+        assert time.monotonic() < end
+        time.sleep(0.01)
+
+
+@pytest.fixture
+def vllm():
+    """A server that is well."""
+    found = Vllm()
+    with found.stand_in:
+        yield found
+        found.is_wedged = False
+
+
+@pytest.fixture
+def watch(tmp_path, vllm):
+    """A service that watches it."""
+    found = Watch(tmp_path, vllm)
+    found.service.start()
+    yield found
+    found.service.stop()
+
+
+def test_a_wedged_idle_server_is_noticed(watch, vllm):
+    """A server that answers its page and brings no token is idle by its page, and its probe has failed."""
+    until(lambda: watch.page().get(("probe_success", "a")) == 1)
+    good = watch.page()
+    vllm.is_wedged = True
+    watch.pass_time(60)
+    until(lambda: watch.page().get(("probe_success", "a")) == 0)
+    idle = ("engine_state", "0", "page-model", "a", "idle")
+    until(lambda: watch.page()[idle] == 1)  # The page of before the leap in time is too old.
+    page = watch.page()
+
+    assert 0 < good["probe_duration_seconds", "a"] < SECONDS
+    assert b'"model":"page-model"' in b"".join(vllm.stand_in.bodies)
+    assert 1 == page[idle]
+    assert (1, 0) == (page["source_up", "a", "metrics"], page["source_up", "a", "probe"])
+    assert 1 == page["source_info", "timeout", "a", "probe"]
+    assert ("probe_duration_seconds", "a") not in page
+    assert ("heartbeat_age_seconds", "probes") in page
+
+
+def test_probes_never_overlap(watch, vllm, monkeypatch):
+    """However late a probe is and however often its turn comes, a server has one at a time, and none is made up for."""
+    until(lambda: watch.page().get(("probe_success", "a")) == 1)
+    meter = metered(monkeypatch)
+    vllm.is_wedged = True
+    watch.pass_time(60)
+    until(lambda: vllm.probes == 2)
+    for _ in range(20):
+        watch.pass_time(600)
+        time.sleep(0.01)
+    assert vllm.probes == 2
+    assert watch.service._probes._workers._waiting.empty()
+    until(lambda: watch.page().get(("probe_success", "a")) == 0)
+    vllm.is_wedged = False
+    watch.pass_time(600)
+    until(lambda: watch.page().get(("probe_success", "a")) == 1)
+
+    assert 1 == meter.most
+    assert 3 == vllm.probes
+
+
+def test_a_reload_ends_a_probe_under_way_and_begins_anew(watch, vllm, monkeypatch):
+    """D4: another configuration's probe begins when the old one's has ended; an unchanged server's goes on."""
+    until(lambda: watch.page().get(("probe_success", "a")) == 1)
+    meter = metered(monkeypatch)
+    vllm.is_wedged = True
+    watch.pass_time(60)
+    until(lambda: vllm.probes == 2)
+    watch.service.reload()
+    assert 1 == watch.page()["probe_success", "a"]
+    watch.write("{every: 30s, timeout: 10s, model: other}")
+    watch.service.reload()
+    until(lambda: vllm.probes == 3)
+    vllm.is_wedged = False
+    until(lambda: watch.page().get(("probe_success", "a")) == 1)
+
+    assert 1 == meter.most
+    assert b'"model":"other"' in vllm.stand_in.bodies[-1] + vllm.stand_in.bodies[-2]
+
+
+def test_a_probe_that_cannot_be_ended_holds_the_next_configuration_s_back(watch, monkeypatch):
+    """D4: while the old configuration's probe hangs where nothing ends it, in a name's resolution, none is added."""
+    until(lambda: watch.page().get(("probe_success", "a")) == 1)
+    released, asked = threading.Event(), []
+    next_probe = WatchedServer.next_probe
+    monkeypatch.setattr(WatchedServer, "next_probe", lambda *args: asked.append(args[0]) or next_probe(*args))
+    meter = metered(monkeypatch, lambda _: released.wait(SECONDS))
+    watch.pass_time(60)
+    until(lambda: meter.most == 1)
+    watch.write("{every: 30s}")
+    watch.service.reload()
+    until(lambda: watch.service._servers[0].has_scraped)
+    asked.clear()
+    for turn in range(1, 4):
+        watch.service._probes._wake.set()
+        until(lambda turn=turn: len(asked) >= turn)
+    released.set()
+
+    assert {watch.service._servers[0]} == set(asked)
+    assert 1 == meter.most
+
+
+def test_a_reload_may_bring_the_probe_and_take_it(watch):
+    """D4: with the probe's section go its series."""
+    until(lambda: watch.page().get(("probe_success", "a")) == 1)
+    watch.file.write_text(watch.file.read_text().replace("probe: {every: 60s, timeout: 1s, api_key_file: key}", ""))
+    watch.service.reload()
+    assert not [key for key in watch.page() if key[0].startswith("probe") or key[-1] == "probe"]
+    watch.write()
+    watch.service.reload()
+    until(lambda: watch.page().get(("probe_success", "a")) == 1)
+
+
+def test_the_key_is_in_no_output(watch, vllm, capfd):
+    """The key is on no page and in no line of the daemon's log, whether probes succeed or fail."""
+    until(lambda: watch.page().get(("probe_success", "a")) == 1)
+    vllm.is_wedged = True
+    watch.pass_time(60)
+    until(lambda: watch.page().get(("probe_success", "a")) == 0)
+    pages = DaemonPages(watch.service)
+    shown = pages.metrics("", "").body + pages.snapshot().body
+
+    assert SECRET in "".join(vllm.stand_in.requests)
+    assert SECRET.encode() not in shown
+    assert SECRET not in "".join(capfd.readouterr())
+    assert {"is_success": False, "first_token_seconds": None} == (
+        msgspec.json.decode(pages.snapshot().body)["servers"][0]["probe"]
+    )
+
+
+def test_a_log_that_hangs_holds_no_probe_up(tmp_path, vllm, monkeypatch):
+    """A look at the log that never ends leaves the probe to notice what it can."""
+    released = threading.Event()
+    monkeypatch.setattr(WatchedServer, "look_at_log", lambda _: released.wait(SECONDS) and False)
+    watch = Watch(tmp_path, vllm)
+    watch.write(log="a.log")
+    watch.service = Service(watch.load(), watch.clock, load=watch.load)
+    watch.service.start()
+    until(lambda: watch.page().get(("probe_success", "a")) == 1)
+    released.set()
+    watch.service.stop()
+
+
+def test_the_end_does_not_wait_for_a_probe(watch, vllm):
+    """D3: the daemon ends at once while a probe hangs."""
+    until(lambda: watch.page().get(("probe_success", "a")) == 1)
+    vllm.is_wedged = True
+    watch.write("{every: 60s, timeout: 50s}")
+    watch.service.reload()
+    until(lambda: vllm.probes == 2)
+    started = time.monotonic()
+    watch.service.stop()
+
+    assert time.monotonic() - started < 5
