@@ -7,6 +7,7 @@ import re
 import shlex
 
 from collections.abc import Iterator
+from itertools import pairwise
 from pathlib import Path
 from typing import NamedTuple
 
@@ -52,7 +53,7 @@ def greps(text: str) -> Iterator[Grep]:
 
 
 def _grep(words: list[str]) -> Grep:
-    patterns = [after for word, after in zip(words, words[1:], strict=False) if word == "-e"]
+    patterns = [after for word, after in pairwise(words) if word == "-e"]
     options = [word for word in words if word.startswith("-") and word != "-e"]
     return Grep(tuple(options), tuple(patterns or words[-1:]))
 
