@@ -5,18 +5,22 @@ from __future__ import annotations
 
 import re
 import shlex
+import subprocess
+import tempfile
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from itertools import pairwise
 from pathlib import Path
 from typing import NamedTuple
 
 import promql_parser as promql
+import yaml
 
 
 ALERTS = Path(__file__).parents[2] / "alerts"
 RUNBOOKS = ALERTS / "runbooks"
 
+_ANSWER = re.compile(r'expr: "(.*)", time: .*,\n.*\n\s+got: *(.*)')
 _SECTION = re.compile(r"^## (.+)\n([\s\S]*?)(?=^## |\Z)", re.MULTILINE)
 _BLOCK = re.compile(r"^```(\w+)\n([\s\S]*?)^```$", re.MULTILINE)
 _LINK = re.compile(r"\[[^\]]+\]\(([^)\s]+)\)")
@@ -103,3 +107,39 @@ def _grouped(expr: object) -> Iterator[str]:
                 yield from _grouped(argument)
         case promql.ParenExpr() | promql.UnaryExpr():
             yield from _grouped(expr.expr)
+
+
+def answered(queries: Iterable[str], series: Mapping[str, list[str]], *, step: int, second: int) -> set[str]:
+    """Return the queries that have an answer at a second, over series with a value for every step, and the rules."""
+    asked = sorted(set(queries))
+    document = {
+        "rule_files": [str(path) for path in sorted((ALERTS / "rules").glob("*.yml"), reverse=True)],
+        "evaluation_interval": "15s",
+        "tests": [
+            {
+                "interval": f"{step}s",
+                "input_series": [{"series": name, "values": " ".join(values)} for name, values in series.items()],
+                "promql_expr_test": [
+                    {"expr": query, "eval_time": f"{second}s", "exp_samples": [{"labels": "{}", "value": -1}]}
+                    for query in asked
+                ],
+            }
+        ],
+    }
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "queries.yml"
+        path.write_text(yaml.safe_dump(document))
+        run = subprocess.run(
+            ["promtool", "test", "rules", str(path)], capture_output=True, text=True, timeout=120, check=False
+        )
+    found = {query.replace(r"\"", '"'): got for query, got in _ANSWER.findall(run.stdout + run.stderr)}
+    if set(found) != set(asked):
+        raise RuntimeError(f"promtool did not evaluate {sorted(set(asked) - set(found))}: {run.stderr[:2000]}")
+    return {query for query, got in found.items() if got not in {"", "nil"}}
+
+
+def compares(expr: object) -> bool:
+    """Whether an expression keeps only a part of what it selects."""
+    if isinstance(expr, promql.BinaryExpr):
+        return str(expr.op) in {">", "<", "==", "!=", ">=", "<="} or compares(expr.lhs) or compares(expr.rhs)
+    return False

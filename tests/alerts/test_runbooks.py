@@ -12,7 +12,19 @@ import promql_parser as promql
 import pytest
 import yaml
 
-from tests.alerts.runbooks import ALERTS, RUNBOOKS, blocks, greps, links, named_labels, sections, selectors
+from tests.alerts.replay import CHAT, STEP, _series
+from tests.alerts.runbooks import (
+    ALERTS,
+    RUNBOOKS,
+    answered,
+    blocks,
+    compares,
+    greps,
+    links,
+    named_labels,
+    sections,
+    selectors,
+)
 from tests.support.recordings import RECORDINGS, snapshots
 
 from vllm_watch.exposition.json_view import server_view
@@ -194,6 +206,28 @@ def test_queries_name_series_and_labels_that_there_are(name):
         assert set(named_labels(promql.parse(query))) <= known, query
 
 
+@pytest.fixture(scope="module")
+def overload():
+    """A recorded overload's series, as the daemon shows them with an objective."""
+    return _series(RECORDINGS["day"], CHAT, has_log=True)[0]
+
+
+@pytest.mark.skipif(shutil.which("promtool") is None, reason="needs promtool (Debian's prometheus)")
+def test_queries_answer_when_their_series_are_there(overload):
+    """In a recorded overload each query whose every series is there has an answer: none joins what never matches."""
+    asked = [query for name in PRESENT for query in queries(name) if not compares(promql.parse(query))]
+    place = {"SERVER": "day", "ENGINE": "0"}
+    filled = {re.sub("SERVER|ENGINE", lambda found: place[found[0]], query) for query in asked}
+    parts = {query: {part.prettify() for part in selectors(promql.parse(query))} for query in filled}
+
+    found = answered(set().union(filled, *parts.values()), overload, step=STEP, second=500)
+
+    expected = {query for query in filled if parts[query] <= found}
+    assert len(expected) > 75
+    missing = expected - found
+    assert not missing
+
+
 @each_runbook
 def test_searches_find_what_vllm_prints(name, logs):
     """Each pattern that is looked for in a log is in a log of some release, or its source is known."""
@@ -213,7 +247,7 @@ def test_exceptions_are_used():
 @pytest.fixture(scope="module")
 def snapshot():
     """What /api/v1/snapshot says of a recorded overload."""
-    shown = next(snapshot for second, snapshot in snapshots("day") if second >= 515)
+    shown = next(snapshot for second, snapshot in snapshots("day") if second >= 500)
     return json.dumps({"servers": [{**server_view(shown), "name": "SERVER"}]})
 
 
