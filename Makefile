@@ -40,5 +40,5 @@ fuzz: .venv/developing  ## Look for inputs that break something: make fuzz ARGS=
 docs: .venv/developing  ## Write daemon/METRICS.md from the code
 	$(BIN)/python -m vllm_watch.exposition.document > daemon/METRICS.md
 
-alerts: .venv/installed  ## Write alerts/rules from alerts/source and alerts/thresholds.yml
+alerts: .venv/developing  ## Write alerts/rules from alerts/source and alerts/thresholds.yml
 	$(BIN)/python alerts/render.py
