@@ -67,7 +67,7 @@ VLLM_FLAGS = {
 
 OLD_VLLM_FLAGS = {
     "--disable-log-requests",  # Until 0.10.0 requests were logged unless it was given; the corpus' releases have it.
-    "--num-speculative-tokens",  # Of early releases, before `--speculative-config` took its place (vllm-project/vllm#15466).
+    "--num-speculative-tokens",  # Early releases; `--speculative-config` took its place (vllm-project/vllm#15466).
 }
 
 OTHER_FLAGS = {
