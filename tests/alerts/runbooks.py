@@ -1,0 +1,145 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a runbook holds: its sections, queries, commands and links."""
+
+from __future__ import annotations
+
+import re
+import shlex
+import subprocess
+import tempfile
+
+from collections.abc import Iterable, Iterator, Mapping
+from itertools import pairwise
+from pathlib import Path
+from typing import NamedTuple
+
+import promql_parser as promql
+import yaml
+
+
+ALERTS = Path(__file__).parents[2] / "alerts"
+RUNBOOKS = ALERTS / "runbooks"
+
+_ANSWER = re.compile(r'expr: "(.*)", time: .*,\n.*\n\s+got: *(.*)')
+_SECTION = re.compile(r"^## (.+)\n([\s\S]*?)(?=^## |\Z)", re.MULTILINE)
+_BLOCK = re.compile(r"^```(\w+)\n([\s\S]*?)^```$", re.MULTILINE)
+_LINK = re.compile(r"\[[^\]]+\]\(([^)\s]+)\)")
+
+
+class Grep(NamedTuple):
+    """A search in a server's log, with `LOG` for its path: grep's options, and its patterns one by one."""
+
+    options: tuple[str, ...]
+    patterns: tuple[str, ...]
+
+
+def sections(text: str) -> dict[str, str]:
+    """Return the sections' bodies by heading, in their order."""
+    return {heading: body.strip() for heading, body in _SECTION.findall(text)}
+
+
+def blocks(text: str, language: str) -> list[str]:
+    """Return the lines of all blocks in a language."""
+    return [line for found, body in _BLOCK.findall(text) if found == language for line in body.splitlines() if line]
+
+
+def links(text: str) -> list[str]:
+    """Return where a text links to."""
+    return _LINK.findall(text)
+
+
+def greps(text: str) -> Iterator[Grep]:
+    """Yield the searches in a server's log."""
+    for line in blocks(text, "sh"):
+        words = shlex.split(line.partition(" | ")[0])
+        if words[0] == "grep" and words[-1] == "LOG":
+            yield _grep(words[1:-1])
+
+
+def _grep(words: list[str]) -> Grep:
+    patterns = [after for word, after in pairwise(words) if word == "-e"]
+    options = [word for word in words if word.startswith("-") and word != "-e"]
+    return Grep(tuple(options), tuple(patterns or words[-1:]))
+
+
+def selectors(expr: object) -> Iterator[promql.VectorSelector]:
+    """Yield every selector of an expression, from left to right."""
+    match expr:
+        case promql.VectorSelector():
+            yield expr
+        case promql.MatrixSelector():
+            yield expr.vector_selector
+        case promql.BinaryExpr():
+            yield from selectors(expr.lhs)
+            yield from selectors(expr.rhs)
+        case promql.Call():
+            for argument in expr.args:
+                yield from selectors(argument)
+        case promql.AggregateExpr() | promql.ParenExpr() | promql.UnaryExpr() | promql.SubqueryExpr():
+            yield from selectors(expr.expr)
+
+
+def named_labels(expr: object) -> Iterator[str]:
+    """Yield the labels that an expression selects, groups or matches by."""
+    for selector in selectors(expr):
+        yield from (matcher.name for matcher in selector.matchers.matchers)
+    match expr:
+        case promql.BinaryExpr():
+            modifier = expr.modifier
+            if modifier is not None and modifier.matching is not None:
+                yield from modifier.matching.labels
+            yield from _grouped(expr.lhs)
+            yield from _grouped(expr.rhs)
+        case _:
+            yield from _grouped(expr)
+
+
+def _grouped(expr: object) -> Iterator[str]:
+    match expr:
+        case promql.AggregateExpr():
+            if expr.modifier is not None:
+                yield from expr.modifier.labels
+            yield from _grouped(expr.expr)
+        case promql.BinaryExpr():
+            yield from named_labels(expr)
+        case promql.Call():
+            for argument in expr.args:
+                yield from _grouped(argument)
+        case promql.ParenExpr() | promql.UnaryExpr():
+            yield from _grouped(expr.expr)
+
+
+def answered(queries: Iterable[str], series: Mapping[str, list[str]], *, step: int, second: int) -> set[str]:
+    """Return the queries that have an answer at a second, over series with a value for every step, and the rules."""
+    asked = sorted(set(queries))
+    document = {
+        "rule_files": [str(path) for path in sorted((ALERTS / "rules").glob("*.yml"), reverse=True)],
+        "evaluation_interval": "15s",
+        "tests": [
+            {
+                "interval": f"{step}s",
+                "input_series": [{"series": name, "values": " ".join(values)} for name, values in series.items()],
+                "promql_expr_test": [
+                    {"expr": query, "eval_time": f"{second}s", "exp_samples": [{"labels": "{}", "value": -1}]}
+                    for query in asked
+                ],
+            }
+        ],
+    }
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "queries.yml"
+        path.write_text(yaml.safe_dump(document))
+        run = subprocess.run(
+            ["promtool", "test", "rules", str(path)], capture_output=True, text=True, timeout=120, check=False
+        )
+    found = {query.replace(r"\"", '"'): got for query, got in _ANSWER.findall(run.stdout + run.stderr)}
+    if set(found) != set(asked):
+        raise RuntimeError(f"promtool did not evaluate {sorted(set(asked) - set(found))}: {run.stderr[:2000]}")
+    return {query for query, got in found.items() if got not in {"", "nil"}}
+
+
+def compares(expr: object) -> bool:
+    """Whether an expression keeps only a part of what it selects."""
+    if isinstance(expr, promql.BinaryExpr):
+        return str(expr.op) in {">", "<", "==", "!=", ">=", "<="} or compares(expr.lhs) or compares(expr.rhs)
+    return False

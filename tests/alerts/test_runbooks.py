@@ -1,0 +1,304 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Runbooks say what is so: their queries name series that there are, their searches find lines that vLLM prints."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import subprocess
+
+import promql_parser as promql
+import pytest
+import yaml
+
+from tests.alerts.replay import CHAT, STEP, _series
+from tests.alerts.runbooks import (
+    ALERTS,
+    RUNBOOKS,
+    answered,
+    blocks,
+    compares,
+    greps,
+    links,
+    named_labels,
+    sections,
+    selectors,
+)
+from tests.support.recordings import RECORDINGS, snapshots
+
+from vllm_watch.exposition.json_view import server_view
+
+
+ROOT = ALERTS.parent
+HEADINGS = ["Meaning", "Impact", "Diagnosis", "Mitigation", "When it is a false alarm"]
+
+PROMISED = {"VllmProbeFailing"}
+"""Runbooks whose alerts come with a part that is not there yet; nothing is asked of them before."""
+
+BY_PROMETHEUS = {"up": {"job", "instance"}, "ALERTS": {"alertname", "alertstate"}}
+"""Series that Prometheus makes itself."""
+
+TARGET = {"job", "instance"}
+
+VLLM_FLAGS = {
+    "--api-server-count",
+    "--data-parallel-size",
+    "--disable-custom-all-reduce",
+    "--disable-log-stats",
+    "--enable-log-requests",
+    "--enable-prefix-caching",
+    "--enforce-eager",
+    "--gpu-memory-utilization",
+    "--kv-cache-dtype",
+    "--limit-mm-per-prompt",
+    "--max-model-len",
+    "--max-num-batched-tokens",
+    "--max-num-queued-reqs",
+    "--max-num-queued-tokens",
+    "--max-num-seqs",
+    "--mm-processor-cache-gb",
+    "--no-enable-prefix-caching",
+    "--show-hidden-metrics-for-version",
+    "--speculative-config",
+    "--tensor-parallel-size",
+}
+"""As `vllm serve --help=all` of vLLM 0.32.0 lists them."""
+
+OLD_VLLM_FLAGS = {
+    "--disable-log-requests",  # Until 0.10.0 requests were logged unless it was given; the corpus' releases have it.
+    "--num-speculative-tokens",  # Early releases; `--speculative-config` took its place (vllm-project/vllm#15466).
+}
+
+OTHER_FLAGS = {
+    *("--config", "--format", "--log", "--metrics"),  # vllm-watch
+    *("--ipc", "--shm-size"),  # docker run
+    *("--format", "--query-compute-apps", "--query-gpu"),  # nvidia-smi
+    *("--alertmanager", "--pid", "--since"),  # amtool, py-spy, journalctl
+}
+
+VLLM_VARIABLES = {
+    "VLLM_CACHE_ROOT",
+    "VLLM_ENGINE_READY_TIMEOUT_S",
+    "VLLM_EXECUTE_MODEL_TIMEOUT_SECONDS",
+    "VLLM_HOST_IP",
+    "VLLM_LOGGING_CONFIG_PATH",
+    "VLLM_LOGGING_LEVEL",
+}
+"""As vLLM 0.32.0's `envs.py` lists them."""
+
+NOT_IN_THE_CORPUS = {
+    "Free memory on device": "0.9.1 and later; vllm/v1/worker/utils.py of 0.32.0",
+    "To serve at least one request": "vllm/v1/core/kv_cache_utils.py of 0.32.0",
+    "RPC call to": "0.6.5 and later; vllm/v1/executor/multiproc_executor.py of 0.32.0",
+}
+"""Lines that no log of the tests has, and where their words were read."""
+
+_FLAG = re.compile(r"(?<![\w-])--[a-z][a-z0-9-]*")
+_VARIABLE = re.compile(r"\bVLLM_[A-Z_]+\b")
+_ENTRY = re.compile(r"^### `(\w+)`[\s\S]*?^\* Type: (\w+) .* labels: (.*)$", re.MULTILINE)
+_ROW = re.compile(r"^\| \[(\w+)\]\(([^)]+)\) \| (\w+) \| (\w+) \| (.+) \|$", re.MULTILINE)
+
+
+def load(name):
+    """Return the rules of a rule file."""
+    document = yaml.safe_load((ALERTS / "rules" / name).read_text(encoding="utf-8"))
+    return [rule for group in document["groups"] for rule in group["rules"]]
+
+
+RULES = [*load("recording.yml"), *load("alerts.yml")]
+ALERT_RULES = {rule["alert"]: rule for rule in RULES if "alert" in rule}
+EXPRESSIONS = {rule["record"]: rule["expr"] for rule in RULES if "record" in rule}
+TEXTS = {path.stem: path.read_text(encoding="utf-8") for path in sorted(RUNBOOKS.glob("*.md"))}
+PRESENT = [name for name in TEXTS if name in ALERT_RULES or name not in PROMISED]
+
+FILTERS = sorted(
+    {found for text in TEXTS.values() for found in re.findall(r"/snapshot \| jq '(.+)'$", text, re.MULTILINE)}
+)
+
+each_runbook = pytest.mark.parametrize("name", PRESENT)
+
+
+def documented():
+    """Return the labels of each series in METRICS.md, by every name that it has in a query."""
+    found = {}
+    for name, kind, listed in _ENTRY.findall((ROOT / "daemon" / "METRICS.md").read_text(encoding="utf-8")):
+        labels = set(re.findall(r"`(\w+)`", listed))
+        if kind == "histogram":
+            found |= {f"{name}_bucket": {*labels, "le"}, f"{name}_sum": labels, f"{name}_count": labels}
+        else:
+            found[name] = labels
+    return found
+
+
+SERIES = {**documented(), **BY_PROMETHEUS}
+
+
+def labels_of(name):
+    """Return the labels of a series or of what a rule records, which has those of what it is made from first."""
+    if name not in EXPRESSIONS:
+        return SERIES[name] | TARGET
+    first = next(selectors(promql.parse(EXPRESSIONS[name])))
+    return labels_of(first.name) - {"le", "quantile"}
+
+
+def queries(name):
+    """Return the queries of a runbook."""
+    return blocks(TEXTS[name], "promql")
+
+
+@pytest.fixture(scope="module")
+def logs(tmp_path_factory):
+    """All logs of the tests, in one file."""
+    every = tmp_path_factory.mktemp("logs") / "vllm.log"
+    found = [*ROOT.glob("tests/corpus/*/vllm.log"), *(folder / "vllm.log" for folder in RECORDINGS.values())]
+    every.write_bytes(b"".join(path.read_bytes() for path in found))
+    return every
+
+
+def test_every_alert_has_its_runbook():
+    """Whoever is woken by an alert finds what to do."""
+    assert not set(ALERT_RULES) - set(TEXTS)
+
+
+def test_every_runbook_has_its_alert():
+    """No runbook is left of an alert that was renamed or taken out."""
+    assert not set(TEXTS) - set(ALERT_RULES) - PROMISED
+
+
+@pytest.mark.parametrize("alert", ALERT_RULES)
+def test_the_link_of_an_alert_ends_in_its_runbook(alert):
+    """runbook_url leads to the file of the alert's own name."""
+    url = ALERT_RULES[alert]["annotations"]["runbook_url"]
+
+    assert url.endswith(f"/alerts/runbooks/{alert}.md")
+    assert (ROOT / "alerts" / url.partition("/alerts/")[2]).is_file()
+
+
+@pytest.mark.parametrize("name", TEXTS)
+def test_sections_are_there_in_order(name):
+    """A runbook begins with its name and has the same five sections, none of them empty."""
+    found = sections(TEXTS[name])
+
+    assert TEXTS[name].startswith(f"# {name}\n")
+    assert list(found) == HEADINGS
+    assert all(found.values())
+
+
+@pytest.mark.parametrize("name", TEXTS)
+def test_diagnosis_has_queries(name):
+    """Every diagnosis begins with something to ask Prometheus for, and it parses."""
+    assert blocks(sections(TEXTS[name])["Diagnosis"], "promql") == queries(name) != []
+    for query in queries(name):
+        promql.parse(query)
+
+
+@each_runbook
+def test_queries_name_series_and_labels_that_there_are(name):
+    """A query over an invented series or label finds nothing, which looks like health."""
+    for query in queries(name):
+        found = list(selectors(promql.parse(query)))
+        assert found, query
+        for selector in found:
+            assert selector.name in SERIES or selector.name in EXPRESSIONS, query
+            assert {matcher.name for matcher in selector.matchers.matchers} <= labels_of(selector.name), query
+        known = set().union(*(labels_of(selector.name) for selector in found))
+        assert set(named_labels(promql.parse(query))) <= known, query
+
+
+@pytest.fixture(scope="module")
+def overload():
+    """A recorded overload's series, as the daemon shows them with an objective."""
+    return _series(RECORDINGS["day"], CHAT, has_log=True)[0]
+
+
+@pytest.mark.skipif(shutil.which("promtool") is None, reason="needs promtool (Debian's prometheus)")
+def test_queries_answer_when_their_series_are_there(overload):
+    """In a recorded overload each query whose every series is there has an answer: none joins what never matches."""
+    asked = [query for name in PRESENT for query in queries(name) if not compares(promql.parse(query))]
+    place = {"SERVER": "day", "ENGINE": "0"}
+    filled = {re.sub("SERVER|ENGINE", lambda found: place[found[0]], query) for query in asked}
+    parts = {query: {part.prettify() for part in selectors(promql.parse(query))} for query in filled}
+
+    found = answered(set().union(filled, *parts.values()), overload, step=STEP, second=500)
+
+    expected = {query for query in filled if parts[query] <= found}
+    assert len(expected) > 75
+    missing = expected - found
+    assert not missing
+
+
+@each_runbook
+def test_searches_find_what_vllm_prints(name, logs):
+    """Each pattern that is looked for in a log is in a log of some release, or its source is known."""
+    for options, patterns in greps(TEXTS[name]):
+        for pattern in patterns:
+            run = subprocess.run(["grep", *options, "-m1", "-e", pattern, logs], capture_output=True, check=False)
+            assert run.returncode == (1 if pattern in NOT_IN_THE_CORPUS else 0), pattern
+
+
+def test_exceptions_are_used():
+    """Lines that are taken on trust are looked for somewhere."""
+    assert {pattern for text in TEXTS.values() for grep in greps(text) for pattern in grep.patterns} >= set(
+        NOT_IN_THE_CORPUS
+    )
+
+
+@pytest.fixture(scope="module")
+def snapshot():
+    """What /api/v1/snapshot says of a recorded overload."""
+    shown = next(snapshot for second, snapshot in snapshots("day") if second >= 500)
+    return json.dumps({"servers": [{**server_view(shown), "name": "SERVER"}]})
+
+
+@pytest.mark.skipif(shutil.which("jq") is None, reason="needs jq")
+@pytest.mark.parametrize("text", FILTERS)
+def test_commands_on_the_snapshot_show_something(text, snapshot):
+    """What a runbook picks out of /api/v1/snapshot is there."""
+    run = subprocess.run(["jq", "-c", text], input=snapshot, capture_output=True, text=True, check=True)
+
+    assert run.stdout.strip()
+    assert not re.search(r":null|^null", run.stdout)
+
+
+@pytest.mark.parametrize("path", [ALERTS / "README.md", *sorted(RUNBOOKS.glob("*.md"))], ids=lambda path: path.stem)
+def test_links_lead_to_files(path):
+    """Links within the tree lead to a file."""
+    for target in links(path.read_text(encoding="utf-8")):
+        assert target.startswith("https://") or (path.parent / target).exists(), target
+
+
+def test_flags_are_those_of_the_programs():
+    """Every flag that is named is known, and no list keeps one that is not named."""
+    text = "\n".join(TEXTS.values())
+
+    assert set(_FLAG.findall(text)) == VLLM_FLAGS | OLD_VLLM_FLAGS | OTHER_FLAGS
+    assert set(_VARIABLE.findall(text)) == VLLM_VARIABLES
+
+
+def test_the_table_lists_every_alert():
+    """The table in alerts/README.md has each alert once, in the rules' order, with its severity, tier and runbook."""
+    rows = _ROW.findall((ALERTS / "README.md").read_text(encoding="utf-8"))
+    expected = [
+        (name, f"runbooks/{name}.md", rule["labels"]["severity"], rule["labels"]["tier"])
+        for name, rule in ALERT_RULES.items()
+    ]
+
+    assert expected == [row[:4] for row in rows if row[0] in ALERT_RULES]
+    assert not {row[0] for row in rows} - set(ALERT_RULES) - PROMISED
+
+
+def origins(name):
+    """Return the names of the daemon's series that a rule's expression is made from."""
+    found = set()
+    for selector in selectors(promql.parse(EXPRESSIONS.get(name) or ALERT_RULES[name]["expr"])):
+        found |= origins(selector.name) if selector.name in EXPRESSIONS else {selector.name}
+    return found
+
+
+def test_the_table_says_which_alerts_need_an_objective():
+    """`slo` stands in the row of exactly those alerts whose rules use the configured objectives."""
+    rows = {row[0]: row[4] for row in _ROW.findall((ALERTS / "README.md").read_text(encoding="utf-8"))}
+
+    for name in ALERT_RULES:
+        assert ("slo" in rows[name]) == any("_slo_" in series for series in origins(name)), name
