@@ -79,11 +79,12 @@ def _ways(expression: promql.Expr, recorded: dict[str, str]) -> Ways:
 
 
 def _ways_of_series(selector: promql.VectorSelector, recorded: dict[str, str]) -> Ways:
-    if selector.name in recorded:
-        return _ways(promql.parse(recorded[selector.name]), recorded)
-    if not selector.name.startswith(PREFIX):
+    selected = selector.name or ""
+    if selected in recorded:
+        return _ways(promql.parse(recorded[selected]), recorded)
+    if not selected.startswith(PREFIX):
         return _NOTHING
-    name = selector.name.removeprefix(PREFIX)
+    name = selected.removeprefix(PREFIX)
     base = next((name.removesuffix(part) for part in _PARTS if name.endswith(part)), name)
     wanted = {each.name: each.value for each in selector.matchers.matchers if each.op == promql.MatchOp.Equal}
     source = "log" if wanted.get("state") in _STATES_OF_LOG else wanted.get("source")
