@@ -1,0 +1,203 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The shipped rules: made from their sources, tested one by one, and saying who, what and where to look."""
+
+from __future__ import annotations
+
+import importlib.util
+import re
+import shutil
+import subprocess
+
+from pathlib import Path
+
+import promql_parser as promql
+import pytest
+import yaml
+
+from tests.alerts.replay import groups_at_worst
+from tests.alerts.shapes import CONFIGURED, Judge, selectors, shown_series
+
+
+ALERTS = Path(__file__).parents[2] / "alerts"
+RULES = sorted((ALERTS / "rules").glob("*.yml"))
+TESTS = sorted((ALERTS / "tests").glob("*.yml"))
+
+SEVERITIES = {"critical", "warning", "info", "none"}
+TIERS = {"core", "advisory"}
+DASHBOARDS = {"fleet", "server", "spec-decode", "capacity", "sources"}
+ALWAYS_FIRING = "Watchdog"
+OF_THE_DAEMON = {"VllmWatchGone", "VllmWatchUnwell", "VllmWatchConfigRefused", ALWAYS_FIRING}
+"""Alerts that speak of no server."""
+
+needs_promtool = pytest.mark.skipif(shutil.which("promtool") is None, reason="promtool is not installed")
+
+
+def _render():
+    spec = importlib.util.spec_from_file_location("render", ALERTS / "render.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+RENDER = _render()
+GROUPS = [group for path in RULES for group in yaml.safe_load(path.read_text(encoding="utf-8"))["groups"]]
+ALERT_RULES = {rule["alert"]: rule for group in GROUPS for rule in group["rules"] if "alert" in rule}
+CASES = {path.name: yaml.safe_load(path.read_text(encoding="utf-8")) for path in TESTS}
+
+
+def promtool(*arguments):
+    """Run promtool; return whether all was well, and what it printed."""
+    run = subprocess.run(["promtool", *map(str, arguments)], capture_output=True, text=True, timeout=120, check=False)
+    return run.returncode == 0, run.stdout + run.stderr
+
+
+def asked():
+    """Yield of each case which alert it asks for, and whether it expects it to fire."""
+    for document in CASES.values():
+        for test in document["tests"]:
+            for case in test.get("alert_rule_test", ()):
+                yield case["alertname"], bool(case["exp_alerts"])
+            for case in test.get("promql_expr_test", ()):
+                for alert in re.findall(r'alertname="(\w+)"', case["expr"]):
+                    yield alert, bool(case["exp_samples"])
+
+
+@needs_promtool
+@pytest.mark.parametrize("path", RULES, ids=lambda path: path.name)
+def test_prometheus_takes_the_rules(path):
+    """Promtool check rules: expressions and templates are what Prometheus understands."""
+    well, printed = promtool("check", "rules", path)
+    assert well, printed
+
+
+@needs_promtool
+@pytest.mark.parametrize("path", TESTS, ids=lambda path: path.name)
+def test_rules_fire_when_they_should(path):
+    """Promtool test rules: every case of alerts/tests holds."""
+    well, printed = promtool("test", "rules", path)
+    assert well, printed
+
+
+def test_rules_are_made_from_their_sources():
+    """alerts/rules is what `make alerts` writes, nothing more and nothing less."""
+    assert {path.name: path.read_text(encoding="utf-8") for path in RULES} == RENDER.rendered()
+
+
+def test_every_threshold_is_used():
+    """No threshold is there that no rule knows."""
+    assert RENDER.used() == set(RENDER.thresholds())
+
+
+@pytest.mark.parametrize("path", sorted((ALERTS / "source").glob("*.yml")), ids=lambda path: path.name)
+def test_every_threshold_has_a_name(path):
+    """What an expression compares with is a name of thresholds.yml; but for 0 and 1, none and all."""
+    source = re.sub(r"%\{(\w+)\}", r"\1", path.read_text(encoding="utf-8"))
+    rules = [rule for group in yaml.safe_load(source)["groups"] for rule in group["rules"]]
+    for rule in rules:
+        for number in re.findall(r"[<>=]=?\s*([\d.]+)\b", rule["expr"]):
+            assert float(number) in {0, 1}, rule["expr"]
+
+
+def test_names_are_unique():
+    """No two alerts, no two recorded series and no two groups have one name: a test names a group to order it."""
+    recorded = [rule["record"] for group in GROUPS for rule in group["rules"] if "record" in rule]
+    assert len(ALERT_RULES) == sum("alert" in rule for group in GROUPS for rule in group["rules"])
+    assert len(recorded) == len(set(recorded))
+    assert len(GROUPS) == len({group["name"] for group in GROUPS})
+
+
+@pytest.mark.parametrize("alert", ALERT_RULES)
+def test_every_alert_is_tested(alert):
+    """Every alert has a case in which it fires and, but for the one that always does, one in which it does not."""
+    expected = {is_firing for name, is_firing in asked() if name == alert}
+    assert expected == ({True} if alert == ALWAYS_FIRING else {True, False})
+
+
+@pytest.mark.parametrize("alert", ALERT_RULES)
+def test_every_alert_is_tested_to_the_letter(alert):
+    """Every alert has a case that holds all its labels and annotations."""
+    assert any(
+        case["alertname"] == alert and case["exp_alerts"]
+        for document in CASES.values()
+        for test in document["tests"]
+        for case in test.get("alert_rule_test", ())
+    )
+
+
+def test_cases_are_of_alerts_that_there_are():
+    """No case asks whether an alert is quiet that does not exist: it would always be."""
+    assert {name for name, _ in asked()} - {ALWAYS_FIRING} == set(ALERT_RULES) - {ALWAYS_FIRING}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_cases_are_of_all_rules_at_worst(name):
+    """Every file of cases is of all rules, in the order in which alerts see what is recorded last."""
+    document = CASES[name]
+    assert sorted((ALERTS / "tests" / path).resolve() for path in document["rule_files"]) == [
+        p.resolve() for p in RULES
+    ]
+    assert document["group_eval_order"] == groups_at_worst()
+    assert len(document["group_eval_order"]) == len(GROUPS)
+
+
+def test_the_healthy_server_shows_all_that_rules_use():
+    """Where nothing may fire, every series is there that a rule looks at, with every label value it names."""
+    shown = [promql.parse(item["series"]) for test in CASES["healthy.yml"]["tests"] for item in test["input_series"]]
+    labels_of: dict[str, list[dict[str, str]]] = {}
+    for series in shown:
+        labels_of.setdefault(series.name, []).append({m.name: m.value for m in series.matchers.matchers})
+    recorded = {rule["record"] for group in GROUPS for rule in group["rules"] if "record" in rule}
+    for group in GROUPS:
+        for rule in group["rules"]:
+            for selector in selectors(promql.parse(rule["expr"])):
+                if selector.name in recorded:
+                    continue
+                assert selector.name in labels_of, selector.name
+                for matcher in selector.matchers.matchers:
+                    if matcher.op == promql.MatchOp.Equal:
+                        assert any(labels.get(matcher.name) == matcher.value for labels in labels_of[selector.name])
+
+
+@pytest.mark.parametrize("alert", ALERT_RULES)
+def test_every_alert_says_what_it_is(alert):
+    """Severity and tier are of closed lists, the summary is one plain sentence, links lead where the name says."""
+    rule = ALERT_RULES[alert]
+    labels, notes = rule["labels"], rule["annotations"]
+    assert set(labels) == {"severity", "tier"}
+    assert labels["severity"] in SEVERITIES
+    assert labels["tier"] in TIERS
+    assert labels["tier"] == "core" or labels["severity"] == "info"
+    assert set(notes) == {"summary", "description", "runbook_url", "dashboard_url"}
+    assert re.fullmatch(r"(vllm-watch |[A-Z])[^.\n{}]*\.", notes["summary"])
+    assert notes["runbook_url"] == f"{RENDER.thresholds()['runbooks']}/{alert}.md"
+    assert re.match(
+        rf"{RENDER.thresholds()['grafana']}/d/vllm-watch-({'|'.join(DASHBOARDS)})\b", notes["dashboard_url"]
+    )
+
+
+@pytest.mark.parametrize("alert", sorted(set(ALERT_RULES) - {ALWAYS_FIRING}))
+def test_every_alert_says_of_whom(alert):
+    """The description names the server, or the daemon's address; a link to a server's dashboard names it too."""
+    notes = ALERT_RULES[alert]["annotations"]
+    if alert in OF_THE_DAEMON:
+        assert "$labels.instance" in notes["description"] or "$labels.trouble" in notes["description"]
+    else:
+        assert notes["description"].startswith("{{ $labels.server }}")
+        assert "var-server={{ $labels.server }}" in notes["dashboard_url"]
+
+
+def test_labels_of_servers_and_engines_survive():
+    """What is recorded and what fires has the labels of its server, configured ones too, and of its engine."""
+    shapes = shown_series()
+    quiet = Judge(shapes, lambda _: None)
+    pending = {rule["record"]: rule["expr"] for group in GROUPS for rule in group["rules"] if "record" in rule}
+    while pending:
+        for name, expr in list(pending.items()):
+            if not {selector.name for selector in selectors(promql.parse(expr))} & set(pending):
+                shapes[name] = quiet.whole(pending.pop(name))._replace(name=name, fixed=frozenset())
+                assert shapes[name].labels >= {"server", "engine", "instance", CONFIGURED}, name
+    for alert, rule in ALERT_RULES.items():
+        shape = quiet.whole(rule["expr"])
+        assert alert in OF_THE_DAEMON or shape.labels >= {"server", "instance", CONFIGURED}, alert
+        if "engine {{ $labels.engine }}" in rule["annotations"]["description"]:
+            assert "engine" in shape.labels, alert
