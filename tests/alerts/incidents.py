@@ -76,11 +76,11 @@ INCIDENTS = (
     Incident(RECORDINGS / "vl", "a vision model under a light load", quiet=((0, 600),)),
     Incident(
         RECORDINGS / "queue",
-        "a batch of at most 4: from 100 more requests come than it serves, while the KV cache stays empty",
+        "a batch of at most 4: from 110 requests wait and more come than it serves, while the KV cache stays empty",
         (
-            Expected("VllmCapacityExhausted", 100, 220),
-            Expected("VllmBatchLimitReached", 100, 250),
-            Expected("VllmQueueGrowing", 100, 220),
+            Expected("VllmCapacityExhausted", 110, 230, ended_by=400),
+            Expected("VllmBatchLimitReached", 110, 260, ended_by=400),
+            Expected("VllmQueueGrowing", 110, 230, ended_by=400),
         ),
         frozenset({"VllmLatencyBudgetBurnsFast", "VllmEndToEndSlow", "VllmAcceptanceCollapsed"}),
         quiet=((0, 100),),

@@ -58,7 +58,7 @@ def fired(
 ) -> list[Fired]:
     """Return the alerts that fire over a recording, in order; the one that always fires is left out."""
     settings = ServerSettings(folder.name, has_log, 5.0 if has_metrics else None, slo=slo or {})
-    series, steps = _series(Recording(folder), settings)
+    series, steps = series_of(Recording(folder), settings)
     return alerts_of(series, steps)
 
 
@@ -139,7 +139,7 @@ def _intervals(firing: Mapping[int, set[str]], moments: Iterable[int]) -> Iterat
             yield Fired(labels.pop("alertname"), labels.pop("severity"), labels, start, end)
 
 
-def _series(recording: Recording, settings: ServerSettings) -> tuple[dict[str, list[str]], int]:
+def series_of(recording: Recording, settings: ServerSettings) -> tuple[dict[str, list[str]], int]:
     """Return a recording's series, with a value, nothing or the mark of staleness for every step."""
     state = ServerState(settings)
     gathered = TimeSeriesFile()

@@ -7,6 +7,7 @@ import importlib.util
 import re
 import shutil
 import subprocess
+import sys
 
 from pathlib import Path
 
@@ -33,6 +34,7 @@ needs_promtool = pytest.mark.skipif(shutil.which("promtool") is None, reason="pr
 
 
 def _render():
+    sys.path.insert(0, str(ALERTS))
     spec = importlib.util.spec_from_file_location("render", ALERTS / "render.py")
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)

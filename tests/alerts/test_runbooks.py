@@ -12,7 +12,7 @@ import promql_parser as promql
 import pytest
 import yaml
 
-from tests.alerts.replay import CHAT, STEP, _series
+from tests.alerts.replay import CHAT, STEP, series_of
 from tests.alerts.runbooks import (
     ALERTS,
     RUNBOOKS,
@@ -28,13 +28,12 @@ from tests.alerts.runbooks import (
 from tests.support.recordings import RECORDINGS, snapshots
 
 from vllm_watch.exposition.json_view import server_view
+from vllm_watch.recording import Recording
+from vllm_watch.state.server import ServerSettings
 
 
 ROOT = ALERTS.parent
 HEADINGS = ["Meaning", "Impact", "Diagnosis", "Mitigation", "When it is a false alarm"]
-
-PROMISED = {"VllmProbeFailing"}
-"""Runbooks whose alerts come with a part that is not there yet; nothing is asked of them before."""
 
 BY_PROMETHEUS = {"up": {"job", "instance"}, "ALERTS": {"alertname", "alertstate"}}
 """Series that Prometheus makes itself."""
@@ -110,13 +109,12 @@ RULES = [*load("recording.yml"), *load("alerts.yml")]
 ALERT_RULES = {rule["alert"]: rule for rule in RULES if "alert" in rule}
 EXPRESSIONS = {rule["record"]: rule["expr"] for rule in RULES if "record" in rule}
 TEXTS = {path.stem: path.read_text(encoding="utf-8") for path in sorted(RUNBOOKS.glob("*.md"))}
-PRESENT = [name for name in TEXTS if name in ALERT_RULES or name not in PROMISED]
 
 FILTERS = sorted(
     {found for text in TEXTS.values() for found in re.findall(r"/snapshot \| jq '(.+)'$", text, re.MULTILINE)}
 )
 
-each_runbook = pytest.mark.parametrize("name", PRESENT)
+each_runbook = pytest.mark.parametrize("name", TEXTS)
 
 
 def documented():
@@ -163,7 +161,7 @@ def test_every_alert_has_its_runbook():
 
 def test_every_runbook_has_its_alert():
     """No runbook is left of an alert that was renamed or taken out."""
-    assert not set(TEXTS) - set(ALERT_RULES) - PROMISED
+    assert not set(TEXTS) - set(ALERT_RULES)
 
 
 @pytest.mark.parametrize("alert", ALERT_RULES)
@@ -209,13 +207,14 @@ def test_queries_name_series_and_labels_that_there_are(name):
 @pytest.fixture(scope="module")
 def overload():
     """A recorded overload's series, as the daemon shows them with an objective."""
-    return _series(RECORDINGS["day"], CHAT, has_log=True)[0]
+    settings = ServerSettings("day", has_log=True, metrics_interval=5.0, slo=CHAT)
+    return series_of(Recording(RECORDINGS["day"]), settings)[0]
 
 
 @pytest.mark.skipif(shutil.which("promtool") is None, reason="needs promtool (Debian's prometheus)")
 def test_queries_answer_when_their_series_are_there(overload):
     """In a recorded overload each query whose every series is there has an answer: none joins what never matches."""
-    asked = [query for name in PRESENT for query in queries(name) if not compares(promql.parse(query))]
+    asked = [query for name in TEXTS for query in queries(name) if not compares(promql.parse(query))]
     place = {"SERVER": "day", "ENGINE": "0"}
     filled = {re.sub("SERVER|ENGINE", lambda found: place[found[0]], query) for query in asked}
     parts = {query: {part.prettify() for part in selectors(promql.parse(query))} for query in filled}
@@ -285,7 +284,7 @@ def test_the_table_lists_every_alert():
     ]
 
     assert expected == [row[:4] for row in rows if row[0] in ALERT_RULES]
-    assert not {row[0] for row in rows} - set(ALERT_RULES) - PROMISED
+    assert not {row[0] for row in rows} - set(ALERT_RULES)
 
 
 def origins(name):
