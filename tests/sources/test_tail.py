@@ -244,7 +244,7 @@ class ScrapedClock:
     def wait(self, event, seconds):
         """Let the seconds pass."""
         self.time += max(seconds, 0)
-        while self.loop is None or self.loop._busy:
+        while self.loop is None or self.loop._workers._busy:
             time.sleep(0)
         return event.is_set()
 
