@@ -4,7 +4,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 ARGS ?=
 
-.PHONY: demo run test lint bench fuzz docs alerts
+.PHONY: demo run test lint bench fuzz docs alerts dashboards
 
 .venv/installed: pyproject.toml
 	$(PYTHON) -m venv .venv
@@ -13,7 +13,7 @@ ARGS ?=
 
 .venv/developing: .venv/installed
 	$(BIN)/pip install --quiet --disable-pip-version-check 'pip>=25.1'
-	$(BIN)/pip install --quiet --disable-pip-version-check --group test --group lint --group build
+	$(BIN)/pip install --quiet --disable-pip-version-check --group test --group lint --group build --group dashboards
 	touch $@
 
 demo: .venv/installed  ## Replay a recorded server: gauges move on http://127.0.0.1:9468/
@@ -42,3 +42,6 @@ docs: .venv/developing  ## Write daemon/METRICS.md from the code
 
 alerts: .venv/developing  ## Write alerts/rules from alerts/source and alerts/thresholds.yml
 	$(BIN)/python alerts/render.py
+
+dashboards: .venv/developing  ## Write dashboards/json from dashboards/boards and dashboards/texts
+	$(BIN)/python dashboards/build.py $(ARGS)

@@ -1,0 +1,40 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Alerts as Prometheus has them: which fire now, and what to do about each."""
+
+from __future__ import annotations
+
+from boards.kit import palette
+from boards.kit.links import to_page
+from boards.kit.panels import Column, Key, Panel, grid, value_mapping
+from boards.kit.texts import Texts
+from boards.kit.thresholds import thresholds
+
+
+_CHOSEN = 'alertname!="Watchdog",instance=~"$daemon|",server=~"$server|"'
+"""Alerts about the daemon itself have no server, and those about its absence no address."""
+
+
+def firing(texts: Texts, *, width: int = 12, height: int = 6) -> Panel:
+    """Return a table of the alerts that fire for the chosen servers, the oldest first; a click opens the runbook."""
+    since = f'ALERTS_FOR_STATE{{{_CHOSEN}}} * 1000 and ignoring (alertstate) ALERTS{{alertstate="firing",{_CHOSEN}}}'
+    alert = texts.name("alert")
+    severities = value_mapping(
+        {"critical": (texts.name("critical"), palette.BAD), "warning": (texts.name("warning"), palette.WARNING)}
+    )
+    return grid(
+        texts.panel("alerts"),
+        [
+            Key(
+                "alertname",
+                alert,
+                [to_page(texts.name("runbook_of"), f"{thresholds()['runbooks']}/${{__value.raw}}.md")],
+            ),
+            Key("severity", texts.name("severity"), width=90, mappings=[severities]),
+            Key("server", texts.name("server"), width=110),
+            Key("engine", texts.name("engine"), width=70),
+        ],
+        [Column(since, texts.name("since"), "dateTimeFromNow", width=130)],
+        sort_by=[(texts.name("since"), False)],
+        width=width,
+        height=height,
+    )

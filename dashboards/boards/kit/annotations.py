@@ -1,0 +1,71 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What happened to the chosen servers, marked in every panel with a time axis."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+from grafana_foundation_sdk.builders import dashboard as builders
+from grafana_foundation_sdk.models import dashboard
+
+from boards.kit import palette, series
+from boards.kit.panels import DATASOURCE
+from boards.kit.texts import Texts
+
+
+CRASHES = "engine_dead|worker_died|out_of_memory|nccl_error"
+
+_SERVER = 'instance=~"$daemon",server=~"$server"'
+
+
+class _PrometheusAnnotation(dashboard.AnnotationQuery):
+    """An annotation with the settings of Grafana's Prometheus data source, which the SDK's model does not know."""
+
+    settings: Mapping[str, object]
+
+    def to_json(self) -> dict[str, object]:
+        """Return the annotation as Grafana writes it."""
+        return {**super().to_json(), **self.settings}
+
+
+class _Built(builders.AnnotationQuery):
+    def __init__(self, annotation: _PrometheusAnnotation) -> None:
+        super().__init__()
+        self._internal = annotation
+
+
+def marks(texts: Texts) -> Iterator[builders.AnnotationQuery]:
+    """Yield starts of the server, crashes that its log told of, and firing alerts."""
+    # A start is marked when it was, and not when it was first seen.
+    yield _annotation(
+        texts.name("starts"),
+        palette.SKY,
+        f"{series.of_server('server_start_timestamp_seconds')} * 1000",
+        useValueForTime=True,
+        titleFormat=texts.name("start_of"),
+        step="15s",
+    )
+    failures = series.of_server("log_events_total", f'event=~"{CRASHES}"')
+    yield _annotation(
+        texts.name("crashes"),
+        palette.PURPLE,
+        f"{series.increase(failures)} > 0",
+        titleFormat="{{server}}: {{event}}",
+        step="15s",
+    )
+    # Two servers of one name at two daemons are told apart here, too; alerts about a daemon have no server.
+    yield _annotation(
+        texts.name("alerts"),
+        palette.VERMILLION,
+        f'ALERTS{{alertname!="Watchdog",alertstate="firing",{_SERVER}}}',
+        titleFormat="{{alertname}}",
+        textFormat="{{server}} {{engine}}",
+        tagKeys="severity",
+        step="15s",
+    )
+
+
+def _annotation(name: str, color: str, expr: str, **settings: object) -> builders.AnnotationQuery:
+    annotation = _PrometheusAnnotation(name=name, datasource=DATASOURCE, icon_color=color, expr=expr)
+    annotation.settings = settings
+    return _Built(annotation)

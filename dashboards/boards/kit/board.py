@@ -1,0 +1,92 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A dashboard out of its rows: variables, annotations, links, and the panels' places on the grid."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from grafana_foundation_sdk.builders import dashboard as builders
+from grafana_foundation_sdk.models import dashboard
+
+from boards.kit.annotations import marks
+from boards.kit.links import TAG, VLLM_TAG
+from boards.kit.panels import Panel
+from boards.kit.texts import Texts
+
+
+class Row(NamedTuple):
+    """Panels under a heading, from left to right; a collapsed row's queries run when somebody opens it."""
+
+    title: str
+    panels: Sequence[Panel]
+    collapsed: bool = False
+
+
+def board(
+    texts: Texts,
+    uid: str,
+    variables: Sequence[
+        builders.QueryVariable | builders.DatasourceVariable | builders.CustomVariable | builders.AdHocVariable
+    ],
+    rows: Sequence[Row],
+    *,
+    annotated: bool = True,
+    since: str = "now-1h",
+) -> dashboard.Dashboard:
+    """
+    Return the dashboard.
+
+    annotated: restarts, crashes and alerts of the chosen servers are marked in all panels with a time axis.
+    """
+    made = (
+        builders.Dashboard(texts.get("title"))
+        .uid(uid)
+        .description(texts.get("description"))
+        .tags([TAG])
+        .editable()
+        .tooltip(dashboard.DashboardCursorSync.CROSSHAIR)
+        .time(since, "now")
+        .timezone("browser")
+        .refresh("10s")
+        .link(_link(texts.name("dashboards"), TAG, dropdown=False))
+        .link(_link(texts.name("vllm_dashboards"), VLLM_TAG, dropdown=True))
+    )
+    for variable in variables:
+        made.with_variable(variable)
+    if annotated:
+        for annotation in marks(texts):
+            made.annotation(annotation)
+    for row in rows:
+        head = builders.Row(row.title)
+        if row.collapsed:
+            for panel in row.panels:
+                head.with_panel(panel)
+            made.with_row(head)
+        else:
+            made.with_row(head)
+            for panel in row.panels:
+                made.with_panel(panel)
+    return _numbered(made.build())
+
+
+def _link(title: str, tag: str, *, dropdown: bool) -> builders.DashboardLink:
+    return (
+        builders.DashboardLink(title)
+        .type(dashboard.DashboardLinkType.DASHBOARDS)
+        .tags([tag])
+        .as_dropdown(dropdown)
+        .include_vars(True)
+        .keep_time(True)
+    )
+
+
+def _numbered(made: dashboard.Dashboard) -> dashboard.Dashboard:
+    """Give every panel an id; Grafana would, and then the file would not be what Grafana has."""
+    number = 0
+    for panel in made.panels or []:
+        inner = panel.panels if isinstance(panel, dashboard.RowPanel) else []
+        for each in (panel, *inner):
+            number += 1
+            each.id_val = number
+    return made

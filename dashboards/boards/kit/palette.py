@@ -1,0 +1,29 @@
+# SPDX-License-Identifier: Apache-2.0
+"""
+Colours that people with any kind of colour vision tell apart: those of Okabe and Ito.
+
+Their yellow and black are left out, for one cannot be read on white and the other not on Grafana's dark ground. A
+quantity has one colour on all dashboards.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+
+SKY: Final = "#56B4E9"
+BLUE: Final = "#0072B2"
+GREEN: Final = "#009E73"
+ORANGE: Final = "#E69F00"
+VERMILLION: Final = "#D55E00"
+PURPLE: Final = "#CC79A7"
+GREY: Final = "#8E8E93"
+
+COLORS: Final = frozenset({SKY, BLUE, GREEN, ORANGE, VERMILLION, PURPLE, GREY})
+
+GOOD: Final = GREEN
+WARNING: Final = ORANGE
+BAD: Final = VERMILLION
+PLAIN: Final = SKY
+LIMIT: Final = VERMILLION
+"""Of the line that a quantity should stay on one side of."""

@@ -1,0 +1,414 @@
+# SPDX-License-Identifier: Apache-2.0
+"""
+The kinds of panels that the dashboards are made of, each with its text, unit and thresholds.
+
+A panel's size is in columns (the grid has 24) and rows of Grafana's grid. What people should read at 1280 px is no
+narrower than 3 columns (figures) or 6 (everything else).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import NamedTuple, Protocol, Self, TypeVar
+
+from grafana_foundation_sdk.builders import common as common_builders
+from grafana_foundation_sdk.builders import dashboard as builders
+from grafana_foundation_sdk.builders import heatmap, prometheus, stat, statetimeline, table, timeseries
+from grafana_foundation_sdk.cog.builder import Builder
+from grafana_foundation_sdk.models import common, dashboard
+from grafana_foundation_sdk.models import heatmap as heatmap_models
+from grafana_foundation_sdk.models import prometheus as prometheus_models
+
+from boards.kit import palette
+from boards.kit.series import STATES
+from boards.kit.texts import PanelText, Texts
+
+
+Panel = Builder[dashboard.Panel]
+
+DATASOURCE = dashboard.DataSourceRef(type_val="prometheus", uid="${datasource}")
+
+RATIO = "percentunit"
+SECONDS = "s"
+TOKENS = "locale"
+"""Whole numbers with separators of thousands: a capacity of 262,144 tokens is not "262 K"."""
+COUNT = "short"
+PER_SECOND = "reqps"
+TOKENS_PER_SECOND = "suffix: tok/s"
+BYTES = "bytes"
+TIME_AGO = "dateTimeFromNow"
+TIMES = "suffix: x"
+"""How many times as much."""
+
+Links = Sequence[builders.DashboardLink]
+
+Steps = Sequence[tuple[float, str]]
+"""From which value on which colour holds; what is below the first has `palette.PLAIN` or the colour given for it."""
+
+STATE_COLORS: Mapping[str, str] = {
+    "idle": palette.GREY,
+    "serving": palette.GREEN,
+    "starting": palette.SKY,
+    "saturated": palette.ORANGE,
+    "unknown": palette.BLUE,
+    "stalled": palette.PURPLE,
+    "down": palette.VERMILLION,
+}
+
+
+class Query(NamedTuple):
+    """
+    One query of a panel.
+
+    name: the legend, in which ``{{label}}`` stands for a label's value.
+    color: of all its series; several series of one query have shades of it.
+    limit: it is a bound and not a measurement: a dashed line.
+    """
+
+    expr: str
+    name: str
+    color: str = palette.PLAIN
+    several: bool = False
+    limit: bool = False
+
+
+def lines(
+    text: PanelText,
+    unit: str,
+    queries: Sequence[Query],
+    *,
+    width: int = 8,
+    height: int = 8,
+    most: float | None = None,
+    stacked: bool = False,
+    bounds: Steps = (),
+    stepped: bool = False,
+    runbooks: Links = (),
+) -> Panel:
+    """
+    Return quantities over time.
+
+    most: the axis' upper end, where the quantity has one (1 of a ratio).
+    bounds: drawn as dashed lines; the thresholds of alerts.
+    stepped: the quantity keeps its value until it changes (a size, a state), so nothing is drawn in between.
+    """
+    panel = (
+        timeseries.Panel()
+        .unit(unit)
+        .min(0)
+        .line_width(2)
+        .fill_opacity(40 if stacked else 8)
+        .show_points(common.VisibilityMode.AUTO)
+        .line_interpolation(common.LineInterpolation.STEP_AFTER if stepped else common.LineInterpolation.LINEAR)
+        .legend(
+            common_builders.VizLegendOptions()
+            .display_mode(common.LegendDisplayMode.LIST)
+            .placement(common.LegendPlacement.BOTTOM)
+            .show_legend(True)
+        )
+        .tooltip(
+            common_builders.VizTooltipOptions().mode(common.TooltipDisplayMode.MULTI).sort(common.SortOrder.DESCENDING)
+        )
+        .thresholds(_steps(bounds, palette.PLAIN))
+    )
+    if most is not None:
+        panel.max(most)
+    if stacked:
+        panel.stacking(common_builders.StackingConfig().mode(common.StackingMode.NORMAL))
+    if bounds:
+        panel.thresholds_style(
+            common_builders.GraphThresholdsStyleConfig().mode(common.GraphThresholdsStyleMode.DASHED)
+        )
+    for letter, query in _lettered(queries):
+        panel.with_target(_target(query, letter)).override_by_query(letter, _line_properties(query, stacked=stacked))
+    return _finished(panel, text, width, height, runbooks)
+
+
+def figure(
+    text: PanelText,
+    unit: str,
+    query: Query,
+    *,
+    width: int = 3,
+    height: int = 4,
+    steps: Steps = (),
+    below: str = palette.PLAIN,
+    decimals: int | None = None,
+    sparkline: bool = True,
+    mappings: Sequence[dashboard.ValueMapping] = (),
+    runbooks: Links = (),
+) -> Panel:
+    """Return one number that is true now, coloured by its thresholds, with its course behind it."""
+    panel = (
+        stat.Panel()
+        .unit(unit)
+        .color_mode(common.BigValueColorMode.VALUE)
+        .graph_mode(common.BigValueGraphMode.AREA if sparkline else common.BigValueGraphMode.NONE)
+        .text_mode(common.BigValueTextMode.VALUE_AND_NAME if query.several else common.BigValueTextMode.VALUE)
+        .reduce_options(common_builders.ReduceDataOptions().calcs(["last"]))
+        .thresholds(_steps(steps, below))
+        .mappings(list(mappings))
+        .with_target(_target(query, "A"))
+    )
+    if decimals is not None:
+        panel.decimals(decimals)
+    return _finished(panel, text, width, height, runbooks)
+
+
+def states(text: PanelText, texts: Texts, query: Query, *, width: int = 24, height: int = 6) -> Panel:
+    """Return a line of coloured states for each of a query's series, which are numbers of `STATES`."""
+    panel = (
+        statetimeline.Panel()
+        .unit("none")
+        .mappings(state_mappings(texts))
+        .color_scheme(builders.FieldColor().mode(dashboard.FieldColorModeId.FIXED).fixed_color(palette.GREY))
+        .thresholds(_steps((), palette.GREY))
+        .show_value(common.VisibilityMode.AUTO)
+        .merge_values(True)
+        .row_height(0.85)
+        .fill_opacity(85)
+        .line_width(0)
+        .legend(
+            common_builders.VizLegendOptions()
+            .display_mode(common.LegendDisplayMode.LIST)
+            .placement(common.LegendPlacement.BOTTOM)
+            .show_legend(True)
+        )
+        .with_target(_target(query, "A"))
+    )
+    return _finished(panel, text, width, height, ())
+
+
+def shares(text: PanelText, unit: str, query: Query, *, width: int = 8, height: int = 8) -> Panel:
+    """Return a histogram over time: how many observations per second fell into which bucket. `query` is by ``le``."""
+    panel = (
+        heatmap.Panel()
+        .unit("none")
+        .calculate(False)
+        .y_axis(heatmap.YAxisConfig().unit(unit).axis_placement(common.AxisPlacement.LEFT))
+        .color(
+            heatmap.HeatmapColorOptions()
+            .mode(heatmap_models.HeatmapColorMode.SCHEME)
+            .scheme("Viridis")
+            .steps(32)
+            .scale(heatmap_models.HeatmapColorScale.EXPONENTIAL)
+            .exponent(0.5)
+        )
+        .show_legend()
+        .cell_gap(1)
+        .with_target(_target(query, "A").format(prometheus_models.PromQueryFormat.HEATMAP))
+    )
+    return _finished(panel, text, width, height, ())
+
+
+class Column(NamedTuple):
+    """
+    One column of a table: what its query gives for each row's labels.
+
+    name: its heading.
+    gauge: a bar in the cell, from 0 to `most`.
+    hidden: only there to sort by.
+    """
+
+    expr: str
+    name: str
+    unit: str = COUNT
+    steps: Steps = ()
+    below: str = palette.PLAIN
+    decimals: int | None = None
+    gauge: bool = False
+    most: float | None = None
+    mappings: Sequence[dashboard.ValueMapping] = ()
+    width: int | None = None
+    hidden: bool = False
+
+
+class Key(NamedTuple):
+    """A label that tells a table's rows apart, with the heading of its column and where a click on it leads."""
+
+    label: str
+    name: str
+    links: Sequence[Mapping[str, object]] = ()
+    width: int | None = None
+    mappings: Sequence[dashboard.ValueMapping] = ()
+
+
+def grid(
+    text: PanelText,
+    keys: Sequence[Key],
+    columns: Sequence[Column],
+    *,
+    sort_by: Sequence[tuple[str, bool]],
+    width: int = 24,
+    height: int = 8,
+    runbooks: Links = (),
+) -> Panel:
+    """
+    Return a table of what is true at the end of the time range: a row for each set of `keys`, a column for each query.
+
+    sort_by: headings, and whether the largest comes first.
+
+    Every query must give at most one series for a set of the keys; all labels but the keys are left out.
+    """
+    panel = (
+        table.Panel()
+        .unit(COUNT)
+        .thresholds(_steps((), palette.PLAIN))
+        .cell_height(common.TableCellHeight.SM)
+        .sort_by(
+            [
+                common_builders.TableSortByFieldState().display_name(name).desc(descending)
+                for name, descending in sort_by
+            ]
+        )
+    )
+    wanted = {key.label: True for key in keys}
+    names = {}
+    for letter, column in _lettered(columns):
+        panel.with_target(
+            prometheus.Dataquery()
+            .expr(column.expr)
+            .legend_format(column.name)
+            .format(prometheus_models.PromQueryFormat.TABLE)
+            .instant()
+            .datasource(DATASOURCE)
+            .ref_id(letter)
+        ).override_by_name(column.name, _column_properties(column))
+        names[f"Value #{letter}" if len(columns) > 1 else "Value"] = column.name
+    for key in keys:
+        panel.override_by_name(key.name, _key_properties(key))
+        names[key.label] = key.name
+    order = {field: place for place, field in enumerate([key.label for key in keys] + list(names)[: len(columns)])}
+    panel.with_transformation(_transformation("merge", {}))
+    panel.with_transformation(
+        _transformation("filterFieldsByName", {"include": {"names": [*wanted, *list(names)[: len(columns)]]}})
+    )
+    panel.with_transformation(
+        _transformation("organize", {"indexByName": order, "renameByName": names, "excludeByName": {}})
+    )
+    return _finished(panel, text, width, height, runbooks)
+
+
+def state_mappings(texts: Texts) -> list[dashboard.ValueMapping]:
+    """Return what `STATES`' numbers are called, and their colours."""
+    return [
+        value_mapping(
+            {str(number): (texts.name(f"state_{state}"), STATE_COLORS[state]) for number, state in enumerate(STATES, 1)}
+        )
+    ]
+
+
+def value_mapping(results: Mapping[str, tuple[str, str]]) -> dashboard.ValueMapping:
+    """Return texts and colours for values."""
+    return dashboard.ValueMap(
+        {
+            value: dashboard.ValueMappingResult(text=text, color=color, index=index)
+            for index, (value, (text, color)) in enumerate(results.items())
+        }
+    )
+
+
+class _AnyPanel(Protocol):
+    """What the SDK's builders of panels have in common, for which it has no type."""
+
+    def title(self, title: str) -> Self: ...
+    def description(self, description: str) -> Self: ...
+    def no_value(self, no_value: str) -> Self: ...
+    def datasource(self, datasource: dashboard.DataSourceRef) -> Self: ...
+    def span(self, w: int) -> Self: ...
+    def height(self, h: int) -> Self: ...
+    def links(self, links: list[Builder[dashboard.DashboardLink]]) -> Self: ...
+    def build(self) -> dashboard.Panel: ...
+
+
+_P = TypeVar("_P", bound=_AnyPanel)
+_T = TypeVar("_T")
+
+
+def _finished(panel: _P, text: PanelText, width: int, height: int, links: Links) -> _P:
+    return (
+        panel.title(text.title)
+        .description(text.description)
+        .no_value(text.empty)
+        .datasource(DATASOURCE)
+        .span(width)
+        .height(height)
+        .links(list(links))
+    )
+
+
+def _target(query: Query, letter: str) -> prometheus.Dataquery:
+    return (
+        prometheus.Dataquery().expr(query.expr).legend_format(query.name).range().datasource(DATASOURCE).ref_id(letter)
+    )
+
+
+def _line_properties(query: Query, *, stacked: bool) -> list[dashboard.DynamicConfigValue]:
+    mode = "shades" if query.several else "fixed"
+    properties = [dashboard.DynamicConfigValue("color", {"mode": mode, "fixedColor": query.color})]
+    if query.limit:
+        properties += [
+            dashboard.DynamicConfigValue("custom.lineStyle", {"fill": "dash", "dash": [10, 10]}),
+            dashboard.DynamicConfigValue("custom.fillOpacity", 0),
+            dashboard.DynamicConfigValue("custom.lineWidth", 1),
+        ]
+        if stacked:
+            properties.append(dashboard.DynamicConfigValue("custom.stacking", {"mode": "none", "group": "A"}))
+    return properties
+
+
+def _column_properties(column: Column) -> list[dashboard.DynamicConfigValue]:
+    properties = [
+        dashboard.DynamicConfigValue("unit", column.unit),
+        dashboard.DynamicConfigValue("thresholds", _steps(column.steps, column.below).build()),
+    ]
+    if column.decimals is not None:
+        properties.append(dashboard.DynamicConfigValue("decimals", column.decimals))
+    if column.mappings:
+        properties.append(dashboard.DynamicConfigValue("mappings", list(column.mappings)))
+    if column.gauge:
+        properties += [
+            dashboard.DynamicConfigValue("min", 0),
+            dashboard.DynamicConfigValue("max", column.most),
+            dashboard.DynamicConfigValue("custom.cellOptions", {"type": "gauge", "mode": "basic"}),
+        ]
+    elif column.mappings or column.steps:
+        properties.append(dashboard.DynamicConfigValue("custom.cellOptions", {"type": "color-text"}))
+    if column.width is not None:
+        properties.append(dashboard.DynamicConfigValue("custom.width", column.width))
+    if column.hidden:
+        properties.append(dashboard.DynamicConfigValue("custom.hidden", True))
+    return properties
+
+
+def _key_properties(key: Key) -> list[dashboard.DynamicConfigValue]:
+    properties = [dashboard.DynamicConfigValue("links", list(key.links))] if key.links else []
+    if key.width is not None:
+        properties.append(dashboard.DynamicConfigValue("custom.width", key.width))
+    if key.mappings:
+        properties += [
+            dashboard.DynamicConfigValue("mappings", list(key.mappings)),
+            dashboard.DynamicConfigValue("custom.cellOptions", {"type": "color-text"}),
+        ]
+    return properties
+
+
+def _transformation(kind: str, options: Mapping[str, object]) -> dashboard.DataTransformerConfig:
+    return dashboard.DataTransformerConfig(id_val=kind, options=dict(options))
+
+
+def _steps(steps: Steps, below: str) -> builders.ThresholdsConfig:
+    return (
+        builders.ThresholdsConfig()
+        .mode(dashboard.ThresholdsMode.ABSOLUTE)
+        .steps(
+            [
+                dashboard.Threshold(value=None, color=below),
+                *(dashboard.Threshold(value, color) for value, color in steps),
+            ]
+        )
+    )
+
+
+def _lettered(items: Iterable[_T]) -> Iterator[tuple[str, _T]]:
+    return zip("ABCDEFGHIJKLMNOPQRSTUVWXYZ", items, strict=False)

@@ -1,0 +1,86 @@
+# SPDX-License-Identifier: Apache-2.0
+"""
+PromQL over vllm-watch's series, narrowed to what the dashboard's variables choose.
+
+Sums keep every label but those that they add up (``without``): two daemons may each have a server of one name.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+
+STATES: Final = ("idle", "serving", "starting", "saturated", "unknown", "stalled", "down")
+"""The states of an engine, the better first: a state's number is its place here, from 1."""
+
+WINDOW: Final = "$__rate_interval"
+
+_DAEMON = 'instance=~"$daemon"'
+_SERVER = _DAEMON + ',server=~"$server"'
+_MODEL = _SERVER + ',model_name=~"$model"'
+_ENGINE = _MODEL + ',engine=~"$engine"'
+
+
+def of_daemon(name: str, more: str = "") -> str:
+    """Return a series that the daemon has of itself."""
+    return f"vllm_watch_{name}{{{_joined(_DAEMON, more)}}}"
+
+
+def of_server(name: str, more: str = "") -> str:
+    """Return a series with ``server``, and without ``model_name`` and ``engine``; `more` narrows it further."""
+    return f"vllm_watch_{name}{{{_joined(_SERVER, more)}}}"
+
+
+def of_model(name: str, more: str = "") -> str:
+    """Return a series with ``server`` and ``model_name``, and without ``engine``."""
+    return f"vllm_watch_{name}{{{_joined(_MODEL, more)}}}"
+
+
+def of_engine(name: str, more: str = "") -> str:
+    """Return a series with ``server``, ``model_name`` and ``engine``; `more` narrows it further."""
+    return f"vllm_watch_{name}{{{_joined(_ENGINE, more)}}}"
+
+
+def recorded(name: str, more: str = "") -> str:
+    """Return a series of ``alerts/rules/recording.yml``, by what follows ``engine:vllm_watch_``."""
+    return f"engine:vllm_watch_{name}{{{_joined(_ENGINE, more)}}}"
+
+
+def per_server(expr: str, how: str = "sum") -> str:
+    """Return one value for a server out of those of its engines."""
+    return f"{how} without (model_name, engine) ({expr})"
+
+
+def rate(series: str, window: str = WINDOW) -> str:
+    """Return a counter's growth per second."""
+    return f"rate({series}[{window}])"
+
+
+def increase(series: str, window: str = WINDOW) -> str:
+    """Return a counter's growth."""
+    return f"increase({series}[{window}])"
+
+
+def quantile(of: float, name: str, window: str = WINDOW) -> str:
+    """Return a server's quantile of a histogram, its engines together."""
+    return f"histogram_quantile({of:g}, {per_server(rate(of_engine(name + '_bucket'), window))})"
+
+
+def mean(name: str, window: str = WINDOW) -> str:
+    """Return a server's mean of a histogram, absent where nothing was observed."""
+    observed = per_server(rate(of_engine(name + "_count"), window))
+    return f"{per_server(rate(of_engine(name + '_sum'), window))} / ({observed} > 0)"
+
+
+def state(more: str = "") -> str:
+    """Return each engine's state as a number, see `STATES`."""
+    numbered = " or ".join(f"{_state(name, more)} * {number}" for number, name in enumerate(STATES, start=1))
+    return f"max without (state) ({numbered})"
+
+
+def _state(name: str, more: str) -> str:
+    return of_engine("engine_state", _joined(f'state="{name}"', more))
+
+
+def _joined(*selectors: str) -> str:
+    return ",".join(filter(None, selectors))

@@ -1,0 +1,94 @@
+# SPDX-License-Identifier: Apache-2.0
+"""
+What people read on the dashboards, in ``texts/LANGUAGE/BOARD.yml``: nothing of it stands in the code.
+
+``common.yml`` has what several boards say. A text may name a threshold of the alerts, and how it is written:
+``%{kv_full_ratio:.0%}``.
+"""
+
+from __future__ import annotations
+
+import re
+
+from pathlib import Path
+from typing import NamedTuple
+
+import yaml
+
+from boards.kit.thresholds import thresholds
+
+
+FOLDER = Path(__file__).parents[2] / "texts"
+LANGUAGES = ("en", "zh")
+
+_PLACE = re.compile(r"%\{(\w+)(?::([^}]*))?\}")
+
+
+class PanelText(NamedTuple):
+    """A panel's title, its description, and what it says when it has no data."""
+
+    title: str
+    description: str
+    empty: str
+
+
+class Texts:
+    """
+    The texts of one board in one language.
+
+    Raises (all methods):
+        KeyError: There is no such text; the message names the file and the key.
+    """
+
+    def __init__(self, language: str, board: str) -> None:
+        self.used: set[str] = set()
+        self._own = FOLDER / language / f"{board}.yml"
+        self._common = FOLDER / language / "common.yml"
+        self._texts = _read(self._own)
+        self._shared = _read(self._common)
+
+    def get(self, key: str) -> str:
+        """Return the board's own text of a key such as ``title`` or ``rows.users``, else the common one."""
+        self.used.add(key)
+        for texts in (self._texts, self._shared):
+            if key in texts:
+                return _PLACE.sub(lambda place: format(thresholds()[place[1]], place[2] or ""), texts[key])
+        raise KeyError(f"{self._own.name} and {self._common.name}: no text {key}")
+
+    def name(self, key: str) -> str:
+        """Return a word or two: of a legend, a column, a state."""
+        return self.get(f"names.{key}")
+
+    def row(self, key: str) -> str:
+        """Return a row's title."""
+        return self.get(f"rows.{key}")
+
+    def panel(self, key: str) -> PanelText:
+        """Return the texts of a panel; without an ``empty`` of its own it says the common one."""
+        own_empty = f"panels.{key}.empty"
+        has_own = own_empty in self._texts or own_empty in self._shared
+        return PanelText(
+            self.get(f"panels.{key}.title"),
+            self.get(f"panels.{key}.description"),
+            self.get(own_empty if has_own else "empty"),
+        )
+
+    @property
+    def unused(self) -> set[str]:
+        """The keys of the board's own file that nobody asked for."""
+        return self._texts.keys() - self.used
+
+
+def _read(path: Path) -> dict[str, str]:
+    """Return a file's texts by their keys, joined by dots."""
+    texts: dict[str, str] = {}
+
+    def flatten(node: object, key: str) -> None:
+        if isinstance(node, dict):
+            for name, below in node.items():
+                flatten(below, f"{key}.{name}" if key else str(name))
+        else:
+            texts[key] = " ".join(str(node).split())
+
+    flatten(yaml.safe_load(path.read_text(encoding="utf-8")), "")
+    return texts

@@ -1,0 +1,442 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One server from top to bottom: what users feel, what the system does, what the engine is short of."""
+
+from __future__ import annotations
+
+from grafana_foundation_sdk.models import dashboard as models
+
+from boards.kit import palette, series, variables
+from boards.kit.alerts import firing
+from boards.kit.board import Row, board
+from boards.kit.links import runbooks
+from boards.kit.panels import (
+    COUNT,
+    PER_SECOND,
+    RATIO,
+    SECONDS,
+    TIMES,
+    TOKENS,
+    TOKENS_PER_SECOND,
+    Panel,
+    Query,
+    figure,
+    lines,
+    shares,
+    states,
+)
+from boards.kit.texts import Texts
+from boards.kit.thresholds import number
+from vllm_watch.state.handlers import INFERENCE_HANDLERS
+
+
+UID = "vllm-watch-server"
+
+_COMPLETIONS = f'handler=~"{"|".join(sorted(INFERENCE_HANDLERS))}"'
+_SHORT, _USUAL, _LONG = 0.5, 0.95, 0.99
+
+
+def dashboard(language: str) -> models.Dashboard:
+    """Return the board in a language."""
+    t = Texts(language, "server")
+    return board(
+        t,
+        UID,
+        [
+            variables.datasource(t),
+            variables.daemon(t),
+            variables.server(t, everything=False),
+            variables.model(t),
+            variables.engine(t),
+            variables.slo(t),
+            variables.filters(t),
+        ],
+        [
+            Row(t.row("now"), [_state(t), firing(t, width=10, height=6)]),
+            Row(t.row("users"), [*_users_figures(t), *_users(t)]),
+            Row(t.row("system"), [*_system(t)]),
+            Row(t.row("shortage"), [*_shortage(t)]),
+            Row(t.row("engines"), [*_engines(t)], collapsed=True),
+            Row(t.row("distributions"), [*_distributions(t)], collapsed=True),
+        ],
+    )
+
+
+def _state(t: Texts) -> Panel:
+    return states(t.panel("state"), t, Query(series.state(), "{{server}} {{engine}}"), width=14, height=6)
+
+
+def _users_figures(t: Texts) -> list[Panel]:
+    finished = series.rate(series.of_engine("requests_finished_total"))
+    answered = series.of_server("http_requests_total", _COMPLETIONS)
+    answered_well = series.of_server("http_requests_total", f'{_COMPLETIONS},code=~"2.."')
+    return [
+        figure(t.panel("qps"), PER_SECOND, Query(f"sum({finished})", t.name("finished"))),
+        figure(
+            t.panel("success"),
+            RATIO,
+            Query(f"sum({series.rate(answered_well)}) / (sum({series.rate(answered)}) > 0)", t.name("success")),
+            steps=[(0.99, palette.WARNING), (0.999, palette.GOOD)],
+            below=palette.BAD,
+        ),
+        figure(
+            t.panel("rejected"),
+            PER_SECOND,
+            Query(f"sum({series.rate(series.of_model('admission_rejections_total'))})", t.name("rejected")),
+            steps=[(0.001, palette.BAD)],
+            below=palette.GOOD,
+            runbooks=runbooks(t, "VllmAdmissionRejections"),
+        ),
+        *(
+            figure(t.panel(f"{name}_p95"), SECONDS, Query(_quantile_of_all(_USUAL, histogram), "p95"))
+            for name, histogram in (
+                ("ttft", "time_to_first_token_seconds"),
+                ("tpot", "time_per_output_token_seconds"),
+                ("e2e", "e2e_request_latency_seconds"),
+            )
+        ),
+        figure(
+            t.panel("objective_kept"),
+            RATIO,
+            Query(f"min({_good_share('$__range')})", t.name("good")),
+            width=3,
+            decimals=2,
+            sparkline=False,
+            runbooks=runbooks(t, "VllmLatencyBudgetBurnsFast"),
+        ),
+        figure(
+            t.panel("budget_burn"),
+            TIMES,
+            Query(f"max((1 - {_good_share('1h')}) / (1 - $slo))", t.name("burn")),
+            steps=[(1, palette.WARNING), (number("burn_page_slow"), palette.BAD)],
+            below=palette.GOOD,
+            decimals=1,
+            runbooks=runbooks(t, "VllmLatencyBudgetBurnsFast"),
+        ),
+    ]
+
+
+def _quantile_of_all(of: float, histogram: str) -> str:
+    return f"histogram_quantile({of:g}, sum by (le) ({series.rate(series.of_engine(histogram + '_bucket'))}))"
+
+
+def _good_share(window: str) -> str:
+    good = series.rate(series.of_engine("slo_good_requests_total"), window)
+    judged = series.rate(series.of_engine("slo_requests_total"), window)
+    return f"{series.per_server(good)} / ({series.per_server(judged)} > 0)"
+
+
+def _users(t: Texts) -> list[Panel]:
+    return [
+        _traffic(t),
+        _latency(t, "ttft", "time_to_first_token_seconds", series.of_server("slo_time_to_first_token_seconds")),
+        _latency(t, "tpot", "time_per_output_token_seconds", series.of_server("slo_time_per_output_token_seconds")),
+        _latency(t, "itl", "inter_token_latency_seconds"),
+        _latency(t, "e2e", "e2e_request_latency_seconds", _slowest("e2e_request_latency_seconds:objective_5m")),
+        _burn(t),
+    ]
+
+
+def _slowest(recorded: str) -> str:
+    return series.per_server(series.recorded(recorded), "max")
+
+
+def _traffic(t: Texts) -> Panel:
+    answered = series.of_server("http_requests_total", f'{_COMPLETIONS},code!~"2.."')
+    failed = f"sum without (handler, method, code) ({series.rate(answered)})"
+    finished = f"sum without (model_name, engine, reason) ({series.rate(series.of_engine('requests_finished_total'))})"
+    rejected = f"sum without (model_name, reason) ({series.rate(series.of_model('admission_rejections_total'))})"
+    return lines(
+        t.panel("traffic"),
+        PER_SECOND,
+        [
+            Query(finished, f"{{{{server}}}} {t.name('finished')}", palette.GREEN),
+            Query(failed, f"{{{{server}}}} {t.name('not_2xx')}", palette.VERMILLION),
+            Query(rejected, f"{{{{server}}}} {t.name('rejected')}", palette.ORANGE),
+        ],
+        runbooks=runbooks(t, "VllmAdmissionRejections"),
+    )
+
+
+def _latency(t: Texts, name: str, histogram: str, objective: str | None = None) -> Panel:
+    queries = [
+        Query(series.quantile(_SHORT, histogram), "{{server}} p50", palette.SKY),
+        Query(series.quantile(_USUAL, histogram), "{{server}} p95", palette.ORANGE),
+        Query(series.quantile(_LONG, histogram), "{{server}} p99", palette.PURPLE),
+    ]
+    if objective is not None:
+        queries.append(Query(objective, f"{{{{server}}}} {t.name('slo')}", palette.LIMIT, limit=True))
+    return lines(t.panel(name), SECONDS, queries)
+
+
+def _burn(t: Texts) -> Panel:
+    queries = [
+        Query(
+            f"(1 - {_good_share(window)}) / (1 - $slo)",
+            f"{{{{server}}}} {{{{objective}}}} {window}",
+            color,
+            several=True,
+        )
+        for window, color in (("5m", palette.SKY), ("1h", palette.ORANGE))
+    ]
+    return lines(
+        t.panel("burn"),
+        TIMES,
+        queries,
+        bounds=[(number("burn_page_slow"), palette.WARNING), (number("burn_page"), palette.BAD)],
+        runbooks=runbooks(t, "VllmLatencyBudgetBurnsFast", "VllmLatencyBudgetBurnsSlowly"),
+    )
+
+
+def _system(t: Texts) -> list[Panel]:
+    return [_throughput(t), _requests(t), _batch(t), _finish_reasons(t), _lengths(t), _phases(t)]
+
+
+def _throughput(t: Texts) -> Panel:
+    prompt = series.per_server(series.of_engine("prompt_tokens_per_second"))
+    generation = series.per_server(series.of_engine("generation_tokens_per_second"))
+    return lines(
+        t.panel("throughput"),
+        TOKENS_PER_SECOND,
+        [
+            Query(prompt, f"{{{{server}}}} {t.name('prompt')}", palette.SKY),
+            Query(generation, f"{{{{server}}}} {t.name('generation')}", palette.GREEN),
+            Query(f"{prompt} + {generation}", f"{{{{server}}}} {t.name('total')}", palette.GREY),
+        ],
+        runbooks=runbooks(t, "VllmEngineStalled"),
+    )
+
+
+def _requests(t: Texts) -> Panel:
+    return lines(
+        t.panel("requests"),
+        COUNT,
+        [
+            Query(_summed("requests_running"), f"{{{{server}}}} {t.name('running')}", palette.SKY),
+            Query(_summed("requests_waiting"), f"{{{{server}}}} {t.name('waiting')}", palette.ORANGE),
+            Query(_summed("requests_deferred"), f"{{{{server}}}} {t.name('deferred')}", palette.PURPLE),
+            Query(
+                _summed("max_running_requests"), f"{{{{server}}}} {t.name('batch_limit')}", palette.LIMIT, limit=True
+            ),
+        ],
+        stepped=True,
+        runbooks=runbooks(t, "VllmQueueGrowing", "VllmBatchLimitReached"),
+    )
+
+
+def _summed(gauge: str) -> str:
+    return series.per_server(series.of_engine(gauge))
+
+
+def _batch(t: Texts) -> Panel:
+    return lines(
+        t.panel("batch"),
+        COUNT,
+        [
+            Query(series.mean("iteration_tokens"), f"{{{{server}}}} {t.name('mean')}", palette.SKY),
+            Query(series.quantile(_USUAL, "iteration_tokens"), "{{server}} p95", palette.ORANGE),
+        ],
+    )
+
+
+def _finish_reasons(t: Texts) -> Panel:
+    finished = series.per_server(series.rate(series.of_engine("requests_finished_total")))
+    return lines(
+        t.panel("finish_reasons"),
+        PER_SECOND,
+        [Query(finished, "{{server}} {{reason}}", palette.SKY, several=True)],
+        stacked=True,
+    )
+
+
+def _lengths(t: Texts) -> Panel:
+    return lines(
+        t.panel("lengths"),
+        TOKENS,
+        [
+            Query(series.quantile(of, f"request_{kind}_tokens"), f"{{{{server}}}} {t.name(kind)} p{of * 100:g}", color)
+            for kind, of, color in (
+                ("prompt", _SHORT, palette.SKY),
+                ("prompt", _USUAL, palette.BLUE),
+                ("generation", _SHORT, palette.GREEN),
+                ("generation", _USUAL, palette.ORANGE),
+            )
+        ],
+    )
+
+
+def _phases(t: Texts) -> Panel:
+    return lines(
+        t.panel("phases"),
+        SECONDS,
+        [
+            Query(series.mean(f"{phase}_time_seconds"), f"{{{{server}}}} {t.name(phase)}", color)
+            for phase, color in (("queue", palette.ORANGE), ("prefill", palette.SKY), ("decode", palette.GREEN))
+        ],
+        stacked=True,
+    )
+
+
+def _shortage(t: Texts) -> list[Panel]:
+    return [
+        _kv_cache(t),
+        _kv_tokens(t),
+        _queue_time(t),
+        _preemptions(t),
+        _hit_ratios(t),
+        _rejections(t),
+        _failures(t),
+        _starts(t),
+    ]
+
+
+def _kv_cache(t: Texts) -> Panel:
+    usage = series.of_engine("kv_cache_usage_ratio")
+    return lines(
+        t.panel("kv_cache"),
+        RATIO,
+        [Query(series.per_server(usage, "max"), "{{server}}", palette.SKY)],
+        width=6,
+        most=1,
+        bounds=[(number("kv_full_ratio"), palette.BAD)],
+        runbooks=runbooks(t, "VllmKvCacheSaturated", "VllmKvCacheExhaustionAhead"),
+    )
+
+
+def _kv_tokens(t: Texts) -> Panel:
+    capacity = series.of_engine("kv_cache_capacity_tokens")
+    used = series.per_server(f"{series.of_engine('kv_cache_usage_ratio')} * {capacity}")
+    return lines(
+        t.panel("kv_tokens"),
+        TOKENS,
+        [
+            Query(used, f"{{{{server}}}} {t.name('used')}", palette.SKY),
+            Query(series.per_server(capacity), f"{{{{server}}}} {t.name('capacity')}", palette.LIMIT, limit=True),
+        ],
+        width=6,
+    )
+
+
+def _queue_time(t: Texts) -> Panel:
+    return lines(
+        t.panel("queue_time"),
+        SECONDS,
+        [
+            Query(series.quantile(of, "queue_time_seconds"), f"{{{{server}}}} p{of * 100:g}", color)
+            for of, color in ((_SHORT, palette.SKY), (_USUAL, palette.ORANGE), (_LONG, palette.PURPLE))
+        ],
+        width=6,
+        runbooks=runbooks(t, "VllmCapacityExhausted"),
+    )
+
+
+def _preemptions(t: Texts) -> Panel:
+    preempted = series.per_server(series.rate(series.of_engine("preemptions_total")))
+    return lines(
+        t.panel("preemptions"),
+        "suffix: /s",
+        [Query(preempted, "{{server}}", palette.ORANGE)],
+        width=6,
+        bounds=[(number("preemptions_per_second"), palette.BAD)],
+        runbooks=runbooks(t, "VllmPreemptionStorm"),
+    )
+
+
+def _hit_ratios(t: Texts) -> Panel:
+    return lines(
+        t.panel("hit_ratios"),
+        RATIO,
+        [
+            Query(
+                series.of_engine(f"{cache}_hit_ratio"),
+                f"{{{{server}}}} {{{{engine}}}} {t.name(cache)}",
+                color,
+                several=True,
+            )
+            for cache, color in (
+                ("prefix_cache", palette.SKY),
+                ("external_prefix_cache", palette.GREEN),
+                ("mm_cache", palette.PURPLE),
+            )
+        ],
+        width=6,
+        most=1,
+        runbooks=runbooks(t, "VllmPrefixCacheCollapsed"),
+    )
+
+
+def _rejections(t: Texts) -> Panel:
+    rejected = f"sum without (model_name) ({series.rate(series.of_model('admission_rejections_total'))})"
+    turned_away = series.of_server("http_requests_total", f'{_COMPLETIONS},code=~"429|503"')
+    return lines(
+        t.panel("rejections"),
+        PER_SECOND,
+        [
+            Query(rejected, "{{server}} {{reason}}", palette.ORANGE, several=True),
+            Query(
+                f"sum without (handler, method) ({series.rate(turned_away)})",
+                "{{server}} HTTP {{code}}",
+                palette.VERMILLION,
+                several=True,
+            ),
+        ],
+        width=6,
+        runbooks=runbooks(t, "VllmAdmissionRejections"),
+    )
+
+
+def _failures(t: Texts) -> Panel:
+    happened = f"{series.increase(series.of_server('log_events_total'))} > 0"
+    return lines(
+        t.panel("failures"),
+        COUNT,
+        [Query(happened, "{{server}} {{event}}", palette.VERMILLION, several=True)],
+        width=6,
+        runbooks=runbooks(t, "VllmEngineCrashed", "VllmOutOfMemory"),
+    )
+
+
+def _starts(t: Texts) -> Panel:
+    age = f"time() - {series.of_server('server_start_timestamp_seconds')}"
+    return lines(
+        t.panel("uptime"),
+        SECONDS,
+        [Query(age, "{{server}}", palette.GREY)],
+        width=6,
+        runbooks=runbooks(t, "VllmRestartLoop"),
+    )
+
+
+def _engines(t: Texts) -> list[Panel]:
+    return [
+        _by_engine(t, "engine_generation", "generation_tokens_per_second", TOKENS_PER_SECOND, palette.GREEN),
+        _by_engine(t, "engine_running", "requests_running", COUNT, palette.SKY),
+        _by_engine(t, "engine_waiting", "requests_waiting", COUNT, palette.ORANGE),
+        _by_engine(t, "engine_kv", "kv_cache_usage_ratio", RATIO, palette.PURPLE),
+    ]
+
+
+def _by_engine(t: Texts, key: str, gauge: str, unit: str, color: str) -> Panel:
+    return lines(
+        t.panel(key),
+        unit,
+        [Query(series.of_engine(gauge), "{{server}} {{engine}}", color, several=True)],
+        width=6,
+        most=1 if unit == RATIO else None,
+    )
+
+
+def _distributions(t: Texts) -> list[Panel]:
+    return [
+        shares(
+            t.panel(f"{name}_buckets"),
+            SECONDS,
+            Query(f"sum by (le) ({series.rate(series.of_engine(histogram + '_bucket'))})", "{{le}}"),
+            width=6,
+        )
+        for name, histogram in (
+            ("ttft", "time_to_first_token_seconds"),
+            ("itl", "inter_token_latency_seconds"),
+            ("e2e", "e2e_request_latency_seconds"),
+            ("queue", "queue_time_seconds"),
+        )
+    ]
