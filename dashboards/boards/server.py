@@ -100,7 +100,6 @@ def _users_figures(t: Texts) -> list[Panel]:
             Query(f"min({_good_share('$__range')})", t.name("good")),
             width=3,
             decimals=2,
-            sparkline=False,
             runbooks=runbooks(t, "VllmLatencyBudgetBurnsFast"),
         ),
         figure(
@@ -116,7 +115,7 @@ def _users_figures(t: Texts) -> list[Panel]:
 
 
 def _quantile_of_all(of: float, histogram: str) -> str:
-    return f"histogram_quantile({of:g}, sum by (le) ({series.rate(series.of_engine(histogram + '_bucket'))}))"
+    return f"histogram_quantile({of:g}, sum by (le) ({series.rate(series.of_engine(histogram + '_bucket'))})) >= 0"
 
 
 def _good_share(window: str) -> str:
@@ -165,7 +164,8 @@ def _latency(t: Texts, name: str, histogram: str, objective: str | None = None) 
     ]
     if objective is not None:
         queries.append(Query(objective, f"{{{{server}}}} {t.name('slo')}", palette.LIMIT, limit=True))
-    return lines(t.panel(name), SECONDS, queries)
+    # From tens of milliseconds to minutes when requests queue; a time per token has no such range.
+    return lines(t.panel(name), SECONDS, queries, logarithmic=name in {"ttft", "e2e"})
 
 
 def _burn(t: Texts) -> Panel:
@@ -243,8 +243,15 @@ def _finish_reasons(t: Texts) -> Panel:
     return lines(
         t.panel("finish_reasons"),
         PER_SECOND,
-        [Query(finished, "{{server}} {{reason}}", palette.SKY, several=True)],
+        [Query(finished, "{{server}} {{reason}}", palette.GREY, several=True)],
         stacked=True,
+        colors={
+            "stop": palette.GREEN,
+            "length": palette.SKY,
+            "abort": palette.ORANGE,
+            "error": palette.VERMILLION,
+            "repetition": palette.PURPLE,
+        },
     )
 
 
@@ -325,6 +332,7 @@ def _queue_time(t: Texts) -> Panel:
             for of, color in ((_SHORT, palette.SKY), (_USUAL, palette.ORANGE), (_LONG, palette.PURPLE))
         ],
         width=6,
+        logarithmic=True,
         runbooks=runbooks(t, "VllmCapacityExhausted"),
     )
 
@@ -380,6 +388,7 @@ def _rejections(t: Texts) -> Panel:
             ),
         ],
         width=6,
+        soft_most=1,
         runbooks=runbooks(t, "VllmAdmissionRejections"),
     )
 
@@ -391,6 +400,8 @@ def _failures(t: Texts) -> Panel:
         COUNT,
         [Query(happened, "{{server}} {{event}}", palette.VERMILLION, several=True)],
         width=6,
+        bars=True,
+        soft_most=1,
         runbooks=runbooks(t, "VllmEngineCrashed", "VllmOutOfMemory"),
     )
 

@@ -9,6 +9,7 @@ narrower than 3 columns (figures) or 6 (everything else).
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from types import MappingProxyType
 from typing import NamedTuple, Protocol, Self, TypeVar
 
 from grafana_foundation_sdk.builders import common as common_builders
@@ -83,21 +84,29 @@ def lines(
     stacked: bool = False,
     bounds: Steps = (),
     stepped: bool = False,
+    logarithmic: bool = False,
+    bars: bool = False,
+    soft_most: float | None = None,
+    colors: Mapping[str, str] = MappingProxyType({}),
     runbooks: Links = (),
 ) -> Panel:
     """
     Return quantities over time.
 
     most: the axis' upper end, where the quantity has one (1 of a ratio).
+    soft_most: the axis' upper end while all values are below it; without one an axis of zeros goes to 100.
     bounds: drawn as dashed lines; the thresholds of alerts.
     stepped: the quantity keeps its value until it changes (a size, a state), so nothing is drawn in between.
+    logarithmic: for what goes from milliseconds to minutes when it is bad.
+    bars: for what happens now and then, and not all the time.
+    colors: of series whose name ends with the key, for the values of a label that are known (a reason).
     """
     panel = (
         timeseries.Panel()
         .unit(unit)
-        .min(0)
+        .draw_style(common.GraphDrawStyle.BARS if bars else common.GraphDrawStyle.LINE)
         .line_width(2)
-        .fill_opacity(40 if stacked else 8)
+        .fill_opacity(40 if stacked or bars else 8 if len(queries) == 1 else 0)
         .show_points(common.VisibilityMode.AUTO)
         .line_interpolation(common.LineInterpolation.STEP_AFTER if stepped else common.LineInterpolation.LINEAR)
         .legend(
@@ -111,8 +120,14 @@ def lines(
         )
         .thresholds(_steps(bounds, palette.PLAIN))
     )
+    if logarithmic:
+        panel.scale_distribution(common_builders.ScaleDistributionConfig().type(common.ScaleDistribution.LOG).log(10))
+    else:
+        panel.min(0)
     if most is not None:
         panel.max(most)
+    if soft_most is not None:
+        panel.axis_soft_max(soft_most)
     if stacked:
         panel.stacking(common_builders.StackingConfig().mode(common.StackingMode.NORMAL))
     if bounds:
@@ -121,6 +136,8 @@ def lines(
         )
     for letter, query in _lettered(queries):
         panel.with_target(_target(query, letter)).override_by_query(letter, _line_properties(query, stacked=stacked))
+    for ending, color in colors.items():
+        panel.override_by_regexp(f"/ {ending}$/", [_color("fixed", color)])
     return _finished(panel, text, width, height, runbooks)
 
 
@@ -134,21 +151,24 @@ def figure(
     steps: Steps = (),
     below: str = palette.PLAIN,
     decimals: int | None = None,
-    sparkline: bool = True,
     mappings: Sequence[dashboard.ValueMapping] = (),
     runbooks: Links = (),
 ) -> Panel:
-    """Return one number that is true now, coloured by its thresholds, with its course behind it."""
+    """
+    Return one number, coloured by its thresholds.
+
+    It is what the query gives at the end of the time range and nothing older, which is why no course is drawn behind it.
+    """
     panel = (
         stat.Panel()
         .unit(unit)
         .color_mode(common.BigValueColorMode.VALUE)
-        .graph_mode(common.BigValueGraphMode.AREA if sparkline else common.BigValueGraphMode.NONE)
+        .graph_mode(common.BigValueGraphMode.NONE)
         .text_mode(common.BigValueTextMode.VALUE_AND_NAME if query.several else common.BigValueTextMode.VALUE)
         .reduce_options(common_builders.ReduceDataOptions().calcs(["last"]))
         .thresholds(_steps(steps, below))
         .mappings(list(mappings))
-        .with_target(_target(query, "A"))
+        .with_target(_target(query, "A").instant())
     )
     if decimals is not None:
         panel.decimals(decimals)
@@ -345,7 +365,7 @@ def _target(query: Query, letter: str) -> prometheus.Dataquery:
 
 def _line_properties(query: Query, *, stacked: bool) -> list[dashboard.DynamicConfigValue]:
     mode = "shades" if query.several else "fixed"
-    properties = [dashboard.DynamicConfigValue("color", {"mode": mode, "fixedColor": query.color})]
+    properties = [_color(mode, query.color)]
     if query.limit:
         properties += [
             dashboard.DynamicConfigValue("custom.lineStyle", {"fill": "dash", "dash": [10, 10]}),
@@ -355,6 +375,10 @@ def _line_properties(query: Query, *, stacked: bool) -> list[dashboard.DynamicCo
         if stacked:
             properties.append(dashboard.DynamicConfigValue("custom.stacking", {"mode": "none", "group": "A"}))
     return properties
+
+
+def _color(mode: str, color: str) -> dashboard.DynamicConfigValue:
+    return dashboard.DynamicConfigValue("color", {"mode": mode, "fixedColor": color})
 
 
 def _column_properties(column: Column) -> list[dashboard.DynamicConfigValue]:

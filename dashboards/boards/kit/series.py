@@ -62,8 +62,8 @@ def increase(series: str, window: str = WINDOW) -> str:
 
 
 def quantile(of: float, name: str, window: str = WINDOW) -> str:
-    """Return a server's quantile of a histogram, its engines together."""
-    return f"histogram_quantile({of:g}, {per_server(rate(of_engine(name + '_bucket'), window))})"
+    """Return a server's quantile of a histogram, its engines together; absent (and not NaN) where nothing was observed."""
+    return f"histogram_quantile({of:g}, {per_server(rate(of_engine(name + '_bucket'), window))}) >= 0"
 
 
 def mean(name: str, window: str = WINDOW) -> str:
@@ -73,9 +73,9 @@ def mean(name: str, window: str = WINDOW) -> str:
 
 
 def state(more: str = "") -> str:
-    """Return each engine's state as a number, see `STATES`."""
+    """Return each engine's state as a number, see `STATES`; it is the same engine before its model is known."""
     numbered = " or ".join(f"{_state(name, more)} * {number}" for number, name in enumerate(STATES, start=1))
-    return f"max without (state) ({numbered})"
+    return f"max without (state, model_name) ({numbered})"
 
 
 def _state(name: str, more: str) -> str:
