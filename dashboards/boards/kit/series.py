@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import Final
 
 
-STATES: Final = ("idle", "serving", "starting", "saturated", "unknown", "stalled", "down")
+STATES: Final = ("idle", "serving", "starting", "unknown", "saturated", "stalled", "down")
 """The states of an engine, the better first: a state's number is its place here, from 1."""
 
 WINDOW: Final = "$__rate_interval"
@@ -76,6 +76,27 @@ def state(more: str = "") -> str:
     """Return each engine's state as a number, see `STATES`; it is the same engine before its model is known."""
     numbered = " or ".join(f"{_state(name, more)} * {number}" for number, name in enumerate(STATES, start=1))
     return f"max without (state, model_name) ({numbered})"
+
+
+def worst_state(more: str = "") -> str:
+    """Return each server's state as a number: that of its worst engine."""
+    return f"max without (engine) ({state(more)})"
+
+
+def ranked(expr: str, by: str, place: int) -> str:
+    """
+    Return of `expr` only the series that is at a place among all, from 1.
+
+    by: what the series are ranked by, the greatest first, with the labels of `expr`. It must be the same at every
+        moment of the time range (``@ end()``), or a line would be another one's from somewhere on.
+    """
+    better = f" unless topk({place - 1}, {by})" if place > 1 else ""
+    return f"{expr} and (topk({place}, {by}){better})"
+
+
+def over_range(series: str, function: str) -> str:
+    """Return what a function such as ``avg_over_time`` makes of the whole time range, the same at every moment of it."""
+    return f"{function}({series}[$__range] @ end())"
 
 
 def _state(name: str, more: str) -> str:
