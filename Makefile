@@ -44,4 +44,4 @@ alerts: .venv/developing  ## Write alerts/rules from alerts/source and alerts/th
 	$(BIN)/python alerts/render.py
 
 dashboards: .venv/developing  ## Write dashboards/json from dashboards/boards and dashboards/texts
-	$(BIN)/python dashboards/build.py $(ARGS)
+	PYTHONPATH=dashboards $(BIN)/python -m boards.build $(ARGS)

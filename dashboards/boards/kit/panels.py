@@ -157,7 +157,7 @@ def figure(
     """
     Return one number, coloured by its thresholds.
 
-    It is what the query gives at the end of the time range and nothing older, which is why no course is drawn behind it.
+    It is what the query gives at the end of the time range and nothing older: so no course is drawn behind it.
     """
     panel = (
         stat.Panel()

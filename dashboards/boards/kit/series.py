@@ -62,7 +62,7 @@ def increase(series: str, window: str = WINDOW) -> str:
 
 
 def quantile(of: float, name: str, window: str = WINDOW) -> str:
-    """Return a server's quantile of a histogram, its engines together; absent (and not NaN) where nothing was observed."""
+    """Return a server's quantile of a histogram, its engines together; absent where nothing was observed."""
     return f"histogram_quantile({of:g}, {per_server(rate(of_engine(name + '_bucket'), window))}) >= 0"
 
 

@@ -41,7 +41,7 @@ class Texts:
     """
 
     def __init__(self, language: str, board: str) -> None:
-        self.used: set[str] = set()
+        self.board = board
         self._own = FOLDER / language / f"{board}.yml"
         self._common = FOLDER / language / "common.yml"
         self._texts = _read(self._own)
@@ -49,7 +49,6 @@ class Texts:
 
     def get(self, key: str) -> str:
         """Return the board's own text of a key such as ``title`` or ``rows.users``, else the common one."""
-        self.used.add(key)
         for texts in (self._texts, self._shared):
             if key in texts:
                 return _PLACE.sub(lambda place: format(thresholds()[place[1]], place[2] or ""), texts[key])
@@ -72,11 +71,6 @@ class Texts:
             self.get(f"panels.{key}.description"),
             self.get(own_empty if has_own else "empty"),
         )
-
-    @property
-    def unused(self) -> set[str]:
-        """The keys of the board's own file that nobody asked for."""
-        return self._texts.keys() - self.used
 
 
 def _read(path: Path) -> dict[str, str]:

@@ -18,7 +18,7 @@ from boards import server
 from boards.kit.texts import LANGUAGES
 
 
-JSON = Path(__file__).parent / "json"
+JSON = Path(__file__).parents[1] / "json"
 BOARDS = (server,)
 
 
