@@ -14,12 +14,12 @@ from pathlib import Path
 
 from grafana_foundation_sdk.cog.encoder import JSONEncoder
 
-from boards import server
+from boards import fleet, server
 from boards.kit.texts import LANGUAGES
 
 
 JSON = Path(__file__).parents[1] / "json"
-BOARDS = (server,)
+BOARDS = (fleet, server)
 
 
 def built(language: str) -> dict[str, str]:

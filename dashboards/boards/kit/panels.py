@@ -446,6 +446,8 @@ def _column_properties(column: Column) -> list[dashboard.DynamicConfigValue]:
     properties = [
         dashboard.DynamicConfigValue("unit", column.unit),
         dashboard.DynamicConfigValue("thresholds", _steps(column.steps, column.below).build()),
+        # Or a cell without a value would say what the whole table says when it is empty.
+        dashboard.DynamicConfigValue("noValue", "-"),
     ]
     if column.decimals is not None:
         properties.append(dashboard.DynamicConfigValue("decimals", column.decimals))
