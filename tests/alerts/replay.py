@@ -14,7 +14,7 @@ import subprocess
 import tempfile
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
@@ -34,13 +34,16 @@ EVALUATION = 15
 """Seconds between two evaluations of the rules."""
 
 CHAT = {"slo_time_to_first_token_seconds": 0.5, "slo_time_per_output_token_seconds": 0.05}
+STALE = "stale"
+NOTHING = "_"
 ALWAYS_FIRING = frozenset({"Watchdog"})
 
-_STALE = "stale"
-_NOTHING = "_"
-_GOT = re.compile(r'expr: "ALERTS.*?", time: ([\dhms]+),\n.*?\n\s+got: (.*)')
-_ALERT = re.compile(r'__name__="ALERTS", (alertname="[^}]*")\}')
+_GOT = re.compile(r'expr: ".*?", time: ([\dhms]+),\n.*?\n\s+got: (.*)')
+_SAMPLE = re.compile(r'\{((?:[^"{}]|"(?:[^"\\]|\\.)*")*)\} ([^\s,]+)')
 _LABEL = re.compile(r'(\w+)="((?:[^"\\]|\\.)*)"')
+
+Labels = tuple[tuple[str, str], ...]
+"""Names and values, the series' name as ``__name__``."""
 
 
 class Fired(NamedTuple):
@@ -64,6 +67,11 @@ def fired(
 
 def alerts_of(series: Mapping[str, list[str]], steps: int) -> list[Fired]:
     """Return the alerts that fire over series, each of which has a value for every step."""
+    return list(_intervals(evaluated(series, steps, 'ALERTS{alertstate="firing"}')))
+
+
+def evaluated(series: Mapping[str, list[str]], steps: int, query: str) -> dict[int, dict[Labels, float]]:
+    """Return what a query gives after each evaluation of the rules over series, by second."""
     moments = range(0, steps * STEP, EVALUATION)
     document = {
         "rule_files": [str(path) for path in _rule_files()],
@@ -74,17 +82,14 @@ def alerts_of(series: Mapping[str, list[str]], steps: int) -> list[Fired]:
                 "interval": f"{STEP}s",
                 "input_series": [{"series": name, "values": " ".join(values)} for name, values in series.items()],
                 "promql_expr_test": [
-                    {
-                        "expr": 'ALERTS{alertstate="firing"}',
-                        "eval_time": f"{moment}s",
-                        "exp_samples": [{"labels": "{}", "value": 0}],
-                    }
+                    {"expr": query, "eval_time": f"{moment}s", "exp_samples": [{"labels": "{}", "value": 0}]}
                     for moment in moments
                 ],
             }
         ],
     }
-    return list(_intervals(_promtool(document), moments))
+    found = _promtool(document)
+    return {moment: found.get(moment, {}) for moment in moments}
 
 
 def groups_at_worst() -> list[str]:
@@ -104,8 +109,8 @@ def _rule_files() -> list[Path]:
     return [RULES / "alerts.yml", RULES / "recording.yml"]
 
 
-def _promtool(document: object) -> dict[int, set[str]]:
-    """Return the firing alerts' labels by second."""
+def _promtool(document: object) -> dict[int, dict[Labels, float]]:
+    """Return what promtool got, by second."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "replay.yml"
         path.write_text(yaml.safe_dump(document))
@@ -113,10 +118,15 @@ def _promtool(document: object) -> dict[int, set[str]]:
             ["promtool", "test", "rules", str(path)], capture_output=True, text=True, timeout=120, check=False
         )
     printed = run.stdout + run.stderr
-    found = {_seconds(moment): set(_ALERT.findall(got)) for moment, got in _GOT.findall(printed)}
+    found = {_seconds(moment): dict(_samples(got)) for moment, got in _GOT.findall(printed)}
     if not found:
         raise RuntimeError(f"promtool evaluated nothing: {printed[:2000]}")
     return found
+
+
+def _samples(text: str) -> Iterator[tuple[Labels, float]]:
+    for labels, value in _SAMPLE.findall(text):
+        yield tuple(_LABEL.findall(labels)), float(value)
 
 
 def _seconds(text: str) -> int:
@@ -124,17 +134,17 @@ def _seconds(text: str) -> int:
     return sum(int(number) * units[unit] for number, unit in re.findall(r"(\d+)([hms])", text))
 
 
-def _intervals(firing: Mapping[int, set[str]], moments: Iterable[int]) -> Iterator[Fired]:
-    since: dict[str, int] = {}
-    spans = []
-    for moment in moments:
-        now = firing.get(moment, set())
-        spans += [(since.pop(labels), moment, labels) for labels in set(since) - now]
+def _intervals(firing: Mapping[int, Mapping[Labels, float]]) -> Iterator[Fired]:
+    since: dict[Labels, int] = {}
+    spans: list[tuple[int, int | None, Labels]] = []
+    for moment, now in firing.items():
+        spans += [(since.pop(labels), moment, labels) for labels in set(since) - set(now)]
         for labels in now:
             since.setdefault(labels, moment)
     spans += [(start, None, labels) for labels, start in since.items()]
-    for start, end, text in sorted(spans, key=lambda span: (span[0], span[2])):
-        labels = dict(_LABEL.findall(text))
+    for start, end, alert in sorted(spans, key=lambda span: (span[0], span[2])):
+        labels = dict(alert)
+        del labels["__name__"]
         if labels["alertname"] not in ALWAYS_FIRING:
             yield Fired(labels.pop("alertname"), labels.pop("severity"), labels, start, end)
 
@@ -165,5 +175,5 @@ def _with_gaps(values: Mapping[int, str], steps: int) -> list[str]:
         if step in values:
             found.append(values[step])
         else:
-            found.append(_STALE if step - 1 in values else _NOTHING)
+            found.append(STALE if step - 1 in values else NOTHING)
     return found

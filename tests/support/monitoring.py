@@ -97,6 +97,12 @@ def get_json(url: str) -> object:
         return json.load(answer)
 
 
+def get_text(url: str) -> str:
+    """Return the answer to a GET as text."""
+    with urllib.request.urlopen(url, timeout=5) as answer:
+        return answer.read().decode()
+
+
 def post_json(url: str, document: object) -> None:
     """POST a document."""
     request = urllib.request.Request(url, json.dumps(document).encode(), {"Content-Type": "application/json"})
