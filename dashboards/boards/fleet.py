@@ -21,7 +21,6 @@ from boards.kit.panels import (
     TOKENS_PER_SECOND,
     Column,
     Key,
-    Links,
     Panel,
     Query,
     Steps,
@@ -113,7 +112,7 @@ def _strip(t: Texts) -> list[Panel]:
 
 
 def _worst() -> str:
-    """Return each server's worst state; a server that is not shown any more, though its daemon is a target, is unknown."""
+    """Return each server's worst state; one that is not shown any more, though its daemon is a target, is unknown."""
     unknown = series.STATES.index("unknown") + 1
     shown = series.worst_state()
     before = f"max without (engine, model_name, state) ({_before()})"
@@ -133,10 +132,10 @@ def _servers(t: Texts) -> Panel:
             Key("instance", t.name("daemon"), [_to(t, "sources")], width=115),
         ],
         [
-            Column(_worst(), state, mappings=state_mappings(t), width=85),
+            Column(_worst(), state, mappings=state_mappings(t), width=80),
             Column(_alerts("by (instance, server)"), t.name("alerts"), steps=_from_one(palette.WARNING), width=60),
-            Column(_unread(), t.name("unread"), steps=_from_one(palette.WARNING), width=75, links=[_to(t, "sources")]),
-            Column(_tokens(), t.name("tokens"), TOKENS, decimals=0, width=80),
+            Column(_unread(), t.name("unread"), steps=_from_one(palette.WARNING), width=70, links=[_to(t, "sources")]),
+            Column(_tokens(), t.name("tokens"), TOKENS, decimals=0, width=75),
             Column(_summed("requests_running"), t.name("running"), width=75),
             Column(
                 _summed("requests_waiting"),
@@ -151,15 +150,15 @@ def _servers(t: Texts) -> Panel:
                 RATIO,
                 steps=[(number("kv_full_ratio"), palette.BAD)],
                 decimals=0,
-                width=80,
+                width=75,
                 links=[_to(t, "capacity")],
             ),
             *_latency(t),
             Column(_since_token(), t.name("last_token"), SECONDS, decimals=0, width=85),
-            Column(_since_start(), t.name("since_start"), SECONDS, decimals=1, width=80),
+            Column(_since_start(), t.name("since_start"), SECONDS, decimals=1, width=75),
             Column(_info(), t.name("info"), hidden=True),
         ],
-        facts=[Key("version", t.name("version"), width=65)],
+        facts=[Key("version", t.name("version"), width=60)],
         required=True,
         sort_by=[(state, True), (waiting, True), (server, False)],
         height=11,
@@ -214,7 +213,7 @@ def _latency(t: Texts) -> list[Column]:
             TIMES,
             steps=[(0, palette.GOOD), (1, palette.WARNING), (number("burn_page_slow"), palette.BAD)],
             decimals=1,
-            width=65,
+            width=60,
         ),
     ]
 
@@ -232,83 +231,62 @@ def _info() -> str:
 
 
 def _state(t: Texts) -> Panel:
-    # Prometheus puts series in the order of their labels' names, and an engine belongs to its server.
-    rows = f'label_join({series.state()}, "_row", " ", "server", "engine", "instance")'
+    rows = series.in_order(series.state(), "server", "engine", "instance")
     return states(t.panel("state"), t, Query(rows, "{{_row}}"), height=12, rows_per_page=20)
 
 
 def _courses(t: Texts) -> list[Panel]:
     return [
-        _throughput(t),
-        _by_server(t, "waiting_course", COUNT, "requests_waiting", "sum", "max_over_time", runbooks(t, "VllmQueueGrowing")),
-        _by_server(
-            t,
-            "kv_course",
+        lines(
+            t.panel("tokens_course"),
+            TOKENS_PER_SECOND,
+            _ranked(f"({_tokens()})", _tokens_over_range()),
+            width=12,
+            runbooks=runbooks(t, "VllmEngineStalled"),
+        ),
+        lines(
+            t.panel("waiting_course"),
+            COUNT,
+            _ranked_gauge("requests_waiting", "sum", "max_over_time"),
+            width=12,
+            soft_most=1,
+            runbooks=runbooks(t, "VllmQueueGrowing"),
+        ),
+        lines(
+            t.panel("kv_course"),
             RATIO,
-            "kv_cache_usage_ratio",
-            "max",
-            "avg_over_time",
-            runbooks(t, "VllmKvCacheSaturated"),
+            _ranked_gauge("kv_cache_usage_ratio", "max", "avg_over_time"),
+            width=12,
             most=1,
             bounds=[(number("kv_full_ratio"), palette.BAD)],
+            runbooks=runbooks(t, "VllmKvCacheSaturated"),
         ),
-        _first_token(t),
+        lines(
+            t.panel("ttft_course"),
+            SECONDS,
+            _ranked_first_token(),
+            width=12,
+            logarithmic=True,
+            runbooks=runbooks(t, "VllmLatencyBudgetBurnsFast"),
+        ),
     ]
 
 
-def _throughput(t: Texts) -> Panel:
-    over = " + ".join(series.per_server(series.over_range(kind, "avg_over_time")) for kind in _KINDS_OF_TOKENS)
-    return _ranked(t, "tokens_course", TOKENS_PER_SECOND, f"({_tokens()})", over, runbooks(t, "VllmEngineStalled"))
+def _tokens_over_range() -> str:
+    return " + ".join(series.per_server(series.over_range(kind, "avg_over_time")) for kind in _KINDS_OF_TOKENS)
 
 
-def _by_server(
-    t: Texts,
-    key: str,
-    unit: str,
-    gauge: str,
-    how: str,
-    over: str,
-    links: Links,
-    *,
-    most: float | None = None,
-    bounds: Steps = (),
-) -> Panel:
-    """Return the course of a gauge for the servers that have the most of it over the time range."""
+def _ranked_gauge(gauge: str, how: str, over: str) -> list[Query]:
     of_engine = series.of_engine(gauge)
-    rank = series.per_server(series.over_range(of_engine, over), how)
-    return _ranked(t, key, unit, series.per_server(of_engine, how), rank, links, most=most, bounds=bounds)
+    return _ranked(series.per_server(of_engine, how), series.per_server(series.over_range(of_engine, over), how))
 
 
-def _first_token(t: Texts) -> Panel:
+def _ranked_first_token() -> list[Query]:
     buckets = series.of_engine("time_to_first_token_seconds_bucket")
-    over_all = f"histogram_quantile(0.95, {series.per_server(series.over_range(buckets, 'rate'))}) >= 0"
-    now = f"({series.quantile(0.95, 'time_to_first_token_seconds')})"
-    links = runbooks(t, "VllmLatencyBudgetBurnsFast")
-    return _ranked(t, "ttft_course", SECONDS, now, over_all, links, logarithmic=True)
+    over_range = f"histogram_quantile(0.95, {series.per_server(series.over_range(buckets, 'rate'))}) >= 0"
+    return _ranked(f"({series.quantile(0.95, 'time_to_first_token_seconds')})", over_range)
 
 
-def _ranked(
-    t: Texts,
-    key: str,
-    unit: str,
-    expr: str,
-    by: str,
-    links: Links,
-    *,
-    most: float | None = None,
-    bounds: Steps = (),
-    logarithmic: bool = False,
-) -> Panel:
-    return lines(
-        t.panel(key),
-        unit,
-        [
-            Query(series.ranked(expr, by, place), _SERVER, color)
-            for place, color in enumerate(_RANKED, start=1)
-        ],
-        width=12,
-        most=most,
-        bounds=bounds,
-        logarithmic=logarithmic,
-        runbooks=links,
-    )
+def _ranked(expr: str, by: str) -> list[Query]:
+    """Return a query for each place, each of which has a colour."""
+    return [Query(series.ranked(expr, by, place), _SERVER, color) for place, color in enumerate(_RANKED, start=1)]

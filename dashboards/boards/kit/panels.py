@@ -46,6 +46,9 @@ Links = Sequence[builders.DashboardLink]
 Steps = Sequence[tuple[float, str]]
 """From which value on which colour holds; what is below the first has `palette.PLAIN` or the colour given for it."""
 
+_NOTHING = "-"
+"""What a table's cell without a value says; else it would be what the whole table says when it is empty."""
+
 STATE_COLORS: Mapping[str, str] = {
     "idle": palette.GREY,
     "serving": palette.GREEN,
@@ -319,10 +322,11 @@ def grid(
     Return a table of what is true at the end of the time range: a row for each set of `keys`, a column for each query.
 
     sort_by: headings, and whether the largest comes first.
-    facts: labels that some query has beside the keys, and that tell no rows apart; they are shown behind the columns.
+    facts: labels that some query has beside the keys and that tell no rows apart; they are shown behind the columns.
     required: a row for which the first column's query gives nothing is left out.
 
-    Every query must give at most one series for a set of the keys; all labels but the keys are left out.
+    Every query must give at most one series for a set of the keys; all labels but keys and facts are left out. Where
+    there are several columns none may keep a metric's name (`series.only`), for it would tell their rows apart.
     """
     panel = (
         table.Panel()
@@ -446,8 +450,7 @@ def _column_properties(column: Column) -> list[dashboard.DynamicConfigValue]:
     properties = [
         dashboard.DynamicConfigValue("unit", column.unit),
         dashboard.DynamicConfigValue("thresholds", _steps(column.steps, column.below).build()),
-        # Or a cell without a value would say what the whole table says when it is empty.
-        dashboard.DynamicConfigValue("noValue", "-"),
+        dashboard.DynamicConfigValue("noValue", _NOTHING),
     ]
     if column.decimals is not None:
         properties.append(dashboard.DynamicConfigValue("decimals", column.decimals))
@@ -471,7 +474,9 @@ def _column_properties(column: Column) -> list[dashboard.DynamicConfigValue]:
 
 
 def _key_properties(key: Key) -> list[dashboard.DynamicConfigValue]:
-    properties = [dashboard.DynamicConfigValue("links", list(key.links))] if key.links else []
+    properties = [dashboard.DynamicConfigValue("noValue", _NOTHING)]
+    if key.links:
+        properties.append(dashboard.DynamicConfigValue("links", list(key.links)))
     if key.width is not None:
         properties.append(dashboard.DynamicConfigValue("custom.width", key.width))
     if key.mappings:

@@ -95,8 +95,24 @@ def ranked(expr: str, by: str, place: int) -> str:
 
 
 def over_range(series: str, function: str) -> str:
-    """Return what a function such as ``avg_over_time`` makes of the whole time range, the same at every moment of it."""
+    """Return what a function such as ``avg_over_time`` makes of the time range, the same at every moment of it."""
     return f"{function}({series}[$__range] @ end())"
+
+
+def only(expr: str, *labels: str) -> str:
+    """Return one value for each set of some labels, without a metric's name: what tables with several columns need."""
+    return f"max by ({', '.join(labels)}) ({expr})"
+
+
+def in_order(expr: str, *labels: str) -> str:
+    """
+    Return series with a label ``_row``, which joins some of their labels and which they are ordered by.
+
+    Prometheus puts the series of a range in the order of their labels, and these in that of their names: an engine
+    would stand before its server.
+    """
+    names = ", ".join(f'"{label}"' for label in labels)
+    return f'label_join({expr}, "_row", " ", {names})'
 
 
 def _state(name: str, more: str) -> str:
