@@ -4,17 +4,17 @@ A Grafana on loopback: the part of its HTTP API that is used here, as strict as 
 
 Where each answer comes from, in the repository grafana/grafana unless another is named:
 
-* 401 ``Invalid API key`` with messageId and statusCode: ``pkg/services/authn/clients/api_key.go``; ``/api/health`` wants
-  no token: ``apiHealthHandler`` in ``pkg/api/http_server.go``.
+* 401 ``Invalid API key`` with messageId and statusCode: ``pkg/services/authn/clients/api_key.go``; ``/api/health``
+  wants no token: ``apiHealthHandler`` in ``pkg/api/http_server.go``.
 * 403 with "Permissions needed": ``deny`` in ``pkg/services/accesscontrol/middleware.go``. Of a folder that does not
   exist it says so to all but administrators, and a second folder of a uid is 412: measured on Grafana 13.0 in the pull
   request block/proto-fleet#830. 409 before and after: ``pkg/api/apierrors/folder.go``, documentation of the folder API.
 * Saving: ``postDashboard``, in the newest sources ``saveDashboardViaK8s``, in ``pkg/api/dashboard.go``; errors in
-  ``pkg/api/apierrors/dashboard.go`` (a folder that does not exist is 400) and ``pkg/services/dashboards/errors.go`` (412
-  version-mismatch, empty-name, provisioned); 412 plugin-dashboard in the documentation of the dashboard API. The newest
-  sources say 409 of a version that is not the present one.
-* Versions: ``GetDashboardVersions`` in ``pkg/api/dashboard.go``: each first one is called "Initial save" in the list and
-  has its message when asked for alone; the list stands alone or, in newer sources, under ``versions``.
+  ``pkg/api/apierrors/dashboard.go`` (a folder that does not exist is 400) and ``pkg/services/dashboards/errors.go``
+  (412 version-mismatch, empty-name, provisioned); 412 plugin-dashboard in the documentation of the dashboard API. The
+  newest sources say 409 of a version that is not the present one.
+* Versions: ``GetDashboardVersions`` in ``pkg/api/dashboard.go``: each first one is called "Initial save" in the list
+  and has its message when asked for alone; the list stands alone or, in newer sources, under ``versions``.
 * Deleting: ``deleteDashboard`` there, ``DeleteFolder`` and ``GetFolderDescendantCounts`` in ``pkg/api/folder.go``.
 * The proxy to data sources wants ``datasources:query``: ``pkg/api/api.go``.
 """

@@ -7,6 +7,7 @@ import pytest
 
 from tests.grafana.conftest import dashboard, panel
 
+from vllm_watch.grafana.answers import is_grafanas, rejection
 from vllm_watch.grafana.diff import json_changes, panel_changes
 from vllm_watch.grafana.model import (
     DataSource,
@@ -166,3 +167,48 @@ class TestDiff:
         assert max(map(len, every)) == 161
         assert [] == list(json_changes(before, after, 0))
         assert [] == list(json_changes(before, {**before, "version": 3}, 10))
+
+
+class TestRejection:
+    """What Grafana refuses is told as a sentence."""
+
+    @pytest.mark.parametrize(
+        ("status", "body", "sentence"),
+        [
+            (401, {"message": "Expired API key"}, "the token is wrong, expired or revoked (401: Expired API key)"),
+            (401, "Unauthorized", "the token is wrong, expired or revoked (401)"),
+            (
+                403,
+                {"message": "You'll need additional permissions to perform this action. Permissions needed: a:b"},
+                "the token may not do it (403): give its service account the role Editor, or the permission a:b",
+            ),
+            (403, {}, "the token may not do it (403): give its service account the role Editor"),
+            (
+                412,
+                {"message": "The dashboard has been changed by someone else", "status": "version-mismatch"},
+                "cannot do it (412): somebody changed it meanwhile; nothing was overwritten: push again",
+            ),
+            (
+                409,
+                {"message": "Dashboard already exists. Use overwrite flag to update."},
+                "cannot do it (409): somebody changed it meanwhile; nothing was overwritten: push again",
+            ),
+            (
+                412,
+                {"message": "A dashboard with the same name in the folder already exists", "status": "name-exists"},
+                "cannot do it (412): another dashboard has its title in this folder: rename that one",
+            ),
+            (409, {"message": "please retry"}, "cannot do it (409): please retry"),
+            (412, None, "cannot do it (412): it conflicts with what is there"),
+            (422, {"message": "alert validation"}, "cannot do it (422: alert validation)"),
+            (500, "<html>", "cannot do it (500)"),
+        ],
+    )
+    def test_the_sentence(self, status, body, sentence):
+        """It says what was refused and what to do, in Grafana's words where those help."""
+        assert sentence == rejection(status, body, "do it")
+
+    @pytest.mark.parametrize(("body", "its"), [({"message": ""}, True), ({}, False), ("<html>", False), (None, False)])
+    def test_whose_error_it_is(self, body, its):
+        """Grafana's errors have a message."""
+        assert its == is_grafanas(body)
