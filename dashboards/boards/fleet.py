@@ -37,17 +37,6 @@ from boards.kit.thresholds import number
 
 UID = "vllm-watch-fleet"
 
-_RANKED = (
-    palette.VERMILLION,
-    palette.ORANGE,
-    palette.SKY,
-    palette.GREEN,
-    palette.PURPLE,
-    palette.BLUE,
-    palette.GREY,
-)
-"""The colours of the servers in a panel, by their place: as many as can be told apart."""
-
 _SERVER = "{{server}} {{instance}}"
 
 _REMEMBERED = "1h"
@@ -101,12 +90,15 @@ def _strip(t: Texts) -> list[Panel]:
         figure(t.panel("tokens"), TOKENS_PER_SECOND, Query(tokens, t.name("total"))),
         figure(t.panel("running"), COUNT, Query(f"sum({series.of_engine('requests_running')})", t.name("running"))),
         figure(t.panel("waiting"), COUNT, Query(f"sum({series.of_engine('requests_waiting')})", t.name("waiting"))),
-        figure(
+        figures(
             t.panel("firing"),
             COUNT,
-            # That none fires is known only where there are rules.
-            Query(f'{_alerts("")} or count(ALERTS{{alertname="Watchdog"}}) * 0', t.name("alerts")),
-            steps=[(0, palette.GOOD), (1, palette.BAD)],
+            [
+                # That none fires is known only where there are rules.
+                Query(f'{_alerts(severity)} or count(ALERTS{{alertname="Watchdog"}}) * 0', t.name(severity), color)
+                for severity, color in (("critical", palette.BAD), ("warning", palette.WARNING))
+            ],
+            width=3,
         ),
     ]
 
@@ -133,7 +125,12 @@ def _servers(t: Texts) -> Panel:
         ],
         [
             Column(_worst(), state, mappings=state_mappings(t), width=80),
-            Column(_alerts("by (instance, server)"), t.name("alerts"), steps=_from_one(palette.WARNING), width=60),
+            Column(
+                _alerts("critical|warning", "by (instance, server)"),
+                t.name("alerts"),
+                steps=_from_one(palette.WARNING),
+                width=60,
+            ),
             Column(_unread(), t.name("unread"), steps=_from_one(palette.WARNING), width=70, links=[_to(t, "sources")]),
             Column(_tokens(), t.name("tokens"), TOKENS, decimals=0, width=75),
             Column(_summed("requests_running"), t.name("running"), width=75),
@@ -161,7 +158,7 @@ def _servers(t: Texts) -> Panel:
         facts=[Key("version", t.name("version"), width=60)],
         required=True,
         sort_by=[(state, True), (waiting, True), (server, False)],
-        height=11,
+        height=12,
     )
 
 
@@ -169,8 +166,8 @@ def _to(t: Texts, board_name: str) -> Mapping[str, object]:
     return to_board(t.name(f"to_{board_name}"), f"vllm-watch-{board_name}", **_NAMED)
 
 
-def _alerts(by: str) -> str:
-    return f'count {by} (ALERTS{{alertstate="firing",severity=~"critical|warning",{CHOSEN}}})'
+def _alerts(severities: str, by: str = "") -> str:
+    return f'count {by} (ALERTS{{alertstate="firing",severity=~"{severities}",{CHOSEN}}})'
 
 
 def _from_one(color: str) -> Steps:
@@ -247,7 +244,7 @@ def _courses(t: Texts) -> list[Panel]:
         lines(
             t.panel("waiting_course"),
             COUNT,
-            _ranked_gauge("requests_waiting", "sum", "max_over_time"),
+            _ranked_gauge("requests_waiting", "sum"),
             width=12,
             soft_most=1,
             runbooks=runbooks(t, "VllmQueueGrowing"),
@@ -255,7 +252,7 @@ def _courses(t: Texts) -> list[Panel]:
         lines(
             t.panel("kv_course"),
             RATIO,
-            _ranked_gauge("kv_cache_usage_ratio", "max", "avg_over_time"),
+            _ranked_gauge("kv_cache_usage_ratio", "max"),
             width=12,
             most=1,
             bounds=[(number("kv_full_ratio"), palette.BAD)],
@@ -273,20 +270,29 @@ def _courses(t: Texts) -> list[Panel]:
 
 
 def _tokens_over_range() -> str:
-    return " + ".join(series.per_server(series.over_range(kind, "avg_over_time")) for kind in _KINDS_OF_TOKENS)
+    return f"({' + '.join(series.per_server(_mean_over_range(kind)) for kind in _KINDS_OF_TOKENS)})"
 
 
-def _ranked_gauge(gauge: str, how: str, over: str) -> list[Query]:
+def _mean_over_range(gauge: str) -> str:
+    return series.over_range(gauge, "avg_over_time")
+
+
+def _ranked_gauge(gauge: str, how: str) -> list[Query]:
     of_engine = series.of_engine(gauge)
-    return _ranked(series.per_server(of_engine, how), series.per_server(series.over_range(of_engine, over), how))
+    return _ranked(series.per_server(of_engine, how), series.per_server(_mean_over_range(of_engine), how))
 
 
 def _ranked_first_token() -> list[Query]:
-    buckets = series.of_engine("time_to_first_token_seconds_bucket")
-    over_range = f"histogram_quantile(0.95, {series.per_server(series.over_range(buckets, 'rate'))}) >= 0"
-    return _ranked(f"({series.quantile(0.95, 'time_to_first_token_seconds')})", over_range)
+    seconds, requests = (
+        series.per_server(series.over_range(series.of_engine(f"time_to_first_token_seconds_{part}"), "rate"))
+        for part in ("sum", "count")
+    )
+    p95 = series.quantile(0.95, "time_to_first_token_seconds")
+    return _ranked(f"({p95})", f"{seconds} / {requests}")
 
 
 def _ranked(expr: str, by: str) -> list[Query]:
-    """Return a query for each place, each of which has a colour."""
-    return [Query(series.ranked(expr, by, place), _SERVER, color) for place, color in enumerate(_RANKED, start=1)]
+    """Return a query for each place, of which there are as many as colours that can be told apart."""
+    return [
+        Query(series.ranked(expr, by, place), _SERVER, color) for place, color in enumerate(palette.COLORS, start=1)
+    ]

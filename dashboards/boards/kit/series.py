@@ -85,13 +85,14 @@ def worst_state(more: str = "") -> str:
 
 def ranked(expr: str, by: str, place: int) -> str:
     """
-    Return of `expr` only the series that is at a place among all, from 1.
+    Return of `expr` only the series that is at a place among all, from 1; what is ranked by 0 has none.
 
     by: what the series are ranked by, the greatest first, with the labels of `expr`. It must be the same at every
-        moment of the time range (``@ end()``), or a line would be another one's from somewhere on.
+        moment of the time range (``@ end()``), or a line would be another one's from somewhere on, and hardly ever
+        equal for two of them (a mean, and not a maximum), or one would get two places.
     """
-    better = f" unless topk({place - 1}, {by})" if place > 1 else ""
-    return f"{expr} and (topk({place}, {by}){better})"
+    better = f" unless topk({place - 1}, {by} > 0)" if place > 1 else ""
+    return f"{expr} and (topk({place}, {by} > 0){better})"
 
 
 def over_range(series: str, function: str) -> str:
