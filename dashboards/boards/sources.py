@@ -265,7 +265,7 @@ def _bars(t: Texts, key: str, colors: Mapping[str, str], *, width: int) -> Panel
         COUNT,
         [
             Query(
-                f"sum without (source, quantity, field) ({series.increase(series.of_server(name))}) > 0",
+                f"sum without (source, quantity, field) ({series.happened(series.of_server(name))})",
                 f"{{{{server}}}} {t.name(name)}",
                 color,
             )
