@@ -14,12 +14,12 @@ from pathlib import Path
 
 from grafana_foundation_sdk.cog.encoder import JSONEncoder
 
-from boards import server
+from boards import capacity, server, spec_decode
 from boards.kit.texts import LANGUAGES
 
 
 JSON = Path(__file__).parents[1] / "json"
-BOARDS = (server,)
+BOARDS = (server, spec_decode, capacity)
 
 
 def built(language: str) -> dict[str, str]:

@@ -14,7 +14,7 @@ from typing import NamedTuple, Protocol, Self, TypeVar
 
 from grafana_foundation_sdk.builders import common as common_builders
 from grafana_foundation_sdk.builders import dashboard as builders
-from grafana_foundation_sdk.builders import heatmap, prometheus, stat, statetimeline, table, timeseries
+from grafana_foundation_sdk.builders import bargauge, heatmap, prometheus, stat, statetimeline, table, timeseries
 from grafana_foundation_sdk.cog.builder import Builder
 from grafana_foundation_sdk.models import common, dashboard
 from grafana_foundation_sdk.models import heatmap as heatmap_models
@@ -172,6 +172,26 @@ def figure(
     )
     if decimals is not None:
         panel.decimals(decimals)
+    return _finished(panel, text, width, height, runbooks)
+
+
+def comparison(
+    text: PanelText, unit: str, queries: Sequence[Query], *, width: int = 8, height: int = 8, runbooks: Links = ()
+) -> Panel:
+    """Return a bar for each series of the queries, in their order: what they give at the end of the time range."""
+    panel = (
+        bargauge.Panel()
+        .unit(unit)
+        .min(0)
+        .orientation(common.VizOrientation.HORIZONTAL)
+        .display_mode(common.BarGaugeDisplayMode.BASIC)
+        .name_placement(common.BarGaugeNamePlacement.LEFT)
+        .value_mode(common.BarGaugeValueMode.TEXT)
+        .reduce_options(common_builders.ReduceDataOptions().calcs(["last"]))
+        .thresholds(_steps((), palette.PLAIN))
+    )
+    for letter, query in _lettered(queries):
+        panel.with_target(_target(query, letter).instant())
     return _finished(panel, text, width, height, runbooks)
 
 
