@@ -19,6 +19,7 @@ import click
 
 from vllm_watch import __version__
 from vllm_watch.errors import UsageError, VllmWatchError
+from vllm_watch.grafana.commands import grafana
 
 
 if TYPE_CHECKING:
@@ -155,6 +156,9 @@ def backfill(folder: str | None, logs: tuple[str, ...], step: str, output: str |
     with _progress() as progress:
         samples = write_backfill(folder, logs, _seconds(step), output, progress)
     click.echo(f"{samples} samples. Load them with: promtool tsdb create-blocks-from openmetrics FILE DIR", err=True)
+
+
+cli.add_command(grafana)
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

@@ -51,7 +51,7 @@ def dashboard(language: str) -> models.Dashboard:
             variables.filters(t),
         ],
         [
-            Row(t.row("now"), [_state(t), firing(t, width=10, height=6)]),
+            Row(t.row("now"), [_state(t), firing(t)]),
             Row(t.row("users"), [*_users_figures(t), *_users(t)]),
             Row(t.row("system"), [*_system(t)]),
             Row(t.row("shortage"), [*_shortage(t)]),
@@ -62,7 +62,7 @@ def dashboard(language: str) -> models.Dashboard:
 
 
 def _state(t: Texts) -> Panel:
-    return states(t.panel("state"), t, Query(series.state(), "{{server}} {{engine}}"), width=14, height=6)
+    return states(t.panel("state"), t, Query(series.state(), "{{server}} {{engine}}"), width=13, height=6)
 
 
 def _users_figures(t: Texts) -> list[Panel]:
@@ -114,9 +114,10 @@ def _quantile_of_all(of: float, histogram: str) -> str:
     return f"histogram_quantile({of:g}, sum by (le) ({series.rate(series.of_engine(histogram + '_bucket'))})) >= 0"
 
 
-def _good_share(window: str) -> str:
-    good = series.rate(series.of_engine("slo_good_requests_total"), window)
-    judged = series.rate(series.of_engine("slo_requests_total"), window)
+def _good_share(window: str, objective: str = "") -> str:
+    chosen = f'objective="{objective}"' if objective else ""
+    good = series.rate(series.of_engine("slo_good_requests_total", chosen), window)
+    judged = series.rate(series.of_engine("slo_requests_total", chosen), window)
     return f"{series.per_server(good)} / ({series.per_server(judged)} > 0)"
 
 
@@ -159,25 +160,26 @@ def _latency(t: Texts, name: str, histogram: str, objective: str | None = None) 
         Query(series.quantile(_LONG, histogram), "{{server}} p99", palette.PURPLE),
     ]
     if objective is not None:
-        queries.append(Query(objective, f"{{{{server}}}} {t.name('slo')}", palette.LIMIT, limit=True))
+        queries.append(Query(objective, f"{{{{server}}}} {t.name('objective')}", palette.LIMIT, limit=True))
     # From tens of milliseconds to minutes when requests queue; a time per token has no such range.
     return lines(t.panel(name), SECONDS, queries, logarithmic=name in {"ttft", "e2e"})
 
 
 def _burn(t: Texts) -> Panel:
     queries = [
-        Query(
-            f"(1 - {_good_share(window)}) / (1 - $slo)",
-            f"{{{{server}}}} {{{{objective}}}} {window}",
-            color,
-            several=True,
+        Query(f"(1 - {_good_share(window, of)}) / (1 - $slo)", f"{{{{server}}}} {short} {window}", color)
+        for of, short, window, color in (
+            ("time_to_first_token", "TTFT", "5m", palette.SKY),
+            ("time_to_first_token", "TTFT", "1h", palette.BLUE),
+            ("time_per_output_token", "TPOT", "5m", palette.GREEN),
+            ("time_per_output_token", "TPOT", "1h", palette.PURPLE),
         )
-        for window, color in (("5m", palette.SKY), ("1h", palette.ORANGE))
     ]
     return lines(
         t.panel("burn"),
         TIMES,
         queries,
+        soft_most=number("burn_page"),
         bounds=[(number("burn_page_slow"), palette.WARNING), (number("burn_page"), palette.BAD)],
         runbooks=runbooks(t, "VllmLatencyBudgetBurnsFast", "VllmLatencyBudgetBurnsSlowly"),
     )
@@ -340,6 +342,7 @@ def _preemptions(t: Texts) -> Panel:
         "suffix: /s",
         [Query(preempted, "{{server}}", palette.ORANGE)],
         width=6,
+        soft_most=1,
         bounds=[(number("preemptions_per_second"), palette.BAD)],
         runbooks=runbooks(t, "VllmPreemptionStorm"),
     )
@@ -375,7 +378,7 @@ def _rejections(t: Texts) -> Panel:
         t.panel("rejections"),
         PER_SECOND,
         [
-            Query(rejected, "{{server}} {{reason}}", palette.ORANGE, several=True),
+            Query(rejected, "{{server}} {{reason}}", palette.GREY, several=True),
             Query(
                 f"sum without (handler, method) ({series.rate(turned_away)})",
                 "{{server}} HTTP {{code}}",
@@ -385,6 +388,7 @@ def _rejections(t: Texts) -> Panel:
         ],
         width=6,
         soft_most=1,
+        colors={"max_num_queued_reqs": palette.ORANGE, "max_num_queued_tokens": palette.PURPLE},
         runbooks=runbooks(t, "VllmAdmissionRejections"),
     )
 
@@ -415,20 +419,22 @@ def _starts(t: Texts) -> Panel:
 
 def _engines(t: Texts) -> list[Panel]:
     return [
-        _by_engine(t, "engine_generation", "generation_tokens_per_second", TOKENS_PER_SECOND, palette.GREEN),
-        _by_engine(t, "engine_running", "requests_running", COUNT, palette.SKY),
-        _by_engine(t, "engine_waiting", "requests_waiting", COUNT, palette.ORANGE),
-        _by_engine(t, "engine_kv", "kv_cache_usage_ratio", RATIO, palette.PURPLE),
+        _by_engine(t, "engine_generation", "generation_tokens_per_second", TOKENS_PER_SECOND),
+        _by_engine(t, "engine_running", "requests_running", COUNT),
+        _by_engine(t, "engine_waiting", "requests_waiting", COUNT),
+        _by_engine(t, "engine_kv", "kv_cache_usage_ratio", RATIO),
     ]
 
 
-def _by_engine(t: Texts, key: str, gauge: str, unit: str, color: str) -> Panel:
+def _by_engine(t: Texts, key: str, gauge: str, unit: str) -> Panel:
     return lines(
         t.panel(key),
         unit,
-        [Query(series.of_engine(gauge), "{{server}} {{engine}}", color, several=True)],
+        [Query(series.of_engine(gauge), "{{server}} {{engine}}", palette.GREY, several=True)],
         width=6,
         most=1 if unit == RATIO else None,
+        soft_most=1,
+        colors={str(engine): color for engine, color in enumerate(palette.COLORS)},
     )
 
 

@@ -14,7 +14,7 @@ _CHOSEN = 'alertname!="Watchdog",instance=~"$daemon|",server=~"$server|"'
 """Alerts about the daemon itself have no server, and those about its absence no address."""
 
 
-def firing(texts: Texts, *, width: int = 12, height: int = 6) -> Panel:
+def firing(texts: Texts, *, width: int = 11, height: int = 6) -> Panel:
     """Return a table of the alerts that fire for the chosen servers, the oldest first; a click opens the runbook."""
     since = f'ALERTS_FOR_STATE{{{_CHOSEN}}} * 1000 and ignoring (alertstate) ALERTS{{alertstate="firing",{_CHOSEN}}}'
     alert = texts.name("alert")
@@ -29,11 +29,11 @@ def firing(texts: Texts, *, width: int = 12, height: int = 6) -> Panel:
                 alert,
                 [to_page(texts.name("runbook_of"), f"{thresholds()['runbooks']}/${{__value.raw}}.md")],
             ),
-            Key("severity", texts.name("severity"), width=90, mappings=[severities]),
-            Key("server", texts.name("server"), width=110),
-            Key("engine", texts.name("engine"), width=70),
+            Key("severity", texts.name("severity"), width=80, mappings=[severities]),
+            Key("server", texts.name("server"), width=100),
+            Key("engine", texts.name("engine"), width=65),
         ],
-        [Column(since, texts.name("since"), "dateTimeFromNow", width=130)],
+        [Column(since, texts.name("since"), "dateTimeFromNow", width=115)],
         sort_by=[(texts.name("since"), False)],
         width=width,
         height=height,

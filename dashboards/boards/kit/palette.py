@@ -19,7 +19,8 @@ VERMILLION: Final = "#D55E00"
 PURPLE: Final = "#CC79A7"
 GREY: Final = "#8E8E93"
 
-COLORS: Final = frozenset({SKY, BLUE, GREEN, ORANGE, VERMILLION, PURPLE, GREY})
+COLORS: Final = (SKY, ORANGE, GREEN, PURPLE, BLUE, VERMILLION, GREY)
+"""All of them, those first that are easiest to tell from their neighbours."""
 
 GOOD: Final = GREEN
 WARNING: Final = ORANGE

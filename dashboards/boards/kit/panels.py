@@ -106,7 +106,7 @@ def lines(
         .unit(unit)
         .draw_style(common.GraphDrawStyle.BARS if bars else common.GraphDrawStyle.LINE)
         .line_width(2)
-        .fill_opacity(40 if stacked or bars else 8 if len(queries) == 1 else 0)
+        .fill_opacity(40 if stacked or bars else 8 if len(queries) == 1 and not queries[0].several else 0)
         .show_points(common.VisibilityMode.AUTO)
         .line_interpolation(common.LineInterpolation.STEP_AFTER if stepped else common.LineInterpolation.LINEAR)
         .legend(
@@ -391,6 +391,7 @@ def _line_properties(query: Query, *, stacked: bool) -> list[dashboard.DynamicCo
             dashboard.DynamicConfigValue("custom.lineStyle", {"fill": "dash", "dash": [10, 10]}),
             dashboard.DynamicConfigValue("custom.fillOpacity", 0),
             dashboard.DynamicConfigValue("custom.lineWidth", 1),
+            dashboard.DynamicConfigValue("custom.showPoints", "never"),
         ]
         if stacked:
             properties.append(dashboard.DynamicConfigValue("custom.stacking", {"mode": "none", "group": "A"}))

@@ -1,0 +1,281 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Grafana's HTTP API as it is used here, through grafana-client; every failure becomes one sentence."""
+
+from __future__ import annotations
+
+import socket
+
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import Any, NamedTuple, TypeVar
+from urllib.parse import urlsplit
+
+import msgspec
+
+from grafana_client import GrafanaApi
+from grafana_client.client import GrafanaException, GrafanaTimeoutError
+from niquests.exceptions import JSONDecodeError, RequestException, SSLError, TooManyRedirects
+
+from vllm_watch import __version__
+from vllm_watch.errors import GrafanaError, RejectedError
+from vllm_watch.grafana.answers import (
+    Folder,
+    FoundDashboard,
+    Health,
+    ListedDataSource,
+    QueryResult,
+    Saved,
+    Version,
+    Versions,
+    is_grafanas,
+    rejection,
+)
+from vllm_watch.grafana.deadline import within
+from vllm_watch.grafana.model import FOLDER_UID, Dashboard, DataSource, content, push_message, pushed_digest
+from vllm_watch.grafana.plan import LastPush, Present
+
+
+_BUILD_INFO = "vllm_watch_build_info"
+
+_NOT_FOUND = 404
+_FORBIDDEN = 403
+_CONFLICTS = (409, 412)
+
+# The type of both forms at once; `X | Y` as a value is no type to mypy.
+_HISTORY: Any = list[Version] | Versions
+
+T = TypeVar("T")
+
+
+class Target(NamedTuple):
+    """
+    Which Grafana, and how to speak to it.
+
+    Args:
+        url: Where it is, with its path if it is served below one, without a slash at the end.
+        token: Of a service account.
+        ca_file: Certificates of the authorities that may vouch for it; the system's if `None`.
+        timeout: Seconds for one request, all of it.
+    """
+
+    url: str
+    token: str
+    ca_file: str | None = None
+    timeout: float = 10.0
+
+
+class Grafana:
+    """
+    One Grafana.
+
+    Each method raises `RejectedError` for what Grafana refuses and `GrafanaError` for what makes going on pointless: no
+    connection, no Grafana, a wrong token, an error of its own.
+    """
+
+    def __init__(self, target: Target) -> None:
+        self.url = target.url
+        self._timeout = target.timeout
+        self._api = _api(target)
+
+    def close(self) -> None:
+        """Let go of the connection."""
+        self._api.client.s.close()
+
+    def version(self) -> str:
+        """Return Grafana's version, empty where it hides it; no token is needed for that."""
+        try:
+            return self._ask(Health, "read its health", self._api.client.GET, "/health").version
+        except RejectedError as error:
+            raise GrafanaError(f"{self.url}: there is no Grafana at this address: check its path ({error})") from error
+
+    def folder(self) -> Folder | None:
+        """
+        Return our folder, or `None`.
+
+        Grafana says 403 of a folder that does not exist, unless the token is an administrator's. So that means `None`,
+        too: `make_folder` finds out.
+        """
+        try:
+            return self._ask(Folder, "read folders", self._api.folder.get_folder, FOLDER_UID)
+        except RejectedError as error:
+            if error.status in {_NOT_FOUND, _FORBIDDEN}:
+                return None
+            raise
+
+    def make_folder(self, title: str) -> Folder:
+        """Create our folder."""
+        try:
+            return self._ask(Folder, "create a folder", self._api.folder.create_folder, title, FOLDER_UID)
+        except RejectedError as error:
+            if error.status not in _CONFLICTS:
+                raise
+            raise RejectedError(
+                f"the folder {FOLDER_UID} exists, and the token may not see it: let its service account edit it",
+                error.status,
+            ) from error
+
+    def folder_contents(self) -> int:
+        """Return how many things are in our folder: dashboards, folders, alert rules, library panels."""
+        counts = self._ask(
+            dict[str, int], "count what is in the folder", self._api.client.GET, f"/folders/{FOLDER_UID}/counts"
+        )
+        return sum(counts.values())
+
+    def delete_folder(self) -> None:
+        """Delete our folder; Grafana refuses if it holds alert rules, and deletes what else is in it."""
+        self._ask(dict[str, Any], "delete the folder", self._api.folder.delete_folder, FOLDER_UID)
+
+    def data_sources(self) -> list[DataSource]:
+        """Return the data sources of type Prometheus that the token sees, by name."""
+        every = self._ask(list[ListedDataSource], "list data sources", self._api.datasource.list_datasources)
+        found = [DataSource(each.uid, each.name, each.is_default) for each in every if each.type == "prometheus"]
+        return sorted(found, key=lambda source: source.name)
+
+    def daemons_seen(self, source: DataSource) -> int:
+        """Return how many daemons of vllm-watch a data source has series of."""
+        result = self._ask(
+            QueryResult,
+            f"query the data source {source.name}",
+            partial(self._api.datasource.query, datasource_uid=source.uid, query=f"count({_BUILD_INFO})"),
+        )
+        return sum(int(sample.value[1]) for sample in result.data.result)
+
+    def dashboard(self, uid: str) -> Present | None:
+        """Return a dashboard with the last push in its history, or `None` if there is no such dashboard."""
+        try:
+            found = self._ask(FoundDashboard, f"read the dashboard {uid}", self._api.dashboard.get_dashboard, uid)
+        except RejectedError as error:
+            if error.status == _NOT_FOUND:
+                return None
+            raise
+        meta = found.meta
+        is_provisioned = meta.provisioned or bool(meta.provisioned_external_id)
+        return Present(
+            model=found.dashboard,
+            version=int(found.dashboard.get("version", 0)),
+            folder_uid=meta.folder_uid,
+            file=(meta.provisioned_external_id or "of its configuration") if is_provisioned else None,
+            changed_by=meta.updated_by,
+            changed_at=meta.updated,
+            last_push=self._last_push(uid),
+        )
+
+    def save(self, dashboard: Dashboard, version: int, folder_uid: str) -> None:
+        """
+        Save a dashboard.
+
+        Args:
+            dashboard: What to save.
+            version: The version that it replaces, 0 for a new one. Grafana refuses if it has another by now.
+            folder_uid: Where to put it.
+        """
+        body = {
+            "dashboard": {**content(dashboard.model), "id": None, "uid": dashboard.uid, "version": version},
+            "folderUid": folder_uid,
+            "message": push_message(dashboard.model),
+            "overwrite": False,
+        }
+        self._ask(Saved, "save the dashboard", self._api.dashboard.update_dashboard, body)
+
+    def delete(self, uid: str) -> None:
+        """Delete a dashboard."""
+        self._ask(dict[str, Any], "delete the dashboard", self._api.dashboard.delete_dashboard, uid)
+
+    def _last_push(self, uid: str) -> LastPush | None:
+        doing = f"read the history of the dashboard {uid}"
+        history = self._ask(
+            _HISTORY,
+            doing,
+            self._api.dashboard_versions.get_dashboard_versions_by_uid,
+            uid,
+        )
+        versions = history.versions if isinstance(history, Versions) else history
+        for listed in sorted(versions, key=lambda each: each.version, reverse=True):
+            # The list calls each first version "Initial save", whatever its message is.
+            if listed.parent_version != 0 and pushed_digest(listed.message) is None:
+                continue
+            kept = self._ask(
+                Version,
+                doing,
+                self._api.dashboard_versions.get_dashboard_version_by_uid,
+                uid,
+                listed.version,
+            )
+            pushed = pushed_digest(kept.message)
+            if pushed is not None and kept.data is not None:
+                return LastPush(kept.version, pushed, kept.data)
+        return None
+
+    def _ask(self, form: type[T], doing: str, call: Callable[..., object], *arguments: object) -> T:
+        """Return the answer to a call, in this form."""
+        try:
+            return msgspec.convert(within(self._timeout, partial(call, *arguments)), form)
+        except TooManyRedirects as error:
+            raise GrafanaError(f"{self.url} redirects{_location(error)}: give the final URL") from error
+        except (JSONDecodeError, msgspec.ValidationError) as error:
+            raise GrafanaError(self._is_strange(doing)) from error
+        except (TimeoutError, GrafanaTimeoutError) as error:
+            raise GrafanaError(f"{self.url} did not answer within {self._timeout:g} s, asked to {doing}") from error
+        except GrafanaException as error:
+            raise self._refused(error, doing) from error
+        except OSError as error:
+            raise GrafanaError(f"{self.url}: {_no_answer(error)}") from error
+
+    def _refused(self, error: GrafanaException, doing: str) -> GrafanaError:
+        status, body = error.status_code, error.response
+        if not is_grafanas(body):
+            return GrafanaError(f"{self._is_strange(doing)} ({status})")
+        sentence = rejection(status, body, doing)
+        if status == 401 or status >= 500:
+            return GrafanaError(f"{self.url}: {sentence}")
+        return RejectedError(sentence, status)
+
+    def _is_strange(self, doing: str) -> str:
+        return (
+            f"{self.url} does not answer as Grafana does, asked to {doing}: check the URL, and whether a proxy or a "
+            "login page stands before it"
+        )
+
+
+def _api(target: Target) -> GrafanaApi:
+    url = urlsplit(target.url)
+    host = url.hostname or ""
+    path = url.path.strip("/")
+    api = GrafanaApi(
+        auth=target.token,
+        host=f"[{host}]" if ":" in host else host,
+        port=url.port,
+        url_path_prefix=f"{path}/" if path else "",
+        protocol=url.scheme,
+        verify=target.ca_file or True,
+        timeout=target.timeout,
+        user_agent=f"vllm-watch/{__version__}",
+    )
+    # A redirected POST would become a GET, and look as if it had been done.
+    api.client.s.max_redirects = 0
+    return api
+
+
+def _location(error: RequestException) -> str:
+    location = error.response.headers.get("Location") if error.response is not None else None
+    # What comes after the path may be a secret of a login.
+    return f" to {urlsplit(location)._replace(query='', fragment='').geturl()}" if location else ""
+
+
+def _no_answer(error: OSError) -> str:
+    """Return why no answer came."""
+    causes = list(_chain(error))
+    if isinstance(error, SSLError):
+        return f"TLS failed ({causes[-1]}): check the URL's scheme, or give the certificate's authority with --ca-file"
+    if any(isinstance(cause, socket.gaierror) for cause in causes):
+        return "the host's name is not known: check the URL"
+    if any(isinstance(cause, ConnectionRefusedError) for cause in causes):
+        return "nothing listens at this address: is Grafana running, and is this its port?"
+    return "the network does not lead there, or the connection broke"
+
+
+def _chain(error: BaseException) -> Iterator[BaseException]:
+    cause: BaseException | None = error
+    while cause is not None:
+        yield cause
+        cause = cause.__cause__ or cause.__context__

@@ -1,0 +1,113 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``vllm-watch grafana delete``: takes away what a push made, and nothing else."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING, NamedTuple
+
+from vllm_watch.errors import GrafanaError, RejectedError
+from vllm_watch.grafana.finding import Finding, about
+from vllm_watch.grafana.model import FOLDER_UID, Dashboard
+from vllm_watch.grafana.plan import Present, Verdict, judge_delete
+
+
+if TYPE_CHECKING:
+    from vllm_watch.grafana.client import Grafana
+    from vllm_watch.grafana.push import Shown
+
+
+class DeleteOptions(NamedTuple):
+    """
+    How to delete.
+
+    Args:
+        force: Delete also what others changed since the push.
+        dry_run: Change nothing.
+        confirm: Asked with the number of dashboards before the first is deleted; it raises to give up.
+    """
+
+    force: bool
+    dry_run: bool
+    confirm: Callable[[int], None]
+
+
+class _Step(NamedTuple):
+    dashboard: Dashboard
+    present: Present | None
+    verdict: Verdict
+
+
+def delete(
+    grafana: Grafana, dashboards: Sequence[Dashboard], options: DeleteOptions, shown: Shown
+) -> Iterator[Finding]:
+    """
+    Delete our dashboards and the folder if it is empty then, and yield what was done, line by line.
+
+    Raises:
+        GrafanaError: Nothing more can be done; what was left undone has been yielded.
+    """
+    yield Finding(f"Grafana {grafana.version()}".rstrip() + f" at {grafana.url}")
+    folder = grafana.folder()
+    steps = [_look(grafana, dashboard, force=options.force) for dashboard in shown(dashboards)]
+    ours = [step for step in steps if step.verdict.kind == "delete"]
+    if ours and not options.dry_run:
+        options.confirm(len(ours))
+    yield from _apply(grafana, steps, options)
+    if folder is not None:
+        here = sum(step.present is not None and step.present.folder_uid == FOLDER_UID for step in ours)
+        yield _folder(grafana, folder.title, here if options.dry_run else 0, options)
+
+
+def _look(grafana: Grafana, dashboard: Dashboard, *, force: bool) -> _Step:
+    present = grafana.dashboard(dashboard.uid)
+    return _Step(_as_present(dashboard, present), present, judge_delete(present, force=force))
+
+
+def _as_present(dashboard: Dashboard, present: Present | None) -> Dashboard:
+    """Return the dashboard under the title that it has in Grafana."""
+    return dashboard if present is None else dashboard._replace(title=str(present.model.get("title", dashboard.title)))
+
+
+def _apply(grafana: Grafana, steps: Sequence[_Step], options: DeleteOptions) -> Iterator[Finding]:
+    for number, step in enumerate(steps):
+        try:
+            yield _apply_one(grafana, step, options)
+        except RejectedError as error:
+            yield about("failed", step.dashboard, grafana.url, f"{error}")
+        except GrafanaError:
+            yield from (about("not done", left.dashboard, grafana.url) for left in steps[number:])
+            raise
+
+
+def _apply_one(grafana: Grafana, step: _Step, options: DeleteOptions) -> Finding:
+    if step.verdict.kind == "refuse":
+        return about("refused", step.dashboard, grafana.url, step.verdict.why)
+    if step.verdict.kind == "absent":
+        return about("absent", step.dashboard, grafana.url)
+    if options.dry_run:
+        return about("would be deleted", step.dashboard, grafana.url)
+    grafana.delete(step.dashboard.uid)
+    return about("deleted", step.dashboard, grafana.url)
+
+
+def _folder(grafana: Grafana, title: str, going: int, options: DeleteOptions) -> Finding:
+    """
+    Delete the folder if nothing is in it.
+
+    Args:
+        grafana: Where it is.
+        title: The folder's.
+        going: How many dashboards in it a dry run would have deleted.
+        options: How to delete.
+    """
+    try:
+        left = grafana.folder_contents() - going
+        if left:
+            return Finding(f"folder {title}: left, for {left} thing{'s are' if left > 1 else ' is'} in it")
+        if options.dry_run:
+            return Finding(f"folder {title}: would be deleted")
+        grafana.delete_folder()
+    except RejectedError as error:
+        return Finding(f"folder {title}: left: {error}", is_wrong=True)
+    return Finding(f"folder {title}: deleted")

@@ -1,0 +1,23 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Lines of a report on dashboards."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from vllm_watch.grafana.model import Dashboard
+
+
+class Finding(NamedTuple):
+    """One line; `is_wrong` marks what was asked for and not done."""
+
+    text: str
+    is_wrong: bool = False
+
+
+_WRONG = frozenset({"failed", "refused", "not done"})
+
+
+def about(word: str, dashboard: Dashboard, url: str, why: str = "") -> Finding:
+    """Return what became of a dashboard, where to open it, and why."""
+    return Finding(f"{word}: {dashboard.title} ({url}/d/{dashboard.uid}){why and f': {why}'}", word in _WRONG)

@@ -1,0 +1,434 @@
+# SPDX-License-Identifier: Apache-2.0
+"""
+A Grafana on loopback: the part of its HTTP API that is used here, as strict as the real one.
+
+Where each answer comes from, in the repository grafana/grafana unless another is named:
+
+* 401 ``Invalid API key`` with messageId and statusCode: ``pkg/services/authn/clients/api_key.go``; ``/api/health``
+  wants no token: ``apiHealthHandler`` in ``pkg/api/http_server.go``.
+* 403 with "Permissions needed": ``deny`` in ``pkg/services/accesscontrol/middleware.go``. Of a folder that does not
+  exist it says so to all but administrators, and a second folder of a uid is 412: measured on Grafana 13.0 in the pull
+  request block/proto-fleet#830. 409 before and after: ``pkg/api/apierrors/folder.go``, documentation of the folder API.
+* Saving: ``postDashboard``, in the newest sources ``saveDashboardViaK8s``, in ``pkg/api/dashboard.go``; errors in
+  ``pkg/api/apierrors/dashboard.go`` (a folder that does not exist is 400) and ``pkg/services/dashboards/errors.go``
+  (412 version-mismatch, empty-name, provisioned); 412 plugin-dashboard in the documentation of the dashboard API. The
+  newest sources say 409 of a version that is not the present one.
+* Versions: ``GetDashboardVersions`` in ``pkg/api/dashboard.go``: each first one is called "Initial save" in the list
+  and has its message when asked for alone; the list stands alone or, in newer sources, under ``versions``.
+* Deleting: ``deleteDashboard`` there, ``DeleteFolder`` and ``GetFolderDescendantCounts`` in ``pkg/api/folder.go``.
+* The proxy to data sources wants ``datasources:query``: ``pkg/api/api.go``.
+"""
+
+from __future__ import annotations
+
+import copy
+import json
+import re
+import threading
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import NamedTuple
+
+
+EDITOR = frozenset(
+    {
+        "folders:create",
+        "folders:read",
+        "folders:delete",
+        "dashboards:read",
+        "dashboards:create",
+        "dashboards:write",
+        "dashboards:delete",
+        "datasources:read",
+        "datasources:query",
+    }
+)
+ADMIN = EDITOR | {"folders:*"}
+VIEWER = frozenset({"folders:read", "dashboards:read", "datasources:query"})
+
+UID = r"([a-zA-Z0-9_-]{1,40})"
+
+
+class Release(NamedTuple):
+    """What differs between releases."""
+
+    name: str
+    wraps_versions: bool
+    lists_data: bool
+    stale: tuple[int, dict]
+    folder_exists: tuple[int, dict]
+    stored_id: bool
+
+
+MISMATCH = {"message": "The dashboard has been changed by someone else", "status": "version-mismatch"}
+
+OLD = Release(
+    "10.4.1",
+    False,
+    False,
+    (412, MISMATCH),
+    (409, {"message": "a folder/dashboard with the same uid already exists"}),
+    True,
+)
+MIDDLE = Release(
+    "13.0.1",
+    True,
+    True,
+    (412, MISMATCH),
+    (412, {"message": "the folder has been changed by someone else", "status": "version-mismatch"}),
+    True,
+)
+NEWEST = Release(
+    "main",
+    True,
+    True,
+    (409, {"message": "Dashboard already exists. Use overwrite flag to update."}),
+    (409, {"message": "a folder with the same UID already exists"}),
+    False,
+)
+
+
+@dataclass
+class Kept:
+    """A dashboard with its history; each version is its number, message, author and model."""
+
+    number: int
+    folder: str
+    versions: list[tuple[int, str, str, dict]] = field(default_factory=list)
+    file: str | None = None
+    plugin: str = ""
+
+    @property
+    def version(self) -> int:
+        """Return the present version."""
+        return self.versions[-1][0]
+
+    @property
+    def model(self) -> dict:
+        """Return the present model."""
+        return self.versions[-1][3]
+
+
+class DeniedError(Exception):
+    """An answer that is an error."""
+
+    def __init__(self, status: int, body: object) -> None:
+        super().__init__(status, body)
+        self.status, self.body = status, body
+
+
+class GrafanaStandIn:
+    """
+    A Grafana that lives as long as the context.
+
+    Args:
+        release: How it answers.
+        prefix: The path that it is served below, such as ``/grafana``.
+        normalise: What it makes of a model that is saved.
+    """
+
+    def __init__(
+        self,
+        release: Release = MIDDLE,
+        *,
+        prefix: str = "",
+        normalise: Callable[[dict], dict] = lambda model: model,
+        tls=None,
+    ) -> None:
+        self.release = release
+        self.normalise = normalise
+        self.tokens: dict[str, tuple[str, frozenset]] = {
+            "glsa_editor": ("sa-editor", EDITOR),
+            "glsa_admin": ("sa-admin", ADMIN),
+            "glsa_viewer": ("sa-viewer", VIEWER),
+        }
+        self.folders: dict[str, str] = {}
+        self.dashboards: dict[str, Kept] = {}
+        self.sources = [
+            {"id": 1, "uid": "PBFA97CFB590B2093", "name": "Prometheus", "type": "prometheus", "isDefault": True},
+            {"id": 2, "uid": "loki1", "name": "Loki", "type": "loki", "isDefault": False},
+            {"id": 3, "uid": "mimir1", "name": "Mimir", "type": "prometheus", "isDefault": False},
+        ]
+        self.daemons = {"PBFA97CFB590B2093": 2}
+        self.alert_rules = 0
+        self.requests: list[tuple[str, str]] = []
+        self.bodies: list[tuple[str, object]] = []
+        self.instead: dict[tuple[str, str], Callable[[BaseHTTPRequestHandler], None]] = {}
+        self.before: dict[tuple[str, str], Callable[[], None]] = {}
+        self._prefix = prefix
+        self._lock = threading.Lock()
+        self._server = ThreadingHTTPServer(("127.0.0.1", 0), _handler(self))
+        self._server.daemon_threads = True
+        if tls is not None:
+            self._server.socket = tls.wrap_socket(self._server.socket, server_side=True)
+        self._thread = threading.Thread(target=self._server.serve_forever, args=(0.02,))
+        self.url = f"http{'s' if tls else ''}://127.0.0.1:{self._server.server_address[1]}{prefix}"
+
+    def __enter__(self):
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_):
+        self._server.shutdown()
+        self._thread.join(5)
+        self._server.server_close()
+
+    @property
+    def writes(self) -> list[tuple[str, str]]:
+        """Return the requests that would change something; queries are none."""
+        return [(method, path) for method, path in self.requests if method != "GET" and "/proxy/" not in path]
+
+    def edit(self, uid: str, /, *, by: str = "alice", message: str = "", **changes) -> None:
+        """Save a dashboard as a person does in the browser."""
+        kept = self.dashboards[uid]
+        model = {**copy.deepcopy(kept.model), **changes}
+        self._keep(kept, model, message, by)
+
+    def add(self, model: dict, *, folder: str = "", by: str = "alice", **more) -> None:
+        """Have a dashboard that no push made."""
+        kept = Kept(len(self.dashboards) + 1, folder, **more)
+        self.dashboards[model["uid"]] = kept
+        self._keep(kept, model, "", by)
+
+    def _keep(self, kept: Kept, model: dict, message: str, by: str) -> None:
+        version = kept.version + 1 if kept.versions else 1
+        stored = {**self.normalise(copy.deepcopy(model)), "version": version}
+        stored.pop("id", None)
+        if self.release.stored_id:
+            stored["id"] = kept.number
+        kept.versions.append((version, message, by, stored))
+
+    def answer(self, method: str, path: str, token: str | None, body: object) -> object:
+        """Return the document that is the answer, or raise `DeniedError`."""
+        if not path.startswith(f"{self._prefix}/api/"):
+            raise DeniedError(404, {"message": "Not found"})
+        path = path.removeprefix(f"{self._prefix}/api")
+        if (method, path) == ("GET", "/health"):
+            return {"commit": "0123abc", "database": "ok", "version": self.release.name}
+        who, may = self._authenticate(token)
+        for known, pattern, needed, act in _ROUTES:
+            found = re.fullmatch(pattern, path)
+            if known == method and found:
+                _require(may, needed)
+                with self._lock:
+                    return act(self, who, may, body, *found.groups())
+        raise DeniedError(404, {"message": "Not found", "traceID": ""})
+
+    def _authenticate(self, token: str | None) -> tuple[str, frozenset]:
+        if token is None:
+            raise DeniedError(401, {"message": "Unauthorized", "messageId": "auth.unauthorized", "statusCode": 401})
+        if token not in self.tokens:
+            invalid = {"message": "Invalid API key", "messageId": "api-key.invalid", "statusCode": 401, "traceID": ""}
+            raise DeniedError(401, invalid)
+        return self.tokens[token]
+
+    def _list_sources(self, _who, _may, _body):
+        return self.sources
+
+    def _query(self, _who, _may, body, uid):
+        if not any(source["uid"] == uid for source in self.sources):
+            raise DeniedError(404, {"message": "Unable to find datasource"})
+        assert "query=count%28vllm_watch_build_info%29" in body, body
+        count = self.daemons.get(uid, 0)
+        result = [{"metric": {}, "value": [1763000000.5, str(count)]}] if count else []
+        return {"status": "success", "data": {"resultType": "vector", "result": result}}
+
+    def _get_folder(self, _who, may, _body, uid):
+        if uid not in self.folders:
+            _require(may, "folders:*", named="folders:read")
+            raise DeniedError(404, {"message": "folder not found", "status": "not-found"})
+        return {"id": 1, "uid": uid, "title": self.folders[uid], "url": f"/dashboards/f/{uid}/x", "version": 1}
+
+    def _make_folder(self, who, may, body, *_):
+        uid, title = body.get("uid"), body.get("title")
+        if not title:
+            raise DeniedError(400, {"message": "folder title cannot be empty"})
+        if uid in self.folders:
+            raise DeniedError(*self.release.folder_exists)
+        self.folders[uid] = title
+        return self._get_folder(who, may, None, uid)
+
+    def _counts(self, _who, _may, _body, uid):
+        inside = sum(kept.folder == uid for kept in self.dashboards.values())
+        return {"folder": 0, "dashboard": inside, "alertrule": self.alert_rules, "librarypanel": 0}
+
+    def _delete_folder(self, _who, _may, _body, uid):
+        if uid not in self.folders:
+            raise DeniedError(404, {"message": "folder not found", "status": "not-found"})
+        if self.alert_rules:
+            raise DeniedError(400, {"message": "folder contains alert rules"})
+        del self.folders[uid]
+        self.dashboards = {name: kept for name, kept in self.dashboards.items() if kept.folder != uid}
+        return {"message": "Folder deleted"}
+
+    def _find(self, uid) -> Kept:
+        if uid not in self.dashboards:
+            raise DeniedError(404, {"message": "Dashboard not found", "traceID": ""})
+        return self.dashboards[uid]
+
+    def _get_dashboard(self, _who, _may, _body, uid):
+        kept = self._find(uid)
+        meta = {
+            "type": "db",
+            "canSave": True,
+            "slug": "x",
+            "url": f"{self._prefix}/d/{uid}/x",
+            "updated": "2026-11-20T09:10:11Z",
+            "updatedBy": kept.versions[-1][2],
+            "createdBy": kept.versions[0][2],
+            "version": kept.version,
+            "folderId": 0,
+            "folderUid": kept.folder,
+            "folderTitle": self.folders.get(kept.folder, "General"),
+            "provisioned": kept.file is not None,
+            "provisionedExternalId": kept.file or "",
+        }
+        return {"meta": meta, "dashboard": {**kept.model, "id": kept.number, "uid": uid, "version": kept.version}}
+
+    def _save(self, who, _may, body, *_):
+        model = body.get("dashboard")
+        if not isinstance(model, dict):
+            raise DeniedError(400, {"message": "bad request data"})
+        if not str(model.get("title", "")).strip():
+            raise DeniedError(400, {"message": "Dashboard title cannot be empty", "status": "empty-name"})
+        if len(body.get("message", "")) > 500:
+            raise DeniedError(400, {"message": "message too long, max 500 characters"})
+        folder = body.get("folderUid", "")
+        if folder and folder not in self.folders:
+            raise DeniedError(400, {"message": "folder not found"})
+        uid = model["uid"]
+        kept = self.dashboards.get(uid)
+        if kept is None:
+            kept = Kept(len(self.dashboards) + 1, folder)
+        elif not body.get("overwrite"):
+            self._check_writable(kept, model)
+        self.dashboards[uid] = kept
+        kept.folder = folder
+        self._keep(kept, model, body.get("message", ""), who)
+        return {
+            "status": "success",
+            "slug": "x",
+            "version": kept.version,
+            "id": kept.number,
+            "uid": uid,
+            "url": f"{self._prefix}/d/{uid}/x",
+            "folderUid": folder,
+        }
+
+    def _check_writable(self, kept: Kept, model: dict) -> None:
+        if kept.file is not None:
+            raise DeniedError(400, {"message": "Cannot save provisioned dashboard"})
+        if model.get("version") != kept.version:
+            raise DeniedError(*self.release.stale)
+        if kept.plugin:
+            belongs = f"The dashboard belongs to plugin {kept.plugin}."
+            raise DeniedError(412, {"message": belongs, "status": "plugin-dashboard"})
+
+    def _delete(self, _who, _may, _body, uid):
+        kept = self._find(uid)
+        if kept.file is not None:
+            raise DeniedError(400, {"message": "provisioned dashboard cannot be deleted"})
+        del self.dashboards[uid]
+        return {"title": kept.model["title"], "message": f"Dashboard {kept.model['title']} deleted", "uid": uid}
+
+    def _list_versions(self, _who, _may, _body, uid):
+        kept = self._find(uid)
+        listed = [self._as_version(kept, uid, *version) for version in reversed(kept.versions)]
+        for version in listed:
+            if version["parentVersion"] == 0:
+                version["message"] = "Initial save"
+            if not self.release.lists_data:
+                version["data"] = None
+        return {"versions": listed, "continueToken": ""} if self.release.wraps_versions else listed
+
+    def _get_version(self, _who, _may, _body, uid, number):
+        kept = self._find(uid)
+        for version in kept.versions:
+            if version[0] == int(number):
+                return self._as_version(kept, uid, *version)
+        raise DeniedError(500, {"message": f"Dashboard version {number} not found for dashboardId {kept.number}"})
+
+    @staticmethod
+    def _as_version(kept, uid, number, message, by, model):
+        return {
+            "id": number,
+            "dashboardId": kept.number,
+            "uid": uid,
+            "parentVersion": number - 1,
+            "restoredFrom": 0,
+            "version": number,
+            "created": "2026-11-20T09:10:11Z",
+            "createdBy": by,
+            "message": message,
+            "data": model,
+        }
+
+
+_ROUTES = (
+    ("GET", "/datasources", "datasources:read", GrafanaStandIn._list_sources),
+    ("POST", rf"/datasources/proxy/uid/{UID}/api/v1/query", "datasources:query", GrafanaStandIn._query),
+    ("POST", "/folders", "folders:create", GrafanaStandIn._make_folder),
+    ("GET", rf"/folders/{UID}", "folders:read", GrafanaStandIn._get_folder),
+    ("GET", rf"/folders/{UID}/counts", "folders:read", GrafanaStandIn._counts),
+    ("DELETE", rf"/folders/{UID}", "folders:delete", GrafanaStandIn._delete_folder),
+    ("GET", rf"/dashboards/uid/{UID}", "dashboards:read", GrafanaStandIn._get_dashboard),
+    ("DELETE", rf"/dashboards/uid/{UID}", "dashboards:delete", GrafanaStandIn._delete),
+    ("GET", rf"/dashboards/uid/{UID}/versions", "dashboards:write", GrafanaStandIn._list_versions),
+    ("GET", rf"/dashboards/uid/{UID}/versions/(\d+)", "dashboards:write", GrafanaStandIn._get_version),
+    ("POST", "/dashboards/db", "dashboards:write", GrafanaStandIn._save),
+)
+
+
+def _require(may: frozenset, needed: str, named: str = "") -> None:
+    if needed not in may:
+        message = "You'll need additional permissions to perform this action. Permissions needed: "
+        body = {"accessErrorId": "ACE0123456789", "message": message + (named or needed), "title": "Access denied"}
+        raise DeniedError(403, body)
+
+
+def page(status: int, body: bytes, **headers: str) -> Callable[[BaseHTTPRequestHandler], None]:
+    """Return what answers so, whatever is asked; headers are named with underscores."""
+
+    def answer(handler: BaseHTTPRequestHandler) -> None:
+        handler.send_response(status)
+        for name, value in {"Content_Type": "text/html", "Content_Length": str(len(body)), **headers}.items():
+            handler.send_header(name.replace("_", "-"), value)
+        handler.end_headers()
+        handler.wfile.write(body)
+
+    return answer
+
+
+def _handler(grafana: GrafanaStandIn) -> type[BaseHTTPRequestHandler]:
+    class Handler(BaseHTTPRequestHandler):
+        protocol_version = "HTTP/1.1"
+        wbufsize = -1  # An answer in one piece: else each waits for an acknowledgement.
+
+        def _serve(self) -> None:
+            body = self._body()
+            grafana.requests.append((self.command, self.path))
+            grafana.bodies.append((self.path, body))
+            if before := grafana.before.pop((self.command, self.path), None):
+                before()
+            if instead := grafana.instead.get((self.command, self.path)):
+                instead(self)
+                return
+            kind, _, token = self.headers.get("Authorization", "").partition(" ")
+            try:
+                status, answer = 200, grafana.answer(self.command, self.path, token if kind == "Bearer" else None, body)
+            except DeniedError as denied:
+                status, answer = denied.status, denied.body
+            page(status, json.dumps(answer).encode(), Content_Type="application/json; charset=UTF-8")(self)
+
+        def _body(self) -> object:
+            text = self.rfile.read(int(self.headers.get("Content-Length") or 0)).decode()
+            return json.loads(text) if "application/json" in self.headers.get("Content-Type", "") else text
+
+        do_GET = do_POST = do_PUT = do_DELETE = _serve  # noqa: N815  # As the base class wants them.
+
+        def log_message(self, *_):
+            pass
+
+    return Handler

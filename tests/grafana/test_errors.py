@@ -1,0 +1,403 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What goes wrong is one sentence that says what to do, with the right exit status and without the token."""
+
+from __future__ import annotations
+
+import json
+import socket
+import ssl
+import subprocess
+import sys
+import time
+
+import pytest
+
+from tests.grafana.conftest import TITLES, dashboard
+from tests.grafana.server import GrafanaStandIn, page
+from tests.support.http_servers import StandIn, Talker
+
+
+FLEET = "vllm-watch-fleet"
+HEALTH = ("GET", "/api/health")
+FOLDER = ("GET", "/api/folders/vllm-watch")
+SAVE = ("POST", "/api/dashboards/db")
+SECRET = "glsa_0123456789abcdef"
+COMMAND = [sys.executable, "-m", "vllm_watch.cli", "grafana"]
+
+
+def as_json(status, body, **headers):
+    """Return what answers with a JSON document."""
+    return page(status, json.dumps(body).encode(), Content_Type="application/json", **headers)
+
+
+@pytest.fixture
+def closed_port():
+    """A port on which nothing listens."""
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        return listener.getsockname()[1]
+
+
+@pytest.mark.parametrize("action", ["push", "delete"])
+class TestTokens:
+    """A token is wrong, or may not do what is asked."""
+
+    def test_wrong(self, command, grafana, action):
+        """A wrong token is said to be wrong, is not shown, and nothing is changed."""
+        ended = command(action, grafana.url, token=command.token(SECRET))
+
+        said = f"vllm-watch: {grafana.url}: the token is wrong, expired or revoked (401: Invalid API key)\n"
+        assert (1, said) == (ended.status, ended.err)
+        assert SECRET not in ended.out + ended.err
+        assert [] == grafana.writes
+
+    def test_viewer(self, command, grafana, action):
+        """A viewer's token is told which permission it lacks."""
+        grafana.add(dashboard().model)
+        grafana.folders["vllm-watch"] = "vLLM"
+        ended = command(action, grafana.url, token=command.token("glsa_viewer"))
+
+        assert 1 == ended.status
+        assert (
+            f"vllm-watch: the token may not read the history of the dashboard {FLEET} (403): give its service account "
+            "the role Editor, or the permission dashboards:write\n"
+        ) == ended.err
+        assert [] == grafana.writes
+
+
+def test_may_not_create_a_folder(command, grafana):
+    """A token that may not create folders is told so, and no dashboard is pushed."""
+    ended = command("push", grafana.url, token=command.token("glsa_viewer"))
+
+    assert 1 == ended.status
+    assert "the token may not create a folder (403)" in ended.err
+    assert "folders:create" in ended.err
+    assert {} == grafana.dashboards
+
+
+def test_quota(command, grafana):
+    """A 403 that is about something else is told in Grafana's words."""
+    grafana.instead[SAVE] = as_json(403, {"message": "Quota reached"})
+    ended = command("push", grafana.url)
+
+    assert 1 == ended.status
+    assert 3 == len(ended.lines("failed"))
+    assert "(Grafana says: Quota reached)" in ended.out
+
+
+@pytest.mark.parametrize("action", ["push", "delete"])
+class TestNoGrafana:
+    """What answers is not Grafana, or nothing does."""
+
+    def test_nothing_listens(self, command, action, closed_port):
+        """A closed port is said to be one."""
+        ended = command(action, f"http://127.0.0.1:{closed_port}")
+
+        where = f"http://127.0.0.1:{closed_port}"
+        said = f"vllm-watch: {where}: nothing listens at this address: is Grafana running, and is this its port?\n"
+        assert (1, said) == (ended.status, ended.err)
+
+    def test_no_such_host(self, command, action):
+        """A name that nobody knows is said to be one."""
+        ended = command(action, "http://grafana.invalid:3000")
+
+        said = "vllm-watch: http://grafana.invalid:3000: the host's name is not known: check the URL\n"
+        assert (1, said) == (ended.status, ended.err)
+
+    @pytest.mark.parametrize(
+        "answer",
+        [
+            page(200, b"<html>Sign in</html>"),
+            page(401, b"<html>Sign in</html>"),
+            page(502, b"<html>Bad gateway</html>"),
+            page(404, b"<html>Not here</html>"),
+            page(200, b"{", Content_Type="application/json"),
+            as_json(200, {"hello": "world"}),
+            as_json(200, ["hello"]),
+            page(204, b"", Content_Type="application/json"),
+        ],
+        ids=["page", "login", "gateway", "no page", "broken", "other", "list", "empty"],
+    )
+    @pytest.mark.parametrize("where", [HEALTH, FOLDER], ids=["first", "later"])
+    def test_something_else(self, command, grafana, action, answer, where):
+        """A page of a proxy, broken JSON and other JSON are told from Grafana, and not repeated."""
+        grafana.instead[where] = answer
+        ended = command(action, grafana.url)
+
+        assert 1 == ended.status
+        assert f"vllm-watch: {grafana.url} does not answer as Grafana does, asked to read" in ended.err
+        assert "html" not in ended.err
+        assert [] == grafana.writes
+
+    def test_a_wrong_path(self, command, grafana, action):
+        """A path below which there is no Grafana is said to be wrong."""
+        ended = command(action, f"{grafana.url}/nothing")
+
+        assert 1 == ended.status
+        assert f"{grafana.url}/nothing: there is no Grafana at this address: check its path" in ended.err
+
+    @pytest.mark.parametrize("status", [301, 302, 307, 308])
+    def test_a_redirect(self, command, grafana, action, status):
+        """A redirect is not followed; where it leads is told, without what may be a secret in it."""
+        grafana.instead[FOLDER] = page(status, b"", Location="https://sso.example/login?ticket=s3cret#now")
+        ended = command(action, grafana.url)
+
+        said = f"vllm-watch: {grafana.url} redirects to https://sso.example/login: give the final URL\n"
+        assert (1, said) == (ended.status, ended.err)
+
+    def test_an_answer_that_breaks_off(self, command, grafana, action):
+        """An answer that ends early is no answer."""
+        grafana.instead[FOLDER] = lambda handler: (
+            page(200, b'{"uid"', Content_Type="application/json", Content_Length="500")(handler),
+            setattr(handler, "close_connection", True),
+        )
+        ended = command(action, grafana.url)
+
+        assert 1 == ended.status
+        assert f"vllm-watch: {grafana.url}: the network does not lead there, or the connection broke\n" == ended.err
+
+    def test_a_server_that_drips(self, command, action):
+        """The time limit is for the whole answer, whatever the server drips."""
+        head = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: 1000\r\n\r\n"
+        started = time.monotonic()
+        with Talker([head, *[b" "] * 400], pause=0.05) as server:
+            ended = command(action, f"http://127.0.0.1:{server.port}", "--timeout", 0.5)
+            took = time.monotonic() - started
+
+        where = f"http://127.0.0.1:{server.port}"
+        assert (1, f"vllm-watch: {where} did not answer within 0.5 s, asked to read its health\n") == (
+            ended.status,
+            ended.err,
+        )
+        assert took < 3
+
+    def test_a_server_that_is_silent(self, command, action):
+        """A server that says nothing is waited for no longer than was said."""
+        with Talker([]) as server:
+            ended = command(action, f"http://127.0.0.1:{server.port}", "--timeout", 0.3)
+
+        assert 1 == ended.status
+        assert "did not answer within 0.3 s" in ended.err
+
+    def test_terminal_sequences(self, command, grafana, action):
+        """What the server says moves no cursor."""
+        grafana.instead[HEALTH] = as_json(200, {"database": "ok", "version": "1\x1b[2J\u202e"})
+
+        assert "Grafana 1\\x1b[2J\\u202e at" in command(action, grafana.url).out
+
+
+class TestInTheMiddle:
+    """What goes wrong on the way leaves a report of what is done and what is not."""
+
+    @pytest.mark.parametrize(
+        ("answer", "words"),
+        [
+            (as_json(500, {"message": "Failed to save dashboard"}), "(500: Failed to save dashboard)"),
+            (as_json(401, {"message": "Token revoked"}), "(401: Token revoked)"),
+            (page(502, b"<html>"), "does not answer as Grafana does"),
+        ],
+        ids=["error", "revoked", "gateway"],
+    )
+    def test_push(self, command, grafana, answer, words):
+        """What was created is said, and what was not done; the next push does the rest."""
+        saved = []
+
+        def second(handler):
+            if saved:
+                answer(handler)
+                return
+            saved.append(handler)
+            body = grafana.bodies[-1][1]
+            as_json(200, grafana.answer("POST", "/api/dashboards/db", "glsa_editor", body))(handler)
+
+        grafana.instead[SAVE] = second
+        ended = command("push", grafana.url)
+
+        assert 1 == ended.status
+        assert 1 == len(ended.lines("created"))
+        assert [f"not done: {title} ({grafana.url}/d/{uid})" for uid, title in list(TITLES.items())[1:]] == ended.lines(
+            "not done"
+        )
+        assert words in ended.err
+        grafana.instead.clear()
+        again = command("push", grafana.url)
+        assert (0, 1, 2) == (again.status, len(again.lines("unchanged")), len(again.lines("created")))
+
+    def test_a_folder_that_vanishes(self, command, grafana):
+        """A folder that goes between reading and writing is said in Grafana's words."""
+        grafana.folders["vllm-watch"] = "vLLM"
+        grafana.before[SAVE] = grafana.folders.clear
+        ended = command("push", grafana.url)
+
+        assert 1 == ended.status
+        assert "cannot save the dashboard (400: folder not found)" in ended.lines("failed")[0]
+
+    def test_delete(self, command, grafana):
+        """What was deleted is said, and what was not done."""
+        command("push", grafana.url)
+        grafana.instead["DELETE", "/api/dashboards/uid/vllm-watch-server"] = as_json(
+            500, {"message": "database is locked"}
+        )
+        ended = command("delete", grafana.url, "--yes")
+
+        assert 1 == ended.status
+        assert (1, 2) == (len(ended.lines("deleted")), len(ended.lines("not done")))
+        assert "cannot delete the dashboard (500: database is locked)" in ended.err
+
+
+class TestTls:
+    """A Grafana over TLS is trusted if its authority is."""
+
+    @pytest.fixture
+    def secure(self, tmp_path):
+        """A Grafana with a certificate that signs itself, and that certificate."""
+        made = tmp_path / "cert.pem"
+        command = "openssl req -x509 -newkey rsa:2048 -nodes -days 1 -subj /CN=127.0.0.1 -addext"
+        files = ["subjectAltName=IP:127.0.0.1", "-keyout", str(tmp_path / "key.pem"), "-out", str(made)]
+        try:
+            subprocess.run([*command.split(), *files], check=True, capture_output=True, timeout=30)
+        except FileNotFoundError:
+            pytest.skip("certificates are made with the openssl command, which is not here")
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        context.load_cert_chain(made, tmp_path / "key.pem")
+        with GrafanaStandIn(tls=context) as server:
+            yield server, made
+
+    def test_trusted(self, command, secure):
+        """With --ca-file it is pushed to."""
+        server, certificate = secure
+
+        assert 0 == command("push", server.url, "--ca-file", certificate).status
+        assert set(TITLES) == set(server.dashboards)
+
+    def test_not_trusted(self, command, secure):
+        """Without, the token is not sent, and the way out is said."""
+        server, _ = secure
+        ended = command("push", server.url)
+
+        assert 1 == ended.status
+        assert f"vllm-watch: {server.url}: TLS failed (" in ended.err
+        assert "give the certificate's authority with --ca-file" in ended.err
+        assert [] == server.requests
+
+    def test_none(self, command, grafana):
+        """A server without TLS is told from one with."""
+        ended = command("push", grafana.url.replace("http:", "https:"))
+
+        assert 1 == ended.status
+        assert "TLS failed" in ended.err
+
+    def test_a_bad_file(self, command, tmp_path):
+        """A --ca-file that is missing or holds no certificate is named."""
+        missing = command("push", "https://127.0.0.1:1", "--ca-file", tmp_path / "none.pem")
+        empty = command("push", "https://127.0.0.1:1", "--ca-file", command.token("no certificate"))
+
+        assert (2, f"vllm-watch: --ca-file: {tmp_path}/none.pem: no such file\n") == (missing.status, missing.err)
+        assert 1 == empty.status
+        assert 1 == len(empty.err.splitlines())
+
+
+class TestWrongUse:
+    """One sentence, exit 2, no traceback; none of this needs grafana-client."""
+
+    @pytest.mark.parametrize("action", ["push", "delete"])
+    @pytest.mark.parametrize(
+        ("url", "sentence"),
+        [
+            ("ftp://grafana", "--url: expected a URL that begins with http:// or https://"),
+            ("grafana:3000", "--url: expected a URL that begins with http:// or https://"),
+            ("http://", "--url: expected a URL that begins with http:// or https://"),
+            ("http://a:99999", "--url: Port out of range 0-65535"),
+            (
+                f"http://admin:{SECRET}@grafana",
+                "--url: leave out user and password; --token-file holds what Grafana is to be shown",
+            ),
+            ("http://grafana/?orgId=1", "--url: expected Grafana's own address, with nothing after its path"),
+            ("http://grafana/#x", "--url: expected Grafana's own address, with nothing after its path"),
+        ],
+    )
+    def test_url(self, tmp_path, action, url, sentence):
+        """A URL that cannot be is said to be wrong, and a password in it is not shown."""
+        (tmp_path / "token").write_text(SECRET)
+        result = run(action, "--url", url, "--token-file", tmp_path / "token")
+
+        assert (2, "", f"vllm-watch: {sentence}\n") == result
+
+    @pytest.mark.parametrize(
+        ("text", "reason"),
+        [
+            (None, "cannot be read: No such file or directory"),
+            ("", "expected one token and nothing else"),
+            (" \n", "expected one token and nothing else"),
+            (f"{SECRET}\nX-Header: 1", "expected one token and nothing else"),
+            (f"token {SECRET}", "expected one token and nothing else"),
+            (f"{SECRET}é", "expected one token and nothing else"),
+        ],
+        ids=["missing", "empty", "blank", "two lines", "words", "letters"],
+    )
+    def test_token_file(self, tmp_path, text, reason):
+        """A token file that cannot be used is named, and what is in it is not shown."""
+        path = tmp_path / "token"
+        if text is not None:
+            path.write_text(text)
+
+        assert (2, "", f"vllm-watch: --token-file: {path}: {reason}\n") == run("push", "--token-file", path)
+
+    def test_no_token_file(self):
+        """Without a token file the option is named."""
+        status, _, told = run("push")
+
+        assert 2 == status
+        assert "Missing option '--token-file'" in told
+
+    def test_a_question_that_nobody_can_answer(self):
+        """A token from standard input leaves no way to answer: --yes is asked for."""
+        status, _, told = run("delete", "--token-file", "-")
+
+        assert 2 == status
+        assert "give --yes" in told
+
+    def test_without_grafana_client(self, tmp_path):
+        """Without the extra it is said how to install it."""
+        (tmp_path / "token").write_text(SECRET)
+        hide = "import sys; sys.modules['grafana_client'] = None; from vllm_watch.cli import main; main(sys.argv[1:])"
+        command = [sys.executable, "-c", hide, "grafana", "push", "--token-file", str(tmp_path / "token")]
+        result = subprocess.run(command, capture_output=True, text=True, check=False, timeout=30)
+
+        said = "vllm-watch: grafana_client is not installed: pip install 'vllm-watch[grafana]'\n"
+        assert (2, said) == (result.returncode, result.stderr)
+
+    def test_other_commands_do_without_it(self):
+        """No other command, and no help, imports grafana-client or what it brings."""
+        look = (
+            "import sys, vllm_watch.cli, vllm_watch.grafana.push, vllm_watch.grafana.delete\n"
+            "print(sorted({'grafana_client', 'niquests', 'urllib3', 'requests'} & set(sys.modules)))"
+        )
+        result = subprocess.run([sys.executable, "-c", look], capture_output=True, text=True, check=True, timeout=30)
+
+        assert "[]\n" == result.stdout
+
+
+def run(*arguments):
+    """Run the command as a user does; return its exit status and what it printed."""
+    done = subprocess.run([*COMMAND, *map(str, arguments)], capture_output=True, text=True, check=False, timeout=30)
+    return done.returncode, done.stdout, done.stderr
+
+
+@pytest.mark.usefixtures("command")
+def test_as_a_process(tmp_path):
+    """As a process of its own it ends with a sentence and in time, though the server goes on to drip."""
+    (tmp_path / "token").write_text(SECRET)
+    run_it = (
+        "import sys; from vllm_watch import cli; from vllm_watch.grafana import packaged\n"
+        "packaged.packaged = lambda language: []; cli.main(sys.argv[1:])"
+    )
+    head = b"HTTP/1.1 200 OK\r\nContent-Length: 1000\r\n\r\n"
+    with StandIn(lambda _request: [head, *[b" "] * 200], pause=0.1) as server:
+        url = f"http://127.0.0.1:{server.port}"
+        options = ["--url", url, "--token-file", str(tmp_path / "token"), "--timeout", "0.5"]
+        command = [sys.executable, "-c", run_it, "grafana", "push", *options]
+        done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=10)
+
+    said = f"vllm-watch: {url} did not answer within 0.5 s, asked to read its health\n"
+    assert (1, "", said) == (done.returncode, done.stdout, done.stderr)

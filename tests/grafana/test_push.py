@@ -1,0 +1,330 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``grafana push`` against a server that enforces Grafana's API: what is done, what is left, and what is said."""
+
+from __future__ import annotations
+
+import io
+import json
+import subprocess
+import sys
+
+import pytest
+
+from tests.grafana.conftest import TITLES, dashboard, panel
+from tests.grafana.server import MIDDLE, NEWEST, OLD, GrafanaStandIn, page
+
+from vllm_watch.grafana.model import pushed_digest
+
+
+FLEET = "vllm-watch-fleet"
+SERVER = "vllm-watch-server"
+SAVE = ("POST", "/api/dashboards/db")
+
+
+def migrated(model):
+    """Make of a model what a Grafana that migrates makes of it."""
+    return {**dict(sorted(model.items())), "schemaVersion": 42, "editable": True, "refresh": ""}
+
+
+@pytest.fixture(params=[OLD, MIDDLE, NEWEST], ids=lambda release: release.name)
+def any_grafana(request):
+    """A Grafana of each kind."""
+    with GrafanaStandIn(request.param, normalise=migrated) as server:
+        yield server
+
+
+class TestEveryRelease:
+    """What a push is for works with all that Grafana has been and is."""
+
+    @pytest.mark.parametrize("token", ["glsa_editor", "glsa_admin"])
+    def test_created(self, command, any_grafana, token):
+        """All dashboards are created in a folder of their own, with a push in their history."""
+        ended = command("push", any_grafana.url, token=command.token(token))
+
+        assert (0, "") == (ended.status, ended.err)
+        assert [f"Grafana {any_grafana.release.name} at {any_grafana.url}"] == ended.lines("Grafana")
+        assert ["folder vLLM: created"] == ended.lines("folder")
+        assert [f"created: {title} ({any_grafana.url}/d/{uid})" for uid, title in TITLES.items()] == ended.lines(
+            "created"
+        )
+        assert {"vllm-watch": "vLLM"} == any_grafana.folders
+        assert {"vllm-watch"} == {kept.folder for kept in any_grafana.dashboards.values()}
+        assert all(pushed_digest(kept.versions[0][1]) for kept in any_grafana.dashboards.values())
+
+    def test_idempotent(self, command, any_grafana):
+        """A second push writes nothing, though Grafana reorders, completes and migrates what it keeps."""
+        command("push", any_grafana.url)
+        before = list(any_grafana.writes)
+        ended = command("push", any_grafana.url)
+
+        assert 0 == ended.status
+        assert len(TITLES) == len(ended.lines("unchanged"))
+        assert before == any_grafana.writes
+
+    def test_updated(self, command, any_grafana):
+        """A new state of a dashboard is pushed over the old one, and the difference is told."""
+        command("push", any_grafana.url)
+        command.dashboards[0] = dashboard(panels=[panel(1, "Running"), panel(2, "Queue", unit="short")])
+        ended = command("push", any_grafana.url)
+
+        assert 0 == ended.status
+        assert [f"updated: vLLM fleet ({any_grafana.url}/d/{FLEET})"] == ended.lines("updated")
+        assert 2 == len(ended.lines("unchanged"))
+        assert '  panel "Waiting" removed\n  panel "Queue" added\n' in ended.out
+        assert '    -   "title": "Waiting",' in ended.out
+        assert [1, 2] == [version[0] for version in any_grafana.dashboards[FLEET].versions]
+        assert 0 == len(command("push", any_grafana.url).lines("updated"))
+
+    def test_edited(self, command, any_grafana):
+        """What somebody changed in Grafana is left and named, the others are pushed; force overwrites it."""
+        command("push", any_grafana.url)
+        any_grafana.edit(FLEET, title="Mine")
+        refused = command("push", any_grafana.url)
+
+        why = "alice changed it in Grafana on 2026-11-20, after the push that made version 1; --force overwrites that"
+        assert 1 == refused.status
+        assert [f"refused: vLLM fleet ({any_grafana.url}/d/{FLEET}): {why}"] == refused.lines("refused")
+        assert "Mine" == any_grafana.dashboards[FLEET].model["title"]
+
+        forced = command("push", any_grafana.url, "--force")
+        assert 0 == forced.status
+        assert "vLLM fleet" == any_grafana.dashboards[FLEET].model["title"]
+
+    def test_a_conflict(self, command, any_grafana):
+        """What somebody saves between reading and writing is not overwritten; the other dashboards are pushed."""
+        command("push", any_grafana.url)
+        command.dashboards[:2] = [dashboard(panels=[]), dashboard(SERVER, panels=[])]
+        any_grafana.before[SAVE] = lambda: any_grafana.edit(FLEET, title="Mine")
+        ended = command("push", any_grafana.url, "--force")
+
+        assert 1 == ended.status
+        status = any_grafana.release.stale[0]
+        why = (
+            f"cannot save the dashboard ({status}): somebody changed it meanwhile; nothing was overwritten: push again"
+        )
+        assert [f"failed: vLLM fleet ({any_grafana.url}/d/{FLEET}): {why}"] == ended.lines("failed")
+        assert "Mine" == any_grafana.dashboards[FLEET].model["title"]
+        assert 1 == len(ended.lines("updated"))
+
+    def test_created_by_another_meanwhile(self, command, any_grafana):
+        """A dashboard that appears between reading and writing is not overwritten either."""
+        foreign = {**dashboard().model, "title": "Mine"}
+        any_grafana.before[SAVE] = lambda: any_grafana.add(foreign)
+        ended = command("push", any_grafana.url)
+
+        assert 1 == ended.status
+        assert "nothing was overwritten" in ended.lines("failed")[0]
+        assert "Mine" == any_grafana.dashboards[FLEET].model["title"]
+
+    def test_a_folder_that_the_token_may_not_see(self, command, any_grafana):
+        """A folder that is there but hidden from the token is told from one that is missing."""
+        any_grafana.folders["vllm-watch"] = "Hidden"
+        any_grafana.tokens["glsa_blind"] = ("sa-blind", any_grafana.tokens["glsa_editor"][1] - {"folders:read"})
+        ended = command("push", any_grafana.url, token=command.token("glsa_blind"))
+
+        assert 1 == ended.status
+        assert "vllm-watch: the folder vllm-watch exists, and the token may not see it" in ended.err
+        assert {} == any_grafana.dashboards
+
+
+class TestWhoseItIs:
+    """What a push did not make stays as it is."""
+
+    @pytest.mark.parametrize(
+        ("changes", "words"),
+        [({"tags": ["prod"]}, "it lacks the tag vllm-watch"), ({}, "its history has no push by vllm-watch")],
+    )
+    def test_anothers(self, command, grafana, changes, words):
+        """A dashboard of our uid that another made is refused; with force it is overwritten where it is."""
+        grafana.folders["team"] = "Team"
+        grafana.add({**dashboard(panels=[]).model, **changes}, folder="team")
+        refused = command("push", grafana.url)
+
+        assert 1 == refused.status
+        assert words in refused.lines("refused")[0]
+        assert [1] == [version[0] for version in grafana.dashboards[FLEET].versions]
+        assert 0 == command("push", grafana.url, "--force").status
+        assert "team" == grafana.dashboards[FLEET].folder
+        assert 2 == len(grafana.dashboards[FLEET].model["panels"])
+
+    def test_imported_by_hand(self, command, grafana):
+        """What somebody imported by hand and is equal is left alone."""
+        grafana.add(dict(dashboard().model))
+
+        assert [f"unchanged: vLLM fleet ({grafana.url}/d/{FLEET})"] == command("push", grafana.url).lines("unchanged")
+
+    @pytest.mark.parametrize("force", [[], ["--force"]])
+    def test_provisioned(self, command, grafana, force):
+        """What Grafana makes from files is refused with the file's name, also with force."""
+        grafana.add(dashboard(panels=[]).model, file="vllm/fleet.json")
+        ended = command("push", grafana.url, *force)
+
+        assert 1 == ended.status
+        why = "Grafana makes it from the file vllm/fleet.json: change or remove it there"
+        assert [f"refused: vLLM fleet ({grafana.url}/d/{FLEET}): {why}"] == ended.lines("refused")
+
+    def test_of_a_plugin(self, command, grafana):
+        """What belongs to a plugin is not overwritten."""
+        grafana.add(dashboard(panels=[]).model, plugin="vllm-app")
+        ended = command("push", grafana.url, "--force")
+
+        assert "cannot save the dashboard (412): it belongs to a plugin" in ended.lines("failed")[0]
+
+    def test_moved(self, command, grafana):
+        """A dashboard that somebody moved is updated where it is now; that and its new folder are no edit."""
+        command("push", grafana.url)
+        grafana.folders["team"] = "Team"
+        grafana.dashboards[FLEET].folder = "team"
+        grafana.edit(FLEET)
+        command.dashboards[0] = dashboard(panels=[])
+        ended = command("push", grafana.url)
+
+        assert 0 == ended.status
+        assert "team" == grafana.dashboards[FLEET].folder
+        assert 1 == len(ended.lines("updated"))
+
+    def test_restored(self, command, grafana):
+        """An older state that somebody restored in Grafana is an edit; one that undoes all edits is none."""
+        command("push", grafana.url)
+        first = grafana.dashboards[FLEET].model
+        command.dashboards[0] = dashboard(panels=[])
+        command("push", grafana.url)
+        second = grafana.dashboards[FLEET].model
+        grafana.edit(FLEET, message="Restored from version 1", **first)
+
+        assert 1 == len(command("push", grafana.url).lines("refused"))
+        grafana.edit(FLEET, message="Restored from version 2", **second)
+        assert 0 == command("push", grafana.url).status
+
+
+class TestOptions:
+    """What can be told to a push."""
+
+    def test_dry_run(self, command, grafana):
+        """A dry run says what a push would do and why not, and writes nothing."""
+        command.dashboards = command.dashboards[:2]
+        command("push", grafana.url)
+        grafana.edit(SERVER, title="Mine")
+        command.dashboards = [dashboard(panels=[]), dashboard(SERVER), dashboard("vllm-watch-sources")]
+        before = list(grafana.writes)
+        ended = command("push", grafana.url, "--dry-run")
+
+        assert 1 == ended.status
+        assert ["would be updated: vLLM fleet", "would be created: vLLM sources"] == [
+            line.partition(" (")[0] for line in ended.lines("would be")
+        ]
+        assert 1 == len(ended.lines("refused"))
+        assert before == grafana.writes
+
+    def test_dry_run_without_a_folder(self, command, grafana):
+        """A folder that is missing is one that would be created, under the title that was given."""
+        ended = command("push", grafana.url, "--dry-run", "--folder", "GPUs")
+
+        assert (0, ["folder GPUs: would be created"]) == (ended.status, ended.lines("folder"))
+        assert [] == grafana.writes
+
+    def test_a_folder_that_is_there(self, command, grafana):
+        """Our folder is found by its uid and keeps its title."""
+        grafana.folders["vllm-watch"] = "Inference"
+
+        assert ["folder Inference: found"] == command("push", grafana.url, "--folder", "GPUs").lines("folder")
+
+    @pytest.mark.parametrize("name", ["Mimir", "mimir1"])
+    def test_a_data_source(self, command, grafana, name):
+        """The dashboards open with the data source that was named, by name or uid; again is idempotent."""
+        ended = command("push", grafana.url, "--datasource", name)
+        model = grafana.dashboards[FLEET].model
+
+        assert "mimir1" == model["templating"]["list"][0]["current"]["value"]
+        assert "data source Mimir (mimir1): warning: no series of vllm-watch" in ended.lines("data source")[0]
+        assert 0 == ended.status
+        assert 3 == len(command("push", grafana.url, "--datasource", "Mimir").lines("unchanged"))
+
+    def test_no_such_data_source(self, command, grafana):
+        """A data source that is none, or of another type, is an error that names those there are."""
+        ended = command("push", grafana.url, "--datasource", "Loki")
+
+        names = "Mimir (mimir1), Prometheus (PBFA97CFB590B2093)"
+        assert (1, f"vllm-watch: no data source of type Prometheus has the uid or name Loki; there are: {names}\n") == (
+            ended.status,
+            ended.err,
+        )
+        assert [] == grafana.writes
+
+    def test_diff_lines(self, command, grafana):
+        """As many lines of JSON are shown as asked for."""
+        command("push", grafana.url)
+        command.dashboards[0] = dashboard(panels=[panel(number, f"P{number}") for number in range(30)])
+        cut = command("push", grafana.url, "--dry-run", "--diff-lines", 3).out
+        whole = command("push", grafana.url, "--dry-run", "--diff-lines", 9999).out
+
+        assert "more lines: --diff-lines" in cut
+        assert "more lines" not in whole
+        assert 200 < len(whole.splitlines()) - len(cut.splitlines())
+
+    def test_below_a_path(self, command):
+        """A Grafana below a path is found there, with a slash at the end of its URL or not."""
+        with GrafanaStandIn(prefix="/grafana") as server:
+            for url in (server.url, f"{server.url}/"):
+                ended = command("push", url)
+                assert 0 == ended.status
+                assert f"({server.url}/d/{FLEET})" in ended.out
+            assert set(TITLES) == set(server.dashboards)
+
+    def test_the_token_from_standard_input_and_the_environment(self, command, grafana, monkeypatch):
+        """The token may come by standard input, and the options by the environment."""
+        monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"glsa_editor\n")))
+        assert 0 == command("push", grafana.url, token="-").status
+        command_line = [sys.executable, "-m", "vllm_watch.cli", "grafana", "delete", "--dry-run", "--help"]
+        told = subprocess.run(command_line, capture_output=True, text=True, check=True, timeout=30).stdout
+        assert "GRAFANA_TOKEN_FILE" in told
+        assert "GRAFANA_URL" in told
+
+
+class TestDataSources:
+    """The data source is looked at, and what is odd about it is said."""
+
+    def test_series_of_daemons(self, command, grafana):
+        """A data source that has our series is said to have them."""
+        assert ["data source Prometheus (PBFA97CFB590B2093): has the series of 2 daemons"] == command(
+            "push", grafana.url
+        ).lines("data source")
+
+    def test_none(self, command, grafana):
+        """Without any Prometheus nothing is pushed."""
+        grafana.sources = grafana.sources[1:2]
+        ended = command("push", grafana.url)
+
+        assert 1 == ended.status
+        assert "vllm-watch: there is no data source of type Prometheus that the token sees" in ended.err
+        assert [] == grafana.writes
+
+    @pytest.mark.parametrize("missing", ["datasources:query", "datasources:read"])
+    def test_not_allowed(self, command, grafana, missing):
+        """A token that may not list or query data sources pushes all the same, with a warning."""
+        grafana.tokens["glsa_less"] = ("sa", grafana.tokens["glsa_editor"][1] - {missing})
+        ended = command("push", grafana.url, token=command.token("glsa_less"))
+
+        assert 0 == ended.status
+        assert "warning" in ended.out
+        assert missing in ended.out
+        assert 3 == len(ended.lines("created"))
+
+    def test_a_name_that_cannot_be_looked_up(self, command, grafana):
+        """A data source that is asked for by name is not guessed where the token may not list them."""
+        grafana.tokens["glsa_less"] = ("sa", grafana.tokens["glsa_editor"][1] - {"datasources:read"})
+        ended = command("push", grafana.url, "--datasource", "Mimir", token=command.token("glsa_less"))
+
+        assert 1 == ended.status
+        assert "the token may not list data sources (403)" in ended.err
+        assert [] == grafana.writes
+
+    def test_broken(self, command, grafana):
+        """A Prometheus that is down is a warning."""
+        broken = json.dumps({"message": "dial tcp: connection refused"}).encode()
+        path = "/api/datasources/proxy/uid/PBFA97CFB590B2093/api/v1/query"
+        grafana.instead["POST", path] = page(502, broken, Content_Type="application/json")
+        ended = command("push", grafana.url)
+
+        assert 0 == ended.status
+        assert "warning: could not ask it for series of vllm-watch" in ended.out
