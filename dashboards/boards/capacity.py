@@ -39,7 +39,7 @@ _BAND_FROM = 0.7
 """Of the sustained maximum: a server that runs below it has room, and one above `demand_ratio` has none for a rise."""
 
 _DEMAND: Steps = [(_BAND_FROM, palette.GOOD), (number("demand_ratio"), palette.WARNING), (1, palette.BAD)]
-_NONE_LEFT: Steps = [(1, palette.PLAIN)]
+_SOME_LEFT: Steps = [(1, palette.PLAIN)]
 _SOON: Steps = [(number("exhaustion_ahead_seconds"), palette.PLAIN)]
 
 _BATCHES = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024)
@@ -85,65 +85,61 @@ def dashboard(language: str) -> models.Dashboard:
 
 def _figures(t: Texts) -> list[Panel]:
     """Return what is worst among the chosen servers, each with the server's name: no number is of two servers."""
-    saturated = runbooks(t, "VllmCapacityExhausted")
-    ahead = runbooks(t, "VllmKvCacheExhaustionAhead")
-    preempted = series.per_server(series.rate(series.of_engine("preemptions_total")))
     return [
-        figure(t.panel("demand_now"), RATIO, _named("topk", _of_servers(_SHARE, "max")), steps=_DEMAND, decimals=0),
-        figure(t.panel("most_now"), TOKENS_PER_SECOND, _named("bottomk", _most_of_server()), decimals=0),
+        figure(
+            t.panel("demand_now"),
+            RATIO,
+            _named("topk", series.per_server(_SHARE, "max")),
+            width=4,
+            steps=_DEMAND,
+            decimals=0,
+            runbooks=runbooks(t, "VllmDemandNearMaximum"),
+        ),
+        figure(t.panel("most_now"), TOKENS_PER_SECOND, _named("bottomk", _most_of_server()), width=4, decimals=0),
         figure(
             t.panel("places_now"),
             COUNT,
             _named("bottomk", series.per_server(_PLACES)),
-            steps=_NONE_LEFT,
+            width=4,
+            steps=_SOME_LEFT,
             below=palette.WARNING,
             decimals=0,
             runbooks=runbooks(t, "VllmBatchLimitReached"),
         ),
-        figure(t.panel("free_now"), TOKENS, _named("bottomk", series.per_server(_FREE)), decimals=0),
         figure(
             t.panel("fit_now"),
             COUNT,
             _named("bottomk", _fitting()),
-            steps=_NONE_LEFT,
+            width=4,
+            steps=_SOME_LEFT,
             below=palette.WARNING,
             decimals=0,
+            runbooks=runbooks(t, "VllmKvCacheSaturated"),
         ),
         figure(
             t.panel("full_in"),
             SECONDS,
-            _named("bottomk", _of_servers(_full_in(), "min")),
+            _named("bottomk", series.per_server(_full_in(), "min")),
+            width=4,
             steps=_SOON,
             below=palette.WARNING,
             decimals=0,
-            runbooks=ahead,
+            runbooks=runbooks(t, "VllmKvCacheExhaustionAhead"),
         ),
         figure(
             t.panel("wait_now"),
             SECONDS,
             _named("topk", series.quantile(0.95, "queue_time_seconds")),
+            width=4,
             steps=[(number("queue_wait_seconds"), palette.BAD)],
             below=palette.GOOD,
-            runbooks=saturated,
-        ),
-        figure(
-            t.panel("preempted_now"),
-            "suffix: /s",
-            _named("topk", preempted),
-            steps=[(number("preemptions_per_second"), palette.BAD)],
-            below=palette.GOOD,
-            decimals=1,
-            runbooks=runbooks(t, "VllmPreemptionStorm"),
+            runbooks=runbooks(t, "VllmCapacityExhausted"),
         ),
     ]
 
 
 def _named(how: str, expr: str) -> Query:
     return Query(f"{how}(1, {expr})", "{{server}}", several=True)
-
-
-def _of_servers(expr: str, how: str) -> str:
-    return series.per_server(expr, how)
 
 
 def _most_of_server() -> str:
@@ -181,9 +177,9 @@ def _room(t: Texts) -> Panel:
         t.panel("room"),
         [_server_key(t), Key("engine", t.name("engine"), width=70)],
         [
-            Column(_SHARE, t.name("demand"), RATIO, steps=_DEMAND, decimals=0, gauge=True, most=1),
-            Column(_DONE, t.name("now"), TOKENS_PER_SECOND, decimals=0, width=120),
+            Column(_DONE, t.name("mean_5m"), TOKENS_PER_SECOND, decimals=0, width=110),
             Column(_MOST, t.name("most"), TOKENS_PER_SECOND, decimals=0, width=120),
+            Column(_SHARE, t.name("demand"), RATIO, steps=_DEMAND, decimals=0, gauge=True, most=1),
             Column(batch, t.name("batch"), RATIO, decimals=0, gauge=True, most=1),
             Column(_PLACES, t.name("places"), decimals=0, width=90),
             Column(_USAGE, t.name("usage"), RATIO, steps=full, decimals=0, gauge=True, most=1),
@@ -255,7 +251,7 @@ def _kv_cache(t: Texts) -> Panel:
         t.panel("kv_cache"),
         RATIO,
         [
-            Query(series.per_server(_USAGE, "max"), f"{{{{server}}}} {t.name('now')}", palette.SKY),
+            Query(series.per_server(_USAGE, "max"), f"{{{{server}}}} {t.name('present')}", palette.SKY),
             Query(series.per_server(ahead, "max"), f"{{{{server}}}} {t.name('ahead')}", palette.ORANGE, limit=True),
         ],
         width=6,
@@ -272,12 +268,17 @@ def _places(t: Texts) -> Panel:
         t.panel("places"),
         COUNT,
         [
-            Query(f"{places} <= {fitting} or {places} unless {fitting}", f"{{{{server}}}} {t.name('by_batch')}", palette.PURPLE),
-            Query(f"{fitting} < {places} or {fitting} unless {places}", f"{{{{server}}}} {t.name('by_cache')}", palette.SKY),
+            Query(_least(places, fitting), f"{{{{server}}}} {t.name('by_batch')}", palette.PURPLE),
+            Query(_least(fitting, places), f"{{{{server}}}} {t.name('by_cache')}", palette.SKY),
         ],
         width=6,
         runbooks=runbooks(t, "VllmBatchLimitReached", "VllmKvCacheSaturated"),
     )
+
+
+def _least(one: str, other: str) -> str:
+    """Return one of two quantities where it is not the larger one, or the other is not known."""
+    return f"{one} <= {other} or {one} unless {other}"
 
 
 def _queue_time(t: Texts) -> Panel:
@@ -305,8 +306,6 @@ def _preemptions(t: Texts) -> Panel:
 
 
 def _started_with(t: Texts) -> Panel:
-    info = series.of_model("server_info")
-    state = series.state_of_model()
     return grid(
         t.panel("started_with"),
         [
@@ -317,13 +316,7 @@ def _started_with(t: Texts) -> Panel:
             Key("engine_generation", t.name("generation"), width=50),
         ],
         [
-            Column(
-                f"{state} * ignoring (engine, version, engine_generation) group_left (version, engine_generation) {info}"
-                f" or {state}",
-                t.name("state"),
-                mappings=state_mappings(t),
-                width=90,
-            ),
+            Column(_state_with_version(), t.name("state"), mappings=state_mappings(t), width=90),
             Column(_on_engines("server_start_timestamp_seconds", "* 1000"), t.name("started"), TIME_AGO, width=110),
             Column(series.of_engine("model_load_seconds"), t.name("load"), SECONDS, width=70),
             Column(series.of_engine("tensor_parallel_size"), "TP", width=45),
@@ -338,6 +331,13 @@ def _started_with(t: Texts) -> Panel:
         ],
         sort_by=[(t.name("server"), False), (t.name("engine"), False)],
     )
+
+
+def _state_with_version() -> str:
+    """Return each engine's state, with what the server said of itself as labels."""
+    said = "model_name, version, engine_generation"
+    info = series.of_model("server_info")
+    return f"{series.state()} * ignoring (engine, {said}) group_left ({said}) {info}"
 
 
 def _on_engines(name: str, factor: str = "") -> str:

@@ -70,7 +70,7 @@ def dashboard(language: str) -> models.Dashboard:
         [
             Row(t.row("verdict"), [_advice(t), *_figures(t)]),
             Row(t.row("acceptance"), [_length(t), _positions(t), _ratio(t)]),
-            Row(t.row("tokens"), [_flow(t), _wasted(t), _from_drafts(t)]),
+            Row(t.row("tokens"), [_flow(t), _from_drafts(t)]),
             Row(t.row("effect"), [_tpot(t), _tokens_per_output(t), _load(t)]),
         ],
     )
@@ -94,7 +94,6 @@ def _advice(t: Texts) -> Panel:
             "-1": (t.name("not_known"), palette.BLUE),
         }
     )
-    last = f"min without (position) ({_in_range(_POSITION)})"
     return grid(
         t.panel("advice"),
         [
@@ -106,19 +105,23 @@ def _advice(t: Texts) -> Panel:
             Key("engine", t.name("engine"), width=70),
         ],
         [
-            Column(_use(), t.name("use"), mappings=[use], width=125),
-            Column(_PER_DRAFT, t.name("per_draft"), width=95),
-            Column(_in_range(_LENGTH), t.name("length"), decimals=2, width=125),
-            Column(_in_range(_RATIO), t.name("ratio"), RATIO, steps=_ACCEPTANCE, below=palette.WARNING, decimals=0, width=125),
-            Column(last, t.name("last_pays"), RATIO, steps=_ACCEPTANCE, below=palette.WARNING, decimals=0, width=125),
-            Column(f"{last} ^ (1 + 1 / {_PER_DRAFT})", t.name("next_pays"), RATIO, decimals=0, width=125),
-            Column(_paying(), t.name("paying"), width=110),
-            Column(_judged(), t.name("advice"), mappings=[advice], width=190),
+            Column(_use(), t.name("use"), mappings=[use], width=140),
+            Column(f"{_PER_DRAFT} or {_positions_in_range('count')}", t.name("per_draft"), width=100),
+            Column(_in_range(_LENGTH), t.name("length"), decimals=2, width=105),
+            _share(_in_range(_RATIO), t.name("ratio")),
+            _share(_positions_in_range("min"), t.name("last_pays")),
+            Column(_one_more(), t.name("next_pays"), RATIO, decimals=0, width=125),
+            Column(_paying(), t.name("paying"), width=95),
+            Column(_judged(), t.name("advice"), mappings=[advice], width=175),
         ],
         sort_by=[(t.name("server"), False), (t.name("engine"), False)],
         height=6,
         runbooks=runbooks(t, "VllmDraftsDoNotPay"),
     )
+
+
+def _share(expr: str, name: str) -> Column:
+    return Column(expr, name, RATIO, steps=_ACCEPTANCE, below=palette.WARNING, decimals=0, width=125)
 
 
 def _use() -> str:
@@ -143,23 +146,38 @@ def _in_range(ratio: str) -> str:
     )
 
 
+def _positions_in_range(how: str) -> str:
+    """
+    Return one value out of an engine's acceptance by position.
+
+    A token counts only if all before it were accepted, so the least is that of the last position.
+    """
+    return f"{how} without (position) ({_in_range(_POSITION)})"
+
+
+def _one_more() -> str:
+    """Return what a further position would be accepted in, as often after the last as each after the one before it."""
+    return f"{_positions_in_range('min')} ^ (1 + 1 / {_positions_in_range('count')})"
+
+
 def _paying() -> str:
     return f"sum without (position) ({_in_range(_POSITION)} >= bool {_PAYS})"
 
 
 def _judged() -> str:
-    """Return 3 where the last position pays well, 2 where it pays, 1 where only the first does, and 0 where none does."""
-    first, last = (f"{least} without (position) ({_in_range(_POSITION)})" for least in ("max", "min"))
+    """Return 3 where the last position pays well, 2 where it pays, 1 where the first does, 0 where none does."""
+    first, last = _positions_in_range("max"), _positions_in_range("min")
     return f"({last} >= bool {_PAYS_WELL}) + ({last} >= bool {_PAYS}) + ({first} >= bool {_PAYS})"
 
 
 def _figures(t: Texts) -> list[Panel]:
-    share = _share_from_drafts()
     thrown_away = series.per_server(f"{_DRAFTED} - {_ACCEPTED}")
     collapsed = runbooks(t, "VllmAcceptanceCollapsed")
     wasteful = runbooks(t, "VllmDraftsDoNotPay")
     return [
-        figure(t.panel("length_now"), _TOKENS, _worst("bottomk", _now(_LENGTH)), width=4, decimals=2, runbooks=collapsed),
+        figure(
+            t.panel("length_now"), _TOKENS, _worst("bottomk", _now(_LENGTH)), width=4, decimals=2, runbooks=collapsed
+        ),
         figure(
             t.panel("ratio_now"),
             RATIO,
@@ -171,9 +189,14 @@ def _figures(t: Texts) -> list[Panel]:
             runbooks=wasteful,
         ),
         figure(
-            t.panel("wasted_now"), TOKENS_PER_SECOND, _worst("topk", thrown_away), width=4, decimals=0, runbooks=wasteful
+            t.panel("wasted_now"),
+            TOKENS_PER_SECOND,
+            _worst("topk", thrown_away),
+            width=4,
+            decimals=0,
+            runbooks=wasteful,
         ),
-        figure(t.panel("share_now"), RATIO, _worst("bottomk", share), width=4, decimals=0),
+        figure(t.panel("share_now"), RATIO, _worst("bottomk", _share_from_drafts()), width=4, decimals=0),
         figure(t.panel("tpot_now"), SECONDS, _worst("topk", _drafting(_time_per_token())), width=4),
         figure(t.panel("step_now"), SECONDS, _worst("topk", _drafting(_time_per_output())), width=4),
     ]
@@ -194,13 +217,14 @@ def _now(ratio: str) -> str:
 def _length(t: Texts) -> Panel:
     """Return the length with its most, and the bound under which the alert on a collapse fires."""
     memory = f"{_LENGTH}[{thresholds()['baseline_window']}] offset {thresholds()['baseline_before']}"
+    most = series.per_server(f"({_PER_DRAFT} or count without (position) ({_POSITION})) + 1", "max")
     bound = f"1 + {number('collapse_gain_ratio'):g} * (quantile_over_time(0.5, {memory}) - 1)"
     return lines(
         t.panel("length"),
         _TOKENS,
         [
             Query(_LENGTH, "{{server}} {{engine}}", palette.GREEN, several=True),
-            Query(series.per_server(f"{_PER_DRAFT} + 1", "max"), f"{{{{server}}}} {t.name('most')}", palette.SKY, limit=True),
+            Query(most, f"{{{{server}}}} {t.name('most')}", palette.SKY, limit=True),
             Query(series.per_server(bound, "max"), f"{{{{server}}}} {t.name('collapse')}", palette.LIMIT, limit=True),
         ],
         bounds=[(1, palette.GREY)],
@@ -238,15 +262,9 @@ def _flow(t: Texts) -> Panel:
         [
             Query(series.per_server(_DRAFTED), f"{{{{server}}}} {t.name('drafted')}", palette.SKY),
             Query(series.per_server(_ACCEPTED), f"{{{{server}}}} {t.name('accepted')}", palette.GREEN),
+            Query(series.per_server(f"{_DRAFTED} - {_ACCEPTED}"), f"{{{{server}}}} {t.name('wasted')}", palette.ORANGE),
         ],
-    )
-
-
-def _wasted(t: Texts) -> Panel:
-    return lines(
-        t.panel("wasted"),
-        TOKENS_PER_SECOND,
-        [Query(series.per_server(f"{_DRAFTED} - {_ACCEPTED}"), "{{server}}", palette.ORANGE, several=True)],
+        width=12,
         runbooks=runbooks(t, "VllmDraftsDoNotPay"),
     )
 
@@ -256,6 +274,7 @@ def _from_drafts(t: Texts) -> Panel:
         t.panel("from_drafts"),
         RATIO,
         [Query(_share_from_drafts(), "{{server}}", palette.GREEN, several=True)],
+        width=12,
         most=1,
     )
 
@@ -271,7 +290,9 @@ def _tpot(t: Texts) -> Panel:
         SECONDS,
         [
             Query(_drafting(_time_per_token()), f"{{{{server}}}} {t.name('tpot')}", palette.GREEN),
-            Query(_drafting(_time_per_output()), f"{{{{server}}}} {t.name('one_per_step')}", palette.ORANGE, limit=True),
+            Query(
+                _drafting(_time_per_output()), f"{{{{server}}}} {t.name('one_per_step')}", palette.ORANGE, limit=True
+            ),
         ],
     )
 

@@ -12,9 +12,9 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from types import MappingProxyType
 from typing import NamedTuple, Protocol, Self, TypeVar
 
+from grafana_foundation_sdk.builders import bargauge, heatmap, prometheus, stat, statetimeline, table, timeseries
 from grafana_foundation_sdk.builders import common as common_builders
 from grafana_foundation_sdk.builders import dashboard as builders
-from grafana_foundation_sdk.builders import bargauge, heatmap, prometheus, stat, statetimeline, table, timeseries
 from grafana_foundation_sdk.cog.builder import Builder
 from grafana_foundation_sdk.models import common, dashboard
 from grafana_foundation_sdk.models import heatmap as heatmap_models
@@ -166,7 +166,8 @@ def figure(
         .graph_mode(common.BigValueGraphMode.NONE)
         .text_mode(common.BigValueTextMode.VALUE_AND_NAME if query.several else common.BigValueTextMode.VALUE)
         .reduce_options(common_builders.ReduceDataOptions().calcs(["last"]))
-        .thresholds(_steps(steps, below))
+        # Without a value the lowest colour holds, and that nothing is known is no alarm: no quantity here is below 0.
+        .thresholds(_steps([(0, below), *steps], palette.GREY))
         .mappings(list(mappings))
         .with_target(_target(query, "A").instant())
     )
@@ -319,6 +320,8 @@ def grid(
         panel.override_by_name(key.name, _key_properties(key))
         names[key.label] = key.name
     order = {field: place for place, field in enumerate([key.label for key in keys] + list(names)[: len(columns)])}
+    # Series of one server that have different names would stay in different rows.
+    panel.with_transformation(_transformation("filterFieldsByName", {"exclude": {"names": ["__name__"]}}))
     panel.with_transformation(_transformation("merge", {}))
     panel.with_transformation(
         _transformation("filterFieldsByName", {"include": {"names": [*wanted, *list(names)[: len(columns)]]}})
