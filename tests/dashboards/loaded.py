@@ -2,15 +2,16 @@
 """
 A real Prometheus over the recordings, for what dashboards ask it.
 
-Each recording is a server of its own name, in its own stretch of time. Its series are made as `vllm-watch backfill`
-makes them, with the labels that a scrape adds; the shipped rules are evaluated over them by promtool, and what they
-record is loaded, too, with ``ALERTS`` and ``ALERTS_FOR_STATE``. What the daemon says of itself comes from a daemon that
-runs while this is loaded: its page of one moment stands for all of them, so it has the right series and no course.
+Each recording is a server of its own name, in its own stretch of time; in one more stretch, ``fleet``, all of them end
+together, and a second daemon watches one of the servers, too. Series are made as `vllm-watch backfill` makes them, with
+the labels that a scrape adds; the shipped rules are evaluated over them by promtool, and what they record is loaded,
+too, with ``ALERTS`` and ``ALERTS_FOR_STATE``. What the daemon says of itself comes from one that runs while this is
+loaded: its page of one moment stands for all of them, so it has the right series and no course.
 
 Blocks made of files have no marks of staleness. A look back of 15 s instead of Prometheus' 5 min stands in for them: a
 series that ends is shown for so much longer than it would be.
 
-``python -m tests.dashboards.loaded --port 9090 [--data DIR] [RECORDING…]`` serves it until it is interrupted.
+``python -m tests.dashboards.loaded --port 9090 [--data DIR] [STRETCH…]`` serves it until it is interrupted.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ import sys
 import tempfile
 import time
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from datetime import datetime, timezone
 from pathlib import Path
@@ -42,18 +43,19 @@ from vllm_watch.state.server import ServerSettings
 
 
 RECORDINGS: Mapping[str, Path] = {incident.name: incident.folder for incident in INCIDENTS}
-TARGET = {"job": "vllm-watch", "instance": "127.0.0.1:9468"}
-"""The labels that a scrape of the daemon adds."""
+FLEET = "fleet"
+STRETCHES = (*RECORDINGS, FLEET)
+DAEMON_ADDRESS, SECOND_ADDRESS = "127.0.0.1:9468", "127.0.0.1:9469"
+WATCHED_TWICE = "vl"
 
 LOOK_BACK = "15s"
 
 _BUILD_SECONDS = 120
+_BEFORE = 8 * 86400
+"""How long before the first recording the fleet is: no window of a rule is longer, so neither is seen in the other."""
+
 _OWN = frozenset(series.full_name for series in DAEMON.series)
 _RECORDED = '{__name__=~"ALERTS|ALERTS_FOR_STATE|engine:.+"}'
-_ENDINGS_OF_TIMES = ("_timestamp_seconds", "_start_time_seconds")
-
-Sample = tuple[str, float, float]
-"""A series with its labels as text, the value, and the time in seconds since the epoch."""
 
 
 class DataError(Exception):
@@ -61,27 +63,54 @@ class DataError(Exception):
 
 
 class Span(NamedTuple):
-    """The stretch of time of a recording, in seconds since the epoch; at both ends there are samples."""
+    """A stretch of time, in seconds since the epoch; at both ends there are samples."""
 
     start: float
     end: float
 
 
 class Loaded(NamedTuple):
-    """A Prometheus: its address, and which recordings it has, when."""
+    """A Prometheus: its address, and when each recording and the fleet is."""
 
     url: str
     spans: Mapping[str, Span]
 
 
+class Stretch(NamedTuple):
+    """
+    Series of some servers and the daemons that watch them.
+
+    Args:
+        start: The first step, in seconds since the epoch.
+        steps: How many steps there are, each `STEP` seconds after the one before.
+        series: By its text, what each is at every step.
+    """
+
+    start: float
+    steps: int
+    series: Mapping[str, list[str]]
+
+    @property
+    def span(self) -> Span:
+        """The first and the last step."""
+        return Span(self.start, self.start + (self.steps - 1) * STEP)
+
+
+class Page(NamedTuple):
+    """What a daemon says of itself, and its process' metrics; `at` is in seconds since the epoch."""
+
+    samples: tuple[tuple[str, Mapping[str, str], float], ...]
+    at: float
+
+
 @contextmanager
-def loaded(names: Iterable[str] = RECORDINGS, *, data: Path | None = None, port: int | None = None) -> Iterator[Loaded]:
+def loaded(names: Iterable[str] = STRETCHES, *, data: Path | None = None, port: int | None = None) -> Iterator[Loaded]:
     """
     Run a Prometheus over recordings until the context ends.
 
     Args:
-        names: Which recordings.
-        data: An empty folder for its data, or one that was filled by this function with the same recordings; by default
+        names: Which of `STRETCHES`.
+        data: An empty folder for its data, or one that was filled by this function with the same stretches; by default
             one that is gone when the context ends.
         port: Where on loopback it listens; by default on any free port.
 
@@ -105,85 +134,137 @@ def loaded(names: Iterable[str] = RECORDINGS, *, data: Path | None = None, port:
 
 def fill(folder: Path, names: Iterable[str]) -> Mapping[str, Span]:
     """
-    Put recordings into a data folder, unless they are there already; return when each is.
+    Put stretches into a data folder, unless they are there already; return when each is.
 
     Raises:
-        DataError: The folder has other recordings, or something else.
+        DataError: The folder has others, or something else.
     """
-    recordings = sorted((Recording(RECORDINGS[name]) for name in set(names)), key=lambda recording: recording.started)
+    chosen = set(names)
     folder.mkdir(parents=True, exist_ok=True)
     kept = folder / "spans.yml"
     if kept.exists():
         spans = {name: Span(*span) for name, span in yaml.safe_load(kept.read_text()).items()}
-        if list(spans) != [recording.folder.name for recording in recordings]:
-            raise DataError(f"{folder} has the recordings {', '.join(spans)}, which are not those that are asked for")
+        if set(spans) != chosen:
+            raise DataError(f"{folder} has {', '.join(spans)}, and not what is asked for")
         return spans
     if any(folder.iterdir()):
         raise DataError(f"{folder} is not empty, and what is in it was not put there by a load that came to its end")
     with tempfile.TemporaryDirectory() as temporary:
-        text = Path(temporary) / "recordings.om"
-        spans = _write(text, recordings, daemon_page(Path(temporary), [each.folder.name for each in recordings]))
+        text = Path(temporary) / "stretches.om"
+        spans = _write(text, _stretches(chosen, daemon_page(Path(temporary))))
         command = ["promtool", "tsdb", "create-blocks-from", "openmetrics", "--quiet", str(text), str(folder / "tsdb")]
         subprocess.run(command, check=True, stdout=subprocess.DEVNULL, timeout=_BUILD_SECONDS)
     kept.write_text(yaml.safe_dump({name: list(span) for name, span in spans.items()}, sort_keys=False))
     return spans
 
 
-def _write(path: Path, recordings: Iterable[Recording], page: Sequence[Sample]) -> dict[str, Span]:
-    """Write recordings, in order of time, as OpenMetrics; return when each is."""
+def _write(path: Path, stretches: Iterable[tuple[str, Stretch]]) -> dict[str, Span]:
+    """Write stretches, in order of time, as OpenMetrics; return when each is."""
     spans = {}
     with path.open("w", encoding="utf-8") as file:
-        for recording in recordings:
-            last = recording.started
-            for series, value, at in samples_of(recording, page):
+        for name, stretch in stretches:
+            for series, value, at in _samples(stretch):
                 file.write(f"{series} {value!r} {at:.3f}\n")
-                last = max(last, at)
-            spans[recording.folder.name] = Span(recording.started, last)
+            spans[name] = stretch.span
         file.write("# EOF\n")
     return spans
 
 
-def samples_of(recording: Recording, page: Sequence[Sample]) -> Iterator[Sample]:
-    """Yield all samples of a recording and of the daemon that watches it; those of a series are in order of time."""
-    settings = ServerSettings(
-        recording.folder.name, has_log=True, metrics_interval=float(STEP), slo=CHAT, labels=TARGET
-    )
-    series, steps = series_of(recording, settings)
-    del series["vllm_watch_build_info"]  # It is on the daemon's page, with its labels.
-    series.update({key: [repr(value)] * steps for key, value in _page_of(recording, page)})
-    for key, values in series.items():
+def _samples(stretch: Stretch) -> Iterator[tuple[str, float, float]]:
+    """Yield all samples and those that the rules make of them; the samples of each series are in order of time."""
+    for key, values in stretch.series.items():
         for step, text in enumerate(values):
             if text not in {NOTHING, STALE}:
-                yield key, float(text), recording.started + step * STEP
-    for moment, samples in evaluated(series, steps, _RECORDED).items():
+                yield key, float(text), stretch.start + step * STEP
+    for moment, samples in evaluated(stretch.series, stretch.steps, _RECORDED).items():
         for labels, value in samples.items():
             name, *rest = labels
             key = name[1] + "{" + ",".join(f'{label}="{text}"' for label, text in rest) + "}"
-            since = recording.started if name[1] == "ALERTS_FOR_STATE" else 0.0
-            yield key, value + since, recording.started + moment
+            since = stretch.start if name[1] == "ALERTS_FOR_STATE" else 0.0
+            yield key, value + since, stretch.start + moment
 
 
-def _page_of(recording: Recording, page: Iterable[Sample]) -> Iterator[tuple[str, float]]:
-    """Yield what a daemon says of itself that watches this recording, its times moved to the recording's start."""
-    for key, value, at in page:
-        if "server=" not in key or f'server="{recording.folder.name}"' in key:
-            is_time = key.split("{")[0].endswith(_ENDINGS_OF_TIMES)
-            yield key, value - at + recording.started if is_time else value
+def _stretches(names: Collection[str], page: Page) -> Iterator[tuple[str, Stretch]]:
+    """Yield the stretches in order of time."""
+    wanted = RECORDINGS if FLEET in names else names
+    watched = {name: _watched(Recording(folder)) for name, folder in RECORDINGS.items() if name in wanted}
+    if FLEET in names:
+        yield FLEET, _fleet(watched, page)
+    for name, stretch in sorted(watched.items(), key=lambda item: item[1].start):
+        if name in names:
+            yield name, _with_daemon(_seen_by(DAEMON_ADDRESS, stretch), page, DAEMON_ADDRESS, {name})
 
 
-def daemon_page(folder: Path, names: Iterable[str]) -> list[Sample]:
-    """Run the daemon over recordings' logs; return what it says of itself, and its process' metrics."""
+def _fleet(watched: Mapping[str, Stretch], page: Page) -> Stretch:
+    """Return recordings as if they had ended together."""
+    steps = max(stretch.steps for stretch in watched.values())
+    start = min(stretch.start for stretch in watched.values()) - _BEFORE
+    whole = Stretch(start, steps, {})
+    for name, address in [(name, DAEMON_ADDRESS) for name in watched] + [(WATCHED_TWICE, SECOND_ADDRESS)]:
+        late = steps - watched[name].steps
+        moved = _seen_by(address, _moved(watched[name], start + late * STEP))
+        series = {key: [NOTHING] * late + values for key, values in moved.series.items()}
+        whole = whole._replace(series={**whole.series, **series})
+    whole = _with_daemon(whole, page, DAEMON_ADDRESS, watched)
+    return _with_daemon(whole, page, SECOND_ADDRESS, {WATCHED_TWICE})
+
+
+def _watched(recording: Recording) -> Stretch:
+    """Return a recording's series as its daemon shows them."""
+    settings = ServerSettings(recording.folder.name, has_log=True, metrics_interval=float(STEP), slo=CHAT)
+    series, steps = series_of(recording, settings)
+    return Stretch(recording.started, steps, {key: values for key, values in series.items() if "server=" in key})
+
+
+def _moved(stretch: Stretch, start: float) -> Stretch:
+    """Return a stretch as if it had begun at another time; so do the times that are values."""
+    later = start - stretch.start
+    moved = {
+        key: [text if text in {NOTHING, STALE} else repr(float(text) + later) for text in values]
+        for key, values in stretch.series.items()
+        if _is_time(key.split("{")[0])
+    }
+    return stretch._replace(start=start, series={**stretch.series, **moved})
+
+
+def _seen_by(address: str, stretch: Stretch) -> Stretch:
+    """Return a stretch with the labels that a scrape of the daemon adds."""
+    target = _label_text(_target(address)).strip("{}")
+    return stretch._replace(series={f"{key[:-1]},{target}}}": values for key, values in stretch.series.items()})
+
+
+def _target(address: str) -> dict[str, str]:
+    return {"job": "vllm-watch", "instance": address}
+
+
+def _is_time(name: str) -> bool:
+    return name.endswith(("_timestamp_seconds", "_start_time_seconds"))
+
+
+def _with_daemon(stretch: Stretch, page: Page, address: str, servers: Collection[str]) -> Stretch:
+    """Return a stretch with what the daemon of these servers says of itself, its times moved to the start."""
+    target = _target(address)
+    own = {f"up{_label_text(target)}": ["1"] * stretch.steps}
+    for name, labels, value in page.samples:
+        if labels.get("server") is None or labels["server"] in servers:
+            moved = value - page.at + stretch.start if _is_time(name) else value
+            own[name + _label_text({**labels, **target})] = [repr(moved)] * stretch.steps
+    return stretch._replace(series={**stretch.series, **own})
+
+
+def daemon_page(folder: Path) -> Page:
+    """Run the daemon over the recordings' logs; return what it says of itself."""
     listen = f"127.0.0.1:{free_port()}"
     config = folder / "vllm-watch.yml"
     servers = [
         {
             "name": name,
-            "log": str(RECORDINGS[name] / "vllm.log"),
+            "log": str(recording / "vllm.log"),
             # Nobody answers there: the daemon's threads are wanted, not the page.
             "metrics": {"url": "http://127.0.0.1:9/metrics"},
             "probe": {"every": "60s"},
         }
-        for name in names
+        for name, recording in RECORDINGS.items()
     ]
     config.write_text(
         yaml.safe_dump({"listen": listen, "checkpoint": str(folder / "checkpoint.json"), "servers": servers})
@@ -191,12 +272,9 @@ def daemon_page(folder: Path, names: Iterable[str]) -> list[Sample]:
     command = [sys.executable, "-m", "vllm_watch.cli", "run", "--config", str(config)]
     with process(command, folder / "daemon.log", f"http://{listen}/-/ready"):
         text, at = get_text(f"http://{listen}/metrics"), time.time()
-    return [
-        (sample.name + _label_text({**sample.labels, **TARGET}), sample.value, at)
-        for family in text_string_to_metric_families(text)
-        for sample in family.samples
-        if sample.name in _OWN or sample.name.startswith("process_")
-    ]
+    samples = [sample for family in text_string_to_metric_families(text) for sample in family.samples]
+    own = [sample for sample in samples if sample.name in _OWN or sample.name.startswith("process_")]
+    return Page(tuple((sample.name, sample.labels, sample.value) for sample in own), at)
 
 
 def _iso(at: float) -> str:
@@ -210,12 +288,12 @@ def _iso(at: float) -> str:
     type=click.Path(path_type=Path),
     help="Where to keep the data for the next time, which takes what is there as it is: remove it after changes.",
 )
-@click.argument("names", metavar="[RECORDING]…", type=click.Choice(sorted(RECORDINGS)), nargs=-1)
+@click.argument("names", metavar="[STRETCH]…", type=click.Choice(STRETCHES), nargs=-1)
 def main(port: int, data: Path | None, names: tuple[str, ...]) -> None:
-    """Serve a Prometheus with the recordings (all, if none is named) until interrupted."""
+    """Serve a Prometheus with recordings and the fleet of them (all, if none is named) until interrupted."""
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
-        with loaded(names or RECORDINGS, data=data, port=port) as prometheus:
+        with loaded(names or STRETCHES, data=data, port=port) as prometheus:
             click.echo(prometheus.url)
             for name, span in prometheus.spans.items():
                 click.echo(f"{name:12} --from {_iso(span.start)} --to {_iso(span.end)}")

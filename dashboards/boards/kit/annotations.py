@@ -35,7 +35,7 @@ class _Built(builders.AnnotationQuery):
 
 
 def marks(texts: Texts) -> Iterator[builders.AnnotationQuery]:
-    """Yield starts of the server, crashes that its log told of, and firing alerts."""
+    """Yield starts of the server, crashes that its log told of, and alerts."""
     # A start is marked when it was, and not when it was first seen.
     yield _annotation(
         texts.name("starts"),
@@ -53,11 +53,12 @@ def marks(texts: Texts) -> Iterator[builders.AnnotationQuery]:
         titleFormat="{{server}}: {{event}}",
         step="15s",
     )
-    # Two servers of one name at two daemons are told apart here, too; alerts about a daemon have no server.
+    # Only where one begins to fire: the stretches of several alerts would lie over each other, and over the lines.
+    firing = f'ALERTS{{alertname!="Watchdog",alertstate="firing",{_SERVER}}}'
     yield _annotation(
         texts.name("alerts"),
         palette.VERMILLION,
-        f'ALERTS{{alertname!="Watchdog",alertstate="firing",{_SERVER}}}',
+        f"{firing} unless {firing} offset $__interval",
         titleFormat="{{alertname}}",
         textFormat="{{server}} {{engine}}",
         tagKeys="severity",

@@ -1,0 +1,70 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The Prometheus in which the dashboards are proved holds what a real one would."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.alerts.replay import CHAT, fired
+from tests.dashboards.api import Api
+from tests.dashboards.loaded import DAEMON_ADDRESS, RECORDINGS, SECOND_ADDRESS, WATCHED_TWICE, DataError, fill
+
+from vllm_watch.exposition.series import DAEMON
+
+
+AFTER = 20
+"""Seconds after which nothing of a series is shown any more, a little more than the look back."""
+
+
+@pytest.mark.parametrize("name", RECORDINGS)
+def test_a_recording_is_in_its_span_and_nowhere_else(prometheus, name):
+    """Between its start and its end a server is watched, before and after that it is not."""
+    api, span = Api(prometheus.url), prometheus.spans[name]
+    for at, is_watched in ((span.start - 1, 0), (span.start, 1), (span.end, 1), (span.end + AFTER, 0)):
+        assert is_watched == len(api.instant(f'vllm_watch_source_up{{server="{name}",source="log"}}', at))
+
+
+@pytest.mark.parametrize("name", RECORDINGS)
+def test_alerts_are_those_of_the_replay(prometheus, name):
+    """ALERTS says of a recording what the replay of its incident says."""
+    span = prometheus.spans[name]
+    expr = f'ALERTS{{alertstate="firing",server="{name}"}}'
+    names = {series.labels["alertname"] for series in Api(prometheus.url).range(expr, span.start, span.end, 15)}
+    assert {alert.alert for alert in fired(RECORDINGS[name], slo=CHAT)} == names
+
+
+def test_the_daemon_tells_of_itself(prometheus):
+    """All that a daemon says of itself is there, with the labels of its scrape, and so is its process."""
+    found = Api(prometheus.url).instant(f'{{instance="{DAEMON_ADDRESS}",server=~"|day"}}', prometheus.spans["day"].end)
+    names = {series.labels["__name__"] for series in found}
+    assert {series.full_name for series in DAEMON.series} | {"up", "process_resident_memory_bytes"} <= names
+
+
+def test_the_fleet_is_all_servers_at_once(prometheus):
+    """At the fleet's end every recording's server is there, one of them at two daemons, and has started before."""
+    api, end = Api(prometheus.url), prometheus.spans["fleet"].end
+    watched = [(each.labels["server"], each.labels["instance"]) for each in api.instant("vllm_watch_server_info", end)]
+    assert sorted([*((name, DAEMON_ADDRESS) for name in RECORDINGS), (WATCHED_TWICE, SECOND_ADDRESS)]) == sorted(
+        watched
+    )
+    ages = api.instant("time() - vllm_watch_server_start_timestamp_seconds", end)
+    assert all(0 < age < 3600 for series in ages for age in series.values.values())
+
+
+def test_recorded_series_are_there(prometheus):
+    """What the rules record is there, also what is recorded from recorded series."""
+    span = prometheus.spans["queue"]
+    found = Api(prometheus.url).range('{__name__=~"engine:.+"}', span.start, span.end, 15)
+    names = {series.labels["__name__"] for series in found}
+    assert {"engine:vllm_watch_batch_full_ratio", "engine:vllm_watch_queue_time_seconds:p95_2m"} <= names
+
+
+def test_a_folder_with_something_else_is_refused(tmp_path):
+    """Data are written into an empty folder only, and taken for what they are."""
+    (tmp_path / "notes.txt").touch()
+    with pytest.raises(DataError, match="is not empty"):
+        fill(tmp_path, ["day"])
+    (tmp_path / "spans.yml").write_text("day: [0, 1]")
+    assert {"day": (0, 1)} == fill(tmp_path, ["day"])
+    with pytest.raises(DataError, match="has day, and not what is asked for"):
+        fill(tmp_path, ["stall"])
