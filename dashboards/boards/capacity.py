@@ -40,7 +40,8 @@ _BAND_FROM = 0.7
 
 _DEMAND: Steps = [(_BAND_FROM, palette.GOOD), (number("demand_ratio"), palette.WARNING), (1, palette.BAD)]
 _SOME_LEFT: Steps = [(1, palette.PLAIN)]
-_SOON: Steps = [(number("exhaustion_ahead_seconds"), palette.PLAIN)]
+_SOON: Steps = [(0, palette.WARNING), (number("exhaustion_ahead_seconds"), palette.PLAIN)]
+"""And no colour of alarm where there is no trend."""
 
 _BATCHES = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024)
 
@@ -78,7 +79,7 @@ def dashboard(language: str) -> models.Dashboard:
             Row(t.row("left"), [*_figures(t), _room(t)]),
             Row(t.row("demand"), [_demand(t), _throughput(t), _gain(t)]),
             Row(t.row("shortage"), [_kv_cache(t), _places(t), _queue_time(t), _preemptions(t)]),
-            Row(t.row("started_with"), [_started_with(t)]),
+            Row(t.row("started_with"), [_shape(t), _limits(t)]),
         ],
     )
 
@@ -98,7 +99,7 @@ def _figures(t: Texts) -> list[Panel]:
         figure(t.panel("most_now"), TOKENS_PER_SECOND, _named("bottomk", _most_of_server()), width=4, decimals=0),
         figure(
             t.panel("places_now"),
-            COUNT,
+            TOKENS,
             _named("bottomk", series.per_server(_PLACES)),
             width=4,
             steps=_SOME_LEFT,
@@ -108,7 +109,7 @@ def _figures(t: Texts) -> list[Panel]:
         ),
         figure(
             t.panel("fit_now"),
-            COUNT,
+            TOKENS,
             _named("bottomk", _fitting()),
             width=4,
             steps=_SOME_LEFT,
@@ -121,7 +122,7 @@ def _figures(t: Texts) -> list[Panel]:
             SECONDS,
             _named("bottomk", series.per_server(_full_in(), "min")),
             width=4,
-            steps=_SOON,
+            steps=_SOON[1:],
             below=palette.WARNING,
             decimals=0,
             runbooks=runbooks(t, "VllmKvCacheExhaustionAhead"),
@@ -175,7 +176,7 @@ def _room(t: Texts) -> Panel:
     full = [(number("kv_full_ratio"), palette.BAD)]
     return grid(
         t.panel("room"),
-        [_server_key(t), Key("engine", t.name("engine"), width=70)],
+        _engine_keys(t),
         [
             Column(_DONE, t.name("mean_5m"), TOKENS_PER_SECOND, decimals=0, width=110),
             Column(_MOST, t.name("most"), TOKENS_PER_SECOND, decimals=0, width=120),
@@ -184,16 +185,17 @@ def _room(t: Texts) -> Panel:
             Column(_PLACES, t.name("places"), decimals=0, width=90),
             Column(_USAGE, t.name("usage"), RATIO, steps=full, decimals=0, gauge=True, most=1),
             Column(_FREE, t.name("free"), TOKENS, decimals=0, width=120),
-            Column(_full_in(), t.name("full_in"), SECONDS, steps=_SOON, below=palette.WARNING, decimals=0, width=100),
+            Column(_full_in(), t.name("full_in"), SECONDS, steps=_SOON, below=palette.GREY, decimals=0, width=100),
         ],
         sort_by=[(t.name("demand"), True)],
-        height=6,
+        height=7,
         runbooks=runbooks(t, "VllmDemandNearMaximum"),
     )
 
 
-def _server_key(t: Texts) -> Key:
-    return Key("server", t.name("server"), [to_board(t.name("open_server"), server.UID, server="${__value.raw}")])
+def _engine_keys(t: Texts) -> list[Key]:
+    opened = to_board(t.name("open_server"), server.UID, server="${__value.raw}")
+    return [Key("server", t.name("server"), [opened]), Key("engine", t.name("engine"), width=75)]
 
 
 def _demand(t: Texts) -> Panel:
@@ -300,36 +302,48 @@ def _preemptions(t: Texts) -> Panel:
         "suffix: /s",
         [Query(preempted, "{{server}}", palette.ORANGE, several=True)],
         width=6,
+        soft_most=1,
         bounds=[(number("preemptions_per_second"), palette.BAD)],
         runbooks=runbooks(t, "VllmPreemptionStorm"),
     )
 
 
-def _started_with(t: Texts) -> Panel:
+def _shape(t: Texts) -> Panel:
     return grid(
-        t.panel("started_with"),
+        t.panel("shape"),
         [
-            _server_key(t),
-            Key("engine", t.name("engine"), width=60),
+            *_engine_keys(t),
             Key("model_name", t.name("model")),
-            Key("version", t.name("version"), width=80),
-            Key("engine_generation", t.name("generation"), width=50),
+            Key("version", t.name("version"), width=110),
+            Key("engine_generation", t.name("generation"), width=100),
         ],
         [
-            Column(_state_with_version(), t.name("state"), mappings=state_mappings(t), width=90),
-            Column(_on_engines("server_start_timestamp_seconds", "* 1000"), t.name("started"), TIME_AGO, width=110),
-            Column(series.of_engine("model_load_seconds"), t.name("load"), SECONDS, width=70),
-            Column(series.of_engine("tensor_parallel_size"), "TP", width=45),
-            Column(series.of_engine("data_parallel_size"), "DP", width=45),
-            Column(series.of_engine("max_model_len_tokens"), t.name("max_len"), TOKENS, width=90),
-            Column(series.of_engine("max_running_requests"), t.name("max_seqs"), TOKENS, width=90),
-            Column(_CAPACITY, t.name("kv_tokens"), TOKENS, width=95),
-            Column(series.of_engine("max_concurrency"), t.name("concurrency"), COUNT, decimals=1, width=90),
-            Column(series.of_engine("spec_decode_draft_tokens"), t.name("drafts"), width=60),
-            Column(_on_engines("slo_time_to_first_token_seconds"), t.name("slo_ttft"), SECONDS, width=80),
-            Column(_on_engines("slo_time_per_output_token_seconds"), t.name("slo_tpot"), SECONDS, width=80),
+            Column(_state_with_version(), t.name("state"), mappings=state_mappings(t), width=110),
+            Column(_on_engines("server_start_timestamp_seconds", "* 1000"), t.name("started"), TIME_AGO, width=140),
+            Column(series.of_engine("model_load_seconds"), t.name("load"), SECONDS, width=110),
+            Column(series.of_engine("tensor_parallel_size"), "TP", width=60),
+            Column(series.of_engine("data_parallel_size"), "DP", width=60),
+            Column(series.of_engine("spec_decode_draft_tokens"), t.name("drafts"), width=110),
         ],
-        sort_by=[(t.name("server"), False), (t.name("engine"), False)],
+        sort_by=[(t.name("server"), False)],
+        height=7,
+    )
+
+
+def _limits(t: Texts) -> Panel:
+    return grid(
+        t.panel("limits"),
+        _engine_keys(t),
+        [
+            Column(series.of_engine("max_model_len_tokens"), t.name("max_len"), TOKENS),
+            Column(series.of_engine("max_running_requests"), t.name("max_seqs"), TOKENS),
+            Column(_CAPACITY, t.name("kv_tokens"), TOKENS),
+            Column(series.of_engine("max_concurrency"), t.name("concurrency"), decimals=1),
+            Column(_on_engines("slo_time_to_first_token_seconds"), t.name("slo_ttft"), SECONDS),
+            Column(_on_engines("slo_time_per_output_token_seconds"), t.name("slo_tpot"), SECONDS),
+        ],
+        sort_by=[(t.name("server"), False)],
+        height=7,
     )
 
 

@@ -102,26 +102,26 @@ def _advice(t: Texts) -> Panel:
                 t.name("server"),
                 [to_board(t.name("open_server"), server.UID, server="${__value.raw}")],
             ),
-            Key("engine", t.name("engine"), width=70),
+            Key("engine", t.name("engine"), width=75),
         ],
         [
-            Column(_use(), t.name("use"), mappings=[use], width=140),
+            Column(_use(), t.name("use"), mappings=[use], width=145),
             Column(f"{_PER_DRAFT} or {_positions_in_range('count')}", t.name("per_draft"), width=100),
-            Column(_in_range(_LENGTH), t.name("length"), decimals=2, width=105),
+            Column(_in_range(_LENGTH), t.name("length"), decimals=2, width=110),
             _share(_in_range(_RATIO), t.name("ratio")),
             _share(_positions_in_range("min"), t.name("last_pays")),
-            Column(_one_more(), t.name("next_pays"), RATIO, decimals=0, width=125),
+            Column(_one_more(), t.name("next_pays"), RATIO, decimals=0, width=130),
             Column(_paying(), t.name("paying"), width=95),
             Column(_judged(), t.name("advice"), mappings=[advice], width=175),
         ],
-        sort_by=[(t.name("server"), False), (t.name("engine"), False)],
-        height=6,
+        sort_by=[(t.name("server"), False)],
+        height=7,
         runbooks=runbooks(t, "VllmDraftsDoNotPay"),
     )
 
 
 def _share(expr: str, name: str) -> Column:
-    return Column(expr, name, RATIO, steps=_ACCEPTANCE, below=palette.WARNING, decimals=0, width=125)
+    return Column(expr, name, RATIO, steps=_ACCEPTANCE, below=palette.WARNING, decimals=0, width=130)
 
 
 def _use() -> str:
@@ -218,7 +218,7 @@ def _length(t: Texts) -> Panel:
     """Return the length with its most, and the bound under which the alert on a collapse fires."""
     memory = f"{_LENGTH}[{thresholds()['baseline_window']}] offset {thresholds()['baseline_before']}"
     most = series.per_server(f"({_PER_DRAFT} or count without (position) ({_POSITION})) + 1", "max")
-    bound = f"1 + {number('collapse_gain_ratio'):g} * (quantile_over_time(0.5, {memory}) - 1)"
+    bound = f"(1 + {number('collapse_gain_ratio'):g} * (quantile_over_time(0.5, {memory}) - 1)) and {_DRAFTED}"
     return lines(
         t.panel("length"),
         _TOKENS,

@@ -165,6 +165,7 @@ def figure(
         .color_mode(common.BigValueColorMode.VALUE)
         .graph_mode(common.BigValueGraphMode.NONE)
         .text_mode(common.BigValueTextMode.VALUE_AND_NAME if query.several else common.BigValueTextMode.VALUE)
+        .wide_layout(False)
         .reduce_options(common_builders.ReduceDataOptions().calcs(["last"]))
         # Without a value the lowest colour holds, and that nothing is known is no alarm: no quantity here is below 0.
         .thresholds(_steps([(0, below), *steps], palette.GREY))
@@ -188,6 +189,10 @@ def comparison(
         .display_mode(common.BarGaugeDisplayMode.BASIC)
         .name_placement(common.BarGaugeNamePlacement.LEFT)
         .value_mode(common.BarGaugeValueMode.TEXT)
+        # Two bars are as high, and their text as large, as ten.
+        .sizing(common.BarGaugeSizing.MANUAL)
+        .max_viz_height(20)
+        .text(common_builders.VizTextDisplayOptions().title_size(12).value_size(12))
         .reduce_options(common_builders.ReduceDataOptions().calcs(["last"]))
         .thresholds(_steps((), palette.PLAIN))
     )
