@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from vllm_watch.state.snapshot import SourceName
 
 
@@ -78,9 +80,10 @@ _PROBE = {
     "model_unknown": "The server lists no model to ask for: give model.",
 }
 
-_BY_SOURCE: dict[SourceName, dict[str, str]] = {"log": _LOG, "metrics": _METRICS, "probe": _PROBE}
+BY_SOURCE: Mapping[SourceName, Mapping[str, str]] = {"log": _LOG, "metrics": _METRICS, "probe": _PROBE}
+"""Every reason that there is, and what it means."""
 
 
 def explain(source: SourceName, reason: str) -> str:
     """Return what a reason means, as a sentence or two."""
-    return _BY_SOURCE[source].get(reason, reason)
+    return BY_SOURCE[source].get(reason, reason)

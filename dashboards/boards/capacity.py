@@ -8,9 +8,10 @@ from itertools import pairwise
 from grafana_foundation_sdk.models import dashboard as models
 
 from boards import server
-from boards.kit import palette, series, variables
+from boards.kit import engines, palette, series, variables
 from boards.kit.board import Row, board
-from boards.kit.links import runbooks, to_board
+from boards.kit.engines import cell
+from boards.kit.links import runbooks
 from boards.kit.panels import (
     COUNT,
     RATIO,
@@ -173,29 +174,27 @@ def _full_in() -> str:
 
 def _room(t: Texts) -> Panel:
     batch = f"{_RUNNING} / {series.of_engine('max_running_requests')}"
-    full = [(number("kv_full_ratio"), palette.BAD)]
     return grid(
         t.panel("room"),
-        _engine_keys(t),
+        engines.keys(t, server.UID),
         [
-            Column(_DONE, t.name("mean_5m"), TOKENS_PER_SECOND, decimals=0, width=110),
-            Column(_MOST, t.name("most"), TOKENS_PER_SECOND, decimals=0, width=120),
-            Column(_SHARE, t.name("demand"), RATIO, steps=_DEMAND, decimals=0, gauge=True, most=1),
-            Column(batch, t.name("batch"), RATIO, decimals=0, gauge=True, most=1),
-            Column(_PLACES, t.name("places"), decimals=0, width=90),
-            Column(_USAGE, t.name("usage"), RATIO, steps=full, decimals=0, gauge=True, most=1),
-            Column(_FREE, t.name("free"), TOKENS, decimals=0, width=120),
-            Column(_full_in(), t.name("full_in"), SECONDS, steps=_SOON, below=palette.GREY, decimals=0, width=100),
+            Column(cell(_DONE), t.name("mean_5m"), TOKENS_PER_SECOND, decimals=0, width=110),
+            Column(cell(_MOST), t.name("most"), TOKENS_PER_SECOND, decimals=0, width=120),
+            _filled(_SHARE, t.name("demand"), _DEMAND),
+            _filled(batch, t.name("batch"), ()),
+            Column(cell(_PLACES), t.name("places"), TOKENS, decimals=0, width=90),
+            _filled(_USAGE, t.name("usage"), [(number("kv_full_ratio"), palette.BAD)]),
+            Column(cell(_FREE), t.name("free"), TOKENS, decimals=0, width=120),
+            Column(cell(_full_in()), t.name("full_in"), SECONDS, steps=_SOON, below=palette.GREY, decimals=0, width=95),
         ],
         sort_by=[(t.name("demand"), True)],
-        height=7,
+        height=6,
         runbooks=runbooks(t, "VllmDemandNearMaximum"),
     )
 
 
-def _engine_keys(t: Texts) -> list[Key]:
-    opened = to_board(t.name("open_server"), server.UID, server="${__value.raw}")
-    return [Key("server", t.name("server"), [opened]), Key("engine", t.name("engine"), width=75)]
+def _filled(ratio: str, name: str, steps: Steps) -> Column:
+    return Column(cell(ratio), name, RATIO, steps=steps, decimals=0, gauge=True, most=1, width=115)
 
 
 def _demand(t: Texts) -> Panel:
@@ -312,49 +311,51 @@ def _shape(t: Texts) -> Panel:
     return grid(
         t.panel("shape"),
         [
-            *_engine_keys(t),
+            *engines.keys(t, server.UID),
             Key("model_name", t.name("model")),
-            Key("version", t.name("version"), width=110),
-            Key("engine_generation", t.name("generation"), width=100),
+            Key("version", t.name("version"), width=80),
+            Key("engine_generation", t.name("generation"), width=95),
         ],
         [
-            Column(_state_with_version(), t.name("state"), mappings=state_mappings(t), width=110),
-            Column(_on_engines("server_start_timestamp_seconds", "* 1000"), t.name("started"), TIME_AGO, width=140),
-            Column(series.of_engine("model_load_seconds"), t.name("load"), SECONDS, width=110),
-            Column(series.of_engine("tensor_parallel_size"), "TP", width=60),
-            Column(series.of_engine("data_parallel_size"), "DP", width=60),
-            Column(series.of_engine("spec_decode_draft_tokens"), t.name("drafts"), width=110),
+            Column(_state_with_version(), t.name("state"), mappings=state_mappings(t), width=95),
+            Column(
+                cell(_on_engines("server_start_timestamp_seconds", "* 1000")), t.name("started"), TIME_AGO, width=120
+            ),
+            Column(cell(series.of_engine("model_load_seconds")), t.name("load"), SECONDS, width=110),
+            Column(cell(series.of_engine("tensor_parallel_size")), "TP", width=45),
+            Column(cell(series.of_engine("data_parallel_size")), "DP", width=45),
+            Column(cell(series.of_engine("spec_decode_draft_tokens")), t.name("drafts"), width=110),
         ],
         sort_by=[(t.name("server"), False)],
-        height=7,
+        height=5,
     )
 
 
 def _limits(t: Texts) -> Panel:
     return grid(
         t.panel("limits"),
-        _engine_keys(t),
+        engines.keys(t, server.UID),
         [
-            Column(series.of_engine("max_model_len_tokens"), t.name("max_len"), TOKENS),
-            Column(series.of_engine("max_running_requests"), t.name("max_seqs"), TOKENS),
-            Column(_CAPACITY, t.name("kv_tokens"), TOKENS),
-            Column(series.of_engine("max_concurrency"), t.name("concurrency"), decimals=1),
-            Column(_on_engines("slo_time_to_first_token_seconds"), t.name("slo_ttft"), SECONDS),
-            Column(_on_engines("slo_time_per_output_token_seconds"), t.name("slo_tpot"), SECONDS),
+            Column(cell(series.of_engine("max_model_len_tokens")), t.name("max_len"), TOKENS),
+            Column(cell(series.of_engine("max_running_requests")), t.name("max_seqs"), TOKENS),
+            Column(cell(_CAPACITY), t.name("kv_tokens"), TOKENS),
+            Column(cell(series.of_engine("max_concurrency")), t.name("concurrency"), decimals=1),
+            Column(cell(_on_engines("slo_time_to_first_token_seconds")), t.name("slo_ttft"), SECONDS),
+            Column(cell(_on_engines("slo_time_per_output_token_seconds")), t.name("slo_tpot"), SECONDS),
         ],
         sort_by=[(t.name("server"), False)],
-        height=7,
+        height=5,
     )
 
 
 def _state_with_version() -> str:
     """Return each engine's state, with what the server said of itself as labels."""
-    said = "model_name, version, engine_generation"
-    info = series.of_model("server_info")
-    return f"{series.state()} * ignoring (engine, {said}) group_left ({said}) {info}"
+    said = ("model_name", "version", "engine_generation")
+    info = cell(series.of_model("server_info"), *said)
+    return f"{cell(series.state())} * on (instance, server) group_left ({', '.join(said)}) {info}"
 
 
-def _on_engines(name: str, factor: str = "") -> str:
-    """Return a server's quantity on each of its engines, so that it stands in their rows."""
-    engines = f"max without (state) ({series.of_engine('engine_state')}) * 0"
-    return f"{engines} + ignoring (model_name, engine) group_left () {series.of_server(name)} {factor}".rstrip()
+def _on_engines(name: str, factor: int = 1) -> str:
+    """Return a server's quantity, so many times, on each of its engines: so it stands in their rows."""
+    engines_of_it = f"max without (state) ({series.of_engine('engine_state')}) * 0"
+    return f"{engines_of_it} + ignoring (model_name, engine) group_left () {series.of_server(name)} * {factor}"

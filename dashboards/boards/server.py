@@ -133,7 +133,7 @@ def _users(t: Texts) -> list[Panel]:
 
 
 def _slowest(recorded: str) -> str:
-    return series.per_server(series.recorded(recorded), "max")
+    return f"{series.per_server(series.recorded(recorded), 'max')} >= 0"  # Nothing observed is NaN.
 
 
 def _traffic(t: Texts) -> Panel:

@@ -6,16 +6,16 @@ from __future__ import annotations
 from grafana_foundation_sdk.models import dashboard as models
 
 from boards import server
-from boards.kit import palette, series, variables
+from boards.kit import engines, palette, series, variables
 from boards.kit.board import Row, board
-from boards.kit.links import runbooks, to_board
+from boards.kit.engines import cell
+from boards.kit.links import runbooks
 from boards.kit.panels import (
     COUNT,
     RATIO,
     SECONDS,
     TOKENS_PER_SECOND,
     Column,
-    Key,
     Panel,
     Query,
     Steps,
@@ -96,32 +96,25 @@ def _advice(t: Texts) -> Panel:
     )
     return grid(
         t.panel("advice"),
+        engines.keys(t, server.UID),
         [
-            Key(
-                "server",
-                t.name("server"),
-                [to_board(t.name("open_server"), server.UID, server="${__value.raw}")],
-            ),
-            Key("engine", t.name("engine"), width=75),
-        ],
-        [
-            Column(_use(), t.name("use"), mappings=[use], width=145),
-            Column(f"{_PER_DRAFT} or {_positions_in_range('count')}", t.name("per_draft"), width=100),
-            Column(_in_range(_LENGTH), t.name("length"), decimals=2, width=110),
-            _share(_in_range(_RATIO), t.name("ratio")),
+            Column(cell(_use()), t.name("use"), mappings=[use], width=115),
+            Column(cell(f"{_PER_DRAFT} or {_positions_in_range('count')}"), t.name("per_draft"), width=100),
+            Column(cell(_in_range(_LENGTH)), t.name("length"), decimals=2, width=105),
+            _share(_in_range(_RATIO), t.name("accepted")),
             _share(_positions_in_range("min"), t.name("last_pays")),
-            Column(_one_more(), t.name("next_pays"), RATIO, decimals=0, width=130),
-            Column(_paying(), t.name("paying"), width=95),
-            Column(_judged(), t.name("advice"), mappings=[advice], width=175),
+            Column(cell(_one_more()), t.name("next_pays"), RATIO, decimals=0, width=125),
+            Column(cell(_paying()), t.name("paying"), width=95),
+            Column(cell(_judged()), t.name("advice"), mappings=[advice], width=170),
         ],
         sort_by=[(t.name("server"), False)],
-        height=7,
+        height=6,
         runbooks=runbooks(t, "VllmDraftsDoNotPay"),
     )
 
 
 def _share(expr: str, name: str) -> Column:
-    return Column(expr, name, RATIO, steps=_ACCEPTANCE, below=palette.WARNING, decimals=0, width=130)
+    return Column(cell(expr), name, RATIO, steps=_ACCEPTANCE, below=palette.WARNING, decimals=0, width=100)
 
 
 def _use() -> str:

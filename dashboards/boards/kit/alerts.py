@@ -10,13 +10,17 @@ from boards.kit.texts import Texts
 from boards.kit.thresholds import thresholds
 
 
-_CHOSEN = 'alertname!="Watchdog",instance=~"$daemon|",server=~"$server|"'
+CHOSEN = 'alertname!="Watchdog",instance=~"$daemon|",server=~"$server|"'
 """Alerts about the daemon itself have no server, and those about its absence no address."""
 
 
-def firing(texts: Texts, *, width: int = 11, height: int = 6) -> Panel:
-    """Return a table of the alerts that fire for the chosen servers, the oldest first; a click opens the runbook."""
-    since = f'ALERTS_FOR_STATE{{{_CHOSEN}}} * 1000 and ignoring (alertstate) ALERTS{{alertstate="firing",{_CHOSEN}}}'
+def firing(texts: Texts, *, width: int = 11, height: int = 6, is_by_daemon: bool = False) -> Panel:
+    """
+    Return a table of the alerts that fire for the chosen servers, the oldest first; a click opens the runbook.
+
+    is_by_daemon: there is a column for the daemon, where servers of several are shown.
+    """
+    since = f'ALERTS_FOR_STATE{{{CHOSEN}}} * 1000 and ignoring (alertstate) ALERTS{{alertstate="firing",{CHOSEN}}}'
     alert = texts.name("alert")
     severities = value_mapping(
         {"critical": (texts.name("critical"), palette.BAD), "warning": (texts.name("warning"), palette.WARNING)}
@@ -32,6 +36,7 @@ def firing(texts: Texts, *, width: int = 11, height: int = 6) -> Panel:
             Key("severity", texts.name("severity"), width=80, mappings=[severities]),
             Key("server", texts.name("server"), width=100),
             Key("engine", texts.name("engine"), width=65),
+            *([Key("instance", texts.name("daemon"), width=160)] if is_by_daemon else []),
         ],
         [Column(since, texts.name("since"), "dateTimeFromNow", width=115)],
         sort_by=[(texts.name("since"), False)],

@@ -46,6 +46,9 @@ Links = Sequence[builders.DashboardLink]
 Steps = Sequence[tuple[float, str]]
 """From which value on which colour holds; what is below the first has `palette.PLAIN` or the colour given for it."""
 
+_NOTHING = "-"
+"""What a table's cell without a value says; else it would be what the whole table says when it is empty."""
+
 STATE_COLORS: Mapping[str, str] = {
     "idle": palette.GREY,
     "serving": palette.GREEN,
@@ -201,12 +204,59 @@ def comparison(
     return _finished(panel, text, width, height, runbooks)
 
 
-def states(text: PanelText, texts: Texts, query: Query, *, width: int = 24, height: int = 6) -> Panel:
+def figures(
+    text: PanelText,
+    unit: str,
+    queries: Sequence[Query],
+    *,
+    width: int = 12,
+    height: int = 4,
+) -> Panel:
+    """Return several numbers side by side, each in its query's colour from 1 on and grey below."""
+    panel = (
+        stat.Panel()
+        .unit(unit)
+        .color_mode(common.BigValueColorMode.VALUE)
+        .graph_mode(common.BigValueGraphMode.NONE)
+        .text_mode(common.BigValueTextMode.VALUE_AND_NAME)
+        .orientation(common.VizOrientation.VERTICAL)
+        .reduce_options(common_builders.ReduceDataOptions().calcs(["last"]))
+        .thresholds(_steps((), palette.GREY))
+    )
+    for letter, query in _lettered(queries):
+        steps = _steps([(1, query.color)], palette.GREY).build()
+        panel.with_target(_target(query, letter).instant()).override_by_query(
+            letter, [dashboard.DynamicConfigValue("thresholds", steps)]
+        )
+    return _finished(panel, text, width, height, ())
+
+
+def states(
+    text: PanelText, texts: Texts, query: Query, *, width: int = 24, height: int = 6, rows_per_page: int = 20
+) -> Panel:
     """Return a line of coloured states for each of a query's series, which are numbers of `STATES`."""
+    return timeline(text, query, state_mappings(texts), width=width, height=height, rows_per_page=rows_per_page)
+
+
+def timeline(
+    text: PanelText,
+    query: Query,
+    mappings: Sequence[dashboard.ValueMapping],
+    *,
+    width: int = 24,
+    height: int = 6,
+    rows_per_page: int = 20,
+    runbooks: Links = (),
+) -> Panel:
+    """
+    Return a line of colours for each of a query's series, whose values all have a mapping.
+
+    rows_per_page: of more lines there are pages.
+    """
     panel = (
         statetimeline.Panel()
         .unit("none")
-        .mappings(state_mappings(texts))
+        .mappings(list(mappings))
         .color_scheme(builders.FieldColor().mode(dashboard.FieldColorModeId.FIXED).fixed_color(palette.GREY))
         .thresholds(_steps((), palette.GREY))
         .show_value(common.VisibilityMode.AUTO)
@@ -214,6 +264,7 @@ def states(text: PanelText, texts: Texts, query: Query, *, width: int = 24, heig
         .row_height(0.85)
         .fill_opacity(85)
         .line_width(0)
+        .per_page(rows_per_page)
         .legend(
             common_builders.VizLegendOptions()
             .display_mode(common.LegendDisplayMode.LIST)
@@ -222,7 +273,7 @@ def states(text: PanelText, texts: Texts, query: Query, *, width: int = 24, heig
         )
         .with_target(_target(query, "A"))
     )
-    return _finished(panel, text, width, height, ())
+    return _finished(panel, text, width, height, runbooks)
 
 
 def shares(text: PanelText, unit: str, query: Query, *, width: int = 8, height: int = 8) -> Panel:
@@ -253,7 +304,8 @@ class Column(NamedTuple):
 
     name: its heading.
     gauge: a bar in the cell, from 0 to `most`.
-    hidden: only there to sort by.
+    hidden: only there to sort by, or for a label of its series (`grid`'s `facts`).
+    links: where a click on a cell leads.
     """
 
     expr: str
@@ -267,10 +319,11 @@ class Column(NamedTuple):
     mappings: Sequence[dashboard.ValueMapping] = ()
     width: int | None = None
     hidden: bool = False
+    links: Sequence[Mapping[str, object]] = ()
 
 
 class Key(NamedTuple):
-    """A label that tells a table's rows apart, with the heading of its column and where a click on it leads."""
+    """A label that is shown in a table, with the heading of its column and where a click on it leads."""
 
     label: str
     name: str
@@ -285,6 +338,8 @@ def grid(
     columns: Sequence[Column],
     *,
     sort_by: Sequence[tuple[str, bool]],
+    facts: Sequence[Key] = (),
+    required: bool = False,
     width: int = 24,
     height: int = 8,
     runbooks: Links = (),
@@ -293,8 +348,11 @@ def grid(
     Return a table of what is true at the end of the time range: a row for each set of `keys`, a column for each query.
 
     sort_by: headings, and whether the largest comes first.
+    facts: labels that some query has beside the keys and that tell no rows apart; they are shown behind the columns.
+    required: a row for which the first column's query gives nothing is left out.
 
-    Every query must give at most one series for a set of the keys; all labels but the keys are left out.
+    Every query must give at most one series for a set of the keys; all labels but keys and facts are left out. Where
+    there are several columns none may keep a metric's name (`series.only`), for it would tell their rows apart.
     """
     panel = (
         table.Panel()
@@ -308,7 +366,6 @@ def grid(
             ]
         )
     )
-    wanted = {key.label: True for key in keys}
     names = {}
     for letter, column in _lettered(columns):
         panel.with_target(
@@ -321,18 +378,24 @@ def grid(
             .ref_id(letter)
         ).override_by_name(column.name, _column_properties(column))
         names[f"Value #{letter}" if len(columns) > 1 else "Value"] = column.name
-    for key in keys:
+    values = list(names)
+    for key in (*keys, *facts):
         panel.override_by_name(key.name, _key_properties(key))
         names[key.label] = key.name
-    order = {field: place for place, field in enumerate([key.label for key in keys] + list(names)[: len(columns)])}
-    # Series of one server that have different names would stay in different rows.
-    panel.with_transformation(_transformation("filterFieldsByName", {"exclude": {"names": ["__name__"]}}))
+    shown = [*(key.label for key in keys), *values, *(fact.label for fact in facts)]
     panel.with_transformation(_transformation("merge", {}))
+    if required:
+        panel.with_transformation(_transformation("filterByValue", _not_empty(values[0])))
+    panel.with_transformation(_transformation("filterFieldsByName", {"include": {"names": shown}}))
     panel.with_transformation(
-        _transformation("filterFieldsByName", {"include": {"names": [*wanted, *list(names)[: len(columns)]]}})
-    )
-    panel.with_transformation(
-        _transformation("organize", {"indexByName": order, "renameByName": names, "excludeByName": {}})
+        _transformation(
+            "organize",
+            {
+                "indexByName": {field: place for place, field in enumerate(shown)},
+                "renameByName": names,
+                "excludeByName": {},
+            },
+        )
     )
     return _finished(panel, text, width, height, runbooks)
 
@@ -414,6 +477,7 @@ def _column_properties(column: Column) -> list[dashboard.DynamicConfigValue]:
     properties = [
         dashboard.DynamicConfigValue("unit", column.unit),
         dashboard.DynamicConfigValue("thresholds", _steps(column.steps, column.below).build()),
+        dashboard.DynamicConfigValue("noValue", _NOTHING),
     ]
     if column.decimals is not None:
         properties.append(dashboard.DynamicConfigValue("decimals", column.decimals))
@@ -429,13 +493,17 @@ def _column_properties(column: Column) -> list[dashboard.DynamicConfigValue]:
         properties.append(dashboard.DynamicConfigValue("custom.cellOptions", {"type": "color-text"}))
     if column.width is not None:
         properties.append(dashboard.DynamicConfigValue("custom.width", column.width))
+    if column.links:
+        properties.append(dashboard.DynamicConfigValue("links", list(column.links)))
     if column.hidden:
         properties.append(dashboard.DynamicConfigValue("custom.hidden", True))
     return properties
 
 
 def _key_properties(key: Key) -> list[dashboard.DynamicConfigValue]:
-    properties = [dashboard.DynamicConfigValue("links", list(key.links))] if key.links else []
+    properties = [dashboard.DynamicConfigValue("noValue", _NOTHING)]
+    if key.links:
+        properties.append(dashboard.DynamicConfigValue("links", list(key.links)))
     if key.width is not None:
         properties.append(dashboard.DynamicConfigValue("custom.width", key.width))
     if key.mappings:
@@ -444,6 +512,14 @@ def _key_properties(key: Key) -> list[dashboard.DynamicConfigValue]:
             dashboard.DynamicConfigValue("custom.cellOptions", {"type": "color-text"}),
         ]
     return properties
+
+
+def _not_empty(field: str) -> Mapping[str, object]:
+    return {
+        "filters": [{"fieldName": field, "config": {"id": "isNotNull", "options": {}}}],
+        "type": "include",
+        "match": "all",
+    }
 
 
 def _transformation(kind: str, options: Mapping[str, object]) -> dashboard.DataTransformerConfig:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import Final
 
 
-STATES: Final = ("idle", "serving", "starting", "saturated", "unknown", "stalled", "down")
+STATES: Final = ("idle", "serving", "starting", "unknown", "saturated", "stalled", "down")
 """The states of an engine, the better first: a state's number is its place here, from 1."""
 
 WINDOW: Final = "$__rate_interval"
@@ -76,6 +76,44 @@ def state(more: str = "") -> str:
     """Return each engine's state as a number, see `STATES`; it is the same engine before its model is known."""
     numbered = " or ".join(f"{_state(name, more)} * {number}" for number, name in enumerate(STATES, start=1))
     return f"max without (state, model_name) ({numbered})"
+
+
+def worst_state(more: str = "") -> str:
+    """Return each server's state as a number: that of its worst engine."""
+    return f"max without (engine) ({state(more)})"
+
+
+def ranked(expr: str, by: str, place: int) -> str:
+    """
+    Return of `expr` only the series that is at a place among all, from 1; what is ranked by 0 has none.
+
+    by: what the series are ranked by, the greatest first, with the labels of `expr`. It must be the same at every
+        moment of the time range (``@ end()``), or a line would be another one's from somewhere on, and hardly ever
+        equal for two of them (a mean, and not a maximum), or one would get two places.
+    """
+    better = f" unless topk({place - 1}, {by} > 0)" if place > 1 else ""
+    return f"{expr} and (topk({place}, {by} > 0){better})"
+
+
+def over_range(series: str, function: str) -> str:
+    """Return what a function such as ``avg_over_time`` makes of the time range, the same at every moment of it."""
+    return f"{function}({series}[$__range] @ end())"
+
+
+def only(expr: str, *labels: str) -> str:
+    """Return one value for each set of some labels, without a metric's name: what tables with several columns need."""
+    return f"max by ({', '.join(labels)}) ({expr})"
+
+
+def in_order(expr: str, *labels: str) -> str:
+    """
+    Return series with a label ``_row``, which joins some of their labels and which they are ordered by.
+
+    Prometheus puts the series of a range in the order of their labels, and these in that of their names: an engine
+    would stand before its server.
+    """
+    names = ", ".join(f'"{label}"' for label in labels)
+    return f'label_join({expr}, "_row", " ", {names})'
 
 
 def _state(name: str, more: str) -> str:

@@ -1,0 +1,298 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Every server at a glance, the worst first: one table, one timeline, and the few that stand out."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from grafana_foundation_sdk.models import dashboard as models
+
+from boards.kit import palette, series, variables
+from boards.kit.alerts import CHOSEN, firing
+from boards.kit.board import Row, board
+from boards.kit.links import runbooks, to_board
+from boards.kit.panels import (
+    COUNT,
+    RATIO,
+    SECONDS,
+    STATE_COLORS,
+    TIMES,
+    TOKENS,
+    TOKENS_PER_SECOND,
+    Column,
+    Key,
+    Panel,
+    Query,
+    Steps,
+    figure,
+    figures,
+    grid,
+    lines,
+    state_mappings,
+    states,
+)
+from boards.kit.texts import Texts
+from boards.kit.thresholds import number
+
+
+UID = "vllm-watch-fleet"
+
+_SERVER = "{{server}} {{instance}}"
+
+_REMEMBERED = "1h"
+"""How long a server that is not shown any more stays in the table."""
+
+_STEADY = "5m"
+"""What latencies in the table are over, whatever the time range: two servers are compared."""
+
+_KINDS_OF_TOKENS = tuple(series.of_engine(f"{kind}_tokens_per_second") for kind in ("prompt", "generation"))
+
+_NAMED = {"server": "${__data.fields.server}", "daemon": "${__data.fields.instance}"}
+
+
+def dashboard(language: str) -> models.Dashboard:
+    """Return the board in a language."""
+    t = Texts(language, "fleet")
+    return board(
+        t,
+        UID,
+        [
+            variables.datasource(t),
+            variables.daemon(t),
+            variables.server(t),
+            variables.model(t),
+            variables.engine(t),
+            variables.slo(t),
+            variables.filters(t),
+        ],
+        [
+            Row(t.row("now"), [*_strip(t), _servers(t)]),
+            Row(t.row("course"), [_state(t), *_courses(t)]),
+            Row(t.row("alerts"), [firing(t, width=24, height=8, is_by_daemon=True)]),
+        ],
+        annotated=False,
+    )
+
+
+def _strip(t: Texts) -> list[Panel]:
+    tokens = " + ".join(f"sum({kind})" for kind in _KINDS_OF_TOKENS)
+    worst_first = reversed(list(enumerate(series.STATES, start=1)))
+    return [
+        figures(
+            t.panel("by_state"),
+            COUNT,
+            [
+                Query(f"sum({_worst()} == bool {place})", t.name(f"state_{state}"), STATE_COLORS[state])
+                for place, state in worst_first
+            ],
+            width=12,
+        ),
+        figure(t.panel("tokens"), TOKENS_PER_SECOND, Query(tokens, t.name("total"))),
+        figure(t.panel("running"), COUNT, Query(f"sum({series.of_engine('requests_running')})", t.name("running"))),
+        figure(t.panel("waiting"), COUNT, Query(f"sum({series.of_engine('requests_waiting')})", t.name("waiting"))),
+        figures(
+            t.panel("firing"),
+            COUNT,
+            [
+                # That none fires is known only where there are rules.
+                Query(f'{_alerts(severity)} or count(ALERTS{{alertname="Watchdog"}}) * 0', t.name(severity), color)
+                for severity, color in (("critical", palette.BAD), ("warning", palette.WARNING))
+            ],
+            width=3,
+        ),
+    ]
+
+
+def _worst() -> str:
+    """Return each server's worst state; one that is not shown any more, though its daemon is a target, is unknown."""
+    unknown = series.STATES.index("unknown") + 1
+    shown = series.worst_state()
+    before = f"max without (engine, model_name, state) ({_before()})"
+    return f"({shown} or ({before} and on (job, instance) up unless {shown}) * 0 + {unknown})"
+
+
+def _before() -> str:
+    return f"last_over_time({series.of_engine('engine_state')}[{_REMEMBERED}])"
+
+
+def _servers(t: Texts) -> Panel:
+    state, waiting, server = t.name("state"), t.name("waiting"), t.name("server")
+    return grid(
+        t.panel("servers"),
+        [
+            Key("server", server, [_to(t, "server")]),
+            Key("instance", t.name("daemon"), [_to(t, "sources")], width=115),
+        ],
+        [
+            Column(_worst(), state, mappings=state_mappings(t), width=80),
+            Column(
+                _alerts("critical|warning", "by (instance, server)"),
+                t.name("alerts"),
+                steps=_from_one(palette.WARNING),
+                width=60,
+            ),
+            Column(_unread(), t.name("unread"), steps=_from_one(palette.WARNING), width=70, links=[_to(t, "sources")]),
+            Column(_tokens(), t.name("tokens"), TOKENS, decimals=0, width=75),
+            Column(_summed("requests_running"), t.name("running"), width=75),
+            Column(
+                _summed("requests_waiting"),
+                waiting,
+                steps=[(number("queue_growing_requests"), palette.WARNING)],
+                width=85,
+                links=[_to(t, "capacity")],
+            ),
+            Column(
+                _fullest(),
+                t.name("kv"),
+                RATIO,
+                steps=[(number("kv_full_ratio"), palette.BAD)],
+                decimals=0,
+                width=75,
+                links=[_to(t, "capacity")],
+            ),
+            *_latency(t),
+            Column(_since_token(), t.name("last_token"), SECONDS, decimals=0, width=85),
+            Column(_since_start(), t.name("since_start"), SECONDS, decimals=1, width=75),
+            Column(_info(), t.name("info"), hidden=True),
+        ],
+        facts=[Key("version", t.name("version"), width=60)],
+        required=True,
+        sort_by=[(state, True), (waiting, True), (server, False)],
+        height=12,
+    )
+
+
+def _to(t: Texts, board_name: str) -> Mapping[str, object]:
+    return to_board(t.name(f"to_{board_name}"), f"vllm-watch-{board_name}", **_NAMED)
+
+
+def _alerts(severities: str, by: str = "") -> str:
+    return f'count {by} (ALERTS{{alertstate="firing",severity=~"{severities}",{CHOSEN}}})'
+
+
+def _from_one(color: str) -> Steps:
+    return [(1, color)]
+
+
+def _unread() -> str:
+    return f"sum without (source) ({series.of_server('source_up')} == bool 0)"
+
+
+def _tokens() -> str:
+    return " + ".join(series.per_server(kind) for kind in _KINDS_OF_TOKENS)
+
+
+def _summed(gauge: str) -> str:
+    return series.per_server(series.of_engine(gauge))
+
+
+def _fullest() -> str:
+    return series.per_server(series.of_engine("kv_cache_usage_ratio"), "max")
+
+
+def _latency(t: Texts) -> list[Column]:
+    first_token = series.quantile(0.95, "time_to_first_token_seconds", _STEADY)
+    objective = series.of_server("slo_time_to_first_token_seconds")
+    bad = series.per_server(series.recorded("slo_bad_ratio:rate1h"), "max")
+    return [
+        Column(first_token, t.name("ttft"), SECONDS, width=85),
+        Column(
+            f"({first_token}) / {objective}",
+            t.name("ttft_share"),
+            TIMES,
+            steps=[(0, palette.GOOD), (1, palette.BAD)],
+            decimals=1,
+            width=80,
+        ),
+        Column(
+            f"max without (objective) ({bad}) / (1 - $slo)",
+            t.name("burn"),
+            TIMES,
+            steps=[(0, palette.GOOD), (1, palette.WARNING), (number("burn_page_slow"), palette.BAD)],
+            decimals=1,
+            width=60,
+        ),
+    ]
+
+
+def _since_token() -> str:
+    return f"time() - {series.per_server(series.of_engine('last_token_timestamp_seconds'), 'max')}"
+
+
+def _since_start() -> str:
+    return f"time() - {series.of_server('server_start_timestamp_seconds')}"
+
+
+def _info() -> str:
+    return f"max without (model_name, engine_generation) ({series.of_server('server_info')})"
+
+
+def _state(t: Texts) -> Panel:
+    rows = series.in_order(series.state(), "server", "engine", "instance")
+    return states(t.panel("state"), t, Query(rows, "{{_row}}"), height=12, rows_per_page=20)
+
+
+def _courses(t: Texts) -> list[Panel]:
+    return [
+        lines(
+            t.panel("tokens_course"),
+            TOKENS_PER_SECOND,
+            _ranked(f"({_tokens()})", _tokens_over_range()),
+            width=12,
+            runbooks=runbooks(t, "VllmEngineStalled"),
+        ),
+        lines(
+            t.panel("waiting_course"),
+            COUNT,
+            _ranked_gauge("requests_waiting", "sum"),
+            width=12,
+            soft_most=1,
+            runbooks=runbooks(t, "VllmQueueGrowing"),
+        ),
+        lines(
+            t.panel("kv_course"),
+            RATIO,
+            _ranked_gauge("kv_cache_usage_ratio", "max"),
+            width=12,
+            most=1,
+            bounds=[(number("kv_full_ratio"), palette.BAD)],
+            runbooks=runbooks(t, "VllmKvCacheSaturated"),
+        ),
+        lines(
+            t.panel("ttft_course"),
+            SECONDS,
+            _ranked_first_token(),
+            width=12,
+            logarithmic=True,
+            runbooks=runbooks(t, "VllmLatencyBudgetBurnsFast"),
+        ),
+    ]
+
+
+def _tokens_over_range() -> str:
+    return f"({' + '.join(series.per_server(_mean_over_range(kind)) for kind in _KINDS_OF_TOKENS)})"
+
+
+def _mean_over_range(gauge: str) -> str:
+    return series.over_range(gauge, "avg_over_time")
+
+
+def _ranked_gauge(gauge: str, how: str) -> list[Query]:
+    of_engine = series.of_engine(gauge)
+    return _ranked(series.per_server(of_engine, how), series.per_server(_mean_over_range(of_engine), how))
+
+
+def _ranked_first_token() -> list[Query]:
+    seconds, requests = (
+        series.per_server(series.over_range(series.of_engine(f"time_to_first_token_seconds_{part}"), "rate"))
+        for part in ("sum", "count")
+    )
+    p95 = series.quantile(0.95, "time_to_first_token_seconds")
+    return _ranked(f"({p95})", f"{seconds} / {requests}")
+
+
+def _ranked(expr: str, by: str) -> list[Query]:
+    """Return a query for each place, of which there are as many as colours that can be told apart."""
+    return [
+        Query(series.ranked(expr, by, place), _SERVER, color) for place, color in enumerate(palette.COLORS, start=1)
+    ]

@@ -1,0 +1,406 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How far what is shown can be trusted: which source is fresh, where they differ, what the daemon itself does."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+from grafana_foundation_sdk.models import dashboard as models
+
+from boards.kit import palette, series, variables
+from boards.kit.board import Row, board
+from boards.kit.links import runbooks, to_board
+from boards.kit.panels import (
+    BYTES,
+    COUNT,
+    RATIO,
+    SECONDS,
+    TOKENS_PER_SECOND,
+    Column,
+    Key,
+    Panel,
+    Query,
+    grid,
+    lines,
+    timeline,
+    value_mapping,
+)
+from boards.kit.texts import Texts
+from boards.kit.thresholds import number
+from vllm_watch.reasons import BY_SOURCE
+from vllm_watch.state.server import COMPARED
+
+
+UID = "vllm-watch-sources"
+
+_SERVER, _DAEMON = "{{server}}", "{{instance}}"
+
+_LOG_COLOR, _PAGE_COLOR = palette.ORANGE, palette.SKY
+
+_UNITS = {
+    "kv_cache_usage_ratio": RATIO,
+    "prefix_cache_hit_ratio": RATIO,
+    "prompt_tokens_per_second": TOKENS_PER_SECOND,
+    "generation_tokens_per_second": TOKENS_PER_SECOND,
+}
+
+_QUIET_BY_NATURE = frozenset({"starting", "ended", "idle", "stalled", "no_statistics_yet"})
+"""Reasons that tell of the server, and not of a source that fails."""
+
+_NOT_BELIEVED = {
+    "unparsed_stats_lines_total": palette.VERMILLION,
+    "refused_lines_total": palette.PURPLE,
+    "refused_values_total": palette.ORANGE,
+    "unknown_field_total": palette.BLUE,
+    "dropped_names_total": palette.GREY,
+}
+_HAPPENED_TO_FILES = {
+    "log_rotations_total": palette.SKY,
+    "log_truncations_total": palette.ORANGE,
+    "log_lost_generations_total": palette.VERMILLION,
+    "log_read_errors_total": palette.PURPLE,
+    "log_long_lines_total": palette.BLUE,
+}
+_COUNTED = (
+    *_NOT_BELIEVED,
+    *(name for name in _HAPPENED_TO_FILES if name != "log_rotations_total"),
+    "log_skipped_bytes_total",
+    "log_nul_bytes_total",
+)
+"""What should be 0, and is listed when it is not; that a log is rotated is as it should be."""
+
+_IN_A_ROW = 4
+
+_LONG_LINE = 1024.0
+"""Bytes; less than this is no lag worth an axis of its own."""
+
+_NEARLY_ALL = 0.8
+"""Of the descriptors that the process may open; there is no alert on them."""
+
+
+def dashboard(language: str) -> models.Dashboard:
+    """Return the board in a language."""
+    t = Texts(language, "sources")
+    return board(
+        t,
+        UID,
+        [
+            variables.datasource(t),
+            variables.daemon(t),
+            variables.server(t, everything=False),
+            variables.model(t),
+            variables.engine(t),
+            variables.slo(t),
+            variables.filters(t),
+        ],
+        [
+            Row(t.row("fresh"), [_sources(t), _readable(t), _quiet(t)]),
+            Row(t.row("compared"), [*_compared(t)]),
+            Row(t.row("doubted"), [_disagreement(t), _missing(t), _counted(t), _doubted_over_time(t)]),
+            Row(t.row("reading"), [*_reading(t), *_asking(t)]),
+            Row(t.row("daemon"), [_daemons(t), *_cost(t)]),
+        ],
+    )
+
+
+def _sources(t: Texts) -> Panel:
+    is_read, server, source = t.name("is_read"), t.name("server"), t.name("source")
+    why = f'label_join({series.of_daemon("source_info")}, "why", ":", "source", "reason")'
+    is_up, last = series.of_daemon("source_up"), _age("source_last_reading_timestamp_seconds")
+    keys = ("instance", "server", "source")
+    return grid(
+        t.panel("sources"),
+        [
+            Key("server", server, [_here(t), _to_server(t)], width=160),
+            Key("instance", t.name("daemon"), width=160),
+            Key("source", source, width=90),
+        ],
+        [
+            Column(series.only(is_up, *keys), is_read, mappings=[_yes_or_no(t, "readable", "unreadable")], width=120),
+            Column(series.only(last, *keys), t.name("last_reading"), SECONDS, decimals=0, width=110),
+            Column(series.only(why, *keys, "why"), t.name("info"), hidden=True),
+        ],
+        facts=[Key("why", t.name("why"), mappings=[_reasons(t)])],
+        sort_by=[(is_read, False), (server, False), (source, False)],
+        height=9,
+        runbooks=runbooks(t, "VllmSourceDown", "VllmLogSilent", "VllmServerNotWatched"),
+    )
+
+
+def _here(t: Texts) -> Mapping[str, object]:
+    return to_board(t.name("to_here"), UID, server="${__data.fields.server}", daemon="${__data.fields.instance}")
+
+
+def _to_server(t: Texts) -> Mapping[str, object]:
+    chosen = {"server": "${__data.fields.server}", "daemon": "${__data.fields.instance}"}
+    return to_board(t.name("to_server"), "vllm-watch-server", **chosen)
+
+
+def _yes_or_no(t: Texts, yes: str, no: str) -> models.ValueMapping:
+    return value_mapping({"1": (t.name(yes), palette.GOOD), "0": (t.name(no), palette.BAD)})
+
+
+def _age(of_daemon: str) -> str:
+    return f"time() - {series.of_daemon(of_daemon)}"
+
+
+def _reasons(t: Texts) -> models.ValueMapping:
+    return value_mapping(
+        {
+            f"{source}:{reason}": (t.get(f"reasons.{source}.{reason}"), _color_of(reason))
+            for source, reasons in BY_SOURCE.items()
+            for reason in reasons
+        }
+    )
+
+
+def _color_of(reason: str) -> str:
+    if reason == "ok":
+        return palette.GOOD
+    return palette.PLAIN if reason in _QUIET_BY_NATURE else palette.WARNING
+
+
+def _readable(t: Texts) -> Panel:
+    return timeline(
+        t.panel("readable"),
+        Query(series.in_order(series.of_server("source_up"), "server", "source"), "{{_row}}"),
+        [_yes_or_no(t, "readable", "unreadable")],
+        width=12,
+        height=7,
+        runbooks=runbooks(t, "VllmSourceDown"),
+    )
+
+
+def _quiet(t: Texts) -> Panel:
+    reasons = series.of_server("source_info", 'reason!="ok"')
+    is_read = f"{reasons} * ignoring (reason) group_left () {series.of_server('source_up')}"
+    return timeline(
+        t.panel("quiet"),
+        Query(series.in_order(is_read, "server", "source", "reason"), "{{_row}}"),
+        [value_mapping({"1": (t.name("quiet"), palette.PLAIN), "0": (t.name("unreadable"), palette.BAD)})],
+        width=12,
+        height=7,
+        runbooks=runbooks(t, "VllmLogSilent"),
+    )
+
+
+def _compared(t: Texts) -> Iterator[Panel]:
+    for place, quantity in enumerate(COMPARED):
+        unit = _UNITS.get(quantity, COUNT)
+        yield lines(
+            t.panel(quantity),
+            unit,
+            [
+                Query(
+                    series.of_engine("source_value", f'source="{source}",quantity="{quantity}"'),
+                    f"{{{{server}}}} {{{{engine}}}} {t.name(f'of_{source}')}",
+                    color,
+                    several=True,
+                )
+                for source, color in (("log", _LOG_COLOR), ("metrics", _PAGE_COLOR))
+            ],
+            width=6 if place < _IN_A_ROW else 8,
+            height=7,
+            most=1 if unit == RATIO else None,
+            stepped=True,
+            runbooks=runbooks(t, "VllmSourcesDisagree"),
+        )
+
+
+def _disagreement(t: Texts) -> Panel:
+    differing = series.in_order(series.of_engine("source_disagreement"), "quantity", "server", "engine")
+    return timeline(
+        t.panel("disagreement"),
+        Query(differing, "{{_row}}"),
+        [value_mapping({"0": (t.name("same"), palette.GOOD), "1": (t.name("different"), palette.BAD)})],
+        width=12,
+        height=8,
+        runbooks=runbooks(t, "VllmSourcesDisagree"),
+    )
+
+
+def _missing(t: Texts) -> Panel:
+    missing = series.of_server("required_metric_missing")
+    server, metric = t.name("server"), t.name("metric")
+    return grid(
+        t.panel("missing"),
+        [Key("server", server, width=120), Key("metric", metric)],
+        [Column(f"avg_over_time({missing}[$__range]) and {missing} == 1", t.name("how_long"), RATIO, width=120)],
+        sort_by=[(server, False), (metric, False)],
+        width=12,
+        runbooks=runbooks(t, "VllmRequiredMetricMissing"),
+    )
+
+
+def _counted(t: Texts) -> Panel:
+    counted = " or ".join(f'label_replace({series.of_server(name)} > 0, "kind", "{name}", "", "")' for name in _COUNTED)
+    count = t.name("count")
+    kinds = value_mapping({name: (t.name(name), palette.PLAIN) for name in _COUNTED})
+    return grid(
+        t.panel("counted"),
+        [
+            Key("server", t.name("server"), width=100),
+            Key("kind", t.name("kind"), mappings=[kinds]),
+            Key("source", t.name("source"), width=75),
+            Key("quantity", t.name("quantity")),
+            Key("field", t.name("field")),
+        ],
+        [Column(counted, count, width=80)],
+        sort_by=[(count, True)],
+        width=14,
+        runbooks=runbooks(t, "VllmStatisticsUnparsed", "VllmLogLost"),
+    )
+
+
+def _doubted_over_time(t: Texts) -> Panel:
+    return _bars(t, "doubted", _NOT_BELIEVED, width=10)
+
+
+def _bars(t: Texts, key: str, colors: Mapping[str, str], *, width: int) -> Panel:
+    """Return how often what happened, each counter's series of a server together."""
+    return lines(
+        t.panel(key),
+        COUNT,
+        [
+            Query(
+                f"sum without (source, quantity, field) ({series.increase(series.of_server(name))}) > 0",
+                f"{{{{server}}}} {t.name(name)}",
+                color,
+            )
+            for name, color in colors.items()
+        ],
+        width=width,
+        bars=True,
+        soft_most=1,
+        runbooks=runbooks(t, "VllmStatisticsUnparsed", "VllmLogLost"),
+    )
+
+
+def _reading(t: Texts) -> list[Panel]:
+    lag = Query(series.of_server("log_lag_bytes"), _SERVER, palette.ORANGE, several=True)
+    read_lines = Query(series.rate(series.of_server("log_lines_total")), _SERVER, palette.SKY, several=True)
+    read_bytes = Query(series.rate(series.of_server("log_bytes_total")), _SERVER, palette.SKY, several=True)
+    return [
+        lines(t.panel("lag"), BYTES, [lag], width=6, soft_most=_LONG_LINE),
+        lines(t.panel("log_lines"), "suffix: /s", [read_lines], width=6, soft_most=1),
+        lines(t.panel("log_bytes"), "Bps", [read_bytes], width=6, soft_most=1),
+        _bars(t, "files", _HAPPENED_TO_FILES, width=6),
+    ]
+
+
+def _asking(t: Texts) -> list[Panel]:
+    scrape = Query(series.of_server("scrape_duration_seconds"), _SERVER, palette.SKY, several=True)
+    probe = Query(series.of_server("probe_duration_seconds"), _SERVER, palette.GREEN, several=True)
+    return [
+        lines(t.panel("scrape"), SECONDS, [scrape], soft_most=0.1),
+        lines(t.panel("probe"), SECONDS, [probe], soft_most=0.1),
+        timeline(
+            t.panel("probe_success"),
+            Query(series.of_server("probe_success"), _SERVER),
+            [_yes_or_no(t, "succeeded", "failed")],
+            width=8,
+            height=8,
+            runbooks=runbooks(t, "VllmProbeFailing"),
+        ),
+    ]
+
+
+def _daemons(t: Texts) -> Panel:
+    daemon, is_scraped = t.name("daemon"), t.name("is_scraped")
+    age = f"time() - {_of_process('process_start_time_seconds')}"
+    servers = series.only(series.of_daemon("source_up"), "instance", "server")
+    opened = f"{_of_process('process_open_fds')} / {_of_process('process_max_fds')}"
+    # A daemon that is gone is told of by what Prometheus knows: it was there, and is still a target.
+    scraped = f"{_of_target('up')} and on (job, instance) last_over_time({series.of_daemon('build_info')}[$__range])"
+    return grid(
+        t.panel("daemons"),
+        [Key("instance", daemon)],
+        [
+            Column(series.only(scraped, "instance"), is_scraped, mappings=[_yes_or_no(t, "yes", "no")], width=85),
+            Column(series.only(age, "instance"), t.name("runs_for"), SECONDS, decimals=1, width=85),
+            Column(f"count by (instance) ({servers})", t.name("servers"), width=75),
+            Column(
+                series.only(series.of_daemon("config_last_reload_successful"), "instance"),
+                t.name("configuration"),
+                mappings=[_yes_or_no(t, "accepted", "refused")],
+                width=85,
+            ),
+            _failures(t, "config_reload_failures_total", "reload_failures", 80),
+            _failures(t, "checkpoint_failures_total", "checkpoint_failures", 85),
+            _failures(t, "collect_errors_total", "collect_errors", 70),
+            Column(
+                series.only(series.of_daemon("heartbeat_age_seconds"), "instance"),
+                t.name("oldest_heartbeat"),
+                SECONDS,
+                steps=[(0, palette.GOOD), (number("heartbeat_seconds"), palette.BAD)],
+                decimals=1,
+                width=90,
+            ),
+            Column(
+                series.only(opened, "instance"),
+                t.name("descriptors"),
+                RATIO,
+                steps=[(0, palette.GOOD), (_NEARLY_ALL, palette.WARNING)],
+                decimals=1,
+                width=90,
+            ),
+            Column(
+                series.only(series.of_daemon("checkpoint_info"), "instance", "reason"),
+                t.name("checkpoint_info"),
+                hidden=True,
+            ),
+            Column(series.only(series.of_daemon("build_info"), "instance", "version"), t.name("info"), hidden=True),
+        ],
+        facts=[
+            Key("reason", t.name("checkpoint"), width=110),
+            Key("version", t.name("version"), width=80),
+        ],
+        sort_by=[(is_scraped, False), (daemon, False)],
+        height=5,
+        runbooks=runbooks(t, "VllmWatchGone", "VllmWatchUnwell", "VllmWatchConfigRefused"),
+    )
+
+
+def _failures(t: Texts, counter: str, name: str, width: int) -> Column:
+    grown = f"sum by (instance) ({series.increase(series.of_daemon(counter), '$__range')})"
+    return Column(grown, t.name(name), steps=[(0, palette.GOOD), (0.5, palette.WARNING)], decimals=0, width=width)
+
+
+def _of_target(name: str) -> str:
+    return f'{name}{{instance=~"$daemon"}}'
+
+
+def _of_process(name: str, window: str = "") -> str:
+    """Return a metric that every process may have, of the daemons' only."""
+    metric = f"rate({_of_target(name)}[{window}])" if window else _of_target(name)
+    return f"({metric} and on (job, instance) {series.of_daemon('build_info')})"
+
+
+def _cost(t: Texts) -> list[Panel]:
+    heartbeat = series.of_daemon("heartbeat_age_seconds")
+    return [
+        lines(
+            t.panel("cpu"),
+            RATIO,
+            [_by_daemon("process_cpu_seconds_total", palette.SKY, series.WINDOW)],
+            width=6,
+            soft_most=0.05,
+        ),
+        lines(t.panel("memory"), BYTES, [_by_daemon("process_resident_memory_bytes", palette.PURPLE)], width=6),
+        lines(t.panel("descriptors"), COUNT, [_by_daemon("process_open_fds", palette.GREEN)], width=6),
+        lines(t.panel("page_samples"), COUNT, [_by_daemon("scrape_samples_scraped", palette.GREY)], width=6),
+        lines(
+            t.panel("heartbeats"),
+            SECONDS,
+            [Query(heartbeat, f"{_DAEMON} {{{{thread}}}}", palette.ORANGE, several=True)],
+            width=12,
+            bounds=[(number("heartbeat_seconds"), palette.BAD)],
+            soft_most=number("heartbeat_seconds"),
+            runbooks=runbooks(t, "VllmWatchUnwell"),
+        ),
+        lines(t.panel("page_duration"), SECONDS, [_by_daemon("scrape_duration_seconds", palette.SKY)], width=12),
+    ]
+
+
+def _by_daemon(metric: str, color: str, window: str = "") -> Query:
+    return Query(_of_process(metric, window), _DAEMON, color, several=True)

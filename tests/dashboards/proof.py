@@ -1,0 +1,198 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Asks a real Prometheus all that a dashboard asks, over every recording, and judges the answers."""
+
+from __future__ import annotations
+
+import math
+
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from tests.dashboards.api import Api, QueryError, Series, has_data
+from tests.dashboards.loaded import DAEMON_ADDRESS, FLEET, Loaded
+from tests.dashboards.panels import (
+    ALL,
+    Sent,
+    UnknownReferenceError,
+    View,
+    annotations_of,
+    legend_of,
+    opened,
+    panels_of,
+    sent_by,
+)
+
+
+MOST_SERIES = 24
+"""So many lines of one server can be told apart in a panel, with a legend that says which is which."""
+
+MOST_BUCKETS = 64
+
+EVERY_DAEMON = "fleet, every daemon"
+"""The view in which one server is there twice: legends need not tell the two apart, but no query may fail over it."""
+
+_SWEEP = 15.0
+_ROUNDING = 1e-9
+
+Exceptions = Mapping[str, Mapping[str, str]]
+"""Why a target has no data in any recording, by panel and letter."""
+
+
+class Answer(NamedTuple):
+    """What came of a query: where it was asked, by which panel (nothing: by the dashboard), and series or an error."""
+
+    where: str
+    panel: Mapping[str, Any]
+    sent: Sent
+    series: Sequence[Series] = ()
+    error: str = ""
+
+    @property
+    def place(self) -> str:
+        """Panel and target."""
+        title = self.panel.get("title")
+        return f"{title}: {self.sent.ref}" if title else self.sent.ref
+
+
+def asked(dashboard: Mapping[str, Any], prometheus: Loaded) -> list[Answer]:
+    """Return the answers to all that a dashboard asks when it is opened, over each recording and over all at once."""
+    api = Api(prometheus.url)
+    views = [(name, {"server": name}) for name in prometheus.spans if name != FLEET]
+    views += [(FLEET, {"server": ALL, "daemon": DAEMON_ADDRESS}), (EVERY_DAEMON, {"server": ALL})]
+    answers = []
+    for where, given in views:
+        span = prometheus.spans[FLEET if where == EVERY_DAEMON else where]
+        try:
+            view = opened(dashboard, api, span, given)
+        except (QueryError, UnknownReferenceError) as error:
+            answers.append(Answer(where, {}, Sent("variables", "", *span, None), error=str(error)))
+            continue
+        answers += _variables(where, view)
+        answers += _answers(where, {}, annotations_of(dashboard, view), api)
+        for panel in panels_of(dashboard):
+            answers += _answers(where, panel, sent_by(panel, view), api)
+    return answers
+
+
+def _variables(where: str, view: View) -> Iterator[Answer]:
+    for name, options in view.options.items():
+        series = [Series({name: option}, {view.span.end: 1.0}) for option in options]
+        error = "" if options else "offers no value"
+        yield Answer(where, {}, Sent(f"variable {name}", "", *view.span, None), series, error)
+
+
+def _answers(where: str, panel: Mapping[str, Any], sent: Iterator[Sent], api: Api) -> Iterator[Answer]:
+    try:
+        for each in sent:
+            yield _answer(where, panel, each, api)
+    except UnknownReferenceError as error:
+        yield Answer(where, panel, Sent("?", "", 0, 0, None), error=str(error))
+
+
+def _answer(where: str, panel: Mapping[str, Any], sent: Sent, api: Api) -> Answer:
+    try:
+        if sent.step is None:
+            return Answer(where, panel, sent, api.instant(sent.expr, sent.end))
+        return Answer(where, panel, sent, api.range(sent.expr, sent.start, sent.end, sent.step))
+    except QueryError as error:
+        return Answer(where, panel, sent, error=str(error))
+
+
+def errors(answers: Sequence[Answer]) -> list[str]:
+    """Return what Prometheus refused, and what could not be asked."""
+    return [f"{answer.where}: {answer.place}: {answer.error}" for answer in answers if answer.error]
+
+
+def empty(answers: Sequence[Answer], prometheus: Loaded, known: Exceptions) -> list[str]:
+    """Return the targets without data in all recordings, but for known ones; and the known ones that have some."""
+    api = Api(prometheus.url)
+    by_target: dict[tuple[str, str], list[Answer]] = defaultdict(list)
+    for answer in answers:
+        if answer.panel:
+            by_target[answer.panel["title"], answer.sent.ref].append(answer)
+    faults = [
+        f"there is no target {title}: {ref}"
+        for title, targets in known.items()
+        for ref in targets
+        if (title, ref) not in by_target
+    ]
+    for (title, ref), each in by_target.items():
+        is_known = ref in known.get(title, {})
+        if is_known == any(_has_data(answer, api) for answer in each):
+            faults.append(f"{title}: {ref}: {'has data, and is an exception' if is_known else 'no data anywhere'}")
+    return faults
+
+
+def _has_data(answer: Answer, api: Api) -> bool:
+    """Whether a query gives anything. A range may end at any time: what asks for its end is asked all along."""
+    if any(has_data(series) for series in answer.series):
+        return True
+    sent = answer.sent
+    if sent.step is not None or answer.error:
+        return False
+    return any(has_data(series) for series in api.range(sent.expr, sent.start, sent.end, _SWEEP))
+
+
+def crowded(answers: Sequence[Answer]) -> list[str]:
+    """Return the panels that show more of one server than can be told apart."""
+    counts: dict[tuple[str, str], int] = defaultdict(int)
+    for answer in answers:
+        if answer.panel and answer.where not in {FLEET, EVERY_DAEMON} and answer.sent.format != "table":
+            counts[answer.where, answer.panel["title"]] += len(answer.series)
+    most = {answer.panel["title"]: _most(answer.panel) for answer in answers if answer.panel}
+    return [f"{where}: {title}: {count} series" for (where, title), count in counts.items() if count > most[title]]
+
+
+def _most(panel: Mapping[str, Any]) -> int:
+    return MOST_BUCKETS if panel["type"] == "heatmap" else MOST_SERIES
+
+
+def confused(answers: Sequence[Answer]) -> list[str]:
+    """Return the panels in which two series have the same name, or one has none; in tables, two rows the same keys."""
+    names: dict[tuple[str, str], list[str]] = defaultdict(list)
+    for answer in answers:
+        if answer.panel and answer.where != EVERY_DAEMON:
+            of_table = answer.sent.format == "table"
+            key = (answer.where, answer.place if of_table else answer.panel["title"])
+            names[key] += [_row(answer, each) if of_table else _name(answer, each) for each in answer.series]
+    return [
+        f"{where}: {place}: {'a series has no name' if not name.strip() else f'two series are named {name}'}"
+        for (where, place), found in names.items()
+        for name in sorted(set(found))
+        if not name.strip() or found.count(name) > 1
+    ]
+
+
+def _name(answer: Answer, series: Series) -> str:
+    return legend_of(answer.sent.legend, series.labels)
+
+
+def _row(answer: Answer, series: Series) -> str:
+    """Return what a table shows of a series' labels."""
+    shown = series.labels
+    for transformation in answer.panel.get("transformations", []):
+        options = transformation["options"]
+        if transformation["id"] == "filterFieldsByName":
+            kept = options["include"]["names"]
+            shown = {name: value for name, value in shown.items() if name in kept}
+        if transformation["id"] == "organize":
+            hidden = {name for name, is_hidden in options.get("excludeByName", {}).items() if is_hidden}
+            shown = {name: value for name, value in shown.items() if name not in hidden}
+    return " ".join(f"{name}={value}" for name, value in sorted(shown.items())) or "the only row"
+
+
+def unreal(answers: Sequence[Answer]) -> list[str]:
+    """Return the targets that give what is no number, or one beyond the ends of the panel's axis."""
+    faults = {}
+    for answer in answers:
+        if answer.panel:
+            defaults = answer.panel.get("fieldConfig", {}).get("defaults", {})
+            least, most = defaults.get("min", -math.inf), defaults.get("max", math.inf)
+            for series in answer.series:
+                for value in series.values.values():
+                    if not math.isfinite(value):
+                        faults[f"{answer.where}: {answer.place}: {value}"] = None
+                    elif not least - _ROUNDING <= value <= most + _ROUNDING:
+                        faults[f"{answer.where}: {answer.place}: a value is not from {least} to {most}"] = None
+    return list(faults)
