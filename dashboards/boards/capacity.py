@@ -313,18 +313,16 @@ def _shape(t: Texts) -> Panel:
         [
             *engines.keys(t, server.UID),
             Key("model_name", t.name("model")),
-            Key("version", t.name("version"), width=80),
-            Key("engine_generation", t.name("generation"), width=95),
+            Key("version", t.name("version"), width=75),
+            Key("engine_generation", t.name("generation"), width=90),
         ],
         [
             Column(_state_with_version(), t.name("state"), mappings=state_mappings(t), width=95),
-            Column(
-                cell(_on_engines("server_start_timestamp_seconds", "* 1000")), t.name("started"), TIME_AGO, width=120
-            ),
-            Column(cell(series.of_engine("model_load_seconds")), t.name("load"), SECONDS, width=110),
+            Column(cell(_on_engines("server_start_timestamp_seconds", 1000)), t.name("started"), TIME_AGO, width=110),
+            Column(cell(series.of_engine("model_load_seconds")), t.name("load"), SECONDS, width=100),
             Column(cell(series.of_engine("tensor_parallel_size")), "TP", width=45),
             Column(cell(series.of_engine("data_parallel_size")), "DP", width=45),
-            Column(cell(series.of_engine("spec_decode_draft_tokens")), t.name("drafts"), width=110),
+            Column(cell(series.of_engine("spec_decode_draft_tokens")), t.name("drafts"), width=100),
         ],
         sort_by=[(t.name("server"), False)],
         height=5,
