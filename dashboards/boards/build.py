@@ -14,12 +14,12 @@ from pathlib import Path
 
 from grafana_foundation_sdk.cog.encoder import JSONEncoder
 
-from boards import fleet, server, sources
+from boards import capacity, fleet, server, sources, spec_decode
 from boards.kit.texts import LANGUAGES
 
 
 JSON = Path(__file__).parents[1] / "json"
-BOARDS = (fleet, server, sources)
+BOARDS = (fleet, server, spec_decode, capacity, sources)
 
 
 def built(language: str) -> dict[str, str]:

@@ -12,9 +12,9 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from types import MappingProxyType
 from typing import NamedTuple, Protocol, Self, TypeVar
 
+from grafana_foundation_sdk.builders import bargauge, heatmap, prometheus, stat, statetimeline, table, timeseries
 from grafana_foundation_sdk.builders import common as common_builders
 from grafana_foundation_sdk.builders import dashboard as builders
-from grafana_foundation_sdk.builders import heatmap, prometheus, stat, statetimeline, table, timeseries
 from grafana_foundation_sdk.cog.builder import Builder
 from grafana_foundation_sdk.models import common, dashboard
 from grafana_foundation_sdk.models import heatmap as heatmap_models
@@ -168,13 +168,39 @@ def figure(
         .color_mode(common.BigValueColorMode.VALUE)
         .graph_mode(common.BigValueGraphMode.NONE)
         .text_mode(common.BigValueTextMode.VALUE_AND_NAME if query.several else common.BigValueTextMode.VALUE)
+        .wide_layout(False)
         .reduce_options(common_builders.ReduceDataOptions().calcs(["last"]))
-        .thresholds(_steps(steps, below))
+        # Without a value the lowest colour holds, and that nothing is known is no alarm: no quantity here is below 0.
+        .thresholds(_steps([(0, below), *steps], palette.GREY))
         .mappings(list(mappings))
         .with_target(_target(query, "A").instant())
     )
     if decimals is not None:
         panel.decimals(decimals)
+    return _finished(panel, text, width, height, runbooks)
+
+
+def comparison(
+    text: PanelText, unit: str, queries: Sequence[Query], *, width: int = 8, height: int = 8, runbooks: Links = ()
+) -> Panel:
+    """Return a bar for each series of the queries, in their order: what they give at the end of the time range."""
+    panel = (
+        bargauge.Panel()
+        .unit(unit)
+        .min(0)
+        .orientation(common.VizOrientation.HORIZONTAL)
+        .display_mode(common.BarGaugeDisplayMode.BASIC)
+        .name_placement(common.BarGaugeNamePlacement.LEFT)
+        .value_mode(common.BarGaugeValueMode.TEXT)
+        # Two bars are as high, and their text as large, as ten.
+        .sizing(common.BarGaugeSizing.MANUAL)
+        .max_viz_height(20)
+        .text(common_builders.VizTextDisplayOptions().title_size(12).value_size(12))
+        .reduce_options(common_builders.ReduceDataOptions().calcs(["last"]))
+        .thresholds(_steps((), palette.PLAIN))
+    )
+    for letter, query in _lettered(queries):
+        panel.with_target(_target(query, letter).instant())
     return _finished(panel, text, width, height, runbooks)
 
 

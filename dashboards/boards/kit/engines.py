@@ -1,0 +1,27 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Tables with a row for each engine of each chosen server."""
+
+from __future__ import annotations
+
+from boards.kit import series
+from boards.kit.links import to_board
+from boards.kit.panels import Key
+from boards.kit.texts import Texts
+
+
+_LABELS = ("instance", "server", "engine")
+
+
+def keys(texts: Texts, uid: str) -> list[Key]:
+    """Return the columns that name an engine; a click on its server opens the dashboard of this uid for it."""
+    opened = to_board(texts.name("open_server"), uid, server="${__value.raw}")
+    return [
+        Key("server", texts.name("server"), [opened]),
+        Key("instance", texts.name("daemon"), width=115),
+        Key("engine", texts.name("engine"), width=65),
+    ]
+
+
+def cell(expr: str, *more: str) -> str:
+    """Return what a query gives as one value for each row, with some more labels where it brings them."""
+    return series.only(expr, *_LABELS, *more)
