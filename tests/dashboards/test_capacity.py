@@ -17,13 +17,13 @@ pytestmark = pytest.mark.skipif(shutil.which("promtool") is None, reason="needs 
 
 ENGINE = 'instance="a:1",job="vllm-watch",server="s",model_name="m",engine="0"'
 PER_MINUTE = 12
-FLAT, STEEP, MORE = 0.3, 0.03, 0.006
-"""In use at first, and how much is added in a minute of a steep and of a slow rise."""
+FLAT, STEEP, SLOW = 0.3, 0.06, 0.011
+"""In use at first, and how much is added in a minute of a steep rise and of one that is too slow to be a trend."""
 
 
 def filling():
-    """Return a KV cache that is steady, fills up slowly, then fast, is full, and is empty again."""
-    minutes = [0.0] * 12 + [MORE] * 15 + [STEEP] * 18 + [0.0] * 5
+    """Return a KV cache that is steady, fills up fast, then slowly, then fast, is full, and is empty again."""
+    minutes = [0.0] * 12 + [STEEP] * 7 + [SLOW] * 20 + [STEEP] * 3 + [0.0] * 3
     usage = [FLAT]
     for per_minute in minutes:
         usage += [min(1.0, usage[-1] + per_minute * (step + 1) / PER_MINUTE) for step in range(PER_MINUTE)]
