@@ -394,7 +394,7 @@ def _rejections(t: Texts) -> Panel:
 
 
 def _failures(t: Texts) -> Panel:
-    happened = f"{series.increase(series.of_server('log_events_total'))} > 0"
+    happened = series.happened(series.of_server("log_events_total"))
     return lines(
         t.panel("failures"),
         COUNT,

@@ -69,7 +69,7 @@ _COUNTED = (
 )
 """What should be 0, and is listed when it is not; that a log is rotated is as it should be."""
 
-_IN_A_ROW = 4
+_IN_A_ROW, _ROWS = 4, 8
 
 _LONG_LINE = 1024.0
 """Bytes; less than this is no lag worth an axis of its own."""
@@ -167,6 +167,7 @@ def _readable(t: Texts) -> Panel:
         [_yes_or_no(t, "readable", "unreadable")],
         width=12,
         height=7,
+        rows_per_page=_ROWS,
         runbooks=runbooks(t, "VllmSourceDown"),
     )
 
@@ -180,6 +181,7 @@ def _quiet(t: Texts) -> Panel:
         [value_mapping({"1": (t.name("quiet"), palette.PLAIN), "0": (t.name("unreadable"), palette.BAD)})],
         width=12,
         height=7,
+        rows_per_page=_ROWS,
         runbooks=runbooks(t, "VllmLogSilent"),
     )
 
@@ -263,7 +265,7 @@ def _bars(t: Texts, key: str, colors: Mapping[str, str], *, width: int) -> Panel
         COUNT,
         [
             Query(
-                f"sum without (source, quantity, field) ({series.increase(series.of_server(name))}) > 0",
+                f"sum without (source, quantity, field) ({series.happened(series.of_server(name))})",
                 f"{{{{server}}}} {t.name(name)}",
                 color,
             )

@@ -49,7 +49,7 @@ def marks(texts: Texts) -> Iterator[builders.AnnotationQuery]:
     yield _annotation(
         texts.name("crashes"),
         palette.PURPLE,
-        f"{series.increase(failures)} > 0",
+        series.happened(failures),
         titleFormat="{{server}}: {{event}}",
         step="15s",
     )

@@ -37,7 +37,8 @@ def board(
     """
     Return the dashboard.
 
-    annotated: restarts, crashes and alerts of the chosen servers are marked in all panels with a time axis.
+    annotated: restarts, crashes and alerts of the chosen servers are marked in all panels with a time axis; otherwise
+        only when somebody asks for it.
     """
     made = (
         builders.Dashboard(texts.get("title"))
@@ -54,9 +55,8 @@ def board(
     )
     for variable in variables:
         made.with_variable(variable)
-    if annotated:
-        for annotation in marks(texts):
-            made.annotation(annotation)
+    for annotation in marks(texts):
+        made.annotation(annotation.enable(annotated))
     for row in rows:
         head = builders.Row(row.title)
         if row.collapsed:

@@ -61,6 +61,15 @@ def increase(series: str, window: str = WINDOW) -> str:
     return f"increase({series}[{window}])"
 
 
+def happened(series: str) -> str:
+    """
+    Return how often a counter's event happened since the point before, where it did.
+
+    In whole numbers, each event once: `increase` makes 1.33 of one crash, and shows it for as long as its window is.
+    """
+    return f"{series} - ({series} offset $__interval) > 0"
+
+
 def quantile(of: float, name: str, window: str = WINDOW) -> str:
     """Return a server's quantile of a histogram, its engines together; absent where nothing was observed."""
     return f"histogram_quantile({of:g}, {per_server(rate(of_engine(name + '_bucket'), window))}) >= 0"

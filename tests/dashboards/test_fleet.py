@@ -1,0 +1,53 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The fleet's table has every server, also one that nothing is heard of any more."""
+
+from __future__ import annotations
+
+from tests.dashboards.api import Api
+from tests.dashboards.loaded import DAEMON_ADDRESS, RECORDINGS, SECOND_ADDRESS, WATCHED_TWICE
+from tests.dashboards.panels import ALL, opened, panels_of, sent_by
+from tests.dashboards.shipped import dashboard
+
+from boards.kit.series import STATES
+
+
+FLEET = dashboard("vllm-watch-fleet")
+
+
+def answers(prometheus, span, title):
+    """Return what each of a panel's targets gives at the end of a time range, for all servers."""
+    api = Api(prometheus.url)
+    view = opened(FLEET, api, span, {"server": ALL})
+    (panel,) = (panel for panel in panels_of(FLEET) if panel["title"] == title)
+    return [api.instant(sent.expr, sent.end) for sent in sent_by(panel, view)]
+
+
+def states(prometheus, span):
+    """Return the state that the table shows of each server and address."""
+    found, *_ = answers(prometheus, span, "Servers, the worst first")
+    return {
+        (series.labels["server"], series.labels["instance"]): STATES[int(value) - 1]
+        for series in found
+        for value in series.values.values()
+    }
+
+
+def test_every_server_has_a_row(prometheus):
+    """Each server of each daemon stands in the table once, two of one name by their addresses."""
+    everywhere = {*((name, DAEMON_ADDRESS) for name in RECORDINGS), (WATCHED_TWICE, SECOND_ADDRESS)}
+    assert everywhere == set(states(prometheus, prometheus.spans["fleet"]))
+
+
+def test_a_server_that_vanished_is_unknown(prometheus):
+    """A server that its daemon, still a target, showed within the hour and does not any more is in the table."""
+    shown = states(prometheus, prometheus.spans["dp1"])
+    assert "unknown" == shown["day", DAEMON_ADDRESS]
+    assert "idle" == shown["dp1", DAEMON_ADDRESS]
+
+
+def test_every_server_is_counted_by_one_state(prometheus):
+    """The figures above the table add up to its rows."""
+    span = prometheus.spans["fleet"]
+    counts = [value for (series,) in answers(prometheus, span, "Servers by state") for value in series.values.values()]
+    assert len(STATES) == len(counts)
+    assert len(states(prometheus, span)) == sum(counts)
