@@ -15,30 +15,46 @@ from boards.kit.thresholds import number
 
 pytestmark = pytest.mark.skipif(shutil.which("promtool") is None, reason="needs promtool (Debian's prometheus)")
 
-ENGINE = 'instance="a:1",job="vllm-watch",server="s",model_name="m",engine="0"'
 PER_MINUTE = 12
-FLAT, STEEP, MORE = 0.3, 0.03, 0.006
-"""In use at first, and how much is added in a minute of a steep and of a slow rise."""
+
+FILLING = {
+    # Fast, then too slowly to be a trend, and fast again past where it counts as full.
+    "0": (0.3, [0.0] * 12 + [0.03] * 14 + [0.011] * 14 + [0.03] * 8),
+    # Steadily, and already on the way to being full while it is half empty.
+    "1": (0.05, [0.0] * 12 + [0.038] * 25),
+}
+"""What is in use at first by engine, and what each minute adds."""
 
 
-def filling():
-    """Return a KV cache that is steady, fills up slowly, then fast, is full, and is empty again."""
-    minutes = [0.0] * 12 + [MORE] * 15 + [STEEP] * 18 + [0.0] * 5
-    usage = [FLAT]
-    for per_minute in minutes:
-        usage += [min(1.0, usage[-1] + per_minute * (step + 1) / PER_MINUTE) for step in range(PER_MINUTE)]
-    return usage + [0.0] * 60
+def usage(start, minutes, steps):
+    """Return how full a KV cache is at each step; at the end it stays as it is."""
+    values = [start]
+    for added in minutes:
+        values += [min(1.0, values[-1] + added * step / PER_MINUTE) for step in range(1, PER_MINUTE + 1)]
+    return [f"{value:g}" for value in values + values[-1:] * (steps - len(values))]
+
+
+def engine_of(labels):
+    """Return the engine of a series."""
+    return dict(labels)["engine"]
 
 
 def test_forecast_is_what_the_alert_waits_for():
     """It is less than 15 min exactly while VllmKvCacheExhaustionAhead is pending or fires, and is given before that."""
-    usage = filling()
-    series = {f"vllm_watch_kv_cache_usage_ratio{{{ENGINE}}}": [f"{value:g}" for value in usage]}
-    alert = evaluated(series, len(usage), 'ALERTS{alertname="VllmKvCacheExhaustionAhead"}')
-    found = given("vllm-watch-capacity", "Room by engine", "Full in", series, len(usage))
-    forecast = {moment: min(values.values(), default=None) for moment, values in found.items()}
+    steps = 60 * PER_MINUTE
+    labels = 'instance="a:1",job="vllm-watch",server="s",model_name="m"'
+    series = {
+        f'vllm_watch_kv_cache_usage_ratio{{{labels},engine="{engine}"}}': usage(start, minutes, steps)
+        for engine, (start, minutes) in FILLING.items()
+    }
+    alert = evaluated(series, steps, 'ALERTS{alertname="VllmKvCacheExhaustionAhead"}')
+    forecast = [
+        (moment, engine_of(labels), left)
+        for moment, found in given("vllm-watch-capacity", "Room by engine", "Full in", series, steps).items()
+        for labels, left in found.items()
+    ]
     within = number("exhaustion_ahead_seconds")
-    waiting = {moment for moment, values in alert.items() if values}
-    assert {moment for moment, left in forecast.items() if left is not None and left < within} == waiting
-    assert waiting
-    assert any(left is not None and left >= within for left in forecast.values())
+    waiting = {(moment, engine_of(labels)) for moment, found in alert.items() for labels in found}
+    assert {(moment, engine) for moment, engine, left in forecast if left < within} == waiting
+    assert {engine for _, engine in waiting} == set(FILLING)
+    assert any(left >= within for *_, left in forecast)
