@@ -86,6 +86,17 @@ INCIDENTS = (
         quiet=((0, 100),),
     ),
     Incident(
+        RECORDINGS / "sustained",
+        "a batch of at most 4 and more than it serves for seven minutes: requests wait from 175 to 595 without a pause",
+        (
+            Expected("VllmCapacityExhausted", 175, 295, ended_by=640),
+            Expected("VllmBatchLimitReached", 175, 325, ended_by=640),
+            Expected("VllmQueueGrowing", 175, 325, ended_by=640),
+        ),
+        frozenset({"VllmLatencyBudgetBurnsFast", "VllmEndToEndSlow", "VllmAcceptanceCollapsed"}),
+        quiet=((0, 175),),
+    ),
+    Incident(
         RECORDINGS / "rejections",
         "--max-num-queued-reqs 8: from 90 to 150 the server refuses what it cannot queue",
         (Expected("VllmAdmissionRejections", 90, 150),),

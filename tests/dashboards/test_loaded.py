@@ -56,7 +56,7 @@ def test_recorded_series_are_there(prometheus):
     span = prometheus.spans["queue"]
     found = Api(prometheus.url).range('{__name__=~"engine:.+"}', span.start, span.end, 15)
     names = {series.labels["__name__"] for series in found}
-    assert {"engine:vllm_watch_batch_full_ratio", "engine:vllm_watch_queue_time_seconds:p95_2m"} <= names
+    assert {"engine:vllm_watch_batch_full_ratio:max1m", "engine:vllm_watch_queue_time_seconds:p95_2m"} <= names
 
 
 def test_a_folder_with_something_else_is_refused(tmp_path):
