@@ -16,7 +16,7 @@ from typing import NamedTuple
 import promql_parser as promql
 
 from vllm_watch.exposition.series import SERIES
-from vllm_watch.reasons import _BY_SOURCE
+from vllm_watch.reasons import BY_SOURCE
 from vllm_watch.state.snapshot import ENGINE_STATES
 from vllm_watch_parsers.events import FAILURE_KINDS
 
@@ -29,9 +29,9 @@ TARGET = frozenset({"job", "instance"})
 LABEL_VALUES: Mapping[tuple[str, str], frozenset[str]] = {
     ("vllm_watch_engine_state", "state"): frozenset(ENGINE_STATES),
     ("vllm_watch_log_events_total", "event"): frozenset(FAILURE_KINDS),
-    ("vllm_watch_source_up", "source"): frozenset(_BY_SOURCE),
-    ("vllm_watch_source_info", "source"): frozenset(_BY_SOURCE),
-    ("vllm_watch_source_info", "reason"): frozenset().union(*_BY_SOURCE.values()),
+    ("vllm_watch_source_up", "source"): frozenset(BY_SOURCE),
+    ("vllm_watch_source_info", "source"): frozenset(BY_SOURCE),
+    ("vllm_watch_source_info", "reason"): frozenset().union(*BY_SOURCE.values()),
     ("up", "job"): frozenset({"vllm-watch"}),
 }
 """Labels whose values are a closed list."""
