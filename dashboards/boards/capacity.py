@@ -349,7 +349,7 @@ def _limits(t: Texts) -> Panel:
 def _state_with_version() -> str:
     """Return each engine's state, with what the server said of itself as labels."""
     said = ("model_name", "version", "engine_generation")
-    info = cell(series.of_model("server_info"), *said)
+    info = series.only(series.of_model("server_info"), "instance", "server", *said)
     return f"{cell(series.state())} * on (instance, server) group_left ({', '.join(said)}) {info}"
 
 

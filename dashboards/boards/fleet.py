@@ -224,7 +224,7 @@ def _since_start() -> str:
 
 
 def _info() -> str:
-    return f"max without (model_name, engine_generation) ({series.of_server('server_info')})"
+    return f"max without (model_name, engine_generation) ({series.of_model('server_info')})"
 
 
 def _state(t: Texts) -> Panel:

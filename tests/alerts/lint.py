@@ -61,7 +61,7 @@ def lint(files: Mapping[str, str | Mapping[str, Any]], known: Mapping[tuple[str,
     """Return the faults of rule files, given as they are loaded from YAML; `known` are those that are meant."""
     groups = [group for document in files.values() for group in document["groups"]]
     shapes = shown_series()
-    found = [*_late(groups), *_recorded(groups, shapes)]
+    found = [*_late(groups), *recorded(groups, shapes)]
     for group in groups:
         for rule in group["rules"]:
             if "alert" in rule:
@@ -80,7 +80,7 @@ def _late(groups: Iterable[Mapping[str, Any]]) -> Iterator[Finding]:
                     yield Finding(rule.get("record") or rule["alert"], f"{used} is recorded after it is used")
 
 
-def _recorded(groups: Iterable[Mapping[str, Any]], shapes: dict[str, Shape]) -> Iterator[Finding]:
+def recorded(groups: Iterable[Mapping[str, Any]], shapes: dict[str, Shape]) -> Iterator[Finding]:
     """Put what rules record among the shapes; yield their faults."""
     waiting = {rule["record"]: rule["expr"] for group in groups for rule in group["rules"] if "record" in rule}
     while waiting:

@@ -9,6 +9,7 @@ because the replay expects nothing: an expectation that fails is how it shows a 
 
 from __future__ import annotations
 
+import json
 import re
 import subprocess
 import tempfile
@@ -113,7 +114,7 @@ def _promtool(document: object) -> dict[int, dict[Labels, float]]:
     """Return what promtool got, by second."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "replay.yml"
-        path.write_text(yaml.safe_dump(document))
+        path.write_text(json.dumps(document))  # JSON is YAML, and written in a hundredth of the time.
         run = subprocess.run(
             ["promtool", "test", "rules", str(path)], capture_output=True, text=True, timeout=120, check=False
         )

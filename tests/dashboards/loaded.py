@@ -97,7 +97,7 @@ class Stretch(NamedTuple):
 
 
 class Page(NamedTuple):
-    """What a daemon says of itself, and its process' metrics; `at` is in seconds since the epoch."""
+    """What a daemon says of itself, and Prometheus of its process and scrape; `at` is in seconds since the epoch."""
 
     samples: tuple[tuple[str, Mapping[str, str], float], ...]
     at: float
@@ -271,10 +271,12 @@ def daemon_page(folder: Path) -> Page:
     )
     command = [sys.executable, "-m", "vllm_watch.cli", "run", "--config", str(config)]
     with process(command, folder / "daemon.log", f"http://{listen}/-/ready"):
+        began = time.time()
         text, at = get_text(f"http://{listen}/metrics"), time.time()
     samples = [sample for family in text_string_to_metric_families(text) for sample in family.samples]
     own = [sample for sample in samples if sample.name in _OWN or sample.name.startswith("process_")]
-    return Page(tuple((sample.name, sample.labels, sample.value) for sample in own), at)
+    scrape = (("scrape_duration_seconds", {}, at - began), ("scrape_samples_scraped", {}, float(len(samples))))
+    return Page((*((sample.name, sample.labels, sample.value) for sample in own), *scrape), at)
 
 
 def _iso(at: float) -> str:

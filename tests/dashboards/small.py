@@ -49,7 +49,7 @@ def lines(number: int, title: str, *targets: dict[str, Any], **place: int) -> di
 
 def figure(number: int, title: str, expr: str, **place: int) -> dict[str, Any]:
     """Return a panel with one number, of the end of the time range."""
-    panel = lines(number, title, {**target(expr, "now"), "instant": True, "range": False}, h=4, w=3, **place)
+    panel = lines(number, title, {**target(expr, "now"), "instant": True, "range": False}, **{"h": 4, "w": 3, **place})
     return {**panel, "type": "stat", "options": {"reduceOptions": {"calcs": ["last"]}}}
 
 
@@ -105,7 +105,7 @@ def small() -> dict[str, Any]:
                 "collapsed": True,
                 "gridPos": {"h": 1, "w": 24, "x": 0, "y": 9},
                 "id": 4,
-                "panels": [figure(5, "Waiting now", f"sum({waiting})", y=10)],
+                "panels": [figure(5, "Waiting now", f"sum({waiting})", w=24, y=10)],
                 "title": "More",
                 "type": "row",
             },

@@ -24,7 +24,7 @@ def test_a_recording_is_in_its_span_and_nowhere_else(prometheus, name):
         assert is_watched == len(api.instant(f'vllm_watch_source_up{{server="{name}",source="log"}}', at))
 
 
-@pytest.mark.parametrize("name", RECORDINGS)
+@pytest.mark.parametrize("name", ["day", "stall", "rejections"])
 def test_alerts_are_those_of_the_replay(prometheus, name):
     """ALERTS says of a recording what the replay of its incident says."""
     span = prometheus.spans[name]
@@ -34,10 +34,11 @@ def test_alerts_are_those_of_the_replay(prometheus, name):
 
 
 def test_the_daemon_tells_of_itself(prometheus):
-    """All that a daemon says of itself is there, with the labels of its scrape, and so is its process."""
+    """All that a daemon says of itself is there, with the labels of its scrape; so are the scrape and its process."""
     found = Api(prometheus.url).instant(f'{{instance="{DAEMON_ADDRESS}",server=~"|day"}}', prometheus.spans["day"].end)
     names = {series.labels["__name__"] for series in found}
-    assert {series.full_name for series in DAEMON.series} | {"up", "process_resident_memory_bytes"} <= names
+    beside = {"up", "scrape_duration_seconds", "scrape_samples_scraped", "process_resident_memory_bytes"}
+    assert {series.full_name for series in DAEMON.series} | beside <= names
 
 
 def test_the_fleet_is_all_servers_at_once(prometheus):
