@@ -29,6 +29,7 @@ def test_an_incident_is_reported_and_nothing_else(incident, slo):
     for alert, earliest, latest, ended_by in incident.expected:
         found = [each for each in alerts if each.alert == alert]
         assert any(earliest <= each.start <= latest for each in found), f"{alert} does not fire in time"
+        assert len(found) == 1, f"{alert} ends and begins again while the incident lasts"
         if ended_by is not None:
             assert all(each.end is not None and each.end <= ended_by for each in found), f"{alert} does not end in time"
     known = {expected.alert for expected in incident.expected} | incident.allowed
