@@ -87,7 +87,7 @@ INCIDENTS = (
     ),
     Incident(
         RECORDINGS / "sustained",
-        "a batch of at most 4 and more than it serves: requests wait now and then from 90, and without a pause from 170 to 595",
+        "a batch of at most 4, and more than it serves: requests wait now and then from 90, always from 170 to 595",
         (
             Expected("VllmCapacityExhausted", 175, 295, ended_by=640),
             Expected("VllmBatchLimitReached", 175, 325, ended_by=640),
