@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The provisioning files are what Grafana reads, and agree with the dashboards, the alerts and the scrape configuration."""
+"""The provisioning files are what Grafana reads, and agree with dashboards, alerts and the scrape configuration."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def test_the_data_source_is_a_prometheus_with_the_interval_of_the_job():
 
 
 def test_the_provider_reads_a_folder_of_files_into_our_folder():
-    """The dashboards come from files into the folder that `grafana push` uses, and cannot be changed behind their back."""
+    """The dashboards come from files into the folder of `grafana push`, and cannot be changed behind their back."""
     document = _loaded(PROVISIONING / "dashboards" / "vllm-watch.yml")
     (provider,) = document["providers"]
 
