@@ -65,6 +65,7 @@ def dashboard(language: str) -> models.Dashboard:
             variables.server(t),
             variables.model(t),
             variables.engine(t),
+            variables.slo(t),
             variables.filters(t),
         ],
         [
