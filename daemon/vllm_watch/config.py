@@ -191,8 +191,6 @@ def config_from_options(logs: Sequence[str], metrics: Sequence[str], listen: str
 
     The first log and the first URL are of one server, the second ones of the next.
     """
-    if not logs and not metrics:
-        raise UsageError("nothing to watch: give --log, --metrics or both")
     servers = [_server_of_options(log, url) for log, url in zip_longest(logs, metrics)]
     if len(servers) == 1:
         servers = [msgspec.structs.replace(servers[0], name=DEFAULT_NAME)]

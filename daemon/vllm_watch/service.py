@@ -175,7 +175,7 @@ class Service:
         if self._is_announced:
             self._notifier.reloading()
         try:
-            self._swap(self._load())
+            self._swap(self._load(), "config.reloaded")
         except VllmWatchError as error:
             self._refuse()
             log.warning("config.refused", reason=str(error), effect="the old configuration stays")
@@ -273,9 +273,9 @@ class Service:
             while True:
                 config = self._offered.get_nowait()
                 if config != self._config:
-                    self._swap(config)
+                    self._swap(config, "discovery.changed")
 
-    def _swap(self, config: Config) -> None:
+    def _swap(self, config: Config, event: str) -> None:
         """Watch what a new configuration says; a server that is configured as before goes on as it is."""
         _check_same_process(self._config, config)
         known = {server.name: server for server in self._servers}
@@ -288,7 +288,7 @@ class Service:
             if server not in new:
                 server.close()
         self._is_reload_good, self._reloaded_at = True, self._clock.now()
-        log.info("config.reloaded", servers=[server.name for server in new])
+        log.info(event, servers=[server.name for server in new])
 
     def _server(self, known: WatchedServer | None, config: ServerConfig, before: Loaded) -> WatchedServer:
         return known if known is not None and known.adopt(config) else WatchedServer(config, self._clock, before)

@@ -90,10 +90,12 @@ def find(proc: Proc, seen: ProcessList, host: Path = _ANY_HOST) -> Found:
     by_pid = {process.pid: process for process in seen.processes}
     published = proc.published_ports(seen.processes)
     me = user_name(os.geteuid())
-    servers = tuple(
-        _look_at(proc, process, _tree(process, by_pid), _Surroundings(seen, published, me, host))
-        for process in roots(seen.processes)
-    )
+    around = _Surroundings(seen, published, me, host)
+    looked_at = [
+        (process, _look_at(proc, process, _tree(process, by_pid), around)) for process in roots(seen.processes)
+    ]
+    # Of one that has ended meanwhile nothing that was seen is true.
+    servers = tuple(server for process, server in looked_at if proc.is_running(process))
     return Found(servers, tuple(_of_machine(seen, by_pid, me)), len(seen.processes))
 
 
@@ -184,9 +186,15 @@ def _of_machine(seen: ProcessList, by_pid: Mapping[int, Process], me: str) -> It
 
 
 def _is_left_over(process: Process, by_pid: Mapping[int, Process]) -> bool:
-    """Whether a process was taken over by an init, since the one that had started it has ended."""
+    """
+    Whether a process was taken over by an init, since the one that had started it has ended.
+
+    In a container the first process may be the server, or a program of somebody's that runs an engine itself.
+    """
     parent = by_pid.get(process.parent)
-    return parent is not None and parent.command is None and parent.name in _INITS
+    if parent is None or parent.command is not None:
+        return False
+    return parent.name in _INITS or (parent.pid == 1 and not parent.name.startswith(("python", "pypy")))
 
 
 def _tree(root: Process, by_pid: Mapping[int, Process]) -> list[Process]:

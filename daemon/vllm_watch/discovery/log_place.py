@@ -205,10 +205,11 @@ def _other(_sight: Sight, output: Output) -> LogPlace:
 
 def _denied(sight: Sight, _output: Output) -> LogPlace:
     unit = sight.owner.unit
+    who = "root" if sight.user == "root" else f"{sight.user} or root"
     at_unit = f" (its unit is {unit}: perhaps log: {{journal: {unit}}})" if unit and unit.endswith(".service") else ""
     return _nowhere(
         f"Where its log goes cannot be seen: it runs as {sight.user}, and vllm-watch as {sight.me}. Run vllm-watch as "
-        f"{sight.user} or root, give it the capability CAP_SYS_PTRACE, or name the log with --log{at_unit}."
+        f"{who}, give it the capability CAP_SYS_PTRACE, or name the log with --log{at_unit}."
     )
 
 

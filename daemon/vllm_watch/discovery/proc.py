@@ -130,6 +130,13 @@ class Proc:
                 continue
         return ProcessList(tuple(found), unreadable, self._hidepid())
 
+    def is_running(self, process: Process) -> bool:
+        """Whether a process is still there, and not another one under its number."""
+        try:
+            return self._process(process.pid).started == process.started
+        except (OSError, ValueError):
+            return False
+
     def command(self, pid: int) -> ServeCommand | None:
         """Return what a server was told, also in its configuration file, if that can be read."""
         arguments = arguments_of(_words(self._bytes(pid, "cmdline")))
@@ -187,9 +194,10 @@ class Proc:
         return self._file(pid, descriptor, target)
 
     def files_written(self, pid: int) -> list[Output]:
-        """Return the files that a process has open for writing, by descriptor."""
+        """Return the files that a process writes to, standard output last; on standard error it only complains."""
         found = []
-        for descriptor in self._descriptors(pid):
+        named = [descriptor for descriptor in self._descriptors(pid) if descriptor > 2]
+        for descriptor in (*named, 1):
             output = self.output(pid, descriptor)
             if output.kind == "file" and self._flags(pid, descriptor) & os.O_ACCMODE != os.O_RDONLY:
                 found.append(output)
