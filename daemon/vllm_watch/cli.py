@@ -152,7 +152,7 @@ def discover(form: str, file: str | None, *, force: bool) -> None:
     from vllm_watch.discovery.names import with_names
     from vllm_watch.discovery.proc import Proc
     from vllm_watch.discovery.report import lines_of, view_of
-    from vllm_watch.discovery.written import configuration_of, write_configuration
+    from vllm_watch.discovery.written import configuration_of, is_writable, write_configuration
     from vllm_watch.printable import printable
 
     if force and file is None:
@@ -166,7 +166,7 @@ def discover(form: str, file: str | None, *, force: bool) -> None:
     else:
         for finding in report:
             click.echo(printable(finding.text))
-    if file is not None and any(each.server.is_watchable for each in named):
+    if file is not None and any(is_writable(each.server) for each in named):
         write_configuration(Path(file), configuration_of(named), force=force)
     elif file is not None:
         click.echo(

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import glob
 import os
 import re
 
@@ -49,10 +50,17 @@ class FoundServer(NamedTuple):
         """Whether there is anything to look at."""
         return self.url is not None or self.log is not None or self.journal is not None
 
+    @property
+    def log_pattern(self) -> str | None:
+        """The log as a configuration has it, where ``[``, ``*`` and ``?`` would make a glob of a path."""
+        return None if self.log is None else glob.escape(self.log)
+
     def configured(self, name: str) -> ServerConfig:
         """Return what to watch, under a name that is its own."""
         metrics = None if self.url is None else MetricsConfig(url=self.url)
-        return ServerConfig(name=name, log=self.log, journal=self.journal, metrics=metrics, command=self.command.facts)
+        return ServerConfig(
+            name=name, log=self.log_pattern, journal=self.journal, metrics=metrics, command=self.command.facts
+        )
 
 
 class Found(NamedTuple):

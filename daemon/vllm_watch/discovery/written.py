@@ -11,6 +11,7 @@ from pathlib import Path
 import yaml
 
 from vllm_watch.config import DEFAULT_LISTEN
+from vllm_watch.discovery.found import FoundServer
 from vllm_watch.discovery.names import Named
 from vllm_watch.errors import UsageError
 from vllm_watch.printable import printable
@@ -19,6 +20,11 @@ from vllm_watch.printable import printable
 def configuration_of(named: Sequence[Named]) -> str:
     """Return a configuration with a comment for all that there is to say; it holds no key and no token."""
     return "".join(f"{line}\n" for line in _lines(named))
+
+
+def is_writable(server: FoundServer) -> bool:
+    """Whether there is something to configure of a server; a path that does not print cannot be."""
+    return server.url is not None or server.journal is not None or (server.log or "\n").isprintable()
 
 
 def _lines(named: Sequence[Named]) -> Iterator[str]:
@@ -32,16 +38,18 @@ def _lines(named: Sequence[Named]) -> Iterator[str]:
 
 def _lines_of_server(named: Named) -> Iterator[str]:
     server = named.server
-    if not server.is_watchable:
-        yield f"  # {printable(named.name)}: nothing of it can be read."
-    else:
+    if is_writable(server):
         yield f"  - name: {_text(named.name)}"
+    else:
+        yield f"  # {printable(named.name)}: nothing of it can be configured."
     for finding in server.findings:
         yield f"    # {printable(finding.text)}"
     if server.journal is not None:
         yield f"    log: {{journal: {_text(server.journal)}}}"
+    elif server.log_pattern is not None and server.log_pattern.isprintable():
+        yield f"    log: {_text(server.log_pattern)}"
     elif server.log is not None:
-        yield f"    log: {_text(server.log)}"
+        yield f"    # Its log {printable(server.log)} has a name that a configuration cannot hold: rename it."
     if server.url is None:
         return
     yield "    metrics:"
