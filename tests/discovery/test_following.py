@@ -12,9 +12,11 @@ from tests.support.proc_tree import ProcTree
 
 from vllm_watch.config import Config
 from vllm_watch.discovery.command_line import ServeCommand
-from vllm_watch.discovery.following import CLOSE_LOOK_SECONDS, KEEP_SECONDS, Follower
+from vllm_watch.discovery.following import CLOSE_LOOK_SECONDS, KEEP_SECONDS, MAX_SERVERS, Follower
 from vllm_watch.discovery.found import FoundServer
 from vllm_watch.discovery.names import with_names
+from vllm_watch.discovery.proc import Proc
+from vllm_watch.errors import DiscoveryError
 
 
 SERVE = "vllm serve Qwen/Qwen3-8B"
@@ -120,6 +122,26 @@ class TestComingAndGoing:
 
         following.tree.output(10, "/dev/null")
         assert following.look(CLOSE_LOOK_SECONDS)["Qwen3-8B"].log is None
+
+    def test_more_than_are_watched(self, following):
+        """Of more servers than anyone has, only so many are watched, and those that run go before those that ran."""
+        for number in range(MAX_SERVERS):
+            following.tree.add(1000 + number, f"vllm serve m{number} --port {1000 + number}")
+        following.look()
+        for number in range(MAX_SERVERS):
+            following.end(1000 + number)
+        following.tree.add(10, SERVE)
+        watched = following.look()
+
+        assert MAX_SERVERS == len(watched)
+        assert "Qwen3-8B" in watched
+
+    def test_no_process_table(self, tmp_path):
+        """Without a process table there is one sentence, and no traceback."""
+        follower = Follower(HandClock(), Config(servers=()), Proc(tmp_path / "none"))
+
+        with pytest.raises(DiscoveryError, match="where the kernel lists processes, cannot be read: no such file"):
+            follower.look()
 
     def test_what_is_said(self, following):
         """What was found, what is wrong with it, and that it is gone are said once each."""

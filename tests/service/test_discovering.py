@@ -118,9 +118,8 @@ class TestRun:
         here.start(line.replace("24", "8"))
         here.until_listening(port)
         daemon.look()
+        daemon.until(lambda: len(daemon.said("discovery.found", name)) == 2)
         daemon.until(lambda: daemon.states(name) == ["idle"])
-
-        assert 2 == len(daemon.said("discovery.found", name))
         daemon.until(lambda: re.search(rf'max_running_requests{{[^}}]*server="{name}"}} 8\.0', daemon.page()))
 
     def test_it_looks_by_itself(self, here, daemon):

@@ -35,6 +35,9 @@ CLOSE_LOOK_SECONDS = 60.0
 KEEP_SECONDS = 3600.0
 """How long a server is watched that is gone."""
 
+MAX_SERVERS = 256
+"""So many are watched, present ones first: whoever may start processes could make up any number."""
+
 
 class Known(NamedTuple):
     """A server that is watched, by its name, and when it was last there."""
@@ -64,8 +67,8 @@ def remember(known: Mapping[Identity, Known], found: Sequence[Named], now: float
         for identity, each in known.items()
         if identity not in present and now - each.seen_at < KEEP_SECONDS
     }
-    both = {**kept, **present}
-    return dict(sorted(both.items(), key=lambda item: item[1].name))
+    latest = sorted({**kept, **present}.items(), key=lambda item: -item[1].seen_at)[:MAX_SERVERS]
+    return dict(sorted(latest, key=lambda item: item[1].name))
 
 
 class Follower:

@@ -21,6 +21,7 @@ from typing import Literal, NamedTuple
 from vllm_watch.discovery.cgroup import Owner, owner_of
 from vllm_watch.discovery.command_line import ServeCommand, arguments_of, parse_arguments
 from vllm_watch.discovery.sockets import Listener, listeners, own_addresses
+from vllm_watch.errors import DiscoveryError
 
 
 OutputKind = Literal["file", "pipe", "socket", "terminal", "null", "other", "closed", "denied"]
@@ -116,10 +117,15 @@ class Proc:
         self._root = str(root)
 
     def processes(self) -> ProcessList:
-        """Return all processes: the part of the work that grows with the machine."""
+        """
+        Return all processes: the part of the work that grows with the machine.
+
+        Raises:
+            DiscoveryError: There is no process table.
+        """
         found: list[Process] = []
         unreadable = 0
-        for name in os.listdir(self._root):
+        for name in self._names():
             if not name.isdigit():
                 continue
             try:
@@ -251,6 +257,13 @@ class Proc:
                 except (KeyError, ValueError):
                     continue
         return found
+
+    def _names(self) -> list[str]:
+        try:
+            return os.listdir(self._root)
+        except OSError as error:
+            reason = (error.strerror or str(error)).lower()
+            raise DiscoveryError(f"{self._root}, where the kernel lists processes, cannot be read: {reason}") from error
 
     def _process(self, pid: int) -> Process:
         content = _read(f"{self._root}/{pid}/stat").decode(errors="replace")
