@@ -3,18 +3,23 @@
 
 from __future__ import annotations
 
+import grp
 import json
 import os
 import pty
+import shlex
 import shutil
 import subprocess
 import sys
+import tempfile
 import time
+
+from pathlib import Path
 
 import pytest
 
 from tests.support.nobody import as_nobody
-from tests.support.servers_here import free_port
+from tests.support.servers_here import ServersHere, free_port
 
 from vllm_watch.config import load_config
 
@@ -24,6 +29,17 @@ SECRET = "sk-0123456789abcdef"
 COMMAND = [sys.executable, "-m", "vllm_watch.cli"]
 
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="becomes another user or mounts, which takes root")
+
+
+@pytest.fixture
+def here_for_all():
+    """Stand-ins whose folder everyone may enter."""
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        folder.chmod(0o755)
+        servers = ServersHere(folder)
+        yield servers
+        servers.close()
 
 
 def discover(*arguments, before=()):
@@ -185,6 +201,34 @@ class TestServers:
         assert f"http://127.0.0.1:{port}/metrics" == server["metrics"]
         assert "log" not in server
         assert any("CAP_SYS_PTRACE" in finding["text"] for finding in server["findings"])
+
+    @needs_root
+    def test_as_another_user_with_the_capabilities(self, here, tmp_path_factory):
+        """With the two capabilities that are named, another user's process shows where its log is."""
+        here.start(f"{here.command()} >> vllm.log 2>&1")
+        words = "+sys_ptrace,+dac_read_search"
+        before = [*as_nobody(tmp_path_factory.mktemp("empty")), f"--inh-caps={words}", f"--ambient-caps={words}"]
+        result = discover("--format", "json", before=before)
+        (server,) = [each for each in json.loads(result.stdout)["servers"] if each.get("model_name") == here.model]
+
+        assert str(here.folder / "vllm.log") == server["log"]
+
+    @needs_root
+    def test_a_log_that_only_its_group_may_read(self, here_for_all, tmp_path_factory):
+        """A log that one's own server has open and one may not open is said to be so, with whose it is."""
+        here, nobody = here_for_all, as_nobody(tmp_path_factory.mktemp("empty"))
+        log = here.folder / "vllm.log"
+        log.touch()
+        log.chmod(0o640)
+        os.chown(log, 0, 4)
+        with log.open("ab") as file:
+            here.start(f"exec {shlex.join(nobody)} {here.command()}", stdout=file, stderr=file)
+        result = discover("--format", "json", before=nobody)
+        (server,) = [each for each in json.loads(result.stdout)["servers"] if each.get("model_name") == here.model]
+        said = " ".join(finding["text"] for finding in server["findings"])
+
+        assert "log" not in server
+        assert f"may not be read by nobody (root:{grp.getgrgid(4).gr_name} 0640)" in said
 
 
 class TestCommand:

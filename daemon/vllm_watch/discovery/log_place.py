@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from vllm_watch.discovery.cgroup import Owner
-from vllm_watch.discovery.proc import Environment, Output, Proc, Process
+from vllm_watch.discovery.proc import Environment, Output, Proc, Process, is_readable
 from vllm_watch.finding import Finding
 
 
@@ -21,9 +21,9 @@ MAX_PIPES = 4
 _ROTATED = re.compile(r"\.[0-9]{1,3}\Z|-20[0-9]{6}\Z")
 
 _CONTAINER_LOGS = (
-    "var/lib/docker/containers/{id}/{id}-json.log",
-    "var/log/containers/*-{id}.log",
-    "var/lib/containers/storage/overlay-containers/{id}/userdata/ctr.log",
+    ("var/lib/docker/containers", "{id}/{id}-json.log"),
+    ("var/log/containers", "*-{id}.log"),
+    ("var/lib/containers/storage/overlay-containers", "{id}/userdata/ctr.log"),
 )
 """Where Docker, Kubernetes' runtimes and Podman keep what a container prints."""
 
@@ -144,30 +144,33 @@ def _pipe(sight: Sight, output: Output) -> LogPlace:
 
 
 def _container_log(sight: Sight, container: str) -> LogPlace:
+    short = container[:12]
     is_closed = False
-    for pattern in _CONTAINER_LOGS:
+    for folder, pattern in _CONTAINER_LOGS:
         try:
-            paths = sorted(sight.host.glob(pattern.format(id=container)))
+            is_closed = is_closed or _is_closed(sight.host / folder)
+            paths = sorted((sight.host / folder).glob(pattern.format(id=container)))
         except PermissionError:
             is_closed = True
             continue
-        for path in paths:
-            if os.access(path, os.R_OK):
-                return LogPlace(log=str(path))
-            is_closed = True
-        is_closed = is_closed or _is_closed(sight.host / pattern.partition("/{")[0].partition("/*")[0])
-    short = container[:12]
+        readable = [path for path in paths if is_readable(str(path))]
+        if readable:
+            return LogPlace(log=str(readable[0]))
+        is_closed = is_closed or bool(paths)
     if is_closed:
         return _nowhere(f"The log of its container {short} may not be read by {sight.me}: run vllm-watch as root.")
     return _nowhere(f"The log of its container {short} is in no file: start it with the logging driver json-file.")
 
 
 def _is_closed(folder: Path) -> bool:
-    """Whether a folder is there, and may not be entered."""
+    """Whether a folder is there, and may not be looked into."""
     try:
-        return folder.is_dir() and not os.access(folder, os.X_OK)
+        os.scandir(folder).close()
     except PermissionError:
         return True
+    except OSError:
+        return False
+    return False
 
 
 def _socket(sight: Sight, output: Output) -> LogPlace:
@@ -209,7 +212,7 @@ def _denied(sight: Sight, _output: Output) -> LogPlace:
     at_unit = f" (its unit is {unit}: perhaps log: {{journal: {unit}}})" if unit and unit.endswith(".service") else ""
     return _nowhere(
         f"Where its log goes cannot be seen: it runs as {sight.user}, and vllm-watch as {sight.me}. Run vllm-watch as "
-        f"{who}, give it the capability CAP_SYS_PTRACE, or name the log with --log{at_unit}."
+        f"{who}, give it the capabilities CAP_SYS_PTRACE and CAP_DAC_READ_SEARCH, or name the log with --log{at_unit}."
     )
 
 

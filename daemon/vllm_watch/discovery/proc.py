@@ -319,7 +319,7 @@ class Proc:
             except OSError:
                 continue
             if os.path.samestat(found, status):
-                return (candidate, "ok") if os.access(candidate, os.R_OK) else (path, "denied")
+                return (candidate, "ok") if is_readable(candidate) else (path, "denied")
         return path, "denied" if is_denied else "elsewhere"
 
     def _flags(self, pid: int, descriptor: int) -> int:
@@ -359,6 +359,15 @@ class Proc:
             return _read(f"{self._root}/{pid}/{name}")
         except OSError:
             return b""
+
+
+def is_readable(path: str) -> bool:
+    """Whether a file can be opened; `os.access` would leave out what capabilities allow."""
+    try:
+        os.close(os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY))
+    except OSError:
+        return False
+    return True
 
 
 def user_name(number: int) -> str:
