@@ -6,11 +6,11 @@ from __future__ import annotations
 import time
 
 from collections.abc import Iterator, Sequence
-from typing import NamedTuple
 
 from vllm_watch.alert_needs import Silent, alert_needs, silent_alerts
 from vllm_watch.clock import SystemClock
 from vllm_watch.config import Config, ServerConfig
+from vllm_watch.finding import Finding
 from vllm_watch.reasons import explain
 from vllm_watch.state.snapshot import EngineSnapshot, ServerSnapshot, SourceName, SourceSnapshot
 from vllm_watch.watched import WatchedServer
@@ -20,13 +20,6 @@ ANSWER_SECONDS = 2.0
 """How long the first lines of a program are waited for."""
 
 _PAUSE_SECONDS = 0.02
-
-
-class Finding(NamedTuple):
-    """One line of the report; `is_wrong` marks what keeps something from being seen."""
-
-    text: str
-    is_wrong: bool = False
 
 
 _GAUGES = {

@@ -24,6 +24,7 @@ from vllm_watch.grafana.commands import grafana
 
 if TYPE_CHECKING:
     from vllm_watch.config import Config
+    from vllm_watch.discovery.following import Follower
 
 
 _PARTS = 1000
@@ -57,7 +58,12 @@ def cli() -> None:
 @_METRICS
 @_LISTEN
 def run(config_file: str | None, logs: tuple[str, ...], metrics: tuple[str, ...], listen: str | None) -> None:
-    """Run the daemon until SIGTERM or SIGINT; with --config, SIGHUP reads the file again."""
+    """
+    Run the daemon until SIGTERM or SIGINT.
+
+    With --config, SIGHUP reads the file again. Without --config, --log and --metrics it watches the vLLM servers that
+    run on this machine, as they come and go; SIGHUP makes it look for them at once.
+    """
     from vllm_watch.clock import SystemClock
     from vllm_watch.own_log import configure_log, hold_standard_streams
     from vllm_watch.service import run_service
@@ -67,6 +73,10 @@ def run(config_file: str | None, logs: tuple[str, ...], metrics: tuple[str, ...]
 
     hold_standard_streams()
     configure_log()
+    if config_file is None and not logs and not metrics:
+        follower = _follower(listen)
+        run_service(follower.look(), SystemClock(), follower=follower)
+        return
     run_service(load(), SystemClock(), load if config_file is not None else None)
 
 
@@ -107,18 +117,62 @@ def once(logs: tuple[str, ...], metrics: str | None, form: str) -> None:
 @_LOG
 @_METRICS
 def check(config_file: str | None, logs: tuple[str, ...], metrics: tuple[str, ...]) -> None:
-    """Validate the configuration, look at each source once, and say what works and what is missing."""
+    """
+    Validate the configuration, look at each source once, and say what works and what is missing.
+
+    Without --config, --log and --metrics: of the vLLM servers that run on this machine.
+    """
     from vllm_watch.check import check as look
     from vllm_watch.own_log import configure_log
     from vllm_watch.printable import printable
 
     configure_log(quiet=True)
-    config = _configured(config_file, logs, metrics, None)
+    if config_file is None and not logs and not metrics:
+        config = _follower(None).look()
+        if not config.servers:
+            raise UsageError("nothing to check: no vLLM server is found here; vllm-watch discover says why")
+    else:
+        config = _configured(config_file, logs, metrics, None)
     is_wrong = False
     for finding in look(config):
         click.echo(printable(finding.text))
         is_wrong = is_wrong or finding.is_wrong
     sys.exit(1 if is_wrong else 0)
+
+
+@cli.command()
+@click.option("--format", "form", type=click.Choice(["text", "json"]), default="text", show_default=True)
+@click.option("--write", "file", metavar="FILE", help="Write a configuration for run --config with what was found.")
+@click.option("--force", is_flag=True, help="Write over a FILE that is there.")
+def discover(form: str, file: str | None, *, force: bool) -> None:
+    """Say which vLLM servers run on this machine, where their logs go, and what to change to see more of them."""
+    import json
+
+    from vllm_watch.discovery.found import find
+    from vllm_watch.discovery.names import with_names
+    from vllm_watch.discovery.proc import Proc
+    from vllm_watch.discovery.report import lines_of, view_of
+    from vllm_watch.discovery.written import configuration_of, is_writable, write_configuration
+    from vllm_watch.printable import printable
+
+    if force and file is None:
+        raise UsageError("--force goes with --write FILE")
+    proc = Proc()
+    found = find(proc, proc.processes())
+    named = with_names(found.servers, {})
+    report = list(lines_of(found, named))
+    if form == "json":
+        click.echo(json.dumps(view_of(found, named), indent=2))
+    else:
+        for finding in report:
+            click.echo(printable(finding.text))
+    if file is not None and any(is_writable(each.server) for each in named):
+        write_configuration(Path(file), configuration_of(named), force=force)
+    elif file is not None:
+        click.echo(
+            f"vllm-watch: nothing that could be watched was found, so {printable(file)} is not written", err=True
+        )
+    sys.exit(1 if any(finding.is_wrong for finding in report) else 0)
 
 
 @cli.command()
@@ -194,6 +248,15 @@ def _seconds(step: str) -> float:
     if seconds <= 0:
         raise UsageError("--step: expected more than 0 s")
     return seconds
+
+
+def _follower(listen: str | None) -> Follower:
+    from vllm_watch.clock import SystemClock
+    from vllm_watch.config import Config, with_listen
+    from vllm_watch.discovery.following import Follower
+
+    config = Config(servers=())
+    return Follower(SystemClock(), with_listen(config, listen) if listen else config)
 
 
 def _configured(config_file: str | None, logs: Sequence[str], metrics: Sequence[str], listen: str | None) -> Config:

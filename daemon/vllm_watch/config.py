@@ -23,6 +23,7 @@ from urllib.parse import SplitResult, urlsplit
 import msgspec
 
 from vllm_watch.errors import UsageError
+from vllm_watch.state.facts import CommandFacts
 from vllm_watch.yaml_file import Place, quote, read_yaml
 
 
@@ -118,7 +119,8 @@ class ServerConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_o
     """
     One vLLM server: there is a log, or metrics, or both.
 
-    The log is either `log`, an absolute path or glob, or `journal`, a unit's name.
+    The log is either `log`, an absolute path or glob, or `journal`, a unit's name. `command` is what the command line
+    of a server that was discovered says; no file gives it.
     """
 
     name: str
@@ -129,6 +131,7 @@ class ServerConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_o
     slo: SloConfig | None = None
     labels: Mapping[str, str] = MappingProxyType({})
     stall_after: float = 30.0
+    command: CommandFacts = CommandFacts()
 
     @property
     def has_log(self) -> bool:
@@ -188,8 +191,6 @@ def config_from_options(logs: Sequence[str], metrics: Sequence[str], listen: str
 
     The first log and the first URL are of one server, the second ones of the next.
     """
-    if not logs and not metrics:
-        raise UsageError("nothing to watch: give --log, --metrics or both")
     servers = [_server_of_options(log, url) for log, url in zip_longest(logs, metrics)]
     if len(servers) == 1:
         servers = [msgspec.structs.replace(servers[0], name=DEFAULT_NAME)]
@@ -200,6 +201,11 @@ def config_from_options(logs: Sequence[str], metrics: Sequence[str], listen: str
 def with_listen(config: Config, listen: str) -> Config:
     """Return the configuration with the address that ``--listen`` gives."""
     return msgspec.structs.replace(config, listen=_option("--listen", listen, _check_listen))
+
+
+def as_name(text: str) -> str:
+    """Return the name of a server that is made of some text."""
+    return _NO_NAME.sub("-", text).strip("-")[:120] or DEFAULT_NAME
 
 
 # What a text means. Each function raises a ValueError whose message goes behind the key path or the option.
@@ -509,7 +515,7 @@ def _server_of_options(log: str | None, url: str | None) -> ServerConfig:
     path = None if log is None else str(Path(_option("--log", log, _check_path)).absolute())
     metrics = None if url is None else MetricsConfig(url=_option("--metrics", url, parse_url))
     name = _host_and_port(metrics.url) if metrics is not None else Path(path or "").stem
-    return ServerConfig(name=_NO_NAME.sub("-", name).strip("-")[:120] or DEFAULT_NAME, log=path, metrics=metrics)
+    return ServerConfig(name=as_name(name), log=path, metrics=metrics)
 
 
 def _host_and_port(url: str) -> str:

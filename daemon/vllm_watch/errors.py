@@ -6,6 +6,7 @@ Errors that a person can act on: one sentence that names the place.
     ├── UsageError          wrong use of the command line (exit 2)
     ├── ConfigError         wrong configuration: file, line, key path (exit 2)
     ├── RecordingError      a recording that cannot be replayed (exit 2)
+    ├── DiscoveryError      no process table to find servers in (exit 1)
     └── GrafanaError        Grafana cannot be reached, or does not do what it is asked (exit 1)
         └── RejectedError        it refused one request; others may go well (exit 1)
 """
@@ -29,6 +30,12 @@ class ConfigError(VllmWatchError):
 
 class RecordingError(VllmWatchError):
     """A recording is incomplete or none."""
+
+
+class DiscoveryError(VllmWatchError):
+    """There is nothing in which servers could be found."""
+
+    exit_code = 1
 
 
 class GrafanaError(VllmWatchError):

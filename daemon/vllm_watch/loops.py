@@ -1,5 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The daemon's threads: one follows all logs, one sends out the scrapes, one the probes. Each has a heartbeat."""
+"""
+The daemon's threads, each with a heartbeat.
+
+One follows all logs, one sends out the scrapes, one the probes, and one looks for servers if none are configured.
+"""
 
 from __future__ import annotations
 
@@ -12,6 +16,8 @@ from queue import SimpleQueue
 import structlog
 
 from vllm_watch.clock import Clock
+from vllm_watch.config import Config
+from vllm_watch.discovery.following import LOOK_SECONDS, Follower
 from vllm_watch.sources.wake import FolderWatch
 from vllm_watch.watched import WatchedServer
 
@@ -104,6 +110,55 @@ class TailLoop:
         except Exception:  # One server's log must not silence the others; the next look tries again.
             log.exception("tail.failed", server=server.name)
             return False
+
+
+class DiscoveryLoop:
+    """
+    Looks for servers again and again; a thread of its own, since the process table can hang on one process.
+
+    Args:
+        clock: The time.
+        follower: Who looks.
+        offer: Takes what was found.
+    """
+
+    def __init__(self, clock: Clock, follower: Follower, offer: Callable[[Config], None]) -> None:
+        self._clock = clock
+        self._follower = follower
+        self._offer = offer
+        self._wake = threading.Event()
+        self._is_stopping = False
+        self._is_asked = False
+        self.heartbeat = Heartbeat()
+        self.thread = threading.Thread(target=self._run, name="discovery", daemon=True)
+
+    def start(self) -> None:
+        """Begin to look."""
+        self.heartbeat.beat()
+        self.thread.start()
+
+    def look_now(self) -> None:
+        """Look at once, and closely."""
+        self._is_asked = True
+        self._wake.set()
+
+    def request_stop(self) -> None:
+        """Make the thread end; it is not waited for."""
+        self._is_stopping = True
+        self._wake.set()
+
+    def _run(self) -> None:
+        while True:
+            self._clock.wait(self._wake, LOOK_SECONDS)
+            self._wake.clear()
+            if self._is_stopping:
+                return
+            is_asked, self._is_asked = self._is_asked, False
+            try:
+                self._offer(self._follower.look(closely=is_asked))
+            except Exception:  # What a stranger's process shows must not end the looking.
+                log.exception("discovery.failed")
+            self.heartbeat.beat()
 
 
 class _TurnLoop:

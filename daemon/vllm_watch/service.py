@@ -26,11 +26,12 @@ from vllm_watch import __version__
 from vllm_watch.checkpoint import CheckpointFile, Loaded, Positions
 from vllm_watch.clock import Clock
 from vllm_watch.config import Config, ServerConfig
+from vllm_watch.discovery.following import Follower
 from vllm_watch.errors import ConfigError, VllmWatchError
 from vllm_watch.exposition.families import SnapshotCollector
 from vllm_watch.exposition.json_view import server_view
 from vllm_watch.exposition.samples import PlainSample
-from vllm_watch.loops import Heartbeat, ProbeLoop, ScrapeLoop, TailLoop
+from vllm_watch.loops import DiscoveryLoop, Heartbeat, ProbeLoop, ScrapeLoop, TailLoop
 from vllm_watch.notify import Notifier
 from vllm_watch.state.snapshot import ServerSnapshot
 from vllm_watch.watched import HISTORY_STEP, NOTHING_BEFORE, WatchedServer, wall_time
@@ -64,6 +65,7 @@ class Service:
         config: What to watch first.
         clock: The time.
         load: Reads the configuration again for a reload; without it nothing is reloaded.
+        follower: Finds the servers instead of a configuration, and again and again; a reload makes it look at once.
         notifier: Tells systemd; by default the one of this process's environment.
 
     Raises:
@@ -71,7 +73,13 @@ class Service:
     """
 
     def __init__(
-        self, config: Config, clock: Clock, *, load: Load | None = None, notifier: Notifier | None = None
+        self,
+        config: Config,
+        clock: Clock,
+        *,
+        load: Load | None = None,
+        follower: Follower | None = None,
+        notifier: Notifier | None = None,
     ) -> None:
         self._config = config
         self._clock = clock
@@ -83,6 +91,8 @@ class Service:
         self._tail = TailLoop(clock)
         self._scrapes = ScrapeLoop(clock)
         self._probes = ProbeLoop(clock)
+        self._discovery = DiscoveryLoop(clock, follower, self._offer) if follower is not None else None
+        self._offered: SimpleQueue[Config] = SimpleQueue()
         self._web = WebServer(config.host, config.port, DaemonPages(self), web_config_file=config.web_config_file)
         self._main = Heartbeat()
         # A signal's handler may interrupt the main thread anywhere: only such a queue never waits for itself.
@@ -106,6 +116,8 @@ class Service:
         """Bind the address, then begin to watch."""
         self._web.start()
         self._follow()
+        if self._discovery is not None:
+            self._discovery.start()
         log.info("service.started", version=__version__, servers=[server.name for server in self._servers])
 
     def run(self) -> None:
@@ -121,6 +133,7 @@ class Service:
         if self._wants_reload:
             self._wants_reload = False
             self.reload()
+        self._take_offers()
         self._remember()
         self._save_checkpoint()
         self._notify()
@@ -141,6 +154,8 @@ class Service:
         self._is_stopping = True
         self._scrapes.request_stop()
         self._probes.request_stop()
+        if self._discovery is not None:
+            self._discovery.request_stop()
         self._tail.request_stop()
         self._web.stop()
         self._scrapes.join()
@@ -153,12 +168,14 @@ class Service:
 
     def reload(self) -> None:
         """Read the configuration again and watch what it says; a bad one changes nothing."""
+        if self._discovery is not None:
+            self._discovery.look_now()
         if self._load is None:
             return
         if self._is_announced:
             self._notifier.reloading()
         try:
-            self._swap(self._load())
+            self._swap(self._load(), "config.reloaded")
         except VllmWatchError as error:
             self._refuse()
             log.warning("config.refused", reason=str(error), effect="the old configuration stays")
@@ -175,9 +192,9 @@ class Service:
     def heartbeats(self) -> dict[str, float]:
         """Return how long ago each running thread gave a sign of life, in seconds."""
         ages = {"main": self._main.age(), "web": time.monotonic() - self._web.heartbeat}
-        for name, loop in (("tail", self._tail), ("scrapes", self._scrapes), ("probes", self._probes)):
-            if loop.thread.ident is not None:
-                ages[name] = loop.heartbeat.age()
+        for loop in (self._tail, self._scrapes, self._probes, self._discovery):
+            if loop is not None and loop.thread.ident is not None:
+                ages[loop.thread.name] = loop.heartbeat.age()
         return ages
 
     def hanging(self) -> list[str]:
@@ -245,7 +262,20 @@ class Service:
         self._scrapes.follow(self._servers)
         self._probes.follow(self._servers)
 
-    def _swap(self, config: Config) -> None:
+    def _offer(self, config: Config) -> None:
+        """Take what was discovered; the main thread will watch it."""
+        self._offered.put(config)
+        self._wake.put(None)
+
+    def _take_offers(self) -> None:
+        """Watch what was discovered last, if that is something new."""
+        with suppress(Empty):
+            while True:
+                config = self._offered.get_nowait()
+                if config != self._config:
+                    self._swap(config, "discovery.changed")
+
+    def _swap(self, config: Config, event: str) -> None:
         """Watch what a new configuration says; a server that is configured as before goes on as it is."""
         _check_same_process(self._config, config)
         known = {server.name: server for server in self._servers}
@@ -258,10 +288,10 @@ class Service:
             if server not in new:
                 server.close()
         self._is_reload_good, self._reloaded_at = True, self._clock.now()
-        log.info("config.reloaded", servers=[server.name for server in new])
+        log.info(event, servers=[server.name for server in new])
 
     def _server(self, known: WatchedServer | None, config: ServerConfig, before: Loaded) -> WatchedServer:
-        return known if known is not None and known.config == config else WatchedServer(config, self._clock, before)
+        return known if known is not None and known.adopt(config) else WatchedServer(config, self._clock, before)
 
     def _refuse(self) -> None:
         self._is_reload_good = False
@@ -382,10 +412,10 @@ def steered_by_signals(service: Service, *, reloads: bool) -> Iterator[None]:
             signal.signal(number, handler)
 
 
-def run_service(config: Config, clock: Clock, load: Load | None = None) -> None:
-    """Run the daemon until a signal ends it; `load` reads the configuration again for SIGHUP."""
-    service = Service(config, clock, load=load)
-    with steered_by_signals(service, reloads=load is not None):
+def run_service(config: Config, clock: Clock, load: Load | None = None, follower: Follower | None = None) -> None:
+    """Run the daemon until a signal ends it; SIGHUP has `load` read the configuration, or the follower look, again."""
+    service = Service(config, clock, load=load, follower=follower)
+    with steered_by_signals(service, reloads=load is not None or follower is not None):
         service.start()
         try:
             service.run()

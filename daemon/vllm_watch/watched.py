@@ -10,6 +10,7 @@ from collections.abc import Callable
 from fnmatch import fnmatchcase
 from typing import TypeVar
 
+import msgspec
 import structlog
 
 from vllm_watch.checkpoint import FilePosition, JournalPosition, Loaded, Positions
@@ -85,6 +86,15 @@ class WatchedServer:
         self.has_scraped = self._scraper is None
         self.has_hints = False
         """Whether something tells that the log's files have changed; the one who asks for looks says so."""
+
+    def adopt(self, config: ServerConfig) -> bool:
+        """Take a configuration that says nothing new but of the command line; return whether it was such a one."""
+        if msgspec.structs.replace(config, command=self.config.command) != self.config:
+            return False
+        self.config = config
+        with self._lock:
+            self._state.apply_command(config.command)
+        return True
 
     @property
     def log_paths(self) -> tuple[str, ...]:
@@ -256,6 +266,7 @@ def _settings(config: ServerConfig) -> ServerSettings:
         slo=objectives,
         labels=dict(config.labels),
         probe_every=config.probe.every if config.probe else None,
+        command=config.command,
     )
 
 

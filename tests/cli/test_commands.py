@@ -174,7 +174,7 @@ class TestWrongUse:
                 ["run", "--config", "/no/such.yml"],
                 "vllm-watch: /no/such.yml: cannot be read: no such file or directory\n",
             ),
-            (["run"], "vllm-watch: nothing to watch: give --log, --metrics or both\n"),
+            (["discover", "--force"], "vllm-watch: --force goes with --write FILE\n"),
             (["backfill"], "vllm-watch: give either --recording DIR or --log PATH\n"),
             (
                 ["backfill", "--recording", "/no/such"],

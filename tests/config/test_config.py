@@ -583,7 +583,6 @@ class TestOptions:
     @pytest.mark.parametrize(
         ("logs", "metrics", "listen", "message"),
         [
-            ([], [], None, "nothing to watch: give --log, --metrics or both"),
             ([""], [], None, '--log: expected a path, got ""'),
             (
                 [],

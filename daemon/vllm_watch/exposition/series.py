@@ -55,6 +55,7 @@ def _histogram(name: str, unit: str, meaning: str, origin: str) -> Series:
 
 
 _BOTH = "scrape, else the log's statistics line: "
+_COMMAND = "; else the command line of a server that `run` has discovered"
 _SPEC = "scrape, else the log's `SpecDecoding metrics` line: "
 
 NOW = Group(
@@ -345,20 +346,36 @@ FACTS = Group(
             _ENGINE,
             "requests",
             "Most requests in a batch (`--max-num-seqs`), where it was given.",
-            "log: the arguments line",
+            "log: the arguments line" + _COMMAND,
         ),
         _gauge(
             "max_model_len_tokens",
             _ENGINE,
             "tokens",
             "Most tokens of a request, prompt and answer.",
-            "log: the engine's configuration, `Using max model len`",
+            "log: the engine's configuration, `Using max model len`" + _COMMAND,
         ),
         _gauge(
-            "spec_decode_draft_tokens", _ENGINE, "tokens", "Tokens per draft.", "log: the speculative configuration"
+            "spec_decode_draft_tokens",
+            _ENGINE,
+            "tokens",
+            "Tokens per draft.",
+            "log: the speculative configuration" + _COMMAND,
         ),
-        _gauge("tensor_parallel_size", _ENGINE, "1", "Tensor parallel size.", "log: the engine's configuration"),
-        _gauge("data_parallel_size", _ENGINE, "1", "Data parallel size.", "log: the engine's configuration"),
+        _gauge(
+            "tensor_parallel_size",
+            _ENGINE,
+            "1",
+            "Tensor parallel size.",
+            "log: the engine's configuration" + _COMMAND,
+        ),
+        _gauge(
+            "data_parallel_size",
+            _ENGINE,
+            "1",
+            "Data parallel size.",
+            "log: the engine's configuration" + _COMMAND,
+        ),
         _gauge(
             "model_load_seconds",
             _ENGINE,

@@ -17,8 +17,8 @@ from vllm_watch.errors import UsageError
 
 
 if TYPE_CHECKING:
+    from vllm_watch.finding import Finding
     from vllm_watch.grafana.client import Grafana
-    from vllm_watch.grafana.finding import Finding
     from vllm_watch.grafana.model import Dashboard
     from vllm_watch.grafana.packaged import Language
 

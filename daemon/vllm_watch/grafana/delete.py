@@ -7,7 +7,8 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from vllm_watch.errors import GrafanaError, RejectedError
-from vllm_watch.grafana.finding import Finding, about
+from vllm_watch.finding import Finding
+from vllm_watch.grafana.finding import about
 from vllm_watch.grafana.model import FOLDER_UID, Dashboard
 from vllm_watch.grafana.plan import Present, Verdict, judge_delete
 

@@ -3,16 +3,8 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
+from vllm_watch.finding import Finding
 from vllm_watch.grafana.model import Dashboard
-
-
-class Finding(NamedTuple):
-    """One line; `is_wrong` marks what was asked for and not done."""
-
-    text: str
-    is_wrong: bool = False
 
 
 _WRONG = frozenset({"failed", "refused", "not done"})

@@ -7,8 +7,9 @@ from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from vllm_watch.errors import GrafanaError, RejectedError
+from vllm_watch.finding import Finding
 from vllm_watch.grafana.diff import json_changes, panel_changes
-from vllm_watch.grafana.finding import Finding, about
+from vllm_watch.grafana.finding import about
 from vllm_watch.grafana.model import FOLDER_UID, Dashboard, DataSource, with_data_source
 from vllm_watch.grafana.plan import Present, Verdict, judge_push
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from vllm_watch.state.facts import CommandFacts
 from vllm_watch.state.log_side import EngineLog, LogSide
 from vllm_watch.state.metrics_side import MetricsSide
 from vllm_watch.state.snapshot import HistogramReading, Reading
@@ -230,9 +231,15 @@ def quantiles_of(metrics: MetricsSide, key: EngineKey, log: LogSide | None) -> d
     return found
 
 
-def facts_of(log: LogSide | None, metrics: MetricsSide | None, engine: str) -> dict[str, float]:
-    """Return what an engine was started with, by the log where it says so, else by /metrics."""
-    facts: dict[str, float | None] = {}
+def facts_of(log: LogSide | None, metrics: MetricsSide | None, command: CommandFacts, engine: str) -> dict[str, float]:
+    """Return what an engine was started with, by the log where it says so, else by /metrics or the command line."""
+    facts: dict[str, float | None] = {
+        "max_running_requests": command.max_num_seqs,
+        "max_model_len_tokens": command.max_model_len,
+        "spec_decode_draft_tokens": command.num_speculative_tokens,
+        "tensor_parallel_size": command.tensor_parallel_size,
+        "data_parallel_size": command.data_parallel_size,
+    }
     reading = metrics.reading if metrics else None
     if reading is not None:
         facts["kv_cache_capacity_tokens"] = reading.kv_cache_tokens.get(engine)

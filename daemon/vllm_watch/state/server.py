@@ -27,6 +27,7 @@ from vllm_watch.state.engine_values import (
     positions_of_metrics,
     quantiles_of,
 )
+from vllm_watch.state.facts import CommandFacts
 from vllm_watch.state.foresight import LATER, lines_with_traffic, page_with_traffic
 from vllm_watch.state.handlers import http_request_key
 from vllm_watch.state.judge import (
@@ -77,7 +78,8 @@ class ServerSettings(NamedTuple):
 
     `metrics_interval` is the seconds between scrapes, or `None` without /metrics, `probe_every` those between probes,
     or `None` without them. `slo` holds the objectives by
-    series name. `keeps_stale` is for reading what has ended: no value is dropped for its age.
+    series name. `keeps_stale` is for reading what has ended: no value is dropped for its age. `command` is what the
+    server's command line says.
     """
 
     name: str
@@ -88,6 +90,7 @@ class ServerSettings(NamedTuple):
     labels: Mapping[str, str] = {}
     keeps_stale: bool = False
     probe_every: float | None = None
+    command: CommandFacts = CommandFacts()
 
 
 class LogStatus(NamedTuple):
@@ -111,6 +114,10 @@ class ServerState:
         self._log_status = LogStatus(is_up=False, reason="starting", tail=TailCounts())
         self._keys: tuple[EngineKey, ...] = ()
         self._agreements: dict[EngineKey, Agreement] = {}
+
+    def apply_command(self, command: CommandFacts) -> None:
+        """Take in what the command line says of a server that was started anew."""
+        self.settings = self.settings._replace(command=command)
 
     def apply_log(self, batch: LogBatch, *, is_history: bool = False) -> None:
         """Take in lines of the log; history informs and is not counted."""
@@ -250,11 +257,12 @@ class ServerState:
         if metrics is not None and metrics.reading is not None and self._shows_metrics(now) and metrics.reading.engines:
             return tuple(metrics.reading.engines)
         if log is not None and log.engines:
-            model = self._keys[0].model_name if self._keys else ""
+            model = self._keys[0].model_name if self._keys else self.settings.command.model_name
             return tuple(EngineKey(log.facts.model_name or model, engine) for engine in sorted(log.engines))
         if self._keys:
             return self._keys
-        return (EngineKey(log.facts.model_name if log else "", DEFAULT_ENGINE),)
+        said = log.facts.model_name if log else ""
+        return (EngineKey(said or self.settings.command.model_name, DEFAULT_ENGINE),)
 
     def _engine(self, key: EngineKey, server_state: EngineState | None, now: float) -> EngineSnapshot:
         state = server_state or self._judge(key, now)
@@ -269,7 +277,7 @@ class ServerState:
             requests_finished=self._finished(key, metrics),
             histograms=histograms_of(metrics, key, self._log) if metrics else {},
             quantiles=quantiles_of(metrics, key, self._log) if metrics else {},
-            facts=facts_of(self._log, metrics, key.engine),
+            facts=facts_of(self._log, metrics, self.settings.command, key.engine),
             disagreements=self._disagreements(key, now),
         )
 
@@ -396,6 +404,10 @@ class ServerState:
         return "stalled" if any(engine.ended_still() for engine in engines) else "silent"
 
     def _reason_without_stats(self, log: LogSide, now: float) -> str:
+        if self.settings.command.has_several_api_servers:
+            return "api_servers_more_than_one"
+        if self.settings.command.log_stats_disabled:
+            return "stats_disabled"
         if log.first_served_at is None:
             return "idle" if log.phase == "ready" else "no_statistics_yet"
         is_waiting = now - log.first_served_at <= FIRST_STATS_SECONDS

@@ -1,0 +1,111 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Where a server answers: what its command line says, held against what listens. Pure."""
+
+from __future__ import annotations
+
+import ipaddress
+
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+
+from vllm_watch.config import parse_url
+from vllm_watch.discovery.command_line import ServeCommand
+from vllm_watch.discovery.proc import Network, PublishedPort
+from vllm_watch.finding import Finding
+
+
+LOOPBACK = "127.0.0.1"
+
+
+class Address(NamedTuple):
+    """The URL of /metrics, if it can be reached at all, and what there is to say of it."""
+
+    url: str | None = None
+    findings: tuple[Finding, ...] = ()
+
+
+def address_of(
+    command: ServeCommand, network: Network, sockets: frozenset[int] | None, published: Iterable[PublishedPort]
+) -> Address:
+    """
+    Return where a server's /metrics is.
+
+    Args:
+        command: What the server was told.
+        network: Its network namespace.
+        sockets: The inodes of the sockets of its processes, `None` if they may not be looked at.
+        published: Ports of containers that the host forwards.
+    """
+    if command.is_headless:
+        return Address(findings=(Finding("It is a headless node: its /metrics is with the node that has the API."),))
+    if command.uds is not None:
+        text = f"It listens on a Unix socket, {command.uds}, which cannot be scraped: start it with --port instead."
+        return Address(findings=(Finding(text, is_wrong=True),))
+    if command.has_port_per_rank:
+        text = f"Each of its data-parallel ranks has a port of its own, and port {command.port} has no /metrics: "
+        return Address(findings=(Finding(text + "configure each rank's port as a server.", is_wrong=True),))
+    port = command.port or _chosen_port(network, sockets)
+    if port is None:
+        return Address(findings=(Finding("Its port was to be chosen (--port 0), and none is open yet."),))
+    host, port_outside, flaw = _outside(command, port, network, published)
+    if flaw is not None:
+        return Address(findings=(flaw,))
+    try:
+        url = parse_url(f"{'https' if command.uses_tls else 'http'}://{_in_url(host)}:{port_outside}/metrics")
+    except ValueError as error:
+        return Address(findings=(Finding(f"Its --host makes no URL: {error}.", is_wrong=True),))
+    return Address(url, tuple(_remarks(command, port, network, sockets)))
+
+
+def _chosen_port(network: Network, sockets: frozenset[int] | None) -> int | None:
+    ports = {each.port for each in network.listeners if sockets is not None and each.inode in sockets}
+    return ports.pop() if len(ports) == 1 else None
+
+
+def _outside(
+    command: ServeCommand, port: int, network: Network, published: Iterable[PublishedPort]
+) -> tuple[str, int, Finding | None]:
+    """Return the host and port at which this process finds a server, or what keeps it from that."""
+    host = _unless_any(command.host)
+    if network.is_own:
+        return host or LOOPBACK, port, None
+    for each in published:
+        if each.container_host in network.addresses and each.container_port == port:
+            return _unless_any(each.host) or LOOPBACK, each.port, None
+    if host is not None and _is_loopback(host):
+        text = f"It listens on {host} inside its container only: start it with --host 0.0.0.0 and publish the port."
+        return host, port, Finding(text, is_wrong=True)
+    if not network.addresses:
+        text = f"It is in a container without an address of its own here: publish its port (-p {port}:{port})."
+        return "", port, Finding(text, is_wrong=True)
+    return host if host in network.addresses else network.addresses[0], port, None
+
+
+def _remarks(command: ServeCommand, port: int, network: Network, sockets: frozenset[int] | None) -> Sequence[Finding]:
+    remarks = []
+    listening = [each for each in network.listeners if each.port == port]
+    if not listening:
+        remarks.append(Finding(f"Nothing listens on port {port} yet: it is starting, or has failed to."))
+    elif sockets and not any(each.inode in sockets for each in listening):
+        text = f"Port {port} is open, but it is another process that listens there: one of them has to go."
+        remarks.append(Finding(text, is_wrong=True))
+    if command.uses_tls:
+        text = "It speaks TLS: unless a known authority has signed its certificate, a configuration has to give "
+        remarks.append(Finding(text + "tls: {ca_file: …}."))
+    return remarks
+
+
+def _unless_any(host: str | None) -> str | None:
+    """Return a host, `None` for one that stands for all interfaces."""
+    return None if host in {None, "", "0.0.0.0", "::", "[::]", "*"} else host  # noqa: S104 - Nothing is bound here.
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
+def _in_url(host: str) -> str:
+    return f"[{host}]" if ":" in host and not host.startswith("[") else host

@@ -1,0 +1,312 @@
+# SPDX-License-Identifier: Apache-2.0
+"""
+What a command line says of a vLLM server.
+
+Pure. Of the many options only those of a closed list are kept, so that no key and no token leaves this module: the
+value of ``--api-key``, of ``--hf-token`` and of whatever else there is falls away as it is read.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import PurePosixPath
+from typing import NamedTuple
+
+import yaml
+
+from vllm_watch.state.facts import CommandFacts
+
+
+DEFAULT_PORT = 8000
+
+_INTERPRETER = re.compile(r"(?:python|pypy)[0-9.]*t?\Z")
+_SERVER_MODULE = "vllm.entrypoints.openai.api_server"
+_CLI_MODULES = frozenset({"vllm", "vllm.entrypoints.cli.main", "vllm.scripts"})
+_SERVER_SCRIPT = "/vllm/entrypoints/openai/api_server.py"
+_PROGRAMS = frozenset({"vllm", "vllm-rs"})
+_INTERPRETER_OPTIONS_WITH_VALUE = frozenset({"-W", "-X", "--check-hash-based-pycs"})
+
+_MODEL = "model-tag"
+_TRUE = "true"
+
+_SHORT = {
+    "-asc": "--api-server-count",
+    "-dp": "--data-parallel-size",
+    "-dpm": "--data-parallel-multi-port-external-lb",
+    "-sc": "--speculative-config",
+    "-tp": "--tensor-parallel-size",
+}
+_WITH_VALUE = frozenset(
+    {
+        "api-server-count",
+        "config",
+        "data-parallel-size",
+        "host",
+        "max-model-len",
+        "max-num-seqs",
+        "model",
+        "num-speculative-tokens",
+        "port",
+        "served-model-name",
+        "spec-tokens",
+        "speculative-config",
+        "speculative-config.num-speculative-tokens",
+        "ssl-certfile",
+        "tensor-parallel-size",
+        "uds",
+    }
+)
+_FLAGS = frozenset(
+    {
+        "data-parallel-multi-port-external-lb",
+        "disable-log-requests",
+        "disable-log-stats",
+        "disable-uvicorn-access-log",
+        "enable-auto-tool-choice",
+        "enable-chunked-prefill",
+        "enable-expert-parallel",
+        "enable-log-requests",
+        "enable-prefix-caching",
+        "enforce-eager",
+        "headless",
+        "no-disable-log-stats",
+        "no-enable-prefix-caching",
+        "trust-remote-code",
+    }
+)
+"""Options without a value: what comes after one of them is the model, or another option."""
+
+_API_KEY = "api-key"
+_SIZE = re.compile(r"([0-9]{1,12})(?:\.([0-9]{1,6}))?([kKmMgG])?")
+_FACTORS = {"k": 10**3, "m": 10**6, "g": 10**9, "K": 2**10, "M": 2**20, "G": 2**30}
+
+
+class ServeCommand(NamedTuple):
+    """
+    What a server was told when it was started, as far as that is of use here; sizes in tokens, requests or processes.
+
+    `port` is 0 where the kernel was to choose. `config_file` is as it was given, perhaps relative.
+    """
+
+    model: str | None = None
+    served_model_name: str | None = None
+    host: str | None = None
+    port: int = DEFAULT_PORT
+    uds: str | None = None
+    config_file: str | None = None
+    uses_tls: bool = False
+    needs_api_key: bool = False
+    is_headless: bool = False
+    has_port_per_rank: bool = False
+    log_stats_disabled: bool = False
+    api_server_count: int | None = None
+    max_num_seqs: int | None = None
+    max_model_len: int | None = None
+    num_speculative_tokens: int | None = None
+    tensor_parallel_size: int | None = None
+    data_parallel_size: int | None = None
+
+    @property
+    def model_name(self) -> str:
+        """The name that clients ask for, or nothing if it was not told."""
+        return self.served_model_name or self.model or ""
+
+    @property
+    def facts(self) -> CommandFacts:
+        """What the server's state may take from here where the log does not say it."""
+        return CommandFacts(
+            model_name=self.model_name,
+            max_num_seqs=self.max_num_seqs,
+            max_model_len=self.max_model_len,
+            num_speculative_tokens=self.num_speculative_tokens,
+            tensor_parallel_size=self.tensor_parallel_size,
+            data_parallel_size=self.data_parallel_size,
+            has_several_api_servers=(self.api_server_count or 1) > 1,
+            log_stats_disabled=self.log_stats_disabled,
+        )
+
+
+class Arguments(NamedTuple):
+    """What stands behind ``vllm serve`` or the module's name; `may_name_model` where the first of them may be one."""
+
+    words: tuple[str, ...]
+    may_name_model: bool
+
+
+def arguments_of(words: Sequence[str]) -> Arguments | None:
+    """
+    Return a server's arguments, or `None` if this is no server's command line.
+
+    What only names a server, such as ``sudo vllm serve``, ``grep`` or an editor, is none: the program that runs has to
+    be vLLM or an interpreter that runs it.
+    """
+    program, rest = _program(words)
+    if program == _SERVER_MODULE:
+        return Arguments(rest, may_name_model=False)
+    if program in _PROGRAMS and rest[:1] == ("serve",):
+        return Arguments(rest[1:], may_name_model=True)
+    return None
+
+
+def _program(words: Sequence[str]) -> tuple[str, tuple[str, ...]]:
+    """Return what runs, an interpreter's script or module instead of itself, and its arguments."""
+    if not words:
+        return "", ()
+    name = PurePosixPath(words[0]).name
+    if _INTERPRETER.match(name) is None:
+        return name, tuple(words[1:])
+    at = 1
+    while at < len(words) and words[at].startswith("-"):
+        option = words[at]
+        if option == "-m":
+            return _module(words[at + 1 : at + 2]), tuple(words[at + 2 :])
+        if option in {"-c", "-"}:
+            return "", ()
+        at += 2 if option in _INTERPRETER_OPTIONS_WITH_VALUE else 1
+    script = words[at] if at < len(words) else ""
+    name = _SERVER_MODULE if script.endswith(_SERVER_SCRIPT) else PurePosixPath(script).name
+    return name, tuple(words[at + 1 :])
+
+
+def _module(name: Sequence[str]) -> str:
+    return "vllm" if name and name[0] in _CLI_MODULES else "".join(name)
+
+
+def parse_arguments(arguments: Arguments, config: str | None = None) -> ServeCommand:
+    """
+    Return what a server was told.
+
+    Args:
+        arguments: Of the command line. The last word on something counts, as with vLLM.
+        config: What stands in the file of ``--config``; the command line goes before it. What is no YAML says nothing.
+    """
+    options = {**_options_of_config(config), **_options(arguments)}
+    return ServeCommand(
+        model=_without_secrets(options.get("model") or options.get(_MODEL)),
+        served_model_name=_without_secrets(options.get("served-model-name")),
+        host=options.get("host") or None,
+        port=_port(options.get("port")),
+        uds=options.get("uds") or None,
+        config_file=options.get("config") or None,
+        uses_tls=bool(options.get("ssl-certfile")),
+        needs_api_key=_API_KEY in options,
+        is_headless="headless" in options,
+        has_port_per_rank="data-parallel-multi-port-external-lb" in options,
+        log_stats_disabled=options.get("disable-log-stats") == _TRUE,
+        api_server_count=_size(options.get("api-server-count")),
+        max_num_seqs=_size(options.get("max-num-seqs")),
+        max_model_len=_size(options.get("max-model-len")),
+        num_speculative_tokens=_draft_tokens(options),
+        tensor_parallel_size=_size(options.get("tensor-parallel-size")),
+        data_parallel_size=_size(options.get("data-parallel-size")),
+    )
+
+
+def _options(arguments: Arguments) -> dict[str, str]:
+    """
+    Return the known options by name, without dashes in front.
+
+    Words behind an option that is not known are taken for its values: one of them could be a key.
+    """
+    found: dict[str, str] = {}
+    awaited = _MODEL if arguments.may_name_model else None
+    free = awaited
+    for word in arguments.words:
+        if not _is_option(word):
+            if awaited is not None:
+                found[awaited] = word
+                # Of several names the first is the one that metrics have.
+                free = None if awaited == _MODEL else free
+                awaited = None if awaited == "served-model-name" else free
+            continue
+        name, has_value, value = word.partition("=")
+        name = _long(name)
+        awaited = _take(found, name, value if has_value else None, free)
+    return found
+
+
+def _take(found: dict[str, str], name: str, value: str | None, free: str | None) -> str | None:
+    """Keep an option if it is known; return what the next word is that is no option."""
+    if name == _API_KEY:
+        found[_API_KEY] = ""
+        return None if value is None else free
+    if name in _FLAGS:
+        found[name.removeprefix("no-")] = "false" if name.startswith("no-") else _TRUE
+        return free
+    if name not in _WITH_VALUE:
+        return None if value is None else free
+    if value is None:
+        return name
+    found[name] = value
+    return free
+
+
+def _is_option(word: str) -> bool:
+    return word.startswith("-") and len(word) > 1 and not word[1:2].isdigit()
+
+
+def _long(name: str) -> str:
+    return _SHORT.get(name, name).lstrip("-").replace("_", "-")
+
+
+def _options_of_config(text: str | None) -> dict[str, str]:
+    try:
+        content = yaml.safe_load(text) if text else None
+    except (yaml.YAMLError, RecursionError, ValueError):
+        return {}
+    if not isinstance(content, Mapping):
+        return {}
+    return dict(_known_of_config(content))
+
+
+def _known_of_config(content: Mapping[object, object]) -> Iterator[tuple[str, str]]:
+    for key, value in content.items():
+        name = _long(f"--{key}")
+        if name == _API_KEY:
+            yield name, ""
+        elif name in _FLAGS and isinstance(value, bool):
+            yield name.removeprefix("no-"), _TRUE if value is not name.startswith("no-") else "false"
+        elif name == "speculative-config" and isinstance(value, Mapping):
+            yield "speculative-config.num-speculative-tokens", str(value.get("num_speculative_tokens", ""))
+        elif name in _WITH_VALUE:
+            first = value[0] if isinstance(value, list) and value else value
+            if isinstance(first, (str, int)):
+                yield name, str(first)
+
+
+def _draft_tokens(options: Mapping[str, str]) -> int | None:
+    """Return how many tokens a draft has, from whichever of the ways to say it was used."""
+    for name in ("speculative-config.num-speculative-tokens", "spec-tokens", "num-speculative-tokens"):
+        if name in options:
+            return _size(options[name])
+    try:
+        config = json.loads(options.get("speculative-config", ""))
+    except (ValueError, RecursionError):
+        return None
+    return _size(str(config.get("num_speculative_tokens"))) if isinstance(config, dict) else None
+
+
+def _size(text: str | None) -> int | None:
+    """Return a whole number that is above 0, also one such as ``16k`` or ``25.6k``; else nothing."""
+    found = _SIZE.fullmatch(text or "")
+    if found is None:
+        return None
+    whole, decimals, unit = found.groups()
+    return int(float(f"{whole}.{decimals or 0}") * _FACTORS.get(unit, 1)) or None
+
+
+def _port(text: str | None) -> int:
+    if text is None or not text.isascii() or not text.isdigit() or int(text[:6]) > 65535:
+        return DEFAULT_PORT
+    return int(text[:6])
+
+
+def _without_secrets(name: str | None) -> str | None:
+    """Return a model's name; of one that is a URL neither a password nor a query."""
+    if name is None or "://" not in name:
+        return name or None
+    scheme, _, rest = name.partition("://")
+    return f"{scheme}://{rest.rpartition('@')[2].partition('?')[0]}"

@@ -1,0 +1,198 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Servers that come and go, over made-up process tables in made-up time: their names, and how long they are watched."""
+
+from __future__ import annotations
+
+import pytest
+import structlog
+
+from hypothesis import given
+from hypothesis import strategies as st
+from tests.support.proc_tree import ProcTree
+
+from vllm_watch.config import Config
+from vllm_watch.discovery.command_line import ServeCommand
+from vllm_watch.discovery.following import CLOSE_LOOK_SECONDS, KEEP_SECONDS, MAX_SERVERS, Follower
+from vllm_watch.discovery.found import FoundServer
+from vllm_watch.discovery.names import with_names
+from vllm_watch.discovery.proc import Proc
+from vllm_watch.errors import DiscoveryError
+
+
+SERVE = "vllm serve Qwen/Qwen3-8B"
+
+
+class HandClock:
+    """A time that the test sets."""
+
+    time = 1000.0
+
+    def now(self):
+        """Return it."""
+        return self.time
+
+
+class Following:
+    """A follower over a table that the test changes."""
+
+    def __init__(self, folder):
+        (folder / "host").mkdir()
+        self.tree = ProcTree(folder / "proc", folder / "host")
+        self.clock = HandClock()
+        self.follower = Follower(self.clock, Config(servers=()), self.tree.proc, self.tree.host)
+
+    def look(self, seconds=10.0, **how):
+        """Look later; return what is watched, by name."""
+        self.clock.time += seconds
+        return {server.name: server for server in self.follower.look(**how).servers}
+
+    def end(self, pid):
+        """Let a process end."""
+        for name in ("stat", "cmdline"):
+            (self.tree.root / str(pid) / name).unlink()
+
+
+@pytest.fixture
+def following(tmp_path):
+    """A follower, and no server yet."""
+    return Following(tmp_path)
+
+
+def server(name, url=None, pid=1):
+    """Return a server that was found."""
+    return FoundServer(pid, pid, name, "root", ServeCommand(), url, None, None, ())
+
+
+class TestComingAndGoing:
+    """What is watched is what was there in the last hour."""
+
+    def test_one_that_comes(self, following):
+        """With none there is nothing to watch; one that is started is watched from the next look on."""
+        assert {} == following.look()
+
+        following.tree.add(10, f"{SERVE} --max-num-seqs 24")
+        (found,) = following.look().values()
+
+        assert ("Qwen3-8B", "http://127.0.0.1:8000/metrics") == (found.name, found.metrics.url)
+        assert 24 == found.command.max_num_seqs
+
+    def test_one_that_goes(self, following):
+        """One that is gone is watched for an hour, as it was, and no longer."""
+        following.tree.add(10, SERVE)
+        before = following.look()
+        following.end(10)
+
+        assert before == following.look()
+        assert before == following.look(KEEP_SECONDS - 30)
+        assert {} == following.look(60)
+
+    def test_one_that_is_started_anew(self, following):
+        """One that is started anew with its name and address is the same one, whatever else it is told."""
+        following.tree.add(10, SERVE)
+        before = following.look()["Qwen3-8B"]
+        following.end(10)
+        following.look()
+        following.tree.add(11, f"{SERVE} --max-num-seqs 8")
+        (after,) = following.look().values()
+
+        assert (before.name, before.metrics) == (after.name, after.metrics)
+        assert (None, 8) == (before.command.max_num_seqs, after.command.max_num_seqs)
+
+    def test_a_second_of_the_same_model(self, following):
+        """The first keeps its name when a second comes, and after the first has gone the second keeps its own."""
+        following.tree.add(10, SERVE)
+        following.look()
+        following.tree.add(20, f"{SERVE} --port 8001")
+        assert {"Qwen3-8B", "Qwen3-8B:8001"} == set(following.look())
+
+        following.end(10)
+        following.look()
+        assert {"Qwen3-8B:8001"} == set(following.look(KEEP_SECONDS + 10))
+
+    def test_what_changes_meanwhile(self, following, tmp_path):
+        """Of a server that runs on, a change is seen within a minute, or at once by a close look."""
+        log = tmp_path / "vllm.log"
+        log.write_text("")
+        following.tree.add(10, SERVE)
+        assert following.look()["Qwen3-8B"].log is None
+
+        following.tree.output(10, log)
+        assert following.look()["Qwen3-8B"].log is None
+        assert str(log) == following.look(closely=True)["Qwen3-8B"].log
+
+        following.tree.output(10, "/dev/null")
+        assert following.look(CLOSE_LOOK_SECONDS)["Qwen3-8B"].log is None
+
+    def test_more_than_are_watched(self, following):
+        """Of more servers than anyone has, only so many are watched, and those that run go before those that ran."""
+        for number in range(MAX_SERVERS):
+            following.tree.add(1000 + number, f"vllm serve m{number} --port {1000 + number}")
+        following.look()
+        for number in range(MAX_SERVERS):
+            following.end(1000 + number)
+        following.tree.add(10, SERVE)
+        watched = following.look()
+
+        assert MAX_SERVERS == len(watched)
+        assert "Qwen3-8B" in watched
+
+    def test_no_process_table(self, tmp_path):
+        """Without a process table there is one sentence, and no traceback."""
+        follower = Follower(HandClock(), Config(servers=()), Proc(tmp_path / "none"))
+
+        with pytest.raises(DiscoveryError, match="where the kernel lists processes, cannot be read: no such file"):
+            follower.look()
+
+    def test_what_is_said(self, following):
+        """What was found, what is wrong with it, and that it is gone are said once each."""
+        following.tree.add(10, SERVE)
+        with structlog.testing.capture_logs() as entries:
+            following.look()
+            following.look()
+            following.end(10)
+            following.look()
+            following.look()
+        said = [(entry["event"], entry["log_level"]) for entry in entries]
+
+        assert [
+            ("discovery.found", "info"),
+            ("discovery.advice", "info"),
+            ("discovery.advice", "warning"),
+            ("discovery.gone", "warning"),
+            ("discovery.nothing", "info"),
+        ] == said
+
+
+class TestNames:
+    """Names are unique and stay."""
+
+    def test_the_model_and_where_it_is_not_enough_the_port(self):
+        """One of a model has the model's name; of several each has its port behind it, and of two on one a number."""
+        alone = with_names([server("m", "http://127.0.0.1:8000/metrics")], {})
+        several = with_names([server("m", f"http://127.0.0.{host}:8000/metrics") for host in (1, 2)], {})
+
+        assert ["m"] == [each.name for each in alone]
+        assert ["m:8000", "m:8000-2"] == [each.name for each in several]
+
+    @given(
+        st.lists(
+            st.lists(
+                st.builds(
+                    server,
+                    st.sampled_from(["m", "n", "m:1", "m:1-2"]),
+                    st.one_of(st.none(), st.integers(1, 3).map(lambda port: f"http://127.0.0.1:{port}/metrics")),
+                    st.integers(1, 3),
+                ),
+                max_size=6,
+            ),
+            max_size=5,
+        )
+    )
+    def test_any_coming_and_going(self, looks):
+        """However servers come and go, no two have one name, and none changes its own."""
+        known = {}
+        for found in looks:
+            named = with_names(found, known)
+            for each in named:
+                assert known.setdefault(each.identity, each.name) == each.name
+            assert len(set(known.values())) == len(known)

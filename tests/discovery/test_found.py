@@ -1,0 +1,443 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Servers of made-up process tables: which they are, where they answer, where their logs are, and what is said."""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+
+from tests.support.proc_tree import ProcTree
+
+from vllm_watch.discovery.cgroup import Owner, owner_of
+from vllm_watch.discovery.sockets import listeners
+
+
+CONTAINER = "0123456789abcdef" * 4
+SERVE = "/opt/venv/bin/python3 /opt/venv/bin/vllm serve Qwen/Qwen3-8B"
+SECRET = "sk-0123456789abcdef"
+
+
+@pytest.fixture
+def tree(tmp_path):
+    """A process table with nothing but its first process."""
+    (tmp_path / "host").mkdir()
+    return ProcTree(tmp_path / "proc", tmp_path / "host")
+
+
+@pytest.fixture
+def log(tmp_path):
+    """A log that is there."""
+    path = tmp_path / "vllm.log"
+    path.write_text("INFO\n")
+    return path
+
+
+class TestWhichProcess:
+    """One server is one tree of processes."""
+
+    def test_none(self, tree):
+        """Without a server none is found, and how many processes were looked at is known."""
+        assert ((), 1) == (tree.find().servers, tree.find().processes)
+
+    def test_children_are_no_servers(self, tree):
+        """Workers that were forked with their parent's command line, and those with a title, belong to it."""
+        tree.add(10, SERVE)
+        tree.add(11, SERVE, parent=10)
+        tree.add(12, "VLLM::EngineCore", parent=10)
+        tree.add(13, SERVE, parent=12)
+
+        assert [10] == [server.pid for server in tree.find().servers]
+
+    def test_two_servers_with_one_command_line(self, tree):
+        """Two trees with the same command line are two servers."""
+        tree.add(10, SERVE)
+        tree.add(20, SERVE)
+
+        assert [10, 20] == [server.pid for server in tree.find().servers]
+
+    def test_a_wrapper_is_none(self, tree):
+        """Of sudo, timeout and a shell the child is the server."""
+        tree.add(10, f"sudo {SERVE}", name="sudo")
+        tree.add(11, SERVE, parent=10)
+
+        assert 11 == tree.only().pid
+
+    def test_api_servers_are_counted(self, tree):
+        """Several API server processes are one server, and their number is what there is of them."""
+        tree.add(10, f"{SERVE} -dp 2")
+        for number in (0, 1):
+            tree.add(11 + number, f"VLLM::APIServer_{number}", parent=10)
+
+        assert 2 == tree.only().command.api_server_count
+        assert "2 API servers" in tree.advice()
+
+    def test_what_vanishes(self, tree):
+        """A process whose files are gone, or that is another one by now, is not there."""
+        tree.add(10, SERVE)
+        listed = tree.proc.processes()
+        (tree.root / "10" / "stat").unlink()
+
+        assert not any(tree.proc.is_running(process) for process in listed.processes if process.pid == 10)
+        assert [1] == [process.pid for process in tree.proc.processes().processes]
+
+    def test_a_circle_of_parents(self, tree):
+        """A table that was read while it changed, with a circle in it, ends nothing."""
+        tree.add(10, SERVE, parent=11)
+        tree.add(11, "bash", parent=10)
+
+        assert 10 == tree.only().pid
+
+    def test_an_engine_that_is_left_over(self, tree):
+        """An engine whose server was killed is pointed at; one of a program of somebody's is not."""
+        tree.add(10, "python offline.py")
+        tree.add(11, "VLLM::EngineCore", parent=10)
+        assert () == tree.find().findings
+
+        tree.add(12, "VLLM::EngineCore", parent=1)
+        (finding,) = tree.find().findings
+        assert "kill 12" in finding.text
+        assert finding.is_wrong
+
+    def test_its_own_configuration(self, tree, tmp_path):
+        """The file of --config is read where the server has it, also by a path relative to its folder."""
+        (tmp_path / "c.yaml").write_text(f"port: 8011\nserved-model-name: qwen\napi-key: {SECRET}\n")
+        tree.add(10, f"{SERVE} --config c.yaml")
+        tree.link("10/cwd", tmp_path)
+
+        assert ("http://127.0.0.1:8011/metrics", "qwen") == (tree.only().url, tree.only().name)
+        assert SECRET not in repr(tree.find())
+
+    def test_its_own_configuration_out_of_reach(self, tree):
+        """A configuration that cannot be read is said, for the port may be in it."""
+        tree.add(10, f"{SERVE} --config /nowhere/c.yaml")
+
+        assert "/nowhere/c.yaml cannot be read" in tree.advice()
+
+    @pytest.mark.parametrize(
+        ("model", "name"),
+        [
+            ("Qwen/Qwen3-8B", "Qwen3-8B"),
+            ("/models/qwen/", "qwen"),
+            ("/root/.cache/huggingface/hub/models--Qwen--Qwen3-8B/snapshots/0a1b2c", "Qwen3-8B"),
+            ("", "vllm"),
+        ],
+    )
+    def test_its_name(self, tree, model, name):
+        """A server is named as its model is, without the folders around it."""
+        tree.add(10, f"vllm serve {model}")
+
+        assert name == tree.only().name
+
+
+class TestAddress:
+    """Where /metrics is."""
+
+    def test_what_listens(self, tree):
+        """A server that listens where it says is found there, and nothing is to be said of it."""
+        tree.add(10, f"{SERVE} --host 0.0.0.0 --port 8001")
+        tree.add(11, "VLLM::APIServer_0", parent=10)
+        tree.listen(10, "0.0.0.0", 8001, 77, descriptor=None)
+        tree.link("11/fd/9", "socket:[77]")
+
+        assert "http://127.0.0.1:8001/metrics" == tree.only().url
+        assert "8001" not in tree.advice()
+
+    def test_nothing_listens(self, tree):
+        """A server that does not listen yet is starting: that is said, and is no fault."""
+        tree.add(10, SERVE)
+
+        assert "Nothing listens on port 8000 yet" in tree.advice()
+        assert not tree.only().findings[0].is_wrong
+
+    def test_another_listens(self, tree):
+        """A port that another process has is a fault: what is scraped there is that one's page."""
+        tree.add(10, SERVE)
+        tree.listen(10, "127.0.0.1", 8000, 77, descriptor=None)
+        tree.listen(10, "127.0.0.1", 9000, 78)
+
+        assert "another process that listens" in tree.advice()
+
+    @pytest.mark.parametrize(
+        ("options", "url"),
+        [
+            ("--host 10.0.0.5", "http://10.0.0.5:8000/metrics"),
+            ("--host ::1", "http://[::1]:8000/metrics"),
+            ("--host ::", "http://127.0.0.1:8000/metrics"),
+            ("--host localhost --port 8001", "http://localhost:8001/metrics"),
+            ("--ssl-certfile cert.pem", "https://127.0.0.1:8000/metrics"),
+            ("--root-path /llm", "http://127.0.0.1:8000/metrics"),
+            ("--uds /run/vllm.sock", None),
+            ("--headless", None),
+            ("--data-parallel-multi-port-external-lb", None),
+            ("--host a@b", None),
+        ],
+    )
+    def test_what_the_command_line_says(self, tree, options, url):
+        """Host, port, TLS and socket are taken from the command line; a prefix of paths does not move /metrics."""
+        tree.add(10, f"{SERVE} {options}")
+
+        assert url == tree.only().url
+        assert url is not None or tree.only().findings[0].text
+
+    def test_a_port_that_the_kernel_chose(self, tree):
+        """With --port 0 the only port that its processes listen on is the one."""
+        tree.add(10, f"{SERVE} --port 0")
+        assert tree.only().url is None
+
+        tree.listen(10, "127.0.0.1", 41234, 77)
+        assert "http://127.0.0.1:41234/metrics" == tree.only().url
+
+    def test_in_a_container(self, tree):
+        """A server in a network of its own is found at its own address, or at the host's port that leads there."""
+        trie = "Local:\n  |-- 127.0.0.1\n      /32 host LOCAL\n  |-- 172.17.0.2\n      /32 host LOCAL\n"
+        tree.add(10, f"{SERVE} --port 8001", network=2)
+        tree.write("10/net/fib_trie", trie)
+        assert "http://172.17.0.2:8001/metrics" == tree.only().url
+
+        line = "docker-proxy -proto tcp -host-ip 0.0.0.0 -host-port 9001 -container-ip 172.17.0.2 -container-port 8001"
+        tree.add(20, f"/usr/bin/{line}", name="docker-proxy")
+        assert "http://127.0.0.1:9001/metrics" == tree.only().url
+
+    def test_in_a_container_on_loopback(self, tree):
+        """A server that listens on its container's loopback only cannot be reached, and it is said how it could be."""
+        tree.add(10, f"{SERVE} --host 127.0.0.1", network=2)
+
+        assert tree.only().url is None
+        assert "--host 0.0.0.0" in tree.advice()
+
+    def test_addresses_of_the_kernel(self):
+        """Addresses of both families are read as the kernel prints them; what cannot be read is passed over."""
+        rows = [
+            "  sl  local_address rem_address   st",
+            "   0: 0100007F:1F40 00000000:0000 0A 00000000:00000000 00:00000000 00000000     0        0 77 1",
+            "   1: 00000000000000000000000001000000:1F41 0:0 0A 0:0 00:0 0     0        0 78 1",
+            "   2: 0000000000000000FFFF00000100007F:1F42 0:0 0A 0:0 00:0 0     0        0 79 1",
+            "   3: 0100007F:1F43 00000000:0000 01 00000000:00000000 00:00000000 00000000     0        0 80 1",
+            "   4: xyz:1F44 0:0 0A 0:0 00:0 0     0        0 81 1",
+        ]
+
+        assert [("127.0.0.1", 8000, 77), ("::1", 8001, 78), ("127.0.0.1", 8002, 79)] == list(listeners(rows))
+
+
+class TestLog:
+    """Where the log is, and what is wrong with that."""
+
+    def test_appended(self, tree, log):
+        """`>> vllm.log 2>&1` is as it should be."""
+        tree.add(10, SERVE)
+        tree.output(10, log)
+
+        assert str(log) == tree.only().log
+        assert not any(finding.is_wrong for finding in tree.only().findings)
+
+    def test_not_appended(self, tree, log):
+        """`> vllm.log` is followed, and >> advised."""
+        tree.add(10, SERVE)
+        tree.output(10, log, flags=os.O_WRONLY)
+
+        assert str(log) == tree.only().log
+        assert ">> instead of >" in tree.advice()
+
+    def test_deleted(self, tree, tmp_path):
+        """A log that was deleted cannot be followed; it is said what to do."""
+        tree.add(10, SERVE)
+        tree.output(10, f"{tmp_path}/vllm.log (deleted)")
+
+        assert tree.only().log is None
+        assert "has been deleted" in tree.advice()
+
+    def test_renamed(self, tree, log):
+        """A log that was renamed by rotation is followed where it is, and copytruncate advised."""
+        tree.add(10, SERVE)
+        tree.output(10, log.rename(f"{log}.1"))
+
+        assert f"{log}.1" == tree.only().log
+        assert "copytruncate" in tree.advice()
+
+    def test_two_places(self, tree, log):
+        """Where only standard output is kept the log is that, and 2>&1 advised."""
+        tree.add(10, SERVE)
+        tree.output(10, log, descriptors=(1,))
+
+        assert str(log) == tree.only().log
+        assert "2>&1" in tree.advice()
+
+    def test_standard_error_alone(self, tree, log):
+        """Where only standard error is kept, the log is that, and it is said why there is little in it."""
+        tree.add(10, SERVE)
+        tree.output(10, log, descriptors=(2,))
+
+        assert str(log) == tree.only().log
+        assert "Only its standard error is kept" in tree.advice()
+
+    @pytest.mark.parametrize(
+        ("target", "words"),
+        [
+            ("/dev/null", "thrown away"),
+            ("/dev/pts/3", "terminal (/dev/pts/3)"),
+            ("/dev/full", "/dev/full, which is no file"),
+            ("socket:[5]", "no unit says whose"),
+            ("pipe:[5]", "whose reader cannot be seen"),
+        ],
+    )
+    def test_kept_nowhere(self, tree, target, words):
+        """A log that is kept nowhere is none, and it is said where it goes instead."""
+        tree.add(10, SERVE)
+        tree.output(10, target)
+
+        assert tree.only().log is None
+        assert words in tree.advice()
+
+    @pytest.mark.parametrize(("flags", "is_wrong"), [(os.O_APPEND, False), (0, True)], ids=["tee -a", "tee"])
+    def test_tee(self, tree, log, flags, is_wrong):
+        """Behind a pipe the log is the file that tee has open; without -a it is told to append."""
+        tree.add(10, SERVE)
+        tree.output(10, "pipe:[5]")
+        tree.add(11, "tee vllm.log", name="tee")
+        tree.output(11, "pipe:[5]", descriptors=(0,), flags=os.O_RDONLY)
+        tree.output(11, log, descriptors=(3,), flags=os.O_WRONLY | flags)
+
+        assert str(log) == tree.only().log
+        assert is_wrong == ("with -a" in tree.advice())
+
+    def test_a_chain_of_pipes(self, tree, log):
+        """A filter between the server and tee is passed through."""
+        tree.add(10, SERVE)
+        tree.output(10, "pipe:[5]")
+        tree.add(11, "grep -v health", name="grep")
+        tree.output(11, "pipe:[5]", descriptors=(0,), flags=os.O_RDONLY)
+        tree.output(11, "pipe:[6]", descriptors=(1,))
+        tree.add(12, "tee -a vllm.log", name="tee")
+        tree.output(12, "pipe:[6]", descriptors=(0,), flags=os.O_RDONLY)
+        tree.output(12, log, descriptors=(3,))
+
+        assert str(log) == tree.only().log
+
+    def test_a_pipe_that_ends_in_no_file(self, tree):
+        """A reader that keeps no file is named."""
+        tree.add(10, SERVE)
+        tree.output(10, "pipe:[5]")
+        tree.add(11, "logger -t vllm", name="logger")
+        tree.output(11, "pipe:[5]", descriptors=(0,), flags=os.O_RDONLY)
+
+        assert "a pipe to logger (process 11)" in tree.advice()
+
+    def test_the_journal(self, tree):
+        """A unit's output to systemd is its journal."""
+        tree.add(10, SERVE, cgroup="0::/system.slice/vllm.service\n", JOURNAL_STREAM="8:5")
+        tree.output(10, "socket:[5]")
+
+        assert "vllm.service" == tree.only().journal
+
+    def test_a_users_journal(self, tree):
+        """A user's own unit is said to be out of reach."""
+        unit = "0::/user.slice/user-1000.slice/user@1000.service/app.slice/vllm.service\n"
+        tree.add(10, SERVE, cgroup=unit, JOURNAL_STREAM="8:5")
+        tree.output(10, "socket:[5]")
+
+        assert tree.only().journal is None
+        assert "user's own journal" in tree.advice()
+
+    def test_a_socket_of_something_else(self, tree):
+        """A socket that systemd did not make is not the journal, whatever unit the process is in."""
+        tree.add(10, SERVE, cgroup="0::/system.slice/ssh.service\n", JOURNAL_STREAM="8:6")
+        tree.output(10, "socket:[5]")
+
+        assert tree.only().journal is None
+
+    def test_a_containers_log(self, tree):
+        """What a container prints is where Docker keeps it."""
+        tree.add(10, SERVE, cgroup=f"0::/system.slice/docker-{CONTAINER}.scope\n")
+        tree.output(10, "pipe:[5]")
+        assert "The log of its container 0123456789ab is in no file" in tree.advice()
+
+        path = tree.host / "var/lib/docker/containers" / CONTAINER / f"{CONTAINER}-json.log"
+        path.parent.mkdir(parents=True)
+        path.write_text("{}\n")
+        assert str(path) == tree.only().log
+
+    def test_a_pods_log(self, tree):
+        """What a pod prints is where Kubernetes keeps it."""
+        tree.add(10, SERVE, cgroup=f"0::/kubepods.slice/cri-containerd-{CONTAINER}.scope\n")
+        tree.output(10, "pipe:[5]")
+        path = tree.host / "var/log/containers" / f"vllm-0_default_vllm-{CONTAINER}.log"
+        path.parent.mkdir(parents=True)
+        path.write_text("")
+
+        assert str(path) == tree.only().log
+
+    def test_a_file_out_of_reach(self, tree):
+        """A file that cannot be found from here is said to be so."""
+        tree.add(10, SERVE)
+        tree.output(10, "/logs/vllm.log")
+
+        assert tree.only().log is None
+        assert "cannot be reached from here" in tree.advice()
+
+    @pytest.mark.parametrize(
+        ("environment", "words"),
+        [
+            ({"VLLM_LOGGING_LEVEL": "warning"}, "VLLM_LOGGING_LEVEL=WARNING"),
+            ({"VLLM_CONFIGURE_LOGGING": "0"}, "VLLM_CONFIGURE_LOGGING=0"),
+            ({"VLLM_API_KEY": SECRET}, "asks for an API key"),
+        ],
+    )
+    def test_the_environment(self, tree, log, environment, words):
+        """What the environment does to the log is said, and a key in it is noticed and not shown."""
+        tree.add(10, SERVE, **environment)
+        tree.output(10, log)
+
+        assert words in tree.advice()
+        assert SECRET not in repr(tree.find())
+
+    def test_statistics_off(self, tree, log):
+        """A server without statistics is told to have them."""
+        tree.add(10, f"{SERVE} --disable-log-stats")
+        tree.output(10, log)
+
+        assert "--disable-log-stats" in tree.advice()
+
+
+class TestOwner:
+    """Who runs a process, by its control group."""
+
+    @pytest.mark.parametrize(
+        ("text", "owner"),
+        [
+            ("0::/system.slice/vllm.service\n", Owner("vllm.service")),
+            ("0::/system.slice/system-vllm.slice/vllm@qwen.service\n", Owner("vllm@qwen.service")),
+            ("12:memory:/x\n1:name=systemd:/system.slice/vllm.service\n0::/\n", Owner("vllm.service")),
+            ("0::/user.slice/user-0.slice/session-3.scope\n", Owner("session-3.scope")),
+            (f"0::/system.slice/docker-{CONTAINER}.scope\n", Owner(container=CONTAINER)),
+            (f"4:memory:/docker/{CONTAINER}\n", Owner(container=CONTAINER)),
+            (f"0::/machine.slice/libpod-{CONTAINER}.scope/container\n", Owner(container=CONTAINER)),
+            (f"0::/kubepods/burstable/pod1/{CONTAINER}\n", Owner(container=CONTAINER)),
+            ("0::/\n", Owner()),
+            ("", Owner()),
+            ("nonsense\n", Owner()),
+        ],
+    )
+    def test_it(self, text, owner):
+        """Units and containers of both versions of control groups are known."""
+        assert owner == owner_of(text)
+
+
+class TestHiddenProcesses:
+    """What may not be seen is said."""
+
+    def test_hidepid(self, tree, monkeypatch):
+        """Where /proc hides other users' processes, one who is not root is told."""
+        tree.write("self/mounts", f"proc {tree.root} proc rw,nosuid,hidepid=invisible 0 0\n")
+        monkeypatch.setattr(os, "geteuid", lambda: 65534)
+        (finding,) = tree.find().findings
+
+        assert "hidepid=invisible" in finding.text
+        assert finding.is_wrong
+
+    def test_root_sees_all(self, tree, monkeypatch):
+        """Root is told nothing: nothing is hidden from it."""
+        tree.write("self/mounts", f"proc {tree.root} proc rw,nosuid,hidepid=2 0 0\n")
+        monkeypatch.setattr(os, "geteuid", lambda: 0)
+
+        assert () == tree.find().findings

@@ -1,0 +1,285 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Real processes, redirected as users do it: discovery finds each, and says what is wrong with the bad ones."""
+
+from __future__ import annotations
+
+import grp
+import json
+import os
+import pty
+import shlex
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+
+from pathlib import Path
+
+import pytest
+
+from tests.support.nobody import as_nobody
+from tests.support.servers_here import ServersHere, free_port
+
+from vllm_watch.config import load_config
+
+
+SECONDS = 20
+SECRET = "sk-0123456789abcdef"
+COMMAND = [sys.executable, "-m", "vllm_watch.cli"]
+
+needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="becomes another user or mounts, which takes root")
+
+
+@pytest.fixture
+def here_for_all():
+    """Stand-ins whose folder everyone may enter."""
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        folder.chmod(0o755)
+        servers = ServersHere(folder)
+        yield servers
+        servers.close()
+
+
+def discover(*arguments, before=()):
+    """Run the command; return its exit status and what it printed."""
+    result = subprocess.run(
+        [*before, *COMMAND, "discover", *map(str, arguments)],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=SECONDS,
+    )
+    assert "Traceback" not in result.stderr
+    return result
+
+
+def advice(server):
+    """Return what is to be changed, as one text."""
+    return " ".join(finding.text for finding in server.findings if finding.is_wrong)
+
+
+class TestRedirections:
+    """Each way that people redirect a server's output in."""
+
+    def test_appended(self, here):
+        """`nohup vllm serve … >> log 2>&1`: found with its address and its log, and nothing is to be changed."""
+        port = free_port()
+        server = here.start(f"nohup {here.command(port=port)} >> vllm.log 2>&1")
+        here.until_listening(port)
+        (server,) = here.found()
+
+        assert (f"http://127.0.0.1:{port}/metrics", str(here.folder / "vllm.log")) == (server.url, server.log)
+        assert not server.findings
+
+    def test_overwritten(self, here):
+        """`> log`: found, and >> advised."""
+        server = here.start(f"nohup {here.command()} > vllm.log 2>&1")
+
+        assert str(here.folder / "vllm.log") == server.log
+        assert ">> instead of >" in advice(server)
+
+    @pytest.mark.parametrize(("option", "is_wrong"), [("-a ", False), ("", True)])
+    def test_tee(self, here, option, is_wrong):
+        """`| tee log`: the file is what tee writes; without -a it is told to append."""
+        here.start(f"{here.command()} 2>&1 | tee {option}vllm.log > /dev/null")
+        server = here.until(lambda: next((each for each in here.found() if each.log), None))
+
+        assert str(here.folder / "vllm.log") == server.log
+        assert is_wrong == ("with -a" in advice(server))
+
+    def test_tee_behind_a_substitution(self, here):
+        """`> >(tee -a log)` is the same."""
+        here.start(f"{here.command()} > >(tee -a vllm.log > /dev/null) 2>&1")
+        server = here.until(lambda: next((each for each in here.found() if each.log), None))
+
+        assert str(here.folder / "vllm.log") == server.log
+
+    def test_a_terminal(self, here):
+        """On a terminal the log is kept nowhere, and that is said."""
+        leader, follower = pty.openpty()
+        server = here.start(here.command(), stdout=follower, stderr=follower)
+        name = os.ttyname(follower)
+        os.close(follower)
+        os.close(leader)
+
+        assert server.log is None
+        assert f"goes to a terminal ({name})" in advice(server)
+
+    def test_thrown_away(self, here):
+        """`> /dev/null` is said."""
+        server = here.start(f"{here.command()} > /dev/null 2>&1")
+
+        assert "thrown away" in advice(server)
+
+    def test_a_pipe_to_this_process(self, here):
+        """A pipe whose reader has it under another number than 0 has no reader that can be seen."""
+        server = here.start(f"exec {here.command()} 2>&1", stdout=subprocess.PIPE)
+
+        assert "pipe whose reader cannot be seen" in advice(server)
+
+    def test_deleted(self, here):
+        """A log that was deleted under its writer is said to be."""
+        here.start(f"{here.command()} >> vllm.log 2>&1")
+        (here.folder / "vllm.log").unlink()
+        (server,) = here.found()
+
+        assert server.log is None
+        assert "has been deleted" in advice(server)
+
+    def test_renamed(self, here):
+        """A log that was renamed is followed under its new name, and copytruncate advised."""
+        here.start(f"{here.command()} >> vllm.log 2>&1")
+        (here.folder / "vllm.log").rename(here.folder / "vllm.log.1")
+        (server,) = here.found()
+
+        assert str(here.folder / "vllm.log.1") == server.log
+        assert "copytruncate" in advice(server)
+
+    def test_standard_output_alone(self, here):
+        """`>> log` without 2>&1 is followed, and what is missing is said."""
+        server = here.start(f"{here.command()} >> vllm.log 2> /dev/null")
+
+        assert str(here.folder / "vllm.log") == server.log
+        assert "Start it with 2>&1" in advice(server)
+
+    @pytest.mark.skipif(
+        shutil.which("systemd-cat") is None or not os.path.exists("/run/systemd/journal/stdout"),
+        reason="no journald runs here",
+    )
+    def test_the_journal(self, here):
+        """Behind systemd-cat the log is the journal's, under the unit that the server runs in, if it runs in one."""
+        server = here.start(f"systemd-cat {here.command()}")
+
+        assert server.journal is not None or "no unit says whose" in advice(server)
+
+    @needs_root
+    @pytest.mark.skipif(shutil.which("unshare") is None, reason="the program unshare is not installed")
+    def test_a_file_that_only_its_container_has(self, here):
+        """A log in a mount namespace of its own is found through the process's root, and readable there."""
+        (here.folder / "inside").mkdir()
+        inner = f"mount -t tmpfs none inside && exec {here.command()} >> inside/vllm.log 2>&1"
+        server = here.start(f"exec unshare -m /bin/bash -c '{inner}'")
+
+        assert f"/proc/{server.pid}/root{here.folder}/inside/vllm.log" == server.log
+        assert os.path.exists(server.log)
+        assert "inside its container" in " ".join(finding.text for finding in server.findings)
+
+
+class TestServers:
+    """Which servers there are."""
+
+    def test_two_with_the_same_model(self, here):
+        """Two servers of one model are told apart by their ports."""
+        ports = sorted([free_port(), free_port()])
+        for port in ports:
+            here.start(f"{here.command(port=port)} >> {port}.log 2>&1")
+        view = json.loads(discover("--format", "json").stdout)
+        names = [each["name"] for each in view["servers"] if each.get("model_name") == here.model]
+
+        assert [f"{here.folder.name}:{port}" for port in ports] == sorted(names)
+
+    def test_a_key_is_never_shown(self, here, tmp_path):
+        """A key on the command line or in the environment is in no output: not as text, nor JSON, nor written."""
+        here.start(f"VLLM_API_KEY={SECRET} {here.command('--api-key', SECRET, '--hf-token', SECRET)} >> vllm.log 2>&1")
+        file = tmp_path / "vllm-watch.yml"
+        printed = [discover(), discover("--format", "json"), discover("--write", file)]
+
+        assert all(here.folder.name in each.stdout for each in printed)
+        assert all("asks for an API key" in each.stdout for each in printed)
+        assert SECRET not in "".join(each.stdout + each.stderr for each in printed) + file.read_text()
+
+    @needs_root
+    def test_as_another_user(self, here, tmp_path_factory):
+        """One who may not look at the process is told so, and what to do; the rest is found all the same."""
+        port = free_port()
+        here.start(f"{here.command(port=port)} >> vllm.log 2>&1")
+        result = discover("--format", "json", before=as_nobody(tmp_path_factory.mktemp("empty")))
+        (server,) = [each for each in json.loads(result.stdout)["servers"] if each.get("model_name") == here.model]
+
+        assert f"http://127.0.0.1:{port}/metrics" == server["metrics"]
+        assert "log" not in server
+        assert any("CAP_SYS_PTRACE" in finding["text"] for finding in server["findings"])
+
+    @needs_root
+    def test_as_another_user_with_the_capabilities(self, here, tmp_path_factory):
+        """With the two capabilities that are named, another user's process shows where its log is."""
+        here.start(f"{here.command()} >> vllm.log 2>&1")
+        words = "+sys_ptrace,+dac_read_search"
+        before = [*as_nobody(tmp_path_factory.mktemp("empty")), f"--inh-caps={words}", f"--ambient-caps={words}"]
+        result = discover("--format", "json", before=before)
+        (server,) = [each for each in json.loads(result.stdout)["servers"] if each.get("model_name") == here.model]
+
+        assert str(here.folder / "vllm.log") == server["log"]
+
+    @needs_root
+    def test_a_log_that_only_its_group_may_read(self, here_for_all, tmp_path_factory):
+        """A log that one's own server has open and one may not open is said to be so, with whose it is."""
+        here, nobody = here_for_all, as_nobody(tmp_path_factory.mktemp("empty"))
+        log = here.folder / "vllm.log"
+        log.touch()
+        log.chmod(0o640)
+        os.chown(log, 0, 4)
+        with log.open("ab") as file:
+            here.start(f"exec {shlex.join(nobody)} {here.command()}", stdout=file, stderr=file)
+        result = discover("--format", "json", before=nobody)
+        (server,) = [each for each in json.loads(result.stdout)["servers"] if each.get("model_name") == here.model]
+        said = " ".join(finding["text"] for finding in server["findings"])
+
+        assert "log" not in server
+        assert f"may not be read by nobody (root:{grp.getgrgid(4).gr_name} 0640)" in said
+
+
+class TestCommand:
+    """The command as it is typed."""
+
+    def test_what_it_says(self, here):
+        """A block for each server: its process, its address, its log, what it was started with, and what to change."""
+        server = here.start(f"{here.command('--max-num-seqs', '24', '--disable-log-stats')} > vllm.log 2>&1")
+        result = discover()
+        block = result.stdout.split(f"{here.folder.name}:\n")[1]
+
+        assert 1 == result.returncode
+        assert f"process {server.pid} of " in block
+        assert "metrics: http://127.0.0.1:8000/metrics" in block
+        assert f"log: {here.folder}/vllm.log" in block
+        assert "at most 24 running requests" in block
+        assert "TO CHANGE: Its log was opened with >" in block
+        assert "TO CHANGE: It was started with --disable-log-stats" in block
+
+    def test_what_it_writes(self, here, tmp_path):
+        """What --write writes is a configuration of what was found, and is not written over without --force."""
+        port = free_port()
+        here.start(f"{here.command(port=port)} >> 'vllm log é.txt' 2>&1")
+        file = tmp_path / "vllm-watch.yml"
+        discover("--write", file)
+        servers = [each for each in load_config(str(file)).servers if each.name == here.folder.name]
+
+        assert [f"{here.folder}/vllm log é.txt"] == [each.log for each in servers]
+        assert [f"http://127.0.0.1:{port}/metrics"] == [each.metrics.url for each in servers]
+
+        before = file.read_text()
+        refused = discover("--write", file)
+        assert (2, before) == (refused.returncode, file.read_text())
+        assert f"--write: {file} is there already; --force writes over it" in refused.stderr
+
+        file.write_text("")
+        discover("--write", file, "--force")
+        assert before == file.read_text()
+
+    def test_where_it_cannot_write(self, here, tmp_path):
+        """A folder that is not there is one sentence and exit 2."""
+        here.start(f"{here.command()} >> vllm.log 2>&1")
+        result = discover("--write", tmp_path / "no" / "such.yml")
+
+        assert 2 == result.returncode
+        assert "no such file or directory" in result.stderr
+
+    def test_it_is_quick(self, here):
+        """A look at this whole machine takes well under a second of processor time."""
+        here.start(f"{here.command()} >> vllm.log 2>&1")
+        started = time.process_time()
+        here.found()
+
+        assert time.process_time() - started < 1

@@ -1,0 +1,166 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The daemon without a configuration: it watches what runs here, as it comes and goes."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import threading
+import time
+import urllib.request
+
+import pytest
+
+from tests.support.servers_here import ServersHere, free_port
+
+
+SECONDS = 30
+COMMAND = [sys.executable, "-m", "vllm_watch.cli"]
+
+
+class Daemon:
+    """A running daemon without a configuration; its log is kept as it comes."""
+
+    def __init__(self):
+        self.entries = []
+        self.port = free_port()
+        command = [*COMMAND, "run", "--listen", f"127.0.0.1:{self.port}"]
+        self.process = subprocess.Popen(command, stderr=subprocess.PIPE, stdout=subprocess.DEVNULL)
+        self._reader = threading.Thread(target=self._read)
+        self._reader.start()
+        self.until(lambda: any(entry["event"] == "service.started" for entry in self.entries))
+
+    def _read(self):
+        for line in self.process.stderr:
+            with contextlib.suppress(ValueError):
+                self.entries.append(json.loads(line))
+
+    def until(self, condition):
+        """Wait until something is so."""
+        end = time.monotonic() + SECONDS
+        while not condition():
+            assert time.monotonic() < end, self.entries
+            assert self.process.poll() is None, self.entries
+            time.sleep(0.05)
+
+    def page(self):
+        """Return what /metrics says."""
+        with urllib.request.urlopen(f"http://127.0.0.1:{self.port}/metrics", timeout=5) as answer:
+            return answer.read().decode()
+
+    def states(self, name):
+        """Return the present states of a server's engines."""
+        return re.findall(rf'engine_state{{[^}}]*server="{re.escape(name)}",state="(\w+)"}} 1\.0', self.page())
+
+    def said(self, event, name):
+        """Return the entries of an event on a server."""
+        return [entry for entry in self.entries if entry["event"] == event and entry.get("server") == name]
+
+    def look(self):
+        """Make it look at once."""
+        self.process.send_signal(signal.SIGHUP)
+
+    def close(self):
+        """End it."""
+        self.process.terminate()
+        assert 0 == self.process.wait(SECONDS)
+        self._reader.join(SECONDS)
+        self.process.stderr.close()
+
+
+def finished(*command):
+    """Run a command to its end."""
+    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=SECONDS)
+
+
+@pytest.fixture
+def here(tmp_path):
+    """Stand-ins for vLLM on this machine."""
+    servers = ServersHere(tmp_path)
+    yield servers
+    servers.close()
+
+
+@pytest.fixture
+def daemon():
+    """A daemon that watches what it finds."""
+    running = Daemon()
+    yield running
+    running.close()
+
+
+class TestRun:
+    """`run` without arguments."""
+
+    def test_a_server_that_comes_goes_and_comes_back(self, here, daemon):
+        """A server is found when it starts, down when it is killed, and the same one when it is started again."""
+        name, port = here.folder.name, free_port()
+        line = f"exec {here.command('--max-num-seqs', '24', port=port)} >> vllm.log 2>&1"
+        first = here.start(line)
+        here.until_listening(port)
+        daemon.look()
+        daemon.until(lambda: daemon.states(name) == ["idle"])
+        (found,) = daemon.said("discovery.found", name)
+
+        assert (first.pid, str(here.folder / "vllm.log")) == (found["pid"], found["log"])
+        assert re.search(rf'max_running_requests{{[^}}]*server="{name}"}} 24\.0', daemon.page())
+
+        here.end(first.pid)
+        daemon.look()
+        daemon.until(lambda: daemon.said("discovery.gone", name))
+        daemon.until(lambda: daemon.states(name) == ["down"])
+
+        here.start(line.replace("24", "8"))
+        here.until_listening(port)
+        daemon.look()
+        daemon.until(lambda: len(daemon.said("discovery.found", name)) == 2)
+        daemon.until(lambda: daemon.states(name) == ["idle"])
+        daemon.until(lambda: re.search(rf'max_running_requests{{[^}}]*server="{name}"}} 8\.0', daemon.page()))
+
+    def test_it_looks_by_itself(self, here, daemon):
+        """Without being asked a new server is found within some ten seconds, and the others go on as they are."""
+        here.start(f"exec {here.command(port=free_port())} >> vllm.log 2>&1")
+        daemon.until(lambda: daemon.states(here.folder.name) == ["idle"])
+        here.start(f"exec {here.command(port=free_port())} >> other.log 2>&1")
+        daemon.until(lambda: len(daemon.said("discovery.found", here.folder.name)) == 1 and self._others(here, daemon))
+
+        assert ["idle"] == daemon.states(here.folder.name)
+        assert 1 == len(re.findall(rf'source_up{{server="{here.folder.name}",source="metrics"}} 1\.0', daemon.page()))
+
+    def _others(self, here, daemon):
+        """Return what was found under a name with a port in it."""
+        return [entry for entry in daemon.entries if str(entry.get("server", "")).startswith(f"{here.folder.name}:")]
+
+
+class TestCheck:
+    """`check` without arguments."""
+
+    def test_what_runs_here(self, here):
+        """It looks at each source of what is found."""
+        port = free_port()
+        here.start(f"{here.command(port=port)} >> vllm.log 2>&1")
+        here.until_listening(port)
+        result = finished(*COMMAND, "check")
+
+        assert f"metrics http://127.0.0.1:{port}/metrics: ok." in result.stdout
+        assert f"log {here.folder}/vllm.log: ok." in result.stdout
+
+    @pytest.mark.skipif(os.geteuid() != 0, reason="a process table of its own takes root")
+    def test_where_none_runs(self):
+        """Where none runs, all three say so: `discover` and `check` by their exit, `run` goes on looking."""
+        alone = ["unshare", "--pid", "--fork", "--mount-proc", "--kill-child"]
+        discovered = finished(*alone, *COMMAND, "discover")
+        checked = finished(*alone, *COMMAND, "check")
+        ran = finished(*alone, "timeout", "3", *COMMAND, "run", "--listen", "127.0.0.1:0")
+
+        assert (1, 2) == (discovered.returncode, checked.returncode)
+        assert "No vLLM server found" in discovered.stdout
+        assert "vllm-watch discover says why" in checked.stderr
+        assert ["discovery.nothing", "service.started", "service.stopped"] == [
+            json.loads(line)["event"] for line in ran.stderr.splitlines()
+        ]

@@ -1,0 +1,94 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Stand-ins for vLLM as processes of this machine, started as users start the real one."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shlex
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import time
+
+from pathlib import Path
+
+from vllm_watch.discovery.found import find
+from vllm_watch.discovery.proc import Proc
+
+
+SECONDS = 20
+SCRIPT = Path(__file__).with_name("stand_in_vllm.py")
+
+
+def free_port():
+    """Return a port on which nothing listens."""
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        return listener.getsockname()[1]
+
+
+class ServersHere:
+    """Starts stand-ins under a folder, and ends each by its number; other servers of the machine are left out."""
+
+    def __init__(self, folder):
+        self.folder = folder
+        self.script = folder / "bin" / "vllm"
+        self.script.parent.mkdir()
+        shutil.copy(SCRIPT, self.script)
+        self.model = f"made-up/{folder.name}"
+        self._shells = []
+
+    def command(self, *options, port=None):
+        """Return a command line as a shell takes it."""
+        words = [sys.executable, str(self.script), "serve", self.model, *options]
+        return shlex.join(words if port is None else [*words, "--port", str(port)])
+
+    def start(self, line, **options):
+        """Run a line in a shell of its own group; return when a server of ours is there."""
+        before = {server.pid for server in self.found()}
+        shell = subprocess.Popen(
+            ["/bin/bash", "-c", line], cwd=self.folder, start_new_session=True, stdin=subprocess.DEVNULL, **options
+        )
+        self._shells.append(shell)
+        return self.until(lambda: next((server for server in self.found() if server.pid not in before), None))
+
+    def found(self):
+        """Return our servers, as discovery has them."""
+        proc = Proc()
+        found = find(proc, proc.processes())
+        return [server for server in found.servers if server.command.model == self.model]
+
+    def until(self, look):
+        """Look until there is something, and return that."""
+        end = time.monotonic() + SECONDS
+        while not (seen := look()):
+            assert time.monotonic() < end, "it did not come"
+            time.sleep(0.05)
+        return seen
+
+    def until_listening(self, port):
+        """Wait until something listens on a port."""
+
+        def is_open():
+            with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), 1):
+                return True
+            return False
+
+        self.until(is_open)
+
+    def end(self, pid, number=signal.SIGKILL):
+        """End one of them."""
+        os.kill(pid, number)
+        self.until(lambda: pid not in [server.pid for server in self.found()])
+
+    def close(self):
+        """End all that was started: each shell is the head of a process group of its own."""
+        for shell in self._shells:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(shell.pid, signal.SIGKILL)
+            shell.wait(SECONDS)
+            if shell.stdout is not None:
+                shell.stdout.close()
