@@ -7,106 +7,25 @@ What systemctl is asked for is written down by a program that stands for it; ver
 
 from __future__ import annotations
 
-import os
 import shutil
-import subprocess
-import sys
 
 from pathlib import Path
 
 import pytest
 
-from tests.support.wheels import link_dependencies, make_wheel
+from tests.support.overlay import covered_machine
+from tests.support.wheels import make_wheel
 
 
-ROOT = Path(__file__).parents[2]
-SCRIPT = ROOT / "deploy" / "install.sh"
-SECONDS = 120
+SCRIPT = Path(__file__).parents[2] / "deploy" / "install.sh"
 
-# Its arguments: an empty folder, then folders that stay as they are, then -- and a command.
-OVERLAY = """
-set -e
-top=$1
-shift
-mount -t tmpfs none "$top"
-mkdir "$top/upper" "$top/work" "$top/merged"
-mount -t overlay overlay -o "lowerdir=/,upperdir=$top/upper,workdir=$top/work" "$top/merged"
-while [ "$1" != -- ]; do
-  mkdir -p "$top/merged$1"
-  mount --rbind "$1" "$top/merged$1"
-  shift
-done
-shift
-mkdir -p "$top/merged/run/systemd/system"
-exec chroot "$top/merged" "$@"
-"""
-
-SYSTEMCTL = """#!/bin/sh
-echo "$*" >>{folder}/calls
-case "$*" in *restart*) case $(readlink /opt/vllm-watch/bin) in releases/2.0-*) exit 1 ;; esac ;; esac
-"""
-
-
-class Machine:
-    """Runs shell scripts in overlays; each begins with this machine as it is."""
-
-    def __init__(self, folder):
-        self.folder = folder
-        (folder / "bin").mkdir()
-        systemctl = folder / "bin" / "systemctl"
-        systemctl.write_text(SYSTEMCTL.format(folder=folder))
-        systemctl.chmod(0o755)
-        self._environment = {
-            **os.environ,
-            "PATH": f"{folder / 'bin'}:{os.environ['PATH']}",
-            "PYTHON": sys.executable,
-            "PYTHONPATH": str(link_dependencies(folder / "dependencies")),
-            "PIP_NO_INDEX": "1",
-            "PIP_NO_DEPS": "1",
-        }
-
-    def run(self, script):
-        """Run a script in which install.sh is $install; return the run."""
-        empty = self.folder / "empty"
-        empty.mkdir(exist_ok=True)
-        kept = {"/dev", "/proc", str(self.folder), str(ROOT), sys.base_prefix, sys.prefix}
-        command = ["unshare", "-m", "/bin/sh", "-c", OVERLAY, "sh", str(empty), *sorted(kept), "--"]
-        return subprocess.run(
-            [*command, "/bin/sh", "-c", f'install="sh {SCRIPT}"\n{script}'],
-            env=self._environment,
-            capture_output=True,
-            text=True,
-            timeout=SECONDS,
-            check=False,
-        )
-
-    def done(self, script):
-        """Run a script, which must succeed; return what it says."""
-        run = self.run(f"set -e\n{script}")
-        assert run.returncode == 0, run.stdout + run.stderr
-        return run.stdout
-
-    def calls(self):
-        """Return what systemctl was asked for since the last time."""
-        path = self.folder / "calls"
-        lines = path.read_text().splitlines() if path.exists() else []
-        path.unlink(missing_ok=True)
-        return lines
+pytestmark = pytest.mark.skipif(not SCRIPT.exists(), reason="needs the tree that deploy/ is in")
 
 
 @pytest.fixture
 def machine(tmp_path):
-    """A machine, if this one lets itself be covered."""
-    if not SCRIPT.exists():
-        pytest.skip("needs the tree that deploy/ is in")
-    if os.geteuid() != 0 or shutil.which("unshare") is None:
-        pytest.skip("only root may cover this machine with an overlay, by unshare")
-    if Path("/opt/vllm-watch").exists():
-        pytest.skip("vllm-watch is installed on this machine")
-    machine = Machine(tmp_path)
-    if machine.run("true").returncode != 0:
-        pytest.skip("no overlay can be mounted here")
-    return machine
+    """A machine with systemd."""
+    return covered_machine(tmp_path)
 
 
 @pytest.fixture(scope="module")
