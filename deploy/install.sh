@@ -79,6 +79,13 @@ need_root() {
   [ -n "$root" ] || [ "$(id -u)" = 0 ] || fail "this needs root"
 }
 
+# What is installed otherwise is left to whatever installed it.
+need_own() {
+  [ ! -e "$root/lib/systemd/system/vllm-watch.service" ] || fail "vllm-watch is installed as a package: use dpkg or apt"
+  [ ! -f "$unit" ] || grep -q "^ExecStart=$prefix/bin/" "$unit" ||
+    fail "vllm-watch is installed elsewhere: give --prefix as the ExecStart of $unit has it"
+}
+
 need_python() {
   command -v "$python" >/dev/null || fail "$python: no such interpreter"
   "$python" -c 'import sys; sys.exit(sys.version_info < (3, 10))' ||
@@ -247,6 +254,7 @@ go_back() { # RELEASE OLD
 
 do_install() {
   need_root
+  need_own
   need_python
   [ -n "$(installed)" ] || [ ! -e "$root$prefix/bin" ] || fail "$root$prefix is there and not of this script"
   find_wheel
@@ -266,6 +274,7 @@ remove() { # PATH...
 
 do_uninstall() {
   need_root
+  need_own
   if is_running_systemd && [ -f "$unit" ]; then
     step "Stop vllm-watch, and let it start no more" systemctl --quiet disable --now vllm-watch
   fi

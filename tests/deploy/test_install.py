@@ -247,6 +247,24 @@ def test_what_is_not_its_own_is_left_alone(equipped):
     assert equipped.file("usr/local/bin/vllm-watch").read_text() == "mine"
 
 
+@pytest.mark.parametrize("command", ["install", "upgrade", "uninstall"])
+def test_what_is_installed_otherwise_is_left_alone(equipped, wheels, command):
+    """An installation in another folder, or by a package, is neither changed nor removed."""
+    what = () if command == "uninstall" else ("--wheel", wheels["1.0"])
+    before = equipped.contents()
+    elsewhere = equipped.run(command, *what, "--prefix", "/srv/vllm-watch")
+    unchanged = equipped.contents()
+    package = equipped.file("lib/systemd/system/vllm-watch.service")
+    package.parent.mkdir(parents=True)
+    package.touch()
+    packaged = equipped.run(command, *what)
+
+    assert unchanged == before
+    assert (elsewhere.returncode, packaged.returncode) == (1, 1)
+    assert "vllm-watch is installed elsewhere: give --prefix" in elsewhere.stderr
+    assert packaged.stderr == "install.sh: vllm-watch is installed as a package: use dpkg or apt\n"
+
+
 @pytest.mark.parametrize(
     ("arguments", "status", "sentence"),
     [

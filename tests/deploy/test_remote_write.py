@@ -12,9 +12,12 @@ import re
 import shutil
 import subprocess
 import sys
+import time
 import urllib.parse
 
-from contextlib import ExitStack
+from collections.abc import Callable
+from contextlib import AbstractContextManager, ExitStack, contextmanager
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
@@ -32,6 +35,7 @@ VICTORIA_METRICS = shutil.which("victoria-metrics")
 VMALERT = shutil.which("vmalert")
 PROMTOOL = shutil.which("promtool")
 SECONDS = 60
+AWAY = 6
 OWN = {"job": "vllm-watch", "instance": "gpu1:9468", "cluster": "frankfurt", "host": "gpu1"}
 """What the shipped agent adds to every series."""
 RECORDED = "engine:vllm_watch_tokens_per_second:avg5m"
@@ -132,12 +136,17 @@ def test_an_agent_that_falls_silent_is_told_and_others_are_not(tmp_path):
 
 
 class Central(NamedTuple):
-    """Addresses of the place where the series arrive, of the evaluator there, and of the daemon they are from."""
+    """
+    Addresses of the place where the series arrive, of the evaluator there, and of the daemon they are from.
+
+    `away` is a context during which the place is not there.
+    """
 
     victoria_metrics: str
     vmalert: str
     daemon: str
     folder: Path
+    away: Callable[[], AbstractContextManager[None]]
 
     def query(self, expression):
         """Return an instant query's result."""
@@ -234,8 +243,19 @@ def central(tmp_path_factory):
     with ExitStack() as stack:
         for name, command, (address, path) in servers(folder):
             addresses[name] = f"http://{address}"
-            stack.enter_context(process(command, folder / f"{name}.log", f"http://{address}{path}"))
-        yield Central(addresses["victoria-metrics"], addresses["vmalert"], addresses["daemon"], folder)
+            start = partial(process, command, folder / f"{name}.log", f"http://{address}{path}")
+            own = stack.enter_context(ExitStack())
+            own.enter_context(start())
+            if name == "victoria-metrics":
+                place, start_place = own, start
+
+        @contextmanager
+        def away():
+            place.close()
+            yield
+            place.enter_context(start_place())
+
+        yield Central(addresses["victoria-metrics"], addresses["vmalert"], addresses["daemon"], folder, away)
 
 
 @needs_servers
@@ -280,3 +300,23 @@ def test_no_rule_fails(central):
 
     assert len(rules) == sum(path.read_text().count("- record:") for path in RULES.glob("*.yml"))
     assert {rule["name"]: rule["lastError"] for rule in rules if rule["lastError"]} == {}
+
+
+@needs_servers
+def test_what_was_scraped_while_the_place_was_away_arrives_later(central):
+    """The agent holds what it cannot send: when the place is back, no second of its absence is missing."""
+    central.eventually("vllm_watch_build_info")
+    with central.away():
+        began = time.time()
+        time.sleep(AWAY)  # What is scraped meanwhile is what this is about.
+    found = until(lambda: scraped_between(central, began, began + AWAY), SECONDS, central.logs)
+
+    assert found >= AWAY - 1
+
+
+def scraped_between(central, begin, end):
+    """Return how many samples of a second each there are of that time, once a later one is there."""
+    parameters = {"match[]": "vllm_watch_build_info", "start": begin, "end": end + 60}
+    text = get_text(f"{central.victoria_metrics}/api/v1/export?{urllib.parse.urlencode(parameters)}")
+    times = [stamp / 1000 for line in text.splitlines() for stamp in json.loads(line)["timestamps"]]
+    return len([each for each in times if each <= end]) if any(each > end + 1 for each in times) else 0
