@@ -29,6 +29,7 @@ from vllm_watch.config import Config, ServerConfig
 from vllm_watch.discovery.following import Follower
 from vllm_watch.errors import ConfigError, VllmWatchError
 from vllm_watch.exposition.families import SnapshotCollector
+from vllm_watch.exposition.http_sd import TargetGroup, target_groups
 from vllm_watch.exposition.json_view import server_view
 from vllm_watch.exposition.samples import PlainSample
 from vllm_watch.loops import DiscoveryLoop, Heartbeat, ProbeLoop, ScrapeLoop, TailLoop
@@ -232,6 +233,10 @@ class Service:
         servers = self._each(lambda server: {**server_view(server.snapshot()), "history": server.history()})
         return {"version": __version__, "at": wall_time(self._clock, self._clock.now()), "servers": servers}
 
+    def targets(self) -> list[TargetGroup]:
+        """Return the servers whose /metrics is watched, as Prometheus finds targets."""
+        return target_groups(self._config.servers)
+
     def note_failure(self, server: str, error: Exception) -> None:
         """Log and count that a server could not be shown."""
         log.error("collect.failed", server=server, exc_info=error)
@@ -376,6 +381,10 @@ class DaemonPages:
     def snapshot(self) -> Answer:
         """Return everything that is known, as JSON."""
         return Answer(msgspec.json.encode(self._service.view()), "application/json")
+
+    def targets(self) -> Answer:
+        """Return the watched servers for Prometheus' http_sd."""
+        return Answer(msgspec.json.encode(self._service.targets()), "application/json")
 
     def healthy(self) -> Answer:
         """Say whether every thread gives signs of life."""

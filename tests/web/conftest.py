@@ -41,6 +41,10 @@ class FakePages:
         """Return some JSON of a few kilobytes."""
         return Answer(json.dumps({"servers": [{"name": "qwen"}] * 200}).encode(), "application/json")
 
+    def targets(self):
+        """Return one target."""
+        return Answer(b'[{"targets": ["127.0.0.1:8000"], "labels": {"server": "qwen"}}]', "application/json")
+
     def healthy(self):
         """Return what the test says."""
         return Answer(b"ok\n", PLAIN_TEXT) if self.is_healthy else Answer(b"web is stuck\n", PLAIN_TEXT, 503)

@@ -18,6 +18,7 @@ ALL_PAGES = [
     "/",
     "/metrics",
     "/api/v1/snapshot",
+    "/api/v1/targets",
     "/-/healthy",
     "/-/ready",
     "/static/page.css",

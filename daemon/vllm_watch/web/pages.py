@@ -34,6 +34,9 @@ class Pages(Protocol):
     def snapshot(self) -> Answer:
         """Return all that is known now, as JSON."""
 
+    def targets(self) -> Answer:
+        """Return the watched servers as Prometheus finds targets, as JSON."""
+
     def healthy(self) -> Answer:
         """Return 200 while the daemon's threads are alive, else 503."""
 

@@ -35,6 +35,7 @@ class Router:
         self._routes: dict[str, Route] = {
             "/metrics": lambda headers: pages.metrics(headers.get("Accept", ""), headers.get("Accept-Encoding", "")),
             "/api/v1/snapshot": _compressing(pages.snapshot),
+            "/api/v1/targets": _compressing(pages.targets),
             "/-/healthy": lambda _: pages.healthy(),
             "/-/ready": lambda _: pages.ready(),
             "/favicon.ico": lambda _: _NO_CONTENT,

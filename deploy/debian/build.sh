@@ -1,0 +1,81 @@
+#!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
+# Makes a Debian package: what install.sh installs, with all that it needs inside, for this release of Debian and this
+# machine's architecture.
+set -eu
+
+usage() {
+  cat <<'END'
+Usage: build.sh [--wheel FILE | --source DIR] [--output DIR]
+
+  --wheel FILE, --source DIR   what to pack, as for install.sh
+  --output DIR                 where the package goes [default: .]
+
+PYTHON names the interpreter, which the package will depend on [default: /usr/bin/python3].
+END
+}
+
+fail() { printf 'build.sh: %s\n' "$*" >&2; exit "${status:-1}"; }
+
+output=.
+what=''
+value=''
+while [ $# -gt 0 ]; do
+  case $1 in
+    -h | --help) usage; exit 0 ;;
+    --output | --wheel | --source) [ $# -gt 1 ] || { status=2; fail "$1 needs a value"; } ;;
+    *) status=2; fail "unknown: $1" ;;
+  esac
+  case $1 in --output) output=$2 ;; *) what=$1 value=$2 ;; esac
+  shift 2
+done
+command -v dpkg-deb >/dev/null || fail "dpkg-deb is not here"
+# The one with the number: what is inside fits no other.
+python=$(readlink -f "${PYTHON:-/usr/bin/python3}")
+case $python in
+  /usr/bin/python3.*) ;;
+  *) fail "$python is not Debian's: PYTHON=/usr/bin/python3 names it" ;;
+esac
+
+here=$(cd "$(dirname "$0")" && pwd)
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+tree=$work/tree
+mkdir -m 755 "$tree"
+umask 022
+
+PYTHON=$python "$here/../install.sh" install --root "$tree" ${what:+"$what" "$value"}
+
+# A package has its unit and its program where the administrator's are not.
+mkdir -p "$tree/lib/systemd/system" "$tree/usr/bin" "$tree/DEBIAN"
+mv "$tree/etc/systemd/system/vllm-watch.service" "$tree/lib/systemd/system/"
+mv "$tree/usr/local/bin/vllm-watch" "$tree/usr/bin/"
+rmdir -p "$tree/etc/systemd/system" "$tree/usr/local/bin" 2>/dev/null || true
+# Where pip found the wheel is of no use elsewhere.
+find "$tree/opt" -name direct_url.json -delete
+install -D -m 644 "$here/../../LICENSE" "$tree/usr/share/doc/vllm-watch/copyright"
+
+release=$(basename "$(echo "$tree"/opt/vllm-watch/releases/*)")
+version=${release%%-*}
+cat >"$tree/DEBIAN/control" <<END
+Package: vllm-watch
+Version: $version
+Architecture: $(dpkg --print-architecture)
+Maintainer: Made here <root@localhost>
+Depends: $(basename "$python"), libc6
+Section: net
+Priority: optional
+Homepage: https://github.com/vllm-watch/vllm-watch
+Installed-Size: $(du -sk "$tree/opt" | cut -f 1)
+Description: watches vLLM servers
+ A daemon that follows a vLLM server's log, reads its /metrics, and shows one
+ set of Prometheus series with stable names. The Python packages that it needs
+ are inside, under /opt/vllm-watch.
+END
+printf '%s\n' /etc/vllm-watch/vllm-watch.yml /etc/default/vllm-watch >"$tree/DEBIAN/conffiles"
+for script in postinst prerm postrm; do
+  install -m 755 "$here/$script" "$tree/DEBIAN/$script"
+done
+
+package=$output/vllm-watch_${version}_$(dpkg --print-architecture).deb
+dpkg-deb --root-owner-group --build "$tree" "$package"

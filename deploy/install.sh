@@ -1,0 +1,299 @@
+#!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
+# Installs vllm-watch as a systemd service, upgrades it, and takes it away again. Each step is said before it is done.
+set -eu
+
+usage() {
+  cat <<'END'
+Usage: install.sh install|upgrade|uninstall [OPTION]...
+
+  install    put vllm-watch under /opt/vllm-watch, its unit and a configuration beside it, and start it
+  upgrade    the same with another version; the old one stays if the new one does not start
+  uninstall  take it away; configuration and checkpoint stay
+
+  --wheel FILE    what to install: a wheel
+  --source DIR    what to install: a source tree [default: the one that this script is in]
+  --prefix DIR    where to [default: /opt/vllm-watch]
+  --root DIR      treat DIR as /, for an image: nothing is started
+  --no-start      neither start nor restart the service
+  --dry-run       say what would be done
+  --purge         with uninstall: configuration, drop-ins and checkpoint, too
+
+PYTHON names the interpreter [default: python3], 3.10 or newer. What vllm-watch needs comes by pip, which heeds its own
+variables: PIP_INDEX_URL, or PIP_NO_INDEX=1 and PIP_FIND_LINKS=DIR where there is no network.
+Exit status: 0 done, or nothing to do; 1 it failed, and was said how things are; 2 wrong usage.
+END
+}
+
+say() { printf '%s\n' "$*"; }
+fail() { printf 'install.sh: %s\n' "$*" >&2; exit 1; }
+misused() { printf 'install.sh: %s\n' "$*" >&2; usage >&2; exit 2; }
+
+# Say a step, then do it.
+step() {
+  say "$1"
+  shift
+  changed=true
+  $dry_run || "$@"
+}
+
+command='' root='' prefix=/opt/vllm-watch wheel='' source='' dry_run=false purge=false start=true changed=false
+python=${PYTHON:-python3}
+here=$(cd "$(dirname "$0")" && pwd)
+
+while [ $# -gt 0 ]; do
+  case $1 in
+    install | upgrade | uninstall) [ -z "$command" ] || misused "one command at a time"; command=$1 ;;
+    --root | --prefix | --wheel | --source)
+      [ $# -gt 1 ] || misused "$1 needs a value"
+      case $1 in --root) root=${2%/} ;; --prefix) prefix=${2%/} ;; --wheel) wheel=$2 ;; --source) source=$2 ;; esac
+      shift ;;
+    --dry-run) dry_run=true ;;
+    --purge) purge=true ;;
+    --no-start) start=false ;;
+    -h | --help) usage; exit 0 ;;
+    *) misused "unknown: $1" ;;
+  esac
+  shift
+done
+[ -n "$command" ] || misused "say what to do"
+[ -z "$wheel" ] || [ -z "$source" ] || misused "--wheel or --source, not both"
+case $prefix in /*/*) ;; *) misused "--prefix needs a folder of its own, such as /opt/vllm-watch" ;; esac
+[ -z "$root" ] || root=$(cd "$root" 2>/dev/null && pwd) || fail "--root: no such folder"
+
+releases=$root$prefix/releases
+unit=$root/etc/systemd/system/vllm-watch.service
+link=$root/usr/local/bin/vllm-watch
+settings=$root/etc/default/vllm-watch
+configuration=$root/etc/vllm-watch
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+trap 'exit 1' HUP INT TERM
+
+# What is there.
+
+is_running_systemd() { [ -z "$root" ] && [ -d /run/systemd/system ]; }
+installed() { if [ -L "$root$prefix/bin" ]; then basename "$(dirname "$(readlink "$root$prefix/bin")")"; fi; }
+
+need_root() {
+  [ -n "$root" ] || [ "$(id -u)" = 0 ] || fail "this needs root"
+}
+
+# What is installed otherwise is left to whatever installed it.
+need_own() {
+  [ ! -e "$root/lib/systemd/system/vllm-watch.service" ] || fail "vllm-watch is installed as a package: use dpkg or apt"
+  [ ! -f "$unit" ] || grep -q "^ExecStart=$prefix/bin/" "$unit" ||
+    fail "vllm-watch is installed elsewhere: give --prefix as the ExecStart of $unit has it"
+}
+
+need_python() {
+  command -v "$python" >/dev/null || fail "$python: no such interpreter"
+  "$python" -c 'import sys; sys.exit(sys.version_info < (3, 10))' ||
+    fail "$python is too old: vllm-watch needs Python 3.10 or newer; PYTHON=/usr/bin/python3.11 names another"
+  "$python" -c 'import ensurepip, venv' 2>/dev/null ||
+    fail "$python cannot make virtual environments: on Debian and Ubuntu install python3-venv"
+  case $("$python" -c 'import sys; print(sys.base_prefix)') in
+    /root* | /home*) say "Beware: $python stands in somebody's home, where the service cannot use it" ;;
+  esac
+}
+
+# Have one wheel in $wheel.
+find_wheel() {
+  if [ -z "$wheel" ]; then
+    source=${source:-$(dirname "$here")}
+    [ -f "$source/pyproject.toml" ] || fail "$source is no source tree: give --wheel FILE or --source DIR"
+    say "Build a wheel of $source, outside of it"
+    "$python" -m venv "$work/build"
+    "$work/build/bin/python" -I -m pip --disable-pip-version-check --quiet wheel --no-deps --wheel-dir "$work" "$source" ||
+      fail "no wheel could be built of $source"
+    wheel=$(echo "$work"/vllm_watch-*.whl)
+  fi
+  case $(basename "$wheel") in vllm_watch-*.whl) ;; *) fail "$wheel is no wheel of vllm-watch" ;; esac
+  [ -f "$wheel" ] || fail "$wheel: no such file"
+}
+
+# A release is named for its version and what is in it, and for the interpreter that it was made with.
+release_of_wheel() {
+  version=$(basename "$wheel" | cut -d - -f 2)
+  content=$(sha256sum <"$wheel" | cut -c 1-12)
+  echo "$version-$content-py$("$python" -c 'import sys; print("%d.%d" % sys.version_info[:2])')"
+}
+
+# What is put there.
+
+put() { # FILE TARGET
+  [ -f "$2" ] && cmp -s "$1" "$2" && return
+  step "Write $2" install -D -m 644 "$1" "$2"
+}
+
+put_once() { # FILE TARGET
+  [ -e "$2" ] || put "$1" "$2"
+}
+
+# Each of these functions is asked whether it succeeded, where `set -e` does not hold.
+
+make_environment() { # FOLDER
+  "$python" -m venv "$1" &&
+    "$1/bin/python" -I -m pip --disable-pip-version-check --no-cache-dir --quiet install --no-compile "$wheel" &&
+    # It is never changed, so nobody needs these.
+    "$1/bin/python" -I -m pip --disable-pip-version-check --quiet uninstall --yes pip setuptools 2>/dev/null &&
+    rm -f "$1"/bin/activate* "$1"/bin/Activate* &&
+    settle "$1" &&
+    "$1/bin/python" -I -m compileall -q -s "$root" ${root:+-p /} "$1/lib"
+}
+
+settle() { # FOLDER: let it believe that it stands where it will, which is not where it is made if --root is given
+  sed -i "s|$root$prefix/|$prefix/|g" "$1/pyvenv.cfg" || return 1
+  for script in "$1"/bin/*; do
+    [ -L "$script" ] || sed -i "1s|^#!$root$prefix/|#!$prefix/|" "$script" || return 1
+  done
+}
+
+program() { # RELEASE ARGUMENT...: the command line of a release, wherever its scripts believe that it stands
+  in_release=$releases/$1
+  shift
+  "$in_release/bin/python" "$in_release/bin/vllm-watch" "$@"
+}
+
+configured() { # the configuration's path, as the unit sees it
+  path=
+  [ ! -f "$settings" ] || path=$(sed -n 's/^VLLM_WATCH_CONFIG=//p' "$settings" | tail -n 1 | tr -d "\"'")
+  echo "${path:-/etc/vllm-watch/vllm-watch.yml}"
+}
+
+# Whether a release starts, and takes the configuration; what it says is shown if not.
+works() { # RELEASE
+  program "$1" --version >"$work/said" 2>&1 || { cat "$work/said" >&2; return 1; }
+  [ -f "$root$(configured)" ] || return 0
+  status=0
+  program "$1" check --config "$root$(configured)" >"$work/said" 2>&1 || status=$?
+  # 1 is a source that cannot be read, which is no fault of the release.
+  [ "$status" -le 1 ] || { cat "$work/said" >&2; return 1; }
+}
+
+point_to() { # RELEASE
+  ln -sfn "releases/$1/bin" "$root$prefix/bin.new"
+  mv -T "$root$prefix/bin.new" "$root$prefix/bin"  # At once: there is no moment without a program.
+}
+
+make_release() { # RELEASE
+  step "Make a virtual environment in $releases/$1, and install $(basename "$wheel") there" true
+  $dry_run && return
+  rm -rf "${releases:?}/$1"  # Of a run that was interrupted.
+  mkdir -p "$releases"
+  make_environment "$releases/$1" || { discard "$1"; fail "the installation by pip failed: nothing has changed"; }
+  say "See whether it starts and takes $(configured)"
+  works "$1" || { discard "$1"; fail "$1 does not start: nothing has changed"; }
+}
+
+discard() { # RELEASE
+  say "Remove $releases/$1"
+  rm -rf "${releases:?}/$1"
+  rmdir "$releases" "$root$prefix" 2>/dev/null || true
+}
+
+put_files() {
+  sed "s|/opt/vllm-watch/|$prefix/|" "$here/systemd/vllm-watch.service" >"$work/unit"
+  put "$work/unit" "$unit"
+  put_once "$here/vllm-watch.yml" "$configuration/vllm-watch.yml"
+  put_once "$here/systemd/vllm-watch.default" "$settings"
+  if [ "$(readlink "$link" || true)" != "$prefix/bin/vllm-watch" ]; then
+    [ ! -e "$link" ] || [ -L "$link" ] || fail "$link is there and not of this script"
+    step "Link $link to $prefix/bin/vllm-watch" mkdir -p "$(dirname "$link")"
+    $dry_run || ln -sfn "$prefix/bin/vllm-watch" "$link"
+  fi
+}
+
+start_service() { # start or restart it; fails if it does not get ready
+  if ! is_running_systemd; then
+    $changed && say "No systemd runs here: nothing is started. There: systemctl enable --now vllm-watch"
+    return 0
+  fi
+  $changed || return 0
+  step "Make systemd read its units again" systemctl daemon-reload || return 1
+  if [ "$command" = upgrade ]; then  # Whoever stopped it meant it.
+    ! $start || step "Restart vllm-watch, if it runs, and wait until it is ready" systemctl try-restart vllm-watch
+    return
+  fi
+  step "Let vllm-watch start with the machine" systemctl --quiet enable vllm-watch || return 1
+  ! $start || step "Start vllm-watch and wait until it is ready" systemctl restart vllm-watch
+}
+
+remove_other_releases() { # RELEASE
+  for each in "$releases"/*; do
+    [ ! -d "$each" ] || [ "$each" = "$releases/$1" ] || step "Remove $each" rm -rf "$each"
+  done
+}
+
+go_to() { # RELEASE
+  old=$(installed)
+  if [ "$old" != "$1" ]; then
+    make_release "$1"
+    step "Switch $root$prefix/bin to $1" point_to "$1"
+  fi
+  [ ! -f "$unit" ] || cp "$unit" "$work/unit.old"
+  put_files
+  start_service || go_back "$1" "$old"
+  $dry_run || remove_other_releases "$1"
+  $changed || say "Nothing to do: $1 is installed."
+}
+
+go_back() { # RELEASE OLD
+  if [ -z "$2" ] || [ "$2" = "$1" ]; then
+    fail "vllm-watch does not start: see journalctl -u vllm-watch"
+  fi
+  step "It does not start: switch $root$prefix/bin back to $2" point_to "$2"
+  put "$work/unit.old" "$unit"
+  systemctl daemon-reload
+  step "Restart the old one" systemctl restart vllm-watch
+  discard "$1"
+  fail "$1 does not start, $2 runs again: see journalctl -u vllm-watch"
+}
+
+# The commands.
+
+do_install() {
+  need_root
+  need_own
+  need_python
+  [ -n "$(installed)" ] || [ ! -e "$root$prefix/bin" ] || fail "$root$prefix is there and not of this script"
+  find_wheel
+  release=$(release_of_wheel)
+  case $command:$(installed) in
+    install: | install:"$release" | upgrade:?*) go_to "$release" ;;
+    install:*) fail "$(installed) is installed: use upgrade" ;;
+    *) fail "nothing is installed under $root$prefix: use install" ;;
+  esac
+}
+
+remove() { # PATH...
+  for each in "$@"; do
+    if [ -e "$each" ] || [ -L "$each" ]; then step "Remove $each" rm -rf "$each"; fi
+  done
+}
+
+do_uninstall() {
+  need_root
+  need_own
+  if is_running_systemd && [ -f "$unit" ]; then
+    step "Stop vllm-watch, and let it start no more" systemctl --quiet disable --now vllm-watch
+  fi
+  remove "$root/etc/systemd/system/multi-user.target.wants/vllm-watch.service" "$unit"
+  [ "$(readlink "$link" || true)" != "$prefix/bin/vllm-watch" ] || remove "$link"
+  if [ -d "$releases" ]; then
+    remove "$root$prefix/bin" "$releases"
+    $dry_run || rmdir "$root$prefix" || fail "$root$prefix holds what is not of this script"
+  fi
+  if $purge; then
+    remove "$configuration" "$settings" "$unit.d" "$root/var/lib/vllm-watch" "$root/var/lib/private/vllm-watch"
+  elif $changed; then
+    say "Configuration and checkpoint stay: --purge removes $configuration, $settings and $root/var/lib/vllm-watch"
+  fi
+  if is_running_systemd && $changed; then step "Make systemd read its units again" systemctl daemon-reload; fi
+  $changed || say "Nothing to do: vllm-watch is not installed."
+}
+
+case $command in
+  uninstall) do_uninstall ;;
+  *) do_install ;;
+esac

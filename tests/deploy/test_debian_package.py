@@ -1,0 +1,88 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The Debian package: made, installed by dpkg over this machine, removed and purged; all of it in an overlay."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+
+from pathlib import Path
+
+import pytest
+
+from tests.support.overlay import covered_machine
+from tests.support.wheels import make_wheel
+
+
+SCRIPT = Path(__file__).parents[2] / "deploy" / "debian" / "build.sh"
+PYTHON = Path("/usr/bin/python3").resolve()
+PLACES = "/etc /lib/systemd /opt /usr/bin /usr/share/doc /var/lib/vllm-watch"
+
+pytestmark = [
+    pytest.mark.skipif(not SCRIPT.exists(), reason="needs the tree that deploy/ is in"),
+    pytest.mark.skipif(
+        shutil.which("dpkg-deb") is None or shutil.which("systemd-analyze") is None,
+        reason="needs dpkg, and systemd-analyze (Debian's systemd)",
+    ),
+    # What the package lacks without a network comes from the tests' environment.
+    pytest.mark.skipif(
+        PYTHON.name != f"python3.{sys.version_info.minor}", reason="Debian's Python is not the one of the tests"
+    ),
+]
+
+
+@pytest.fixture
+def machine(tmp_path):
+    """A machine that uses Debian's Python."""
+    return covered_machine(tmp_path)
+
+
+def test_the_package_is_installed_removed_and_purged(machine):
+    """It brings program, unit, configuration and the dependency on its Python; removed it leaves the configuration."""
+    wheel = make_wheel(machine.folder, "1.0")
+    out = machine.folder
+    machine.done(f"""
+        PYTHON={PYTHON} $build --wheel {wheel} --output {out}
+        deb=$(echo {out}/vllm-watch_1.0_*.deb)
+        dpkg-deb --info $deb >{out}/info
+        dpkg-deb --contents $deb >{out}/contents
+        find {PLACES} 2>/dev/null | sort >{out}/before || true
+        dpkg --install $deb
+        vllm-watch --version >{out}/version
+        vllm-watch check --config /etc/vllm-watch/vllm-watch.yml >{out}/check || echo $? >{out}/status
+        systemd-analyze verify vllm-watch.service >{out}/verified 2>&1
+        mkdir -p /var/lib/vllm-watch
+        dpkg --remove vllm-watch
+        ls /opt/vllm-watch >{out}/removed 2>&1 || true
+        cat /etc/vllm-watch/vllm-watch.yml >{out}/configuration
+        dpkg --purge vllm-watch
+        find {PLACES} 2>/dev/null | sort >{out}/after || true
+    """)
+    said = {path.name: path.read_text() for path in out.iterdir() if path.is_file() and path.suffix == ""}
+
+    assert f"Depends: {PYTHON.name}, libc6\n" in said["info"]
+    assert " Version: 1.0\n" in said["info"]
+    assert "/lib/systemd/system/vllm-watch.service\n" in said["contents"]
+    assert "usr/local" not in said["contents"]
+    assert str(out) not in said["contents"]
+    assert (said["version"], said["verified"]) == ("vllm-watch, version 1.0\n", "")
+    assert said["check"].startswith("vllm:\n")
+    assert "No such file" in said["removed"]
+    assert "journal: vllm.service" in said["configuration"]
+    assert set(said["after"].splitlines()) == set(said["before"].splitlines())
+
+
+def test_another_python_than_debians_is_refused(tmp_path):
+    """A package that depends on nothing Debian has is not made."""
+    run = subprocess.run(
+        ["sh", str(SCRIPT), "--output", str(tmp_path)],
+        env={"PATH": "/usr/sbin:/usr/bin:/sbin:/bin", "PYTHON": "/bin/true"},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+
+    assert (run.returncode, list(tmp_path.iterdir())) == (1, [])
+    assert "is not Debian's: PYTHON=/usr/bin/python3 names it" in run.stderr

@@ -1,0 +1,232 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The ways to rotate the log of a vLLM that runs: logrotate with the shipped files, and what the daemon reads."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import signal
+import subprocess
+import tempfile
+import threading
+
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from tests.support.logs import Log, stats_line
+from tests.support.monitoring import until
+from tests.support.nobody import NOBODY
+
+
+DEPLOY = Path(__file__).parents[2] / "deploy"
+LOGROTATE = shutil.which("logrotate") or shutil.which("logrotate", path="/usr/sbin")
+SHIPPED = "/var/log/vllm"
+SECONDS = 30
+LINES = 3000
+GROUP = 54321
+
+pytestmark = [
+    pytest.mark.skipif(not DEPLOY.exists(), reason="needs the tree that deploy/ is in"),
+    pytest.mark.skipif(LOGROTATE is None, reason="logrotate is not installed"),
+    pytest.mark.skipif(os.geteuid() != 0, reason="logrotate takes its configuration from root, and changes to users"),
+]
+
+
+@pytest.fixture
+def folder(tmp_path):
+    """The log's folder."""
+    (tmp_path / "vllm").mkdir(mode=0o750)
+    return tmp_path / "vllm"
+
+
+@pytest.fixture
+def open_folder():
+    """The log's folder, where others could enter it if it let them: pytest's own folders are private."""
+    with tempfile.TemporaryDirectory() as parent:
+        os.chmod(parent, 0o755)
+        folder = Path(parent) / "vllm"
+        folder.mkdir(mode=0o750)
+        yield folder
+
+
+def shipped(path, folder):
+    """Return the text of a shipped file for another folder."""
+    text = (DEPLOY / path).read_text()
+    assert SHIPPED in text
+    return text.replace(SHIPPED, str(folder))
+
+
+def rotate(name, folder):
+    """Rotate with a shipped file, as if the day were over; only the users are other ones."""
+    config = folder.parent / "logrotate.conf"
+    config.write_text(shipped(f"logrotate/{name}", folder).replace("su vllm vllm", "su root root"))
+    config.chmod(0o644)
+    subprocess.run(
+        [LOGROTATE, "--force", "--state", str(folder.parent / "state"), str(config)],
+        capture_output=True,
+        timeout=60,
+        check=True,
+    )
+
+
+def writer_command(folder):
+    """Return what vllm-log.service runs: systemd's words for % and $ are undone."""
+    text = shipped("systemd/vllm-log.service", folder)
+    (command,) = re.findall(r"(?m)^ExecStart=/bin/sh -c '(.*)'$", text)
+    return ["/bin/sh", "-c", "umask 0027; " + command.replace("%%", "%").replace("$$", "$")]
+
+
+@contextmanager
+def pipe(path):
+    """Make a pipe and hold it, as systemd does."""
+    os.mkfifo(path)
+    held = os.open(path, os.O_RDWR)
+    try:
+        yield held
+    finally:
+        os.close(held)
+
+
+@contextmanager
+def writer(folder, held):
+    """Run the log's writer at the pipe."""
+    running = subprocess.Popen(writer_command(folder), stdin=held)
+    try:
+        yield running
+    finally:
+        running.send_signal(signal.SIGTERM)
+        running.wait(SECONDS)
+
+
+class Vllm:
+    """Stands for vLLM: writes numbered lines, one write each, as fast as they are taken."""
+
+    def __init__(self, descriptor):
+        self._descriptor = descriptor
+        self.written = 0
+        self._thread = threading.Thread(target=self._run)
+
+    def _run(self):
+        for number in range(LINES):
+            os.write(self._descriptor, stats_line(number))
+            self.written = number + 1
+
+    def __enter__(self):
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_):
+        self._thread.join(SECONDS)
+        assert not self._thread.is_alive()
+
+
+def test_renaming_loses_nothing_where_the_writer_opens_the_file_for_each_line(folder):
+    """While lines are written the log is renamed five times, and the daemon reads each of them once and in order."""
+    log = Log(folder / "vllm.log")
+    log.path.touch()
+    read = log.look()
+    with pipe(folder.parent / "pipe") as held, writer(folder, held):
+        with Vllm(held) as vllm:
+            for part in range(1, 6):
+                until(lambda wanted=part * LINES // 7: vllm.written >= wanted, SECONDS)
+                rotate("vllm", folder)
+                read += log.look()
+        until(lambda: read.extend(log.look()) or len(read) >= LINES, SECONDS)
+
+    assert read == list(range(LINES))
+    assert {path.name for path in folder.iterdir()} >= {"vllm.log", "vllm.log.1", "vllm.log.2.gz"}
+    assert oct((folder / "vllm.log").stat().st_mode) == "0o100640"
+
+
+def test_the_writer_may_start_anew(folder):
+    """What vLLM writes while there is no writer waits in the pipe."""
+    log = Log(folder / "vllm.log")
+    log.path.touch()
+    read = log.look()
+    with pipe(folder.parent / "pipe") as held:
+        with writer(folder, held):
+            os.write(held, stats_line(0))
+            until(lambda: log.path.stat().st_size, SECONDS)
+        os.write(held, stats_line(1))
+        with writer(folder, held):
+            until(lambda: read.extend(log.look()) or len(read) >= 2, SECONDS)
+
+    assert read == [0, 1]
+
+
+def test_copying_loses_nothing_that_was_written_before_or_after(folder):
+    """Where vLLM holds the file open, what is not written during the rotation is read once and in order."""
+    log = Log(folder / "vllm.log")
+    log.path.touch()
+    read = log.look()
+    held = os.open(log.path, os.O_WRONLY | os.O_APPEND)
+    for part in range(5):
+        for number in range(10):
+            os.write(held, stats_line(10 * part + number))
+        if part % 2:
+            read += log.look()
+        rotate("vllm-copytruncate", folder)
+        os.write(held, b"after %d\n" % part)
+        assert log.path.read_bytes() == b"after %d\n" % part
+        read += log.look()
+    os.close(held)
+
+    assert read == list(range(50))
+
+
+def test_renaming_alone_does_not_rotate_what_vllm_holds_open(folder):
+    """Why there are two ways: with the file for renaming, a vLLM that holds the log writes on into the renamed one."""
+    log = folder / "vllm.log"
+    held = os.open(log, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
+    os.write(held, b"before\n")
+    rotate("vllm", folder)
+    os.write(held, b"after\n")
+    os.close(held)
+
+    assert not log.exists()
+    assert (folder / "vllm.log.1").read_bytes() == b"before\nafter\n"
+
+
+@pytest.mark.skipif(
+    shutil.which("systemd-tmpfiles") is None or shutil.which("setpriv") is None,
+    reason="needs systemd-tmpfiles (Debian's systemd) and setpriv",
+)
+@pytest.mark.parametrize("name", ["vllm", "vllm-copytruncate"])
+def test_by_the_acl_a_group_reads_also_what_is_made_anew(open_folder, name):
+    """With the shipped ACL a group reads the log, the renamed or copied one and the new one; without it nobody does."""
+    folder = open_folder
+    log = folder / "vllm.log"
+    with pipe(folder.parent / "pipe") as held, writer(folder, held):
+        os.write(held, b"first\n")
+        until(log.exists, SECONDS)
+        assert not reads(log)
+        grant(folder)
+        until(lambda: reads(log), SECONDS)
+        rotate(name, folder)
+        os.write(held, b"second\n")
+        until(lambda: log.exists() and log.read_bytes(), SECONDS)
+
+    assert reads(log)
+    assert reads(folder / "vllm.log.1")
+    assert not reads(log, group=GROUP + 1)
+
+
+def grant(folder):
+    """Let systemd-tmpfiles set the shipped ACL, for a group that needs no name."""
+    config = folder.parent / "acl.conf"
+    config.write_text(shipped("systemd/tmpfiles.d/vllm-logs-acl.conf", folder).replace("vllm-logs", str(GROUP)))
+    run = subprocess.run(
+        ["systemd-tmpfiles", "--create", str(config)], capture_output=True, text=True, timeout=60, check=False
+    )
+    if "not supported" in run.stderr:
+        pytest.skip("this file system has no ACLs")
+    assert (run.returncode, run.stderr) == (0, "")
+
+
+def reads(path, group=GROUP):
+    """Whether nobody, in a group, may read a file."""
+    command = ["setpriv", f"--reuid={NOBODY}", f"--regid={NOBODY}", f"--groups={group}", "cat", str(path)]
+    return subprocess.run(command, capture_output=True, timeout=30, check=False).returncode == 0

@@ -1,0 +1,111 @@
+# SPDX-License-Identifier: Apache-2.0
+"""
+Installations as root, in an overlay over this machine that is gone afterwards.
+
+What systemctl is asked for is written down by a program that stands for it; version 2.0 never gets ready.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+
+from pathlib import Path
+
+import pytest
+
+from tests.support.wheels import link_dependencies
+
+
+ROOT = Path(__file__).parents[2]
+DEPLOY = ROOT / "deploy"
+SECONDS = 120
+
+# Its arguments: an empty folder, then folders that stay as they are, then -- and a command.
+OVERLAY = """
+set -e
+top=$1
+shift
+mount -t tmpfs none "$top"
+mkdir "$top/upper" "$top/work" "$top/merged"
+mount -t overlay overlay -o "lowerdir=/,upperdir=$top/upper,workdir=$top/work" "$top/merged"
+while [ "$1" != -- ]; do
+  mkdir -p "$top/merged$1"
+  mount --rbind "$1" "$top/merged$1"
+  shift
+done
+shift
+mkdir -p "$top/merged/run/systemd/system"
+exec chroot "$top/merged" "$@"
+"""
+
+SYSTEMCTL = """#!/bin/sh
+echo "$*" >>{folder}/calls
+case "$*" in *restart*) case $(readlink /opt/vllm-watch/bin) in releases/2.0-*) exit 1 ;; esac ;; esac
+"""
+
+
+class Machine:
+    """Runs shell scripts in overlays; each begins with this machine as it is."""
+
+    def __init__(self, folder):
+        self.folder = folder
+        (folder / "bin").mkdir()
+        systemctl = folder / "bin" / "systemctl"
+        systemctl.write_text(SYSTEMCTL.format(folder=folder))
+        systemctl.chmod(0o755)
+        self._environment = {
+            **os.environ,
+            "PATH": f"{folder / 'bin'}:{os.environ['PATH']}",
+            "PYTHON": sys.executable,
+            "PYTHONPATH": str(link_dependencies(folder / "dependencies")),
+            "PIP_NO_INDEX": "1",
+            "PIP_NO_DEPS": "1",
+        }
+
+    def run(self, script):
+        """Run a script in which install.sh is $install, and build.sh $build; return the run."""
+        empty = self.folder / "empty"
+        empty.mkdir(exist_ok=True)
+        kept = {"/dev", "/proc", str(self.folder), str(ROOT), sys.base_prefix, sys.prefix}
+        command = ["unshare", "-m", "/bin/sh", "-c", OVERLAY, "sh", str(empty), *sorted(kept), "--"]
+        return subprocess.run(
+            [
+                *command,
+                "/bin/sh",
+                "-c",
+                f'install="sh {DEPLOY / "install.sh"}" build="sh {DEPLOY / "debian" / "build.sh"}"\n{script}',
+            ],
+            env=self._environment,
+            capture_output=True,
+            text=True,
+            timeout=SECONDS,
+            check=False,
+        )
+
+    def done(self, script):
+        """Run a script, which must succeed; return what it says."""
+        run = self.run(f"set -e\n{script}")
+        assert run.returncode == 0, run.stdout + run.stderr
+        return run.stdout
+
+    def calls(self):
+        """Return what systemctl was asked for since the last time."""
+        path = self.folder / "calls"
+        lines = path.read_text().splitlines() if path.exists() else []
+        path.unlink(missing_ok=True)
+        return lines
+
+
+def covered_machine(folder):
+    """Return a machine whose things are in a folder; the test is skipped where this one cannot be covered."""
+    if os.geteuid() != 0 or shutil.which("unshare") is None:
+        pytest.skip("only root may cover this machine with an overlay, by unshare")
+    if Path("/opt/vllm-watch").exists():
+        pytest.skip("vllm-watch is installed on this machine")
+    machine = Machine(folder)
+    if machine.run("true").returncode != 0:
+        pytest.skip("no overlay can be mounted here")
+    return machine
