@@ -13,7 +13,7 @@ ARGS ?=
 
 .venv/developing: .venv/installed
 	$(BIN)/pip install --quiet --disable-pip-version-check 'pip>=25.1'
-	$(BIN)/pip install --quiet --disable-pip-version-check --group test --group lint --group build --group dashboards
+	$(BIN)/pip install --quiet --disable-pip-version-check --group test --group lint --group build --group dashboards --group deploy
 	touch $@
 
 demo: .venv/installed  ## Replay a recorded server: gauges move on http://127.0.0.1:9468/

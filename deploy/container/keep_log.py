@@ -1,0 +1,130 @@
+# SPDX-License-Identifier: Apache-2.0
+"""
+Runs a server and keeps what it writes: on the console as before, and in a file of limited size beside it.
+
+    python3 keep_log.py --log /var/log/vllm/vllm.log -- vllm serve MODEL
+
+For containers, where nothing rotates a file and vLLM cannot be told to open another. At its limit the file is renamed
+to LOG.1, between two lines, so that whoever follows it loses nothing; the two together take twice the limit and a
+little. It needs Python 3.8 and nothing else, so it runs in vLLM's own image. A disk that is full never stops the server.
+Signals go on to the server. Exit status: the server's, 128 + N if signal N ended it, 127 if there is none.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+import threading
+
+from pathlib import Path
+from typing import BinaryIO
+
+
+MIB = 1 << 20
+PIECE = 1 << 16
+LAST_WORDS_SECONDS = 5.0
+"""How long to wait for what is still in the pipe once the server is gone; a child of it may hold the other end."""
+
+
+class LimitedFile:
+    """
+    A file that is appended to and renamed when it is full. No failure is raised: each kind is told once.
+
+    Args:
+        path: The file; what stands in it already stays.
+        limit: Bytes after which it is renamed, at the next end of a line.
+    """
+
+    def __init__(self, path: Path, limit: int) -> None:
+        self._path = path
+        self._limit = limit
+        self._file: BinaryIO | None = None
+        self._is_torn = False
+        self._told: set[int | None] = set()
+
+    def write(self, data: bytes) -> None:
+        """Append all of it, or nothing more than a part if the disk is full."""
+        try:
+            self._write(data)
+        except OSError as error:
+            self._is_torn = True
+            if error.errno not in self._told:
+                self._told.add(error.errno)
+                say(f"{self._path} is not written: {error.strerror}")
+
+    def _write(self, data: bytes) -> None:
+        file = self._file = self._file or self._path.open("ab", buffering=0)
+        if self._is_torn:
+            data, self._is_torn = b"\n" + data, False
+        end = data.rfind(b"\n") + 1 if file.tell() + len(data) >= self._limit else 0
+        if end:
+            _write_all(file, data[:end])
+            file.close()
+            self._file = None
+            self._path.replace(f"{self._path}.1")
+            file = self._file = self._path.open("ab", buffering=0)
+        _write_all(file, data[end:])
+
+
+def _write_all(file: BinaryIO, data: bytes) -> None:
+    while data:
+        data = data[file.write(data) :]
+
+
+def _show(data: bytes) -> None:
+    while data:
+        data = data[os.write(sys.stdout.fileno(), data) :]
+
+
+def say(sentence: str) -> None:
+    """Print a sentence on standard error, if anybody reads it."""
+    with contextlib.suppress(OSError):
+        print(f"keep_log: {sentence}", file=sys.stderr, flush=True)
+
+
+def copy(source: BinaryIO, log: LimitedFile) -> None:
+    """Bring all that is read to the console and into the file, as it comes, until the source ends."""
+    console = True
+    while data := os.read(source.fileno(), PIECE):
+        log.write(data)
+        if console:
+            try:
+                _show(data)
+            except OSError:
+                console = False
+
+
+def run(command: list[str], log: LimitedFile) -> int:
+    """Run a command until it ends and return its exit status as a shell tells it."""
+    try:
+        # In a session of its own, so that Ctrl+C on a terminal comes once, from here.
+        server = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, start_new_session=True)  # noqa: S603 - It is what this is for.
+    except OSError as error:
+        say(f"{command[0]}: {error.strerror}")
+        return 127
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+        signal.signal(number, lambda number, _: server.send_signal(number))
+    assert server.stdout is not None  # noqa: S101 - A pipe was asked for.
+    reader = threading.Thread(target=copy, args=(server.stdout, log), daemon=True)
+    reader.start()
+    status = server.wait()
+    reader.join(LAST_WORDS_SECONDS)
+    return status if status >= 0 else 128 - status
+
+
+def main() -> int:
+    """Run what the command line says."""
+    parser = argparse.ArgumentParser(description="Run a server and keep its log in a file of limited size.")
+    parser.add_argument("--log", type=Path, required=True, metavar="FILE", help="where to keep it")
+    parser.add_argument("--limit", type=int, default=64, metavar="MIB", help="rename it at this size (default: 64)")
+    parser.add_argument("command", nargs="+", metavar="COMMAND", help="the server, after --")
+    arguments = parser.parse_args()
+    return run(arguments.command, LimitedFile(arguments.log, arguments.limit * MIB))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,179 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The program that keeps a container's log: nothing lost, nothing held up, nothing hidden from whoever started it."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+
+from pathlib import Path
+
+import pytest
+
+
+PROGRAM = Path(__file__).parents[2] / "deploy" / "container" / "keep_log.py"
+TIMEOUT = 30
+
+pytestmark = pytest.mark.skipif(not PROGRAM.exists(), reason="needs the tree that keep_log.py is in")
+
+
+@pytest.fixture
+def keep():
+    """Start keep_log with a server of some lines of Python; both are ended with the test, or if it takes too long."""
+    started = []
+
+    def end(running):
+        for pid in [*children(running.pid), running.pid]:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+
+    def start(log, code, *options):
+        command = [sys.executable, str(PROGRAM), "--log", str(log), *options, "--", sys.executable, "-uc", code]
+        running = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, stdin=subprocess.DEVNULL)
+        timer = threading.Timer(TIMEOUT, end, [running])
+        timer.start()
+        started.append((running, timer))
+        return running
+
+    yield start
+    for running, timer in started:
+        timer.cancel()
+        if running.poll() is None:
+            end(running)
+        running.wait(TIMEOUT)
+        running.stdout.close()
+        running.stderr.close()
+
+
+def children(pid):
+    """Return the processes that a process has started."""
+    try:
+        return [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+    except FileNotFoundError:
+        return []
+
+
+def test_every_line_is_kept_once_and_in_whole(keep, tmp_path):
+    """Through renames at the limit, the console and the two files have all lines in order, none torn, none twice."""
+    log = tmp_path / "vllm.log"
+    lines = "".join(f"{number:099d}\n" for number in range(15_000))
+    running = keep(log, "for n in range(15_000): print(f'{n:099d}')", "--limit", "1")
+
+    out, err = running.communicate(timeout=TIMEOUT)
+
+    old, new = Path(f"{log}.1").read_text(), log.read_text()
+    assert (0, b"", lines) == (running.returncode, err, out.decode())
+    assert lines == old + new
+    assert old.endswith("\n")
+    assert abs(len(old) - (1 << 20)) < 1 << 16
+    assert ["vllm.log", "vllm.log.1"] == sorted(os.listdir(tmp_path))
+
+
+def test_what_stood_in_the_file_stays(keep, tmp_path):
+    """A container that starts again goes on with its file."""
+    log = tmp_path / "vllm.log"
+    log.write_text("before\n")
+
+    keep(log, "print('after')").communicate(timeout=TIMEOUT)
+
+    assert "before\nafter\n" == log.read_text()
+
+
+def test_a_line_is_there_as_soon_as_it_is_written(keep, tmp_path):
+    """Nothing is held back until more comes: file and console have a line while the server goes on."""
+    log = tmp_path / "vllm.log"
+    running = keep(log, "import time; print('ready'); time.sleep(60)")
+
+    assert b"ready\n" == running.stdout.readline()
+    assert "ready\n" == log.read_text()
+
+
+@pytest.mark.parametrize(
+    ("code", "status"),
+    [
+        ("raise SystemExit(3)", 3),
+        ("import os; os.kill(os.getpid(), 9)", 128 + signal.SIGKILL),
+        ("import subprocess; subprocess.Popen(['sleep', '12'])", 0),
+    ],
+    ids=["its own", "a signal", "a child that holds the pipe"],
+)
+def test_the_end_is_the_servers(keep, tmp_path, code, status):
+    """It ends when the server ends, with its status, also where something of it is still there."""
+    started = time.monotonic()
+
+    assert status == keep(tmp_path / "vllm.log", code).wait(TIMEOUT)
+    assert time.monotonic() - started < 11
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
+def test_signals_go_to_the_server(keep, tmp_path, number):
+    """The server gets the signal once, may end in its own way, and its last words are kept."""
+    log = tmp_path / "vllm.log"
+    code = (
+        "import signal, time\n"
+        f"signal.signal({int(number)}, lambda *_: (print('asked'), time.sleep(0.2), print('ended'), exit(7)))\n"
+        "print('ready')\n"
+        "time.sleep(60)\n"
+    )
+    running = keep(log, code)
+    assert b"ready\n" == running.stdout.readline()
+    running.send_signal(number)
+
+    out, _ = running.communicate(timeout=TIMEOUT)
+
+    assert (7, b"asked\nended\n", "ready\nasked\nended\n") == (running.returncode, out, log.read_text())
+
+
+def test_a_full_disk_does_not_stop_the_server(keep):
+    """Where the file takes nothing it is told once, and the console goes on."""
+    running = keep("/dev/full", "for n in range(3): print(n); import time; time.sleep(0.05)")
+
+    out, err = running.communicate(timeout=TIMEOUT)
+
+    assert (0, b"0\n1\n2\n") == (running.returncode, out)
+    assert b"keep_log: /dev/full is not written: No space left on device\n" == err
+
+
+def test_a_file_that_cannot_be_opened_is_opened_once_it_can(keep, tmp_path):
+    """A volume that comes late holds nobody up, and what is written from then on begins on a line of its own."""
+    log = tmp_path / "late" / "vllm.log"
+    running = keep(log, "print('lost'); import sys, time\nwhile True: print('tick'); time.sleep(0.02)")
+    assert b"lost\n" == running.stdout.readline()
+    log.parent.mkdir()
+    end = time.monotonic() + TIMEOUT
+    while not log.exists() or "tick" not in log.read_text():
+        assert time.monotonic() < end
+        running.stdout.readline()
+    running.terminate()
+
+    _, err = running.communicate(timeout=TIMEOUT)
+
+    assert 1 == err.count(b"\n")
+    assert log.read_text().startswith("\ntick\n")
+
+
+def test_a_console_that_nobody_reads_any_more_does_not_stop_it(keep, tmp_path):
+    """Once the console is closed the file goes on."""
+    log = tmp_path / "vllm.log"
+    running = keep(log, "for n in range(5): print(n); import time; time.sleep(0.05)")
+    running.stdout.close()
+
+    assert 0 == running.wait(TIMEOUT)
+    assert "0\n1\n2\n3\n4\n" == log.read_text()
+
+
+def test_a_command_that_is_not_there_is_told_in_a_sentence(tmp_path):
+    """Exit status 127 and one line, as of a shell."""
+    ran = subprocess.run(
+        [sys.executable, str(PROGRAM), "--log", str(tmp_path / "log"), "--", "no-such-server"],
+        capture_output=True,
+        timeout=TIMEOUT,
+        check=False,
+    )
+
+    assert (127, b"keep_log: no-such-server: No such file or directory\n") == (ran.returncode, ran.stderr)
