@@ -4,7 +4,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 ARGS ?=
 
-.PHONY: demo run test lint bench fuzz docs alerts dashboards
+.PHONY: demo run test lint bench fuzz docs alerts dashboards kubernetes
 
 .venv/installed: pyproject.toml
 	$(PYTHON) -m venv .venv
@@ -45,3 +45,6 @@ alerts: .venv/developing  ## Write alerts/rules from alerts/source and alerts/th
 
 dashboards: .venv/developing  ## Write dashboards/json from dashboards/boards and dashboards/texts
 	PYTHONPATH=dashboards $(BIN)/python -m boards.build $(ARGS)
+
+kubernetes: .venv/developing  ## Write the Prometheus Operator's objects from alerts/
+	$(BIN)/python deploy/kubernetes/generate.py

@@ -6,7 +6,7 @@ Runs a server and keeps what it writes: on the console as before, and in a file 
 
 For containers, where nothing rotates a file and vLLM cannot be told to open another. At its limit the file is renamed
 to LOG.1, between two lines, so that whoever follows it loses nothing; the two together take twice the limit and a
-little. It needs Python 3.8 and nothing else, so it runs in vLLM's own image. A disk that is full never stops the server.
+little. It needs Python 3.8 and nothing else, so it runs in the image of vLLM. A full disk never stops the server.
 Signals go on to the server. Exit status: the server's, 128 + N if signal N ended it, 127 if there is none.
 """
 

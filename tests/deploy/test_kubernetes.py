@@ -1,0 +1,348 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The files for Kubernetes: as kustomize builds them, by Kubernetes' own schemas, and by what must fit together."""
+
+from __future__ import annotations
+
+import copy
+import importlib.util
+import json
+import re
+import shutil
+import subprocess
+
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import pytest
+import yaml
+
+import vllm_watch
+
+from vllm_watch.config import load_config
+
+
+ROOT = Path(__file__).parents[2]
+FOLDER = ROOT / "deploy" / "kubernetes"
+OVERLAYS = ("sidecar", "metrics-only", "production-stack", "llm-d")
+ALONE = OVERLAYS[1:]
+VERSIONS = ("1.29", "1.34")
+"""Of Kubernetes: the first that has sidecars, and the one that these files were written for."""
+ANNOTATIONS_LIMIT = 262_144
+"""Bytes that `kubectl apply` can keep of an object in its annotation."""
+PROMTOOL = shutil.which("promtool")
+
+pytestmark = pytest.mark.skipif(not FOLDER.exists(), reason="needs the tree that deploy/kubernetes is in")
+
+
+def kustomize():
+    """Return the command that builds a kustomization with components, if there is one."""
+    for command in (["kustomize", "build"], ["kubectl", "kustomize"]):
+        if shutil.which(command[0]):
+            ran = subprocess.run(
+                [*command, str(FOLDER / "overlays" / "sidecar")], capture_output=True, timeout=60, check=False
+            )
+            if ran.returncode == 0:
+                return command
+    return None
+
+
+KUSTOMIZE = kustomize() if FOLDER.exists() else None
+needs_kustomize = pytest.mark.skipif(KUSTOMIZE is None, reason="needs kustomize, or a kubectl of 1.24 or newer")
+
+
+def build(folder):
+    """Return the objects that a kustomization makes."""
+    ran = subprocess.run([*KUSTOMIZE, str(folder)], capture_output=True, text=True, timeout=60, check=False)
+    assert 0 == ran.returncode, ran.stderr
+    return list(yaml.safe_load_all(ran.stdout))
+
+
+@pytest.fixture(scope="module")
+def built():
+    """The objects of each overlay."""
+    return {overlay: build(FOLDER / "overlays" / overlay) for overlay in OVERLAYS}
+
+
+def of_kind(objects, *kinds):
+    """Return the objects of some kinds."""
+    return [each for each in objects if each["kind"] in kinds]
+
+
+def pod_of(objects):
+    """Return the pod template of the one workload."""
+    (workload,) = of_kind(objects, "Deployment", "StatefulSet")
+    return workload["spec"]["template"]
+
+
+def watch_of(pod):
+    """Return the container that watches."""
+    containers = [*pod["spec"].get("initContainers", []), *pod["spec"]["containers"]]
+    (found,) = (each for each in containers if each["name"] == "vllm-watch")
+    return found
+
+
+def faults(document):
+    """Return what a schema has against an object: the operator's of tests/deploy, Kubernetes' own for the rest."""
+    jsonschema = pytest.importorskip("jsonschema", reason="needs kubernetes-validate (the group deploy)")
+    kubernetes = pytest.importorskip("kubernetes_validate", reason="needs kubernetes-validate (the group deploy)")
+    if document["apiVersion"].startswith("monitoring.coreos.com/"):
+        schemas = yaml.safe_load((Path(__file__).parent / "operator_schemas.yml").read_text(encoding="utf-8"))
+        schema = {
+            "definitions": schemas["definitions"],
+            "allOf": [{"$ref": "#/definitions/object"}],
+            "properties": {"spec": schemas[document["kind"]]},
+        }
+        return [error.message for error in jsonschema.Draft202012Validator(schema).iter_errors(document)]
+    found = []
+    for version in VERSIONS:
+        try:
+            kubernetes.validate(document, version, strict=True)
+        except kubernetes.ValidationError as error:
+            found.append(error.message)
+    return found
+
+
+def test_what_is_generated_is_what_is_there():
+    """The rules and the PodMonitor are those of alerts/: `make kubernetes` would change nothing."""
+    spec = importlib.util.spec_from_file_location("generate_kubernetes", FOLDER / "generate.py")
+    generate = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(generate)
+
+    there = {path.name: path.read_text(encoding="utf-8") for path in (FOLDER / "base").glob("*.yaml")}
+    kustomization = there.pop("kustomization.yaml")
+
+    assert there == generate.rendered()
+    assert [*sorted(there), "../../../dashboards"] == yaml.safe_load(kustomization)["resources"]
+
+
+def test_the_rules_are_those_of_every_prometheus():
+    """The groups in the PrometheusRules are the groups of alerts/rules, to the letter."""
+    for path in (ROOT / "alerts" / "rules").glob("*.yml"):
+        written = yaml.safe_load((FOLDER / "base" / f"prometheusrule-{path.stem}.yaml").read_text(encoding="utf-8"))
+        assert yaml.safe_load(path.read_text(encoding="utf-8"))["groups"] == written["spec"]["groups"]
+
+
+@pytest.mark.skipif(PROMTOOL is None, reason="promtool is not installed")
+def test_prometheus_takes_the_rules_of_the_objects(tmp_path):
+    """What the operator hands to Prometheus, the spec of each PrometheusRule, is what promtool takes."""
+    files = []
+    for path in (FOLDER / "base").glob("prometheusrule-*.yaml"):
+        files.append(tmp_path / path.name)
+        files[-1].write_text(yaml.safe_dump(yaml.safe_load(path.read_text(encoding="utf-8"))["spec"]))
+
+    ran = subprocess.run([PROMTOOL, "check", "rules", *files], capture_output=True, text=True, timeout=60, check=False)
+
+    assert 0 == ran.returncode, ran.stderr
+    assert 2 == ran.stdout.count("SUCCESS")
+
+
+@needs_kustomize
+@pytest.mark.parametrize("overlay", OVERLAYS)
+def test_each_object_is_valid(built, overlay):
+    """No object has a field that there is not or a value of the wrong kind, in the oldest Kubernetes and a new one."""
+    assert {} == {
+        f"{each['kind']}/{each['metadata']['name']}": found for each in built[overlay] if (found := faults(each))
+    }
+
+
+@needs_kustomize
+@pytest.mark.parametrize("kind", ["Deployment", "NetworkPolicy", "PodMonitor", "PrometheusRule", "Service"])
+def test_a_mistake_would_be_found(built, kind):
+    """The schemas are strict: a misspelt field of any kind of object is a fault."""
+    wrong = copy.deepcopy(of_kind(built["metrics-only"], kind)[0])
+    wrong["spec"]["selectr"] = {}
+
+    assert faults(wrong)
+
+
+@needs_kustomize
+@pytest.mark.parametrize("overlay", OVERLAYS)
+def test_what_a_pod_mounts_is_there(built, overlay):
+    """Each volume is mounted and each mount has a volume, and the ConfigMaps that they name are made."""
+    spec = pod_of(built[overlay])["spec"]
+    containers = [*spec.get("initContainers", []), *spec["containers"]]
+
+    assert {volume["name"] for volume in spec["volumes"]} == {
+        mount["name"] for each in containers for mount in each["volumeMounts"]
+    }
+    assert {volume["configMap"]["name"] for volume in spec["volumes"] if "configMap" in volume} <= {
+        each["metadata"]["name"] for each in of_kind(built[overlay], "ConfigMap")
+    }
+
+
+@needs_kustomize
+@pytest.mark.parametrize("overlay", OVERLAYS)
+def test_the_daemon_takes_its_configuration(built, overlay, tmp_path):
+    """The ConfigMap that the pod mounts is a configuration, where the image's command looks for it."""
+    pod = pod_of(built[overlay])
+    mounts = {mount["mountPath"]: mount["name"] for mount in watch_of(pod)["volumeMounts"]}
+    volumes = {each["name"]: each for each in pod["spec"]["volumes"]}
+    name = volumes[mounts["/etc/vllm-watch"]]["configMap"]["name"]
+    (found,) = (each for each in of_kind(built[overlay], "ConfigMap") if each["metadata"]["name"] == name)
+    config = tmp_path / "vllm-watch.yml"
+    config.write_text(found["data"]["vllm-watch.yml"])
+    loaded = load_config(str(config))
+
+    if overlay == "sidecar":
+        assert {str(Path(loaded.checkpoint).parent), str(Path(loaded.servers[0].log).parent)} < set(mounts)
+    else:
+        assert (None, {None}) == (loaded.checkpoint, {server.log for server in loaded.servers})
+
+
+@needs_kustomize
+@pytest.mark.parametrize("overlay", OVERLAYS)
+def test_prometheus_finds_the_pod(built, overlay):
+    """The PodMonitor selects the pod's label and names a port of the container, which listens there."""
+    (monitor,) = of_kind(built[overlay], "PodMonitor")
+    pod = pod_of(built[overlay])
+    (expression,) = monitor["spec"]["selector"]["matchExpressions"]
+    (endpoint,) = monitor["spec"]["podMetricsEndpoints"]
+    (port,) = watch_of(pod)["ports"]
+
+    assert ("Exists", True) == (expression["operator"], expression["key"] in pod["metadata"]["labels"])
+    assert {"name": endpoint["port"], "containerPort": 9468} == port
+    assert [{"targetLabel": "job", "replacement": "vllm-watch"}] == endpoint["relabelings"]
+
+
+@needs_kustomize
+@pytest.mark.parametrize("overlay", OVERLAYS)
+def test_the_container_is_restricted(built, overlay):
+    """It keeps to the Pod Security Standard `restricted`, cannot write its root, has limits and a pinned image."""
+    spec = pod_of(built[overlay])["spec"]
+    watch = watch_of({"spec": spec})
+    security = {**spec.get("securityContext", {}), **watch["securityContext"]}
+
+    assert {
+        "runAsNonRoot": True,
+        "runAsUser": 9468,
+        "runAsGroup": 9468,
+        "seccompProfile": {"type": "RuntimeDefault"},
+        "readOnlyRootFilesystem": True,
+        "allowPrivilegeEscalation": False,
+        "capabilities": {"drop": ["ALL"]},
+    } == security
+    assert {"cpu", "memory"} == set(watch["resources"]["limits"]) == set(watch["resources"]["requests"])
+    assert f"vllm-watch:{vllm_watch.__version__}" == watch["image"]
+    assert [] == [each["image"] for each in spec["containers"] if not re.search(r":v?\d+\.\d+\.\d+$", each["image"])]
+
+
+@needs_kustomize
+def test_who_watches_does_not_decide_who_serves(built):
+    """The sidecar has no readiness probe, with which it could take vLLM out of its Service; the Deployment has one."""
+    sidecar, alone = (watch_of(pod_of(built[overlay])) for overlay in ("sidecar", "metrics-only"))
+
+    assert ("Always", "/-/healthy", False) == (
+        sidecar["restartPolicy"],
+        sidecar["livenessProbe"]["httpGet"]["path"],
+        "readinessProbe" in sidecar,
+    )
+    assert ("/-/healthy", "/-/ready") == tuple(
+        alone[kind]["httpGet"]["path"] for kind in ("livenessProbe", "readinessProbe")
+    )
+
+
+@needs_kustomize
+@pytest.mark.parametrize("overlay", ALONE)
+def test_the_policy_lets_through_what_is_needed(built, overlay):
+    """It is about the pod that watches, lets in its port, and lets out names and the ports that are watched."""
+    (policy,) = of_kind(built[overlay], "NetworkPolicy")
+    pod = pod_of(built[overlay])
+    names, vllm = policy["spec"]["egress"]
+    (config,) = (each for each in of_kind(built[overlay], "ConfigMap") if "vllm-watch.yml" in each["data"])
+    servers = yaml.safe_load(config["data"]["vllm-watch.yml"])["servers"]
+    # A Service on 80 of production-stack leads to 8000 of its pods, and it is their port that a policy is about.
+    asked = {urlsplit(server["metrics"]).port or 8000 for server in servers}
+
+    assert policy["spec"]["podSelector"]["matchLabels"].items() <= pod["metadata"]["labels"].items()
+    assert ["Egress", "Ingress"] == sorted(policy["spec"]["policyTypes"])
+    assert ["vllm-watch"] == [port["port"] for rule in policy["spec"]["ingress"] for port in rule["ports"]]
+    assert {(53, "UDP"), (53, "TCP")} == {(port["port"], port["protocol"]) for port in names["ports"]}
+    assert asked <= {port["port"] for port in vllm["ports"]}
+    assert all(peer["podSelector"] for peer in vllm["to"])
+
+
+LABELS = {
+    "production-stack": [{"model": "opt125m", "helm-release-name": "vllm", "environment": "test", "release": "test"}],
+    "llm-d": [
+        {"llm-d.ai/inference-serving": "true", "llm-d.ai/role": "decode"},
+        {"llm-d.ai/inferenceServing": "true", "llm-d.ai/model": "m", "llm-d.ai/role": "prefill"},
+    ],
+}
+"""Of the pods that serve: production-stack's chart and llm-d's, present and older."""
+
+
+def selects(selector, labels):
+    """Whether a label selector of the kinds used here takes a pod."""
+    return selector.get("matchLabels", {}).items() <= labels.items() and all(
+        expression["operator"] == "Exists" and expression["key"] in labels
+        for expression in selector.get("matchExpressions", [])
+    )
+
+
+@needs_kustomize
+@pytest.mark.parametrize("overlay", LABELS)
+def test_the_policy_knows_the_labels_of_the_stack(built, overlay):
+    """The pods of each stack may be asked, and another pod may not."""
+    (policy,) = of_kind(built[overlay], "NetworkPolicy")
+    peers = [peer["podSelector"] for peer in policy["spec"]["egress"][1]["to"]]
+
+    assert all(any(selects(peer, labels) for peer in peers) for labels in LABELS[overlay])
+    assert not any(selects(peer, {"app": "database"}) for peer in peers)
+
+
+@needs_kustomize
+def test_the_dashboards_are_the_files(built):
+    """Each dashboard is a ConfigMap of its own for Grafana's sidecar, has the file's text, and can be applied."""
+    files = {path.name: path.read_text(encoding="utf-8") for path in (ROOT / "dashboards" / "json" / "en").glob("*")}
+    maps = [
+        each
+        for each in of_kind(built["metrics-only"], "ConfigMap")
+        if "grafana_dashboard" in each["metadata"].get("labels", {})
+    ]
+
+    assert [1] * len(maps) == [len(each["data"]) for each in maps]
+    assert files == {name: text for each in maps for name, text in each["data"].items()}
+    assert max(len(json.dumps(each).encode()) for each in maps) < ANNOTATIONS_LIMIT
+
+
+_WORKLOAD = """
+apiVersion: apps/v1
+kind: {kind}
+metadata: {{name: engine, labels: {{vllm-watch: {label}}}}}
+spec:
+  selector: {{matchLabels: {{app: engine}}}}
+  {more}
+  template:
+    metadata: {{labels: {{app: engine}}}}
+    spec:
+      initContainers: [{{name: routing-proxy, image: 'proxy:1.0.0', restartPolicy: Always}}]
+      containers: [{{name: vllm, image: 'vllm:1.0.0', command: [vllm, serve, a-model], args: [--port, '8000']}}]
+"""
+
+
+@needs_kustomize
+@pytest.mark.parametrize(("kind", "more"), [("Deployment", "replicas: 2"), ("StatefulSet", "serviceName: engine")])
+@pytest.mark.parametrize("label", ["sidecar", "no"])
+def test_a_command_is_kept_behind_the_program_that_keeps_the_log(tmp_path, kind, more, label):
+    """A labelled workload gets the sidecar before its own ones and its command is wrapped; another is left alone."""
+    for part in ("deploy/kubernetes/components", "deploy/container"):
+        shutil.copytree(ROOT / part, tmp_path / part)
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "engine.yaml").write_text(_WORKLOAD.format(kind=kind, more=more, label=label))
+    (tmp_path / "mine" / "vllm-watch.yml").write_text("")
+    (tmp_path / "mine" / "kustomization.yaml").write_text(
+        "resources: [engine.yaml]\ncomponents: [../deploy/kubernetes/components/sidecar-command]\n"
+        "configMapGenerator: [{name: vllm-watch, files: [vllm-watch.yml]}]\n"
+    )
+
+    objects = build(tmp_path / "mine")
+    pod = pod_of(objects)["spec"]
+
+    wrapped = ["python3", "/opt/vllm-watch/keep_log.py", "--log", "/var/log/vllm/vllm.log", "--"]
+    assert [*(wrapped if label == "sidecar" else []), "vllm", "serve", "a-model"] == pod["containers"][0]["command"]
+    assert ["--port", "8000"] == pod["containers"][0]["args"]
+    assert (["vllm-watch"] if label == "sidecar" else []) + ["routing-proxy"] == [
+        each["name"] for each in pod["initContainers"]
+    ]
+    (workload,) = of_kind(objects, kind)
+    assert [] == faults(workload)
