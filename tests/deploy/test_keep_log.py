@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -15,9 +16,12 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.monitoring import free_port, get_text, process, until
+
 
 PROGRAM = Path(__file__).parents[2] / "deploy" / "container" / "keep_log.py"
 TIMEOUT = 30
+NAMES = ("log_lines", "log_rotations", "log_lost_generations")
 
 pytestmark = pytest.mark.skipif(not PROGRAM.exists(), reason="needs the tree that keep_log.py is in")
 
@@ -177,3 +181,22 @@ def test_a_command_that_is_not_there_is_told_in_a_sentence(tmp_path):
     )
 
     assert (127, b"keep_log: no-such-server: No such file or directory\n") == (ran.returncode, ran.stderr)
+
+
+def test_whoever_follows_the_file_loses_nothing(keep, tmp_path):
+    """The daemon counts each line once, through renames under its eyes."""
+    log, port = tmp_path / "vllm.log", free_port()
+    command = ["run", "--log", str(log), "--listen", f"127.0.0.1:{port}"]
+    daemon = [sys.executable, "-m", "vllm_watch.cli", *command]
+    with process(daemon, tmp_path / "daemon.log", f"http://127.0.0.1:{port}/-/ready"):
+        code = "import time\nfor n in range(30_000):\n    print(f'{n:099d}')\n    n % 3000 or time.sleep(0.2)"
+        out, _ = keep(log, code, "--limit", "1").communicate(timeout=TIMEOUT)
+
+        def counted():
+            page = get_text(f"http://127.0.0.1:{port}/metrics")
+            found = {name: re.search(rf"^vllm_watch_{name}_total{{.*}} (\S+)$", page, re.MULTILINE) for name in NAMES}
+            return {name: float(match[1]) for name, match in found.items() if match}
+
+        until(lambda: counted().get("log_lines") == 30_000, TIMEOUT, lambda: str(counted()))
+        assert {"log_lines": 30_000, "log_rotations": 2, "log_lost_generations": 0} == counted()
+    assert 30_000 == out.count(b"\n")
