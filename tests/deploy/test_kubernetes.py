@@ -346,3 +346,54 @@ def test_a_command_is_kept_behind_the_program_that_keeps_the_log(tmp_path, kind,
     ]
     (workload,) = of_kind(objects, kind)
     assert [] == faults(workload)
+
+
+@pytest.fixture
+def beside(tmp_path):
+    """Build a kustomization that stands beside a copy of the tree, as the README has it."""
+    tree = tmp_path / "vllm-watch"
+    for part in ("deploy/kubernetes", "deploy/container", "dashboards"):
+        shutil.copytree(ROOT / part, tree / part, ignore=shutil.ignore_patterns("boards", "texts", "*.png"))
+    (tmp_path / "mine").mkdir()
+
+    def make(text):
+        (tmp_path / "mine" / "kustomization.yaml").write_text(text)
+        (tmp_path / "mine" / "vllm-watch.yml").write_text("servers: [{name: mine, metrics: 'http://mine:8000'}]\n")
+        return build(tmp_path / "mine")
+
+    return make
+
+
+def examples():
+    """Return the README's kustomizations."""
+    text = (ROOT / "deploy" / "README.md").read_text(encoding="utf-8")
+    return re.findall(r"^```yaml\n(.*?)^```$", text[text.index("## Kubernetes") :], re.DOTALL | re.MULTILINE)
+
+
+@needs_kustomize
+def test_the_readmes_kustomization_takes_what_is_the_users(beside):
+    """Namespace, image and configuration of one's own get to where they belong."""
+    objects = beside(examples()[0])
+    pod = pod_of(objects)
+    (mounted,) = (volume["configMap"]["name"] for volume in pod["spec"]["volumes"])
+
+    assert {"vllm"} == {each["metadata"]["namespace"] for each in objects}
+    assert f"registry.example.com/vllm-watch:{vllm_watch.__version__}" == watch_of(pod)["image"]
+    assert ["mine"] == [
+        yaml.safe_load(each["data"]["vllm-watch.yml"])["servers"][0]["name"]
+        for each in of_kind(objects, "ConfigMap")
+        if each["metadata"]["name"] == mounted
+    ]
+
+
+@needs_kustomize
+def test_rules_and_dashboards_can_be_left_out(beside, built):
+    """The README's second kustomization leaves out what is there once, and nothing else."""
+    objects = beside(examples()[1])
+
+    assert [] == of_kind(objects, "PrometheusRule")
+    assert [
+        (each["kind"], each["metadata"]["name"])
+        for each in built["sidecar"]
+        if each["kind"] != "PrometheusRule" and "grafana_dashboard" not in each["metadata"].get("labels", {})
+    ] == [(each["kind"], each["metadata"]["name"]) for each in objects]
