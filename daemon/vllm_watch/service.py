@@ -52,6 +52,9 @@ FIRST_TURN_SECONDS = 0.1
 MAX_NAMED = 20
 """How many servers the status line names."""
 
+_OF_SERVERS = frozenset({"servers", "servers_dir", "files"})
+"""What a configuration says of servers: a reload may change it."""
+
 Load = Callable[[], Config]
 Made = TypeVar("Made")
 
@@ -327,7 +330,7 @@ def status_line(snapshots: Sequence[ServerSnapshot]) -> str:
 def _check_same_process(old: Config, new: Config) -> None:
     """Refuse what a running process cannot change: everything but the servers."""
     for name in Config.__struct_fields__:
-        if name != "servers" and getattr(old, name) != getattr(new, name):
+        if name not in _OF_SERVERS and getattr(old, name) != getattr(new, name):
             raise ConfigError(f'"{name}" has changed: this needs a restart')
 
 
