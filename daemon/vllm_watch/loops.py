@@ -58,6 +58,7 @@ class TailLoop:
         self._wake = threading.Event()
         self._stop = threading.Event()
         self._folders = FolderWatch(self._wake)
+        self._refreshed: tuple[tuple[WatchedServer, ...], float] = ((), 0.0)
         self.heartbeat = Heartbeat()
         self.thread = threading.Thread(target=self._run, name="tail", daemon=True)
 
@@ -96,11 +97,19 @@ class TailLoop:
 
     def _look(self) -> bool:
         servers = self._servers
+        self._refresh(servers)
+        looks = [self._look_at(server) for server in servers]
+        return any(looks)
+
+    def _refresh(self, servers: tuple[WatchedServer, ...]) -> None:
+        """Watch the servers' folders as they are now: at once for others, then as often as logs are polled."""
+        followed, at = self._refreshed
+        if followed is servers and time.monotonic() < at + POLL_SECONDS:
+            return
+        self._refreshed = (servers, time.monotonic())
         self._folders.refresh([path for server in servers for path in server.log_paths])
         for server in servers:
             server.has_hints = self._folders.covers(server.log_paths)
-        looks = [self._look_at(server) for server in servers]
-        return any(looks)
 
     def _look_at(self, server: WatchedServer) -> bool:
         self.heartbeat.beat()
