@@ -27,6 +27,7 @@ from vllm_watch.checkpoint import CheckpointFile, Loaded, Positions
 from vllm_watch.clock import Clock
 from vllm_watch.config import Config, ServerConfig
 from vllm_watch.errors import ConfigError, VllmWatchError
+from vllm_watch.exposition.encoding import encode
 from vllm_watch.exposition.families import SnapshotCollector
 from vllm_watch.exposition.json_view import server_view
 from vllm_watch.exposition.samples import PlainSample
@@ -209,9 +210,9 @@ class Service:
         """Whether every source was looked at once."""
         return all(server.has_looked for server in self._servers)
 
-    def registry(self, content_type: str) -> CollectorRegistry:
+    def registry(self, *, for_openmetrics: bool) -> CollectorRegistry:
         """Return the registry for a format: in OpenMetrics one family is typed otherwise."""
-        return self._openmetrics if "openmetrics" in content_type else self._text
+        return self._openmetrics if for_openmetrics else self._text
 
     def view(self) -> dict[str, object]:
         """Return everything that is known, as plain data."""
@@ -342,8 +343,10 @@ class DaemonPages:
 
     def metrics(self, accept: str, accept_encoding: str) -> Answer:
         """Return all series, in the format that the client asks for."""
-        encode, content_type = choose_encoder(accept)
-        answer = Answer(encode(self._service.registry(content_type)), content_type)
+        _, content_type = choose_encoder(accept)
+        for_openmetrics = "openmetrics" in content_type
+        families = self._service.registry(for_openmetrics=for_openmetrics).collect()
+        answer = Answer(encode(families, for_openmetrics=for_openmetrics), content_type)
         return compressed(answer) if accepts_gzip(accept_encoding) else answer
 
     def snapshot(self) -> Answer:
