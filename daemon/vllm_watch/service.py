@@ -10,7 +10,7 @@ import threading
 import time
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from queue import Empty, SimpleQueue
 from types import FrameType
@@ -214,9 +214,14 @@ class Service:
         """Return the registry for a format: in OpenMetrics one family is typed otherwise."""
         return self._openmetrics if for_openmetrics else self._text
 
-    def view(self) -> dict[str, object]:
-        """Return everything that is known, as plain data."""
-        servers = self._each(lambda server: {**server_view(server.snapshot()), "history": server.history()})
+    def view(self, histories: Collection[str] | None = None) -> dict[str, object]:
+        """Return everything that is known, as plain data, with the last hour of every server or of these."""
+
+        def show(server: WatchedServer) -> dict[str, object]:
+            has_history = histories is None or server.name in histories
+            return {**server_view(server.snapshot()), **({"history": server.history()} if has_history else {})}
+
+        servers = self._each(show)
         return {"version": __version__, "at": wall_time(self._clock, self._clock.now()), "servers": servers}
 
     def note_failure(self, server: str, error: Exception) -> None:
@@ -349,9 +354,9 @@ class DaemonPages:
         answer = Answer(encode(families, for_openmetrics=for_openmetrics), content_type)
         return compressed(answer) if accepts_gzip(accept_encoding) else answer
 
-    def snapshot(self) -> Answer:
+    def snapshot(self, histories: Collection[str] | None = None) -> Answer:
         """Return everything that is known, as JSON."""
-        return Answer(msgspec.json.encode(self._service.view()), "application/json")
+        return Answer(msgspec.json.encode(self._service.view(histories)), "application/json")
 
     def healthy(self) -> Answer:
         """Say whether every thread gives signs of life."""

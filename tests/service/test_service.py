@@ -15,6 +15,7 @@ import urllib.request
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+import msgspec
 import pytest
 import structlog
 
@@ -405,6 +406,21 @@ def _asked(service, path="/metrics"):
 
 class TestPage:
     """The page as it comes over HTTP."""
+
+    def test_only_the_last_hours_that_are_asked_for(self, watch):
+        """Of many servers the last hours are megabytes: who names servers gets theirs, and all else of every server."""
+        service = watch.start()
+        until(service.is_ready)
+        every, one, none = (
+            msgspec.json.decode(DaemonPages(service).snapshot(names).body)["servers"] for names in (None, {"b"}, {""})
+        )
+
+        assert [["t" in server.get("history", {}) for server in shown] for shown in (every, one, none)] == [
+            [True, True],
+            [False, True],
+            [False, False],
+        ]
+        assert all("engines" in server for server in none)
 
     def test_fifty_clients_at_once(self, watch):
         """S9: each of 50 clients at once gets one moment's values, and the server is asked no more often for it."""

@@ -21,7 +21,7 @@ let answeredAt = null;
 
 async function fetchSnapshot() {
   const signal = AbortSignal.timeout(PATIENCE_MILLISECONDS);
-  const answer = await fetch("api/v1/snapshot", { cache: "no-store", signal });
+  const answer = await fetch(`api/v1/snapshot${overview.query()}`, { cache: "no-store", signal });
   if (!answer.ok) throw new Error(`status ${answer.status}`);
   return answer.json();
 }
