@@ -12,6 +12,7 @@ from vllm_watch.clock import SystemClock
 from vllm_watch.config import Config, ServerConfig
 from vllm_watch.finding import Finding
 from vllm_watch.reasons import explain
+from vllm_watch.servers_dir import SUFFIX, list_server_files
 from vllm_watch.state.snapshot import EngineSnapshot, ServerSnapshot, SourceName, SourceSnapshot
 from vllm_watch.watched import WatchedServer
 
@@ -42,12 +43,24 @@ _FACTS = {
 
 
 def check(config: Config) -> Iterator[Finding]:
-    """Yield the report, server by server."""
+    """Yield the report, server by server, each with the file of the folder that it stands in."""
+    yield from _check_folder(config)
     for server in config.servers:
-        yield from _check_server(server)
+        yield from _check_server(server, config.files.get(server.name))
 
 
-def _check_server(config: ServerConfig) -> Iterator[Finding]:
+def _check_folder(config: Config) -> Iterator[Finding]:
+    """Yield what of `servers_dir` is read and what is not."""
+    if config.servers_dir is None:
+        return
+    yield Finding(f"{config.servers_dir}: {len(config.files)} {'server' if len(config.files) == 1 else 'servers'}")
+    for path in list_server_files(config.servers_dir).left_out:
+        yield Finding(f"  not read, for its name does not end in {SUFFIX}: {path}")
+    if not config.servers:
+        yield Finding("  there is nothing to watch: no server is configured", is_wrong=True)
+
+
+def _check_server(config: ServerConfig, file: str | None) -> Iterator[Finding]:
     server = WatchedServer(config, SystemClock())
     try:
         _read_log(server)
@@ -57,7 +70,7 @@ def _check_server(config: ServerConfig) -> Iterator[Finding]:
         silent = silent_alerts(config, snapshot, server.foresee())
     finally:
         server.close()
-    yield Finding(f"{config.name}:")
+    yield Finding(f"{config.name}:" if file is None else f"{config.name} ({file}):")
     for source in snapshot.sources:
         yield from _check_source(config, source, snapshot)
     yield from _missing_sources(config)

@@ -3,7 +3,7 @@
 The configuration: what to watch, as frozen values that have been checked.
 
 A file is wrong at one place, and the error names it: file, line, key path. Secrets are never in the configuration,
-only the names of the files that hold them.
+only the names of the files that hold them. Servers stand in the file's list, or one by one in the files of a folder.
 """
 
 from __future__ import annotations
@@ -22,7 +22,8 @@ from urllib.parse import SplitResult, urlsplit
 
 import msgspec
 
-from vllm_watch.errors import UsageError
+from vllm_watch.errors import ConfigError, UsageError
+from vllm_watch.servers_dir import ServerFiles, list_server_files
 from vllm_watch.state.facts import CommandFacts
 from vllm_watch.yaml_file import Place, quote, read_yaml
 
@@ -149,12 +150,19 @@ class ServerConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_o
 
 
 class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """All of it; the paths are absolute."""
+    """
+    All of it; the paths are absolute.
+
+    `servers` are all of them, those of the list before those of the folder `servers_dir`; `files` says by name in which
+    file of the folder a server stands.
+    """
 
     listen: str = DEFAULT_LISTEN
     web_config_file: str | None = None
     checkpoint: str | None = None
-    servers: tuple[ServerConfig, ...]
+    servers: tuple[ServerConfig, ...] = ()
+    servers_dir: str | None = None
+    files: Mapping[str, str] = MappingProxyType({})
 
     @property
     def host(self) -> str:
@@ -181,8 +189,15 @@ SLO_PRESETS = {
 
 
 def load_config(path: str) -> Config:
-    """Read and check a file; whatever is wrong with it is a `ConfigError`."""
-    return read_section(read_yaml(path), Config, _CONFIG)
+    """Read and check a file and the folder that it names; whatever is wrong with them is a `ConfigError`."""
+    place = read_yaml(path)
+    config = read_section(place, Config, _CONFIG)
+    places = place.mapping()
+    if config.servers_dir is not None:
+        return _with_folder(config, places["servers_dir"])
+    if "servers" not in places:
+        raise place.error("needs servers, servers_dir or both")
+    return config
 
 
 def config_from_options(logs: Sequence[str], metrics: Sequence[str], listen: str | None) -> Config:
@@ -301,17 +316,23 @@ def _check_path(text: str) -> str:
 # What a place in the file means. Each function raises a ConfigError.
 
 
-def read_section(place: Place, kind: type[Section], readers: Mapping[str, Reader]) -> Section:
-    """Read a mapping whose keys are the fields of a type."""
+def read_section(
+    place: Place,
+    kind: type[Section],
+    readers: Mapping[str, Reader],
+    otherwise: Mapping[str, object] = MappingProxyType({}),
+) -> Section:
+    """Read a mapping whose keys are the fields of a type; `otherwise` is what holds for those that are not given."""
     places = place.mapping()
     for key, value in places.items():
         if key not in readers:
             known = [field for field in kind.__struct_fields__ if field in readers]
             raise place.error(_unknown_key(key, known), value.line)
     for field in msgspec.structs.fields(kind):
-        if field.required and field.name not in places:
+        if field.required and field.name not in places and field.name not in otherwise:
             raise place.error(f'missing key "{field.name}"')
-    return msgspec.convert({key: readers[key](value) for key, value in places.items()}, kind)
+    given = {key: readers[key](value) for key, value in places.items()}
+    return msgspec.convert({**otherwise, **given}, kind)
 
 
 def _unknown_key(key: str, known: Sequence[str]) -> str:
@@ -440,8 +461,8 @@ def _read_labels(place: Place) -> Mapping[str, str]:
     return {name: value.text() for name, value in places.items()}
 
 
-def _read_server(place: Place) -> ServerConfig:
-    server = read_section(place, ServerConfig, _SERVER)
+def _read_server(place: Place, otherwise: Mapping[str, object] = MappingProxyType({})) -> ServerConfig:
+    server = read_section(place, ServerConfig, _SERVER, otherwise)
     journal = _journal_of(place)
     if server.log is None and journal is None and server.metrics is None:
         raise place.error("needs log, metrics or both")
@@ -459,9 +480,40 @@ def _read_servers(place: Place) -> tuple[ServerConfig, ...]:
     for item, server in zip(places, servers, strict=True):
         owner = owners.setdefault(server.name, item)
         if owner is not item:
-            name = item.mapping()["name"]
-            raise name.error(f"{quote(server.name)} is already the name of {owner.path}")
+            raise _name_is_taken(item, server.name, owner.path)
     return servers
+
+
+def _name_is_taken(server: Place, name: str, owner: str) -> ConfigError:
+    return server.mapping().get("name", server).error(f"{quote(name)} is already the name of {owner}")
+
+
+def _with_folder(config: Config, folder: Place) -> Config:
+    """Return the configuration with the servers of its folder."""
+    servers = {server.name: server for server in config.servers}
+    files: dict[str, str] = {}
+    for file in _list_folder(folder, config.servers_dir or "").read:
+        place = read_yaml(file)
+        server = _read_server(place, {"name": _name_of_file(place)})
+        if server.name in servers:
+            raise _name_is_taken(place, server.name, files.get(server.name, f"a server in {folder.file}"))
+        servers[server.name], files[server.name] = server, file
+    return msgspec.structs.replace(config, servers=tuple(servers.values()), files=MappingProxyType(files))
+
+
+def _list_folder(place: Place, folder: str) -> ServerFiles:
+    try:
+        return list_server_files(folder)
+    except OSError as error:
+        raise place.error(f"{folder} cannot be read: {(error.strerror or str(error)).lower()}") from None
+
+
+def _name_of_file(place: Place) -> str:
+    """Return what a server is called whose file does not say it; where the file says it, any file's name will do."""
+    stem = Path(place.file).stem
+    if not place.is_mapping or "name" in place.mapping():
+        return stem
+    return place.parsed(stem, _check_name)
 
 
 _TLS: dict[str, Reader] = {"ca_file": read_path, "cert_file": read_path, "key_file": read_path}
@@ -498,6 +550,7 @@ _CONFIG: dict[str, Reader] = {
     "web_config_file": read_path,
     "checkpoint": read_path,
     "servers": _read_servers,
+    "servers_dir": read_path,
 }
 
 

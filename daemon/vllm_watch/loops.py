@@ -30,7 +30,12 @@ POLL_SECONDS = 1.0
 PAUSE_SECONDS = 0.01
 """The least time between two looks: a busy log is read in pieces, not line by line."""
 
-MAX_WORKERS = 32
+SPACING_SECONDS = 0.02
+"""How far apart the first scrapes of servers that begin together are, and so all their later ones."""
+
+MAX_WORKERS = 256
+"""So many servers may hang at once before they hold up another."""
+
 STOP_SECONDS = 1.5
 """How long a thread that is to end is waited for; one that hangs dies with the process."""
 
@@ -59,6 +64,7 @@ class TailLoop:
         self._wake = threading.Event()
         self._stop = threading.Event()
         self._folders = FolderWatch(self._wake)
+        self._refreshed: tuple[tuple[WatchedServer, ...], float] = ((), 0.0)
         self.heartbeat = Heartbeat()
         self.thread = threading.Thread(target=self._run, name="tail", daemon=True)
 
@@ -97,11 +103,19 @@ class TailLoop:
 
     def _look(self) -> bool:
         servers = self._servers
+        self._refresh(servers)
+        looks = [self._look_at(server) for server in servers]
+        return any(looks)
+
+    def _refresh(self, servers: tuple[WatchedServer, ...]) -> None:
+        """Watch the servers' folders as they are now: at once for others, then as often as logs are polled."""
+        followed, at = self._refreshed
+        if followed is servers and time.monotonic() < at + POLL_SECONDS:
+            return
+        self._refreshed = (servers, time.monotonic())
         self._folders.refresh([path for server in servers for path in server.log_paths])
         for server in servers:
             server.has_hints = self._folders.covers(server.log_paths)
-        looks = [self._look_at(server) for server in servers]
-        return any(looks)
 
     def _look_at(self, server: WatchedServer) -> bool:
         self.heartbeat.beat()
@@ -205,7 +219,11 @@ class _TurnLoop:
 
 
 class ScrapeLoop(_TurnLoop):
-    """Sends out each server's scrapes in time; a server that hangs holds up its own only."""
+    """
+    Sends out each server's scrapes in time; a server that hangs holds up its own only.
+
+    They are spread over the interval: sent out at once, they would take as many threads as there are servers.
+    """
 
     def __init__(self, clock: Clock) -> None:
         super().__init__(clock, "scrapes", "scrape", lambda server: server.scrape())
@@ -216,7 +234,11 @@ class ScrapeLoop(_TurnLoop):
         self._follow(server for server in servers if server.interval is not None)
 
     def _send_due(self, now: float) -> float:
-        self._due = {server: self._turn(server, self._due.get(server, now), now) for server in self._servers}
+        servers = self._servers
+        new = [server for server in servers if server not in self._due]
+        first = {server: now + number * _spacing(server, len(new)) for number, server in enumerate(new)}
+        due = {**first, **self._due}
+        self._due = {server: self._turn(server, due[server], now) for server in servers}
         return min((at - now for at in self._due.values()), default=POLL_SECONDS)
 
     def _turn(self, server: WatchedServer, due: float, now: float) -> float:
@@ -224,8 +246,17 @@ class ScrapeLoop(_TurnLoop):
         if due > now:
             return due
         self._workers.send(server, server)
-        # A turn that was missed is not made up for.
-        return max(due, now - 1) + (server.interval or POLL_SECONDS)
+        interval = _interval(server)
+        # Turns that were missed are not made up for, and the distance from other servers' is kept.
+        return due + interval * (1 + (now - due) // interval)
+
+
+def _interval(server: WatchedServer) -> float:
+    return server.interval or POLL_SECONDS
+
+
+def _spacing(server: WatchedServer, servers: int) -> float:
+    return min(SPACING_SECONDS, _interval(server) / servers)
 
 
 class ProbeLoop(_TurnLoop):
@@ -264,6 +295,7 @@ class _Workers:
         self._waiting: SimpleQueue[tuple[Hashable, WatchedServer] | None] = SimpleQueue()
         self._busy: set[Hashable] = set()
         self._threads: list[threading.Thread] = []
+        self._has_said_full = False
 
     def send(self, key: Hashable, server: WatchedServer) -> None:
         """Have it done, unless it is being done under the same key."""
@@ -272,14 +304,23 @@ class _Workers:
         self._busy.add(key)
         self._waiting.put((key, server))
         if len(self._threads) < min(len(self._busy), MAX_WORKERS):
-            thread = threading.Thread(target=self._work, name=self._what, daemon=True)
-            self._threads.append(thread)
-            thread.start()
+            self._start_thread()
 
     def end(self) -> None:
         """Let each thread end after what it does."""
         for _ in self._threads:
             self._waiting.put(None)
+
+    def _start_thread(self) -> None:
+        thread = threading.Thread(target=self._work, name=self._what, daemon=True)
+        try:
+            thread.start()
+        except RuntimeError as error:  # The system's limit: those that are there do it when they can.
+            if not self._has_said_full:
+                log.warning("workers.no_thread", what=self._what, threads=len(self._threads), error=str(error))
+            self._has_said_full = True
+            return
+        self._threads.append(thread)
 
     def _work(self) -> None:
         while (item := self._waiting.get()) is not None:

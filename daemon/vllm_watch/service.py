@@ -10,7 +10,7 @@ import threading
 import time
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from queue import Empty, SimpleQueue
 from types import FrameType
@@ -28,6 +28,7 @@ from vllm_watch.clock import Clock
 from vllm_watch.config import Config, ServerConfig
 from vllm_watch.discovery.following import Follower
 from vllm_watch.errors import ConfigError, VllmWatchError
+from vllm_watch.exposition.encoding import encode
 from vllm_watch.exposition.families import SnapshotCollector
 from vllm_watch.exposition.http_sd import TargetGroup, target_groups
 from vllm_watch.exposition.json_view import server_view
@@ -53,6 +54,9 @@ FIRST_TURN_SECONDS = 0.1
 
 MAX_NAMED = 20
 """How many servers the status line names."""
+
+_OF_SERVERS = frozenset({"servers", "servers_dir", "files"})
+"""What a configuration says of servers: a reload may change it."""
 
 Load = Callable[[], Config]
 Made = TypeVar("Made")
@@ -224,13 +228,18 @@ class Service:
         """Whether every source was looked at once."""
         return all(server.has_looked for server in self._servers)
 
-    def registry(self, content_type: str) -> CollectorRegistry:
+    def registry(self, *, for_openmetrics: bool) -> CollectorRegistry:
         """Return the registry for a format: in OpenMetrics one family is typed otherwise."""
-        return self._openmetrics if "openmetrics" in content_type else self._text
+        return self._openmetrics if for_openmetrics else self._text
 
-    def view(self) -> dict[str, object]:
-        """Return everything that is known, as plain data."""
-        servers = self._each(lambda server: {**server_view(server.snapshot()), "history": server.history()})
+    def view(self, histories: Collection[str] | None = None) -> dict[str, object]:
+        """Return everything that is known, as plain data, with the last hour of every server or of these."""
+
+        def show(server: WatchedServer) -> dict[str, object]:
+            has_history = histories is None or server.name in histories
+            return {**server_view(server.snapshot()), **({"history": server.history()} if has_history else {})}
+
+        servers = self._each(show)
         return {"version": __version__, "at": wall_time(self._clock, self._clock.now()), "servers": servers}
 
     def targets(self) -> list[TargetGroup]:
@@ -362,7 +371,7 @@ def status_line(snapshots: Sequence[ServerSnapshot]) -> str:
 def _check_same_process(old: Config, new: Config) -> None:
     """Refuse what a running process cannot change: everything but the servers."""
     for name in Config.__struct_fields__:
-        if name != "servers" and getattr(old, name) != getattr(new, name):
+        if name not in _OF_SERVERS and getattr(old, name) != getattr(new, name):
             raise ConfigError(f'"{name}" has changed: this needs a restart')
 
 
@@ -374,13 +383,15 @@ class DaemonPages:
 
     def metrics(self, accept: str, accept_encoding: str) -> Answer:
         """Return all series, in the format that the client asks for."""
-        encode, content_type = choose_encoder(accept)
-        answer = Answer(encode(self._service.registry(content_type)), content_type)
+        _, content_type = choose_encoder(accept)
+        for_openmetrics = "openmetrics" in content_type
+        families = self._service.registry(for_openmetrics=for_openmetrics).collect()
+        answer = Answer(encode(families, for_openmetrics=for_openmetrics), content_type)
         return compressed(answer) if accepts_gzip(accept_encoding) else answer
 
-    def snapshot(self) -> Answer:
+    def snapshot(self, histories: Collection[str] | None = None) -> Answer:
         """Return everything that is known, as JSON."""
-        return Answer(msgspec.json.encode(self._service.view()), "application/json")
+        return Answer(msgspec.json.encode(self._service.view(histories)), "application/json")
 
     def targets(self) -> Answer:
         """Return the watched servers for Prometheus' http_sd."""

@@ -6,6 +6,7 @@ once       `vllm-watch once` on a log of a million lines, against Debian's `mtai
 scrape     what one scrape of a recorded page costs
 latency    how long after a line is written its gauge shows it
 footprint  memory and processor time of the daemon with one server scraped every 5 s
+servers    what 1, 10, 50 and 200 servers cost one daemon, and what those that hang do to others (not run unless named)
 soak       20 minutes of rotations and scrapes: what grows, and what is lost (not run unless it is named)
 """
 
@@ -13,7 +14,7 @@ from __future__ import annotations
 
 import sys
 
-from tests.benchmarks import footprint, latency, once, scrape, soak
+from tests.benchmarks import footprint, latency, once, scrape, servers, soak
 
 
 BENCHMARKS = {
@@ -21,9 +22,10 @@ BENCHMARKS = {
     "scrape": scrape.measure,
     "latency": latency.measure,
     "footprint": footprint.measure,
+    "servers": servers.measure,
     "soak": soak.measure,
 }
-_LONG = frozenset({"soak"})
+_LONG = frozenset({"servers", "soak"})
 
 
 def main(names: list[str]) -> int:

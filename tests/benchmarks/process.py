@@ -29,6 +29,11 @@ def descriptors(pid: int) -> int:
     return len(os.listdir(f"/proc/{pid}/fd"))
 
 
+def inotify_watches(pid: int) -> int:
+    """Return the number of folders and files that inotify watches for it."""
+    return sum(path.read_text().count("inotify wd:") for path in Path(f"/proc/{pid}/fdinfo").iterdir())
+
+
 def _status(pid: int, name: str) -> str:
     lines = Path(f"/proc/{pid}/status").read_text().splitlines()
     return next(line.partition(":")[2].strip() for line in lines if line.startswith(name + ":"))

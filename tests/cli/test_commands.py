@@ -235,6 +235,31 @@ class TestCheck:
         assert f"log {tmp_path}/none.log: FAILED. There is no such file yet." in result.stdout
         assert f"metrics {url}: FAILED. Nothing listens at this address" in result.stdout
 
+    def test_a_folder_of_servers(self, tmp_path):
+        """Each server is shown with its file, and a file that is passed over is named."""
+        folder = tmp_path / "servers.d"
+        folder.mkdir()
+        (folder / "day.yml").write_text(f"log: {RECORDINGS['day'] / 'vllm.log'}")
+        (folder / "other.yaml").write_text("log: other.log")
+        config = tmp_path / "config.yml"
+        config.write_text("servers_dir: servers.d")
+        result = vllm_watch("check", "--config", config)
+
+        assert 0 == result.returncode
+        assert f"{folder}: 1 server\n" in result.stdout
+        assert f"  not read, for its name does not end in .yml: {folder}/other.yaml\n" in result.stdout
+        assert f"\nday ({folder}/day.yml):\n" in result.stdout
+
+    def test_an_empty_folder_of_servers(self, tmp_path):
+        """A daemon may watch nothing for a while, but that is not all right: the exit status is 1."""
+        (tmp_path / "servers.d").mkdir()
+        config = tmp_path / "config.yml"
+        config.write_text("servers_dir: servers.d")
+        result = vllm_watch("check", "--config", config)
+
+        assert 1 == result.returncode
+        assert "there is nothing to watch: no server is configured" in result.stdout
+
 
 class TestWithoutStandardError:
     """The exit status says what went wrong, also where no sentence can be written."""

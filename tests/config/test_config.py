@@ -94,7 +94,7 @@ MESSAGES = {
     "name_with_blank": ':2: servers[0].name: expected 1 to 128 letters, digits or any of . _ : / -, got "my server"',
     "nested_too_deep": ":1: nested more than 20 deep",
     "no_name": ':2: servers[0]: missing key "name"',
-    "no_servers": ':1: missing key "servers"',
+    "no_servers": ":1: needs servers, servers_dir or both",
     "no_source": ":2: servers[0]: needs log, metrics or both",
     "no_url": ':3: servers[0].metrics: missing key "url"',
     "not_utf8": ":3: not UTF-8 text",
@@ -113,6 +113,9 @@ MESSAGES = {
     "probe_without_url": ":4: servers[0].probe: needs the server's metrics, or a url of its own",
     "same_name": ':9: servers[2].name: "qwen" is already the name of servers[0]',
     "server_text": ':2: servers[0]: expected a mapping, got "qwen"',
+    "servers_dir_list": ":1: servers_dir: expected text, got a list",
+    "servers_dir_missing": f":2: servers_dir: {BAD / 'none.d'} cannot be read: no such file or directory",
+    "servers_dir_of_a_file": f":1: servers_dir: {BAD / 'tab.yml'} cannot be read: not a directory",
     "servers_empty": ":1: servers: needs at least one server",
     "servers_mapping": ":1: servers: expected a list, got a mapping",
     "servers_nothing": ":1: servers: expected a list, got nothing",
@@ -279,6 +282,105 @@ class TestGoodFiles:
         path = write(tmp_path, b"\xef\xbb\xbf" + (GOOD / "minimal.yml").read_bytes())
 
         assert load_config(path).servers[0].name == "qwen"
+
+
+class TestServersDir:
+    """A folder of which each file is one server."""
+
+    def folder(self, tmp_path, listed="", **files):
+        """Write a configuration and the folder that it names; return the configuration's path."""
+        folder = tmp_path / "servers.d"
+        folder.mkdir()
+        for name, text in files.items():
+            (folder / f"{name}.yml").write_text(text)
+        return write(tmp_path, f"servers_dir: servers.d\n{listed}")
+
+    def test_one_file_one_server(self, tmp_path):
+        """A file holds the keys of one server, in order of the files' names; a name that is not given is the file's."""
+        path = self.folder(tmp_path, b="log: /b.log", c="{name: other, log: /c.log}", a="metrics: http://h/metrics")
+        config = load_config(path)
+        folder = tmp_path / "servers.d"
+
+        assert config.servers == (
+            ServerConfig(name="a", metrics=MetricsConfig(url="http://h/metrics")),
+            ServerConfig(name="b", log="/b.log"),
+            ServerConfig(name="other", log="/c.log"),
+        )
+        assert config.files == {name: f"{folder}/{name[0]}.yml" for name in "ab"} | {"other": f"{folder}/c.yml"}
+
+    def test_beside_a_list(self, tmp_path):
+        """Servers of the list come first, and they stand in no file of the folder."""
+        config = load_config(self.folder(tmp_path, "servers: [{name: z, log: /z.log}]", a="log: /a.log"))
+
+        assert ["z", "a"] == [server.name for server in config.servers]
+        assert ["a"] == list(config.files)
+
+    def test_relative_paths(self, tmp_path):
+        """The folder is sought beside the configuration, and what a server's file names beside that file."""
+        config = load_config(self.folder(tmp_path, a="{log: a.log, metrics: {url: http://h, bearer_token_file: t}}"))
+
+        assert config.servers_dir == str(tmp_path / "servers.d")
+        assert config.servers[0].log == str(tmp_path / "servers.d/a.log")
+        assert config.servers[0].metrics.bearer_token_file == str(tmp_path / "servers.d/t")
+
+    def test_leftovers_are_not_read(self, tmp_path):
+        """What is hidden or ends otherwise is not read, whatever it holds."""
+        path = self.folder(tmp_path, a="log: /a.log")
+        for name in (".b.yml", "b.yml~", ".b.yml.swp", "b.yml.rpmsave", "b.yml.dpkg-dist", "b.yaml", "#b.yml#"):
+            (tmp_path / "servers.d" / name).write_text("{")
+
+        assert ["a"] == [server.name for server in load_config(path).servers]
+
+    def test_a_folder_of_links(self, tmp_path):
+        """A ConfigMap's folder is read: its files are links into a hidden folder, which is left alone."""
+        path = self.folder(tmp_path)
+        data = tmp_path / "servers.d" / "..data"
+        data.mkdir()
+        (data / "a.yml").write_text("log: /a.log")
+        (tmp_path / "servers.d/a.yml").symlink_to("..data/a.yml")
+
+        assert ["a"] == [server.name for server in load_config(path).servers]
+
+    def test_empty_folder(self, tmp_path):
+        """A folder may be empty: the last server has gone, and nothing is watched any more."""
+        assert load_config(self.folder(tmp_path)).servers == ()
+
+    @pytest.mark.parametrize(
+        ("files", "message"),
+        [
+            ({"a": "log: /a.log\nmetric: b"}, 'a.yml:2: unknown key "metric"; did you mean "metrics"?'),
+            ({"a": "log: /a.log\nlog: b"}, 'a.yml:2: duplicate key "log", first given in line 1'),
+            ({"a": "labels: {}\nmetrics: {url: h}"}, "a.yml:2: metrics.url: expected a URL that begins with"),
+            ({"a": "name: a"}, "a.yml:1: needs log, metrics or both"),
+            ({"a": "- log: /a.log"}, "a.yml:1: expected a mapping, got a list"),
+            ({"a": "servers: [{name: a, log: b}]"}, 'a.yml:1: unknown key "servers"; known are name, log, metrics'),
+            ({"a": ""}, "a.yml: the file is empty"),
+            ({"a": "{"}, "a.yml:1: not YAML"),
+            ({"a b": "log: /a.log"}, 'a b.yml:1: expected 1 to 128 letters, digits or any of . _ : / -, got "a b"'),
+            ({"a": "log: /a.log", "b": "log: /b.log\nname: a"}, 'b.yml:2: name: "a" is already the name of {}/a.yml'),
+            ({"z": "log: /a.log"}, 'z.yml:1: "z" is already the name of a server in {}/../vllm-watch.yml'),
+        ],
+    )
+    def test_messages(self, tmp_path, files, message):
+        """Whatever is wrong in a file of the folder, the message names that file, the line and the key path."""
+        path = self.folder(tmp_path, "servers: [{name: z, log: /z.log}]", **files)
+        folder = tmp_path / "servers.d"
+        expected = message.format(folder).replace("servers.d/../", "")
+
+        assert message_for(path).startswith(f"{folder}/{expected}")
+
+    def test_a_name_that_is_given_makes_the_files_name_free(self, tmp_path):
+        """A file may be called anything when it says the server's name."""
+        config = load_config(self.folder(tmp_path, **{"10 my server": "{name: a, log: /a.log}"}))
+
+        assert config.servers[0].name == "a"
+
+    def test_a_folder_that_is_no_file(self, tmp_path):
+        """A folder within that is called like a server's file is an error: it is not passed over."""
+        path = self.folder(tmp_path)
+        (tmp_path / "servers.d/a.yml").mkdir()
+
+        assert message_for(path) == f"{tmp_path}/servers.d/a.yml: cannot be read: is a directory"
 
 
 class TestDefaultAddress:
@@ -460,7 +562,8 @@ class TestBadFiles:
 
         assert (
             message_for(path)
-            == f'{path}:1: unknown key "…@vllm/metrics"; known are listen, web_config_file, checkpoint, servers'
+            == f'{path}:1: unknown key "…@vllm/metrics"; known are listen, web_config_file, checkpoint, servers, '
+            "servers_dir"
         )
 
     def test_password_in_a_broken_line(self, tmp_path):

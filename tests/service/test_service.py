@@ -15,6 +15,7 @@ import urllib.request
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+import msgspec
 import pytest
 import structlog
 
@@ -312,6 +313,62 @@ class TestReload:
         assert ["RELOADING", "READY"] * 2 == [word for word in watch.told.said if word.endswith(("READY", "ING"))]
         assert (1, 1) == (page["config_last_reload_successful",], page["config_reload_failures_total",])
 
+    def test_a_folder_of_servers_is_read_again(self, watch):
+        """D4: a file more and a file less in `servers_dir` are a server more and a server less; the others go on."""
+        folder = watch.folder / "servers.d"
+        folder.mkdir()
+        watch.file.write_text("listen: 127.0.0.1:0\nservers_dir: servers.d\n")
+        for name in "ab":
+            (folder / f"{name}.yml").write_text(f"log: ../{name}.log")
+        service = watch.start()
+        kept = service._servers[0]
+        (folder / "b.yml").unlink()
+        (folder / "c.yml").write_text("log: ../c.log")
+        watch.reload()
+
+        assert ["a", "c"] == [server.name for server in service._servers]
+        assert kept is service._servers[0]
+
+    def test_a_folder_with_one_bad_file_changes_nothing(self, watch):
+        """D4: a folder is taken whole or not at all, and the warning names the file."""
+        folder = watch.folder / "servers.d"
+        folder.mkdir()
+        watch.file.write_text("listen: 127.0.0.1:0\nservers_dir: servers.d\n")
+        (folder / "a.yml").write_text("log: ../a.log")
+        service = watch.start()
+        servers = service._servers
+        (folder / "b.yml").write_text("log: ../b.log")
+        (folder / "c.yml").write_text("log:")
+        with structlog.testing.capture_logs() as logged:
+            watch.reload()
+        (warning,) = [entry for entry in logged if entry["event"] == "config.refused"]
+
+        assert f"{folder}/c.yml:1: log: expected text, got nothing" == warning["reason"]
+        assert servers == service._servers
+
+    def test_servers_may_move_into_a_folder(self, watch):
+        """D4: `servers_dir` may come with a reload, and a server that moves into it as it is goes on as it is."""
+        service = watch.start()
+        servers = service._servers
+        (watch.folder / "servers.d").mkdir()
+        for name in "ab":
+            (watch.folder / f"servers.d/{name}.yml").write_text(f"log: {watch.folder}/{name}.log")
+        watch.file.write_text("listen: 127.0.0.1:0\nservers_dir: servers.d\n")
+        watch.reload()
+
+        assert servers == service._servers
+
+    def test_the_last_server_may_go(self, watch):
+        """D4: of an empty folder nothing is watched and nothing is shown, and the daemon is well."""
+        (watch.folder / "servers.d").mkdir()
+        service = watch.start()
+        watch.file.write_text("listen: 127.0.0.1:0\nservers_dir: servers.d\n")
+        watch.reload()
+
+        assert not [key for key in watch.page() if key[0] == "source_up"]
+        assert service.is_ready()
+        assert 1 == watch.page()["config_last_reload_successful",]
+
     def test_a_hundred_reloads_leak_nothing(self, watch):
         """D4: after 100 reloads that replace every server there are as many threads and files as after two."""
         with StandIn(lambda _: [answer(PAGE)], closes=True) as server:
@@ -349,6 +406,21 @@ def _asked(service, path="/metrics"):
 
 class TestPage:
     """The page as it comes over HTTP."""
+
+    def test_only_the_last_hours_that_are_asked_for(self, watch):
+        """Of many servers the last hours are megabytes: who names servers gets theirs, and all else of every server."""
+        service = watch.start()
+        until(service.is_ready)
+        every, one, none = (
+            msgspec.json.decode(DaemonPages(service).snapshot(names).body)["servers"] for names in (None, {"b"}, {""})
+        )
+
+        assert [["t" in server.get("history", {}) for server in shown] for shown in (every, one, none)] == [
+            [True, True],
+            [False, True],
+            [False, False],
+        ]
+        assert all("engines" in server for server in none)
 
     def test_fifty_clients_at_once(self, watch):
         """S9: each of 50 clients at once gets one moment's values, and the server is asked no more often for it."""

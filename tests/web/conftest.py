@@ -37,8 +37,9 @@ class FakePages:
             raise self.failure
         return Answer(self.body, "text/plain; version=0.0.4; charset=utf-8", encoding=self.encoding)
 
-    def snapshot(self):
-        """Return some JSON of a few kilobytes."""
+    def snapshot(self, histories=None):
+        """Return some JSON of a few kilobytes, and keep whose last hour was asked for."""
+        self.histories = histories
         return Answer(json.dumps({"servers": [{"name": "qwen"}] * 200}).encode(), "application/json")
 
     def targets(self):

@@ -53,6 +53,22 @@ def test_metrics_gets_what_the_client_accepts(client, pages):
     assert pages.asked == [("application/openmetrics-text", "gzip")]
 
 
+@pytest.mark.parametrize(
+    ("query", "histories"),
+    [
+        ("", None),
+        ("?other=a", None),
+        ("?history=", {""}),
+        ("?history=a&history=b%2Fc", {"a", "b/c"}),
+        ("?history=&history=%ff&%", {"", "\ufffd"}),
+    ],
+)
+def test_histories_are_asked_for_by_name(client, pages, query, histories):
+    """The snapshot has every server's last hour, unless the query names servers, or none."""
+    assert client.ask(f"/api/v1/snapshot{query}").status == 200
+    assert histories == pages.histories
+
+
 def test_encoding_of_metrics_is_passed_on(client, pages):
     """A page that comes compressed says so."""
     pages.body, pages.encoding = gzip.compress(b"x 1\n"), "gzip"

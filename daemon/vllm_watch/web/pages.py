@@ -6,6 +6,7 @@ from __future__ import annotations
 import gzip
 import re
 
+from collections.abc import Collection
 from typing import NamedTuple, Protocol
 
 
@@ -31,8 +32,8 @@ class Pages(Protocol):
     def metrics(self, accept: str, accept_encoding: str) -> Answer:
         """Return the series as the client asks for them, compressed if it asks for that."""
 
-    def snapshot(self) -> Answer:
-        """Return all that is known now, as JSON."""
+    def snapshot(self, histories: Collection[str] | None = None) -> Answer:
+        """Return all that is known now, as JSON, with the last hour of every server, or of those with these names."""
 
     def targets(self) -> Answer:
         """Return the watched servers as Prometheus finds targets, as JSON."""

@@ -8,6 +8,7 @@ Nothing that a client sends comes back to it: answers are the pages, the files o
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from urllib.parse import parse_qs
 
 import structlog
 
@@ -18,7 +19,7 @@ from vllm_watch.web.pages import PLAIN_TEXT, Answer, Pages, accepts_gzip, compre
 ALLOWED_METHODS = ("GET", "HEAD")
 
 Headers = Mapping[str, str]
-Route = Callable[[Headers], Answer]
+Route = Callable[[Headers, str], Answer]
 
 _NO_CONTENT = Answer(b"", PLAIN_TEXT, 204)
 _NOT_FOUND = plain_text("Nothing here: see / for the status page and /metrics for Prometheus.", 404)
@@ -33,16 +34,16 @@ class Router:
 
     def __init__(self, pages: Pages) -> None:
         self._routes: dict[str, Route] = {
-            "/metrics": lambda headers: pages.metrics(headers.get("Accept", ""), headers.get("Accept-Encoding", "")),
-            "/api/v1/snapshot": _compressing(pages.snapshot),
+            "/metrics": lambda headers, _: pages.metrics(headers.get("Accept", ""), headers.get("Accept-Encoding", "")),
+            "/api/v1/snapshot": _snapshot(pages),
             "/api/v1/targets": _compressing(pages.targets),
-            "/-/healthy": lambda _: pages.healthy(),
-            "/-/ready": lambda _: pages.ready(),
-            "/favicon.ico": lambda _: _NO_CONTENT,
+            "/-/healthy": lambda *_: pages.healthy(),
+            "/-/ready": lambda *_: pages.ready(),
+            "/favicon.ico": lambda *_: _NO_CONTENT,
         }
         self._routes.update((path, _serving(asset)) for path, asset in load_assets().items())
 
-    def answer(self, method: str, path: str, headers: Headers) -> Answer:
+    def answer(self, method: str, path: str, query: str, headers: Headers) -> Answer:
         """Return the answer, whatever the request is and however its page fails."""
         route = self._routes.get(path)
         if route is None:
@@ -50,22 +51,31 @@ class Router:
         if method not in ALLOWED_METHODS:
             return _METHOD_NOT_ALLOWED
         try:
-            return route(headers)
+            return route(headers, query)
         except Exception:  # noqa: BLE001 - One page that fails must not end the others.
             _log.exception("page_failed", page=path)
             return _FAILED
 
 
 def _compressing(page: Callable[[], Answer]) -> Route:
-    def route(headers: Headers) -> Answer:
+    def route(headers: Headers, _query: str) -> Answer:
         answer = page()
         return compressed(answer) if _wants_gzip(headers) else answer
 
     return route
 
 
+def _snapshot(pages: Pages) -> Route:
+    def route(headers: Headers, query: str) -> Answer:
+        named = parse_qs(query, keep_blank_values=True).get("history")
+        histories = None if named is None else frozenset(named)
+        return _compressing(lambda: pages.snapshot(histories))(headers, query)
+
+    return route
+
+
 def _serving(asset: Asset) -> Route:
-    return lambda headers: asset.gzipped if _wants_gzip(headers) else asset.plain
+    return lambda headers, _: asset.gzipped if _wants_gzip(headers) else asset.plain
 
 
 def _wants_gzip(headers: Headers) -> bool:

@@ -146,4 +146,4 @@ class WebServer:
             return _UNAUTHORIZED
         if verdict is Verdict.BUSY:
             return _BUSY
-        return self._router.answer(request.method or "", request.path, request.headers)
+        return self._router.answer(request.method or "", request.path, request.query, request.headers)

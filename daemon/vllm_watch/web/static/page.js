@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Asks for the snapshot again and again, and shows it; says so when there is no answer.
 
-import { element, setBadge, setText } from "./dom.js";
+import { setText } from "./dom.js";
 import { roughly } from "./format.js";
+import { Overview } from "./overview.js";
 import { ServerCard } from "./server.js";
 import { listOf, worstState } from "./snapshot.js";
 import { STATES } from "./words.js";
@@ -10,27 +11,30 @@ import { STATES } from "./words.js";
 const EVERY_MILLISECONDS = 2000;
 const PATIENCE_MILLISECONDS = 5000;
 
-const [version, summary, banner, overview, servers, empty] = [
-  "version", "summary", "banner", "overview", "servers", "empty",
+const [version, summary, banner, servers, empty] = [
+  "version", "summary", "banner", "servers", "empty",
 ].map((id) => document.getElementById(id));
+const overview = new Overview(document.getElementById("overview"), () => show(shown));
 const cards = new Map();
+let shown = {};
 let answeredAt = null;
 
 async function fetchSnapshot() {
   const signal = AbortSignal.timeout(PATIENCE_MILLISECONDS);
-  const answer = await fetch("api/v1/snapshot", { cache: "no-store", signal });
+  const answer = await fetch(`api/v1/snapshot${overview.query()}`, { cache: "no-store", signal });
   if (!answer.ok) throw new Error(`status ${answer.status}`);
   return answer.json();
 }
 
 function show(snapshot) {
+  shown = snapshot;
   const list = listOf(snapshot.servers);
   setText(version, String(snapshot.version ?? ""));
   setText(summary, summaryOf(list));
   document.title = titleOf(list);
   empty.hidden = list.length > 0;
-  showOverview(list);
-  showCards(list, snapshot.at ?? Date.now() / 1000);
+  overview.update(list);
+  showCards(list.filter((server) => overview.shows(server)), snapshot.at ?? Date.now() / 1000);
 }
 
 function showCards(list, at) {
@@ -47,19 +51,6 @@ function showCards(list, at) {
     if (servers.children[index] !== card.node) servers.insertBefore(card.node, servers.children[index] ?? null);
     card.update(server, at);
   });
-}
-
-function showOverview(list) {
-  overview.hidden = list.length < 2;
-  overview.replaceChildren(...list.map(newOverviewEntry));
-}
-
-function newOverviewEntry(server) {
-  const badge = element("span");
-  setBadge(badge, worstState(server));
-  const link = element("a", "", String(server.name), badge);
-  link.href = `#server-${encodeURIComponent(server.name)}`;
-  return link;
 }
 
 function countsOf(list) {

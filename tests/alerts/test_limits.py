@@ -1,0 +1,38 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Prometheus' limits for the daemon's page leave room for as many engines as the configuration says."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import yaml
+
+from prometheus_client import CollectorRegistry
+from tests.support.recordings import RECORDINGS, snapshots
+
+from vllm_watch.exposition.encoding import encode
+from vllm_watch.exposition.families import SnapshotCollector
+
+
+ENGINES = 200
+CONFIGURATION = Path(__file__).parents[2] / "alerts" / "prometheus" / "prometheus.yml"
+
+
+@pytest.mark.parametrize("name", sorted(RECORDINGS))
+def test_two_hundred_engines_fit(name):
+    """Two hundred engines like a recorded one stay below both limits."""
+    (job,) = yaml.safe_load(CONFIGURATION.read_text())["scrape_configs"]
+    shown = []
+    registry = CollectorRegistry()
+    registry.register(SnapshotCollector(lambda: shown, list))
+    samples = size = 0.0
+    for _, snapshot in snapshots(name, step=30.0):
+        shown[:] = [snapshot]
+        page = encode(registry.collect(), for_openmetrics=False)
+        size = max(size, len(page) / len(snapshot.engines))
+        samples = max(samples, sum(not line.startswith(b"#") for line in page.splitlines()) / len(snapshot.engines))
+
+    assert samples > 100
+    assert ENGINES * samples <= job["sample_limit"]
+    assert ENGINES * size <= int(job["body_size_limit"].removesuffix("MB")) * 1024 * 1024

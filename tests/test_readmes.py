@@ -1,0 +1,144 @@
+# SPDX-License-Identifier: Apache-2.0
+"""README.zh-CN.md says what README.md says."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.support.translation import differences, sections
+
+
+ROOT = Path(__file__).parents[1]
+ENGLISH = (ROOT / "README.md").read_text(encoding="utf-8")
+CHINESE = (ROOT / "README.zh-CN.md").read_text(encoding="utf-8")
+
+TITLES = {
+    "vllm-watch": "vllm-watch",
+    "Try it": "试一试",
+    "Use it": "使用",
+    "Configuration": "配置",
+    "What the states mean": "各状态的含义",
+    "What is promised": "承诺",
+    "Alerts": "告警",
+    "Dashboards": "仪表盘",
+    "Measured": "实测",
+    "Develop": "开发",
+}
+
+ORIGINAL = """# Tool
+
+See [the *list*](list.md): 7 of `a` and `b`, up to 1,000.
+
+```yaml
+key: 1  # what it is,
+        # in two lines
+other: 2
+```
+
+## Use
+
+    tool run      # runs
+
+| name | size |
+|---|---|
+| `x` | 64 KiB |
+| `y` | |
+
+* one ![picture](one.png)
+* two
+"""
+TRANSLATED = """# 工具
+
+见[列表](list.md)。`b` 和 `a` 中的 7 个、最多 1,000。
+
+```yaml
+key: 1  # 说明
+other: 2
+```
+
+## 用法
+
+    tool run  # 运行
+
+| 名称 | 大小 |
+|---|---|
+| `x` | 64 KiB |
+| `y` | |
+
+* 一 ![图](one.png)
+* 二
+"""
+WORDS = {"Tool": "工具", "Use": "用法"}
+
+
+def test_each_links_to_the_other():
+    """Under the title each README links to the one in the other language."""
+    assert ENGLISH.splitlines()[2] == "English | [简体中文](README.zh-CN.md)"
+    assert CHINESE.splitlines()[2] == "[English](README.md) | 简体中文"
+
+
+def test_the_chinese_readme_is_in_step():
+    """It has the same headings, blocks, commands, rows, code, links and figures, section by section."""
+    ours = ENGLISH.replace("[简体中文](README.zh-CN.md)", "[English](README.md)")
+
+    assert not list(differences(ours, CHINESE, TITLES))
+
+
+def test_no_title_is_left_over():
+    """Each translated title is one of README.md."""
+    assert set(TITLES) == {section.heading.lstrip("# ") for section in sections(ENGLISH)}
+
+
+def test_a_good_translation():
+    """Another order within a sentence, other words in comments and other distances before them are no difference."""
+    assert not list(differences(ORIGINAL, TRANSLATED, WORDS))
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "said"),
+    [
+        (
+            "## 用法\n",
+            "",
+            ["headings: lacks ## 用法 (after # 工具)", "# 工具: blocks: code block is not in the original"],
+        ),
+        (
+            "## 用法",
+            "### 用法",
+            ["headings: lacks ## 用法 (after # 工具)", "headings: ### 用法 is not in the original"],
+        ),
+        ("other: 2", "other: 3", ["lines: lacks other: 2 (after key: 1 # …)", "lines: other: 3 is not in the"]),
+        ("key: 1  # 说明", "key: 1", ["lines: lacks key: 1 # … (at the beginning)", "lines: key: 1 is not"]),
+        ("```yaml", "```", ["# 工具: blocks: lacks code block yaml (after paragraph)", "blocks: code block is not"]),
+        ("tool run ", "tool go ", ["## 用法: code block 1: lines: lacks tool run # …", "lines: tool go # … is not"]),
+        ("| `y` | |\n", "", ["## 用法: table 1: 2 rows instead of 3"]),
+        ("| `x` |", "| x |", ["## 用法: table 1, row 2, column 1: code: lacks x"]),
+        ("| `y` | |", "| `y` | `z` |", ["## 用法: table 1, row 3, column 2: code: z is not in the original"]),
+        ("64 KiB", "65 KiB", ["row 2, column 2: figures: lacks 64", "row 2, column 2: figures: 65 is not"]),
+        ("1,000", "一千", ["# 工具: paragraph 1: figures: lacks 1,000"]),
+        ("(list.md)", "(a.md)", ["paragraph 1: links: lacks list.md", "paragraph 1: links: a.md is not"]),
+        ("![图](one.png)", "", ["## 用法: list 1, row 1: links: lacks one.png"]),
+        ("* 二\n", "", ["## 用法: list 1: 1 rows instead of 2"]),
+        (
+            "见[列表](list.md)。",
+            "见[列表](list.md)。\n\n多出的一段。",
+            ["# 工具: blocks: paragraph is not in the original"],
+        ),
+    ],
+)
+def test_each_difference_is_named(old, new, said):
+    """Whatever is missing or too much in a translation, a sentence says what and where."""
+    assert old in TRANSLATED
+    found = list(differences(ORIGINAL, TRANSLATED.replace(old, new, 1), WORDS))
+
+    for sentence in said:
+        assert [each for each in found if sentence in each], found
+
+
+def test_an_unknown_title_is_named():
+    """A section that nobody has translated yet is named by its own title, and where it belongs."""
+    found = list(differences(ORIGINAL + "\n## More\n\nA lot.\n", TRANSLATED, WORDS))
+
+    assert ["headings: lacks ## (no translation is known of: More) (after ## 用法)"] == found
