@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import os
 
+from contextlib import suppress
 from pathlib import Path
 
 
@@ -31,7 +32,11 @@ def descriptors(pid: int) -> int:
 
 def inotify_watches(pid: int) -> int:
     """Return the number of folders and files that inotify watches for it."""
-    return sum(path.read_text().count("inotify wd:") for path in Path(f"/proc/{pid}/fdinfo").iterdir())
+    count = 0
+    for path in Path(f"/proc/{pid}/fdinfo").iterdir():
+        with suppress(FileNotFoundError):  # It was closed meanwhile.
+            count += path.read_text().count("inotify wd:")
+    return count
 
 
 def _status(pid: int, name: str) -> str:

@@ -92,7 +92,9 @@ def _translated(heading: str, titles: Mapping[str, str]) -> str:
 def _in_section(where: str, ours: Section, theirs: Section) -> Iterator[str]:
     kinds = [[block.kind for block in section.blocks] for section in (ours, theirs)]
     if kinds[0] != kinds[1]:
-        yield from _steps(f"{where}: blocks", *kinds)
+        yield from _steps(
+            f"{where}: blocks", *([_told(block) for block in section.blocks] for section in (ours, theirs))
+        )
         return
     numbers: Counter[str] = Counter()
     for our, their in zip(ours.blocks, theirs.blocks, strict=True):
@@ -104,6 +106,7 @@ def _in_block(where: str, ours: Block, theirs: Block) -> Iterator[str]:
     yield from _steps(f"{where}: lines", ours.lines, theirs.lines)
     if len(ours.rows) != len(theirs.rows):
         yield f"{where}: {len(theirs.rows)} rows instead of {len(ours.rows)}"
+        yield from _steps(f"{where}: rows", *([_marks(row) for row in block.rows] for block in (ours, theirs)))
         return
     for number, (our, their) in enumerate(zip(ours.rows, theirs.rows, strict=True), 1):
         place = where if len(ours.rows) == 1 else f"{where}, row {number}"
@@ -120,6 +123,17 @@ def _in_cell(where: str, ours: Cell, theirs: Cell) -> Iterator[str]:
         lacking, extra = Counter(wanted) - Counter(found), Counter(found) - Counter(wanted)
         yield from (f"{where}: {name}: lacks {each}" for each in lacking.elements())
         yield from (f"{where}: {name}: {each} is not in the original" for each in extra.elements())
+
+
+def _told(block: Block) -> str:
+    """Return a block's kind and what it can be known by in any language."""
+    first = next(iter(block.lines), "") or " ".join(_marks(row) for row in block.rows)
+    return f"{block.kind} [{first}]"
+
+
+def _marks(row: Sequence[Cell]) -> str:
+    """Return what a row has that every language has."""
+    return " ".join(mark for cell in row for marks in cell for mark in sorted(marks))
 
 
 def _steps(where: str, wanted: Sequence[str], found: Sequence[str]) -> Iterator[str]:
