@@ -68,15 +68,7 @@ def dashboard(language: str) -> models.Dashboard:
     return board(
         t,
         UID,
-        [
-            variables.datasource(t),
-            variables.daemon(t),
-            variables.server(t),
-            variables.model(t),
-            variables.engine(t),
-            variables.slo(t),
-            variables.filters(t),
-        ],
+        variables.usual(t),
         [
             Row(t.row("left"), [*_figures(t), _room(t)]),
             Row(t.row("demand"), [_demand(t), _throughput(t), _gain(t)]),

@@ -56,15 +56,7 @@ def dashboard(language: str) -> models.Dashboard:
     return board(
         t,
         UID,
-        [
-            variables.datasource(t),
-            variables.daemon(t),
-            variables.server(t),
-            variables.model(t),
-            variables.engine(t),
-            variables.slo(t),
-            variables.filters(t),
-        ],
+        variables.usual(t),
         [
             Row(t.row("now"), [*_strip(t), _servers(t)]),
             Row(t.row("course"), [_state(t), *_courses(t)]),

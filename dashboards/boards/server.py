@@ -41,15 +41,7 @@ def dashboard(language: str) -> models.Dashboard:
     return board(
         t,
         UID,
-        [
-            variables.datasource(t),
-            variables.daemon(t),
-            variables.server(t, everything=False),
-            variables.model(t),
-            variables.engine(t),
-            variables.slo(t),
-            variables.filters(t),
-        ],
+        variables.usual(t, everything=False),
         [
             Row(t.row("now"), [_state(t), firing(t)]),
             Row(t.row("users"), [*_users_figures(t), *_users(t)]),

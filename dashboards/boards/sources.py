@@ -84,15 +84,7 @@ def dashboard(language: str) -> models.Dashboard:
     return board(
         t,
         UID,
-        [
-            variables.datasource(t),
-            variables.daemon(t),
-            variables.server(t, everything=False),
-            variables.model(t),
-            variables.engine(t),
-            variables.slo(t),
-            variables.filters(t),
-        ],
+        variables.usual(t, everything=False),
         [
             Row(t.row("fresh"), [_sources(t), _readable(t), _quiet(t)]),
             Row(t.row("compared"), [*_compared(t)]),

@@ -59,15 +59,7 @@ def dashboard(language: str) -> models.Dashboard:
     return board(
         t,
         UID,
-        [
-            variables.datasource(t),
-            variables.daemon(t),
-            variables.server(t),
-            variables.model(t),
-            variables.engine(t),
-            variables.slo(t),
-            variables.filters(t),
-        ],
+        variables.usual(t),
         [
             Row(t.row("verdict"), [_advice(t), *_figures(t)]),
             Row(t.row("acceptance"), [_length(t), _positions(t), _ratio(t)]),

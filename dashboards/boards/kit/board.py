@@ -13,6 +13,7 @@ from boards.kit.annotations import marks
 from boards.kit.links import TAG, VLLM_TAG
 from boards.kit.panels import Panel
 from boards.kit.texts import Texts
+from boards.kit.variables import Variable
 
 
 class Row(NamedTuple):
@@ -26,9 +27,7 @@ class Row(NamedTuple):
 def board(
     texts: Texts,
     uid: str,
-    variables: Sequence[
-        builders.QueryVariable | builders.DatasourceVariable | builders.CustomVariable | builders.AdHocVariable
-    ],
+    variables: Sequence[Variable],
     rows: Sequence[Row],
     *,
     annotated: bool = True,

@@ -15,6 +15,22 @@ OBJECTIVES = (0.9, 0.95, 0.99, 0.995, 0.999)
 """Shares of requests that may be asked to keep their latency objective."""
 
 
+Variable = builders.DatasourceVariable | builders.QueryVariable | builders.CustomVariable | builders.AdHocVariable
+
+
+def usual(texts: Texts, *, everything: bool = True) -> list[Variable]:
+    """Return the variables of every dashboard, in their order; `everything` is as in `server`."""
+    return [
+        datasource(texts),
+        daemon(texts),
+        server(texts, everything=everything),
+        model(texts),
+        engine(texts),
+        slo(texts),
+        filters(texts),
+    ]
+
+
 def datasource(texts: Texts) -> builders.DatasourceVariable:
     """Return the choice of a Prometheus."""
     return builders.DatasourceVariable("datasource").label(texts.name("datasource")).type("prometheus")
