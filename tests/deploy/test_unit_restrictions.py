@@ -20,7 +20,6 @@ import pytest
 
 from prometheus_client import CollectorRegistry, ProcessCollector
 from prometheus_client.parser import text_string_to_metric_families
-
 from tests.support.monitoring import free_port, get_text, process
 from tests.support.nobody import as_nobody
 
