@@ -200,6 +200,15 @@ def counters_of_log(log: LogSide, engine: str) -> dict[str, Reading]:
     }
 
 
+def finished_of(metrics: MetricsSide, key: EngineKey) -> dict[str, Reading]:
+    """Return the requests that an engine has finished, by reason."""
+    newest = metrics.window.newest
+    engine = newest.reading.engines.get(key) if newest else None
+    if newest is None or engine is None:
+        return {}
+    return {reason: Reading(value, newest.at, "metrics") for reason, value in engine.requests_finished.items()}
+
+
 def _histogram_name(name: str, log: LogSide | None) -> str:
     """Return where a histogram stands on the page: 0.6.4 exports two of them under each other's name."""
     is_swapped = log is not None and log.facts.version == _RELEASE_WITH_SWAPPED_TIMES
