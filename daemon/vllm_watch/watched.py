@@ -375,7 +375,9 @@ def _moved_engine(engine: EngineSnapshot, move: Move) -> EngineSnapshot:
         gauges["last_token_timestamp_seconds"] = last._replace(value=move(last.value))
     return engine._replace(
         gauges=gauges,
-        position_acceptance=tuple(_moved(reading, move) for reading in engine.position_acceptance),
+        position_acceptance=tuple(
+            None if reading is None else _moved(reading, move) for reading in engine.position_acceptance
+        ),
         totals=_moved_totals(engine.totals, move),
         quantiles={key: _moved(reading, move) for key, reading in engine.quantiles.items()},
     )

@@ -105,11 +105,11 @@ def test_engines_that_another_source_does_not_name_keep_their_counters():
     server = Server().log(line(engine="003")).scrape(both).scrape(reason="timeout", after=5)
     values = shown(server, after=60)
 
-    found = {
-        dict(series[1:])["engine"]: value for series, value in values.items() if series[0] == "generation_tokens_total"
-    }
-    assert {"0": 5, "1": 6} == found
-    assert {"3"} == {dict(series[1:])["engine"] for series in values if series[0] == "engine_state"}
+    def by_engine(name):
+        return {dict(series[1:])["engine"]: value for series, value in values.items() if series[0] == name}
+
+    assert {"0": 5, "1": 6} == by_engine("generation_tokens_total")
+    assert {"3"} == set(by_engine("engine_state"))
 
 
 def test_each_series_is_there_once():

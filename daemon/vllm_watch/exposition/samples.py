@@ -58,8 +58,9 @@ def _engine_samples(server: ServerSnapshot, engine: EngineSnapshot) -> Iterator[
     labels = (server.name, engine.key.model_name, engine.key.engine)
     for name, reading in engine.gauges.items():
         yield _sample(name, labels, reading)
-    for position, reading in enumerate(engine.position_acceptance):
-        yield _sample("spec_decode_position_acceptance_ratio", (*labels, str(position)), reading)
+    for position, ratio in enumerate(engine.position_acceptance):
+        if ratio is not None:
+            yield _sample("spec_decode_position_acceptance_ratio", (*labels, str(position)), ratio)
     for (stage, quantile), reading in engine.quantiles.items():
         yield _sample("latency_quantile_seconds", (*labels, stage, str(quantile)), reading)
     for name, value in engine.facts.items():

@@ -343,7 +343,7 @@ class ServerState:
             readings.append(Reading(token_at, token_at, "log"))
         return max(readings, default=None)
 
-    def _positions(self, key: EngineKey, now: float) -> tuple[Reading, ...]:
+    def _positions(self, key: EngineKey, now: float) -> tuple[Reading | None, ...]:
         if self._metrics is not None and self._metrics_decide(now):
             ratios = positions_of_metrics(self._metrics, key)
             if ratios is not None:

@@ -33,9 +33,9 @@ class HistogramReading(NamedTuple):
 
 class EngineTotals(NamedTuple):
     """
-    What one engine has counted in its server's present life, or, while that is over and no other has begun, in the last.
+    What one engine has counted in its server's present life; in the last one, where no other has begun.
 
-    `counters` and `histograms` are keyed by the names of the series without their prefix, `requests_finished` by reason.
+    `counters` and `histograms` are by the names of the series without their prefix, `requests_finished` by reason.
     """
 
     key: EngineKey
@@ -49,14 +49,15 @@ class EngineSnapshot(NamedTuple):
     One engine.
 
     `gauges` and `facts` are keyed by the names of the series without their prefix; what is not known
-    is not there. `quantiles` is by stage and quantile, over the last minute. `disagreements` tells of quantities that
+    is not there. `position_acceptance` is in the order of the positions, `None` where a position's is not known.
+    `quantiles` is by stage and quantile, over the last minute. `disagreements` tells of quantities that
     both sources have spoken of for minutes whether they differ.
     """
 
     key: EngineKey
     state: EngineState
     gauges: Mapping[str, Reading]
-    position_acceptance: tuple[Reading, ...]
+    position_acceptance: tuple[Reading | None, ...]
     totals: EngineTotals
     quantiles: Mapping[tuple[str, float], Reading]
     facts: Mapping[str, float]
