@@ -61,7 +61,7 @@ def _engine_view(engine: EngineSnapshot) -> dict[str, Any]:
         "gauges": _readings(engine.gauges),
         "counters": _readings(engine.counters),
         "requests_finished": {reason: reading.value for reason, reading in engine.requests_finished.items()},
-        "position_acceptance": [reading.value for reading in engine.position_acceptance],
+        "position_acceptance": [reading and reading.value for reading in engine.position_acceptance],
         "quantiles": quantiles,
         "facts": dict(engine.facts),
         "disagreements": [name for name, is_differing in engine.disagreements.items() if is_differing],
