@@ -399,6 +399,8 @@ def _moved_engine(engine: EngineSnapshot, move: Move) -> EngineSnapshot:
         ),
         totals=_moved_totals(engine.totals, move),
         quantiles={key: _moved(reading, move) for key, reading in engine.quantiles.items()},
+        means={stage: _moved(reading, move) for stage, reading in engine.means.items()},
+        first_bounds={stage: _moved(reading, move) for stage, reading in engine.first_bounds.items()},
     )
 
 

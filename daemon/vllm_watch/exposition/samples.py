@@ -61,14 +61,22 @@ def _engine_samples(server: ServerSnapshot, engine: EngineSnapshot) -> Iterator[
     for position, ratio in enumerate(engine.position_acceptance):
         if ratio is not None:
             yield _sample("spec_decode_position_acceptance_ratio", (*labels, str(position)), ratio)
-    for (stage, quantile), reading in engine.quantiles.items():
-        yield _sample("latency_quantile_seconds", (*labels, stage, str(quantile)), reading)
+    yield from _latency_samples(engine, labels)
     for name, value in engine.facts.items():
         yield PlainSample(name, labels, value, server.at)
     for quantity, is_differing in engine.disagreements.items():
         yield PlainSample("source_disagreement", (*labels, quantity), float(is_differing), server.at)
     for state in ENGINE_STATES:
         yield PlainSample("engine_state", (*labels, state), float(state == engine.state), server.at)
+
+
+def _latency_samples(engine: EngineSnapshot, labels: tuple[str, str, str]) -> Iterator[PlainSample]:
+    for (stage, quantile), reading in engine.quantiles.items():
+        yield _sample("latency_quantile_seconds", (*labels, stage, str(quantile)), reading)
+    for stage, reading in engine.means.items():
+        yield _sample("latency_mean_seconds", (*labels, stage), reading)
+    for stage, reading in engine.first_bounds.items():
+        yield _sample("latency_first_bound_seconds", (*labels, stage), reading)
 
 
 def _total_samples(server: ServerSnapshot, totals: EngineTotals) -> Iterator[AnySample]:

@@ -48,18 +48,23 @@ class EngineSnapshot(NamedTuple):
     """
     One engine.
 
-    `gauges` and `facts` are keyed by the names of the series without their prefix; what is not known
-    is not there. `position_acceptance` is in the order of the positions, `None` where a position's is not known.
-    `quantiles` is by stage and quantile, over the last minute. `disagreements` tells of quantities that
-    both sources have spoken of for minutes whether they differ.
+    `gauges` and `facts` are keyed by the names of the series without their prefix; what is not known is not there.
+    `position_acceptance` is in the order of the positions, `None` where a position's is not known. `quantiles` is by
+    stage and quantile, `means` by stage, over the last minute; a quantile that lies in its histogram's first bucket is
+    not there, of whose bound `first_bounds` tells. `disagreements` tells of quantities that both sources have spoken of
+    for minutes whether they differ. `prompt_excludes_cached` tells whether prompt tokens per second are without cached
+    ones, `None` if nobody knows.
     """
 
     key: EngineKey
     state: EngineState
     gauges: Mapping[str, Reading]
+    prompt_excludes_cached: bool | None
     position_acceptance: tuple[Reading | None, ...]
     totals: EngineTotals
     quantiles: Mapping[tuple[str, float], Reading]
+    means: Mapping[str, Reading]
+    first_bounds: Mapping[str, Reading]
     facts: Mapping[str, float]
     disagreements: Mapping[str, bool]
 
