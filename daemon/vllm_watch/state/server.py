@@ -36,6 +36,8 @@ from vllm_watch.state.handlers import http_request_key
 from vllm_watch.state.judge import (
     FIRST_STATS_SECONDS,
     STALL_SECONDS,
+    UNKNOWN,
+    Judgement,
     is_end_contradicted,
     judge_by_log,
     judge_by_metrics,
@@ -266,7 +268,8 @@ class ServerState:
         return (EngineKey(said or self.settings.command.model_name, DEFAULT_ENGINE),)
 
     def _engine(self, key: EngineKey, server_state: EngineState | None, now: float) -> EngineSnapshot:
-        state = server_state or self._judge(key, now)
+        judged = Judgement(server_state) if server_state else self._judge(key, now)
+        state = judged.state
         is_present = state not in {"down", "starting"} or self.settings.keeps_stale
         metrics = self._metrics if is_present and self._shows_metrics(now) else None
         latencies = latencies_of(metrics, key, self._log) if metrics else Latencies()
@@ -283,12 +286,13 @@ class ServerState:
             first_bounds=latencies.first_bounds,
             facts=facts_of(self._log, self._counted(), self.settings.command, key.engine),
             disagreements=self._disagreements(key, now),
+            stall_reason=judged.stall_reason,
         )
 
     def _excludes_cached(self, key: EngineKey, reading: Reading | None) -> bool | None:
         return excludes_cached(reading, self._metrics, key, self._log.facts.version if self._log else None)
 
-    def _judge(self, key: EngineKey, now: float) -> EngineState:
+    def _judge(self, key: EngineKey, now: float) -> Judgement:
         log, metrics, stall_after = self._log, self._metrics, self.settings.stall_after
         engine = metrics.reading.engines.get(key) if metrics and metrics.reading else None
         progress = metrics.progress.get(key) if metrics else None
@@ -297,11 +301,11 @@ class ServerState:
             return judge_by_metrics(engine, progress, metrics.read_at or now, stall_after)
         if log is not None and self._log_status.is_up:
             said = judge_by_log(log.engines.get(key.engine), log, now, stall_after)
-            if said != "unknown" and not (said == "idle" and self._hangs(now)):
+            if said.state != "unknown" and not (said.state == "idle" and self._hangs(now)):
                 return said
         if is_recent and metrics is not None and engine and progress:
             return judge_by_metrics(engine, progress, metrics.read_at or now, stall_after)
-        return "unknown"
+        return UNKNOWN
 
     def _hangs(self, now: float) -> bool:
         """Whether the server takes connections and answers none: then its silence does not mean idle."""

@@ -12,6 +12,18 @@ from vllm_watch_parsers.metrics import EngineKey, Histogram
 EngineState = Literal["starting", "idle", "serving", "saturated", "stalled", "down", "unknown"]
 ENGINE_STATES: tuple[EngineState, ...] = ("starting", "idle", "serving", "saturated", "stalled", "down", "unknown")
 
+StallReason = Literal[
+    "batch_stands_still", "queue_stands_still", "nothing_computed", "no_first_token", "log_fell_silent"
+]
+STALL_REASONS: tuple[StallReason, ...] = (
+    "batch_stands_still",
+    "queue_stands_still",
+    "nothing_computed",
+    "no_first_token",
+    "log_fell_silent",
+)
+"""Why an engine is called stalled; `vllm_watch.reasons` says what each means."""
+
 SourceName = Literal["log", "metrics", "probe"]
 WatchMode = Literal["events", "poll"]
 
@@ -67,6 +79,8 @@ class EngineSnapshot(NamedTuple):
     first_bounds: Mapping[str, Reading]
     facts: Mapping[str, float]
     disagreements: Mapping[str, bool]
+    stall_reason: StallReason | None = None
+    """Only of an engine that is stalled."""
 
     @property
     def counters(self) -> Mapping[str, Reading]:
