@@ -4,9 +4,9 @@
 from __future__ import annotations
 
 from collections import Counter, deque
-from dataclasses import dataclass
 from typing import NamedTuple
 
+from vllm_watch.state.progress import EngineProgress
 from vllm_watch.state.window import Window
 from vllm_watch_parsers.metrics import EngineKey, EngineReading, MetricsReading
 from vllm_watch_parsers.vocabulary import HISTOGRAMS, REQUIRED
@@ -21,8 +21,6 @@ ALTERNATION_SECONDS = 600.0
 """For so long after a start time came back several servers are taken to answer at one address."""
 
 REMEMBERED_STARTS = 16
-
-Progress = tuple[float, ...]
 
 
 class ScrapeResult(NamedTuple):
@@ -49,22 +47,6 @@ class ServerStart(NamedTuple):
 
     said: float
     at: float
-
-
-@dataclass(slots=True)
-class EngineProgress:
-    """Whether an engine's counters move."""
-
-    progress: Progress
-    moved_at: float
-    works_since: float | None = None
-    token_at: float | None = None
-
-    def still_seconds(self, at: float) -> float:
-        """Return for how long there has been work and no movement; 0 without work."""
-        if self.works_since is None:
-            return 0.0
-        return at - max(self.moved_at, self.works_since)
 
 
 class MetricsSide:
@@ -149,8 +131,8 @@ class MetricsSide:
         return {name: name not in lazy and not any(_has(engine, name) for engine in engines) for name in REQUIRED}
 
     def moved_since(self, moment: float) -> bool:
-        """Whether any engine produced tokens after a moment."""
-        return any(engine.token_at is not None and engine.token_at > moment for engine in self.progress.values())
+        """Whether any engine computed tokens after a moment."""
+        return any(engine.served_at is not None and engine.served_at > moment for engine in self.progress.values())
 
     def _alternates(self, at: float, said: float | None) -> bool:
         """
@@ -198,35 +180,15 @@ class MetricsSide:
         for key in [key for key in self.progress if key not in reading.engines]:
             del self.progress[key]
         for key, engine in reading.engines.items():
-            progress = _progress(engine)
             known = self.progress.get(key)
             if known is None:
-                known = self.progress[key] = EngineProgress(progress, at)
-            elif progress != known.progress:
-                if progress[0] > known.progress[0]:
-                    known.token_at = at
-                known.progress, known.moved_at = progress, at
-            if not _works(engine):
-                known.works_since = None
-            elif known.works_since is None:
-                known.works_since = at
+                self.progress[key] = EngineProgress.begin(at, engine)
+            else:
+                known.add(at, engine)
 
 
 def _is_same_start(one: float, other: float) -> bool:
     return abs(one - other) <= SAME_START_SECONDS
-
-
-def _works(engine: EngineReading) -> bool:
-    return engine.gauges.get("requests_running", 0) + engine.gauges.get("requests_waiting", 0) > 0
-
-
-def _progress(engine: EngineReading) -> Progress:
-    steps = engine.histograms.get("iteration_tokens")
-    return (
-        engine.counters.get("generation_tokens", 0.0),
-        engine.counters.get("prompt_tokens", 0.0),
-        steps.observations if steps else 0.0,
-    )
 
 
 def _fell(old: EngineReading, new: EngineReading) -> bool:
