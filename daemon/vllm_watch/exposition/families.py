@@ -3,15 +3,13 @@
 
 from __future__ import annotations
 
-import math
-
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
 
 from prometheus_client.core import Metric
 from prometheus_client.registry import Collector
 
-from vllm_watch.exposition.samples import AnySample, PlainSample, server_samples
+from vllm_watch.exposition.samples import AnySample, PlainSample, bound_text, server_samples
 from vllm_watch.exposition.series import PREFIX, SERIES
 from vllm_watch.state.snapshot import ServerSnapshot
 
@@ -60,11 +58,6 @@ def _add(family: Metric, name: str, labels: dict[str, str], sample: AnySample, t
         family.add_sample(f"{name}_bucket", {**labels, "le": bound_text(bound)}, count, timestamp)
     family.add_sample(f"{name}_count", labels, histogram.counts[-1], timestamp)
     family.add_sample(f"{name}_sum", labels, histogram.sum, timestamp)
-
-
-def bound_text(bound: float) -> str:
-    """Return a bucket's bound as Prometheus writes it."""
-    return "+Inf" if math.isinf(bound) else repr(bound)
 
 
 class SnapshotCollector(Collector):

@@ -438,7 +438,7 @@ class ServerState:
         if not engines:
             return self._reason_without_stats(log, now)
         if all(engine.ended_idle() for engine in engines):
-            return Judgement("idle")
+            return "idle"
         return "stalled" if any(engine.ended_still() for engine in engines) else "silent"
 
     def _reason_without_stats(self, log: LogSide, now: float) -> str:
