@@ -60,6 +60,15 @@ def _add(family: Metric, name: str, labels: dict[str, str], sample: AnySample, t
     family.add_sample(f"{name}_sum", labels, histogram.sum, timestamp)
 
 
+def _check(sample: AnySample) -> None:
+    """Raise `ValueError` if a sample cannot be written: better here, for one server, than in the midst of the page."""
+    is_whole = len(sample.labels) == len(SERIES[sample.name].labels) and all(
+        type(text) is str for text in sample.labels
+    )
+    if not is_whole or (isinstance(sample, PlainSample) and not isinstance(sample.value, (int, float))):
+        raise ValueError(f"{sample.name} has labels or a value that cannot be shown")
+
+
 class SnapshotCollector(Collector):
     """
     Shows the present snapshots.
@@ -93,10 +102,14 @@ class SnapshotCollector(Collector):
 
     def _samples_of(self, snapshot: ServerSnapshot) -> list[AnySample]:
         try:
-            return list(server_samples(snapshot))
+            samples = list(server_samples(snapshot))
+            for sample in samples:
+                _check(sample)
         except Exception as error:  # noqa: BLE001 - One server must not empty the page; `failed` is told.
             self._failed(snapshot.name, error)
             return []
+        else:
+            return samples
 
     def describe(self) -> list[Metric]:
         """Return nothing: the registry need not take a snapshot to know the names."""
