@@ -11,6 +11,7 @@ from vllm_watch.state.facts import MAX_ENGINES, Facts
 from vllm_watch.state.handlers import ANY_OTHER, INFERENCE_HANDLERS, http_request_key
 from vllm_watch.state.snapshot import HttpRequestKey, LogCounts
 from vllm_watch_parsers.events import (
+    AGGREGATED,
     FAILURE_KINDS,
     EngineStats,
     Failure,
@@ -92,6 +93,11 @@ class EngineLog:
         return self.has_work and not self.moves
 
 
+def name_of(stats: EngineStats) -> str:
+    """Return what the engine is called that a statistics line is of."""
+    return AGGREGATED if stats.rust else stats.engine or DEFAULT_ENGINE
+
+
 class LogSide:
     """Takes in events of one log, in order."""
 
@@ -111,6 +117,10 @@ class LogSide:
         self.token_at: dict[str, float] = {}
         self.spec_totals: dict[str, tuple[int, int]] = {}
         """Tokens accepted and drafted, added up from the lines."""
+        self.preemptions: dict[str, int] = {}
+        """Preemptions, added up from the lines that count them."""
+        self._nameless = DEFAULT_ENGINE
+        """The engine of the last statistics line that named none: a line on drafts names none either."""
         self._unparsed = 0
         self._unknown: Counter[str] = Counter()
         self._continuations = self._refused_lines = 0
@@ -137,6 +147,7 @@ class LogSide:
         if is_history:
             self.starts, self.failures, self.refused, self._unparsed, self.dropped = counted
             self.spec_totals.clear()
+            self.preemptions.clear()
 
     def counts(self) -> LogCounts:
         """Return what was counted."""
@@ -186,7 +197,9 @@ class LogSide:
 
     def _apply_stats(self, at: float, stats: EngineStats) -> None:
         self._note_unknown(stats.unknown_fields)
-        name = stats.engine or DEFAULT_ENGINE
+        name = name_of(stats)
+        if stats.engine is None:
+            self._nameless = name
         known = self.engines.get(name)
         if stats.requests_running is None:  # V0's line of hit rates belongs to the line before it.
             if known is not None:
@@ -206,9 +219,15 @@ class LogSide:
             known.stats, known.stats_at = stats, at
         if known.moves:
             known.moved_at = at
+        self._add_up(name, at, stats)
+        self._is_alive(at, moves=known.moves)
+
+    def _add_up(self, name: str, at: float, stats: EngineStats) -> None:
+        """Keep what is known of an engine for longer than its line is."""
+        if stats.rust and (name in self.preemptions or len(self.preemptions) < MAX_ENGINES):
+            self.preemptions[name] = self.preemptions.get(name, 0) + (stats.preemptions or 0)
         if stats.generation_tokens_per_second and (name in self.token_at or len(self.token_at) < MAX_ENGINES):
             self.token_at[name] = at
-        self._is_alive(at, moves=known.moves)
 
     def _is_alive(self, at: float, *, moves: bool) -> None:
         """Statistics are printed by a server that is ready, even where its word on that went elsewhere."""
@@ -219,7 +238,7 @@ class LogSide:
 
     def _apply_spec(self, at: float, spec: SpecDecoding) -> None:
         self._note_unknown(spec.unknown_fields)
-        name = spec.engine or DEFAULT_ENGINE
+        name = spec.engine or self._nameless
         known = self.engines.get(name)
         if known is not None:
             known.spec, known.spec_at = known.undiluted(spec), at
@@ -246,6 +265,8 @@ class LogSide:
     def _apply_notice(self, notice: Notice) -> None:
         if notice.kind == "api_servers_more_than_one":
             self.has_several_api_servers = True
+            self.engines.clear()  # What one of them printed was of its own requests.
+            self.token_at.clear()
         elif notice.kind == "stats_unparsed":
             self._unparsed += 1
         elif notice.quantity is not None:
