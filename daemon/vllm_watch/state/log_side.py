@@ -48,11 +48,18 @@ class EngineLog:
     spec: SpecDecoding | None = None
     spec_at: float = 0.0
     gaps: deque[float] = field(default_factory=lambda: deque(maxlen=5))
+    covered: deque[float] = field(default_factory=lambda: deque(maxlen=5))
+    """The seconds that the last lines on drafts are of, by vLLM's own clock."""
 
     @property
     def interval(self) -> float:
-        """How often this engine prints, as far as can be seen: an idle one pauses, none hurries."""
-        return min(max(min(self.gaps, default=DEFAULT_INTERVAL), 1.0), MAX_INTERVAL)
+        """
+        How often this engine prints, as far as can be seen: an idle one pauses, none hurries.
+
+        A line that was read late makes one gap too short: of several the shortest is left out.
+        """
+        gaps = sorted(self.gaps) or [DEFAULT_INTERVAL]
+        return min(max(gaps[len(gaps) > 2], 1.0), MAX_INTERVAL)
 
     @property
     def has_work(self) -> bool:
@@ -69,15 +76,19 @@ class EngineLog:
         Return a line on drafts with its rates over one interval.
 
         After a pause vLLM divides the tokens by the whole pause, while those of the statistics line are divided by
-        one interval. The pause was without tokens, or there would have been lines.
+        one interval. The pause was without tokens, or there would have been lines. How long it was the line itself
+        tells: when lines are read says less, for they may be read late.
         """
-        pause = self.gaps[-1] if self.gaps else 0.0
-        if pause < 1.5 * self.interval or spec.accepted_tokens is None or spec.drafted_tokens is None:
+        covered = _seconds_covered(spec)
+        if covered is None:
             return spec
-        interval = min(self.interval, DEFAULT_INTERVAL)
+        self.covered.append(covered)
+        interval = min(*self.covered, DEFAULT_INTERVAL)
+        if covered < 1.5 * max(interval, self.interval):
+            return spec
         return spec._replace(
-            accepted_tokens_per_second=spec.accepted_tokens / interval,
-            drafted_tokens_per_second=spec.drafted_tokens / interval,
+            accepted_tokens_per_second=(spec.accepted_tokens or 0) / interval,
+            drafted_tokens_per_second=(spec.drafted_tokens or 0) / interval,
         )
 
     def is_fresh(self, now: float) -> bool:
@@ -91,6 +102,17 @@ class EngineLog:
     def ended_still(self) -> bool:
         """Whether the line is the one after which a wedged engine falls silent: work, and no token."""
         return self.has_work and not self.moves
+
+
+def _seconds_covered(spec: SpecDecoding) -> float | None:
+    """Return the seconds that a line on drafts divides its tokens by, or `None` if it does not say."""
+    for tokens, rate in (
+        (spec.drafted_tokens, spec.drafted_tokens_per_second),
+        (spec.accepted_tokens, spec.accepted_tokens_per_second),
+    ):
+        if tokens and rate:
+            return tokens / rate
+    return None
 
 
 def name_of(stats: EngineStats) -> str:
