@@ -103,6 +103,13 @@ class LogStatus(NamedTuple):
     tail: TailCounts
 
 
+class _Named(NamedTuple):
+    """What the log and the page have called the same model."""
+
+    in_log: str
+    on_page: str
+
+
 class ServerState:
     """Not thread-safe: the caller holds a lock around each call."""
 
@@ -116,6 +123,7 @@ class ServerState:
         self._log_status = LogStatus(is_up=False, reason="starting", tail=TailCounts())
         self._keys: tuple[EngineKey, ...] = ()
         self._agreements: dict[EngineKey, Agreement] = {}
+        self._named = _Named("", "")
 
     def apply_command(self, command: CommandFacts) -> None:
         """Take in what the command line says of a server that was started anew."""
@@ -147,6 +155,8 @@ class ServerState:
                     self._probe.begin_anew()
             if self._log is not None and result.reading is not None:
                 self._hold_against_log(self._log, result.at, result.reading)
+                if result.reading.engines:
+                    self._named = _Named(self._log.facts.model_name, next(iter(result.reading.engines)).model_name)
 
     def next_probe(self, now: float) -> float | None:
         """Return when the next probe is due, `now` if at once, `None` if there is none to make."""
@@ -271,14 +281,24 @@ class ServerState:
         if metrics is not None and metrics.reading is not None and self._shows_metrics(now) and metrics.reading.engines:
             return tuple(metrics.reading.engines)
         if log is not None and log.engines:
-            model = self._keys[0].model_name if self._keys else self.settings.command.model_name
             lone = log.facts.lone_engine or AGGREGATED
             names = {lone if engine == AGGREGATED else engine for engine in log.engines}
-            return tuple(EngineKey(log.facts.model_name or model, engine) for engine in sorted(names))
+            return tuple(EngineKey(self._model_name(log), engine) for engine in sorted(names))
         if self._keys:
             return self._keys
-        said = log.facts.model_name if log else ""
-        return (EngineKey(said or self.settings.command.model_name, DEFAULT_ENGINE),)
+        return (EngineKey(self._model_name(log) if log else self.settings.command.model_name, DEFAULT_ENGINE),)
+
+    def _model_name(self, log: LogSide) -> str:
+        """
+        Return the model's name without a page.
+
+        A page of the same model is remembered: it has the name that clients use, and the log often only the path.
+        """
+        said = log.facts.model_name
+        if said and said == self._named.in_log:
+            return self._named.on_page
+        last = self._keys[0].model_name if self._keys else ""
+        return said or last or self.settings.command.model_name
 
     def _engine(self, key: EngineKey, server_state: EngineState | None, now: float) -> EngineSnapshot:
         state = server_state or self._judge(key, now)
