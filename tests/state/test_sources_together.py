@@ -352,7 +352,7 @@ class TestNames:
         """The same model that starts again has the same name from its first words on, and another has its own."""
         named = page().replace(b'model_name="m"', b'model_name="My Model"')
         server = Server().log(STARTING, self.ARGUMENTS, READY).scrape(named, after=5).scrape(after=5)
-        same = self.name(server.log(STARTING, self.ARGUMENTS, after=5))
+        same = self.name(server.log(STARTING, self.ARGUMENTS, after=60))
         other = self.name(server.log(STARTING, self.ARGUMENTS.replace(b"/data/m", b"/data/n"), after=60))
 
         assert ("My Model", "/data/n") == (same, other)
