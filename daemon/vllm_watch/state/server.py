@@ -31,6 +31,7 @@ from vllm_watch.state.engine_values import (
 from vllm_watch.state.facts import CommandFacts
 from vllm_watch.state.foresight import LATER, lines_with_traffic, page_with_traffic
 from vllm_watch.state.handlers import http_request_key
+from vllm_watch.state.http_source import HttpSource
 from vllm_watch.state.judge import (
     FIRST_STATS_SECONDS,
     STALL_SECONDS,
@@ -124,6 +125,7 @@ class ServerState:
         self._keys: tuple[EngineKey, ...] = ()
         self._agreements: dict[EngineKey, Agreement] = {}
         self._named = _Named("", "")
+        self._http_source = HttpSource(has_log=settings.has_log)
 
     def apply_command(self, command: CommandFacts) -> None:
         """Take in what the command line says of a server that was started anew."""
@@ -134,6 +136,8 @@ class ServerState:
         if self._log is not None:
             starts = self._log.starts
             self._log.apply(batch, is_history=is_history)
+            if batch.requests:
+                self._http_source.note_lines()
             if self._log.starts != starts:
                 self._keys = ()
                 self._agreements.clear()
@@ -149,6 +153,8 @@ class ServerState:
         if self._metrics is not None:
             restarts = self._metrics.restarts
             self._metrics.apply(result)
+            if result.reading is not None:
+                self._http_source.note_page(result.at, sum(result.reading.http_requests.values()))
             if self._metrics.restarts != restarts:
                 self._agreements.clear()
                 if self._probe is not None:
@@ -494,7 +500,7 @@ class ServerState:
         return None if said_by_log is None else Reading(said_by_log, said_by_log, "log")
 
     def _http_requests(self) -> dict[HttpRequestKey, float]:
-        if self._log is not None:
+        if self._log is not None and not self._http_source.is_page:
             return dict(self._log.requests)
         reading = self._metrics.reading if self._metrics else None
         counted: Counter[HttpRequestKey] = Counter()
