@@ -58,11 +58,10 @@ def _state(t: Texts) -> Panel:
 
 
 def _users_figures(t: Texts) -> list[Panel]:
-    finished = series.rate(series.of_engine("requests_finished_total"))
     answered = series.of_server("http_requests_total", _COMPLETIONS)
     answered_well = series.of_server("http_requests_total", f'{_COMPLETIONS},code=~"2.."')
     return [
-        figure(t.panel("qps"), PER_SECOND, Query(f"sum({finished})", t.name("finished"))),
+        figure(t.panel("qps"), PER_SECOND, Query(f"sum({_finished()})", t.name("finished"))),
         figure(
             t.panel("success"),
             RATIO,
@@ -102,6 +101,13 @@ def _users_figures(t: Texts) -> list[Panel]:
     ]
 
 
+def _finished() -> str:
+    """Return each server's finished requests per second; without a page, those that its access log has answered."""
+    by_page = f"sum without (model_name, engine, reason) ({series.rate(series.of_engine('requests_finished_total'))})"
+    answered = series.of_server("http_requests_total", f'{_COMPLETIONS},code=~"2.."')
+    return f"{by_page} or sum without (handler, method, code) ({series.rate(answered)})"
+
+
 def _quantile_of_all(of: float, histogram: str) -> str:
     return f"histogram_quantile({of:g}, sum by (le) ({series.rate(series.of_engine(histogram + '_bucket'))})) >= 0"
 
@@ -131,13 +137,12 @@ def _slowest(recorded: str) -> str:
 def _traffic(t: Texts) -> Panel:
     answered = series.of_server("http_requests_total", f'{_COMPLETIONS},code!~"2.."')
     failed = f"sum without (handler, method, code) ({series.rate(answered)})"
-    finished = f"sum without (model_name, engine, reason) ({series.rate(series.of_engine('requests_finished_total'))})"
     rejected = f"sum without (model_name, reason) ({series.rate(series.of_model('admission_rejections_total'))})"
     return lines(
         t.panel("traffic"),
         PER_SECOND,
         [
-            Query(finished, f"{{{{server}}}} {t.name('finished')}", palette.GREEN),
+            Query(_finished(), f"{{{{server}}}} {t.name('finished')}", palette.GREEN),
             Query(failed, f"{{{{server}}}} {t.name('not_2xx')}", palette.VERMILLION),
             Query(rejected, f"{{{{server}}}} {t.name('rejected')}", palette.ORANGE),
         ],

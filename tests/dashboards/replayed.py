@@ -37,5 +37,7 @@ def given(
         if target["legendFormat"] == name
     ]
     (target,) = targets
-    expr = re.sub(r'"\$\w+"', '".*"', target["expr"].replace("$__range", RANGE).replace("$__interval", "15s"))
+    spans = {"$__range": RANGE, "$__interval": "15s", "$__rate_interval": "1m"}
+    timed = re.sub(r"\$__\w+", lambda found: spans[found[0]], target["expr"])
+    expr = re.sub(r'"\$\w+"', '".*"', timed)
     return evaluated(series, steps, expr)

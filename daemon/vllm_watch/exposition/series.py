@@ -237,7 +237,8 @@ DONE = Group(
             _ENGINE,
             "preemptions",
             "Requests put back for want of KV cache.",
-            "scrape: `vllm:num_preemptions_total`",
+            "scrape: `vllm:num_preemptions_total`; without a scrape the Rust front end's `Preemptions`, added up (the Python "
+            "server prints none)",
         ),
         _counter(
             "requests_finished_total",
@@ -258,7 +259,8 @@ DONE = Group(
             (*_SERVER, "method", "handler", "code"),
             "requests",
             "HTTP requests answered by the server; handlers from a closed list, others are `other`.",
-            "log: uvicorn's access lines; without a log the scrape's `http_requests_total`, whose codes are classes (`2xx`)",
+            "log: uvicorn's access lines; without a log, or once the log has shown none of requests that the page has counted, "
+            "the scrape's `http_requests_total`, whose codes are classes (`2xx`)",
         ),
         _counter(
             "log_events_total",
@@ -352,7 +354,8 @@ FACTS = Group(
             _ENGINE,
             "tokens",
             "Tokens that the KV cache holds.",
-            "log: `GPU KV cache size` (V0: blocks by their size); else the scrape's `vllm:cache_config_info` of a lone engine",
+            "log: `GPU KV cache size` (V0: blocks by their size; with lines of all engines together their sum); else the "
+            "scrape's `vllm:cache_config_info` of a lone engine",
         ),
         _gauge(
             "max_concurrency",
@@ -393,8 +396,8 @@ FACTS = Group(
             "data_parallel_size",
             _ENGINE,
             "1",
-            "Data parallel size.",
-            "log: the engine's configuration" + _COMMAND,
+            "Data parallel size; absent where each of several engines says that it is alone, as those of a dense model do.",
+            "log: the arguments, the engine's configuration" + _COMMAND,
         ),
         _gauge(
             "model_load_seconds",
