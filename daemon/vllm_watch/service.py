@@ -98,7 +98,13 @@ class Service:
         self._probes = ProbeLoop(clock)
         self._discovery = DiscoveryLoop(clock, follower, self._offer) if follower is not None else None
         self._offered: SimpleQueue[Config] = SimpleQueue()
-        self._web = WebServer(config.host, config.port, DaemonPages(self), web_config_file=config.web_config_file)
+        self._web = WebServer(
+            config.host,
+            config.port,
+            DaemonPages(self),
+            web_config_file=config.web_config_file,
+            allowed_hosts=config.allowed_hosts,
+        )
         self._main = Heartbeat()
         # A signal's handler may interrupt the main thread anywhere: only such a queue never waits for itself.
         self._wake: SimpleQueue[None] = SimpleQueue()
