@@ -91,6 +91,7 @@ def test_nearly_everything_documented_is_shown():
         "checkpoint_info",
         "checkpoint_failures_total",
         "collect_errors_total",
+        "internal_errors_total",
         "heartbeat_age_seconds",
     }
 

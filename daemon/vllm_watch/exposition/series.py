@@ -659,6 +659,13 @@ DAEMON = Group(
             "Times that a server could not be shown for a fault of this daemon: its log says which.",
             "the daemon",
         ),
+        _counter(
+            "internal_errors_total",
+            ("part",),
+            "errors",
+            "Failures inside the daemon, by the part that failed and went on: its log says which.",
+            "the daemon",
+        ),
         _gauge(
             "heartbeat_age_seconds",
             ("thread",),

@@ -21,6 +21,7 @@ import structlog
 from tornado.httputil import HTTPServerRequest
 from tornado.ioloop import PeriodicCallback
 
+from vllm_watch.internal_errors import InternalErrors
 from vllm_watch.web.connections import BoundedServer, send
 from vllm_watch.web.current import CurrentWebConfig
 from vllm_watch.web.gate import Gate, Verdict
@@ -58,9 +59,10 @@ class WebServer:
         web_config_file: TLS, users and headers; read again when it changes.
         allowed_hosts: Names under which the pages may be asked for, beside addresses and this machine's own. Where
             other machines can connect and none is given, any name will do: they know what it is called there.
+        errors: Where it is counted what fails.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - All but the first three go by name.
         self,
         host: str,
         port: int,
@@ -68,11 +70,13 @@ class WebServer:
         *,
         web_config_file: str | None = None,
         allowed_hosts: Collection[str] = (),
+        errors: InternalErrors | None = None,
     ) -> None:
+        errors = errors or InternalErrors()
         self._host = host
         self._port = port
-        self._router = Router(pages)
-        self._config = CurrentWebConfig(web_config_file)
+        self._router = Router(pages, errors)
+        self._config = CurrentWebConfig(web_config_file, errors)
         self._allowed_hosts = allowed_hosts
         self._names: Collection[str] | None = None
         """The names that will do; `None` is any."""
