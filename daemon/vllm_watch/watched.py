@@ -390,6 +390,8 @@ def _moved_engine(engine: EngineSnapshot, move: Move) -> EngineSnapshot:
         requests_finished={name: _moved(reading, move) for name, reading in engine.requests_finished.items()},
         histograms={name: _moved(reading, move) for name, reading in engine.histograms.items()},
         quantiles={key: _moved(reading, move) for key, reading in engine.quantiles.items()},
+        means={stage: _moved(reading, move) for stage, reading in engine.means.items()},
+        first_bounds={stage: _moved(reading, move) for stage, reading in engine.first_bounds.items()},
     )
 
 

@@ -59,10 +59,13 @@ def _engine_view(engine: EngineSnapshot) -> dict[str, Any]:
         "model_name": engine.key.model_name,
         "state": engine.state,
         "gauges": _readings(engine.gauges),
+        "prompt_excludes_cached": engine.prompt_excludes_cached,
         "counters": _readings(engine.counters),
         "requests_finished": {reason: reading.value for reason, reading in engine.requests_finished.items()},
         "position_acceptance": [reading.value for reading in engine.position_acceptance],
         "quantiles": quantiles,
+        "means": {stage: reading.value for stage, reading in engine.means.items()},
+        "first_bounds": {stage: reading.value for stage, reading in engine.first_bounds.items()},
         "facts": dict(engine.facts),
         "disagreements": [name for name, is_differing in engine.disagreements.items() if is_differing],
     }

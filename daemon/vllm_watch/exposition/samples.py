@@ -58,8 +58,7 @@ def _engine_samples(server: ServerSnapshot, engine: EngineSnapshot) -> Iterator[
         yield _sample(name, labels, reading)
     for position, reading in enumerate(engine.position_acceptance):
         yield _sample("spec_decode_position_acceptance_ratio", (*labels, str(position)), reading)
-    for (stage, quantile), reading in engine.quantiles.items():
-        yield _sample("latency_quantile_seconds", (*labels, stage, str(quantile)), reading)
+    yield from _latency_samples(engine, labels)
     for name, reading in engine.counters.items():
         yield _sample(name, labels, reading)
     for reason, reading in engine.requests_finished.items():
@@ -73,6 +72,15 @@ def _engine_samples(server: ServerSnapshot, engine: EngineSnapshot) -> Iterator[
         yield PlainSample("source_disagreement", (*labels, quantity), float(is_differing), server.at)
     for state in ENGINE_STATES:
         yield PlainSample("engine_state", (*labels, state), float(state == engine.state), server.at)
+
+
+def _latency_samples(engine: EngineSnapshot, labels: tuple[str, str, str]) -> Iterator[PlainSample]:
+    for (stage, quantile), reading in engine.quantiles.items():
+        yield _sample("latency_quantile_seconds", (*labels, stage, str(quantile)), reading)
+    for stage, reading in engine.means.items():
+        yield _sample("latency_mean_seconds", (*labels, stage), reading)
+    for stage, reading in engine.first_bounds.items():
+        yield _sample("latency_first_bound_seconds", (*labels, stage), reading)
 
 
 def _objective_samples(

@@ -172,8 +172,23 @@ NOW = Group(
             "latency_quantile_seconds",
             (*_ENGINE, "stage", "quantile"),
             "seconds",
-            "Quantiles of the last minute by stage of a request, for those without Prometheus; linear within a bucket.",
+            "Quantiles of the last minute by stage of a request, for those without Prometheus; linear within a bucket, and "
+            "absent in the first one: below `latency_first_bound_seconds`.",
             "scrape: the histograms' increase over the last minute",
+        ),
+        _gauge(
+            "latency_mean_seconds",
+            (*_ENGINE, "stage"),
+            "seconds",
+            "Mean of the last minute by stage of a request: exact, where a quantile is an estimate within a wide bucket.",
+            "scrape: the increase of the histograms' sum by that of their count over the last minute",
+        ),
+        _gauge(
+            "latency_first_bound_seconds",
+            (*_ENGINE, "stage"),
+            "seconds",
+            "Upper bound of the first bucket that a stage's histogram has: quantiles below it cannot be told.",
+            "scrape: the histograms' buckets",
         ),
     ),
 )

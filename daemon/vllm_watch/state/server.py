@@ -17,15 +17,17 @@ from typing import NamedTuple
 from vllm_watch.reading.log_reader import LogBatch
 from vllm_watch.state.agreement import Agreement
 from vllm_watch.state.engine_values import (
+    Latencies,
     counters_of_log,
     counters_of_metrics,
+    excludes_cached,
     facts_of,
     gauges_of_log,
     gauges_of_metrics,
     histograms_of,
+    latencies_of,
     positions_of_log,
     positions_of_metrics,
-    quantiles_of,
 )
 from vllm_watch.state.facts import CommandFacts
 from vllm_watch.state.foresight import LATER, lines_with_traffic, page_with_traffic
@@ -268,18 +270,26 @@ class ServerState:
         state = server_state or self._judge(key, now)
         is_present = state not in {"down", "starting"} or self.settings.keeps_stale
         metrics = self._metrics if is_present and self._shows_metrics(now) else None
+        latencies = latencies_of(metrics, key, self._log) if metrics else Latencies()
+        gauges = self._gauges(key, now) if is_present else {}
         return EngineSnapshot(
             key=key,
             state=state,
-            gauges=self._gauges(key, now) if is_present else {},
+            gauges=gauges,
+            prompt_excludes_cached=self._excludes_cached(key, gauges.get("prompt_tokens_per_second")),
             position_acceptance=self._positions(key, now) if is_present else (),
             counters=self._counters(key, metrics),
             requests_finished=self._finished(key, metrics),
             histograms=histograms_of(metrics, key, self._log) if metrics else {},
-            quantiles=quantiles_of(metrics, key, self._log) if metrics else {},
+            quantiles=latencies.quantiles,
+            means=latencies.means,
+            first_bounds=latencies.first_bounds,
             facts=facts_of(self._log, metrics, self.settings.command, key.engine),
             disagreements=self._disagreements(key, now),
         )
+
+    def _excludes_cached(self, key: EngineKey, reading: Reading | None) -> bool | None:
+        return excludes_cached(reading, self._metrics, key, self._log.facts.version if self._log else None)
 
     def _judge(self, key: EngineKey, now: float) -> EngineState:
         log, metrics, stall_after = self._log, self._metrics, self.settings.stall_after

@@ -36,18 +36,23 @@ class EngineSnapshot(NamedTuple):
     One engine.
 
     `gauges`, `counters` and `facts` are keyed by the names of the series without their prefix; what is not known
-    is not there. `quantiles` is by stage and quantile, over the last minute. `disagreements` tells of quantities that
-    both sources have spoken of for minutes whether they differ.
+    is not there. `quantiles` is by stage and quantile, `means` by stage, over the last minute; a quantile that lies in
+    its histogram's first bucket is not there, of whose bound `first_bounds` tells. `disagreements` tells of quantities
+    that both sources have spoken of for minutes whether they differ. `prompt_excludes_cached` tells whether prompt
+    tokens per second are without cached ones, `None` if nobody knows.
     """
 
     key: EngineKey
     state: EngineState
     gauges: Mapping[str, Reading]
+    prompt_excludes_cached: bool | None
     position_acceptance: tuple[Reading, ...]
     counters: Mapping[str, Reading]
     requests_finished: Mapping[str, Reading]
     histograms: Mapping[str, HistogramReading]
     quantiles: Mapping[tuple[str, float], Reading]
+    means: Mapping[str, Reading]
+    first_bounds: Mapping[str, Reading]
     facts: Mapping[str, float]
     disagreements: Mapping[str, bool]
 
