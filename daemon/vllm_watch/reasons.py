@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from vllm_watch.state.snapshot import SourceName
+from vllm_watch.state.snapshot import SourceName, StallReason
 
 
 _LOG = {
@@ -83,6 +83,15 @@ _PROBE = {
     "key_unreadable": "api_key_file cannot be read or is empty.",
     "model_unknown": "The server lists no model to ask for: give model.",
 }
+
+STALLED: Mapping[StallReason, str] = {
+    "batch_stands_still": "Requests run, and no token, no engine step, no KV cache block and no request has moved.",
+    "queue_stands_still": "Nothing runs, and requests that wait for capacity are not taken up.",
+    "nothing_computed": "Requests come and go, and for minutes nothing has been computed for any of them.",
+    "no_first_token": "No request has had a token since the server was started, for longer than compiling should take.",
+    "log_fell_silent": "The log's last statistics line had requests and no token, and nothing came after it.",
+}
+"""Why an engine is called stalled, in words."""
 
 BY_SOURCE: Mapping[SourceName, Mapping[str, str]] = {"log": _LOG, "metrics": _METRICS, "probe": _PROBE}
 """Every reason that there is, and what it means."""

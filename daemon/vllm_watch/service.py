@@ -118,8 +118,8 @@ class Service:
         self._reload_failures = 0
         self._errors_lock = threading.Lock()
         self._collect_errors: Counter[str] = Counter()
-        self._text = self._new_registry(for_openmetrics=False)
-        self._openmetrics = self._new_registry(for_openmetrics=True)
+        self.registry = self._new_registry()
+        """All families that the daemon shows."""
 
     @property
     def port(self) -> int:
@@ -244,10 +244,6 @@ class Service:
         """Whether every source was looked at once."""
         return all(server.has_looked for server in self._servers)
 
-    def registry(self, *, for_openmetrics: bool) -> CollectorRegistry:
-        """Return the registry for a format: in OpenMetrics one family is typed otherwise."""
-        return self._openmetrics if for_openmetrics else self._text
-
     def view(self, histories: Collection[str] | None = None) -> dict[str, object]:
         """Return everything that is known, as plain data, with the last hour of every server or of these."""
 
@@ -269,12 +265,9 @@ class Service:
         with self._errors_lock:
             self._collect_errors[server] += 1
 
-    def _new_registry(self, *, for_openmetrics: bool) -> CollectorRegistry:
+    def _new_registry(self) -> CollectorRegistry:
         registry = CollectorRegistry()
-        collector = SnapshotCollector(
-            self.snapshots, self.own_samples, failed=self.note_failure, for_openmetrics=for_openmetrics
-        )
-        registry.register(collector)
+        registry.register(SnapshotCollector(self.snapshots, self.own_samples, failed=self.note_failure))
         ProcessCollector(registry=registry)
         return registry
 
@@ -406,7 +399,7 @@ class DaemonPages:
         """Return all series, in the format that the client asks for."""
         _, content_type = choose_encoder(accept)
         for_openmetrics = "openmetrics" in content_type
-        families = self._service.registry(for_openmetrics=for_openmetrics).collect()
+        families = self._service.registry.collect()
         answer = Answer(encode(families, for_openmetrics=for_openmetrics), content_type)
         return compressed(answer) if accepts_gzip(accept_encoding) else answer
 

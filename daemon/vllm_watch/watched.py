@@ -24,7 +24,15 @@ from vllm_watch.sources.scrape import Scraper, ScrapeTarget
 from vllm_watch.sources.tail import LogTail
 from vllm_watch.state.metrics_side import ScrapeResult
 from vllm_watch.state.server import LogStatus, ServerSettings, ServerState
-from vllm_watch.state.snapshot import EngineSnapshot, HistogramReading, Reading, ServerSnapshot, SourceName, TailCounts
+from vllm_watch.state.snapshot import (
+    EngineSnapshot,
+    EngineTotals,
+    HistogramReading,
+    Reading,
+    ServerSnapshot,
+    SourceName,
+    TailCounts,
+)
 
 
 log = structlog.get_logger("vllm_watch")
@@ -364,6 +372,7 @@ def _as_wall_time(snapshot: ServerSnapshot, ahead: float) -> ServerSnapshot:
         at=move(snapshot.at),
         start_time=None if snapshot.start_time is None else _moved_start(snapshot.start_time, move),
         engines=tuple(_moved_engine(engine, move) for engine in snapshot.engines),
+        former=tuple(_moved_totals(totals, move) for totals in snapshot.former),
         sources=tuple(
             source._replace(last_reading=None if source.last_reading is None else move(source.last_reading))
             for source in snapshot.sources
@@ -385,13 +394,21 @@ def _moved_engine(engine: EngineSnapshot, move: Move) -> EngineSnapshot:
         gauges["last_token_timestamp_seconds"] = last._replace(value=move(last.value))
     return engine._replace(
         gauges=gauges,
-        position_acceptance=tuple(_moved(reading, move) for reading in engine.position_acceptance),
-        counters={name: _moved(reading, move) for name, reading in engine.counters.items()},
-        requests_finished={name: _moved(reading, move) for name, reading in engine.requests_finished.items()},
-        histograms={name: _moved(reading, move) for name, reading in engine.histograms.items()},
+        position_acceptance=tuple(
+            None if reading is None else _moved(reading, move) for reading in engine.position_acceptance
+        ),
+        totals=_moved_totals(engine.totals, move),
         quantiles={key: _moved(reading, move) for key, reading in engine.quantiles.items()},
         means={stage: _moved(reading, move) for stage, reading in engine.means.items()},
         first_bounds={stage: _moved(reading, move) for stage, reading in engine.first_bounds.items()},
+    )
+
+
+def _moved_totals(totals: EngineTotals, move: Move) -> EngineTotals:
+    return totals._replace(
+        counters={name: _moved(reading, move) for name, reading in totals.counters.items()},
+        requests_finished={name: _moved(reading, move) for name, reading in totals.requests_finished.items()},
+        histograms={name: _moved(reading, move) for name, reading in totals.histograms.items()},
     )
 
 

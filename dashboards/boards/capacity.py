@@ -327,7 +327,7 @@ def _shape(t: Texts) -> Panel:
             Column(cell(series.of_engine("model_load_seconds")), t.name("load"), SECONDS, width=100),
             Column(cell(series.of_engine("tensor_parallel_size")), "TP", width=55),
             Column(cell(series.of_engine("data_parallel_size")), "DP", width=55),
-            Column(cell(series.of_engine("spec_decode_draft_tokens")), t.name("drafts"), width=100),
+            Column(cell(series.of_engine("num_speculative_tokens")), t.name("drafts"), width=100),
         ],
         sort_by=[(t.name("server"), False)],
         height=5,

@@ -34,6 +34,11 @@ class Series(NamedTuple):
         """The name as it is scraped."""
         return PREFIX + self.name
 
+    @property
+    def family(self) -> str:
+        """The family's name without the prefix: OpenMetrics has a counter's without its ``_total``."""
+        return self.name.removesuffix("_total")
+
 
 class Group(NamedTuple):
     """Series that belong together."""
@@ -371,7 +376,7 @@ FACTS = Group(
             "log: the engine's configuration, `Using max model len`" + _COMMAND,
         ),
         _gauge(
-            "spec_decode_draft_tokens",
+            "num_speculative_tokens",
             _ENGINE,
             "tokens",
             "Tokens per draft.",

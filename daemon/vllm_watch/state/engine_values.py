@@ -192,13 +192,19 @@ def positions_of_metrics(metrics: MetricsSide, key: EngineKey) -> tuple[Reading,
     return tuple(Reading(ratio, newest.at, "metrics") for ratio in metrics.window.position_ratios(key))
 
 
-def positions_of_log(engine: EngineLog, now: float, *, keeps_stale: bool) -> tuple[Reading, ...]:
-    """Return the share of drafts accepted by position, as the last line on drafts says, if it is of now."""
+def positions_of_log(engine: EngineLog, now: float, *, keeps_stale: bool) -> tuple[Reading | None, ...]:
+    """
+    Return the share of drafts accepted by position, as the last line on drafts says, if it is of now.
+
+    A position that the line prints as ``nan`` is `None`, and keeps its place.
+    """
     spec = engine.spec
     if spec is None or not (keeps_stale or (engine.is_fresh(now) and engine.spec_at >= engine.stats_at)):
         return ()
     ratios = spec.position_acceptance_ratio or ()
-    return tuple(Reading(ratio, engine.spec_at, "log") for ratio in ratios if ratio is not None)
+    if all(ratio is None for ratio in ratios):
+        return ()
+    return tuple(None if ratio is None else Reading(ratio, engine.spec_at, "log") for ratio in ratios)
 
 
 def counters_of_metrics(metrics: MetricsSide, key: EngineKey) -> dict[str, Reading]:
@@ -221,6 +227,15 @@ def counters_of_log(log: LogSide, engine: str) -> dict[str, Reading]:
         "spec_decode_draft_tokens_total": Reading(totals[1], at, "log"),
         "spec_decode_accepted_tokens_total": Reading(totals[0], at, "log"),
     }
+
+
+def finished_of(metrics: MetricsSide, key: EngineKey) -> dict[str, Reading]:
+    """Return the requests that an engine has finished, by reason."""
+    newest = metrics.window.newest
+    engine = newest.reading.engines.get(key) if newest else None
+    if newest is None or engine is None:
+        return {}
+    return {reason: Reading(value, newest.at, "metrics") for reason, value in engine.requests_finished.items()}
 
 
 def _histogram_name(name: str, log: LogSide | None) -> str:
@@ -281,7 +296,7 @@ def facts_of(log: LogSide | None, metrics: MetricsSide | None, command: CommandF
     facts: dict[str, float | None] = {
         "max_running_requests": command.max_num_seqs,
         "max_model_len_tokens": command.max_model_len,
-        "spec_decode_draft_tokens": command.num_speculative_tokens,
+        "num_speculative_tokens": command.num_speculative_tokens,
         "tensor_parallel_size": command.tensor_parallel_size,
         "data_parallel_size": command.data_parallel_size,
     }
@@ -304,7 +319,7 @@ def _facts_of_log(log: LogSide, engine: str) -> dict[str, float | None]:
         "model_load_seconds": own.model_load_seconds if own else None,
         "max_running_requests": facts.max_num_seqs,
         "max_model_len_tokens": facts.max_model_len,
-        "spec_decode_draft_tokens": facts.num_speculative_tokens,
+        "num_speculative_tokens": facts.num_speculative_tokens,
         "tensor_parallel_size": facts.tensor_parallel_size,
         "data_parallel_size": facts.data_parallel_size,
     }

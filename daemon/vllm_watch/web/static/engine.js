@@ -142,7 +142,7 @@ export class EnginePanels {
 
   #updateDrafts(engine) {
     const length = gauge(engine, "spec_decode_mean_acceptance_length");
-    const drafted = fact(engine, "spec_decode_draft_tokens");
+    const drafted = fact(engine, "num_speculative_tokens");
     const isComparable = length !== null && drafted !== null;
     // Each step gives one token more than it accepts of its draft.
     const limit = isComparable ? ` of ${drafted + 1}` : "";
