@@ -101,7 +101,12 @@ class Service:
         self._discovery = DiscoveryLoop(clock, follower, self._offer, self._errors) if follower is not None else None
         self._offered: SimpleQueue[Config] = SimpleQueue()
         self._web = WebServer(
-            config.host, config.port, DaemonPages(self), web_config_file=config.web_config_file, errors=self._errors
+            config.host,
+            config.port,
+            DaemonPages(self),
+            web_config_file=config.web_config_file,
+            allowed_hosts=config.allowed_hosts,
+            errors=self._errors,
         )
         self._main = Heartbeat()
         # A signal's handler may interrupt the main thread anywhere: only such a queue never waits for itself.
