@@ -81,6 +81,11 @@ class DiscoveryLoop:
         self.heartbeat.beat()
         self.thread.start()
 
+    @property
+    def hanging(self) -> int:
+        """How many processes are passed over because asking about them hangs."""
+        return self._follower.hanging
+
     def look_now(self) -> None:
         """Look at once, and closely."""
         self._is_asked = True

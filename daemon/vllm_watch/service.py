@@ -63,6 +63,9 @@ MAX_NAMED = 20
 _OF_SERVERS = frozenset({"servers", "servers_dir", "files"})
 """What a configuration says of servers: a reload may change it."""
 
+_NOT_MENDED = frozenset({"discovery"})
+"""What hangs for other processes would hang again after a restart, which costs all servers their values."""
+
 Load = Callable[[], Config]
 Made = TypeVar("Made")
 
@@ -219,8 +222,8 @@ class Service:
         return ages
 
     def hanging(self) -> list[str]:
-        """Return the threads that give no sign of life."""
-        return [name for name, age in self.heartbeats().items() if age > STALE_HEARTBEAT]
+        """Return the threads that give no sign of life, of those that a restart of the daemon would set going again."""
+        return [name for name, age in self.heartbeats().items() if age > STALE_HEARTBEAT and name not in _NOT_MENDED]
 
     def own_samples(self) -> list[PlainSample]:
         """Return what the daemon says of itself."""
@@ -236,6 +239,8 @@ class Service:
         if self._checkpoint is not None:
             samples.append(PlainSample("checkpoint_info", (self._before.reason,), 1, now))
             samples.append(PlainSample("checkpoint_failures_total", (), self._checkpoint.failures, now))
+        if self._discovery is not None:
+            samples.append(PlainSample("discovery_hanging_processes", (), self._discovery.hanging, now))
         samples += [PlainSample("heartbeat_age_seconds", (name,), age, now) for name, age in self.heartbeats().items()]
         errors = {server.name: self._collect_errors[server.name] for server in self._servers}
         samples += [PlainSample("collect_errors_total", (name,), count, now) for name, count in errors.items()]
