@@ -690,6 +690,14 @@ DAEMON = Group(
             "the daemon",
         ),
         _gauge(
+            "discovery_hanging_processes",
+            (),
+            "processes",
+            "Processes that are passed over in the search for servers, since what they run cannot be learned: asking "
+            "hangs. Only without a configuration.",
+            "the daemon",
+        ),
+        _gauge(
             "heartbeat_age_seconds",
             ("thread",),
             "seconds",
