@@ -3,8 +3,8 @@
 The state of an engine, from what both sources say.
 
 idle: nothing running or waiting. serving: work, and tokens come. saturated: serving, and requests wait for capacity.
-stalled: work, and for some time nothing moves. down: nothing listens, or the log's last word is a
-fatal error or the end. unknown: no source has anything fresh.
+stalled: work, and for some time nothing moves. sleeping: put to sleep or paused by its operator. down: nothing
+listens, or the log's last word is a fatal error or the end. unknown: no source has anything fresh.
 
 Nothing moves in a wedged engine, and for a while nothing does in some healthy ones either. Where a long step looks the
 same as a stall, more time passes before it is called one: see `patience`.
@@ -12,13 +12,16 @@ same as a stall, more time passes before it is called one: see `patience`.
 
 from __future__ import annotations
 
+import math
+
 from typing import NamedTuple
 
 from vllm_watch.state.log_side import EngineLog, LogSide
 from vllm_watch.state.metrics_side import MetricsSide
 from vllm_watch.state.progress import EngineProgress
+from vllm_watch.state.repose import is_at_rest
 from vllm_watch.state.snapshot import EngineState, StallReason
-from vllm_watch_parsers.metrics import EngineReading
+from vllm_watch_parsers.metrics import EngineKey, EngineReading
 
 
 STALL_SECONDS = 30.0
@@ -95,16 +98,43 @@ def is_end_contradicted(log: LogSide, metrics: MetricsSide, now: float) -> bool 
     return is_end and (metrics.read_at or 0) - log.phase_at > DOUBT_SECONDS
 
 
-def judge_by_metrics(reading: EngineReading, progress: EngineProgress, at: float, stall_after: float) -> Judgement:
+def rests(log: LogSide | None, metrics: MetricsSide | None, key: EngineKey, now: float) -> bool:
+    """Tell whether an engine was put to sleep or paused, by whichever source says so; only readable ones are given."""
+    engine = log.engines.get(key.engine) if log is not None else None
+    served = engine.served if engine is not None else None
+    words = [] if log is None else [log.repose.since]
+    if metrics is not None and metrics.is_recent(now):
+        progress = metrics.progress.get(key)
+        if progress is not None:
+            served = progress.served
+            if served is None or progress.asleep_since is None or served.began < progress.asleep_since:
+                words.append(progress.asleep_since)
+        words.append(metrics.repose.since)
+        if metrics.start is not None:
+            words = [since for since in words if since is not None and since >= metrics.start.at]
+    woke_at = log.repose.woke_at if log is not None else -math.inf
+    return any(is_at_rest(since, served, now) for since in words if since is not None and since > woke_at)
+
+
+def woken_at(log: LogSide | None, metrics: MetricsSide | None, key: EngineKey) -> float:
+    """Return when an engine's last rest ended: what stood still until then says nothing."""
+    progress = metrics.progress.get(key) if metrics is not None else None
+    ends = [side.repose.woke_at for side in (log, metrics) if side is not None]
+    return max([*ends, progress.woke_at if progress is not None else -math.inf], default=-math.inf)
+
+
+def judge_by_metrics(
+    reading: EngineReading, progress: EngineProgress, at: float, stall_after: float, woke_at: float = -math.inf
+) -> Judgement:
     """Return an engine's state from its page of the moment `at`."""
     running, waiting = reading.gauges.get("requests_running"), reading.gauges.get("requests_waiting")
     if running is None or waiting is None:
         return UNKNOWN
     if running + waiting == 0:
         return Judgement("idle")
-    if progress.still_seconds(at) >= patience(progress, stall_after):
+    if progress.still_seconds(at, woke_at) >= patience(progress, stall_after):
         return Judgement("stalled", _why_still(progress, running))
-    if progress.undone_seconds(at) >= max(PATIENCE_FOR_WORK * stall_after, patience(progress, stall_after)):
+    if progress.undone_seconds(at, woke_at) >= max(PATIENCE_FOR_WORK * stall_after, patience(progress, stall_after)):
         return Judgement("stalled", "nothing_computed")
     return Judgement("saturated" if waiting > reading.gauges.get("requests_deferred", 0) else "serving")
 
@@ -131,13 +161,15 @@ def _judge_without_stats(log: LogSide, now: float) -> EngineState:
     return "serving" if now - log.first_served_at <= FIRST_STATS_SECONDS else "unknown"
 
 
-def judge_by_log(engine: EngineLog | None, log: LogSide, now: float, stall_after: float) -> Judgement:
+def judge_by_log(
+    engine: EngineLog | None, log: LogSide, now: float, stall_after: float, woke_at: float = -math.inf
+) -> Judgement:
     """Return an engine's state from its last line, or from its silence after it."""
     if engine is None:
         return Judgement(_judge_without_stats(log, now))
     if engine.ended_idle():
         return Judgement("idle")
-    if engine.ended_still() and now - engine.moved_at >= _patience_with_log(engine, stall_after):
+    if engine.ended_still() and now - max(engine.moved_at, woke_at) >= _patience_with_log(engine, stall_after):
         return Judgement("stalled", "log_fell_silent" if engine.has_moved else "no_first_token")
     if engine.ended_deferred():
         return Judgement("serving")

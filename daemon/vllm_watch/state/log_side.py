@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from vllm_watch.reading.log_reader import LogBatch, Timed
 from vllm_watch.state.facts import MAX_ENGINES, Facts
 from vllm_watch.state.handlers import ANY_OTHER, INFERENCE_HANDLERS, http_request_key
+from vllm_watch.state.repose import Repose, Served
 from vllm_watch.state.snapshot import HttpRequestKey, LogCounts
 from vllm_watch_parsers.events import (
     FAILURE_KINDS,
@@ -16,6 +17,7 @@ from vllm_watch_parsers.events import (
     Failure,
     Lifecycle,
     Notice,
+    Pause,
     SpecDecoding,
     StartupFact,
 )
@@ -46,6 +48,8 @@ class EngineLog:
     """When it last printed tokens; before its first such line, when it can at the latest have stood still."""
     has_moved: bool = False
     """Whether it has printed tokens since its server was started, as far as the log was read."""
+    prompted_from: float | None = None
+    """Before which moment its last prompt tokens cannot have come: the interval of their line began then."""
     spec: SpecDecoding | None = None
     spec_at: float = 0.0
     gaps: deque[float] = field(default_factory=lambda: deque(maxlen=5))
@@ -85,6 +89,13 @@ class EngineLog:
         """Whether the line is young enough to be the present."""
         return now - self.stats_at <= INTERVALS_UNTIL_STALE * max(self.interval, DEFAULT_INTERVAL)
 
+    @property
+    def served(self) -> Served | None:
+        """The last tokens."""
+        if not self.has_moved:
+            return None
+        return Served(self.moved_at - DEFAULT_INTERVAL, self.moved_at, self.prompted_from)
+
     def ended_idle(self) -> bool:
         """Whether the line is the one after which an idle engine falls silent."""
         return not self.has_work and not self.moves
@@ -122,6 +133,7 @@ class LogSide:
         self.has_several_api_servers = False
         self.first_served_at: float | None = None
         self.token_at: dict[str, float] = {}
+        self.repose = Repose()
         self.spec_totals: dict[str, tuple[int, int]] = {}
         """Tokens accepted and drafted, added up from the lines."""
         self._unparsed = 0
@@ -196,6 +208,8 @@ class LogSide:
             self._apply_failure(at, event)
         elif isinstance(event, Notice):
             self._apply_notice(event)
+        elif isinstance(event, Pause):
+            self.repose.apply(at, event)
 
     def _apply_stats(self, at: float, stats: EngineStats) -> None:
         self._note_unknown(stats.unknown_fields)
@@ -219,6 +233,8 @@ class LogSide:
             known.stats, known.stats_at = stats, at
         if known.moves:
             known.moved_at, known.has_moved = at, True
+        if stats.prompt_tokens_per_second:
+            known.prompted_from = at - DEFAULT_INTERVAL
         if stats.generation_tokens_per_second and (name in self.token_at or len(self.token_at) < MAX_ENGINES):
             self.token_at[name] = at
         self._is_alive(at, moves=known.moves)
@@ -250,6 +266,7 @@ class LogSide:
             self.engines.clear()
             self.has_several_api_servers = False
             self.first_served_at = None
+            self.repose.forget()
 
     def _apply_failure(self, at: float, failure: Failure) -> None:
         self.failures[failure.kind] += 1

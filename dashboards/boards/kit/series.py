@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import Final
 
 
-STATES: Final = ("idle", "serving", "starting", "unknown", "saturated", "stalled", "down")
+STATES: Final = ("idle", "serving", "starting", "sleeping", "unknown", "saturated", "stalled", "down")
 """The states of an engine, the better first: a state's number is its place here, from 1."""
 
 WINDOW: Final = "$__rate_interval"
