@@ -36,8 +36,16 @@ FIRST_TOKEN_SECONDS = 300.0
 """How long the first requests after a start may take at least: kernels are compiled for them."""
 DOUBT_SECONDS = 30.0
 """A server that answers for so long after its log said it was dead is not dead: the word was a stranger's."""
-START_SECONDS = 1800.0
-"""A start that says nothing for so long, while nothing listens, is no start any more."""
+START_SECONDS = 600.0
+"""
+A start that says nothing for so long, while nothing listens, is no start any more: vLLM itself gives up on an engine
+that is not ready after this time (VLLM_ENGINE_READY_TIMEOUT_S), and loading prints a line for each file.
+"""
+UNSEEN_SECONDS = 120.0
+"""
+A server of which nobody has seen anything may have been started just now: it listens last, and its log's first line
+comes when its imports are done. So long after the first refusal it is down.
+"""
 FIRST_STATS_SECONDS = 30.0
 """A server that has answered requests for so long without a line of statistics prints none."""
 
@@ -55,7 +63,7 @@ UNKNOWN = Judgement("unknown")
 
 
 def judge_server(log: LogSide | None, metrics: MetricsSide | None, now: float) -> EngineState | None:
-    """Return the state that holds for the whole server (starting or down), or `None` if it is up."""
+    """Return the state that holds for the whole server (starting, down or unknown), or `None` if it is up."""
     refused = _is_refused(metrics)
     if log is not None and log.phase == "starting":
         if _has_answered_since(metrics, now, log.phase_at):
@@ -68,9 +76,20 @@ def judge_server(log: LogSide | None, metrics: MetricsSide | None, now: float) -
         return None
     if log is not None and log.phase == "ready" and metrics.last.at < log.phase_at:
         return None  # It has become ready since.
-    if log is not None and any(engine.stats_at > metrics.failing_since for engine in log.engines.values()):
-        return None  # The log goes on: the address is wrong, not the server gone.
-    return "down"
+    if log is not None and _goes_on(log, metrics.failing_since, now):
+        return None  # The address is wrong, not the server gone.
+    is_unseen = metrics.reading is None and (log is None or log.phase is None)
+    return "unknown" if is_unseen and now - metrics.failing_since <= UNSEEN_SECONDS else "down"
+
+
+def _goes_on(log: LogSide, moment: float, now: float) -> bool:
+    """
+    Tell whether a server prints statistics although nothing listens since a moment.
+
+    A line may be read well after it was written, so the first that counts is one that cannot be from before; and a
+    server that fell silent since may be gone.
+    """
+    return any(engine.stats_at >= moment + engine.interval and engine.is_fresh(now) for engine in log.engines.values())
 
 
 def _is_refused(metrics: MetricsSide | None) -> bool:

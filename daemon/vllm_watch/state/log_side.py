@@ -10,6 +10,7 @@ from vllm_watch.reading.log_reader import LogBatch, Timed
 from vllm_watch.state.facts import MAX_ENGINES, Facts
 from vllm_watch.state.handlers import ANY_OTHER, INFERENCE_HANDLERS, http_request_key
 from vllm_watch.state.repose import Repose, Served
+from vllm_watch.state.shutdown import Shutdown
 from vllm_watch.state.snapshot import HttpRequestKey, LogCounts
 from vllm_watch_parsers.events import (
     FAILURE_KINDS,
@@ -134,6 +135,7 @@ class LogSide:
         self.first_served_at: float | None = None
         self.token_at: dict[str, float] = {}
         self.repose = Repose()
+        self._shutdown = Shutdown()
         self.spec_totals: dict[str, tuple[int, int]] = {}
         """Tokens accepted and drafted, added up from the lines."""
         self._unparsed = 0
@@ -162,10 +164,12 @@ class LogSide:
         if is_history:
             self.starts, self.failures, self.refused, self._unparsed, self.dropped = counted
             self.spec_totals.clear()
+            self._shutdown.forget_failures()
 
-    def counts(self) -> LogCounts:
-        """Return what was counted."""
-        events: dict[str, int] = {kind: self.failures.get(kind, 0) for kind in FAILURE_KINDS}
+    def counts(self, now: float) -> LogCounts:
+        """Return what was counted until now."""
+        crashed = self._shutdown.overdue(now)
+        events: dict[str, int] = {kind: self.failures.get(kind, 0) + crashed[kind] for kind in FAILURE_KINDS}
         return LogCounts(
             events, self.starts, self._unparsed, dict(self._unknown), self._continuations, self._refused_lines
         )
@@ -235,6 +239,7 @@ class LogSide:
             known.moved_at, known.has_moved = at, True
         if stats.prompt_tokens_per_second:
             known.prompted_from = at - DEFAULT_INTERVAL
+            self._shutdown.note_prompt(at)
         if stats.generation_tokens_per_second and (name in self.token_at or len(self.token_at) < MAX_ENGINES):
             self.token_at[name] = at
         self._is_alive(at, moves=known.moves)
@@ -258,8 +263,13 @@ class LogSide:
             self.spec_totals[name] = (accepted + spec.accepted_tokens, drafted + spec.drafted_tokens)
 
     def _apply_phase(self, at: float, event: Lifecycle) -> None:
+        if event.phase == "shutting_down" and self.phase != "dead":
+            self._shutdown.begin(at)
+        elif event.phase == "stopped":
+            self.failures.update(self._shutdown.end(at))
         self.phase, self.phase_at = event.phase, at
         if event.phase == "starting":
+            self.failures.update(self._shutdown.break_off())
             self.starts += 1
             self.started_at = at
             self.facts = Facts()
@@ -269,6 +279,8 @@ class LogSide:
             self.repose.forget()
 
     def _apply_failure(self, at: float, failure: Failure) -> None:
+        if self._shutdown.holds(at, failure):
+            return
         self.failures[failure.kind] += 1
         if failure.kind == "engine_dead":
             self.phase, self.phase_at = "dead", at

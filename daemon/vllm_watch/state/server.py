@@ -10,6 +10,8 @@ the log stands in at once. Counters come from one source and never mix two.
 
 from __future__ import annotations
 
+import math
+
 from collections import Counter
 from collections.abc import Mapping
 from typing import NamedTuple
@@ -203,7 +205,7 @@ class ServerState:
             missing_metrics=metrics.missing() if metrics and reading else {},
             refused_values=self._refused(),
             dropped_names=self._dropped(),
-            log=log.counts() if log else None,
+            log=log.counts(math.inf if self.settings.keeps_stale else now) if log else None,
             tail=self._log_status.tail if log else None,
             scrape_duration=metrics.last.duration if metrics and metrics.last else None,
             probe=self._probe_snapshot(now),
