@@ -198,3 +198,23 @@ class TestTheProbe:
         server.state.next_probe(server.now)
 
         assert "starting" == server.state.snapshot(server.now).sources[-1].reason
+
+
+class TestByTheAccessLog:
+    """0.12 to 0.31 print nothing of a pause but the call itself."""
+
+    @pytest.mark.parametrize("code", ["200 OK", "404 Not Found"])
+    def test_a_call_to_pause_counts_if_it_was_done(self, code):
+        """A call that was answered with 200 paused the server; one that was not found did not."""
+        call = f'INFO:     127.0.0.1:51684 - "POST /pause?mode=keep HTTP/1.1" {code}'.encode()
+        server = Server(has_metrics=False).log(STARTING, READY, line(3, generation=5.0)).log(line(3), call, after=10)
+
+        assert ("sleeping" if code == "200 OK" else "stalled") == server.engine(after=300).state
+
+    def test_a_call_to_resume_ends_it(self):
+        """A call to resume that was answered ends the pause."""
+        pause = b'INFO:     127.0.0.1:51684 - "POST /pause HTTP/1.1" 200 OK'
+        server = Server(has_metrics=False).log(STARTING, READY, line()).log(pause)
+        paused = server.engine(after=300).state
+
+        assert ("sleeping", "idle") == (paused, server.log(pause.replace(b"pause", b"resume")).engine().state)

@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import NamedTuple
 
+from vllm_watch.state.handlers import PAUSING
 from vllm_watch.state.progress import EngineProgress
 from vllm_watch.state.repose import Repose
 from vllm_watch.state.window import Window
@@ -15,7 +16,6 @@ from vllm_watch_parsers.vocabulary import REQUIRED
 
 
 INTERVALS_UNTIL_STALE = 3
-_PAUSES = ("/pause", "/resume")
 SAME_START_SECONDS = 1.0
 """Start times no further apart are of one process."""
 
@@ -142,7 +142,7 @@ class MetricsSide:
     def _note_calls(self, at: float, reading: MetricsReading) -> None:
         """Note that the operator has paused or resumed the server; of both between two pages the order is not known."""
         before = self.reading
-        calls = [_calls(reading, handler) - (_calls(before, handler) if before else 0) for handler in _PAUSES]
+        calls = [_calls(reading, handler) - (_calls(before, handler) if before else 0) for handler in PAUSING]
         paused, resumed = calls
         if paused > resumed and (before is None or not resumed):
             self.repose.apply(at, Pause("paused"))
