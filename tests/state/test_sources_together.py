@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import pytest
 
+from vllm_watch.exposition.samples import server_samples
 from vllm_watch.reading.log_reader import LogReader
 from vllm_watch.reading.times import ArrivalTimes
 from vllm_watch.state.metrics_side import ScrapeResult
@@ -413,6 +414,23 @@ class TestCounting:
             server.scrape(page(extra=extra), after=10.0)
 
         assert shown == [reading.value for reading in server.engine().position_acceptance]
+
+    @pytest.mark.parametrize(
+        ("printed", "shown"),
+        [("0.500, nan, 0.250", {"0": 0.5, "2": 0.25}), ("nan, 0.125", {"1": 0.125}), ("nan, nan", {})],
+    )
+    def test_a_position_that_is_not_known_keeps_its_place(self, printed, shown):
+        """A ``nan`` among the rates by position says nothing of its own position, and moves no other."""
+        spec = (
+            "INFO 11-21 02:35:10 [metrics.py:96] SpecDecoding metrics: Mean acceptance length: 2.00, Accepted "
+            "throughput: 1.00 tokens/s, Drafted throughput: 1.00 tokens/s, Accepted: 10 tokens, Drafted: 10 tokens, "
+            f"Per-position acceptance rate: {printed}, Avg Draft acceptance rate: 100.0%"
+        )
+        server = Server(has_metrics=False).log(line(running=1, generation=1.0), spec.encode())
+        samples = server_samples(server.state.snapshot(server.now))
+
+        found = {s.labels[-1]: s.value for s in samples if s.name == "spec_decode_position_acceptance_ratio"}
+        assert shown == found
 
     def test_a_counter_that_comes_back_lower_has_no_rate(self):
         """S8: an engine that is missing on a page and begins anew has not made fewer tokens than none."""

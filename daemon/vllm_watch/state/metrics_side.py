@@ -51,7 +51,7 @@ class MetricsSide:
 
     def __init__(self, interval: float) -> None:
         self._interval = interval
-        self.window = Window()
+        self.window = Window(interval)
         self.last: ScrapeResult | None = None
         self.failing_since: float | None = None
         self.progress: dict[EngineKey, EngineProgress] = {}
