@@ -7,7 +7,7 @@ import sys
 
 from vllm_watch.exposition.series import GROUPS, PREFIX, STATE, Series
 from vllm_watch.reasons import SLEEPING, STALLED
-from vllm_watch.state.judge import FIRST_TOKEN_SECONDS, PATIENCE, PATIENCE_FOR_WORK
+from vllm_watch.state.judge import FIRST_TOKEN_SECONDS, PATIENCE, PATIENCE_FOR_WORK, PATIENCE_WITH_LOG
 
 
 _INTRODUCTION = f"""\
@@ -57,8 +57,8 @@ Some healthy engines stand still as a wedged one does, and get more time:
 
 * {PATIENCE:g} times `stall_after` while no request has had a token since the engine had nothing to do: it may be
   one long step, as of a prompt that is not computed in chunks, or one whose chunks take that long.
-* {PATIENCE:g} times `stall_after` after the last token where only the log is read: vLLM prints nothing while a long
-  prompt is computed and nothing else is.
+* {PATIENCE_WITH_LOG:g} times `stall_after` after the last token where only the log is read: vLLM prints nothing
+  while a long prompt is computed and nothing else is.
 * {FIRST_TOKEN_SECONDS / 60:g} min for the first requests after a start, for which kernels are compiled.
 * {PATIENCE_FOR_WORK:g} times `stall_after` while requests come and go and nothing is computed (`nothing_computed`).
 

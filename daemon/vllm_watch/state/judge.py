@@ -26,10 +26,9 @@ from vllm_watch_parsers.metrics import EngineKey, EngineReading
 
 STALL_SECONDS = 30.0
 PATIENCE = 4.0
-"""
-So many times longer must nothing move where that may be one long step: the request that is alone has no token yet, or
-there is only a log, which tells nothing of a long prompt before its first token.
-"""
+"""So many times longer must nothing move where that may be one long step: there is work, and no token of it yet."""
+PATIENCE_WITH_LOG = 2.0
+"""So many times longer where there is only a log: it tells nothing of a lone long prompt before its first token."""
 PATIENCE_FOR_WORK = 10.0
 """So many times longer may requests come and go while nothing is computed for any of them."""
 FIRST_TOKEN_SECONDS = 300.0
@@ -201,5 +200,5 @@ def judge_by_log(
 
 
 def _patience_with_log(engine: EngineLog, stall_after: float) -> float:
-    most = PATIENCE * stall_after
-    return most if engine.has_moved else max(most, FIRST_TOKEN_SECONDS)
+    enough = PATIENCE_WITH_LOG * stall_after
+    return enough if engine.has_moved else max(enough, FIRST_TOKEN_SECONDS)
