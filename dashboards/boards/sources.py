@@ -44,7 +44,7 @@ _UNITS = {
     "generation_tokens_per_second": TOKENS_PER_SECOND,
 }
 
-_QUIET_BY_NATURE = frozenset({"starting", "ended", "idle", "stalled", "no_statistics_yet"})
+_QUIET_BY_NATURE = frozenset({"starting", "ended", "idle", "stalled", "sleeping", "no_statistics_yet"})
 """Reasons that tell of the server, and not of a source that fails."""
 
 _NOT_BELIEVED = {

@@ -10,6 +10,8 @@ from __future__ import annotations
 
 from typing import Literal, NamedTuple
 
+from vllm_watch.state.snapshot import ENGINE_STATES, STALL_REASONS
+
 
 PREFIX = "vllm_watch_"
 
@@ -458,7 +460,14 @@ STATE = Group(
             "engine_state",
             (*_ENGINE, "state"),
             "1",
-            "1 for the present state, 0 for the others: starting, idle, serving, saturated, stalled, down, unknown.",
+            f"1 for the present state, 0 for the others: {', '.join(ENGINE_STATES)}.",
+            "both sources: see the README",
+        ),
+        _gauge(
+            "engine_stall_info",
+            (*_ENGINE, "reason"),
+            "1",
+            f"1, only while the engine is stalled; reason says why: {', '.join(STALL_REASONS)}.",
             "both sources: see the README",
         ),
     ),

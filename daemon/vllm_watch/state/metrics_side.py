@@ -6,8 +6,11 @@ from __future__ import annotations
 from collections import Counter
 from typing import NamedTuple
 
+from vllm_watch.state.handlers import PAUSING
 from vllm_watch.state.progress import EngineProgress
+from vllm_watch.state.repose import Repose
 from vllm_watch.state.window import Window
+from vllm_watch_parsers.events import Pause
 from vllm_watch_parsers.metrics import EngineKey, EngineReading, MetricsReading
 from vllm_watch_parsers.vocabulary import REQUIRED
 
@@ -52,6 +55,8 @@ class MetricsSide:
         self.last: ScrapeResult | None = None
         self.failing_since: float | None = None
         self.progress: dict[EngineKey, EngineProgress] = {}
+        self.repose = Repose()
+        """What the server's own count of ``/pause`` and ``/resume`` tells."""
         self.refused: Counter[str] = Counter()
         self.dropped = 0
         """Engines, models and words that were over the limit, added up over the pages."""
@@ -71,6 +76,7 @@ class MetricsSide:
         self.dropped += result.reading.dropped
         self._note_reset(result.reading)
         self._note_start(result.reading.process_start_seconds, result.ahead)
+        self._note_calls(result.at, result.reading)
         self.window.add(result.at, result.reading)
         self._note_progress(result.at, result.reading)
 
@@ -124,6 +130,7 @@ class MetricsSide:
         if is_restart or has_fallen:
             self.window.clear()
             self.progress.clear()
+            self.repose.forget()
 
     def _note_start(self, said: float | None, ahead: float) -> None:
         """Keep when the server was started, as it was when it was first said: wall clocks are corrected later."""
@@ -131,6 +138,16 @@ class MetricsSide:
             self.start = None
         elif self.start is None or abs(said - self.start.said) > SAME_START_SECONDS:
             self.start = ServerStart(said, said - ahead)
+
+    def _note_calls(self, at: float, reading: MetricsReading) -> None:
+        """Note that the operator has paused or resumed the server; of both between two pages the order is not known."""
+        before = self.reading
+        calls = [_calls(reading, handler) - (_calls(before, handler) if before else 0) for handler in PAUSING]
+        paused, resumed = calls
+        if paused > resumed and (before is None or not resumed):
+            self.repose.apply(at, Pause("paused"))
+        elif resumed > paused and not paused:
+            self.repose.apply(at, Pause("resumed"))
 
     def _note_progress(self, at: float, reading: MetricsReading) -> None:
         for key in [key for key in self.progress if key not in reading.engines]:
@@ -141,6 +158,12 @@ class MetricsSide:
                 self.progress[key] = EngineProgress.begin(at, engine)
             else:
                 known.add(at, engine)
+
+
+def _calls(reading: MetricsReading, handler: str) -> float:
+    """Return how often an operation was asked for and done."""
+    done = ("POST", handler, "2xx")
+    return sum(count for request, count in reading.http_requests.items() if request == done)
 
 
 def _fell(old: EngineReading, new: EngineReading) -> bool:

@@ -9,8 +9,17 @@ from typing import Literal, NamedTuple
 from vllm_watch_parsers.metrics import EngineKey, Histogram
 
 
-EngineState = Literal["starting", "idle", "serving", "saturated", "stalled", "down", "unknown"]
-ENGINE_STATES: tuple[EngineState, ...] = ("starting", "idle", "serving", "saturated", "stalled", "down", "unknown")
+EngineState = Literal["starting", "idle", "serving", "saturated", "stalled", "sleeping", "down", "unknown"]
+ENGINE_STATES: tuple[EngineState, ...] = (
+    "starting",
+    "idle",
+    "serving",
+    "saturated",
+    "stalled",
+    "sleeping",
+    "down",
+    "unknown",
+)
 
 StallReason = Literal[
     "batch_stands_still", "queue_stands_still", "nothing_computed", "no_first_token", "log_fell_silent"

@@ -53,6 +53,7 @@ STATE_COLORS: Mapping[str, str] = {
     "idle": palette.GREY,
     "serving": palette.GREEN,
     "starting": palette.SKY,
+    "sleeping": palette.DARK_GREY,
     "saturated": palette.ORANGE,
     "unknown": palette.BLUE,
     "stalled": palette.PURPLE,

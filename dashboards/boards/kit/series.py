@@ -12,7 +12,7 @@ from typing import Final
 from vllm_watch.state.engine_values import STAGES
 
 
-STATES: Final = ("idle", "serving", "starting", "unknown", "saturated", "stalled", "down")
+STATES: Final = ("idle", "serving", "starting", "sleeping", "unknown", "saturated", "stalled", "down")
 """The states of an engine, the better first: a state's number is its place here, from 1."""
 
 _ANSWERING: Final = ("idle", "serving", "saturated")
