@@ -357,7 +357,7 @@ FACTS = Group(
             "tokens",
             "Tokens that the KV cache holds.",
             "log: `GPU KV cache size` (V0: blocks by their size; with lines of all engines together their sum); else the "
-            "scrape's `vllm:cache_config_info` of a lone engine",
+            "scrape's `vllm:cache_config_info` of a lone engine, from 0.24 on or of V0",
         ),
         _gauge(
             "max_concurrency",
@@ -562,6 +562,13 @@ SOURCES = Group(
             "names",
             "Engines, models, fields and other names over the limits, of each line or page: their series are not shown.",
             "both sources",
+        ),
+        _counter(
+            "scrape_long_lines_total",
+            _SERVER,
+            "lines",
+            "Lines of the page over 16 KiB, passed over: of families that are not read (label sets of LoRA adapters).",
+            "scrape",
         ),
         _counter("log_lines_total", _SERVER, "lines", "Lines read.", "log"),
         _counter("log_bytes_total", _SERVER, "bytes", "Bytes read.", "log"),

@@ -222,6 +222,7 @@ class ServerState:
             missing_metrics=metrics.missing() if metrics and reading else {},
             refused_values=self._refused(),
             dropped_names=self._dropped(),
+            page_long_lines=metrics.long_lines if metrics else None,
             log=log.counts(math.inf if self.settings.keeps_stale else now) if log else None,
             tail=self._log_status.tail if log else None,
             scrape_duration=metrics.last.duration if metrics and metrics.last else None,
@@ -357,6 +358,8 @@ class ServerState:
         engine = metrics.reading.engines.get(key) if metrics and metrics.reading else None
         progress = metrics.progress.get(key) if metrics else None
         is_recent = metrics is not None and metrics.is_recent(now)
+        if metrics is not None and metrics.is_fresh(now) and metrics.is_before_first_request:
+            return Judgement("idle")
         if metrics is not None and metrics.is_fresh(now) and engine and progress:
             return judge_by_metrics(engine, progress, metrics.read_at or now, stall_after, woke_at)
         if log is not None and self._log_status.is_up:

@@ -199,6 +199,7 @@ class ServerSnapshot(NamedTuple):
     missing_metrics: Mapping[str, bool]
     refused_values: Mapping[tuple[SourceName, str], int]
     dropped_names: Mapping[SourceName, int]
+    page_long_lines: int | None
     log: LogCounts | None
     tail: TailCounts | None
     scrape_duration: float | None
