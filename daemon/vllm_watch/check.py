@@ -38,7 +38,7 @@ _FACTS = {
     "max_concurrency": "room for {:.2f} requests of full length",
     "max_running_requests": "at most {:.0f} running requests",
     "max_model_len_tokens": "at most {:,.0f} tokens a request",
-    "spec_decode_draft_tokens": "{:.0f} tokens a draft",
+    "num_speculative_tokens": "{:.0f} tokens a draft",
 }
 
 

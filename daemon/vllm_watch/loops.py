@@ -18,6 +18,7 @@ import structlog
 from vllm_watch.clock import Clock
 from vllm_watch.config import Config
 from vllm_watch.discovery.following import LOOK_SECONDS, Follower
+from vllm_watch.internal_errors import InternalErrors, Part
 from vllm_watch.sources.wake import FolderWatch
 from vllm_watch.watched import WatchedServer
 
@@ -56,11 +57,18 @@ class Heartbeat:
 
 
 class TailLoop:
-    """Follows the logs of all servers in one thread: a hint wakes it, and it looks every second anyway."""
+    """
+    Follows the logs of all servers in one thread: a hint wakes it, and it looks every second anyway.
 
-    def __init__(self, clock: Clock) -> None:
+    Args:
+        clock: The time.
+        errors: Where it is counted what fails.
+    """
+
+    def __init__(self, clock: Clock, errors: InternalErrors) -> None:
         self._servers: tuple[WatchedServer, ...] = ()
         self._clock = clock
+        self._errors = errors
         self._wake = threading.Event()
         self._stop = threading.Event()
         self._folders = FolderWatch(self._wake)
@@ -113,17 +121,24 @@ class TailLoop:
         if followed is servers and time.monotonic() < at + POLL_SECONDS:
             return
         self._refreshed = (servers, time.monotonic())
-        self._folders.refresh([path for server in servers for path in server.log_paths])
-        for server in servers:
-            server.has_hints = self._folders.covers(server.log_paths)
+        try:
+            self._folders.refresh([path for server in servers for path in server.log_paths])
+            for server in servers:
+                server.has_hints = self._folders.covers(server.log_paths)
+        except Exception:  # Without hints logs are polled.
+            log.exception("wake.failed")
+            self._errors.count("wake")
 
     def _look_at(self, server: WatchedServer) -> bool:
-        self.heartbeat.beat()
         try:
-            return server.look_at_log()
+            has_more = server.look_at_log()
         except Exception:  # One server's log must not silence the others; the next look tries again.
             log.exception("tail.failed", server=server.name)
-            return False
+            self._errors.count("tail")
+            server.note_log_failure("internal_error")
+            has_more = False
+        self.heartbeat.beat()
+        return has_more
 
 
 class DiscoveryLoop:
@@ -134,10 +149,14 @@ class DiscoveryLoop:
         clock: The time.
         follower: Who looks.
         offer: Takes what was found.
+        errors: Where it is counted what fails.
     """
 
-    def __init__(self, clock: Clock, follower: Follower, offer: Callable[[Config], None]) -> None:
+    def __init__(
+        self, clock: Clock, follower: Follower, offer: Callable[[Config], None], errors: InternalErrors
+    ) -> None:
         self._clock = clock
+        self._errors = errors
         self._follower = follower
         self._offer = offer
         self._wake = threading.Event()
@@ -172,18 +191,21 @@ class DiscoveryLoop:
                 self._offer(self._follower.look(closely=is_asked))
             except Exception:  # What a stranger's process shows must not end the looking.
                 log.exception("discovery.failed")
+                self._errors.count("discovery")
             self.heartbeat.beat()
 
 
 class _TurnLoop:
     """A thread that sends out what is due for its servers, each in a thread of its own."""
 
-    def __init__(self, clock: Clock, name: str, what: str, work: Callable[[WatchedServer], None]) -> None:
+    def __init__(
+        self, clock: Clock, errors: InternalErrors, name: str, what: Part, work: Callable[[WatchedServer], None]
+    ) -> None:
         self._servers: tuple[WatchedServer, ...] = ()
         self._clock = clock
         self._wake = threading.Event()
         self._stop = threading.Event()
-        self._workers = _Workers(what, work)
+        self._workers = _Workers(what, work, errors)
         self.heartbeat = Heartbeat()
         self.thread = threading.Thread(target=self._run, name=name, daemon=True)
 
@@ -225,8 +247,8 @@ class ScrapeLoop(_TurnLoop):
     They are spread over the interval: sent out at once, they would take as many threads as there are servers.
     """
 
-    def __init__(self, clock: Clock) -> None:
-        super().__init__(clock, "scrapes", "scrape", lambda server: server.scrape())
+    def __init__(self, clock: Clock, errors: InternalErrors) -> None:
+        super().__init__(clock, errors, "scrapes", "scrape", lambda server: server.scrape())
         self._due: dict[WatchedServer, float] = {}
 
     def follow(self, servers: Sequence[WatchedServer]) -> None:
@@ -266,8 +288,8 @@ class ProbeLoop(_TurnLoop):
     Servers are told apart by name: after a reload the new one's first probe waits until the old one's last has ended.
     """
 
-    def __init__(self, clock: Clock) -> None:
-        super().__init__(clock, "probes", "probe", lambda server: server.probe())
+    def __init__(self, clock: Clock, errors: InternalErrors) -> None:
+        super().__init__(clock, errors, "probes", "probe", lambda server: server.probe())
 
     def follow(self, servers: Sequence[WatchedServer]) -> None:
         """From now on probe these servers; the thread begins with the first that is to be."""
@@ -288,8 +310,9 @@ class _Workers:
     They are not waited for at the end: a name that is being resolved cannot be interrupted.
     """
 
-    def __init__(self, what: str, work: Callable[[WatchedServer], None]) -> None:
-        self._what = what
+    def __init__(self, what: Part, work: Callable[[WatchedServer], None], errors: InternalErrors) -> None:
+        self._what: Part = what
+        self._errors = errors
         self._failure = f"{what}.failed"
         self._do = work
         self._waiting: SimpleQueue[tuple[Hashable, WatchedServer] | None] = SimpleQueue()
@@ -316,6 +339,7 @@ class _Workers:
         try:
             thread.start()
         except RuntimeError as error:  # The system's limit: those that are there do it when they can.
+            self._errors.count("threads")
             if not self._has_said_full:
                 log.warning("workers.no_thread", what=self._what, threads=len(self._threads), error=str(error))
             self._has_said_full = True
@@ -329,4 +353,5 @@ class _Workers:
                 self._do(server)
             except Exception:  # One server must not end the others' turns; the next turn tries again.
                 log.exception(self._failure, server=server.name)
+                self._errors.count(self._what)
             self._busy.discard(key)

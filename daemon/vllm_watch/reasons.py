@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from vllm_watch.state.snapshot import SourceName
+from vllm_watch.state.snapshot import SourceName, StallReason
 
 
 _LOG = {
@@ -27,6 +27,9 @@ _LOG = {
     "not_regular": "The path is a folder, a pipe or a device: give the log file itself.",
     "symlink_loop": "The path is a symbolic link that leads back to itself.",
     "read_error": "Reading the file fails: see this daemon's log.",
+    "hangs": "The file system gives no answer: a network's server is gone, or a disk hangs. Reading goes on when it "
+    "answers again.",
+    "internal_error": "Reading the log fails inside this daemon: its log says how.",
     "no_entries": "The journal has shown no line of this unit: check the unit's name (systemctl list-units --all), and "
     "whether it has printed anything yet.",
     "journalctl_missing": "The program journalctl is not installed: it comes with systemd.",
@@ -52,6 +55,7 @@ _METRICS = {
     "too_large": "The page is over 4 MiB: this is no vLLM server's page.",
     "incomplete": "The answer broke off, or does not say how long it is.",
     "encoded": "The answer is compressed although that was not asked for: something stands before vLLM.",
+    "internal_error": "Reading the page fails inside this daemon: its log says how.",
     "token_unreadable": "bearer_token_file cannot be read or is empty.",
 }
 
@@ -79,6 +83,15 @@ _PROBE = {
     "key_unreadable": "api_key_file cannot be read or is empty.",
     "model_unknown": "The server lists no model to ask for: give model.",
 }
+
+STALLED: Mapping[StallReason, str] = {
+    "batch_stands_still": "Requests run, and no token, no engine step, no KV cache block and no request has moved.",
+    "queue_stands_still": "Nothing runs, and requests that wait for capacity are not taken up.",
+    "nothing_computed": "Requests come and go, and for minutes nothing has been computed for any of them.",
+    "no_first_token": "No request has had a token since the server was started, for longer than compiling should take.",
+    "log_fell_silent": "The log's last statistics line had requests and no token, and nothing came after it.",
+}
+"""Why an engine is called stalled, in words."""
 
 BY_SOURCE: Mapping[SourceName, Mapping[str, str]] = {"log": _LOG, "metrics": _METRICS, "probe": _PROBE}
 """Every reason that there is, and what it means."""

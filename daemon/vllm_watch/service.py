@@ -33,6 +33,7 @@ from vllm_watch.exposition.families import SnapshotCollector
 from vllm_watch.exposition.http_sd import TargetGroup, target_groups
 from vllm_watch.exposition.json_view import server_view
 from vllm_watch.exposition.samples import PlainSample
+from vllm_watch.internal_errors import InternalErrors
 from vllm_watch.loops import DiscoveryLoop, Heartbeat, ProbeLoop, ScrapeLoop, TailLoop
 from vllm_watch.notify import Notifier
 from vllm_watch.state.snapshot import ServerSnapshot
@@ -89,16 +90,19 @@ class Service:
         self._config = config
         self._clock = clock
         self._load = load
-        self._notifier = notifier or Notifier(os.environ)
+        self._errors = InternalErrors()
+        self._notifier = notifier or Notifier(os.environ, failed=self._note_untold)
         self._checkpoint = CheckpointFile(config.checkpoint) if config.checkpoint is not None else None
         self._before = self._load_checkpoint()
         self._servers = tuple(WatchedServer(server, clock, self._before) for server in config.servers)
-        self._tail = TailLoop(clock)
-        self._scrapes = ScrapeLoop(clock)
-        self._probes = ProbeLoop(clock)
-        self._discovery = DiscoveryLoop(clock, follower, self._offer) if follower is not None else None
+        self._tail = TailLoop(clock, self._errors)
+        self._scrapes = ScrapeLoop(clock, self._errors)
+        self._probes = ProbeLoop(clock, self._errors)
+        self._discovery = DiscoveryLoop(clock, follower, self._offer, self._errors) if follower is not None else None
         self._offered: SimpleQueue[Config] = SimpleQueue()
-        self._web = WebServer(config.host, config.port, DaemonPages(self), web_config_file=config.web_config_file)
+        self._web = WebServer(
+            config.host, config.port, DaemonPages(self), web_config_file=config.web_config_file, errors=self._errors
+        )
         self._main = Heartbeat()
         # A signal's handler may interrupt the main thread anywhere: only such a queue never waits for itself.
         self._wake: SimpleQueue[None] = SimpleQueue()
@@ -109,8 +113,8 @@ class Service:
         self._reload_failures = 0
         self._errors_lock = threading.Lock()
         self._collect_errors: Counter[str] = Counter()
-        self._text = self._new_registry(for_openmetrics=False)
-        self._openmetrics = self._new_registry(for_openmetrics=True)
+        self.registry = self._new_registry()
+        """All families that the daemon shows."""
 
     @property
     def port(self) -> int:
@@ -128,7 +132,11 @@ class Service:
     def run(self) -> None:
         """Keep the status page's history, reload when asked to and tell systemd, until told to stop."""
         while not self._is_stopping:
-            self.turn()
+            try:
+                self.turn()
+            except Exception:  # Whatever it was, the threads that watch go on; the next turn tries again.
+                log.exception("turn.failed")
+                self._errors.count("main")
             with suppress(Empty):
                 self._wake.get(timeout=self._pause())
 
@@ -186,6 +194,7 @@ class Service:
             log.warning("config.refused", reason=str(error), effect="the old configuration stays")
         except Exception:  # Whatever a file does to its reader, the daemon goes on.
             self._refuse()
+            self._errors.count("reload")
             log.exception("config.refused", effect="the old configuration stays")
         if self._is_announced:
             self._notifier.ready()
@@ -222,15 +231,13 @@ class Service:
             samples.append(PlainSample("checkpoint_failures_total", (), self._checkpoint.failures, now))
         samples += [PlainSample("heartbeat_age_seconds", (name,), age, now) for name, age in self.heartbeats().items()]
         errors = {server.name: self._collect_errors[server.name] for server in self._servers}
-        return samples + [PlainSample("collect_errors_total", (name,), count, now) for name, count in errors.items()]
+        samples += [PlainSample("collect_errors_total", (name,), count, now) for name, count in errors.items()]
+        failures = self._errors.counts().items()
+        return samples + [PlainSample("internal_errors_total", (part,), count, now) for part, count in failures]
 
     def is_ready(self) -> bool:
         """Whether every source was looked at once."""
         return all(server.has_looked for server in self._servers)
-
-    def registry(self, *, for_openmetrics: bool) -> CollectorRegistry:
-        """Return the registry for a format: in OpenMetrics one family is typed otherwise."""
-        return self._openmetrics if for_openmetrics else self._text
 
     def view(self, histories: Collection[str] | None = None) -> dict[str, object]:
         """Return everything that is known, as plain data, with the last hour of every server or of these."""
@@ -249,15 +256,13 @@ class Service:
     def note_failure(self, server: str, error: Exception) -> None:
         """Log and count that a server could not be shown."""
         log.error("collect.failed", server=server, exc_info=error)
+        self._errors.count("snapshot")
         with self._errors_lock:
             self._collect_errors[server] += 1
 
-    def _new_registry(self, *, for_openmetrics: bool) -> CollectorRegistry:
+    def _new_registry(self) -> CollectorRegistry:
         registry = CollectorRegistry()
-        collector = SnapshotCollector(
-            self.snapshots, self.own_samples, failed=self.note_failure, for_openmetrics=for_openmetrics
-        )
-        registry.register(collector)
+        registry.register(SnapshotCollector(self.snapshots, self.own_samples, failed=self.note_failure))
         ProcessCollector(registry=registry)
         return registry
 
@@ -275,6 +280,10 @@ class Service:
         self._tail.follow(self._servers)
         self._scrapes.follow(self._servers)
         self._probes.follow(self._servers)
+
+    def _note_untold(self, error: OSError) -> None:
+        log.warning("notify.failed", error=str(error))
+        self._errors.count("notify")
 
     def _offer(self, config: Config) -> None:
         """Take what was discovered; the main thread will watch it."""
@@ -385,7 +394,7 @@ class DaemonPages:
         """Return all series, in the format that the client asks for."""
         _, content_type = choose_encoder(accept)
         for_openmetrics = "openmetrics" in content_type
-        families = self._service.registry(for_openmetrics=for_openmetrics).collect()
+        families = self._service.registry.collect()
         answer = Answer(encode(families, for_openmetrics=for_openmetrics), content_type)
         return compressed(answer) if accepts_gzip(accept_encoding) else answer
 

@@ -22,8 +22,17 @@ from vllm_watch.sources.journal import JournalTail
 from vllm_watch.sources.probe import Prober, ProbeTarget
 from vllm_watch.sources.scrape import Scraper, ScrapeTarget
 from vllm_watch.sources.tail import LogTail
+from vllm_watch.state.metrics_side import ScrapeResult
 from vllm_watch.state.server import LogStatus, ServerSettings, ServerState
-from vllm_watch.state.snapshot import EngineSnapshot, HistogramReading, Reading, ServerSnapshot, SourceName
+from vllm_watch.state.snapshot import (
+    EngineSnapshot,
+    EngineTotals,
+    HistogramReading,
+    Reading,
+    ServerSnapshot,
+    SourceName,
+    TailCounts,
+)
 
 
 log = structlog.get_logger("vllm_watch")
@@ -80,6 +89,7 @@ class WatchedServer:
         self._scraper = _scraper(config, clock)
         self._prober = _prober(config, clock)
         self._reasons: dict[SourceName, str] = {}
+        self._log_status = LogStatus(is_up=False, reason="starting", tail=TailCounts())
         self._has_said_nuls = False
         self._history: deque[tuple[float | None, ...]] = deque(maxlen=int(HISTORY_SECONDS / HISTORY_STEP))
         self.has_looked_at_log = self._tail is None
@@ -128,6 +138,14 @@ class WatchedServer:
                 return False
             return self._look_at(self._tail)
 
+    def note_log_failure(self, reason: str) -> None:
+        """Say that the log cannot be read for a reason that no look has found: it is so until the next look ends."""
+        with self._lock:
+            self._log_status = LogStatus(is_up=False, reason=reason, tail=self._log_status.tail._replace(lag=None))
+            self._state.apply_log_status(self._log_status)
+        self._note("log", reason, is_up=False)
+        self.has_looked_at_log = True
+
     def positions(self) -> Positions:
         """Return how far the log has been read; of a look that goes on for long, how far it had been before."""
         if self._looking.acquire(timeout=POSITIONS_SECONDS):
@@ -141,14 +159,13 @@ class WatchedServer:
         """Read /metrics once."""
         if self._scraper is None or self._is_closed:
             return
-        result = self._scraper.scrape()
+        try:
+            self._apply_scrape(self._scraper.scrape())
+        except Exception:
+            self._apply_scrape(ScrapeResult(self._clock.now(), 0.0, None, "internal_error"))
+            raise  # Who sends out the scrapes counts it.
         if self._is_closed:
             self._scraper.close()  # It may have been closed just before it began.
-            return
-        with self._lock:
-            self._state.apply_scrape(result)
-        self._note("metrics", result.reason, is_up=result.reading is not None)
-        self.has_scraped = True
 
     def next_probe(self, now: float) -> float | None:
         """Return when the next probe is due, `now` if at once; `None` if there is none to make, or not yet."""
@@ -209,6 +226,14 @@ class WatchedServer:
         if self._prober is not None:
             self._prober.close()
 
+    def _apply_scrape(self, result: ScrapeResult) -> None:
+        if self._is_closed:
+            return
+        with self._lock:
+            self._state.apply_scrape(result)
+        self._note("metrics", result.reason, is_up=result.reading is not None)
+        self.has_scraped = True
+
     def _look_at(self, tail: LogTail | JournalTail) -> bool:
         now = self._clock.now()
         batches = tail.poll(now)
@@ -218,6 +243,7 @@ class WatchedServer:
         with self._lock:
             for batch, is_history in batches:
                 self._state.apply_log(batch, is_history=is_history)
+            self._log_status = status
             self._state.apply_log_status(status)
         if not self.awaits_log:
             self._note("log", status.reason, is_up=status.is_up)
@@ -346,6 +372,7 @@ def _as_wall_time(snapshot: ServerSnapshot, ahead: float) -> ServerSnapshot:
         at=move(snapshot.at),
         start_time=None if snapshot.start_time is None else _moved_start(snapshot.start_time, move),
         engines=tuple(_moved_engine(engine, move) for engine in snapshot.engines),
+        former=tuple(_moved_totals(totals, move) for totals in snapshot.former),
         sources=tuple(
             source._replace(last_reading=None if source.last_reading is None else move(source.last_reading))
             for source in snapshot.sources
@@ -367,11 +394,21 @@ def _moved_engine(engine: EngineSnapshot, move: Move) -> EngineSnapshot:
         gauges["last_token_timestamp_seconds"] = last._replace(value=move(last.value))
     return engine._replace(
         gauges=gauges,
-        position_acceptance=tuple(_moved(reading, move) for reading in engine.position_acceptance),
-        counters={name: _moved(reading, move) for name, reading in engine.counters.items()},
-        requests_finished={name: _moved(reading, move) for name, reading in engine.requests_finished.items()},
-        histograms={name: _moved(reading, move) for name, reading in engine.histograms.items()},
+        position_acceptance=tuple(
+            None if reading is None else _moved(reading, move) for reading in engine.position_acceptance
+        ),
+        totals=_moved_totals(engine.totals, move),
         quantiles={key: _moved(reading, move) for key, reading in engine.quantiles.items()},
+        means={stage: _moved(reading, move) for stage, reading in engine.means.items()},
+        first_bounds={stage: _moved(reading, move) for stage, reading in engine.first_bounds.items()},
+    )
+
+
+def _moved_totals(totals: EngineTotals, move: Move) -> EngineTotals:
+    return totals._replace(
+        counters={name: _moved(reading, move) for name, reading in totals.counters.items()},
+        requests_finished={name: _moved(reading, move) for name, reading in totals.requests_finished.items()},
+        histograms={name: _moved(reading, move) for name, reading in totals.histograms.items()},
     )
 
 

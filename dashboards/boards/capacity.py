@@ -315,7 +315,7 @@ def _shape(t: Texts) -> Panel:
             Column(cell(series.of_engine("model_load_seconds")), t.name("load"), SECONDS, width=100),
             Column(cell(series.of_engine("tensor_parallel_size")), "TP", width=55),
             Column(cell(series.of_engine("data_parallel_size")), "DP", width=55),
-            Column(cell(series.of_engine("spec_decode_draft_tokens")), t.name("drafts"), width=100),
+            Column(cell(series.of_engine("num_speculative_tokens")), t.name("drafts"), width=100),
         ],
         sort_by=[(t.name("server"), False)],
         height=5,
@@ -340,9 +340,11 @@ def _limits(t: Texts) -> Panel:
 
 
 def _state_with_version() -> str:
-    """Return each engine's state, with what the server said of itself as labels."""
+    """Return each engine's state, with what the server said of itself last as labels: before a restart it was else."""
     said = ("model_name", "version", "engine_generation")
-    info = series.only(series.of_model("server_info"), "instance", "server", *said)
+    # Loaded from files, series have no mark of their end, and what was said before is there for five minutes more.
+    last = f"topk by (instance, server) (1, timestamp({series.of_model('server_info')})) > bool 0"
+    info = series.only(last, "instance", "server", *said)
     return f"{cell(series.state())} * on (instance, server) group_left ({', '.join(said)}) {info}"
 
 

@@ -50,7 +50,7 @@ _ACCEPTED = series.of_engine("spec_decode_accepted_tokens_per_second")
 _LENGTH = series.of_engine("spec_decode_mean_acceptance_length")
 _RATIO = series.of_engine("spec_decode_acceptance_ratio")
 _POSITION = series.of_engine("spec_decode_position_acceptance_ratio")
-_PER_DRAFT = series.of_engine("spec_decode_draft_tokens")
+_PER_DRAFT = series.of_engine("num_speculative_tokens")
 
 
 def dashboard(language: str) -> models.Dashboard:

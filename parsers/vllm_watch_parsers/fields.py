@@ -40,6 +40,11 @@ def named_fields(body: str) -> list[tuple[str, str]]:
     return fields
 
 
+def is_plain(number: str) -> bool:
+    """Tell whether a number is written as vLLM does; Python also reads ``1_0``, and digits of any script."""
+    return number.isascii() and "_" not in number
+
+
 class Kind(NamedTuple):
     """
     What stands behind a name: the event's field, its unit as printed, and the most it can be in base units.
@@ -63,6 +68,8 @@ def read_field(kind: Kind, text: str) -> float | int | None:
     """
     field, unit, most, whole = kind
     number = text.removesuffix(unit)
+    if not is_plain(number):
+        raise MalformedError
     if unit == "%":
         # As a decimal exponent 12.3 % is 0.123; a division makes it 0.12300000000000001.
         number = f"{number}e-2" if number != text else ""

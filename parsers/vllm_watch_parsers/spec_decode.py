@@ -6,7 +6,15 @@ from __future__ import annotations
 from math import isnan
 
 from vllm_watch_parsers.events import Event, Notice, SpecDecoding
-from vllm_watch_parsers.fields import Kind, MalformedError, RefusedError, named_fields, read_field, unknown_name
+from vllm_watch_parsers.fields import (
+    Kind,
+    MalformedError,
+    RefusedError,
+    is_plain,
+    named_fields,
+    read_field,
+    unknown_name,
+)
 from vllm_watch_parsers.numbers import MAX_DRAFT_TOKENS, MAX_TOKENS, MAX_TOKENS_PER_SECOND
 
 
@@ -78,6 +86,8 @@ def _parse(body: str, known: dict[str, Kind]) -> tuple[Event, ...]:
 
 def _read_positions(text: str) -> tuple[float | None, ...]:
     """Read ``0.863, 0.679, nan``, the rates of the positions in a draft."""
+    if not is_plain(text):
+        raise MalformedError
     try:
         rates = [float(rate) for rate in text.split(", ")]
     except ValueError:

@@ -24,7 +24,9 @@ _NUMBER = r"(\d[\d,]{0,24}(?:\.\d{1,12})?)"
 
 # The last lines of the logo of 0.15 and later end in these; each is a continuation line of one record.
 _LOGO = re.compile(r"[ ▀-▟]{4,80}█ {1,8}(version|model) {1,8}(\S{1,256})$")
-_SPEC_TOKENS = re.compile(r"\bnum_spec_tokens=(\d{1,4})\b|['\"]?num_speculative_tokens['\"]?[=:] ?(\d{1,4})\b")
+_SPEC_TOKENS = re.compile(
+    r"\bnum_spec_tokens=(\d{1,4})\b|['\"]?num_speculative_tokens['\"]?[=:] ?(\d{1,4})\b", re.ASCII
+)
 
 _MAX_PROCESSES = 65_536
 _MAX_GIB = 1_000_000

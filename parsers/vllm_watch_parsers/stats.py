@@ -18,9 +18,9 @@ from vllm_watch_parsers.numbers import MAX_REQUESTS, MAX_TOKENS_PER_SECOND, perc
 
 MAX_ENGINE = 65_535
 
-_ENGINE = re.compile(r"Engine (-?\d{1,5}): |(\d{1,5}) Engines Aggregated: ")
-_KV_FETCH = re.compile(r"(\d{1,9}) waiting to start, (\d{1,9}) in progress, (\d{1,9}) completed waiting\Z")
-_V0_HIT_RATES = re.compile(r"Prefix cache hit rate: GPU: (-?[\d.]+|nan)%, CPU: (-?[\d.]+|nan)%\Z")
+_ENGINE = re.compile(r"Engine (-?\d{1,5}): |(\d{1,5}) Engines Aggregated: ", re.ASCII)
+_KV_FETCH = re.compile(r"(\d{1,9}) waiting to start, (\d{1,9}) in progress, (\d{1,9}) completed waiting\Z", re.ASCII)
+_V0_HIT_RATES = re.compile(r"Prefix cache hit rate: GPU: (-?[\d.]+|nan)%, CPU: (-?[\d.]+|nan)%\Z", re.ASCII)
 _KV_CACHE_ENDS = (" KV cache usage", " KV cache used")
 
 _FIELDS: dict[str, Kind] = {

@@ -76,7 +76,7 @@ def test_one_more_is_accepted_as_often_as_the_others():
     ("series", "use"),
     [
         ({**in_state("serving"), **drafting(0.5)}, 2),
-        ({**in_state("idle"), f"vllm_watch_spec_decode_draft_tokens{{{LABELS}}}": ["3"] * STEPS}, 1),
+        ({**in_state("idle"), f"vllm_watch_num_speculative_tokens{{{LABELS}}}": ["3"] * STEPS}, 1),
         ({**in_state("idle"), f"vllm_watch_spec_decode_draft_tokens_total{{{LABELS}}}": ["0"] * STEPS}, 1),
         (in_state("serving"), 0),
         (in_state("unknown"), -1),

@@ -191,10 +191,17 @@ def test_impossible_values_refuse_the_line(old, new, quantity):
 
 @pytest.mark.parametrize(
     "message",
-    ["SpecDecoding metrics: ", "SpecDecoding metrics: later", "Speculative metrics: Accepted: 5", SPEC_MESSAGE[:60]],
+    [
+        "SpecDecoding metrics: ",
+        "SpecDecoding metrics: later",
+        "Speculative metrics: Accepted: 5",
+        SPEC_MESSAGE[:60],
+        SPEC_MESSAGE.replace("rate: 0.", "rate: \uff10.", 1),
+        SPEC_MESSAGE.replace("Accepted: ", "Accepted: \uff11", 1),
+    ],
 )
 def test_a_line_without_a_rate_is_reported(message):
-    """A torn line is no event; it is counted."""
+    """A torn line, or one with other digits than vLLM prints, is no event; it is counted."""
     assert parse_spec_decoding(message) == (Notice("stats_unparsed"),)
 
 

@@ -252,11 +252,16 @@ def test_the_ends_of_a_range_belong_to_it(value):
         STATS_MESSAGE.replace("45.6 tokens/s", "4,5.6 tokens/s"),
         STATS_MESSAGE.replace("55.5%", "inf%"),
         STATS_MESSAGE.replace("55.5%", "55.5"),
+        STATS_MESSAGE.replace("7 reqs", "\uff17 reqs"),
+        STATS_MESSAGE.replace("45.6", "\u0664\u0665.\u0666"),
+        STATS_MESSAGE.replace("9.1%", "\uff19.\uff11%"),
+        STATS_MESSAGE.replace("7 reqs", "1_0 reqs"),
+        STATS_MESSAGE.replace("7 reqs", "\u00a07 reqs"),
         STATS_MESSAGE[: STATS_MESSAGE.index("Waiting")],
     ],
 )
 def test_what_begins_as_statistics_and_is_not_understood_is_reported(message):
-    """A torn line, or one with a field twice, is no statistics; it is counted."""
+    """A torn line, one with a field twice, or with digits that vLLM does not print, is no statistics; it is counted."""
     assert parse_stats(message) == (Notice("stats_unparsed"),)
 
 

@@ -21,6 +21,7 @@ from tests.support.logs import Log, open_files, run_child
 from vllm_watch import loops as loops_module
 from vllm_watch.clock import SystemClock
 from vllm_watch.config import ServerConfig
+from vllm_watch.internal_errors import InternalErrors
 from vllm_watch.loops import TailLoop
 from vllm_watch.sources import wake as wake_module
 from vllm_watch.sources.wake import FolderWatch
@@ -45,7 +46,7 @@ def following(path, *, is_there=True):
     if is_there:
         log.write()
     server = WatchedServer(ServerConfig(name="a", log=str(path)), SystemClock())
-    log.loop = TailLoop(SystemClock())
+    log.loop = TailLoop(SystemClock(), InternalErrors())
     log.loop.follow([server])
     until(lambda: server.has_looked_at_log)
     try:
@@ -145,6 +146,7 @@ LIMITED = """
     import structlog
     from vllm_watch.clock import SystemClock
     from vllm_watch.config import ServerConfig
+    from vllm_watch.internal_errors import InternalErrors
     from vllm_watch.loops import TailLoop
     from vllm_watch.watched import WatchedServer
     from tests.support.logs import stats_line
@@ -154,7 +156,7 @@ LIMITED = """
     log.touch()
     server = WatchedServer(ServerConfig(name="a", log=str(log)), SystemClock())
     with structlog.testing.capture_logs() as said:
-        loop = TailLoop(SystemClock())
+        loop = TailLoop(SystemClock(), InternalErrors())
         loop.follow([server])
         end = time.monotonic() + 10
         number = 0

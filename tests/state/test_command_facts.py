@@ -45,7 +45,7 @@ def test_what_nothing_else_says(has_log):
     assert {
         "max_running_requests": 24,
         "max_model_len_tokens": 32768,
-        "spec_decode_draft_tokens": 4,
+        "num_speculative_tokens": 4,
         "tensor_parallel_size": 2,
         "data_parallel_size": 3,
     } == facts(state)
@@ -57,7 +57,7 @@ def test_the_log_goes_before():
     said = StartupFact(max_num_seqs=8, served_model_name="other")
     found = facts(state := after(said))
 
-    assert (8, 4) == (found["max_running_requests"], found["spec_decode_draft_tokens"])
+    assert (8, 4) == (found["max_running_requests"], found["num_speculative_tokens"])
     assert "other" == after(said, EngineStats(engine="0")).snapshot(1.0).model_name
     assert state.snapshot(1.0).name == "s"
 

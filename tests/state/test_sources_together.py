@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import pytest
 
+from vllm_watch.exposition.samples import server_samples
 from vllm_watch.reading.log_reader import LogReader
 from vllm_watch.reading.times import ArrivalTimes
 from vllm_watch.state.metrics_side import ScrapeResult
@@ -41,9 +42,8 @@ def line(running=0, waiting=0, prompt=0.0, generation=0.0, engine="000", version
 class Server:
     """A server's state with a clock, driven by the test."""
 
-    def __init__(self, has_log=True, has_metrics=True, **settings):
-        interval = 5.0 if has_metrics else None
-        self.state = ServerState(ServerSettings("s", has_log, interval, **settings))
+    def __init__(self, has_log=True, has_metrics=True, interval=5.0, **settings):
+        self.state = ServerState(ServerSettings("s", has_log, interval if has_metrics else None, **settings))
         self.state.apply_log_status(LogStatus(is_up=True, reason="ok", tail=TailCounts()))
         self.reader = LogReader()
         self.now = 1000.0
@@ -179,12 +179,12 @@ class TestIdleAndStalled:
         assert server.value("prefix_cache_hit_ratio", after=60) is None
 
     def test_a_line_with_work_and_no_token_is_a_stall(self):
-        """A last line of 0.0 and 0.0 with a request running is a stall 30 s after the last token."""
+        """A last line of 0.0 and 0.0 with a request running is a stall two minutes after the last token."""
         server = Server(has_metrics=False).log(line(1, generation=5.0)).log(line(1), after=10)
-        early = server.engine(after=19).state
+        early = server.engine(after=109).state
 
-        assert ("serving", "stalled") == (early, server.engine(after=1).state)
-        assert "stalled" == server.engine(after=3600).state
+        assert ("unknown", "stalled") == (early, server.engine(after=1).state)
+        assert "log_fell_silent" == server.engine(after=3600).stall_reason
 
     def test_silence_after_a_line_with_tokens_is_unknown(self):
         """An engine that printed tokens and then nothing at all is neither idle nor stalled."""
@@ -202,23 +202,24 @@ class TestIdleAndStalled:
         assert "serving" == server.engine().state
 
     def test_the_clock_of_a_stall_starts_with_the_work(self):
-        """An engine that was idle for an hour is not stalled when its first request has just arrived."""
-        server = Server(has_log=False).scrape(page())
-        server.scrape(page(), after=3600).scrape(page(running=1), after=5)
+        """An engine that was idle for an hour is not stalled when its next request has just arrived."""
+        server = Server(has_log=False).scrape(page(generated=1))
+        server.scrape(page(generated=1), after=3600).scrape(page(running=1, generated=2), after=5)
 
         assert "serving" == server.engine().state
         for _ in range(6):
-            server.scrape(page(running=1), after=5)
+            server.scrape(page(running=1, generated=2), after=5)
         assert "stalled" == server.engine().state
 
     def test_the_time_until_a_stall_can_be_set(self):
         """A stall is as long as the configuration says."""
-        server = Server(has_log=False, stall_after=60).scrape(page(running=1))
+        body = page(running=1, generated=1)
+        server = Server(has_log=False, stall_after=60).scrape(body)
         for _ in range(11):
-            server.scrape(page(running=1), after=5)
+            server.scrape(body, after=5)
         early = server.engine().state
 
-        assert ("serving", "stalled") == (early, server.scrape(page(running=1), after=5).engine().state)
+        assert ("serving", "stalled") == (early, server.scrape(body, after=5).engine().state)
 
     def test_waiting_for_capacity_is_saturated(self):
         """Requests that wait for capacity saturate the engine; those that are deferred do not."""
@@ -413,6 +414,23 @@ class TestCounting:
             server.scrape(page(extra=extra), after=10.0)
 
         assert shown == [reading.value for reading in server.engine().position_acceptance]
+
+    @pytest.mark.parametrize(
+        ("printed", "shown"),
+        [("0.500, nan, 0.250", {"0": 0.5, "2": 0.25}), ("nan, 0.125", {"1": 0.125}), ("nan, nan", {})],
+    )
+    def test_a_position_that_is_not_known_keeps_its_place(self, printed, shown):
+        """A ``nan`` among the rates by position says nothing of its own position, and moves no other."""
+        spec = (
+            "INFO 11-21 02:35:10 [metrics.py:96] SpecDecoding metrics: Mean acceptance length: 2.00, Accepted "
+            "throughput: 1.00 tokens/s, Drafted throughput: 1.00 tokens/s, Accepted: 10 tokens, Drafted: 10 tokens, "
+            f"Per-position acceptance rate: {printed}, Avg Draft acceptance rate: 100.0%"
+        )
+        server = Server(has_metrics=False).log(line(running=1, generation=1.0), spec.encode())
+        samples = server_samples(server.state.snapshot(server.now))
+
+        found = {s.labels[-1]: s.value for s in samples if s.name == "spec_decode_position_acceptance_ratio"}
+        assert shown == found
 
     def test_a_counter_that_comes_back_lower_has_no_rate(self):
         """S8: an engine that is missing on a page and begins anew has not made fewer tokens than none."""

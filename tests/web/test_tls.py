@@ -14,6 +14,7 @@ import pytest
 import structlog
 
 from vllm_watch.errors import ConfigError
+from vllm_watch.internal_errors import InternalErrors
 from vllm_watch.web import connections, current
 from vllm_watch.web import server as server_module
 from vllm_watch.web.current import CurrentWebConfig
@@ -287,7 +288,7 @@ class TestChange:
     @pytest.fixture
     def config(self, file, now):
         """What is made of it."""
-        config = CurrentWebConfig(str(file), lambda: now[0])
+        config = CurrentWebConfig(str(file), InternalErrors(), lambda: now[0])
         config.load()
         return config
 

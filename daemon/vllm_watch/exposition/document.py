@@ -16,7 +16,10 @@ Made from the code (`make docs`); a test holds that they agree. All names begin 
 vLLM's own buckets. "Scrape" is vLLM's /metrics, "log" its log, "probe" a completion of one token that is asked for now
 and then, where that is configured. Where log and scrape both say something the scrape decides; a value
 older than three of its source's intervals is gone, but for the last line of an idle engine, and for facts, which hold
-until the next start. Labels configured for a server (`labels:`) stand beside those named here.
+until the next start. What a server has counted (counters, histograms and objectives) outlives it: it stays at its last
+value until the server has started again, so that nothing counted just before a crash is lost, however seldom somebody
+asks. Only the daemon's own restart loses it, if the server is gone by then. Labels configured for a server (`labels:`)
+stand beside those named here.
 """
 
 

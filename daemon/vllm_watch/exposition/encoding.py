@@ -18,7 +18,7 @@ _text_of: Callable[[float], str] = floatToGoString
 
 
 def encode(families: Iterable[Metric], *, for_openmetrics: bool) -> bytes:
-    """Return gauges, counters, histograms and untyped families in OpenMetrics or in Prometheus' text format."""
+    """Return gauges, counters and histograms in OpenMetrics or in Prometheus' text format."""
     lines: list[str] = []
     for family in families:
         lines.append(_head(family, for_openmetrics=for_openmetrics))
@@ -32,9 +32,8 @@ def _head(family: Metric, *, for_openmetrics: bool) -> str:
     if for_openmetrics:
         return f"# HELP {family.name} {_escaped(family.documentation)}\n# TYPE {family.name} {family.type}\n"
     name = f"{family.name}_total" if family.type == "counter" else family.name
-    kind = "untyped" if family.type == "unknown" else family.type
     text = family.documentation.replace("\\", r"\\").replace("\n", r"\n")
-    return f"# HELP {name} {text}\n# TYPE {name} {kind}\n"
+    return f"# HELP {name} {text}\n# TYPE {name} {family.type}\n"
 
 
 def _label_text(labels: Mapping[str, str]) -> str:

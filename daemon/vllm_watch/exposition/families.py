@@ -12,7 +12,7 @@ from prometheus_client.core import Metric
 from prometheus_client.registry import Collector
 
 from vllm_watch.exposition.samples import AnySample, PlainSample, server_samples
-from vllm_watch.exposition.series import PREFIX, SERIES, Series
+from vllm_watch.exposition.series import PREFIX, SERIES
 from vllm_watch.state.snapshot import ServerSnapshot
 
 
@@ -24,7 +24,6 @@ def families(
     *,
     with_times: bool = False,
     extra_labels: LabelsOf | None = None,
-    for_openmetrics: bool = False,
 ) -> Iterator[Metric]:
     """
     Yield families in the table's order, each with its samples.
@@ -33,7 +32,6 @@ def families(
         samples: The samples of one moment.
         with_times: Whether each sample carries the time it is of: for what is not the present.
         extra_labels: The configured labels of each server, by its name.
-        for_openmetrics: Whether the families go into OpenMetrics, where a counter's name is without ``_total``.
     """
     by_name: dict[str, list[AnySample]] = defaultdict(list)
     for sample in samples:
@@ -42,7 +40,7 @@ def families(
     names = tuple(sorted({name for labels in extra.values() for name in labels}))
     for series in SERIES.values():
         if series.name in by_name:
-            family = _empty_family(series, for_openmetrics=for_openmetrics)
+            family = Metric(PREFIX + series.family, series.help, series.type)
             is_of_server = series.labels[:1] == ("server",)
             for sample in by_name[series.name]:
                 labels = dict(zip(series.labels, sample.labels, strict=True))
@@ -51,14 +49,6 @@ def families(
                     labels.update({name: own.get(name, "") for name in names})
                 _add(family, series.full_name, labels, sample, sample.at if with_times else None)
             yield family
-
-
-def _empty_family(series: Series, *, for_openmetrics: bool) -> Metric:
-    base = series.name.removesuffix("_total")
-    if for_openmetrics and series.type == "counter" and base in SERIES:
-        # A gauge has this counter's family name (spec_decode_draft_tokens): only without a type can both be there.
-        return Metric(series.full_name, series.help, "unknown")
-    return Metric(PREFIX + base, series.help, series.type)
 
 
 def _add(family: Metric, name: str, labels: dict[str, str], sample: AnySample, timestamp: float | None) -> None:
@@ -85,7 +75,6 @@ class SnapshotCollector(Collector):
         snapshots: Takes the snapshots of all servers; each is taken by itself, so that one that fails hides no other.
         own_samples: The daemon's own samples.
         failed: Told the name of a server whose snapshot cannot be shown, and why.
-        for_openmetrics: Which format the families are for.
     """
 
     def __init__(
@@ -94,12 +83,10 @@ class SnapshotCollector(Collector):
         own_samples: Callable[[], Iterable[PlainSample]],
         *,
         failed: Callable[[str, Exception], None] = lambda _name, _error: None,
-        for_openmetrics: bool = False,
     ) -> None:
         self._snapshots = snapshots
         self._own_samples = own_samples
         self._failed = failed
-        self._for_openmetrics = for_openmetrics
 
     def collect(self) -> Iterator[Metric]:
         """Yield all families."""
@@ -109,7 +96,7 @@ class SnapshotCollector(Collector):
             samples += self._samples_of(snapshot)
             labels[snapshot.name] = snapshot.labels
         samples += self._own_samples()  # Last, so that they count what has failed just now.
-        yield from families(samples, extra_labels=labels, for_openmetrics=self._for_openmetrics)
+        yield from families(samples, extra_labels=labels)
 
     def _samples_of(self, snapshot: ServerSnapshot) -> list[AnySample]:
         try:

@@ -42,7 +42,7 @@ class TimeSeriesFile:
     def add(self, snapshot: ServerSnapshot) -> None:
         """Take in one moment."""
         labels: Mapping[str, Mapping[str, str]] = {snapshot.name: snapshot.labels}
-        for family in families(server_samples(snapshot), extra_labels=labels, for_openmetrics=True):
+        for family in families(server_samples(snapshot), extra_labels=labels):
             self._add_family(family, snapshot.at)
 
     def lines(self) -> Iterator[str]:

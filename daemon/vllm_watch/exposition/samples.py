@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from vllm_watch.state.objectives import attainments
-from vllm_watch.state.snapshot import ENGINE_STATES, EngineSnapshot, Reading, ServerSnapshot
+from vllm_watch.state.snapshot import ENGINE_STATES, EngineSnapshot, EngineTotals, Reading, ServerSnapshot
 from vllm_watch_parsers.metrics import Histogram
 
 
@@ -44,6 +44,8 @@ def server_samples(server: ServerSnapshot) -> Iterator[AnySample]:
     """Yield everything that a snapshot says."""
     for engine in server.engines:
         yield from _engine_samples(server, engine)
+    for totals in (*(engine.totals for engine in server.engines), *server.former):
+        yield from _total_samples(server, totals)
     yield from _whole_server_samples(server)
     yield from _source_samples(server)
     if server.log is not None:
@@ -56,17 +58,10 @@ def _engine_samples(server: ServerSnapshot, engine: EngineSnapshot) -> Iterator[
     labels = (server.name, engine.key.model_name, engine.key.engine)
     for name, reading in engine.gauges.items():
         yield _sample(name, labels, reading)
-    for position, reading in enumerate(engine.position_acceptance):
-        yield _sample("spec_decode_position_acceptance_ratio", (*labels, str(position)), reading)
-    for (stage, quantile), reading in engine.quantiles.items():
-        yield _sample("latency_quantile_seconds", (*labels, stage, str(quantile)), reading)
-    for name, reading in engine.counters.items():
-        yield _sample(name, labels, reading)
-    for reason, reading in engine.requests_finished.items():
-        yield _sample("requests_finished_total", (*labels, reason), reading)
-    for name, histogram in engine.histograms.items():
-        yield HistogramSample(name, labels, histogram.histogram, histogram.at)
-    yield from _objective_samples(server, engine, labels)
+    for position, ratio in enumerate(engine.position_acceptance):
+        if ratio is not None:
+            yield _sample("spec_decode_position_acceptance_ratio", (*labels, str(position)), ratio)
+    yield from _latency_samples(engine, labels)
     for name, value in engine.facts.items():
         yield PlainSample(name, labels, value, server.at)
     for quantity, is_differing in engine.disagreements.items():
@@ -75,10 +70,24 @@ def _engine_samples(server: ServerSnapshot, engine: EngineSnapshot) -> Iterator[
         yield PlainSample("engine_state", (*labels, state), float(state == engine.state), server.at)
 
 
-def _objective_samples(
-    server: ServerSnapshot, engine: EngineSnapshot, labels: tuple[str, str, str]
-) -> Iterator[PlainSample]:
-    for kept in attainments(server.slo, engine.histograms):
+def _latency_samples(engine: EngineSnapshot, labels: tuple[str, str, str]) -> Iterator[PlainSample]:
+    for (stage, quantile), reading in engine.quantiles.items():
+        yield _sample("latency_quantile_seconds", (*labels, stage, str(quantile)), reading)
+    for stage, reading in engine.means.items():
+        yield _sample("latency_mean_seconds", (*labels, stage), reading)
+    for stage, reading in engine.first_bounds.items():
+        yield _sample("latency_first_bound_seconds", (*labels, stage), reading)
+
+
+def _total_samples(server: ServerSnapshot, totals: EngineTotals) -> Iterator[AnySample]:
+    labels = (server.name, totals.key.model_name, totals.key.engine)
+    for name, reading in totals.counters.items():
+        yield _sample(name, labels, reading)
+    for reason, reading in totals.requests_finished.items():
+        yield _sample("requests_finished_total", (*labels, reason), reading)
+    for name, histogram in totals.histograms.items():
+        yield HistogramSample(name, labels, histogram.histogram, histogram.at)
+    for kept in attainments(server.slo, totals.histograms):
         objective = (*labels, kept.objective)
         yield PlainSample("slo_requests_total", objective, kept.requests, kept.at)
         yield PlainSample("slo_good_requests_total", objective, kept.good, kept.at)

@@ -34,6 +34,11 @@ class Series(NamedTuple):
         """The name as it is scraped."""
         return PREFIX + self.name
 
+    @property
+    def family(self) -> str:
+        """The family's name without the prefix: OpenMetrics has a counter's without its ``_total``."""
+        return self.name.removesuffix("_total")
+
 
 class Group(NamedTuple):
     """Series that belong together."""
@@ -172,8 +177,23 @@ NOW = Group(
             "latency_quantile_seconds",
             (*_ENGINE, "stage", "quantile"),
             "seconds",
-            "Quantiles of the last minute by stage of a request, for those without Prometheus; linear within a bucket.",
+            "Quantiles of the last minute by stage of a request, for those without Prometheus; linear within a bucket, and "
+            "absent in the first one: below `latency_first_bound_seconds`.",
             "scrape: the histograms' increase over the last minute",
+        ),
+        _gauge(
+            "latency_mean_seconds",
+            (*_ENGINE, "stage"),
+            "seconds",
+            "Mean of the last minute by stage of a request: exact, where a quantile is an estimate within a wide bucket.",
+            "scrape: the increase of the histograms' sum by that of their count over the last minute",
+        ),
+        _gauge(
+            "latency_first_bound_seconds",
+            (*_ENGINE, "stage"),
+            "seconds",
+            "Upper bound of the first bucket that a stage's histogram has: quantiles below it cannot be told.",
+            "scrape: the histograms' buckets",
         ),
     ),
 )
@@ -356,7 +376,7 @@ FACTS = Group(
             "log: the engine's configuration, `Using max model len`" + _COMMAND,
         ),
         _gauge(
-            "spec_decode_draft_tokens",
+            "num_speculative_tokens",
             _ENGINE,
             "tokens",
             "Tokens per draft.",
@@ -657,6 +677,13 @@ DAEMON = Group(
             _SERVER,
             "errors",
             "Times that a server could not be shown for a fault of this daemon: its log says which.",
+            "the daemon",
+        ),
+        _counter(
+            "internal_errors_total",
+            ("part",),
+            "errors",
+            "Failures inside the daemon, by the part that failed and went on: its log says which.",
             "the daemon",
         ),
         _gauge(

@@ -3,19 +3,34 @@
 The state of an engine, from what both sources say.
 
 idle: nothing running or waiting. serving: work, and tokens come. saturated: serving, and requests wait for capacity.
-stalled: work, and for some time no token and no engine step. down: nothing listens, or the log's last word is a
+stalled: work, and for some time nothing moves. down: nothing listens, or the log's last word is a
 fatal error or the end. unknown: no source has anything fresh.
+
+Nothing moves in a wedged engine, and for a while nothing does in some healthy ones either. Where a long step looks the
+same as a stall, more time passes before it is called one: see `patience`.
 """
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 from vllm_watch.state.log_side import EngineLog, LogSide
-from vllm_watch.state.metrics_side import EngineProgress, MetricsSide
-from vllm_watch.state.snapshot import EngineState
+from vllm_watch.state.metrics_side import MetricsSide
+from vllm_watch.state.progress import EngineProgress
+from vllm_watch.state.snapshot import EngineState, StallReason
 from vllm_watch_parsers.metrics import EngineReading
 
 
 STALL_SECONDS = 30.0
+PATIENCE = 4.0
+"""
+So many times longer must nothing move where that may be one long step: the request that is alone has no token yet, or
+there is only a log, which tells nothing of a long prompt before its first token.
+"""
+PATIENCE_FOR_WORK = 10.0
+"""So many times longer may requests come and go while nothing is computed for any of them."""
+FIRST_TOKEN_SECONDS = 300.0
+"""How long the first requests after a start may take at least: kernels are compiled for them."""
 DOUBT_SECONDS = 30.0
 """A server that answers for so long after its log said it was dead is not dead: the word was a stranger's."""
 START_SECONDS = 1800.0
@@ -24,6 +39,16 @@ FIRST_STATS_SECONDS = 30.0
 """A server that has answered requests for so long without a line of statistics prints none."""
 
 _NOTHING_LISTENS = "refused"
+
+
+class Judgement(NamedTuple):
+    """An engine's state, and why it is called stalled if it is."""
+
+    state: EngineState
+    stall_reason: StallReason | None = None
+
+
+UNKNOWN = Judgement("unknown")
 
 
 def judge_server(log: LogSide | None, metrics: MetricsSide | None, now: float) -> EngineState | None:
@@ -70,16 +95,31 @@ def is_end_contradicted(log: LogSide, metrics: MetricsSide, now: float) -> bool 
     return is_end and (metrics.read_at or 0) - log.phase_at > DOUBT_SECONDS
 
 
-def judge_by_metrics(reading: EngineReading, progress: EngineProgress, at: float, stall_after: float) -> EngineState:
+def judge_by_metrics(reading: EngineReading, progress: EngineProgress, at: float, stall_after: float) -> Judgement:
     """Return an engine's state from its page of the moment `at`."""
     running, waiting = reading.gauges.get("requests_running"), reading.gauges.get("requests_waiting")
     if running is None or waiting is None:
-        return "unknown"
+        return UNKNOWN
     if running + waiting == 0:
-        return "idle"
-    if progress.still_seconds(at) >= stall_after:
-        return "stalled"
-    return "saturated" if waiting > reading.gauges.get("requests_deferred", 0) else "serving"
+        return Judgement("idle")
+    if progress.still_seconds(at) >= patience(progress, stall_after):
+        return Judgement("stalled", _why_still(progress, running))
+    if progress.undone_seconds(at) >= max(PATIENCE_FOR_WORK * stall_after, patience(progress, stall_after)):
+        return Judgement("stalled", "nothing_computed")
+    return Judgement("saturated" if waiting > reading.gauges.get("requests_deferred", 0) else "serving")
+
+
+def patience(progress: EngineProgress, stall_after: float) -> float:
+    """Return for how many seconds an engine may stand still: longer where that may be one long step."""
+    if not progress.progress.has_served:
+        return max(stall_after, FIRST_TOKEN_SECONDS)
+    return stall_after if progress.has_token_of_work else PATIENCE * stall_after
+
+
+def _why_still(progress: EngineProgress, running: float) -> StallReason:
+    if not progress.progress.has_served:
+        return "no_first_token"
+    return "batch_stands_still" if running else "queue_stands_still"
 
 
 def _judge_without_stats(log: LogSide, now: float) -> EngineState:
@@ -91,19 +131,24 @@ def _judge_without_stats(log: LogSide, now: float) -> EngineState:
     return "serving" if now - log.first_served_at <= FIRST_STATS_SECONDS else "unknown"
 
 
-def judge_by_log(engine: EngineLog | None, log: LogSide, now: float, stall_after: float) -> EngineState:
+def judge_by_log(engine: EngineLog | None, log: LogSide, now: float, stall_after: float) -> Judgement:
     """Return an engine's state from its last line, or from its silence after it."""
     if engine is None:
-        return _judge_without_stats(log, now)
+        return Judgement(_judge_without_stats(log, now))
     if engine.ended_idle():
-        return "idle"
-    if engine.ended_still():
-        still = now - engine.moved_at
-        if still >= stall_after:
-            return "stalled"
+        return Judgement("idle")
+    if engine.ended_still() and now - engine.moved_at >= _patience_with_log(engine, stall_after):
+        return Judgement("stalled", "log_fell_silent" if engine.has_moved else "no_first_token")
+    if engine.ended_deferred():
+        return Judgement("serving")
     if not engine.is_fresh(now):
-        return "unknown"
+        return UNKNOWN
     if not engine.has_work:
-        return "idle"
+        return Judgement("idle")
     waiting = engine.stats.requests_waiting or 0
-    return "saturated" if waiting > (engine.stats.requests_deferred or 0) else "serving"
+    return Judgement("saturated" if waiting > (engine.stats.requests_deferred or 0) else "serving")
+
+
+def _patience_with_log(engine: EngineLog, stall_after: float) -> float:
+    most = PATIENCE * stall_after
+    return most if engine.has_moved else max(most, FIRST_TOKEN_SECONDS)

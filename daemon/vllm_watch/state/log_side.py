@@ -44,6 +44,8 @@ class EngineLog:
     stats_at: float
     moved_at: float
     """When it last printed tokens; before its first such line, when it can at the latest have stood still."""
+    has_moved: bool = False
+    """Whether it has printed tokens since its server was started, as far as the log was read."""
     spec: SpecDecoding | None = None
     spec_at: float = 0.0
     gaps: deque[float] = field(default_factory=lambda: deque(maxlen=5))
@@ -89,7 +91,18 @@ class EngineLog:
 
     def ended_still(self) -> bool:
         """Whether the line is the one after which a wedged engine falls silent: work, and no token."""
-        return self.has_work and not self.moves
+        return self.has_work and not self.moves and not self._only_defers
+
+    def ended_deferred(self) -> bool:
+        """Whether the line is the one after which an engine falls silent that waits for something remote."""
+        return self._only_defers and not self.moves
+
+    @property
+    def _only_defers(self) -> bool:
+        """Whether nothing is there to compute: no request runs, and all that wait do so for something remote."""
+        stats = self.stats
+        waiting = stats.requests_waiting or 0
+        return not stats.requests_running and 0 < waiting <= (stats.requests_deferred or 0)
 
 
 class LogSide:
@@ -205,7 +218,7 @@ class LogSide:
                 stats = stats._replace(prefix_cache_hit_ratio=known.stats.prefix_cache_hit_ratio)
             known.stats, known.stats_at = stats, at
         if known.moves:
-            known.moved_at = at
+            known.moved_at, known.has_moved = at, True
         if stats.generation_tokens_per_second and (name in self.token_at or len(self.token_at) < MAX_ENGINES):
             self.token_at[name] = at
         self._is_alive(at, moves=known.moves)

@@ -4,9 +4,9 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass
 from typing import NamedTuple
 
+from vllm_watch.state.progress import EngineProgress
 from vllm_watch.state.window import Window
 from vllm_watch_parsers.metrics import EngineKey, EngineReading, MetricsReading
 from vllm_watch_parsers.vocabulary import REQUIRED
@@ -15,8 +15,6 @@ from vllm_watch_parsers.vocabulary import REQUIRED
 INTERVALS_UNTIL_STALE = 3
 SAME_START_SECONDS = 1.0
 """Start times no further apart are of one process."""
-
-Progress = tuple[float, ...]
 
 
 class ScrapeResult(NamedTuple):
@@ -45,28 +43,12 @@ class ServerStart(NamedTuple):
     at: float
 
 
-@dataclass(slots=True)
-class EngineProgress:
-    """Whether an engine's counters move."""
-
-    progress: Progress
-    moved_at: float
-    works_since: float | None = None
-    token_at: float | None = None
-
-    def still_seconds(self, at: float) -> float:
-        """Return for how long there has been work and no movement; 0 without work."""
-        if self.works_since is None:
-            return 0.0
-        return at - max(self.moved_at, self.works_since)
-
-
 class MetricsSide:
     """Takes in one server's scrapes, in order."""
 
     def __init__(self, interval: float) -> None:
         self._interval = interval
-        self.window = Window()
+        self.window = Window(interval)
         self.last: ScrapeResult | None = None
         self.failing_since: float | None = None
         self.progress: dict[EngineKey, EngineProgress] = {}
@@ -122,8 +104,8 @@ class MetricsSide:
         return {name: not any(_has(engine, name) for engine in engines) for name in REQUIRED}
 
     def moved_since(self, moment: float) -> bool:
-        """Whether any engine produced tokens after a moment."""
-        return any(engine.token_at is not None and engine.token_at > moment for engine in self.progress.values())
+        """Whether any engine computed tokens after a moment."""
+        return any(engine.served_at is not None and engine.served_at > moment for engine in self.progress.values())
 
     def _note_reset(self, reading: MetricsReading) -> None:
         """Begin anew if the counters did: the server was started again, or it made its metrics anew."""
@@ -154,31 +136,11 @@ class MetricsSide:
         for key in [key for key in self.progress if key not in reading.engines]:
             del self.progress[key]
         for key, engine in reading.engines.items():
-            progress = _progress(engine)
             known = self.progress.get(key)
             if known is None:
-                known = self.progress[key] = EngineProgress(progress, at)
-            elif progress != known.progress:
-                if progress[0] > known.progress[0]:
-                    known.token_at = at
-                known.progress, known.moved_at = progress, at
-            if not _works(engine):
-                known.works_since = None
-            elif known.works_since is None:
-                known.works_since = at
-
-
-def _works(engine: EngineReading) -> bool:
-    return engine.gauges.get("requests_running", 0) + engine.gauges.get("requests_waiting", 0) > 0
-
-
-def _progress(engine: EngineReading) -> Progress:
-    steps = engine.histograms.get("iteration_tokens")
-    return (
-        engine.counters.get("generation_tokens", 0.0),
-        engine.counters.get("prompt_tokens", 0.0),
-        steps.observations if steps else 0.0,
-    )
+                self.progress[key] = EngineProgress.begin(at, engine)
+            else:
+                known.add(at, engine)
 
 
 def _fell(old: EngineReading, new: EngineReading) -> bool:

@@ -17,15 +17,18 @@ from typing import NamedTuple
 from vllm_watch.reading.log_reader import LogBatch
 from vllm_watch.state.agreement import Agreement
 from vllm_watch.state.engine_values import (
+    Latencies,
     counters_of_log,
     counters_of_metrics,
+    excludes_cached,
     facts_of,
+    finished_of,
     gauges_of_log,
     gauges_of_metrics,
     histograms_of,
+    latencies_of,
     positions_of_log,
     positions_of_metrics,
-    quantiles_of,
 )
 from vllm_watch.state.facts import CommandFacts
 from vllm_watch.state.foresight import LATER, lines_with_traffic, page_with_traffic
@@ -33,6 +36,8 @@ from vllm_watch.state.handlers import http_request_key
 from vllm_watch.state.judge import (
     FIRST_STATS_SECONDS,
     STALL_SECONDS,
+    UNKNOWN,
+    Judgement,
     is_end_contradicted,
     judge_by_log,
     judge_by_metrics,
@@ -45,6 +50,7 @@ from vllm_watch.state.snapshot import (
     Comparison,
     EngineSnapshot,
     EngineState,
+    EngineTotals,
     HttpRequestKey,
     ProbeSnapshot,
     Reading,
@@ -176,7 +182,6 @@ class ServerState:
         engines = tuple(self._engine(key, server_state, now) for key in self._keys)
         is_recent = metrics is not None and self._shows_metrics(now)
         reading = metrics.reading if metrics is not None and is_recent else None
-        read_at = (metrics.read_at if metrics is not None else None) or 0.0
         return ServerSnapshot(
             name=self.settings.name,
             at=now,
@@ -184,15 +189,13 @@ class ServerState:
             engine_generation=log.facts.engine_generation if log else None,
             model_name=self._keys[0].model_name if self._keys else "",
             engines=engines,
+            former=self._former(),
             sources=self._sources(now),
             comparisons=self._comparisons(now),
             starts=log.starts if log else (metrics.restarts if metrics else 0),
             start_time=self._start_time(),
             http_requests=self._http_requests(),
-            admission_rejections={
-                key: Reading(value, read_at, "metrics")
-                for key, value in (reading.admission_rejections.items() if reading else ())
-            },
+            admission_rejections=self._admission_rejections(),
             missing_metrics=metrics.missing() if metrics and reading else {},
             refused_values=self._refused(),
             dropped_names=self._dropped(),
@@ -265,23 +268,31 @@ class ServerState:
         return (EngineKey(said or self.settings.command.model_name, DEFAULT_ENGINE),)
 
     def _engine(self, key: EngineKey, server_state: EngineState | None, now: float) -> EngineSnapshot:
-        state = server_state or self._judge(key, now)
+        judged = Judgement(server_state) if server_state else self._judge(key, now)
+        state = judged.state
         is_present = state not in {"down", "starting"} or self.settings.keeps_stale
         metrics = self._metrics if is_present and self._shows_metrics(now) else None
+        latencies = latencies_of(metrics, key, self._log) if metrics else Latencies()
+        gauges = self._gauges(key, now) if is_present else {}
         return EngineSnapshot(
             key=key,
             state=state,
-            gauges=self._gauges(key, now) if is_present else {},
+            gauges=gauges,
+            prompt_excludes_cached=self._excludes_cached(key, gauges.get("prompt_tokens_per_second")),
             position_acceptance=self._positions(key, now) if is_present else (),
-            counters=self._counters(key, metrics),
-            requests_finished=self._finished(key, metrics),
-            histograms=histograms_of(metrics, key, self._log) if metrics else {},
-            quantiles=quantiles_of(metrics, key, self._log) if metrics else {},
-            facts=facts_of(self._log, metrics, self.settings.command, key.engine),
+            totals=self._totals(key),
+            quantiles=latencies.quantiles,
+            means=latencies.means,
+            first_bounds=latencies.first_bounds,
+            facts=facts_of(self._log, self._counted(), self.settings.command, key.engine),
             disagreements=self._disagreements(key, now),
+            stall_reason=judged.stall_reason,
         )
 
-    def _judge(self, key: EngineKey, now: float) -> EngineState:
+    def _excludes_cached(self, key: EngineKey, reading: Reading | None) -> bool | None:
+        return excludes_cached(reading, self._metrics, key, self._log.facts.version if self._log else None)
+
+    def _judge(self, key: EngineKey, now: float) -> Judgement:
         log, metrics, stall_after = self._log, self._metrics, self.settings.stall_after
         engine = metrics.reading.engines.get(key) if metrics and metrics.reading else None
         progress = metrics.progress.get(key) if metrics else None
@@ -290,11 +301,11 @@ class ServerState:
             return judge_by_metrics(engine, progress, metrics.read_at or now, stall_after)
         if log is not None and self._log_status.is_up:
             said = judge_by_log(log.engines.get(key.engine), log, now, stall_after)
-            if said != "unknown" and not (said == "idle" and self._hangs(now)):
+            if said.state != "unknown" and not (said.state == "idle" and self._hangs(now)):
                 return said
         if is_recent and metrics is not None and engine and progress:
             return judge_by_metrics(engine, progress, metrics.read_at or now, stall_after)
-        return "unknown"
+        return UNKNOWN
 
     def _hangs(self, now: float) -> bool:
         """Whether the server takes connections and answers none: then its silence does not mean idle."""
@@ -346,7 +357,7 @@ class ServerState:
             readings.append(Reading(token_at, token_at, "log"))
         return max(readings, default=None)
 
-    def _positions(self, key: EngineKey, now: float) -> tuple[Reading, ...]:
+    def _positions(self, key: EngineKey, now: float) -> tuple[Reading | None, ...]:
         if self._metrics is not None and self._metrics_decide(now):
             ratios = positions_of_metrics(self._metrics, key)
             if ratios is not None:
@@ -354,17 +365,41 @@ class ServerState:
         engine = self._log.engines.get(key.engine) if self._log else None
         return positions_of_log(engine, now, keeps_stale=self.settings.keeps_stale) if engine else ()
 
-    def _counters(self, key: EngineKey, metrics: MetricsSide | None) -> dict[str, Reading]:
-        if self._metrics is not None:
-            return counters_of_metrics(metrics, key) if metrics else {}
-        return counters_of_log(self._log, key.engine) if self._log else {}
+    def _counted(self) -> MetricsSide | None:
+        """
+        Return the pages that counters are of: the last ones of a server that is gone, too.
 
-    def _finished(self, key: EngineKey, metrics: MetricsSide | None) -> dict[str, Reading]:
-        if metrics is None or metrics.reading is None or metrics.read_at is None:
+        What it counted just before its end would be lost otherwise, for Prometheus comes later. They last until the
+        next life has a page of its own, or is ready and has not shown one yet.
+        """
+        metrics, log = self._metrics, self._log
+        if metrics is None or metrics.read_at is None:
+            return None
+        has_next = log is not None and log.phase == "ready" and (log.started_at or 0.0) > metrics.read_at
+        return None if has_next else metrics
+
+    def _totals(self, key: EngineKey) -> EngineTotals:
+        """Return what an engine has counted, of one source."""
+        if self._metrics is None:
+            return EngineTotals(key, counters_of_log(self._log, key.engine) if self._log else {}, {}, {})
+        counted = self._counted()
+        if counted is None:
+            return EngineTotals(key, {}, {}, {})
+        histograms = histograms_of(counted, key, self._log)
+        return EngineTotals(key, counters_of_metrics(counted, key), finished_of(counted, key), histograms)
+
+    def _former(self) -> tuple[EngineTotals, ...]:
+        counted = self._counted()
+        reading = counted.reading if counted else None
+        return tuple(self._totals(key) for key in (reading.engines if reading else ()) if key not in self._keys)
+
+    def _admission_rejections(self) -> dict[tuple[str, str], Reading]:
+        counted = self._counted()
+        newest = counted.window.newest if counted else None
+        if newest is None:
             return {}
-        engine = metrics.reading.engines.get(key)
-        finished = engine.requests_finished if engine else {}
-        return {reason: Reading(value, metrics.read_at, "metrics") for reason, value in finished.items()}
+        rejections = newest.reading.admission_rejections
+        return {key: Reading(value, newest.at, "metrics") for key, value in rejections.items()}
 
     def _sources(self, now: float) -> tuple[SourceSnapshot, ...]:
         sources = []

@@ -12,6 +12,18 @@ from vllm_watch_parsers.metrics import EngineKey, Histogram
 EngineState = Literal["starting", "idle", "serving", "saturated", "stalled", "down", "unknown"]
 ENGINE_STATES: tuple[EngineState, ...] = ("starting", "idle", "serving", "saturated", "stalled", "down", "unknown")
 
+StallReason = Literal[
+    "batch_stands_still", "queue_stands_still", "nothing_computed", "no_first_token", "log_fell_silent"
+]
+STALL_REASONS: tuple[StallReason, ...] = (
+    "batch_stands_still",
+    "queue_stands_still",
+    "nothing_computed",
+    "no_first_token",
+    "log_fell_silent",
+)
+"""Why an engine is called stalled; `vllm_watch.reasons` says what each means."""
+
 SourceName = Literal["log", "metrics", "probe"]
 WatchMode = Literal["events", "poll"]
 
@@ -31,25 +43,59 @@ class HistogramReading(NamedTuple):
     at: float
 
 
+class EngineTotals(NamedTuple):
+    """
+    What one engine has counted in its server's present life; in the last one, where no other has begun.
+
+    `counters` and `histograms` are by the names of the series without their prefix, `requests_finished` by reason.
+    """
+
+    key: EngineKey
+    counters: Mapping[str, Reading]
+    requests_finished: Mapping[str, Reading]
+    histograms: Mapping[str, HistogramReading]
+
+
 class EngineSnapshot(NamedTuple):
     """
     One engine.
 
-    `gauges`, `counters` and `facts` are keyed by the names of the series without their prefix; what is not known
-    is not there. `quantiles` is by stage and quantile, over the last minute. `disagreements` tells of quantities that
-    both sources have spoken of for minutes whether they differ.
+    `gauges` and `facts` are keyed by the names of the series without their prefix; what is not known is not there.
+    `position_acceptance` is in the order of the positions, `None` where a position's is not known. `quantiles` is by
+    stage and quantile, `means` by stage, over the last minute; a quantile that lies in its histogram's first bucket is
+    not there, of whose bound `first_bounds` tells. `disagreements` tells of quantities that both sources have spoken of
+    for minutes whether they differ. `prompt_excludes_cached` tells whether prompt tokens per second are without cached
+    ones, `None` if nobody knows.
     """
 
     key: EngineKey
     state: EngineState
     gauges: Mapping[str, Reading]
-    position_acceptance: tuple[Reading, ...]
-    counters: Mapping[str, Reading]
-    requests_finished: Mapping[str, Reading]
-    histograms: Mapping[str, HistogramReading]
+    prompt_excludes_cached: bool | None
+    position_acceptance: tuple[Reading | None, ...]
+    totals: EngineTotals
     quantiles: Mapping[tuple[str, float], Reading]
+    means: Mapping[str, Reading]
+    first_bounds: Mapping[str, Reading]
     facts: Mapping[str, float]
     disagreements: Mapping[str, bool]
+    stall_reason: StallReason | None = None
+    """Only of an engine that is stalled."""
+
+    @property
+    def counters(self) -> Mapping[str, Reading]:
+        """What it has counted, by the names of the series."""
+        return self.totals.counters
+
+    @property
+    def requests_finished(self) -> Mapping[str, Reading]:
+        """The requests that it has finished, by reason."""
+        return self.totals.requests_finished
+
+    @property
+    def histograms(self) -> Mapping[str, HistogramReading]:
+        """How long its requests took, by the names of the series."""
+        return self.totals.histograms
 
 
 class SourceSnapshot(NamedTuple):
@@ -121,6 +167,8 @@ class ServerSnapshot(NamedTuple):
     """
     One server.
 
+    `former` holds what engines have counted that are not among `engines`: the last page named them, and another
+    source, or the server's next start, names others.
     `starts` and `http_requests` come from its log where it has one, else from its /metrics. `start_time` is by the
     clock of who said it: of the log by that of the other times, of /metrics by the server's own.
     """
@@ -131,6 +179,7 @@ class ServerSnapshot(NamedTuple):
     engine_generation: str | None
     model_name: str
     engines: tuple[EngineSnapshot, ...]
+    former: tuple[EngineTotals, ...]
     sources: tuple[SourceSnapshot, ...]
     comparisons: tuple[Comparison, ...]
     starts: int

@@ -21,6 +21,7 @@ import structlog
 from tornado.httputil import HTTPServerRequest
 from tornado.ioloop import PeriodicCallback
 
+from vllm_watch.internal_errors import InternalErrors
 from vllm_watch.web.connections import BoundedServer, send
 from vllm_watch.web.current import CurrentWebConfig
 from vllm_watch.web.gate import Gate, Verdict
@@ -52,13 +53,23 @@ class WebServer:
         port: A port, or 0 for any that is free.
         pages: What to serve beside the status page's files.
         web_config_file: TLS, users and headers; read again when it changes.
+        errors: Where it is counted what fails.
     """
 
-    def __init__(self, host: str, port: int, pages: Pages, *, web_config_file: str | None = None) -> None:
+    def __init__(
+        self,
+        host: str,
+        port: int,
+        pages: Pages,
+        *,
+        web_config_file: str | None = None,
+        errors: InternalErrors | None = None,
+    ) -> None:
+        errors = errors or InternalErrors()
         self._host = host
         self._port = port
-        self._router = Router(pages)
-        self._config = CurrentWebConfig(web_config_file)
+        self._router = Router(pages, errors)
+        self._config = CurrentWebConfig(web_config_file, errors)
         self._heartbeat = time.monotonic()
         self._thread: threading.Thread | None = None
         self._ask_to_stop: AskToStop | None = None

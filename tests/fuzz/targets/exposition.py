@@ -192,15 +192,15 @@ def _check_shown(snapshot: ServerSnapshot) -> None:
             _put(expected, name, labels, sample.value)
     text = generate_latest(_registry(snapshot)).decode()
     assert _samples(parse_text(text)) == expected
-    openmetrics = generate_openmetrics(_registry(snapshot, for_openmetrics=True)).decode()
+    openmetrics = generate_openmetrics(_registry(snapshot)).decode()
     assert _samples(parse_openmetrics(openmetrics)) == expected
     view = msgspec.json.decode(msgspec.json.encode(server_view(snapshot)))
     assert [engine["engine"] for engine in view["engines"]] == [engine.key.engine for engine in snapshot.engines]
 
 
-def _registry(snapshot: ServerSnapshot, *, for_openmetrics: bool = False) -> CollectorRegistry:
+def _registry(snapshot: ServerSnapshot) -> CollectorRegistry:
     registry = CollectorRegistry()
-    registry.register(SnapshotCollector(lambda: [snapshot], list, failed=_fail, for_openmetrics=for_openmetrics))
+    registry.register(SnapshotCollector(lambda: [snapshot], list, failed=_fail))
     return registry
 
 
