@@ -74,6 +74,7 @@ _METRICS = {
 _PROBE = {
     "ok": "A completion of one token came in time.",
     "starting": "Not probed yet since the server, or this daemon, was started.",
+    "sleeping": "The server was put to sleep or paused: it is not asked until it wakes.",
     "overdue": "No probe has ended in its time: probing itself hangs, perhaps on a name that cannot be resolved.",
     "refused": "Nothing listens at this address: the server is down or still starting, or the address is wrong.",
     "timeout": "No token came in time: the engine is wedged or overloaded, even if /health and /metrics answer.",
@@ -95,6 +96,12 @@ _PROBE = {
     "key_unreadable": "api_key_file cannot be read or is empty.",
     "model_unknown": "The server lists no model to ask for: give model.",
 }
+
+SLEEPING = (
+    "Its operator has put it to sleep (/sleep) or paused it (/pause): it takes requests and holds them until /wake_up "
+    "or /resume."
+)
+"""What the state `sleeping` means, in words."""
 
 STALLED: Mapping[StallReason, str] = {
     "batch_stands_still": "Requests run, and no token, no engine step, no KV cache block and no request has moved.",

@@ -42,6 +42,11 @@ FAILURE_KINDS: tuple[FailureKind, ...] = (
     "worker_died",
 )
 
+PauseKind = Literal["paused", "resumed", "asleep", "awake"]
+
+MEMORY_TAGS = frozenset({"weights", "kv_cache"})
+"""What a sleeping engine has given up, and can be given back piece by piece."""
+
 NoticeKind = Literal["api_servers_more_than_one", "stats_unparsed", "value_refused"]
 
 
@@ -50,7 +55,8 @@ class EngineStats(NamedTuple):
     One periodic statistics line of an engine, or V0's separate line of hit rates.
 
     `engine` is the number the line prints (``"0"``), `AGGREGATED`, or ``None`` where the
-    release prints none. `requests_waiting` includes `requests_deferred`.
+    release prints none. `requests_waiting` includes `requests_deferred`. `rust` is true of
+    the Rust front end's line, which names no engine because it sums over all there are.
     """
 
     engine: str | None = None
@@ -68,6 +74,7 @@ class EngineStats(NamedTuple):
     mm_cache_hit_ratio: float | None = None
     preemptions: int | None = None
     kv_fetch: tuple[int, int, int] | None = None
+    rust: bool | None = None
     unknown_fields: tuple[str, ...] = ()
 
 
@@ -137,6 +144,17 @@ class Failure(NamedTuple):
     engine: str | None = None
 
 
+class Pause(NamedTuple):
+    """
+    The operator has paused the engine or put it to sleep, or ended that.
+
+    `memory` is what an engine that wakes has back, of `MEMORY_TAGS`; empty for all of it.
+    """
+
+    kind: PauseKind
+    memory: tuple[str, ...] = ()
+
+
 class AccessRequest(NamedTuple):
     """One line of uvicorn's access log: `path` is without the query string."""
 
@@ -154,4 +172,4 @@ class Notice(NamedTuple):
     """With `value_refused`: the name of the field that was out of range."""
 
 
-Event = EngineStats | SpecDecoding | StartupFact | Lifecycle | Failure | AccessRequest | Notice
+Event = EngineStats | SpecDecoding | StartupFact | Lifecycle | Failure | Pause | AccessRequest | Notice

@@ -29,6 +29,7 @@ from vllm_watch_parsers.vocabulary import (
     PROCESS_START,
     PROMPT_TOKENS_BY_SOURCE,
     REQUESTS_FINISHED,
+    SLEEP_STATE,
     V0_EMITTED_TOKENS,
     V0_SWAPPED,
     WAITING_BY_REASON,
@@ -50,6 +51,7 @@ _RANGES: dict[str, tuple[float, float]] = {
     "requests_swapped": (0, MAX_REQUESTS),
     "requests_deferred": (0, MAX_REQUESTS),
     "kv_cache_usage_ratio": (0, 1),
+    "awake": (0, 1),
     "prefix_cache_hit_ratio_lifetime": (0, 1),
     "acceptance_ratio_lifetime": (0, 1),
 }
@@ -229,6 +231,9 @@ class _Page:
         for labels, value in self._series.get(WAITING_BY_REASON, {}).items():
             if dict(labels).get("reason") == "deferred":
                 self._put_gauge(engines[_key(labels)], "requests_deferred", value)
+        for labels, value in self._series.get(SLEEP_STATE, {}).items():
+            if dict(labels).get("sleep_state") == "awake":
+                self._put_gauge(engines[_key(labels)], "awake", value)
         return engines
 
     def _put_gauge(self, gauges: dict[str, float], quantity: str, value: float) -> None:

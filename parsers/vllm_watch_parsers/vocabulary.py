@@ -52,6 +52,9 @@ HISTOGRAMS: dict[str, tuple[str, ...]] = {
     "request_generation_tokens": ("vllm:request_generation_tokens",),
 }
 
+SLEEP_STATE = "vllm:engine_sleep_state"
+"""One series for each state, of which ``awake`` alone is relied upon: a pause by ``/sleep?level=0`` has no other."""
+
 WAITING_BY_REASON = "vllm:num_requests_waiting_by_reason"
 PROMPT_TOKENS_BY_SOURCE = "vllm:prompt_tokens_by_source_total"
 ACCEPTED_PER_POSITION = "vllm:spec_decode_num_accepted_tokens_per_pos_total"
@@ -68,6 +71,7 @@ HTTP_REQUESTS = "http_requests_total"
 PROCESS_START = "process_start_time_seconds"
 
 _OTHERS = (
+    SLEEP_STATE,
     WAITING_BY_REASON,
     PROMPT_TOKENS_BY_SOURCE,
     ACCEPTED_PER_POSITION,

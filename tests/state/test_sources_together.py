@@ -179,9 +179,9 @@ class TestIdleAndStalled:
         assert server.value("prefix_cache_hit_ratio", after=60) is None
 
     def test_a_line_with_work_and_no_token_is_a_stall(self):
-        """A last line of 0.0 and 0.0 with a request running is a stall two minutes after the last token."""
+        """A last line of 0.0 and 0.0 with a request running is a stall a minute after the last token."""
         server = Server(has_metrics=False).log(line(1, generation=5.0)).log(line(1), after=10)
-        early = server.engine(after=109).state
+        early = server.engine(after=49).state
 
         assert ("unknown", "stalled") == (early, server.engine(after=1).state)
         assert "log_fell_silent" == server.engine(after=3600).stall_reason
@@ -328,6 +328,36 @@ class TestLifeAndDeath:
         assert "api_servers_more_than_one" == server.reason("log")
 
 
+class TestNames:
+    """A model has one name, whichever source is there."""
+
+    ARGUMENTS = (
+        b"INFO 11-21 02:35:10 [utils.py:233] non-default args: {'model': '/data/m', 'served_model_name': ['My Model']}"
+    )
+
+    def name(self, server):
+        """Return the name that the engine's series have now."""
+        return server.engine().key.model_name
+
+    def test_the_pages_name_stays_when_the_page_fails(self):
+        """A served name that no log line can vouch for is known from the page: the path does not take its place."""
+        server = Server().log(STARTING, self.ARGUMENTS, READY, line())
+        named = page().replace(b'model_name="m"', b'model_name="My Model"')
+        before = self.name(server)
+        server.scrape(named, after=5).scrape(reason="timeout", after=60)
+
+        assert ("/data/m", "My Model") == (before, self.name(server))
+
+    def test_it_is_known_at_the_next_start(self):
+        """The same model that starts again has the same name from its first words on, and another has its own."""
+        named = page().replace(b'model_name="m"', b'model_name="My Model"')
+        server = Server().log(STARTING, self.ARGUMENTS, READY).scrape(named, after=5).scrape(after=5)
+        same = self.name(server.log(STARTING, self.ARGUMENTS, after=60))
+        other = self.name(server.log(STARTING, self.ARGUMENTS.replace(b"/data/m", b"/data/n"), after=60))
+
+        assert ("My Model", "/data/n") == (same, other)
+
+
 class TestCounting:
     """Counters of the log, and restarts."""
 
@@ -437,3 +467,44 @@ class TestCounting:
         server = Server(has_log=False).scrape(page(generated=1000)).scrape(page(engine="1"), after=10.0)
 
         assert server.scrape(page(generated=10), after=10.0).value("generation_tokens_per_second") is None
+
+
+class TestRefused:
+    """Nothing listens: what that means depends on what was seen before."""
+
+    @pytest.mark.parametrize("last", [line(), line(3, generation=5.0)], ids=["idle", "busy"])
+    def test_a_line_that_is_read_late_keeps_no_killed_server_alive(self, last):
+        """The last line of a server that was killed is read after the refusal: the server is down all the same."""
+        server = Server().log(STARTING, READY, line(3, generation=5.0)).scrape(page(running=3, generated=5), after=5)
+        server.scrape(after=5).log(last, after=0.5)
+
+        assert {"down"} == {server.scrape(after=5).engine().state for _ in range(60)}
+
+    def test_a_log_that_goes_on_and_then_ends_is_a_server_that_is_gone(self):
+        """A server at another address than the configured one is down when its log falls silent, too."""
+        server = Server().log(STARTING, READY, line(1, generation=5.0)).scrape()
+        alive = {server.log(line(1, generation=5.0), after=10).scrape().engine().state for _ in range(5)}
+        server.scrape(after=31)
+
+        assert ({"serving"}, "down") == (alive - {"down"}, server.engine().state)
+
+    @pytest.mark.parametrize("has_log", [False, True])
+    def test_a_server_that_nobody_has_seen_may_be_starting(self, has_log):
+        """A server that listens last, and whose log is still empty, is unknown for two minutes, then down."""
+        server = Server(has_log=has_log).scrape()
+        early = server.scrape(after=120).engine().state
+
+        assert ("unknown", "down") == (early, server.scrape(after=1).engine().state)
+
+    def test_a_server_that_was_seen_is_down_at_once(self):
+        """A server that has answered before is down with the first refusal."""
+        server = Server(has_log=False).scrape(page()).scrape(after=5)
+
+        assert "down" == server.engine().state
+
+    def test_a_start_that_falls_silent_is_over_after_ten_minutes(self):
+        """A server that was killed while it loaded is down after ten minutes without a line, not before."""
+        server = Server().log(STARTING).scrape()
+        loading = server.scrape(after=600).engine().state
+
+        assert ("starting", "down") == (loading, server.scrape(after=1).engine().state)

@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from vllm_watch.reasons import explain
+from vllm_watch.reasons import STALLED, explain
 from vllm_watch.state.snapshot import EngineSnapshot, Reading, ServerSnapshot
 
 
@@ -54,10 +54,12 @@ def _engine_view(engine: EngineSnapshot) -> dict[str, Any]:
     quantiles: dict[str, dict[str, float]] = {}
     for (stage, quantile), reading in engine.quantiles.items():
         quantiles.setdefault(stage, {})[str(quantile)] = reading.value
+    why = engine.stall_reason
     return {
         "engine": engine.key.engine,
         "model_name": engine.key.model_name,
         "state": engine.state,
+        **({} if why is None else {"stall": {"reason": why, "meaning": STALLED[why]}}),
         "gauges": _readings(engine.gauges),
         "prompt_excludes_cached": engine.prompt_excludes_cached,
         "counters": _readings(engine.counters),

@@ -73,8 +73,16 @@ def _engine_samples(server: ServerSnapshot, engine: EngineSnapshot) -> Iterator[
         yield PlainSample(name, labels, value, server.at)
     for quantity, is_differing in engine.disagreements.items():
         yield PlainSample("source_disagreement", (*labels, quantity), float(is_differing), server.at)
+    yield from _state_samples(server, engine, labels)
+
+
+def _state_samples(
+    server: ServerSnapshot, engine: EngineSnapshot, labels: tuple[str, str, str]
+) -> Iterator[PlainSample]:
     for state in ENGINE_STATES:
         yield PlainSample("engine_state", (*labels, state), float(state == engine.state), server.at)
+    if engine.stall_reason is not None:
+        yield PlainSample("engine_stall_info", (*labels, engine.stall_reason), 1, server.at)
 
 
 def _latency_samples(engine: EngineSnapshot, labels: tuple[str, str, str]) -> Iterator[PlainSample]:

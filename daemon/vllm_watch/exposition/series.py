@@ -10,6 +10,8 @@ from __future__ import annotations
 
 from typing import Literal, NamedTuple
 
+from vllm_watch.state.snapshot import ENGINE_STATES, STALL_REASONS
+
 
 PREFIX = "vllm_watch_"
 
@@ -237,7 +239,8 @@ DONE = Group(
             _ENGINE,
             "preemptions",
             "Requests put back for want of KV cache.",
-            "scrape: `vllm:num_preemptions_total`",
+            "scrape: `vllm:num_preemptions_total`; without a scrape the Rust front end's `Preemptions`, added up (the Python "
+            "server prints none)",
         ),
         _counter(
             "requests_finished_total",
@@ -258,7 +261,8 @@ DONE = Group(
             (*_SERVER, "method", "handler", "code"),
             "requests",
             "HTTP requests answered by the server; handlers from a closed list, others are `other`.",
-            "log: uvicorn's access lines; without a log the scrape's `http_requests_total`, whose codes are classes (`2xx`)",
+            "log: uvicorn's access lines; without a log, or once the log has shown none of requests that the page has counted, "
+            "the scrape's `http_requests_total`, whose codes are classes (`2xx`)",
         ),
         _counter(
             "log_events_total",
@@ -352,8 +356,8 @@ FACTS = Group(
             _ENGINE,
             "tokens",
             "Tokens that the KV cache holds.",
-            "log: `GPU KV cache size` (V0: blocks by their size); else the scrape's `vllm:cache_config_info` of a lone engine, "
-            "from 0.24 on or of V0",
+            "log: `GPU KV cache size` (V0: blocks by their size; with lines of all engines together their sum); else the "
+            "scrape's `vllm:cache_config_info` of a lone engine, from 0.24 on or of V0",
         ),
         _gauge(
             "max_concurrency",
@@ -394,8 +398,8 @@ FACTS = Group(
             "data_parallel_size",
             _ENGINE,
             "1",
-            "Data parallel size.",
-            "log: the engine's configuration" + _COMMAND,
+            "Data parallel size; absent where each of several engines says that it is alone, as those of a dense model do.",
+            "log: the arguments, the engine's configuration" + _COMMAND,
         ),
         _gauge(
             "model_load_seconds",
@@ -456,7 +460,14 @@ STATE = Group(
             "engine_state",
             (*_ENGINE, "state"),
             "1",
-            "1 for the present state, 0 for the others: starting, idle, serving, saturated, stalled, down, unknown.",
+            f"1 for the present state, 0 for the others: {', '.join(ENGINE_STATES)}.",
+            "both sources: see the README",
+        ),
+        _gauge(
+            "engine_stall_info",
+            (*_ENGINE, "reason"),
+            "1",
+            f"1, only while the engine is stalled; reason says why: {', '.join(STALL_REASONS)}.",
             "both sources: see the README",
         ),
     ),
@@ -692,6 +703,14 @@ DAEMON = Group(
             ("part",),
             "errors",
             "Failures inside the daemon, by the part that failed and went on: its log says which.",
+            "the daemon",
+        ),
+        _gauge(
+            "discovery_hanging_processes",
+            (),
+            "processes",
+            "Processes that are passed over in the search for servers, since what they run cannot be learned: asking "
+            "hangs. Only without a configuration.",
             "the daemon",
         ),
         _gauge(

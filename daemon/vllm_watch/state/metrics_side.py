@@ -6,8 +6,11 @@ from __future__ import annotations
 from collections import Counter, deque
 from typing import NamedTuple
 
+from vllm_watch.state.handlers import PAUSING
 from vllm_watch.state.progress import EngineProgress
+from vllm_watch.state.repose import Repose
 from vllm_watch.state.window import Window
+from vllm_watch_parsers.events import Pause
 from vllm_watch_parsers.metrics import EngineKey, EngineReading, MetricsReading
 from vllm_watch_parsers.vocabulary import HISTOGRAMS, REQUIRED
 
@@ -58,6 +61,8 @@ class MetricsSide:
         self.last: ScrapeResult | None = None
         self.failing_since: float | None = None
         self.progress: dict[EngineKey, EngineProgress] = {}
+        self.repose = Repose()
+        """What the server's own count of ``/pause`` and ``/resume`` tells."""
         self.refused: Counter[str] = Counter()
         self.dropped = 0
         """Engines, models and words that were over the limit, added up over the pages."""
@@ -86,6 +91,7 @@ class MetricsSide:
         self.long_lines += result.reading.long_lines
         self._note_reset(result.reading)
         self._note_start(result.reading.process_start_seconds, result.ahead)
+        self._note_calls(result.at, result.reading)
         self.window.add(result.at, result.reading)
         self._note_progress(result.at, result.reading)
 
@@ -150,6 +156,7 @@ class MetricsSide:
     def _forget_pages(self) -> None:
         self.window.clear()
         self.progress.clear()
+        self.repose.forget()
 
     def _note_reset(self, reading: MetricsReading) -> None:
         """Begin anew if the counters did: the server was started again, or it made its metrics anew."""
@@ -176,6 +183,16 @@ class MetricsSide:
         elif self.start is None or not _is_same_start(said, self.start.said):
             self.start = ServerStart(said, said - ahead)
 
+    def _note_calls(self, at: float, reading: MetricsReading) -> None:
+        """Note that the operator has paused or resumed the server; of both between two pages the order is not known."""
+        before = self.reading
+        calls = [_calls(reading, handler) - (_calls(before, handler) if before else 0) for handler in PAUSING]
+        paused, resumed = calls
+        if paused > resumed and (before is None or not resumed):
+            self.repose.apply(at, Pause("paused"))
+        elif resumed > paused and not paused:
+            self.repose.apply(at, Pause("resumed"))
+
     def _note_progress(self, at: float, reading: MetricsReading) -> None:
         for key in [key for key in self.progress if key not in reading.engines]:
             del self.progress[key]
@@ -185,6 +202,12 @@ class MetricsSide:
                 self.progress[key] = EngineProgress.begin(at, engine)
             else:
                 known.add(at, engine)
+
+
+def _calls(reading: MetricsReading, handler: str) -> float:
+    """Return how often an operation was asked for and done."""
+    done = ("POST", handler, "2xx")
+    return sum(count for request, count in reading.http_requests.items() if request == done)
 
 
 def _is_same_start(one: float, other: float) -> bool:

@@ -8,9 +8,12 @@ moves nothing. Of a request that a client gave up the front end knows without th
 
 from __future__ import annotations
 
+import math
+
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from vllm_watch.state.repose import Served
 from vllm_watch_parsers.metrics import EngineReading
 
 
@@ -84,12 +87,16 @@ class EngineProgress:
     served_at: float | None = None
     served_from: float | None = None
     prompted_from: float | None = None
+    asleep_since: float | None = None
+    """When a page first said that the engine is not awake, if the newest one says so."""
+    woke_at: float = -math.inf
 
     @classmethod
     def begin(cls, at: float, engine: EngineReading) -> EngineProgress:
         """Return what one page tells."""
         known = cls(progress_of(engine), at, stirred_at=at, done_at=at)
         known._note_work(at, engine)
+        known._note_sleep(at, engine)
         return known
 
     def add(self, at: float, engine: EngineReading) -> None:
@@ -108,6 +115,7 @@ class EngineProgress:
         self.progress, self.at = new, at
         self.pages += 1
         self._note_work(at, engine)
+        self._note_sleep(at, engine)
 
     @property
     def has_token_of_work(self) -> bool:
@@ -115,15 +123,29 @@ class EngineProgress:
         begun, now = self.before_work, self.progress
         return begun is None or (begun.prompt, begun.generated) != (now.prompt, now.generated)
 
-    def still_seconds(self, at: float) -> float:
-        """Return for how long there has been work and no movement; 0 without work, and before it is certain."""
+    def still_seconds(self, at: float, woke_at: float) -> float:
+        """Return for how long an engine that woke then has had work and not moved; 0 before that is certain."""
         if self.works_since is None or self.pages < PAGES_UNTIL_STILL:
             return 0.0
-        return at - max(self.stirred_at, self.works_since)
+        return at - max(self.stirred_at, self.works_since, woke_at)
 
-    def undone_seconds(self, at: float) -> float:
+    def undone_seconds(self, at: float, woke_at: float) -> float:
         """Return for how long there has been work and nothing was computed, whatever came and went."""
-        return 0.0 if self.works_since is None else at - max(self.done_at, self.works_since)
+        return 0.0 if self.works_since is None else at - max(self.done_at, self.works_since, woke_at)
+
+    @property
+    def served(self) -> Served | None:
+        """The last tokens."""
+        if self.served_at is None or self.served_from is None:
+            return None
+        return Served(self.served_from, self.served_at, self.prompted_from)
+
+    def _note_sleep(self, at: float, engine: EngineReading) -> None:
+        if engine.gauges.get("awake", 1.0) > 0:
+            if self.asleep_since is not None:
+                self.asleep_since, self.woke_at = None, at
+        elif self.asleep_since is None:
+            self.asleep_since = at
 
     def _note_work(self, at: float, engine: EngineReading) -> None:
         if not has_work(engine):

@@ -9,8 +9,17 @@ from typing import Literal, NamedTuple
 from vllm_watch_parsers.metrics import EngineKey, Histogram
 
 
-EngineState = Literal["starting", "idle", "serving", "saturated", "stalled", "down", "unknown"]
-ENGINE_STATES: tuple[EngineState, ...] = ("starting", "idle", "serving", "saturated", "stalled", "down", "unknown")
+EngineState = Literal["starting", "idle", "serving", "saturated", "stalled", "sleeping", "down", "unknown"]
+ENGINE_STATES: tuple[EngineState, ...] = (
+    "starting",
+    "idle",
+    "serving",
+    "saturated",
+    "stalled",
+    "sleeping",
+    "down",
+    "unknown",
+)
 
 StallReason = Literal[
     "batch_stands_still", "queue_stands_still", "nothing_computed", "no_first_token", "log_fell_silent"
@@ -169,7 +178,8 @@ class ServerSnapshot(NamedTuple):
 
     `former` holds what engines have counted that are not among `engines`: the last page named them, and another
     source, or the server's next start, names others.
-    `starts` and `http_requests` come from its log where it has one, else from its /metrics. `start_time` is by the
+    `starts` and `http_requests` come from its log where it has one, else from its /metrics; `http_requests` from there
+    also where the log has no access lines. `start_time` is by the
     clock of who said it: of the log by that of the other times, of /metrics by the server's own.
     """
 
