@@ -3,12 +3,16 @@
 
 from __future__ import annotations
 
+import gzip
 import sys
 import tracemalloc
+
+from pathlib import Path
 
 import pytest
 
 from tests.support.pages import label_sets, page
+from tests.support.recordings import RECORDINGS
 
 from vllm_watch_parsers.exposition import BLOCK, MAX_FOREIGN_NAMES, MAX_LINE, PageReader, parse_exposition
 from vllm_watch_parsers.metrics import MetricsReading, read_metrics
@@ -16,6 +20,7 @@ from vllm_watch_parsers.vocabulary import WANTED
 
 
 PAGE = page(running=3).encode()
+CORPUS = Path(__file__).parents[1] / "fuzz" / "corpus" / "exposition"
 
 
 def steps(body):
@@ -41,6 +46,18 @@ def test_label_sets_that_nobody_wants_are_not_looked_at_one_by_one(sets):
     grown = PAGE + label_sets(sets)
 
     assert steps(grown) - steps(PAGE) < 2000 + 20 * len(grown) / BLOCK
+
+
+def test_wild_bodies_take_no_more_steps_than_twice_an_ordinary_page():
+    """What the fuzzer has kept, torn pages, and label sets by the ten thousand: none is looked at for long."""
+    recorded = sorted((RECORDINGS["day"] / "metrics").glob("*.gz"))
+    ordinary = gzip.decompress(recorded[len(recorded) // 2].read_bytes())
+    wild = [path.read_bytes() for path in sorted(CORPUS.iterdir())]
+    wild += [ordinary[at:] + ordinary[:at] for at in range(0, len(ordinary), len(ordinary) // 60)]
+    wild += [ordinary + label_sets(10_000 * times) for times in (1, 2, 4)]
+    most = 2 * steps(ordinary)
+
+    assert [number for number, body in enumerate(wild) if steps(body) > most] == []
 
 
 def test_what_is_read_stays_the_same():
