@@ -277,9 +277,9 @@ class TestStartsOfSeveralProcesses:
 def test_the_totals_of_a_v0_engine_are_its_own():
     """V0 prints what it has drafted since its start, and how many tokens a draft has: they are shown as they are."""
     drafts = (
-        "INFO 11-21 02:35:10 metrics.py:349] Speculative metrics: Draft acceptance rate: 0.500, System efficiency: 0.400, "
-        "Number of speculative tokens: 5, Number of accepted tokens: {}, Number of draft tokens: {}, Number of emitted "
-        "tokens: 9."
+        "INFO 11-21 02:35:10 metrics.py:349] Speculative metrics: Draft acceptance rate: 0.500, System efficiency: "
+        "0.400, Number of speculative tokens: 5, Number of accepted tokens: {}, Number of draft tokens: {}, "
+        "Number of emitted tokens: 9."
     )
     server = Server(has_metrics=False)
     for accepted, drafted in ((10, 20), (30, 60)):
