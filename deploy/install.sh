@@ -2,6 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # Installs vllm-watch as a systemd service, upgrades it, and takes it away again. Each step is said before it is done.
 set -eu
+umask 022  # The service's user owns nothing of this, whatever root's own files are for.
 
 usage() {
   cat <<'END'
@@ -92,9 +93,16 @@ need_python() {
     fail "$python is too old: vllm-watch needs Python 3.10 or newer; PYTHON=/usr/bin/python3.11 names another"
   "$python" -c 'import ensurepip, venv' 2>/dev/null ||
     fail "$python cannot make virtual environments: on Debian and Ubuntu install python3-venv"
-  case $("$python" -c 'import sys; print(sys.base_prefix)') in
-    /root* | /home*) say "Beware: $python stands in somebody's home, where the service cannot use it" ;;
-  esac
+  as_nobody "$python" -I -c '' 2>/dev/null ||
+    say "Beware: not everybody may run $python, and so the service cannot: PYTHON=/usr/bin/python3 names another"
+}
+
+as_nobody() { # COMMAND...: run it as who owns nothing, as the service's user will; who is not root cannot change that
+  if [ "$(id -u)" = 0 ] && command -v setpriv >/dev/null; then
+    setpriv --reuid=65534 --regid=65534 --clear-groups "$@"
+  else
+    "$@"
+  fi
 }
 
 # Have one wheel in $wheel.
@@ -161,9 +169,13 @@ configured() { # the configuration's path, as the unit sees it
   echo "${path:-/etc/vllm-watch/vllm-watch.yml}"
 }
 
-# Whether a release starts, and takes the configuration; what it says is shown if not.
+# Whether a release starts, for the service's user, too, and takes the configuration; what it says is shown if not.
 works() { # RELEASE
   program "$1" --version >"$work/said" 2>&1 || { cat "$work/said" >&2; return 1; }
+  if [ -z "$root" ] && as_nobody "$python" -I -c '' 2>/dev/null; then
+    as_nobody "$releases/$1/bin/vllm-watch" --version >"$work/said" 2>&1 ||
+      { cat "$work/said" >&2; say "root may run it, the service's user may not" >&2; return 1; }
+  fi
   [ -f "$root$(configured)" ] || return 0
   status=0
   program "$1" check --config "$root$(configured)" >"$work/said" 2>&1 || status=$?
@@ -180,7 +192,7 @@ make_release() { # RELEASE
   step "Make a virtual environment in $releases/$1, and install $(basename "$wheel") there" true
   $dry_run && return
   rm -rf "${releases:?}/$1"  # Of a run that was interrupted.
-  mkdir -p "$releases"
+  install -d -m 755 "$root$prefix" "$releases"
   make_environment "$releases/$1" || { discard "$1"; fail "the installation by pip failed: nothing has changed"; }
   say "See whether it starts and takes $(configured)"
   works "$1" || { discard "$1"; fail "$1 does not start: nothing has changed"; }

@@ -11,7 +11,7 @@ from vllm_watch.alert_needs import Silent, alert_needs, silent_alerts
 from vllm_watch.clock import SystemClock
 from vllm_watch.config import Config, ServerConfig
 from vllm_watch.finding import Finding
-from vllm_watch.reasons import explain
+from vllm_watch.reasons import SLEEPING, STALLED, explain
 from vllm_watch.servers_dir import SUFFIX, list_server_files
 from vllm_watch.state.snapshot import EngineSnapshot, Reading, ServerSnapshot, SourceName, SourceSnapshot
 from vllm_watch.watched import WatchedServer
@@ -65,7 +65,8 @@ def _check_server(config: ServerConfig, file: str | None) -> Iterator[Finding]:
     try:
         _read_log(server)
         server.scrape()
-        server.probe()
+        if server.next_probe(SystemClock().now()) is not None:  # A server that sleeps is not asked.
+            server.probe()
         snapshot = server.snapshot()
         silent = silent_alerts(config, snapshot, server.foresee())
     finally:
@@ -139,6 +140,10 @@ def _missing_sources(config: ServerConfig) -> Iterator[Finding]:
 
 def _check_engine(engine: EngineSnapshot, snapshot: ServerSnapshot) -> Iterator[Finding]:
     yield Finding(f"  engine {engine.key.engine}: {engine.state}")
+    if engine.state == "sleeping":
+        yield Finding(f"    {SLEEPING}")
+    if engine.stall_reason is not None:
+        yield Finding(f"    {STALLED[engine.stall_reason]}", is_wrong=True)
     facts = [form.format(engine.facts[name]) for name, form in _FACTS.items() if name in engine.facts]
     yield from _check_gauges(engine.gauges, snapshot.at)
     yield Finding(f"    started with: {', '.join(facts) or 'nothing known'}")

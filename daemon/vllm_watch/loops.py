@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """
-The daemon's threads, each with a heartbeat.
+The daemon's threads that send out scrapes and probes and look for servers, each with a heartbeat.
 
-One follows all logs, one sends out the scrapes, one the probes, and one looks for servers if none are configured.
+Those that follow the logs are in `vllm_watch.tail_loop`.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import structlog
 from vllm_watch.clock import Clock
 from vllm_watch.config import Config
 from vllm_watch.discovery.following import LOOK_SECONDS, Follower
-from vllm_watch.sources.wake import FolderWatch
+from vllm_watch.internal_errors import InternalErrors, Part
 from vllm_watch.watched import WatchedServer
 
 
@@ -26,9 +26,6 @@ log = structlog.get_logger("vllm_watch.loops")
 
 POLL_SECONDS = 1.0
 """How often logs are looked at without a hint."""
-
-PAUSE_SECONDS = 0.01
-"""The least time between two looks: a busy log is read in pieces, not line by line."""
 
 SPACING_SECONDS = 0.02
 """How far apart the first scrapes of servers that begin together are, and so all their later ones."""
@@ -55,77 +52,6 @@ class Heartbeat:
         return time.monotonic() - self._at
 
 
-class TailLoop:
-    """Follows the logs of all servers in one thread: a hint wakes it, and it looks every second anyway."""
-
-    def __init__(self, clock: Clock) -> None:
-        self._servers: tuple[WatchedServer, ...] = ()
-        self._clock = clock
-        self._wake = threading.Event()
-        self._stop = threading.Event()
-        self._folders = FolderWatch(self._wake)
-        self._refreshed: tuple[tuple[WatchedServer, ...], float] = ((), 0.0)
-        self.heartbeat = Heartbeat()
-        self.thread = threading.Thread(target=self._run, name="tail", daemon=True)
-
-    def follow(self, servers: Sequence[WatchedServer]) -> None:
-        """From now on follow the logs of these servers; the thread begins with the first log."""
-        self._servers = tuple(server for server in servers if server.has_log)
-        self._wake.set()
-        if self._servers and self.thread.ident is None:
-            self._folders.start()
-            self.heartbeat.beat()
-            self.thread.start()
-
-    def request_stop(self) -> None:
-        """Make the thread look once more, then end."""
-        self._stop.set()
-        self._wake.set()
-
-    def join(self) -> None:
-        """Wait for the end."""
-        if self.thread.ident is not None:
-            self.thread.join(STOP_SECONDS)
-            self._folders.stop()
-
-    def _run(self) -> None:
-        while True:
-            is_last = self._stop.is_set()
-            self._wake.clear()
-            started = time.monotonic()
-            has_more = self._look()
-            self.heartbeat.beat()
-            if is_last:
-                return
-            if not has_more:
-                self._clock.wait(self._wake, POLL_SECONDS)
-                self._stop.wait(max(started + PAUSE_SECONDS - time.monotonic(), 0))
-
-    def _look(self) -> bool:
-        servers = self._servers
-        self._refresh(servers)
-        looks = [self._look_at(server) for server in servers]
-        return any(looks)
-
-    def _refresh(self, servers: tuple[WatchedServer, ...]) -> None:
-        """Watch the servers' folders as they are now: at once for others, then as often as logs are polled."""
-        followed, at = self._refreshed
-        if followed is servers and time.monotonic() < at + POLL_SECONDS:
-            return
-        self._refreshed = (servers, time.monotonic())
-        self._folders.refresh([path for server in servers for path in server.log_paths])
-        for server in servers:
-            server.has_hints = self._folders.covers(server.log_paths)
-
-    def _look_at(self, server: WatchedServer) -> bool:
-        self.heartbeat.beat()
-        try:
-            return server.look_at_log()
-        except Exception:  # One server's log must not silence the others; the next look tries again.
-            log.exception("tail.failed", server=server.name)
-            return False
-
-
 class DiscoveryLoop:
     """
     Looks for servers again and again; a thread of its own, since the process table can hang on one process.
@@ -134,10 +60,14 @@ class DiscoveryLoop:
         clock: The time.
         follower: Who looks.
         offer: Takes what was found.
+        errors: Where it is counted what fails.
     """
 
-    def __init__(self, clock: Clock, follower: Follower, offer: Callable[[Config], None]) -> None:
+    def __init__(
+        self, clock: Clock, follower: Follower, offer: Callable[[Config], None], errors: InternalErrors
+    ) -> None:
         self._clock = clock
+        self._errors = errors
         self._follower = follower
         self._offer = offer
         self._wake = threading.Event()
@@ -150,6 +80,11 @@ class DiscoveryLoop:
         """Begin to look."""
         self.heartbeat.beat()
         self.thread.start()
+
+    @property
+    def hanging(self) -> int:
+        """How many processes are passed over because asking about them hangs."""
+        return self._follower.hanging
 
     def look_now(self) -> None:
         """Look at once, and closely."""
@@ -172,18 +107,21 @@ class DiscoveryLoop:
                 self._offer(self._follower.look(closely=is_asked))
             except Exception:  # What a stranger's process shows must not end the looking.
                 log.exception("discovery.failed")
+                self._errors.count("discovery")
             self.heartbeat.beat()
 
 
 class _TurnLoop:
     """A thread that sends out what is due for its servers, each in a thread of its own."""
 
-    def __init__(self, clock: Clock, name: str, what: str, work: Callable[[WatchedServer], None]) -> None:
+    def __init__(
+        self, clock: Clock, errors: InternalErrors, name: str, what: Part, work: Callable[[WatchedServer], None]
+    ) -> None:
         self._servers: tuple[WatchedServer, ...] = ()
         self._clock = clock
         self._wake = threading.Event()
         self._stop = threading.Event()
-        self._workers = _Workers(what, work)
+        self._workers = _Workers(what, work, errors)
         self.heartbeat = Heartbeat()
         self.thread = threading.Thread(target=self._run, name=name, daemon=True)
 
@@ -225,8 +163,8 @@ class ScrapeLoop(_TurnLoop):
     They are spread over the interval: sent out at once, they would take as many threads as there are servers.
     """
 
-    def __init__(self, clock: Clock) -> None:
-        super().__init__(clock, "scrapes", "scrape", lambda server: server.scrape())
+    def __init__(self, clock: Clock, errors: InternalErrors) -> None:
+        super().__init__(clock, errors, "scrapes", "scrape", lambda server: server.scrape())
         self._due: dict[WatchedServer, float] = {}
 
     def follow(self, servers: Sequence[WatchedServer]) -> None:
@@ -266,8 +204,8 @@ class ProbeLoop(_TurnLoop):
     Servers are told apart by name: after a reload the new one's first probe waits until the old one's last has ended.
     """
 
-    def __init__(self, clock: Clock) -> None:
-        super().__init__(clock, "probes", "probe", lambda server: server.probe())
+    def __init__(self, clock: Clock, errors: InternalErrors) -> None:
+        super().__init__(clock, errors, "probes", "probe", lambda server: server.probe())
 
     def follow(self, servers: Sequence[WatchedServer]) -> None:
         """From now on probe these servers; the thread begins with the first that is to be."""
@@ -288,8 +226,9 @@ class _Workers:
     They are not waited for at the end: a name that is being resolved cannot be interrupted.
     """
 
-    def __init__(self, what: str, work: Callable[[WatchedServer], None]) -> None:
-        self._what = what
+    def __init__(self, what: Part, work: Callable[[WatchedServer], None], errors: InternalErrors) -> None:
+        self._what: Part = what
+        self._errors = errors
         self._failure = f"{what}.failed"
         self._do = work
         self._waiting: SimpleQueue[tuple[Hashable, WatchedServer] | None] = SimpleQueue()
@@ -316,6 +255,7 @@ class _Workers:
         try:
             thread.start()
         except RuntimeError as error:  # The system's limit: those that are there do it when they can.
+            self._errors.count("threads")
             if not self._has_said_full:
                 log.warning("workers.no_thread", what=self._what, threads=len(self._threads), error=str(error))
             self._has_said_full = True
@@ -329,4 +269,5 @@ class _Workers:
                 self._do(server)
             except Exception:  # One server must not end the others' turns; the next turn tries again.
                 log.exception(self._failure, server=server.name)
+                self._errors.count(self._what)
             self._busy.discard(key)

@@ -8,7 +8,6 @@ import socket
 import time
 
 from collections.abc import Callable, Mapping
-from contextlib import suppress
 
 
 _SEND_SECONDS = 1.0
@@ -21,11 +20,18 @@ class Notifier:
     Args:
         environment: Where systemd's variables are.
         monotonic: The machine's monotonic clock, in seconds.
+        failed: Told of each notification that could not be sent, and why.
     """
 
-    def __init__(self, environment: Mapping[str, str], monotonic: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self,
+        environment: Mapping[str, str],
+        monotonic: Callable[[], float] = time.monotonic,
+        failed: Callable[[OSError], None] = lambda _error: None,
+    ) -> None:
         self._address = _address(environment.get("NOTIFY_SOCKET", ""))
         self._monotonic = monotonic
+        self._failed = failed
         self._status = ""
         self._pinged_at: float | None = None
         self.interval = _ping_interval(environment) if self._address else None
@@ -65,9 +71,12 @@ class Notifier:
     def _send(self, message: str) -> None:
         if not self._address:
             return
-        with suppress(OSError), socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC) as sender:
-            sender.settimeout(_SEND_SECONDS)
-            sender.sendto(message.encode(), self._address)
+        try:
+            with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC) as sender:
+                sender.settimeout(_SEND_SECONDS)
+                sender.sendto(message.encode(), self._address)
+        except OSError as error:
+            self._failed(error)
 
 
 def _address(name: str) -> str:

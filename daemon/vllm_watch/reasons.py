@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from vllm_watch.state.snapshot import SourceName
+from vllm_watch.state.snapshot import SourceName, StallReason
 
 
 _LOG = {
@@ -27,6 +27,9 @@ _LOG = {
     "not_regular": "The path is a folder, a pipe or a device: give the log file itself.",
     "symlink_loop": "The path is a symbolic link that leads back to itself.",
     "read_error": "Reading the file fails: see this daemon's log.",
+    "hangs": "The file system gives no answer: a network's server is gone, or a disk hangs. Reading goes on when it "
+    "answers again.",
+    "internal_error": "Reading the log fails inside this daemon: its log says how.",
     "no_entries": "The journal has shown no line of this unit: check the unit's name (systemctl list-units --all), and "
     "whether it has printed anything yet.",
     "journalctl_missing": "The program journalctl is not installed: it comes with systemd.",
@@ -48,16 +51,30 @@ _METRICS = {
     "redirect": "The server redirects, which is not followed: give the final URL.",
     "not_metrics": "The answer is no Prometheus page: is this vLLM's /metrics?",
     "stats_disabled": "The page has no vLLM series: start vLLM without --disable-log-stats.",
-    "too_many_samples": "The page has over 50000 samples: this is no vLLM server's page.",
-    "too_large": "The page is over 4 MiB: this is no vLLM server's page.",
+    "no_requests_yet": "The page is read and has no series yet: vLLM's Rust front end shows them from its first "
+    "request on.",
+    "ray": "This is Ray's page (ray_vllm…), where series of ended workers stay and counters stand twice: give the "
+    "address of vLLM's own server, or rely on the log.",
+    "router": "This is a router's page: it repeats what several engines say. Give each engine's own /metrics.",
+    "sglang": "This is SGLang's page: vllm-watch reads vLLM's only.",
+    "text_generation_inference": "This is the page of Text Generation Inference: vllm-watch reads vLLM's only.",
+    "tensorrt_llm": "This is TensorRT-LLM's page: vllm-watch reads vLLM's only.",
+    "other_program": "This is another program's page: check the port of vLLM's own server.",
+    "several_servers": "Several servers answer in turn at this address, as behind a Kubernetes Service: a start time "
+    "came back. Give each one's own address.",
+    "too_many_samples": "The page has over 50000 samples of vLLM's, or over 4096 other names: this is no vLLM "
+    "server's page.",
+    "too_large": "The page is over 64 MiB: restart the server, whose label sets (of LoRA adapters) grow for ever.",
     "incomplete": "The answer broke off, or does not say how long it is.",
     "encoded": "The answer is compressed although that was not asked for: something stands before vLLM.",
+    "internal_error": "Reading the page fails inside this daemon: its log says how.",
     "token_unreadable": "bearer_token_file cannot be read or is empty.",
 }
 
 _PROBE = {
     "ok": "A completion of one token came in time.",
     "starting": "Not probed yet since the server, or this daemon, was started.",
+    "sleeping": "The server was put to sleep or paused: it is not asked until it wakes.",
     "overdue": "No probe has ended in its time: probing itself hangs, perhaps on a name that cannot be resolved.",
     "refused": "Nothing listens at this address: the server is down or still starting, or the address is wrong.",
     "timeout": "No token came in time: the engine is wedged or overloaded, even if /health and /metrics answer.",
@@ -79,6 +96,21 @@ _PROBE = {
     "key_unreadable": "api_key_file cannot be read or is empty.",
     "model_unknown": "The server lists no model to ask for: give model.",
 }
+
+SLEEPING = (
+    "Its operator has put it to sleep (/sleep) or paused it (/pause): it takes requests and holds them until /wake_up "
+    "or /resume."
+)
+"""What the state `sleeping` means, in words."""
+
+STALLED: Mapping[StallReason, str] = {
+    "batch_stands_still": "Requests run, and no token, no engine step, no KV cache block and no request has moved.",
+    "queue_stands_still": "Nothing runs, and requests that wait for capacity are not taken up.",
+    "nothing_computed": "Requests come and go, and for minutes nothing has been computed for any of them.",
+    "no_first_token": "No request has had a token since the server was started, for longer than compiling should take.",
+    "log_fell_silent": "The log's last statistics line had requests and no token, and nothing came after it.",
+}
+"""Why an engine is called stalled, in words."""
 
 BY_SOURCE: Mapping[SourceName, Mapping[str, str]] = {"log": _LOG, "metrics": _METRICS, "probe": _PROBE}
 """Every reason that there is, and what it means."""

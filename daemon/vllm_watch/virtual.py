@@ -89,7 +89,7 @@ def scrape_result(event: MetricsRead, at: float) -> ScrapeResult:
         return ScrapeResult(at, 0.0, None, scrape_failure(event.status))
     reading = read_metrics(event.body)
     if isinstance(reading, MetricsReading):
-        return ScrapeResult(at, 0.0, reading, "ok")
+        return ScrapeResult(at, 0.0, reading, reading.reason)
     return ScrapeResult(at, 0.0, None, reading.reason)
 
 

@@ -80,6 +80,8 @@ def dashboard(language: str) -> models.Dashboard:
 
 def _figures(t: Texts) -> list[Panel]:
     """Return what is worst among the chosen servers, each with the server's name: no number is of two servers."""
+    waited = series.answering(series.quantile(0.95, "queue_time_seconds"))
+    below = series.answering(series.quantile_below(0.95, "queue_time_seconds"))
     return [
         figure(
             t.panel("demand_now"),
@@ -124,7 +126,8 @@ def _figures(t: Texts) -> list[Panel]:
         figure(
             t.panel("wait_now"),
             SECONDS,
-            _named("topk", series.quantile(0.95, "queue_time_seconds")),
+            _named("topk", waited),
+            Query(f"topk(1, {below}) unless on () {waited}", f"{{{{server}}}} {t.name('below')}"),
             width=4,
             steps=[(number("queue_wait_seconds"), palette.BAD)],
             below=palette.GOOD,
@@ -279,7 +282,16 @@ def _queue_time(t: Texts) -> Panel:
     return lines(
         t.panel("queue_time"),
         SECONDS,
-        [Query(series.quantile(0.95, "queue_time_seconds"), "{{server}} p95", palette.ORANGE, several=True)],
+        [
+            Query(series.quantile(0.95, "queue_time_seconds"), "{{server}} p95", palette.ORANGE, several=True),
+            Query(series.mean("queue_time_seconds"), f"{{{{server}}}} {t.name('mean')}", palette.GREEN, several=True),
+            Query(
+                series.quantile_below(0.95, "queue_time_seconds"),
+                f"{{{{server}}}} {t.name('p95_below')}",
+                palette.GREY,
+                limit=True,
+            ),
+        ],
         width=6,
         logarithmic=True,
         bounds=[(number("queue_wait_seconds"), palette.BAD)],
@@ -340,9 +352,11 @@ def _limits(t: Texts) -> Panel:
 
 
 def _state_with_version() -> str:
-    """Return each engine's state, with what the server said of itself as labels."""
+    """Return each engine's state, with what the server said of itself last as labels: before a restart it was else."""
     said = ("model_name", "version", "engine_generation")
-    info = series.only(series.of_model("server_info"), "instance", "server", *said)
+    # Loaded from files, series have no mark of their end, and what was said before is there for five minutes more.
+    last = f"topk by (instance, server) (1, timestamp({series.of_model('server_info')})) > bool 0"
+    info = series.only(last, "instance", "server", *said)
     return f"{cell(series.state())} * on (instance, server) group_left ({', '.join(said)}) {info}"
 
 

@@ -7,7 +7,8 @@ Runs a server and keeps what it writes: on the console as before, and in a file 
 For containers, where nothing rotates a file and vLLM cannot be told to open another. At its limit the file is renamed
 to LOG.1, between two lines, so that whoever follows it loses nothing; the two together take twice the limit and a
 little. It needs Python 3.8 and nothing else, so it runs in the image of vLLM. A full disk never stops the server.
-Signals go on to the server. Exit status: the server's, 128 + N if signal N ended it, 127 if there is none.
+Signals go on to the server, and as a container's process 1 it buries its orphans. Exit status: the server's, 128 + N if
+signal N ended it, 127 if there is none.
 """
 
 from __future__ import annotations
@@ -98,20 +99,53 @@ def copy(source: BinaryIO, log: LimitedFile) -> None:
                 console = False
 
 
+class Signals:
+    """Hands signals on to a server; those that come before there is one wait for it."""
+
+    def __init__(self) -> None:
+        self._server: subprocess.Popen[bytes] | None = None
+        self._early: list[int] = []
+        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+            signal.signal(number, lambda number, _: self._take(number))
+
+    def go_to(self, server: subprocess.Popen[bytes]) -> None:
+        """Send the server what has come, and from now on what comes."""
+        self._server = server
+        while self._early:
+            self._take(self._early.pop(0))
+
+    def _take(self, number: int) -> None:
+        if self._server is None:
+            self._early.append(number)
+        elif self._server.returncode is None:
+            # Not by its own method, which would bury it if it has ended, while somebody waits for it.
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(self._server.pid, number)
+
+
+def wait(server: subprocess.Popen[bytes]) -> int:
+    """Wait until the server ends; bury what else ends until then, for process 1 is given the orphans of all others."""
+    while ended := os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOWAIT):
+        if ended.si_pid == server.pid:
+            break
+        os.waitpid(ended.si_pid, 0)
+    return server.wait()
+
+
 def run(command: list[str], log: LimitedFile) -> int:
     """Run a command until it ends and return its exit status as a shell tells it."""
+    signals = Signals()
     try:
         # In a session of its own, so that Ctrl+C on a terminal comes once, from here.
         server = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, start_new_session=True)  # noqa: S603 - It is what this is for.
     except OSError as error:
         say(f"{command[0]}: {error.strerror}")
         return 127
-    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
-        signal.signal(number, lambda number, _: server.send_signal(number))
+    signals.go_to(server)
     assert server.stdout is not None  # noqa: S101 - A pipe was asked for.
     reader = threading.Thread(target=copy, args=(server.stdout, log), daemon=True)
     reader.start()
-    status = server.wait()
+    status = wait(server)
     reader.join(LAST_WORDS_SECONDS)
     return status if status >= 0 else 128 - status
 

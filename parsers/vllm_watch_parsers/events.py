@@ -42,6 +42,11 @@ FAILURE_KINDS: tuple[FailureKind, ...] = (
     "worker_died",
 )
 
+PauseKind = Literal["paused", "resumed", "asleep", "awake"]
+
+MEMORY_TAGS = frozenset({"weights", "kv_cache"})
+"""What a sleeping engine has given up, and can be given back piece by piece."""
+
 NoticeKind = Literal["api_servers_more_than_one", "stats_unparsed", "value_refused"]
 
 
@@ -139,6 +144,17 @@ class Failure(NamedTuple):
     engine: str | None = None
 
 
+class Pause(NamedTuple):
+    """
+    The operator has paused the engine or put it to sleep, or ended that.
+
+    `memory` is what an engine that wakes has back, of `MEMORY_TAGS`; empty for all of it.
+    """
+
+    kind: PauseKind
+    memory: tuple[str, ...] = ()
+
+
 class AccessRequest(NamedTuple):
     """One line of uvicorn's access log: `path` is without the query string."""
 
@@ -156,4 +172,4 @@ class Notice(NamedTuple):
     """With `value_refused`: the name of the field that was out of range."""
 
 
-Event = EngineStats | SpecDecoding | StartupFact | Lifecycle | Failure | AccessRequest | Notice
+Event = EngineStats | SpecDecoding | StartupFact | Lifecycle | Failure | Pause | AccessRequest | Notice

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """
-Lines of a server's start and end: version, model, limits, capacity, ready, shut down.
+Lines of a server's start, rest and end: version, model, limits, capacity, ready, asleep, paused, shut down.
 
 Everything else that the start prints is left alone, above all the arguments: releases before 0.29
 print the API key among them.
@@ -12,7 +12,7 @@ import re
 
 from collections.abc import Callable
 
-from vllm_watch_parsers.events import Event, Lifecycle, Notice, StartupFact
+from vllm_watch_parsers.events import MEMORY_TAGS, Event, Lifecycle, Notice, Pause, StartupFact
 from vllm_watch_parsers.numbers import MAX_DRAFT_TOKENS, MAX_REQUESTS, MAX_TOKENS, number, whole
 from vllm_watch_parsers.python_repr import top_level_items, unquote
 
@@ -123,6 +123,17 @@ def _phase(phase: str) -> Parse:
     return lambda _found: (Lifecycle(phase),)  # type: ignore[arg-type]  # Called with the literals below.
 
 
+def _paused(found: re.Match[str]) -> tuple[Event, ...]:
+    return (Pause("resumed" if found[1] == "UNPAUSED" else "paused"),)
+
+
+def _awake(found: re.Match[str]) -> tuple[Event, ...]:
+    """Tell what woke: vLLM prints a list of what was asked for, or the set of all that was asleep."""
+    said = found[1] or ""
+    is_part = said.startswith("[")
+    return (Pause("awake", tuple(sorted(tag for tag in MEMORY_TAGS if f"'{tag}'" in said)) if is_part else ()),)
+
+
 def _table(*rows: tuple[str, Parse]) -> tuple[tuple[re.Pattern[str], Parse], ...]:
     return tuple((re.compile(pattern, re.DOTALL | re.ASCII), parse) for pattern, parse in rows)
 
@@ -176,6 +187,9 @@ _MESSAGES = _table(
         r"AsyncLLM created with api_server_count more than 1; disabling stats logging",
         lambda _found: (Notice("api_servers_more_than_one"),),
     ),
+    (rf"It took {_NUMBER} seconds to fall asleep\.$", lambda _found: (Pause("asleep"),)),
+    (r"It took [\d.]{1,24} seconds to wake up(?: tags (.{1,80}))?\.$", _awake),
+    (r"setting pause state to (PAUSED_NEW|PAUSED_ALL|UNPAUSED)$", _paused),
     (r"OpenAI server is ready to accept requests(?: |$)", _phase("ready")),
     (r"Server is ready to accept requests$", _phase("ready")),
     (r"Gracefully stopping http server$", _phase("shutting_down")),
@@ -201,7 +215,7 @@ STARTS = (
     b"args: ", b"non-default args: ", b"Using max model len ", b"Starting to load ",
     b"Loading ", b"Model loading ", b"Available KV ", b"Maximum concurrency ", b"Engine ", b"Auto-fit ",
     b"init engine ", b"AsyncLLM created ", b"OpenAI server ", b"Server is ready", b"Gracefully ", b"Shutting down ",
-    b"[shutdown] API server: ",
+    b"[shutdown] API server: ", b"It took ", b"setting pause state ",
 )  # fmt: skip
 """How the messages above begin, those aside that begin with a number, ``#`` or a device's name."""
 

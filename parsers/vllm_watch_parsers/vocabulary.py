@@ -52,11 +52,17 @@ HISTOGRAMS: dict[str, tuple[str, ...]] = {
     "request_generation_tokens": ("vllm:request_generation_tokens",),
 }
 
+SLEEP_STATE = "vllm:engine_sleep_state"
+"""One series for each state, of which ``awake`` alone is relied upon: a pause by ``/sleep?level=0`` has no other."""
+
 WAITING_BY_REASON = "vllm:num_requests_waiting_by_reason"
 PROMPT_TOKENS_BY_SOURCE = "vllm:prompt_tokens_by_source_total"
 ACCEPTED_PER_POSITION = "vllm:spec_decode_num_accepted_tokens_per_pos_total"
 V0_EMITTED_TOKENS = "vllm:spec_decode_num_emitted_tokens_total"
 """Only V0 has it, and its three counters of speculative decoding grow by their own totals at every interval."""
+
+V0_SWAPPED = GAUGES["requests_swapped"][0]
+"""Only V0 has it."""
 
 REQUESTS_FINISHED = "vllm:request_success_total"
 ADMISSION_REJECTIONS = "vllm:admission_rejections_total"
@@ -65,6 +71,7 @@ HTTP_REQUESTS = "http_requests_total"
 PROCESS_START = "process_start_time_seconds"
 
 _OTHERS = (
+    SLEEP_STATE,
     WAITING_BY_REASON,
     PROMPT_TOKENS_BY_SOURCE,
     ACCEPTED_PER_POSITION,

@@ -32,7 +32,7 @@ RULES = [
     for rule in group["rules"]
     if "alert" in rule
 ]
-RECEIVERS = {"critical": "page", "warning": "channel", "info": "nobody", "none": "deadman"}
+RECEIVERS = {"critical": "page", "warning": "channel", "info": "channel", "none": "deadman"}
 TEMPLATES = str(SHIPPED.parent / "templates" / "*.tmpl")
 NAME = re.compile(r"Vllm\w+|Watchdog")
 
@@ -109,9 +109,32 @@ def route(**labels):
 @needs_amtool
 @pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule["alert"])
 def test_each_alert_goes_where_its_severity_says(rule):
-    """What is critical is a page, a warning a message, info nothing, and the Watchdog is the dead man's switch's."""
+    """What is critical is a page, warnings and advice are messages, and the Watchdog is the dead man's switch's."""
     labels = {"alertname": rule["alert"], "server": "qwen", "engine": "0", "instance": "a:9468", **rule["labels"]}
     assert route(**labels) == [RECEIVERS[rule["labels"]["severity"]]]
+
+
+@needs_amtool
+@pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule["alert"])
+def test_each_alert_reaches_somebody(rule):
+    """No rule's alert ends at a receiver that sends nothing, with or without a server's labels."""
+    receivers = {each["name"]: each for each in yaml.safe_load(SHIPPED.read_text(encoding="utf-8"))["receivers"]}
+    for labels in ({}, {"server": "qwen", "engine": "0", "instance": "a:9468", "cluster": "b"}):
+        reached = route(alertname=rule["alert"], **labels, **rule["labels"])
+        assert [name for name in reached if receivers[name].get("webhook_configs")]
+
+
+def test_advice_is_told_once_a_day_and_again_before_it_is_forgotten():
+    """Advice never rings for each server, and an alert that stays is repeated within Alertmanager's own memory."""
+    (advice,) = (
+        each
+        for each in yaml.safe_load(SHIPPED.read_text(encoding="utf-8"))["route"]["routes"]
+        if each.get("matchers") == ['severity="info"']
+    )
+    assert (advice["group_by"], advice["group_interval"]) == (["cluster", "alertname"], "1d")
+    # The wait is the usual one: what lasts for less than a day is told, too.
+    assert "group_wait" not in advice
+    assert 1 < int(advice["repeat_interval"].removesuffix("d")) < 5
 
 
 @needs_amtool
@@ -125,7 +148,7 @@ def test_each_alert_goes_where_its_severity_says(rule):
         ({"alertname": "DiskFull", "severity": "page"}, "channel"),
         ({"alertname": "DiskFull", "severity": "none"}, "nobody"),  # It would keep the dead man's switch alive.
         ({"alertname": "Watchdog", "severity": "none", "cluster": "b"}, "deadman"),
-        ({"alertname": "WatchdogElse", "severity": "info"}, "nobody"),
+        ({"alertname": "WatchdogElse", "severity": "info"}, "channel"),
     ],
     ids=lambda value: value if isinstance(value, str) else "-".join(value.values()),
 )
@@ -142,6 +165,7 @@ def test_pages_are_kept_apart_and_messages_together():
     assert groups == [
         ("deadman", ["..."]),
         ("nobody", None),
+        ("channel", ["cluster", "alertname"]),
         ("page", ["cluster", "alertname"]),
         ("page", ["cluster", "instance", "server", "alertname"]),
     ]

@@ -50,6 +50,7 @@ VLLM_FLAGS = {
     "--enforce-eager",
     "--gpu-memory-utilization",
     "--kv-cache-dtype",
+    "--long-prefill-token-threshold",
     "--limit-mm-per-prompt",
     "--max-model-len",
     "--max-num-batched-tokens",

@@ -14,6 +14,7 @@ from tests.dashboards.shipped import dashboard
 
 
 RANGE = "10m"
+VALUES = {"__rate_interval": "1m", "__range": RANGE, "__interval": "15s", "slo": "0.99"}
 
 
 def given(
@@ -37,7 +38,7 @@ def given(
         if target["legendFormat"] == name
     ]
     (target,) = targets
-    spans = {"$__range": RANGE, "$__interval": "15s", "$__rate_interval": "1m"}
-    timed = re.sub(r"\$__\w+", lambda found: spans[found[0]], target["expr"])
-    expr = re.sub(r'"\$\w+"', '".*"', timed)
-    return evaluated(series, steps, expr)
+    expr = target["expr"]
+    for variable, value in VALUES.items():
+        expr = expr.replace(f"${variable}", value)
+    return evaluated(series, steps, re.sub(r'"\$\w+"', '".*"', expr))

@@ -7,7 +7,7 @@ import shutil
 
 import pytest
 
-from tests.alerts.replay import evaluated
+from tests.alerts.replay import STEP, evaluated
 from tests.dashboards.replayed import given
 
 from boards.kit.thresholds import number
@@ -58,3 +58,18 @@ def test_forecast_is_what_the_alert_waits_for():
     assert {(moment, engine) for moment, engine, left in forecast if left < within} == waiting
     assert {engine for _, engine in waiting} == set(FILLING)
     assert any(left >= within for *_, left in forecast)
+
+
+def test_after_a_restart_the_last_version_is_shown():
+    """Backfilled series have no mark of their end: the old version is there for a while, and the new one is shown."""
+    steps, restart = 10 * PER_MINUTE, 5 * PER_MINUTE
+    labels = 'instance="a:1",job="vllm-watch",server="s"'
+    before, after = ["1"] * restart + ["_"] * (steps - restart), ["_"] * restart + ["1"] * (steps - restart)
+    series = {
+        f'vllm_watch_engine_state{{{labels},model_name="m",engine="0",state="serving"}}': ["1"] * steps,
+        f'vllm_watch_server_info{{{labels},model_name="m",version="0.19.1",engine_generation="v1"}}': before,
+        f'vllm_watch_server_info{{{labels},model_name="m",version="0.20.2",engine_generation="v1"}}': after,
+    }
+    shown = given("vllm-watch-capacity", "Version and shape", "State", series, steps)
+    versions = {moment: [dict(labels)["version"] for labels in found] for moment, found in shown.items()}
+    assert versions == {moment: ["0.19.1" if moment < restart * STEP else "0.20.2"] for moment in shown}

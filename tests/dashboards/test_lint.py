@@ -14,7 +14,7 @@ from tests.dashboards.shipped import UIDS, dashboard
 from tests.dashboards.small import CHOSEN, COLOR, figure, lines, small, target
 from tests.dashboards.twins import differences, untranslated
 
-from boards.kit.palette import COLORS
+from boards.kit.palette import COLORS, EVERY
 
 
 LANGUAGES = ("en", "zh")
@@ -386,7 +386,7 @@ def test_names_that_two_dashboards_have_are_caught():
 def test_the_shipped_dashboards_have_no_faults(uid, language):
     """No shipped dashboard has any fault that the linter knows, but for those that are meant."""
     boards = {each: dashboard(each, language) for each in UIDS}
-    assert [] == lint(boards[uid], COLORS, boards)
+    assert [] == lint(boards[uid], EVERY, boards)
     assert uid == boards[uid]["uid"]
 
 
@@ -400,7 +400,7 @@ def test_the_shipped_dashboards_have_names_of_their_own(language):
 def test_every_fault_that_is_meant_is_there(uid, fault):
     """What is excused is found without the excuse: an excuse for nothing would hide the next fault."""
     boards = {each: dashboard(each) for each in UIDS}
-    assert any(re.fullmatch(fault, found.fault) for found in lint(boards[uid], COLORS, boards, known={}))
+    assert any(re.fullmatch(fault, found.fault) for found in lint(boards[uid], EVERY, boards, known={}))
 
 
 @pytest.mark.parametrize("uid", UIDS)

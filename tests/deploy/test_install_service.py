@@ -87,6 +87,34 @@ def test_nothing_is_started_against_ones_will(machine, wheels):
     assert machine.calls() == ["daemon-reload", "--quiet enable vllm-watch"]
 
 
+@pytest.mark.parametrize("mask", ["027", "077"])
+def test_the_services_user_runs_what_root_installed_for_itself(machine, wheels, mask):
+    """Whatever root's umask, somebody who owns nothing runs the program and reads the unit and the configuration."""
+    said = machine.done(f"""
+        umask {mask}
+        $install install --wheel {shutil.copy(wheels["1.0"], machine.folder)}
+        cd /
+        setpriv --reuid=65534 --regid=65534 --clear-groups /bin/sh -ec '
+          /usr/local/bin/vllm-watch --version
+          cat /etc/systemd/system/vllm-watch.service /etc/default/vllm-watch /etc/vllm-watch/vllm-watch.yml >/dev/null'
+    """)
+
+    assert said.splitlines()[-1] == "vllm-watch, version 1.0"
+
+
+def test_a_release_that_only_root_may_run_is_not_switched_to(machine, wheels):
+    """Where the folder above the program is closed the installation says that the service could not start, and ends."""
+    run = machine.run(f"""
+        mkdir -m 700 /srv/closed
+        $install install --prefix /srv/closed/vllm-watch --wheel {shutil.copy(wheels["1.0"], machine.folder)}
+    """)
+
+    assert run.returncode == 1
+    assert "root may run it, the service's user may not\n" in run.stderr
+    assert "does not start: nothing has changed" in run.stderr
+    assert machine.calls() == []
+
+
 def test_whoever_is_not_root_is_told_so(machine, wheels):
     """Without root nothing is begun."""
     wheel = shutil.copy(wheels["1.0"], machine.folder)

@@ -21,6 +21,19 @@ from tests.support.monitoring import free_port, get_text, process, until
 
 PROGRAM = Path(__file__).parents[2] / "deploy" / "container" / "keep_log.py"
 TIMEOUT = 30
+# Its arguments: a command, which is then given the orphans among its descendants, as a container's process 1 is.
+AS_PROCESS_1 = "import ctypes, os, sys; ctypes.CDLL(None).prctl(36, 1, 0, 0, 0); os.execv(sys.argv[1], sys.argv[1:])"
+# Its arguments: keep_log.py, then its own. The signal comes at the last moment at which there is no server.
+SIGNAL_BEFORE_THE_SERVER = """
+import os, runpy, signal, subprocess, sys
+class Late(subprocess.Popen):
+    def __init__(self, *arguments, **options):
+        os.kill(os.getpid(), signal.SIGTERM)
+        super().__init__(*arguments, **options)
+subprocess.Popen = Late
+sys.argv = sys.argv[1:]
+runpy.run_path(sys.argv[0], run_name="__main__")
+"""
 NAMES = ("log_lines", "log_rotations", "log_lost_generations")
 
 pytestmark = pytest.mark.skipif(not PROGRAM.exists(), reason="needs the tree that keep_log.py is in")
@@ -36,9 +49,11 @@ def keep():
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
 
-    def start(log, code, *options):
+    def start(log, code, *options, before=()):
         command = [sys.executable, str(PROGRAM), "--log", str(log), *options, "--", sys.executable, "-uc", code]
-        running = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, stdin=subprocess.DEVNULL)
+        running = subprocess.Popen(
+            [*before, *command], stdout=subprocess.PIPE, stderr=subprocess.PIPE, stdin=subprocess.DEVNULL
+        )
         timer = threading.Timer(TIMEOUT, end, [running])
         timer.start()
         started.append((running, timer))
@@ -131,6 +146,38 @@ def test_signals_go_to_the_server(keep, tmp_path, number):
     out, _ = running.communicate(timeout=TIMEOUT)
 
     assert (7, b"asked\nended\n", "ready\nasked\nended\n") == (running.returncode, out, log.read_text())
+
+
+def test_a_signal_that_comes_before_the_server_reaches_it(tmp_path):
+    """A container that is stopped while it starts ends as its server does, by the signal, and leaves nothing behind."""
+    log = tmp_path / "vllm.log"
+    ran = subprocess.run(
+        [sys.executable, "-c", SIGNAL_BEFORE_THE_SERVER, str(PROGRAM), "--log", str(log), "--", "sleep", "60"],
+        capture_output=True,
+        timeout=TIMEOUT,
+        check=False,
+    )
+
+    assert (128 + signal.SIGTERM, b"", b"") == (ran.returncode, ran.stdout, ran.stderr)
+
+
+def test_orphans_are_buried(keep, tmp_path):
+    """What the server's helpers leave behind ends for good while the server runs, and its own end is told as ever."""
+    code = (
+        "import os, pathlib, subprocess, time\n"
+        "orphans = [int(subprocess.check_output(['sh', '-c', 'exec 3>&1; sleep 0.1 >/dev/null & echo $! >&3']))"
+        " for _ in range(3)]\n"
+        "end = time.monotonic() + 10\n"
+        "while time.monotonic() < end and any(pathlib.Path(f'/proc/{each}').exists() for each in orphans):\n"
+        "    time.sleep(0.02)\n"
+        "print(sum(pathlib.Path(f'/proc/{each}').exists() for each in orphans))\n"
+        "raise SystemExit(3)\n"
+    )
+    running = keep(tmp_path / "vllm.log", code, before=[sys.executable, "-c", AS_PROCESS_1])
+
+    out, err = running.communicate(timeout=TIMEOUT)
+
+    assert (3, b"0\n", b"") == (running.returncode, out, err)
 
 
 def test_a_full_disk_does_not_stop_the_server(keep):

@@ -290,6 +290,22 @@ class TestDataSources:
             "push", grafana.url
         ).lines("data source")
 
+    @pytest.mark.parametrize(
+        ("written", "said"),
+        [
+            ("1e+06", "has the series of 1000000 daemons"),
+            ("2.0", "has the series of 2 daemons"),
+            *((other, "warning: could not ask it for series of vllm-watch") for other in ("NaN", "+Inf", "many")),
+        ],
+    )
+    def test_numbers_as_others_write_them(self, command, grafana, written, said):
+        """What stands for Prometheus may write a number in other ways; what is none is a warning, and no end."""
+        grafana.daemons["PBFA97CFB590B2093"] = written
+        ended = command("push", grafana.url)
+
+        assert (0, 3) == (ended.status, len(ended.lines("created")))
+        assert said in ended.lines("data source")[0]
+
     def test_none(self, command, grafana):
         """Without any Prometheus nothing is pushed."""
         grafana.sources = grafana.sources[1:2]

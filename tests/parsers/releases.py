@@ -30,6 +30,7 @@ _KINDS = {
     "EngineStats": "engine_stats",
     "Failure": "failure",
     "Lifecycle": "lifecycle",
+    "Pause": "pause",
     "SpecDecoding": "spec_decoding",
     "StartupFact": "startup_fact",
 }

@@ -9,7 +9,8 @@ from tests.parsers.lines import TIME, events, events_of, json_record, old_record
 
 from vllm_watch.state.facts import Facts
 from vllm_watch_parsers.dismissal import says_nothing
-from vllm_watch_parsers.events import Lifecycle, Notice, StartupFact
+from vllm_watch_parsers.events import Lifecycle, Notice, Pause, StartupFact
+from vllm_watch_parsers.line import parse_line
 from vllm_watch_parsers.startup import parse_startup
 
 
@@ -369,3 +370,29 @@ def test_a_draft_model_s_limit_does_not_win(messages, length):
 def test_a_draft_model_s_name_does_not_win():
     """The model that is loaded first, or named in the arguments, is the server's."""
     assert learned(MAIN_MODEL + ENGINE).model == "main"
+
+
+@pytest.mark.parametrize(
+    ("message", "expected"),
+    [
+        ("It took 0.000540 seconds to fall asleep.", Pause("asleep")),
+        ("It took 0.003701 seconds to wake up.", Pause("awake")),
+        ("It took 0.003701 seconds to wake up tags {'weights', 'kv_cache'}.", Pause("awake")),
+        ("It took 0.001391 seconds to wake up tags ['weights'].", Pause("awake", ("weights",))),
+        ("It took 0.001391 seconds to wake up tags ['kv_cache', 'weights'].", Pause("awake", ("kv_cache", "weights"))),
+        ("setting pause state to PAUSED_NEW", Pause("paused")),
+        ("setting pause state to PAUSED_ALL", Pause("paused")),
+        ("setting pause state to UNPAUSED", Pause("resumed")),
+    ],
+)
+def test_sleep_and_pause_are_read(message, expected):
+    """Each line on sleeping, waking, pausing and resuming says what it says, and is not dismissed."""
+    prefixed = f"(EngineCore pid=7) INFO 11-21 23:05:03 [core.py:2756] {message}".encode()
+
+    assert (expected,) == parse_line(prefixed).events
+
+
+@pytest.mark.parametrize("message", ["setting pause state to PAUSED_NEW now", "It took 5 s to fall asleep."])
+def test_what_only_resembles_a_pause_is_not_read(message):
+    """A line that goes on, or is worded otherwise, says nothing of sleep."""
+    assert () == parse_line(f"INFO 11-21 23:05:03 [core.py:2756] {message}".encode()).events

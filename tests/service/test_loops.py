@@ -10,6 +10,7 @@ import pytest
 import structlog
 
 from vllm_watch.clock import SystemClock
+from vllm_watch.internal_errors import InternalErrors
 from vllm_watch.loops import ScrapeLoop
 
 
@@ -51,7 +52,7 @@ def sent():
     """A loop of the given servers, whose thread is not started, and what it sends out."""
 
     def make(servers):
-        loop = ScrapeLoop(SystemClock())
+        loop = ScrapeLoop(SystemClock(), InternalErrors())
         loop._servers = tuple(servers)
         loop._workers = found = Sent()
         return loop, found
@@ -107,7 +108,7 @@ def test_servers_that_hang_hold_up_no_other():
     over = threading.Event()
     hanging = [Server(f"h{number}", 0.5, over) for number in range(50)]
     good = [Server(f"g{number}", 0.5) for number in range(10)]
-    loop = ScrapeLoop(SystemClock())
+    loop = ScrapeLoop(SystemClock(), InternalErrors())
     try:
         loop.follow([*hanging, *good])
         time.sleep(3)
@@ -127,7 +128,7 @@ def test_as_few_threads_as_will_do():
     """Servers that answer at once share threads, however many they are."""
     servers = [Server(str(number), 1.0) for number in range(100)]
     before = threading.active_count()
-    loop = ScrapeLoop(SystemClock())
+    loop = ScrapeLoop(SystemClock(), InternalErrors())
     try:
         loop.follow(servers)
         time.sleep(2.5)
@@ -143,7 +144,7 @@ def test_as_few_threads_as_will_do():
 def test_without_threads_the_loop_goes_on(monkeypatch):
     """Where the system gives no further thread it is said once, and the scrapes are done by those that are there."""
     over = threading.Event()
-    loop = ScrapeLoop(SystemClock())
+    loop = ScrapeLoop(SystemClock(), InternalErrors())
     workers = loop._workers
     hanging, good = Server("h", hangs_until=over), Server("g")
     try:

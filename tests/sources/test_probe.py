@@ -51,7 +51,7 @@ def served(*pieces, **options):
 
 def test_reasons_are_explained():
     """Every reason of a probe has its words for the operator, and those that judge no server are among them."""
-    assert set(REASONS) == set(_PROBE) - {"starting", "overdue"}
+    assert set(REASONS) == set(_PROBE) - {"starting", "sleeping", "overdue"}
     assert set(_PROBE) >= NOT_JUDGED
 
 

@@ -18,6 +18,7 @@ from tests.support.logs import Log, open_files, stats_line
 
 from vllm_watch.clock import SystemClock
 from vllm_watch.config import MetricsConfig, ServerConfig
+from vllm_watch.internal_errors import InternalErrors
 from vllm_watch.loops import ScrapeLoop
 from vllm_watch.sources import followed as followed_module
 from vllm_watch.watched import WatchedServer
@@ -267,7 +268,7 @@ def test_ten_thousand_scrapes_leave_no_thread():
     """T32: 10,000 scrapes are done by the threads that were there after the first."""
     before = threading.active_count(), open_files()
     server, clock = Scraped(), ScrapedClock()
-    loop = clock.loop = ScrapeLoop(clock)
+    loop = clock.loop = ScrapeLoop(clock, InternalErrors())
     loop.follow([server])
     until(lambda: server.scrapes >= 1)
     during = threading.active_count()

@@ -5,18 +5,27 @@ from __future__ import annotations
 
 import pytest
 
+from tests.alerts.incidents import EVERY
 from tests.support.recordings import states
 
 
+STALLED = "VllmEngineStalled"
 EVERY_SOURCE = pytest.mark.parametrize("sources", ["both", "log", "metrics"])
 
 
-@EVERY_SOURCE
+@pytest.mark.parametrize("sources", ["both", "metrics"])
 def test_a_frozen_engine_is_stalled_within_45_seconds(sources):
     """The engine frozen at second 89 with a request running is stalled at 134 and stays so until it goes on at 174."""
     found = states("stall", sources)
 
     assert {"stalled"} == {found[second] for second in range(134, 174)}
+
+
+def test_a_frozen_engine_is_stalled_within_75_seconds_by_its_log():
+    """From the log alone the engine frozen at second 89 is stalled at 164 and stays so until it goes on at 174."""
+    found = states("stall", "log")
+
+    assert {"stalled"} == {found[second] for second in range(164, 174)}
 
 
 @EVERY_SOURCE
@@ -28,10 +37,57 @@ def test_a_thawed_engine_is_not_stalled_10_seconds_later(sources):
 
 
 @EVERY_SOURCE
-@pytest.mark.parametrize("name", ["day", "dp1", "vl"])
+@pytest.mark.parametrize("name", [each.name for each in EVERY if STALLED not in {said.alert for said in each.expected}])
 def test_working_servers_are_never_stalled(name, sources):
-    """No recording but the frozen one is ever stalled: not idle, not overloaded, not while it starts or dies."""
+    """
+    No server but a frozen one is ever stalled.
+
+    Not idle, overloaded, asleep, paused or in a long prefill, and not while it starts, stops or dies.
+    """
     assert "stalled" not in states(name, sources).values()
+
+
+@EVERY_SOURCE
+@pytest.mark.parametrize("name", ["longprompt", "longshort", "sleep", "pause"])
+def test_servers_that_stand_still_for_a_reason_are_never_stalled(name, sources):
+    """A long prompt that holds up everybody, a sleep and a pause are no stall, whichever source is read."""
+    assert "stalled" not in states(name, sources).values()
+
+
+@pytest.mark.parametrize("sources", ["both", "metrics"])
+def test_a_long_prompt_that_holds_up_others_saturates(sources):
+    """While a prompt takes every step's whole budget, the engine works and the others wait."""
+    found = states("longshort", sources)
+
+    assert {"saturated"} == {found[second] for second in range(135, 290)}
+
+
+@EVERY_SOURCE
+@pytest.mark.parametrize(
+    ("name", "stretches"),
+    [("sleep", [(180, 235), (276, 311), (336, 398)]), ("pause", [(120, 214), (266, 311)])],
+)
+def test_a_server_at_rest_sleeps(name, stretches, sources):
+    """From five seconds after it was put to sleep or paused until it is woken, at every level and in every mode."""
+    found = states(name, sources)
+
+    assert {"sleeping"} == {found[second] for begin, end in stretches for second in range(begin, end)}
+
+
+@EVERY_SOURCE
+def test_a_server_at_rest_wakes(sources):
+    """Within five seconds of the call that wakes it, and while it works, the server does not sleep."""
+    found = states("sleep", sources)
+
+    assert "sleeping" not in {found[second] for second in (*range(130, 174), *range(240, 270), *range(404, 450))}
+
+
+@EVERY_SOURCE
+def test_a_server_that_finishes_what_runs_before_it_stops_is_not_down(sources):
+    """While a server that was told to stop goes on with its requests, its tokens count and not the word of the stop."""
+    found = states("drain", sources)
+
+    assert {found[second] for second in range(170, 188)} <= {"saturated", "serving"}
 
 
 @EVERY_SOURCE

@@ -42,9 +42,8 @@ def line(running=0, waiting=0, prompt=0.0, generation=0.0, engine="000", version
 class Server:
     """A server's state with a clock, driven by the test."""
 
-    def __init__(self, has_log=True, has_metrics=True, **settings):
-        interval = 5.0 if has_metrics else None
-        self.state = ServerState(ServerSettings("s", has_log, interval, **settings))
+    def __init__(self, has_log=True, has_metrics=True, interval=5.0, **settings):
+        self.state = ServerState(ServerSettings("s", has_log, interval if has_metrics else None, **settings))
         self.state.apply_log_status(LogStatus(is_up=True, reason="ok", tail=TailCounts()))
         self.reader = LogReader()
         self.now = 1000.0
@@ -180,12 +179,12 @@ class TestIdleAndStalled:
         assert server.value("prefix_cache_hit_ratio", after=60) is None
 
     def test_a_line_with_work_and_no_token_is_a_stall(self):
-        """A last line of 0.0 and 0.0 with a request running is a stall 30 s after the last token."""
+        """A last line of 0.0 and 0.0 with a request running is a stall a minute after the last token."""
         server = Server(has_metrics=False).log(line(1, generation=5.0)).log(line(1), after=10)
-        early = server.engine(after=19).state
+        early = server.engine(after=49).state
 
-        assert ("serving", "stalled") == (early, server.engine(after=1).state)
-        assert "stalled" == server.engine(after=3600).state
+        assert ("unknown", "stalled") == (early, server.engine(after=1).state)
+        assert "log_fell_silent" == server.engine(after=3600).stall_reason
 
     def test_silence_after_a_line_with_tokens_is_unknown(self):
         """An engine that printed tokens and then nothing at all is neither idle nor stalled."""
@@ -203,23 +202,24 @@ class TestIdleAndStalled:
         assert "serving" == server.engine().state
 
     def test_the_clock_of_a_stall_starts_with_the_work(self):
-        """An engine that was idle for an hour is not stalled when its first request has just arrived."""
-        server = Server(has_log=False).scrape(page())
-        server.scrape(page(), after=3600).scrape(page(running=1), after=5)
+        """An engine that was idle for an hour is not stalled when its next request has just arrived."""
+        server = Server(has_log=False).scrape(page(generated=1))
+        server.scrape(page(generated=1), after=3600).scrape(page(running=1, generated=2), after=5)
 
         assert "serving" == server.engine().state
         for _ in range(6):
-            server.scrape(page(running=1), after=5)
+            server.scrape(page(running=1, generated=2), after=5)
         assert "stalled" == server.engine().state
 
     def test_the_time_until_a_stall_can_be_set(self):
         """A stall is as long as the configuration says."""
-        server = Server(has_log=False, stall_after=60).scrape(page(running=1))
+        body = page(running=1, generated=1)
+        server = Server(has_log=False, stall_after=60).scrape(body)
         for _ in range(11):
-            server.scrape(page(running=1), after=5)
+            server.scrape(body, after=5)
         early = server.engine().state
 
-        assert ("serving", "stalled") == (early, server.scrape(page(running=1), after=5).engine().state)
+        assert ("serving", "stalled") == (early, server.scrape(body, after=5).engine().state)
 
     def test_waiting_for_capacity_is_saturated(self):
         """Requests that wait for capacity saturate the engine; those that are deferred do not."""
@@ -416,7 +416,7 @@ class TestCounting:
 
     def test_a_missing_metric_is_said(self):
         """A page without a quantity that it should have says so."""
-        missing = Server(has_log=False).scrape(page()).state.snapshot(1000.0).missing_metrics
+        missing = Server(has_log=False).scrape(page(generated=5)).state.snapshot(1000.0).missing_metrics
 
         assert missing["time_to_first_token_seconds"]
         assert not missing["requests_running"]
@@ -467,3 +467,44 @@ class TestCounting:
         server = Server(has_log=False).scrape(page(generated=1000)).scrape(page(engine="1"), after=10.0)
 
         assert server.scrape(page(generated=10), after=10.0).value("generation_tokens_per_second") is None
+
+
+class TestRefused:
+    """Nothing listens: what that means depends on what was seen before."""
+
+    @pytest.mark.parametrize("last", [line(), line(3, generation=5.0)], ids=["idle", "busy"])
+    def test_a_line_that_is_read_late_keeps_no_killed_server_alive(self, last):
+        """The last line of a server that was killed is read after the refusal: the server is down all the same."""
+        server = Server().log(STARTING, READY, line(3, generation=5.0)).scrape(page(running=3, generated=5), after=5)
+        server.scrape(after=5).log(last, after=0.5)
+
+        assert {"down"} == {server.scrape(after=5).engine().state for _ in range(60)}
+
+    def test_a_log_that_goes_on_and_then_ends_is_a_server_that_is_gone(self):
+        """A server at another address than the configured one is down when its log falls silent, too."""
+        server = Server().log(STARTING, READY, line(1, generation=5.0)).scrape()
+        alive = {server.log(line(1, generation=5.0), after=10).scrape().engine().state for _ in range(5)}
+        server.scrape(after=31)
+
+        assert ({"serving"}, "down") == (alive - {"down"}, server.engine().state)
+
+    @pytest.mark.parametrize("has_log", [False, True])
+    def test_a_server_that_nobody_has_seen_may_be_starting(self, has_log):
+        """A server that listens last, and whose log is still empty, is unknown for two minutes, then down."""
+        server = Server(has_log=has_log).scrape()
+        early = server.scrape(after=120).engine().state
+
+        assert ("unknown", "down") == (early, server.scrape(after=1).engine().state)
+
+    def test_a_server_that_was_seen_is_down_at_once(self):
+        """A server that has answered before is down with the first refusal."""
+        server = Server(has_log=False).scrape(page()).scrape(after=5)
+
+        assert "down" == server.engine().state
+
+    def test_a_start_that_falls_silent_is_over_after_ten_minutes(self):
+        """A server that was killed while it loaded is down after ten minutes without a line, not before."""
+        server = Server().log(STARTING).scrape()
+        loading = server.scrape(after=600).engine().state
+
+        assert ("starting", "down") == (loading, server.scrape(after=1).engine().state)

@@ -31,6 +31,11 @@ shift
 mount -t tmpfs none "$top"
 mkdir "$top/upper" "$top/work" "$top/merged"
 mount -t overlay overlay -o "lowerdir=/,upperdir=$top/upper,workdir=$top/work" "$top/merged"
+# What stays is reached by everybody, also an interpreter in root's own folder: the service's user is not root.
+for kept in "$@"; do
+  [ "$kept" != -- ] || break
+  while kept=$(dirname "$kept"); [ "$kept" != / ]; do chmod o+x "$top/merged$kept"; done
+done
 while [ "$1" != -- ]; do
   mkdir -p "$top/merged$1"
   mount --rbind "$1" "$top/merged$1"
@@ -52,6 +57,7 @@ class Machine:
 
     def __init__(self, folder):
         self.folder = folder
+        folder.chmod(0o755)
         (folder / "bin").mkdir()
         systemctl = folder / "bin" / "systemctl"
         systemctl.write_text(SYSTEMCTL.format(folder=folder))

@@ -13,20 +13,16 @@ from vllm_watch.virtual import run_recording
 
 
 ROOT = Path(__file__).parents[1]
-RECORDINGS = {
-    "day": BUNDLED,
-    "stall": ROOT / "recordings" / "stall",
-    "dp1": ROOT / "recordings" / "dp1",
-    "vl": ROOT / "recordings" / "vl",
-}
+RECORDINGS = {"day": BUNDLED, **{name: ROOT / "recordings" / name for name in ("stall", "dp1", "vl")}}
+"""The recordings that everything is tried on; `recording` knows the others, too."""
 
 SOURCES = {"both": (True, True), "log": (True, False), "metrics": (False, True)}
 """Whether the log and whether /metrics is watched."""
 
 
 def recording(name: str) -> Recording:
-    """Return one of the recordings."""
-    return Recording(RECORDINGS[name])
+    """Return any recording."""
+    return Recording(RECORDINGS.get(name, ROOT / "recordings" / name))
 
 
 def snapshots(name: str, sources: str = "both", step: float = 1.0) -> Iterator[tuple[float, ServerSnapshot]]:

@@ -14,6 +14,7 @@ import pytest
 import structlog
 
 from vllm_watch.errors import ConfigError
+from vllm_watch.internal_errors import InternalErrors
 from vllm_watch.web import connections, current
 from vllm_watch.web import server as server_module
 from vllm_watch.web.current import CurrentWebConfig
@@ -92,7 +93,7 @@ def test_old_tls_is_refused(secure):
 def test_plain_http_is_refused(secure, client_of, caplog):
     """E7: a client without TLS gets nothing, and the next one with it is served."""
     with client_of(secure.port).connect() as plain, contextlib.suppress(ConnectionError):
-        plain.sendall(b"GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n")
+        plain.sendall(b"GET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n")
         assert b"HTTP" not in plain.recv(1000)
 
     assert secure.ask("/metrics").status == 200
@@ -287,7 +288,7 @@ class TestChange:
     @pytest.fixture
     def config(self, file, now):
         """What is made of it."""
-        config = CurrentWebConfig(str(file), lambda: now[0])
+        config = CurrentWebConfig(str(file), InternalErrors(), lambda: now[0])
         config.load()
         return config
 

@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from vllm_watch.reasons import explain
+from vllm_watch.reasons import STALLED, explain
 from vllm_watch.state.snapshot import EngineSnapshot, Reading, ServerSnapshot
 
 
@@ -54,15 +54,20 @@ def _engine_view(engine: EngineSnapshot) -> dict[str, Any]:
     quantiles: dict[str, dict[str, float]] = {}
     for (stage, quantile), reading in engine.quantiles.items():
         quantiles.setdefault(stage, {})[str(quantile)] = reading.value
+    why = engine.stall_reason
     return {
         "engine": engine.key.engine,
         "model_name": engine.key.model_name,
         "state": engine.state,
+        **({} if why is None else {"stall": {"reason": why, "meaning": STALLED[why]}}),
         "gauges": _readings(engine.gauges),
+        "prompt_excludes_cached": engine.prompt_excludes_cached,
         "counters": _readings(engine.counters),
         "requests_finished": {reason: reading.value for reason, reading in engine.requests_finished.items()},
         "position_acceptance": [reading and reading.value for reading in engine.position_acceptance],
         "quantiles": quantiles,
+        "means": {stage: reading.value for stage, reading in engine.means.items()},
+        "first_bounds": {stage: reading.value for stage, reading in engine.first_bounds.items()},
         "facts": dict(engine.facts),
         "disagreements": [name for name, is_differing in engine.disagreements.items() if is_differing],
     }

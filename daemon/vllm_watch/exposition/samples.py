@@ -61,14 +61,30 @@ def _engine_samples(server: ServerSnapshot, engine: EngineSnapshot) -> Iterator[
     for position, ratio in enumerate(engine.position_acceptance):
         if ratio is not None:
             yield _sample("spec_decode_position_acceptance_ratio", (*labels, str(position)), ratio)
-    for (stage, quantile), reading in engine.quantiles.items():
-        yield _sample("latency_quantile_seconds", (*labels, stage, str(quantile)), reading)
+    yield from _latency_samples(engine, labels)
     for name, value in engine.facts.items():
         yield PlainSample(name, labels, value, server.at)
     for quantity, is_differing in engine.disagreements.items():
         yield PlainSample("source_disagreement", (*labels, quantity), float(is_differing), server.at)
+    yield from _state_samples(server, engine, labels)
+
+
+def _state_samples(
+    server: ServerSnapshot, engine: EngineSnapshot, labels: tuple[str, str, str]
+) -> Iterator[PlainSample]:
     for state in ENGINE_STATES:
         yield PlainSample("engine_state", (*labels, state), float(state == engine.state), server.at)
+    if engine.stall_reason is not None:
+        yield PlainSample("engine_stall_info", (*labels, engine.stall_reason), 1, server.at)
+
+
+def _latency_samples(engine: EngineSnapshot, labels: tuple[str, str, str]) -> Iterator[PlainSample]:
+    for (stage, quantile), reading in engine.quantiles.items():
+        yield _sample("latency_quantile_seconds", (*labels, stage, str(quantile)), reading)
+    for stage, reading in engine.means.items():
+        yield _sample("latency_mean_seconds", (*labels, stage), reading)
+    for stage, reading in engine.first_bounds.items():
+        yield _sample("latency_first_bound_seconds", (*labels, stage), reading)
 
 
 def _total_samples(server: ServerSnapshot, totals: EngineTotals) -> Iterator[AnySample]:
@@ -122,6 +138,13 @@ def _source_samples(server: ServerSnapshot) -> Iterator[PlainSample]:
         yield PlainSample("refused_values_total", (name, origin, quantity), count, at)
     for dropper, count in server.dropped_names.items():
         yield PlainSample("dropped_names_total", (name, dropper), count, at)
+    yield from _attempt_samples(server)
+
+
+def _attempt_samples(server: ServerSnapshot) -> Iterator[PlainSample]:
+    name, at = server.name, server.at
+    if server.page_long_lines is not None:
+        yield PlainSample("scrape_long_lines_total", (name,), server.page_long_lines, at)
     if server.scrape_duration is not None:
         yield PlainSample("scrape_duration_seconds", (name,), server.scrape_duration, at)
     if server.probe is not None:

@@ -10,6 +10,8 @@ from __future__ import annotations
 
 from typing import Literal, NamedTuple
 
+from vllm_watch.state.snapshot import ENGINE_STATES, STALL_REASONS
+
 
 PREFIX = "vllm_watch_"
 
@@ -177,8 +179,23 @@ NOW = Group(
             "latency_quantile_seconds",
             (*_ENGINE, "stage", "quantile"),
             "seconds",
-            "Quantiles of the last minute by stage of a request, for those without Prometheus; linear within a bucket.",
+            "Quantiles of the last minute by stage of a request, for those without Prometheus; linear within a bucket, and "
+            "absent in the first one: below `latency_first_bound_seconds`.",
             "scrape: the histograms' increase over the last minute",
+        ),
+        _gauge(
+            "latency_mean_seconds",
+            (*_ENGINE, "stage"),
+            "seconds",
+            "Mean of the last minute by stage of a request: exact, where a quantile is an estimate within a wide bucket.",
+            "scrape: the increase of the histograms' sum by that of their count over the last minute",
+        ),
+        _gauge(
+            "latency_first_bound_seconds",
+            (*_ENGINE, "stage"),
+            "seconds",
+            "Upper bound of the first bucket that a stage's histogram has: quantiles below it cannot be told.",
+            "scrape: the histograms' buckets",
         ),
     ),
 )
@@ -340,7 +357,7 @@ FACTS = Group(
             "tokens",
             "Tokens that the KV cache holds.",
             "log: `GPU KV cache size` (V0: blocks by their size; with lines of all engines together their sum); else the "
-            "scrape's `vllm:cache_config_info` of a lone engine",
+            "scrape's `vllm:cache_config_info` of a lone engine, from 0.24 on or of V0",
         ),
         _gauge(
             "max_concurrency",
@@ -443,7 +460,14 @@ STATE = Group(
             "engine_state",
             (*_ENGINE, "state"),
             "1",
-            "1 for the present state, 0 for the others: starting, idle, serving, saturated, stalled, down, unknown.",
+            f"1 for the present state, 0 for the others: {', '.join(ENGINE_STATES)}.",
+            "both sources: see the README",
+        ),
+        _gauge(
+            "engine_stall_info",
+            (*_ENGINE, "reason"),
+            "1",
+            f"1, only while the engine is stalled; reason says why: {', '.join(STALL_REASONS)}.",
             "both sources: see the README",
         ),
     ),
@@ -538,6 +562,13 @@ SOURCES = Group(
             "names",
             "Engines, models, fields and other names over the limits, of each line or page: their series are not shown.",
             "both sources",
+        ),
+        _counter(
+            "scrape_long_lines_total",
+            _SERVER,
+            "lines",
+            "Lines of the page over 16 KiB, passed over: of families that are not read (label sets of LoRA adapters).",
+            "scrape",
         ),
         _counter("log_lines_total", _SERVER, "lines", "Lines read.", "log"),
         _counter("log_bytes_total", _SERVER, "bytes", "Bytes read.", "log"),
@@ -665,6 +696,21 @@ DAEMON = Group(
             _SERVER,
             "errors",
             "Times that a server could not be shown for a fault of this daemon: its log says which.",
+            "the daemon",
+        ),
+        _counter(
+            "internal_errors_total",
+            ("part",),
+            "errors",
+            "Failures inside the daemon, by the part that failed and went on: its log says which.",
+            "the daemon",
+        ),
+        _gauge(
+            "discovery_hanging_processes",
+            (),
+            "processes",
+            "Processes that are passed over in the search for servers, since what they run cannot be learned: asking "
+            "hangs. Only without a configuration.",
             "the daemon",
         ),
         _gauge(

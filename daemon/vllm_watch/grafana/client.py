@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import math
 import socket
 
 from collections.abc import Callable, Iterator
@@ -138,7 +139,10 @@ class Grafana:
             f"query the data source {source.name}",
             partial(self._api.datasource.query, datasource_uid=source.uid, query=f"count({_BUILD_INFO})"),
         )
-        return sum(int(sample.value[1]) for sample in result.data.result)
+        counts = [_number(sample.value[1]) for sample in result.data.result]
+        if not all(map(math.isfinite, counts)):
+            raise GrafanaError(f"the data source {source.name} answers with what is no number")
+        return int(sum(counts))
 
     def dashboard(self, uid: str) -> Present | None:
         """Return a dashboard with the last push in its history, or `None` if there is no such dashboard."""
@@ -254,6 +258,14 @@ def _api(target: Target) -> GrafanaApi:
     # A redirected POST would become a GET, and look as if it had been done.
     api.client.s.max_redirects = 0
     return api
+
+
+def _number(written: str) -> float:
+    """Return a sample's value as Prometheus and what stands for it write it: `2`, `1e+06`, `NaN`."""
+    try:
+        return float(written)
+    except ValueError:
+        return math.nan
 
 
 def _location(error: RequestException) -> str:

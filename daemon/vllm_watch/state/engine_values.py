@@ -3,13 +3,18 @@
 
 from __future__ import annotations
 
+import math
+import re
+
 from collections.abc import Mapping
+from types import MappingProxyType
+from typing import NamedTuple
 
 from vllm_watch.state.facts import CommandFacts
 from vllm_watch.state.log_side import EngineLog, LogSide
 from vllm_watch.state.metrics_side import MetricsSide
 from vllm_watch.state.snapshot import HistogramReading, Reading
-from vllm_watch.state.window import QUANTILES
+from vllm_watch.state.window import QUANTILES, estimate_quantile
 from vllm_watch_parsers.metrics import EngineKey, EngineReading
 
 
@@ -64,6 +69,8 @@ _LIFETIME = {
 }
 _NOW = ("requests_running", "requests_waiting", "requests_deferred", "kv_cache_usage_ratio")
 
+_RELEASE = re.compile(r"(\d{1,4})\.(\d{1,4})")
+_FIRST_WITHOUT_CACHED = (0, 16)
 _RELEASE_WITH_SWAPPED_TIMES = "0.6.4"
 _SWAPPED = {"prefill_time_seconds": "decode_time_seconds", "decode_time_seconds": "prefill_time_seconds"}
 
@@ -123,6 +130,22 @@ def _prompt_rate(metrics: MetricsSide, key: EngineKey, engine: EngineReading) ->
         return {}
     every, cached = window.rate(key, "prompt_tokens"), window.rate(key, "prompt_tokens_cached")
     return {name: every if every is None or cached is None else max(every - cached, 0.0)}
+
+
+def excludes_cached(
+    reading: Reading | None, metrics: MetricsSide | None, key: EngineKey, version: str | None
+) -> bool | None:
+    """Tell whether prompt tokens per second are without cached ones, `None` if nothing says so."""
+    if reading is None:
+        return None
+    if reading.source == "log":
+        found = _RELEASE.match(version or "")
+        return (int(found[1]), int(found[2])) >= _FIRST_WITHOUT_CACHED if found else None
+    newest = metrics.reading if metrics else None
+    engine = newest.engines.get(key) if newest else None
+    return engine is not None and not engine.counters.keys().isdisjoint(
+        {"prompt_tokens_computed", "prompt_tokens_cached"}
+    )
 
 
 def gauges_of_log(log: LogSide, engine: EngineLog, now: float, *, keeps_stale: bool) -> dict[str, Reading]:
@@ -239,18 +262,40 @@ def histograms_of(metrics: MetricsSide, key: EngineKey, log: LogSide | None) -> 
     return {name: HistogramReading(histogram, newest.at) for name, histogram in known.items()}
 
 
-def quantiles_of(metrics: MetricsSide, key: EngineKey, log: LogSide | None) -> dict[tuple[str, float], Reading]:
-    """Return the quantiles of the last minute, by stage and quantile."""
-    at = metrics.read_at
-    if at is None:
-        return {}
-    found: dict[tuple[str, float], Reading] = {}
+class Latencies(NamedTuple):
+    """
+    How long a request's stages have taken in the last minute, in seconds.
+
+    `quantiles` are by stage and quantile; one in the first bucket of its histogram is not there: all that is known is
+    that it is below the bucket's bound, of which `first_bounds` tells for every stage that the page has.
+    """
+
+    quantiles: Mapping[tuple[str, float], Reading] = MappingProxyType({})
+    means: Mapping[str, Reading] = MappingProxyType({})
+    first_bounds: Mapping[str, Reading] = MappingProxyType({})
+
+
+def latencies_of(metrics: MetricsSide, key: EngineKey, log: LogSide | None) -> Latencies:
+    """Return what an engine's histograms say of the last minute."""
+    quantiles: dict[tuple[str, float], Reading] = {}
+    means: dict[str, Reading] = {}
+    first_bounds: dict[str, Reading] = {}
+    histograms = histograms_of(metrics, key, log)
     for stage, name in STAGES.items():
-        quantiles = metrics.window.quantiles(key, _histogram_name(name, log))
+        shown = histograms.get(name)
+        if shown is None:
+            continue
+        if math.isfinite(shown.histogram.bounds[0]):
+            first_bounds[stage] = Reading(shown.histogram.bounds[0], shown.at, "metrics")
+        recent = metrics.window.recent(key, _histogram_name(name, log))
+        if recent is None:
+            continue
+        means[stage] = Reading(recent.sum / recent.observations, shown.at, "metrics")
         for quantile in QUANTILES:
-            if quantile in quantiles:
-                found[stage, quantile] = Reading(quantiles[quantile], at, "metrics")
-    return found
+            seconds = estimate_quantile(recent, quantile)
+            if seconds is not None:
+                quantiles[stage, quantile] = Reading(seconds, shown.at, "metrics")
+    return Latencies(quantiles, means, first_bounds)
 
 
 def facts_of(log: LogSide | None, metrics: MetricsSide | None, command: CommandFacts, engine: str) -> dict[str, float]:

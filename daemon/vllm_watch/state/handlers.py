@@ -3,9 +3,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from http import HTTPStatus
 
 from vllm_watch.state.snapshot import HttpRequestKey
+from vllm_watch_parsers.events import PauseKind
 
 
 OTHER = "other"
@@ -22,11 +24,13 @@ HANDLERS = frozenset(
         "/is_sleeping",
         "/load",
         "/metrics",
+        "/pause",
         "/ping",
         "/pooling",
         "/ready",
         "/rerank",
         "/reset_prefix_cache",
+        "/resume",
         "/score",
         "/server_info",
         "/sleep",
@@ -62,6 +66,9 @@ INFERENCE_HANDLERS = frozenset(
     }
 )
 """Handlers whose answered requests make an engine compute tokens."""
+
+PAUSING: Mapping[str, PauseKind] = {"/pause": "paused", "/resume": "resumed"}
+"""Handlers by which an operator holds an engine and lets it go on."""
 
 METHODS = frozenset({"GET", "POST", "PUT", "DELETE", "HEAD", "OPTIONS", "PATCH"})
 _CODES = frozenset({"1xx", "2xx", "3xx", "4xx", "5xx", "499", *(str(status.value) for status in HTTPStatus)})

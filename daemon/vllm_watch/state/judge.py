@@ -3,31 +3,66 @@
 The state of an engine, from what both sources say.
 
 idle: nothing running or waiting. serving: work, and tokens come. saturated: serving, and requests wait for capacity.
-stalled: work, and for some time no token and no engine step. down: nothing listens, or the log's last word is a
-fatal error or the end. unknown: no source has anything fresh.
+stalled: work, and for some time nothing moves. sleeping: put to sleep or paused by its operator. down: nothing
+listens, or the log's last word is a fatal error or the end. unknown: no source has anything fresh.
+
+Nothing moves in a wedged engine, and for a while nothing does in some healthy ones either. Where a long step looks the
+same as a stall, more time passes before it is called one: see `patience`.
 """
 
 from __future__ import annotations
 
+import math
+
+from typing import NamedTuple
+
 from vllm_watch.state.log_side import EngineLog, LogSide
-from vllm_watch.state.metrics_side import EngineProgress, MetricsSide
-from vllm_watch.state.snapshot import EngineState
-from vllm_watch_parsers.metrics import EngineReading
+from vllm_watch.state.metrics_side import MetricsSide
+from vllm_watch.state.progress import EngineProgress
+from vllm_watch.state.repose import is_at_rest
+from vllm_watch.state.snapshot import EngineState, StallReason
+from vllm_watch_parsers.metrics import EngineKey, EngineReading
 
 
 STALL_SECONDS = 30.0
+PATIENCE = 4.0
+"""So many times longer must nothing move where that may be one long step: there is work, and no token of it yet."""
+PATIENCE_WITH_LOG = 2.0
+"""So many times longer where there is only a log: it tells nothing of a lone long prompt before its first token."""
+PATIENCE_FOR_WORK = 10.0
+"""So many times longer may requests come and go while nothing is computed for any of them."""
+FIRST_TOKEN_SECONDS = 300.0
+"""How long the first requests after a start may take at least: kernels are compiled for them."""
 DOUBT_SECONDS = 30.0
 """A server that answers for so long after its log said it was dead is not dead: the word was a stranger's."""
-START_SECONDS = 1800.0
-"""A start that says nothing for so long, while nothing listens, is no start any more."""
+START_SECONDS = 600.0
+"""
+A start that says nothing for so long, while nothing listens, is no start any more: vLLM itself gives up on an engine
+that is not ready after this time (VLLM_ENGINE_READY_TIMEOUT_S), and loading prints a line for each file.
+"""
+UNSEEN_SECONDS = 120.0
+"""
+A server of which nobody has seen anything may have been started just now: it listens last, and its log's first line
+comes when its imports are done. So long after the first refusal it is down.
+"""
 FIRST_STATS_SECONDS = 30.0
 """A server that has answered requests for so long without a line of statistics prints none."""
 
 _NOTHING_LISTENS = "refused"
 
 
+class Judgement(NamedTuple):
+    """An engine's state, and why it is called stalled if it is."""
+
+    state: EngineState
+    stall_reason: StallReason | None = None
+
+
+UNKNOWN = Judgement("unknown")
+
+
 def judge_server(log: LogSide | None, metrics: MetricsSide | None, now: float) -> EngineState | None:
-    """Return the state that holds for the whole server (starting or down), or `None` if it is up."""
+    """Return the state that holds for the whole server (starting, down or unknown), or `None` if it is up."""
     refused = _is_refused(metrics)
     if log is not None and log.phase == "starting":
         if _has_answered_since(metrics, now, log.phase_at):
@@ -40,9 +75,20 @@ def judge_server(log: LogSide | None, metrics: MetricsSide | None, now: float) -
         return None
     if log is not None and log.phase == "ready" and metrics.last.at < log.phase_at:
         return None  # It has become ready since.
-    if log is not None and any(engine.stats_at > metrics.failing_since for engine in log.engines.values()):
-        return None  # The log goes on: the address is wrong, not the server gone.
-    return "down"
+    if log is not None and _goes_on(log, metrics.failing_since, now):
+        return None  # The address is wrong, not the server gone.
+    is_unseen = metrics.reading is None and (log is None or log.phase is None)
+    return "unknown" if is_unseen and now - metrics.failing_since <= UNSEEN_SECONDS else "down"
+
+
+def _goes_on(log: LogSide, moment: float, now: float) -> bool:
+    """
+    Tell whether a server prints statistics although nothing listens since a moment.
+
+    A line may be read well after it was written, so the first that counts is one that cannot be from before; and a
+    server that fell silent since may be gone.
+    """
+    return any(engine.stats_at >= moment + engine.interval and engine.is_fresh(now) for engine in log.engines.values())
 
 
 def _is_refused(metrics: MetricsSide | None) -> bool:
@@ -70,16 +116,58 @@ def is_end_contradicted(log: LogSide, metrics: MetricsSide, now: float) -> bool 
     return is_end and (metrics.read_at or 0) - log.phase_at > DOUBT_SECONDS
 
 
-def judge_by_metrics(reading: EngineReading, progress: EngineProgress, at: float, stall_after: float) -> EngineState:
+def rests(log: LogSide | None, metrics: MetricsSide | None, key: EngineKey, now: float) -> bool:
+    """Tell whether an engine was put to sleep or paused, by whichever source says so; only readable ones are given."""
+    engine = log.engines.get(key.engine) if log is not None else None
+    served = engine.served if engine is not None else None
+    words = [] if log is None else [log.repose.since]
+    if metrics is not None and metrics.is_recent(now):
+        progress = metrics.progress.get(key)
+        if progress is not None:
+            served = progress.served
+            if served is None or progress.asleep_since is None or served.began < progress.asleep_since:
+                words.append(progress.asleep_since)
+        words.append(metrics.repose.since)
+        if metrics.start is not None:
+            words = [since for since in words if since is not None and since >= metrics.start.at]
+    woke_at = log.repose.woke_at if log is not None else -math.inf
+    return any(is_at_rest(since, served, now) for since in words if since is not None and since > woke_at)
+
+
+def woken_at(log: LogSide | None, metrics: MetricsSide | None, key: EngineKey) -> float:
+    """Return when an engine's last rest ended: what stood still until then says nothing."""
+    progress = metrics.progress.get(key) if metrics is not None else None
+    ends = [side.repose.woke_at for side in (log, metrics) if side is not None]
+    return max([*ends, progress.woke_at if progress is not None else -math.inf], default=-math.inf)
+
+
+def judge_by_metrics(
+    reading: EngineReading, progress: EngineProgress, at: float, stall_after: float, woke_at: float = -math.inf
+) -> Judgement:
     """Return an engine's state from its page of the moment `at`."""
     running, waiting = reading.gauges.get("requests_running"), reading.gauges.get("requests_waiting")
     if running is None or waiting is None:
-        return "unknown"
+        return UNKNOWN
     if running + waiting == 0:
-        return "idle"
-    if progress.still_seconds(at) >= stall_after:
-        return "stalled"
-    return "saturated" if waiting > reading.gauges.get("requests_deferred", 0) else "serving"
+        return Judgement("idle")
+    if progress.still_seconds(at, woke_at) >= patience(progress, stall_after):
+        return Judgement("stalled", _why_still(progress, running))
+    if progress.undone_seconds(at, woke_at) >= max(PATIENCE_FOR_WORK * stall_after, patience(progress, stall_after)):
+        return Judgement("stalled", "nothing_computed")
+    return Judgement("saturated" if waiting > reading.gauges.get("requests_deferred", 0) else "serving")
+
+
+def patience(progress: EngineProgress, stall_after: float) -> float:
+    """Return for how many seconds an engine may stand still: longer where that may be one long step."""
+    if not progress.progress.has_served:
+        return max(stall_after, FIRST_TOKEN_SECONDS)
+    return stall_after if progress.has_token_of_work else PATIENCE * stall_after
+
+
+def _why_still(progress: EngineProgress, running: float) -> StallReason:
+    if not progress.progress.has_served:
+        return "no_first_token"
+    return "batch_stands_still" if running else "queue_stands_still"
 
 
 def _judge_without_stats(log: LogSide, now: float) -> EngineState:
@@ -91,19 +179,26 @@ def _judge_without_stats(log: LogSide, now: float) -> EngineState:
     return "serving" if now - log.first_served_at <= FIRST_STATS_SECONDS else "unknown"
 
 
-def judge_by_log(engine: EngineLog | None, log: LogSide, now: float, stall_after: float) -> EngineState:
+def judge_by_log(
+    engine: EngineLog | None, log: LogSide, now: float, stall_after: float, woke_at: float = -math.inf
+) -> Judgement:
     """Return an engine's state from its last line, or from its silence after it."""
     if engine is None:
-        return _judge_without_stats(log, now)
+        return Judgement(_judge_without_stats(log, now))
     if engine.ended_idle():
-        return "idle"
-    if engine.ended_still():
-        still = now - engine.moved_at
-        if still >= stall_after:
-            return "stalled"
+        return Judgement("idle")
+    if engine.ended_still() and now - max(engine.moved_at, woke_at) >= _patience_with_log(engine, stall_after):
+        return Judgement("stalled", "log_fell_silent" if engine.has_moved else "no_first_token")
+    if engine.ended_deferred():
+        return Judgement("serving")
     if not engine.is_fresh(now):
-        return "unknown"
+        return UNKNOWN
     if not engine.has_work:
-        return "idle"
+        return Judgement("idle")
     waiting = engine.stats.requests_waiting or 0
-    return "saturated" if waiting > (engine.stats.requests_deferred or 0) else "serving"
+    return Judgement("saturated" if waiting > (engine.stats.requests_deferred or 0) else "serving")
+
+
+def _patience_with_log(engine: EngineLog, stall_after: float) -> float:
+    enough = PATIENCE_WITH_LOG * stall_after
+    return enough if engine.has_moved else max(enough, FIRST_TOKEN_SECONDS)

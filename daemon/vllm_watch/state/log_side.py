@@ -8,7 +8,9 @@ from dataclasses import dataclass, field
 
 from vllm_watch.reading.log_reader import LogBatch, Timed
 from vllm_watch.state.facts import MAX_ENGINES, Facts
-from vllm_watch.state.handlers import ANY_OTHER, INFERENCE_HANDLERS, http_request_key
+from vllm_watch.state.handlers import ANY_OTHER, INFERENCE_HANDLERS, PAUSING, http_request_key
+from vllm_watch.state.repose import Repose, Served
+from vllm_watch.state.shutdown import Shutdown
 from vllm_watch.state.snapshot import HttpRequestKey, LogCounts
 from vllm_watch_parsers.events import (
     AGGREGATED,
@@ -17,6 +19,7 @@ from vllm_watch_parsers.events import (
     Failure,
     Lifecycle,
     Notice,
+    Pause,
     SpecDecoding,
     StartupFact,
 )
@@ -45,6 +48,10 @@ class EngineLog:
     stats_at: float
     moved_at: float
     """When it last printed tokens; before its first such line, when it can at the latest have stood still."""
+    has_moved: bool = False
+    """Whether it has printed tokens since its server was started, as far as the log was read."""
+    prompted_from: float | None = None
+    """Before which moment its last prompt tokens cannot have come: the interval of their line began then."""
     spec: SpecDecoding | None = None
     spec_at: float = 0.0
     gaps: deque[float] = field(default_factory=lambda: deque(maxlen=5))
@@ -95,13 +102,31 @@ class EngineLog:
         """Whether the line is young enough to be the present."""
         return now - self.stats_at <= INTERVALS_UNTIL_STALE * max(self.interval, DEFAULT_INTERVAL)
 
+    @property
+    def served(self) -> Served | None:
+        """The last tokens."""
+        if not self.has_moved:
+            return None
+        return Served(self.moved_at - DEFAULT_INTERVAL, self.moved_at, self.prompted_from)
+
     def ended_idle(self) -> bool:
         """Whether the line is the one after which an idle engine falls silent."""
         return not self.has_work and not self.moves
 
     def ended_still(self) -> bool:
         """Whether the line is the one after which a wedged engine falls silent: work, and no token."""
-        return self.has_work and not self.moves
+        return self.has_work and not self.moves and not self._only_defers
+
+    def ended_deferred(self) -> bool:
+        """Whether the line is the one after which an engine falls silent that waits for something remote."""
+        return self._only_defers and not self.moves
+
+    @property
+    def _only_defers(self) -> bool:
+        """Whether nothing is there to compute: no request runs, and all that wait do so for something remote."""
+        stats = self.stats
+        waiting = stats.requests_waiting or 0
+        return not stats.requests_running and 0 < waiting <= (stats.requests_deferred or 0)
 
 
 def _seconds_covered(spec: SpecDecoding) -> float | None:
@@ -137,6 +162,8 @@ class LogSide:
         self.has_several_api_servers = False
         self.first_served_at: float | None = None
         self.token_at: dict[str, float] = {}
+        self.repose = Repose()
+        self._shutdown = Shutdown()
         self.spec_totals: dict[str, tuple[int, int]] = {}
         """Tokens accepted and drafted, added up from the lines."""
         self.preemptions: dict[str, int] = {}
@@ -170,10 +197,12 @@ class LogSide:
             self.starts, self.failures, self.refused, self._unparsed, self.dropped = counted
             self.spec_totals.clear()
             self.preemptions.clear()
+            self._shutdown.forget_failures()
 
-    def counts(self) -> LogCounts:
-        """Return what was counted."""
-        events: dict[str, int] = {kind: self.failures.get(kind, 0) for kind in FAILURE_KINDS}
+    def counts(self, now: float) -> LogCounts:
+        """Return what was counted until now."""
+        crashed = self._shutdown.overdue(now)
+        events: dict[str, int] = {kind: self.failures.get(kind, 0) + crashed[kind] for kind in FAILURE_KINDS}
         return LogCounts(
             events, self.starts, self._unparsed, dict(self._unknown), self._continuations, self._refused_lines
         )
@@ -189,11 +218,19 @@ class LogSide:
         return facts.version == _RELEASE_WITHOUT_HIT_RATE and facts.engine_generation == "V1"
 
     def _apply_requests(self, batch: LogBatch, *, is_history: bool) -> None:
+        self._apply_pauses(batch)
         for request, count in batch.requests.items():
             if request.status == _OK and request.path in INFERENCE_HANDLERS:
                 self.first_served_at = self.first_served_at or batch.end
             if not is_history:
                 self._count_request(http_request_key(request.method, request.path, str(request.status)), count)
+
+    def _apply_pauses(self, batch: LogBatch) -> None:
+        """Take in calls to pause and resume, of which 0.12 to 0.31 print nothing else; of both the order is lost."""
+        done = {request.path for request in batch.requests if request.method == "POST" and request.status == _OK}
+        called = done & set(PAUSING)
+        if len(called) == 1:
+            self.repose.apply(batch.end, Pause(PAUSING[called.pop()]))
 
     def _count_request(self, key: HttpRequestKey, count: int) -> None:
         if key in self.requests or len(self.requests) < MAX_REQUEST_KEYS:
@@ -216,6 +253,8 @@ class LogSide:
             self._apply_failure(at, event)
         elif isinstance(event, Notice):
             self._apply_notice(event)
+        elif isinstance(event, Pause):
+            self.repose.apply(at, event)
 
     def _apply_stats(self, at: float, stats: EngineStats) -> None:
         self._note_unknown(stats.unknown_fields)
@@ -240,7 +279,10 @@ class LogSide:
                 stats = stats._replace(prefix_cache_hit_ratio=known.stats.prefix_cache_hit_ratio)
             known.stats, known.stats_at = stats, at
         if known.moves:
-            known.moved_at = at
+            known.moved_at, known.has_moved = at, True
+        if stats.prompt_tokens_per_second:
+            known.prompted_from = at - DEFAULT_INTERVAL
+            self._shutdown.note_prompt(at)
         self._add_up(name, at, stats)
         self._is_alive(at, moves=known.moves)
 
@@ -278,16 +320,24 @@ class LogSide:
             self.spec_totals[name] = (accepted + spec.accepted_tokens, drafted + spec.drafted_tokens)
 
     def _apply_phase(self, at: float, event: Lifecycle) -> None:
+        if event.phase == "shutting_down" and self.phase != "dead":
+            self._shutdown.begin(at)
+        elif event.phase == "stopped":
+            self.failures.update(self._shutdown.end(at))
         self.phase, self.phase_at = event.phase, at
         if event.phase == "starting":
+            self.failures.update(self._shutdown.break_off())
             self.starts += 1
             self.started_at = at
             self.facts = Facts()
             self.engines.clear()
             self.has_several_api_servers = False
             self.first_served_at = None
+            self.repose.forget()
 
     def _apply_failure(self, at: float, failure: Failure) -> None:
+        if self._shutdown.holds(at, failure):
+            return
         self.failures[failure.kind] += 1
         if failure.kind == "engine_dead":
             self.phase, self.phase_at = "dead", at

@@ -3,20 +3,27 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from dataclasses import dataclass
+from collections import Counter, deque
 from typing import NamedTuple
 
+from vllm_watch.state.handlers import PAUSING
+from vllm_watch.state.progress import EngineProgress
+from vllm_watch.state.repose import Repose
 from vllm_watch.state.window import Window
+from vllm_watch_parsers.events import Pause
 from vllm_watch_parsers.metrics import EngineKey, EngineReading, MetricsReading
-from vllm_watch_parsers.vocabulary import REQUIRED
+from vllm_watch_parsers.vocabulary import HISTOGRAMS, REQUIRED
 
 
 INTERVALS_UNTIL_STALE = 3
 SAME_START_SECONDS = 1.0
 """Start times no further apart are of one process."""
 
-Progress = tuple[float, ...]
+SEVERAL_SERVERS = "several_servers"
+ALTERNATION_SECONDS = 600.0
+"""For so long after a start time came back several servers are taken to answer at one address."""
+
+REMEMBERED_STARTS = 16
 
 
 class ScrapeResult(NamedTuple):
@@ -45,39 +52,33 @@ class ServerStart(NamedTuple):
     at: float
 
 
-@dataclass(slots=True)
-class EngineProgress:
-    """Whether an engine's counters move."""
-
-    progress: Progress
-    moved_at: float
-    works_since: float | None = None
-    token_at: float | None = None
-
-    def still_seconds(self, at: float) -> float:
-        """Return for how long there has been work and no movement; 0 without work."""
-        if self.works_since is None:
-            return 0.0
-        return at - max(self.moved_at, self.works_since)
-
-
 class MetricsSide:
     """Takes in one server's scrapes, in order."""
 
     def __init__(self, interval: float) -> None:
         self._interval = interval
-        self.window = Window()
+        self.window = Window(interval)
         self.last: ScrapeResult | None = None
         self.failing_since: float | None = None
         self.progress: dict[EngineKey, EngineProgress] = {}
+        self.repose = Repose()
+        """What the server's own count of ``/pause`` and ``/resume`` tells."""
         self.refused: Counter[str] = Counter()
         self.dropped = 0
         """Engines, models and words that were over the limit, added up over the pages."""
+        self.long_lines = 0
+        """Lines that were passed over for their length, added up over the pages."""
         self.restarts = 0
         self.start: ServerStart | None = None
+        self._starts: deque[float] = deque(maxlen=REMEMBERED_STARTS)
+        """What servers have said of their starts, each once, the present one last."""
+        self._alternated_at: float | None = None
 
     def apply(self, result: ScrapeResult) -> None:
         """Take in an attempt."""
+        if result.reading is not None and self._alternates(result.at, result.reading.process_start_seconds):
+            self._forget_pages()
+            result = result._replace(reading=None, reason=SEVERAL_SERVERS)
         if result.reading is None:
             if self.last is None or self.last.reason != result.reason:
                 self.failing_since = result.at
@@ -87,8 +88,10 @@ class MetricsSide:
         self.last = result
         self.refused.update(result.reading.refused)
         self.dropped += result.reading.dropped
+        self.long_lines += result.reading.long_lines
         self._note_reset(result.reading)
         self._note_start(result.reading.process_start_seconds, result.ahead)
+        self._note_calls(result.at, result.reading)
         self.window.add(result.at, result.reading)
         self._note_progress(result.at, result.reading)
 
@@ -104,6 +107,11 @@ class MetricsSide:
         newest = self.window.newest
         return newest.at if newest else None
 
+    @property
+    def is_before_first_request(self) -> bool:
+        """Whether the newest page is that of a server which nobody has asked for anything yet."""
+        return self.reading is not None and self.reading.is_before_first_request
+
     def is_recent(self, now: float) -> bool:
         """Whether the newest page is young enough to be the present."""
         read_at = self.read_at
@@ -114,71 +122,96 @@ class MetricsSide:
         return self.is_recent(now) and self.last is not None and self.last.reading is not None
 
     def missing(self) -> dict[str, bool]:
-        """Tell for each required quantity whether the newest page lacks it."""
+        """
+        Tell for each required quantity whether the newest page lacks it.
+
+        Before anything was generated histograms are not missed, which V0 and the Rust front end show with their first
+        observation, and on a page before its first request nothing is.
+        """
         reading = self.reading
         if reading is None:
             return {}
         engines = list(reading.engines.values())
-        return {name: not any(_has(engine, name) for engine in engines) for name in REQUIRED}
+        is_unused = not any(engine.counters.get("generation_tokens") for engine in engines)
+        lazy = {*REQUIRED} if reading.is_before_first_request else {*HISTOGRAMS} if is_unused else set()
+        return {name: name not in lazy and not any(_has(engine, name) for engine in engines) for name in REQUIRED}
 
     def moved_since(self, moment: float) -> bool:
-        """Whether any engine produced tokens after a moment."""
-        return any(engine.token_at is not None and engine.token_at > moment for engine in self.progress.values())
+        """Whether any engine computed tokens after a moment."""
+        return any(engine.served_at is not None and engine.served_at > moment for engine in self.progress.values())
+
+    def _alternates(self, at: float, said: float | None) -> bool:
+        """
+        Whether several servers answer at one address: a start time that comes back is no restart.
+
+        It is held against them until they have not taken turns for minutes.
+        """
+        if said is not None and not (self._starts and _is_same_start(self._starts[-1], said)):
+            earlier = [start for start in self._starts if not _is_same_start(start, said)]
+            if len(earlier) < len(self._starts):
+                self._alternated_at = at
+            self._starts = deque([*earlier, said], maxlen=REMEMBERED_STARTS)
+        return self._alternated_at is not None and at - self._alternated_at < ALTERNATION_SECONDS
+
+    def _forget_pages(self) -> None:
+        self.window.clear()
+        self.progress.clear()
+        self.repose.forget()
 
     def _note_reset(self, reading: MetricsReading) -> None:
         """Begin anew if the counters did: the server was started again, or it made its metrics anew."""
         last = self.reading
         if last is None:
             return
-        has_fallen = any(
+        has_fallen = reading.is_before_first_request and bool(last.engines)
+        has_fallen |= any(
             _fell(engine, reading.engines[key]) for key, engine in last.engines.items() if key in reading.engines
         )
         old_start, new_start = last.process_start_seconds, reading.process_start_seconds
         if old_start is not None and new_start is not None:
-            is_restart = abs(new_start - old_start) > SAME_START_SECONDS
+            is_restart = not _is_same_start(old_start, new_start)
         else:
             is_restart = has_fallen
         self.restarts += is_restart
         if is_restart or has_fallen:
-            self.window.clear()
-            self.progress.clear()
+            self._forget_pages()
 
     def _note_start(self, said: float | None, ahead: float) -> None:
         """Keep when the server was started, as it was when it was first said: wall clocks are corrected later."""
         if not said:
             self.start = None
-        elif self.start is None or abs(said - self.start.said) > SAME_START_SECONDS:
+        elif self.start is None or not _is_same_start(said, self.start.said):
             self.start = ServerStart(said, said - ahead)
+
+    def _note_calls(self, at: float, reading: MetricsReading) -> None:
+        """Note that the operator has paused or resumed the server; of both between two pages the order is not known."""
+        before = self.reading
+        calls = [_calls(reading, handler) - (_calls(before, handler) if before else 0) for handler in PAUSING]
+        paused, resumed = calls
+        if paused > resumed and (before is None or not resumed):
+            self.repose.apply(at, Pause("paused"))
+        elif resumed > paused and not paused:
+            self.repose.apply(at, Pause("resumed"))
 
     def _note_progress(self, at: float, reading: MetricsReading) -> None:
         for key in [key for key in self.progress if key not in reading.engines]:
             del self.progress[key]
         for key, engine in reading.engines.items():
-            progress = _progress(engine)
             known = self.progress.get(key)
             if known is None:
-                known = self.progress[key] = EngineProgress(progress, at)
-            elif progress != known.progress:
-                if progress[0] > known.progress[0]:
-                    known.token_at = at
-                known.progress, known.moved_at = progress, at
-            if not _works(engine):
-                known.works_since = None
-            elif known.works_since is None:
-                known.works_since = at
+                self.progress[key] = EngineProgress.begin(at, engine)
+            else:
+                known.add(at, engine)
 
 
-def _works(engine: EngineReading) -> bool:
-    return engine.gauges.get("requests_running", 0) + engine.gauges.get("requests_waiting", 0) > 0
+def _calls(reading: MetricsReading, handler: str) -> float:
+    """Return how often an operation was asked for and done."""
+    done = ("POST", handler, "2xx")
+    return sum(count for request, count in reading.http_requests.items() if request == done)
 
 
-def _progress(engine: EngineReading) -> Progress:
-    steps = engine.histograms.get("iteration_tokens")
-    return (
-        engine.counters.get("generation_tokens", 0.0),
-        engine.counters.get("prompt_tokens", 0.0),
-        steps.observations if steps else 0.0,
-    )
+def _is_same_start(one: float, other: float) -> bool:
+    return abs(one - other) <= SAME_START_SECONDS
 
 
 def _fell(old: EngineReading, new: EngineReading) -> bool:

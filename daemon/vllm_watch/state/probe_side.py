@@ -22,6 +22,7 @@ PAUSES_UNTIL_OVERDUE = 3
 NOT_JUDGED = frozenset(
     {
         "starting",
+        "sleeping",
         "overdue",
         "unauthorized",
         "forbidden",

@@ -10,6 +10,8 @@ the log stands in at once. Counters come from one source and never mix two.
 
 from __future__ import annotations
 
+import math
+
 from collections import Counter
 from collections.abc import Mapping
 from typing import NamedTuple
@@ -17,16 +19,18 @@ from typing import NamedTuple
 from vllm_watch.reading.log_reader import LogBatch
 from vllm_watch.state.agreement import Agreement, summed
 from vllm_watch.state.engine_values import (
+    Latencies,
     counters_of_log,
     counters_of_metrics,
+    excludes_cached,
     facts_of,
     finished_of,
     gauges_of_log,
     gauges_of_metrics,
     histograms_of,
+    latencies_of,
     positions_of_log,
     positions_of_metrics,
-    quantiles_of,
 )
 from vllm_watch.state.facts import CommandFacts
 from vllm_watch.state.foresight import LATER, lines_with_traffic, page_with_traffic
@@ -35,10 +39,14 @@ from vllm_watch.state.http_source import HttpSource
 from vllm_watch.state.judge import (
     FIRST_STATS_SECONDS,
     STALL_SECONDS,
+    UNKNOWN,
+    Judgement,
     is_end_contradicted,
     judge_by_log,
     judge_by_metrics,
     judge_server,
+    rests,
+    woken_at,
 )
 from vllm_watch.state.log_side import EngineLog, LogSide, name_of
 from vllm_watch.state.metrics_side import MetricsSide, ScrapeResult
@@ -165,13 +173,16 @@ class ServerState:
                     self._named = _Named(self._log.facts.model_name, next(iter(result.reading.engines)).model_name)
 
     def next_probe(self, now: float) -> float | None:
-        """Return when the next probe is due, `now` if at once, `None` if there is none to make."""
+        """Return when the next probe is due, `now` if at once, `None` if there is none to make or the server rests."""
         if self._probe is None:
             return None
-        is_away = judge_server(self._log, self._metrics, now) is not None
+        is_resting = self._is_resting(now)
+        is_away = is_resting or judge_server(self._log, self._metrics, now) is not None
         if self._was_away and not is_away:
             self._probe.begin_anew()
         self._was_away = is_away
+        if is_resting:
+            return None  # It would hold the request, or, before it kept requests out, compute on memory that is gone.
         due = self._probe.due_at()
         return now if due is None else due
 
@@ -211,7 +222,8 @@ class ServerState:
             missing_metrics=metrics.missing() if metrics and reading else {},
             refused_values=self._refused(),
             dropped_names=self._dropped(),
-            log=log.counts() if log else None,
+            page_long_lines=metrics.long_lines if metrics else None,
+            log=log.counts(math.inf if self.settings.keeps_stale else now) if log else None,
             tail=self._log_status.tail if log else None,
             scrape_duration=metrics.last.duration if metrics and metrics.last else None,
             probe=self._probe_snapshot(now),
@@ -235,8 +247,15 @@ class ServerState:
         return self.snapshot(later)
 
     def _probe_snapshot(self, now: float) -> ProbeSnapshot | None:
-        result = self._probe.current(now) if self._probe is not None else None
+        result = self._probe.current(now) if self._probe is not None and not self._is_resting(now) else None
         return None if result is None else ProbeSnapshot(result.reason == "ok", result.first_token_seconds)
+
+    def _is_resting(self, now: float) -> bool:
+        """Whether any engine was put to sleep or paused."""
+        return any(self._rests(key, now) for key in self._engine_keys(now))
+
+    def _rests(self, key: EngineKey, now: float) -> bool:
+        return rests(self._log if self._log_status.is_up else None, self._metrics, key, now)
 
     def _hold_against_pages(self, log: LogSide, batch: LogBatch) -> None:
         for at, event in batch.events:
@@ -307,34 +326,49 @@ class ServerState:
         return said or last or self.settings.command.model_name
 
     def _engine(self, key: EngineKey, server_state: EngineState | None, now: float) -> EngineSnapshot:
-        state = server_state or self._judge(key, now)
+        judged = Judgement(server_state) if server_state else self._judge(key, now)
+        state = judged.state
         is_present = state not in {"down", "starting"} or self.settings.keeps_stale
         metrics = self._metrics if is_present and self._shows_metrics(now) else None
+        latencies = latencies_of(metrics, key, self._log) if metrics else Latencies()
+        gauges = self._gauges(key, now) if is_present else {}
         return EngineSnapshot(
             key=key,
             state=state,
-            gauges=self._gauges(key, now) if is_present else {},
+            gauges=gauges,
+            prompt_excludes_cached=self._excludes_cached(key, gauges.get("prompt_tokens_per_second")),
             position_acceptance=self._positions(key, now) if is_present else (),
             totals=self._totals(key),
-            quantiles=quantiles_of(metrics, key, self._log) if metrics else {},
+            quantiles=latencies.quantiles,
+            means=latencies.means,
+            first_bounds=latencies.first_bounds,
             facts=facts_of(self._log, self._counted(), self.settings.command, key.engine),
             disagreements=self._disagreements(key, now),
+            stall_reason=judged.stall_reason,
         )
 
-    def _judge(self, key: EngineKey, now: float) -> EngineState:
+    def _excludes_cached(self, key: EngineKey, reading: Reading | None) -> bool | None:
+        return excludes_cached(reading, self._metrics, key, self._log.facts.version if self._log else None)
+
+    def _judge(self, key: EngineKey, now: float) -> Judgement:
         log, metrics, stall_after = self._log, self._metrics, self.settings.stall_after
+        if self._rests(key, now):
+            return Judgement("sleeping")
+        woke_at = woken_at(log, metrics, key)
         engine = metrics.reading.engines.get(key) if metrics and metrics.reading else None
         progress = metrics.progress.get(key) if metrics else None
         is_recent = metrics is not None and metrics.is_recent(now)
+        if metrics is not None and metrics.is_fresh(now) and metrics.is_before_first_request:
+            return Judgement("idle")
         if metrics is not None and metrics.is_fresh(now) and engine and progress:
-            return judge_by_metrics(engine, progress, metrics.read_at or now, stall_after)
+            return judge_by_metrics(engine, progress, metrics.read_at or now, stall_after, woke_at)
         if log is not None and self._log_status.is_up:
-            said = judge_by_log(self._in_log(key), log, now, stall_after)
-            if said != "unknown" and not (said == "idle" and self._hangs(now)):
+            said = judge_by_log(self._in_log(key), log, now, stall_after, woke_at)
+            if said.state != "unknown" and not (said.state == "idle" and self._hangs(now)):
                 return said
         if is_recent and metrics is not None and engine and progress:
-            return judge_by_metrics(engine, progress, metrics.read_at or now, stall_after)
-        return "unknown"
+            return judge_by_metrics(engine, progress, metrics.read_at or now, stall_after, woke_at)
+        return UNKNOWN
 
     def _hangs(self, now: float) -> bool:
         """Whether the server takes connections and answers none: then its silence does not mean idle."""
@@ -441,7 +475,7 @@ class ServerState:
             reason = result.reason if result else "starting"
             sources.append(SourceSnapshot("metrics", is_up, reason, self._metrics.read_at))
         if self._probe is not None:
-            reason = self._probe.reason(now)
+            reason = "sleeping" if self._is_resting(now) else self._probe.reason(now)
             sources.append(SourceSnapshot("probe", reason == "ok", reason, self._probe.succeeded_at))
         return tuple(sources)
 

@@ -9,8 +9,29 @@ from typing import Literal, NamedTuple
 from vllm_watch_parsers.metrics import EngineKey, Histogram
 
 
-EngineState = Literal["starting", "idle", "serving", "saturated", "stalled", "down", "unknown"]
-ENGINE_STATES: tuple[EngineState, ...] = ("starting", "idle", "serving", "saturated", "stalled", "down", "unknown")
+EngineState = Literal["starting", "idle", "serving", "saturated", "stalled", "sleeping", "down", "unknown"]
+ENGINE_STATES: tuple[EngineState, ...] = (
+    "starting",
+    "idle",
+    "serving",
+    "saturated",
+    "stalled",
+    "sleeping",
+    "down",
+    "unknown",
+)
+
+StallReason = Literal[
+    "batch_stands_still", "queue_stands_still", "nothing_computed", "no_first_token", "log_fell_silent"
+]
+STALL_REASONS: tuple[StallReason, ...] = (
+    "batch_stands_still",
+    "queue_stands_still",
+    "nothing_computed",
+    "no_first_token",
+    "log_fell_silent",
+)
+"""Why an engine is called stalled; `vllm_watch.reasons` says what each means."""
 
 SourceName = Literal["log", "metrics", "probe"]
 WatchMode = Literal["events", "poll"]
@@ -48,20 +69,27 @@ class EngineSnapshot(NamedTuple):
     """
     One engine.
 
-    `gauges` and `facts` are keyed by the names of the series without their prefix; what is not known
-    is not there. `position_acceptance` is in the order of the positions, `None` where a position's is not known.
-    `quantiles` is by stage and quantile, over the last minute. `disagreements` tells of quantities that
-    both sources have spoken of for minutes whether they differ.
+    `gauges` and `facts` are keyed by the names of the series without their prefix; what is not known is not there.
+    `position_acceptance` is in the order of the positions, `None` where a position's is not known. `quantiles` is by
+    stage and quantile, `means` by stage, over the last minute; a quantile that lies in its histogram's first bucket is
+    not there, of whose bound `first_bounds` tells. `disagreements` tells of quantities that both sources have spoken of
+    for minutes whether they differ. `prompt_excludes_cached` tells whether prompt tokens per second are without cached
+    ones, `None` if nobody knows.
     """
 
     key: EngineKey
     state: EngineState
     gauges: Mapping[str, Reading]
+    prompt_excludes_cached: bool | None
     position_acceptance: tuple[Reading | None, ...]
     totals: EngineTotals
     quantiles: Mapping[tuple[str, float], Reading]
+    means: Mapping[str, Reading]
+    first_bounds: Mapping[str, Reading]
     facts: Mapping[str, float]
     disagreements: Mapping[str, bool]
+    stall_reason: StallReason | None = None
+    """Only of an engine that is stalled."""
 
     @property
     def counters(self) -> Mapping[str, Reading]:
@@ -171,6 +199,7 @@ class ServerSnapshot(NamedTuple):
     missing_metrics: Mapping[str, bool]
     refused_values: Mapping[tuple[SourceName, str], int]
     dropped_names: Mapping[SourceName, int]
+    page_long_lines: int | None
     log: LogCounts | None
     tail: TailCounts | None
     scrape_duration: float | None

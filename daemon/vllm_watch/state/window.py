@@ -19,6 +19,9 @@ from vllm_watch_parsers.metrics import EngineKey, EngineReading, Histogram, Metr
 
 MIN_SECONDS = 10.0
 MAX_SECONDS = 60.0
+MAX_INTERVALS = 3
+"""Pages that come less often than every 20 s are held against those up to so many intervals before."""
+
 MAX_READINGS = 256
 """So many pages are kept also where time stands still: a page a second makes a quarter of them in a minute."""
 
@@ -49,10 +52,16 @@ class Span(NamedTuple):
 
 
 class Window:
-    """The pages of the last minute, of one life of a server."""
+    """
+    The pages of the last minute, of one life of a server.
 
-    def __init__(self) -> None:
+    Args:
+        interval: Seconds from one page to the next, where pages come regularly.
+    """
+
+    def __init__(self, interval: float = 0.0) -> None:
         self._readings: deque[TimedReading] = deque(maxlen=MAX_READINGS)
+        self._longest = max(MAX_SECONDS, MAX_INTERVALS * interval) / _JITTER
 
     def __len__(self) -> int:
         return len(self._readings)
@@ -73,14 +82,18 @@ class Window:
         self._readings.clear()
 
     def spans(self, key: EngineKey) -> Iterator[Span]:
-        """Yield the stretches that end now and last 10 s or more, the shortest first."""
+        """
+        Yield the stretches that end now and last 10 s or more, the shortest first.
+
+        None lasts much longer than a minute, or three intervals: what was counted while no page came is not of now.
+        """
         if not self._readings:
             return
         end = self._readings[-1]
         new = end.reading.engines.get(key)
         for start in reversed(self._readings):
             old = start.reading.engines.get(key)
-            if new is not None and old is not None and end.at - start.at >= MIN_SECONDS * _JITTER:
+            if new is not None and old is not None and MIN_SECONDS * _JITTER <= end.at - start.at <= self._longest:
                 yield Span(end.at - start.at, old, new)
 
     def has_span(self, key: EngineKey) -> bool:
@@ -115,31 +128,33 @@ class Window:
                 return ratios if min(ratios, default=0.0) >= 0 else ()
         return ()
 
-    def quantiles(self, key: EngineKey, histogram: str) -> dict[float, float]:
-        """Return the quantiles of what was observed in the last minute; nothing if nothing was."""
+    def recent(self, key: EngineKey, histogram: str) -> Histogram | None:
+        """Return what was observed in the last minute, `None` if nothing was."""
         span = None
         for span in self.spans(key):  # noqa: B007  # The longest one.
             pass
         if span is None:
-            return {}
+            return None
         old, new = span.old.histograms.get(histogram), span.new.histograms.get(histogram)
-        if old is None or new is None or old.bounds != new.bounds:
-            return {}
+        if old is None or new is None or old.bounds != new.bounds or new.sum < old.sum:
+            return None
         counts = tuple(after - before for before, after in zip(old.counts, new.counts, strict=True))
         if min(counts) < 0 or counts[-1] == 0:
-            return {}
-        recent = Histogram(new.bounds, counts, new.sum - old.sum)
-        return {quantile: estimate_quantile(recent, quantile) for quantile in QUANTILES}
+            return None
+        return Histogram(new.bounds, counts, new.sum - old.sum)
 
 
-def estimate_quantile(histogram: Histogram, quantile: float) -> float:
+def estimate_quantile(histogram: Histogram, quantile: float) -> float | None:
     """
     Estimate a quantile as PromQL's `histogram_quantile` does: linear within its bucket.
 
-    A quantile in the infinite bucket is the highest finite bound: it is at least that.
+    In the first bucket that would be a number out of nothing, whatever the bucket's bound: there is `None`. A quantile
+    in the infinite bucket is the highest finite bound: it is at least that.
     """
     rank = quantile * histogram.observations
-    low_bound, low_count = 0.0, 0.0
+    if histogram.counts[0] >= rank:
+        return None
+    low_bound, low_count = histogram.bounds[0], histogram.counts[0]
     for bound, count in zip(histogram.bounds, histogram.counts, strict=True):
         if count >= rank and count > low_count:
             if math.isinf(bound):

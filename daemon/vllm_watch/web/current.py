@@ -10,6 +10,7 @@ from collections.abc import Callable
 import structlog
 
 from vllm_watch.errors import ConfigError
+from vllm_watch.internal_errors import InternalErrors
 from vllm_watch.web_config import WebConfig, load_web_config, stamp_of
 
 
@@ -25,11 +26,13 @@ class CurrentWebConfig:
 
     Args:
         file: Where it stands; without one there is no TLS and no password.
+        errors: Where it is counted that the file was refused, at each look for as long as it is wrong.
         clock: Monotonic seconds.
     """
 
-    def __init__(self, file: str | None, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, file: str | None, errors: InternalErrors, clock: Callable[[], float] = time.monotonic) -> None:
         self._file = file
+        self._errors = errors
         self._clock = clock
         self._config = WebConfig()
         self._looked = clock()
@@ -65,6 +68,7 @@ class CurrentWebConfig:
         try:
             self._config = load_web_config(file)
         except ConfigError as error:
+            self._errors.count("web_config")
             if str(error) != self._failure:
                 _log.error("web_config_refused", reason=str(error))
             self._failure = str(error)

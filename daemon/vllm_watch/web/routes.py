@@ -12,6 +12,7 @@ from urllib.parse import parse_qs
 
 import structlog
 
+from vllm_watch.internal_errors import InternalErrors
 from vllm_watch.web.assets import Asset, load_assets
 from vllm_watch.web.pages import PLAIN_TEXT, Answer, Pages, accepts_gzip, compressed, plain_text
 
@@ -30,9 +31,16 @@ _log = structlog.get_logger("vllm_watch.web")
 
 
 class Router:
-    """Finds the answer to a request."""
+    """
+    Finds the answer to a request.
 
-    def __init__(self, pages: Pages) -> None:
+    Args:
+        pages: What to serve beside the status page's files.
+        errors: Where a page that fails is counted.
+    """
+
+    def __init__(self, pages: Pages, errors: InternalErrors) -> None:
+        self._errors = errors
         self._routes: dict[str, Route] = {
             "/metrics": lambda headers, _: pages.metrics(headers.get("Accept", ""), headers.get("Accept-Encoding", "")),
             "/api/v1/snapshot": _snapshot(pages),
@@ -54,6 +62,7 @@ class Router:
             return route(headers, query)
         except Exception:  # noqa: BLE001 - One page that fails must not end the others.
             _log.exception("page_failed", page=path)
+            self._errors.count("page")
             return _FAILED
 
 

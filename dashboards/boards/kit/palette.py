@@ -18,9 +18,13 @@ ORANGE: Final = "#E69F00"
 VERMILLION: Final = "#D55E00"
 PURPLE: Final = "#CC79A7"
 GREY: Final = "#8E8E93"
+DARK_GREY: Final = "#5F6368"
 
 COLORS: Final = (SKY, ORANGE, GREEN, PURPLE, BLUE, VERMILLION, GREY)
-"""All of them, those first that are easiest to tell from their neighbours."""
+"""For series, those first that are easiest to tell from their neighbours."""
+
+EVERY: Final = (*COLORS, DARK_GREY)
+"""Also what only a state has: as a thin line it would be lost on a dark ground."""
 
 GOOD: Final = GREEN
 WARNING: Final = ORANGE

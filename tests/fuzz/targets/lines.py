@@ -25,12 +25,14 @@ from vllm_watch.state.snapshot import TailCounts
 from vllm_watch_parsers.events import (
     AGGREGATED,
     FAILURE_KINDS,
+    MEMORY_TAGS,
     AccessRequest,
     EngineStats,
     Event,
     Failure,
     Lifecycle,
     Notice,
+    Pause,
     SpecDecoding,
     StartupFact,
 )
@@ -115,6 +117,9 @@ def _check_event(event: Event) -> None:
     elif isinstance(event, Failure):
         assert event.kind in FAILURE_KINDS
         assert event.engine is None or _is_index(event.engine)
+    elif isinstance(event, Pause):
+        assert event.kind in {"paused", "resumed", "asleep", "awake"}
+        assert set(event.memory) <= MEMORY_TAGS
     elif isinstance(event, Notice):
         assert event.kind in {"api_servers_more_than_one", "stats_unparsed", "value_refused"}
         assert event.quantity is None or event.quantity in _REFUSABLE

@@ -3,7 +3,7 @@
 
 import { element, refill, setBadge, setText } from "./dom.js";
 import { age, count, duration, number, numberOf, percent, roughly, UNKNOWN } from "./format.js";
-import { fact, gauge, listOf, quantile, stateOf } from "./snapshot.js";
+import { fact, gauge, listOf, mean, quantile, quantileIsBelow, stateOf } from "./snapshot.js";
 import { STAGES, TARGETS } from "./words.js";
 
 const LEVELS = ["0.5", "0.95", "0.99"];
@@ -86,7 +86,7 @@ export class EngineTiles {
     show(this.#running, "requests_running", atMost(fact(engine, "max_running_requests")));
     show(this.#waiting, "requests_waiting", deferred(gauge(engine, "requests_deferred")));
     show(this.#generation, "generation_tokens_per_second", "");
-    show(this.#prompt, "prompt_tokens_per_second", "without cached ones");
+    show(this.#prompt, "prompt_tokens_per_second", cached(engine.prompt_excludes_cached));
     const usage = gauge(engine, "kv_cache_usage_ratio");
     const capacity = fact(engine, "kv_cache_capacity_tokens");
     this.#cache.update(percent(usage), tokensUsed(usage, capacity), from("kv_cache_usage_ratio"));
@@ -130,7 +130,7 @@ export class EnginePanels {
   }
 
   #newTable() {
-    const heads = ["p50", "p95", "p99"].map((level) => element("th", "number", level));
+    const heads = ["mean", "p50", "p95", "p99"].map((level) => element("th", "number", level));
     const head = element("thead", "", element("tr", "", element("th", "", ""), ...heads));
     return element("table", "", head, this.#latency);
   }
@@ -194,6 +194,12 @@ function deferred(requests) {
   return requests ? `${count(requests)} of them deferred` : "";
 }
 
+// Says what the tokens per second of a prompt count; nothing where that is not known.
+function cached(areExcluded) {
+  if (areExcluded === true) return "without cached ones";
+  return areExcluded === false ? "with cached ones" : "";
+}
+
 function tokensUsed(usage, capacity) {
   return usage === null || capacity === null ? "" : `${count(usage * capacity)} of ${count(capacity)} tokens`;
 }
@@ -208,23 +214,27 @@ function perSecond(value) {
 
 function latencyRows(engine, targets) {
   const rows = STAGES.map(([stage, label, meaning]) => {
-    const values = LEVELS.map((level) => quantile(engine, stage, level));
-    return { stage, label, meaning, values, target: numberOf(targets?.[TARGETS[stage]]) };
+    const cells = [{ value: mean(engine, stage), below: null }];
+    for (const level of LEVELS) {
+      cells.push({ value: quantile(engine, stage, level), below: quantileIsBelow(engine, stage, level) });
+    }
+    return { stage, label, meaning, cells, target: numberOf(targets?.[TARGETS[stage]]) };
   });
-  return rows.filter((row) => ALWAYS_SHOWN.has(row.stage) || row.values.some((value) => value !== null));
+  return rows.filter((row) => ALWAYS_SHOWN.has(row.stage) || row.cells.some(({ value }) => value !== null));
 }
 
-function newLatencyRow({ label, meaning, values, target }) {
+function newLatencyRow({ label, meaning, cells, target }) {
   const head = element("th", "", label);
   head.scope = "row";
   head.title = meaning;
-  return element("tr", "", head, ...values.map((value) => newLatencyCell(value, target)));
+  return element("tr", "", head, ...cells.map((cell) => newLatencyCell(cell, target)));
 }
 
-function newLatencyCell(value, target) {
+function newLatencyCell({ value, below }, target) {
   const isOver = value !== null && target !== null && value > target;
-  const cell = element("td", isOver ? "over" : "", duration(value));
+  const cell = element("td", isOver ? "over" : "", below === null ? duration(value) : `< ${duration(below)}`);
   if (isOver) cell.title = `Over the target of ${duration(target)}`;
+  if (below !== null) cell.title = `In the histogram's first bucket: all that is known is that it is below ${duration(below)}`;
   return cell;
 }
 

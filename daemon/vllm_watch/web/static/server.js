@@ -49,7 +49,7 @@ export class ServerCard {
     setText(this.#name, String(server.name ?? "unnamed"));
     setBadge(this.#badge, state);
     setText(this.#about, aboutOf(server, at));
-    setText(this.#meaning, MEANINGS[state] ?? "");
+    setText(this.#meaning, stallOf(server) ?? MEANINGS[state] ?? "");
     this.#meaning.hidden = !MEANINGS[state];
     this.#updateEngines(server, at);
     this.#updateCharts(server, at);
@@ -86,6 +86,13 @@ export class ServerCard {
     this.#charts.hidden = !points.some(saysAnything);
     this.#firstToken.update(points, at, numberOf(server.slo?.slo_time_to_first_token_seconds));
   }
+}
+
+// What is known of why an engine is called stalled, if that is the server's state.
+function stallOf(server) {
+  if (worstState(server) !== "stalled") return null;
+  const meanings = listOf(server.engines).map((engine) => engine.stall?.meaning);
+  return meanings.find((meaning) => typeof meaning === "string") ?? null;
 }
 
 function keyOf(engine) {

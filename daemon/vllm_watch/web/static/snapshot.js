@@ -20,6 +20,16 @@ export function quantile(engine, stage, level) {
   return numberOf(engine.quantiles?.[stage]?.[level]);
 }
 
+export function mean(engine, stage) {
+  return numberOf(engine.means?.[stage]);
+}
+
+// Returns what a quantile is below that lies in its histogram's first bucket, or null for all others.
+export function quantileIsBelow(engine, stage, level) {
+  if (mean(engine, stage) === null || quantile(engine, stage, level) !== null) return null;
+  return numberOf(engine.first_bounds?.[stage]);
+}
+
 export function stateOf(engine) {
   return STATES.includes(engine.state) ? engine.state : "unknown";
 }

@@ -1,0 +1,76 @@
+# SPDX-License-Identifier: Apache-2.0
+"""
+Failures while a server shuts down.
+
+A server that is stopped while requests run says that its engine died, for it has stopped it itself. That is part of its
+end as long as the end follows; if none does, the server crashed while it was to stop.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from vllm_watch.reading.log_reader import Timed
+from vllm_watch.state.repose import DRAIN_SECONDS
+from vllm_watch_parsers.events import Failure
+
+
+END_SECONDS = 60.0
+"""So long after a failure the end must have followed, and so long after the end its processes may still complain."""
+
+_MAX_HELD = 256
+
+
+class Shutdown:
+    """The shutdown of one server, if one is under way or just over."""
+
+    def __init__(self) -> None:
+        self._began_at: float | None = None
+        self._ended_at: float | None = None
+        self._held: list[Timed] = []
+
+    def begin(self, at: float) -> None:
+        """Take in that the server shuts down of its own will."""
+        self._began_at, self._ended_at = at, None
+
+    def holds(self, at: float, failure: Failure) -> bool:
+        """Take in a failure; return whether it belongs to a shutdown as far as can be said now."""
+        if self._ended_at is not None:
+            return at - self._ended_at <= END_SECONDS
+        if self._began_at is None or len(self._held) >= _MAX_HELD:
+            return False
+        self._held.append(Timed(at, failure))
+        return True
+
+    def end(self, at: float) -> Counter[str]:
+        """Take in that the server has ended; return the failures that were no part of that, by kind."""
+        crashed = self.overdue(at)
+        if self._began_at is not None:
+            self._ended_at = at
+        self._began_at = None
+        self._held.clear()
+        return crashed
+
+    def break_off(self) -> Counter[str]:
+        """Take in that the server starts again without having ended; return the failures, by kind."""
+        crashed = self.overdue(float("inf"))
+        self._began_at = self._ended_at = None
+        self._held.clear()
+        return crashed
+
+    def note_prompt(self, at: float) -> None:
+        """Take in that a prompt was computed: long after it began to shut down no server takes up a request."""
+        if self._began_at is not None and at - self._began_at > DRAIN_SECONDS:
+            self._began_at = None
+
+    def forget_failures(self) -> None:
+        """Take in that the failures so far were before anyone watched."""
+        self._held.clear()
+
+    def overdue(self, now: float) -> Counter[str]:
+        """Return the failures whose end should have followed by now, by kind."""
+        return Counter(
+            failed.event.kind
+            for failed in self._held
+            if isinstance(failed.event, Failure) and now - failed.at > END_SECONDS
+        )

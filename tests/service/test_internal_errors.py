@@ -1,0 +1,210 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What fails inside the daemon is counted by its part, and costs only that part."""
+
+from __future__ import annotations
+
+import threading
+import time
+import urllib.error
+import urllib.request
+
+import pytest
+import structlog
+
+from prometheus_client.parser import text_string_to_metric_families as parse_text
+from tests.support.http_servers import StandIn, answer
+
+from vllm_watch.clock import SystemClock
+from vllm_watch.config import Config, MetricsConfig, ProbeConfig, ServerConfig
+from vllm_watch.exposition import families as families_module
+from vllm_watch.internal_errors import PARTS
+from vllm_watch.notify import Notifier
+from vllm_watch.service import DaemonPages, Service
+from vllm_watch.sources.probe import Prober
+from vllm_watch.sources.scrape import Scraper
+from vllm_watch.sources.tail import LogTail
+from vllm_watch.sources.wake import FolderWatch
+from vllm_watch.web import current as current_module
+
+
+SECONDS = 20.0
+PAGE = b'# TYPE vllm:num_requests_running gauge\nvllm:num_requests_running{engine="0",model_name="m"} 0.0\n'
+
+
+def fail(*_arguments, **_options):
+    """Fail as a mistake in the program does."""
+    raise RuntimeError("broken")
+
+
+def until(condition):
+    """Wait until something is so."""
+    end = time.monotonic() + SECONDS
+    while not condition():
+        assert time.monotonic() < end
+        time.sleep(0.01)
+
+
+class Daemon:
+    """A service of two logs and a /metrics that is probed, its main thread, and what its page says."""
+
+    def __init__(self, folder, url):
+        self.folder = folder
+        for name in ("a", "b"):
+            (folder / f"{name}.log").write_text("")
+        (folder / "web.yml").write_text("{}")
+        servers = (
+            *(ServerConfig(name=name, log=str(folder / f"{name}.log")) for name in ("a", "b")),
+            ServerConfig(
+                name="m",
+                metrics=MetricsConfig(url=url, interval=1.0, timeout=1.0),
+                probe=ProbeConfig(every=5.0, timeout=2.0, url=url, model="m"),
+            ),
+        )
+        config = Config(listen="127.0.0.1:0", servers=servers, web_config_file=str(folder / "web.yml"))
+        self.is_found_wrong = False
+        self.service = Service(config, SystemClock(), load=fail, follower=self)
+        self.config = config
+        self.service.start()
+        self.thread = threading.Thread(target=self.service.run)
+        self.thread.start()
+
+    hanging = 0
+    """Processes at which the search hangs."""
+
+    def look(self, *, closely=False):
+        """Find what is configured, as discovery does."""
+        if self.is_found_wrong:
+            fail(closely)
+        return self.config
+
+    def page(self):
+        """Return the values by name and labels' values; the page is made here, and asked for over HTTP as well."""
+        request = urllib.request.Request(f"http://127.0.0.1:{self.service.port}/metrics")
+        with structlog.testing.capture_logs():
+            try:
+                urllib.request.urlopen(request, timeout=SECONDS).close()
+            except urllib.error.HTTPError as error:
+                error.close()
+        samples = self.service.own_samples()
+        text = DaemonPages(self.service).metrics("", "").body.decode() if not self.is_page_broken else ""
+        shown = {
+            (sample.name.removeprefix("vllm_watch_"), *sample.labels.values()): sample.value
+            for family in parse_text(text)
+            for sample in family.samples
+        }
+        return {**shown, **{(sample.name, *sample.labels): sample.value for sample in samples}}
+
+    is_page_broken = False
+
+    def stop(self):
+        """End all threads."""
+        self.service.request_stop()
+        self.thread.join(SECONDS)
+        self.service.stop()
+
+
+@pytest.fixture
+def daemon(tmp_path):
+    """A running daemon that every source of answers."""
+    with StandIn(lambda _: [answer(PAGE)]) as server:
+        found = Daemon(tmp_path, server.url)
+        until(found.service.is_ready)
+        yield found
+        found.stop()
+
+
+def _refuse_threads(daemon, monkeypatch):
+    class NoThread(threading.Thread):
+        """The system's limit is reached."""
+
+        def start(self):
+            """Refuse."""
+            raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr("vllm_watch.loops.threading.Thread", NoThread)
+    workers = daemon.service._scrapes._workers
+    workers.send("one more", daemon.service._servers[2])
+    workers.send("another", daemon.service._servers[2])
+
+
+def _break_page(daemon, monkeypatch):
+    daemon.is_page_broken = True
+    monkeypatch.setattr(DaemonPages, "metrics", fail)
+
+
+def _break_web_config(daemon, monkeypatch):
+    monkeypatch.setattr(current_module, "LOOK_SECONDS", 0.0)
+    (daemon.folder / "web.yml").write_text("{tls: wrong}")
+
+
+def _break_notify(daemon, monkeypatch):
+    notifier = Notifier({"NOTIFY_SOCKET": str(daemon.folder / "nobody")}, failed=daemon.service._note_untold)
+    monkeypatch.setattr(daemon.service, "_notifier", notifier)
+
+
+BREAK = {
+    "main": lambda daemon, patch: patch.setattr(daemon.service, "_take_offers", fail),
+    "reload": lambda daemon, _: daemon.service.request_reload(),
+    "tail": lambda _, patch: patch.setattr(LogTail, "poll", fail),
+    "scrape": lambda _, patch: patch.setattr(Scraper, "scrape", fail),
+    "probe": lambda _, patch: patch.setattr(Prober, "probe", fail),
+    "discovery": lambda daemon, _: (setattr(daemon, "is_found_wrong", True), daemon.service._discovery.look_now()),
+    "threads": _refuse_threads,
+    "wake": lambda _, patch: patch.setattr(FolderWatch, "refresh", fail),
+    "snapshot": lambda _, patch: patch.setattr(families_module, "server_samples", fail),
+    "page": _break_page,
+    "web_config": _break_web_config,
+    "notify": _break_notify,
+}
+
+
+@pytest.mark.parametrize("part", PARTS)
+def test_each_failure_is_counted_and_costs_its_part_only(daemon, monkeypatch, part):
+    """What raises in a part is counted under its name and no other, and every thread goes on to give signs of life."""
+    before = daemon.service._errors.counts()
+    with structlog.testing.capture_logs():
+        with monkeypatch.context() as patch:
+            BREAK[part](daemon, patch)
+            until(lambda: daemon.page()["internal_errors_total", part] > before[part])
+            others = {name for name, count in daemon.service._errors.counts().items() if count} - {part}
+        until(lambda: not daemon.service.hanging())
+
+    assert set() == others
+    assert daemon.thread.is_alive()
+    assert {0} == set(before.values())
+
+
+def test_a_log_whose_reader_fails_is_not_up(daemon, monkeypatch):
+    """A reader that raises is shown as a source that is down for a reason of its own; another server's is read on."""
+    poll = LogTail.poll
+    monkeypatch.setattr(
+        LogTail, "poll", lambda tail, now: fail() if tail.pattern.endswith("a.log") else poll(tail, now)
+    )
+    with structlog.testing.capture_logs():
+        until(lambda: daemon.page().get(("source_info", "internal_error", "a", "log")) == 1)
+        page = daemon.page()
+    monkeypatch.undo()
+
+    assert (0, 1) == (page["source_up", "a", "log"], page["source_up", "b", "log"])
+    until(lambda: daemon.page()["source_up", "a", "log"] == 1)
+
+
+def test_a_page_whose_reader_fails_is_not_up(daemon, monkeypatch):
+    """A scraper that raises is shown as a source that is down, and up again when it works."""
+    with structlog.testing.capture_logs():
+        with monkeypatch.context() as patch:
+            patch.setattr(Scraper, "scrape", fail)
+            until(lambda: daemon.page().get(("source_info", "internal_error", "m", "metrics")) == 1)
+            page = daemon.page()
+        until(lambda: daemon.page()["source_up", "m", "metrics"] == 1)
+
+    assert 0 == page["source_up", "m", "metrics"]
+
+
+def test_a_search_that_hangs_ends_no_daemon(daemon):
+    """A search for servers that hangs is seen by its heartbeat, and is no reason to restart what watches servers."""
+    daemon.service._discovery.heartbeat._at -= 1000
+    page = DaemonPages(daemon.service)
+
+    assert daemon.page()["heartbeat_age_seconds", "discovery"] >= 1000
+    assert 200 == page.healthy().status

@@ -1,0 +1,107 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How long requests took in the last minute: means beside quantiles, and nothing that the buckets cannot tell."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.support.pages import ScrapedServer, histogram, page
+
+from vllm_watch.exposition.json_view import server_view
+from vllm_watch.exposition.samples import PlainSample, server_samples
+
+
+QUEUE = "request_queue_time_seconds"
+
+
+def queued(counts, total):
+    """Return pages before and after requests waited as long as the buckets say."""
+    before = dict.fromkeys(counts, 0)
+    return [page(extra=histogram(QUEUE, before, 0)), "", page(extra=histogram(QUEUE, counts, total))]
+
+
+def engine_after(counts, total):
+    """Return what is known of an engine after its requests waited as long as the buckets say."""
+    return ScrapedServer().scrape_all(queued(counts, total))
+
+
+def test_the_mean_stands_beside_the_quantiles():
+    """The mean is the sum by the count of the last minute, whatever the buckets are."""
+    engine = engine_after({"0.3": 50, "1.0": 100, "+Inf": 100}, 40.0)
+
+    assert engine.means["queue"].value == pytest.approx(0.4)
+
+
+def test_a_quantile_in_the_first_bucket_is_not_made_up():
+    """Requests that waited for microseconds are not said to have waited for half of the first bucket."""
+    engine = engine_after({"0.3": 100, "1.0": 100, "+Inf": 100}, 0.0027)
+
+    assert [key for key in engine.quantiles if key[0] == "queue"] == []
+    assert engine.first_bounds["queue"].value == 0.3
+    assert engine.means["queue"].value == pytest.approx(27e-6)
+
+
+def test_quantiles_above_the_first_bucket_are_as_they_were():
+    """Only what lies in the first bucket is left out: the rest is estimated within its bucket."""
+    engine = engine_after({"0.3": 90, "1.3": 100, "+Inf": 100}, 30.0)
+
+    found = {level: reading.value for (stage, level), reading in engine.quantiles.items() if stage == "queue"}
+    assert found == pytest.approx({0.95: 0.8, 0.99: 1.2})
+
+
+def test_a_histogram_without_a_finite_bound_tells_no_quantile():
+    """Where all that is known is that it took some time, there is a mean and nothing else."""
+    engine = engine_after({"+Inf": 10}, 20.0)
+
+    assert (engine.means["queue"].value, dict(engine.quantiles), dict(engine.first_bounds)) == (2.0, {}, {})
+
+
+def test_an_idle_minute_has_bounds_and_no_mean():
+    """Without a request there is nothing to take a mean of; the first bound is the histogram's own."""
+    engine = engine_after({"0.3": 0, "+Inf": 0}, 0.0)
+
+    assert (dict(engine.means), engine.first_bounds["queue"].value) == ({}, 0.3)
+
+
+def test_they_are_series_and_json():
+    """Means and first bounds are shown by stage, as samples and as JSON."""
+    server = ScrapedServer()
+    for body in queued({"0.3": 100, "+Inf": 100}, 50.0):
+        snapshot = server.scrape(body)
+
+    plain = [sample for sample in server_samples(snapshot) if isinstance(sample, PlainSample)]
+    samples = {sample.name: (sample.labels[-1], sample.value) for sample in plain}
+    assert samples["latency_mean_seconds"] == ("queue", 0.5)
+    assert samples["latency_first_bound_seconds"] == ("queue", 0.3)
+    (engine,) = server_view(snapshot)["engines"]
+    assert (engine["means"], engine["first_bounds"], engine["quantiles"]) == ({"queue": 0.5}, {"queue": 0.3}, {})
+
+
+class TestAfterAGap:
+    """Pages that could not be read for minutes."""
+
+    def test_what_was_done_in_the_gap_is_not_of_now(self):
+        """Rates, means and quantiles of an engine that is idle again do not tell of ten minutes ago."""
+        server = ScrapedServer()
+        slow = histogram(QUEUE, {"0.3": 0, "+Inf": 900}, 9000)
+        server.scrape_all(
+            [page(generated=number * 500, extra=histogram(QUEUE, {"0.3": 0, "+Inf": 0}, 0)) for number in range(9)]
+        )
+        for _ in range(120):
+            server.scrape(None)
+        first = server.scrape(page(generated=66_000, extra=slow)).engines[0]
+        second = server.scrape(page(generated=66_000, extra=slow)).engines[0]
+        third = server.scrape(page(generated=66_000, extra=slow)).engines[0]
+
+        shown = [engine.gauges.get("generation_tokens_per_second") for engine in (first, second, third)]
+        assert [reading and reading.value for reading in shown] == [None, None, 0.0]
+        assert [dict(engine.means) for engine in (first, second, third)] == [{}, {}, {}]
+
+    @pytest.mark.parametrize("interval", [5.0, 20.0, 26.0, 27.0, 40.0, 60.0])
+    def test_pages_that_come_seldom_have_rates(self, interval):
+        """At every interval that can be configured, and with one page missing, there are rates."""
+        server = ScrapedServer(interval)
+        for number in (0, 1, 2, 4, 5):
+            snapshot = server.scrape(page(generated=number * interval * 7), after=interval * (2 if number == 4 else 1))
+            if number * interval >= 10:
+                assert snapshot.engines[0].gauges["generation_tokens_per_second"].value == pytest.approx(7)

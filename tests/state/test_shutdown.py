@@ -1,0 +1,84 @@
+# SPDX-License-Identifier: Apache-2.0
+"""An orderly stop is no crash, and a crash while stopping is one."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.state.test_sources_together import DEAD, READY, STARTING, Server, line
+
+
+SHUTTING_DOWN = b"INFO:     Shutting down"
+TRIGGERED = b"(APIServer pid=1) INFO 11-21 23:13:43 [launcher.py:254] [shutdown] API server: shutdown triggered"
+COMPLETE = b"INFO:     Application shutdown complete."
+FINISHED = b"INFO:     Finished server process [7]"
+HANDLER = b"ERROR 11-21 02:35:10 [async_llm.py:890] AsyncLLM output_handler failed."
+
+
+def died(server, after=0.0):
+    """Return how often the engine is said to have died."""
+    server.now += after
+    return server.state.snapshot(server.now).log.events["engine_dead"]
+
+
+def started(**settings):
+    """Return a server that has a request running."""
+    return Server(has_metrics=False, **settings).log(STARTING, READY, line(1, generation=5.0))
+
+
+@pytest.mark.parametrize("begin", [SHUTTING_DOWN, TRIGGERED])
+@pytest.mark.parametrize("end", [[HANDLER, FINISHED], [HANDLER, COMPLETE, FINISHED], [COMPLETE, HANDLER, FINISHED]])
+def test_an_orderly_stop_is_no_crash(begin, end):
+    """What fails between the beginning of a shutdown and its end, or just after it, is part of it."""
+    server = started().log(begin, after=5).log(*end, after=2)
+
+    assert 0 == died(server, after=600)
+    assert "down" == server.engine().state
+
+
+def test_a_shutdown_without_an_end_is_a_crash():
+    """A server that fails while it shuts down, and says nothing of its end for a minute, has crashed."""
+    server = started().log(SHUTTING_DOWN, after=5).log(HANDLER, after=2)
+
+    assert (0, 1) == (died(server, after=60), died(server, after=1))
+    assert 1 == died(server.log(FINISHED, after=60), after=600)
+
+
+def test_a_start_instead_of_an_end_is_a_crash():
+    """A server that fails while it shuts down, and is started again without having ended, has crashed."""
+    server = started().log(SHUTTING_DOWN, after=5).log(HANDLER, after=2).log(STARTING, after=20)
+
+    assert 1 == died(server)
+
+
+def test_a_crash_that_ends_in_order_is_a_crash():
+    """A server whose engine died shuts down after it: that makes the death no part of the shutdown."""
+    server = started().log(DEAD, after=5).log(TRIGGERED, SHUTTING_DOWN, COMPLETE, FINISHED, after=2)
+
+    assert 1 == died(server, after=600)
+
+
+def test_the_next_life_counts_again():
+    """A crash of the server that was started after an orderly stop is counted at once."""
+    server = started().log(SHUTTING_DOWN, HANDLER, FINISHED, after=5).log(STARTING, READY, after=5)
+
+    assert 1 == died(server.log(DEAD, after=5))
+
+
+def test_a_strangers_word_hides_no_crash_for_long():
+    """A server that computes prompts minutes after it is said to shut down does not; its crash counts at once."""
+    server = started().log(SHUTTING_DOWN, after=5).log(line(1, prompt=9.0, generation=5.0), after=130)
+
+    assert 1 == died(server.log(DEAD, after=5))
+
+
+def test_what_failed_before_anyone_watched_is_not_counted():
+    """A shutdown that the daemon finds in the log's past counts nothing, and its end counts nothing later."""
+    server = Server(has_metrics=False).log(STARTING, READY, SHUTTING_DOWN, HANDLER, is_history=True)
+
+    assert 0 == died(server, after=600)
+
+
+def test_a_finished_log_that_ends_without_an_end_tells_of_a_crash():
+    """Of a log that is read when all is over no end can follow."""
+    assert 1 == died(started(keeps_stale=True).log(SHUTTING_DOWN, HANDLER, after=5))

@@ -1,0 +1,147 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Each command and option of vllm-watch that a text names is one of the command line."""
+
+from __future__ import annotations
+
+import re
+
+from pathlib import Path
+
+import click
+import pytest
+import yaml
+
+from vllm_watch.cli import cli
+
+
+ROOT = Path(__file__).parents[1]
+TEXTS = [
+    path
+    for pattern in (
+        "README*.md",
+        "[!t]*/README.md",
+        "Makefile",
+        "alerts/[!s]*/**/*",  # What is in source/ is in rules/, too.
+        "dashboards/texts/*/*.yml",
+        "daemon/METRICS.md",
+        "daemon/vllm_watch/**/*.py",
+        "daemon/vllm_watch/web/static/*",
+        "deploy/*/**/*",
+        "deploy/*.[!m]*",
+    )
+    for path in sorted(ROOT.glob(pattern))
+    if path.is_file() and path.suffix != ".pyc"
+]
+PROSE = frozenset(
+    re.findall(
+        r"\w+",
+        """
+        a and anew as at believes beside by cannot daemon did does every for gave had has have holds in is itself
+        keeps knows like looks needs notices of on or reads running runs sees showed shown shows start starts
+        that the to under vllm wants was watches wheel with without writes
+        """,
+    )
+)
+"""What follows the name in a sentence."""
+
+# Not in `-u vllm-watch`, which is systemd's, and not where the name is a part of another one.
+NAMED = re.compile(
+    r"(?<![\w.@-])(?<!-u )vllm-watch +([a-z]+)\b(?!:)"
+    r"((?:[^`\n|;#).,:]|[.,:](?! |\n))*)"
+)
+OPTION = re.compile(r"(?<![\w-])--?[a-z][a-z-]*(?![\w-])")
+
+
+def command(words):
+    """Return the command that words begin with, and what it takes; `None` if there is none."""
+    found = cli
+    for word in words:
+        below = found.commands.get(word) if isinstance(found, click.Group) else None
+        if below is None:
+            break
+        found = below
+    return None if found is cli else found
+
+
+def options(of):
+    """Return all options of a command, and of what is below it."""
+    own = {name for each in of.params for name in (*each.opts, *each.secondary_opts) if name.startswith("-")}
+    below = of.commands.values() if isinstance(of, click.Group) else ()
+    return own.union({"--help", "-h"}, *map(options, below))
+
+
+def unwrapped(text):
+    """Return Markdown with each sentence on one line; code keeps its lines."""
+    return re.sub(r"(?<!\n)\n(?! {4}|\n)", " ", text)
+
+
+def scalars(node):
+    """Yield every text of a YAML document."""
+    if isinstance(node, str):
+        yield node
+    elif isinstance(node, dict):
+        for each in node.values():
+            yield from scalars(each)
+    elif not isinstance(node, int | float | None):
+        for each in node:
+            yield from scalars(each)
+
+
+def wrong(text):
+    """Return what a text says of the command line that is not so."""
+    found = []
+    for named in NAMED.finditer(text):
+        if named[1] in PROSE:
+            continue
+        words = f"{named[1]} {named[2]}".split()
+        of = command(words)
+        if of is None:
+            found.append(f"vllm-watch {named[1]}")
+        elif isinstance(of, click.Group) and words[1:2] and words[1].isalpha():
+            found.append(f"vllm-watch {of.name} {words[1]}")
+        else:
+            found += [f"{of.name} {each}" for each in OPTION.findall(named[2]) if each not in options(of)]
+    return found
+
+
+@pytest.mark.parametrize("path", TEXTS, ids=lambda path: str(path.relative_to(ROOT)))
+def test_each_command_that_is_named_is_there(path):
+    """Whatever a text tells people to run can be run, with the options that stand beside it."""
+    text = path.read_text(encoding="utf-8")
+    if path.suffix == ".md":
+        text = unwrapped(text)
+    elif path.suffix in {".yml", ".yaml"}:
+        text = "\n".join(
+            [text, *scalars(list(yaml.safe_load_all(text)))]
+        )  # Comments, and sentences without their breaks.
+
+    assert wrong(text) == []
+
+
+@pytest.mark.parametrize("readme", ["README.md", "README.zh-CN.md"])
+def test_each_option_in_the_table_of_commands_is_the_commands(readme):
+    """A row of the README's table names options of its own command only, and no command has no row."""
+    rows = re.findall(r"(?m)^\| `vllm-watch ([a-z]+)` \|(.*)\|$", (ROOT / readme).read_text(encoding="utf-8"))
+
+    assert sorted(name for name, _ in rows) == sorted(cli.commands)
+    for name, row in rows:
+        assert set(OPTION.findall(" ".join(re.findall("`([^`]+)`", row)))) <= options(cli.commands[name])
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("Measure it (vllm-watch compare).", ["vllm-watch compare"]),
+        ("Run\n`vllm-watch grafana pull --url X`", ["vllm-watch grafana pull"]),
+        ("    vllm-watch run --log x --metric y\n", ["run --metric"]),
+        ("请改参数后实测:vllm-watch compare。", ["vllm-watch compare"]),
+        (unwrapped("with vllm-watch\ncompare, say"), ["vllm-watch compare"]),
+        ("    vllm-watch once --log x -o y\n", ["once -o"]),
+        ("vllm-watch backfill --log x -o y", []),
+        ("vllm-watch is there; journalctl -u vllm-watch --since -1h", []),
+        ("sudo systemctl reload vllm-watch\n    curl x", []),
+    ],
+)
+def test_what_is_not_there_is_found(text, said):
+    """A command that there is not, a part of one, and an option of another one are each told."""
+    assert wrong(text) == said
