@@ -55,7 +55,6 @@ FAMILIES: dict[str, str] = {
     "vllm:avg_prompt_throughput_toks_per_s": f"{_V0}; the counter's rate is shown",
     "vllm:cpu_cache_usage_perc": _V0,
     "vllm:cpu_prefix_cache_hit_rate": _V0,
-    "vllm:engine_sleep_state": "sleeping servers are not told apart yet",
     "vllm:estimated_flops_per_gpu_total": _ESTIMATE,
     "vllm:estimated_read_bytes_per_gpu_total": _ESTIMATE,
     "vllm:estimated_write_bytes_per_gpu_total": _ESTIMATE,

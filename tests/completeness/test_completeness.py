@@ -8,6 +8,7 @@ import math
 
 from collections import defaultdict
 from fnmatch import fnmatchcase
+from typing import get_args
 
 import pytest
 
@@ -22,9 +23,11 @@ from vllm_watch.state.snapshot import TailCounts
 from vllm_watch_parsers.events import (
     AccessRequest,
     EngineStats,
+    Event,
     Failure,
     Lifecycle,
     Notice,
+    Pause,
     SpecDecoding,
     StartupFact,
 )
@@ -53,11 +56,16 @@ VALUES = {
     "path": ("/health", "/ping"),
     "status": (200, 500),
     "target": ("/health", "/health?x"),
+    "memory": ((), ("weights",)),
     "quantity": ("engine", "requests_running"),
 }
 """Two values of each field that is no number."""
 
-KINDS = {"Failure.kind": ("nccl_error", "worker_died"), "Notice.kind": ("stats_unparsed", "api_servers_more_than_one")}
+KINDS = {
+    "Failure.kind": ("nccl_error", "worker_died"),
+    "Notice.kind": ("stats_unparsed", "api_servers_more_than_one"),
+    "Pause.kind": ("asleep", "awake"),
+}
 CONTEXTS = {
     "EngineStats": ([], STATS, []),
     "SpecDecoding": ([STATS], SPEC, []),
@@ -65,6 +73,7 @@ CONTEXTS = {
     "Lifecycle": ([], Lifecycle("ready"), []),
     "Failure": ([], Failure("nccl_error"), []),
     "AccessRequest": ([], AccessRequest("GET", "/health", 200, "/health"), []),
+    "Pause": ([STATS, Pause("asleep")], Pause("awake"), []),
     "Notice": ([], Notice("value_refused", "engine"), []),
 }
 """What stands before an event, the event, and what stands after it."""
@@ -116,7 +125,8 @@ def test_every_field_of_the_log_is_shown_or_left_out(name):
 
 
 def test_the_list_of_fields_is_closed():
-    """Every entry is a field that there is, and has its reason."""
+    """Every event there is is tried, and every entry is a field of one, with its reason."""
+    assert set(CONTEXTS) == {kind.__name__ for kind in get_args(Event)}
     assert set(EVERY_FIELD) >= set(FIELDS)
     assert all({**FIELDS, **QUANTITIES, **FAMILIES}.values())
 
@@ -149,6 +159,7 @@ OTHER_PAGES = {
     "max_concurrency": {"0": 6.0},
     "refused": {"engine": 1},
     "dropped": 1,
+    "long_lines": 1,
 }
 
 
@@ -201,7 +212,14 @@ def test_every_quantity_of_a_page_is_shown_or_left_out(quantity):
     assert is_shown == (quantity not in QUANTITIES)
 
 
-@pytest.mark.parametrize("field", [field for field in MetricsReading._fields if field != "engines"])
+def test_a_page_before_the_first_request_is_told():
+    """A page without engines is one of a server that nobody has asked for anything, or it is not."""
+    assert shown_of_pages(PAGE) != shown_of_pages(PAGE._replace(is_before_first_request=True))
+
+
+@pytest.mark.parametrize(
+    "field", [field for field in MetricsReading._fields if field not in {"engines", "is_before_first_request"}]
+)
 def test_every_field_of_a_page_is_shown(field):
     """What is said of a whole server is shown, too."""
     assert shown_of_pages(page_of(ENGINE)) != shown_of_pages(page_of(ENGINE, **{field: OTHER_PAGES[field]}))
