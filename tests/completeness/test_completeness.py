@@ -134,7 +134,7 @@ def test_the_list_of_fields_is_closed():
 HISTOGRAM = Histogram((0.5, math.inf), (10.0, 20.0), 9.0)
 MORE = Histogram((0.5, math.inf), (20.0, 50.0), 29.0)
 ENGINE = EngineReading(
-    dict.fromkeys([*GAUGES, "requests_deferred"], 0.25),
+    {**dict.fromkeys([*GAUGES, "requests_deferred"], 0.25), "awake": 1.0},
     dict.fromkeys([*COUNTERS, "prompt_tokens_computed"], 100.0),
     dict.fromkeys(HISTOGRAMS, HISTOGRAM),
     {"stop": 1.0},
@@ -185,7 +185,7 @@ def changed(engine, kind, name):
     """Return an engine with another value of one quantity."""
     if kind in {"requests_finished", "position_accepted"}:
         return engine._replace(**{kind: {"stop": 2.0} if kind == "requests_finished" else (70.0,)})
-    value = HISTOGRAM if kind == "histograms" else getattr(engine, kind)[name] + 0.5
+    value = HISTOGRAM if kind == "histograms" else 0.0 if name == "awake" else getattr(engine, kind)[name] + 0.5
     return engine._replace(**{kind: {**getattr(engine, kind), name: value}})
 
 
