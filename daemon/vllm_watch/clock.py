@@ -2,8 +2,8 @@
 """
 Time as an argument: what the daemon waits on and asks for the time.
 
-`now` never jumps: it starts at the wall clock and goes on with the monotonic one, so that a corrected wall clock
-expires nothing. `wall` is for what leaves the process.
+`now` never goes back, nor on by a corrected wall clock: it starts at that and goes on steadily, through a suspension of
+the machine, too. `wall` is for what leaves the process.
 """
 
 from __future__ import annotations
@@ -27,15 +27,28 @@ class Clock(Protocol):
         """Wait until the event is set or the seconds have passed; return whether it is set."""
 
 
+def steady_seconds() -> float:
+    """
+    Return seconds that only ever grow, and that go on while the machine is suspended.
+
+    `time.monotonic` stands still then, and the counters of a server elsewhere do not: what they gained in an hour would
+    look like that of some seconds.
+    """
+    return time.clock_gettime(_CLOCK) if _CLOCK is not None else time.monotonic()
+
+
+_CLOCK: int | None = getattr(time, "CLOCK_BOOTTIME", None)
+
+
 class SystemClock:
     """The machine's time."""
 
     def __init__(self) -> None:
-        self._offset = time.time() - time.monotonic()
+        self._offset = time.time() - steady_seconds()
 
     def now(self) -> float:
         """Return the steady time."""
-        return time.monotonic() + self._offset
+        return steady_seconds() + self._offset
 
     def wall(self, moment: float) -> float:
         """Return a steady time as the wall clock has it."""

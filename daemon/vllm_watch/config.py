@@ -23,6 +23,7 @@ from urllib.parse import SplitResult, urlsplit
 import msgspec
 
 from vllm_watch.errors import ConfigError, UsageError
+from vllm_watch.exposition.series import SERIES
 from vllm_watch.servers_dir import ServerFiles, list_server_files
 from vllm_watch.state.facts import CommandFacts
 from vllm_watch.yaml_file import Place, quote, read_yaml
@@ -32,29 +33,8 @@ DEFAULT_LISTEN = "127.0.0.1:9468"
 DEFAULT_NAME = "vllm"
 COMPLETIONS_PATH = "/v1/completions"
 
-RESERVED_LABELS = frozenset(
-    {
-        "code",
-        "engine",
-        "event",
-        "field",
-        "handler",
-        "le",
-        "method",
-        "metric",
-        "model_name",
-        "position",
-        "quantile",
-        "quantity",
-        "reason",
-        "server",
-        "source",
-        "stage",
-        "state",
-        "version",
-    }
-)
-"""Labels that vllm-watch's own series have."""
+RESERVED_LABELS = frozenset({"le", *(label for series in SERIES.values() for label in series.labels)})
+"""Labels that vllm-watch's own series have: given by a server's `labels`, they would take those of all servers away."""
 
 Reader = Callable[[Place], object]
 Section = TypeVar("Section", bound=msgspec.Struct)

@@ -256,15 +256,17 @@ class Service:
         """Whether every source was looked at once."""
         return all(server.has_looked for server in self._servers)
 
-    def view(self, histories: Collection[str] | None = None) -> dict[str, object]:
-        """Return everything that is known, as plain data, with the last hour of every server or of these."""
+    def document(self, histories: Collection[str] | None = None) -> bytes:
+        """Return everything that is known, as JSON, with the last hour of every server or of these."""
 
-        def show(server: WatchedServer) -> dict[str, object]:
+        def show(server: WatchedServer) -> msgspec.Raw:
             has_history = histories is None or server.name in histories
-            return {**server_view(server.snapshot()), **({"history": server.history()} if has_history else {})}
+            view = {**server_view(server.snapshot()), **({"history": server.history()} if has_history else {})}
+            return msgspec.Raw(msgspec.json.encode(view))  # By itself: what cannot be written hides no other server.
 
         servers = self._each(show)
-        return {"version": __version__, "at": wall_time(self._clock, self._clock.now()), "servers": servers}
+        at = wall_time(self._clock, self._clock.now())
+        return msgspec.json.encode({"version": __version__, "at": at, "servers": servers})
 
     def targets(self) -> list[TargetGroup]:
         """Return the servers whose /metrics is watched, as Prometheus finds targets."""
@@ -429,7 +431,7 @@ class DaemonPages:
 
     def snapshot(self, histories: Collection[str] | None = None) -> Answer:
         """Return everything that is known, as JSON."""
-        return Answer(msgspec.json.encode(self._service.view(histories)), "application/json")
+        return Answer(self._service.document(histories), "application/json")
 
     def targets(self) -> Answer:
         """Return the watched servers for Prometheus' http_sd."""

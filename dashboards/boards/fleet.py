@@ -199,7 +199,7 @@ def _latency(t: Texts) -> list[Column]:
             width=80,
         ),
         Column(
-            f"max without (objective) ({bad}) / (1 - $slo)",
+            f"max without (objective, bound) ({bad}) / (1 - $slo)",
             t.name("burn"),
             TIMES,
             steps=[(0, palette.GOOD), (1, palette.WARNING), (number("burn_page_slow"), palette.BAD)],

@@ -123,7 +123,9 @@ def _good_share(window: str, objective: str = "") -> str:
     chosen = f'objective="{objective}"' if objective else ""
     good = series.rate(series.of_engine("slo_good_requests_total", chosen), window)
     judged = series.rate(series.of_engine("slo_requests_total", chosen), window)
-    return f"{series.per_server(good)} / ({series.per_server(judged)} > 0)"
+    # Over all bounds: each request is judged by the objective of its time.
+    good, judged = (f"sum without (bound) ({series.per_server(each)})" for each in (good, judged))
+    return f"{good} / ({judged} > 0)"
 
 
 def _users(t: Texts) -> list[Panel]:

@@ -67,7 +67,7 @@ def _started(found: re.Match[str]) -> tuple[Event, ...]:
 
 
 def _started_with_model(found: re.Match[str]) -> tuple[Event, ...]:
-    return (Lifecycle("starting"), StartupFact(version=found[1], model=_name(found[2])))
+    return (Lifecycle("starting"), StartupFact(version=found[1], model=known_name(found[2])))
 
 
 def _initializing(found: re.Match[str]) -> tuple[Event, ...]:
@@ -75,8 +75,8 @@ def _initializing(found: re.Match[str]) -> tuple[Event, ...]:
     return _fact(
         version=found[2],
         engine_generation=found[1] or "V0",
-        model=_name(unquote(items.get("model", ""))),
-        served_model_name=_name(items.get("served_model_name", "").strip("'\"")),
+        model=known_name(unquote(items.get("model", ""))),
+        served_model_name=known_name(items.get("served_model_name", "").strip("'\"")),
         max_model_len=whole(items.get("max_seq_len", "")),
         tensor_parallel_size=whole(items.get("tensor_parallel_size", "")),
         data_parallel_size=whole(items.get("data_parallel_size", "")),
@@ -88,8 +88,8 @@ def _arguments(found: re.Match[str]) -> tuple[Event, ...]:
     items = dict(top_level_items(found[1]))
     spec_tokens = _spec_tokens(items.get("speculative_config", ""))
     return _fact(
-        model=_name(unquote(items.get("model", "")) or unquote(items.get("model_tag", ""))),
-        served_model_name=_name(unquote(items.get("served_model_name", ""))),
+        model=known_name(unquote(items.get("model", "")) or unquote(items.get("model_tag", ""))),
+        served_model_name=known_name(unquote(items.get("served_model_name", ""))),
         max_model_len=whole(items.get("max_model_len", "")),
         max_num_seqs=whole(items.get("max_num_seqs", "")),
         tensor_parallel_size=whole(items.get("tensor_parallel_size", "")),
@@ -106,8 +106,8 @@ def _spec_tokens(text: str) -> int | None:
     return int(found[1] or found[2]) if found else None
 
 
-def _name(text: str | None) -> str | None:
-    """Keep a model's name only if it is spelt like one: it becomes a label."""
+def known_name(text: str | None) -> str | None:
+    """Return a model's name only if it is spelt like one, and is not too long: it becomes a label."""
     return text if text and _NAME.match(text) else None
 
 
@@ -144,7 +144,7 @@ _MESSAGES = _table(
     (rf"Initializing an? (?:(V\d) )?LLM engine \(v{_VERSION}\) with config: (.*)$", _initializing),
     (r"(?:non-default )?args: (.*)$", _arguments),
     (r"Using max model len (\d{1,12})$", _whole_fact("max_model_len")),
-    (r"Starting to load model (\S{1,256}?)\.\.\.$", lambda found: _fact(model=_name(found[1]))),
+    (r"Starting to load model (\S{1,256}?)\.\.\.$", lambda found: _fact(model=known_name(found[1]))),
     (rf"Loading weights took {_NUMBER} s(?:econds)?$", _number_fact("weights_load_seconds")),
     (rf"Loading model weights took {_NUMBER} Gi?B$", _number_fact("model_load_gib")),
     (
@@ -242,7 +242,7 @@ def parse_logo(message: str) -> tuple[Event, ...]:
     if found is None:
         return ()
     if found[1] == "model":
-        name = _name(found[2])
+        name = known_name(found[2])
         return _fact(model=name) if name else ()
     version = re.match(_VERSION + "$", found[2])
     return (Lifecycle("starting"), StartupFact(version=version[1])) if version else ()

@@ -17,7 +17,7 @@ from vllm_watch.config import Config
 from vllm_watch.discovery import patience as patience_module
 from vllm_watch.discovery import proc as proc_module
 from vllm_watch.discovery.command_line import ServeCommand
-from vllm_watch.discovery.following import CLOSE_LOOK_SECONDS, KEEP_SECONDS, MAX_SERVERS, Follower
+from vllm_watch.discovery.following import CLOSE_LOOK_SECONDS, KEEP_SECONDS, MAX_SERVERS, Follower, remember
 from vllm_watch.discovery.found import FoundServer
 from vllm_watch.discovery.names import with_names
 from vllm_watch.discovery.proc import Proc
@@ -226,6 +226,16 @@ class TestComingAndGoing:
 
         assert MAX_SERVERS == len(watched)
         assert "Qwen3-8B" in watched
+
+    def test_nobody_takes_the_place_of_another_user(self):
+        """Whoever starts processes by the hundred fills the places that are left, not those of other users' servers."""
+        many = [server(f"fake-{number}", f"http://127.0.0.1:{1000 + number}/metrics", number) for number in range(300)]
+        real = [server(f"m{number}", f"http://127.0.0.1:{9000 + number}/metrics", 5000 + number) for number in range(8)]
+        found = with_names([*(each._replace(user="eve") for each in many), *real], {})
+        watched = remember({}, found, 1000.0)
+
+        assert MAX_SERVERS == len(watched)
+        assert {f"m{number}" for number in range(8)} <= {each.name for each in watched.values()}
 
     def test_no_process_table(self, tmp_path):
         """Without a process table there is one sentence, and no traceback."""

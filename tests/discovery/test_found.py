@@ -10,6 +10,7 @@ import pytest
 from tests.support.proc_tree import ProcTree
 
 from vllm_watch.discovery.cgroup import Owner, owner_of
+from vllm_watch.discovery.proc import Proc
 from vllm_watch.discovery.sockets import listeners
 
 
@@ -161,7 +162,7 @@ class TestAddress:
     @pytest.mark.parametrize(
         ("options", "url"),
         [
-            ("--host 10.0.0.5", "http://10.0.0.5:8000/metrics"),
+            ("--host 10.0.0.5", None),
             ("--host ::1", "http://[::1]:8000/metrics"),
             ("--host ::", "http://127.0.0.1:8000/metrics"),
             ("--host localhost --port 8001", "http://localhost:8001/metrics"),
@@ -198,6 +199,55 @@ class TestAddress:
         line = "docker-proxy -proto tcp -host-ip 0.0.0.0 -host-port 9001 -container-ip 172.17.0.2 -container-port 8001"
         tree.add(20, f"/usr/bin/{line}", name="docker-proxy")
         assert "http://127.0.0.1:9001/metrics" == tree.only().url
+
+    def test_an_address_of_this_machine(self, tree):
+        """An address that this machine has is asked; one that is another's is not, and it is said what to do."""
+        tree.write("10/net/fib_trie", "")
+        tree.add(10, f"{SERVE} --host 10.0.0.5")
+        tree.write("10/net/fib_trie", "           |-- 10.0.0.5\n              /32 host LOCAL\n")
+        assert "http://10.0.0.5:8000/metrics" == tree.only().url
+
+        tree.add(10, f"{SERVE} --host 169.254.169.254 --port 80")
+        assert tree.only().url is None
+        assert "--host 169.254.169.254 is no address of this machine" in tree.advice()
+
+    @pytest.mark.parametrize(("bound", "host"), [("10.0.0.7", "10.0.0.7"), ("0.0.0.0", "127.0.0.1")])
+    def test_a_name_is_what_the_process_listens_on(self, tree, bound, host):
+        """A name on a command line may be anybody's: the address that the process itself has bound is asked."""
+        tree.add(10, f"{SERVE} --host gpu-7.example")
+        assert tree.only().url is None
+
+        tree.listen(10, bound, 8000, 77)
+        assert f"http://{host}:8000/metrics" == tree.only().url
+
+    def test_the_socket_of_another_process_makes_no_address(self, tree):
+        """That somebody listens on the port does not make a name on another's command line this machine's."""
+        tree.add(10, f"{SERVE} --host gpu-7.example")
+        tree.listen(10, "10.0.0.7", 8000, 77, descriptor=None)
+        tree.link("10/fd/9", "socket:[78]")
+
+        assert tree.only().url is None
+
+    def test_a_network_that_anybody_can_make(self, tree):
+        """In a user namespace of its own a process may have taken any address: none of them is asked."""
+        tree.link("self/ns/user", "user:[1]")
+        tree.add(10, SERVE, network=2)
+        tree.write("10/net/fib_trie", "           |-- 10.0.0.9\n              /32 host LOCAL\n")
+        tree.link("10/ns/user", "user:[1]")
+        assert "http://10.0.0.9:8000/metrics" == tree.only().url
+
+        tree.link("10/ns/user", "user:[2]")
+        assert tree.only().url is None
+
+    def test_a_proxy_of_anybody(self, tree, monkeypatch):
+        """Only root's docker-proxy forwards a container's port: anybody can give a process that name."""
+        tree.add(10, SERVE, network=2)
+        tree.write("10/net/fib_trie", "           |-- 172.17.0.2\n              /32 host LOCAL\n")
+        line = "docker-proxy -host-ip 10.9.9.9 -host-port 80 -container-ip 172.17.0.2 -container-port 8000"
+        tree.add(20, line, name="docker-proxy")
+        monkeypatch.setattr(Proc, "user", lambda _self, _pid: 54_321)
+
+        assert "http://172.17.0.2:8000/metrics" == tree.only().url
 
     def test_in_a_container_on_loopback(self, tree):
         """A server that listens on its container's loopback only cannot be reached, and it is said how it could be."""

@@ -507,7 +507,7 @@ class TestFailures:
 
         monkeypatch.setattr(service._servers[0], broken, fail)
         with structlog.testing.capture_logs() as logged:
-            names = [server["name"] for server in service.view()["servers"]]
+            names = [server["name"] for server in msgspec.json.decode(service.document())["servers"]]
             page = watch.page()
         monkeypatch.undo()
 
@@ -516,6 +516,20 @@ class TestFailures:
         assert page["collect_errors_total", "a"] >= 1
         assert 0 == page["collect_errors_total", "b"]
         assert {"a"} == {entry["server"] for entry in logged if entry["event"] == "collect.failed"}
+
+    @pytest.mark.parametrize("bad", [object(), "caf\udce9"])
+    def test_a_value_that_no_format_can_write_is_one_server_s(self, watch, monkeypatch, bad):
+        """What cannot be written of one server leaves the other's page and JSON whole, and is counted."""
+        service = watch.start()
+        until(service.is_ready)
+        snapshot = service._servers[0].snapshot
+        monkeypatch.setattr(service._servers[0], "snapshot", lambda: snapshot()._replace(version=bad))
+        document = msgspec.json.decode(service.document())
+        page = watch.page()
+
+        assert ["b"] == [server["name"] for server in document["servers"]]
+        assert 1 == page["source_up", "b", "log"]
+        assert page["collect_errors_total", "a"] >= 1
 
     def test_a_snapshot_that_cannot_be_written_is_left_out(self, watch, monkeypatch):
         """E3: a snapshot that no samples can be made of is counted, too."""
@@ -559,7 +573,7 @@ class TestTimes:
         names = {name for name, *_ in watch.page()}
         clock.ahead = step
         service.turn()
-        page, view = watch.page(), service.view()
+        page, view = watch.page(), msgspec.json.decode(service.document())
         (server,) = view["servers"]
         (engine,) = server["engines"]
         moments = [

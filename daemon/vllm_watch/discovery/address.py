@@ -47,7 +47,7 @@ def address_of(
     port = command.port or _chosen_port(network, sockets)
     if port is None:
         return Address(findings=(Finding("Its port was to be chosen (--port 0), and none is open yet."),))
-    host, port_outside, flaw = _outside(command, port, network, published)
+    host, port_outside, flaw = _outside(command, port, network, sockets, published)
     if flaw is not None:
         return Address(findings=(flaw,))
     try:
@@ -63,12 +63,20 @@ def _chosen_port(network: Network, sockets: frozenset[int] | None) -> int | None
 
 
 def _outside(
-    command: ServeCommand, port: int, network: Network, published: Iterable[PublishedPort]
+    command: ServeCommand,
+    port: int,
+    network: Network,
+    sockets: frozenset[int] | None,
+    published: Iterable[PublishedPort],
 ) -> tuple[str, int, Finding | None]:
     """Return the host and port at which this process finds a server, or what keeps it from that."""
     host = _unless_any(command.host)
     if network.is_own:
-        return host or LOOPBACK, port, None
+        here = _here(host, port, network, sockets)
+        if here is not None:
+            return here, port, None
+        text = f"Its --host {host} is no address of this machine, as far as can be seen, and is not asked: if it is "
+        return "", port, Finding(text + "right, give its URL with --metrics or in a configuration.", is_wrong=True)
     for each in published:
         if each.container_host in network.addresses and each.container_port == port:
             return _unless_any(each.host) or LOOPBACK, each.port, None
@@ -79,6 +87,19 @@ def _outside(
         text = f"It is in a container without an address of its own here: publish its port (-p {port}:{port})."
         return "", port, Finding(text, is_wrong=True)
     return host if host in network.addresses else network.addresses[0], port, None
+
+
+def _here(host: str | None, port: int, network: Network, sockets: frozenset[int] | None) -> str | None:
+    """
+    Return a host at which a server of this machine can be asked, `None` if a command line names none.
+
+    Anybody may start a process with any address on its command line: only what is this machine's is believed, or what
+    the process itself listens on.
+    """
+    if host is None or _is_loopback(host) or host.strip("[]") in network.addresses:
+        return host or LOOPBACK
+    own = [each for each in network.listeners if each.port == port and (sockets is None or each.inode in sockets)]
+    return next((_unless_any(each.host) or LOOPBACK for each in own), None)
 
 
 def _remarks(command: ServeCommand, port: int, network: Network, sockets: frozenset[int] | None) -> Sequence[Finding]:

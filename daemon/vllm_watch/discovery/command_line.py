@@ -18,6 +18,7 @@ from typing import NamedTuple
 import yaml
 
 from vllm_watch.state.facts import CommandFacts
+from vllm_watch_parsers.startup import known_name
 
 
 DEFAULT_PORT = 8000
@@ -118,7 +119,7 @@ class ServeCommand(NamedTuple):
     def facts(self) -> CommandFacts:
         """What the server's state may take from here where the log does not say it."""
         return CommandFacts(
-            model_name=self.model_name,
+            model_name=known_name(self.model_name) or "",
             max_num_seqs=self.max_num_seqs,
             max_model_len=self.max_model_len,
             num_speculative_tokens=self.num_speculative_tokens,

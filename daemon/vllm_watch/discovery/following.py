@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import threading
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
@@ -59,16 +60,25 @@ def remember(known: Mapping[Identity, Known], found: Sequence[Named], now: float
     """Return what is to be watched, by name: what is there, and what was there in the last hour."""
     present = {
         each.identity: Known(each.name, each.server.configured(each.name), now)
-        for each in found
-        if each.server.is_watchable
+        for each in _by_turns([each for each in found if each.server.is_watchable])
     }
     kept = {
         identity: each
         for identity, each in known.items()
         if identity not in present and now - each.seen_at < KEEP_SECONDS
     }
-    latest = sorted({**kept, **present}.items(), key=lambda item: -item[1].seen_at)[:MAX_SERVERS]
+    latest = sorted([*present.items(), *kept.items()], key=lambda item: -item[1].seen_at)[:MAX_SERVERS]
     return dict(sorted(latest, key=lambda item: item[1].name))
+
+
+def _by_turns(found: Sequence[Named]) -> list[Named]:
+    """Return each user's first server, then each one's second …: whoever makes up many takes no other user's place."""
+    turns: Counter[str] = Counter()
+    ranked = []
+    for each in found:
+        ranked.append((turns[each.server.user], each))
+        turns[each.server.user] += 1
+    return [each for _, each in sorted(ranked, key=lambda turn: turn[0])]
 
 
 class Follower:

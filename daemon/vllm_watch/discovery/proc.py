@@ -93,7 +93,7 @@ class Environment(NamedTuple):
 
 
 class Network(NamedTuple):
-    """A network namespace: whether it is this process's own, what listens in it, and its own addresses if not."""
+    """A network namespace: whether it is this process's own, what listens in it, its IPv4 addresses but loopback."""
 
     is_own: bool = True
     listeners: tuple[Listener, ...] = ()
@@ -247,14 +247,19 @@ class Proc:
         else:  # Another user's links are not shown, but its addresses are.
             is_own = self._text("self", "net/fib_trie") == self._text(pid, "net/fib_trie")
         listening = [*self._listeners(pid, "tcp"), *self._listeners(pid, "tcp6")]
-        addresses = () if is_own else tuple(own_addresses(self._text(pid, "net/fib_trie")))
+        addresses = tuple(own_addresses(self._text(pid, "net/fib_trie"))) if is_own or self._is_of_system(pid) else ()
         return Network(is_own, tuple(listening), addresses)
+
+    def _is_of_system(self, pid: int) -> bool:
+        """Whether a process's network may be believed: in a user namespace of one's own anybody takes any address."""
+        own, other = self._link("self", "ns/user"), self._link(pid, "ns/user")
+        return not own or not other or own == other
 
     def published_ports(self, processes: Iterable[Process]) -> list[PublishedPort]:
         """Return the ports of containers that Docker forwards by its proxy."""
         found = []
         for process in processes:
-            if process.name == "docker-proxy":
+            if process.name == "docker-proxy" and self.user(process.pid) in {0, os.geteuid()}:
                 words = _words(self._bytes(process.pid, "cmdline"))
                 said = dict(zip(words[1::2], words[2::2], strict=False))
                 try:

@@ -25,7 +25,7 @@ def encode(families: Iterable[Metric], *, for_openmetrics: bool) -> bytes:
         lines += [f"{sample.name}{_label_text(sample.labels)} {_text_of(sample.value)}\n" for sample in family.samples]
     if for_openmetrics:
         lines.append("# EOF\n")
-    return "".join(lines).encode()
+    return "".join(lines).encode(errors="replace")  # A lone surrogate, wherever from, costs a letter and no page.
 
 
 def _head(family: Metric, *, for_openmetrics: bool) -> str:

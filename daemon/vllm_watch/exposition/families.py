@@ -3,15 +3,13 @@
 
 from __future__ import annotations
 
-import math
-
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
 
 from prometheus_client.core import Metric
 from prometheus_client.registry import Collector
 
-from vllm_watch.exposition.samples import AnySample, PlainSample, server_samples
+from vllm_watch.exposition.samples import AnySample, PlainSample, bound_text, server_samples
 from vllm_watch.exposition.series import PREFIX, SERIES
 from vllm_watch.state.snapshot import ServerSnapshot
 
@@ -62,9 +60,13 @@ def _add(family: Metric, name: str, labels: dict[str, str], sample: AnySample, t
     family.add_sample(f"{name}_sum", labels, histogram.sum, timestamp)
 
 
-def bound_text(bound: float) -> str:
-    """Return a bucket's bound as Prometheus writes it."""
-    return "+Inf" if math.isinf(bound) else repr(bound)
+def _check(sample: AnySample) -> None:
+    """Raise `ValueError` if a sample cannot be written: better here, for one server, than in the midst of the page."""
+    is_whole = len(sample.labels) == len(SERIES[sample.name].labels) and all(
+        type(text) is str for text in sample.labels
+    )
+    if not is_whole or (isinstance(sample, PlainSample) and not isinstance(sample.value, (int, float))):
+        raise ValueError(f"{sample.name} has labels or a value that cannot be shown")
 
 
 class SnapshotCollector(Collector):
@@ -100,10 +102,14 @@ class SnapshotCollector(Collector):
 
     def _samples_of(self, snapshot: ServerSnapshot) -> list[AnySample]:
         try:
-            return list(server_samples(snapshot))
+            samples = list(server_samples(snapshot))
+            for sample in samples:
+                _check(sample)
         except Exception as error:  # noqa: BLE001 - One server must not empty the page; `failed` is told.
             self._failed(snapshot.name, error)
             return []
+        else:
+            return samples
 
     def describe(self) -> list[Metric]:
         """Return nothing: the registry need not take a snapshot to know the names."""

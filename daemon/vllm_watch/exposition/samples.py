@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+import math
+
 from collections.abc import Iterator
 from typing import NamedTuple
 
@@ -38,6 +40,11 @@ class HistogramSample(NamedTuple):
 
 
 AnySample = PlainSample | HistogramSample
+
+
+def bound_text(bound: float) -> str:
+    """Return a bucket's bound as Prometheus writes it."""
+    return "+Inf" if math.isinf(bound) else repr(bound)
 
 
 def server_samples(server: ServerSnapshot) -> Iterator[AnySample]:
@@ -97,8 +104,9 @@ def _total_samples(server: ServerSnapshot, totals: EngineTotals) -> Iterator[Any
         yield HistogramSample(name, labels, histogram.histogram, histogram.at)
     for kept in attainments(server.slo, totals.histograms):
         objective = (*labels, kept.objective)
-        yield PlainSample("slo_requests_total", objective, kept.requests, kept.at)
-        yield PlainSample("slo_good_requests_total", objective, kept.good, kept.at)
+        bound = bound_text(kept.bound)
+        yield PlainSample("slo_requests_total", (*objective, bound), kept.requests, kept.at)
+        yield PlainSample("slo_good_requests_total", (*objective, bound), kept.good, kept.at)
         yield PlainSample("slo_bound_seconds", objective, kept.bound, kept.at)
 
 

@@ -20,10 +20,10 @@ from prometheus_client.openmetrics.parser import text_string_to_metric_families 
 from prometheus_client.parser import text_string_to_metric_families as parse_text
 from tests.fuzz import seeds as sources
 
-from vllm_watch.exposition.families import SnapshotCollector, bound_text
+from vllm_watch.exposition.families import SnapshotCollector
 from vllm_watch.exposition.json_view import server_view
 from vllm_watch.exposition.openmetrics import TimeSeriesFile
-from vllm_watch.exposition.samples import HistogramSample, server_samples
+from vllm_watch.exposition.samples import HistogramSample, bound_text, server_samples
 from vllm_watch.exposition.series import PREFIX, SERIES
 from vllm_watch.state.metrics_side import ScrapeResult
 from vllm_watch.state.server import ServerSettings, ServerState

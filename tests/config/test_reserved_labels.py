@@ -1,0 +1,43 @@
+# SPDX-License-Identifier: Apache-2.0
+"""No configured label takes the place of a series' own."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.support.pages import ScrapedServer, page
+
+from vllm_watch.config import RESERVED_LABELS, load_config
+from vllm_watch.errors import ConfigError
+from vllm_watch.exposition.families import families
+from vllm_watch.exposition.samples import server_samples
+from vllm_watch.exposition.series import SERIES
+
+
+def config_with(tmp_path, label):
+    """Return a configuration in which a server has a label."""
+    file = tmp_path / "vllm-watch.yml"
+    file.write_text(f"servers:\n  - name: a\n    log: /var/log/a.log\n    labels: {{{label}: x}}\n", encoding="utf-8")
+    return load_config(str(file))
+
+
+@pytest.mark.parametrize("label", sorted({"le", *(label for series in SERIES.values() for label in series.labels)}))
+def test_every_label_of_every_series_is_reserved(tmp_path, label):
+    """A label that any series has, and the one of buckets, is refused with its name."""
+    with pytest.raises(ConfigError, match=f'"{label}" is a label of vllm-watch itself'):
+        config_with(tmp_path, label)
+
+
+def test_labels_that_no_series_has_are_free(tmp_path):
+    """Others are taken, and stand beside the series' own."""
+    assert config_with(tmp_path, "team").servers[0].labels == {"team": "x"}
+
+
+def test_what_is_shown_has_no_label_that_is_not_reserved():
+    """The labels of real samples are those of the table: nothing else could be taken away."""
+    snapshot = ScrapedServer(slo={"slo_time_to_first_token_seconds": 1.0}).scrape(page(running=1))
+    shown = {
+        name for family in families(server_samples(snapshot)) for sample in family.samples for name in sample.labels
+    }
+
+    assert shown <= RESERVED_LABELS
