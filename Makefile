@@ -22,8 +22,9 @@ demo: .venv/installed  ## Replay a recorded server: gauges move on http://127.0.
 run: .venv/installed  ## The daemon: make run ARGS='--log vllm.log --metrics http://127.0.0.1:8000/metrics'
 	$(BIN)/vllm-watch run $(ARGS)
 
+# A file's tests stay together: they share what is costly to begin with.
 test: .venv/developing  ## All tests
-	$(BIN)/pytest $(ARGS)
+	$(BIN)/pytest --numprocesses auto --maxprocesses 8 --dist loadfile $(ARGS)
 
 lint: .venv/developing  ## ruff and mypy --strict
 	$(BIN)/ruff check .

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import sys
+import tempfile
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -29,12 +30,13 @@ def write_backfill(folder: str | None, logs: Sequence[str], step: float, output:
     Raises:
         RecordingError, UsageError: What is read or written cannot be.
     """
-    gathered = TimeSeriesFile()
-    snapshots = _of_recording(folder, step, progress) if folder else _of_logs(logs, step, progress)
-    for snapshot in snapshots:
-        gathered.add(snapshot)
-    _write(gathered, output)
-    return gathered.samples
+    with tempfile.TemporaryFile() as spool:
+        gathered = TimeSeriesFile(spool)
+        snapshots = _of_recording(folder, step, progress) if folder else _of_logs(logs, step, progress)
+        for snapshot in snapshots:
+            gathered.add(snapshot)
+        _write(gathered, output)
+        return gathered.samples
 
 
 def _of_recording(folder: str, step: float, progress: Progress) -> Iterator[ServerSnapshot]:

@@ -27,6 +27,14 @@ from vllm_watch_parsers.metrics import MetricsReading, read_metrics
 READ_SIZE = 1024 * 1024
 _END_SIZE = 256 * 1024
 
+SETTLED_SECONDS = 1200.0
+"""So long after a log's last line no value changes any more: none is older, and no engine stalls later."""
+
+SPARSE_SECONDS = 240.0
+"""Prometheus shows a value for five minutes."""
+
+SILENCE_SECONDS = 86_400.0
+
 Progress = Callable[[float], None]
 """Told, now and then, what share of the work is done."""
 
@@ -168,27 +176,41 @@ def _first_and_last_block(path: str) -> Iterator[bytes]:
 def run_log(
     path: str, state: ServerState, step: float, progress: Progress = lambda _share: None
 ) -> Iterator[ServerSnapshot]:
-    """Yield a snapshot every `step` seconds of an old log, from its first printed time to its last."""
+    """
+    Yield a snapshot every `step` seconds of an old log, from its first printed time to its last.
+
+    Through silence they are fewer: until all values have settled as many, then as few as Prometheus needs to see the
+    last one, and none after a day: nobody can say what a server was that had nothing to say.
+    """
     size = max(_status(path).st_size, 1)
     state.apply_log_status(LogStatus(is_up=True, reason="ok", tail=TailCounts(lag=0)))
     moment: float | None = None
     pending: list[Timed] = []
-    read = 0
     for timed, done in _timed_events(path):
-        read = done
         moment = timed.at if moment is None else moment
-        while timed.at - moment >= step:
+        if timed.at - moment >= step:
             state.apply_log(_batch(pending, moment))
             pending.clear()
-            yield state.snapshot(moment)
-            progress(min(read / size, 1.0))
-            moment += step
+            for each in _moments(moment, timed.at, step):
+                yield state.snapshot(each)
+            moment += step * int((timed.at - moment) / step)
+            progress(min(done / size, 1.0))
         pending.append(timed)
     if moment is not None:
         end = max([moment, *(timed.at for timed in pending)])
         state.apply_log(_batch(pending, end))
         yield state.snapshot(end)
     progress(1.0)
+
+
+def _moments(start: float, end: float, step: float) -> Iterator[float]:
+    """Yield the moments between two events at which there is something to see: `step` apart, later fewer."""
+    moment = start
+    last = min(end - step, start + SILENCE_SECONDS)
+    while moment <= last:
+        yield moment
+        sparse = step * max(int(SPARSE_SECONDS / step), 1)
+        moment += step if moment - start < SETTLED_SECONDS else sparse
 
 
 def _timed_events(path: str) -> Iterator[tuple[Timed, int]]:

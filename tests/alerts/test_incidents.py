@@ -47,7 +47,11 @@ def test_an_incident_is_reported_and_nothing_else(incident, slo):
         assert not [each for each in alerts if start <= each.start < end]
 
 
-@pytest.mark.parametrize("incident", [each for each in INCIDENTS if each.name in {"day", "stall", "dead"}], ids=str)
+@pytest.mark.parametrize(
+    "incident",
+    [each for each in INCIDENTS if each.name in {"day", "stall", "dead"}],
+    ids=lambda incident: incident.name,
+)
 def test_the_log_alone_pages(incident):
     """Without /metrics the log is enough for the pages on what is broken, and for those alone."""
     alerts = fired(incident.folder, has_metrics=False)
@@ -58,7 +62,11 @@ def test_the_log_alone_pages(incident):
     assert {each.alert for each in alerts if each.severity == "critical"} <= wanted
 
 
-@pytest.mark.parametrize("incident", [each for each in INCIDENTS if each.name in {"day", "stall", "dead"}], ids=str)
+@pytest.mark.parametrize(
+    "incident",
+    [each for each in INCIDENTS if each.name in {"day", "stall", "dead"}],
+    ids=lambda incident: incident.name,
+)
 def test_the_page_alone_pages(incident):
     """Without the log /metrics is enough for the pages on what is broken, and for those alone."""
     alerts = fired(incident.folder, has_log=False)

@@ -272,3 +272,21 @@ class TestStartsOfSeveralProcesses:
         server.log(*(self.start(rank) for rank in order), after=60).log(*(self.start(rank) for rank in order), after=5)
 
         assert 4 == self.starts(server)
+
+
+def test_the_totals_of_a_v0_engine_are_its_own():
+    """V0 prints what it has drafted since its start, and how many tokens a draft has: they are shown as they are."""
+    drafts = (
+        "INFO 11-21 02:35:10 metrics.py:349] Speculative metrics: Draft acceptance rate: 0.500, System efficiency: "
+        "0.400, Number of speculative tokens: 5, Number of accepted tokens: {}, Number of draft tokens: {}, "
+        "Number of emitted tokens: 9."
+    )
+    server = Server(has_metrics=False)
+    for accepted, drafted in ((10, 20), (30, 60)):
+        server.log(drafts.format(accepted, drafted).encode(), after=5)
+    engine = server.engine()
+
+    assert (30, 60) == tuple(
+        engine.counters[f"spec_decode_{kind}_tokens_total"].value for kind in ("accepted", "draft")
+    )
+    assert 5 == engine.facts["num_speculative_tokens"]

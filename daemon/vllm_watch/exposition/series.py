@@ -385,7 +385,7 @@ FACTS = Group(
             _ENGINE,
             "tokens",
             "Tokens per draft.",
-            "log: the speculative configuration" + _COMMAND,
+            "log: the speculative configuration, V0's line on drafts" + _COMMAND,
         ),
         _gauge(
             "tensor_parallel_size",

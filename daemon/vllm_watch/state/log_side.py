@@ -306,8 +306,16 @@ class LogSide:
         known = self.engines.get(name)
         if known is not None:
             known.spec, known.spec_at = known.undiluted(spec), at
+        if self.facts.num_speculative_tokens is None:
+            self.facts.num_speculative_tokens = spec.num_speculative_tokens
+        self._add_up_drafts(name, spec)
+
+    def _add_up_drafts(self, name: str, spec: SpecDecoding) -> None:
+        """Count accepted and drafted tokens: V1 prints those of the interval, V0 all since its start."""
         is_kept = name in self.spec_totals or len(self.spec_totals) < MAX_ENGINES
-        if is_kept and spec.accepted_tokens is not None and spec.drafted_tokens is not None:
+        if is_kept and spec.accepted_tokens_cumulative is not None and spec.drafted_tokens_cumulative is not None:
+            self.spec_totals[name] = (spec.accepted_tokens_cumulative, spec.drafted_tokens_cumulative)
+        elif is_kept and spec.accepted_tokens is not None and spec.drafted_tokens is not None:
             accepted, drafted = self.spec_totals.get(name, (0, 0))
             self.spec_totals[name] = (accepted + spec.accepted_tokens, drafted + spec.drafted_tokens)
 

@@ -1,0 +1,71 @@
+# SPDX-License-Identifier: Apache-2.0
+"""
+What vLLM says and vllm-watch does not show, each with its reason.
+
+Both lists are closed: what is neither shown nor listed fails a test, and so does an entry that is shown, or that no
+recorded release has.
+"""
+
+from __future__ import annotations
+
+
+_V0 = "only the V0 engine has it, which is gone since 0.11"
+_SETTING = "what a client asked for, not what the server did"
+_START_UP = "a detail of the start; capacity and load time say what came of it"
+_PROCESS = "of the API server's process, which tells nothing of its engine"
+_HTTP = "of the HTTP layer: until the headers or the whole stream, no latency of a generation"
+_ESTIMATE = "a model-based estimate that stays 0 without --enable-mfu-metrics"
+
+FIELDS: dict[str, str] = {
+    "EngineStats.requests_swapped": f"{_V0}; it tells V0's lines from others",
+    "EngineStats.cpu_kv_cache_usage_ratio": _V0,
+    "EngineStats.cpu_prefix_cache_hit_ratio": _V0,
+    "EngineStats.kv_fetch": "KV transfers are not shown yet; deferred requests are",
+    "SpecDecoding.system_efficiency": _V0,
+    "SpecDecoding.emitted_tokens_cumulative": f"{_V0}; accepted and drafted tokens are shown",
+    "StartupFact.api_server_count": "several API servers are told by their own warning and by their lines",
+    "StartupFact.model_load_gib": _START_UP,
+    "StartupFact.weights_load_seconds": "a part of the model's load time",
+    "StartupFact.kv_cache_memory_gib": _START_UP,
+    "StartupFact.engine_init_seconds": _START_UP,
+    "Lifecycle.rank": "several ranks' starts are one of the server: the reader of lines tells them apart by it",
+    "Failure.engine": "failures are counted for the server: the log of a crash rarely says whose it was first",
+    "AccessRequest.target": "text of a client's; the path alone is looked up in a closed list",
+}
+"""Fields of the log's events."""
+
+QUANTITIES: dict[str, str] = {
+    "gauges.requests_swapped": _V0,
+    "histograms.inference_time_seconds": "the sum of prefill and decode time, which are shown",
+}
+"""What is read of a page."""
+
+FAMILIES: dict[str, str] = {
+    "*_created": "when a series began, not what it says",
+    "http_request_duration_*": _HTTP,
+    "http_request_size_bytes": _HTTP,
+    "http_response_size_bytes": _HTTP,
+    "process_cpu_seconds_total": _PROCESS,
+    "process_max_fds": _PROCESS,
+    "process_open_fds": _PROCESS,
+    "process_resident_memory_bytes": _PROCESS,
+    "process_virtual_memory_bytes": _PROCESS,
+    "python_*": _PROCESS,
+    "vllm:avg_generation_throughput_toks_per_s": f"{_V0}; the counter's rate is shown",
+    "vllm:avg_prompt_throughput_toks_per_s": f"{_V0}; the counter's rate is shown",
+    "vllm:cpu_cache_usage_perc": _V0,
+    "vllm:cpu_prefix_cache_hit_rate": _V0,
+    "vllm:estimated_flops_per_gpu_total": _ESTIMATE,
+    "vllm:estimated_read_bytes_per_gpu_total": _ESTIMATE,
+    "vllm:estimated_write_bytes_per_gpu_total": _ESTIMATE,
+    "vllm:lora_requests_info": "its value is a time, and its labels are names of adapters without end",
+    "vllm:prompt_tokens_cached_by_source_total": "counted when a request is admitted, twice for a preempted one",
+    "vllm:request_max_num_generation_tokens": "equals the generated tokens but for requests of several answers",
+    "vllm:request_num_preemptions": "the counter of preemptions is shown",
+    "vllm:request_params_best_of": _SETTING,
+    "vllm:request_params_max_tokens": _SETTING,
+    "vllm:request_params_n": _SETTING,
+    "vllm:request_prefill_kv_computed_tokens": "prompt tokens computed are shown per second",
+    "vllm:spec_decode_efficiency": _V0,
+}
+"""Families of /metrics, by name or pattern."""

@@ -1,0 +1,261 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Everything that the parsers yield, and every family of every recorded page, is shown or left out for a reason."""
+
+from __future__ import annotations
+
+import gzip
+import math
+
+from collections import defaultdict
+from fnmatch import fnmatchcase
+from typing import get_args
+
+import pytest
+
+from tests.completeness.left_out import FAMILIES, FIELDS, QUANTITIES
+from tests.parsers.releases import CORPUS
+
+from vllm_watch.exposition.samples import HistogramSample, server_samples
+from vllm_watch.reading.log_reader import LogBatch, Timed
+from vllm_watch.state.metrics_side import ScrapeResult
+from vllm_watch.state.server import LogStatus, ServerSettings, ServerState
+from vllm_watch.state.snapshot import TailCounts
+from vllm_watch_parsers.events import (
+    AccessRequest,
+    EngineStats,
+    Event,
+    Failure,
+    Lifecycle,
+    Notice,
+    Pause,
+    SpecDecoding,
+    StartupFact,
+)
+from vllm_watch_parsers.metrics import EngineKey, EngineReading, Histogram, HttpRequests, MetricsReading
+from vllm_watch_parsers.vocabulary import COUNTERS, GAUGES, HISTOGRAMS, WANTED
+
+
+START = 1000.0
+STATS = EngineStats("0", 1.0, 1.0, 1, 0, kv_cache_usage_ratio=0.5, prefix_cache_hit_ratio=0.5)
+SPEC = SpecDecoding("0", 2.0, 1.0, 2.0, 10, 20, 0.5)
+
+VALUES = {
+    "engine": ("0", "1"),
+    "version": ("0.10.0", "0.11.0"),
+    "engine_generation": ("V0", "V1"),
+    "model": ("a", "b"),
+    "served_model_name": ("a", "b"),
+    "log_stats_disabled": (None, True),
+    "rust": (None, True),
+    "unknown_fields": ((), ("Later",)),
+    "kv_fetch": (None, (1, 2, 3)),
+    "position_acceptance_ratio": ((0.5,), (0.25,)),
+    "phase": ("starting", "stopped"),
+    "rank": ("0", "1"),
+    "method": ("GET", "POST"),
+    "path": ("/health", "/ping"),
+    "status": (200, 500),
+    "target": ("/health", "/health?x"),
+    "memory": ((), ("weights",)),
+    "quantity": ("engine", "requests_running"),
+}
+"""Two values of each field that is no number."""
+
+KINDS = {
+    "Failure.kind": ("nccl_error", "worker_died"),
+    "Notice.kind": ("stats_unparsed", "api_servers_more_than_one"),
+    "Pause.kind": ("asleep", "awake"),
+}
+CONTEXTS = {
+    "EngineStats": ([], STATS, []),
+    "SpecDecoding": ([STATS], SPEC, []),
+    "StartupFact": ([Lifecycle("starting")], StartupFact(), [Lifecycle("ready")]),
+    "Lifecycle": ([], Lifecycle("ready"), []),
+    "Failure": ([], Failure("nccl_error"), []),
+    "AccessRequest": ([], AccessRequest("GET", "/health", 200, "/health"), []),
+    "Pause": ([STATS, Pause("asleep")], Pause("awake"), []),
+    "Notice": ([], Notice("value_refused", "engine"), []),
+}
+"""What stands before an event, the event, and what stands after it."""
+
+RELATED = {
+    "StartupFact.engine": {"kv_cache_tokens": 5},
+    "StartupFact.block_size": {"num_gpu_blocks": 5},
+    "StartupFact.num_gpu_blocks": {"block_size": 5},
+    "StartupFact.engine_generation": {"version": "0.10.0"},
+    "EngineStats.preemptions": {"rust": True},
+    "SpecDecoding.accepted_tokens_cumulative": {"drafted_tokens_cumulative": 9},
+    "SpecDecoding.drafted_tokens_cumulative": {"accepted_tokens_cumulative": 9},
+    "EngineStats.requests_running": {"prompt_tokens_per_second": 5.0},
+}
+"""What a field needs beside it to mean something."""
+
+EVERY_FIELD = [f"{kind}.{field}" for kind, (_, event, _) in CONTEXTS.items() for field in event._fields]
+
+
+def flat(snapshot):
+    """Return all that a snapshot shows, comparable."""
+    return {
+        (sample.name, sample.labels): sample.histogram if isinstance(sample, HistogramSample) else sample.value
+        for sample in server_samples(snapshot)
+        if sample.name not in {"source_last_reading_timestamp_seconds", "last_token_timestamp_seconds"}
+    }
+
+
+def shown_of_events(*events):
+    """Return what is shown after some events of a log."""
+    state = ServerState(ServerSettings("s", has_log=True, metrics_interval=None))
+    state.apply_log_status(LogStatus(is_up=True, reason="ok", tail=TailCounts()))
+    timed = tuple(Timed(START, event) for event in events if not isinstance(event, AccessRequest))
+    requests = {event: 1 for event in events if isinstance(event, AccessRequest)}
+    state.apply_log(LogBatch(timed, requests, len(events), 0, START, 0))
+    return flat(state.snapshot(START))
+
+
+@pytest.mark.parametrize("name", EVERY_FIELD)
+def test_every_field_of_the_log_is_shown_or_left_out(name):
+    """Two values of a field make two different pages, unless the field is on the list; then they make the same."""
+    kind, _, field = name.partition(".")
+    before, event, after = CONTEXTS[kind]
+    base = event._replace(**RELATED.get(name, {}))
+    one, other = KINDS.get(name) or VALUES.get(field, (0.25, 0.5) if field.endswith("_ratio") else (3, 5))
+    pages = [shown_of_events(*before, base._replace(**{field: value}), *after) for value in (one, other)]
+
+    assert (pages[0] == pages[1]) == (name in FIELDS)
+
+
+def test_the_list_of_fields_is_closed():
+    """Every event there is is tried, and every entry is a field of one, with its reason."""
+    assert set(CONTEXTS) == {kind.__name__ for kind in get_args(Event)}
+    assert set(EVERY_FIELD) >= set(FIELDS)
+    assert all({**FIELDS, **QUANTITIES, **FAMILIES}.values())
+
+
+HISTOGRAM = Histogram((0.5, math.inf), (10.0, 20.0), 9.0)
+MORE = Histogram((0.5, math.inf), (20.0, 50.0), 29.0)
+ENGINE = EngineReading(
+    {**dict.fromkeys([*GAUGES, "requests_deferred"], 0.25), "awake": 1.0},
+    dict.fromkeys([*COUNTERS, "prompt_tokens_computed"], 100.0),
+    dict.fromkeys(HISTOGRAMS, HISTOGRAM),
+    {"stop": 1.0},
+    (50.0,),
+)
+PAGE = MetricsReading(
+    {}, {("m", "r"): 1.0}, {HttpRequests("GET", "/ping", "2xx"): 1.0}, 5.0, {"0": 5}, {"0": 5.0}, {}, 0
+)
+LATER = ENGINE._replace(
+    counters={
+        **{name: 200.0 + 10 * number for number, name in enumerate(sorted(ENGINE.counters))},
+        "prompt_tokens": 1000.0,
+    },
+    histograms=dict.fromkeys(HISTOGRAMS, MORE),
+    position_accepted=(60.0,),
+)
+OTHER_PAGES = {
+    "admission_rejections": {("m", "r"): 2.0},
+    "http_requests": {HttpRequests("GET", "/ping", "2xx"): 2.0},
+    "process_start_seconds": 500.0,
+    "kv_cache_tokens": {"0": 6},
+    "max_concurrency": {"0": 6.0},
+    "refused": {"engine": 1},
+    "dropped": 1,
+    "long_lines": 1,
+}
+
+
+def shown_of_pages(*pages):
+    """Return what is shown after some pages, read 10 s after each other."""
+    state = ServerState(ServerSettings("s", has_log=False, metrics_interval=5.0))
+    for number, page in enumerate(pages):
+        state.apply_scrape(ScrapeResult(START + 10 * number, 0.0, page, "ok"))
+    return flat(state.snapshot(START + 10 * len(pages) - 10))
+
+
+def page_of(engine, **values):
+    """Return a page with one engine."""
+    return PAGE._replace(engines={EngineKey("m", "0"): engine}, **values)
+
+
+def having(engine, *names):
+    """Return an engine of a release that exports these counters only."""
+    return engine._replace(counters={name: engine.counters[name] for name in names})
+
+
+def changed(engine, kind, name):
+    """Return an engine with another value of one quantity."""
+    if kind in {"requests_finished", "position_accepted"}:
+        return engine._replace(**{kind: {"stop": 2.0} if kind == "requests_finished" else (70.0,)})
+    value = HISTOGRAM if kind == "histograms" else 0.0 if name == "awake" else getattr(engine, kind)[name] + 0.5
+    return engine._replace(**{kind: {**getattr(engine, kind), name: value}})
+
+
+EVERY_QUANTITY = [
+    *(f"{kind}.{name}" for kind in ("gauges", "counters", "histograms") for name in getattr(ENGINE, kind)),
+    "requests_finished.",
+    "position_accepted.",
+]
+
+
+@pytest.mark.parametrize("quantity", EVERY_QUANTITY)
+def test_every_quantity_of_a_page_is_shown_or_left_out(quantity):
+    """Two values of a quantity make two different pages, with all counters or an older release's."""
+    kind, _, name = quantity.partition(".")
+    exported = (ENGINE.counters, ("prompt_tokens", "prompt_tokens_cached"), ())
+    pairs = [(having(ENGINE, *names), having(LATER, *names)) for names in exported]
+    is_shown = any(
+        shown_of_pages(page_of(first), page_of(second))
+        != shown_of_pages(page_of(first), page_of(changed(second, kind, name)))
+        for first, second in pairs
+        if kind != "counters" or name in second.counters
+    )
+
+    assert is_shown == (quantity not in QUANTITIES)
+
+
+def test_a_page_before_the_first_request_is_told():
+    """A page without engines is one of a server that nobody has asked for anything, or it is not."""
+    assert shown_of_pages(PAGE) != shown_of_pages(PAGE._replace(is_before_first_request=True))
+
+
+@pytest.mark.parametrize(
+    "field", [field for field in MetricsReading._fields if field not in {"engines", "is_before_first_request"}]
+)
+def test_every_field_of_a_page_is_shown(field):
+    """What is said of a whole server is shown, too."""
+    assert shown_of_pages(page_of(ENGINE)) != shown_of_pages(page_of(ENGINE, **{field: OTHER_PAGES[field]}))
+
+
+def families():
+    """Return every family of every recorded page, and the releases that have it."""
+    found = defaultdict(set)
+    for body in sorted(CORPUS.glob("*/metrics*_[01].txt.gz")):
+        for line in gzip.decompress(body.read_bytes()).decode().splitlines():
+            if line.startswith("# TYPE "):
+                found[line.split()[2]].add(body.parent.name)
+    return found
+
+
+def is_read(family):
+    """Tell whether the samples of a family are read."""
+    return not WANTED.isdisjoint({family, f"{family}_total", f"{family}_bucket"})
+
+
+def test_every_family_of_every_page_is_read_or_left_out():
+    """No family of any recorded release is forgotten."""
+    unread = {family: releases for family, releases in families().items() if not is_read(family)}
+
+    assert len(families()) > 100
+    assert {} == {
+        family: releases
+        for family, releases in unread.items()
+        if not any(fnmatchcase(family, pattern) for pattern in FAMILIES)
+    }
+
+
+@pytest.mark.parametrize("pattern", FAMILIES)
+def test_the_list_of_families_is_closed(pattern):
+    """Every entry is of a recorded page, and of nothing that is read."""
+    matched = [family for family in families() if fnmatchcase(family, pattern)]
+
+    assert matched
+    assert not [family for family in matched if is_read(family)]
