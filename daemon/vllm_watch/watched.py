@@ -80,7 +80,7 @@ class WatchedServer:
         self._looking = threading.Lock()
         self._look_began = 0.0
         self._is_closed = False
-        self._tail = _tail(config, before)
+        self._tail = _tail(config, before, clock)
         self._read = _Read(before.positions.of(config.log, config.journal), before.written or clock.wall(clock.now()))
         self._scraper = _scraper(config, clock)
         self._prober = _prober(config, clock)
@@ -318,10 +318,10 @@ def _settings(config: ServerConfig) -> ServerSettings:
     )
 
 
-def _tail(config: ServerConfig, before: Loaded) -> LogTail | JournalTail | None:
+def _tail(config: ServerConfig, before: Loaded, clock: Clock) -> LogTail | JournalTail | None:
     if config.journal is not None:
         cursors = [position.cursor for position in before.positions.of(None, config.journal).journals]
-        return JournalTail(config.journal, cursor=cursors[0] if cursors else None)
+        return JournalTail(config.journal, cursor=cursors[0] if cursors else None, wall=clock.wall)
     if config.log is None:
         return None
     return LogTail(config.log, before.positions.of(config.log, None).files, before.written)

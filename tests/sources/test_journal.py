@@ -65,11 +65,13 @@ def entry(message, number, at=START + 1, **fields):
 class Journal:
     """A unit's journal as a test fills it, and its tail."""
 
-    def __init__(self, folder, cursor=None):
+    def __init__(self, folder, cursor=None, wall=lambda moment: moment):
         self.folder = folder
         script = folder / "journalctl.py"
         script.write_text(textwrap.dedent(FAKE.format(folder=str(folder), parent=os.getpid())))
-        self.tail = JournalTail("vllm.service", cursor=cursor, command=(sys.executable, "-S", "-E", str(script)))
+        self.tail = JournalTail(
+            "vllm.service", cursor=cursor, command=(sys.executable, "-S", "-E", str(script)), wall=wall
+        )
         self.now = START
         self.found = []
         self.history = []
@@ -163,6 +165,22 @@ def test_lines_after_the_start_are_live(journal):
     assert [START - 50, START + 30] == journal.times
     assert (1, len(stats_line(2)) + 1) == (journal.counts.lines, journal.counts.size)
     assert (True, "ok") == journal.tail.status()[:2]
+
+
+@pytest.mark.parametrize("step", [86_400.0, -86_400.0], ids=["forward", "back"])
+def test_a_clock_that_was_set_does_not_make_history_live(tmp_path, step):
+    """T30: what the journal's entries say is held against the clock that wrote them, wherever it was set meanwhile."""
+    journal = Journal(tmp_path, wall=lambda moment: moment + step)
+    try:
+        journal.prints(entry(stats_line(1), 1, at=START + step - 20), entry(stats_line(2), 2, at=START + step - 10))
+        journal.look_until(lambda: len(journal.history + journal.found) == 2)
+        journal.prints(entry(stats_line(3), 3, at=START + step + 1))
+        journal.look_until(lambda: len(journal.history + journal.found) == 3)
+    finally:
+        journal.tail.close()
+
+    assert ([1, 2], [3]) == (journal.history, journal.found)
+    assert [START - 20, START - 10, START] == journal.times
 
 
 def test_after_silence_all_lines_are_live(journal):

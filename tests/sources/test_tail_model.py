@@ -1,30 +1,43 @@
 # SPDX-License-Identifier: Apache-2.0
 """
-T33: random histories of a log against a model of what must be read.
+T33: random histories of a log against a model of what must be read, on a disk and on a file system that fails.
 
 Each line holds one number twice, in fields that are read separately, so that a line torn or spliced from two shows.
 The model knows of each line whether it may be lost: because its file was truncated, removed, or rotated out of reach
-before the next look. Everything else must be read, and once, unless the daemon was killed.
+before the next look. Everything else must be read, and once, unless the daemon was killed. A file system that fails
+does so from some call of a look on, or for whole looks it names nothing or lets nobody in; one that hangs lets a call
+of a look wait while the log goes on, until it answers, fails, or the daemon is killed.
+
+``VLLM_WATCH_HISTORIES=2000`` runs as many of each kind.
 """
 
 from __future__ import annotations
 
+import errno
 import os
 import random
 import shutil
 import tempfile
+import threading
 import time
 
 from pathlib import Path
 
 import pytest
 
+from vllm_watch.sources import followed, logfile, siblings
+from vllm_watch.sources import tail as tail_module
 from vllm_watch.sources.tail import LogTail
 from vllm_watch_parsers.events import EngineStats
 
 
-HISTORIES = 2000
+HISTORIES = int(os.environ.get("VLLM_WATCH_HISTORIES", "400"))
 BATCH = 100
+SECONDS = 60.0
+FAILURES = (errno.EIO, errno.ESTALE)
+ABSENCES = (errno.ENOENT, errno.EACCES)
+BY_PATH = frozenset({"stat", "open", "scandir"})
+CALLS = BY_PATH | {"fstat", "pread", "lseek"}
 ACTIONS = 60
 RETENTION = 3
 LINE_START = len("INFO 11-21 00:00:00")
@@ -40,11 +53,72 @@ def stats_line(number):
     ).encode()
 
 
+class FileSystem:
+    """
+    Stands for `os` in the tail's modules; its calls fail, or one of them hangs, when it is told to.
+
+    Attributes:
+        calls: How many calls are still done before it fails or hangs; `None` if it does neither.
+        number: The error that it then fails with; one of those that concern paths leaves alone what is open.
+        has_failed: Whether a call has failed since this was last said to be untrue.
+    """
+
+    path = os.path
+
+    def __init__(self):
+        self.calls = None
+        self.number = None
+        self.has_failed = False
+        self.is_hanging = threading.Event()
+        self.is_over = threading.Event()
+
+    def __getattr__(self, name):
+        """Return what `os` has, as long as it works."""
+        real = getattr(os, name)
+        return (lambda *given, **options: self._call(real, *given, **options)) if name in CALLS else real
+
+    def _call(self, real, *given, **options):
+        if self.calls is not None:
+            self.calls -= 1
+            if self.calls < 0 and self.number is None:
+                self.calls = None
+                self.is_hanging.set()
+                assert self.is_over.wait(SECONDS)
+                if self.number is not None:
+                    number, self.number, self.has_failed = self.number, None, True
+                    raise OSError(number, os.strerror(number))
+            elif self.calls < 0 and (self.number not in ABSENCES or real.__name__ in BY_PATH):
+                self.has_failed = True
+                raise OSError(self.number, os.strerror(self.number))
+        return real(*given, **options)
+
+    def fail(self, number, calls):
+        """Fail from some call on."""
+        self.number, self.calls = number, calls
+
+    def heal(self):
+        """Work again."""
+        self.number = self.calls = None
+
+    def hang(self, calls):
+        """Let one call wait, the next but so many."""
+        self.is_hanging.clear()
+        self.is_over.clear()
+        self.number, self.calls = None, calls
+
+    def answer(self, number=None):
+        """Let the call that waits go on, or fail."""
+        self.number = number
+        self.calls = None
+        self.is_over.set()
+
+
 class History:
     """A log, its writer, the daemon that follows it, and what must come of it."""
 
-    def __init__(self, folder, seed):
+    def __init__(self, folder, seed, system=None):
         self.random = random.Random(seed)
+        self.system = system
         self.path = self.followed = Path(folder) / "vllm.log"
         self.targets = 0
         self.copies = self.random.random() < 0.4
@@ -62,7 +136,7 @@ class History:
         self.read_since_save = []
         self.tail = LogTail(str(self.followed))
         self.looked_at = time.time()
-        self.tail.poll(self.now)
+        self.take_in(self.tail.poll(self.now))
         self.save()
 
     @property
@@ -199,8 +273,19 @@ class History:
     def poll(self):
         """Look once, and check every value."""
         self.now += 1
-        self.looked_at = time.time()
-        for batch, is_history in self.tail.poll(self.now):
+        looked_at = time.time()
+        if self.system is not None:
+            self.system.has_failed = False
+        batches = self.tail.poll(self.now)
+        self.looked_at = looked_at
+        self.take_in(batches)
+
+    def take_in(self, batches):
+        """Check and keep what a look has brought, and where it stopped: that is what is known until the next one."""
+        has_failed = self.system is not None and self.system.has_failed
+        if self.system is not None and self.tail.status().tail.lost_generations:
+            self.repeatable |= set(self.read)  # A file was given up for lost that is there: it is read again.
+        for batch, is_history in batches:
             for timed in batch.events:
                 event = timed.event
                 if isinstance(event, EngineStats) and not is_history:
@@ -208,12 +293,48 @@ class History:
                     assert event.requests_running <= self.number, "a value that nobody wrote"
                     self.read.append(event.requests_running)
                     self.read_since_save.append(event.requests_running)
+                    if has_failed:  # How far a file was read then may not be known: a copy of it is read again.
+                        self.repeatable.add(event.requests_running)
+        self.positions = self.tail.positions()
+
+    def fail(self):
+        """Let the file system fail for some looks, from a call of the first one on if it is not just absent."""
+        number = self.random.choice(FAILURES + ABSENCES)
+        self.system.fail(number, 0 if number in ABSENCES else self.random.randint(0, 12))
+        for _ in range(self.random.randint(1, 3)):
+            self.poll()
+            self.random.choice([self.write, self.save])()
+        self.system.heal()
+
+    def hang(self):
+        """Let a call of a look hang while the log goes on; then it answers or fails, or the daemon is killed."""
+        brought = []
+        self.now += 1
+        looked_at = time.time()
+        self.system.has_failed = False
+        self.system.hang(self.random.randint(0, 12))
+        look = threading.Thread(target=lambda: brought.append(self.tail.poll(self.now)))
+        look.start()
+        while look.is_alive() and not self.system.is_hanging.wait(0.002):
+            continue
+        for _ in range(self.random.randint(0, 4)):
+            self.random.choice([self.write, self.write_partial, self.save])()
+        is_killed = look.is_alive() and self.random.random() < 0.3
+        self.system.answer(self.random.choice([None, *FAILURES]))
+        look.join(SECONDS)
+        self.system.heal()
+        if is_killed:
+            self.kill()  # Nothing of what it was about to bring is known.
+        else:
+            self.looked_at = looked_at
+            self.take_in(brought[0])
 
     def save(self):
         """Write a checkpoint."""
-        self.saved = self.tail.positions()
+        self.saved = self.positions
         self.saved_at = self.looked_at
-        self.read_since_save = []
+        if self.system is None or not self.system.has_failed:
+            self.read_since_save = []  # Of a file that fails only what was so before is known.
 
     def restart(self):
         """Stop the daemon well, and start it again."""
@@ -245,6 +366,7 @@ class History:
         actions = [self.write] * 6 + [self.poll] * 6 + [self.write_partial] * 2 + [self.save] * 2
         actions += [self.rotate] * 3 + [self.switch]
         actions += [self.truncate, self.delete, self.restart, self.kill, self.punch_hole]
+        actions += [] if self.system is None else [self.fail, self.hang] * 2
         for _ in range(ACTIONS):
             self.random.choice(actions)()
         self.finish_partial()
@@ -254,13 +376,24 @@ class History:
         self.writer.close()
 
 
+@pytest.fixture(params=["a disk", "a file system that fails"])
+def system(request, monkeypatch):
+    """The file system: the real one, or one that fails and hangs now and then."""
+    if request.param == "a disk":
+        return None
+    found = FileSystem()
+    for module in (followed, logfile, siblings, tail_module):
+        monkeypatch.setattr(module, "os", found)
+    return found
+
+
 @pytest.mark.parametrize("batch", range(HISTORIES // BATCH))
-def test_random_histories(batch):
+def test_random_histories(batch, system):
     """T33: whatever happens to a log, no line is torn, none that can be reached is lost, and none is read twice."""
     for seed in range(batch * BATCH, (batch + 1) * BATCH):
         folder = tempfile.mkdtemp()
         try:
-            history = History(folder, seed)
+            history = History(folder, seed, system)
             history.run()
             lost = history.expected - set(history.read)
             twice = {n for n in set(history.read) if history.read.count(n) > 1} - history.repeatable

@@ -22,7 +22,6 @@ from vllm_watch.sources.history import MAX_SEARCH, go_inside, stretches, times_o
 from vllm_watch.sources.logfile import READ_SIZE, FileId, OpenLog
 from vllm_watch.sources.remembered import Remembered
 from vllm_watch.sources.rotated import TIMES_MAY_LAG, FollowCounts, Opened, RotatedFiles, from_place
-from vllm_watch.sources.siblings import siblings
 
 
 ROTATE_WAIT = 30.0
@@ -187,7 +186,12 @@ class FollowedLog:
         """Queue the path's new file, and before it those that it named between two looks."""
         old = self._queue[-1].log
         new = OpenLog(self.path)
-        for each in self._rotated.after(old, self.file_ids | {new.file_id}):
+        try:
+            between = self._rotated.after(old, self.file_ids | {new.file_id})
+        except OSError:
+            new.close()
+            raise
+        for each in between:
             if self._is_read_copy(each.log, old):
                 each.log.close()
             else:
@@ -330,7 +334,7 @@ class FollowedLog:
 
     def _reopen(self, log: OpenLog) -> None:
         """Open a file anew that could not be read: what is open of a network's file system may have expired."""
-        names = [each.path for each in siblings(self.path) if each.file_id == log.file_id]
+        names = [each.path for each in self._rotated.all() if each.file_id == log.file_id]
         any(log.reopen(name) for name in [self.path, *names])
 
     def _read_late(self, now: float) -> list[TailedBatch]:
@@ -385,6 +389,13 @@ class FollowedLog:
     def _copies(self, log: OpenLog) -> list[_Queued]:
         """Open the copies that hold what was not read of a file before it was truncated, the oldest first."""
         opened = self._rotated.new(self.file_ids)
+        try:
+            return self._begun_copies(log, opened)
+        except OSError:
+            self._rotated.put_back(opened)
+            raise
+
+    def _begun_copies(self, log: OpenLog, opened: list[Opened]) -> list[_Queued]:
         if log.line_start == 0:
             return [_Queued(each.log) for each in opened]
         position = self._position_in(log)

@@ -16,7 +16,7 @@ import selectors
 import subprocess
 import threading
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 
 import msgspec
@@ -100,6 +100,7 @@ class JournalTail:
         unit: The unit's name.
         cursor: Where to go on, from an earlier run; without it the last lines are read as history.
         command: How journalctl is called, before its options.
+        wall: Returns what the wall clock says, or said, at a moment of `poll`: entries bear its times.
 
     Attributes:
         unit: The unit's name.
@@ -109,12 +110,22 @@ class JournalTail:
     directory: str | None = None
     """There is no folder whose changes would be a hint."""
 
-    def __init__(self, unit: str, *, cursor: str | None = None, command: Sequence[str] = ("journalctl",)) -> None:
+    def __init__(
+        self,
+        unit: str,
+        *,
+        cursor: str | None = None,
+        command: Sequence[str] = ("journalctl",),
+        wall: Callable[[float], float] = lambda moment: moment,
+    ) -> None:
         self.unit = unit
         self.cursor = cursor
         self._read_to = cursor
         self._repeated = 0
         self._command = tuple(command)
+        self._wall = wall
+        self._ahead = 0.0
+        """By how much the wall clock was ahead of the times of `poll` when the child was started."""
         self._child: _Child | None = None
         self._reader = LogReader()
         self._cut_streams: dict[str, bytes] = {}
@@ -176,7 +187,7 @@ class JournalTail:
     def _start(self, now: float) -> None:
         self._is_cold = self._read_to is None
         self._is_backlog, self._has_read, self._is_settled = True, False, False
-        self._started_at = now
+        self._started_at, self._ahead = now, self._wall(now) - now
         if self._is_cold:
             self._reader = LogReader()
             self._cut_streams.clear()
@@ -252,8 +263,9 @@ class JournalTail:
         """Return the journal's time, to the second, for lines from before the child, and else that of arrival."""
         if entry is None:
             return None
-        if self._is_backlog and entry.written <= self._started_at:
-            return _Moment(float(int(entry.written)), self._is_cold)
+        written = entry.written - self._ahead
+        if self._is_backlog and written <= self._started_at:
+            return _Moment(float(int(written)), self._is_cold)
         self._is_backlog = False
         return _Moment(now, is_history=False)
 

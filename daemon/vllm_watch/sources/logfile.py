@@ -141,7 +141,6 @@ class OpenLog:
         data = os.pread(self._fd, size, self.offset)
         if data and not data.strip(b"\0"):
             self._jump_hole()
-            self._mark()
             data = os.pread(self._fd, size, self.offset)
         if data:
             end = data.rfind(b"\n") + 1
@@ -160,12 +159,13 @@ class OpenLog:
         return self.framer.feed(data)
 
     def _go_to(self, offset: int, beginnings: tuple[bytes, ...] = (b"\n",)) -> None:
+        marker = self._before(offset)  # First: where that fails nothing has moved.
         self.offset = self._line_start = offset
-        if offset > 0 and os.pread(self._fd, 1, offset - 1) not in beginnings:
+        self._marker = marker
+        if offset > 0 and marker[-1:] not in beginnings:
             self.framer.go_inside_line()
         else:
             self.framer.go_to_line()
-        self._mark()
 
     def _lose_place(self) -> None:
         self.framer.lose_place(os.pread(self._fd, HEAD_SIZE, 0))
@@ -179,21 +179,25 @@ class OpenLog:
                 return  # The file system knows of no holes: they are read.
             end = self.size()
         end = max(end, self.offset)
+        self._marker = self._before(end)
         self.framer.count_hole(end - self.offset)
         if self._line_start == self.offset:
             self._line_start = end
         self.offset = end
 
-    def _mark(self) -> None:
-        size = min(MARKER_SIZE, self.offset)
-        self._marker = os.pread(self._fd, size, self.offset - size)
+    def _before(self, offset: int) -> bytes:
+        size = min(MARKER_SIZE, offset)
+        return os.pread(self._fd, size, offset - size) if size else b""
 
 
 def _open(path: str) -> tuple[int, FileId]:
     # O_NONBLOCK: opening a pipe would wait for its writer.
     fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY)
-    status = os.fstat(fd)
-    if not stat.S_ISREG(status.st_mode):
+    try:
+        status = os.fstat(fd)
+        if not stat.S_ISREG(status.st_mode):
+            raise NotRegularError(f"{path} is not a regular file")
+    except OSError:
         os.close(fd)
-        raise NotRegularError(f"{path} is not a regular file")
+        raise
     return fd, FileId(status.st_dev, status.st_ino)

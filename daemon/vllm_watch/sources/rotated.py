@@ -61,7 +61,19 @@ class RotatedFiles:
     def __init__(self, path: str, counts: FollowCounts) -> None:
         self._path = path
         self._counts = counts
-        self._older = _Older(siblings(path))
+        self._has_listed = False
+        self._older = _Older(self.all())
+
+    def all(self) -> list[Sibling]:
+        """Return all that there are. A folder that never let itself be listed has none; raises `OSError` else."""
+        try:
+            found = siblings(self._path)
+        except PermissionError:
+            if self._has_listed:
+                raise
+            return []
+        self._has_listed = True
+        return found
 
     def after(self, old: OpenLog, known: set[FileId]) -> list[Opened]:
         """Open those that came after an open one, without the known ones; from now on all of them are old."""
@@ -72,6 +84,12 @@ class RotatedFiles:
         return self._open(
             lambda found: [s for s in found if s.file_id not in known and not self._older.knows(s)], is_all_old=True
         )
+
+    def put_back(self, opened: Iterable[Opened]) -> None:
+        """Close what `new` has opened: it is new again."""
+        for each in opened:
+            each.log.close()
+            self._older.forget(each.sibling)
 
     def last(self, known: set[FileId]) -> list[Opened]:
         """Open the last `MAX_SIBLINGS` without the known ones."""
@@ -95,7 +113,7 @@ class RotatedFiles:
         tries = _TRIES
         while True:
             tries -= 1
-            found = siblings(self._path)
+            found = self.all()
             wanted = choose(found)
             opened = [Opened(sibling, log) for sibling in wanted if (log := self._open_one(sibling)) is not None]
             missing = len(wanted) - len(opened)
@@ -126,6 +144,9 @@ class _Older:
 
     def __init__(self, found: Iterable[Sibling]) -> None:
         self._keys = {_key(sibling) for sibling in found}
+
+    def forget(self, sibling: Sibling) -> None:
+        self._keys.discard(_key(sibling))
 
     def knows(self, sibling: Sibling) -> bool:
         return _key(sibling) in self._keys

@@ -42,7 +42,7 @@ def siblings(path: str) -> list[Sibling]:
     """
     Return a log's rotated files, the oldest first: by their numbers where they have them, else by their times.
 
-    If the path is a link, those beside what it leads to belong to them.
+    If the path is a link, those beside what it leads to belong to them. Raises `OSError` where that cannot be told.
     """
     found: dict[FileId, Sibling] = {}
     for log in dict.fromkeys((os.path.abspath(path), os.path.realpath(path))):
@@ -68,18 +68,15 @@ def is_rotated_of(path: str, logs: Collection[str]) -> bool:
 
 
 def _entries(folder: str) -> list[os.DirEntry[str]]:
-    try:
-        with os.scandir(folder) as entries:
-            # Files of one moment have the same time: then their names, which hold dates, tell which is older.
-            return sorted(entries, key=lambda entry: entry.name)
-    except OSError:
-        return []
+    with os.scandir(folder) as entries:
+        # Files of one moment have the same time: then their names, which hold dates, tell which is older.
+        return sorted(entries, key=lambda entry: entry.name)
 
 
 def _look_at(entry: os.DirEntry[str]) -> Sibling | None:
     try:
         status = entry.stat(follow_symlinks=False)
-    except OSError:
+    except FileNotFoundError:
         return None  # It was removed meanwhile.
     if not stat.S_ISREG(status.st_mode):
         return None
