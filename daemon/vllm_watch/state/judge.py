@@ -117,11 +117,11 @@ def is_end_contradicted(log: LogSide, metrics: MetricsSide, now: float) -> bool 
 
 
 def rests(log: LogSide | None, metrics: MetricsSide | None, key: EngineKey, now: float) -> bool:
-    """Tell whether an engine was put to sleep or paused, by whichever source says so; only readable ones are given."""
+    """Tell whether an engine was put to sleep or paused, by whichever of the given sources says so."""
     engine = log.engines.get(key.engine) if log is not None else None
     served = engine.served if engine is not None else None
     words = [] if log is None else [log.repose.since]
-    if metrics is not None and metrics.is_recent(now):
+    if metrics is not None:
         progress = metrics.progress.get(key)
         if progress is not None:
             served = progress.served
