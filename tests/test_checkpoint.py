@@ -27,6 +27,8 @@ from hypothesis import strategies as st
 import vllm_watch.checkpoint as module
 
 from vllm_watch.checkpoint import (
+    EARLY_INTERVAL,
+    EARLY_SECONDS,
     MAX_SIZE,
     SAVE_INTERVAL,
     CheckpointFile,
@@ -55,7 +57,8 @@ def path(tmp_path):
 
 def document(**changes):
     """Return a good document with some keys changed; `None` takes a key away."""
-    good = {"version": 1, "written": NOW, "files": [FILE._asdict()], "journals": [JOURNAL._asdict()]}
+    file = {name: value for name, value in FILE._asdict().items() if name != "read_until"}
+    good = {"version": 1, "written": NOW, "files": [file], "journals": [JOURNAL._asdict()]}
     return {key: value for key, value in {**good, **changes}.items() if value is not None}
 
 
@@ -90,17 +93,22 @@ def test_the_document_says_its_version_and_time(path):
     assert document() == json.loads(path.read_bytes())
 
 
-def test_writes_are_five_seconds_apart(path):
-    """Changed positions are written at most every 5 s, and at once when forced."""
+@pytest.mark.parametrize(("begun", "apart"), [(0.0, EARLY_INTERVAL), (EARLY_SECONDS, SAVE_INTERVAL)])
+def test_writes_are_seconds_apart(path, begun, apart):
+    """Changed positions are written every second at first, then every 5 s, and at once when forced."""
     checkpoint = CheckpointFile(str(path))
-    checkpoint.save(POSITIONS, NOW)
+    checkpoint.save(OTHERS, NOW)
+    assert begun == 0.0 or checkpoint.save(POSITIONS, NOW + begun)
+    now = NOW + begun
+    before = loaded(path).positions
+    after = OTHERS if before == POSITIONS else POSITIONS
 
-    assert not checkpoint.save(OTHERS, NOW + SAVE_INTERVAL - 0.1)
-    assert POSITIONS == loaded(path).positions
-    assert checkpoint.save(OTHERS, NOW + SAVE_INTERVAL)
-    assert OTHERS == loaded(path).positions
-    assert checkpoint.save(POSITIONS, NOW + SAVE_INTERVAL + 0.1, force=True)
-    assert POSITIONS == loaded(path).positions
+    assert not checkpoint.save(after, now + apart - 0.1)
+    assert before == loaded(path).positions
+    assert checkpoint.save(after, now + apart)
+    assert after == loaded(path).positions
+    assert checkpoint.save(before, now + apart + 0.1, force=True)
+    assert before == loaded(path).positions
 
 
 def test_unchanged_positions_are_not_written(path):
@@ -193,13 +201,13 @@ def test_a_file_system_that_cannot_sync_folders_is_good_enough(path, monkeypatch
     assert CheckpointFile(str(path)).save(POSITIONS, NOW)
 
 
-def test_failed_writes_are_five_seconds_apart(tmp_path):
-    """A disk that fails is not tried at every look."""
+def test_failed_writes_are_as_far_apart(tmp_path):
+    """A disk that fails is not tried at every look: ten times in the first ten seconds, then every 5 s."""
     checkpoint = CheckpointFile(str(tmp_path / "absent" / "checkpoint.json"))
-    for second in range(11):
-        checkpoint.save(POSITIONS, NOW + second)
+    for tenth in range(250):
+        checkpoint.save(POSITIONS, NOW + tenth / 10)
 
-    assert 3 == checkpoint.failures
+    assert 13 == checkpoint.failures
 
 
 def test_t26_a_folder_that_is_gone_and_comes_back(tmp_path):
@@ -327,6 +335,8 @@ T28 = {
     "broken offset": (damaged_file(offset=1.5), "impossible_values"),
     "offset NaN": (damaged_file(offset=float("nan")), "impossible_values"),
     "offset infinite": (damaged_file(offset=float("inf")), "impossible_values"),
+    "negative moment": (damaged_file(read_until=-1), "impossible_values"),
+    "moment NaN": (damaged_file(read_until=float("nan")), "impossible_values"),
     "negative inode": (damaged_file(inode=-3), "impossible_values"),
     "head too long": (damaged_file(head_size=257), "impossible_values"),
     "marker too long": (damaged_file(marker_size=257), "impossible_values"),
@@ -439,7 +449,10 @@ def test_t27_a_kill_leaves_a_whole_checkpoint(path):
 numbers = st.integers(0, 2**32 - 1)
 sizes = st.integers(0, 256)
 names = st.text(min_size=1).filter(lambda text: "\0" not in text)
-files = st.builds(FilePosition, names, numbers, numbers, st.integers(256, 2**63 - 1), sizes, numbers, sizes, numbers)
+moments = st.floats(0, 2**53)
+files = st.builds(
+    FilePosition, names, numbers, numbers, st.integers(256, 2**63 - 1), sizes, numbers, sizes, numbers, moments
+)
 journals = st.builds(JournalPosition, names, names)
 positions_of_any_kind = st.builds(
     Positions, st.lists(files, max_size=5).map(tuple), st.lists(journals, max_size=5).map(tuple)

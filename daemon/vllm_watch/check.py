@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import time
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from vllm_watch.alert_needs import Silent, alert_needs, silent_alerts
 from vllm_watch.clock import SystemClock
@@ -13,7 +13,7 @@ from vllm_watch.config import Config, ServerConfig
 from vllm_watch.finding import Finding
 from vllm_watch.reasons import SLEEPING, STALLED, explain
 from vllm_watch.servers_dir import SUFFIX, list_server_files
-from vllm_watch.state.snapshot import EngineSnapshot, ServerSnapshot, SourceName, SourceSnapshot
+from vllm_watch.state.snapshot import EngineSnapshot, Reading, ServerSnapshot, SourceName, SourceSnapshot
 from vllm_watch.watched import WatchedServer
 
 
@@ -144,12 +144,25 @@ def _check_engine(engine: EngineSnapshot, snapshot: ServerSnapshot) -> Iterator[
         yield Finding(f"    {SLEEPING}")
     if engine.stall_reason is not None:
         yield Finding(f"    {STALLED[engine.stall_reason]}", is_wrong=True)
-    now = [form.format(engine.gauges[name].value) for name, form in _GAUGES.items() if name in engine.gauges]
     facts = [form.format(engine.facts[name]) for name, form in _FACTS.items() if name in engine.facts]
-    yield Finding(f"    now: {', '.join(now) or 'nothing known'}")
+    yield from _check_gauges(engine.gauges, snapshot.at)
     yield Finding(f"    started with: {', '.join(facts) or 'nothing known'}")
     if engine.state == "unknown" and not any(source.is_up for source in snapshot.sources):
         yield Finding("    no source can be read, so nothing can be said", is_wrong=True)
+
+
+def _check_gauges(gauges: Mapping[str, Reading], at: float) -> Iterator[Finding]:
+    """Yield what each source says of its own moment: one page has no rates, and the log's are of its last line."""
+    known = {name: form.format(gauges[name].value) for name, form in _GAUGES.items() if name in gauges}
+    if not known:
+        yield Finding("    now: nothing known")
+        return
+    first = gauges[next(iter(known))].source
+    for source in dict.fromkeys([first, *(gauges[name].source for name in known)]):
+        said = [text for name, text in known.items() if gauges[name].source == source]
+        seconds = max(at - max(gauges[name].at for name in known if gauges[name].source == source), 0.0)
+        when = "now" if source == first else f"the {source} said {seconds:.0f} s ago"
+        yield Finding(f"    {when}: {', '.join(said)}")
 
 
 def _check_alerts(silent: Sequence[Silent]) -> Iterator[Finding]:

@@ -13,7 +13,9 @@ import json
 import os
 import stat
 
+from collections.abc import Iterable
 from contextlib import suppress
+from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -25,7 +27,11 @@ VERSION = 1
 SAVE_INTERVAL = 5.0
 """Seconds between two writes: what a crash makes the next run read again."""
 
-MAX_SIZE = 1024 * 1024
+EARLY_SECONDS = 10.0
+EARLY_INTERVAL = 1.0
+"""Seconds between two writes of the first ones: a daemon that never lives long gets on, too."""
+
+MAX_SIZE = 16 * 1024 * 1024
 MAX_FUTURE = 86_400.0
 """Seconds by which the clock may have been set back since the file was written."""
 
@@ -51,7 +57,8 @@ class FilePosition(NamedTuple):
     How far a file has been read, and what it is known by.
 
     The head is the file's first bytes, the marker the bytes before the offset, each at most `CHECKED_SIZE` and kept
-    as its size and CRC-32.
+    as its size and CRC-32. `read_until` is a moment before which all that was written to the file had been read, in
+    seconds since the epoch; 0 is that of the whole checkpoint.
     """
 
     path: str
@@ -62,6 +69,7 @@ class FilePosition(NamedTuple):
     head_crc: int
     marker_size: int
     marker_crc: int
+    read_until: float = 0.0
 
 
 class JournalPosition(NamedTuple):
@@ -76,6 +84,24 @@ class Positions(NamedTuple):
 
     files: tuple[FilePosition, ...] = ()
     journals: tuple[JournalPosition, ...] = ()
+
+    def of(self, log: str | None, unit: str | None) -> Positions:
+        """Return those of one log: of the files that a path or glob may name, and of a unit's journal."""
+        files = tuple(file for file in self.files if log is not None and _may_name(log, file.path))
+        return Positions(files, tuple(journal for journal in self.journals if journal.unit == unit))
+
+    def beside(self, others: Iterable[Positions]) -> Positions:
+        """Return these and others; of what is in several the last one holds."""
+        each = (self, *others)
+        files = {file.path: file for positions in each for file in positions.files}
+        journals = {journal.unit: journal for positions in each for journal in positions.journals}
+        return Positions(tuple(files.values()), tuple(journals.values()))
+
+    def dated(self, read_until: float) -> Positions:
+        """Return them with the moment that they are of, those that have one with their own."""
+        return self._replace(
+            files=tuple(file._replace(read_until=file.read_until or read_until) for file in self.files)
+        )
 
 
 class Loaded(NamedTuple):
@@ -103,6 +129,7 @@ class _File(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     head_crc: _Number
     marker_size: _Number
     marker_crc: _Number
+    read_until: _Number = 0
 
 
 class _Journal(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -136,6 +163,7 @@ class CheckpointFile:
         self._temporary = Path(f"{path}.tmp")
         self._saved = Positions()
         self._saved_file: tuple[int, ...] | None = None
+        self._first_tried_at: float | None = None
         self._tried_at: float | None = None
         self.failures = 0
         self.last_error = ""
@@ -164,9 +192,11 @@ class CheckpointFile:
         """
         if self._holds(positions):
             return True
-        if not force and self._tried_at is not None and 0.0 <= now - self._tried_at < SAVE_INTERVAL:
+        if not force and self._tried_at is not None and 0.0 <= now - self._tried_at < self._interval(now):
             return False
         self._tried_at = now
+        if self._first_tried_at is None:
+            self._first_tried_at = now
         try:
             self._replace(_encode(positions, now if read_until is None else min(read_until, now)))
         except OSError as error:
@@ -176,6 +206,10 @@ class CheckpointFile:
         self.last_error = ""
         self._saved, self._saved_file = positions, _identity(self._path)
         return True
+
+    def _interval(self, now: float) -> float:
+        is_early = self._first_tried_at is not None and 0.0 <= now - self._first_tried_at < EARLY_SECONDS
+        return min(EARLY_INTERVAL, SAVE_INTERVAL) if is_early else SAVE_INTERVAL
 
     def _holds(self, positions: Positions) -> bool:
         """Whether these positions were saved, and the file is still the one that was written."""
@@ -224,7 +258,8 @@ def _document(data: bytes) -> _Document:
 
 
 def _positions(document: _Document, now: float) -> Positions:
-    if not 0 <= document.written <= _MAX_INT64:  # Nor does NaN pass.
+    moments = [document.written, *(file.read_until for file in document.files)]
+    if not all(0 <= moment <= _MAX_INT64 for moment in moments):  # Nor does NaN pass.
         raise _RefusedError("impossible_values")
     if document.written > now + MAX_FUTURE:
         raise _RefusedError("from_the_future")
@@ -236,7 +271,7 @@ def _file_position(file: _File) -> FilePosition:
     numbers = {name: _whole(getattr(file, name), limit) for name, limit in _LIMITS.items()}
     if not _is_name(file.path) or numbers["marker_size"] > numbers["offset"]:
         raise _RefusedError("impossible_values")
-    return FilePosition(file.path, **numbers)
+    return FilePosition(file.path, **numbers, read_until=file.read_until)
 
 
 def _journal_position(journal: _Journal) -> JournalPosition:
@@ -263,10 +298,21 @@ def _encode(positions: Positions, written: float) -> bytes:
     document = {
         "version": VERSION,
         "written": written,
-        "files": [file._asdict() for file in positions.files],
+        "files": [_file_document(file) for file in positions.files],
         "journals": [journal._asdict() for journal in positions.journals],
     }
     return json.dumps(document).encode("ascii") + b"\n"
+
+
+def _may_name(pattern: str, path: str) -> bool:
+    return path == pattern or fnmatchcase(path, pattern)
+
+
+def _file_document(file: FilePosition) -> dict[str, object]:
+    fields = file._asdict()
+    if not file.read_until:
+        del fields["read_until"]
+    return fields
 
 
 def _write_new(path: Path, data: bytes) -> None:

@@ -64,6 +64,7 @@ _NAME = re.compile(r"[A-Za-z0-9._:/-]{1,128}")
 _NO_NAME = re.compile(r"[^A-Za-z0-9._:/-]+")
 _LABEL = re.compile(r"(?!__)[A-Za-z_][A-Za-z0-9_]{0,127}")
 _LISTEN = re.compile(r"(?:\[([0-9A-Fa-f:.]+)\]|([A-Za-z0-9._-]*)):([0-9]{1,5})")
+_HOST = re.compile(r"[A-Za-z0-9_-]{1,63}(?:\.[A-Za-z0-9_-]{1,63})*\.?")
 _UNIT = re.compile(r"[A-Za-z0-9:_.@\\-]{1,256}")
 _DURATION = re.compile(r"([0-9]{1,9}(?:\.[0-9]{1,9})?)(ms|s|m|h)?")
 _UNITS = {"ms": Decimal("0.001"), "s": Decimal(1), "m": Decimal(60), "h": Decimal(3600)}
@@ -153,11 +154,13 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
     """
     All of it; the paths are absolute.
 
+    `allowed_hosts` are names under which the pages may be asked for, beside addresses and the machine's own names.
     `servers` are all of them, those of the list before those of the folder `servers_dir`; `files` says by name in which
     file of the folder a server stands.
     """
 
     listen: str = DEFAULT_LISTEN
+    allowed_hosts: tuple[str, ...] = ()
     web_config_file: str | None = None
     checkpoint: str | None = None
     servers: tuple[ServerConfig, ...] = ()
@@ -293,6 +296,12 @@ def _check_listen(text: str) -> str:
     return text
 
 
+def _check_host(text: str) -> str:
+    if _HOST.fullmatch(text) is None:
+        raise ValueError(f"expected a host's name such as gpu1.example.com, without a port, got {quote(text)}")
+    return text
+
+
 def _check_name(text: str) -> str:
     if _NAME.fullmatch(text) is None:
         raise ValueError(f"expected 1 to 128 letters, digits or any of . _ : / -, got {quote(text)}")
@@ -369,6 +378,10 @@ def _read_name(place: Place) -> str:
 
 def _read_listen(place: Place) -> str:
     return place.parsed(place.written(), _check_listen)
+
+
+def _read_hosts(place: Place) -> tuple[str, ...]:
+    return tuple(each.parsed(each.text(), _check_host) for each in place.items())
 
 
 def _read_url(place: Place) -> str:
@@ -547,6 +560,7 @@ _SERVER: dict[str, Reader] = {
 }
 _CONFIG: dict[str, Reader] = {
     "listen": _read_listen,
+    "allowed_hosts": _read_hosts,
     "web_config_file": read_path,
     "checkpoint": read_path,
     "servers": _read_servers,

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """
-The daemon's threads, each with a heartbeat.
+The daemon's threads that send out scrapes and probes and look for servers, each with a heartbeat.
 
-One follows all logs, one sends out the scrapes, one the probes, and one looks for servers if none are configured.
+Those that follow the logs are in `vllm_watch.tail_loop`.
 """
 
 from __future__ import annotations
@@ -19,7 +19,6 @@ from vllm_watch.clock import Clock
 from vllm_watch.config import Config
 from vllm_watch.discovery.following import LOOK_SECONDS, Follower
 from vllm_watch.internal_errors import InternalErrors, Part
-from vllm_watch.sources.wake import FolderWatch
 from vllm_watch.watched import WatchedServer
 
 
@@ -27,9 +26,6 @@ log = structlog.get_logger("vllm_watch.loops")
 
 POLL_SECONDS = 1.0
 """How often logs are looked at without a hint."""
-
-PAUSE_SECONDS = 0.01
-"""The least time between two looks: a busy log is read in pieces, not line by line."""
 
 SPACING_SECONDS = 0.02
 """How far apart the first scrapes of servers that begin together are, and so all their later ones."""
@@ -54,91 +50,6 @@ class Heartbeat:
     def age(self) -> float:
         """Return the seconds since the last sign."""
         return time.monotonic() - self._at
-
-
-class TailLoop:
-    """
-    Follows the logs of all servers in one thread: a hint wakes it, and it looks every second anyway.
-
-    Args:
-        clock: The time.
-        errors: Where it is counted what fails.
-    """
-
-    def __init__(self, clock: Clock, errors: InternalErrors) -> None:
-        self._servers: tuple[WatchedServer, ...] = ()
-        self._clock = clock
-        self._errors = errors
-        self._wake = threading.Event()
-        self._stop = threading.Event()
-        self._folders = FolderWatch(self._wake)
-        self._refreshed: tuple[tuple[WatchedServer, ...], float] = ((), 0.0)
-        self.heartbeat = Heartbeat()
-        self.thread = threading.Thread(target=self._run, name="tail", daemon=True)
-
-    def follow(self, servers: Sequence[WatchedServer]) -> None:
-        """From now on follow the logs of these servers; the thread begins with the first log."""
-        self._servers = tuple(server for server in servers if server.has_log)
-        self._wake.set()
-        if self._servers and self.thread.ident is None:
-            self._folders.start()
-            self.heartbeat.beat()
-            self.thread.start()
-
-    def request_stop(self) -> None:
-        """Make the thread look once more, then end."""
-        self._stop.set()
-        self._wake.set()
-
-    def join(self) -> None:
-        """Wait for the end."""
-        if self.thread.ident is not None:
-            self.thread.join(STOP_SECONDS)
-            self._folders.stop()
-
-    def _run(self) -> None:
-        while True:
-            is_last = self._stop.is_set()
-            self._wake.clear()
-            started = time.monotonic()
-            has_more = self._look()
-            self.heartbeat.beat()
-            if is_last:
-                return
-            if not has_more:
-                self._clock.wait(self._wake, POLL_SECONDS)
-                self._stop.wait(max(started + PAUSE_SECONDS - time.monotonic(), 0))
-
-    def _look(self) -> bool:
-        servers = self._servers
-        self._refresh(servers)
-        looks = [self._look_at(server) for server in servers]
-        return any(looks)
-
-    def _refresh(self, servers: tuple[WatchedServer, ...]) -> None:
-        """Watch the servers' folders as they are now: at once for others, then as often as logs are polled."""
-        followed, at = self._refreshed
-        if followed is servers and time.monotonic() < at + POLL_SECONDS:
-            return
-        self._refreshed = (servers, time.monotonic())
-        try:
-            self._folders.refresh([path for server in servers for path in server.log_paths])
-            for server in servers:
-                server.has_hints = self._folders.covers(server.log_paths)
-        except Exception:  # Without hints logs are polled.
-            log.exception("wake.failed")
-            self._errors.count("wake")
-
-    def _look_at(self, server: WatchedServer) -> bool:
-        try:
-            has_more = server.look_at_log()
-        except Exception:  # One server's log must not silence the others; the next look tries again.
-            log.exception("tail.failed", server=server.name)
-            self._errors.count("tail")
-            server.note_log_failure("internal_error")
-            has_more = False
-        self.heartbeat.beat()
-        return has_more
 
 
 class DiscoveryLoop:
@@ -169,6 +80,11 @@ class DiscoveryLoop:
         """Begin to look."""
         self.heartbeat.beat()
         self.thread.start()
+
+    @property
+    def hanging(self) -> int:
+        """How many processes are passed over because asking about them hangs."""
+        return self._follower.hanging
 
     def look_now(self) -> None:
         """Look at once, and closely."""

@@ -136,7 +136,7 @@ def _read_metrics(source: str, end: float) -> ScrapeResult:
         raise UsageError(f"{source}: cannot be read: {error.strerror}") from error
     reading = read_metrics(_inflate(body))
     if isinstance(reading, MetricsReading):
-        return ScrapeResult(at, 0.0, reading, "ok")
+        return ScrapeResult(at, 0.0, reading, reading.reason)
     return ScrapeResult(at, 0.0, None, reading.reason)
 
 

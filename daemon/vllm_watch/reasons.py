@@ -52,8 +52,20 @@ _METRICS = {
     "redirect": "The server redirects, which is not followed: give the final URL.",
     "not_metrics": "The answer is no Prometheus page: is this vLLM's /metrics?",
     "stats_disabled": "The page has no vLLM series: start vLLM without --disable-log-stats.",
-    "too_many_samples": "The page has over 50000 samples: this is no vLLM server's page.",
-    "too_large": "The page is over 4 MiB: this is no vLLM server's page.",
+    "no_requests_yet": "The page is read and has no series yet: vLLM's Rust front end shows them from its first "
+    "request on.",
+    "ray": "This is Ray's page (ray_vllm…), where series of ended workers stay and counters stand twice: give the "
+    "address of vLLM's own server, or rely on the log.",
+    "router": "This is a router's page: it repeats what several engines say. Give each engine's own /metrics.",
+    "sglang": "This is SGLang's page: vllm-watch reads vLLM's only.",
+    "text_generation_inference": "This is the page of Text Generation Inference: vllm-watch reads vLLM's only.",
+    "tensorrt_llm": "This is TensorRT-LLM's page: vllm-watch reads vLLM's only.",
+    "other_program": "This is another program's page: check the port of vLLM's own server.",
+    "several_servers": "Several servers answer in turn at this address, as behind a Kubernetes Service: a start time "
+    "came back. Give each one's own address.",
+    "too_many_samples": "The page has over 50000 samples of vLLM's, or over 4096 other names: this is no vLLM "
+    "server's page.",
+    "too_large": "The page is over 64 MiB: restart the server, whose label sets (of LoRA adapters) grow for ever.",
     "incomplete": "The answer broke off, or does not say how long it is.",
     "encoded": "The answer is compressed although that was not asked for: something stands before vLLM.",
     "internal_error": "Reading the page fails inside this daemon: its log says how.",

@@ -25,7 +25,7 @@ from prometheus_client.exposition import choose_encoder
 from vllm_watch import __version__
 from vllm_watch.checkpoint import CheckpointFile, Loaded, Positions
 from vllm_watch.clock import Clock
-from vllm_watch.config import Config, ServerConfig
+from vllm_watch.config import Config
 from vllm_watch.discovery.following import Follower
 from vllm_watch.errors import ConfigError, VllmWatchError
 from vllm_watch.exposition.encoding import encode
@@ -34,9 +34,10 @@ from vllm_watch.exposition.http_sd import TargetGroup, target_groups
 from vllm_watch.exposition.json_view import server_view
 from vllm_watch.exposition.samples import PlainSample
 from vllm_watch.internal_errors import InternalErrors
-from vllm_watch.loops import DiscoveryLoop, Heartbeat, ProbeLoop, ScrapeLoop, TailLoop
+from vllm_watch.loops import DiscoveryLoop, Heartbeat, ProbeLoop, ScrapeLoop
 from vllm_watch.notify import Notifier
 from vllm_watch.state.snapshot import ServerSnapshot
+from vllm_watch.tail_loop import TailLoop
 from vllm_watch.watched import HISTORY_STEP, NOTHING_BEFORE, WatchedServer, wall_time
 from vllm_watch.web.pages import PLAIN_TEXT, Answer, accepts_gzip, compressed
 from vllm_watch.web.server import WebServer
@@ -53,11 +54,17 @@ TURN_SECONDS = 1.0
 FIRST_TURN_SECONDS = 0.1
 """The same until the daemon is ready, so that it is soon said."""
 
+MAX_UNWATCHED = 256
+"""Of so many logs that are not watched any more it is known how far they were read."""
+
 MAX_NAMED = 20
 """How many servers the status line names."""
 
 _OF_SERVERS = frozenset({"servers", "servers_dir", "files"})
 """What a configuration says of servers: a reload may change it."""
+
+_NOT_MENDED = frozenset({"discovery"})
+"""What hangs for other processes would hang again after a restart, which costs all servers their values."""
 
 Load = Callable[[], Config]
 Made = TypeVar("Made")
@@ -94,14 +101,20 @@ class Service:
         self._notifier = notifier or Notifier(os.environ, failed=self._note_untold)
         self._checkpoint = CheckpointFile(config.checkpoint) if config.checkpoint is not None else None
         self._before = self._load_checkpoint()
+        self._unwatched = _unwatched(self._before.positions.dated(self._before.written), config)
         self._servers = tuple(WatchedServer(server, clock, self._before) for server in config.servers)
-        self._tail = TailLoop(clock, self._errors)
+        self._tail = TailLoop(clock, self._errors, lambda: self._wake.put(None))
         self._scrapes = ScrapeLoop(clock, self._errors)
         self._probes = ProbeLoop(clock, self._errors)
         self._discovery = DiscoveryLoop(clock, follower, self._offer, self._errors) if follower is not None else None
         self._offered: SimpleQueue[Config] = SimpleQueue()
         self._web = WebServer(
-            config.host, config.port, DaemonPages(self), web_config_file=config.web_config_file, errors=self._errors
+            config.host,
+            config.port,
+            DaemonPages(self),
+            web_config_file=config.web_config_file,
+            allowed_hosts=config.allowed_hosts,
+            errors=self._errors,
         )
         self._main = Heartbeat()
         # A signal's handler may interrupt the main thread anywhere: only such a queue never waits for itself.
@@ -148,7 +161,9 @@ class Service:
             self.reload()
         self._take_offers()
         self._remember()
-        self._save_checkpoint()
+        self._tail.attend()
+        if self._is_every_log_looked_at():
+            self._save_checkpoint()
         self._notify()
 
     def request_stop(self) -> None:
@@ -212,8 +227,8 @@ class Service:
         return ages
 
     def hanging(self) -> list[str]:
-        """Return the threads that give no sign of life."""
-        return [name for name, age in self.heartbeats().items() if age > STALE_HEARTBEAT]
+        """Return the threads that give no sign of life, of those that a restart of the daemon would set going again."""
+        return [name for name, age in self.heartbeats().items() if age > STALE_HEARTBEAT and name not in _NOT_MENDED]
 
     def own_samples(self) -> list[PlainSample]:
         """Return what the daemon says of itself."""
@@ -229,6 +244,8 @@ class Service:
         if self._checkpoint is not None:
             samples.append(PlainSample("checkpoint_info", (self._before.reason,), 1, now))
             samples.append(PlainSample("checkpoint_failures_total", (), self._checkpoint.failures, now))
+        if self._discovery is not None:
+            samples.append(PlainSample("discovery_hanging_processes", (), self._discovery.hanging, now))
         samples += [PlainSample("heartbeat_age_seconds", (name,), age, now) for name, age in self.heartbeats().items()]
         errors = {server.name: self._collect_errors[server.name] for server in self._servers}
         samples += [PlainSample("collect_errors_total", (name,), count, now) for name, count in errors.items()]
@@ -302,19 +319,20 @@ class Service:
         """Watch what a new configuration says; a server that is configured as before goes on as it is."""
         _check_same_process(self._config, config)
         known = {server.name: server for server in self._servers}
+        kept = {each.name for each in config.servers if each.name in known and known[each.name].adopt(each)}
+        for name in known.keys() - kept:
+            known[name].close()  # First: what it read later, its successor would read again.
         read_until = self._read_until()
         before = Loaded(self._positions(), "ok", read_until)
-        old, new = self._servers, tuple(self._server(known.get(each.name), each, before) for each in config.servers)
+        new = tuple(
+            known[each.name] if each.name in kept else WatchedServer(each, self._clock, before)
+            for each in config.servers
+        )
+        self._unwatched = _unwatched(before.positions.dated(read_until), config)
         self._config, self._servers = config, new
         self._follow()
-        for server in old:
-            if server not in new:
-                server.close()
         self._is_reload_good, self._reloaded_at = True, self._clock.now()
         log.info(event, servers=[server.name for server in new])
-
-    def _server(self, known: WatchedServer | None, config: ServerConfig, before: Loaded) -> WatchedServer:
-        return known if known is not None and known.adopt(config) else WatchedServer(config, self._clock, before)
 
     def _refuse(self) -> None:
         self._is_reload_good = False
@@ -339,16 +357,18 @@ class Service:
         if checkpoint.last_error not in {"", said}:
             log.warning("checkpoint.failed", path=self._config.checkpoint, error=checkpoint.last_error)
 
+    def _is_every_log_looked_at(self) -> bool:
+        """Whether a checkpoint says more than the one before it, also of logs that hang: of those it says the same."""
+        return all(server.is_overdue or server.has_looked_at_log for server in self._servers)
+
     def _read_until(self) -> float:
         """Return a moment before which all that was written to the logs has been read, by the wall clock."""
-        moments = [server.read_until for server in self._servers if server.read_until is not None]
-        return self._clock.wall(min(moments, default=self._clock.now()))
+        moments = [moment for server in self._servers if (moment := server.read_until) is not None]
+        return min(moments, default=self._clock.wall(self._clock.now()))
 
     def _positions(self) -> Positions:
-        each = [server.positions() for server in self._servers]
-        files = {file.path: file for positions in each for file in positions.files}
-        journals = {journal.unit: journal for positions in each for journal in positions.journals}
-        return Positions(tuple(files.values()), tuple(journals.values()))
+        """Return how far all logs have been read, also those that were watched before and may be again."""
+        return self._unwatched.beside(server.positions() for server in self._servers)
 
     def _remember(self) -> None:
         now = self._clock.now()
@@ -368,6 +388,15 @@ class Service:
     def _pause(self) -> float:
         longest = TURN_SECONDS if self._is_announced else FIRST_TURN_SECONDS
         return min(longest, self._notifier.interval or longest)
+
+
+def _unwatched(positions: Positions, config: Config) -> Positions:
+    """Return the last of the positions that belong to no configured server: none of its logs is begun a second time."""
+    watched = Positions().beside(positions.of(server.log, server.journal) for server in config.servers)
+    paths, units = {file.path for file in watched.files}, {journal.unit for journal in watched.journals}
+    files = [file for file in positions.files if file.path not in paths]
+    journals = [journal for journal in positions.journals if journal.unit not in units]
+    return Positions(tuple(files[-MAX_UNWATCHED:]), tuple(journals[-MAX_UNWATCHED:]))
 
 
 def status_line(snapshots: Sequence[ServerSnapshot]) -> str:

@@ -14,7 +14,7 @@ from typing import IO, cast
 from vllm_watch.errors import UsageError
 from vllm_watch.reading.containers import LineReader
 from vllm_watch.reading.log_reader import LogBatch, LogReader, Timed
-from vllm_watch.reading.printed import first_printed_time, last_printed_time
+from vllm_watch.reading.printed import count_new_years, first_printed_time, last_printed_time, places_to_look
 from vllm_watch.reading.times import ArrivalTimes, LineTimes, PrintedTimes, local_seconds
 from vllm_watch.recording import MetricsRead, Recording, scrape_failure
 from vllm_watch.state.metrics_side import ScrapeResult
@@ -81,7 +81,7 @@ def scrape_result(event: MetricsRead, at: float) -> ScrapeResult:
         return ScrapeResult(at, 0.0, None, scrape_failure(event.status))
     reading = read_metrics(event.body)
     if isinstance(reading, MetricsReading):
-        return ScrapeResult(at, 0.0, reading, "ok")
+        return ScrapeResult(at, 0.0, reading, reading.reason)
     return ScrapeResult(at, 0.0, None, reading.reason)
 
 
@@ -133,7 +133,19 @@ def printed_times(path: str) -> PrintedTimes:
     first, last = _ends(path)
     printed = last_printed_time(last)
     end = local_seconds(printed, modified) if printed else None
-    return PrintedTimes(printed, modified if end is None else end, first_printed_time(first))
+    new_years = count_new_years(_parts(path))
+    return PrintedTimes(printed, modified if end is None else end, first_printed_time(first), new_years)
+
+
+def _parts(path: str) -> Iterator[bytes]:
+    """Yield what of a log tells when its years end."""
+    if path.endswith(".gz"):
+        yield from log_blocks(path)
+        return
+    with open_log(path) as file:
+        for offset, size in places_to_look(0, _status(path).st_size):
+            file.seek(offset)
+            yield file.read(size)
 
 
 def _ends(path: str) -> tuple[bytes, bytes]:

@@ -4,16 +4,16 @@
 from __future__ import annotations
 
 import threading
+import time
 
 from collections import deque
 from collections.abc import Callable
-from fnmatch import fnmatchcase
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 import msgspec
 import structlog
 
-from vllm_watch.checkpoint import FilePosition, JournalPosition, Loaded, Positions
+from vllm_watch.checkpoint import JournalPosition, Loaded, Positions
 from vllm_watch.clock import Clock
 from vllm_watch.config import ServerConfig, TlsConfig
 from vllm_watch.reasons import explain
@@ -42,9 +42,6 @@ HISTORY_STEP = 10.0
 CLOSE_SECONDS = 0.5
 """How long a look at a log that goes on while the server is closed is waited for."""
 
-POSITIONS_SECONDS = 0.5
-"""How long a look at a log is waited for when its position is asked for."""
-
 NOTHING_BEFORE = Loaded(Positions(), "absent")
 
 Timed = TypeVar("Timed", Reading, HistogramReading)
@@ -65,7 +62,7 @@ class WatchedServer:
     Looks at one server's sources when told to, and says what is known.
 
     `look_at_log`, `scrape` and `probe` may be called from different threads, each from one at a time; once closed they
-    do nothing.
+    do nothing. Nothing else waits for a look at the log: that may hang.
 
     Args:
         config: What to look at.
@@ -81,11 +78,10 @@ class WatchedServer:
         self._state = ServerState(_settings(config))
         self._lock = threading.Lock()
         self._looking = threading.Lock()
+        self._look_began = 0.0
         self._is_closed = False
         self._tail = _tail(config, before)
-        self._positions = Positions()
-        self.read_until: float | None = None
-        """What was written to the log before this moment has been read."""
+        self._read = _Read(before.positions.of(config.log, config.journal), before.written or clock.wall(clock.now()))
         self._scraper = _scraper(config, clock)
         self._prober = _prober(config, clock)
         self._reasons: dict[SourceName, str] = {}
@@ -94,6 +90,8 @@ class WatchedServer:
         self._history: deque[tuple[float | None, ...]] = deque(maxlen=int(HISTORY_SECONDS / HISTORY_STEP))
         self.has_looked_at_log = self._tail is None
         self.has_scraped = self._scraper is None
+        self.is_overdue = False
+        """Whether a look at the log takes so long that it may hang; the one who asks for looks says so."""
         self.has_hints = False
         """Whether something tells that the log's files have changed; the one who asks for looks says so."""
 
@@ -110,6 +108,11 @@ class WatchedServer:
     def log_paths(self) -> tuple[str, ...]:
         """Where changes are news of the log, paths and globs; nothing if it is not in files."""
         return self._tail.watched_paths if isinstance(self._tail, LogTail) else ()
+
+    @property
+    def log_key(self) -> str:
+        """What tells the log from others, of an earlier configuration too; nothing if there is none."""
+        return f"journal {self.config.journal}" if self.config.journal is not None else self.config.log or ""
 
     @property
     def has_log(self) -> bool:
@@ -136,7 +139,12 @@ class WatchedServer:
         with self._looking:
             if self._tail is None or self._is_closed:
                 return False
-            return self._look_at(self._tail)
+            self._look_began = time.monotonic()
+            try:
+                return self._look_at(self._tail)
+            finally:
+                if self._is_closed:  # While it was looked at, which `close` did not wait for.
+                    self._tail.close()
 
     def note_log_failure(self, reason: str) -> None:
         """Say that the log cannot be read for a reason that no look has found: it is so until the next look ends."""
@@ -146,14 +154,15 @@ class WatchedServer:
         self._note("log", reason, is_up=False)
         self.has_looked_at_log = True
 
+    @property
+    def read_until(self) -> float | None:
+        """A moment before which all that was written to the log was read, by the wall clock, once it is known."""
+        return None if self.is_overdue or not self._read.is_present else self._read.until
+
     def positions(self) -> Positions:
-        """Return how far the log has been read; of a look that goes on for long, how far it had been before."""
-        if self._looking.acquire(timeout=POSITIONS_SECONDS):
-            try:
-                self._positions = _positions(self._tail)
-            finally:
-                self._looking.release()
-        return self._positions
+        """Return how far the log had been read after the last look, with its moment if that was long ago."""
+        read = self._read
+        return read.positions if read.is_present and not self.is_overdue else read.positions.dated(read.until)
 
     def scrape(self) -> None:
         """Read /metrics once."""
@@ -218,7 +227,8 @@ class WatchedServer:
         """Let go of files and connections."""
         self._is_closed = True
         # A look that hangs keeps its files: closing them under it could close another's.
-        if self._tail is not None and self._looking.acquire(timeout=CLOSE_SECONDS):
+        patience = max(self._look_began + CLOSE_SECONDS - time.monotonic(), 0.0)
+        if self._tail is not None and self._looking.acquire(timeout=patience):
             self._tail.close()
             self._looking.release()
         if self._scraper is not None:
@@ -237,14 +247,14 @@ class WatchedServer:
     def _look_at(self, tail: LogTail | JournalTail) -> bool:
         now = self._clock.now()
         batches = tail.poll(now)
-        if not tail.has_more:
-            self.read_until = now
         status = self._with_watch_mode(tail.status())
         with self._lock:
             for batch, is_history in batches:
                 self._state.apply_log(batch, is_history=is_history)
             self._log_status = status
             self._state.apply_log_status(status)
+        until = self._read.until if tail.has_more else self._clock.wall(now)
+        self._read = _Read(_positions(tail), until, is_present=True)
         if not self.awaits_log:
             self._note("log", status.reason, is_up=status.is_up)
         self._note_nuls(status.tail.nul_bytes)
@@ -277,6 +287,18 @@ class WatchedServer:
         say("source.changed", server=self.name, source=source, reason=reason, meaning=explain(source, reason))
 
 
+class _Read(NamedTuple):
+    """
+    How far a log was read, and a moment before which all that was written to it had been, by the wall clock.
+
+    `is_present` tells that this process has read it, and not an earlier one.
+    """
+
+    positions: Positions
+    until: float
+    is_present: bool = False
+
+
 def _settings(config: ServerConfig) -> ServerSettings:
     objectives = {}
     if config.slo is not None:
@@ -298,17 +320,11 @@ def _settings(config: ServerConfig) -> ServerSettings:
 
 def _tail(config: ServerConfig, before: Loaded) -> LogTail | JournalTail | None:
     if config.journal is not None:
-        cursors = {position.unit: position.cursor for position in before.positions.journals}
-        return JournalTail(config.journal, cursor=cursors.get(config.journal))
+        cursors = [position.cursor for position in before.positions.of(None, config.journal).journals]
+        return JournalTail(config.journal, cursor=cursors[0] if cursors else None)
     if config.log is None:
         return None
-    own = [position for position in before.positions.files if _is_named(config.log, position)]
-    return LogTail(config.log, own, before.written)
-
-
-def _is_named(pattern: str, position: FilePosition) -> bool:
-    """Whether a path or glob may name the file of a position."""
-    return position.path == pattern or fnmatchcase(position.path, pattern)
+    return LogTail(config.log, before.positions.of(config.log, None).files, before.written)
 
 
 def _positions(tail: LogTail | JournalTail | None) -> Positions:

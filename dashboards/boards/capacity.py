@@ -80,6 +80,8 @@ def dashboard(language: str) -> models.Dashboard:
 
 def _figures(t: Texts) -> list[Panel]:
     """Return what is worst among the chosen servers, each with the server's name: no number is of two servers."""
+    waited = series.answering(series.quantile(0.95, "queue_time_seconds"))
+    below = series.answering(series.quantile_below(0.95, "queue_time_seconds"))
     return [
         figure(
             t.panel("demand_now"),
@@ -124,7 +126,8 @@ def _figures(t: Texts) -> list[Panel]:
         figure(
             t.panel("wait_now"),
             SECONDS,
-            _named("topk", series.quantile(0.95, "queue_time_seconds")),
+            _named("topk", waited),
+            Query(f"topk(1, {below}) unless on () {waited}", f"{{{{server}}}} {t.name('below')}"),
             width=4,
             steps=[(number("queue_wait_seconds"), palette.BAD)],
             below=palette.GOOD,
@@ -279,7 +282,16 @@ def _queue_time(t: Texts) -> Panel:
     return lines(
         t.panel("queue_time"),
         SECONDS,
-        [Query(series.quantile(0.95, "queue_time_seconds"), "{{server}} p95", palette.ORANGE, several=True)],
+        [
+            Query(series.quantile(0.95, "queue_time_seconds"), "{{server}} p95", palette.ORANGE, several=True),
+            Query(series.mean("queue_time_seconds"), f"{{{{server}}}} {t.name('mean')}", palette.GREEN, several=True),
+            Query(
+                series.quantile_below(0.95, "queue_time_seconds"),
+                f"{{{{server}}}} {t.name('p95_below')}",
+                palette.GREY,
+                limit=True,
+            ),
+        ],
         width=6,
         logarithmic=True,
         bounds=[(number("queue_wait_seconds"), palette.BAD)],

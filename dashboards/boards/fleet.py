@@ -183,11 +183,13 @@ def _fullest() -> str:
 
 
 def _latency(t: Texts) -> list[Column]:
-    first_token = series.quantile(0.95, "time_to_first_token_seconds", _STEADY)
+    first_token = series.answering(series.quantile(0.95, "time_to_first_token_seconds", _STEADY))
+    mean = series.answering(series.mean("time_to_first_token_seconds", _STEADY))
     objective = series.of_server("slo_time_to_first_token_seconds")
-    bad = series.per_server(series.recorded("slo_bad_ratio:rate1h"), "max")
+    bad = series.answering(series.per_server(series.recorded("slo_bad_ratio:rate1h"), "max"))
     return [
         Column(first_token, t.name("ttft"), SECONDS, width=85),
+        Column(mean, t.name("ttft_mean"), SECONDS, width=95),
         Column(
             f"({first_token}) / {objective}",
             t.name("ttft_share"),
@@ -245,7 +247,6 @@ def _courses(t: Texts) -> list[Panel]:
             t.panel("kv_course"),
             RATIO,
             _ranked_gauge("kv_cache_usage_ratio", "max"),
-            width=12,
             most=1,
             bounds=[(number("kv_full_ratio"), palette.BAD)],
             runbooks=runbooks(t, "VllmKvCacheSaturated"),
@@ -253,8 +254,14 @@ def _courses(t: Texts) -> list[Panel]:
         lines(
             t.panel("ttft_course"),
             SECONDS,
-            _ranked_first_token(),
-            width=12,
+            _ranked_first_token(series.quantile(0.95, "time_to_first_token_seconds")),
+            logarithmic=True,
+            runbooks=runbooks(t, "VllmLatencyBudgetBurnsFast"),
+        ),
+        lines(
+            t.panel("ttft_mean_course"),
+            SECONDS,
+            _ranked_first_token(series.mean("time_to_first_token_seconds")),
             logarithmic=True,
             runbooks=runbooks(t, "VllmLatencyBudgetBurnsFast"),
         ),
@@ -274,13 +281,12 @@ def _ranked_gauge(gauge: str, how: str) -> list[Query]:
     return _ranked(series.per_server(of_engine, how), series.per_server(_mean_over_range(of_engine), how))
 
 
-def _ranked_first_token() -> list[Query]:
+def _ranked_first_token(shown: str) -> list[Query]:
     seconds, requests = (
         series.per_server(series.over_range(series.of_engine(f"time_to_first_token_seconds_{part}"), "rate"))
         for part in ("sum", "count")
     )
-    p95 = series.quantile(0.95, "time_to_first_token_seconds")
-    return _ranked(f"({p95})", f"{seconds} / {requests}")
+    return _ranked(f"({shown})", f"{seconds} / {requests}")
 
 
 def _ranked(expr: str, by: str) -> list[Query]:

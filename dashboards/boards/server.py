@@ -58,11 +58,10 @@ def _state(t: Texts) -> Panel:
 
 
 def _users_figures(t: Texts) -> list[Panel]:
-    finished = series.rate(series.of_engine("requests_finished_total"))
     answered = series.of_server("http_requests_total", _COMPLETIONS)
     answered_well = series.of_server("http_requests_total", f'{_COMPLETIONS},code=~"2.."')
     return [
-        figure(t.panel("qps"), PER_SECOND, Query(f"sum({finished})", t.name("finished"))),
+        figure(t.panel("qps"), PER_SECOND, Query(f"sum({_finished()})", t.name("finished"))),
         figure(
             t.panel("success"),
             RATIO,
@@ -77,7 +76,12 @@ def _users_figures(t: Texts) -> list[Panel]:
             runbooks=runbooks(t, "VllmAdmissionRejections"),
         ),
         *(
-            figure(t.panel(f"{name}_p95"), SECONDS, Query(_quantile_of_all(_USUAL, histogram), "p95"))
+            figure(
+                t.panel(f"{name}_p95"),
+                SECONDS,
+                Query(_p95_or_below(histogram), "p95 {{_is}}"),
+                Query(series.worst(series.mean(histogram)), t.name("mean")),
+            )
             for name, histogram in (
                 ("ttft", "time_to_first_token_seconds"),
                 ("tpot", "time_per_output_token_seconds"),
@@ -87,14 +91,14 @@ def _users_figures(t: Texts) -> list[Panel]:
         figure(
             t.panel("objective_kept"),
             RATIO,
-            Query(f"min({_good_share('$__range')})", t.name("good")),
+            Query(f"min({series.answering(_good_share('$__range'))})", t.name("good")),
             decimals=2,
             runbooks=runbooks(t, "VllmLatencyBudgetBurnsFast"),
         ),
         figure(
             t.panel("budget_burn"),
             TIMES,
-            Query(f"max((1 - {_good_share('1h')}) / (1 - $slo))", t.name("burn")),
+            Query(f"max((1 - {series.answering(_good_share('1h'))}) / (1 - $slo))", t.name("burn")),
             steps=[(0, palette.GOOD), (1, palette.WARNING), (number("burn_page_slow"), palette.BAD)],
             decimals=1,
             runbooks=runbooks(t, "VllmLatencyBudgetBurnsFast"),
@@ -102,8 +106,17 @@ def _users_figures(t: Texts) -> list[Panel]:
     ]
 
 
-def _quantile_of_all(of: float, histogram: str) -> str:
-    return f"histogram_quantile({of:g}, sum by (le) ({series.rate(series.of_engine(histogram + '_bucket'))})) >= 0"
+def _finished() -> str:
+    """Return each server's finished requests per second; without a page, those that its access log has answered."""
+    by_page = f"sum without (model_name, engine, reason) ({series.rate(series.of_engine('requests_finished_total'))})"
+    answered = series.of_server("http_requests_total", f'{_COMPLETIONS},code=~"2.."')
+    return f"{by_page} or sum without (handler, method, code) ({series.rate(answered)})"
+
+
+def _p95_or_below(histogram: str) -> str:
+    """Return the slowest server's quantile, or else what all are below, with a label that says so in any language."""
+    below = series.worst(series.quantile_below(_USUAL, histogram))
+    return f'{series.worst(series.quantile(_USUAL, histogram))} or on () label_replace({below}, "_is", "<", "", "")'
 
 
 def _good_share(window: str, objective: str = "") -> str:
@@ -131,13 +144,12 @@ def _slowest(recorded: str) -> str:
 def _traffic(t: Texts) -> Panel:
     answered = series.of_server("http_requests_total", f'{_COMPLETIONS},code!~"2.."')
     failed = f"sum without (handler, method, code) ({series.rate(answered)})"
-    finished = f"sum without (model_name, engine, reason) ({series.rate(series.of_engine('requests_finished_total'))})"
     rejected = f"sum without (model_name, reason) ({series.rate(series.of_model('admission_rejections_total'))})"
     return lines(
         t.panel("traffic"),
         PER_SECOND,
         [
-            Query(finished, f"{{{{server}}}} {t.name('finished')}", palette.GREEN),
+            Query(_finished(), f"{{{{server}}}} {t.name('finished')}", palette.GREEN),
             Query(failed, f"{{{{server}}}} {t.name('not_2xx')}", palette.VERMILLION),
             Query(rejected, f"{{{{server}}}} {t.name('rejected')}", palette.ORANGE),
         ],
@@ -150,11 +162,19 @@ def _latency(t: Texts, name: str, histogram: str, objective: str | None = None) 
         Query(series.quantile(_SHORT, histogram), "{{server}} p50", palette.SKY),
         Query(series.quantile(_USUAL, histogram), "{{server}} p95", palette.ORANGE),
         Query(series.quantile(_LONG, histogram), "{{server}} p99", palette.PURPLE),
+        Query(series.mean(histogram), f"{{{{server}}}} {t.name('mean')}", palette.GREEN),
+        _quantiles_below(t, histogram),
     ]
     if objective is not None:
         queries.append(Query(objective, f"{{{{server}}}} {t.name('objective')}", palette.LIMIT, limit=True))
     # From tens of milliseconds to minutes when requests queue; a time per token has no such range.
     return lines(t.panel(name), SECONDS, queries, logarithmic=name in {"ttft", "e2e"})
+
+
+def _quantiles_below(t: Texts, histogram: str) -> Query:
+    """Return the line under which quantiles are that are not drawn: the lowest is there first."""
+    below = series.quantile_below(_SHORT, histogram)
+    return Query(below, f"{{{{server}}}} {t.name('quantiles_below')}", palette.GREY, limit=True)
 
 
 def _burn(t: Texts) -> Panel:
@@ -257,6 +277,10 @@ def _lengths(t: Texts) -> Panel:
                 ("generation", _SHORT, palette.GREEN),
                 ("generation", _USUAL, palette.ORANGE),
             )
+        ]
+        + [
+            Query(series.mean(f"request_{kind}_tokens"), f"{{{{server}}}} {t.name(kind)} {t.name('mean')}", color)
+            for kind, color in (("prompt", palette.PURPLE), ("generation", palette.GREY))
         ],
     )
 
@@ -320,6 +344,10 @@ def _queue_time(t: Texts) -> Panel:
         [
             Query(series.quantile(of, "queue_time_seconds"), f"{{{{server}}}} p{of * 100:g}", color)
             for of, color in ((_SHORT, palette.SKY), (_USUAL, palette.ORANGE), (_LONG, palette.PURPLE))
+        ]
+        + [
+            Query(series.mean("queue_time_seconds"), f"{{{{server}}}} {t.name('mean')}", palette.GREEN),
+            _quantiles_below(t, "queue_time_seconds"),
         ],
         width=6,
         logarithmic=True,

@@ -321,7 +321,7 @@ def _daemons(t: Texts) -> Panel:
             ),
             _failures(t, "config_reload_failures_total", "reload_failures", 80),
             _failures(t, "checkpoint_failures_total", "checkpoint_failures", 85),
-            _failures(t, "collect_errors_total", "collect_errors", 70),
+            _failures(t, "internal_errors_total", "internal_errors", 70),
             Column(
                 series.only(series.of_daemon("heartbeat_age_seconds"), "instance"),
                 t.name("oldest_heartbeat"),
@@ -372,6 +372,7 @@ def _of_process(name: str, window: str = "") -> str:
 
 def _cost(t: Texts) -> list[Panel]:
     heartbeat = series.of_daemon("heartbeat_age_seconds")
+    failed = series.happened(series.of_daemon("internal_errors_total"))
     return [
         lines(
             t.panel("cpu"),
@@ -387,12 +388,19 @@ def _cost(t: Texts) -> list[Panel]:
             t.panel("heartbeats"),
             SECONDS,
             [Query(heartbeat, f"{_DAEMON} {{{{thread}}}}", palette.ORANGE, several=True)],
-            width=12,
             bounds=[(number("heartbeat_seconds"), palette.BAD)],
             soft_most=number("heartbeat_seconds"),
             runbooks=runbooks(t, "VllmWatchUnwell"),
         ),
-        lines(t.panel("page_duration"), SECONDS, [_by_daemon("scrape_duration_seconds", palette.SKY)], width=12),
+        lines(
+            t.panel("internal_errors"),
+            COUNT,
+            [Query(failed, f"{_DAEMON} {{{{part}}}}", palette.VERMILLION, several=True)],
+            bars=True,
+            soft_most=1,
+            runbooks=runbooks(t, "VllmWatchUnwell"),
+        ),
+        lines(t.panel("page_duration"), SECONDS, [_by_daemon("scrape_duration_seconds", palette.SKY)]),
     ]
 
 

@@ -55,7 +55,8 @@ class EngineStats(NamedTuple):
     One periodic statistics line of an engine, or V0's separate line of hit rates.
 
     `engine` is the number the line prints (``"0"``), `AGGREGATED`, or ``None`` where the
-    release prints none. `requests_waiting` includes `requests_deferred`.
+    release prints none. `requests_waiting` includes `requests_deferred`. `rust` is true of
+    the Rust front end's line, which names no engine because it sums over all there are.
     """
 
     engine: str | None = None
@@ -73,6 +74,7 @@ class EngineStats(NamedTuple):
     mm_cache_hit_ratio: float | None = None
     preemptions: int | None = None
     kv_fetch: tuple[int, int, int] | None = None
+    rust: bool | None = None
     unknown_fields: tuple[str, ...] = ()
 
 

@@ -14,7 +14,8 @@ from collections.abc import Iterable, Mapping
 from itertools import pairwise
 from typing import Literal, NamedTuple
 
-from vllm_watch_parsers.exposition import Problem, Sample, parse_exposition
+from vllm_watch_parsers.exposition import Exposition, Problem, Sample, parse_exposition
+from vllm_watch_parsers.foreign_pages import ForeignPage, foreign_page
 from vllm_watch_parsers.numbers import MAX_COUNT, MAX_REQUESTS, MAX_TOKENS
 from vllm_watch_parsers.vocabulary import (
     ACCEPTED_PER_POSITION,
@@ -30,6 +31,7 @@ from vllm_watch_parsers.vocabulary import (
     REQUESTS_FINISHED,
     SLEEP_STATE,
     V0_EMITTED_TOKENS,
+    V0_SWAPPED,
     WAITING_BY_REASON,
     WANTED,
 )
@@ -54,6 +56,7 @@ _RANGES: dict[str, tuple[float, float]] = {
     "acceptance_ratio_lifetime": (0, 1),
 }
 _DISABLED = -1.0
+_INFERENCE = frozenset({"/v1/completions", "/v1/chat/completions", "/v1/responses", "/v1/messages", "/generate"})
 
 
 class EngineKey(NamedTuple):
@@ -104,7 +107,8 @@ class MetricsReading(NamedTuple):
 
     `admission_rejections` is by model and reason, `http_requests` is empty before 0.8.3. `kv_cache_tokens` and
     `max_concurrency` are facts from `vllm:cache_config_info`. `refused` counts values out of range, by quantity,
-    `dropped` the engines and the words of labels that were over the limit.
+    `dropped` the engines and the words of labels that were over the limit, `long_lines` the lines passed over because
+    they were. `is_before_first_request` tells that there are no engines yet for that nobody has asked for anything.
     """
 
     engines: Mapping[EngineKey, EngineReading]
@@ -115,12 +119,19 @@ class MetricsReading(NamedTuple):
     max_concurrency: Mapping[str, float]
     refused: Mapping[str, int]
     dropped: int = 0
+    long_lines: int = 0
+    is_before_first_request: bool = False
+
+    @property
+    def reason(self) -> Literal["ok", "no_requests_yet"]:
+        """What is to be said of the page: whether it has anything to say."""
+        return "no_requests_yet" if self.is_before_first_request else "ok"
 
 
 class Unreadable(NamedTuple):
     """Why a body is no reading of a vLLM server."""
 
-    reason: Literal["not_metrics", "stats_disabled", "too_many_samples", "incomplete"]
+    reason: Problem | ForeignPage | Literal["stats_disabled"]
 
 
 _Series = dict[tuple[tuple[str, str], ...], float]
@@ -128,25 +139,42 @@ _Series = dict[tuple[tuple[str, str], ...], float]
 
 def read_metrics(body: bytes) -> MetricsReading | Unreadable:
     """
-    Read a page in the Prometheus text format or OpenMetrics.
+    Read a whole page in the Prometheus text format or OpenMetrics.
 
     Returns:
-        The reading, or why there is none: the body is no exposition, is cut off, is absurdly large, or has no
-        vLLM series at all (``--disable-log-stats``).
+        The reading, or why there is none: the body is no exposition, is cut off, is absurdly large, is another
+        program's page, or has no vLLM series at all (``--disable-log-stats``).
     """
-    page = parse_exposition(body, WANTED)
+    return reading_of(parse_exposition(body, WANTED))
+
+
+def reading_of(page: Exposition) -> MetricsReading | Unreadable:
+    """Return what a page, read for the names in `WANTED`, says of vLLM's engines; see `read_metrics`."""
     if page.problem is not None:
-        return Unreadable(_reason(page.problem))
+        return Unreadable(page.problem)
     series: dict[str, _Series] = defaultdict(dict)
     for sample in page.samples:
         series[sample.name][sample.labels] = sample.value
-    if not any(name.startswith("vllm:") for name in series):
-        return Unreadable("stats_disabled" if page.samples or page.foreign_samples else "not_metrics")
-    return _Page(series).read()
+    foreign = foreign_page(page.foreign_names, series)
+    if foreign is not None:
+        return Unreadable(foreign)
+    reading = _Page(series).read()._replace(long_lines=page.long_lines)
+    if any(name.startswith("vllm:") for name in series):
+        return reading
+    if _is_untouched(page, reading):
+        return reading._replace(is_before_first_request=True)
+    return Unreadable("stats_disabled" if page.samples or page.foreign_names else "not_metrics")
 
 
-def _reason(problem: Problem) -> Literal["not_metrics", "too_many_samples", "incomplete"]:
-    return problem
+def _is_untouched(page: Exposition, reading: MetricsReading) -> bool:
+    """
+    Whether this is the Rust front end before its first request: it shows no series before there is something to count.
+
+    Its page is OpenMetrics, has the counters of HTTP at most, and no completion is among them.
+    """
+    is_of_http = all(name.startswith("http_") for name in page.foreign_names) and reading.process_start_seconds is None
+    has_asked = any(request.handler in _INFERENCE and count for request, count in reading.http_requests.items())
+    return page.is_openmetrics and is_of_http and not has_asked
 
 
 class _Page:
@@ -297,11 +325,13 @@ class _Page:
         """Read the capacity of a lone engine: under data parallelism each series has the sum of all engines."""
         tokens: dict[str, int] = {}
         concurrency: dict[str, float] = {}
+        is_v0 = V0_SWAPPED in self._series
         for labels in self._series.get(CACHE_CONFIG, {}) if engines == 1 else ():
             named = dict(labels)
             engine = named.get("engine", DEFAULT_ENGINE)
             size = _whole(named.get("kv_cache_size_tokens", ""))
-            size = size or _product(named.get("num_gpu_blocks", ""), named.get("block_size", ""))
+            if size is None and is_v0:  # V1's blocks are shared by groups of layers, of which the page says nothing.
+                size = _product(named.get("num_gpu_blocks", ""), named.get("block_size", ""))
             if size and size <= MAX_TOKENS:
                 tokens[engine] = size
             ratio = _real(named.get("kv_cache_max_concurrency", ""))
@@ -378,4 +408,5 @@ __all__ = [
     "Sample",
     "Unreadable",
     "read_metrics",
+    "reading_of",
 ]

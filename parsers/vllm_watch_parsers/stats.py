@@ -40,6 +40,8 @@ _FIELDS: dict[str, Kind] = {
     "MM cache hit rate": Kind("mm_cache_hit_ratio", "%", 1),
 }
 _KV_CACHE = Kind("kv_cache_usage_ratio", "%", 1)
+_STARTS = ("Avg prompt ", "Running: ")
+_RUST_START = "Avg prompt tput: "
 _SILENT = "Corrupted"
 """Printed as 0 whatever happened (0.11.1 to 0.33.0), so it says nothing."""
 
@@ -56,7 +58,7 @@ def parse_stats(message: str) -> tuple[Event, ...]:
     """
     found = _ENGINE.match(message)
     body = message[found.end() :] if found else message
-    if not body.startswith(("Avg prompt ", "Running: ")):
+    if not body.startswith(_STARTS):
         return _parse_v0_hit_rates(message)
     try:
         engine = _engine(found)
@@ -102,6 +104,8 @@ def _parse_fields(engine: str | None, body: str) -> EngineStats | None:
     if "requests_running" not in values or "requests_waiting" not in values:
         return None
     _read_caches(caches, values)
+    if body.startswith(_RUST_START):
+        values["rust"] = True
     return EngineStats(engine, unknown_fields=tuple(unknown), **values)  # type: ignore[arg-type]  # By the tables.
 
 

@@ -61,6 +61,9 @@ ACCEPTED_PER_POSITION = "vllm:spec_decode_num_accepted_tokens_per_pos_total"
 V0_EMITTED_TOKENS = "vllm:spec_decode_num_emitted_tokens_total"
 """Only V0 has it, and its three counters of speculative decoding grow by their own totals at every interval."""
 
+V0_SWAPPED = GAUGES["requests_swapped"][0]
+"""Only V0 has it."""
+
 REQUESTS_FINISHED = "vllm:request_success_total"
 ADMISSION_REJECTIONS = "vllm:admission_rejections_total"
 CACHE_CONFIG = "vllm:cache_config_info"

@@ -134,6 +134,78 @@ INCIDENTS = (
 )
 
 
+ENDINGS = (
+    Incident(
+        RECORDINGS / "stop",
+        "stopped in order with requests running at 249, which takes until 289, idle at 418, and with requests at 578; "
+        "started again at 297 and 427",
+        # Down for longer than the alert waits, and three starts in nine minutes: both are said whoever did it.
+        allowed=frozenset({"VllmEngineDown", "VllmRestartLoop"}),
+        quiet=((0, 249),),
+    ),
+    Incident(
+        RECORDINGS / "drain",
+        "stopped in order at 164, with 60 s for the requests that are there: finished at 189, gone at 206",
+    ),
+    Incident(
+        RECORDINGS / "deadkill",
+        "API server, engine and worker are killed at 246, with a full batch and a queue, and nobody starts them again",
+        (Expected("VllmEngineDown", 246, 366),),
+        quiet=((0, 246),),
+    ),
+    Incident(
+        RECORDINGS / "loadkill",
+        "killed at 108 while the model is loaded, and nobody starts it again: for a while a start that says nothing",
+        allowed=frozenset({"VllmEngineDown"}),
+        quiet=((0, 108),),
+    ),
+    Incident(
+        RECORDINGS / "freeze",
+        "the engine is frozen from 147 to 223 with four requests running, whose clients give up at 170",
+        (Expected("VllmEngineStalled", 147, 223, ended_by=260),),
+        frozenset({"VllmWorkerFailed"}),
+        quiet=((0, 147),),
+    ),
+)
+"""Servers that are stopped, killed and frozen in other ways than those of the incidents."""
+
+HEALTHY = (
+    Incident(RECORDINGS / "longprompt", "from 147 to 225 one long prompt is prefilled, and nothing else happens"),
+    Incident(
+        RECORDINGS / "longshort",
+        "from 125 to 295 a long prompt takes the whole budget of each step, and 40 requests queue up behind it",
+        allowed=frozenset({"VllmCapacityExhausted", "VllmQueueGrowing", "VllmLatencyBudgetBurnsFast"}),
+    ),
+    Incident(
+        RECORDINGS / "sleep", "asleep from 175 to 235 and from 271 to 311, and from 328 to 398 with requests running"
+    ),
+    Incident(
+        RECORDINGS / "pause", "paused with requests running from 114 to 214, and without from 258 to 312 and 329 to 369"
+    ),
+    Incident(
+        RECORDINGS / "twoapis", "two API servers, paused from 182 to 242 with requests running, asleep from 280 to 335"
+    ),
+    Incident(
+        RECORDINGS / "pooling",
+        "embeddings: no token is ever generated; a request of 160 long inputs at 254",
+        allowed=frozenset({"VllmLatencyBudgetBurnsFast"}),
+    ),
+    Incident(RECORDINGS / "lora", "seven adapters take turns in two slots"),
+    Incident(
+        RECORDINGS / "patience",
+        "a batch of one: a prompt given up from 202 to 217, three requests behind one from 247 to 281",
+    ),
+    Incident(
+        RECORDINGS / "deferred",
+        "from 201 to 277 a request waits for its KV blocks, alone, and from 302 to 378 two more",
+    ),
+    Incident(RECORDINGS / "firstcompile", "the start compiles from 140 to 370; the first request takes 5 s"),
+)
+"""Servers that do their work, or what they were told to, and look as if they did not."""
+
+EVERY = (*INCIDENTS, *ENDINGS, *HEALTHY)
+
+
 def described(incident: Incident, alerts: list[Fired]) -> Iterator[str]:
     """Yield what happened and which alerts fired, from when to when."""
     yield f"{incident.name}: {incident.story}"
@@ -149,7 +221,7 @@ def described(incident: Incident, alerts: list[Fired]) -> Iterator[str]:
 
 def main() -> None:
     """Print every incident."""
-    for incident in INCIDENTS:
+    for incident in EVERY:
         print(*described(incident, fired(incident.folder, slo=CHAT)), sep="\n")
 
 

@@ -7,8 +7,10 @@ import shutil
 
 import pytest
 
-from tests.alerts.incidents import INCIDENTS, described
+from tests.alerts.incidents import EVERY, HEALTHY, INCIDENTS, RECORDINGS, described
 from tests.alerts.replay import CHAT, RULES, fired
+
+from vllm_watch.recording import BUNDLED, MetricsRead, Recording
 
 
 pytestmark = pytest.mark.skipif(
@@ -16,7 +18,14 @@ pytestmark = pytest.mark.skipif(
     reason="needs promtool (Debian's prometheus) and the tree that the rules are in",
 )
 
-EVERY_INCIDENT = pytest.mark.parametrize("incident", INCIDENTS, ids=lambda incident: incident.name)
+EVERY_INCIDENT = pytest.mark.parametrize("incident", EVERY, ids=lambda incident: incident.name)
+
+
+def test_every_recording_has_a_story():
+    """No recording lies there without what must be said of it."""
+    folders = {path.parent for path in RECORDINGS.glob("*/timeline.jsonl")}
+
+    assert folders == {incident.folder for incident in EVERY} - {BUNDLED}
 
 
 @EVERY_INCIDENT
@@ -58,3 +67,19 @@ def test_the_page_alone_pages(incident):
 
     assert wanted <= {each.alert for each in alerts}
     assert {each.alert for each in alerts if each.severity == "critical"} <= wanted
+
+
+@pytest.mark.parametrize("has_log", [True, False], ids=["log", "metrics"])
+@pytest.mark.parametrize("incident", HEALTHY, ids=lambda incident: incident.name)
+def test_a_healthy_server_pages_nobody_by_one_source(incident, has_log):
+    """
+    Whichever source is watched alone, nothing critical is said of a server that is up and does what it should.
+
+    Before the first page has come, /metrics alone cannot tell a start from a server that is down.
+    """
+    up = next(
+        event.at for event in Recording(incident.folder).events() if isinstance(event, MetricsRead) and event.body
+    )
+    alerts = fired(incident.folder, has_log=has_log, has_metrics=not has_log)
+
+    assert not [each for each in alerts if each.severity == "critical" and each.start >= up]

@@ -4,21 +4,34 @@
 from __future__ import annotations
 
 import gzip
+import socket
 import statistics
+import subprocess
+import sys
+import tempfile
 import time
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from pathlib import Path
 
 from prometheus_client import CollectorRegistry, generate_latest
+from tests.support.pages import label_sets
 from tests.support.recordings import RECORDINGS
 
+from vllm_watch.clock import SystemClock
 from vllm_watch.exposition.families import SnapshotCollector
+from vllm_watch.sources.scrape import Scraper, ScrapeTarget
 from vllm_watch.state.metrics_side import ScrapeResult
 from vllm_watch.state.server import ServerSettings, ServerState
 from vllm_watch_parsers.metrics import MetricsReading, read_metrics
 
 
 RUNS = 200
+REPEATS = 7
+CUTS = 257
+LABEL_SETS = (10_000, 20_000, 40_000, 100_000)
+CORPUS = Path(__file__).parents[1] / "fuzz" / "corpus" / "exposition"
 
 
 def measure() -> Iterator[tuple[str, str]]:
@@ -39,6 +52,61 @@ def measure() -> Iterator[tuple[str, str]]:
     shown = [_cost(lambda: generate_latest(registry)) for _ in range(RUNS)]
     yield "own page: bytes", f"{len(generate_latest(registry)):,}"
     yield "own page: median, worst", f"{statistics.median(shown) * 1000:.2f} ms, {max(shown) * 1000:.2f} ms"
+    yield from _wild(bodies[len(bodies) // 2])
+
+
+def _wild(ordinary: bytes) -> Iterator[tuple[str, str]]:
+    """Yield what bodies cost that are not ordinary, read off a socket, by what an ordinary one costs."""
+    grown = {f"with {sets:,} LoRA label sets": ordinary + label_sets(sets) for sets in LABEL_SETS}
+    corpus = {f"corpus/{path.name}": path.read_bytes() for path in sorted(CORPUS.iterdir())}
+    cut = {f"torn at {at}": ordinary[at:] + ordinary[:at] for at in range(0, len(ordinary), len(ordinary) // CUTS)}
+    with _served({"ordinary": ordinary, **grown, **corpus, **cut}) as urls:
+        costs = {name: _fetch_cost(url) for name, url in urls.items()}
+    base = costs.pop("ordinary")
+    yield "scrape off a socket: ordinary", f"{base * 1000:.2f} ms"
+    for name, body in grown.items():
+        cost = costs.pop(name)
+        yield f"scrape off a socket: {name}", f"{cost / base:.2f} x, {cost * 1000:.2f} ms, {len(body):,} bytes"
+    worst = max(costs, key=lambda name: costs[name])
+    yield f"scrape off a socket: the worst of {len(costs)} wild bodies", f"{costs[worst] / base:.2f} x ({worst})"
+
+
+@contextmanager
+def _served(bodies: Mapping[str, bytes]) -> Iterator[dict[str, str]]:
+    """Serve bodies from a process of its own, so that only the reading is measured; yield their URLs."""
+    with tempfile.TemporaryDirectory() as folder, socket.socket() as free:
+        for number, body in enumerate(bodies.values()):
+            Path(folder, f"{number}.txt").write_bytes(body)
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+        free.close()
+        command = [sys.executable, "-m", "http.server", "--bind", "127.0.0.1", "--directory", folder, str(port)]
+        server = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        try:
+            _await(port)
+            yield {name: f"http://127.0.0.1:{port}/{number}.txt" for number, name in enumerate(bodies)}
+        finally:
+            server.kill()
+            server.wait()
+
+
+def _await(port: int) -> None:
+    end = time.monotonic() + 10
+    while time.monotonic() < end:
+        with suppress(ConnectionRefusedError), socket.create_connection(("127.0.0.1", port)):
+            return
+        time.sleep(0.05)
+    raise TimeoutError("the server of the benchmark does not answer")
+
+
+def _fetch_cost(url: str) -> float:
+    """Return the least of some scrapes: what else the machine does makes none of them cheaper."""
+    state = ServerState(ServerSettings("bench", has_log=False, metrics_interval=5.0))
+    scraper = Scraper(ScrapeTarget(url, timeout=20.0), SystemClock())
+    try:
+        return min(_cost(lambda: state.apply_scrape(scraper.scrape())) for _ in range(REPEATS))
+    finally:
+        scraper.close()
 
 
 def _scrape(state: ServerState, body: bytes, number: int) -> None:

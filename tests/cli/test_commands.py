@@ -22,6 +22,7 @@ import pytest
 
 from prometheus_client.openmetrics.parser import text_string_to_metric_families as parse_openmetrics
 from prometheus_client.parser import text_string_to_metric_families as parse_text
+from tests.support.http_servers import StandIn, answer
 from tests.support.recordings import RECORDINGS
 
 
@@ -225,6 +226,32 @@ class TestCheck:
         assert "vLLM 0.32.0, model Qwen3.6-27B" in result.stdout
         assert "KV cache of 12,288 tokens" in result.stdout
         assert "metrics: not configured. Latencies, exact counters" in result.stdout
+
+    def test_values_of_two_moments_are_told_apart(self, tmp_path):
+        """Of an engine that has just become idle the page's zeros are now, and the log's tokens are of before."""
+        page = tmp_path / "page"
+        page.write_bytes(
+            b"".join(
+                b'vllm:%b{engine="0",model_name="m"} 0.0\n' % name
+                for name in (b"num_requests_running", b"num_requests_waiting", b"generation_tokens_total")
+            )
+        )
+        log = tmp_path / "vllm.log"
+        clock = time.strftime("%m-%d %H:%M:%S")
+        log.write_text(
+            f"INFO {clock} [loggers.py:118] Engine 000: Avg prompt throughput: 0.0 tokens/s, Avg generation "
+            "throughput: 1298.0 tokens/s, Running: 3 reqs, Waiting: 0 reqs, GPU KV cache usage: 25.0%, "
+            "Prefix cache hit rate: 10.0%\n"
+        )
+        with StandIn(lambda _head: [answer(page.read_bytes())]) as server:
+            out = vllm_watch("check", "--log", log, "--metrics", server.url).stdout
+        (now,) = re.findall(r"    now: (.*)", out)
+        (before,) = re.findall(r"    the log said \d+ s ago: (.*)", out)
+
+        assert "engine 0: idle" in out
+        assert ("running 0", True) == (now.split(", ")[0], "1298" not in now)
+        assert "generation 1298.0 tokens/s" in before
+        assert "running" not in before
 
     def test_bad_sources(self, tmp_path, closed_port):
         """Sources that cannot be read are named with what to do, and the exit status is 1."""

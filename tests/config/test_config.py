@@ -43,6 +43,11 @@ METRICS = "servers:\n- name: a\n  metrics:\n    url: http://h\n    "
 
 # What follows the file's name in the message.
 MESSAGES = {
+    "allowed_hosts_text": ':1: allowed_hosts: expected a list, got "watch.example.com"',
+    "allowed_hosts_with_port": (
+        ":1: allowed_hosts[1]: expected a host's name such as gpu1.example.com, without a port, got "
+        '"gpu1.example.com:443"'
+    ),
     "alias": ":3: anchors and aliases are not supported",
     "checkpoint_mapping": ":1: checkpoint: expected text, got a mapping",
     "control_character": ":3: not YAML: the character U+0007 is not allowed",
@@ -244,6 +249,13 @@ class TestGoodFiles:
 
         assert config.checkpoint == "/var/lib/vllm-watch/checkpoint.json"
         assert config.web_config_file == str(GOOD / "web.yml")
+
+    def test_allowed_hosts(self):
+        """Names under which the pages may be asked for are a list, and there are none unless it is given."""
+        given, nothing = (load_config(str(GOOD / f"{name}.yml")) for name in ("full", "minimal"))
+
+        assert given.allowed_hosts == ("watch.example.com", "gpu1")
+        assert nothing.allowed_hosts == ()
 
     def test_no_paths(self):
         """Neither has to be there."""
@@ -562,8 +574,8 @@ class TestBadFiles:
 
         assert (
             message_for(path)
-            == f'{path}:1: unknown key "…@vllm/metrics"; known are listen, web_config_file, checkpoint, servers, '
-            "servers_dir"
+            == f'{path}:1: unknown key "…@vllm/metrics"; known are listen, allowed_hosts, web_config_file, checkpoint, '
+            "servers, servers_dir"
         )
 
     def test_password_in_a_broken_line(self, tmp_path):

@@ -38,7 +38,10 @@ CHOICES = {"instance": "daemon", "server": "server", "model_name": "model", "eng
 
 WINDOWS: Mapping[tuple[str, str], str] = {
     (r"vllm_watch_slo_(good_)?requests_total", "5m|30m|1h|6h|3d"): "burn rates are told over the windows of the alerts",
-    (r"vllm_watch_time_to_first_token_seconds_bucket", "5m"): "a table's quantiles do not change with the time range",
+    (
+        r"vllm_watch_time_to_first_token_seconds_(bucket|sum|count)",
+        "5m",
+    ): "a table's latencies are over one time for all",
     (
         r"vllm_watch_request_(prompt|generation)_tokens_(sum|count)",
         "10m",

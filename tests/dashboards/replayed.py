@@ -14,6 +14,7 @@ from tests.dashboards.shipped import dashboard
 
 
 RANGE = "10m"
+VALUES = {"__rate_interval": "1m", "__range": RANGE, "__interval": "15s", "slo": "0.99"}
 
 
 def given(
@@ -37,5 +38,7 @@ def given(
         if target["legendFormat"] == name
     ]
     (target,) = targets
-    expr = re.sub(r'"\$\w+"', '".*"', target["expr"].replace("$__range", RANGE).replace("$__interval", "15s"))
-    return evaluated(series, steps, expr)
+    expr = target["expr"]
+    for variable, value in VALUES.items():
+        expr = expr.replace(f"${variable}", value)
+    return evaluated(series, steps, re.sub(r'"\$\w+"', '".*"', expr))

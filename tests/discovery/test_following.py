@@ -3,6 +3,9 @@
 
 from __future__ import annotations
 
+import threading
+import time
+
 import pytest
 import structlog
 
@@ -11,6 +14,8 @@ from hypothesis import strategies as st
 from tests.support.proc_tree import ProcTree
 
 from vllm_watch.config import Config
+from vllm_watch.discovery import patience as patience_module
+from vllm_watch.discovery import proc as proc_module
 from vllm_watch.discovery.command_line import ServeCommand
 from vllm_watch.discovery.following import CLOSE_LOOK_SECONDS, KEEP_SECONDS, MAX_SERVERS, Follower
 from vllm_watch.discovery.found import FoundServer
@@ -20,6 +25,15 @@ from vllm_watch.errors import DiscoveryError
 
 
 SERVE = "vllm serve Qwen/Qwen3-8B"
+SECONDS = 20.0
+
+
+def until(condition):
+    """Wait until something is so."""
+    end = time.monotonic() + SECONDS
+    while not condition():
+        assert time.monotonic() < end
+        time.sleep(0.01)
 
 
 class HandClock:
@@ -61,6 +75,83 @@ def following(tmp_path):
 def server(name, url=None, pid=1):
     """Return a server that was found."""
     return FoundServer(pid, pid, name, "root", ServeCommand(), url, None, None, ())
+
+
+class Hang:
+    """Lets whoever reads what a process runs wait, as the kernel does while that process's memory is held."""
+
+    def __init__(self, monkeypatch):
+        self.over = threading.Event()
+        self.asked = []
+        read = proc_module._read
+
+        def wait(path):
+            if path.endswith(self.names):
+                self.asked.append(path)
+                self.over.wait(60)
+            return read(path)
+
+        self.names = ()
+        monkeypatch.setattr(proc_module, "_read", wait)
+
+    def begin(self, *names):
+        """Let the reading of these files hang."""
+        self.over.clear()
+        self.names = names
+
+
+@pytest.fixture
+def hang(monkeypatch):
+    """Files under the process table that hang; at the end they are read."""
+    monkeypatch.setattr(patience_module, "PATIENCE_SECONDS", 0.2)
+    found = Hang(monkeypatch)
+    yield found
+    found.over.set()
+
+
+class TestHanging:
+    """A process at which looking hangs costs only itself."""
+
+    def test_the_others_are_found(self, following, hang):
+        """A process that hangs from the start is passed over, said once, and found when it can be asked again."""
+        following.tree.add(10, SERVE)
+        following.tree.add(11, "vllm serve other/Model --port 8001")
+        hang.begin("/10/cmdline")
+        with structlog.testing.capture_logs() as said:
+            found = [set(following.look()) for _ in range(3)]
+        hanging = following.follower.hanging
+        hang.over.set()
+        until(lambda: following.follower.hanging == 0)
+
+        assert [{"Model"}] * 3 == found
+        assert 1 == hanging
+        assert 1 == len(hang.asked)
+        assert [10] == [entry["pid"] for entry in said if entry["event"] == "discovery.hangs"]
+        assert {"Qwen3-8B", "Model"} == set(following.look())
+
+    @pytest.mark.parametrize("name", ["cmdline", "environ"])
+    def test_a_server_that_hangs_is_watched_on(self, following, hang, name):
+        """A server that is known and hangs is there, not gone: it is watched for as long as that lasts."""
+        following.tree.add(10, SERVE)
+        before = following.look()
+        hang.begin(f"/10/{name}")
+        with structlog.testing.capture_logs() as said:
+            found = [following.look(closely=True), following.look(KEEP_SECONDS + 1), following.look(closely=True)]
+
+        assert [before] * 3 == found
+        assert not [entry for entry in said if entry["event"] == "discovery.gone"]
+
+    def test_threads_are_bounded(self, following, hang, monkeypatch):
+        """Of very many that hang each has a thread, up to a limit, and none a second one."""
+        for pid in range(10, 10 + patience_module.MAX_HANGING + 6):
+            following.tree.add(pid, SERVE)
+        hang.begin("/cmdline")
+        monkeypatch.setattr(patience_module, "PATIENCE_SECONDS", 0.01)
+        before = threading.active_count()
+        for _ in range(3):
+            following.look()
+
+        assert patience_module.MAX_HANGING == threading.active_count() - before == following.follower.hanging
 
 
 class TestComingAndGoing:

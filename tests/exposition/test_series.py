@@ -97,6 +97,7 @@ def test_nearly_everything_documented_is_shown():
         "checkpoint_failures_total",
         "collect_errors_total",
         "internal_errors_total",
+        "discovery_hanging_processes",
         "heartbeat_age_seconds",
     }
 

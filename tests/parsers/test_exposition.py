@@ -156,7 +156,7 @@ def test_comments_and_empty_lines_are_passed_over(body):
 def test_an_empty_page_has_no_samples():
     """No bytes, and no more than comments, are a page without samples."""
     assert parse_exposition(b"", {"a"}) == Exposition(())
-    assert parse_exposition(b"# EOF\n", {"a"}) == Exposition(())
+    assert parse_exposition(b"# EOF\n", {"a"}) == Exposition((), is_openmetrics=True)
 
 
 def test_duplicates_are_kept_in_order():
@@ -164,28 +164,36 @@ def test_duplicates_are_kept_in_order():
     assert [sample.value for sample in samples("a 1\na 2\na 1\n")] == [1.0, 2.0, 1.0]
 
 
-def test_other_names_are_counted_and_not_kept():
-    """Only wanted names are kept; the others are counted, and must be well formed, too."""
-    assert parse_exposition(b'b 1\na 1\nc{d="e"} 2\n', {"a"}) == Exposition((Sample("a", (), 1.0),), None, 2)
+def test_other_names_are_named_and_not_kept():
+    """Only wanted samples are kept; of the others the names are, and the first of a name must be well formed, too."""
+    found = parse_exposition(b'b 1\na 1\nc{d="e"} 2\nb 2\n', {"a"})
+
+    assert found == Exposition((Sample("a", (), 1.0),), None, frozenset({"b", "c"}))
     assert parse_exposition(b"b one\na 1\n", {"a"}).problem == "not_metrics"
 
 
-@pytest.mark.parametrize("name", ["a", "b"])
-def test_too_many_samples_are_no_page(name):
-    """The number of samples has an end, of wanted and other names together."""
-    line = f"{name} 1\n".encode()
+def test_too_many_samples_are_no_page():
+    """The number of wanted samples has an end; that of others has none."""
+    line = b"a 1\n"
 
     assert parse_exposition(line * MAX_SAMPLES, {"a"}).problem is None
     assert parse_exposition(line * MAX_SAMPLES + line, {"a"}) == Exposition((), "too_many_samples")
+    assert len(parse_exposition(b"b 1\n" * 2 * MAX_SAMPLES + line, {"a"}).samples) == 1
 
 
-def test_a_line_has_an_end():
-    """A longer line is no page, even where it is well formed and nobody wants it."""
-    longest = f'b{{c="{"x" * (MAX_LINE - 9)}"}} 1'
+@pytest.mark.parametrize("name", ["a", "b"])
+def test_a_wanted_line_has_an_end(name):
+    """A longer line of a wanted name is no page; one that nobody wants is passed over and counted."""
+    longest = f'{name}{{c="{"x" * (MAX_LINE - 9)}"}} 1'
+    longer = f"{longest[:5]}x{longest[5:]}\n".encode()
 
     assert len(longest) == MAX_LINE
-    assert parse_exposition(f"{longest}\n".encode(), {"a"}) == Exposition((), None, 1)
-    assert parse_exposition(f"{longest[:5]}x{longest[5:]}\n".encode(), {"a"}).problem == "not_metrics"
+    assert parse_exposition(f"{longest}\n".encode(), {"a"}).problem is None
+    assert parse_exposition(longer + b"a 1\n", {"a"}) == (
+        Exposition((), "not_metrics")
+        if name == "a"
+        else Exposition((Sample("a", (), 1.0),), None, frozenset({"b"}), long_lines=1)
+    )
 
 
 def test_a_line_of_80_000_labels_is_refused():

@@ -41,13 +41,13 @@ def engine(*lines: str) -> EngineReading:
     ("body", "reason"),
     [
         ("", "not_metrics"),
-        ("# EOF\n", "not_metrics"),
+        ("# TYPE a gauge\n", "not_metrics"),
         ("<html>\n", "not_metrics"),
         (RUNNING, "incomplete"),
         ("python_info 1\n", "stats_disabled"),
         ('http_requests_total{method="GET"} 1\n', "stats_disabled"),
         ("vllm:something_else 1\n", "stats_disabled"),
-        ("x 1\n" * 100_001, "too_many_samples"),
+        (f"{RUNNING}\n" * 50_001, "too_many_samples"),
     ],
 )
 def test_a_page_without_statistics_says_why(body, reason):
@@ -247,7 +247,7 @@ def test_rejections_and_http_requests_have_no_engine():
 @pytest.mark.parametrize(
     ("labels", "tokens", "concurrency"),
     [
-        ('block_size="16",num_gpu_blocks="1000"', 16_000, None),
+        ('block_size="16",num_gpu_blocks="1000"', None, None),
         ('block_size="16",num_gpu_blocks="1000",kv_cache_size_tokens="15000"', 15_000, None),
         ('kv_cache_size_tokens="15000",kv_cache_max_concurrency="3.5"', 15_000, 3.5),
         ('block_size="16",num_gpu_blocks="None"', None, None),
@@ -265,6 +265,14 @@ def test_capacity_is_read_from_the_cache_configuration(labels, tokens, concurren
 
     assert reading.kv_cache_tokens.get("0") == tokens
     assert reading.max_concurrency.get("0") == concurrency
+
+
+def test_capacity_of_v0_is_its_blocks_by_their_size():
+    """V0 has one pool of blocks; V1's are shared by groups of layers, so that their number tells nothing."""
+    config = 'vllm:cache_config_info{block_size="16",num_gpu_blocks="1000"} 1'
+
+    assert read(config, 'vllm:num_requests_swapped{model_name="m"} 0').kv_cache_tokens == {"0": 16_000}
+    assert read(config).kv_cache_tokens == {}
 
 
 def test_capacity_under_data_parallelism_is_not_believed():

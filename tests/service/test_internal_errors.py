@@ -68,6 +68,9 @@ class Daemon:
         self.thread = threading.Thread(target=self.service.run)
         self.thread.start()
 
+    hanging = 0
+    """Processes at which the search hangs."""
+
     def look(self, *, closely=False):
         """Find what is configured, as discovery does."""
         if self.is_found_wrong:
@@ -196,3 +199,12 @@ def test_a_page_whose_reader_fails_is_not_up(daemon, monkeypatch):
         until(lambda: daemon.page()["source_up", "m", "metrics"] == 1)
 
     assert 0 == page["source_up", "m", "metrics"]
+
+
+def test_a_search_that_hangs_ends_no_daemon(daemon):
+    """A search for servers that hangs is seen by its heartbeat, and is no reason to restart what watches servers."""
+    daemon.service._discovery.heartbeat._at -= 1000
+    page = DaemonPages(daemon.service)
+
+    assert daemon.page()["heartbeat_age_seconds", "discovery"] >= 1000
+    assert 200 == page.healthy().status

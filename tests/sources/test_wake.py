@@ -18,13 +18,13 @@ import structlog
 
 from tests.support.logs import Log, open_files, run_child
 
-from vllm_watch import loops as loops_module
+from vllm_watch import tail_loop as tail_loop_module
 from vllm_watch.clock import SystemClock
 from vllm_watch.config import ServerConfig
 from vllm_watch.internal_errors import InternalErrors
-from vllm_watch.loops import TailLoop
 from vllm_watch.sources import wake as wake_module
-from vllm_watch.sources.wake import FolderWatch
+from vllm_watch.sources.wake import FolderWatch, places
+from vllm_watch.tail_loop import TailLoop
 from vllm_watch.watched import WatchedServer
 
 
@@ -76,7 +76,7 @@ def test_a_line_wakes(watch, wake, tmp_path):
     """A line that is written is a hint."""
     log = tmp_path / "vllm.log"
     log.touch()
-    watch.refresh([str(log)])
+    watch.refresh(places([str(log)]))
     wake.clear()
     log.write_bytes(b"x\n")
 
@@ -87,7 +87,7 @@ def test_a_rotation_wakes(watch, wake, tmp_path):
     """Renaming the log, and what appears under a glob, are hints."""
     log = tmp_path / "vllm-a.log"
     log.touch()
-    watch.refresh([str(tmp_path / "vllm-*.log")])
+    watch.refresh(places([str(tmp_path / "vllm-*.log")]))
     wake.clear()
     log.rename(tmp_path / "elsewhere")
 
@@ -96,7 +96,7 @@ def test_a_rotation_wakes(watch, wake, tmp_path):
 
 def test_other_files_of_a_busy_folder_do_not_wake(watch, wake, tmp_path):
     """Changes of other files are no hints: the log's own comes after theirs and is the first."""
-    watch.refresh([str(tmp_path / "vllm.log")])
+    watch.refresh(places([str(tmp_path / "vllm.log")]))
     wake.clear()
     for number in range(50):
         (tmp_path / f"other-{number}").write_bytes(b"x")
@@ -111,13 +111,13 @@ def test_a_replaced_folder_is_watched_anew(watch, wake, tmp_path):
     folder = tmp_path / "logs"
     folder.mkdir()
     log = folder / "vllm.log"
-    watch.refresh([str(log)])
+    watch.refresh(places([str(log)]))
     folder.rmdir()
     folder.mkdir()
     log.touch()
 
     def hinted():
-        watch.refresh([str(log)])
+        watch.refresh(places([str(log)]))
         wake.clear()
         log.write_bytes(b"x\n")
         return wake.wait(0.1)
@@ -134,8 +134,8 @@ def test_without_watches_the_log_is_polled(watch, tmp_path, monkeypatch, number)
 
     monkeypatch.setattr(watch._observer, "schedule", refuse)
     with structlog.testing.capture_logs() as said:
-        watch.refresh([str(tmp_path / "vllm.log")])
-        watch.refresh([str(tmp_path / "vllm.log")])
+        watch.refresh(places([str(tmp_path / "vllm.log")]))
+        watch.refresh(places([str(tmp_path / "vllm.log")]))
 
     assert [record["event"] for record in said] == ["wake.refused"]
 
@@ -147,7 +147,7 @@ LIMITED = """
     from vllm_watch.clock import SystemClock
     from vllm_watch.config import ServerConfig
     from vllm_watch.internal_errors import InternalErrors
-    from vllm_watch.loops import TailLoop
+    from vllm_watch.tail_loop import TailLoop
     from vllm_watch.watched import WatchedServer
     from tests.support.logs import stats_line
     limit, folder = sys.argv[1], Path(sys.argv[2])
@@ -200,7 +200,7 @@ def test_an_overflowing_queue_is_survived(tmp_path):
         """
         import os, signal, threading, time
         from tests.support.logs import Log
-        from vllm_watch.sources.wake import FolderWatch
+        from vllm_watch.sources.wake import FolderWatch, places
         folder, limit = sys.argv[1], int(sys.argv[2])
         log = Log(os.path.join(folder, "vllm.log"))
         log.write()
@@ -208,7 +208,7 @@ def test_an_overflowing_queue_is_survived(tmp_path):
         wake = threading.Event()
         watch = FolderWatch(wake)
         watch.start()
-        watch.refresh([str(log.path)])
+        watch.refresh(places([str(log.path)]))
         # This process is stopped, as one that hangs, while another one fills the queue and writes the log.
         child = os.fork()
         if child == 0:
@@ -226,11 +226,11 @@ def test_an_overflowing_queue_is_survived(tmp_path):
         deadline = time.monotonic() + 20
         hinted = False
         while not hinted and time.monotonic() < deadline:
-            watch.refresh([str(log.path)])
+            watch.refresh(places([str(log.path)]))
             wake.clear()
             log.write(4)
             hinted = wake.wait(0.2)
-        print(found, hinted, watch.covers([str(log.path)]))
+        print(found, hinted, watch.covers(places([str(log.path)])))
         """,
         tmp_path,
         limit,
@@ -268,7 +268,7 @@ class SilentObserver:
 def test_without_any_event_every_line_is_read(tmp_path, monkeypatch):
     """T24: on a file system without events the log is read by the clock alone."""
     monkeypatch.setattr(wake_module, "Observer", SilentObserver)
-    monkeypatch.setattr(loops_module, "POLL_SECONDS", 0.02)
+    monkeypatch.setattr(tail_loop_module, "POLL_SECONDS", 0.02)
     with following(tmp_path / "vllm.log") as (server, log):
         for number in range(1, 6):
             log.write(number)
@@ -340,12 +340,12 @@ def test_a_refused_watch_is_asked_for_again(wake, tmp_path, monkeypatch):
     monkeypatch.setattr(watch._observer, "schedule", refuse)
     paths = [str(tmp_path / "vllm.log")]
     for _ in range(60):
-        watch.refresh(paths)
+        watch.refresh(places(paths))
         now[0] += 1
-    before = len(asked), watch.covers(paths)
+    before = len(asked), watch.covers(places(paths))
     monkeypatch.setattr(watch._observer, "schedule", schedule)
-    watch.refresh(paths)
-    after = watch.covers(paths)
+    watch.refresh(places(paths))
+    after = watch.covers(places(paths))
     watch.stop()
 
     assert ((1, False), True) == (before, after)
@@ -357,11 +357,11 @@ def test_folders_that_are_followed_no_more_are_let_go(watch, tmp_path):
     for number in range(100):
         folder = tmp_path / str(number)
         folder.mkdir()
-        watch.refresh([str(folder / "vllm.log")])
+        watch.refresh(places([str(folder / "vllm.log")]))
         counts.append((len(watch._watches), len(watch._observer.emitters), threading.active_count(), open_files()))
 
     assert {counts[0]} == set(counts)
-    watch.refresh([])
+    watch.refresh(places([]))
     assert (0, 0) == (len(watch._watches), len(watch._observer.emitters))
 
 
@@ -372,7 +372,7 @@ def test_a_log_behind_a_link_gives_hints(watch, wake, tmp_path):
     real.touch()
     folder = tmp_path / "folder"
     folder.symlink_to(tmp_path / "data")
-    watch.refresh([str(folder / "vllm.log")])
+    watch.refresh(places([str(folder / "vllm.log")]))
     wake.clear()
     real.write_bytes(b"x")
     assert wake.wait(SECONDS)
@@ -381,7 +381,7 @@ def test_a_log_behind_a_link_gives_hints(watch, wake, tmp_path):
     link.symlink_to(real)
     log = Log(link)
     log.look()
-    watch.refresh(log.tail.watched_paths)
+    watch.refresh(places(log.tail.watched_paths))
     wake.clear()
     real.write_bytes(b"y")
     log.tail.close()

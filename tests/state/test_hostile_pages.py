@@ -14,7 +14,7 @@ from tests.state.test_sources_together import Server, page
 from vllm_watch.exposition.families import SnapshotCollector
 from vllm_watch.exposition.series import SERIES
 from vllm_watch.sources.http_fetch import MAX_BODY
-from vllm_watch_parsers.exposition import MAX_SAMPLES
+from vllm_watch_parsers.exposition import MAX_SAMPLES, MAX_WANTED_BYTES
 from vllm_watch_parsers.metrics import MAX_ENGINES
 
 
@@ -26,11 +26,11 @@ NEXT = page(running=4, generated=200)
 RUNNING = b'vllm:num_requests_running{engine="0",model_name="m"} '
 
 
-def cut(lines):
+def cut(lines, most=MAX_BODY):
     """Return lines as a body that is as long as one may be."""
     body = bytearray()
     for line in lines:
-        if len(body) + len(line) > MAX_BODY:
+        if len(body) + len(line) > most:
             break
         body += line
     return bytes(body)
@@ -123,7 +123,8 @@ LARGE = {
 @pytest.mark.parametrize(("line", "engines"), LARGE.values(), ids=LARGE)
 def test_the_largest_page_is_read_in_time(line, engines):
     """S7: as many samples as may be, of whatever kind, are read in time, and not all of them are kept."""
-    body = cut(line % number for number in range(MAX_SAMPLES - 10)) + GOOD.replace(b'engine="0"', b'engine="00"')
+    lines = (line % number for number in range(MAX_SAMPLES - 10))
+    body = cut(lines, MAX_WANTED_BYTES - len(GOOD)) + GOOD.replace(b'engine="0"', b'engine="00"')
     started = time.thread_time()
     server = Server(has_log=False).scrape(body)
     seconds = time.thread_time() - started

@@ -328,6 +328,36 @@ class TestLifeAndDeath:
         assert "api_servers_more_than_one" == server.reason("log")
 
 
+class TestNames:
+    """A model has one name, whichever source is there."""
+
+    ARGUMENTS = (
+        b"INFO 11-21 02:35:10 [utils.py:233] non-default args: {'model': '/data/m', 'served_model_name': ['My Model']}"
+    )
+
+    def name(self, server):
+        """Return the name that the engine's series have now."""
+        return server.engine().key.model_name
+
+    def test_the_pages_name_stays_when_the_page_fails(self):
+        """A served name that no log line can vouch for is known from the page: the path does not take its place."""
+        server = Server().log(STARTING, self.ARGUMENTS, READY, line())
+        named = page().replace(b'model_name="m"', b'model_name="My Model"')
+        before = self.name(server)
+        server.scrape(named, after=5).scrape(reason="timeout", after=60)
+
+        assert ("/data/m", "My Model") == (before, self.name(server))
+
+    def test_it_is_known_at_the_next_start(self):
+        """The same model that starts again has the same name from its first words on, and another has its own."""
+        named = page().replace(b'model_name="m"', b'model_name="My Model"')
+        server = Server().log(STARTING, self.ARGUMENTS, READY).scrape(named, after=5).scrape(after=5)
+        same = self.name(server.log(STARTING, self.ARGUMENTS, after=60))
+        other = self.name(server.log(STARTING, self.ARGUMENTS.replace(b"/data/m", b"/data/n"), after=60))
+
+        assert ("My Model", "/data/n") == (same, other)
+
+
 class TestCounting:
     """Counters of the log, and restarts."""
 
@@ -386,7 +416,7 @@ class TestCounting:
 
     def test_a_missing_metric_is_said(self):
         """A page without a quantity that it should have says so."""
-        missing = Server(has_log=False).scrape(page()).state.snapshot(1000.0).missing_metrics
+        missing = Server(has_log=False).scrape(page(generated=5)).state.snapshot(1000.0).missing_metrics
 
         assert missing["time_to_first_token_seconds"]
         assert not missing["requests_running"]

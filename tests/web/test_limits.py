@@ -65,7 +65,7 @@ def test_slow_headers_end_at_the_deadline(quick_client):
 def test_slow_body_ends_at_the_deadline(quick_client):
     """E5: a client that drips a body is dropped too."""
     with quick_client.connect() as connection:
-        connection.sendall(b"POST /metrics HTTP/1.1\r\nHost: x\r\nContent-Length: 1000\r\n\r\n")
+        connection.sendall(b"POST /metrics HTTP/1.1\r\nHost: localhost\r\nContent-Length: 1000\r\n\r\n")
         seconds = _send_slowly(connection, b"a" * 1000)
 
     assert 0.4 < seconds < 1.5
@@ -74,7 +74,7 @@ def test_slow_body_ends_at_the_deadline(quick_client):
 def test_idle_connection_is_closed(quick_client):
     """E5: a connection that is kept open for nothing is closed."""
     with quick_client.connect() as connection:
-        connection.sendall(b"GET /-/ready HTTP/1.1\r\nHost: x\r\n\r\n")
+        connection.sendall(b"GET /-/ready HTTP/1.1\r\nHost: localhost\r\n\r\n")
 
         assert _read_all(connection).endswith(b"ready\n")
 
@@ -98,7 +98,7 @@ def test_half_open_connections_hinder_nobody(client, count):
 def test_one_connection_too_many_takes_the_place_of_the_silent(monkeypatch, client):
     """E5: when all places are taken, the connection that has been silent for longest is closed, and only that one."""
     monkeypatch.setattr(connections, "MAX_CONNECTIONS", 2)
-    ready = b"GET /-/ready HTTP/1.1\r\nHost: x\r\n\r\n"
+    ready = b"GET /-/ready HTTP/1.1\r\nHost: localhost\r\n\r\n"
     with client.connect() as busy, client.connect() as silent:
         for connection in (silent, busy):
             connection.sendall(ready)
@@ -120,7 +120,7 @@ def test_places_are_counted_right(monkeypatch, client):
             assert client.ask("/-/ready").status == 200
     with client.connect() as first, client.connect() as second:
         for connection in (first, second):
-            connection.sendall(b"GET /-/ready HTTP/1.1\r\nHost: x\r\n\r\n")
+            connection.sendall(b"GET /-/ready HTTP/1.1\r\nHost: localhost\r\n\r\n")
             assert connection.recv(4096).endswith(b"ready\n")
 
 
@@ -129,7 +129,7 @@ def test_client_that_does_not_read_is_dropped(monkeypatch, quick_client, pages):
     monkeypatch.setattr(connections, "MAX_CONNECTIONS", 1)
     pages.body = b"x" * (64 << 20)
     with quick_client.connect() as lazy:
-        lazy.sendall(b"GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n")
+        lazy.sendall(b"GET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n")
         assert lazy.recv(10) == b"HTTP/1.1 2"
         seconds = _wait_for_a_place(quick_client)
 
@@ -142,7 +142,7 @@ def _wait_for_a_place(client):
     started = time.monotonic()
     while time.monotonic() - started < 5:
         with contextlib.suppress(OSError), client.connect() as connection:
-            connection.sendall(b"GET /-/ready HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
+            connection.sendall(b"GET /-/ready HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
             if _read_all(connection).endswith(b"ready\n"):
                 return time.monotonic() - started
         time.sleep(0.02)
@@ -152,16 +152,16 @@ def _wait_for_a_place(client):
 @pytest.mark.parametrize(
     "request_bytes",
     [
-        b"GET /metrics HTTP/1.1\r\nHost: x\r\nX: " + b"a" * (20 << 10) + b"\r\n\r\n",
-        b"GET /metrics HTTP/1.1\r\nHost: x\r\n" + b"X: y\r\n" * 4000 + b"\r\n",
-        b"GET /" + b"a" * (1 << 20) + b" HTTP/1.1\r\nHost: x\r\n\r\n",
-        b"POST /metrics HTTP/1.1\r\nHost: x\r\nContent-Length: 1000000\r\n\r\n",
-        b"GET /metrics HTTP/1.1\r\nHost: x\r\nContent-Length: -1\r\n\r\n",
-        b"GET /metrics HTTP/1.1\r\nHost: x\r\nContent-Length: 5\r\nContent-Length: 6\r\n\r\nGET /-/ready",
+        b"GET /metrics HTTP/1.1\r\nHost: localhost\r\nX: " + b"a" * (20 << 10) + b"\r\n\r\n",
+        b"GET /metrics HTTP/1.1\r\nHost: localhost\r\n" + b"X: y\r\n" * 4000 + b"\r\n",
+        b"GET /" + b"a" * (1 << 20) + b" HTTP/1.1\r\nHost: localhost\r\n\r\n",
+        b"POST /metrics HTTP/1.1\r\nHost: localhost\r\nContent-Length: 1000000\r\n\r\n",
+        b"GET /metrics HTTP/1.1\r\nHost: localhost\r\nContent-Length: -1\r\n\r\n",
+        b"GET /metrics HTTP/1.1\r\nHost: localhost\r\nContent-Length: 5\r\nContent-Length: 6\r\n\r\nGET /-/ready",
         b"GET / HTTP/1.1\r\nHost: x\r\nContent-Length: 3\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\nGET /-/ready",
-        b"GET / HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n0x3\r\nabc\r\n0\r\n\r\n",
-        b"GET / HTTP/1.1\r\nHost: x\r\nContent-Length : 3\r\n\r\nGET /-/ready HTTP/1.1\r\n\r\n",
-        b"GET / HTTP/1.1\r\nHost: x\r\n folded: y\r\n\r\nGET /-/ready HTTP/1.1\r\n\r\n",
+        b"GET / HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n0x3\r\nabc\r\n0\r\n\r\n",
+        b"GET / HTTP/1.1\r\nHost: localhost\r\nContent-Length : 3\r\n\r\nGET /-/ready HTTP/1.1\r\n\r\n",
+        b"GET / HTTP/1.1\r\nHost: localhost\r\n folded: y\r\n\r\nGET /-/ready HTTP/1.1\r\n\r\n",
         b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03\r\n\r\n",
         b"GET\r\n\r\n",
         b"GET /metrics\r\n\r\n",
@@ -186,7 +186,7 @@ def test_body_of_a_request_is_ignored(client):
     """E5: a small body is read and makes no difference."""
     with client.connect() as connection:
         connection.sendall(
-            b"POST /metrics HTTP/1.1\r\nHost: x\r\nContent-Length: 3\r\nConnection: close\r\n"
+            b"POST /metrics HTTP/1.1\r\nHost: localhost\r\nContent-Length: 3\r\nConnection: close\r\n"
             b"Content-Type: application/x-www-form-urlencoded\r\n\r\na=b"
         )
 
@@ -211,7 +211,7 @@ def test_body_of_a_request_is_ignored(client):
 def test_odd_request(client, line, headers, status):
     """E5: what else a request may say makes no difference, and nothing of it comes back."""
     with client.connect() as connection:
-        connection.sendall(f"{line} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n{headers}\r\n\r\nabc".encode())
+        connection.sendall(f"{line} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n{headers}\r\n\r\nabc".encode())
         answer = _read_all(connection)
 
     assert answer.startswith(f"HTTP/1.1 {status} ".encode())
@@ -222,7 +222,7 @@ def test_expectation_is_met(client):
     """E5: a client that waits before it sends a body is told to go on, and then that no body is wanted."""
     with client.connect() as connection:
         connection.sendall(
-            b"POST /metrics HTTP/1.1\r\nHost: x\r\nConnection: close\r\nContent-Length: 3\r\n"
+            b"POST /metrics HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\nContent-Length: 3\r\n"
             b"Expect: 100-continue\r\n\r\n"
         )
         assert connection.recv(4096).startswith(b"HTTP/1.1 100 ")
@@ -235,7 +235,8 @@ def test_pipelined_requests_are_answered_in_order(client):
     """E5: requests sent without waiting are answered one after the other."""
     with client.connect() as connection:
         connection.sendall(
-            b"GET /-/healthy HTTP/1.1\r\nHost: x\r\n\r\nGET /-/ready HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n"
+            b"GET /-/healthy HTTP/1.1\r\nHost: localhost\r\n\r\n"
+            b"GET /-/ready HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n"
         )
         received = _read_all(connection)
 
@@ -247,7 +248,7 @@ def test_client_that_hangs_up_is_no_error(client, pages, caplog):
     pages.body = b"x" * (8 << 20)
     for _ in range(5):
         with client.connect() as connection:
-            connection.sendall(b"GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n")
+            connection.sendall(b"GET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n")
             connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\1\0\0\0\0\0\0\0")
 
     assert client.ask("/-/ready").status == 200

@@ -206,7 +206,7 @@ def _ask_slowly(stack, client, count):
     for _ in range(count):
         connection = stack.enter_context(client.connect())
         header = _basic("prometheus", "slow").encode()
-        connection.sendall(b"GET / HTTP/1.1\r\nHost: x\r\nAuthorization: " + header + b"\r\n\r\n")
+        connection.sendall(b"GET / HTTP/1.1\r\nHost: localhost\r\nAuthorization: " + header + b"\r\n\r\n")
 
 
 def test_guessing_holds_up_nobody_who_is_known(guarded, stuck):
@@ -233,7 +233,7 @@ def test_too_many_guesses_are_turned_away(monkeypatch, guarded, stuck):
             connection = stack.enter_context(guarded.connect())
             connection.settimeout(0.2)
             header = _basic("prometheus", "slow").encode()
-            connection.sendall(b"GET / HTTP/1.1\r\nHost: x\r\nAuthorization: " + header + b"\r\n\r\n")
+            connection.sendall(b"GET / HTTP/1.1\r\nHost: localhost\r\nAuthorization: " + header + b"\r\n\r\n")
             with contextlib.suppress(TimeoutError):
                 status = int(connection.recv(100).split()[1])
         stuck.set()

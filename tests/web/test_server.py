@@ -124,7 +124,7 @@ def test_heart_stops_in_a_stuck_page(web, client, pages):
 
     pages.ready = ready
     with client.connect() as connection:
-        connection.sendall(b"GET /-/ready HTTP/1.1\r\nHost: x\r\n\r\n")
+        connection.sendall(b"GET /-/ready HTTP/1.1\r\nHost: localhost\r\n\r\n")
         assert is_stuck.wait(5)
         before = web.heartbeat
         time.sleep(1.2)
@@ -139,7 +139,7 @@ def test_stop_ends_quickly_and_frees_the_port(pages, client_of):
     server.start()
     pages.body = b"x" * (32 << 20)
     with client_of(server.port).connect() as idle, client_of(server.port).connect() as unread:
-        unread.sendall(b"GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n")
+        unread.sendall(b"GET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n")
         assert unread.recv(4) == b"HTTP"
         started = time.monotonic()
         server.stop()

@@ -93,7 +93,7 @@ def test_old_tls_is_refused(secure):
 def test_plain_http_is_refused(secure, client_of, caplog):
     """E7: a client without TLS gets nothing, and the next one with it is served."""
     with client_of(secure.port).connect() as plain, contextlib.suppress(ConnectionError):
-        plain.sendall(b"GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n")
+        plain.sendall(b"GET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n")
         assert b"HTTP" not in plain.recv(1000)
 
     assert secure.ask("/metrics").status == 200

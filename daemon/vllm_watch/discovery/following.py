@@ -109,11 +109,19 @@ class Follower:
             seen = frozenset((process.pid, process.started) for process in roots(listed.processes))
             if closely or seen != self._seen or now >= self._look_closely_at:
                 self._seen, self._look_closely_at = seen, now + CLOSE_LOOK_SECONDS
-                self._found = find(self._proc, listed, self._host)
+                before, self._found = self._found, find(self._proc, listed, self._host)
+                # Those that hang are there: what was found of them holds until something else can be.
+                hanging = tuple(each for each in before.servers if each.pid in self._proc.hanging)
+                self._found = self._found._replace(servers=self._found.servers + hanging)
             named = with_names(self._found.servers, {identity: each.name for identity, each in self._known.items()})
             self._known = remember(self._known, named, now)
-            self._say(_news(self._found, named, self._known.values(), now))
+            self._say((*_news(self._found, named, self._known.values(), now), *_news_of_hanging(self._proc.hanging)))
             return msgspec.structs.replace(self._config, servers=tuple(each.config for each in self._known.values()))
+
+    @property
+    def hanging(self) -> int:
+        """How many processes are passed over because asking about them hangs."""
+        return len(self._proc.hanging)
 
     def _say(self, news: Iterable[_News]) -> None:
         """Write to the daemon's log what is new since the last look."""
@@ -122,6 +130,12 @@ class Follower:
             if each not in self._said:
                 (log.warning if each.is_wrong else log.info)(each.event, **dict(each.fields))
         self._said = frozenset(present)
+
+
+def _news_of_hanging(pids: Iterable[int]) -> Iterator[_News]:
+    text = "What it runs cannot be learned, for it hangs in the kernel: a driver, or the file system of its log."
+    for pid in sorted(pids):
+        yield _News("discovery.hangs", (("pid", pid), ("meaning", text)), is_wrong=True)
 
 
 def _news(found: Found, named: Sequence[Named], known: Iterable[Known], now: float) -> Iterator[_News]:

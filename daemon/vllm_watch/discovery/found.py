@@ -8,6 +8,7 @@ import os
 import re
 
 from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
@@ -99,11 +100,11 @@ def find(proc: Proc, seen: ProcessList, host: Path = _ANY_HOST) -> Found:
     published = proc.published_ports(seen.processes)
     me = user_name(os.geteuid())
     around = _Surroundings(seen, published, me, host)
-    looked_at = [
-        (process, _look_at(proc, process, _tree(process, by_pid), around)) for process in roots(seen.processes)
-    ]
-    # Of one that has ended meanwhile nothing that was seen is true.
-    servers = tuple(server for process, server in looked_at if proc.is_running(process))
+    looks = {
+        process.pid: partial(_look_at, proc, process, _tree(process, by_pid), around)
+        for process in roots(seen.processes)
+    }
+    servers = tuple(server for server in proc.look_at_each(looks).values() if server is not None)
     return Found(servers, tuple(_of_machine(seen, by_pid, me)), len(seen.processes))
 
 
@@ -114,7 +115,8 @@ class _Surroundings(NamedTuple):
     host: Path
 
 
-def _look_at(proc: Proc, root: Process, tree: Sequence[Process], around: _Surroundings) -> FoundServer:
+def _look_at(proc: Proc, root: Process, tree: Sequence[Process], around: _Surroundings) -> FoundServer | None:
+    """Look at a server closely; of one that has ended meanwhile nothing that was seen is true."""
     pid = root.pid
     told, environment = proc.command(pid), proc.environment(pid)
     command = _with_count(told or root.command or ServeCommand(), tree)
@@ -130,9 +132,10 @@ def _look_at(proc: Proc, root: Process, tree: Sequence[Process], around: _Surrou
         *_of_statistics(command, environment, place, has_metrics=address.url is not None),
         *_of_command(command, environment, is_config_read=told is not None),
     )
-    return FoundServer(
+    found = FoundServer(
         pid, root.started, name_of(command), user_of_it, command, address.url, place.log, place.journal, findings
     )
+    return found if proc.is_running(root) else None
 
 
 def name_of(command: ServeCommand) -> str:

@@ -14,12 +14,14 @@ import pwd
 import re
 import stat
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import partial
 from pathlib import Path
-from typing import Literal, NamedTuple
+from typing import Literal, NamedTuple, TypeVar
 
 from vllm_watch.discovery.cgroup import Owner, owner_of
 from vllm_watch.discovery.command_line import ServeCommand, arguments_of, parse_arguments
+from vllm_watch.discovery.patience import Patience
 from vllm_watch.discovery.sockets import Listener, listeners, own_addresses
 from vllm_watch.errors import DiscoveryError
 
@@ -33,6 +35,8 @@ MAX_TEXT = 4 * 1024 * 1024
 _PIPE_OR_SOCKET = re.compile(r"(pipe|socket):\[([0-9]+)\]")
 _DELETED = " (deleted)"
 _TITLE = re.compile(rb"VLLM::([A-Za-z]+)")
+Made = TypeVar("Made")
+
 _HIDEPID = re.compile(r"(?:^|,)hidepid=(\w+)")
 
 
@@ -115,6 +119,16 @@ class Proc:
 
     def __init__(self, root: Path = Path("/proc")) -> None:
         self._root = str(root)
+        self._listing, self._looking = Patience(), Patience()
+
+    @property
+    def hanging(self) -> frozenset[int]:
+        """The numbers of the processes of which nothing can be learned now: whoever asks waits for ever."""
+        return self._listing.hanging | self._looking.hanging
+
+    def look_at_each(self, looks: Mapping[int, Callable[[], Made]]) -> dict[int, Made]:
+        """Look at processes, by their numbers, and pass over those at which that hangs."""
+        return self._looking.each(looks)
 
     def processes(self) -> ProcessList:
         """
@@ -123,18 +137,10 @@ class Proc:
         Raises:
             DiscoveryError: There is no process table.
         """
-        found: list[Process] = []
-        unreadable = 0
-        for name in self._names():
-            if not name.isdigit():
-                continue
-            try:
-                found.append(self._process(int(name)))
-            except PermissionError:
-                unreadable += 1
-            except (OSError, ValueError):
-                continue
-        return ProcessList(tuple(found), unreadable, self._hidepid())
+        numbers = [int(name) for name in self._names() if name.isdigit()]
+        found = self._listing.each({number: partial(self._process_or_why, number) for number in numbers})
+        processes = tuple(each for each in found.values() if isinstance(each, Process))
+        return ProcessList(processes, sum(each == "denied" for each in found.values()), self._hidepid())
 
     def is_running(self, process: Process) -> bool:
         """Whether a process is still there, and not another one under its number."""
@@ -264,6 +270,14 @@ class Proc:
         except OSError as error:
             reason = (error.strerror or str(error)).lower()
             raise DiscoveryError(f"{self._root}, where the kernel lists processes, cannot be read: {reason}") from error
+
+    def _process_or_why(self, pid: int) -> Process | Literal["denied", "gone"]:
+        try:
+            return self._process(pid)
+        except PermissionError:
+            return "denied"
+        except (OSError, ValueError):
+            return "gone"
 
     def _process(self, pid: int) -> Process:
         content = _read(f"{self._root}/{pid}/stat").decode(errors="replace")

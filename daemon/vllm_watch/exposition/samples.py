@@ -138,6 +138,13 @@ def _source_samples(server: ServerSnapshot) -> Iterator[PlainSample]:
         yield PlainSample("refused_values_total", (name, origin, quantity), count, at)
     for dropper, count in server.dropped_names.items():
         yield PlainSample("dropped_names_total", (name, dropper), count, at)
+    yield from _attempt_samples(server)
+
+
+def _attempt_samples(server: ServerSnapshot) -> Iterator[PlainSample]:
+    name, at = server.name, server.at
+    if server.page_long_lines is not None:
+        yield PlainSample("scrape_long_lines_total", (name,), server.page_long_lines, at)
     if server.scrape_duration is not None:
         yield PlainSample("scrape_duration_seconds", (name,), server.scrape_duration, at)
     if server.probe is not None:

@@ -239,7 +239,8 @@ DONE = Group(
             _ENGINE,
             "preemptions",
             "Requests put back for want of KV cache.",
-            "scrape: `vllm:num_preemptions_total`",
+            "scrape: `vllm:num_preemptions_total`; without a scrape the Rust front end's `Preemptions`, added up (the Python "
+            "server prints none)",
         ),
         _counter(
             "requests_finished_total",
@@ -260,7 +261,8 @@ DONE = Group(
             (*_SERVER, "method", "handler", "code"),
             "requests",
             "HTTP requests answered by the server; handlers from a closed list, others are `other`.",
-            "log: uvicorn's access lines; without a log the scrape's `http_requests_total`, whose codes are classes (`2xx`)",
+            "log: uvicorn's access lines; without a log, or once the log has shown none of requests that the page has counted, "
+            "the scrape's `http_requests_total`, whose codes are classes (`2xx`)",
         ),
         _counter(
             "log_events_total",
@@ -354,7 +356,8 @@ FACTS = Group(
             _ENGINE,
             "tokens",
             "Tokens that the KV cache holds.",
-            "log: `GPU KV cache size` (V0: blocks by their size); else the scrape's `vllm:cache_config_info` of a lone engine",
+            "log: `GPU KV cache size` (V0: blocks by their size; with lines of all engines together their sum); else the "
+            "scrape's `vllm:cache_config_info` of a lone engine, from 0.24 on or of V0",
         ),
         _gauge(
             "max_concurrency",
@@ -395,8 +398,8 @@ FACTS = Group(
             "data_parallel_size",
             _ENGINE,
             "1",
-            "Data parallel size.",
-            "log: the engine's configuration" + _COMMAND,
+            "Data parallel size; absent where each of several engines says that it is alone, as those of a dense model do.",
+            "log: the arguments, the engine's configuration" + _COMMAND,
         ),
         _gauge(
             "model_load_seconds",
@@ -560,6 +563,13 @@ SOURCES = Group(
             "Engines, models, fields and other names over the limits, of each line or page: their series are not shown.",
             "both sources",
         ),
+        _counter(
+            "scrape_long_lines_total",
+            _SERVER,
+            "lines",
+            "Lines of the page over 16 KiB, passed over: of families that are not read (label sets of LoRA adapters).",
+            "scrape",
+        ),
         _counter("log_lines_total", _SERVER, "lines", "Lines read.", "log"),
         _counter("log_bytes_total", _SERVER, "bytes", "Bytes read.", "log"),
         _gauge(
@@ -693,6 +703,14 @@ DAEMON = Group(
             ("part",),
             "errors",
             "Failures inside the daemon, by the part that failed and went on: its log says which.",
+            "the daemon",
+        ),
+        _gauge(
+            "discovery_hanging_processes",
+            (),
+            "processes",
+            "Processes that are passed over in the search for servers, since what they run cannot be learned: asking "
+            "hangs. Only without a configuration.",
             "the daemon",
         ),
         _gauge(

@@ -20,6 +20,7 @@ from vllm_watch_parsers.events import (
     Event,
     Failure,
     Lifecycle,
+    Notice,
     SpecDecoding,
     StartupFact,
 )
@@ -31,6 +32,9 @@ CRASH_SECONDS = 60.0
 """Failures of one kind that follow each other within this time are one event: a dying engine says it often."""
 
 MAX_PROCESSES = 1024
+
+_ONE_OF_SEVERAL = "(ApiServer_"
+"""So a process is called that is one of several API servers: each prints the requests that it had itself."""
 
 _COUNTED_EACH_TIME = frozenset({"shm_timeout", "request_error"})
 
@@ -72,7 +76,11 @@ class LogReader:
     def __init__(self) -> None:
         self._record: Record | None = None
         self._engine_by_process: dict[str, str] = {}
+        self._api_server_of: dict[str, str] = {}
+        self._are_partial = False
         self._phase: str | None = None
+        self._started: set[str | None] = set()
+        """The ranks of the processes that have said that they start, since the server's last start."""
         self._failed_at: dict[str, float] = {}
         self._prefix = ""
         self._is_terminal: bool | None = None
@@ -172,15 +180,28 @@ class LogReader:
 
     def _admit(self, event: Event, line: LogLine, at: float) -> Event | None:
         if isinstance(event, EngineStats):
+            if self._is_partial(line.process, event.engine):
+                return Notice("api_servers_more_than_one")
             self._remember_engine(line.process, event.engine)
             return event
         if isinstance(event, SpecDecoding):
+            if self._are_partial and _ONE_OF_SEVERAL in line.process:
+                return None
             return SpecDecoding(self._engine_by_process.get(line.process), *event[1:])
         if isinstance(event, Lifecycle):
             return self._admit_phase(event)
         if isinstance(event, Failure):
             return self._admit_failure(event, at, is_bare=line.is_bare)
         return event
+
+    def _is_partial(self, process: str, engine: str | None) -> bool:
+        """Tell whether a line is of a part of an engine's requests: another API server has printed of it, too."""
+        if _ONE_OF_SEVERAL not in process or engine is None:
+            return False
+        if len(self._api_server_of) < MAX_PROCESSES:
+            first = self._api_server_of.setdefault(engine, process)
+            self._are_partial = self._are_partial or first != process
+        return self._are_partial
 
     def _remember_engine(self, process: str, engine: str | None) -> None:
         if engine is not None and (process in self._engine_by_process or len(self._engine_by_process) < MAX_PROCESSES):
@@ -189,17 +210,35 @@ class LogReader:
     def _admit_phase(self, event: Lifecycle) -> Lifecycle | None:
         phase = event.phase
         if phase == "starting":
-            if self._phase == "starting" and event.rank not in {None, "0"}:
-                return None  # Another API server of the same start.
-            self._forget_server()
+            if self._is_part_of_the_start(event.rank):
+                return None
+            self._forget_server(event.rank)
         elif phase == self._phase or (phase == "shutting_down" and self._phase == "stopped"):
             return None
         self._phase = phase
         return event
 
-    def _forget_server(self) -> None:
+    def _is_part_of_the_start(self, rank: str | None) -> bool:
+        """
+        Tell whether a process that starts belongs to a start that was counted already.
+
+        The processes of one server say that they start one by one, in any order, and the first may be ready before
+        the last has begun. Of a server that is ready one rank alone may be started anew; the rank 0 stands for all.
+        """
+        if rank is None or self._phase not in {"starting", "ready"}:
+            return False
+        if rank in self._started:
+            return self._phase == "ready" and rank != "0"
+        if len(self._started) < MAX_PROCESSES:
+            self._started.add(rank)
+        return True
+
+    def _forget_server(self, rank: str | None) -> None:
         self._failed_at.clear()
         self._engine_by_process.clear()
+        self._api_server_of.clear()
+        self._are_partial = False
+        self._started = {rank}
 
     def _admit_failure(self, event: Failure, at: float, *, is_bare: bool) -> Failure | None:
         if event.kind in _COUNTED_EACH_TIME:

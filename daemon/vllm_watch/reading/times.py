@@ -4,12 +4,15 @@ When a line of the log was written.
 
 A line that is read as it is written has the time at which it is read. A line that is read later has the time it
 prints, but vLLM prints neither year nor time zone, and nothing at all on uvicorn's lines: only differences between
-printed times can be trusted, so they are counted back from a moment that is known.
+printed times can be trusted, so they are counted back from a moment that is known. The lines' order tells the rest: a
+year is over where the times fall by much, and an hour that summer time's end repeats is the second one where they fall
+within it.
 """
 
 from __future__ import annotations
 
 import calendar
+import math
 import re
 import time
 
@@ -18,11 +21,24 @@ from typing import NamedTuple, Protocol
 
 _PRINTED = re.compile(r"(?:(\d{4})-)?(\d\d)-(\d\d)[ T](\d\d):(\d\d):(\d\d)(?:[.,](\d{1,9}))?", re.ASCII)
 _SHORT = re.compile(r"\d\d-\d\d \d\d:\d\d:\d\d\Z", re.ASCII)
-_CLOCK = re.compile(r"([01]\d|2[0-3]):([0-5]\d):([0-5]\d)\Z", re.ASCII)
-_DAY_LENGTH = len("11-21 ")
+_CLOCK = re.compile(r":([0-5]\d):([0-5]\d)\Z", re.ASCII)
+_HOUR_LENGTH = len("11-21 02")
+_HOUR = 3600
 _DAY = 86_400
 _EARLIEST_YEAR = 1970
-_NEW_YEAR = 180 * _DAY
+
+NEW_YEAR_DAYS = 7
+"""Printed times that fall by more days are of the next year: clocks are corrected by less."""
+
+_NEW_YEAR = NEW_YEAR_DAYS * _DAY
+_AHEAD = 180 * _DAY
+"""A time that is so far after the last one is of the year before."""
+
+_SAME_ZONE = 120.0
+"""A log whose last printed time is this machine's, give or take so much, was printed in this machine's zone."""
+
+_FALL = 600.0
+"""Times that fall by more seconds within an hour are of its repetition."""
 
 
 class LineTimes(Protocol):
@@ -45,25 +61,30 @@ class ArrivalTimes:
 
 class PrintedTimes:
     """
-    Lines were written when they say, the last one at `end`.
+    Lines were written when they say, in order, the last one at `end`.
 
     Args:
         last_printed: The last time that the log prints, or nothing.
         end: When that was, in seconds since the epoch.
         first_printed: The first time that it prints: lines before it were written then.
+        new_years: How often a year ends in the lines.
     """
 
-    def __init__(self, last_printed: str, end: float, first_printed: str = "") -> None:
-        self._year = time.gmtime(end).tm_year
-        last = printed_seconds(last_printed, self._year)
+    def __init__(self, last_printed: str, end: float, first_printed: str = "", new_years: int = 0) -> None:
+        last = _parse(last_printed)
         self._end = end
-        self._anchor = end if last is None else end - last
-        self._counted_back = last is not None
-        self._last = last
         self._current = end
-        self._text = ""
-        self._day = ""
-        self._midnight = 0.0
+        self._latest = -math.inf
+        self._text = self._hour = ""
+        self._hour_start = 0.0
+        self._counted_back = last is not None
+        if last is None:
+            return
+        year = last.year or _nearest_year(last, end)
+        self._calendar = _local if abs(_local(year, last) - end) <= _SAME_ZONE else _without_zone
+        self._last = self._calendar(year, last)
+        self._anchor = end - self._last
+        self._year = year - new_years
         self.at(first_printed)
 
     def at(self, printed: str) -> float:
@@ -72,25 +93,46 @@ class PrintedTimes:
             seconds = self._seconds(printed)
             if seconds is not None:
                 self._text = printed
+                self._latest = seconds
                 self._current = min(self._anchor + seconds, self._end)  # A stranger's text may print any time.
         return self._current
 
     def _seconds(self, printed: str) -> float | None:
-        """Read a time; within a day only the clock changes, so the day is read once."""
-        clock = _CLOCK.match(printed, len(self._day)) if self._day and printed.startswith(self._day) else None
+        """Read a time; within an hour only minutes and seconds change, so the hour is read once."""
+        clock = _CLOCK.match(printed, _HOUR_LENGTH) if self._hour and printed.startswith(self._hour) else None
         if clock is not None:
-            return self._midnight + int(clock[1]) * 3600 + int(clock[2]) * 60 + int(clock[3])
-        seconds = self._before_the_last(printed)
-        if seconds is not None and _SHORT.match(printed):
-            self._day = printed[:_DAY_LENGTH]
-            self._midnight = seconds - seconds % _DAY
+            seconds = self._hour_start + int(clock[1]) * 60 + int(clock[2])
+            if seconds >= self._latest - _FALL:
+                return seconds
+        parsed = _parse(printed)
+        if parsed is None:
+            return None
+        seconds = self._in_order(parsed)
+        if _SHORT.match(printed):
+            self._hour = printed[:_HOUR_LENGTH]
+            self._hour_start = seconds - parsed.rest[3] * 60 - parsed.rest[4]
         return seconds
 
-    def _before_the_last(self, printed: str) -> float | None:
-        """Read December's lines as of the year before January's: the log's end is in the year after."""
-        seconds = printed_seconds(printed, self._year)
-        if seconds is not None and self._last is not None and seconds - self._last > _NEW_YEAR:
-            return printed_seconds(printed, self._year - 1)
+    def _in_order(self, parsed: _Printed) -> float:
+        """Place a time after the one before it: in the year, and in the one of two equal hours, that fit."""
+        if parsed.year is not None:
+            return self._repeated(parsed.year, parsed)
+        seconds = self._repeated(self._year, parsed)
+        if seconds - self._last > _AHEAD:
+            self._year -= 1
+        elif seconds < self._latest - _NEW_YEAR and self._calendar(self._year + 1, parsed) <= self._last + _DAY:
+            self._year += 1
+        else:
+            return seconds
+        return self._repeated(self._year, parsed)
+
+    def _repeated(self, year: int, parsed: _Printed) -> float:
+        """Return a time; of an hour that is there twice the second one, if the first is over."""
+        seconds = self._calendar(year, parsed)
+        if self._calendar is _local:
+            first, second = _local(year, parsed, is_summer=1), _local(year, parsed, is_summer=0)
+            if second - first == _HOUR and _is_summer(first) and not _is_summer(second):
+                return second if first < self._latest - _FALL else first
         return seconds
 
 
@@ -112,6 +154,26 @@ def _parse(printed: str) -> _Printed | None:
     return _Printed(year, (month, day, hour, minute, second), float(f"0.{found[7]}") if found[7] else 0.0)
 
 
+def _without_zone(year: int, printed: _Printed) -> float:
+    """Return a time as seconds on a calendar without zones, good for differences only."""
+    return calendar.timegm((year, *printed.rest)) + printed.fraction
+
+
+def _local(year: int, printed: _Printed, is_summer: int = -1) -> float:
+    """Return a time of this machine's zone as seconds since the epoch; `is_summer` is C's ``tm_isdst``."""
+    return time.mktime((year, *printed.rest, 0, 0, is_summer)) + printed.fraction
+
+
+def _is_summer(moment: float) -> bool:
+    return time.localtime(moment).tm_isdst > 0
+
+
+def _nearest_year(printed: _Printed, end: float) -> int:
+    """Return the year in which a time is nearest to a moment."""
+    year = time.gmtime(end).tm_year
+    return min((year - 1, year, year + 1), key=lambda each: abs(_without_zone(each, printed) - end))
+
+
 def printed_seconds(printed: str, year: int) -> float | None:
     """
     Return a printed time as seconds on a calendar without zones, good for differences only.
@@ -123,7 +185,7 @@ def printed_seconds(printed: str, year: int) -> float | None:
     parsed = _parse(printed)
     if parsed is None:
         return None
-    return calendar.timegm((parsed.year or year, *parsed.rest)) + parsed.fraction
+    return _without_zone(parsed.year or year, parsed)
 
 
 def local_seconds(printed: str, no_later_than: float) -> float | None:

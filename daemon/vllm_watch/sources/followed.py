@@ -54,7 +54,7 @@ class _Queued:
 
     def note_backlog(self, now: float) -> None:
         """Take what the file holds now for written while nobody watched."""
-        self.printed, self.printed_until = times_of(self.log, now), self.log.size()
+        self.printed, self.printed_until = times_of(self.log, self.log.offset, now), self.log.size()
 
 
 @dataclass(slots=True)
@@ -264,9 +264,9 @@ class FollowedLog:
 
     def _read_history(self, log: OpenLog, end: int, now: float, max_search: int) -> list[TailedBatch]:
         """Read how the server was started and what it said last before `end`; none of it is counted."""
-        times = times_of(log, now)
         batches = []
         for stretch in stretches(log, end, max_search):
+            times = times_of(log, stretch.start, now)
             go_inside(log, self._reader, stretch.start)
             while log.offset < stretch.end:
                 data = log.read(min(READ_SIZE, stretch.end - log.offset))

@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from vllm_watch.reading.log_reader import LogReader
-from vllm_watch.reading.printed import last_printed_time
+from vllm_watch.reading.printed import count_new_years, last_printed_time, places_to_look
 from vllm_watch.reading.times import ArrivalTimes, PrintedTimes
 from vllm_watch.sources.logfile import READ_SIZE, OpenLog
 from vllm_watch_parsers.events import Lifecycle
@@ -68,11 +68,20 @@ def stretches(log: OpenLog, size: int, max_search: int = MAX_SEARCH) -> list[Str
     return [Stretch(start, end), Stretch(tail, size)]
 
 
-def times_of(log: OpenLog, now: float) -> PrintedTimes:
-    """Return the times of a file's lines: the last one was written when the file was, and not after `now`."""
+def times_of(log: OpenLog, start: int, now: float) -> PrintedTimes:
+    """
+    Return the times of a file's lines: the last one was written when the file was, and not after `now`.
+
+    Args:
+        log: The file.
+        start: Where the first of the lines begins.
+        now: The time.
+    """
     size = log.size()
     at = max(size - TAIL, 0)
-    return PrintedTimes(last_printed_time(log.read_at(at, size - at)), min(log.modified(), now))
+    last = last_printed_time(log.read_at(at, size - at))
+    new_years = count_new_years(log.read_at(offset, part) for offset, part in places_to_look(start, size))
+    return PrintedTimes(last, min(log.modified(), now), new_years=new_years)
 
 
 def go_inside(log: OpenLog, reader: LogReader, offset: int) -> None:

@@ -3,8 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import NamedTuple
+from collections.abc import Callable, Mapping
 
 import requests
 
@@ -21,8 +20,8 @@ from vllm_watch.sources.exchange import (
 )
 
 
-MAX_BODY = 4 * 1024 * 1024
-"""The longest body that is read, in bytes."""
+MAX_BODY = 64 * 1024 * 1024
+"""The longest body that is read, in bytes: of what a server may add to its page for ever, some hours' worth."""
 
 PIECE = 64 * 1024
 
@@ -32,40 +31,38 @@ _STATUS_REASONS = {401: "unauthorized", 403: "forbidden", 404: "not_found"}
 _CONTENT_TYPES = ("text/plain", "application/openmetrics-text")
 
 
-class Answer(NamedTuple):
-    """What came of a GET: ``ok`` and the whole body, or the reason why there is none."""
+OK = "ok"
 
-    reason: str
-    body: bytes = b""
+Feed = Callable[[bytes], None]
 
 
 class Fetcher:
-    """GETs one URL; `fetch` is for one thread at a time, `close` for any."""
+    """GETs one URL; `fetch` is for one thread at a time, `close` for any. The body is never held whole."""
 
     def __init__(self, url: str, timeout: float, tls: TlsOptions) -> None:
         self._url = url
         self._exchange = Exchange(timeout, tls)
 
-    def fetch(self, headers: Mapping[str, str]) -> Answer:
-        """Return the page, or why there is none."""
+    def fetch(self, headers: Mapping[str, str], feed: Feed) -> str:
+        """Give the page's body away in pieces; return ``ok`` once it was whole, or why it was not."""
         try:
-            return Answer("ok", self._exchange.run(lambda: self._ask(headers)))
+            self._exchange.run(lambda: self._ask(headers, feed))
         except ExchangeError as error:
-            return Answer("not_metrics" if error.reason == NO_HTTP else error.reason)
+            return "not_metrics" if error.reason == NO_HTTP else error.reason
+        return OK
 
     def close(self) -> None:
         """End a request under way, and let go of the connection."""
         self._exchange.close()
 
-    def _ask(self, headers: Mapping[str, str]) -> bytes:
+    def _ask(self, headers: Mapping[str, str], feed: Feed) -> None:
         request = requests.Request("GET", self._url, headers=headers).prepare()
         with self._exchange.send(request) as response:
             refusal = _refusal(response)
             if refusal is not None:
                 raise ExchangeError(refusal)
-            body = _read(response)
+            _read(response, feed)
             self._exchange.keep(response)
-            return body
 
 
 def _refusal(response: requests.Response) -> str | None:
@@ -89,14 +86,14 @@ def _says_its_end(response: requests.Response) -> bool:
     return is_chunked or has_length or version_of(response) >= HTTP_2
 
 
-def _read(response: requests.Response) -> bytes:
-    body = bytearray()
+def _read(response: requests.Response, feed: Feed) -> None:
+    size = 0
     try:
         # Not `stream`, which reads the sizes of chunks as lines of any length.
         while piece := response.raw.read(PIECE, decode_content=False):
-            body += piece
-            if len(body) > MAX_BODY:
+            size += len(piece)
+            if size > MAX_BODY:
                 raise ExchangeError("too_large")
+            feed(piece)
     except (HTTPError, OSError) as error:
         raise ExchangeError("timeout" if is_timeout(error) else "incomplete") from None
-    return bytes(body)

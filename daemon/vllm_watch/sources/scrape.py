@@ -10,9 +10,12 @@ from typing import NamedTuple
 from vllm_watch import __version__
 from vllm_watch.clock import Clock
 from vllm_watch.sources.exchange import TlsOptions, read_token
-from vllm_watch.sources.http_fetch import Answer, Fetcher
+from vllm_watch.sources.http_fetch import OK, Feed, Fetcher
 from vllm_watch.state.metrics_side import ScrapeResult
-from vllm_watch_parsers.metrics import MetricsReading, Unreadable, read_metrics
+from vllm_watch_parsers.exposition import PageReader
+from vllm_watch_parsers.foreign_pages import FOREIGN_PAGES
+from vllm_watch_parsers.metrics import MetricsReading, reading_of
+from vllm_watch_parsers.vocabulary import WANTED
 
 
 REASONS: tuple[str, ...] = (
@@ -26,6 +29,9 @@ REASONS: tuple[str, ...] = (
     "redirect",
     "not_metrics",
     "stats_disabled",
+    "no_requests_yet",
+    *FOREIGN_PAGES,
+    "several_servers",
     "too_many_samples",
     "too_large",
     "incomplete",
@@ -72,25 +78,24 @@ class Scraper:
     def scrape(self) -> ScrapeResult:
         """Read the page once. Never raises: what goes wrong is the result's reason."""
         start = time.monotonic()
-        answer = self._fetch()
-        reading: MetricsReading | Unreadable | None = None
-        if answer.reason == "ok":
-            reading = read_metrics(answer.body)
+        page = PageReader(WANTED)
+        failure = self._fetch(page.feed)
+        reading = reading_of(page.finish()) if failure == OK else None
         duration = time.monotonic() - start
         at = self._clock.now()
-        if isinstance(reading, Unreadable):
-            return ScrapeResult(at, duration, None, reading.reason)
-        return ScrapeResult(at, duration, reading, answer.reason, ahead=self._clock.wall(at) - at)
+        if not isinstance(reading, MetricsReading):
+            return ScrapeResult(at, duration, None, failure if reading is None else reading.reason)
+        return ScrapeResult(at, duration, reading, reading.reason, ahead=self._clock.wall(at) - at)
 
     def close(self) -> None:
         """Let go of the connection; a scrape under way ends as one that took too long."""
         self._fetcher.close()
 
-    def _fetch(self) -> Answer:
+    def _fetch(self, feed: Feed) -> str:
         token_file = self._target.bearer_token_file
         if token_file is None:
-            return self._fetcher.fetch(_HEADERS)
+            return self._fetcher.fetch(_HEADERS, feed)
         token = read_token(token_file)
         if token is None:
-            return Answer("token_unreadable")
-        return self._fetcher.fetch({**_HEADERS, "Authorization": f"Bearer {token}"})
+            return "token_unreadable"
+        return self._fetcher.fetch({**_HEADERS, "Authorization": f"Bearer {token}"}, feed)

@@ -64,7 +64,10 @@ class LogTail:
         self._pattern = pattern
         self._is_glob = bool(_GLOB_SIGNS & set(pattern))
         self._followed: dict[str, FollowedLog] = {}
-        self._before = {position.path: Remembered(position, stopped_at) for position in positions}
+        self._before = {
+            position.path: Remembered(position._replace(read_until=0.0), position.read_until or stopped_at)
+            for position in positions
+        }
         self._passed_over: frozenset[str] = frozenset()
         self._taken_up: frozenset[str] = frozenset()
         self._hidden: set[str] = set()
@@ -100,10 +103,12 @@ class LogTail:
 
     def positions(self) -> tuple[FilePosition, ...]:
         """Return how far the files have been read; what was found of an earlier run and not seen yet is kept."""
-        before = {path: remembered.position for path, remembered in self._before.items()}
-        known = {path: followed.position for path, followed in self._followed.items()}
-        positions = {**before, **known}.values()
-        return tuple(position for position in positions if position is not None)[-MAX_POSITIONS:]
+        before = {
+            path: remembered.position._replace(read_until=remembered.stopped_at)
+            for path, remembered in self._before.items()
+        }
+        known = {path: at for path, followed in self._followed.items() if (at := followed.position) is not None}
+        return tuple({**before, **known}.values())[-MAX_POSITIONS:]
 
     def status(self) -> LogStatus:
         """Return how reading goes."""
@@ -161,6 +166,8 @@ class LogTail:
                 self._hidden.add(path)
             return []
         batches += followed.poll(now, max(MAX_READS // number, 1))
+        if followed.position is not None:
+            self._before.pop(path, None)
         if followed.problem is not None:
             self._note(followed.problem, is_counted=followed.is_failing)
         if followed.is_over(now):
@@ -177,7 +184,6 @@ class LogTail:
         except OSError:
             followed.close()
             raise
-        self._before.pop(path, None)
         self._hidden.discard(path)
         self._followed[path] = followed
         return followed, batches

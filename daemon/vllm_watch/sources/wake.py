@@ -57,6 +57,19 @@ class _Hint(FileSystemEventHandler):
         return any(path.startswith(self.beginnings) for path in paths if path)
 
 
+class Place(NamedTuple):
+    """
+    Where changes of a path or glob are to be seen.
+
+    `beginning` is how their names begin: the folder behind all links, up to the first glob sign. `identity` tells the
+    folder from another one of the same name; there is none where there is no folder.
+    """
+
+    beginning: str
+    folder: str
+    identity: tuple[int, int] | None
+
+
 class _Watched(NamedTuple):
     watch: ObservedWatch
     identity: tuple[int, int]
@@ -90,24 +103,24 @@ class FolderWatch:
             return
         self._observer = observer
 
-    def refresh(self, paths: Iterable[str]) -> None:
+    def refresh(self, found: Iterable[Place]) -> bool:
         """
-        Watch the folders of these paths and globs that are there now, and anew those that were replaced.
+        Watch the folders of these places that are there, and anew those that were replaced.
 
-        Folders of none of them are not watched any more.
+        Folders of none of them are not watched any more. Return whether one is watched that was not before.
         """
         observer = self._living()
         if observer is None:
-            return
-        self._handler.beginnings = tuple(dict.fromkeys(_beginning(path) for path in paths))
-        wanted = list(dict.fromkeys(os.path.dirname(beginning) for beginning in self._handler.beginnings))
-        wanted = wanted[:MAX_FOLDERS]
-        for folder in self._watches.keys() - set(wanted):
+            return False
+        found = tuple(found)
+        self._handler.beginnings = tuple(dict.fromkeys(place.beginning for place in found))
+        wanted = dict(list({place.folder: place.identity for place in found}.items())[:MAX_FOLDERS])
+        for folder in self._watches.keys() - wanted.keys():
             self._forget(observer, folder)
         self._refused = {folder: at for folder, at in self._refused.items() if folder in wanted}
         deaf = {emitter.watch for emitter in observer.emitters if not emitter.is_alive()}
-        for folder in wanted:
-            identity = _identity(folder)
+        before = set(self._watches.values())
+        for folder, identity in wanted.items():
             known = self._watches.get(folder)
             if known is not None:
                 if known.identity == identity and folder not in self._handler.gone and known.watch not in deaf:
@@ -115,10 +128,12 @@ class FolderWatch:
                 self._forget(observer, folder)
             if identity is not None:
                 self._watch(observer, folder, identity)
+        return not before.issuperset(self._watches.values())
 
-    def covers(self, paths: Iterable[str]) -> bool:
-        """Tell whether changes of all these paths and globs give hints."""
-        return self._living() is not None and all(os.path.dirname(_beginning(path)) in self._watches for path in paths)
+    def covers(self, found: Iterable[Place]) -> bool:
+        """Tell whether changes of all these places, of which there are some, give hints."""
+        folders = [place.folder for place in found]
+        return bool(folders) and self._living() is not None and all(folder in self._watches for folder in folders)
 
     def stop(self) -> None:
         """End the watching thread."""
@@ -155,10 +170,15 @@ class FolderWatch:
             return  # It went with its folder.
 
 
-def _beginning(path: str) -> str:
-    """Return how changes of a path or glob are named: in its folder behind all links, up to the first glob sign."""
+def places(paths: Iterable[str]) -> tuple[Place, ...]:
+    """Return where changes of these paths and globs are to be seen now; asking for that may hang as reading may."""
+    return tuple(_place(path) for path in paths)
+
+
+def _place(path: str) -> Place:
     folder, name = os.path.split(_GLOB_SIGN.split(path, maxsplit=1)[0])
-    return os.path.join(os.path.realpath(folder), name)
+    folder = os.path.realpath(folder)
+    return Place(os.path.join(folder, name), folder, _identity(folder))
 
 
 def _identity(folder: str) -> tuple[int, int] | None:

@@ -66,6 +66,22 @@ class _Verdict(NamedTuple):
     differs: Mapping[str, bool]
 
 
+def summed(engines: Iterable[EngineReading]) -> EngineReading:
+    """Return what a line that sums over several engines is held against: sums, and the mean of the shares."""
+    every = list(engines)
+    gauges = {name: sum(values) for name in _GAUGES if len(values := _values(every, name)) == len(every)}
+    if "kv_cache_usage_ratio" in gauges:
+        gauges["kv_cache_usage_ratio"] /= len(every)
+    generated = [engine.counters.get("generation_tokens") for engine in every]
+    known = [count for count in generated if count is not None]
+    counters = {"generation_tokens": sum(known)} if len(known) == len(every) else {}
+    return EngineReading(gauges, counters, {}, {}, ())
+
+
+def _values(engines: Iterable[EngineReading], name: str) -> list[float]:
+    return [engine.gauges[name] for engine in engines if name in engine.gauges]
+
+
 class Agreement:
     """Compares one engine's lines with its pages."""
 

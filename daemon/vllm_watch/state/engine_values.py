@@ -218,15 +218,22 @@ def counters_of_metrics(metrics: MetricsSide, key: EngineKey) -> dict[str, Readi
 
 
 def counters_of_log(log: LogSide, engine: str) -> dict[str, Reading]:
-    """Return what can be added up from lines that print whole counts: V1's drafted and accepted tokens."""
-    totals = log.spec_totals.get(engine)
+    """
+    Return what can be added up from lines that print whole counts.
+
+    V1's drafted and accepted tokens, and the Rust front end's preemptions: the Python logger resets its own before it
+    prints them.
+    """
     at = log.last_line_at
-    if totals is None or at is None:
+    if at is None:
         return {}
-    return {
-        "spec_decode_draft_tokens_total": Reading(totals[1], at, "log"),
-        "spec_decode_accepted_tokens_total": Reading(totals[0], at, "log"),
+    accepted, drafted = log.spec_totals.get(engine, (None, None))
+    counts = {
+        "spec_decode_draft_tokens_total": drafted,
+        "spec_decode_accepted_tokens_total": accepted,
+        "preemptions_total": log.preemptions.get(engine),
     }
+    return {name: Reading(count, at, "log") for name, count in counts.items() if count is not None}
 
 
 def finished_of(metrics: MetricsSide, key: EngineKey) -> dict[str, Reading]:
@@ -307,12 +314,18 @@ def facts_of(log: LogSide | None, metrics: MetricsSide | None, command: CommandF
     if log is not None:
         said = _facts_of_log(log, engine)
         facts.update({name: value for name, value in said.items() if value is not None})
+        if (
+            facts["data_parallel_size"] is None
+            and log.facts.is_alone()
+            and (reading is None or len(reading.engines) < 2)
+        ):
+            facts["data_parallel_size"] = 1
     return {name: value for name, value in facts.items() if value is not None}
 
 
 def _facts_of_log(log: LogSide, engine: str) -> dict[str, float | None]:
     facts = log.facts
-    own = facts.engines.get(engine)
+    own = facts.of_engine(engine)
     return {
         "kv_cache_capacity_tokens": facts.capacity_tokens(engine),
         "max_concurrency": own.max_concurrency if own else None,

@@ -3,10 +3,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple, TypeVar
 
-from vllm_watch_parsers.events import StartupFact
+from vllm_watch_parsers.events import AGGREGATED, StartupFact
 from vllm_watch_parsers.metrics import DEFAULT_ENGINE
 
 
@@ -61,6 +62,8 @@ class Facts:
     log_stats_disabled: bool = False
     engines: dict[str, EngineFacts] = field(default_factory=dict)
     _max_model_len_is_final: bool = False
+    _is_alone: bool = False
+    """Whether an engine's configuration says that there is no other; engines of a dense model say so always."""
 
     @property
     def model_name(self) -> str:
@@ -75,6 +78,7 @@ class Facts:
             self.num_gpu_blocks = fact.num_gpu_blocks
         if fact.log_stats_disabled:
             self.log_stats_disabled = True
+        self._learn_data_parallel_size(fact)
         if fact.kv_cache_tokens or fact.max_concurrency or fact.model_load_seconds:
             engine = fact.engine or DEFAULT_ENGINE
             if engine in self.engines or len(self.engines) < MAX_ENGINES:
@@ -85,6 +89,13 @@ class Facts:
         for name in _SAID_ONCE:
             if getattr(self, name) is None:
                 setattr(self, name, getattr(fact, name))
+
+    def _learn_data_parallel_size(self, fact: StartupFact) -> None:
+        said = fact.data_parallel_size
+        if said == 1 and fact.engine_generation is not None:
+            self._is_alone = True
+        elif said is not None and self.data_parallel_size is None:
+            self.data_parallel_size = said
 
     def _learn_max_model_len(self, fact: StartupFact) -> None:
         said = fact.max_model_len
@@ -100,9 +111,36 @@ class Facts:
         loads = [seconds for seconds in (engine.model_load_seconds, fact.model_load_seconds) if seconds is not None]
         engine.model_load_seconds = max(loads, default=None)
 
+    @property
+    def lone_engine(self) -> str | None:
+        """The one engine that there is, or `None` if there are several, or nothing is known of them."""
+        is_alone = self.data_parallel_size in {None, 1} and len(self.engines) == 1
+        return next(iter(self.engines)) if is_alone else None
+
+    def is_alone(self) -> bool:
+        """Whether the engine's own word that there is no other can be believed."""
+        return self._is_alone and len(self.engines) <= 1
+
+    def of_engine(self, engine: str) -> EngineFacts | None:
+        """
+        Return what an engine said, or what all of them said together where lines are of all of them.
+
+        Sizes are added up only if every engine has said its own: some may print into another node's log.
+        """
+        if engine != AGGREGATED or engine in self.engines:
+            return self.engines.get(engine)
+        every = list(self.engines.values())
+        if not every or (self.data_parallel_size or len(every)) != len(every):
+            return None
+        return EngineFacts(
+            _total([facts.kv_cache_tokens for facts in every]),
+            _total([facts.max_concurrency for facts in every]),
+            max((facts.model_load_seconds for facts in every if facts.model_load_seconds is not None), default=None),
+        )
+
     def capacity_tokens(self, engine: str) -> int | None:
         """Return an engine's KV cache in tokens: as printed, or V0's blocks by their size."""
-        facts = self.engines.get(engine)
+        facts = self.of_engine(engine)
         if facts is not None and facts.kv_cache_tokens is not None:
             return facts.kv_cache_tokens
         if self.num_gpu_blocks is None or self.data_parallel_size not in {None, 1}:
@@ -120,11 +158,15 @@ _SAID_ONCE = (
     "served_model_name",
     "max_num_seqs",
     "tensor_parallel_size",
-    "data_parallel_size",
     "api_server_count",
     "num_speculative_tokens",
     "block_size",
 )
+
+
+def _total(sizes: Sequence[Size | None]) -> Size | None:
+    known = [size for size in sizes if size is not None]
+    return sum(known, start=known[0] * 0) if known and len(known) == len(sizes) else None
 
 
 def _least(left: Size | None, right: Size | None) -> Size | None:

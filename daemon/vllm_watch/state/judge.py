@@ -101,6 +101,8 @@ def _has_answered_since(metrics: MetricsSide | None, now: float, moment: float) 
 
 def _is_disbelieved(log: LogSide, metrics: MetricsSide | None, now: float) -> bool:
     """Tell whether the server goes on in spite of what its log said last."""
+    if metrics is None and log.phase == "shutting_down":
+        return any(engine.is_fresh(now) and engine.has_work and engine.moves for engine in log.engines.values())
     if metrics is None or not metrics.is_fresh(now):
         return False
     if log.phase == "shutting_down":
@@ -116,9 +118,10 @@ def is_end_contradicted(log: LogSide, metrics: MetricsSide, now: float) -> bool 
     return is_end and (metrics.read_at or 0) - log.phase_at > DOUBT_SECONDS
 
 
-def rests(log: LogSide | None, metrics: MetricsSide | None, key: EngineKey, now: float) -> bool:
+def rests(
+    log: LogSide | None, engine: EngineLog | None, metrics: MetricsSide | None, key: EngineKey, now: float
+) -> bool:
     """Tell whether an engine was put to sleep or paused, by whichever of the given sources says so."""
-    engine = log.engines.get(key.engine) if log is not None else None
     served = engine.served if engine is not None else None
     words = [] if log is None else [log.repose.since]
     if metrics is not None:

@@ -13,6 +13,7 @@ from vllm_watch.state.repose import Repose, Served
 from vllm_watch.state.shutdown import Shutdown
 from vllm_watch.state.snapshot import HttpRequestKey, LogCounts
 from vllm_watch_parsers.events import (
+    AGGREGATED,
     FAILURE_KINDS,
     EngineStats,
     Failure,
@@ -54,11 +55,18 @@ class EngineLog:
     spec: SpecDecoding | None = None
     spec_at: float = 0.0
     gaps: deque[float] = field(default_factory=lambda: deque(maxlen=5))
+    covered: deque[float] = field(default_factory=lambda: deque(maxlen=5))
+    """The seconds that the last lines on drafts are of, by vLLM's own clock."""
 
     @property
     def interval(self) -> float:
-        """How often this engine prints, as far as can be seen: an idle one pauses, none hurries."""
-        return min(max(min(self.gaps, default=DEFAULT_INTERVAL), 1.0), MAX_INTERVAL)
+        """
+        How often this engine prints, as far as can be seen: an idle one pauses, none hurries.
+
+        A line that was read late makes one gap too short: of several the shortest is left out.
+        """
+        gaps = sorted(self.gaps) or [DEFAULT_INTERVAL]
+        return min(max(gaps[len(gaps) > 2], 1.0), MAX_INTERVAL)
 
     @property
     def has_work(self) -> bool:
@@ -75,15 +83,19 @@ class EngineLog:
         Return a line on drafts with its rates over one interval.
 
         After a pause vLLM divides the tokens by the whole pause, while those of the statistics line are divided by
-        one interval. The pause was without tokens, or there would have been lines.
+        one interval. The pause was without tokens, or there would have been lines. How long it was the line itself
+        tells: when lines are read says less, for they may be read late.
         """
-        pause = self.gaps[-1] if self.gaps else 0.0
-        if pause < 1.5 * self.interval or spec.accepted_tokens is None or spec.drafted_tokens is None:
+        covered = _seconds_covered(spec)
+        if covered is None:
             return spec
-        interval = min(self.interval, DEFAULT_INTERVAL)
+        self.covered.append(covered)
+        interval = min(*self.covered, DEFAULT_INTERVAL)
+        if covered < 1.5 * max(interval, self.interval):
+            return spec
         return spec._replace(
-            accepted_tokens_per_second=spec.accepted_tokens / interval,
-            drafted_tokens_per_second=spec.drafted_tokens / interval,
+            accepted_tokens_per_second=(spec.accepted_tokens or 0) / interval,
+            drafted_tokens_per_second=(spec.drafted_tokens or 0) / interval,
         )
 
     def is_fresh(self, now: float) -> bool:
@@ -117,6 +129,22 @@ class EngineLog:
         return not stats.requests_running and 0 < waiting <= (stats.requests_deferred or 0)
 
 
+def _seconds_covered(spec: SpecDecoding) -> float | None:
+    """Return the seconds that a line on drafts divides its tokens by, or `None` if it does not say."""
+    for tokens, rate in (
+        (spec.drafted_tokens, spec.drafted_tokens_per_second),
+        (spec.accepted_tokens, spec.accepted_tokens_per_second),
+    ):
+        if tokens and rate:
+            return tokens / rate
+    return None
+
+
+def name_of(stats: EngineStats) -> str:
+    """Return what the engine is called that a statistics line is of."""
+    return AGGREGATED if stats.rust else stats.engine or DEFAULT_ENGINE
+
+
 class LogSide:
     """Takes in events of one log, in order."""
 
@@ -138,6 +166,10 @@ class LogSide:
         self._shutdown = Shutdown()
         self.spec_totals: dict[str, tuple[int, int]] = {}
         """Tokens accepted and drafted, added up from the lines."""
+        self.preemptions: dict[str, int] = {}
+        """Preemptions, added up from the lines that count them."""
+        self._nameless = DEFAULT_ENGINE
+        """The engine of the last statistics line that named none: a line on drafts names none either."""
         self._unparsed = 0
         self._unknown: Counter[str] = Counter()
         self._continuations = self._refused_lines = 0
@@ -164,6 +196,7 @@ class LogSide:
         if is_history:
             self.starts, self.failures, self.refused, self._unparsed, self.dropped = counted
             self.spec_totals.clear()
+            self.preemptions.clear()
             self._shutdown.forget_failures()
 
     def counts(self, now: float) -> LogCounts:
@@ -225,7 +258,9 @@ class LogSide:
 
     def _apply_stats(self, at: float, stats: EngineStats) -> None:
         self._note_unknown(stats.unknown_fields)
-        name = stats.engine or DEFAULT_ENGINE
+        name = name_of(stats)
+        if stats.engine is None:
+            self._nameless = name
         known = self.engines.get(name)
         if stats.requests_running is None:  # V0's line of hit rates belongs to the line before it.
             if known is not None:
@@ -248,9 +283,15 @@ class LogSide:
         if stats.prompt_tokens_per_second:
             known.prompted_from = at - DEFAULT_INTERVAL
             self._shutdown.note_prompt(at)
+        self._add_up(name, at, stats)
+        self._is_alive(at, moves=known.moves)
+
+    def _add_up(self, name: str, at: float, stats: EngineStats) -> None:
+        """Keep what is known of an engine for longer than its line is."""
+        if stats.rust and (name in self.preemptions or len(self.preemptions) < MAX_ENGINES):
+            self.preemptions[name] = self.preemptions.get(name, 0) + (stats.preemptions or 0)
         if stats.generation_tokens_per_second and (name in self.token_at or len(self.token_at) < MAX_ENGINES):
             self.token_at[name] = at
-        self._is_alive(at, moves=known.moves)
 
     def _is_alive(self, at: float, *, moves: bool) -> None:
         """Statistics are printed by a server that is ready, even where its word on that went elsewhere."""
@@ -261,7 +302,7 @@ class LogSide:
 
     def _apply_spec(self, at: float, spec: SpecDecoding) -> None:
         self._note_unknown(spec.unknown_fields)
-        name = spec.engine or DEFAULT_ENGINE
+        name = spec.engine or self._nameless
         known = self.engines.get(name)
         if known is not None:
             known.spec, known.spec_at = known.undiluted(spec), at
@@ -296,6 +337,8 @@ class LogSide:
     def _apply_notice(self, notice: Notice) -> None:
         if notice.kind == "api_servers_more_than_one":
             self.has_several_api_servers = True
+            self.engines.clear()  # What one of them printed was of its own requests.
+            self.token_at.clear()
         elif notice.kind == "stats_unparsed":
             self._unparsed += 1
         elif notice.quantity is not None:

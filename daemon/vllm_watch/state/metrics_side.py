@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, deque
 from typing import NamedTuple
 
 from vllm_watch.state.handlers import PAUSING
@@ -12,12 +12,18 @@ from vllm_watch.state.repose import Repose
 from vllm_watch.state.window import Window
 from vllm_watch_parsers.events import Pause
 from vllm_watch_parsers.metrics import EngineKey, EngineReading, MetricsReading
-from vllm_watch_parsers.vocabulary import REQUIRED
+from vllm_watch_parsers.vocabulary import HISTOGRAMS, REQUIRED
 
 
 INTERVALS_UNTIL_STALE = 3
 SAME_START_SECONDS = 1.0
 """Start times no further apart are of one process."""
+
+SEVERAL_SERVERS = "several_servers"
+ALTERNATION_SECONDS = 600.0
+"""For so long after a start time came back several servers are taken to answer at one address."""
+
+REMEMBERED_STARTS = 16
 
 
 class ScrapeResult(NamedTuple):
@@ -60,11 +66,19 @@ class MetricsSide:
         self.refused: Counter[str] = Counter()
         self.dropped = 0
         """Engines, models and words that were over the limit, added up over the pages."""
+        self.long_lines = 0
+        """Lines that were passed over for their length, added up over the pages."""
         self.restarts = 0
         self.start: ServerStart | None = None
+        self._starts: deque[float] = deque(maxlen=REMEMBERED_STARTS)
+        """What servers have said of their starts, each once, the present one last."""
+        self._alternated_at: float | None = None
 
     def apply(self, result: ScrapeResult) -> None:
         """Take in an attempt."""
+        if result.reading is not None and self._alternates(result.at, result.reading.process_start_seconds):
+            self._forget_pages()
+            result = result._replace(reading=None, reason=SEVERAL_SERVERS)
         if result.reading is None:
             if self.last is None or self.last.reason != result.reason:
                 self.failing_since = result.at
@@ -74,6 +88,7 @@ class MetricsSide:
         self.last = result
         self.refused.update(result.reading.refused)
         self.dropped += result.reading.dropped
+        self.long_lines += result.reading.long_lines
         self._note_reset(result.reading)
         self._note_start(result.reading.process_start_seconds, result.ahead)
         self._note_calls(result.at, result.reading)
@@ -92,6 +107,11 @@ class MetricsSide:
         newest = self.window.newest
         return newest.at if newest else None
 
+    @property
+    def is_before_first_request(self) -> bool:
+        """Whether the newest page is that of a server which nobody has asked for anything yet."""
+        return self.reading is not None and self.reading.is_before_first_request
+
     def is_recent(self, now: float) -> bool:
         """Whether the newest page is young enough to be the present."""
         read_at = self.read_at
@@ -102,41 +122,65 @@ class MetricsSide:
         return self.is_recent(now) and self.last is not None and self.last.reading is not None
 
     def missing(self) -> dict[str, bool]:
-        """Tell for each required quantity whether the newest page lacks it."""
+        """
+        Tell for each required quantity whether the newest page lacks it.
+
+        Before anything was generated histograms are not missed, which V0 and the Rust front end show with their first
+        observation, and on a page before its first request nothing is.
+        """
         reading = self.reading
         if reading is None:
             return {}
         engines = list(reading.engines.values())
-        return {name: not any(_has(engine, name) for engine in engines) for name in REQUIRED}
+        is_unused = not any(engine.counters.get("generation_tokens") for engine in engines)
+        lazy = {*REQUIRED} if reading.is_before_first_request else {*HISTOGRAMS} if is_unused else set()
+        return {name: name not in lazy and not any(_has(engine, name) for engine in engines) for name in REQUIRED}
 
     def moved_since(self, moment: float) -> bool:
         """Whether any engine computed tokens after a moment."""
         return any(engine.served_at is not None and engine.served_at > moment for engine in self.progress.values())
+
+    def _alternates(self, at: float, said: float | None) -> bool:
+        """
+        Whether several servers answer at one address: a start time that comes back is no restart.
+
+        It is held against them until they have not taken turns for minutes.
+        """
+        if said is not None and not (self._starts and _is_same_start(self._starts[-1], said)):
+            earlier = [start for start in self._starts if not _is_same_start(start, said)]
+            if len(earlier) < len(self._starts):
+                self._alternated_at = at
+            self._starts = deque([*earlier, said], maxlen=REMEMBERED_STARTS)
+        return self._alternated_at is not None and at - self._alternated_at < ALTERNATION_SECONDS
+
+    def _forget_pages(self) -> None:
+        self.window.clear()
+        self.progress.clear()
+        self.repose.forget()
 
     def _note_reset(self, reading: MetricsReading) -> None:
         """Begin anew if the counters did: the server was started again, or it made its metrics anew."""
         last = self.reading
         if last is None:
             return
-        has_fallen = any(
+        has_fallen = reading.is_before_first_request and bool(last.engines)
+        has_fallen |= any(
             _fell(engine, reading.engines[key]) for key, engine in last.engines.items() if key in reading.engines
         )
         old_start, new_start = last.process_start_seconds, reading.process_start_seconds
         if old_start is not None and new_start is not None:
-            is_restart = abs(new_start - old_start) > SAME_START_SECONDS
+            is_restart = not _is_same_start(old_start, new_start)
         else:
             is_restart = has_fallen
         self.restarts += is_restart
         if is_restart or has_fallen:
-            self.window.clear()
-            self.progress.clear()
-            self.repose.forget()
+            self._forget_pages()
 
     def _note_start(self, said: float | None, ahead: float) -> None:
         """Keep when the server was started, as it was when it was first said: wall clocks are corrected later."""
         if not said:
             self.start = None
-        elif self.start is None or abs(said - self.start.said) > SAME_START_SECONDS:
+        elif self.start is None or not _is_same_start(said, self.start.said):
             self.start = ServerStart(said, said - ahead)
 
     def _note_calls(self, at: float, reading: MetricsReading) -> None:
@@ -164,6 +208,10 @@ def _calls(reading: MetricsReading, handler: str) -> float:
     """Return how often an operation was asked for and done."""
     done = ("POST", handler, "2xx")
     return sum(count for request, count in reading.http_requests.items() if request == done)
+
+
+def _is_same_start(one: float, other: float) -> bool:
+    return abs(one - other) <= SAME_START_SECONDS
 
 
 def _fell(old: EngineReading, new: EngineReading) -> bool:

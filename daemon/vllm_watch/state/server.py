@@ -17,7 +17,7 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from vllm_watch.reading.log_reader import LogBatch
-from vllm_watch.state.agreement import Agreement
+from vllm_watch.state.agreement import Agreement, summed
 from vllm_watch.state.engine_values import (
     Latencies,
     counters_of_log,
@@ -35,6 +35,7 @@ from vllm_watch.state.engine_values import (
 from vllm_watch.state.facts import CommandFacts
 from vllm_watch.state.foresight import LATER, lines_with_traffic, page_with_traffic
 from vllm_watch.state.handlers import http_request_key
+from vllm_watch.state.http_source import HttpSource
 from vllm_watch.state.judge import (
     FIRST_STATS_SECONDS,
     STALL_SECONDS,
@@ -47,7 +48,7 @@ from vllm_watch.state.judge import (
     rests,
     woken_at,
 )
-from vllm_watch.state.log_side import LogSide
+from vllm_watch.state.log_side import EngineLog, LogSide, name_of
 from vllm_watch.state.metrics_side import MetricsSide, ScrapeResult
 from vllm_watch.state.probe_side import ProbeResult, ProbeSide
 from vllm_watch.state.snapshot import (
@@ -63,7 +64,7 @@ from vllm_watch.state.snapshot import (
     SourceSnapshot,
     TailCounts,
 )
-from vllm_watch_parsers.events import EngineStats
+from vllm_watch_parsers.events import AGGREGATED, EngineStats
 from vllm_watch_parsers.metrics import DEFAULT_ENGINE, EngineKey, MetricsReading
 
 
@@ -111,6 +112,13 @@ class LogStatus(NamedTuple):
     tail: TailCounts
 
 
+class _Named(NamedTuple):
+    """What the log and the page have called the same model."""
+
+    in_log: str
+    on_page: str
+
+
 class ServerState:
     """Not thread-safe: the caller holds a lock around each call."""
 
@@ -124,6 +132,8 @@ class ServerState:
         self._log_status = LogStatus(is_up=False, reason="starting", tail=TailCounts())
         self._keys: tuple[EngineKey, ...] = ()
         self._agreements: dict[EngineKey, Agreement] = {}
+        self._named = _Named("", "")
+        self._http_source = HttpSource(has_log=settings.has_log)
 
     def apply_command(self, command: CommandFacts) -> None:
         """Take in what the command line says of a server that was started anew."""
@@ -134,6 +144,8 @@ class ServerState:
         if self._log is not None:
             starts = self._log.starts
             self._log.apply(batch, is_history=is_history)
+            if batch.requests:
+                self._http_source.note_lines()
             if self._log.starts != starts:
                 self._keys = ()
                 self._agreements.clear()
@@ -149,12 +161,16 @@ class ServerState:
         if self._metrics is not None:
             restarts = self._metrics.restarts
             self._metrics.apply(result)
+            if result.reading is not None:
+                self._http_source.note_page(result.at, sum(result.reading.http_requests.values()))
             if self._metrics.restarts != restarts:
                 self._agreements.clear()
                 if self._probe is not None:
                     self._probe.begin_anew()
             if self._log is not None and result.reading is not None:
                 self._hold_against_log(self._log, result.at, result.reading)
+                if result.reading.engines:
+                    self._named = _Named(self._log.facts.model_name, next(iter(result.reading.engines)).model_name)
 
     def next_probe(self, now: float) -> float | None:
         """Return when the next probe is due, `now` if at once, `None` if there is none to make or the server rests."""
@@ -206,6 +222,7 @@ class ServerState:
             missing_metrics=metrics.missing() if metrics and reading else {},
             refused_values=self._refused(),
             dropped_names=self._dropped(),
+            page_long_lines=metrics.long_lines if metrics else None,
             log=log.counts(math.inf if self.settings.keeps_stale else now) if log else None,
             tail=self._log_status.tail if log else None,
             scrape_duration=metrics.last.duration if metrics and metrics.last else None,
@@ -238,27 +255,43 @@ class ServerState:
         return any(self._rests(key, now, self._metrics) for key in self._engine_keys(now))
 
     def _rests(self, key: EngineKey, now: float, metrics: MetricsSide | None) -> bool:
-        return rests(self._log if self._log_status.is_up else None, metrics, key, now)
+        log, engine = (self._log, self._in_log(key)) if self._log_status.is_up else (None, None)
+        return rests(log, engine, metrics, key, now)
 
     def _hold_against_pages(self, log: LogSide, batch: LogBatch) -> None:
         for at, event in batch.events:
             if isinstance(event, EngineStats) and event.requests_running is not None:
-                name = event.engine or DEFAULT_ENGINE
+                name = name_of(event)
                 for key, agreement in self._agreements.items():
-                    if key.engine == name and name in log.engines:
+                    if self._name_in_log(key) == name and name in log.engines:
                         agreement.add_line(at, log.engines[name].interval, event)
 
     def _hold_against_log(self, log: LogSide, at: float, reading: MetricsReading) -> None:
-        self._agreements = {key: self._agreements.get(key) or Agreement() for key in reading.engines}
+        engines = dict(reading.engines)
+        if AGGREGATED in log.engines and len(engines) > 1:
+            engines = {next(iter(engines))._replace(engine=AGGREGATED): summed(engines.values())}
+        self._agreements = {key: self._agreements.get(key) or Agreement() for key in engines}
         is_idle = self._log_reason(at) == "idle"
         for key, agreement in self._agreements.items():
-            said = log.engines.get(key.engine)
+            said = log.engines.get(self._name_in_log(key))
             if said is not None and is_idle:
                 agreement.add_silence(at, said.interval)
-            agreement.add_page(at, reading.engines[key])
+            agreement.add_page(at, engines[key])
+
+    def _name_in_log(self, key: EngineKey) -> str:
+        """Return what the log calls an engine: lines that are of all engines are of the only one, too."""
+        log, reading = self._log, self._metrics.reading if self._metrics else None
+        if log is None or key.engine in log.engines or AGGREGATED not in log.engines:
+            return key.engine
+        is_lone = len(reading.engines) == 1 if reading and reading.engines else key.engine == log.facts.lone_engine
+        return AGGREGATED if is_lone else key.engine
+
+    def _in_log(self, key: EngineKey) -> EngineLog | None:
+        return self._log.engines.get(self._name_in_log(key)) if self._log else None
 
     def _disagreements(self, key: EngineKey, now: float) -> dict[str, bool]:
-        agreement = self._agreements.get(key)
+        # What is said of all engines together differs from the pages of all of them.
+        agreement = self._agreements.get(key) or self._agreements.get(key._replace(engine=AGGREGATED))
         found = agreement.disagreements(now) if agreement else {}
         if self._log is not None and self._log_status.is_up and self._metrics is not None:
             is_contradicted = is_end_contradicted(self._log, self._metrics, now)
@@ -275,12 +308,24 @@ class ServerState:
         if metrics is not None and metrics.reading is not None and self._shows_metrics(now) and metrics.reading.engines:
             return tuple(metrics.reading.engines)
         if log is not None and log.engines:
-            model = self._keys[0].model_name if self._keys else self.settings.command.model_name
-            return tuple(EngineKey(log.facts.model_name or model, engine) for engine in sorted(log.engines))
+            lone = log.facts.lone_engine or AGGREGATED
+            names = {lone if engine == AGGREGATED else engine for engine in log.engines}
+            return tuple(EngineKey(self._model_name(log), engine) for engine in sorted(names))
         if self._keys:
             return self._keys
-        said = log.facts.model_name if log else ""
-        return (EngineKey(said or self.settings.command.model_name, DEFAULT_ENGINE),)
+        return (EngineKey(self._model_name(log) if log else self.settings.command.model_name, DEFAULT_ENGINE),)
+
+    def _model_name(self, log: LogSide) -> str:
+        """
+        Return the model's name without a page.
+
+        A page of the same model is remembered: it has the name that clients use, and the log often only the path.
+        """
+        said = log.facts.model_name
+        if said and said == self._named.in_log:
+            return self._named.on_page
+        last = self._keys[0].model_name if self._keys else ""
+        return said or last or self.settings.command.model_name
 
     def _engine(self, key: EngineKey, server_state: EngineState | None, now: float) -> EngineSnapshot:
         judged = Judgement(server_state) if server_state else self._judge(key, now)
@@ -315,10 +360,12 @@ class ServerState:
         engine = metrics.reading.engines.get(key) if metrics and metrics.reading else None
         progress = metrics.progress.get(key) if metrics else None
         is_recent = metrics is not None and metrics.is_recent(now)
+        if metrics is not None and metrics.is_fresh(now) and metrics.is_before_first_request:
+            return Judgement("idle")
         if metrics is not None and metrics.is_fresh(now) and engine and progress:
             return judge_by_metrics(engine, progress, metrics.read_at or now, stall_after, woke_at)
         if log is not None and self._log_status.is_up:
-            said = judge_by_log(log.engines.get(key.engine), log, now, stall_after, woke_at)
+            said = judge_by_log(self._in_log(key), log, now, stall_after, woke_at)
             if said.state != "unknown" and not (said.state == "idle" and self._hangs(now)):
                 return said
         if is_recent and metrics is not None and engine and progress:
@@ -335,10 +382,10 @@ class ServerState:
         )
 
     def _log_gauges(self, key: EngineKey, now: float) -> dict[str, Reading]:
-        log = self._log
-        if log is None or key.engine not in log.engines:
+        log, engine = self._log, self._in_log(key)
+        if log is None or engine is None:
             return {}
-        return gauges_of_log(log, log.engines[key.engine], now, keeps_stale=self.settings.keeps_stale)
+        return gauges_of_log(log, engine, now, keeps_stale=self.settings.keeps_stale)
 
     def _metrics_gauges(self, key: EngineKey, now: float) -> dict[str, Reading | None]:
         if self._metrics is None or not self._shows_metrics(now):
@@ -370,7 +417,7 @@ class ServerState:
         progress = self._metrics.progress.get(key) if self._metrics else None
         if progress is not None and progress.token_at is not None:
             readings.append(Reading(progress.token_at, progress.token_at, "metrics"))
-        token_at = self._log.token_at.get(key.engine) if self._log else None
+        token_at = self._log.token_at.get(self._name_in_log(key)) if self._log else None
         if token_at is not None:
             readings.append(Reading(token_at, token_at, "log"))
         return max(readings, default=None)
@@ -380,7 +427,7 @@ class ServerState:
             ratios = positions_of_metrics(self._metrics, key)
             if ratios is not None:
                 return ratios
-        engine = self._log.engines.get(key.engine) if self._log else None
+        engine = self._in_log(key)
         return positions_of_log(engine, now, keeps_stale=self.settings.keeps_stale) if engine else ()
 
     def _counted(self) -> MetricsSide | None:
@@ -399,7 +446,7 @@ class ServerState:
     def _totals(self, key: EngineKey) -> EngineTotals:
         """Return what an engine has counted, of one source."""
         if self._metrics is None:
-            return EngineTotals(key, counters_of_log(self._log, key.engine) if self._log else {}, {}, {})
+            return EngineTotals(key, counters_of_log(self._log, self._name_in_log(key)) if self._log else {}, {}, {})
         counted = self._counted()
         if counted is None:
             return EngineTotals(key, {}, {}, {})
@@ -491,7 +538,7 @@ class ServerState:
         return None if said_by_log is None else Reading(said_by_log, said_by_log, "log")
 
     def _http_requests(self) -> dict[HttpRequestKey, float]:
-        if self._log is not None:
+        if self._log is not None and not self._http_source.is_page:
             return dict(self._log.requests)
         reading = self._metrics.reading if self._metrics else None
         counted: Counter[HttpRequestKey] = Counter()

@@ -178,7 +178,8 @@ class ServerSnapshot(NamedTuple):
 
     `former` holds what engines have counted that are not among `engines`: the last page named them, and another
     source, or the server's next start, names others.
-    `starts` and `http_requests` come from its log where it has one, else from its /metrics. `start_time` is by the
+    `starts` and `http_requests` come from its log where it has one, else from its /metrics; `http_requests` from there
+    also where the log has no access lines. `start_time` is by the
     clock of who said it: of the log by that of the other times, of /metrics by the server's own.
     """
 
@@ -198,6 +199,7 @@ class ServerSnapshot(NamedTuple):
     missing_metrics: Mapping[str, bool]
     refused_values: Mapping[tuple[SourceName, str], int]
     dropped_names: Mapping[SourceName, int]
+    page_long_lines: int | None
     log: LogCounts | None
     tail: TailCounts | None
     scrape_duration: float | None

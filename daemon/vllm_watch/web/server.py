@@ -13,7 +13,7 @@ import socket
 import threading
 import time
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from concurrent.futures import Future
 
 import structlog
@@ -25,6 +25,7 @@ from vllm_watch.internal_errors import InternalErrors
 from vllm_watch.web.connections import BoundedServer, send
 from vllm_watch.web.current import CurrentWebConfig
 from vllm_watch.web.gate import Gate, Verdict
+from vllm_watch.web.hosts import is_named, names_here
 from vllm_watch.web.listening import bind, is_loopback
 from vllm_watch.web.pages import Answer, Pages, plain_text
 from vllm_watch.web.routes import Router
@@ -37,6 +38,9 @@ _CLOSE_SECONDS = 1.0
 _STOP_SECONDS = 2.0
 
 _UNAUTHORIZED = plain_text("A user name and a password are needed.", 401)
+_MISDIRECTED = plain_text(
+    "These pages are not to be had under this name: allowed_hosts of the configuration adds it.", 421
+)
 _BUSY = plain_text("Too many passwords wait for their check: try again.", 503)
 
 _log = structlog.get_logger("vllm_watch.web")
@@ -53,16 +57,19 @@ class WebServer:
         port: A port, or 0 for any that is free.
         pages: What to serve beside the status page's files.
         web_config_file: TLS, users and headers; read again when it changes.
+        allowed_hosts: Names under which the pages may be asked for, beside addresses and this machine's own. Where
+            other machines can connect and none is given, any name will do: they know what it is called there.
         errors: Where it is counted what fails.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - All but the first three go by name.
         self,
         host: str,
         port: int,
         pages: Pages,
         *,
         web_config_file: str | None = None,
+        allowed_hosts: Collection[str] = (),
         errors: InternalErrors | None = None,
     ) -> None:
         errors = errors or InternalErrors()
@@ -70,6 +77,9 @@ class WebServer:
         self._port = port
         self._router = Router(pages, errors)
         self._config = CurrentWebConfig(web_config_file, errors)
+        self._allowed_hosts = allowed_hosts
+        self._names: Collection[str] | None = None
+        """The names that will do; `None` is any."""
         self._heartbeat = time.monotonic()
         self._thread: threading.Thread | None = None
         self._ask_to_stop: AskToStop | None = None
@@ -95,8 +105,11 @@ class WebServer:
         config = self._config.load()
         sockets = bind(self._host, self._port)
         self._port = sockets[0].getsockname()[1]
-        if not is_loopback(sockets):
+        is_open = not is_loopback(sockets)
+        if is_open:
             self._warn_if_open(config)
+        if self._allowed_hosts or not is_open:
+            self._names = names_here(self._host, *self._allowed_hosts)
         started: Future[AskToStop] = Future()
         self._thread = threading.Thread(target=self._run, args=(sockets, started), name="web", daemon=True)
         self._thread.start()
@@ -146,6 +159,9 @@ class WebServer:
 
     def _decide(self, request: HTTPServerRequest, gate: Gate) -> None:
         config = self._config.get()
+        if self._names is not None and not is_named(request.headers.get("Host", ""), self._names):
+            send(request, _MISDIRECTED, config.headers)
+            return
 
         def tell(verdict: Verdict) -> None:
             send(request, self._answer(request, verdict), config.headers)

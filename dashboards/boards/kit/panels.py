@@ -149,7 +149,7 @@ def figure(
     text: PanelText,
     unit: str,
     query: Query,
-    *,
+    *more: Query,
     width: int = 3,
     height: int = 4,
     steps: Steps = (),
@@ -162,20 +162,23 @@ def figure(
     Return one number, coloured by its thresholds.
 
     It is what the query gives at the end of the time range and nothing older: so no course is drawn behind it.
+
+    more: what stands under it; then each goes by its name.
     """
     panel = (
         stat.Panel()
         .unit(unit)
         .color_mode(common.BigValueColorMode.VALUE)
         .graph_mode(common.BigValueGraphMode.NONE)
-        .text_mode(common.BigValueTextMode.VALUE_AND_NAME if query.several else common.BigValueTextMode.VALUE)
+        .text_mode(common.BigValueTextMode.VALUE_AND_NAME if query.several or more else common.BigValueTextMode.VALUE)
         .wide_layout(False)
         .reduce_options(common_builders.ReduceDataOptions().calcs(["last"]))
         # Without a value the lowest colour holds, and that nothing is known is no alarm: no quantity here is below 0.
         .thresholds(_steps([(0, below), *steps], palette.GREY))
         .mappings(list(mappings))
-        .with_target(_target(query, "A").instant())
     )
+    for letter, each in _lettered([query, *more]):
+        panel.with_target(_target(each, letter).instant())
     if decimals is not None:
         panel.decimals(decimals)
     return _finished(panel, text, width, height, runbooks)

@@ -9,9 +9,16 @@ from __future__ import annotations
 
 from typing import Final
 
+from vllm_watch.state.engine_values import STAGES
+
 
 STATES: Final = ("idle", "serving", "starting", "sleeping", "unknown", "saturated", "stalled", "down")
 """The states of an engine, the better first: a state's number is its place here, from 1."""
+
+_ANSWERING: Final = ("idle", "serving", "saturated")
+"""The states in which a server's last latencies are still true of it."""
+
+_STAGE_OF: Final = {histogram: stage for stage, histogram in STAGES.items()}
 
 WINDOW: Final = "$__rate_interval"
 
@@ -71,8 +78,39 @@ def happened(series: str) -> str:
 
 
 def quantile(of: float, name: str, window: str = WINDOW) -> str:
-    """Return a server's quantile of a histogram, its engines together; absent where nothing was observed."""
+    """
+    Return a server's quantile of a histogram, its engines together; absent where nothing was observed.
+
+    It is also absent where it lies in the first bucket of a latency, see `quantile_below`: what is told of it there
+    would be a number made up between zero and the bucket's bound.
+    """
+    found = _quantile(of, name, window)
+    return f"(({found}) unless ({found}) <= {_first_bound(name)})" if name in _STAGE_OF else found
+
+
+def quantile_below(of: float, name: str, window: str = WINDOW) -> str:
+    """Return the bound of a latency's first bucket where a server's quantile lies below it."""
+    return f"({_first_bound(name)} >= ({_quantile(of, name, window)}))"
+
+
+def _quantile(of: float, name: str, window: str) -> str:
     return f"histogram_quantile({of:g}, {per_server(rate(of_engine(name + '_bucket'), window))}) >= 0"
+
+
+def worst(expr: str) -> str:
+    """Return the largest of a latency among the chosen servers that answer."""
+    return f"max({answering(expr)})"
+
+
+def _first_bound(name: str) -> str:
+    bound = of_engine("latency_first_bound_seconds", f'stage="{_STAGE_OF[name]}"')
+    return f"max without (model_name, engine, stage) ({bound})"
+
+
+def answering(expr: str) -> str:
+    """Return what is of servers that answer: what one did before it stalled or went down says nothing of it now."""
+    states = of_engine("engine_state", f'state=~"{"|".join(_ANSWERING)}"')
+    return f"({expr} and on (instance, server) max by (instance, server) ({states}) == 1)"
 
 
 def mean(name: str, window: str = WINDOW) -> str:

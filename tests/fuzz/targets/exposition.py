@@ -28,7 +28,8 @@ from vllm_watch.exposition.series import PREFIX, SERIES
 from vllm_watch.state.metrics_side import ScrapeResult
 from vllm_watch.state.server import ServerSettings, ServerState
 from vllm_watch.state.snapshot import ServerSnapshot
-from vllm_watch_parsers.exposition import MAX_SAMPLES, parse_exposition
+from vllm_watch_parsers.exposition import MAX_SAMPLES, PageReader, parse_exposition
+from vllm_watch_parsers.foreign_pages import FOREIGN_PAGES
 from vllm_watch_parsers.metrics import (
     MAX_ENGINES,
     MAX_POSITIONS,
@@ -43,10 +44,13 @@ from vllm_watch_parsers.vocabulary import COUNTERS, GAUGES, HISTOGRAMS, WANTED
 
 NEXT = b"# NEXT\n"
 MAX_PAGES = 3
+PIECE = 61
+"""Pages are read in pieces of so many bytes, too: no line is as long, and none ends with them."""
+
 START = 1_795_000_000.0
 STEP = 20.0
 
-_REASONS = {"not_metrics", "stats_disabled", "too_many_samples", "incomplete"}
+_REASONS = {"not_metrics", "stats_disabled", "too_many_samples", "incomplete", *FOREIGN_PAGES}
 _MOST = {"requests_running": 1e7, "requests_waiting": 1e7, "requests_swapped": 1e7, "requests_deferred": 1e7}
 
 TOKENS = (
@@ -102,8 +106,16 @@ def check(data: bytes) -> None:
 
 
 def _check_whole(body: bytes, reading: MetricsReading | Unreadable) -> None:
-    """A page is the sum of its lines: one that is none spoils all; line ends and comments change nothing."""
+    """
+    A page is the sum of its wanted lines: one that is none spoils all.
+
+    Line ends and comments change nothing, nor does it matter in which pieces a page comes.
+    """
     page = parse_exposition(body, WANTED)
+    in_pieces = PageReader(WANTED)
+    for start in range(0, len(body), PIECE):
+        in_pieces.feed(body[start : start + PIECE])
+    assert _comparable(in_pieces.finish()) == _comparable(page)
     assert (page.problem is None) or not page.samples
     if body and not body.endswith(b"\n"):
         assert page.problem == "incomplete"
@@ -112,7 +124,7 @@ def _check_whole(body: bytes, reading: MetricsReading | Unreadable) -> None:
     lines = [line for line in body.split(b"\n")[:-1] if line.rstrip(b"\r") and not line.startswith(b"#")]
     alone = [parse_exposition(line + b"\n", WANTED) for line in lines]
     if page.problem is None:
-        assert len(lines) == len(page.samples) + page.foreign_samples <= MAX_SAMPLES
+        assert len(page.samples) <= min(len(lines), MAX_SAMPLES)
         assert _comparable(page.samples) == _comparable(tuple(sample for one in alone for sample in one.samples))
     else:
         assert isinstance(reading, Unreadable)

@@ -1,0 +1,153 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Latencies on the dashboards: the mean beside the quantiles, nothing made up within a bucket, nothing that is over."""
+
+from __future__ import annotations
+
+import shutil
+
+import pytest
+
+from tests.alerts.replay import STEP
+from tests.dashboards.replayed import given
+
+
+pytestmark = pytest.mark.skipif(shutil.which("promtool") is None, reason="needs promtool (Debian's prometheus)")
+
+MINUTE = 60 // STEP
+STEPS = 10 * MINUTE
+ENDS = 5 * MINUTE
+"""When the server stops to answer."""
+FLEET, SERVER, CAPACITY = "vllm-watch-fleet", "vllm-watch-server", "vllm-watch-capacity"
+TABLE = "Servers, the worst first"
+TARGET = 'instance="a:1",job="vllm-watch",server="s"'
+ENGINE = f'{TARGET},model_name="m",engine="0"'
+
+
+def counted(per_step, until=STEPS):
+    """Return a counter that grows until it does not any more."""
+    return [f"{per_step * min(step, until):g}" for step in range(STEPS)]
+
+
+def histogram(name, buckets, seconds, until=STEPS):
+    """Return a histogram of ten observations a step, by bound as many of them as are not above it; `seconds` in sum."""
+    series = {f'vllm_watch_{name}_bucket{{{ENGINE},le="{le}"}}': counted(count, until) for le, count in buckets.items()}
+    series[f"vllm_watch_{name}_count{{{ENGINE}}}"] = counted(10, until)
+    series[f"vllm_watch_{name}_sum{{{ENGINE}}}"] = counted(seconds, until)
+    return series
+
+
+def first_bound(stage, seconds):
+    """Return what tells of a stage's first bucket."""
+    return {f'vllm_watch_latency_first_bound_seconds{{{ENGINE},stage="{stage}"}}': [f"{seconds}"] * STEPS}
+
+
+def state(after):
+    """Return the state of a server that serves, and then is in another state."""
+    return {
+        f'vllm_watch_engine_state{{{ENGINE},state="{name}"}}': [
+            str(int(name == ("serving" if step < ENDS else after))) for step in range(STEPS)
+        ]
+        for name in {"serving", "idle", after}
+    }
+
+
+def values(shown, second):
+    """Return all that is shown at a moment."""
+    return sorted(shown[second].values())
+
+
+SHORT_WAITS = {
+    **histogram("queue_time_seconds", {"0.3": 10, "0.5": 10, "+Inf": 10}, 0.001),
+    **first_bound("queue", 0.3),
+    **state("serving"),
+}
+LONG_WAITS = {
+    **histogram("queue_time_seconds", {"0.3": 2, "0.5": 4, "+Inf": 10, "1.0": 10}, 5),
+    **first_bound("queue", 0.3),
+    **state("serving"),
+}
+
+
+@pytest.mark.parametrize("uid", [SERVER, CAPACITY])
+def test_a_quantile_within_the_first_bucket_is_below_its_bound(uid):
+    """Where all waits are short no quantile is drawn but what it is below, and the mean, which is exact."""
+    below = "{{server}} quantiles below" if uid == SERVER else "{{server}} p95 below"
+    end = (STEPS - MINUTE) * STEP
+    p95, bound, mean = (
+        values(given(uid, "Time in the queue", name, SHORT_WAITS, STEPS), end)
+        for name in ("{{server}} p95", below, "{{server}} mean")
+    )
+
+    assert (p95, bound) == ([], [0.3])
+    assert mean == pytest.approx([0.0001])
+
+
+@pytest.mark.parametrize("uid", [SERVER, CAPACITY])
+def test_a_quantile_above_the_first_bucket_is_drawn(uid):
+    """Where waits are long the quantile is there, as fine as the buckets are, and nothing is below anything."""
+    below = "{{server}} quantiles below" if uid == SERVER else "{{server}} p95 below"
+    end = (STEPS - MINUTE) * STEP
+    p95, bound, mean = (
+        values(given(uid, "Time in the queue", name, LONG_WAITS, STEPS), end)
+        for name in ("{{server}} p95", below, "{{server}} mean")
+    )
+
+    assert 0.5 < p95[0] < 1
+    assert bound == []
+    assert mean == pytest.approx([0.5])
+
+
+def test_a_figure_says_what_a_quantile_is_below():
+    """One figure is either the quantile or the bound, with a sign that says which."""
+    short, long = (
+        {
+            **histogram("time_per_output_token_seconds", {"0.01": count, "0.1": 10, "+Inf": 10}, 0.015),
+            **first_bound("time_per_output_token", 0.01),
+            **state("serving"),
+        }
+        for count in (10, 1)
+    )
+    end = (STEPS - MINUTE) * STEP
+    of_short, of_long = (given(SERVER, "TPOT p95", "p95 {{_is}}", series, STEPS)[end] for series in (short, long))
+    mean = given(SERVER, "TPOT p95", "mean", short, STEPS)[end]
+
+    assert of_short == {(("_is", "<"),): 0.01}
+    assert [dict(labels).get("_is") for labels in of_long] == [None]
+    assert list(mean.values()) == pytest.approx([0.0015])
+
+
+FAST_ANSWERS = {
+    **histogram("time_to_first_token_seconds", {"0.001": 0, "0.25": 9, "0.5": 10, "+Inf": 10}, 1, ENDS),
+    **first_bound("time_to_first_token", 0.001),
+    f"vllm_watch_slo_time_to_first_token_seconds{{{TARGET}}}": ["0.5"] * STEPS,
+    f'vllm_watch_slo_requests_total{{{ENGINE},objective="time_to_first_token"}}': counted(10, ENDS),
+    f'vllm_watch_slo_good_requests_total{{{ENGINE},objective="time_to_first_token"}}': counted(9, ENDS),
+}
+
+
+@pytest.mark.parametrize(
+    ("uid", "title", "name"),
+    [
+        (FLEET, TABLE, "TTFT p95"),
+        (FLEET, TABLE, "TTFT mean"),
+        (FLEET, TABLE, "TTFT/SLO"),
+        (FLEET, TABLE, "Burn"),
+        (SERVER, "TTFT p95", "p95 {{_is}}"),
+        (SERVER, "Within SLO", "good"),
+        (SERVER, "Burn 1 h", "burn"),
+    ],
+)
+@pytest.mark.parametrize("after", ["stalled", "down", "unknown", "starting"])
+def test_what_a_server_was_is_not_shown_of_one_that_does_not_answer(uid, title, name, after):
+    """A server that stalled or went down keeps no latency, no objective and no burn, in whatever colour."""
+    shown = given(uid, title, name, {**FAST_ANSWERS, **state(after)}, STEPS)
+
+    assert all(values(shown, moment) for moment in range(2 * 60, ENDS * STEP, 15))
+    assert not any(values(shown, moment) for moment in range(ENDS * STEP + 15, STEPS * STEP, 15))
+
+
+def test_a_server_that_is_idle_keeps_its_objective():
+    """Nothing was asked for some minutes: what was kept in the time range is as true as before."""
+    shown = given(SERVER, "Within SLO", "good", {**FAST_ANSWERS, **state("idle")}, STEPS)
+
+    assert values(shown, (STEPS - MINUTE) * STEP) == pytest.approx([0.9])

@@ -1,0 +1,126 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Pages that grow for ever: label sets that nobody wants, by the ten thousand, cost next to nothing."""
+
+from __future__ import annotations
+
+import sys
+import tracemalloc
+
+import pytest
+
+from tests.support.pages import label_sets, page
+
+from vllm_watch_parsers.exposition import BLOCK, MAX_FOREIGN_NAMES, MAX_LINE, PageReader, parse_exposition
+from vllm_watch_parsers.metrics import MetricsReading, read_metrics
+from vllm_watch_parsers.vocabulary import WANTED
+
+
+PAGE = page(running=3).encode()
+
+
+def steps(body):
+    """Return how many functions are called to read a page."""
+    count = 0
+
+    def note(_frame, event, _argument):
+        nonlocal count
+        count += event in {"call", "c_call"}
+
+    read_metrics(body)  # What is remembered from page to page is remembered now.
+    sys.setprofile(note)
+    try:
+        read_metrics(body)
+    finally:
+        sys.setprofile(None)
+    return count
+
+
+@pytest.mark.parametrize("sets", [10_000, 40_000])
+def test_label_sets_that_nobody_wants_are_not_looked_at_one_by_one(sets):
+    """Reading a page with tens of thousands of LoRA label sets takes hardly more steps than reading it without."""
+    grown = PAGE + label_sets(sets)
+
+    assert steps(grown) - steps(PAGE) < 2000 + 20 * len(grown) / BLOCK
+
+
+def test_what_is_read_stays_the_same():
+    """The wanted samples of a grown page are those of the page, wherever the label sets stand."""
+    expected = read_metrics(PAGE)
+
+    assert isinstance(expected, MetricsReading)
+    assert read_metrics(PAGE + label_sets(30_000)) == expected
+    assert read_metrics(label_sets(30_000) + PAGE) == expected
+
+
+def test_label_sets_between_wanted_lines_hide_none():
+    """A wanted line in the midst of thousands of others is read."""
+    body = label_sets(3000) + b"vllm:num_requests_running 3\n" + label_sets(3000) + b"vllm:num_requests_waiting 4\n"
+
+    assert [sample.value for sample in parse_exposition(body, WANTED).samples] == [3, 4]
+
+
+@pytest.mark.parametrize("name", [b"vllm:num_requests", b"vllm:prompt_tokens_created", b"v", b"http_requests_to"])
+def test_a_name_that_another_begins_with_hides_none(name):
+    """Names that nobody wants may be the beginning of one that is read."""
+    body = name + b'{a="b"} 1\n' + name + b"_total 2\nvllm:num_requests_running 3\nhttp_requests_total 4\n"
+
+    assert [sample.value for sample in parse_exposition(body, WANTED).samples] == [3, 4]
+
+
+@pytest.mark.parametrize("size", [1, 7, 1000, BLOCK, 3 * BLOCK])
+def test_it_does_not_matter_in_which_pieces_a_page_comes(size):
+    """A page is the same in pieces of any size, over-long lines and all."""
+    long = b'vllm:lora_requests_info{waiting_lora_adapters="' + b"x" * 2 * MAX_LINE + b'"} 1\n'
+    body = label_sets(200) + long + PAGE + long + label_sets(200) + b"# " + b"y" * 2 * MAX_LINE + b"\n# EOF\n"
+    whole = parse_exposition(body, WANTED)
+
+    reader = PageReader(WANTED)
+    for start in range(0, len(body), size):
+        reader.feed(body[start : start + size])
+    assert reader.finish() == whole
+    assert (whole.problem, whole.long_lines, whole.is_openmetrics) == (None, 2, True)
+
+
+def test_every_long_line_is_counted():
+    """Lines over the limit are counted exactly, also where whole blocks are passed over."""
+    lengths = [MAX_LINE - 1, MAX_LINE, MAX_LINE + 1, 3 * MAX_LINE, 100, MAX_LINE + 1]
+    start, end = b'vllm:lora_requests_info{a="', b'"} 1\n'
+    lines = [start + b"x" * (length + 1 - len(start) - len(end)) + end for length in lengths]
+
+    assert parse_exposition(b"".join(lines * 50), WANTED).long_lines == 3 * 50
+
+
+def test_a_line_without_end_is_incomplete():
+    """A page that stops inside an over-long line is cut off."""
+    assert parse_exposition(PAGE + b"vllm:x{" + b"y" * 2 * MAX_LINE, WANTED).problem == "incomplete"
+
+
+def test_a_page_is_never_held_whole():
+    """Fed in pieces, a page of tens of megabytes takes next to no memory."""
+    piece = label_sets(2000)
+    reader = PageReader(WANTED)
+    tracemalloc.start()
+    for _ in range(100):
+        reader.feed(piece)
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+
+    assert reader.finish().problem is None
+    assert 100 * len(piece) > 30_000_000
+    assert peak < 2_000_000
+
+
+def test_wanted_lines_have_an_end_together():
+    """Long lines of wanted names are no page before their number is too high: what is read of a page is bounded."""
+    line = b'vllm:num_requests_running{engine="0",x="' + b"y" * 10_000 + b'"} 1\n'
+
+    assert parse_exposition(line * 400, WANTED).problem is None
+    assert parse_exposition(line * 500, WANTED).problem == "too_many_samples"
+
+
+def test_other_names_have_an_end():
+    """Label sets may grow for ever, the number of names may not."""
+    lines = [b"vllm:x%d_y 1\n" % number for number in range(MAX_FOREIGN_NAMES + 1)]
+
+    assert parse_exposition(b"".join(lines[:-1]), WANTED).problem is None
+    assert parse_exposition(b"".join(lines), WANTED).problem == "too_many_samples"

@@ -1,0 +1,302 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A log whose file system gives no answer costs that log: for as long as it lasts, and nothing when it is over."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import threading
+import time
+
+import pytest
+import structlog
+
+from tests.service.test_service import Told
+from tests.support.fuse import HangingFolder, can_mount
+
+from vllm_watch import service as service_module
+from vllm_watch import tail_loop as tail_loop_module
+from vllm_watch.clock import SystemClock
+from vllm_watch.config import Config, ServerConfig
+from vllm_watch.service import DaemonPages, Service
+from vllm_watch.sources.tail import LogTail
+
+
+SECONDS = 30.0
+STATS = (
+    "INFO 11-21 02:14:25 [loggers.py:257] Engine 000: Avg prompt throughput: 11.0 tokens/s, "
+    "Avg generation throughput: 22.0 tokens/s, Running: 1 reqs, Waiting: 0 reqs, "
+    "GPU KV cache usage: 3.0%, Prefix cache hit rate: 0.0%\n"
+)
+
+
+def until(condition):
+    """Wait until something is so."""
+    end = time.monotonic() + SECONDS
+    while not condition():
+        assert time.monotonic() < end
+        time.sleep(0.01)
+
+
+class StandIn:
+    """Stands for such a file system where none can be mounted: whoever looks at its files waits."""
+
+    def __init__(self, source, place, monkeypatch):
+        self.place = place
+        place.symlink_to(source)
+        self._answers = threading.Event()
+        self._answers.set()
+        poll = LogTail.poll
+
+        def wait(tail, now):
+            if tail.pattern.startswith(str(place)):
+                self._answers.wait(SECONDS)
+            return poll(tail, now)
+
+        monkeypatch.setattr(LogTail, "poll", wait)
+
+    def hang(self):
+        """Let whoever looks wait."""
+        self._answers.clear()
+
+    def answer(self):
+        """Let them go."""
+        self._answers.set()
+
+
+@pytest.fixture(params=["kernel", "stand-in"])
+def remote(request, tmp_path, monkeypatch):
+    """A folder of a file system that can hang, with what is behind it in `real`."""
+    real, place = tmp_path / "real", tmp_path / "remote"
+    real.mkdir()
+    with contextlib.ExitStack() as stack:
+        if request.param == "kernel":
+            if not can_mount():
+                pytest.skip("needs the right to mount a file system")
+            found = stack.enter_context(HangingFolder(real, place))
+        else:
+            found = StandIn(real, place, monkeypatch)
+        yield found
+        found.answer()
+
+
+class Daemon:
+    """A service of servers whose logs may hang, and its main thread."""
+
+    def __init__(self, folder, logs):
+        self.folder = folder
+        self.config = Config(
+            listen="127.0.0.1:0",
+            checkpoint=str(folder / "state.json"),
+            servers=tuple(ServerConfig(name=name, log=log) for name, log in logs.items()),
+        )
+        self.told = Told()
+        self.service = Service(self.config, SystemClock(), load=lambda: self.config, notifier=self.told)
+        self.service.start()
+        self.thread = threading.Thread(target=self.service.run)
+        self.thread.start()
+
+    def lines(self, name):
+        """Return how many lines of a server's log were counted."""
+        return self._snapshot(name).tail.lines
+
+    def reason(self, name):
+        """Return why a log says nothing, or ok."""
+        return self._snapshot(name).sources[0].reason
+
+    def _snapshot(self, name):
+        return next(each for each in self.service.snapshots() if each.name == name)
+
+    def saved(self):
+        """Return the checkpoint's positions by the names of the files."""
+        with contextlib.suppress(OSError, ValueError):
+            content = json.loads((self.folder / "state.json").read_text())
+            return {file["path"].rpartition("/")[2]: file for file in content["files"]}
+        return {}
+
+    def stop(self):
+        """End it as a signal does."""
+        self.service.request_stop()
+        self.thread.join(SECONDS)
+        self.service.stop()
+
+    def kill(self):
+        """Leave it without a word: nothing more is saved."""
+        self.service._checkpoint = None
+        self.stop()
+
+
+@pytest.fixture
+def start(tmp_path, monkeypatch):
+    """Start a daemon that loses patience soon; it is stopped at the end."""
+    monkeypatch.setattr(tail_loop_module, "PATIENCE_SECONDS", 0.2)
+    monkeypatch.setattr(tail_loop_module, "HANGS_AFTER", 0.5)
+    monkeypatch.setattr(service_module, "TURN_SECONDS", 0.1)
+    daemons = []
+
+    def begin(**logs):
+        daemons.append(Daemon(tmp_path, {name: str(path) for name, path in logs.items()}))
+        return daemons[-1]
+
+    with structlog.testing.capture_logs():
+        yield begin
+        for daemon in daemons:
+            if daemon.thread.is_alive():
+                daemon.stop()
+
+
+def write(path, lines=1):
+    """Append lines to a log."""
+    with path.open("a") as file:
+        file.write(STATS * lines)
+
+
+@pytest.mark.parametrize("name", ["vllm.log", "*.log"])
+def test_the_others_go_on(tmp_path, remote, start, monkeypatch, name):
+    """While a log hangs from the start the others are read, the daemon is ready and well, and the reason is said."""
+    monkeypatch.setattr(service_module, "STALE_HEARTBEAT", 2.0)
+    good, hanging = tmp_path / "good.log", tmp_path / "real" / "vllm.log"
+    write(good)
+    write(hanging)
+    remote.hang()
+    daemon = start(hanging=remote.place / name, good=good)
+    until(lambda: daemon.reason("hanging") == "hangs")
+    until(lambda: "READY" in daemon.told.said)
+    for number in range(1, 4):
+        write(good)
+        until(lambda: daemon.lines("good") == number)  # noqa: B023 - Asked at once.
+    until(lambda: daemon.service._tail._busy and next(iter(daemon.service._tail._busy.values())).is_named)
+    time.sleep(2.2)  # A heartbeat that had stopped when the log began to hang would be stale by now.
+    daemon.told.said.clear()
+    until(lambda: "WATCHDOG" in daemon.told.said)
+    pages = DaemonPages(daemon.service)
+
+    assert (200, 200) == (pages.ready().status, pages.healthy().status)
+    assert [0, 1] == [each.sources[0].is_up for each in daemon.service.snapshots()]
+
+
+def test_it_is_read_on_when_the_file_system_answers(tmp_path, remote, start):
+    """What was written while a log hung is read when that is over: every line, and none twice."""
+    good, hanging = tmp_path / "good.log", tmp_path / "real" / "vllm.log"
+    write(good)
+    write(hanging)
+    daemon = start(hanging=remote.place / "vllm.log", good=good)
+    until(daemon.service.is_ready)
+    write(hanging, 3)
+    until(lambda: daemon.lines("hanging") == 3)
+    threads = threading.active_count()
+    for _ in range(3):
+        remote.hang()
+        until(lambda: daemon.reason("hanging") == "hangs")
+        write(hanging, 2)
+        remote.answer()
+        until(lambda: daemon.reason("hanging") == "ok")
+    until(lambda: daemon.lines("hanging") >= 9)
+    until(lambda: threading.active_count() == threads)
+
+    assert 9 == daemon.lines("hanging")
+
+
+def test_the_checkpoint_keeps_what_was_known_of_it(tmp_path, remote, start):
+    """Lives in which a log's first look never ends save the others' positions, and keep that log's from before."""
+    good, hanging = tmp_path / "good.log", tmp_path / "real" / "vllm.log"
+    write(good)
+    write(hanging)
+    daemon = start(hanging=remote.place / "vllm.log", good=good)
+    until(daemon.service.is_ready)
+    daemon.stop()
+    first = daemon.saved()
+    write(hanging, 4)
+    remote.hang()
+    for _ in range(2):
+        write(good)
+        daemon = start(hanging=remote.place / "vllm.log", good=good)
+        until(lambda: daemon.saved()["good.log"]["offset"] == good.stat().st_size)  # noqa: B023 - Asked at once.
+        assert 1 == daemon.lines("good")
+        daemon.kill()
+    kept = daemon.saved()
+    remote.answer()
+    daemon = start(hanging=remote.place / "vllm.log", good=good)
+    until(lambda: daemon.lines("hanging") >= 4)
+
+    assert first["vllm.log"]["offset"] == kept["vllm.log"]["offset"]
+    assert 0 < kept["vllm.log"]["read_until"] < hanging.stat().st_mtime
+    assert (4, 0) == (daemon.lines("hanging"), daemon.lines("good"))
+
+
+def test_reloads_do_not_pile_up_threads(tmp_path, remote, start):
+    """Reload after reload that changes a server whose log hangs leaves one thread waiting, and says the reason."""
+    good, hanging = tmp_path / "good.log", tmp_path / "real" / "vllm.log"
+    write(good)
+    write(hanging)
+    daemon = start(hanging=remote.place / "vllm.log", good=good)
+    until(daemon.service.is_ready)
+    remote.hang()
+    until(lambda: daemon.reason("hanging") == "hangs")
+    threads = threading.active_count()
+    for number in range(1, 11):
+        changed = ServerConfig(name="hanging", log=str(remote.place / "vllm.log"), stall_after=30.0 + number)
+        daemon.config = Config(
+            listen="127.0.0.1:0", checkpoint=str(tmp_path / "state.json"), servers=(changed, daemon.config.servers[1])
+        )
+        daemon.service.request_reload()
+        until(lambda: daemon.service._config is daemon.config)
+        until(lambda: daemon.reason("hanging") == "hangs")
+    write(good)
+    until(lambda: daemon.lines("good") == 1)
+    during = threading.active_count()
+    write(hanging, 2)
+    remote.answer()
+    until(lambda: daemon.lines("hanging") == 2)
+
+    assert during <= threads
+
+
+def test_it_stops_while_a_log_hangs(tmp_path, remote, start):
+    """A stop does not wait for a log that hangs, and saves how far the others were read."""
+    good, hanging = tmp_path / "good.log", tmp_path / "real" / "vllm.log"
+    write(good)
+    write(hanging)
+    daemon = start(hanging=remote.place / "vllm.log", good=good)
+    until(daemon.service.is_ready)
+    remote.hang()
+    until(lambda: daemon.reason("hanging") == "hangs")
+    write(good)
+    daemon.stop()
+    still = [thread for thread in threading.enumerate() if thread.name == "tail"]
+    saved = daemon.saved()
+    remote.answer()
+    for thread in still:
+        thread.join(SECONDS)
+
+    assert 1 == len(still)
+    assert saved["good.log"]["offset"] == good.stat().st_size
+    assert saved["vllm.log"]["offset"] == hanging.stat().st_size
+    assert not any(thread.is_alive() for thread in still)
+
+
+def test_many_that_hang_are_found_together(tmp_path, remote, start):
+    """Forty logs of one dead file system hold up the last log for a few turns, by one thread each and no more."""
+    good = tmp_path / "good.log"
+    write(good)
+    for number in range(40):
+        write(tmp_path / "real" / f"{number}.log")
+    remote.hang()
+    before = threading.active_count()
+    daemon = start(**{f"h{number}": remote.place / f"{number}.log" for number in range(40)}, good=good)
+    attend, turns = daemon.service._tail.attend, []
+
+    def count():
+        turns.append(len([left for left in daemon.service._tail._busy.values() if left.is_left]))
+        attend()
+
+    daemon.service._tail.attend = count
+    until(lambda: all(daemon.reason(f"h{number}") == "hangs" for number in range(40)))
+    write(good)
+    until(lambda: daemon.lines("good") == 1)
+    most = threading.active_count() - before
+    remote.answer()
+    until(lambda: all(daemon.reason(f"h{number}") == "ok" for number in range(40)))
+
+    assert 40 <= most <= 40 + 10
+    assert len(set(turns)) < 20

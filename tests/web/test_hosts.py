@@ -1,0 +1,118 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Under which names the pages may be asked for: none that a stranger's web page can have lead here."""
+
+from __future__ import annotations
+
+import contextlib
+import http.client
+import socket
+
+import pytest
+
+from tests.web.conftest import Client
+
+from vllm_watch.web.hosts import is_named, names_here
+from vllm_watch.web.server import WebServer
+
+
+PATHS = ("/", "/metrics", "/api/v1/snapshot", "/api/v1/targets", "/-/healthy", "/-/ready", "/nowhere")
+
+
+@contextlib.contextmanager
+def serving(pages, host="127.0.0.1", **options):
+    """Give a client of a server that listens on an address."""
+    server = WebServer(host, 0, pages, **options)
+    server.start()
+    try:
+        yield Client(server.port)
+    finally:
+        server.stop()
+
+
+@pytest.mark.parametrize("path", PATHS)
+def test_a_strangers_name_gets_nothing(client, path):
+    """A web page whose own name leads to loopback is told that it is wrong here, whatever it asks for."""
+    reply = client.ask(path, Host="rebound.example:9468")
+
+    assert (reply.status, reply.body.count(b"\n")) == (421, 1)
+    assert b"allowed_hosts" in reply.body
+    assert b"rebound" not in reply.body
+
+
+@pytest.mark.parametrize(
+    "host",
+    [
+        "127.0.0.1",
+        "127.0.0.1:9468",
+        "10.0.0.5:80",
+        "[::1]:9468",
+        "localhost",
+        "LocalHost:9468",
+        "localhost.",
+        "gpu.localhost:9468",
+        socket.gethostname(),
+    ],
+)
+def test_addresses_and_the_machines_own_names_will_do(client, host):
+    """No web page can be served under an address' name, nor under this machine's, so those are answered."""
+    assert client.ask("/metrics", Host=host).status == 200
+
+
+@pytest.mark.parametrize(
+    "host",
+    [
+        "127.0.0.1.example",
+        "localhost.example",
+        "evil-localhost",
+        "127.0.0.1@evil.example",
+        ":9468",
+        "a, localhost",
+        "[x",
+    ],
+)
+def test_what_only_looks_like_one_will_not(host):
+    """Neither a name that begins or ends like a good one, nor one that is none, is taken for it."""
+    assert not is_named(host, names_here())
+
+
+def test_who_sends_no_name_is_no_browser(web):
+    """A client of HTTP/1.0, such as a load balancer's check, is answered."""
+    with socket.create_connection(("127.0.0.1", web.port), timeout=5) as connection:
+        connection.sendall(b"GET /-/ready HTTP/1.0\r\n\r\n")
+
+        assert connection.recv(1 << 16).startswith(b"HTTP/1.1 200 ")
+
+
+def test_a_name_of_the_configuration_will_do(pages):
+    """A reverse proxy that hands its own name on is let in by that name, and others still are not."""
+    with serving(pages, allowed_hosts=("Watch.Example.com",)) as client:
+        statuses = [
+            client.ask("/", Host=host).status for host in ("watch.example.com", "watch.example.com:443", "x.com")
+        ]
+
+    assert statuses == [200, 200, 421]
+
+
+@pytest.mark.parametrize("host", ["0.0.0.0", ""])
+def test_where_others_connect_any_name_will_do(pages, host):
+    """A Prometheus or a probe of another machine asks by names that only its network knows."""
+    with serving(pages, host) as client:
+        assert client.ask("/metrics", Host="gpu7.cluster.example:9468").status == 200
+
+
+def test_where_others_connect_names_may_be_given(pages):
+    """Once names are given those and addresses, by which Kubernetes probes, are all that is answered."""
+    with serving(pages, "0.0.0.0", allowed_hosts=("gpu7.example",)) as client:
+        statuses = [client.ask("/", Host=host).status for host in ("gpu7.example", "10.1.2.3:9468", "rebound.example")]
+
+    assert statuses == [200, 200, 421]
+
+
+def test_the_name_that_is_listened_on_will_do(pages):
+    """Whatever the configuration calls the address, it may be asked for by that."""
+    with serving(pages, "localhost") as client:
+        connection = http.client.HTTPConnection("127.0.0.1", client.port, timeout=5)
+        with contextlib.closing(connection):
+            connection.request("GET", "/-/ready")
+
+            assert connection.getresponse().status == 200
