@@ -18,7 +18,7 @@ from typing import NamedTuple
 
 from vllm_watch.state.log_side import EngineLog, LogSide
 from vllm_watch.state.metrics_side import MetricsSide
-from vllm_watch.state.progress import EngineProgress
+from vllm_watch.state.progress import FIRST_TOKEN_SECONDS, EngineProgress
 from vllm_watch.state.repose import is_at_rest
 from vllm_watch.state.snapshot import EngineState, StallReason
 from vllm_watch_parsers.metrics import EngineKey, EngineReading
@@ -31,8 +31,6 @@ PATIENCE_WITH_LOG = 2.0
 """So many times longer where there is only a log: it tells nothing of a lone long prompt before its first token."""
 PATIENCE_FOR_WORK = 10.0
 """So many times longer may requests come and go while nothing is computed for any of them."""
-FIRST_TOKEN_SECONDS = 300.0
-"""How long the first requests after a start may take at least: kernels are compiled for them."""
 DOUBT_SECONDS = 30.0
 """A server that answers for so long after its log said it was dead is not dead: the word was a stranger's."""
 START_SECONDS = 600.0
