@@ -13,6 +13,7 @@ _LOG = {
     "starting": "The server is starting.",
     "ended": "The log's last word is a fatal error or the end of the server.",
     "idle": "The engine is idle: vLLM prints no statistics then.",
+    "sleeping": "The server was put to sleep or paused: vLLM prints no statistics then.",
     "stalled": "The last statistics line had requests and no token, and nothing came after it.",
     "silent": "Statistics stopped without a line of zeros, so this is no idleness: look whether the server still "
     "writes to this file.",

@@ -13,6 +13,7 @@ from prometheus_client.parser import text_string_to_metric_families as parse_tex
 from tests.support.completions import GOOD
 from tests.support.http_servers import StandIn, answer
 
+from vllm_watch.check import check
 from vllm_watch.clock import SystemClock
 from vllm_watch.config import load_config
 from vllm_watch.service import DaemonPages, Service
@@ -26,6 +27,7 @@ vllm:num_requests_running{engine="0",model_name="page-model"} 0.0
 vllm:num_requests_waiting{engine="0",model_name="page-model"} 0.0
 vllm:generation_tokens_total{engine="0",model_name="page-model"} 5.0
 """
+ENGINE = b',engine="0",model_name="page-model"'
 
 
 class Fast(SystemClock):
@@ -42,7 +44,7 @@ class Vllm:
     """A server with a page, and completions that come, or do not."""
 
     def __init__(self):
-        self.is_wedged = False
+        self.is_wedged = self.is_asleep = False
         self.stand_in = StandIn(self._pieces)
 
     @property
@@ -51,7 +53,9 @@ class Vllm:
         return len([head for head in self.stand_in.requests if head.startswith("POST")])
 
     def _pieces(self, head):
-        return [answer(PAGE)] if head.startswith("GET /metrics") else self._completion()
+        if not head.startswith("GET /metrics"):
+            return self._completion()
+        return [answer(PAGE + b'vllm:engine_sleep_state{sleep_state="awake"%s} %d\n' % (ENGINE, not self.is_asleep))]
 
     def _completion(self):
         end = time.monotonic() + SECONDS
@@ -171,6 +175,35 @@ def test_a_wedged_idle_server_is_noticed(watch, vllm):
     assert 1 == page["source_info", "timeout", "a", "probe"]
     assert ("probe_duration_seconds", "a") not in page
     assert ("heartbeat_age_seconds", "probes") in page
+
+
+def test_a_sleeping_server_is_not_asked(watch, vllm):
+    """A server that sleeps gets no probe however much time passes, also between two pages; one that woke is asked."""
+    until(lambda: watch.page().get(("probe_success", "a")) == 1)
+    vllm.is_asleep = True
+    watch.pass_time(10)
+    until(lambda: watch.page().get(("source_info", "sleeping", "a", "probe")) == 1)
+    for _ in range(3):
+        watch.pass_time(100)
+        until(lambda: watch.page().get(("engine_state", "0", "page-model", "a", "sleeping")) == 1)
+    asleep = watch.page()
+
+    assert 1 == vllm.probes
+    assert ("probe_success", "a") not in asleep
+    vllm.is_asleep = False
+    watch.pass_time(10)
+    until(lambda: vllm.probes == 2)
+
+
+def test_check_asks_no_sleeping_server(watch, vllm):
+    """Looking once at a server that sleeps explains it, finds nothing wrong, and sends it no request."""
+    watch.service.stop()
+    before, vllm.is_asleep = vllm.probes, True
+    findings = list(check(watch.load()))
+
+    assert before == vllm.probes
+    assert any("put it to sleep" in finding.text for finding in findings)
+    assert not any("engine 0" in finding.text and finding.is_wrong for finding in findings)
 
 
 def test_probes_never_overlap(watch, vllm, monkeypatch):

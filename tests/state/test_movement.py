@@ -7,6 +7,8 @@ import pytest
 
 from tests.state.test_sources_together import READY, STARTING, Server, line, page
 
+from vllm_watch.exposition.json_view import server_view
+from vllm_watch.exposition.samples import server_samples
 from vllm_watch.reasons import STALLED
 from vllm_watch.state.snapshot import STALL_REASONS
 
@@ -176,3 +178,18 @@ class TestWhatOnlyWaits:
 def test_every_reason_is_explained():
     """Each reason for calling an engine stalled has its sentence, and no other has."""
     assert set(STALL_REASONS) == set(STALLED)
+
+
+def test_the_reason_is_shown_while_the_stall_lasts():
+    """The reason is a series, and in the JSON with its meaning, of a stalled engine and of no other."""
+    stalled = watched(worked(20))
+    moving = watched([*worked(20), page(running=1, generated=70)])
+
+    def shown(server):
+        snapshot = server.state.snapshot(server.now)
+        reasons = [sample.labels[-1] for sample in server_samples(snapshot) if sample.name == "engine_stall_info"]
+        return reasons, server_view(snapshot)["engines"][0].get("stall")
+
+    why = "batch_stands_still"
+    assert ([why], {"reason": why, "meaning": STALLED[why]}) == shown(stalled)
+    assert ([], None) == shown(moving)

@@ -6,7 +6,7 @@ from __future__ import annotations
 import pytest
 
 from tests.alerts.incidents import EVERY
-from tests.support.recordings import states
+from tests.support.recordings import snapshots, states
 
 
 STALLED = "VllmEngineStalled"
@@ -82,6 +82,16 @@ def test_a_server_at_rest_wakes(sources):
     assert "sleeping" not in {found[second] for second in (*range(130, 174), *range(240, 270), *range(404, 450))}
 
 
+@pytest.mark.parametrize("name", ["longprompt", "sleep"])
+def test_an_orderly_stop_counts_no_failure(name):
+    """A real server that was stopped in order said that its engine died, and counts no failure for it."""
+    *_, (_, last) = snapshots(name, "log")
+
+    assert last.log is not None
+    assert not any(last.log.events.values())
+    assert "down" == last.engines[0].state
+
+
 @EVERY_SOURCE
 def test_a_server_that_finishes_what_runs_before_it_stops_is_not_down(sources):
     """While a server that was told to stop goes on with its requests, its tokens count and not the word of the stop."""
@@ -126,8 +136,6 @@ def test_a_starting_server_is_starting(name, sources, first, ready):
 
 def test_engines_of_data_parallel_servers_are_told_apart():
     """Both engines of a data-parallel server have a state, from both sources."""
-    from tests.support.recordings import snapshots  # noqa: PLC0415
-
     engines = {len(snapshot.engines) for second, snapshot in snapshots("dp1") if second > 60}
 
     assert {2} == engines

@@ -82,3 +82,12 @@ def test_what_failed_before_anyone_watched_is_not_counted():
 def test_a_finished_log_that_ends_without_an_end_tells_of_a_crash():
     """Of a log that is read when all is over no end can follow."""
     assert 1 == died(started(keeps_stale=True).log(SHUTTING_DOWN, HANDLER, after=5))
+
+
+def test_a_server_that_finishes_what_runs_is_not_down_by_its_log():
+    """From the log alone a server that was told to stop is not down while its statistics tell of tokens."""
+    server = started().log(TRIGGERED, after=5)
+    finishing = server.engine(after=5).state
+    server.log(line(0), after=10)
+
+    assert ("serving", "down") == (finishing, server.engine().state)

@@ -163,6 +163,15 @@ class TestByTheLog:
         assert ("sleeping", "serving") == (asleep, server.log(RESUMED, after=1).engine().state)
 
 
+def test_the_log_is_quiet_for_the_sleep():
+    """While the engine sleeps its log is quiet for that, and for no other reason."""
+    server = Server(has_metrics=False).log(STARTING, READY, line(3, generation=5.0)).log(PAUSED, after=1)
+    fresh = server.reason("log")
+    server.now += 300
+
+    assert ("ok", "sleeping") == (fresh, server.reason("log"))
+
+
 class TestTheProbe:
     """Nobody asks an engine that sleeps: it would hold the request, or compute on memory that is gone."""
 

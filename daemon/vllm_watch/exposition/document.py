@@ -7,7 +7,8 @@ import sys
 
 from vllm_watch.exposition.series import GROUPS, PREFIX, STATE, Series
 from vllm_watch.reasons import SLEEPING, STALLED
-from vllm_watch.state.judge import FIRST_TOKEN_SECONDS, PATIENCE, PATIENCE_FOR_WORK, PATIENCE_WITH_LOG
+from vllm_watch.state.judge import PATIENCE, PATIENCE_FOR_WORK, PATIENCE_WITH_LOG
+from vllm_watch.state.progress import FIRST_TOKEN_SECONDS
 
 
 _INTRODUCTION = f"""\

@@ -268,7 +268,8 @@ DONE = Group(
             "log_events_total",
             (*_SERVER, "event"),
             "events",
-            "Failures that the log tells of, each crash once; 0 from the start for every kind.",
+            "Failures that the log tells of, each crash once; 0 from the start for every kind. What fails while a server "
+            "stops in order is none, and neither is a worker that is late before the server's first token.",
             "log: see the parsers' `failures` module",
         ),
         _counter(

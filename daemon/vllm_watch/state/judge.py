@@ -18,7 +18,7 @@ from typing import NamedTuple
 
 from vllm_watch.state.log_side import EngineLog, LogSide
 from vllm_watch.state.metrics_side import MetricsSide
-from vllm_watch.state.progress import EngineProgress
+from vllm_watch.state.progress import FIRST_TOKEN_SECONDS, EngineProgress
 from vllm_watch.state.repose import is_at_rest
 from vllm_watch.state.snapshot import EngineState, StallReason
 from vllm_watch_parsers.metrics import EngineKey, EngineReading
@@ -31,8 +31,6 @@ PATIENCE_WITH_LOG = 2.0
 """So many times longer where there is only a log: it tells nothing of a lone long prompt before its first token."""
 PATIENCE_FOR_WORK = 10.0
 """So many times longer may requests come and go while nothing is computed for any of them."""
-FIRST_TOKEN_SECONDS = 300.0
-"""How long the first requests after a start may take at least: kernels are compiled for them."""
 DOUBT_SECONDS = 30.0
 """A server that answers for so long after its log said it was dead is not dead: the word was a stranger's."""
 START_SECONDS = 600.0
@@ -101,6 +99,8 @@ def _has_answered_since(metrics: MetricsSide | None, now: float, moment: float) 
 
 def _is_disbelieved(log: LogSide, metrics: MetricsSide | None, now: float) -> bool:
     """Tell whether the server goes on in spite of what its log said last."""
+    if metrics is None and log.phase == "shutting_down":
+        return any(engine.is_fresh(now) and engine.has_work and engine.moves for engine in log.engines.values())
     if metrics is None or not metrics.is_fresh(now):
         return False
     if log.phase == "shutting_down":
@@ -116,12 +116,13 @@ def is_end_contradicted(log: LogSide, metrics: MetricsSide, now: float) -> bool 
     return is_end and (metrics.read_at or 0) - log.phase_at > DOUBT_SECONDS
 
 
-def rests(log: LogSide | None, metrics: MetricsSide | None, key: EngineKey, now: float) -> bool:
-    """Tell whether an engine was put to sleep or paused, by whichever source says so; only readable ones are given."""
-    engine = log.engines.get(key.engine) if log is not None else None
+def rests(
+    log: LogSide | None, engine: EngineLog | None, metrics: MetricsSide | None, key: EngineKey, now: float
+) -> bool:
+    """Tell whether an engine was put to sleep or paused, by whichever of the given sources says so."""
     served = engine.served if engine is not None else None
     words = [] if log is None else [log.repose.since]
-    if metrics is not None and metrics.is_recent(now):
+    if metrics is not None:
         progress = metrics.progress.get(key)
         if progress is not None:
             served = progress.served

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from vllm_watch.reading.log_reader import LogBatch, Timed
 from vllm_watch.state.facts import MAX_ENGINES, Facts
 from vllm_watch.state.handlers import ANY_OTHER, INFERENCE_HANDLERS, PAUSING, http_request_key
+from vllm_watch.state.progress import FIRST_TOKEN_SECONDS
 from vllm_watch.state.repose import Repose, Served
 from vllm_watch.state.shutdown import Shutdown
 from vllm_watch.state.snapshot import HttpRequestKey, LogCounts
@@ -336,11 +337,17 @@ class LogSide:
             self.repose.forget()
 
     def _apply_failure(self, at: float, failure: Failure) -> None:
-        if self._shutdown.holds(at, failure):
+        if self._shutdown.holds(at, failure) or (failure.kind == "shm_timeout" and self._may_compile(at)):
             return
         self.failures[failure.kind] += 1
         if failure.kind == "engine_dead":
             self.phase, self.phase_at = "dead", at
+
+    def _may_compile(self, at: float) -> bool:
+        """Tell whether a server is starting, or so fresh that its workers may be compiling for its first requests."""
+        has_moved = any(engine.has_moved for engine in self.engines.values())
+        is_fresh = self.started_at is not None and at - self.phase_at <= FIRST_TOKEN_SECONDS and not has_moved
+        return self.phase == "starting" or (self.phase == "ready" and is_fresh)
 
     def _apply_notice(self, notice: Notice) -> None:
         if notice.kind == "api_servers_more_than_one":

@@ -17,6 +17,9 @@ from vllm_watch.state.repose import Served
 from vllm_watch_parsers.metrics import EngineReading
 
 
+FIRST_TOKEN_SECONDS = 300.0
+"""How long the first requests after a start may take at least: kernels are compiled for them."""
+
 PAGES_UNTIL_STILL = 3
 """So many pages must say the same before an engine stands still: two of them may be moments of two requests."""
 

@@ -251,11 +251,12 @@ class ServerState:
         return None if result is None else ProbeSnapshot(result.reason == "ok", result.first_token_seconds)
 
     def _is_resting(self, now: float) -> bool:
-        """Whether any engine was put to sleep or paused."""
-        return any(self._rests(key, now) for key in self._engine_keys(now))
+        """Whether any engine was put to sleep or paused, by the last that was heard of it, however long ago."""
+        return any(self._rests(key, now, self._metrics) for key in self._engine_keys(now))
 
-    def _rests(self, key: EngineKey, now: float) -> bool:
-        return rests(self._log if self._log_status.is_up else None, self._metrics, key, now)
+    def _rests(self, key: EngineKey, now: float, metrics: MetricsSide | None) -> bool:
+        log, engine = (self._log, self._in_log(key)) if self._log_status.is_up else (None, None)
+        return rests(log, engine, metrics, key, now)
 
     def _hold_against_pages(self, log: LogSide, batch: LogBatch) -> None:
         for at, event in batch.events:
@@ -270,9 +271,10 @@ class ServerState:
         if AGGREGATED in log.engines and len(engines) > 1:
             engines = {next(iter(engines))._replace(engine=AGGREGATED): summed(engines.values())}
         self._agreements = {key: self._agreements.get(key) or Agreement() for key in engines}
+        is_idle = self._log_reason(at) == "idle"
         for key, agreement in self._agreements.items():
             said = log.engines.get(self._name_in_log(key))
-            if said is not None and self._log_reason(at) == "idle":
+            if said is not None and is_idle:
                 agreement.add_silence(at, said.interval)
             agreement.add_page(at, engines[key])
 
@@ -352,7 +354,7 @@ class ServerState:
 
     def _judge(self, key: EngineKey, now: float) -> Judgement:
         log, metrics, stall_after = self._log, self._metrics, self.settings.stall_after
-        if self._rests(key, now):
+        if self._rests(key, now, metrics if metrics is not None and metrics.is_recent(now) else None):
             return Judgement("sleeping")
         woke_at = woken_at(log, metrics, key)
         engine = metrics.reading.engines.get(key) if metrics and metrics.reading else None
@@ -495,6 +497,8 @@ class ServerState:
         engines = log.engines.values()
         if any(engine.is_fresh(now) for engine in engines):
             return "ok"
+        if self._is_resting(now):
+            return "sleeping"
         if not engines:
             return self._reason_without_stats(log, now)
         if all(engine.ended_idle() for engine in engines):
