@@ -121,7 +121,7 @@ def rests(
 ) -> bool:
     """Tell whether an engine was put to sleep or paused, by whichever of the given sources says so."""
     served = engine.served if engine is not None else None
-    words = [] if log is None else [log.repose.since]
+    words = [] if log is None or _was_started_since(metrics, log.repose.since, now) else [log.repose.since]
     if metrics is not None:
         progress = metrics.progress.get(key)
         if progress is not None:
@@ -129,10 +129,14 @@ def rests(
             if served is None or progress.asleep_since is None or served.began < progress.asleep_since:
                 words.append(progress.asleep_since)
         words.append(metrics.repose.since)
-        if metrics.start is not None:
-            words = [since for since in words if since is not None and since >= metrics.start.at]
     woke_at = log.repose.woke_at if log is not None else -math.inf
     return any(is_at_rest(since, served, now) for since in words if since is not None and since > woke_at)
+
+
+def _was_started_since(metrics: MetricsSide | None, moment: float | None, now: float) -> bool:
+    """Tell whether the page says that the server was started after a moment, by a clock that can be right."""
+    start = metrics.start if metrics is not None else None
+    return start is not None and moment is not None and moment < start.at <= now
 
 
 def woken_at(log: LogSide | None, metrics: MetricsSide | None, key: EngineKey) -> float:
