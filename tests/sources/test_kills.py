@@ -28,7 +28,7 @@ LIFE_SECONDS = (0.2, 6.0) if "VLLM_WATCH_KILLS" in os.environ else (0.2, 1.5)
 LINES_PER_SECOND = 2_000
 CHUNK_SECONDS = 0.025
 LINES_PER_FILE = 5_000 * max(KILLS // 8, 1)
-DEADLINE = 120.0
+DEADLINE = 120.0 + 3.0 * KILLS
 MOST_READ = 3.0
 """Lines read by those written: each life may read again what the one before it read after it saved last."""
 
