@@ -37,18 +37,19 @@ def test_an_orderly_stop_is_no_crash(begin, end):
 
 
 def test_a_shutdown_without_an_end_is_a_crash():
-    """A server that fails while it shuts down, and says nothing of its end for a minute, has crashed."""
+    """A server that fails while it shuts down, and says nothing of its end for two minutes, has crashed."""
     server = started().log(SHUTTING_DOWN, after=5).log(HANDLER, after=2)
 
-    assert (0, 1) == (died(server, after=60), died(server, after=1))
+    assert (0, 1) == (died(server, after=120), died(server, after=1))
     assert 1 == died(server.log(FINISHED, after=60), after=600)
 
 
-def test_a_start_instead_of_an_end_is_a_crash():
-    """A server that fails while it shuts down, and is started again without having ended, has crashed."""
-    server = started().log(SHUTTING_DOWN, after=5).log(HANDLER, after=2).log(STARTING, after=20)
+@pytest.mark.parametrize(("seconds", "crashes"), [(90, 0), (121, 1)])
+def test_the_next_start_is_an_end(seconds, crashes):
+    """A server that is killed because it does not end by itself, and started again soon, was stopped; later it crashed."""
+    server = started().log(SHUTTING_DOWN, after=5).log(HANDLER, after=2).log(STARTING, after=seconds)
 
-    assert 1 == died(server)
+    assert crashes == died(server, after=600)
 
 
 def test_a_crash_that_ends_in_order_is_a_crash():

@@ -327,7 +327,7 @@ class LogSide:
             self.failures.update(self._shutdown.end(at))
         self.phase, self.phase_at = event.phase, at
         if event.phase == "starting":
-            self.failures.update(self._shutdown.break_off())
+            self.failures.update(self._shutdown.break_off(at))
             self.starts += 1
             self.started_at = at
             self.facts = Facts()

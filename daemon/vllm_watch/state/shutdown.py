@@ -3,7 +3,8 @@
 Failures while a server shuts down.
 
 A server that is stopped while requests run says that its engine died, for it has stopped it itself. That is part of its
-end as long as the end follows; if none does, the server crashed while it was to stop.
+end as long as the end follows, or the next start: one that waits for its clients' connections is killed in the end, and
+with several API servers none says the last word. If neither follows, the server crashed while it was to stop.
 """
 
 from __future__ import annotations
@@ -15,8 +16,11 @@ from vllm_watch.state.repose import DRAIN_SECONDS
 from vllm_watch_parsers.events import Failure
 
 
-END_SECONDS = 60.0
-"""So long after a failure the end must have followed, and so long after the end its processes may still complain."""
+END_SECONDS = 120.0
+"""
+So long after a failure the end must have followed, and so long after the end its processes may still complain. systemd
+kills after 90 s what does not end by itself.
+"""
 
 _MAX_HELD = 256
 
@@ -51,9 +55,9 @@ class Shutdown:
         self._held.clear()
         return crashed
 
-    def break_off(self) -> Counter[str]:
-        """Take in that the server starts again without having ended; return the failures, by kind."""
-        crashed = self.overdue(float("inf"))
+    def break_off(self, at: float) -> Counter[str]:
+        """Take in that the server starts again; return the failures that were no part of its end, by kind."""
+        crashed = self.overdue(at)
         self._began_at = self._ended_at = None
         self._held.clear()
         return crashed
