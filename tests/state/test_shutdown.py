@@ -46,7 +46,7 @@ def test_a_shutdown_without_an_end_is_a_crash():
 
 @pytest.mark.parametrize(("seconds", "crashes"), [(90, 0), (121, 1)])
 def test_the_next_start_is_an_end(seconds, crashes):
-    """A server that is killed because it does not end by itself, and started again soon, was stopped; later it crashed."""
+    """A server that is killed since it does not end by itself, and soon starts again, was stopped; later it crashed."""
     server = started().log(SHUTTING_DOWN, after=5).log(HANDLER, after=2).log(STARTING, after=seconds)
 
     assert crashes == died(server, after=600)
