@@ -50,6 +50,12 @@ def test_what_is_told_by_another_series_is_a_counter_that_there_is():
     assert {f"vllm_watch_{part}_errors_total" for part in ("internal", "collect")} < COUNTERS
 
 
+def test_the_runbook_says_what_each_part_means():
+    """Its table of parts has a row for every part, in their order."""
+    runbook = (RULES.parent / "runbooks" / "VllmWatchUnwell.md").read_text(encoding="utf-8")
+    assert tuple(re.findall(r"^\| `(\w+)` \|", runbook, re.MULTILINE)) == PARTS
+
+
 @pytest.mark.skipif(shutil.which("promtool") is None, reason="needs promtool (Debian's prometheus)")
 def test_a_failure_of_each_part_fires():
     """One failure of any part of the daemon is told, with the part's name; of what is shown, with the server's."""

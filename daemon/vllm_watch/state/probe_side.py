@@ -34,7 +34,11 @@ NOT_JUDGED = frozenset(
         "model_unknown",
     }
 )
-"""Reasons that speak of the probe's own configuration or work, not of what users get."""
+"""
+Reasons that say nothing of what users get: the probe was not made, or its own configuration is wrong.
+
+`alerts/thresholds.yml` has the same list.
+"""
 
 
 class ProbeResult(NamedTuple):
