@@ -41,14 +41,14 @@ def _states() -> str:
     """Return what an engine is called stalled for, and what is mistaken for it."""
     reasons = "\n".join(f"| `{reason}` | {meaning} |" for reason, meaning in STALLED.items())
     return f"""\
-#### When an engine is stalled
+### When an engine is stalled
 
 It has work, and for `stall_after` (30 s), on three pages at least, nothing of it moves: no token, no engine step,
 no KV cache block, no look-up in a cache, no request that comes, goes or finishes. Requests that clients give up do
 not count, nor do requests that all wait for something remote (`requests_deferred`, with nothing running): KV blocks
-from another server, or the next input of a streaming session. No alert is made of the latter, for the page does not
-tell a quiet session from blocks that never come. A pooling model generates no tokens: its prompt tokens and
-finished requests are its movement.
+from another server, or the next input of a streaming session. Such an engine is called serving, and no alert is made
+of it, for the page does not tell a quiet session from blocks that never come. A pooling model generates no tokens:
+its prompt tokens and finished requests are its movement.
 
 | reason | meaning |
 |---|---|
@@ -61,15 +61,18 @@ Some healthy engines stand still as a wedged one does, and get more time:
 * {PATIENCE_WITH_LOG:g} times `stall_after` after the last token where only the log is read: vLLM prints nothing
   while a long prompt is computed and nothing else is.
 * {FIRST_TOKEN_SECONDS / 60:g} min for the first requests after a start, for which kernels are compiled.
-* {PATIENCE_FOR_WORK:g} times `stall_after` while requests come and go and nothing is computed (`nothing_computed`).
+* {PATIENCE_FOR_WORK:g} times `stall_after` while requests come and go and nothing is computed: then it is stalled
+  although they do (`nothing_computed`).
 
 What takes longer still is called stalled although it is not: a single step of over `stall_after` once tokens have
 come (kernels that are compiled late, a model without a KV cache that computes a long prompt). Raise `stall_after`
 for such a server. An engine that wedges before it has taken note of a request looks idle: only a probe notices.
 
-#### When an engine is sleeping
+### When an engine is sleeping
 
-{SLEEPING} Told by `vllm:engine_sleep_state` (0.11.1 and later), by the server's count of calls to /pause and
+{SLEEPING}
+
+Told by `vllm:engine_sleep_state` (0.11.1 and later), by the server's count of calls to /pause and
 /resume, and by the log. The probe waits meanwhile. Requests that are sent are held, unseen: nothing runs, nothing
 waits, and /health says 200. When it wakes they bring their whole wait with them, so that the time to the first
 token, the queue time and the burn rate of an objective jump: leave that time out of baselines. A pause that neither

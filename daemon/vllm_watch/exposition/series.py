@@ -10,6 +10,8 @@ from __future__ import annotations
 
 from typing import Literal, NamedTuple
 
+from vllm_watch.discovery.patience import MAX_HANGING
+from vllm_watch.internal_errors import PARTS
 from vllm_watch.state.snapshot import ENGINE_STATES, STALL_REASONS
 
 
@@ -269,7 +271,8 @@ DONE = Group(
             (*_SERVER, "event"),
             "events",
             "Failures that the log tells of, each crash once; 0 from the start for every kind. What fails while a server "
-            "stops in order is none, and neither is a worker that is late before the server's first token.",
+            "stops in order is none, and neither is a worker that is late before the server's first token (while it starts, "
+            "and in its first five minutes).",
             "log: see the parsers' `failures` module",
         ),
         _counter(
@@ -462,14 +465,14 @@ STATE = Group(
             (*_ENGINE, "state"),
             "1",
             f"1 for the present state, 0 for the others: {', '.join(ENGINE_STATES)}.",
-            "both sources: see the README",
+            "both sources: see below, and the README",
         ),
         _gauge(
             "engine_stall_info",
             (*_ENGINE, "reason"),
             "1",
             f"1, only while the engine is stalled; reason says why: {', '.join(STALL_REASONS)}.",
-            "both sources: see the README",
+            "both sources: see below, and the README",
         ),
     ),
 )
@@ -703,7 +706,8 @@ DAEMON = Group(
             "internal_errors_total",
             ("part",),
             "errors",
-            "Failures inside the daemon, by the part that failed and went on: its log says which.",
+            "Failures inside the daemon; the part that failed went on, and the daemon's log says why. Parts: "
+            f"{', '.join(PARTS)}.",
             "the daemon",
         ),
         _gauge(
@@ -711,7 +715,7 @@ DAEMON = Group(
             (),
             "processes",
             "Processes that are passed over in the search for servers, since what they run cannot be learned: asking "
-            "hangs. Only without a configuration.",
+            f"hangs. With {MAX_HANGING} of them no server is found any more. Only without a configuration.",
             "the daemon",
         ),
         _gauge(
