@@ -163,7 +163,12 @@ def figure(
 
     It is what the query gives at the end of the time range and nothing older: so no course is drawn behind it.
 
-    more: what stands under it; then each goes by its name.
+    more: further numbers of the same unit; then each goes by its name.
+    steps: from which value on which colour holds.
+    below: the colour under the first step.
+    decimals: digits behind the point, where Grafana's choice will not do.
+    mappings: words and colours in place of values.
+    runbooks: links in the panel's corner.
     """
     panel = (
         stat.Panel()
