@@ -97,7 +97,8 @@ need_python() {
     say "Beware: not everybody may run $python, and so the service cannot: PYTHON=/usr/bin/python3 names another"
 }
 
-as_nobody() { # COMMAND...: run it as who owns nothing, as the service's user will; who is not root cannot change that
+# COMMAND...: run it as the user nobody, who may do no more than the service's user; without root it runs as it is.
+as_nobody() {
   if [ "$(id -u)" = 0 ] && command -v setpriv >/dev/null; then
     setpriv --reuid=65534 --regid=65534 --clear-groups "$@"
   else

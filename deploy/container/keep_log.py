@@ -7,7 +7,7 @@ Runs a server and keeps what it writes: on the console as before, and in a file 
 For containers, where nothing rotates a file and vLLM cannot be told to open another. At its limit the file is renamed
 to LOG.1, between two lines, so that whoever follows it loses nothing; the two together take twice the limit and a
 little. It needs Python 3.8 and nothing else, so it runs in the image of vLLM. A full disk never stops the server.
-Signals go on to the server, and as a container's process 1 it buries its orphans. Exit status: the server's, 128 + N if
+Signals go on to the server, and as a container's process 1 it reaps orphans. Exit status: the server's, 128 + N if
 signal N ended it, 127 if there is none.
 """
 
@@ -118,13 +118,13 @@ class Signals:
         if self._server is None:
             self._early.append(number)
         elif self._server.returncode is None:
-            # Not by its own method, which would bury it if it has ended, while somebody waits for it.
+            # Not by its own method, which would reap it if it has ended, while somebody waits for it.
             with contextlib.suppress(ProcessLookupError):
                 os.kill(self._server.pid, number)
 
 
 def wait(server: subprocess.Popen[bytes]) -> int:
-    """Wait until the server ends; bury what else ends until then, for process 1 is given the orphans of all others."""
+    """Wait until the server ends; reap what else ends until then, for process 1 is given the orphans of all others."""
     while ended := os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOWAIT):
         if ended.si_pid == server.pid:
             break

@@ -8,6 +8,7 @@ import re
 import shutil
 import subprocess
 import sys
+import tempfile
 import zipfile
 
 from pathlib import Path
@@ -123,18 +124,21 @@ exit 1
 """
 
 
+@pytest.fixture
+def folder():
+    """A folder that nobody may enter as well: pytest's own folders are private."""
+    with tempfile.TemporaryDirectory() as name:
+        yield Path(name)
+
+
 @needs_namespaces
-def test_the_command_is_healthy_on_a_read_only_root(tmp_path):
+def test_the_command_is_healthy_on_a_read_only_root(folder):
     """The image's command, as somebody who may write nothing but the checkpoint, passes the image's health check."""
-    folder = tmp_path / "of-the-image"
     state, empty = folder / "state", folder / "empty"
+    state.mkdir()
+    empty.mkdir()
     for each in (folder, state, empty):
-        each.mkdir()
         each.chmod(0o755)
-    for each in tmp_path.parents:
-        if "pytest" in str(each):
-            each.chmod(0o755)
-    tmp_path.chmod(0o755)
     (folder / "vllm.log").write_text("")
     config = folder / "vllm-watch.yml"
     config.write_text(f"checkpoint: {state}/checkpoint.json\nservers: [{{name: a, log: {folder}/vllm.log}}]\n")

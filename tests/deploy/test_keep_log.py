@@ -161,7 +161,7 @@ def test_a_signal_that_comes_before_the_server_reaches_it(tmp_path):
     assert (128 + signal.SIGTERM, b"", b"") == (ran.returncode, ran.stdout, ran.stderr)
 
 
-def test_orphans_are_buried(keep, tmp_path):
+def test_orphans_are_reaped(keep, tmp_path):
     """What the server's helpers leave behind ends for good while the server runs, and its own end is told as ever."""
     code = (
         "import os, pathlib, subprocess, time\n"
