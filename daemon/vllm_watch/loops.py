@@ -24,8 +24,8 @@ from vllm_watch.watched import WatchedServer
 
 log = structlog.get_logger("vllm_watch.loops")
 
-POLL_SECONDS = 1.0
-"""How often logs are looked at without a hint."""
+IDLE_SECONDS = 1.0
+"""How long a loop waits when nothing is due."""
 
 SPACING_SECONDS = 0.02
 """How far apart the first scrapes of servers that begin together are, and so all their later ones."""
@@ -149,7 +149,7 @@ class _TurnLoop:
             self.heartbeat.beat()
             pause = self._send_due(self._clock.now())
             if not self._stop.is_set():
-                self._clock.wait(self._wake, min(POLL_SECONDS, pause))
+                self._clock.wait(self._wake, min(IDLE_SECONDS, pause))
 
     def _send_due(self, now: float) -> float:
         """Send out what is due; return the seconds until something else may be."""
@@ -177,7 +177,7 @@ class ScrapeLoop(_TurnLoop):
         first = {server: now + number * _spacing(server, len(new)) for number, server in enumerate(new)}
         due = {**first, **self._due}
         self._due = {server: self._turn(server, due[server], now) for server in servers}
-        return min((at - now for at in self._due.values()), default=POLL_SECONDS)
+        return min((at - now for at in self._due.values()), default=IDLE_SECONDS)
 
     def _turn(self, server: WatchedServer, due: float, now: float) -> float:
         """Send a server's scrape out if it is due; return when the next one is."""
@@ -190,7 +190,7 @@ class ScrapeLoop(_TurnLoop):
 
 
 def _interval(server: WatchedServer) -> float:
-    return server.interval or POLL_SECONDS
+    return server.interval or IDLE_SECONDS
 
 
 def _spacing(server: WatchedServer, servers: int) -> float:
@@ -216,7 +216,7 @@ class ProbeLoop(_TurnLoop):
             due = server.next_probe(now)
             if due is not None and due <= now:
                 self._workers.send(server.name, server)
-        return POLL_SECONDS
+        return IDLE_SECONDS
 
 
 class _Workers:

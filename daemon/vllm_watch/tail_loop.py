@@ -4,6 +4,7 @@ The threads that follow the logs: one for all of them, and one more for each log
 
 Nothing ends a thread that waits in the kernel for a network's server that is gone. So it is left alone with its log,
 and another one goes on with the others; when the file system answers again, it ends, and the log is one of all again.
+`vllm_watch.discovery.patience` does the same for what is asked once of each of many processes.
 """
 
 from __future__ import annotations
@@ -18,17 +19,20 @@ import structlog
 
 from vllm_watch.clock import Clock
 from vllm_watch.internal_errors import InternalErrors
-from vllm_watch.loops import POLL_SECONDS, STOP_SECONDS, Heartbeat
+from vllm_watch.loops import STOP_SECONDS, Heartbeat
 from vllm_watch.sources.wake import FolderWatch, Place, places
 from vllm_watch.watched import WatchedServer
 
 
-log = structlog.get_logger("vllm_watch.loops")
+log = structlog.get_logger("vllm_watch.tail_loop")
+
+POLL_SECONDS = 1.0
+"""How often logs are looked at without a hint."""
 
 PAUSE_SECONDS = 0.01
 """The least time between two looks: a busy log is read in pieces, not line by line."""
 
-PATIENCE_SECONDS = 1.0
+LEFT_AFTER = 1.0
 """How long a look may take before another thread goes on with the other logs."""
 
 HANGS_AFTER = 10.0
@@ -106,7 +110,7 @@ class TailLoop:
         """Let other threads go on where one does not, and name the logs that hang."""
         now = time.monotonic()
         with self._lock:
-            left = {key: looker for key, looker in self._busy.items() if looker.is_overdue(now, PATIENCE_SECONDS)}
+            left = {key: looker for key, looker in self._busy.items() if looker.is_overdue(now, LEFT_AFTER)}
             for looker in list(left.values())[:MAX_LEFT]:
                 looker.is_left = True
             for server in self._servers:
@@ -212,7 +216,9 @@ class TailLoop:
             now = time.monotonic()
             if now >= self._places.get(server, (-POLL_SECONDS, ()))[0] + POLL_SECONDS:
                 # Where the folders are is asked here: if that hangs, it costs this log.
-                self._places[server] = (now, places(server.log_paths))
+                found = places(server.log_paths)
+                with self._lock:
+                    self._places[server] = (now, found)
             return server.look_at_log()
         except Exception:  # One server's log must not silence the others; the next look tries again.
             log.exception("tail.failed", server=server.name)
@@ -228,9 +234,10 @@ class TailLoop:
     def _refresh(self, servers: tuple[WatchedServer, ...]) -> None:
         """Watch the servers' folders as they were at the last look."""
         self._refreshed = (servers, time.monotonic())
-        self._places = {server: self._places[server] for server in servers if server in self._places}
-        known = {server: found for server, (_, found) in self._places.items()}
         try:
+            with self._lock:  # Threads that help look at logs meanwhile.
+                self._places = {server: self._places[server] for server in servers if server in self._places}
+                known = {server: found for server, (_, found) in self._places.items()}
             if self._folders.refresh([place for found in known.values() for place in found]):
                 self._wake.set()  # What came before the watch gave no hint.
             for server in servers:

@@ -40,7 +40,7 @@ log = structlog.get_logger("vllm_watch")
 HISTORY_SECONDS = 3600.0
 HISTORY_STEP = 10.0
 CLOSE_SECONDS = 0.5
-"""How long a look at a log that goes on while the server is closed is waited for."""
+"""So long after a look began it is waited for when the server is closed."""
 
 NOTHING_BEFORE = Loaded(Positions(), "absent")
 
@@ -62,7 +62,7 @@ class WatchedServer:
     Looks at one server's sources when told to, and says what is known.
 
     `look_at_log`, `scrape` and `probe` may be called from different threads, each from one at a time; once closed they
-    do nothing. Nothing else waits for a look at the log: that may hang.
+    do nothing. Only `close` waits for a look at the log, and not for long: a look may hang.
 
     Args:
         config: What to look at.
@@ -137,7 +137,10 @@ class WatchedServer:
     def look_at_log(self) -> bool:
         """Read what is new in the log; return whether there is more at once."""
         with self._looking:
-            if self._tail is None or self._is_closed:
+            if self._tail is None:
+                return False
+            if self._is_closed:
+                self._tail.close()  # `close` left it to whoever was about to look.
                 return False
             self._look_began = time.monotonic()
             try:
@@ -226,9 +229,9 @@ class WatchedServer:
     def close(self) -> None:
         """Let go of files and connections."""
         self._is_closed = True
-        # A look that hangs keeps its files: closing them under it could close another's.
+        # A look that hangs keeps its files: closing them could hang as well, or close another's.
         patience = max(self._look_began + CLOSE_SECONDS - time.monotonic(), 0.0)
-        if self._tail is not None and self._looking.acquire(timeout=patience):
+        if self._tail is not None and not self.is_overdue and self._looking.acquire(timeout=patience):
             self._tail.close()
             self._looking.release()
         if self._scraper is not None:

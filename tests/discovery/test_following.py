@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import threading
-import time
 
 import pytest
 import structlog
@@ -12,6 +11,7 @@ import structlog
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.support.proc_tree import ProcTree
+from tests.support.waiting import until
 
 from vllm_watch.config import Config
 from vllm_watch.discovery import patience as patience_module
@@ -25,15 +25,6 @@ from vllm_watch.errors import DiscoveryError
 
 
 SERVE = "vllm serve Qwen/Qwen3-8B"
-SECONDS = 20.0
-
-
-def until(condition):
-    """Wait until something is so."""
-    end = time.monotonic() + SECONDS
-    while not condition():
-        assert time.monotonic() < end
-        time.sleep(0.01)
 
 
 class HandClock:

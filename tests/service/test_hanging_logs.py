@@ -13,16 +13,18 @@ import structlog
 
 from tests.service.test_service import Told
 from tests.support.fuse import HangingFolder, can_mount
+from tests.support.waiting import SECONDS, until
 
 from vllm_watch import service as service_module
 from vllm_watch import tail_loop as tail_loop_module
 from vllm_watch.clock import SystemClock
 from vllm_watch.config import Config, ServerConfig
+from vllm_watch.internal_errors import InternalErrors
 from vllm_watch.service import DaemonPages, Service
 from vllm_watch.sources.tail import LogTail
+from vllm_watch.watched import WatchedServer
 
 
-SECONDS = 30.0
 STATS = (
     "INFO 11-21 02:14:25 [loggers.py:257] Engine 000: Avg prompt throughput: 11.0 tokens/s, "
     "Avg generation throughput: 22.0 tokens/s, Running: 1 reqs, Waiting: 0 reqs, "
@@ -30,19 +32,11 @@ STATS = (
 )
 
 
-def until(condition):
-    """Wait until something is so."""
-    end = time.monotonic() + SECONDS
-    while not condition():
-        assert time.monotonic() < end
-        time.sleep(0.01)
-
-
 class StandIn:
     """Stands for such a file system where none can be mounted: whoever looks at its files waits."""
 
     def __init__(self, source, place, monkeypatch):
-        self.place = place
+        self.source, self.place = source, place
         place.symlink_to(source)
         self._answers = threading.Event()
         self._answers.set()
@@ -129,7 +123,7 @@ class Daemon:
 @pytest.fixture
 def start(tmp_path, monkeypatch):
     """Start a daemon that loses patience soon; it is stopped at the end."""
-    monkeypatch.setattr(tail_loop_module, "PATIENCE_SECONDS", 0.2)
+    monkeypatch.setattr(tail_loop_module, "LEFT_AFTER", 0.2)
     monkeypatch.setattr(tail_loop_module, "HANGS_AFTER", 0.5)
     monkeypatch.setattr(service_module, "TURN_SECONDS", 0.1)
     daemons = []
@@ -151,13 +145,20 @@ def write(path, lines=1):
         file.write(STATS * lines)
 
 
-@pytest.mark.parametrize("name", ["vllm.log", "*.log"])
-def test_the_others_go_on(tmp_path, remote, start, monkeypatch, name):
-    """While a log hangs from the start the others are read, the daemon is ready and well, and the reason is said."""
-    monkeypatch.setattr(service_module, "STALE_HEARTBEAT", 2.0)
-    good, hanging = tmp_path / "good.log", tmp_path / "real" / "vllm.log"
+@pytest.fixture
+def two_logs(tmp_path, remote):
+    """A log that is always there and one that can hang, by its real place, with a line each."""
+    good, hanging = tmp_path / "good.log", remote.source / "vllm.log"
     write(good)
     write(hanging)
+    return good, hanging
+
+
+@pytest.mark.parametrize("name", ["vllm.log", "*.log"])
+def test_the_others_go_on(remote, two_logs, start, monkeypatch, name):
+    """While a log hangs from the start the others are read, the daemon is ready and well, and the reason is said."""
+    monkeypatch.setattr(service_module, "STALE_HEARTBEAT", 2.0)
+    good, _ = two_logs
     remote.hang()
     daemon = start(hanging=remote.place / name, good=good)
     until(lambda: daemon.reason("hanging") == "hangs")
@@ -175,11 +176,9 @@ def test_the_others_go_on(tmp_path, remote, start, monkeypatch, name):
     assert [0, 1] == [each.sources[0].is_up for each in daemon.service.snapshots()]
 
 
-def test_it_is_read_on_when_the_file_system_answers(tmp_path, remote, start):
+def test_it_is_read_on_when_the_file_system_answers(remote, two_logs, start):
     """What was written while a log hung is read when that is over: every line, and none twice."""
-    good, hanging = tmp_path / "good.log", tmp_path / "real" / "vllm.log"
-    write(good)
-    write(hanging)
+    good, hanging = two_logs
     daemon = start(hanging=remote.place / "vllm.log", good=good)
     until(daemon.service.is_ready)
     write(hanging, 3)
@@ -197,11 +196,9 @@ def test_it_is_read_on_when_the_file_system_answers(tmp_path, remote, start):
     assert 9 == daemon.lines("hanging")
 
 
-def test_the_checkpoint_keeps_what_was_known_of_it(tmp_path, remote, start):
+def test_the_checkpoint_keeps_what_was_known_of_it(remote, two_logs, start):
     """Lives in which a log's first look never ends save the others' positions, and keep that log's from before."""
-    good, hanging = tmp_path / "good.log", tmp_path / "real" / "vllm.log"
-    write(good)
-    write(hanging)
+    good, hanging = two_logs
     daemon = start(hanging=remote.place / "vllm.log", good=good)
     until(daemon.service.is_ready)
     daemon.stop()
@@ -224,11 +221,9 @@ def test_the_checkpoint_keeps_what_was_known_of_it(tmp_path, remote, start):
     assert (4, 0) == (daemon.lines("hanging"), daemon.lines("good"))
 
 
-def test_reloads_do_not_pile_up_threads(tmp_path, remote, start):
+def test_reloads_do_not_pile_up_threads(tmp_path, remote, two_logs, start):
     """Reload after reload that changes a server whose log hangs leaves one thread waiting, and says the reason."""
-    good, hanging = tmp_path / "good.log", tmp_path / "real" / "vllm.log"
-    write(good)
-    write(hanging)
+    good, hanging = two_logs
     daemon = start(hanging=remote.place / "vllm.log", good=good)
     until(daemon.service.is_ready)
     remote.hang()
@@ -252,11 +247,9 @@ def test_reloads_do_not_pile_up_threads(tmp_path, remote, start):
     assert during <= threads
 
 
-def test_it_stops_while_a_log_hangs(tmp_path, remote, start):
+def test_it_stops_while_a_log_hangs(remote, two_logs, start):
     """A stop does not wait for a log that hangs, and saves how far the others were read."""
-    good, hanging = tmp_path / "good.log", tmp_path / "real" / "vllm.log"
-    write(good)
-    write(hanging)
+    good, hanging = two_logs
     daemon = start(hanging=remote.place / "vllm.log", good=good)
     until(daemon.service.is_ready)
     remote.hang()
@@ -300,3 +293,83 @@ def test_many_that_hang_are_found_together(tmp_path, remote, start):
 
     assert 40 <= most <= 40 + 10
     assert len(set(turns)) < 20
+
+
+class _Server:
+    """Stands for a server whose log has nothing new; `hashed` is called whenever it is looked up."""
+
+    name = "a"
+    log_paths = ()
+    has_hints = False
+
+    def __init__(self, hashed=lambda: None):
+        self.hashed = hashed
+
+    def __hash__(self):
+        self.hashed()
+        return id(self)
+
+    def look_at_log(self):
+        """Find nothing."""
+        return False
+
+
+def test_a_thread_that_helps_does_not_disturb_the_one_that_watches_folders():
+    """While the folders are gone through another thread's first look at a log waits, or the loop would end."""
+    errors = InternalErrors()
+    loop = tail_loop_module.TailLoop(SystemClock(), errors)
+    other = _Server()
+
+    def look_beside():
+        helpers.append(threading.Thread(target=loop._look_at, args=(other,)))
+        helpers[-1].start()
+        helpers[-1].join(0.05)
+
+    helpers, server = [], _Server()
+    loop._look_at(server)
+    server.hashed = look_beside
+    loop._refresh((server,))
+    server.hashed = lambda: None
+    for helper in helpers:
+        helper.join(SECONDS)
+
+    assert not any(errors.counts().values())
+    assert other in loop._places
+
+
+def test_the_thread_outlives_whatever_fails_while_it_watches_folders(tmp_path, start):
+    """A failure among the folders is counted as one of the hints, and the logs are read on."""
+
+    class Shaken(dict):
+        """Places that cannot be gone through."""
+
+        def __contains__(self, key):
+            raise RuntimeError("dictionary changed size during iteration")
+
+    write(tmp_path / "a.log")
+    daemon = start(a=tmp_path / "a.log")
+    until(daemon.service.is_ready)
+    with daemon.service._tail._lock:
+        daemon.service._tail._places = Shaken()
+    until(lambda: daemon.service._errors.counts()["wake"])
+    daemon.service._tail._places = {}
+    write(tmp_path / "a.log", 2)
+    until(lambda: daemon.lines("a") == 2)
+
+    assert daemon.service._tail.thread.is_alive()
+
+
+def test_what_hangs_is_not_closed_before_it_answers(tmp_path, monkeypatch):
+    """A server whose log hangs is closed at once, for letting go of a file may hang as well: its next look does it."""
+    closed = []
+    monkeypatch.setattr(LogTail, "close", lambda tail: closed.append(tail.pattern))
+    path = tmp_path / "a.log"
+    write(path)
+    server = WatchedServer(ServerConfig(name="a", log=str(path)), SystemClock())
+    server.look_at_log()
+    server.is_overdue = True
+    server.close()
+    before = list(closed)
+    server.look_at_log()
+
+    assert ([], [str(path)]) == (before, closed)

@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import threading
-import time
 import urllib.error
 import urllib.request
 
@@ -13,6 +12,7 @@ import structlog
 
 from prometheus_client.parser import text_string_to_metric_families as parse_text
 from tests.support.http_servers import StandIn, answer
+from tests.support.waiting import SECONDS, until
 
 from vllm_watch.clock import SystemClock
 from vllm_watch.config import Config, MetricsConfig, ProbeConfig, ServerConfig
@@ -27,21 +27,12 @@ from vllm_watch.sources.wake import FolderWatch
 from vllm_watch.web import current as current_module
 
 
-SECONDS = 20.0
 PAGE = b'# TYPE vllm:num_requests_running gauge\nvllm:num_requests_running{engine="0",model_name="m"} 0.0\n'
 
 
 def fail(*_arguments, **_options):
     """Fail as a mistake in the program does."""
     raise RuntimeError("broken")
-
-
-def until(condition):
-    """Wait until something is so."""
-    end = time.monotonic() + SECONDS
-    while not condition():
-        assert time.monotonic() < end
-        time.sleep(0.01)
 
 
 class Daemon:

@@ -12,6 +12,7 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families as parse_text
 from tests.support.completions import GOOD
 from tests.support.http_servers import StandIn, answer
+from tests.support.waiting import until
 
 from vllm_watch.check import check
 from vllm_watch.clock import SystemClock
@@ -129,14 +130,6 @@ class Watch:
         self.clock.ahead += seconds
         self.service._probes._wake.set()
         self.service._scrapes._wake.set()
-
-
-def until(condition):
-    """Wait until something is so."""
-    end = time.monotonic() + SECONDS
-    while not condition():
-        assert time.monotonic() < end
-        time.sleep(0.01)
 
 
 @pytest.fixture

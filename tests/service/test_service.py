@@ -21,6 +21,7 @@ import structlog
 
 from prometheus_client.parser import text_string_to_metric_families as parse_text
 from tests.support.http_servers import StandIn, answer
+from tests.support.waiting import until
 
 from vllm_watch import service as service_module
 from vllm_watch.clock import SystemClock
@@ -134,14 +135,6 @@ class Watch:
             for family in parse_text(text)
             for sample in family.samples
         }
-
-
-def until(condition):
-    """Wait until something is so."""
-    end = time.monotonic() + SECONDS
-    while not condition():
-        assert time.monotonic() < end
-        time.sleep(0.01)
 
 
 @pytest.fixture

@@ -15,6 +15,7 @@ from pathlib import Path
 
 from tests.support.http_servers import StandIn, answer
 from tests.support.logs import Log, open_files, stats_line
+from tests.support.waiting import until
 
 from vllm_watch.clock import SystemClock
 from vllm_watch.config import MetricsConfig, ServerConfig
@@ -22,17 +23,6 @@ from vllm_watch.internal_errors import InternalErrors
 from vllm_watch.loops import ScrapeLoop
 from vllm_watch.sources import followed as followed_module
 from vllm_watch.watched import WatchedServer
-
-
-SECONDS = 20.0
-
-
-def until(condition):
-    """Wait until something is so."""
-    end = time.monotonic() + SECONDS
-    while not condition():
-        assert time.monotonic() < end
-        time.sleep(0.005)
 
 
 def test_lines_are_read_once_and_in_order(followed):

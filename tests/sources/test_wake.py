@@ -9,7 +9,6 @@ import json
 import shutil
 import subprocess
 import threading
-import time
 
 from pathlib import Path
 
@@ -17,6 +16,7 @@ import pytest
 import structlog
 
 from tests.support.logs import Log, open_files, run_child
+from tests.support.waiting import until
 
 from vllm_watch import tail_loop as tail_loop_module
 from vllm_watch.clock import SystemClock
@@ -29,14 +29,6 @@ from vllm_watch.watched import WatchedServer
 
 
 SECONDS = 5.0
-
-
-def until(condition):
-    """Wait until something is so."""
-    end = time.monotonic() + SECONDS
-    while not condition():
-        assert time.monotonic() < end
-        time.sleep(0.005)
 
 
 @contextlib.contextmanager

@@ -3,7 +3,8 @@
 The same for each of many, of which some may never come to an end.
 
 What the kernel shows of a process may have to wait for that process: for its memory, held by a driver that hangs, or
-for the file system of its log. Nothing ends such a wait from outside.
+for the file system of its log. Nothing ends such a wait from outside. `vllm_watch.tail_loop` does the same for logs,
+which are looked at again and again.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from typing import Generic, TypeVar
 
 
 PATIENCE_SECONDS = 1.0
-"""How long one may take before it is passed over."""
+"""What takes this long is passed over, at the next check."""
 
 MAX_HANGING = 64
 """When so many are waited for, no others are begun: each has a thread that nothing can end."""
