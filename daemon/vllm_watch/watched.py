@@ -227,17 +227,23 @@ class WatchedServer:
         return {name: [row[column] for row in rows] for column, name in enumerate(names)}
 
     def close(self) -> None:
-        """Let go of files and connections."""
+        """Let go of files and connections; of files in a thread of its own, since closing them may hang, too."""
         self._is_closed = True
-        # A look that hangs keeps its files: closing them could hang as well, or close another's.
-        patience = max(self._look_began + CLOSE_SECONDS - time.monotonic(), 0.0)
-        if self._tail is not None and not self.is_overdue and self._looking.acquire(timeout=patience):
-            self._tail.close()
-            self._looking.release()
+        if self._tail is not None and not self.is_overdue:
+            patience = max(self._look_began + CLOSE_SECONDS - time.monotonic(), 0.0)
+            closing = threading.Thread(target=self._close_tail, args=(patience,), name="close", daemon=True)
+            closing.start()
+            closing.join(patience + CLOSE_SECONDS)
         if self._scraper is not None:
             self._scraper.close()
         if self._prober is not None:
             self._prober.close()
+
+    def _close_tail(self, patience: float) -> None:
+        # A look that hangs keeps its files: closing them under it could close another's. It closes them in the end.
+        if self._tail is not None and self._looking.acquire(timeout=patience):
+            self._tail.close()
+            self._looking.release()
 
     def _apply_scrape(self, result: ScrapeResult) -> None:
         if self._is_closed:

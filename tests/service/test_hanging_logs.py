@@ -373,3 +373,23 @@ def test_what_hangs_is_not_closed_before_it_answers(tmp_path, monkeypatch):
     server.look_at_log()
 
     assert ([], [str(path)]) == (before, closed)
+
+
+def test_a_file_that_hangs_when_it_is_closed_holds_up_nobody(tmp_path, monkeypatch):
+    """A server whose file system begins to hang between two looks is closed all the same; its file is, in the end."""
+    answers, closed = threading.Event(), threading.Event()
+
+    def close(_tail):
+        answers.wait(SECONDS)
+        closed.set()
+
+    monkeypatch.setattr(LogTail, "close", close)
+    path = tmp_path / "vllm.log"
+    write(path)
+    server = WatchedServer(ServerConfig(name="a", log=str(path)), SystemClock())
+    server.look_at_log()
+    server.close()
+    before = closed.is_set()
+    answers.set()
+
+    assert (False, True) == (before, closed.wait(SECONDS))

@@ -27,6 +27,9 @@ _LOOKUP, _GETATTR, _OPEN, _READ, _RELEASE, _INIT, _OPENDIR, _READDIR, _RELEASEDI
 _FORGET, _BATCH_FORGET, _INTERRUPT = 2, 42, 36
 _ROOT = 1
 _MAX = 1024 * 1024
+_FORCE, _DETACH = 1, 2
+LIMIT_SECONDS = 90.0
+"""After so long whatever waits is let go with an error: a fault must fail its test, and not hang all of them."""
 _libc = ctypes.CDLL(None, use_errno=True)
 
 
@@ -56,14 +59,23 @@ class HangingFolder:
             raise OSError(ctypes.get_errno(), "mount")
         self._thread = threading.Thread(target=self._serve, daemon=True)
         self._thread.start()
+        self._limit = threading.Timer(LIMIT_SECONDS, self._let_go)
+        self._limit.daemon = True
+        self._limit.start()
         return self
 
     def __exit__(self, *_error):
         """Unmount, and let go of what waits."""
+        self._limit.cancel()
         self._is_over = True
         self._answers.set()
-        _libc.umount2(os.fsencode(self.place), 2)
+        self._let_go()
+        _libc.umount2(os.fsencode(self.place), _DETACH)
         os.close(self._fd)
+
+    def _let_go(self):
+        """Have the kernel end what waits with an error."""
+        _libc.umount2(os.fsencode(self.place), _FORCE)
 
     def hang(self):
         """Answer nothing from now on."""
