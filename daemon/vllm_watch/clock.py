@@ -2,8 +2,8 @@
 """
 Time as an argument: what the daemon waits on and asks for the time.
 
-`now` never goes back, nor on by a corrected wall clock: it starts at that and goes on steadily, through a suspension of
-the machine, too. `wall` is for what leaves the process.
+`now` only grows. It begins at the wall clock's time and is not changed when that is corrected; it goes on while the
+machine is suspended. `wall` is for what leaves the process.
 """
 
 from __future__ import annotations
@@ -27,6 +27,9 @@ class Clock(Protocol):
         """Wait until the event is set or the seconds have passed; return whether it is set."""
 
 
+_BOOT_CLOCK: int | None = getattr(time, "CLOCK_BOOTTIME", None)
+
+
 def steady_seconds() -> float:
     """
     Return seconds that only ever grow, and that go on while the machine is suspended.
@@ -34,10 +37,7 @@ def steady_seconds() -> float:
     `time.monotonic` stands still then, and the counters of a server elsewhere do not: what they gained in an hour would
     look like that of some seconds.
     """
-    return time.clock_gettime(_CLOCK) if _CLOCK is not None else time.monotonic()
-
-
-_CLOCK: int | None = getattr(time, "CLOCK_BOOTTIME", None)
+    return time.clock_gettime(_BOOT_CLOCK) if _BOOT_CLOCK is not None else time.monotonic()
 
 
 class SystemClock:

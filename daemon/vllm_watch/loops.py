@@ -82,9 +82,9 @@ class DiscoveryLoop:
         self.thread.start()
 
     @property
-    def hanging(self) -> int:
+    def hanging_count(self) -> int:
         """How many processes are passed over because asking about them hangs."""
-        return self._follower.hanging
+        return self._follower.hanging_count
 
     def look_now(self) -> None:
         """Look at once, and closely."""

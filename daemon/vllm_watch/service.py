@@ -124,7 +124,7 @@ class Service:
         self._reloaded_at = clock.now()
         self._is_reload_good = True
         self._reload_failures = 0
-        self._errors_lock = threading.Lock()
+        self._collect_errors_lock = threading.Lock()
         self._collect_errors: Counter[str] = Counter()
         self.registry = self._new_registry()
         """All families that the daemon shows."""
@@ -162,7 +162,7 @@ class Service:
         self._take_offers()
         self._remember()
         self._tail.attend()
-        if self._is_every_log_looked_at():
+        if self._is_checkpoint_complete():
             self._save_checkpoint()
         self._notify()
 
@@ -226,7 +226,7 @@ class Service:
                 ages[loop.thread.name] = loop.heartbeat.age()
         return ages
 
-    def hanging(self) -> list[str]:
+    def stale_threads(self) -> list[str]:
         """Return the threads that give no sign of life, of those that a restart of the daemon would set going again."""
         return [name for name, age in self.heartbeats().items() if age > STALE_HEARTBEAT and name not in _NOT_MENDED]
 
@@ -245,7 +245,7 @@ class Service:
             samples.append(PlainSample("checkpoint_info", (self._before.reason,), 1, now))
             samples.append(PlainSample("checkpoint_failures_total", (), self._checkpoint.failures, now))
         if self._discovery is not None:
-            samples.append(PlainSample("discovery_hanging_processes", (), self._discovery.hanging, now))
+            samples.append(PlainSample("discovery_hanging_processes", (), self._discovery.hanging_count, now))
         samples += [PlainSample("heartbeat_age_seconds", (name,), age, now) for name, age in self.heartbeats().items()]
         errors = {server.name: self._collect_errors[server.name] for server in self._servers}
         samples += [PlainSample("collect_errors_total", (name,), count, now) for name, count in errors.items()]
@@ -276,7 +276,7 @@ class Service:
         """Log and count that a server could not be shown."""
         log.error("collect.failed", server=server, exc_info=error)
         self._errors.count("snapshot")
-        with self._errors_lock:
+        with self._collect_errors_lock:
             self._collect_errors[server] += 1
 
     def _new_registry(self) -> CollectorRegistry:
@@ -359,8 +359,8 @@ class Service:
         if checkpoint.last_error not in {"", said}:
             log.warning("checkpoint.failed", path=self._config.checkpoint, error=checkpoint.last_error)
 
-    def _is_every_log_looked_at(self) -> bool:
-        """Whether a checkpoint says more than the one before it, also of logs that hang: of those it says the same."""
+    def _is_checkpoint_complete(self) -> bool:
+        """Whether each log was looked at once, or hangs: sooner, a checkpoint would forget older positions."""
         return all(server.is_overdue or server.has_looked_at_log for server in self._servers)
 
     def _read_until(self) -> float:
@@ -384,7 +384,7 @@ class Service:
             self._notifier.ready()
         if self._notifier.is_heard:
             self._notifier.status(status_line(self.snapshots()))
-        if not self.hanging():
+        if not self.stale_threads():
             self._notifier.alive()
 
     def _pause(self) -> float:
@@ -439,7 +439,7 @@ class DaemonPages:
 
     def healthy(self) -> Answer:
         """Say whether every thread gives signs of life."""
-        hanging = self._service.hanging()
+        hanging = self._service.stale_threads()
         if hanging:
             return Answer(f"no sign of life: {', '.join(hanging)}\n".encode(), PLAIN_TEXT, 503)
         return Answer(b"healthy\n", PLAIN_TEXT)

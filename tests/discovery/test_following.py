@@ -110,9 +110,9 @@ class TestHanging:
         hang.begin("/10/cmdline")
         with structlog.testing.capture_logs() as said:
             found = [set(following.look()) for _ in range(3)]
-        hanging = following.follower.hanging
+        hanging = following.follower.hanging_count
         hang.over.set()
-        until(lambda: following.follower.hanging == 0)
+        until(lambda: following.follower.hanging_count == 0)
 
         assert [{"Model"}] * 3 == found
         assert 1 == hanging
@@ -142,7 +142,7 @@ class TestHanging:
         for _ in range(3):
             following.look()
 
-        assert patience_module.MAX_HANGING == threading.active_count() - before == following.follower.hanging
+        assert patience_module.MAX_HANGING == threading.active_count() - before == following.follower.hanging_count
 
 
 class TestComingAndGoing:

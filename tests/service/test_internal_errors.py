@@ -59,7 +59,7 @@ class Daemon:
         self.thread = threading.Thread(target=self.service.run)
         self.thread.start()
 
-    hanging = 0
+    hanging_count = 0
     """Processes at which the search hangs."""
 
     def look(self, *, closely=False):
@@ -158,7 +158,7 @@ def test_each_failure_is_counted_and_costs_its_part_only(daemon, monkeypatch, pa
             BREAK[part](daemon, patch)
             until(lambda: daemon.page()["internal_errors_total", part] > before[part])
             others = {name for name, count in daemon.service._errors.counts().items() if count} - {part}
-        until(lambda: not daemon.service.hanging())
+        until(lambda: not daemon.service.stale_threads())
 
     assert set() == others
     assert daemon.thread.is_alive()

@@ -194,10 +194,10 @@ class TestNotifications:
         watch.told.said.clear()
         service._web._heartbeat = service._scrapes.heartbeat._at = time.monotonic()
         service.turn()
-        hanging = service.hanging()
+        hanging = service.stale_threads()
         released.set()
         monkeypatch.undo()
-        until(lambda: not service.hanging())
+        until(lambda: not service.stale_threads())
         said = list(watch.told.said)
         service.turn()
 

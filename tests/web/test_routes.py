@@ -178,7 +178,7 @@ def test_failing_page_is_500_and_logged(client, pages):
 
     assert reply[::2] == (500, b"This page failed: see the log of vllm-watch.\n")
     assert [(entry["event"], entry["page"], entry["exc_info"]) for entry in logged] == [
-        ("page_failed", "/metrics", True)
+        ("page.failed", "/metrics", True)
     ]
 
 

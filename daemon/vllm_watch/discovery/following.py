@@ -121,17 +121,19 @@ class Follower:
                 self._seen, self._look_closely_at = seen, now + CLOSE_LOOK_SECONDS
                 before, self._found = self._found, find(self._proc, listed, self._host)
                 # Those that hang are there: what was found of them holds until something else can be.
-                hanging = tuple(each for each in before.servers if each.pid in self._proc.hanging)
+                hanging = tuple(each for each in before.servers if each.pid in self._proc.hanging_pids)
                 self._found = self._found._replace(servers=self._found.servers + hanging)
             named = with_names(self._found.servers, {identity: each.name for identity, each in self._known.items()})
             self._known = remember(self._known, named, now)
-            self._say((*_news(self._found, named, self._known.values(), now), *_news_of_hanging(self._proc.hanging)))
+            self._say(
+                (*_news(self._found, named, self._known.values(), now), *_news_of_hanging(self._proc.hanging_pids))
+            )
             return msgspec.structs.replace(self._config, servers=tuple(each.config for each in self._known.values()))
 
     @property
-    def hanging(self) -> int:
+    def hanging_count(self) -> int:
         """How many processes are passed over because asking about them hangs."""
-        return len(self._proc.hanging)
+        return len(self._proc.hanging_pids)
 
     def _say(self, news: Iterable[_News]) -> None:
         """Write to the daemon's log what is new since the last look."""

@@ -60,7 +60,7 @@ class Patience:
         self._left: dict[int, threading.Thread] = {}
 
     @property
-    def hanging(self) -> frozenset[int]:
+    def hanging_pids(self) -> frozenset[int]:
         """The numbers of those that are passed over."""
         return frozenset(number for number, thread in self._left.items() if thread.is_alive())
 

@@ -17,11 +17,11 @@ import stat
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
 from pathlib import Path
-from typing import Literal, NamedTuple, TypeVar
+from typing import Literal, NamedTuple
 
 from vllm_watch.discovery.cgroup import Owner, owner_of
 from vllm_watch.discovery.command_line import ServeCommand, arguments_of, parse_arguments
-from vllm_watch.discovery.patience import Patience
+from vllm_watch.discovery.patience import Made, Patience
 from vllm_watch.discovery.sockets import Listener, listeners, own_addresses
 from vllm_watch.errors import DiscoveryError
 
@@ -35,7 +35,6 @@ MAX_TEXT = 4 * 1024 * 1024
 _PIPE_OR_SOCKET = re.compile(r"(pipe|socket):\[([0-9]+)\]")
 _DELETED = " (deleted)"
 _TITLE = re.compile(rb"VLLM::([A-Za-z]+)")
-Made = TypeVar("Made")
 
 _HIDEPID = re.compile(r"(?:^|,)hidepid=(\w+)")
 
@@ -93,7 +92,10 @@ class Environment(NamedTuple):
 
 
 class Network(NamedTuple):
-    """A network namespace: whether it is this process's own, what listens in it, its IPv4 addresses but loopback."""
+    """
+    A network namespace: whether it is this process's own, what listens in it, and
+    its own IPv4 addresses without loopback; none where they cannot be believed.
+    """
 
     is_own: bool = True
     listeners: tuple[Listener, ...] = ()
@@ -122,9 +124,9 @@ class Proc:
         self._listing, self._looking = Patience(), Patience()
 
     @property
-    def hanging(self) -> frozenset[int]:
+    def hanging_pids(self) -> frozenset[int]:
         """The numbers of the processes of which nothing can be learned now: whoever asks waits for ever."""
-        return self._listing.hanging | self._looking.hanging
+        return self._listing.hanging_pids | self._looking.hanging_pids
 
     def look_at_each(self, looks: Mapping[int, Callable[[], Made]]) -> dict[int, Made]:
         """Look at processes, by their numbers, and pass over those at which that hangs."""

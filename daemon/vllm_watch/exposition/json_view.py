@@ -64,7 +64,7 @@ def _engine_view(engine: EngineSnapshot) -> dict[str, Any]:
         "prompt_excludes_cached": engine.prompt_excludes_cached,
         "counters": _readings(engine.counters),
         "requests_finished": {reason: reading.value for reason, reading in engine.requests_finished.items()},
-        "position_acceptance": [reading and reading.value for reading in engine.position_acceptance],
+        "position_acceptance": [None if reading is None else reading.value for reading in engine.position_acceptance],
         "quantiles": quantiles,
         "means": {stage: reading.value for stage, reading in engine.means.items()},
         "first_bounds": {stage: reading.value for stage, reading in engine.first_bounds.items()},

@@ -79,12 +79,12 @@ class Scraper:
         """Read the page once. Never raises: what goes wrong is the result's reason."""
         start = time.monotonic()
         page = PageReader(WANTED)
-        failure = self._fetch(page.feed)
-        reading = reading_of(page.finish()) if failure == OK else None
+        outcome = self._fetch(page.feed)
+        reading = reading_of(page.finish()) if outcome == OK else None
         duration = time.monotonic() - start
         at = self._clock.now()
         if not isinstance(reading, MetricsReading):
-            return ScrapeResult(at, duration, None, failure if reading is None else reading.reason)
+            return ScrapeResult(at, duration, None, outcome if reading is None else reading.reason)
         return ScrapeResult(at, duration, reading, reading.reason, ahead=self._clock.wall(at) - at)
 
     def close(self) -> None:

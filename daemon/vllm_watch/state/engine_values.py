@@ -316,7 +316,7 @@ def facts_of(log: LogSide | None, metrics: MetricsSide | None, command: CommandF
         facts.update({name: value for name, value in said.items() if value is not None})
         if (
             facts["data_parallel_size"] is None
-            and log.facts.is_alone()
+            and log.facts.is_believed_alone()
             and (reading is None or len(reading.engines) < 2)
         ):
             facts["data_parallel_size"] = 1

@@ -62,7 +62,7 @@ class Facts:
     log_stats_disabled: bool = False
     engines: dict[str, EngineFacts] = field(default_factory=dict)
     _max_model_len_is_final: bool = False
-    _is_alone: bool = False
+    _says_alone: bool = False
     """Whether an engine's configuration says that there is no other; engines of a dense model say so always."""
 
     @property
@@ -93,7 +93,7 @@ class Facts:
     def _learn_data_parallel_size(self, fact: StartupFact) -> None:
         said = fact.data_parallel_size
         if said == 1 and fact.engine_generation is not None:
-            self._is_alone = True
+            self._says_alone = True
         elif said is not None and self.data_parallel_size is None:
             self.data_parallel_size = said
 
@@ -114,12 +114,12 @@ class Facts:
     @property
     def lone_engine(self) -> str | None:
         """The one engine that there is, or `None` if there are several, or nothing is known of them."""
-        is_alone = self.data_parallel_size in {None, 1} and len(self.engines) == 1
-        return next(iter(self.engines)) if is_alone else None
+        is_lone = self.data_parallel_size in {None, 1} and len(self.engines) == 1
+        return next(iter(self.engines)) if is_lone else None
 
-    def is_alone(self) -> bool:
+    def is_believed_alone(self) -> bool:
         """Whether the engine's own word that there is no other can be believed."""
-        return self._is_alone and len(self.engines) <= 1
+        return self._says_alone and len(self.engines) <= 1
 
     def of_engine(self, engine: str) -> EngineFacts | None:
         """

@@ -327,7 +327,7 @@ class LogSide:
             self.failures.update(self._shutdown.end(at))
         self.phase, self.phase_at = event.phase, at
         if event.phase == "starting":
-            self.failures.update(self._shutdown.break_off(at))
+            self.failures.update(self._shutdown.begin_again(at))
             self.starts += 1
             self.started_at = at
             self.facts = Facts()
@@ -337,7 +337,7 @@ class LogSide:
             self.repose.forget()
 
     def _apply_failure(self, at: float, failure: Failure) -> None:
-        if self._shutdown.holds(at, failure) or (failure.kind == "shm_timeout" and self._may_compile(at)):
+        if self._shutdown.take(at, failure) or (failure.kind == "shm_timeout" and self._may_compile(at)):
             return
         self.failures[failure.kind] += 1
         if failure.kind == "engine_dead":

@@ -23,6 +23,7 @@ kills after 90 s what does not end by itself.
 """
 
 _MAX_HELD = 256
+"""So many failures wait for the end; more are counted at once."""
 
 
 class Shutdown:
@@ -37,7 +38,7 @@ class Shutdown:
         """Take in that the server shuts down of its own will."""
         self._began_at, self._ended_at = at, None
 
-    def holds(self, at: float, failure: Failure) -> bool:
+    def take(self, at: float, failure: Failure) -> bool:
         """Take in a failure; return whether it belongs to a shutdown as far as can be said now."""
         if self._ended_at is not None:
             return at - self._ended_at <= END_SECONDS
@@ -55,7 +56,7 @@ class Shutdown:
         self._held.clear()
         return crashed
 
-    def break_off(self, at: float) -> Counter[str]:
+    def begin_again(self, at: float) -> Counter[str]:
         """Take in that the server starts again; return the failures that were no part of its end, by kind."""
         crashed = self.overdue(at)
         self._began_at = self._ended_at = None

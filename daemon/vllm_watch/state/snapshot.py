@@ -4,33 +4,18 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Literal, NamedTuple
+from typing import Literal, NamedTuple, get_args
 
 from vllm_watch_parsers.metrics import EngineKey, Histogram
 
 
 EngineState = Literal["starting", "idle", "serving", "saturated", "stalled", "sleeping", "down", "unknown"]
-ENGINE_STATES: tuple[EngineState, ...] = (
-    "starting",
-    "idle",
-    "serving",
-    "saturated",
-    "stalled",
-    "sleeping",
-    "down",
-    "unknown",
-)
+ENGINE_STATES: tuple[EngineState, ...] = get_args(EngineState)
 
 StallReason = Literal[
     "batch_stands_still", "queue_stands_still", "nothing_computed", "no_first_token", "log_fell_silent"
 ]
-STALL_REASONS: tuple[StallReason, ...] = (
-    "batch_stands_still",
-    "queue_stands_still",
-    "nothing_computed",
-    "no_first_token",
-    "log_fell_silent",
-)
+STALL_REASONS: tuple[StallReason, ...] = get_args(StallReason)
 """Why an engine is called stalled; `vllm_watch.reasons` says what each means."""
 
 SourceName = Literal["log", "metrics", "probe"]

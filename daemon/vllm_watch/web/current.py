@@ -70,8 +70,8 @@ class CurrentWebConfig:
         except ConfigError as error:
             self._errors.count("web_config")
             if str(error) != self._failure:
-                _log.error("web_config_refused", reason=str(error))
+                _log.error("web_config.refused", reason=str(error))
             self._failure = str(error)
         else:
             self._failure = None
-            _log.info("web_config_reloaded", file=file)
+            _log.info("web_config.reloaded", file=file)

@@ -61,7 +61,7 @@ class Router:
         try:
             return route(headers, query)
         except Exception:  # noqa: BLE001 - One page that fails must not end the others.
-            _log.exception("page_failed", page=path)
+            _log.exception("page.failed", page=path)
             self._errors.count("page")
             return _FAILED
 
