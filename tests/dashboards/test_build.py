@@ -13,8 +13,13 @@ import yaml
 
 pytest.importorskip("grafana_foundation_sdk", reason="the SDK needs Python 3.11: group dashboards")
 
+import vllm_watch
+
 from boards.build import BOARDS, JSON, built
+from boards.kit.panels import STATE_COLORS
+from boards.kit.series import STATES
 from boards.kit.texts import FOLDER, LANGUAGES, Texts
+from vllm_watch.state.snapshot import ENGINE_STATES
 
 
 @pytest.mark.parametrize("language", LANGUAGES)
@@ -76,3 +81,12 @@ def _keys(path: Path) -> list[str]:
 
     walk(yaml.safe_load(path.read_text(encoding="utf-8")), "")
     return found
+
+
+def test_the_states_are_everywhere_the_same():
+    """The dashboards' states are those of an engine, each with a colour, and the status page's go the other way."""
+    words = (Path(vllm_watch.__file__).parent / "web" / "static" / "words.js").read_text()
+    on_page = re.findall(r'"(\w+)"', re.search(r"STATES = \[(.*?)\]", words)[1])
+
+    assert set(STATES) == set(STATE_COLORS) == set(ENGINE_STATES)
+    assert list(STATES) == on_page[::-1]
