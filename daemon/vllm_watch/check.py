@@ -13,7 +13,7 @@ from vllm_watch.config import Config, ServerConfig
 from vllm_watch.finding import Finding
 from vllm_watch.reasons import SLEEPING, STALLED, explain
 from vllm_watch.servers_dir import SUFFIX, list_server_files
-from vllm_watch.state.snapshot import EngineSnapshot, Reading, ServerSnapshot, SourceName, SourceSnapshot
+from vllm_watch.state.snapshot import EngineSnapshot, EngineState, Reading, ServerSnapshot, SourceName, SourceSnapshot
 from vllm_watch.watched import WatchedServer
 
 
@@ -40,6 +40,11 @@ _FACTS = {
     "max_model_len_tokens": "at most {:,.0f} tokens a request",
     "num_speculative_tokens": "{:.0f} tokens a draft",
 }
+_COMPUTING: frozenset[EngineState] = frozenset({"serving", "saturated"})
+_LOOK_AGAIN = (
+    "Requests run, and no token of theirs is known of by now: whether the engine serves or has stalled, one look "
+    "cannot tell. Look again in 30 s."
+)
 
 
 def check(config: Config) -> Iterator[Finding]:
@@ -139,16 +144,27 @@ def _missing_sources(config: ServerConfig) -> Iterator[Finding]:
 
 
 def _check_engine(engine: EngineSnapshot, snapshot: ServerSnapshot) -> Iterator[Finding]:
-    yield Finding(f"  engine {engine.key.engine}: {engine.state}")
+    # Also a server that was stopped on purpose answers nobody.
+    yield Finding(f"  engine {engine.key.engine}: {engine.state}", is_wrong=engine.state == "down")
     if engine.state == "sleeping":
         yield Finding(f"    {SLEEPING}")
     if engine.stall_reason is not None:
         yield Finding(f"    {STALLED[engine.stall_reason]}", is_wrong=True)
     facts = [form.format(engine.facts[name]) for name, form in _FACTS.items() if name in engine.facts]
     yield from _check_gauges(engine.gauges, snapshot.at)
+    if _may_be_stalled(engine):
+        yield Finding(f"    {_LOOK_AGAIN}")
     yield Finding(f"    started with: {', '.join(facts) or 'nothing known'}")
     if engine.state == "unknown" and not any(source.is_up for source in snapshot.sources):
         yield Finding("    no source can be read, so nothing can be said", is_wrong=True)
+
+
+def _may_be_stalled(engine: EngineSnapshot) -> bool:
+    """Whether requests run and no token is known of: one page has no rates, and a log may be silent or say 0."""
+    rates = [engine.gauges.get(name) for name in ("prompt_tokens_per_second", "generation_tokens_per_second")]
+    running = engine.gauges.get("requests_running")
+    is_moving = any(rate is not None and rate.value > 0 for rate in rates)
+    return engine.state in _COMPUTING and running is not None and running.value > 0 and not is_moving
 
 
 def _check_gauges(gauges: Mapping[str, Reading], at: float) -> Iterator[Finding]:

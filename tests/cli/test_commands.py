@@ -253,6 +253,36 @@ class TestCheck:
         assert "generation 1298.0 tokens/s" in before
         assert "running" not in before
 
+    @pytest.mark.parametrize(
+        ("generation", "seconds", "may_be_stalled"), [(50.0, 0, False), (0.0, 0, True), (0.0, 71, True)]
+    )
+    def test_one_look_cannot_tell_a_stall(self, tmp_path, generation, seconds, may_be_stalled):
+        """Requests that run without a token are pointed at, and access lines do not make an old line a new one."""
+        labels = '{engine="0",model_name="m"}'
+        counts = {"num_requests_running": 3, "num_requests_waiting": 0, "generation_tokens_total": 90}
+        page = "".join(f"vllm:{name}{labels} {count}\n" for name, count in counts.items())
+        clock = time.strftime("%m-%d %H:%M:%S", time.localtime(time.time() - seconds))
+        log = tmp_path / "vllm.log"
+        log.write_text(
+            f"INFO {clock} [loggers.py:118] Engine 000: Avg prompt throughput: 0.0 tokens/s, Avg generation "
+            f"throughput: {generation} tokens/s, Running: 3 reqs, Waiting: 0 reqs, GPU KV cache usage: 25.0%, "
+            "Prefix cache hit rate: 10.0%\n" + 'INFO:     127.0.0.1:5 - "GET /metrics HTTP/1.1" 200 OK\n' * 9
+        )
+        with StandIn(lambda _head: [answer(page.encode())]) as server:
+            out = vllm_watch("check", "--log", log, "--metrics", server.url).stdout
+
+        assert "engine 0: serving" in out
+        assert may_be_stalled == ("Look again in 30 s" in out)
+        assert (seconds == 0) == (f"generation {generation} tokens/s" in out)
+
+    def test_a_server_that_is_down(self, tmp_path):
+        """A log that ends with the server's death is read well, and yet something is wrong: the exit status is 1."""
+        log = tmp_path / "vllm.log"
+        log.write_text("ERROR 11-21 02:35:10 [core.py:1] EngineCore encountered a fatal error.\n")
+        result = vllm_watch("check", "--log", log)
+
+        assert (1, True) == (result.returncode, "engine 0: down" in result.stdout)
+
     def test_bad_sources(self, tmp_path, closed_port):
         """Sources that cannot be read are named with what to do, and the exit status is 1."""
         url = f"http://127.0.0.1:{closed_port}/metrics"

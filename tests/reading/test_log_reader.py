@@ -345,6 +345,6 @@ def test_a_stranger_s_prefix_does_not_set_the_clock():
         b"(APIServer pid=7) INFO:     Application shutdown complete.",
         record(STATS_MESSAGE).replace(b"02:35:10", b"03:00:00"),
     ]
-    times = PrintedTimes("11-21 03:00:00", 10_000.0)
+    times = PrintedTimes("11-21 03:00:00", 10_800.0)
 
-    assert [at for at, _ in LogReader().read(lines, times).events] == [8510.0, 8510.0, 10_000.0]
+    assert [at for at, _ in LogReader().read(lines, times).events] == [9310.0, 9310.0, 10_800.0]

@@ -55,6 +55,20 @@ def test_the_zone_of_the_log_does_not_matter():
     assert times.at("11-22 08:29:00") == END - 60
 
 
+@pytest.mark.parametrize("zone", [-8, 0, 5.5, 5.75])
+@pytest.mark.parametrize("seconds", [0, 71, 600])
+def test_what_prints_no_time_does_not_make_the_last_printed_one_later(zone, seconds):
+    """Uvicorn's lines go on after the last statistics: minutes without a printed time are no difference of zones."""
+    printed = dt.datetime.fromtimestamp(END + zone * 3600 - seconds, dt.timezone.utc).strftime("%m-%d %H:%M:%S")
+
+    assert END - seconds == PrintedTimes(printed, END).at(printed)
+
+
+def test_a_printed_time_after_the_last_write_is_that_write():
+    """A clock that is ahead by a little puts no line into the future."""
+    assert END == PrintedTimes("11-21 23:00:50", END).at("11-21 23:00:50")
+
+
 def test_a_line_without_a_time_was_written_with_the_one_before_it():
     """Uvicorn prints no time, and what is no time does not count as one."""
     times = PrintedTimes("11-21 23:00:00", END)
@@ -155,9 +169,9 @@ def test_local_times_are_the_last_that_fit(printed, no_later_than, moment):
 
 def test_lines_before_the_first_printed_time_were_written_then():
     """A log that begins with an access line, which prints no time, does not begin in 1970."""
-    times = PrintedTimes("11-21 02:35:10", 1000.0, first_printed="11-21 02:35:00")
+    times = PrintedTimes("11-21 23:00:00", END, first_printed="11-21 22:59:50")
 
-    assert times.at("") == 990.0
+    assert times.at("") == END - 10
 
 
 @pytest.mark.parametrize("forged", ["01-01 00:00:00", "11-20 23:00:00", "2031-01-01 00:00:00,000", "12-31 23:59:59"])

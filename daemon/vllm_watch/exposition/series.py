@@ -263,8 +263,8 @@ DONE = Group(
             (*_SERVER, "method", "handler", "code"),
             "requests",
             "HTTP requests answered by the server; handlers from a closed list, others are `other`.",
-            "log: uvicorn's access lines; without a log, or once the log has shown none of requests that the page has counted, "
-            "the scrape's `http_requests_total`, whose codes are classes (`2xx`)",
+            "log: uvicorn's access lines; without a log, or while the log of this server has shown no access line and the page "
+            "has counted five requests, the scrape's `http_requests_total`, whose codes are classes (`2xx`)",
         ),
         _counter(
             "log_events_total",

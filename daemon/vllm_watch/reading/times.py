@@ -34,8 +34,11 @@ _NEW_YEAR = NEW_YEAR_DAYS * _DAY
 _AHEAD = 180 * _DAY
 """A time that is so far after the last one is of the year before."""
 
-_SAME_ZONE = 120.0
-"""A log whose last printed time is this machine's, give or take so much, was printed in this machine's zone."""
+_ZONES = 900
+"""Time zones are multiples of a quarter of an hour apart: what is over is a while without a printed time."""
+
+_TOLERANCE = 120.0
+"""So much may the last printed time be after the file's last write, by clocks that differ."""
 
 _FALL = 600.0
 """Times that fall by more seconds within an hour are of its repetition."""
@@ -63,9 +66,11 @@ class PrintedTimes:
     """
     Lines were written when they say, in order, the last one at `end`.
 
+    What prints no time, such as uvicorn's lines, may have been written since the last printed time, for minutes.
+
     Args:
         last_printed: The last time that the log prints, or nothing.
-        end: When that was, in seconds since the epoch.
+        end: When the last line was written, in seconds since the epoch.
         first_printed: The first time that it prints: lines before it were written then.
         new_years: How often a year ends in the lines.
     """
@@ -81,9 +86,10 @@ class PrintedTimes:
         if last is None:
             return
         year = last.year or _nearest_year(last, end)
-        self._calendar = _local if abs(_local(year, last) - end) <= _SAME_ZONE else _without_zone
+        self._calendar = _local if _zone_of(end - _local(year, last)) == 0 else _without_zone
         self._last = self._calendar(year, last)
-        self._anchor = end - self._last
+        behind = end - self._last
+        self._anchor = min(behind, _zone_of(behind))
         self._year = year - new_years
         self.at(first_printed)
 
@@ -140,6 +146,11 @@ class _Printed(NamedTuple):
     year: int | None
     rest: tuple[int, int, int, int, int]
     fraction: float
+
+
+def _zone_of(behind: float) -> float:
+    """Return how far a zone is from the one in which a printed time is so many seconds behind the last write."""
+    return (behind + _TOLERANCE) // _ZONES * _ZONES
 
 
 def _parse(printed: str) -> _Printed | None:

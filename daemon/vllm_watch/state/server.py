@@ -144,13 +144,14 @@ class ServerState:
         if self._log is not None:
             starts = self._log.starts
             self._log.apply(batch, is_history=is_history)
-            if batch.requests:
-                self._http_source.note_lines()
-            if self._log.starts != starts:
+            if self._log.starts != starts:  # Access lines that were read with it may be the old server's.
+                self._http_source.begin_life()
                 self._keys = ()
                 self._agreements.clear()
             elif self._agreements and not is_history:
                 self._hold_against_pages(self._log, batch)
+            if batch.requests and self._log.starts == starts:
+                self._http_source.note_lines()
 
     def apply_log_status(self, status: LogStatus) -> None:
         """Take in how reading the log goes."""
@@ -161,12 +162,13 @@ class ServerState:
         if self._metrics is not None:
             restarts = self._metrics.restarts
             self._metrics.apply(result)
-            if result.reading is not None:
-                self._http_source.note_page(result.at, sum(result.reading.http_requests.values()))
             if self._metrics.restarts != restarts:
+                self._http_source.begin_life()
                 self._agreements.clear()
                 if self._probe is not None:
                     self._probe.begin_anew()
+            if result.reading is not None:
+                self._http_source.note_page(result.at, result.reading, is_log_up=self._log_status.is_up)
             if self._log is not None and result.reading is not None:
                 self._hold_against_log(self._log, result.at, result.reading)
                 if result.reading.engines:
