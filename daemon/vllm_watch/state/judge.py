@@ -19,7 +19,7 @@ from typing import NamedTuple
 from vllm_watch.state.log_side import EngineLog, LogSide
 from vllm_watch.state.metrics_side import MetricsSide
 from vllm_watch.state.progress import FIRST_TOKEN_SECONDS, EngineProgress
-from vllm_watch.state.repose import is_at_rest
+from vllm_watch.state.repose import is_at_rest, later
 from vllm_watch.state.snapshot import EngineState, StallReason
 from vllm_watch_parsers.metrics import EngineKey, EngineReading
 
@@ -119,18 +119,28 @@ def is_end_contradicted(log: LogSide, metrics: MetricsSide, now: float) -> bool 
 def rests(
     log: LogSide | None, engine: EngineLog | None, metrics: MetricsSide | None, key: EngineKey, now: float
 ) -> bool:
-    """Tell whether an engine was put to sleep or paused, by whichever of the given sources says so."""
+    """
+    Tell whether an engine was put to sleep or paused, by whichever of the given sources says so.
+
+    Tokens that either source tells of end it, and so does a page that says awake after one that did not. Where a
+    log that prints each pause tells of none, the page's counts of calls, which have no order, tell of none either.
+    """
     served = engine.served if engine is not None else None
-    words = [] if log is None or _was_started_since(metrics, log.repose.since, now) else [log.repose.since]
+    told = [] if log is None or _was_started_since(metrics, log.repose.since, now) else [log.repose.since]
+    shown: list[float | None] = []
+    slept_until = -math.inf
     if metrics is not None:
         progress = metrics.progress.get(key)
         if progress is not None:
-            served = progress.served
-            if served is None or progress.asleep_since is None or served.began < progress.asleep_since:
-                words.append(progress.asleep_since)
-        words.append(metrics.repose.since)
+            on_page, slept_until = progress.served, progress.slept_until
+            if on_page is None or progress.asleep_since is None or on_page.began < progress.asleep_since:
+                shown.append(progress.asleep_since)
+            served = later(served, on_page)
+        if log is None or not log.prints_pauses or log.repose.since is not None:
+            shown.append(metrics.repose.since)
     woke_at = log.repose.woke_at if log is not None else -math.inf
-    return any(is_at_rest(since, served, now) for since in words if since is not None and since > woke_at)
+    words = [*told, *(since for since in shown if since is not None and since > woke_at)]
+    return any(is_at_rest(since, served, now) for since in words if since is not None and since > slept_until)
 
 
 def _was_started_since(metrics: MetricsSide | None, moment: float | None, now: float) -> bool:

@@ -3,12 +3,14 @@
 
 from __future__ import annotations
 
+import math
+
 from collections import Counter, deque
 from dataclasses import dataclass, field
 
 from vllm_watch.reading.log_reader import LogBatch, Timed
 from vllm_watch.state.facts import MAX_ENGINES, Facts
-from vllm_watch.state.handlers import ANY_OTHER, INFERENCE_HANDLERS, PAUSING, http_request_key
+from vllm_watch.state.handlers import ANY_OTHER, INFERENCE_HANDLERS, PAUSING, WAKE_UP, http_request_key
 from vllm_watch.state.progress import FIRST_TOKEN_SECONDS
 from vllm_watch.state.repose import Repose, Served
 from vllm_watch.state.shutdown import Shutdown
@@ -141,6 +143,11 @@ def _seconds_covered(spec: SpecDecoding) -> float | None:
     return None
 
 
+def _done(batch: LogBatch) -> set[str]:
+    """Return the operations that were called and done."""
+    return {request.path for request in batch.requests if request.method == "POST" and request.status == _OK}
+
+
 def name_of(stats: EngineStats) -> str:
     """Return what the engine is called that a statistics line is of."""
     return AGGREGATED if stats.rust else stats.engine or DEFAULT_ENGINE
@@ -164,6 +171,8 @@ class LogSide:
         self.first_served_at: float | None = None
         self.token_at: dict[str, float] = {}
         self.repose = Repose()
+        self.prints_pauses = False
+        """Whether it has said itself that it was paused or resumed, as releases since 0.32 do."""
         self._shutdown = Shutdown()
         self.spec_totals: dict[str, tuple[int, int]] = {}
         """Tokens accepted and drafted, added up from the lines."""
@@ -184,7 +193,11 @@ class LogSide:
         Args:
             batch: The lines' events.
             is_history: These lines were written before anyone watched: they inform, and are not counted.
+
+        What lines said before others that were not read is not how things are.
         """
+        if batch.is_after_gap:
+            self._pass_over()
         if batch.lines:
             self.last_line_at = batch.end
         if not is_history:
@@ -194,6 +207,7 @@ class LogSide:
         counted = (self.starts, self.failures.copy(), self.refused.copy(), self._unparsed, self.dropped)
         for timed in batch.events:
             self._apply(timed)
+        self._apply_waking(batch)
         if is_history:
             self.starts, self.failures, self.refused, self._unparsed, self.dropped = counted
             self.spec_totals.clear()
@@ -221,17 +235,27 @@ class LogSide:
     def _apply_requests(self, batch: LogBatch, *, is_history: bool) -> None:
         self._apply_pauses(batch)
         for request, count in batch.requests.items():
-            if request.status == _OK and request.path in INFERENCE_HANDLERS:
-                self.first_served_at = self.first_served_at or batch.end
+            if request.status == _OK and request.path in INFERENCE_HANDLERS and self.first_served_at is None:
+                self.first_served_at = batch.end
             if not is_history:
                 self._count_request(http_request_key(request.method, request.path, str(request.status)), count)
 
     def _apply_pauses(self, batch: LogBatch) -> None:
-        """Take in calls to pause and resume, of which 0.12 to 0.31 print nothing else; of both the order is lost."""
-        done = {request.path for request in batch.requests if request.method == "POST" and request.status == _OK}
-        called = done & set(PAUSING)
-        if len(called) == 1:
-            self.repose.apply(batch.end, Pause(PAUSING[called.pop()]))
+        """Take in calls to pause and resume, of which 0.12 to 0.31 print nothing else."""
+        if not self.prints_pauses:
+            self.repose.apply_calls(batch.end, [PAUSING[path] for path in _done(batch) & set(PAUSING)])
+
+    def _apply_waking(self, batch: LogBatch) -> None:
+        """Take in a call to wake up: before it is answered the engine says which memory it has back."""
+        if not self.prints_pauses and WAKE_UP in _done(batch) and not self.repose.is_asleep:
+            self.repose.apply(batch.end, Pause("resumed"))
+
+    def _pass_over(self) -> None:
+        """Take in that lines were passed over: statistics and rests from before them are not the present ones."""
+        self.engines.clear()
+        self.repose.forget()
+        self.prints_pauses = False
+        self.first_served_at = -math.inf
 
     def _count_request(self, key: HttpRequestKey, count: int) -> None:
         if key in self.requests or len(self.requests) < MAX_REQUEST_KEYS:
@@ -255,6 +279,7 @@ class LogSide:
         elif isinstance(event, Notice):
             self._apply_notice(event)
         elif isinstance(event, Pause):
+            self.prints_pauses |= event.kind in PAUSING.values()
             self.repose.apply(at, event)
 
     def _apply_stats(self, at: float, stats: EngineStats) -> None:
@@ -335,6 +360,7 @@ class LogSide:
             self.has_several_api_servers = False
             self.first_served_at = None
             self.repose.forget()
+            self.prints_pauses = False
 
     def _apply_failure(self, at: float, failure: Failure) -> None:
         if self._shutdown.holds(at, failure) or (failure.kind == "shm_timeout" and self._may_compile(at)):

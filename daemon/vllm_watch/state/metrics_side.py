@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections import Counter, deque
 from typing import NamedTuple
 
-from vllm_watch.state.handlers import PAUSING
+from vllm_watch.state.handlers import PAUSING, WAKE_UP
 from vllm_watch.state.progress import EngineProgress
 from vllm_watch.state.repose import Repose
 from vllm_watch.state.window import Window
@@ -24,6 +24,8 @@ ALTERNATION_SECONDS = 600.0
 """For so long after a start time came back several servers are taken to answer at one address."""
 
 REMEMBERED_STARTS = 16
+
+_PAUSE, _RESUME = PAUSING
 
 
 class ScrapeResult(NamedTuple):
@@ -184,13 +186,19 @@ class MetricsSide:
             self.start = ServerStart(said, said - ahead)
 
     def _note_calls(self, at: float, reading: MetricsReading) -> None:
-        """Note that the operator has paused or resumed the server; of both between two pages the order is not known."""
+        """
+        Note that the operator has paused or resumed the server since the last page.
+
+        Totals tell nothing of that: who is paused twice is paused, and who is resumed twice is not.
+        """
         before = self.reading
-        calls = [_calls(reading, handler) - (_calls(before, handler) if before else 0) for handler in PAUSING]
-        paused, resumed = calls
-        if paused > resumed and (before is None or not resumed):
-            self.repose.apply(at, Pause("paused"))
-        elif resumed > paused and not paused:
+        if before is None:
+            if _calls(reading, _PAUSE) > _calls(reading, _RESUME):
+                self.repose.begin_paused()
+            return
+        moved = {handler for handler in (*PAUSING, WAKE_UP) if _calls(reading, handler) > _calls(before, handler)}
+        self.repose.apply_calls(at, [kind for handler, kind in PAUSING.items() if handler in moved])
+        if WAKE_UP in moved and all(engine.gauges.get("awake", 1.0) > 0 for engine in reading.engines.values()):
             self.repose.apply(at, Pause("resumed"))
 
     def _note_progress(self, at: float, reading: MetricsReading) -> None:

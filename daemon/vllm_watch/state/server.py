@@ -510,6 +510,8 @@ class ServerState:
             return "api_servers_more_than_one"
         if self.settings.command.log_stats_disabled:
             return "stats_disabled"
+        if log.first_served_at == -math.inf:
+            return "silent"
         if log.first_served_at is None:
             return "idle" if log.phase == "ready" else "no_statistics_yet"
         is_waiting = now - log.first_served_at <= FIRST_STATS_SECONDS
