@@ -334,3 +334,10 @@ class TestARestThatNobodyVouchesFor:
         server.log(PAUSED, RESUMED, PAUSED, after=1)
 
         assert {"sleeping"} == scraped(server, page(running=1, generated=50, extra=calls(2, 1)), 60)
+
+
+def test_a_clock_that_is_ahead_by_minutes_ends_no_pause():
+    """A start that is still to come when it is first said is no start after a pause, when its time has come either."""
+    server = Server().log(STARTING, READY).scrape(page(generated=50, start=1120.0)).log(PAUSED, after=50)
+
+    assert {"sleeping"} == scraped(server, page(running=4, generated=50, start=1120.0), 60)

@@ -120,10 +120,6 @@ class EngineLog:
         """Whether the line is the one after which a wedged engine falls silent: work, and no token."""
         return self.has_work and not self.moves and not self._only_defers
 
-    def ended_deferred(self) -> bool:
-        """Whether the line is the one after which an engine falls silent that waits for something remote."""
-        return self._only_defers and not self.moves
-
     @property
     def _only_defers(self) -> bool:
         """Whether nothing is there to compute: no request runs, and all that wait do so for something remote."""
@@ -162,6 +158,8 @@ class LogSide:
         self.phase: str | None = None
         self.phase_at = 0.0
         self.last_line_at: float | None = None
+        self.last_news_at: float | None = None
+        """When it last said anything but that its processes wait for each other: they do so in a start that hangs."""
         self.started_at: float | None = None
         self.starts = 0
         self.failures: Counter[str] = Counter()
@@ -200,6 +198,10 @@ class LogSide:
             self._pass_over()
         if batch.lines:
             self.last_line_at = batch.end
+            if batch.lines > sum(
+                isinstance(event, Failure) and event.kind == "shm_timeout" for _, event in batch.events
+            ):
+                self.last_news_at = batch.end
         if not is_history:
             self._continuations += batch.continuation_lines
             self._refused_lines += batch.refused_lines
@@ -306,6 +308,7 @@ class LogSide:
             known.stats, known.stats_at = stats, at
         if known.moves:
             known.moved_at, known.has_moved = at, True
+            self._shutdown.note_tokens(at)
         if stats.prompt_tokens_per_second:
             known.prompted_from = at - DEFAULT_INTERVAL
             self._shutdown.note_prompt(at)
