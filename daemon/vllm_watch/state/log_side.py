@@ -167,6 +167,7 @@ class LogSide:
         self.refused: Counter[str] = Counter()
         self.has_several_api_servers = False
         self.first_served_at: float | None = None
+        """When the first request was answered; ``-inf`` if lines were passed over that may tell of it."""
         self.token_at: dict[str, float] = {}
         self.repose = Repose()
         self.prints_pauses = False
@@ -196,12 +197,7 @@ class LogSide:
         """
         if batch.is_after_gap:
             self._pass_over()
-        if batch.lines:
-            self.last_line_at = batch.end
-            if batch.lines > sum(
-                isinstance(event, Failure) and event.kind == "shm_timeout" for _, event in batch.events
-            ):
-                self.last_news_at = batch.end
+        self._note_lines(batch)
         if not is_history:
             self._continuations += batch.continuation_lines
             self._refused_lines += batch.refused_lines
@@ -225,6 +221,11 @@ class LogSide:
         )
 
     @property
+    def has_served(self) -> bool:
+        """Whether a request was seen to be answered since the start, or since lines were passed over."""
+        return self.first_served_at is not None and self.first_served_at > -math.inf
+
+    @property
     def has_ended(self) -> bool:
         """Whether the log's last word is a fatal error or the end."""
         return self.phase in _ENDED
@@ -237,10 +238,17 @@ class LogSide:
     def _apply_requests(self, batch: LogBatch, *, is_history: bool) -> None:
         self._apply_pauses(batch)
         for request, count in batch.requests.items():
-            if request.status == _OK and request.path in INFERENCE_HANDLERS and self.first_served_at is None:
+            if request.status == _OK and request.path in INFERENCE_HANDLERS and not self.has_served:
                 self.first_served_at = batch.end
             if not is_history:
                 self._count_request(http_request_key(request.method, request.path, str(request.status)), count)
+
+    def _note_lines(self, batch: LogBatch) -> None:
+        if batch.lines:
+            self.last_line_at = batch.end
+        waits = sum(isinstance(event, Failure) and event.kind == "shm_timeout" for _, event in batch.events)
+        if batch.lines > waits:
+            self.last_news_at = batch.end
 
     def _apply_pauses(self, batch: LogBatch) -> None:
         """Take in calls to pause and resume, of which 0.12 to 0.31 print nothing else."""
