@@ -13,6 +13,8 @@ import time
 
 from pathlib import Path
 
+import pytest
+
 from tests.support.http_servers import StandIn, answer
 from tests.support.logs import Log, open_files, stats_line
 from tests.support.waiting import until
@@ -22,6 +24,7 @@ from vllm_watch.config import MetricsConfig, ServerConfig
 from vllm_watch.internal_errors import InternalErrors
 from vllm_watch.loops import ScrapeLoop
 from vllm_watch.sources import followed as followed_module
+from vllm_watch.state.server import ServerSettings, ServerState
 from vllm_watch.watched import WatchedServer
 
 
@@ -77,6 +80,23 @@ def test_history_is_the_last_start_and_the_end(log):
 
     assert (1, 9) == (log.history[-2], log.history[-1])
     assert len(log.history) < 200
+
+
+@pytest.mark.parametrize("is_rest", [True, False])
+def test_what_was_said_before_lines_that_are_passed_over_is_not_the_present(log, is_rest):
+    """Neither a pause nor statistics from the part of a long log that tells of its start are how things stand."""
+    state = ServerState(ServerSettings("s", has_log=True, metrics_interval=None))
+    paused = b"INFO 11-21 02:00:01 [scheduler.py:2756] setting pause state to PAUSED_ALL\n"
+    with open(log.path, "wb") as file:
+        file.write(b"INFO 11-21 02:00:00 [api_server.py:1043] vLLM API server version 0.8.5\n")
+        file.write(b"INFO:     Application startup complete.\n" + (paused if is_rest else stats_line(1)))
+        file.write(b'INFO:     127.0.0.1:1 - "GET /health HTTP/1.1" 200 OK\n' * 20_000)
+    for batch, is_history in log.tail.poll(9000.0):
+        state.apply_log(batch, is_history=is_history)
+    state.apply_log_status(log.tail.status())
+    log.tail.close()
+
+    assert {"unknown"} == {state.snapshot(9000.0 + seconds).engines[0].state for seconds in (0, 60, 600)}
 
 
 def test_history_ends_when_the_file_was_last_written(log):

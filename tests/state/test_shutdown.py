@@ -92,3 +92,13 @@ def test_a_server_that_finishes_what_runs_is_not_down_by_its_log():
     server.log(line(0), after=10)
 
     assert ("serving", "down") == (finishing, server.engine().state)
+
+
+@pytest.mark.parametrize("is_busy", [False, True])
+def test_a_shutdown_that_does_not_end_is_none(is_busy):
+    """A crash ten minutes after a word of a shutdown counts at once, unless the server finished what ran until then."""
+    server = started().log(TRIGGERED, after=5)
+    for _ in range(70):
+        server.log(line(1, generation=5.0 * is_busy), after=10)
+
+    assert (0 if is_busy else 1) == died(server.log(DEAD, after=5).log(FINISHED, after=5), after=1)

@@ -8,6 +8,7 @@ import pytest
 from tests.state.test_probe_side import Probed
 from tests.state.test_sources_together import READY, STARTING, Server, line, page
 
+from vllm_watch.reading.times import ArrivalTimes
 from vllm_watch.state.probe_side import ProbeResult
 
 
@@ -76,16 +77,10 @@ class TestByThePage:
         assert {"sleeping"} == scraped(server, page(running=8, generated=60, extra=calls(1)), 20)
         assert {"serving"} == scraped(server, page(running=8, generated=70, extra=calls(1, 1)), 1)
 
-    def test_a_pause_from_before_the_daemon_is_seen(self):
-        """A server that was paused once more than it was resumed is paused, whoever saw it."""
-        server = Server(has_log=False)
-
-        assert {"sleeping"} == scraped(server, page(running=8, generated=60, extra=calls(3, 2)), 20)
-
     def test_a_restart_ends_it(self):
         """A server that was started anew is not asleep."""
-        server = Server(has_log=False).scrape(page(generated=50, extra=calls(1)))
-        paused = server.engine().state
+        server = Server(has_log=False).scrape(page(generated=50, extra=calls()))
+        paused = server.scrape(page(generated=50, extra=calls(1)), after=5).engine().state
         server.scrape(page(start=500.0, extra=calls(0)), after=5)
 
         assert ("sleeping", "idle") == (paused, server.engine().state)
@@ -246,3 +241,103 @@ def test_a_start_that_only_the_page_tells_of_ends_it():
     server.scrape(page(start=1020.0), after=60)
 
     assert ("sleeping", "idle") == (paused, server.engine().state)
+
+
+def call(path):
+    """Return the line of a call that was answered."""
+    return f'INFO:     127.0.0.1:51684 - "POST {path} HTTP/1.1" 200 OK'.encode()
+
+
+class TestARestThatNobodyVouchesFor:
+    """It is not believed: a false stall is seen, an engine that hangs behind a rest that is over is not."""
+
+    @pytest.mark.parametrize("totals", [(2, 1), (3, 2), (1, 0)])
+    def test_totals_tell_nothing(self, totals):
+        """How often a server was paused before anyone watched does not tell whether it is."""
+        server = Server(has_log=False).scrape(page(generated=50, extra=calls(*totals)))
+
+        assert {"serving", "stalled"} == scraped(server, page(running=4, generated=50, extra=calls(*totals)), 60)
+
+    def test_tokens_of_the_log_end_it_beside_a_page(self):
+        """Prompts that the log told of long after a pause end it, though no page has shown a token yet."""
+        server = Server().log(STARTING, READY, PAUSED).log(line(1, prompt=50.0, generation=5.0), after=600)
+
+        assert "stalled" in scraped(server, page(running=4, waiting=3, generated=50), 60)
+
+    @pytest.mark.parametrize("is_history", [False, True])
+    def test_a_pause_before_lines_that_were_passed_over_is_void(self, is_history):
+        """Of a pause whose end may be among the lines that were not read nothing is known."""
+        server = Server().log(STARTING, READY, PAUSED, is_history=True)
+        batch = server.reader.read([call("/health")], ArrivalTimes(server.now))
+        server.state.apply_log(batch._replace(is_after_gap=True), is_history=is_history)
+
+        assert "stalled" in scraped(server, page(running=4, waiting=3, generated=50), 120)
+
+    @pytest.mark.parametrize("has_log", [False, True])
+    def test_waking_ends_a_pause_too(self, has_log):
+        """A server that was paused, put to sleep and woken goes on without a call to resume."""
+        server = Server(has_log=has_log).scrape(page(generated=50, extra=calls() + sleep_state(1)))
+        if has_log:
+            server.log(STARTING, READY).log(call("/pause"), after=1)
+        server.scrape(page(running=2, generated=50, extra=calls(1) + sleep_state(1)), after=5)
+        paused = server.engine().state
+        server.scrape(page(running=2, generated=50, extra=calls(1) + sleep_state(0, 1)), after=5)
+
+        assert "sleeping" == paused == server.engine().state
+        assert "stalled" in scraped(server, page(running=2, generated=50, extra=calls(1) + sleep_state(1)), 30)
+
+    def test_a_call_to_wake_up_ends_a_pause_in_the_log(self):
+        """A log that prints calls only tells of a pause that waking ended."""
+        server = Server(has_metrics=False).log(STARTING, READY, line()).log(call("/pause"), ASLEEP, after=1)
+        asleep = server.engine(after=300).state
+
+        assert ("sleeping", "idle") == (asleep, server.log(AWAKE, call("/wake_up"), after=1).engine().state)
+
+    def test_half_awake_with_a_call_is_asleep(self):
+        """A call to wake up that brought back only some memory ends nothing."""
+        server = Server(has_metrics=False).log(STARTING, READY, line()).log(call("/pause"), ASLEEP, after=1)
+
+        assert "sleeping" == server.log(HALF_AWAKE, call("/wake_up"), after=1).engine(after=300).state
+
+    def test_of_both_in_one_look_the_order_is_lost(self):
+        """A server that was paused and resumed between two looks is not taken to be paused."""
+        server = Server(has_metrics=False).log(STARTING, READY, line(4, generation=5.0)).log(call("/pause"), after=1)
+        server.log(call("/pause"), call("/resume"), after=30).log(line(4, 2), after=5)
+        other = Server(has_log=False).scrape(page(generated=50, extra=calls()))
+        other.scrape(page(running=2, generated=50, extra=calls(1)), after=5)
+
+        assert "stalled" == server.engine(after=600).state
+        assert "stalled" in scraped(other, page(running=2, generated=50, extra=calls(2, 1)), 30)
+
+    def test_a_pause_that_is_answered_late(self):
+        """A call to pause that waits for what runs may be answered after the call to resume: it is over then."""
+        server = Server(has_log=False).scrape(page(generated=50, extra=calls(1, 1)))
+        server.scrape(page(generated=60, extra=calls(2, 1)), after=5).scrape(
+            page(generated=60, extra=calls(2, 2)), after=5
+        )
+        server.scrape(page(generated=60, extra=calls(2, 3)), after=5)
+
+        assert "stalled" in scraped(server, page(running=1, generated=60, extra=calls(3, 3)), 60)
+
+    def test_a_pause_soon_after_the_last_one_is_one(self):
+        """A server that is paused, put to sleep, woken, resumed and paused again within two minutes is paused."""
+        server = Server(has_log=False).scrape(page(generated=50, extra=calls() + sleep_state(1)))
+        for counts, awake in (((1, 0), 1), ((1, 0), 0), ((1, 0), 1), ((1, 1), 1)):
+            server.scrape(page(generated=50, extra=calls(*counts) + sleep_state(awake)), after=5)
+
+        body = page(running=1, generated=50, extra=calls(2, 1) + sleep_state(1))
+        assert {"sleeping"} == scraped(server, body, 60)
+
+    def test_lines_on_each_pause_go_before_counts(self):
+        """Where the log prints each pause in its order, the page's counts of both calls change nothing."""
+        server = Server().log(STARTING, READY).scrape(page(generated=50, extra=calls()))
+        server.log(PAUSED, RESUMED, PAUSED, after=1)
+
+        assert {"sleeping"} == scraped(server, page(running=1, generated=50, extra=calls(2, 1)), 60)
+
+
+def test_a_clock_that_is_ahead_by_minutes_ends_no_pause():
+    """A start that is still to come when it is first said is no start after a pause, when its time has come either."""
+    server = Server().log(STARTING, READY).scrape(page(generated=50, start=1120.0)).log(PAUSED, after=50)
+
+    assert {"sleeping"} == scraped(server, page(running=4, generated=50, start=1120.0), 60)

@@ -509,3 +509,50 @@ class TestRefused:
         loading = server.scrape(after=600).engine().state
 
         assert ("starting", "down") == (loading, server.scrape(after=1).engine().state)
+
+
+class TestAServerThatIsGone:
+    """What no server answers any more is neither idle nor now down and now not."""
+
+    @pytest.mark.parametrize("reason", ["unreachable", "http_error", "name_not_resolved", "tls_error", "timeout"])
+    def test_an_idle_log_of_a_server_that_answers_no_more_says_nothing(self, reason):
+        """Where pages were read and no server has answered for three intervals, a silent log is no word of idleness."""
+        server = Server().log(STARTING, READY, line()).scrape(page(generated=5))
+        states = [server.scrape(reason=reason, after=5).engine().state for _ in range(100)]
+
+        assert {"unknown"} == set(states[4:])
+
+    def test_a_page_that_is_kept_from_the_daemon_says_nothing_of_the_server(self):
+        """A server that answers, but with no page, may be idle as its log says."""
+        server = Server().log(STARTING, READY, line()).scrape(page(generated=5))
+
+        assert "idle" == [server.scrape(reason="unauthorized", after=5) for _ in range(100)][-1].engine().state
+
+    @pytest.mark.parametrize("has_log", [True, False])
+    @pytest.mark.parametrize("other", ["http_error", "unreachable", "timeout"])
+    def test_down_holds_until_something_is_heard(self, other, has_log):
+        """A server that nothing listened for stays down while a gateway or nothing answers, until there is a page."""
+        server = Server(has_log=has_log).log(STARTING, READY, line()).scrape(page(generated=5), after=1)
+        states = {server.scrape(reason=("refused", other)[turn % 2], after=5).engine().state for turn in range(50)}
+
+        assert ({"down"}, "idle") == (states, server.scrape(page(generated=5), after=5).engine().state)
+
+    def test_a_line_ends_it(self):
+        """A line of the log after the last refusal is of a server that may be there."""
+        server = Server().log(STARTING, READY, line()).scrape(page(generated=5), after=1).scrape(after=5)
+        down = server.scrape(reason="http_error", after=5).engine().state
+
+        assert ("down", "serving") == (down, server.log(line(1, generation=5.0), after=5).engine().state)
+
+
+def test_a_start_that_hangs_ends():
+    """Processes that say each minute that they wait for each other do not start on, and nothing listens."""
+    waits = (
+        b"INFO 11-21 02:35:10 [shm_broadcast.py:871] No available shared memory broadcast block found in 60 seconds. "
+        b"This typically happens when some processes are hanging or doing some time-consuming work (e.g. compilation)."
+    )
+    server = Server().log(STARTING)
+    states = [server.log(waits, after=60).scrape().engine().state for _ in range(20)]
+
+    assert ["starting"] * 9 == states[:9]
+    assert {"down"} == set(states[11:])

@@ -77,7 +77,9 @@ Told by `vllm:engine_sleep_state` (0.11.1 and later), by the server's count of c
 waits, and /health says 200. When it wakes they bring their whole wait with them, so that the time to the first
 token, the queue time and the burn rate of an objective jump: leave that time out of baselines. A pause that neither
 the page (no `http_requests_total`) nor the log (no access lines, before 0.32) tells of is known by nothing but
-standing still, and is called stalled.
+standing still, and is called stalled. So is one from before the daemon was started whose line the log's last 256 KiB
+do not have, for how often a server was ever paused does not tell whether it is; and one that was paused and resumed
+between two pages, where no log tells in which order.
 """
 
 

@@ -51,7 +51,7 @@ class LogBatch(NamedTuple):
     What a run of lines said.
 
     `continuation_lines` counts lines that came while a record was open, `refused_lines` those that look like news and
-    stand where none is printed.
+    stand where none is printed. Before the first line of a batch that `is_after_gap` others were passed over.
     """
 
     events: tuple[Timed, ...]
@@ -61,6 +61,7 @@ class LogBatch(NamedTuple):
     end: float
     continuation_lines: int
     refused_lines: int = 0
+    is_after_gap: bool = False
 
 
 class TailedBatch(NamedTuple):

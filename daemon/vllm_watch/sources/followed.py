@@ -90,6 +90,7 @@ class FollowedLog:
         self._unseen_since: float | None = None
         self._grown_at = float("-inf")
         self._position: FilePosition | None = None
+        self._is_after_gap = False
 
     @property
     def file_ids(self) -> set[FileId]:
@@ -264,11 +265,13 @@ class FollowedLog:
             go_inside(item.log, self._reader, min(offset + too_much, item.log.size()))
             # The line that this leads into is known from its beginning, and read.
             self._counts.skipped_bytes += max(item.log.line_start - line_start, 0)
+            self._is_after_gap = True
             too_much -= item.log.offset - offset
 
     def _read_history(self, log: OpenLog, end: int, now: float, max_search: int) -> list[TailedBatch]:
         """Read how the server was started and what it said last before `end`; none of it is counted."""
         batches = []
+        is_after_gap = False
         for stretch in stretches(log, end, max_search):
             times = times_of(log, stretch.start, now)
             go_inside(log, self._reader, stretch.start)
@@ -276,7 +279,10 @@ class FollowedLog:
                 data = log.read(min(READ_SIZE, stretch.end - log.offset))
                 if not data:
                     break
-                batches.append(TailedBatch(self._reader.read(log.lines(data), times), is_history=True))
+                batch = self._reader.read(log.lines(data), times)._replace(is_after_gap=is_after_gap)
+                batches.append(TailedBatch(batch, is_history=True))
+                is_after_gap = False
+            is_after_gap = True
         return batches
 
     def _read(self, now: float, reads: int) -> list[TailedBatch]:
@@ -436,7 +442,8 @@ class FollowedLog:
         return FileId(position.device, position.inode) == log.file_id
 
     def _digest(self, log: OpenLog, reader: LogReader, data: bytes, times: LineTimes) -> TailedBatch:
-        batch = reader.read(log.lines(data), times)
+        batch = reader.read(log.lines(data), times)._replace(is_after_gap=self._is_after_gap)
+        self._is_after_gap = False
         self._counts.lines += batch.lines
         self._counts.size += len(data)
         return TailedBatch(batch, is_history=False)

@@ -70,6 +70,9 @@ INFERENCE_HANDLERS = frozenset(
 PAUSING: Mapping[str, PauseKind] = {"/pause": "paused", "/resume": "resumed"}
 """Handlers by which an operator holds an engine and lets it go on."""
 
+WAKE_UP = "/wake_up"
+"""The handler by which an operator wakes an engine; one that was paused, too, goes on then."""
+
 METHODS = frozenset({"GET", "POST", "PUT", "DELETE", "HEAD", "OPTIONS", "PATCH"})
 _CODES = frozenset({"1xx", "2xx", "3xx", "4xx", "5xx", "499", *(str(status.value) for status in HTTPStatus)})
 

@@ -17,9 +17,9 @@ import math
 from typing import NamedTuple
 
 from vllm_watch.state.log_side import EngineLog, LogSide
-from vllm_watch.state.metrics_side import MetricsSide
+from vllm_watch.state.metrics_side import NOTHING_LISTENS, MetricsSide
 from vllm_watch.state.progress import FIRST_TOKEN_SECONDS, EngineProgress
-from vllm_watch.state.repose import is_at_rest
+from vllm_watch.state.repose import is_at_rest, later
 from vllm_watch.state.snapshot import EngineState, StallReason
 from vllm_watch_parsers.metrics import EngineKey, EngineReading
 
@@ -46,8 +46,6 @@ comes when its imports are done. So long after the first refusal it is down.
 FIRST_STATS_SECONDS = 30.0
 """A server that has answered requests for so long without a line of statistics prints none."""
 
-_NOTHING_LISTENS = "refused"
-
 
 class Judgement(NamedTuple):
     """An engine's state, and why it is called stalled if it is."""
@@ -61,22 +59,22 @@ UNKNOWN = Judgement("unknown")
 
 def judge_server(log: LogSide | None, metrics: MetricsSide | None, now: float) -> EngineState | None:
     """Return the state that holds for the whole server (starting, down or unknown), or `None` if it is up."""
-    refused = _is_refused(metrics)
+    refused = _is_refused(log, metrics)
     if log is not None and log.phase == "starting":
         if _has_answered_since(metrics, now, log.phase_at):
             return None
-        is_silent = log.last_line_at is not None and now - log.last_line_at > START_SECONDS
+        is_silent = log.last_news_at is not None and now - log.last_news_at > START_SECONDS
         return "down" if is_silent and refused else "starting"
     if log is not None and log.has_ended and not _is_disbelieved(log, metrics, now):
         return "down"
-    if metrics is None or metrics.last is None or not refused or metrics.failing_since is None:
+    if metrics is None or not refused or metrics.refused_since is None:
         return None
-    if log is not None and log.phase == "ready" and metrics.last.at < log.phase_at:
+    if log is not None and log.phase == "ready" and metrics.refused_at < log.phase_at:
         return None  # It has become ready since.
-    if log is not None and _goes_on(log, metrics.failing_since, now):
+    if log is not None and _goes_on(log, metrics.refused_since, now):
         return None  # The address is wrong, not the server gone.
     is_unseen = metrics.reading is None and (log is None or log.phase is None)
-    return "unknown" if is_unseen and now - metrics.failing_since <= UNSEEN_SECONDS else "down"
+    return "unknown" if is_unseen and now - metrics.refused_since <= UNSEEN_SECONDS else "down"
 
 
 def _goes_on(log: LogSide, moment: float, now: float) -> bool:
@@ -89,8 +87,16 @@ def _goes_on(log: LogSide, moment: float, now: float) -> bool:
     return any(engine.stats_at >= moment + engine.interval and engine.is_fresh(now) for engine in log.engines.values())
 
 
-def _is_refused(metrics: MetricsSide | None) -> bool:
-    return metrics is not None and metrics.last is not None and metrics.last.reason == _NOTHING_LISTENS
+def _is_refused(log: LogSide | None, metrics: MetricsSide | None) -> bool:
+    """
+    Tell whether nothing listens, as far as was heard.
+
+    Where a gateway answers in between, or nothing does, it holds until there is a page or a line of the log.
+    """
+    if metrics is None or metrics.last is None or metrics.refused_since is None:
+        return False
+    is_contradicted = log is not None and log.last_line_at is not None and log.last_line_at > metrics.refused_at
+    return metrics.last.reason == NOTHING_LISTENS or not is_contradicted
 
 
 def _has_answered_since(metrics: MetricsSide | None, now: float, moment: float) -> bool:
@@ -119,24 +125,34 @@ def is_end_contradicted(log: LogSide, metrics: MetricsSide, now: float) -> bool 
 def rests(
     log: LogSide | None, engine: EngineLog | None, metrics: MetricsSide | None, key: EngineKey, now: float
 ) -> bool:
-    """Tell whether an engine was put to sleep or paused, by whichever of the given sources says so."""
+    """
+    Tell whether an engine was put to sleep or paused, by whichever of the given sources says so.
+
+    Tokens that either source tells of end it, and so does a page that says awake after one that did not. Where a
+    log that prints each pause tells of none, the page's counts of calls, which have no order, tell of none either.
+    """
     served = engine.served if engine is not None else None
-    words = [] if log is None or _was_started_since(metrics, log.repose.since, now) else [log.repose.since]
+    told = [] if log is None or _was_started_since(metrics, log.repose.since) else [log.repose.since]
+    shown: list[float | None] = []
+    slept_until = -math.inf
     if metrics is not None:
         progress = metrics.progress.get(key)
         if progress is not None:
-            served = progress.served
-            if served is None or progress.asleep_since is None or served.began < progress.asleep_since:
-                words.append(progress.asleep_since)
-        words.append(metrics.repose.since)
+            on_page, slept_until = progress.served, progress.slept_until
+            if on_page is None or progress.asleep_since is None or on_page.began < progress.asleep_since:
+                shown.append(progress.asleep_since)
+            served = later(served, on_page)
+        if log is None or not log.prints_pauses or log.repose.since is not None:
+            shown.append(metrics.repose.since)
     woke_at = log.repose.woke_at if log is not None else -math.inf
-    return any(is_at_rest(since, served, now) for since in words if since is not None and since > woke_at)
+    words = [*told, *(since for since in shown if since is not None and since > woke_at)]
+    return any(is_at_rest(since, served, now) for since in words if since is not None and since > slept_until)
 
 
-def _was_started_since(metrics: MetricsSide | None, moment: float | None, now: float) -> bool:
+def _was_started_since(metrics: MetricsSide | None, moment: float | None) -> bool:
     """Tell whether the page says that the server was started after a moment, by a clock that can be right."""
     start = metrics.start if metrics is not None else None
-    return start is not None and moment is not None and moment < start.at <= now
+    return start is not None and start.is_possible and moment is not None and moment < start.at
 
 
 def woken_at(log: LogSide | None, metrics: MetricsSide | None, key: EngineKey) -> float:
@@ -194,8 +210,6 @@ def judge_by_log(
         return Judgement("idle")
     if engine.ended_still() and now - max(engine.moved_at, woke_at) >= _patience_with_log(engine, stall_after):
         return Judgement("stalled", "log_fell_silent" if engine.has_moved else "no_first_token")
-    if engine.ended_deferred():
-        return Judgement("serving")
     if not engine.is_fresh(now):
         return UNKNOWN
     if not engine.has_work:

@@ -3,12 +3,14 @@
 
 from __future__ import annotations
 
+import math
+
 from collections import Counter, deque
 from dataclasses import dataclass, field
 
 from vllm_watch.reading.log_reader import LogBatch, Timed
 from vllm_watch.state.facts import MAX_ENGINES, Facts
-from vllm_watch.state.handlers import ANY_OTHER, INFERENCE_HANDLERS, PAUSING, http_request_key
+from vllm_watch.state.handlers import ANY_OTHER, INFERENCE_HANDLERS, PAUSING, WAKE_UP, http_request_key
 from vllm_watch.state.progress import FIRST_TOKEN_SECONDS
 from vllm_watch.state.repose import Repose, Served
 from vllm_watch.state.shutdown import Shutdown
@@ -118,10 +120,6 @@ class EngineLog:
         """Whether the line is the one after which a wedged engine falls silent: work, and no token."""
         return self.has_work and not self.moves and not self._only_defers
 
-    def ended_deferred(self) -> bool:
-        """Whether the line is the one after which an engine falls silent that waits for something remote."""
-        return self._only_defers and not self.moves
-
     @property
     def _only_defers(self) -> bool:
         """Whether nothing is there to compute: no request runs, and all that wait do so for something remote."""
@@ -141,6 +139,11 @@ def _seconds_covered(spec: SpecDecoding) -> float | None:
     return None
 
 
+def _done(batch: LogBatch) -> set[str]:
+    """Return the operations that were called and done."""
+    return {request.path for request in batch.requests if request.method == "POST" and request.status == _OK}
+
+
 def name_of(stats: EngineStats) -> str:
     """Return what the engine is called that a statistics line is of."""
     return AGGREGATED if stats.rust else stats.engine or DEFAULT_ENGINE
@@ -155,6 +158,8 @@ class LogSide:
         self.phase: str | None = None
         self.phase_at = 0.0
         self.last_line_at: float | None = None
+        self.last_news_at: float | None = None
+        """When it last said anything but that its processes wait for each other: they do so in a start that hangs."""
         self.started_at: float | None = None
         self.starts = 0
         self.failures: Counter[str] = Counter()
@@ -162,8 +167,11 @@ class LogSide:
         self.refused: Counter[str] = Counter()
         self.has_several_api_servers = False
         self.first_served_at: float | None = None
+        """When the first request was answered; ``-inf`` if lines were passed over that may tell of it."""
         self.token_at: dict[str, float] = {}
         self.repose = Repose()
+        self.prints_pauses = False
+        """Whether it has said itself that it was paused or resumed, as releases since 0.32 do."""
         self._shutdown = Shutdown()
         self.spec_totals: dict[str, tuple[int, int]] = {}
         """Tokens accepted and drafted, added up from the lines."""
@@ -184,9 +192,12 @@ class LogSide:
         Args:
             batch: The lines' events.
             is_history: These lines were written before anyone watched: they inform, and are not counted.
+
+        What lines said before others that were not read is not how things are.
         """
-        if batch.lines:
-            self.last_line_at = batch.end
+        if batch.is_after_gap:
+            self._pass_over()
+        self._note_lines(batch)
         if not is_history:
             self._continuations += batch.continuation_lines
             self._refused_lines += batch.refused_lines
@@ -194,6 +205,7 @@ class LogSide:
         counted = (self.starts, self.failures.copy(), self.refused.copy(), self._unparsed, self.dropped)
         for timed in batch.events:
             self._apply(timed)
+        self._apply_waking(batch)
         if is_history:
             self.starts, self.failures, self.refused, self._unparsed, self.dropped = counted
             self.spec_totals.clear()
@@ -209,6 +221,11 @@ class LogSide:
         )
 
     @property
+    def has_served(self) -> bool:
+        """Whether a request was seen to be answered since the start, or since lines were passed over."""
+        return self.first_served_at is not None and self.first_served_at > -math.inf
+
+    @property
     def has_ended(self) -> bool:
         """Whether the log's last word is a fatal error or the end."""
         return self.phase in _ENDED
@@ -221,17 +238,34 @@ class LogSide:
     def _apply_requests(self, batch: LogBatch, *, is_history: bool) -> None:
         self._apply_pauses(batch)
         for request, count in batch.requests.items():
-            if request.status == _OK and request.path in INFERENCE_HANDLERS:
-                self.first_served_at = self.first_served_at or batch.end
+            if request.status == _OK and request.path in INFERENCE_HANDLERS and not self.has_served:
+                self.first_served_at = batch.end
             if not is_history:
                 self._count_request(http_request_key(request.method, request.path, str(request.status)), count)
 
+    def _note_lines(self, batch: LogBatch) -> None:
+        if batch.lines:
+            self.last_line_at = batch.end
+        waits = sum(isinstance(event, Failure) and event.kind == "shm_timeout" for _, event in batch.events)
+        if batch.lines > waits:
+            self.last_news_at = batch.end
+
     def _apply_pauses(self, batch: LogBatch) -> None:
-        """Take in calls to pause and resume, of which 0.12 to 0.31 print nothing else; of both the order is lost."""
-        done = {request.path for request in batch.requests if request.method == "POST" and request.status == _OK}
-        called = done & set(PAUSING)
-        if len(called) == 1:
-            self.repose.apply(batch.end, Pause(PAUSING[called.pop()]))
+        """Take in calls to pause and resume, of which 0.12 to 0.31 print nothing else."""
+        if not self.prints_pauses:
+            self.repose.apply_calls(batch.end, [PAUSING[path] for path in _done(batch) & set(PAUSING)])
+
+    def _apply_waking(self, batch: LogBatch) -> None:
+        """Take in a call to wake up: before it is answered the engine says which memory it has back."""
+        if not self.prints_pauses and WAKE_UP in _done(batch) and not self.repose.is_asleep:
+            self.repose.apply(batch.end, Pause("resumed"))
+
+    def _pass_over(self) -> None:
+        """Take in that lines were passed over: statistics and rests from before them are not the present ones."""
+        self.engines.clear()
+        self.repose.forget()
+        self.prints_pauses = False
+        self.first_served_at = -math.inf
 
     def _count_request(self, key: HttpRequestKey, count: int) -> None:
         if key in self.requests or len(self.requests) < MAX_REQUEST_KEYS:
@@ -255,6 +289,7 @@ class LogSide:
         elif isinstance(event, Notice):
             self._apply_notice(event)
         elif isinstance(event, Pause):
+            self.prints_pauses |= event.kind in PAUSING.values()
             self.repose.apply(at, event)
 
     def _apply_stats(self, at: float, stats: EngineStats) -> None:
@@ -281,6 +316,7 @@ class LogSide:
             known.stats, known.stats_at = stats, at
         if known.moves:
             known.moved_at, known.has_moved = at, True
+            self._shutdown.note_tokens(at)
         if stats.prompt_tokens_per_second:
             known.prompted_from = at - DEFAULT_INTERVAL
             self._shutdown.note_prompt(at)
@@ -335,6 +371,7 @@ class LogSide:
             self.has_several_api_servers = False
             self.first_served_at = None
             self.repose.forget()
+            self.prints_pauses = False
 
     def _apply_failure(self, at: float, failure: Failure) -> None:
         if self._shutdown.take(at, failure) or (failure.kind == "shm_timeout" and self._may_compile(at)):

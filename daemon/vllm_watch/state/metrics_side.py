@@ -3,10 +3,12 @@
 
 from __future__ import annotations
 
+import math
+
 from collections import Counter, deque
 from typing import NamedTuple
 
-from vllm_watch.state.handlers import PAUSING
+from vllm_watch.state.handlers import PAUSING, WAKE_UP
 from vllm_watch.state.progress import EngineProgress
 from vllm_watch.state.repose import Repose
 from vllm_watch.state.window import Window
@@ -16,6 +18,10 @@ from vllm_watch_parsers.vocabulary import HISTOGRAMS, REQUIRED
 
 
 INTERVALS_UNTIL_STALE = 3
+NOTHING_LISTENS = "refused"
+NO_ANSWERS = frozenset({NOTHING_LISTENS, "timeout", "http_error", "tls_error", "name_not_resolved", "unreachable"})
+"""Why there is no page where no server has answered: one of them may be a gateway's word."""
+
 SAME_START_SECONDS = 1.0
 """Start times no further apart are of one process."""
 
@@ -24,6 +30,8 @@ ALTERNATION_SECONDS = 600.0
 """For so long after a start time came back several servers are taken to answer at one address."""
 
 REMEMBERED_STARTS = 16
+
+_PAUSE, _RESUME = PAUSING
 
 
 class ScrapeResult(NamedTuple):
@@ -46,10 +54,15 @@ class ScrapeResult(NamedTuple):
 
 
 class ServerStart(NamedTuple):
-    """When a server says that it was started: by its own clock, and by the one that scrapes are timed with."""
+    """
+    When a server says that it was started: by its own clock, and by the one that scrapes are timed with.
+
+    It is possible if that was not after it was first said.
+    """
 
     said: float
     at: float
+    is_possible: bool
 
 
 class MetricsSide:
@@ -59,7 +72,10 @@ class MetricsSide:
         self._interval = interval
         self.window = Window(interval)
         self.last: ScrapeResult | None = None
-        self.failing_since: float | None = None
+        self.refused_since: float | None = None
+        """When nothing listened first since the last page; `None` if something has listened ever since."""
+        self.refused_at = -math.inf
+        """When nothing listened last."""
         self.progress: dict[EngineKey, EngineProgress] = {}
         self.repose = Repose()
         """What the server's own count of ``/pause`` and ``/resume`` tells."""
@@ -80,17 +96,16 @@ class MetricsSide:
             self._forget_pages()
             result = result._replace(reading=None, reason=SEVERAL_SERVERS)
         if result.reading is None:
-            if self.last is None or self.last.reason != result.reason:
-                self.failing_since = result.at
+            self._note_refusal(result)
             self.last = result
             return
-        self.failing_since = None
+        self.refused_since = None
         self.last = result
         self.refused.update(result.reading.refused)
         self.dropped += result.reading.dropped
         self.long_lines += result.reading.long_lines
         self._note_reset(result.reading)
-        self._note_start(result.reading.process_start_seconds, result.ahead)
+        self._note_start(result)
         self._note_calls(result.at, result.reading)
         self.window.add(result.at, result.reading)
         self._note_progress(result.at, result.reading)
@@ -140,6 +155,20 @@ class MetricsSide:
         """Whether any engine computed tokens after a moment."""
         return any(engine.served_at is not None and engine.served_at > moment for engine in self.progress.values())
 
+    def _note_refusal(self, result: ScrapeResult) -> None:
+        """Keep since when nothing listens; of answers in between a gateway's are none."""
+        if result.reason == NOTHING_LISTENS:
+            self.refused_at = result.at
+            if self.refused_since is None:
+                self.refused_since = result.at
+        elif result.reason not in NO_ANSWERS:
+            self.refused_since = None
+
+    @property
+    def is_unanswered(self) -> bool:
+        """Whether the last attempt got no answer from a server."""
+        return self.last is not None and self.last.reason in NO_ANSWERS
+
     def _alternates(self, at: float, said: float | None) -> bool:
         """
         Whether several servers answer at one address: a start time that comes back is no restart.
@@ -176,21 +205,29 @@ class MetricsSide:
         if is_restart or has_fallen:
             self._forget_pages()
 
-    def _note_start(self, said: float | None, ahead: float) -> None:
+    def _note_start(self, result: ScrapeResult) -> None:
         """Keep when the server was started, as it was when it was first said: wall clocks are corrected later."""
+        said = result.reading.process_start_seconds if result.reading is not None else None
         if not said:
             self.start = None
         elif self.start is None or not _is_same_start(said, self.start.said):
-            self.start = ServerStart(said, said - ahead)
+            at = said - result.ahead
+            self.start = ServerStart(said, at, is_possible=at <= result.at)
 
     def _note_calls(self, at: float, reading: MetricsReading) -> None:
-        """Note that the operator has paused or resumed the server; of both between two pages the order is not known."""
+        """
+        Note that the operator has paused or resumed the server since the last page.
+
+        Totals tell nothing of that: who is paused twice is paused, and who is resumed twice is not.
+        """
         before = self.reading
-        calls = [_calls(reading, handler) - (_calls(before, handler) if before else 0) for handler in PAUSING]
-        paused, resumed = calls
-        if paused > resumed and (before is None or not resumed):
-            self.repose.apply(at, Pause("paused"))
-        elif resumed > paused and not paused:
+        if before is None:
+            if _calls(reading, _PAUSE) > _calls(reading, _RESUME):
+                self.repose.begin_paused()
+            return
+        moved = {handler for handler in (*PAUSING, WAKE_UP) if _calls(reading, handler) > _calls(before, handler)}
+        self.repose.apply_calls(at, [kind for handler, kind in PAUSING.items() if handler in moved])
+        if WAKE_UP in moved and all(engine.gauges.get("awake", 1.0) > 0 for engine in reading.engines.values()):
             self.repose.apply(at, Pause("resumed"))
 
     def _note_progress(self, at: float, reading: MetricsReading) -> None:

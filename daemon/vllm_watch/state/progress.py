@@ -93,6 +93,8 @@ class EngineProgress:
     asleep_since: float | None = None
     """When a page first said that the engine is not awake, if the newest one says so."""
     woke_at: float = -math.inf
+    _asleep_at: float = -math.inf
+    """The last page that said so."""
 
     @classmethod
     def begin(cls, at: float, engine: EngineReading) -> EngineProgress:
@@ -143,11 +145,18 @@ class EngineProgress:
             return None
         return Served(self.served_from, self.served_at, self.prompted_from)
 
+    @property
+    def slept_until(self) -> float:
+        """When a page said last that the engine is not awake, if the newest one says that it is."""
+        return self._asleep_at if self.asleep_since is None else -math.inf
+
     def _note_sleep(self, at: float, engine: EngineReading) -> None:
         if engine.gauges.get("awake", 1.0) > 0:
             if self.asleep_since is not None:
                 self.asleep_since, self.woke_at = None, at
-        elif self.asleep_since is None:
+            return
+        self._asleep_at = at
+        if self.asleep_since is None:
             self.asleep_since = at
 
     def _note_work(self, at: float, engine: EngineReading) -> None:

@@ -11,9 +11,10 @@ from __future__ import annotations
 
 import math
 
+from collections.abc import Collection
 from typing import NamedTuple
 
-from vllm_watch_parsers.events import MEMORY_TAGS, Pause
+from vllm_watch_parsers.events import MEMORY_TAGS, Pause, PauseKind
 
 
 DRAIN_SECONDS = 120.0
@@ -32,6 +33,8 @@ class Repose:
         self.since: float | None = None
         """When the rest began that is there; `None` if there is none."""
         self.woke_at = -math.inf
+        self._is_call_open = False
+        self._resumed_early_at = -math.inf
 
     def apply(self, at: float, event: Pause) -> None:
         """Take in what the engine says."""
@@ -48,10 +51,39 @@ class Repose:
         elif self.since is None:
             self.since = at
 
+    def apply_calls(self, at: float, called: Collection[PauseKind]) -> None:
+        """
+        Take in which calls to pause and to resume were answered since the last look, in whatever order.
+
+        Of both the order is lost: a rest that nobody can vouch for is none. A call to pause that waits for what runs
+        may be answered after the call to resume that ended its pause.
+        """
+        if "resumed" in called:
+            is_early = not self._is_call_open and "paused" not in called
+            self._resumed_early_at = at if is_early else -math.inf
+            self._is_call_open = False
+            self.apply(at, Pause("resumed"))
+        elif "paused" in called:
+            is_late = at - self._resumed_early_at <= DRAIN_SECONDS
+            self._resumed_early_at = -math.inf
+            if not is_late:
+                self._is_call_open = True
+                self.apply(at, Pause("paused"))
+
+    def begin_paused(self) -> None:
+        """Take in that there may be a pause from before anyone watched: the next call to resume may end it."""
+        self._is_call_open = True
+
+    @property
+    def is_asleep(self) -> bool:
+        """Whether memory is given up, as far as was said."""
+        return bool(self._asleep)
+
     def forget(self) -> None:
-        """Take in that the server was started again."""
+        """Take in that the server was started again, or that what it said of its rest was missed."""
         self._is_paused, self._asleep = False, frozenset()
         self.since, self.woke_at = None, -math.inf
+        self._is_call_open, self._resumed_early_at = False, -math.inf
 
 
 class Served(NamedTuple):
@@ -60,6 +92,15 @@ class Served(NamedTuple):
     began: float
     at: float
     prompted: float | None
+
+
+def later(one: Served | None, other: Served | None) -> Served | None:
+    """Return the later of the last tokens that two sources tell of."""
+    if one is None or other is None:
+        return one or other
+    last = max(one, other, key=lambda served: served.at)
+    prompted = [served.prompted for served in (one, other) if served.prompted is not None]
+    return last._replace(prompted=max(prompted, default=None))
 
 
 def is_at_rest(since: float, served: Served | None, now: float) -> bool:

@@ -368,20 +368,18 @@ class ServerState:
             return judge_by_metrics(engine, progress, metrics.read_at or now, stall_after, woke_at)
         if log is not None and self._log_status.is_up:
             said = judge_by_log(self._in_log(key), log, now, stall_after, woke_at)
-            if said.state != "unknown" and not (said.state == "idle" and self._hangs(now)):
+            if said.state != "unknown" and not (said.state == "idle" and self._is_lost(now)):
                 return said
         if is_recent and metrics is not None and engine and progress:
             return judge_by_metrics(engine, progress, metrics.read_at or now, stall_after, woke_at)
         return UNKNOWN
 
-    def _hangs(self, now: float) -> bool:
-        """Whether the server takes connections and answers none: then its silence does not mean idle."""
+    def _is_lost(self, now: float) -> bool:
+        """Whether no server has answered for a while where one did, or one hangs: its silence does not mean idle."""
         metrics = self._metrics
-        return (
-            metrics is not None
-            and metrics.last is not None
-            and (metrics.last.reason == _TIMED_OUT and not metrics.is_recent(now))
-        )
+        if metrics is None or metrics.last is None or metrics.is_recent(now):
+            return False
+        return metrics.last.reason == _TIMED_OUT or (metrics.is_unanswered and metrics.reading is not None)
 
     def _log_gauges(self, key: EngineKey, now: float) -> dict[str, Reading]:
         log, engine = self._log, self._in_log(key)
@@ -512,6 +510,8 @@ class ServerState:
             return "api_servers_more_than_one"
         if self.settings.command.log_stats_disabled:
             return "stats_disabled"
+        if log.first_served_at == -math.inf:
+            return "silent"
         if log.first_served_at is None:
             return "idle" if log.phase == "ready" else "no_statistics_yet"
         is_waiting = now - log.first_served_at <= FIRST_STATS_SECONDS

@@ -9,6 +9,8 @@ with several API servers none says the last word. If neither follows, the server
 
 from __future__ import annotations
 
+import math
+
 from collections import Counter
 
 from vllm_watch.reading.log_reader import Timed
@@ -22,6 +24,9 @@ So long after a failure the end must have followed, and so long after the end it
 kills after 90 s what does not end by itself.
 """
 
+SHUTDOWN_SECONDS = 600.0
+"""A server that was told to stop and for so long has neither ended nor computed a token goes on."""
+
 _MAX_HELD = 256
 """So many failures wait for the end; more are counted at once."""
 
@@ -32,6 +37,7 @@ class Shutdown:
     def __init__(self) -> None:
         self._began_at: float | None = None
         self._ended_at: float | None = None
+        self._busy_at = -math.inf
         self._held: list[Timed] = []
 
     def begin(self, at: float) -> None:
@@ -43,6 +49,9 @@ class Shutdown:
         if self._ended_at is not None:
             return at - self._ended_at <= END_SECONDS
         if self._began_at is None or len(self._held) >= _MAX_HELD:
+            return False
+        if not self._held and at - max(self._began_at, self._busy_at) > SHUTDOWN_SECONDS:
+            self._began_at = None
             return False
         self._held.append(Timed(at, failure))
         return True
@@ -67,6 +76,10 @@ class Shutdown:
         """Take in that a prompt was computed: long after it began to shut down no server takes up a request."""
         if self._began_at is not None and at - self._began_at > DRAIN_SECONDS:
             self._began_at = None
+
+    def note_tokens(self, at: float) -> None:
+        """Take in that tokens came: a server that shuts down may finish what runs, for as long as that takes."""
+        self._busy_at = at
 
     def forget_failures(self) -> None:
         """Take in that the failures so far were before anyone watched."""
