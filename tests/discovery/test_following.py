@@ -191,6 +191,25 @@ class TestComingAndGoing:
         following.look()
         assert {"Qwen3-8B:8001"} == set(following.look(KEEP_SECONDS + 10))
 
+    def test_a_second_at_the_port_of_the_first(self, following):
+        """Of two servers for one port the one that listens is watched, and the other's log, if it has one."""
+        following.tree.add(10, SERVE)
+        following.tree.add(20, "vllm serve other")
+        following.look()
+        following.tree.listen(10, "127.0.0.1", 8000, 77)
+        following.tree.listen(20, "127.0.0.1", 8000, 77, descriptor=None)
+
+        assert {"Qwen3-8B"} == set(following.look(closely=True))
+
+    def test_another_model_at_the_same_address(self, following):
+        """A server that is gone is not watched on where another one answers in its place."""
+        following.tree.add(10, SERVE)
+        following.look()
+        following.end(10)
+        following.tree.add(20, "vllm serve other")
+
+        assert {"other"} == set(following.look())
+
     def test_what_changes_meanwhile(self, following, tmp_path):
         """Of a server that runs on, a change is seen within a minute, or at once by a close look."""
         log = tmp_path / "vllm.log"

@@ -151,13 +151,27 @@ class TestAddress:
         assert "Nothing listens on port 8000 yet" in tree.advice()
         assert not tree.only().findings[0].is_wrong
 
-    def test_another_listens(self, tree):
-        """A port that another process has is a fault: what is scraped there is that one's page."""
-        tree.add(10, SERVE)
-        tree.listen(10, "127.0.0.1", 8000, 77, descriptor=None)
+    @pytest.mark.parametrize("port", [8000, 6379])
+    def test_another_listens(self, tree, port):
+        """A port that another process has is a fault, and that one's page is not asked for in this one's name."""
+        tree.add(10, f"{SERVE} --port {port}")
+        tree.listen(10, "127.0.0.1", port, 77, descriptor=None)
+        assert tree.only().url is None  # It may still be starting, and has no sockets at all.
+
         tree.listen(10, "127.0.0.1", 9000, 78)
 
+        assert tree.only().url is None
         assert "another process that listens" in tree.advice()
+        assert "Nothing listens" not in tree.advice()
+
+    def test_who_listens_cannot_be_seen(self, tree, monkeypatch):
+        """Where sockets may not be looked at, what listens on the port is taken for the server."""
+        tree.add(10, SERVE)
+        tree.listen(10, "127.0.0.1", 8000, 77, descriptor=None)
+        monkeypatch.setattr(Proc, "sockets", lambda _proc, _pids: None)
+
+        assert "http://127.0.0.1:8000/metrics" == tree.only().url
+        assert "another process" not in tree.advice()
 
     @pytest.mark.parametrize(
         ("options", "url"),

@@ -47,6 +47,9 @@ def address_of(
     port = command.port or _chosen_port(network, sockets)
     if port is None:
         return Address(findings=(Finding("Its port was to be chosen (--port 0), and none is open yet."),))
+    if _is_taken(port, network, sockets):
+        text = f"Port {port} is open, but it is another process that listens there, whose page is not asked for: one "
+        return Address(findings=(Finding(text + "of them has to go, or to have another --port.", is_wrong=True),))
     host, port_outside, flaw = _outside(command, port, network, sockets, published)
     if flaw is not None:
         return Address(findings=(flaw,))
@@ -54,7 +57,13 @@ def address_of(
         url = parse_url(f"{'https' if command.uses_tls else 'http'}://{_in_url(host)}:{port_outside}/metrics")
     except ValueError as error:
         return Address(findings=(Finding(f"Its --host makes no URL: {error}.", is_wrong=True),))
-    return Address(url, tuple(_remarks(command, port, network, sockets)))
+    return Address(url, tuple(_remarks(command, port, network)))
+
+
+def _is_taken(port: int, network: Network, sockets: frozenset[int] | None) -> bool:
+    """Whether others listen on a port, and not the server itself, as far as its sockets may be looked at."""
+    listening = [each for each in network.listeners if each.port == port]
+    return sockets is not None and bool(listening) and not any(each.inode in sockets for each in listening)
 
 
 def _chosen_port(network: Network, sockets: frozenset[int] | None) -> int | None:
@@ -102,14 +111,10 @@ def _here(host: str | None, port: int, network: Network, sockets: frozenset[int]
     return next((_unless_any(each.host) or LOOPBACK for each in own), None)
 
 
-def _remarks(command: ServeCommand, port: int, network: Network, sockets: frozenset[int] | None) -> Sequence[Finding]:
+def _remarks(command: ServeCommand, port: int, network: Network) -> Sequence[Finding]:
     remarks = []
-    listening = [each for each in network.listeners if each.port == port]
-    if not listening:
+    if not any(each.port == port for each in network.listeners):
         remarks.append(Finding(f"Nothing listens on port {port} yet: it is starting, or has failed to."))
-    elif sockets and not any(each.inode in sockets for each in listening):
-        text = f"Port {port} is open, but it is another process that listens there: one of them has to go."
-        remarks.append(Finding(text, is_wrong=True))
     if command.uses_tls:
         text = "It speaks TLS: unless a known authority has signed its certificate, a configuration has to give "
         remarks.append(Finding(text + "tls: {ca_file: …}."))

@@ -57,18 +57,27 @@ class _News(NamedTuple):
 
 
 def remember(known: Mapping[Identity, Known], found: Sequence[Named], now: float) -> dict[Identity, Known]:
-    """Return what is to be watched, by name: what is there, and what was there in the last hour."""
+    """
+    Return what is to be watched, by name: what is there, and what was there in the last hour.
+
+    What is gone is not kept at an address that another one has now: that one would be watched twice.
+    """
     present = {
         each.identity: Known(each.name, each.server.configured(each.name), now)
         for each in _by_turns([each for each in found if each.server.is_watchable])
     }
+    taken = {_url(each.config) for each in present.values()} - {None}
     kept = {
         identity: each
         for identity, each in known.items()
-        if identity not in present and now - each.seen_at < KEEP_SECONDS
+        if identity not in present and now - each.seen_at < KEEP_SECONDS and _url(each.config) not in taken
     }
     latest = sorted([*present.items(), *kept.items()], key=lambda item: -item[1].seen_at)[:MAX_SERVERS]
     return dict(sorted(latest, key=lambda item: item[1].name))
+
+
+def _url(config: ServerConfig) -> str | None:
+    return None if config.metrics is None else config.metrics.url
 
 
 def _by_turns(found: Sequence[Named]) -> list[Named]:
