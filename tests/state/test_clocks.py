@@ -73,12 +73,13 @@ def test_a_window_is_bounded_where_time_stands():
 def test_a_log_from_the_future_ages_all_the_same(tmp_path, ahead, is_resumed):
     """T30: lines of a file whose time is ahead of the clock are as young as now, and no younger: they go stale."""
     path = tmp_path / "vllm.log"
-    path.write_bytes(STATS + b"\n")
+    line = STATS.replace(b"11-21 02:35:10", time.strftime("%m-%d %H:%M:%S", time.gmtime(NOW + ahead)).encode())
+    path.write_bytes(line + b"\n")
     first = LogTail(str(path))
     first.poll(NOW)
     positions = first.positions()
     first.close()
-    path.write_bytes(STATS + b"\n" + STATS.replace(b"Running: 7", b"Running: 5") + b"\n")
+    path.write_bytes(line + b"\n" + line.replace(b"Running: 7", b"Running: 5") + b"\n")
     os.utime(path, (NOW + ahead, NOW + ahead))
     tail = LogTail(str(path), positions if is_resumed else (), NOW)
     state = ServerState(ServerSettings("s", has_log=True, metrics_interval=None))
