@@ -63,8 +63,8 @@ _METRICS = {
     "other_program": "This is another program's page: check the port of vLLM's own server.",
     "several_servers": "Several servers answer in turn at this address, as behind a Kubernetes Service: a start time "
     "came back. Give each one's own address.",
-    "too_many_samples": "The page has over 50000 samples of vLLM's, or over 4096 other names: this is no vLLM "
-    "server's page.",
+    "too_many_samples": "The page has over 50000 samples of vLLM's, over 4096 other names or over 1000000 lines: this "
+    "is no vLLM server's page.",
     "too_large": "The page is over 64 MiB: restart the server, whose label sets (of LoRA adapters) grow for ever.",
     "incomplete": "The answer broke off, or does not say how long it is.",
     "encoded": "The answer is compressed although that was not asked for: something stands before vLLM.",

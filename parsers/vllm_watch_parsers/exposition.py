@@ -26,6 +26,9 @@ MAX_WANTED_BYTES = 4 * 1024 * 1024
 MAX_FOREIGN_NAMES = 4096
 """vLLM has some hundreds of names that are not read."""
 
+MAX_LINES = 1_000_000
+"""So many lines are looked at one by one, empty ones and comments too: a page that is read has a fraction of it."""
+
 BLOCK = 64 * 1024
 """So many bytes of a page are looked at together."""
 
@@ -98,6 +101,7 @@ class PageReader:
         self._foreign: dict[bytes, bytes] = {}
         """Names that nobody wants, and what their families' lines begin with."""
         self._long_lines = 0
+        self._lines = 0
         self._problem: Problem | None = None
         self._is_openmetrics = False
         self._rest = b""
@@ -147,7 +151,12 @@ class PageReader:
         if self._run is not None and _is_run(block, end, self._run):
             self._long_lines += _count_long(block, end)
             return
-        for line in block[:end].split(b"\n"):
+        lines = block[:end].split(b"\n")
+        self._lines += len(lines)
+        if self._lines > MAX_LINES:
+            self._problem = "too_many_samples"
+            return
+        for line in lines:
             if self._run is not None and line.startswith(self._run):
                 self._long_lines += len(line) > MAX_LINE
             elif not line or line[0] == _HASH or line == b"\r":

@@ -14,7 +14,7 @@ import pytest
 from tests.support.pages import label_sets, page
 from tests.support.recordings import RECORDINGS
 
-from vllm_watch_parsers.exposition import BLOCK, MAX_FOREIGN_NAMES, MAX_LINE, PageReader, parse_exposition
+from vllm_watch_parsers.exposition import BLOCK, MAX_FOREIGN_NAMES, MAX_LINE, MAX_LINES, PageReader, parse_exposition
 from vllm_watch_parsers.metrics import MetricsReading, read_metrics
 from vllm_watch_parsers.vocabulary import WANTED
 
@@ -141,3 +141,31 @@ def test_other_names_have_an_end():
 
     assert parse_exposition(b"".join(lines[:-1]), WANTED).problem is None
     assert parse_exposition(b"".join(lines), WANTED).problem == "too_many_samples"
+
+
+@pytest.mark.parametrize("line", [b"\n", b"# HELP a text\n", b"\r\n"])
+def test_lines_that_say_nothing_are_limited(line):
+    """A page of empty lines or comments is looked at up to a limit: what comes after it costs next to nothing."""
+    enough = line * (MAX_LINES // 2)
+    reader = PageReader(WANTED)
+    for _ in range(2):
+        reader.feed(enough)
+    reader.feed(line * BLOCK)
+    splits = []
+
+    def note(_frame, event, argument):
+        if event == "c_call" and argument.__name__ == "split":
+            splits.append(argument)
+
+    sys.setprofile(note)
+    try:
+        reader.feed(enough)
+    finally:
+        sys.setprofile(None)
+
+    assert ("too_many_samples", []) == (reader.finish().problem, splits)
+
+
+def test_ordinary_comments_are_far_from_the_limit():
+    """A page with a hundred times the comments of any server is read."""
+    assert isinstance(read_metrics(b"# HELP a text\n" * 50_000 + PAGE), MetricsReading)

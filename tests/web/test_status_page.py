@@ -7,6 +7,9 @@ import re
 
 import pytest
 
+from tests.state.test_sources_together import Server, page
+
+from vllm_watch.exposition.json_view import server_view
 from vllm_watch.state.engine_values import STAGES
 from vllm_watch.state.snapshot import ENGINE_STATES
 from vllm_watch.web.assets import load_assets
@@ -74,3 +77,31 @@ def test_state_is_known_to_the_page(state):
 def test_word_of_the_snapshot_is_known_to_the_page(name):
     """Every failure and every stage has its words."""
     assert re.search(rf"\b{name}\b", SCRIPTS["/static/words.js"])
+
+
+def test_requests_that_fail_are_told():
+    """Answers with errors to requests for tokens are added up by code; what other handlers answer is not among them."""
+    server = Server(has_metrics=False)
+    for code in (b"200 OK", b"503 Service Unavailable", b"503 Service Unavailable", b"404 Not Found"):
+        for path in (b"/v1/completions", b"/v1/chat/completions", b"/nowhere"):
+            server.log(b'INFO:     1.1.1.1:1 - "POST %b HTTP/1.1" %b' % (path, code))
+
+    assert {"503": 4, "404": 2} == server_view(server.state.snapshot(server.now))["failed_requests"]
+
+
+def test_requests_that_are_turned_away_are_told():
+    """Requests that a full queue has refused are in the view, and both the page's and vLLM's own words name why."""
+    extra = 'vllm:admission_rejections_total{model_name="m",reason="max_num_queued_reqs"} 7\n'
+    server = Server(has_log=False).scrape(page(extra=extra))
+
+    assert {"max_num_queued_reqs": 7} == server_view(server.state.snapshot(server.now))["admission_rejections"]
+    assert "max_num_queued_reqs:" in SCRIPTS["/static/words.js"]
+
+
+@pytest.mark.parametrize("name", ["log_events", "admission_rejections", "failed_requests"])
+def test_failures_on_the_page(name):
+    """The row of failures shows those of the log, refused requests and answers with errors."""
+    view = server_view(Server().scrape(page()).state.snapshot(1000.0))
+
+    assert name in view
+    assert f"server.{name}" in SCRIPTS["/static/server.js"]

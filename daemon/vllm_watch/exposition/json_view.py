@@ -3,11 +3,13 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 from typing import Any
 
 from vllm_watch.reasons import STALLED, explain
-from vllm_watch.state.snapshot import EngineSnapshot, Reading, ServerSnapshot
+from vllm_watch.state.handlers import INFERENCE_HANDLERS
+from vllm_watch.state.snapshot import EngineSnapshot, HttpRequestKey, Reading, ServerSnapshot
 
 
 def server_view(server: ServerSnapshot) -> dict[str, Any]:
@@ -36,6 +38,7 @@ def server_view(server: ServerSnapshot) -> dict[str, Any]:
             {"method": key.method, "handler": key.handler, "code": key.code, "count": count}
             for key, count in server.http_requests.items()
         ],
+        "failed_requests": _failed_requests(server.http_requests),
         "admission_rejections": {reason: reading.value for (_, reason), reading in server.admission_rejections.items()},
         "missing_metrics": [name for name, is_missing in server.missing_metrics.items() if is_missing],
     }
@@ -48,6 +51,15 @@ def server_view(server: ServerSnapshot) -> dict[str, Any]:
     if server.tail is not None:
         view["log_tail"] = server.tail._asdict()
     return {name: value for name, value in view.items() if value is not None}
+
+
+def _failed_requests(requests: Mapping[HttpRequestKey, float]) -> dict[str, float]:
+    """Return how many requests for tokens were answered with an error, by its code or class of codes."""
+    failed: Counter[str] = Counter()
+    for key, count in requests.items():
+        if key.handler in INFERENCE_HANDLERS and key.code[0] in "45" and count:
+            failed[key.code] += int(count)
+    return dict(failed)
 
 
 def _engine_view(engine: EngineSnapshot) -> dict[str, Any]:

@@ -7,7 +7,7 @@ import { EnginePanels, EngineTiles } from "./engine.js";
 import { age, count, duration, number, numberOf, percent, span } from "./format.js";
 import { History } from "./history.js";
 import { listOf, saysAnything, worstState } from "./snapshot.js";
-import { FAILURES, MEANINGS, plainWords } from "./words.js";
+import { FAILURES, MEANINGS, plainWords, REJECTIONS } from "./words.js";
 
 export class ServerCard {
   #history = new History();
@@ -35,7 +35,7 @@ export class ServerCard {
     const charts = [this.#tokens, this.#requests, this.#cache, this.#firstToken];
     const header = element("header", "", this.#name, this.#badge, this.#about, this.#meaning);
     const sources = element("section", "wide", element("h3", "", "Sources"), this.#sources);
-    const failures = element("section", "", element("h3", "", "Failures in the log"), this.#failures);
+    const failures = element("section", "", element("h3", "", "Failures, since counting began"), this.#failures);
     this.node = element("article", "server");
     this.node.id = id;
     this.#charts.append(...charts.map((chart) => chart.node));
@@ -54,7 +54,7 @@ export class ServerCard {
     this.#updateEngines(server, at);
     this.#updateCharts(server, at);
     refill(this.#sources, sourceRows(server, at), newSource);
-    refill(this.#failures, failureRows(server.log_events), newFailure);
+    refill(this.#failures, failureRows(server), newFailure);
   }
 
   #updateEngines(server, at) {
@@ -161,11 +161,19 @@ function newSource({ name, isUp, title, says, when }) {
   return node;
 }
 
-function failureRows(events) {
-  if (!events) return [{ text: "no log is read" }];
-  const seen = Object.entries(events).filter(([, times]) => times > 0);
-  if (!seen.length) return [{ text: "none" }];
-  return seen.map(([kind, times]) => ({ text: FAILURES[kind] ?? plainWords(kind), times }));
+function failureRows(server) {
+  const rows = [
+    ...rowsOf(server.log_events, (kind) => FAILURES[kind] ?? plainWords(kind)),
+    ...rowsOf(server.admission_rejections, (reason) => REJECTIONS[reason] ?? `refused: ${plainWords(reason)}`),
+    ...rowsOf(server.failed_requests, (code) => `requests answered with ${code}`),
+  ];
+  if (!server.log_events) rows.push({ text: "no log is read" });
+  return rows.length ? rows : [{ text: "none" }];
+}
+
+function rowsOf(counts, textOf) {
+  const seen = Object.entries(counts ?? {}).filter(([, times]) => times > 0);
+  return seen.map(([kind, times]) => ({ text: textOf(kind), times }));
 }
 
 function newFailure({ text, times }) {

@@ -42,6 +42,12 @@ export const FAILURES = {
   worker_died: "worker died",
 };
 
+// Why vLLM turned requests away before they were queued.
+export const REJECTIONS = {
+  max_num_queued_reqs: "refused: as many requests wait as may",
+  max_num_queued_tokens: "refused: as many tokens wait as may",
+};
+
 export function plainWords(name) {
   return String(name).replaceAll("_", " ");
 }
