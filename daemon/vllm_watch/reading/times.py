@@ -35,7 +35,7 @@ _AHEAD = 180 * _DAY
 """A time that is so far after the last one is of the year before."""
 
 _ZONES = 900
-"""Time zones are multiples of a quarter of an hour apart: what is over is a while without a printed time."""
+"""Time zones are multiples of a quarter of an hour apart: what is less is a while without a printed time."""
 
 _TOLERANCE = 120.0
 """So much may the last printed time be after the file's last write, by clocks that differ."""
@@ -86,10 +86,11 @@ class PrintedTimes:
         if last is None:
             return
         year = last.year or _nearest_year(last, end)
-        self._calendar = _local if _zone_of(end - _local(year, last)) == 0 else _without_zone
+        is_here = -_TOLERANCE <= end - _local(year, last) < _ZONES - _TOLERANCE
+        self._calendar = _local if is_here else _without_zone
         self._last = self._calendar(year, last)
-        behind = end - self._last
-        self._anchor = min(behind, _zone_of(behind))
+        # Of a log from another zone it is not known how long ago the last time was printed.
+        self._anchor = min(end - self._last, 0.0) if is_here else end - self._last
         self._year = year - new_years
         self.at(first_printed)
 
@@ -146,11 +147,6 @@ class _Printed(NamedTuple):
     year: int | None
     rest: tuple[int, int, int, int, int]
     fraction: float
-
-
-def _zone_of(behind: float) -> float:
-    """Return how far a zone is from the one in which a printed time is so many seconds behind the last write."""
-    return (behind + _TOLERANCE) // _ZONES * _ZONES
 
 
 def _parse(printed: str) -> _Printed | None:
