@@ -62,7 +62,7 @@ _MOST = {
     "requests_waiting": 1e7, "requests_deferred": 1e7, "requests_swapped": 1e7, "preemptions": 1e7,
     "mean_acceptance_length": 258, "accepted_tokens_per_second": 1e8, "drafted_tokens_per_second": 1e8,
     "accepted_tokens": 1e15, "drafted_tokens": 1e15, "num_speculative_tokens": 256, "system_efficiency": 1,
-    "accepted_tokens_cumulative": 1e15, "drafted_tokens_cumulative": 1e15, "emitted_tokens_cumulative": 1e15,
+    "accepted_tokens_cumulative": 1e15, "drafted_tokens_cumulative": 1e15, "emitted_tokens_cumulative": 1e15, "rust": 1,
 }  # fmt: skip
 
 ECHO = b"(APIServer pid=7) INFO 11-21 02:35:10 [logger.py:300] "
