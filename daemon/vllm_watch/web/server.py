@@ -39,7 +39,7 @@ _STOP_SECONDS = 2.0
 
 _UNAUTHORIZED = plain_text("A user name and a password are needed.", 401)
 _MISDIRECTED = plain_text(
-    "These pages are not to be had under this name: allowed_hosts of the configuration adds it.", 421
+    "This Host is not served here: use an address, localhost or this machine's name, or add it to allowed_hosts.", 421
 )
 _BUSY = plain_text("Too many passwords wait for their check: try again.", 503)
 
