@@ -46,7 +46,7 @@ def test_a_shutdown_without_an_end_is_a_crash():
 
 @pytest.mark.parametrize("end", [FINISHED, STARTING])
 def test_a_crash_that_was_counted_stays_counted(end):
-    """A counter never falls: an end that was written in time and is read after the crash was counted changes nothing."""
+    """A counter never falls, though an end was written in time: it is read after the crash was counted."""
     server = started().log(SHUTTING_DOWN, after=5).log(HANDLER, after=2)
     counted = died(server, after=121)
     server.now -= 60
