@@ -46,9 +46,9 @@ def _states() -> str:
 It has work, and for `stall_after` (30 s), on three pages at least, nothing of it moves: no token, no engine step,
 no KV cache block, no look-up in a cache, no request that comes, goes or finishes. Requests that clients give up do
 not count, nor do requests that all wait for something remote (`requests_deferred`, with nothing running): KV blocks
-from another server, or the next input of a streaming session. Such an engine is called serving, and no alert is made
-of it, for the page does not tell a quiet session from blocks that never come. A pooling model generates no tokens:
-its prompt tokens and finished requests are its movement.
+from another server, or the next input of a streaming session. Such an engine is called serving, for the page does not
+tell a quiet session from blocks that never come; if it lasts, VllmRequestsDeferred warns. A pooling model generates no
+tokens: its prompt tokens and finished requests are its movement.
 
 | reason | meaning |
 |---|---|
