@@ -214,7 +214,7 @@ class LogSide:
 
     def counts(self, now: float) -> LogCounts:
         """Return what was counted until now; what is counted once is never taken back."""
-        self.failures.update(self._shutdown.settle(now))
+        self._count_crashes(self._shutdown.settle(now))
         events: dict[str, int] = {kind: self.failures.get(kind, 0) for kind in FAILURE_KINDS}
         return LogCounts(
             events, self.starts, self._unparsed, dict(self._unknown), self._continuations, self._refused_lines
@@ -360,10 +360,10 @@ class LogSide:
         if event.phase == "shutting_down" and self.phase != "dead":
             self._shutdown.begin(at)
         elif event.phase == "stopped":
-            self.failures.update(self._shutdown.end(at))
+            self._count_crashes(self._shutdown.end(at))
         self.phase, self.phase_at = event.phase, at
         if event.phase == "starting":
-            self.failures.update(self._shutdown.begin_again(at))
+            self._count_crashes(self._shutdown.begin_again(at))
             self.starts += 1
             self.started_at = at
             self.facts = Facts()
@@ -379,6 +379,14 @@ class LogSide:
         self.failures[failure.kind] += 1
         if failure.kind == "engine_dead":
             self.phase, self.phase_at = "dead", at
+
+    def _count_crashes(self, crashes: list[Timed]) -> None:
+        """Take in failures that a shutdown did not explain: it may have been a stranger's word, and the engine dead."""
+        for at, failure in crashes:
+            if isinstance(failure, Failure):
+                self.failures[failure.kind] += 1
+                if failure.kind == "engine_dead" and self.phase == "shutting_down":
+                    self.phase, self.phase_at = "dead", at
 
     def _may_compile(self, at: float) -> bool:
         """Tell whether a server is starting, or so fresh that its workers may be compiling for its first requests."""
