@@ -164,6 +164,25 @@ def test_a_hole_in_an_unfinished_line(log):
     assert [7] == log.look()
 
 
+@pytest.mark.parametrize("is_restarted", [False, True])
+def test_a_hole_where_a_hole_was_is_another(followed, is_restarted):
+    """T10: a log truncated while reading is inside or behind a hole, and refilled with another one, is begun again."""
+    followed.write(1)
+    followed.look()
+    os.truncate(followed.path, 1 << 20)
+    followed.look()
+    if is_restarted:
+        followed.start(followed.stop())
+        followed.look()
+    os.truncate(followed.path, 0)
+    followed.write(2)
+    with open(followed.path, "r+b") as file:
+        os.pwrite(file.fileno(), b"\n" + stats_line(3), 2 << 20)
+
+    assert [2, 3] == followed.look()
+    assert 1 == followed.counts.truncations
+
+
 def test_the_writer_is_told_once_to_append(tmp_path):
     """T10: NUL bytes are said once in the daemon's own log, with the advice to start the server with >>."""
     path = tmp_path / "vllm.log"

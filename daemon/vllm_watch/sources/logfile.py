@@ -35,6 +35,13 @@ class FileId(NamedTuple):
     inode: int
 
 
+class _Mark(NamedTuple):
+    """Bytes that were read, and where they begin."""
+
+    at: int
+    data: bytes
+
+
 class OpenLog:
     """An open file and how far it has been read. Close it with `close`."""
 
@@ -45,6 +52,7 @@ class OpenLog:
         self.framer = LineReader()
         self._line_start = 0
         self._marker = b""
+        self._text = _Mark(0, b"")
 
     def close(self) -> None:
         """Close the file."""
@@ -91,8 +99,9 @@ class OpenLog:
         """Tell whether the bytes read last are gone: the file was truncated, and perhaps filled again."""
         if not self._marker:
             return self.size() < self.offset
-        start = self.offset - len(self._marker)
-        return os.pread(self._fd, len(self._marker), start) != self._marker
+        # One hole is as the other: within it and behind it only what was before it tells.
+        marks = dict.fromkeys((_Mark(self.offset - len(self._marker), self._marker), self._text))
+        return any(os.pread(self._fd, len(mark.data), mark.at) != mark.data for mark in marks if mark.data)
 
     def position(self, path: str) -> FilePosition:
         """Return how far the file was read, to the beginning of the unfinished line; 0 if what was read is gone."""
@@ -146,8 +155,7 @@ class OpenLog:
             end = data.rfind(b"\n") + 1
             if end:
                 self._line_start = self.offset + end
-            self.offset += len(data)
-            self._marker = (self._marker + data)[-MARKER_SIZE:] if len(data) < MARKER_SIZE else data[-MARKER_SIZE:]
+            self._move_behind(data)
         return data
 
     def read_at(self, offset: int, size: int) -> bytes:
@@ -160,12 +168,23 @@ class OpenLog:
 
     def _go_to(self, offset: int, beginnings: tuple[bytes, ...] = (b"\n",)) -> None:
         marker = self._before(offset)  # First: where that fails nothing has moved.
+        text = _Mark(offset - len(marker), marker)
+        if not marker.strip(b"\0"):
+            text = _Mark(0, self._before(min(HEAD_SIZE, offset)))
         self.offset = self._line_start = offset
-        self._marker = marker
+        self._marker, self._text = marker, text
         if offset > 0 and marker[-1:] not in beginnings:
             self.framer.go_inside_line()
         else:
             self.framer.go_to_line()
+
+    def _move_behind(self, data: bytes) -> None:
+        text = data.rstrip(b"\0")
+        if text:
+            last = _last(self._marker, text)
+            self._text = _Mark(self.offset + len(text) - len(last), last)
+        self._marker = _last(self._marker, data)
+        self.offset += len(data)
 
     def _lose_place(self) -> None:
         self.framer.lose_place(os.pread(self._fd, HEAD_SIZE, 0))
@@ -188,6 +207,10 @@ class OpenLog:
     def _before(self, offset: int) -> bytes:
         size = min(MARKER_SIZE, offset)
         return os.pread(self._fd, size, offset - size) if size else b""
+
+
+def _last(before: bytes, data: bytes) -> bytes:
+    return data[-MARKER_SIZE:] if len(data) >= MARKER_SIZE else (before + data)[-MARKER_SIZE:]
 
 
 def _open(path: str) -> tuple[int, FileId]:
