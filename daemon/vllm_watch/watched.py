@@ -163,7 +163,7 @@ class WatchedServer:
         return None if self.is_overdue or not self._read.is_present else self._read.until
 
     def positions(self) -> Positions:
-        """Return how far the log had been read after the last look, with its moment if that was long ago."""
+        """Return how far the log had been read after the last look, with its moment if that is not `read_until`."""
         read = self._read
         return read.positions if read.is_present and not self.is_overdue else read.positions.dated(read.until)
 
@@ -262,8 +262,7 @@ class WatchedServer:
                 self._state.apply_log(batch, is_history=is_history)
             self._log_status = status
             self._state.apply_log_status(status)
-        until = self._read.until if tail.has_more else self._clock.wall(now)
-        self._read = _Read(_positions(tail), until, is_present=True)
+        self._read = _Read(_positions(tail), self._clock.wall(now), is_present=True)
         if not self.awaits_log:
             self._note("log", status.reason, is_up=status.is_up)
         self._note_nuls(status.tail.nul_bytes)
@@ -298,7 +297,8 @@ class WatchedServer:
 
 class _Read(NamedTuple):
     """
-    How far a log was read, and a moment before which all that was written to it had been, by the wall clock.
+    How far a log was read, and a moment before which all that was written to it had been, by the wall clock; positions
+    that say another one have their own.
 
     `is_present` tells that this process has read it, and not an earlier one.
     """
@@ -333,7 +333,7 @@ def _tail(config: ServerConfig, before: Loaded, clock: Clock) -> LogTail | Journ
         return JournalTail(config.journal, cursor=cursors[0] if cursors else None, wall=clock.wall)
     if config.log is None:
         return None
-    return LogTail(config.log, before.positions.of(config.log, None).files, before.written)
+    return LogTail(config.log, before.positions.of(config.log, None).files, before.written, clock.wall)
 
 
 def _positions(tail: LogTail | JournalTail | None) -> Positions:

@@ -69,6 +69,8 @@ class FollowedLog:
     """
     Follows one path whose file is there. Raises `OSError` where that cannot be opened.
 
+    `read_until` is a moment before which all that was written had been read, by the wall clock; who looks keeps it.
+
     `problem` is why the path could not be looked at, or its file not be read, at the last look. `is_failing` tells
     whether it was the file: what is open is read on although its path names nothing, or nothing readable.
 
@@ -82,6 +84,7 @@ class FollowedLog:
         self.problem: OSError | None = None
         self.is_failing = False
         self.has_more = False
+        self.read_until = 0.0
         self._counts = counts
         self._reader = LogReader()
         self._rotated = RotatedFiles(path, counts)
@@ -101,6 +104,11 @@ class FollowedLog:
     def real_path(self) -> str:
         """Where the file is that the path named last, behind all links."""
         return self._queue[-1].log.real_path
+
+    @property
+    def has_read_all(self) -> bool:
+        """Whether the last look read all that there was: nothing failed, and nothing is left for the next one."""
+        return self.problem is None and not self.has_more
 
     @property
     def position(self) -> FilePosition | None:

@@ -12,7 +12,7 @@ import errno
 import glob
 import os
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 import structlog
 
@@ -58,10 +58,18 @@ class LogTail:
         pattern: The path, or a glob whose matches are all logs of the server.
         positions: How far its files had been read when the daemon was stopped, by path.
         stopped_at: When that was, in seconds since the epoch.
+        wall: What the wall clock, and with it the files' times, say at a moment that `poll` is told.
     """
 
-    def __init__(self, pattern: str, positions: Iterable[FilePosition] = (), stopped_at: float = 0.0) -> None:
+    def __init__(
+        self,
+        pattern: str,
+        positions: Iterable[FilePosition] = (),
+        stopped_at: float = 0.0,
+        wall: Callable[[float], float] = float,
+    ) -> None:
         self._pattern = pattern
+        self._wall = wall
         self._is_glob = bool(_GLOB_SIGNS & set(pattern))
         self._followed: dict[str, FollowedLog] = {}
         self._before = {
@@ -102,12 +110,20 @@ class LogTail:
         return batches
 
     def positions(self) -> tuple[FilePosition, ...]:
-        """Return how far the files have been read; what was found of an earlier run and not seen yet is kept."""
+        """
+        Return how far the files have been read; what was found of an earlier run and not seen yet is kept.
+
+        Where the last look did not come to the end, or something failed, it is said until when all had been read.
+        """
         before = {
             path: remembered.position._replace(read_until=remembered.stopped_at)
             for path, remembered in self._before.items()
         }
-        known = {path: at for path, followed in self._followed.items() if (at := followed.position) is not None}
+        known = {
+            path: at if followed.has_read_all else at._replace(read_until=followed.read_until)
+            for path, followed in self._followed.items()
+            if (at := followed.position) is not None
+        }
         return tuple({**before, **known}.values())[-MAX_POSITIONS:]
 
     def status(self) -> LogStatus:
@@ -153,6 +169,7 @@ class LogTail:
 
     def _look_at(self, path: str, now: float, number: int) -> list[TailedBatch]:
         """Look at one of so many files."""
+        looked_at = self._wall(now)
         batches: list[TailedBatch] = []
         followed = self._followed.get(path)
         try:
@@ -160,12 +177,15 @@ class LogTail:
                 if self._is_glob and self._is_followed_elsewhere(path):
                     return []
                 followed, batches = self._begin(path, now, number)
+                followed.read_until = self._before[path].stopped_at if path in self._before else looked_at
         except OSError as error:
             self._note(error)
             if self._reason in _HIDDEN:
                 self._hidden.add(path)
             return []
         batches += followed.poll(now, max(MAX_READS // number, 1))
+        if followed.has_read_all:
+            followed.read_until = looked_at
         if followed.position is not None:
             self._before.pop(path, None)
         if followed.problem is not None:
