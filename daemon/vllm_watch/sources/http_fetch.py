@@ -23,7 +23,8 @@ from vllm_watch.sources.exchange import (
 MAX_BODY = 64 * 1024 * 1024
 """The longest body that is read, in bytes: of what a server may add to its page for ever, some hours' worth."""
 
-PIECE = 64 * 1024
+PIECE = 256 * 1024
+"""Received in smaller pieces a body of megabytes costs up to a half more."""
 
 HTTP_2 = 20
 

@@ -43,6 +43,8 @@ REASONS: tuple[str, ...] = (
 )
 
 # Without OpenMetrics: prometheus_client answers in it as soon as it is named, whatever its rank.
+# Not compressed: the server's event loop would pay 4 ms for each thousand LoRA label sets. Nor is it asked for some
+# names only (`name[]`): with several API servers the page is then empty, and its log would show them all each time.
 _HEADERS = {
     "Accept": "text/plain;version=0.0.4,*/*;q=0.1",
     "Accept-Encoding": "identity",
