@@ -7,6 +7,7 @@ from operator import itemgetter
 
 import pytest
 
+from tests.state.test_shutdown import FINISHED
 from tests.state.test_sources_together import DEAD, READY, Server, line, page
 from tests.support.recordings import recording, snapshots
 
@@ -164,13 +165,21 @@ def test_bursts_between_looks_are_no_disagreement():
     assert AGREED == run.found()
 
 
-def test_a_server_that_answers_after_its_end():
-    """A log that says the engine is dead, and a page that is read for half a minute after that, disagree."""
-    run = Run().go(60, said={})
-    run.server.log(DEAD)
-    early = run.go(30, rate=0.0, running=0).found()["engine_state"]
+@pytest.mark.parametrize(
+    ("last", "rate", "contradicted"),
+    [(FINISHED, 0.0, True), (DEAD, 100.0, True), (DEAD, 0.0, False)],
+)
+def test_a_server_that_goes_on_after_its_end(last, rate, contradicted):
+    """
+    A log that says it is over, and a page that goes on for half a minute after that, disagree.
 
-    assert (False, True) == (early, run.go(5, rate=0.0, running=0).found()["engine_state"])
+    The page of a dead engine that stands still does not go on.
+    """
+    run = Run().go(60, said={})
+    run.server.log(last)
+    early = run.go(30, rate=rate, running=0).found()["engine_state"]
+
+    assert (False, contradicted) == (early, run.go(5, rate=rate, running=0).found()["engine_state"])
 
 
 def test_a_dead_server_disagrees_with_nothing():

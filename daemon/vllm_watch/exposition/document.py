@@ -7,7 +7,7 @@ import sys
 
 from vllm_watch.exposition.series import GROUPS, PREFIX, STATE, Series
 from vllm_watch.reasons import SLEEPING, STALLED
-from vllm_watch.state.judge import PATIENCE, PATIENCE_FOR_WORK, PATIENCE_WITH_LOG
+from vllm_watch.state.judge import DOUBT_SECONDS, PATIENCE, PATIENCE_FOR_WORK, PATIENCE_WITH_LOG
 from vllm_watch.state.progress import FIRST_TOKEN_SECONDS
 
 
@@ -80,6 +80,21 @@ the page (no `http_requests_total`) nor the log (no access lines, before 0.32) t
 standing still, and is called stalled. So is one from before the daemon was started whose line the log's last 256 KiB
 do not have, for how often a server was ever paused does not tell whether it is; and one that was paused and resumed
 between two pages, where no log tells in which order.
+
+### When an engine is down
+
+Nothing listens at the page's address, or the log's last word is a fatal error or the end of the server. A page that is
+read all the same is held against that word:
+
+* After the end of the server: one that answers {DOUBT_SECONDS:g} s later has not ended.
+* After a fatal error the engine stays down until something is computed between two pages that were both read after it
+  (a token, a step, a KV cache block, a finished request), until the server is one that was started since, or until its
+  log says so. That a page is read says nothing: with `VLLM_KEEP_ALIVE_ON_ENGINE_DEATH=1` the API server of a dead
+  engine stays, its page stands still, requests get 500 and /health 503.
+
+A client whose text is printed raw can forge such a line. An engine that has work shows within two pages that it lives;
+an idle one is called down until its next request, or the next probe. Where no log is read a dead engine behind an API
+server that stays looks idle, or stalled if requests were running: then, too, only a probe notices.
 """
 
 

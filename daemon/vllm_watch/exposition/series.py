@@ -513,8 +513,8 @@ SOURCES = Group(
             (*_ENGINE, "quantity"),
             "1",
             "Whether log and page have told different stories for minutes: at least 6 lines, and a third of those of the "
-            "last 5 min, were far from all pages around them; engine_state: the server answers although its log said "
-            "that it ended. The page is believed; look whether both are of the same server.",
+            "last 5 min, were far from all pages around them; engine_state: the server goes on although its log "
+            "said that it ended. The page is believed; look whether both are of the same server.",
             "both sources",
         ),
         _gauge(

@@ -4,7 +4,8 @@ The state of an engine, from what both sources say.
 
 idle: nothing running or waiting. serving: work, and tokens come. saturated: serving, and requests wait for capacity.
 stalled: work, and for some time nothing moves. sleeping: put to sleep or paused by its operator. down: nothing
-listens, or the log's last word is a fatal error or the end. unknown: no source has anything fresh.
+listens, or the log's last word is a fatal error or the end and nothing contradicts it. unknown: no source has anything
+fresh.
 
 Nothing moves in a wedged engine, and for a while nothing does in some healthy ones either. Where a long step looks the
 same as a stall, more time passes before it is called one: see `patience`.
@@ -32,7 +33,7 @@ PATIENCE_WITH_LOG = 2.0
 PATIENCE_FOR_WORK = 10.0
 """So many times longer may requests come and go while nothing is computed for any of them."""
 DOUBT_SECONDS = 30.0
-"""A server that answers for so long after its log said it was dead is not dead: the word was a stranger's."""
+"""A server that answers for so long after its log said that it had ended has not: the word was a stranger's."""
 START_SECONDS = 600.0
 """
 A start that says nothing for so long, while nothing listens, is no start any more: vLLM itself gives up on an engine
@@ -111,15 +112,30 @@ def _is_disbelieved(log: LogSide, metrics: MetricsSide | None, now: float) -> bo
         return False
     if log.phase == "shutting_down":
         return True  # It drains: it serves while it answers.
+    if log.phase == "dead":
+        return _lives_on(log, metrics)
     return (metrics.read_at or 0) - log.phase_at > DOUBT_SECONDS or metrics.moved_since(log.phase_at)
 
 
+def _lives_on(log: LogSide, metrics: MetricsSide) -> bool:
+    """
+    Tell whether an engine was seen alive since its log said that it is dead, or a new one is there.
+
+    A page alone is no sign of life: the API server of a dead engine may stay (VLLM_KEEP_ALIVE_ON_ENGINE_DEATH), and
+    its page stands still. One that came back after nothing had listened is of another process.
+    """
+    is_anew = metrics.refused_at > log.phase_at or _was_started_since(metrics, log.phase_at)
+    return is_anew or metrics.moved_since(log.phase_at)
+
+
 def is_end_contradicted(log: LogSide, metrics: MetricsSide, now: float) -> bool | None:
-    """Tell whether a server answers on and on after its log said that it ended; `None` if it is not asked."""
+    """Tell whether a server goes on and on after its log said that it ended; `None` if it is not asked."""
     if log.phase is None or not metrics.is_fresh(now):
         return None
-    is_end = log.has_ended and log.phase != "shutting_down"
-    return is_end and (metrics.read_at or 0) - log.phase_at > DOUBT_SECONDS
+    if not log.has_ended or log.phase == "shutting_down":
+        return False
+    is_long_ago = (metrics.read_at or 0) - log.phase_at > DOUBT_SECONDS
+    return is_long_ago and (log.phase != "dead" or _lives_on(log, metrics))
 
 
 def rests(

@@ -213,9 +213,9 @@ class LogSide:
             self._shutdown.forget_failures()
 
     def counts(self, now: float) -> LogCounts:
-        """Return what was counted until now."""
-        crashed = self._shutdown.overdue(now)
-        events: dict[str, int] = {kind: self.failures.get(kind, 0) + crashed[kind] for kind in FAILURE_KINDS}
+        """Return what was counted until now; what is counted once is never taken back."""
+        self.failures.update(self._shutdown.settle(now))
+        events: dict[str, int] = {kind: self.failures.get(kind, 0) for kind in FAILURE_KINDS}
         return LogCounts(
             events, self.starts, self._unparsed, dict(self._unknown), self._continuations, self._refused_lines
         )

@@ -152,8 +152,8 @@ class MetricsSide:
         return {name: name not in lazy and not any(_has(engine, name) for engine in engines) for name in REQUIRED}
 
     def moved_since(self, moment: float) -> bool:
-        """Whether any engine computed tokens after a moment."""
-        return any(engine.served_at is not None and engine.served_at > moment for engine in self.progress.values())
+        """Whether any engine computed anything after a moment: what a page tells may be from just before it."""
+        return any(engine.done_from is not None and engine.done_from >= moment for engine in self.progress.values())
 
     def _note_refusal(self, result: ScrapeResult) -> None:
         """Keep since when nothing listens; of answers in between a gateway's are none."""
