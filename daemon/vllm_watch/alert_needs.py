@@ -86,7 +86,7 @@ def _shown(config: ServerConfig, later: ServerSnapshot) -> Iterator[str]:
         if config.metrics is not None:
             yield _DISAGREEMENT  # Shown once both have spoken for minutes.
     if config.probe_url is not None:
-        yield from ("probe_success", "probe_duration_seconds")
+        yield from ("probe_success", "probe_time_to_first_token_seconds")
     if len(later.engines) > 1:
         yield SEVERAL_ENGINES
 

@@ -246,7 +246,8 @@ class Service:
             samples.append(PlainSample("checkpoint_failures_total", (), self._checkpoint.failures, now))
         if self._discovery is not None:
             samples.append(PlainSample("discovery_hanging_processes", (), self._discovery.hanging_count, now))
-        samples += [PlainSample("heartbeat_age_seconds", (name,), age, now) for name, age in self.heartbeats().items()]
+        beats = ((name, time.time() - age) for name, age in self.heartbeats().items())
+        samples += [PlainSample("heartbeat_timestamp_seconds", (name,), at, now) for name, at in beats]
         errors = {server.name: self._collect_errors[server.name] for server in self._servers}
         samples += [PlainSample("collect_errors_total", (name,), count, now) for name, count in errors.items()]
         failures = self._errors.counts().items()

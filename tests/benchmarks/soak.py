@@ -121,7 +121,7 @@ def measure() -> Iterator[tuple[str, str]]:
     yield "scrapes of the daemon", str(own_scrapes)
     yield "lines written", str(sum(log.lines for log in logs))
     yield "lines read", f"{values['vllm_watch_log_lines_total']:.0f}"
-    yield "generations lost", f"{values['vllm_watch_log_lost_generations_total']:.0f}"
+    yield "generations lost", f"{values['vllm_watch_log_files_lost_total']:.0f}"
 
 
 def _report(samples: list[Sample]) -> Iterator[tuple[str, str]]:

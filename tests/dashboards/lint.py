@@ -49,7 +49,7 @@ EXEMPLARS = "rgba(255,0,255,0.7)"
 KNOWN: Mapping[tuple[str, str], str] = {
     (
         "vllm-watch-sources",
-        r"A: vllm_watch_(\w+_lines|\w+_values|\w+_field|\w+_names|log_\w+)_total is a counter and stands bare",
+        r"A: vllm_watch_(\w+_stats_lines|\w+_values\w*|\w+_field|log_\w+)_total is a counter and stands bare",
     ): "counts since the daemon began to watch, as the description says: what should be 0 is not, however long ago",
     (
         "vllm-watch-sources",

@@ -88,7 +88,7 @@ def test_nearly_everything_documented_is_shown():
         "model_load_seconds",  # A GPU server.
         "log_watch_info",  # A log that grows.
         "probe_success",  # A probe.
-        "probe_duration_seconds",
+        "probe_time_to_first_token_seconds",
         "build_info",  # The daemon's own.
         "config_last_reload_successful",
         "config_last_reload_success_timestamp_seconds",
@@ -98,7 +98,7 @@ def test_nearly_everything_documented_is_shown():
         "collect_errors_total",
         "internal_errors_total",
         "discovery_hanging_processes",
-        "heartbeat_age_seconds",
+        "heartbeat_timestamp_seconds",
     }
 
     assert set(SERIES) - needs_more == shown

@@ -161,13 +161,13 @@ def test_a_wedged_idle_server_is_noticed(watch, vllm):
     until(lambda: watch.page()[idle] == 1)  # The page of before the leap in time is too old.
     page = watch.page()
 
-    assert 0 < good["probe_duration_seconds", "a"] < SECONDS
+    assert 0 < good["probe_time_to_first_token_seconds", "a"] < SECONDS
     assert b'"model":"page-model"' in b"".join(vllm.stand_in.bodies)
     assert 1 == page[idle]
     assert (1, 0) == (page["source_up", "a", "metrics"], page["source_up", "a", "probe"])
     assert 1 == page["source_info", "timeout", "a", "probe"]
-    assert ("probe_duration_seconds", "a") not in page
-    assert ("heartbeat_age_seconds", "probes") in page
+    assert ("probe_time_to_first_token_seconds", "a") not in page
+    assert ("heartbeat_timestamp_seconds", "probes") in page
 
 
 def test_a_sleeping_server_is_not_asked(watch, vllm):

@@ -164,7 +164,7 @@ def test_a_rotated_file_that_stays_unreadable_is_given_up(followed, system):
     found += followed.look(ROTATE_WAIT)
 
     assert ((False, "read_error"), [1, 3]) == (waiting, found)
-    assert 1 == followed.counts.lost_generations
+    assert 1 == followed.counts.files_lost
     assert (True, "ok") == followed.status
 
 

@@ -43,7 +43,7 @@ def test_several_rotations_between_two_looks(followed, rotations):
         followed.write(10 + number)
 
     assert [2, *range(10, 10 + rotations)] == followed.look()
-    assert 0 == followed.counts.lost_generations
+    assert 0 == followed.counts.files_lost
 
 
 def test_rotated_beyond_retention_between_two_looks(followed):
@@ -178,7 +178,7 @@ def test_an_unreadable_rotated_file_is_counted_and_passed(followed, monkeypatch)
     monkeypatch.setattr(rotated_module, "OpenLog", refuse)
 
     assert [3] == followed.look()
-    assert 1 == followed.counts.lost_generations
+    assert 1 == followed.counts.files_lost
     assert followed.counts.read_errors > 0
     assert (True, "ok") == followed.status
 

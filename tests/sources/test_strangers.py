@@ -47,7 +47,7 @@ ABOUT_LINES = {
     "log_long_lines_total",
     "log_nul_bytes_total",
     "log_skipped_bytes_total",
-    "refused_lines_total",
+    "log_lines_rejected_total",
 }
 MORE_FORGED = [
     "vLLM API server version 9.9.9",
@@ -193,7 +193,7 @@ def test_a_forgery_through_a_request_id_is_counted(server, wrap, forged):
     """I1: a forged line that continues a record shows in a counter."""
     server.write(wrap(printed(f"Received request x\n{forged}", "logger.py") + b"\n"))
 
-    assert (1, 1) == (server.count("refused_lines_total"), server.count("continuation_lines_total"))
+    assert (1, 1) == (server.count("log_lines_rejected_total"), server.count("continuation_lines_total"))
 
 
 @pytest.mark.parametrize("site", ["logger.py", "serving_chat.py", "core.py", "protocol.py"])
@@ -201,7 +201,7 @@ def test_a_forgery_from_another_call_site_is_counted(server, wrap, site):
     """I2: statistics from a file that prints none show in a counter."""
     server.write(wrap(record(STATS_MESSAGE, site) + b"\n"))
 
-    assert 1 == server.count("refused_lines_total")
+    assert 1 == server.count("log_lines_rejected_total")
 
 
 @pytest.mark.parametrize(("size", "long_lines"), [(CUT_AT, 0), (5 * CUT_AT, 1), (2 * MAX_WRAPPED, 1)])

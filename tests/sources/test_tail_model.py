@@ -323,7 +323,7 @@ class History:
     def take_in(self, batches):
         """Check and keep what a look has brought, and where it stopped: that is what is known until the next one."""
         has_failed = self.system is not None and self.system.has_failed
-        if self.system is not None and self.tail.status().tail.lost_generations:
+        if self.system is not None and self.tail.status().tail.files_lost:
             self.repeatable |= set(self.read)  # A file was given up for lost that is there: it is read again.
         for batch, is_history in batches:
             for timed in batch.events:
@@ -398,7 +398,7 @@ class History:
         before = set(self.read)
         self.poll()
         counts = self.tail.status().tail
-        if counts.lost_generations or counts.truncations or any(position.offset == 0 for position in self.saved):
+        if counts.files_lost or counts.truncations or any(position.offset == 0 for position in self.saved):
             self.repeatable |= before  # Which of the files were read can only be told by their times.
         self.save()
 

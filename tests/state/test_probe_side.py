@@ -122,7 +122,7 @@ class TestShown:
             ("source_info", "probe", "ok"): 1,
             ("source_last_reading_timestamp_seconds", "probe"): 1000,
             ("probe_success",): 1,
-            ("probe_duration_seconds",): 0.2,
+            ("probe_time_to_first_token_seconds",): 0.2,
         }
 
     def test_a_timeout_beside_an_idle_page(self):
@@ -137,7 +137,7 @@ class TestShown:
         assert "idle" == server.state.snapshot(server.now).engines[0].state
         assert (0, 0) == (shown["probe_success",], shown["source_up", "probe"])
         assert ("source_info", "probe", "timeout") in shown
-        assert ("probe_duration_seconds",) not in shown
+        assert ("probe_time_to_first_token_seconds",) not in shown
         assert 1000 == shown["source_last_reading_timestamp_seconds", "probe"]
 
     @pytest.mark.parametrize(("reason", "after"), [("ok", 181), ("timeout", 181)])

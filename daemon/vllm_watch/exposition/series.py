@@ -553,7 +553,7 @@ SOURCES = Group(
             "log",
         ),
         _counter(
-            "refused_lines_total",
+            "log_lines_rejected_total",
             _SERVER,
             "lines",
             "Lines that look like vLLM's own and stand where it prints none: in the rest of a record, at a call site "
@@ -561,7 +561,7 @@ SOURCES = Group(
             "log",
         ),
         _counter(
-            "dropped_names_total",
+            "label_values_dropped_total",
             (*_SERVER, "source"),
             "names",
             "Engines, models, fields and other names over the limits, of each line or page: their series are not shown.",
@@ -592,7 +592,7 @@ SOURCES = Group(
         ),
         _counter("log_rotations_total", _SERVER, "rotations", "Times that the path named a new file.", "log"),
         _counter(
-            "log_lost_generations_total",
+            "log_files_lost_total",
             _SERVER,
             "files",
             "Rotated files that were gone, or could not be read, before they were read to their end.",
@@ -647,7 +647,7 @@ SOURCES = Group(
             "probe",
         ),
         _gauge(
-            "probe_duration_seconds",
+            "probe_time_to_first_token_seconds",
             _SERVER,
             "seconds",
             "How long a user waits for the first token: of the last probe, connecting included; absent when it failed.",
@@ -670,8 +670,8 @@ DAEMON = Group(
         _gauge(
             "config_last_reload_success_timestamp_seconds",
             (),
-            "seconds",
-            "When the configuration was last read well, in seconds since the epoch.",
+            "unix time",
+            "When a configuration was last accepted.",
             "the daemon",
         ),
         _counter(
@@ -719,10 +719,10 @@ DAEMON = Group(
             "the daemon",
         ),
         _gauge(
-            "heartbeat_age_seconds",
+            "heartbeat_timestamp_seconds",
             ("thread",),
-            "seconds",
-            "How long ago each of the daemon's threads last gave a sign of life.",
+            "unix time",
+            "When each of the daemon's threads last reported that it runs, by the machine's clock.",
             "the daemon",
         ),
     ),

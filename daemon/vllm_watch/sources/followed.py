@@ -245,7 +245,7 @@ class FollowedLog:
         if self._is_of(position, current):
             self._counts.truncations += position.offset > 0
         elif position.offset > 0 or not any(self._is_of(position, each.log) for each in opened):
-            self._counts.lost_generations += 1
+            self._counts.files_lost += 1
 
     def _resume(self, before: Remembered, now: float, max_search: int) -> list[TailedBatch]:
         current = self._queue[-1]
@@ -337,7 +337,7 @@ class FollowedLog:
         if item.failing_since is None:
             item.failing_since = now
         if len(self._queue) > 1 and now - item.failing_since >= ROTATE_WAIT:
-            self._counts.lost_generations += 1
+            self._counts.files_lost += 1
             self._queue.popleft()
             self._close(item.log)
             self.problem, self.is_failing = None, False
@@ -415,7 +415,7 @@ class FollowedLog:
         position = self._position_in(log)
         same = [each for each in opened if position is not None and self._is_at(each.log, position)]
         if not same or position is None:
-            self._counts.lost_generations += bool(opened)  # The first copy is gone already.
+            self._counts.files_lost += bool(opened)  # The first copy is gone already.
             return [_Queued(each.log) for each in opened]
         place = opened.index(same[0])
         for each in opened[:place]:

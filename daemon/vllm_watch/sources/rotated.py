@@ -34,7 +34,7 @@ class FollowCounts:
     size: int = 0
     truncations: int = 0
     rotations: int = 0
-    lost_generations: int = 0
+    files_lost: int = 0
     long_lines: int = 0
     nul_bytes: int = 0
     skipped_bytes: int = 0
@@ -118,7 +118,7 @@ class RotatedFiles:
             opened = [Opened(sibling, log) for sibling in wanted if (log := self._open_one(sibling)) is not None]
             missing = len(wanted) - len(opened)
             if not missing or not tries:
-                self._counts.lost_generations += missing
+                self._counts.files_lost += missing
                 if is_all_old:
                     self._older = _Older(found)
                 return opened

@@ -137,7 +137,7 @@ class LogTail:
             lag=sum(followed.lag() for followed in self._followed.values()) if is_up else None,
             truncations=counts.truncations,
             rotations=counts.rotations,
-            lost_generations=counts.lost_generations,
+            files_lost=counts.files_lost,
             long_lines=counts.long_lines + sum(long_lines for long_lines, _ in open_counts),
             nul_bytes=counts.nul_bytes + sum(nul_bytes for _, nul_bytes in open_counts),
             skipped_bytes=counts.skipped_bytes,

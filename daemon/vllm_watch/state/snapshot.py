@@ -137,7 +137,7 @@ class TailCounts(NamedTuple):
     lag: int | None = None
     truncations: int = 0
     rotations: int = 0
-    lost_generations: int = 0
+    files_lost: int = 0
     long_lines: int = 0
     nul_bytes: int = 0
     skipped_bytes: int = 0
