@@ -4,7 +4,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 ARGS ?=
 
-.PHONY: demo run test lint bench fuzz docs configuration alerts dashboards kubernetes
+.PHONY: demo run test lint bench fuzz release-check docs configuration alerts dashboards kubernetes
 
 .venv/installed: pyproject.toml
 	$(PYTHON) -m venv .venv
@@ -37,6 +37,9 @@ bench: .venv/developing  ## Measure: speed of reading, cost of a scrape, latency
 fuzz: .venv/developing  ## Look for inputs that break something: make fuzz ARGS='exposition --seconds 600'
 	$(BIN)/pip install --quiet --disable-pip-version-check --group fuzz
 	$(BIN)/python -m tests.fuzz $(ARGS)
+
+release-check: .venv/developing  ## What must hold for a release only: no English text is left in the Chinese set
+	$(BIN)/pytest -q tests/release_check.py $(ARGS)
 
 docs: .venv/developing  ## Write daemon/METRICS.md from the code
 	$(BIN)/python -m vllm_watch.exposition.document > daemon/METRICS.md
