@@ -90,7 +90,7 @@ def test_the_chinese_readme_is_in_step():
 
 def test_no_title_is_left_over():
     """Each translated title is one of README.md."""
-    assert set(TITLES) == {section.heading.lstrip("# ") for section in sections(ENGLISH)}
+    assert set(TITLES) <= {section.heading.lstrip("# ") for section in sections(ENGLISH)}
 
 
 def test_a_good_translation():
