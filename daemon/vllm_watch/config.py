@@ -37,8 +37,31 @@ RESERVED_LABELS = frozenset({"le", *(label for series in SERIES.values() for lab
 """Labels that vllm-watch's own series have: given by a server's `labels`, they would take those of all servers away."""
 
 Reader = Callable[[Place], object]
-Section = TypeVar("Section", bound=msgspec.Struct)
+SectionType = TypeVar("SectionType", bound=msgspec.Struct)
 Value = TypeVar("Value")
+
+
+class Key(NamedTuple):
+    """
+    A key of a file: how its value is read, and what the reference (``daemon/CONFIGURATION.md``) writes about it.
+
+    `expects` names the type of the value, with its bounds; `example` is a value as it is written in YAML. A value that
+    is a mapping has a `section`. A key without `example` is known but not supported, and not in the reference.
+    """
+
+    read: Reader
+    expects: str
+    meaning: str
+    example: str = ""
+    section: Section | None = None
+
+
+class Section(NamedTuple):
+    """The keys of a mapping, and the type whose fields have their defaults."""
+
+    of: type[msgspec.Struct]
+    keys: Mapping[str, Key]
+
 
 _NAME = re.compile(r"[A-Za-z0-9._:/-]{1,128}")
 _NO_NAME = re.compile(r"[^A-Za-z0-9._:/-]+")
@@ -307,20 +330,20 @@ def _check_path(text: str) -> str:
 
 def read_section(
     place: Place,
-    kind: type[Section],
-    readers: Mapping[str, Reader],
+    kind: type[SectionType],
+    keys: Mapping[str, Key],
     otherwise: Mapping[str, object] = MappingProxyType({}),
-) -> Section:
-    """Read a mapping whose keys are the fields of a type; `otherwise` is what holds for those that are not given."""
+) -> SectionType:
+    """Read a mapping whose keys are the fields of a type; `otherwise` has the values of keys that are not given."""
     places = place.mapping()
     for key, value in places.items():
-        if key not in readers:
-            known = [field for field in kind.__struct_fields__ if field in readers]
+        if key not in keys:
+            known = [field for field in kind.__struct_fields__ if field in keys]
             raise place.error(_unknown_key(key, known), value.line)
     for field in msgspec.structs.fields(kind):
         if field.required and field.name not in places and field.name not in otherwise:
             raise place.error(f'missing key "{field.name}"')
-    given = {key: readers[key](value) for key, value in places.items()}
+    given = {key: keys[key].read(value) for key, value in places.items()}
     return msgspec.convert({**otherwise, **given}, kind)
 
 
@@ -330,17 +353,17 @@ def _unknown_key(key: str, known: Sequence[str]) -> str:
     return f"unknown key {quote(key)}; {hint}"
 
 
-def unsupported(what: str) -> Reader:
-    """Return a reader that refuses a key which others know."""
+def unsupported(what: str) -> Key:
+    """Return a key that other programs accept in such a file, and this one rejects."""
 
-    def refuse(place: Place) -> object:
+    def reject(place: Place) -> object:
         raise place.error(f"{what} is not supported by this version")
 
-    return refuse
+    return Key(reject, "", f"{what} is not supported")
 
 
-def _duration(shortest: str, longest: str) -> Callable[[Place], float]:
-    """Return a reader of durations within these bounds."""
+def _duration(shortest: str, longest: str, meaning: str, example: str) -> Key:
+    """Return a key whose value is a duration within these bounds."""
 
     def read(place: Place) -> float:
         text = place.written()
@@ -349,7 +372,11 @@ def _duration(shortest: str, longest: str) -> Callable[[Place], float]:
             raise place.error(f"expected a duration from {shortest} to {longest}, got {quote(text)}")
         return seconds
 
-    return read
+    return Key(read, f"duration, {shortest} to {longest}", meaning, example)
+
+
+def _path(meaning: str, example: str) -> Key:
+    return Key(read_path, "path", meaning, example)
 
 
 def _read_name(place: Place) -> str:
@@ -509,43 +536,161 @@ def _name_of_file(place: Place) -> str:
     return place.parsed(stem, _check_name)
 
 
-_TLS: dict[str, Reader] = {"ca_file": read_path, "cert_file": read_path, "key_file": read_path}
-_JOURNAL: dict[str, Reader] = {"journal": _read_unit}
-_METRICS: dict[str, Reader] = {
-    "url": _read_url,
-    "interval": _duration("500ms", "60s"),
-    "timeout": _duration("100ms", "60s"),
-    "bearer_token_file": read_path,
-    "tls": _read_tls,
+_TLS = {
+    "ca_file": _path("Authorities to trust instead of the usual ones, in PEM format.", "/etc/vllm-watch/ca.pem"),
+    "cert_file": _path("The client certificate to present, in PEM format.", "/etc/vllm-watch/client.pem"),
+    "key_file": _path("The private key of `cert_file`, in PEM format, unencrypted.", "/etc/vllm-watch/client.key"),
 }
-_PROBE: dict[str, Reader] = {
-    "every": _duration("10s", "1h"),
-    "timeout": _duration("1s", "5m"),
-    "api_key_file": read_path,
-    "model": _read_model,
-    "url": _read_completions_url,
+_JOURNAL = {
+    "journal": Key(_read_unit, "name of a unit", "The systemd unit whose journal is vLLM's log.", "vllm.service"),
 }
-_SLO: dict[str, Reader] = {
-    "time_to_first_token": _duration("1ms", "1h"),
-    "time_per_output_token": _duration("1ms", "1h"),
+_METRICS = {
+    "url": Key(
+        _read_url,
+        "URL",
+        "vLLM's /metrics. Without a path it is `/metrics`. A user name or password in the URL is an error.",
+        "http://127.0.0.1:8000/metrics",
+    ),
+    "interval": _duration("500ms", "60s", "The time from the start of one scrape to the start of the next.", "5s"),
+    "timeout": _duration(
+        "100ms",
+        "60s",
+        "The limit for one whole scrape, however slowly the answer arrives. Not longer than `interval`; "
+        "if only `interval` is given and is shorter than 4s, it is 0.8 times `interval`.",
+        "4s",
+    ),
+    "bearer_token_file": _path(
+        "A file with the token to send as `Authorization: Bearer`. It is read for each scrape.", "/etc/vllm-watch/token"
+    ),
+    "tls": Key(
+        _read_tls,
+        "mapping",
+        "How the server is verified and what it is shown, for an `https` URL.",
+        "{ca_file: /etc/vllm-watch/ca.pem}",
+        Section(TlsConfig, _TLS),
+    ),
 }
-_SERVER: dict[str, Reader] = {
-    "name": _read_name,
-    "log": _read_log,
-    "metrics": _read_metrics,
-    "probe": _read_probe,
-    "slo": _read_slo,
-    "labels": _read_labels,
-    "stall_after": _duration("5s", "1h"),
+_PROBE = {
+    "every": _duration("10s", "1h", "The time from one probe to the next; after failures up to 5 minutes.", "60s"),
+    "timeout": _duration(
+        "1s",
+        "5m",
+        "The limit for one whole probe. Not longer than `every`, which also limits the default.",
+        "20s",
+    ),
+    "api_key_file": _path(
+        "A file with vLLM's `--api-key`, sent as `Authorization: Bearer` to the probed host only.",
+        "/etc/vllm-watch/api-key",
+    ),
+    "model": Key(
+        _read_model,
+        "text",
+        "The model to ask for. Without it: the name that /metrics, the log or `/v1/models` gives.",
+        "Qwen3.6-27B",
+    ),
+    "url": Key(
+        _read_completions_url,
+        "URL",
+        f"Where completions are requested. Without it: `{COMPLETIONS_PATH}` on the host and port of `metrics`.",
+        f"http://127.0.0.1:8000{COMPLETIONS_PATH}",
+    ),
 }
-_CONFIG: dict[str, Reader] = {
-    "listen": _read_listen,
-    "allowed_hosts": _read_hosts,
-    "web_config_file": read_path,
-    "checkpoint": read_path,
-    "servers": _read_servers,
-    "servers_dir": read_path,
+_SLO = {
+    "time_to_first_token": _duration("1ms", "1h", "The longest acceptable time to the first token.", "500ms"),
+    "time_per_output_token": _duration("1ms", "1h", "The longest acceptable time per output token.", "50ms"),
 }
+_SERVER = {
+    "name": Key(
+        _read_name,
+        "1 to 128 letters, digits or any of `. _ : / -`",
+        "The label `server` of every series, unique in the daemon. In a file of `servers_dir` the default is the "
+        "file's name without `.yml`.",
+        "qwen",
+    ),
+    "log": Key(
+        _read_log,
+        "path, glob or mapping",
+        "vLLM's log: a file, a glob whose matches are all read, or the journal of a unit. Files of Docker (json-file) "
+        "and Kubernetes (CRI) are recognised. A server needs `log`, `metrics` or both.",
+        "/var/log/vllm/vllm.log",
+        Section(JournalConfig, _JOURNAL),
+    ),
+    "metrics": Key(
+        _read_metrics,
+        "URL or mapping",
+        "vLLM's /metrics. The URL alone is enough.",
+        "http://127.0.0.1:8000/metrics",
+        Section(MetricsConfig, _METRICS),
+    ),
+    "probe": Key(
+        _read_probe,
+        "mapping",
+        "A completion of one token, requested at intervals. Without this key there are no probes; `{}` has all "
+        "defaults. It needs `metrics` or a `url` of its own.",
+        "{every: 60s}",
+        Section(ProbeConfig, _PROBE),
+    ),
+    "slo": Key(
+        _read_slo,
+        f"{', '.join(f'`{name}`' for name in SLO_PRESETS)} or mapping",
+        "The latencies that users of this server should get. Alerts about latency need it. "
+        + "; ".join(
+            f"`{name}` is {slo.time_to_first_token:g}s and {slo.time_per_output_token:g}s"
+            for name, slo in SLO_PRESETS.items()
+        )
+        + ".",
+        "chat",
+        Section(SloConfig, _SLO),
+    ),
+    "labels": Key(
+        _read_labels,
+        "mapping of label names to texts",
+        "Labels added to every series of this server. Names of vllm-watch's own labels are rejected.",
+        "{team: search}",
+    ),
+    "stall_after": _duration(
+        "5s", "1h", "How long nothing may move, while there is work, before an engine is called stalled.", "30s"
+    ),
+}
+_CONFIG = {
+    "listen": Key(
+        _read_listen,
+        "HOST:PORT",
+        "The address of the daemon's HTTP server. `[::1]:9468` for IPv6, `:9468` for all interfaces, port 0 for any "
+        "free one.",
+        DEFAULT_LISTEN,
+    ),
+    "allowed_hosts": Key(
+        _read_hosts,
+        "list of host names",
+        "Names accepted in the header `Host`, beside addresses and this machine's name: for example a reverse proxy's. "
+        "On loopback other names get 421; on other addresses every name is accepted while this list is empty.",
+        "[watch.example.com]",
+    ),
+    "web_config_file": _path(
+        "A file with TLS, client certificates and passwords: see [The web configuration file]"
+        "(#the-web-configuration-file).",
+        "/etc/vllm-watch/web.yml",
+    ),
+    "checkpoint": _path(
+        "Where the position in each log is kept. Without it a restart continues at the end of the log.",
+        "/var/lib/vllm-watch/checkpoint.json",
+    ),
+    "servers": Key(
+        _read_servers,
+        "list of mappings",
+        "The servers, at least one. The file needs `servers`, `servers_dir` or both.",
+        "[{name: qwen, log: /var/log/vllm/vllm.log}]",
+        Section(ServerConfig, _SERVER),
+    ),
+    "servers_dir": _path(
+        "A folder in which each `*.yml` is one server, with the keys of one item of `servers`. Hidden files and other "
+        "endings are not read. The folder may be empty but not missing.",
+        "/etc/vllm-watch/servers.d",
+    ),
+}
+CONFIGURATION = Section(Config, _CONFIG)
+"""All keys of the configuration file."""
 
 
 # What the command line's options mean. Each function raises a UsageError.

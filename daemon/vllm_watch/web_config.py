@@ -19,7 +19,7 @@ from typing import NamedTuple
 import msgspec
 import structlog
 
-from vllm_watch.config import Reader, read_path, read_section, unsupported
+from vllm_watch.config import Key, Section, read_path, read_section, unsupported
 from vllm_watch.yaml_file import Place, quote, read_yaml
 
 
@@ -255,14 +255,35 @@ def _read_http_server(place: Place) -> HttpServer:
     return read_section(place, HttpServer, _HTTP_SERVER)
 
 
+def _file(meaning: str, example: str) -> Key:
+    return Key(_read_file, "path of a file", meaning, example)
+
+
+def _version(meaning: str, example: str) -> Key:
+    return Key(_read_version, _any_of(_VERSIONS), meaning, example)
+
+
+def _any_of(names: Iterable[str]) -> str:
+    return " or ".join(f"`{name}`" for name in names)
+
+
 _INLINE = unsupported("a certificate or key inside the file")
-_TLS: dict[str, Reader] = {
-    "cert_file": _read_file,
-    "key_file": _read_file,
-    "client_auth_type": _read_client_auth,
-    "client_ca_file": _read_file,
-    "min_version": _read_version,
-    "max_version": _read_version,
+_TLS = {
+    "cert_file": _file("The certificate to present, in PEM format.", "/etc/vllm-watch/tls.crt"),
+    "key_file": _file("Its private key, in PEM format, unencrypted.", "/etc/vllm-watch/tls.key"),
+    "client_auth_type": Key(
+        _read_client_auth,
+        _any_of(_CLIENT_AUTH),
+        "Whether clients need a certificate. All but the default need `client_ca_file`.",
+        "RequireAndVerifyClientCert",
+    ),
+    "client_ca_file": _file("Authorities that sign client certificates, in PEM format.", "/etc/vllm-watch/clients.pem"),
+    "min_version": Key(
+        _read_version, " or ".join(f"`{name}`" for name in _VERSIONS), "The oldest TLS version.", "TLS13"
+    ),
+    "max_version": Key(
+        _read_version, " or ".join(f"`{name}`" for name in _VERSIONS), "The newest TLS version.", "TLS13"
+    ),
     "cert": _INLINE,
     "key": _INLINE,
     "client_ca": _INLINE,
@@ -271,10 +292,38 @@ _TLS: dict[str, Reader] = {
     "curve_preferences": unsupported("a choice of curves"),
     "prefer_server_cipher_suites": unsupported("a choice of cipher suites"),
 }
-_HTTP_SERVER: dict[str, Reader] = {"headers": _read_headers, "http2": _read_http2}
-_SECTIONS: dict[str, Reader] = {
-    "tls_server_config": _read_tls,
-    "http_server_config": _read_http_server,
-    "basic_auth_users": _read_users,
+_HTTP_SERVER = {
+    "headers": Key(
+        _read_headers,
+        "mapping of header names to texts",
+        f"Headers added to every answer: {', '.join(f'`{name}`' for name in HEADERS)}.",
+        "{X-Frame-Options: deny}",
+    ),
+    "http2": Key(_read_http2, "`false`", "HTTP/2 is not supported; other values are rejected.", "false"),
+}
+_SECTIONS = {
+    "tls_server_config": Key(
+        _read_tls,
+        "mapping",
+        "Serve TLS. Without it the daemon serves plain HTTP.",
+        "{cert_file: /etc/vllm-watch/tls.crt, key_file: /etc/vllm-watch/tls.key}",
+        Section(WebTls, _TLS),
+    ),
+    "http_server_config": Key(
+        _read_http_server,
+        "mapping",
+        "Headers of answers.",
+        "{headers: {X-Frame-Options: deny}}",
+        Section(HttpServer, _HTTP_SERVER),
+    ),
+    "basic_auth_users": Key(
+        _read_users,
+        "mapping of user names to bcrypt hashes",
+        "With users every address asks for a password, `/-/healthy` too. `htpasswd -nB NAME` makes a hash; its cost is "
+        f"from {_MIN_COST} to {MAX_COST}.",
+        "{prometheus: $2b$10$yBbqB4BTkTgLjObWpDOGQ.xJYdPIqU10OJr/uCvQclZYx4k.AngTK}",
+    ),
     "rate_limit": unsupported("a rate limit"),
 }
+WEB_CONFIGURATION = Section(_Sections, _SECTIONS)
+"""All keys of the web configuration file."""
