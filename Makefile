@@ -42,7 +42,7 @@ release-check: .venv/developing  ## What must hold for a release only: no Englis
 	$(BIN)/pytest -q tests/release_check.py $(ARGS)
 
 docs: .venv/developing  ## Write daemon/METRICS.md from the code
-	$(BIN)/python -m vllm_watch.exposition.document > daemon/METRICS.md
+	$(BIN)/python -m vllm_watch.exposition.metrics_reference > daemon/METRICS.md
 
 configuration: .venv/developing  ## Write daemon/CONFIGURATION.md from the code
 	$(BIN)/python -m vllm_watch.config_reference > daemon/CONFIGURATION.md

@@ -9,8 +9,8 @@ from collections.abc import Iterator, Mapping
 
 import msgspec
 
-from vllm_watch.config import CONFIGURATION, Key, Section
-from vllm_watch.web_config import WEB_CONFIGURATION
+from vllm_watch.config.model import CONFIGURATION, Key, Section
+from vllm_watch.config.web import WEB_CONFIGURATION
 
 
 _INTRODUCTION = """\

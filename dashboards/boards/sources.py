@@ -27,7 +27,7 @@ from boards.kit.panels import (
 )
 from boards.kit.texts import Texts
 from boards.kit.thresholds import number
-from vllm_watch.reasons import BY_SOURCE
+from vllm_watch.catalog.reasons import BY_SOURCE
 from vllm_watch.state.server import COMPARED
 
 

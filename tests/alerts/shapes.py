@@ -15,8 +15,8 @@ from typing import NamedTuple
 
 import promql_parser as promql
 
-from vllm_watch.exposition.series import SERIES
-from vllm_watch.reasons import BY_SOURCE
+from vllm_watch.catalog.reasons import BY_SOURCE
+from vllm_watch.catalog.series import SERIES
 from vllm_watch.state.snapshot import ENGINE_STATES
 from vllm_watch_parsers.events import FAILURE_KINDS
 

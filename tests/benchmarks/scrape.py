@@ -19,14 +19,14 @@ from prometheus_client import CollectorRegistry, generate_latest
 from tests.support.pages import label_sets
 from tests.support.recordings import RECORDINGS
 
-from vllm_watch.clock import SystemClock
 from vllm_watch.exposition.families import SnapshotCollector
-from vllm_watch.sources.exchange import TlsOptions
-from vllm_watch.sources.http_fetch import Fetcher
-from vllm_watch.sources.scrape import Scraper, ScrapeTarget
-from vllm_watch.state.metrics_side import ScrapeResult
+from vllm_watch.sources.http_client import TlsOptions
+from vllm_watch.sources.metrics_fetch import Fetcher
+from vllm_watch.sources.scraper import Scraper, ScrapeTarget
+from vllm_watch.state.scrape_source import ScrapeResult
 from vllm_watch.state.server import ServerSettings, ServerState
-from vllm_watch_parsers.metrics import MetricsReading, read_metrics
+from vllm_watch.support.clock import SystemClock
+from vllm_watch_parsers.scrape import MetricsReading, read_metrics
 
 
 RUNS = 200

@@ -27,7 +27,7 @@ from tests.benchmarks.process import descriptors, resident_mebibytes, threads
 from tests.support.http_servers import StandIn, answer
 from tests.support.recordings import recording
 
-from vllm_watch.recording import MetricsRead
+from vllm_watch.replay.recording import MetricsRead
 
 
 MINUTES = float(os.environ.get("VLLM_WATCH_SOAK_MINUTES", "20"))

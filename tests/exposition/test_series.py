@@ -17,10 +17,10 @@ from prometheus_client.openmetrics.parser import text_string_to_metric_families 
 from prometheus_client.parser import text_string_to_metric_families as parse_text
 from tests.support.recordings import RECORDINGS, snapshots
 
-from vllm_watch.exposition.document import document
+from vllm_watch.catalog.series import GROUPS, SERIES
 from vllm_watch.exposition.families import SnapshotCollector
+from vllm_watch.exposition.metrics_reference import document
 from vllm_watch.exposition.samples import server_samples
-from vllm_watch.exposition.series import GROUPS, SERIES
 
 
 ROOT = Path(__file__).parents[2]

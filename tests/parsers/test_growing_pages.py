@@ -15,8 +15,8 @@ from tests.support.pages import label_sets, page
 from tests.support.recordings import RECORDINGS
 
 from vllm_watch_parsers.exposition import BLOCK, MAX_FOREIGN_NAMES, MAX_LINE, MAX_LINES, PageReader, parse_exposition
-from vllm_watch_parsers.metrics import MetricsReading, read_metrics
-from vllm_watch_parsers.vocabulary import WANTED
+from vllm_watch_parsers.metric_names import WANTED
+from vllm_watch_parsers.scrape import MetricsReading, read_metrics
 
 
 PAGE = page(running=3).encode()

@@ -11,12 +11,12 @@ import structlog
 
 from tests.support.logs import open_files, stats_line
 
-from vllm_watch.config import ServerConfig
-from vllm_watch.sources import followed as followed_module
-from vllm_watch.sources import logfile as logfile_module
-from vllm_watch.sources import siblings as siblings_module
-from vllm_watch.sources.followed import ROTATE_WAIT
-from vllm_watch.watched import WatchedServer
+from vllm_watch.config.model import ServerConfig
+from vllm_watch.service.monitor import ServerMonitor
+from vllm_watch.sources import file_follower as followed_module
+from vllm_watch.sources import log_file as logfile_module
+from vllm_watch.sources import rotated_names as siblings_module
+from vllm_watch.sources.file_follower import ROTATE_WAIT
 
 
 ERRORS = [errno.EINTR, errno.EIO, errno.ESTALE, errno.EBADF, errno.ENOMEM]
@@ -235,7 +235,7 @@ def test_the_positions_say_until_when_all_was_read(tmp_path, system):
     paths = tmp_path / "a.log", tmp_path / "b.log"
     for path in paths:
         path.write_bytes(stats_line(1))
-    server = WatchedServer(ServerConfig(name="a", log=str(tmp_path / "*.log")), clock)
+    server = ServerMonitor(ServerConfig(name="a", log=str(tmp_path / "*.log")), clock)
     server.look_at_log()
     good = clock.wall(clock.now())
     said = [server.positions().files]

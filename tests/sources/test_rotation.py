@@ -11,8 +11,8 @@ import pytest
 
 from tests.support.logs import Log, open_files, stats_line
 
-from vllm_watch.sources import rotated as rotated_module
-from vllm_watch.sources.followed import MAX_LATE, ROTATE_WAIT
+from vllm_watch.sources import rotation as rotated_module
+from vllm_watch.sources.file_follower import MAX_LATE, ROTATE_WAIT
 
 
 def test_a_renamed_log_is_drained_and_the_new_one_read(followed):

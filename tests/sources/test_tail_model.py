@@ -27,9 +27,9 @@ from pathlib import Path
 
 import pytest
 
-from vllm_watch.sources import followed, logfile, siblings
-from vllm_watch.sources import tail as tail_module
-from vllm_watch.sources.tail import LogTail
+from vllm_watch.sources import file_follower, log_file, rotated_names
+from vllm_watch.sources import log_tailer as tail_module
+from vllm_watch.sources.log_tailer import LogTailer
 from vllm_watch_parsers.events import EngineStats
 
 
@@ -142,7 +142,7 @@ class History:
         self.excused = set()
         self.repeatable = set()
         self.read_since_save = []
-        self.tail = LogTail(str(self.followed), wall=self.wall)
+        self.tail = LogTailer(str(self.followed), wall=self.wall)
         self.looked_at = self.clock
         self.take_in(self.tail.poll(self.now))
         self.save()
@@ -394,7 +394,7 @@ class History:
         self.tail.close()
         for _ in range(self.random.choice([0, 0, 1, 2])):
             self.random.choice([self.write, self.write, self.rotate, self.recreate])()
-        self.tail = LogTail(str(self.followed), self.saved, self.saved_at, self.wall)
+        self.tail = LogTailer(str(self.followed), self.saved, self.saved_at, self.wall)
         before = set(self.read)
         self.poll()
         counts = self.tail.status().tail
@@ -423,7 +423,7 @@ def system(request, monkeypatch):
     if request.param == "a disk":
         return None
     found = FileSystem()
-    for module in (followed, logfile, siblings, tail_module):
+    for module in (file_follower, log_file, rotated_names, tail_module):
         monkeypatch.setattr(module, "os", found)
     return found
 

@@ -12,9 +12,9 @@ import structlog
 
 from tests.support.logs import run_child, stats_line
 
-from vllm_watch.clock import SystemClock
-from vllm_watch.config import ServerConfig
-from vllm_watch.watched import WatchedServer
+from vllm_watch.config.model import ServerConfig
+from vllm_watch.service.monitor import ServerMonitor
+from vllm_watch.support.clock import SystemClock
 
 
 HOLE = 8 << 30
@@ -187,7 +187,7 @@ def test_the_writer_is_told_once_to_append(tmp_path):
     """T10: NUL bytes are said once in the daemon's own log, with the advice to start the server with >>."""
     path = tmp_path / "vllm.log"
     path.touch()
-    server = WatchedServer(ServerConfig(name="a", log=str(path)), SystemClock())
+    server = ServerMonitor(ServerConfig(name="a", log=str(path)), SystemClock())
     with structlog.testing.capture_logs() as said:
         for number in range(3):
             server.look_at_log()

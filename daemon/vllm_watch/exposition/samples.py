@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from vllm_watch.state.objectives import attainments
 from vllm_watch.state.snapshot import ENGINE_STATES, EngineSnapshot, EngineTotals, Reading, ServerSnapshot
-from vllm_watch_parsers.metrics import Histogram
+from vllm_watch_parsers.scrape import Histogram
 
 
 class PlainSample(NamedTuple):

@@ -14,7 +14,7 @@ import math
 from collections import Counter
 
 from vllm_watch.reading.log_reader import Timed
-from vllm_watch.state.repose import DRAIN_SECONDS
+from vllm_watch.state.sleeping import DRAIN_SECONDS
 from vllm_watch_parsers.events import Failure
 
 
