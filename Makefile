@@ -4,7 +4,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 ARGS ?=
 
-.PHONY: demo run test lint bench fuzz docs alerts dashboards kubernetes
+.PHONY: demo run test lint bench fuzz release-check docs configuration alerts dashboards kubernetes
 
 .venv/installed: pyproject.toml
 	$(PYTHON) -m venv .venv
@@ -38,8 +38,14 @@ fuzz: .venv/developing  ## Look for inputs that break something: make fuzz ARGS=
 	$(BIN)/pip install --quiet --disable-pip-version-check --group fuzz
 	$(BIN)/python -m tests.fuzz $(ARGS)
 
+release-check: .venv/developing  ## What must hold for a release only: no English text is left in the Chinese set
+	$(BIN)/pytest -q tests/release_check.py $(ARGS)
+
 docs: .venv/developing  ## Write daemon/METRICS.md from the code
-	$(BIN)/python -m vllm_watch.exposition.document > daemon/METRICS.md
+	$(BIN)/python -m vllm_watch.exposition.metrics_reference > daemon/METRICS.md
+
+configuration: .venv/developing  ## Write daemon/CONFIGURATION.md from the code
+	$(BIN)/python -m vllm_watch.config_reference > daemon/CONFIGURATION.md
 
 alerts: .venv/developing  ## Write alerts/rules from alerts/source and alerts/thresholds.yml
 	$(BIN)/python alerts/render.py

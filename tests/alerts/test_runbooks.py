@@ -28,7 +28,7 @@ from tests.alerts.runbooks import (
 from tests.support.recordings import RECORDINGS, snapshots
 
 from vllm_watch.exposition.json_view import server_view
-from vllm_watch.recording import BUNDLED, Recording
+from vllm_watch.replay.recording import BUNDLED, Recording
 from vllm_watch.state.server import ServerSettings
 
 

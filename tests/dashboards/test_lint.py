@@ -12,7 +12,7 @@ import pytest
 from tests.dashboards.lint import KNOWN, lint, twice
 from tests.dashboards.shipped import UIDS, dashboard
 from tests.dashboards.small import CHOSEN, COLOR, figure, lines, small, target
-from tests.dashboards.twins import differences, untranslated
+from tests.dashboards.twins import differences, invented, untranslated
 
 from boards.kit.palette import COLORS, EVERY
 
@@ -407,7 +407,7 @@ def test_every_fault_that_is_meant_is_there(uid, fault):
 def test_both_languages_show_the_same(uid):
     """The Chinese dashboard differs from the English one in what people read, and in nothing else."""
     assert [] == list(differences(dashboard(uid), dashboard(uid, "zh")))
-    assert [] == list(untranslated(dashboard(uid, "zh")))
+    assert [] == list(invented(dashboard(uid), dashboard(uid, "zh")))
 
 
 def translated() -> dict:
@@ -455,8 +455,16 @@ def test_a_translation_that_shows_something_else_is_caught(case):
 
 
 def test_what_is_not_translated_is_caught():
-    """Titles and descriptions without a Chinese character are told, but for names."""
+    """Titles and descriptions without a Chinese character are found, but for names."""
     made = translated()
     made["panels"][1].update(title="TTFT p95", description="Time to the first token.")
     made["panels"][2]["title"] = "Waiting"
-    assert [".panels[1].description: Time to the first token.", ".panels[2].title: Waiting"] == list(untranslated(made))
+    found = [(".panels[1].description", "Time to the first token."), (".panels[2].title", "Waiting")]
+    assert found == list(untranslated(made))
+
+
+def test_the_english_text_stands_in_for_a_translation():
+    """A text that is not translated yet is the English one; any other text without Chinese is a fault."""
+    made = translated()
+    made["panels"][2].update(title=small()["panels"][2]["title"], description="Requests which queue.")
+    assert [".panels[2].description: Requests which queue."] == list(invented(small(), made))

@@ -62,15 +62,21 @@ def _is_text(key: str, path: str) -> bool:
     return key in TEXTS or (path.endswith(NAMES_OF_COLUMNS) and key != "id")
 
 
-def untranslated(dashboard: object, path: str = "") -> Iterator[str]:
-    """Yield the titles and descriptions of a Chinese dashboard in which no Chinese stands."""
+def untranslated(dashboard: object, path: str = "") -> Iterator[tuple[str, str]]:
+    """Yield where a Chinese dashboard has a title or description without Chinese, and that text."""
     if isinstance(dashboard, Mapping):
         for key, value in dashboard.items():
             if key in {"title", "description"} and isinstance(value, str) and ".links" not in path:
                 bare = _NAMES.sub("", value) if key == "title" else value
                 if bare and not _CHINESE.search(value):
-                    yield f"{path}.{key}: {value}"
+                    yield f"{path}.{key}", value
             yield from untranslated(value, f"{path}.{key}")
     elif isinstance(dashboard, list):
         for number, each in enumerate(dashboard):
             yield from untranslated(each, f"{path}[{number}]")
+
+
+def invented(english: object, chinese: object) -> Iterator[str]:
+    """Yield the texts of a Chinese dashboard that are neither Chinese nor the English ones."""
+    same = set(untranslated(english))
+    yield from (f"{path}: {text}" for path, text in untranslated(chinese) if (path, text) not in same)

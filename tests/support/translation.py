@@ -1,5 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Whether a translation is in step: the same headings, blocks, code, links and figures, and a sentence for each gap."""
+"""
+Whether a translation is in step: the same headings, blocks, code, links and figures, and a sentence for each gap.
+
+The English text is a valid placeholder: a section, paragraph or row that is copied as it is is in step, and
+`untranslated` finds it.
+"""
 
 from __future__ import annotations
 
@@ -17,6 +22,8 @@ from markdown_it.token import Token
 
 _NUMBER = re.compile(r"\d+(?:[.,]\d+)*")
 _COMMENT = re.compile(r"(?:^|\s+)#.*")
+_CHINESE = re.compile(r"[\u4e00-\u9fff]")
+_WORDS = re.compile(r"[A-Za-z]{2,} [a-z]{2,}|^[A-Z][a-z]+$")
 _CELLS = {"paragraph_open", "th_open", "td_open"}
 _ROWS = {"list_item_open", "tr_open"}
 _BLOCKS = {
@@ -84,9 +91,31 @@ def differences(original: str, translation: str, titles: Mapping[str, str]) -> I
             yield from _in_section(heading, section, found[heading])
 
 
+def untranslated(translation: str) -> Iterator[str]:
+    """Yield each piece of prose, and each comment in code, of a translation into Chinese that is still English."""
+    for token in MarkdownIt("commonmark").enable("table").parse(translation):
+        if token.type == "inline":
+            # Code and addresses are the same in every language; a line's end is a blank.
+            parts = (
+                " " if each.type == "softbreak" else each.content if each.type in {"text", "image"} else "·"
+                for each in token.children or []
+            )
+            yield from _english("".join(parts))
+        elif token.type in {"fence", "code_block"}:
+            for line in token.content.splitlines():
+                yield from (text for comment in _COMMENT.findall(line) for text in _english(comment.strip()))
+
+
+def _english(text: str) -> Iterator[str]:
+    """Yield a text if it has words of English in a row, and no Chinese."""
+    if _WORDS.search(text) and not _CHINESE.search(text):
+        yield text
+
+
 def _translated(heading: str, titles: Mapping[str, str]) -> str:
+    """Return a heading in the translation; one that nobody has translated yet stays as it is."""
     level, _, title = heading.partition(" ")
-    return f"{level} {titles.get(title, f'(no translation is known of: {title})')}"
+    return f"{level} {titles.get(title, title)}"
 
 
 def _in_section(where: str, ours: Section, theirs: Section) -> Iterator[str]:

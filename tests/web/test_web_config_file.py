@@ -14,8 +14,9 @@ import structlog
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from vllm_watch.errors import ConfigError
-from vllm_watch.web_config import load_web_config
+from vllm_watch.config.web import WEB_CONFIGURATION, load_web_config
+from vllm_watch.config.yaml_node import read_yaml
+from vllm_watch.support.errors import ConfigError
 
 
 HASH = "$2y$10$" + "a" * 53
@@ -41,6 +42,31 @@ def load(tmp_path, authority, server_certificate):
         return load_web_config(str(file))
 
     return load_text
+
+
+@pytest.fixture
+def examples(tmp_path, authority, server_certificate):
+    """Read a value as the reference shows it; the files that it names are there."""
+    for name, source in {
+        "tls.crt": server_certificate.cert,
+        "tls.key": server_certificate.key,
+        "clients.pem": authority.own.cert,
+    }.items():
+        (tmp_path / name).write_bytes(source.read_bytes())
+        (tmp_path / name).chmod(0o600)
+
+    def read(key):
+        (tmp_path / "web.yml").write_text(f"key: {key.example.replace('/etc/vllm-watch', str(tmp_path))}\n")
+        return key.read(read_yaml(str(tmp_path / "web.yml")).mapping()["key"])
+
+    return read
+
+
+def test_each_example_of_the_reference_is_accepted(examples):
+    """The example of each key of the web configuration is a value that the key accepts."""
+    sections = [WEB_CONFIGURATION, *filter(None, (key.section for key in WEB_CONFIGURATION.keys.values()))]
+    for key in (key for section in sections for key in section.keys.values() if key.example):
+        examples(key)
 
 
 def test_tls_has_safe_defaults(load):

@@ -13,8 +13,8 @@ import math
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from vllm_watch.state.repose import Served
-from vllm_watch_parsers.metrics import EngineReading
+from vllm_watch.state.sleeping import Served
+from vllm_watch_parsers.scrape import EngineReading
 
 
 FIRST_TOKEN_SECONDS = 300.0

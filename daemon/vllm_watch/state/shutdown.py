@@ -12,7 +12,7 @@ from __future__ import annotations
 import math
 
 from vllm_watch.reading.log_reader import Timed
-from vllm_watch.state.repose import DRAIN_SECONDS
+from vllm_watch.state.sleeping import DRAIN_SECONDS
 from vllm_watch_parsers.events import Failure
 
 

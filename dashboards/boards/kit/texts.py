@@ -3,7 +3,7 @@
 What people read on the dashboards, in ``texts/LANGUAGE/BOARD.yml``: nothing of it stands in the code.
 
 ``common.yml`` has what several boards say. A text may name a threshold of the alerts, and how it is written:
-``%{kv_full_ratio:.0%}``.
+``%{kv_full_ratio:.0%}``. A text that is not translated yet is shown in English; ``make release-check`` finds those.
 """
 
 from __future__ import annotations
@@ -19,7 +19,8 @@ from boards.kit.thresholds import thresholds
 
 
 FOLDER = Path(__file__).parents[2] / "texts"
-LANGUAGES = ("en", "zh")
+ENGLISH = "en"
+LANGUAGES = (ENGLISH, "zh")
 
 _PLACE = re.compile(r"%\{(\w+)(?::([^}]*))?\}")
 
@@ -42,17 +43,15 @@ class Texts:
 
     def __init__(self, language: str, board: str) -> None:
         self.board = board
-        self._own = FOLDER / language / f"{board}.yml"
-        self._common = FOLDER / language / "common.yml"
-        self._texts = _read(self._own)
-        self._shared = _read(self._common)
+        self._texts = read_texts(language, board)
+        self._shared = read_texts(language, "common")
 
     def get(self, key: str) -> str:
         """Return the board's own text of a key such as ``title`` or ``rows.users``, else the common one."""
         for texts in (self._texts, self._shared):
             if key in texts:
                 return _PLACE.sub(lambda place: format(thresholds()[place[1]], place[2] or ""), texts[key])
-        raise KeyError(f"{self._own.name} and {self._common.name}: no text {key}")
+        raise KeyError(f"{self.board}.yml and common.yml: no text {key}")
 
     def name(self, key: str) -> str:
         """Return a word or two: of a legend, a column, a state."""
@@ -73,8 +72,13 @@ class Texts:
         )
 
 
-def _read(path: Path) -> dict[str, str]:
-    """Return a file's texts by their keys, joined by dots."""
+def read_texts(language: str, name: str) -> dict[str, str]:
+    """Return the texts of ``LANGUAGE/NAME.yml`` by their keys, joined by dots, and the English ones of other keys."""
+    return {**read_file(FOLDER / ENGLISH / f"{name}.yml"), **read_file(FOLDER / language / f"{name}.yml")}
+
+
+def read_file(path: Path) -> dict[str, str]:
+    """Return a file's own texts by their keys, joined by dots; a file that is not there has none."""
     texts: dict[str, str] = {}
 
     def flatten(node: object, key: str) -> None:
@@ -84,5 +88,5 @@ def _read(path: Path) -> dict[str, str]:
         else:
             texts[key] = " ".join(str(node).split())
 
-    flatten(yaml.safe_load(path.read_text(encoding="utf-8")), "")
+    flatten(yaml.safe_load(path.read_text(encoding="utf-8")) or {} if path.exists() else {}, "")
     return texts

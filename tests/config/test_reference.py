@@ -1,0 +1,98 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The configuration reference agrees with the code, and what the documents show as a configuration is accepted."""
+
+from __future__ import annotations
+
+import re
+
+from pathlib import Path
+
+import pytest
+import yaml
+
+from vllm_watch.config.model import CONFIGURATION, load_config
+from vllm_watch.config.web import WEB_CONFIGURATION
+from vllm_watch.config.yaml_node import read_yaml
+from vllm_watch.config_reference import document
+from vllm_watch.support.errors import ConfigError
+
+
+ROOT = Path(__file__).parents[2]
+HIDDEN = {".venv", ".git"}
+ELSEWHERE = {"scrape_configs": "Prometheus", "resources": "kustomize"}
+"""Other programs' files that the documents show, by a key that each of them has."""
+
+
+def keys_of(section, path=""):
+    """Yield each key that the reference shows, and all below it, by its path."""
+    for name, key in section.keys.items():
+        if key.example:
+            yield f"{path}{name}", key
+        if key.section is not None:
+            yield from keys_of(key.section, f"{path}{name}.")
+
+
+def yaml_blocks():
+    """Yield each block of YAML in the documents, and where it is."""
+    for path in sorted(ROOT.rglob("*.md")):
+        if not HIDDEN & set(path.relative_to(ROOT).parts):
+            for number, found in enumerate(re.findall(r"(?ms)^```yaml\n(.*?)^```$", path.read_text(encoding="utf-8"))):
+                yield pytest.param(found, id=f"{path.relative_to(ROOT)}-{number}")
+
+
+def load_block(text, folder):
+    """Load a block as the daemon would, with `folder` in place of its own; `False` if it is another program's."""
+    keys = set(yaml.safe_load(text))
+    if keys & set(ELSEWHERE):
+        return False
+    text = text.replace("/etc/vllm-watch", str(folder))
+    (folder / "servers.d").mkdir()
+    if keys & set(CONFIGURATION.keys):
+        (folder / "vllm-watch.yml").write_text(text)
+    else:
+        (folder / "servers.d" / "server.yml").write_text(text)
+        (folder / "vllm-watch.yml").write_text("servers_dir: servers.d\n")
+    return bool(load_config(str(folder / "vllm-watch.yml")).servers)
+
+
+def test_the_reference_is_made_from_the_code():
+    """daemon/CONFIGURATION.md is what the code says: `make configuration` writes it."""
+    assert (ROOT / "daemon" / "CONFIGURATION.md").read_text(encoding="utf-8") == document()
+
+
+@pytest.mark.parametrize(("path", "key"), [pytest.param(*each, id=each[0]) for each in keys_of(CONFIGURATION)])
+def test_each_example_is_accepted(tmp_path, path, key):
+    """The example of a key of the configuration is a value that the key accepts."""
+    (tmp_path / "vllm-watch.yml").write_text(f"{path.rpartition('.')[2]}: {key.example}\n")
+    (place,) = read_yaml(str(tmp_path / "vllm-watch.yml")).mapping().values()
+
+    key.read(place)
+
+
+@pytest.mark.parametrize("section", [CONFIGURATION, WEB_CONFIGURATION], ids=["configuration", "web"])
+def test_no_key_is_left_out(section):
+    """Each key that is accepted is in the reference, with all that people need to know of it."""
+    reference = document()
+    for path, key in keys_of(section):
+        assert f"| `{path.rpartition('.')[2]}` | {key.expects} |" in reference
+        assert key.expects
+        assert key.meaning.endswith(".")
+
+
+@pytest.mark.parametrize("text", list(yaml_blocks()))
+def test_each_configuration_in_the_documents_loads(tmp_path, text):
+    """A block of YAML in a document is a configuration that the daemon accepts, or another program's file."""
+    assert load_block(text, tmp_path) or set(yaml.safe_load(text)) & set(ELSEWHERE)
+
+
+def test_the_readme_shows_both_kinds_of_files(tmp_path):
+    """Of README.md a configuration and a file of `servers_dir` are really loaded, and a wrong key in one is found."""
+    blocks = [each.values[0] for each in yaml_blocks() if each.id.startswith("README.md-")]
+    for number, text in enumerate(blocks):
+        (tmp_path / str(number)).mkdir()
+        assert load_block(text, tmp_path / str(number))
+    assert len(blocks) >= 1
+
+    (tmp_path / "wrong").mkdir()
+    with pytest.raises(ConfigError, match="unknown key"):
+        load_block(blocks[0] + "lisen: 127.0.0.1:9468\n", tmp_path / "wrong")

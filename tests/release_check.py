@@ -1,0 +1,37 @@
+# SPDX-License-Identifier: Apache-2.0
+"""
+What has to be so before a release, and not before: ``make release-check``.
+
+No other run collects these tests. English text is a valid placeholder for a translation until then.
+"""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.dashboards.shipped import UIDS, dashboard
+from tests.dashboards.twins import untranslated as untranslated_panels
+from tests.support.translation import untranslated
+from tests.test_readmes import CHINESE, ENGLISH, TITLES, sections
+
+from boards.kit.texts import FOLDER, read_file
+
+
+@pytest.mark.parametrize("name", sorted(path.name for path in (FOLDER / "en").iterdir()))
+def test_no_text_of_the_dashboards_lacks_its_translation(name):
+    """Each English text in dashboards/texts has a Chinese one."""
+    chinese = read_file(FOLDER / "zh" / name)
+
+    assert [] == [key for key in read_file(FOLDER / "en" / name) if key not in chinese]
+
+
+@pytest.mark.parametrize("uid", UIDS)
+def test_no_panel_is_in_english(uid):
+    """Each title and description of a Chinese dashboard is Chinese."""
+    assert [] == list(untranslated_panels(dashboard(uid, "zh")))
+
+
+def test_the_chinese_readme_is_chinese():
+    """README.zh-CN.md has no English prose, and each title has a translation."""
+    assert [] == list(untranslated(CHINESE))
+    assert [] == [title for each in sections(ENGLISH) if (title := each.heading.lstrip("# ")) not in TITLES]
