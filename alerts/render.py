@@ -20,7 +20,7 @@ from needs import needs
 
 
 HERE = Path(__file__).parent
-NEEDS = HERE.parent / "daemon" / "vllm_watch" / "alert_needs.json"
+NEEDS = HERE.parent / "daemon" / "vllm_watch" / "commands" / "alert_needs.json"
 HEAD = "# Made by `make alerts` from source/{name} and thresholds.yml: change those.\n"
 
 _PLACE = re.compile(r"%\{(\w+)\}")

@@ -15,7 +15,7 @@ import pytest
 
 from tests.parsers.lines import STATS_MESSAGE, TIME, record
 
-from vllm_watch.printable import ascii_json, printable
+from vllm_watch.support.printable import ascii_json, printable
 
 
 SECONDS = 30.0
@@ -26,7 +26,7 @@ COLOURS = re.compile(r"\x1b\[[0-9;]*m")
 MAIN = "from vllm_watch.cli import main; main()"
 SAYS = """
 import logging, structlog, sys
-from vllm_watch.own_log import configure_log
+from vllm_watch.support.logging_setup import configure_log
 configure_log()
 hostile = {hostile!r}
 log = structlog.get_logger("x")

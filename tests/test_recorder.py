@@ -6,7 +6,7 @@ from __future__ import annotations
 from tests.recordings.record import Recorder
 from tests.support.http_servers import StandIn, answer
 
-from vllm_watch.recording import LogWritten, MetricsRead, Recording
+from vllm_watch.replay.recording import LogWritten, MetricsRead, Recording
 
 
 def test_what_is_recorded_can_be_replayed(tmp_path):

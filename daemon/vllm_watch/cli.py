@@ -18,13 +18,13 @@ from typing import TYPE_CHECKING
 import click
 
 from vllm_watch import __version__
-from vllm_watch.errors import UsageError, VllmWatchError
 from vllm_watch.grafana.commands import grafana
+from vllm_watch.support.errors import UsageError, VllmWatchError
 
 
 if TYPE_CHECKING:
-    from vllm_watch.config import Config
-    from vllm_watch.discovery.following import Follower
+    from vllm_watch.config.model import Config
+    from vllm_watch.discovery.watcher import Follower
 
 
 _PARTS = 1000
@@ -64,9 +64,9 @@ def run(config_file: str | None, logs: tuple[str, ...], metrics: tuple[str, ...]
     With --config, SIGHUP reads the file again. Without --config, --log and --metrics it watches the vLLM servers that
     run on this machine, as they come and go; SIGHUP makes it look for them at once.
     """
-    from vllm_watch.clock import SystemClock
-    from vllm_watch.own_log import configure_log, hold_standard_streams
-    from vllm_watch.service import run_service
+    from vllm_watch.service.supervisor import run_service
+    from vllm_watch.support.clock import SystemClock
+    from vllm_watch.support.logging_setup import configure_log, hold_standard_streams
 
     def load() -> Config:
         return _configured(config_file, logs, metrics, listen)
@@ -93,7 +93,7 @@ def run(config_file: str | None, logs: tuple[str, ...], metrics: tuple[str, ...]
 )
 def once(logs: tuple[str, ...], metrics: str | None, form: str) -> None:
     """Read all there is, print it, and exit. Time is the log's own."""
-    from vllm_watch.once import as_json, as_prometheus, log_records, read_once
+    from vllm_watch.commands.once import as_json, as_prometheus, log_records, read_once
 
     if not logs and not metrics:
         raise UsageError("give --log PATH, --metrics URL or FILE, or both")
@@ -106,7 +106,7 @@ def once(logs: tuple[str, ...], metrics: str | None, form: str) -> None:
     found = read_once(logs, metrics)
     sys.stdout.buffer.write(as_json(found.snapshot) if form == "json" else as_prometheus(found.snapshot))
     if found.metrics_problem:
-        from vllm_watch.reasons import explain
+        from vllm_watch.catalog.reasons import explain
 
         click.echo(f"vllm-watch: {metrics}: {explain('metrics', found.metrics_problem)}", err=True)
         sys.exit(1)
@@ -122,9 +122,9 @@ def check(config_file: str | None, logs: tuple[str, ...], metrics: tuple[str, ..
 
     Without --config, --log and --metrics: of the vLLM servers that run on this machine.
     """
-    from vllm_watch.check import check as look
-    from vllm_watch.own_log import configure_log
-    from vllm_watch.printable import printable
+    from vllm_watch.commands.check import check as look
+    from vllm_watch.support.logging_setup import configure_log
+    from vllm_watch.support.printable import printable
 
     configure_log(quiet=True)
     if config_file is None and not logs and not metrics:
@@ -148,12 +148,12 @@ def discover(form: str, file: str | None, *, force: bool) -> None:
     """Say which vLLM servers run on this machine, where their logs go, and what to change to see more of them."""
     import json
 
-    from vllm_watch.discovery.found import find
+    from vllm_watch.commands.discover import lines_of, view_of
+    from vllm_watch.discovery.config_writer import configuration_of, is_writable, write_configuration
     from vllm_watch.discovery.names import with_names
     from vllm_watch.discovery.proc import Proc
-    from vllm_watch.discovery.report import lines_of, view_of
-    from vllm_watch.discovery.written import configuration_of, is_writable, write_configuration
-    from vllm_watch.printable import printable
+    from vllm_watch.discovery.servers import find
+    from vllm_watch.support.printable import printable
 
     if force and file is None:
         raise UsageError("--force goes with --write FILE")
@@ -181,9 +181,9 @@ def discover(form: str, file: str | None, *, force: bool) -> None:
 @_LISTEN
 def demo(folder: str | None, speed: float, listen: str | None) -> None:
     """Run the daemon over a recorded real server, again and again."""
-    from vllm_watch.demo import run_demo
-    from vllm_watch.own_log import configure_log, hold_standard_streams
-    from vllm_watch.recording import BUNDLED, Recording
+    from vllm_watch.commands.demo import run_demo
+    from vllm_watch.replay.recording import BUNDLED, Recording
+    from vllm_watch.support.logging_setup import configure_log, hold_standard_streams
 
     hold_standard_streams()
     configure_log()
@@ -203,7 +203,7 @@ def demo(folder: str | None, speed: float, listen: str | None) -> None:
 @click.option("-o", "--output", metavar="FILE", help="Where to write [default: standard output].")
 def backfill(folder: str | None, logs: tuple[str, ...], step: str, output: str | None) -> None:
     """Write the series of a recording or an old log as OpenMetrics with timestamps, for promtool."""
-    from vllm_watch.backfill import write_backfill
+    from vllm_watch.commands.backfill import write_backfill
 
     if bool(folder) == bool(logs):
         raise UsageError("give either --recording DIR or --log PATH")
@@ -220,7 +220,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     try:
         cli.main(args=arguments, prog_name="vllm-watch")
     except VllmWatchError as error:
-        from vllm_watch.printable import printable
+        from vllm_watch.support.printable import printable
 
         _complain(f"vllm-watch: {printable(str(error), keep=_LINE_FEED)}")
         sys.exit(error.exit_code)
@@ -239,7 +239,7 @@ def _complain(sentence: str) -> None:
 
 
 def _seconds(step: str) -> float:
-    from vllm_watch.config import parse_duration
+    from vllm_watch.config.model import parse_duration
 
     try:
         seconds = parse_duration(step)
@@ -251,16 +251,16 @@ def _seconds(step: str) -> float:
 
 
 def _follower(listen: str | None) -> Follower:
-    from vllm_watch.clock import SystemClock
-    from vllm_watch.config import Config, with_listen
-    from vllm_watch.discovery.following import Follower
+    from vllm_watch.config.model import Config, with_listen
+    from vllm_watch.discovery.watcher import Follower
+    from vllm_watch.support.clock import SystemClock
 
     config = Config(servers=())
     return Follower(SystemClock(), with_listen(config, listen) if listen else config)
 
 
 def _configured(config_file: str | None, logs: Sequence[str], metrics: Sequence[str], listen: str | None) -> Config:
-    from vllm_watch.config import config_from_options, load_config, with_listen
+    from vllm_watch.config.model import config_from_options, load_config, with_listen
 
     if config_file is None:
         return config_from_options(logs, metrics, listen)

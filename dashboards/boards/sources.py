@@ -27,7 +27,7 @@ from boards.kit.panels import (
 )
 from boards.kit.texts import Texts
 from boards.kit.thresholds import number
-from vllm_watch.reasons import BY_SOURCE
+from vllm_watch.catalog.reasons import BY_SOURCE
 from vllm_watch.state.server import COMPARED
 
 
@@ -49,15 +49,15 @@ _QUIET_BY_NATURE = frozenset({"starting", "ended", "idle", "stalled", "sleeping"
 
 _NOT_BELIEVED = {
     "unparsed_stats_lines_total": palette.VERMILLION,
-    "refused_lines_total": palette.PURPLE,
+    "log_lines_rejected_total": palette.PURPLE,
     "refused_values_total": palette.ORANGE,
     "unknown_field_total": palette.BLUE,
-    "dropped_names_total": palette.GREY,
+    "label_values_dropped_total": palette.GREY,
 }
 _HAPPENED_TO_FILES = {
     "log_rotations_total": palette.SKY,
     "log_truncations_total": palette.ORANGE,
-    "log_lost_generations_total": palette.VERMILLION,
+    "log_files_lost_total": palette.VERMILLION,
     "log_read_errors_total": palette.PURPLE,
     "log_long_lines_total": palette.BLUE,
 }
@@ -284,7 +284,7 @@ def _reading(t: Texts) -> list[Panel]:
 
 def _asking(t: Texts) -> list[Panel]:
     scrape = Query(series.of_server("scrape_duration_seconds"), _SERVER, palette.SKY, several=True)
-    probe = Query(series.of_server("probe_duration_seconds"), _SERVER, palette.GREEN, several=True)
+    probe = Query(series.of_server("probe_time_to_first_token_seconds"), _SERVER, palette.GREEN, several=True)
     return [
         lines(t.panel("scrape"), SECONDS, [scrape], soft_most=0.1),
         lines(t.panel("probe"), SECONDS, [probe], soft_most=0.1),
@@ -323,7 +323,7 @@ def _daemons(t: Texts) -> Panel:
             _failures(t, "checkpoint_failures_total", "checkpoint_failures", 85),
             _failures(t, "internal_errors_total", "internal_errors", 70),
             Column(
-                series.only(series.of_daemon("heartbeat_age_seconds"), "instance"),
+                series.only(_heartbeat_age(), "instance"),
                 t.name("oldest_heartbeat"),
                 SECONDS,
                 steps=[(0, palette.GOOD), (number("heartbeat_seconds"), palette.BAD)],
@@ -370,8 +370,13 @@ def _of_process(name: str, window: str = "") -> str:
     return f"({metric} and on (job, instance) {series.of_daemon('build_info')})"
 
 
+def _heartbeat_age() -> str:
+    """Return how old the threads' heartbeats were at the scrape: `time()` would add the time since then."""
+    heartbeat = series.of_daemon("heartbeat_timestamp_seconds")
+    return f"(timestamp({heartbeat}) - {heartbeat})"
+
+
 def _cost(t: Texts) -> list[Panel]:
-    heartbeat = series.of_daemon("heartbeat_age_seconds")
     failed = series.happened(series.of_daemon("internal_errors_total"))
     return [
         lines(
@@ -387,7 +392,7 @@ def _cost(t: Texts) -> list[Panel]:
         lines(
             t.panel("heartbeats"),
             SECONDS,
-            [Query(heartbeat, f"{_DAEMON} {{{{thread}}}}", palette.ORANGE, several=True)],
+            [Query(_heartbeat_age(), f"{_DAEMON} {{{{thread}}}}", palette.ORANGE, several=True)],
             bounds=[(number("heartbeat_seconds"), palette.BAD)],
             soft_most=number("heartbeat_seconds"),
             runbooks=runbooks(t, "VllmWatchUnwell"),

@@ -13,7 +13,7 @@ from functools import lru_cache
 from typing import NamedTuple
 
 from vllm_watch_parsers.access import ACCESS_START, parse_request, request_text
-from vllm_watch_parsers.dismissal import says_nothing
+from vllm_watch_parsers.engine_stats import parse_stats
 from vllm_watch_parsers.events import Event, Failure, Lifecycle, StartupFact
 from vllm_watch_parsers.failures import (
     MAX_ERROR_NAME,
@@ -23,6 +23,7 @@ from vllm_watch_parsers.failures import (
     parse_failure,
     parse_nccl_watchdog,
 )
+from vllm_watch_parsers.prefilter import is_irrelevant
 from vllm_watch_parsers.prefix import (
     UNKNOWN_SITE,
     UVICORN,
@@ -35,7 +36,6 @@ from vllm_watch_parsers.prefix import (
 )
 from vllm_watch_parsers.spec_decode import V0_START, V1_START, parse_spec_decoding
 from vllm_watch_parsers.startup import STARTS, parse_logo, parse_startup, parse_uvicorn
-from vllm_watch_parsers.stats import parse_stats
 
 
 STATS_SITES = frozenset({"metrics.py", "loggers.py", "log_stats.rs"})
@@ -192,7 +192,7 @@ def _parse_quickly(line: bytes) -> LogLine | None:
     statistics = parse_statistics_head(line)
     if statistics is not None:
         return LogLine(_parse_statistics(statistics.message), statistics.time, statistics.process)
-    return NOTHING if says_nothing(line) else None
+    return NOTHING if is_irrelevant(line) else None
 
 
 def _parse_record(head: Head, text: bytes, *, ends_open: bool) -> LogLine:

@@ -50,14 +50,16 @@ _OF_THE_VALUE = {"humanizePercentage": "ratio", "humanizeDuration": "seconds"}
 _IN_A_PIPE = re.compile(r"\$value\s*\|\s*(\w+)")
 
 
-class Finding(NamedTuple):
+class ReportLine(NamedTuple):
     """A fault of a rule."""
 
     rule: str
     fault: str
 
 
-def lint(files: Mapping[str, str | Mapping[str, Any]], known: Mapping[tuple[str, str], str] = KNOWN) -> list[Finding]:
+def lint(
+    files: Mapping[str, str | Mapping[str, Any]], known: Mapping[tuple[str, str], str] = KNOWN
+) -> list[ReportLine]:
     """Return the faults of rule files, given as they are loaded from YAML; `known` are those that are meant."""
     groups = [group for document in files.values() for group in document["groups"]]
     shapes = shown_series()
@@ -70,23 +72,23 @@ def lint(files: Mapping[str, str | Mapping[str, Any]], known: Mapping[tuple[str,
     return [finding for finding in dict.fromkeys(found) if (finding.rule, finding.fault) not in known]
 
 
-def _late(groups: Iterable[Mapping[str, Any]]) -> Iterator[Finding]:
+def _late(groups: Iterable[Mapping[str, Any]]) -> Iterator[ReportLine]:
     """Yield the rules that stand before one of their group that records what they use."""
     for group in groups:
         places = {rule["record"]: place for place, rule in enumerate(group["rules"]) if "record" in rule}
         for place, rule in enumerate(group["rules"]):
             for used in sorted(_names(rule["expr"])):
                 if places.get(used, -1) > place:
-                    yield Finding(rule.get("record") or rule["alert"], f"{used} is recorded after it is used")
+                    yield ReportLine(rule.get("record") or rule["alert"], f"{used} is recorded after it is used")
 
 
-def recorded(groups: Iterable[Mapping[str, Any]], shapes: dict[str, Shape]) -> Iterator[Finding]:
+def recorded(groups: Iterable[Mapping[str, Any]], shapes: dict[str, Shape]) -> Iterator[ReportLine]:
     """Put what rules record among the shapes; yield their faults."""
     waiting = {rule["record"]: rule["expr"] for group in groups for rule in group["rules"] if "record" in rule}
     while waiting:
         ready = [name for name, expr in waiting.items() if not _names(expr) & set(waiting)]
         if not ready:
-            yield from (Finding(name, "is recorded from itself") for name in waiting)
+            yield from (ReportLine(name, "is recorded from itself") for name in waiting)
             return
         for name in ready:
             expr = waiting.pop(name)
@@ -94,21 +96,21 @@ def recorded(groups: Iterable[Mapping[str, Any]], shapes: dict[str, Shape]) -> I
             shape = Judge(shapes, faults.append).whole(expr)
             faults += _survival(expr, shapes)
             shapes[name] = shape._replace(name=name, fixed=frozenset(), is_past=False)
-            yield from (Finding(name, fault) for fault in faults)
+            yield from (ReportLine(name, fault) for fault in faults)
 
 
 def _names(text: str) -> set[str]:
     return {selector.name or "" for selector in selectors(promql.parse(text))}
 
 
-def _alert(rule: Mapping[str, Any], shapes: Mapping[str, Shape]) -> Iterator[Finding]:
+def _alert(rule: Mapping[str, Any], shapes: Mapping[str, Shape]) -> Iterator[ReportLine]:
     faults: list[str] = []
     shape = Judge(shapes, faults.append).whole(rule["expr"])
     faults += _survival(rule["expr"], shapes)
     faults += _never_absent(rule["expr"])
     for text in rule.get("annotations", {}).values():
         faults += _template(text, shape, rule.get("labels", {}))
-    yield from (Finding(rule["alert"], fault) for fault in faults)
+    yield from (ReportLine(rule["alert"], fault) for fault in faults)
 
 
 def _survival(text: str, shapes: Mapping[str, Shape]) -> Iterator[str]:
@@ -154,7 +156,7 @@ def _value(text: str, shape: Shape) -> Iterator[str]:
         yield f"$value has several units: {', '.join(sorted(map(str, shape.units)))}"
 
 
-def _unpaired(groups: Iterable[Mapping[str, Any]]) -> Iterator[Finding]:
+def _unpaired(groups: Iterable[Mapping[str, Any]]) -> Iterator[ReportLine]:
     """Yield the alerts on `== 0` that say nothing once the series is gone, and that no other alert stands in for."""
     alerts = [rule for group in groups for rule in group["rules"] if "alert" in rule]
     missed = {name for rule in alerts for name in _missed(promql.parse(rule["expr"]))}
@@ -166,7 +168,7 @@ def _unpaired(groups: Iterable[Mapping[str, Any]]) -> Iterator[Finding]:
                 other for other in missed if other in shapes and shapes[other].labels >= whole.labels & {"server"}
             }
             if not stand_ins:
-                yield Finding(rule["alert"], f"{name} == 0 says nothing once {name} is gone, and nothing else does")
+                yield ReportLine(rule["alert"], f"{name} == 0 says nothing once {name} is gone, and nothing else does")
 
 
 def _parts(expression: promql.Expr, kind: type) -> list[Any]:

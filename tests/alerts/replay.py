@@ -22,9 +22,9 @@ from typing import NamedTuple
 import yaml
 
 from vllm_watch.exposition.openmetrics import TimeSeriesFile
-from vllm_watch.recording import Recording
+from vllm_watch.replay.recording import Recording
+from vllm_watch.replay.replay import run_recording
 from vllm_watch.state.server import ServerSettings, ServerState
-from vllm_watch.virtual import run_recording
 
 
 RULES = Path(__file__).parents[2] / "alerts" / "rules"

@@ -15,8 +15,8 @@ from typing import NamedTuple
 
 import promql_parser as promql
 
-from vllm_watch.exposition.series import SERIES
-from vllm_watch.reasons import BY_SOURCE
+from vllm_watch.catalog.reasons import BY_SOURCE
+from vllm_watch.catalog.series import SERIES
 from vllm_watch.state.snapshot import ENGINE_STATES
 from vllm_watch_parsers.events import FAILURE_KINDS
 
@@ -230,6 +230,8 @@ class Judge:
             return shape._replace(
                 labels=shape.labels | {added}, possible=shape.possible | {added}, fixed=shape.fixed | {added}
             )
+        if function == "timestamp":
+            return self._of(part.args[0])._replace(name="", kind="gauge", units=frozenset({"unix time"}))
         if function == "histogram_quantile":
             return self._quantile(self._of(part.args[1]))
         if function in {"clamp_min", "clamp_max", "clamp"}:
@@ -298,6 +300,8 @@ class Judge:
             self._report(f"{operation} of different units: {left.unit} and {right.unit}")
         if operation in _COMPARISONS:
             return left
+        if operation == "-" and units == {"unix time"}:
+            return left._replace(name="", kind="gauge", units=frozenset({"seconds"}))
         if operation in {"+", "-"}:
             return left._replace(name="", kind="gauge")
         if operation == "/" and len(units) == 1 and None not in units:

@@ -37,8 +37,8 @@ from tests.support.monitoring import (
     until,
 )
 
-from vllm_watch.demo import StandIn
-from vllm_watch.recording import LogWritten, Recording
+from vllm_watch.commands.demo import StandIn
+from vllm_watch.replay.recording import LogWritten, Recording
 
 
 STALL = Path(__file__).parents[1] / "recordings" / "stall"

@@ -10,7 +10,7 @@ import pytest
 from tests.alerts.incidents import EVERY, HEALTHY, INCIDENTS, RECORDINGS, described
 from tests.alerts.replay import CHAT, RULES, fired
 
-from vllm_watch.recording import BUNDLED, MetricsRead, Recording
+from vllm_watch.replay.recording import BUNDLED, MetricsRead, Recording
 
 
 pytestmark = pytest.mark.skipif(

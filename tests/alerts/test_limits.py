@@ -11,8 +11,8 @@ import yaml
 from prometheus_client import CollectorRegistry
 from tests.support.recordings import RECORDINGS, snapshots
 
-from vllm_watch.exposition.encoding import encode
 from vllm_watch.exposition.families import SnapshotCollector
+from vllm_watch.exposition.text_format import encode
 
 
 ENGINES = 200

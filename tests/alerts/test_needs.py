@@ -15,11 +15,11 @@ import pytest
 from tests.support.completions import GOOD
 from tests.support.http_servers import StandIn, answer
 
-from vllm_watch.alert_needs import SEVERAL_ENGINES, alert_needs
-from vllm_watch.check import check
-from vllm_watch.config import load_config
-from vllm_watch.exposition.series import SERIES
-from vllm_watch.recording import BUNDLED
+from vllm_watch.catalog.series import SERIES
+from vllm_watch.commands.alert_needs import SEVERAL_ENGINES, alert_needs
+from vllm_watch.commands.check import check
+from vllm_watch.config.model import load_config
+from vllm_watch.replay.recording import BUNDLED
 
 
 ROOT = Path(__file__).parents[2]
@@ -82,7 +82,7 @@ class TestNeeds:
     """The data in the package is that of the rules."""
 
     def test_the_file_is_current(self, rules):
-        """daemon/vllm_watch/alert_needs.json is what the rules say: `make alerts` writes it."""
+        """daemon/vllm_watch/commands/alert_needs.json is what the rules say: `make alerts` writes it."""
         render, _ = rules
         shipped = resources.files("vllm_watch") / render.NEEDS.name
         assert shipped.read_text(encoding="utf-8") == render.rendered_needs()

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from vllm_watch.state.probe_side import NOT_JUDGED
+from vllm_watch.state.probe_source import NOT_JUDGED
 
 
 ALERTS = Path(__file__).parents[2] / "alerts"

@@ -28,7 +28,7 @@ from tests.alerts.runbooks import (
 from tests.support.recordings import RECORDINGS, snapshots
 
 from vllm_watch.exposition.json_view import server_view
-from vllm_watch.recording import Recording
+from vllm_watch.replay.recording import Recording
 from vllm_watch.state.server import ServerSettings
 
 
@@ -82,6 +82,7 @@ VLLM_VARIABLES = {
     "VLLM_ENGINE_READY_TIMEOUT_S",
     "VLLM_EXECUTE_MODEL_TIMEOUT_SECONDS",
     "VLLM_HOST_IP",
+    "VLLM_KEEP_ALIVE_ON_ENGINE_DEATH",
     "VLLM_LOGGING_CONFIG_PATH",
     "VLLM_LOGGING_LEVEL",
 }

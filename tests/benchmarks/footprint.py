@@ -15,8 +15,8 @@ from pathlib import Path
 from tests.benchmarks.process import processor_seconds, resident_mebibytes, threads
 from tests.support.recordings import recording
 
-from vllm_watch.demo import StandIn
-from vllm_watch.recording import LogWritten, MetricsRead
+from vllm_watch.commands.demo import StandIn
+from vllm_watch.replay.recording import LogWritten, MetricsRead
 
 
 WARM_UP = 15.0

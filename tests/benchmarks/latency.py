@@ -13,9 +13,9 @@ from pathlib import Path
 
 import structlog
 
-from vllm_watch.clock import SystemClock
-from vllm_watch.config import config_from_options
-from vllm_watch.service import Service
+from vllm_watch.config.model import config_from_options
+from vllm_watch.service.supervisor import Service
+from vllm_watch.support.clock import SystemClock
 
 
 LINES = 400

@@ -19,16 +19,18 @@ from prometheus_client import CollectorRegistry, generate_latest
 from tests.support.pages import label_sets
 from tests.support.recordings import RECORDINGS
 
-from vllm_watch.clock import SystemClock
 from vllm_watch.exposition.families import SnapshotCollector
-from vllm_watch.sources.scrape import Scraper, ScrapeTarget
-from vllm_watch.state.metrics_side import ScrapeResult
+from vllm_watch.sources.http_client import TlsOptions
+from vllm_watch.sources.metrics_fetch import Fetcher
+from vllm_watch.sources.scraper import Scraper, ScrapeTarget
+from vllm_watch.state.scrape_source import ScrapeResult
 from vllm_watch.state.server import ServerSettings, ServerState
-from vllm_watch_parsers.metrics import MetricsReading, read_metrics
+from vllm_watch.support.clock import SystemClock
+from vllm_watch_parsers.scrape import MetricsReading, read_metrics
 
 
 RUNS = 200
-REPEATS = 7
+REPEATS = 20
 CUTS = 257
 LABEL_SETS = (10_000, 20_000, 40_000, 100_000)
 CORPUS = Path(__file__).parents[1] / "fuzz" / "corpus" / "exposition"
@@ -62,11 +64,14 @@ def _wild(ordinary: bytes) -> Iterator[tuple[str, str]]:
     cut = {f"torn at {at}": ordinary[at:] + ordinary[:at] for at in range(0, len(ordinary), len(ordinary) // CUTS)}
     with _served({"ordinary": ordinary, **grown, **corpus, **cut}) as urls:
         costs = {name: _fetch_cost(url) for name, url in urls.items()}
+        receiving = {name: _receiving_cost(urls[name]) for name in ("ordinary", *grown)}
     base = costs.pop("ordinary")
     yield "scrape off a socket: ordinary", f"{base * 1000:.2f} ms"
     for name, body in grown.items():
         cost = costs.pop(name)
-        yield f"scrape off a socket: {name}", f"{cost / base:.2f} x, {cost * 1000:.2f} ms, {len(body):,} bytes"
+        more = receiving[name] - receiving["ordinary"]
+        took = f"{cost / base:.2f} x, {cost * 1000:.2f} ms, {len(body):,} bytes"
+        yield f"scrape off a socket: {name}", f"{took}; {1 + more / base:.2f} x if only received"
     worst = max(costs, key=lambda name: costs[name])
     yield f"scrape off a socket: the worst of {len(costs)} wild bodies", f"{costs[worst] / base:.2f} x ({worst})"
 
@@ -107,6 +112,15 @@ def _fetch_cost(url: str) -> float:
         return min(_cost(lambda: state.apply_scrape(scraper.scrape())) for _ in range(REPEATS))
     finally:
         scraper.close()
+
+
+def _receiving_cost(url: str) -> float:
+    """Return what it costs to receive a body and do nothing with it."""
+    fetcher = Fetcher(url, 20.0, TlsOptions())
+    try:
+        return min(_cost(lambda: fetcher.fetch({}, len)) for _ in range(REPEATS))
+    finally:
+        fetcher.close()
 
 
 def _scrape(state: ServerState, body: bytes, number: int) -> None:

@@ -27,7 +27,7 @@ from tests.benchmarks.process import descriptors, resident_mebibytes, threads
 from tests.support.http_servers import StandIn, answer
 from tests.support.recordings import recording
 
-from vllm_watch.recording import MetricsRead
+from vllm_watch.replay.recording import MetricsRead
 
 
 MINUTES = float(os.environ.get("VLLM_WATCH_SOAK_MINUTES", "20"))
@@ -121,7 +121,7 @@ def measure() -> Iterator[tuple[str, str]]:
     yield "scrapes of the daemon", str(own_scrapes)
     yield "lines written", str(sum(log.lines for log in logs))
     yield "lines read", f"{values['vllm_watch_log_lines_total']:.0f}"
-    yield "generations lost", f"{values['vllm_watch_log_lost_generations_total']:.0f}"
+    yield "generations lost", f"{values['vllm_watch_log_files_lost_total']:.0f}"
 
 
 def _report(samples: list[Sample]) -> Iterator[tuple[str, str]]:

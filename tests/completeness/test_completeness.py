@@ -17,7 +17,7 @@ from tests.parsers.releases import CORPUS
 
 from vllm_watch.exposition.samples import HistogramSample, server_samples
 from vllm_watch.reading.log_reader import LogBatch, Timed
-from vllm_watch.state.metrics_side import ScrapeResult
+from vllm_watch.state.scrape_source import ScrapeResult
 from vllm_watch.state.server import LogStatus, ServerSettings, ServerState
 from vllm_watch.state.snapshot import TailCounts
 from vllm_watch_parsers.events import (
@@ -31,8 +31,8 @@ from vllm_watch_parsers.events import (
     SpecDecoding,
     StartupFact,
 )
-from vllm_watch_parsers.metrics import EngineKey, EngineReading, Histogram, HttpRequests, MetricsReading
-from vllm_watch_parsers.vocabulary import COUNTERS, GAUGES, HISTOGRAMS, WANTED
+from vllm_watch_parsers.metric_names import COUNTERS, GAUGES, HISTOGRAMS, WANTED
+from vllm_watch_parsers.scrape import EngineKey, EngineReading, Histogram, HttpRequests, MetricsReading
 
 
 START = 1000.0

@@ -14,7 +14,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from vllm_watch.config import (
+from vllm_watch.config.model import (
     DEFAULT_LISTEN,
     SLO_PRESETS,
     Config,
@@ -30,8 +30,8 @@ from vllm_watch.config import (
     parse_url,
     with_listen,
 )
-from vllm_watch.errors import ConfigError, UsageError
-from vllm_watch.yaml_file import MAX_BYTES
+from vllm_watch.config.yaml_node import MAX_BYTES
+from vllm_watch.support.errors import ConfigError, UsageError
 
 
 HERE = Path(__file__).parent

@@ -10,11 +10,11 @@ from pathlib import Path
 import pytest
 import yaml
 
-from vllm_watch.config import CONFIGURATION, load_config
-from vllm_watch.config_reference import document
-from vllm_watch.errors import ConfigError
-from vllm_watch.web_config import WEB_CONFIGURATION
-from vllm_watch.yaml_file import read_yaml
+from vllm_watch.config.model import CONFIGURATION, load_config
+from vllm_watch.config.reference import document
+from vllm_watch.config.web import WEB_CONFIGURATION
+from vllm_watch.config.yaml_node import read_yaml
+from vllm_watch.support.errors import ConfigError
 
 
 ROOT = Path(__file__).parents[2]

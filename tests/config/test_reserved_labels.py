@@ -7,11 +7,11 @@ import pytest
 
 from tests.support.pages import ScrapedServer, page
 
-from vllm_watch.config import RESERVED_LABELS, load_config
-from vllm_watch.errors import ConfigError
+from vllm_watch.catalog.series import SERIES
+from vllm_watch.config.model import RESERVED_LABELS, load_config
 from vllm_watch.exposition.families import families
 from vllm_watch.exposition.samples import server_samples
-from vllm_watch.exposition.series import SERIES
+from vllm_watch.support.errors import ConfigError
 
 
 def config_with(tmp_path, label):

@@ -49,7 +49,7 @@ EXEMPLARS = "rgba(255,0,255,0.7)"
 KNOWN: Mapping[tuple[str, str], str] = {
     (
         "vllm-watch-sources",
-        r"A: vllm_watch_(\w+_lines|\w+_values|\w+_field|\w+_names|log_\w+)_total is a counter and stands bare",
+        r"A: vllm_watch_(\w+_stats_lines|\w+_values\w*|\w+_field|log_\w+)_total is a counter and stands bare",
     ): "counts since the daemon began to watch, as the description says: what should be 0 is not, however long ago",
     (
         "vllm-watch-sources",
@@ -74,7 +74,7 @@ _MOST_RATIO = 10
 Json = Mapping[str, Any]
 
 
-class Finding(NamedTuple):
+class ReportLine(NamedTuple):
     """A fault, and the panel or other part of a dashboard that has it."""
 
     place: str
@@ -86,7 +86,7 @@ def lint(
     palette: Collection[str],
     boards: Mapping[str, Json] | None = None,
     known: Mapping[tuple[str, str], str] = KNOWN,
-) -> list[Finding]:
+) -> list[ReportLine]:
     """
     Return the faults of a dashboard.
 
@@ -97,13 +97,13 @@ def lint(
         known: Findings that are meant.
     """
     found = [
-        *(Finding("dashboard", fault) for fault in _head(dashboard)),
+        *(ReportLine("dashboard", fault) for fault in _head(dashboard)),
         *_datasources(dashboard),
         *_colors(dashboard, palette),
         *_variables(dashboard, boards or {}),
         *_annotations(dashboard),
         *_panels(dashboard),
-        *(Finding(*fault) for fault in misplaced(dashboard["panels"])),
+        *(ReportLine(*fault) for fault in misplaced(dashboard["panels"])),
         *_links(dashboard, boards or {dashboard["uid"]: dashboard}),
     ]
     meant = [fault for uid, fault in known if uid == dashboard["uid"]]
@@ -157,31 +157,31 @@ def _walk(node: object, place: str) -> Iterator[tuple[str, Json]]:
             yield from _walk(each, place)
 
 
-def _datasources(dashboard: Json) -> Iterator[Finding]:
+def _datasources(dashboard: Json) -> Iterator[ReportLine]:
     for place, node in _walk(dashboard, "dashboard"):
         if "datasource" in node and node["datasource"] != DATASOURCE:
-            yield Finding(place, "a datasource is not ${datasource}")
+            yield ReportLine(place, "a datasource is not ${datasource}")
         asks = "expr" in node or node.get("type") == "query" or ("gridPos" in node and node["type"] != "row")
         if asks and "datasource" not in node:
-            yield Finding(place, "asks without a datasource")
+            yield ReportLine(place, "asks without a datasource")
 
 
-def _colors(dashboard: Json, palette: Collection[str]) -> Iterator[Finding]:
+def _colors(dashboard: Json, palette: Collection[str]) -> Iterator[ReportLine]:
     for place, node in _walk(dashboard, "dashboard"):
         for key in _COLOR_KEYS & set(node):
             if isinstance(node[key], str) and node[key] not in palette and node[key] != EXEMPLARS:
-                yield Finding(place, f"colour {node[key]} is not of the palette")
+                yield ReportLine(place, f"colour {node[key]} is not of the palette")
 
 
-def _variables(dashboard: Json, boards: Mapping[str, Json]) -> Iterator[Finding]:
+def _variables(dashboard: Json, boards: Mapping[str, Json]) -> Iterator[ReportLine]:
     variables, names = dashboard["templating"]["list"], _names(dashboard)
     for place, name in _references(dashboard):
         if name not in names and not BUILT_IN.fullmatch(name):
-            yield Finding(place, f"there is no variable {name}")
+            yield ReportLine(place, f"there is no variable {name}")
     # What another dashboard uses is here for the links that carry it there.
     used = {name for board in (dashboard, *boards.values()) for _, name in _references(board)}
     for variable in variables:
-        yield from (Finding(variable["name"], fault) for fault in _variable(variable, names, used))
+        yield from (ReportLine(variable["name"], fault) for fault in _variable(variable, names, used))
 
 
 def _names(dashboard: Json) -> list[str]:
@@ -226,7 +226,7 @@ def _variable_query(query: str) -> Iterator[str]:
         yield f"asks for a label that is not there: {match[2]}"
 
 
-def _annotations(dashboard: Json) -> Iterator[Finding]:
+def _annotations(dashboard: Json) -> Iterator[ReportLine]:
     annotations = dashboard.get("annotations", {}).get("list", [])
     names = [annotation["name"] for annotation in annotations]
     for annotation in annotations:
@@ -235,10 +235,10 @@ def _annotations(dashboard: Json) -> Iterator[Finding]:
         asked = asked_for(annotation["expr"], faults.append, variables=_names(dashboard))
         for key in ("titleFormat", "textFormat"):
             faults += _legend(annotation.get(key, ""), asked.labels)
-        yield from (Finding(name, fault) for fault in faults)
+        yield from (ReportLine(name, fault) for fault in faults)
 
 
-def _panels(dashboard: Json) -> Iterator[Finding]:
+def _panels(dashboard: Json) -> Iterator[ReportLine]:
     panels = list(panels_of(dashboard))
     everything = [*panels, *(panel for panel in dashboard["panels"] if panel["type"] == "row")]
     titles = Counter(panel.get("title") for panel in panels)
@@ -246,14 +246,14 @@ def _panels(dashboard: Json) -> Iterator[Finding]:
     for panel in everything:
         title = panel.get("title") or "?"
         if not panel.get("title"):
-            yield Finding(title, "a panel has no title")
+            yield ReportLine(title, "a panel has no title")
         if not isinstance(panel.get("id"), int) or ids[panel["id"]] > 1:
-            yield Finding(title, "the id is no number of its own")
+            yield ReportLine(title, "the id is no number of its own")
     for panel in panels:
         title = panel.get("title") or "?"
         if titles[panel.get("title")] > 1:
-            yield Finding(title, "there are two panels of this title")
-        yield from (Finding(title, fault) for fault in (*_panel(panel), *_targets(panel, dashboard)))
+            yield ReportLine(title, "there are two panels of this title")
+        yield from (ReportLine(title, fault) for fault in (*_panel(panel), *_targets(panel, dashboard)))
 
 
 def _panel(panel: Json) -> Iterator[str]:
@@ -341,14 +341,14 @@ def _legend(legend: str, labels: Collection[str]) -> Iterator[str]:
             yield f"names a label that the query has not: {label}"
 
 
-def _links(dashboard: Json, boards: Mapping[str, Json]) -> Iterator[Finding]:
+def _links(dashboard: Json, boards: Mapping[str, Json]) -> Iterator[ReportLine]:
     for link in dashboard.get("links", []):
         unknown = set(link.get("tags") or []) - TAGS
         if unknown:
-            yield Finding("dashboard", f"a link leads to the tag {', '.join(sorted(unknown))}")
+            yield ReportLine("dashboard", f"a link leads to the tag {', '.join(sorted(unknown))}")
     for place, node in _walk(dashboard, "dashboard"):
         if "url" in node and node.get("type") != "dashboards":
-            yield from (Finding(place, fault) for fault in _url(node["url"], boards))
+            yield from (ReportLine(place, fault) for fault in _url(node["url"], boards))
 
 
 def _url(url: str, boards: Mapping[str, Json]) -> Iterator[str]:

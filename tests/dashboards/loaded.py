@@ -36,9 +36,9 @@ from tests.alerts.incidents import INCIDENTS
 from tests.alerts.replay import CHAT, NOTHING, STALE, STEP, evaluated, series_of
 from tests.support.monitoring import free_port, get_text, process
 
+from vllm_watch.catalog.series import DAEMON
 from vllm_watch.exposition.openmetrics import _label_text
-from vllm_watch.exposition.series import DAEMON
-from vllm_watch.recording import Recording
+from vllm_watch.replay.recording import Recording
 from vllm_watch.state.server import ServerSettings
 
 

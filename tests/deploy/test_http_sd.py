@@ -13,10 +13,10 @@ import pytest
 from tests.support.http_servers import StandIn, answer
 from tests.support.monitoring import PROMETHEUS, free_port, get_json, process, until
 
-from vllm_watch.clock import SystemClock
-from vllm_watch.config import MetricsConfig, ServerConfig, load_config
+from vllm_watch.config.model import MetricsConfig, ServerConfig, load_config
 from vllm_watch.exposition.http_sd import target_groups
-from vllm_watch.service import DaemonPages, Service
+from vllm_watch.service.supervisor import DaemonPages, Service
+from vllm_watch.support.clock import SystemClock
 
 
 JOB = Path(__file__).parents[2] / "deploy" / "prometheus" / "vllm-targets.yml"

@@ -34,7 +34,7 @@ subprocess.Popen = Late
 sys.argv = sys.argv[1:]
 runpy.run_path(sys.argv[0], run_name="__main__")
 """
-NAMES = ("log_lines", "log_rotations", "log_lost_generations")
+NAMES = ("log_lines", "log_rotations", "log_files_lost")
 
 pytestmark = pytest.mark.skipif(not PROGRAM.exists(), reason="needs the tree that keep_log.py is in")
 
@@ -245,5 +245,5 @@ def test_whoever_follows_the_file_loses_nothing(keep, tmp_path):
             return {name: float(match[1]) for name, match in found.items() if match}
 
         until(lambda: counted().get("log_lines") == 30_000, TIMEOUT, lambda: str(counted()))
-        assert {"log_lines": 30_000, "log_rotations": 2, "log_lost_generations": 0} == counted()
+        assert {"log_lines": 30_000, "log_rotations": 2, "log_files_lost": 0} == counted()
     assert 30_000 == out.count(b"\n")

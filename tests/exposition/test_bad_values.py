@@ -9,8 +9,8 @@ from prometheus_client.parser import text_string_to_metric_families as parse_tex
 from tests.support.pages import ScrapedServer, page
 
 from vllm_watch.discovery.command_line import arguments_of, parse_arguments
-from vllm_watch.exposition.encoding import encode
 from vllm_watch.exposition.families import SnapshotCollector
+from vllm_watch.exposition.text_format import encode
 from vllm_watch.state.facts import CommandFacts
 from vllm_watch.state.server import ServerSettings, ServerState
 

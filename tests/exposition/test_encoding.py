@@ -13,9 +13,9 @@ from prometheus_client.exposition import generate_latest as write_text
 from prometheus_client.openmetrics.exposition import generate_latest as write_openmetrics
 from tests.support.recordings import RECORDINGS, snapshots
 
-from vllm_watch.exposition.encoding import encode
 from vllm_watch.exposition.families import SnapshotCollector
 from vllm_watch.exposition.samples import PlainSample
+from vllm_watch.exposition.text_format import encode
 
 
 WRITERS = {False: write_text, True: write_openmetrics}

@@ -15,8 +15,8 @@ from tests.support.recordings import snapshots
 
 from vllm_watch.exposition import openmetrics
 from vllm_watch.exposition.openmetrics import TimeSeriesFile
+from vllm_watch.replay.replay import SETTLED_SECONDS, SPARSE_SECONDS, run_log
 from vllm_watch.state.server import ServerSettings, ServerState
-from vllm_watch.virtual import SETTLED_SECONDS, SPARSE_SECONDS, run_log
 
 
 STEP = 5.0

@@ -17,10 +17,10 @@ from prometheus_client.openmetrics.parser import text_string_to_metric_families 
 from prometheus_client.parser import text_string_to_metric_families as parse_text
 from tests.support.recordings import RECORDINGS, snapshots
 
-from vllm_watch.exposition.document import document
+from vllm_watch.catalog.series import GROUPS, SERIES
 from vllm_watch.exposition.families import SnapshotCollector
+from vllm_watch.exposition.metrics_reference import document
 from vllm_watch.exposition.samples import server_samples
-from vllm_watch.exposition.series import GROUPS, SERIES
 
 
 ROOT = Path(__file__).parents[2]
@@ -88,7 +88,7 @@ def test_nearly_everything_documented_is_shown():
         "model_load_seconds",  # A GPU server.
         "log_watch_info",  # A log that grows.
         "probe_success",  # A probe.
-        "probe_duration_seconds",
+        "probe_time_to_first_token_seconds",
         "build_info",  # The daemon's own.
         "config_last_reload_successful",
         "config_last_reload_success_timestamp_seconds",
@@ -98,7 +98,7 @@ def test_nearly_everything_documented_is_shown():
         "collect_errors_total",
         "internal_errors_total",
         "discovery_hanging_processes",
-        "heartbeat_age_seconds",
+        "heartbeat_timestamp_seconds",
     }
 
     assert set(SERIES) - needs_more == shown

@@ -7,7 +7,7 @@ import pytest
 
 from tests.parsers.releases import PAGES, expected_page, page
 
-from vllm_watch_parsers.metrics import EngineKey, EngineReading, HttpRequests, MetricsReading, read_metrics
+from vllm_watch_parsers.scrape import EngineKey, EngineReading, HttpRequests, MetricsReading, read_metrics
 
 
 EVERY_PAIR = pytest.mark.parametrize(("release", "prefix"), PAGES)

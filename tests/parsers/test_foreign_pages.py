@@ -8,7 +8,7 @@ import pytest
 from tests.support.pages import page
 
 from vllm_watch_parsers.foreign_pages import FOREIGN_PAGES
-from vllm_watch_parsers.metrics import MetricsReading, Unreadable, read_metrics
+from vllm_watch_parsers.scrape import MetricsReading, Unreadable, read_metrics
 
 
 ROUTER = (

@@ -15,8 +15,8 @@ from tests.support.pages import label_sets, page
 from tests.support.recordings import RECORDINGS
 
 from vllm_watch_parsers.exposition import BLOCK, MAX_FOREIGN_NAMES, MAX_LINE, MAX_LINES, PageReader, parse_exposition
-from vllm_watch_parsers.metrics import MetricsReading, read_metrics
-from vllm_watch_parsers.vocabulary import WANTED
+from vllm_watch_parsers.metric_names import WANTED
+from vllm_watch_parsers.scrape import MetricsReading, read_metrics
 
 
 PAGE = page(running=3).encode()
@@ -38,6 +38,32 @@ def steps(body):
     finally:
         sys.setprofile(None)
     return count
+
+
+def bytes_gone_through(body):
+    """Return of how many bytes the lines are counted or taken apart to read a page."""
+    count = 0
+
+    def note(_frame, event, argument):
+        nonlocal count
+        if event == "c_call" and argument.__name__ in {"count", "split"}:
+            count += len(argument.__self__)
+
+    read_metrics(body)
+    sys.setprofile(note)
+    try:
+        read_metrics(body)
+    finally:
+        sys.setprofile(None)
+    return count
+
+
+def test_label_sets_behind_their_type_are_passed_over_unseen():
+    """Of label sets by the ten thousand no line is even counted, but in the blocks where they begin and end."""
+    grown = PAGE + label_sets(40_000) + b"# TYPE vllm:num_requests_swapped gauge\nvllm:num_requests_swapped 0\n"
+
+    assert len(grown) > 80 * BLOCK
+    assert bytes_gone_through(grown) - bytes_gone_through(PAGE) < 6 * BLOCK
 
 
 @pytest.mark.parametrize("sets", [10_000, 40_000])
@@ -74,6 +100,16 @@ def test_label_sets_between_wanted_lines_hide_none():
     body = label_sets(3000) + b"vllm:num_requests_running 3\n" + label_sets(3000) + b"vllm:num_requests_waiting 4\n"
 
     assert [sample.value for sample in parse_exposition(body, WANTED).samples] == [3, 4]
+
+
+@pytest.mark.parametrize("comment", [b"# TYPE vllm:num_requests_running gauge\n", b""])
+def test_a_block_that_begins_and_ends_alike_hides_none(comment):
+    """A wanted family stands behind a comment of its own; where none has one, each line of a block is told apart."""
+    sets = label_sets(3000) if comment else label_sets(3000).partition(b"\n")[2]
+    body = sets + comment + b"vllm:num_requests_running 3\n" + sets
+
+    assert len(sets) > 2 * BLOCK
+    assert [sample.value for sample in parse_exposition(b"# merged\n" + body, WANTED).samples] == [3]
 
 
 @pytest.mark.parametrize("name", [b"vllm:num_requests", b"vllm:prompt_tokens_created", b"v", b"http_requests_to"])

@@ -7,7 +7,7 @@ import math
 
 import pytest
 
-from vllm_watch_parsers import spec_decode, startup, stats
+from vllm_watch_parsers import engine_stats, spec_decode, startup
 from vllm_watch_parsers.events import Notice, StartupFact
 
 
@@ -17,9 +17,9 @@ NO_COUNTS = ["1.5", "nan", "-nan"]
 
 def stats_line(name, text):
     """Return a statistics line with this field and those that every line has."""
-    kind = stats._FIELDS[name]
+    kind = engine_stats._FIELDS[name]
     others = {"Running": "1 reqs", "Waiting": "1 reqs"}
-    others = {other: value for other, value in others.items() if stats._FIELDS[other].field != kind.field}
+    others = {other: value for other, value in others.items() if engine_stats._FIELDS[other].field != kind.field}
     fields = {"Avg prompt throughput": "1.0 tokens/s", name: f"{text}{kind.unit}", **others}
     if kind.field == "prompt_tokens_per_second":
         fields = {name: f"{text}{kind.unit}", **others}
@@ -40,21 +40,21 @@ def bad_texts(kind):
 
 
 @pytest.mark.parametrize(
-    ("name", "text"), [(name, text) for name, kind in stats._FIELDS.items() for text in bad_texts(kind)]
+    ("name", "text"), [(name, text) for name, kind in engine_stats._FIELDS.items() for text in bad_texts(kind)]
 )
 def test_statistics_out_of_range(name, text):
     """I3: a quantity of a statistics line that cannot be makes the line unbelievable, and is named."""
-    refused, unparsed = stats.parse_stats(stats_line(name, text))
+    refused, unparsed = engine_stats.parse_stats(stats_line(name, text))
 
-    assert (Notice("value_refused", stats._FIELDS[name].field), Notice("stats_unparsed")) == (refused, unparsed)
+    assert (Notice("value_refused", engine_stats._FIELDS[name].field), Notice("stats_unparsed")) == (refused, unparsed)
 
 
-@pytest.mark.parametrize("name", stats._FIELDS)
+@pytest.mark.parametrize("name", engine_stats._FIELDS)
 def test_statistics_in_range(name):
     """I3: the same line with the least and the most that can be is believed."""
-    kind = stats._FIELDS[name]
+    kind = engine_stats._FIELDS[name]
     for text, value in (("0", 0), ("100" if kind.unit == "%" else f"{int(kind.most)}", kind.most)):
-        (event,) = stats.parse_stats(stats_line(name, text))
+        (event,) = engine_stats.parse_stats(stats_line(name, text))
 
         assert value == getattr(event, kind.field)
 

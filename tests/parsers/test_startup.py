@@ -8,9 +8,9 @@ import pytest
 from tests.parsers.lines import TIME, events, events_of, json_record, old_record, record
 
 from vllm_watch.state.facts import Facts
-from vllm_watch_parsers.dismissal import says_nothing
 from vllm_watch_parsers.events import Lifecycle, Notice, Pause, StartupFact
 from vllm_watch_parsers.line import parse_line
+from vllm_watch_parsers.prefilter import is_irrelevant
 from vllm_watch_parsers.startup import parse_startup
 
 
@@ -182,7 +182,7 @@ MESSAGES = {
 def test_start_up_lines_of_every_era(message, said):
     """Each line gives its fact, whole line by whole line, through the quick check and without it."""
     assert parse_startup(message) == said
-    assert not says_nothing(f"INFO 11-21 02:35:10 [x.py:1] {message}".encode())
+    assert not is_irrelevant(f"INFO 11-21 02:35:10 [x.py:1] {message}".encode())
     assert events(record(message, "some.py", "DEBUG")) == said
     assert events(old_record(message, "some.py")) == said
     assert events(json_record(message, name="vllm.some")) == said

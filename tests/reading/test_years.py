@@ -13,12 +13,12 @@ import pytest
 
 from tests.reading.test_times import DAY, in_berlin, utc  # noqa: F401  # A fixture.
 
-from vllm_watch.config import ServerConfig
+from vllm_watch.config.model import ServerConfig
 from vllm_watch.reading.printed import count_new_years, places_to_look
 from vllm_watch.reading.times import PrintedTimes
+from vllm_watch.replay.replay import printed_times, run_log
+from vllm_watch.service.monitor import ServerMonitor
 from vllm_watch.state.server import ServerSettings, ServerState
-from vllm_watch.virtual import printed_times, run_log
-from vllm_watch.watched import WatchedServer
 
 
 HOUR = 3600
@@ -151,7 +151,7 @@ def test_a_server_that_runs_for_long_was_started_then(tmp_path, started):
     starting = f"INFO {printed(started)} [api_server.py:1] vLLM API server version 0.10.0\n"
     log.write_text(starting + "".join(line(printed(moment)) for moment in [*between, now]))
     os.utime(log, (now, now))
-    server = WatchedServer(ServerConfig(name="x", log=str(log)), Clock(now))
+    server = ServerMonitor(ServerConfig(name="x", log=str(log)), Clock(now))
     server.look_at_log()
     snapshot = server.snapshot()
     server.close()

@@ -11,18 +11,18 @@ import time
 import pytest
 import structlog
 
-from tests.service.test_service import Told
+from tests.service.test_supervisor import Told
 from tests.support.fuse import HangingFolder, can_mount
 from tests.support.waiting import SECONDS, until
 
-from vllm_watch import service as service_module
-from vllm_watch import tail_loop as tail_loop_module
-from vllm_watch.clock import SystemClock
-from vllm_watch.config import Config, ServerConfig
-from vllm_watch.internal_errors import InternalErrors
-from vllm_watch.service import DaemonPages, Service
-from vllm_watch.sources.tail import LogTail
-from vllm_watch.watched import WatchedServer
+from vllm_watch.config.model import Config, ServerConfig
+from vllm_watch.service import log_thread as tail_loop_module
+from vllm_watch.service import supervisor as service_module
+from vllm_watch.service.monitor import ServerMonitor
+from vllm_watch.service.supervisor import DaemonPages, Service
+from vllm_watch.sources.log_tailer import LogTailer
+from vllm_watch.support.clock import SystemClock
+from vllm_watch.support.internal_errors import InternalErrors
 
 
 STATS = (
@@ -40,14 +40,14 @@ class StandIn:
         place.symlink_to(source)
         self._answers = threading.Event()
         self._answers.set()
-        poll = LogTail.poll
+        poll = LogTailer.poll
 
         def wait(tail, now):
             if tail.pattern.startswith(str(place)):
                 self._answers.wait(SECONDS)
             return poll(tail, now)
 
-        monkeypatch.setattr(LogTail, "poll", wait)
+        monkeypatch.setattr(LogTailer, "poll", wait)
 
     def hang(self):
         """Let whoever looks wait."""
@@ -317,7 +317,7 @@ class _Server:
 def test_a_thread_that_helps_does_not_disturb_the_one_that_watches_folders():
     """While the folders are gone through another thread's first look at a log waits, or the loop would end."""
     errors = InternalErrors()
-    loop = tail_loop_module.TailLoop(SystemClock(), errors)
+    loop = tail_loop_module.LogThread(SystemClock(), errors)
     other = _Server()
 
     def look_beside():
@@ -362,10 +362,10 @@ def test_the_thread_outlives_whatever_fails_while_it_watches_folders(tmp_path, s
 def test_what_hangs_is_not_closed_before_it_answers(tmp_path, monkeypatch):
     """A server whose log hangs is closed at once, for letting go of a file may hang as well: its next look does it."""
     closed = []
-    monkeypatch.setattr(LogTail, "close", lambda tail: closed.append(tail.pattern))
+    monkeypatch.setattr(LogTailer, "close", lambda tail: closed.append(tail.pattern))
     path = tmp_path / "a.log"
     write(path)
-    server = WatchedServer(ServerConfig(name="a", log=str(path)), SystemClock())
+    server = ServerMonitor(ServerConfig(name="a", log=str(path)), SystemClock())
     server.look_at_log()
     server.is_overdue = True
     server.close()
@@ -383,10 +383,10 @@ def test_a_file_that_hangs_when_it_is_closed_holds_up_nobody(tmp_path, monkeypat
         answers.wait(SECONDS)
         closed.set()
 
-    monkeypatch.setattr(LogTail, "close", close)
+    monkeypatch.setattr(LogTailer, "close", close)
     path = tmp_path / "vllm.log"
     write(path)
-    server = WatchedServer(ServerConfig(name="a", log=str(path)), SystemClock())
+    server = ServerMonitor(ServerConfig(name="a", log=str(path)), SystemClock())
     server.look_at_log()
     server.close()
     before = closed.is_set()

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import threading
+import time
 import urllib.error
 import urllib.request
 
@@ -14,17 +15,17 @@ from prometheus_client.parser import text_string_to_metric_families as parse_tex
 from tests.support.http_servers import StandIn, answer
 from tests.support.waiting import SECONDS, until
 
-from vllm_watch.clock import SystemClock
-from vllm_watch.config import Config, MetricsConfig, ProbeConfig, ServerConfig
+from vllm_watch.config.model import Config, MetricsConfig, ProbeConfig, ServerConfig
 from vllm_watch.exposition import families as families_module
-from vllm_watch.internal_errors import PARTS
-from vllm_watch.notify import Notifier
-from vllm_watch.service import DaemonPages, Service
-from vllm_watch.sources.probe import Prober
-from vllm_watch.sources.scrape import Scraper
-from vllm_watch.sources.tail import LogTail
-from vllm_watch.sources.wake import FolderWatch
-from vllm_watch.web import current as current_module
+from vllm_watch.service.supervisor import DaemonPages, Service
+from vllm_watch.service.systemd import Notifier
+from vllm_watch.sources.directory_watcher import DirectoryWatcher
+from vllm_watch.sources.log_tailer import LogTailer
+from vllm_watch.sources.prober import Prober
+from vllm_watch.sources.scraper import Scraper
+from vllm_watch.support.clock import SystemClock
+from vllm_watch.support.internal_errors import PARTS
+from vllm_watch.web import config_reload as current_module
 
 
 PAGE = b'# TYPE vllm:num_requests_running gauge\nvllm:num_requests_running{engine="0",model_name="m"} 0.0\n'
@@ -112,7 +113,7 @@ def _refuse_threads(daemon, monkeypatch):
             """Refuse."""
             raise RuntimeError("can't start new thread")
 
-    monkeypatch.setattr("vllm_watch.loops.threading.Thread", NoThread)
+    monkeypatch.setattr("vllm_watch.service.threads.threading.Thread", NoThread)
     workers = daemon.service._scrapes._workers
     workers.send("one more", daemon.service._servers[2])
     workers.send("another", daemon.service._servers[2])
@@ -136,12 +137,12 @@ def _break_notify(daemon, monkeypatch):
 BREAK = {
     "main": lambda daemon, patch: patch.setattr(daemon.service, "_take_offers", fail),
     "reload": lambda daemon, _: daemon.service.request_reload(),
-    "tail": lambda _, patch: patch.setattr(LogTail, "poll", fail),
+    "tail": lambda _, patch: patch.setattr(LogTailer, "poll", fail),
     "scrape": lambda _, patch: patch.setattr(Scraper, "scrape", fail),
     "probe": lambda _, patch: patch.setattr(Prober, "probe", fail),
     "discovery": lambda daemon, _: (setattr(daemon, "is_found_wrong", True), daemon.service._discovery.look_now()),
     "threads": _refuse_threads,
-    "wake": lambda _, patch: patch.setattr(FolderWatch, "refresh", fail),
+    "wake": lambda _, patch: patch.setattr(DirectoryWatcher, "refresh", fail),
     "snapshot": lambda _, patch: patch.setattr(families_module, "server_samples", fail),
     "page": _break_page,
     "web_config": _break_web_config,
@@ -167,9 +168,9 @@ def test_each_failure_is_counted_and_costs_its_part_only(daemon, monkeypatch, pa
 
 def test_a_log_whose_reader_fails_is_not_up(daemon, monkeypatch):
     """A reader that raises is shown as a source that is down for a reason of its own; another server's is read on."""
-    poll = LogTail.poll
+    poll = LogTailer.poll
     monkeypatch.setattr(
-        LogTail, "poll", lambda tail, now: fail() if tail.pattern.endswith("a.log") else poll(tail, now)
+        LogTailer, "poll", lambda tail, now: fail() if tail.pattern.endswith("a.log") else poll(tail, now)
     )
     with structlog.testing.capture_logs():
         until(lambda: daemon.page().get(("source_info", "internal_error", "a", "log")) == 1)
@@ -197,5 +198,5 @@ def test_a_search_that_hangs_ends_no_daemon(daemon):
     daemon.service._discovery.heartbeat._at -= 1000
     page = DaemonPages(daemon.service)
 
-    assert daemon.page()["heartbeat_age_seconds", "discovery"] >= 1000
+    assert daemon.page()["heartbeat_timestamp_seconds", "discovery"] <= time.time() - 1000
     assert 200 == page.healthy().status

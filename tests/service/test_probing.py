@@ -14,11 +14,11 @@ from tests.support.completions import GOOD
 from tests.support.http_servers import StandIn, answer
 from tests.support.waiting import until
 
-from vllm_watch.check import check
-from vllm_watch.clock import SystemClock
-from vllm_watch.config import load_config
-from vllm_watch.service import DaemonPages, Service
-from vllm_watch.watched import WatchedServer
+from vllm_watch.commands.check import check
+from vllm_watch.config.model import load_config
+from vllm_watch.service.monitor import ServerMonitor
+from vllm_watch.service.supervisor import DaemonPages, Service
+from vllm_watch.support.clock import SystemClock
 
 
 SECRET = "sk-7f3a9c"
@@ -83,7 +83,7 @@ class Meter:
             self._now -= 1
 
 
-def metered(monkeypatch, probe=WatchedServer.probe):
+def metered(monkeypatch, probe=ServerMonitor.probe):
     """Return a meter of the probes that are made from now on."""
     meter = Meter()
 
@@ -91,7 +91,7 @@ def metered(monkeypatch, probe=WatchedServer.probe):
         with meter:
             probe(server)
 
-    monkeypatch.setattr(WatchedServer, "probe", measure)
+    monkeypatch.setattr(ServerMonitor, "probe", measure)
     return meter
 
 
@@ -161,13 +161,13 @@ def test_a_wedged_idle_server_is_noticed(watch, vllm):
     until(lambda: watch.page()[idle] == 1)  # The page of before the leap in time is too old.
     page = watch.page()
 
-    assert 0 < good["probe_duration_seconds", "a"] < SECONDS
+    assert 0 < good["probe_time_to_first_token_seconds", "a"] < SECONDS
     assert b'"model":"page-model"' in b"".join(vllm.stand_in.bodies)
     assert 1 == page[idle]
     assert (1, 0) == (page["source_up", "a", "metrics"], page["source_up", "a", "probe"])
     assert 1 == page["source_info", "timeout", "a", "probe"]
-    assert ("probe_duration_seconds", "a") not in page
-    assert ("heartbeat_age_seconds", "probes") in page
+    assert ("probe_time_to_first_token_seconds", "a") not in page
+    assert ("heartbeat_timestamp_seconds", "probes") in page
 
 
 def test_a_sleeping_server_is_not_asked(watch, vllm):
@@ -243,8 +243,8 @@ def test_a_probe_that_cannot_be_ended_holds_the_next_configuration_s_back(watch,
     """D4: while the old configuration's probe hangs where nothing ends it, in a name's resolution, none is added."""
     until(lambda: watch.page().get(("probe_success", "a")) == 1)
     released, asked = threading.Event(), []
-    next_probe = WatchedServer.next_probe
-    monkeypatch.setattr(WatchedServer, "next_probe", lambda *args: asked.append(args[0]) or next_probe(*args))
+    next_probe = ServerMonitor.next_probe
+    monkeypatch.setattr(ServerMonitor, "next_probe", lambda *args: asked.append(args[0]) or next_probe(*args))
     meter = metered(monkeypatch, lambda _: released.wait(SECONDS))
     watch.pass_time(60)
     until(lambda: meter.most == 1)
@@ -292,7 +292,7 @@ def test_the_key_is_in_no_output(watch, vllm, capfd):
 def test_a_log_that_hangs_holds_no_probe_up(tmp_path, vllm, monkeypatch):
     """A look at the log that never ends leaves the probe to notice what it can."""
     released = threading.Event()
-    monkeypatch.setattr(WatchedServer, "look_at_log", lambda _: released.wait(SECONDS) and False)
+    monkeypatch.setattr(ServerMonitor, "look_at_log", lambda _: released.wait(SECONDS) and False)
     watch = Watch(tmp_path, vllm)
     watch.write(log="a.log")
     watch.service = Service(watch.load(), watch.clock, load=watch.load)

@@ -13,7 +13,7 @@ import pytest
 
 from tests.support.logs import NOBODY, Log, run_child, stats_line
 
-from vllm_watch.sources.followed import ROTATE_WAIT
+from vllm_watch.sources.file_follower import ROTATE_WAIT
 
 
 def test_a_missing_file_is_awaited(log):
@@ -47,7 +47,7 @@ def test_a_missing_folder_is_awaited_and_may_go_and_come(tmp_path):
     assert [1, 2, 3] == found
     assert (False, "not_found") == missing == log.status
     assert (True, "ok") == gone
-    assert 0 == log.counts.lost_generations
+    assert 0 == log.counts.files_lost
     log.tail.close()
 
 
@@ -70,7 +70,7 @@ def test_a_folder_that_is_away_for_a_while(tmp_path, seconds):
     assert [3] == log.look()
     log.write(4)
     assert [4] == log.look()
-    assert (0, 0) == (log.counts.lost_generations, log.counts.truncations)
+    assert (0, 0) == (log.counts.files_lost, log.counts.truncations)
     log.tail.close()
 
 
@@ -100,7 +100,7 @@ def test_a_deleted_log_is_read_to_its_end_and_its_successor_from_the_start(follo
 
     assert ([1], [2, 3]) == (first, second)
     followed.look(ROTATE_WAIT + 1)
-    assert 0 == followed.counts.lost_generations
+    assert 0 == followed.counts.files_lost
 
 
 PERMISSIONS = """

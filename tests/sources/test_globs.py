@@ -10,8 +10,8 @@ import pytest
 
 from tests.support.logs import Log, open_files
 
-from vllm_watch.sources import tail as tail_module
-from vllm_watch.sources.followed import ROTATE_WAIT
+from vllm_watch.sources import log_tailer as tail_module
+from vllm_watch.sources.file_follower import ROTATE_WAIT
 
 
 @pytest.fixture
@@ -57,7 +57,7 @@ def test_matches_that_rotate_into_each_other(logs):
     found += log.look(ROTATE_WAIT + 1) + log.look()
 
     assert list(range(12)) == found
-    assert 0 == log.counts.lost_generations
+    assert 0 == log.counts.files_lost
 
 
 def test_matches_that_rotated_while_down(logs):
@@ -74,7 +74,7 @@ def test_matches_that_rotated_while_down(logs):
     log.start(stopped)
 
     assert [3, 4] == log.look() + log.look(ROTATE_WAIT + 1) + log.look()
-    assert 0 == log.counts.lost_generations
+    assert 0 == log.counts.files_lost
 
 
 def test_compressed_matches_are_not_read(logs, tmp_path):

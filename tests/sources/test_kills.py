@@ -20,7 +20,7 @@ from pathlib import Path
 
 from tests.sources.test_tail_model import stats_line
 
-from vllm_watch.checkpoint import CheckpointFile
+from vllm_watch.sources.checkpoint import CheckpointFile
 
 
 KILLS = int(os.environ.get("VLLM_WATCH_KILLS", "8"))
@@ -34,9 +34,9 @@ MOST_READ = 3.0
 
 DAEMON = """
 import sys
-from vllm_watch.clock import SystemClock
-from vllm_watch.config import Config, ServerConfig
-from vllm_watch.service import run_service
+from vllm_watch.support.clock import SystemClock
+from vllm_watch.config.model import Config, ServerConfig
+from vllm_watch.service.supervisor import run_service
 from vllm_watch.state.server import ServerState
 from vllm_watch_parsers.events import EngineStats
 

@@ -9,11 +9,14 @@ import os
 import pytest
 import structlog
 
-from tests.support.logs import open_files
+from tests.support.logs import open_files, stats_line
 
-from vllm_watch.sources import followed as followed_module
-from vllm_watch.sources import logfile as logfile_module
-from vllm_watch.sources.followed import ROTATE_WAIT
+from vllm_watch.config.model import ServerConfig
+from vllm_watch.service.monitor import ServerMonitor
+from vllm_watch.sources import file_follower as followed_module
+from vllm_watch.sources import log_file as logfile_module
+from vllm_watch.sources import rotated_names as siblings_module
+from vllm_watch.sources.file_follower import ROTATE_WAIT
 
 
 ERRORS = [errno.EINTR, errno.EIO, errno.ESTALE, errno.EBADF, errno.ENOMEM]
@@ -53,6 +56,20 @@ class FailingOs:
     def heal(self):
         """Let everything work again."""
         self.failing.clear()
+
+
+class SetClock:
+    """A clock that the test moves, beside a wall clock that is ahead."""
+
+    time = 1000.0
+
+    def now(self):
+        """Return the time."""
+        return self.time
+
+    def wall(self, moment):
+        """Return what the wall clock says then."""
+        return moment + 500.0
 
 
 @pytest.fixture
@@ -147,7 +164,7 @@ def test_a_rotated_file_that_stays_unreadable_is_given_up(followed, system):
     found += followed.look(ROTATE_WAIT)
 
     assert ((False, "read_error"), [1, 3]) == (waiting, found)
-    assert 1 == followed.counts.lost_generations
+    assert 1 == followed.counts.files_lost
     assert (True, "ok") == followed.status
 
 
@@ -195,3 +212,39 @@ def test_a_restart_among_rotated_files_that_fail(followed, system):
     found += followed.look()
 
     assert (before, [2, 3]) == (opened, found)
+
+
+def test_a_look_that_fails_has_not_read_all(followed, system, monkeypatch):
+    """T31: what was copied away before a look that fails is read after a restart, however long ago it was written."""
+    monkeypatch.setattr(siblings_module, "os", system)
+    followed.write(1)
+    followed.copytruncate()
+    followed.write(2)
+    system.fail("scandir", errno.EIO)
+    found = followed.look()
+    stopped = followed.stop()
+    system.heal()
+    followed.start(stopped)
+
+    assert ([], [1, 2]) == (found, followed.look())
+
+
+def test_the_positions_say_until_when_all_was_read(tmp_path, system):
+    """T31: the moment up to which all of a log was read stands still while it cannot be, and only that log's."""
+    clock = SetClock()
+    paths = tmp_path / "a.log", tmp_path / "b.log"
+    for path in paths:
+        path.write_bytes(stats_line(1))
+    server = ServerMonitor(ServerConfig(name="a", log=str(tmp_path / "*.log")), clock)
+    server.look_at_log()
+    good = clock.wall(clock.now())
+    said = [server.positions().files]
+    for number in (errno.EIO, None):
+        clock.time += 60.0
+        system.fail("pread", number, paths[0]) if number else system.heal()
+        server.look_at_log()
+        said.append(server.positions().files)
+    server.close()
+
+    assert [[0.0, 0.0], [good, 0.0], [0.0, 0.0]] == [[each.read_until for each in sorted(files)] for files in said]
+    assert good + 120.0 == server.read_until

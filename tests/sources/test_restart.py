@@ -41,7 +41,7 @@ def test_rotated_while_down(followed, rotations):
     followed.start(stopped)
 
     assert [2, *range(10, 10 + rotations)] == followed.look()
-    assert (rotations, 0) == (followed.counts.rotations, followed.counts.lost_generations)
+    assert (rotations, 0) == (followed.counts.rotations, followed.counts.files_lost)
     assert [1] == followed.history
 
 
@@ -59,7 +59,7 @@ def test_rotated_beyond_retention_while_down(followed):
     followed.start(stopped)
 
     assert [11, 12, 13] == followed.look()
-    assert 1 == followed.counts.lost_generations
+    assert 1 == followed.counts.files_lost
 
 
 def test_rotated_and_compressed_while_down(followed):
@@ -75,7 +75,7 @@ def test_rotated_and_compressed_while_down(followed):
     followed.start(stopped)
 
     assert [3] == followed.look()
-    assert 1 == followed.counts.lost_generations
+    assert 1 == followed.counts.files_lost
 
 
 def test_copied_and_truncated_while_down(followed):
@@ -108,7 +108,7 @@ def test_the_same_inode_is_another_file(followed):
 
     assert list(range(10, 30)) == followed.look()
     assert stopped[0][0].inode == inode
-    assert 1 == followed.counts.truncations + followed.counts.lost_generations
+    assert 1 == followed.counts.truncations + followed.counts.files_lost
 
 
 def test_the_same_inode_in_the_same_run(followed):

@@ -11,8 +11,8 @@ import pytest
 
 from tests.support.logs import Log, open_files, stats_line
 
-from vllm_watch.sources import rotated as rotated_module
-from vllm_watch.sources.followed import MAX_LATE, ROTATE_WAIT
+from vllm_watch.sources import rotation as rotated_module
+from vllm_watch.sources.file_follower import MAX_LATE, ROTATE_WAIT
 
 
 def test_a_renamed_log_is_drained_and_the_new_one_read(followed):
@@ -43,7 +43,7 @@ def test_several_rotations_between_two_looks(followed, rotations):
         followed.write(10 + number)
 
     assert [2, *range(10, 10 + rotations)] == followed.look()
-    assert 0 == followed.counts.lost_generations
+    assert 0 == followed.counts.files_lost
 
 
 def test_rotated_beyond_retention_between_two_looks(followed):
@@ -178,7 +178,7 @@ def test_an_unreadable_rotated_file_is_counted_and_passed(followed, monkeypatch)
     monkeypatch.setattr(rotated_module, "OpenLog", refuse)
 
     assert [3] == followed.look()
-    assert 1 == followed.counts.lost_generations
+    assert 1 == followed.counts.files_lost
     assert followed.counts.read_errors > 0
     assert (True, "ok") == followed.status
 

@@ -21,12 +21,12 @@ from tests.parsers.test_hostile_lines import ECHOES, FORGED, printed
 from vllm_watch.exposition.samples import server_samples
 from vllm_watch.reading.containers import MAX_WRAPPED
 from vllm_watch.reading.framing import MAX_LINE
-from vllm_watch.sources import followed, history
-from vllm_watch.sources.journal import JournalTail
-from vllm_watch.sources.tail import LogTail
-from vllm_watch.state.metrics_side import ScrapeResult
+from vllm_watch.sources import file_follower, startup_scan
+from vllm_watch.sources.journal_tailer import JournalTailer
+from vllm_watch.sources.log_tailer import LogTailer
+from vllm_watch.state.scrape_source import ScrapeResult
 from vllm_watch.state.server import ServerSettings, ServerState
-from vllm_watch_parsers.metrics import read_metrics
+from vllm_watch_parsers.scrape import read_metrics
 
 
 CUT_AT = 16 * 1024
@@ -47,7 +47,7 @@ ABOUT_LINES = {
     "log_long_lines_total",
     "log_nul_bytes_total",
     "log_skipped_bytes_total",
-    "refused_lines_total",
+    "log_lines_rejected_total",
 }
 MORE_FORGED = [
     "vLLM API server version 9.9.9",
@@ -109,7 +109,7 @@ class Server:
 
     def restart(self, positions):
         """Begin to watch, as a new process would."""
-        self.tail = LogTail(str(self.path), positions)
+        self.tail = LogTailer(str(self.path), positions)
         self.state = ServerState(ServerSettings("s", True, 5.0 if self.has_metrics else None))
         self.look()
 
@@ -193,7 +193,7 @@ def test_a_forgery_through_a_request_id_is_counted(server, wrap, forged):
     """I1: a forged line that continues a record shows in a counter."""
     server.write(wrap(printed(f"Received request x\n{forged}", "logger.py") + b"\n"))
 
-    assert (1, 1) == (server.count("refused_lines_total"), server.count("continuation_lines_total"))
+    assert (1, 1) == (server.count("log_lines_rejected_total"), server.count("continuation_lines_total"))
 
 
 @pytest.mark.parametrize("site", ["logger.py", "serving_chat.py", "core.py", "protocol.py"])
@@ -201,7 +201,7 @@ def test_a_forgery_from_another_call_site_is_counted(server, wrap, site):
     """I2: statistics from a file that prints none show in a counter."""
     server.write(wrap(record(STATS_MESSAGE, site) + b"\n"))
 
-    assert 1 == server.count("refused_lines_total")
+    assert 1 == server.count("log_lines_rejected_total")
 
 
 @pytest.mark.parametrize(("size", "long_lines"), [(CUT_AT, 0), (5 * CUT_AT, 1), (2 * MAX_WRAPPED, 1)])
@@ -261,18 +261,18 @@ def test_a_restart_anywhere_believes_no_rest(tmp_path, wrap):
         server.tail.close()
 
 
-@pytest.mark.parametrize("read_back", [0, 100, 40_000, history.READ_BACK])
+@pytest.mark.parametrize("read_back", [0, 100, 40_000, startup_scan.READ_BACK])
 def test_a_cold_start_anywhere_believes_no_rest(tmp_path, wrap, monkeypatch, read_back):
     """I1, I2: wherever in a log reading begins, no rest of a line or record is believed."""
     text = wrap(hostile_log())
     server = Server(tmp_path, text)
     expected = said(server.page())
-    monkeypatch.setattr(history, "READ_BACK", read_back)
-    monkeypatch.setattr(history, "_LEAD", 0)
-    monkeypatch.setattr(history, "START", len(wrap(BEFORE)))
+    monkeypatch.setattr(startup_scan, "READ_BACK", read_back)
+    monkeypatch.setattr(startup_scan, "_LEAD", 0)
+    monkeypatch.setattr(startup_scan, "START", len(wrap(BEFORE)))
     for at in beginnings(text)[:-4]:
         for inside in (0, 50):
-            monkeypatch.setattr(history, "TAIL", len(text) - at - inside)
+            monkeypatch.setattr(startup_scan, "TAIL", len(text) - at - inside)
             server.tail.close()
             server.restart(())
             found = said(server.page())
@@ -304,7 +304,7 @@ def test_a_backlog_that_is_skipped_believes_no_rest(tmp_path, wrap, monkeypatch)
     server.tail.close()
     server.path.write_bytes(text)
     for at in beginnings(text)[:-4]:
-        monkeypatch.setattr(followed, "MAX_BACKLOG", len(text) - at)
+        monkeypatch.setattr(file_follower, "MAX_BACKLOG", len(text) - at)
         server.restart(positions)
         found = {
             key: value for key, value in said(server.page()).items() if key[0] in {"server_info", "log_events_total"}
@@ -332,8 +332,8 @@ def test_a_file_that_begins_inside_a_line_is_read_as_its_rest(tmp_path, wrap):
 
 def test_a_rest_that_comes_late_is_no_line(tmp_path, monkeypatch):
     """I2, T2: the end of a line whose beginning was skipped may come long after the skip."""
-    monkeypatch.setattr(history, "TAIL", 0)
-    monkeypatch.setattr(history, "READ_BACK", 0)
+    monkeypatch.setattr(startup_scan, "TAIL", 0)
+    monkeypatch.setattr(startup_scan, "READ_BACK", 0)
     server = Server(tmp_path, BEFORE + LATER + b"x" * 100)
     server.write(REAL.replace(b"Running: 7", b"Running: 666"))
 
@@ -399,7 +399,7 @@ class TestTheJournal:
         (tmp_path / "entries").write_text("".join(json.dumps(entry) + "\n" for entry in entries))
         script = f"import shutil, sys, time; shutil.copyfileobj(open({str(tmp_path / 'entries')!r}), sys.stdout)"
         state = ServerState(ServerSettings("s", True, None))
-        tail = JournalTail("vllm.service", cursor="c", command=(sys.executable, "-S", "-E", "-c", script))
+        tail = JournalTailer("vllm.service", cursor="c", command=(sys.executable, "-S", "-E", "-c", script))
         deadline = time.monotonic() + DEADLINE
         while tail.cursor != entries[-1]["__CURSOR"]:
             assert time.monotonic() < deadline

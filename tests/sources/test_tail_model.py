@@ -8,6 +8,9 @@ before the next look. Everything else must be read, and once, unless the daemon 
 does so from some call of a look on, or for whole looks it names nothing or lets nobody in; one that hangs lets a call
 of a look wait while the log goes on, until it answers, fails, or the daemon is killed.
 
+The times of its files are the model's, and go on as its clock does: at the pace of a busy machine, on which many things
+happen between two ticks of the file system's clock, or slowly. A history does not depend on how fast it is played.
+
 ``VLLM_WATCH_HISTORIES=2000`` runs as many of each kind.
 """
 
@@ -19,15 +22,14 @@ import random
 import shutil
 import tempfile
 import threading
-import time
 
 from pathlib import Path
 
 import pytest
 
-from vllm_watch.sources import followed, logfile, siblings
-from vllm_watch.sources import tail as tail_module
-from vllm_watch.sources.tail import LogTail
+from vllm_watch.sources import file_follower, log_file, rotated_names
+from vllm_watch.sources import log_tailer as tail_module
+from vllm_watch.sources.log_tailer import LogTailer
 from vllm_watch_parsers.events import EngineStats
 
 
@@ -41,6 +43,9 @@ CALLS = BY_PATH | {"fstat", "pread", "lseek"}
 ACTIONS = 60
 RETENTION = 3
 LINE_START = len("INFO 11-21 00:00:00")
+CLOCK = 1_763_683_200.0
+PACES = ((0.0, 0.001), (0.0, 0.001, 0.02, 1.0), (1.0,))
+TICK = 0.004
 
 
 def stats_line(number):
@@ -125,7 +130,10 @@ class History:
         if self.random.random() < 0.3:
             self.path = Path(folder) / "target-0.log"
             self.followed.symlink_to(self.path)
-        self.writer = open(self.path, "ab", buffering=0)  # noqa: SIM115  # Held open, as a server holds its log.
+        self.pace = random.Random(f"pace {seed}")
+        self.steps = self.pace.choice(PACES)
+        self.clock = CLOCK
+        self.open()
         self.files = [[]]
         self.number = 0
         self.partial = b""
@@ -134,8 +142,8 @@ class History:
         self.excused = set()
         self.repeatable = set()
         self.read_since_save = []
-        self.tail = LogTail(str(self.followed))
-        self.looked_at = time.time()
+        self.tail = LogTailer(str(self.followed), wall=self.wall)
+        self.looked_at = self.clock
         self.take_in(self.tail.poll(self.now))
         self.save()
 
@@ -148,12 +156,36 @@ class History:
         """Return a file's numbers that were not read yet."""
         return {number for number in file if number not in set(self.read)}
 
+    def open(self):
+        """Let the writer open the path."""
+        self.writer = open(self.path, "ab", buffering=0)  # noqa: SIM115  # Held open, as a server holds its log.
+        self.date(self.path)
+
+    def date(self, path):
+        """Let some time pass, and give a file that was just made or changed the time of the file system's clock."""
+        self.pass_time()
+        ticks = int(self.clock / TICK)
+        os.utime(path, (ticks * TICK, ticks * TICK))
+
+    def pass_time(self):
+        """Let some time pass, or none."""
+        self.clock += self.pace.choice(self.steps)
+
+    def wall(self, _):
+        """Return the time by the clock that dates the files: the tail asks at the beginning of a look."""
+        return self.clock
+
+    def append(self, data):
+        """Let the writer write."""
+        self.writer.write(data)
+        self.date(self.path)
+
     def write(self):
         """Append some lines."""
         self.finish_partial()
         for _ in range(self.random.randint(1, 8)):
             self.number += 1
-            self.writer.write(stats_line(self.number))
+            self.append(stats_line(self.number))
             self.files[0].append(self.number)
 
     def write_partial(self):
@@ -162,14 +194,14 @@ class History:
         self.number += 1
         line = stats_line(self.number)
         cut = self.random.randint(LINE_START, len(line) - 1)
-        self.writer.write(line[:cut])
+        self.append(line[:cut])
         self.partial = line[cut:]
         self.files[0].append(self.number)
 
     def finish_partial(self):
         """Append the rest of it."""
         if self.partial:
-            self.writer.write(self.partial)
+            self.append(self.partial)
             self.partial = b""
 
     def lose_partial(self):
@@ -208,7 +240,8 @@ class History:
             self.excused.add(self.number)
         self.make_room()
         shutil.copy(self.path, self.rotated(1))
-        os.truncate(self.path, 0)
+        self.date(self.rotated(1))
+        self.empty()
         self.files.insert(0, [])
 
     def switch(self):
@@ -240,13 +273,18 @@ class History:
     def reopen(self):
         """Let the writer open the path anew."""
         self.writer.close()
-        self.writer = open(self.path, "ab", buffering=0)  # noqa: SIM115  # Held open, as a server holds its log.
+        self.open()
+
+    def empty(self):
+        """Truncate the file."""
+        os.truncate(self.path, 0)
+        self.date(self.path)
 
     def truncate(self):
         """Empty the file, and perhaps fill it again."""
         self.lose_partial()
         self.excused |= self.unread(self.files[0])
-        os.truncate(self.path, 0)
+        self.empty()
         self.files[0] = []
         if self.random.random() < 0.5:
             self.write()
@@ -269,11 +307,13 @@ class History:
             self.number += 1
             file.write(b"\n" + stats_line(self.number))
             self.files[0].append(self.number)
+        self.date(self.path)
 
     def poll(self):
         """Look once, and check every value."""
         self.now += 1
-        looked_at = time.time()
+        self.pass_time()
+        looked_at = self.clock
         if self.system is not None:
             self.system.has_failed = False
         batches = self.tail.poll(self.now)
@@ -283,7 +323,7 @@ class History:
     def take_in(self, batches):
         """Check and keep what a look has brought, and where it stopped: that is what is known until the next one."""
         has_failed = self.system is not None and self.system.has_failed
-        if self.system is not None and self.tail.status().tail.lost_generations:
+        if self.system is not None and self.tail.status().tail.files_lost:
             self.repeatable |= set(self.read)  # A file was given up for lost that is there: it is read again.
         for batch, is_history in batches:
             for timed in batch.events:
@@ -310,7 +350,8 @@ class History:
         """Let a call of a look hang while the log goes on; then it answers or fails, or the daemon is killed."""
         brought = []
         self.now += 1
-        looked_at = time.time()
+        self.pass_time()
+        looked_at = self.clock
         self.system.has_failed = False
         self.system.hang(self.random.randint(0, 12))
         look = threading.Thread(target=lambda: brought.append(self.tail.poll(self.now)))
@@ -353,11 +394,11 @@ class History:
         self.tail.close()
         for _ in range(self.random.choice([0, 0, 1, 2])):
             self.random.choice([self.write, self.write, self.rotate, self.recreate])()
-        self.tail = LogTail(str(self.followed), self.saved, self.saved_at)
+        self.tail = LogTailer(str(self.followed), self.saved, self.saved_at, self.wall)
         before = set(self.read)
         self.poll()
         counts = self.tail.status().tail
-        if counts.lost_generations or counts.truncations or any(position.offset == 0 for position in self.saved):
+        if counts.files_lost or counts.truncations or any(position.offset == 0 for position in self.saved):
             self.repeatable |= before  # Which of the files were read can only be told by their times.
         self.save()
 
@@ -382,7 +423,7 @@ def system(request, monkeypatch):
     if request.param == "a disk":
         return None
     found = FileSystem()
-    for module in (followed, logfile, siblings, tail_module):
+    for module in (file_follower, log_file, rotated_names, tail_module):
         monkeypatch.setattr(module, "os", found)
     return found
 

@@ -12,9 +12,9 @@ import structlog
 
 from tests.support.logs import run_child, stats_line
 
-from vllm_watch.clock import SystemClock
-from vllm_watch.config import ServerConfig
-from vllm_watch.watched import WatchedServer
+from vllm_watch.config.model import ServerConfig
+from vllm_watch.service.monitor import ServerMonitor
+from vllm_watch.support.clock import SystemClock
 
 
 HOLE = 8 << 30
@@ -164,11 +164,30 @@ def test_a_hole_in_an_unfinished_line(log):
     assert [7] == log.look()
 
 
+@pytest.mark.parametrize("is_restarted", [False, True])
+def test_a_hole_where_a_hole_was_is_another(followed, is_restarted):
+    """T10: a log truncated while reading is inside or behind a hole, and refilled with another one, is begun again."""
+    followed.write(1)
+    followed.look()
+    os.truncate(followed.path, 1 << 20)
+    followed.look()
+    if is_restarted:
+        followed.start(followed.stop())
+        followed.look()
+    os.truncate(followed.path, 0)
+    followed.write(2)
+    with open(followed.path, "r+b") as file:
+        os.pwrite(file.fileno(), b"\n" + stats_line(3), 2 << 20)
+
+    assert [2, 3] == followed.look()
+    assert 1 == followed.counts.truncations
+
+
 def test_the_writer_is_told_once_to_append(tmp_path):
     """T10: NUL bytes are said once in the daemon's own log, with the advice to start the server with >>."""
     path = tmp_path / "vllm.log"
     path.touch()
-    server = WatchedServer(ServerConfig(name="a", log=str(path)), SystemClock())
+    server = ServerMonitor(ServerConfig(name="a", log=str(path)), SystemClock())
     with structlog.testing.capture_logs() as said:
         for number in range(3):
             server.look_at_log()

@@ -11,15 +11,15 @@ import pytest
 
 from tests.parsers.lines import STATS_MESSAGE, record
 
-from vllm_watch.clock import SystemClock
 from vllm_watch.reading.log_reader import LogReader
 from vllm_watch.reading.times import ArrivalTimes
-from vllm_watch.sources.tail import LogTail
-from vllm_watch.state.metrics_side import ScrapeResult
+from vllm_watch.sources.log_tailer import LogTailer
+from vllm_watch.state.scrape_source import ScrapeResult
 from vllm_watch.state.server import LogStatus, ServerSettings, ServerState
 from vllm_watch.state.snapshot import TailCounts
 from vllm_watch.state.window import MAX_READINGS, Window
-from vllm_watch_parsers.metrics import read_metrics
+from vllm_watch.support.clock import SystemClock
+from vllm_watch_parsers.scrape import read_metrics
 
 
 DAY = 86_400.0
@@ -75,13 +75,13 @@ def test_a_log_from_the_future_ages_all_the_same(tmp_path, ahead, is_resumed):
     path = tmp_path / "vllm.log"
     line = STATS.replace(b"11-21 02:35:10", time.strftime("%m-%d %H:%M:%S", time.gmtime(NOW + ahead)).encode())
     path.write_bytes(line + b"\n")
-    first = LogTail(str(path))
+    first = LogTailer(str(path))
     first.poll(NOW)
     positions = first.positions()
     first.close()
     path.write_bytes(line + b"\n" + line.replace(b"Running: 7", b"Running: 5") + b"\n")
     os.utime(path, (NOW + ahead, NOW + ahead))
-    tail = LogTail(str(path), positions if is_resumed else (), NOW)
+    tail = LogTailer(str(path), positions if is_resumed else (), NOW)
     state = ServerState(ServerSettings("s", has_log=True, metrics_interval=None))
     for batch, is_history in tail.poll(NOW):
         state.apply_log(batch, is_history=is_history)

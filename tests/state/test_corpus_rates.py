@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from vllm_watch.state.metrics_side import ScrapeResult
+from vllm_watch.state.scrape_source import ScrapeResult
 from vllm_watch.state.server import ServerSettings, ServerState
-from vllm_watch_parsers.metrics import MetricsReading, read_metrics
+from vllm_watch_parsers.scrape import MetricsReading, read_metrics
 
 
 CORPUS = Path(__file__).parents[1] / "corpus"

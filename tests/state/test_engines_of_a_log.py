@@ -7,7 +7,7 @@ import pytest
 
 from tests.state.test_sources_together import READY, STARTING, Server, line, page
 
-from vllm_watch_parsers.metrics import EngineKey
+from vllm_watch_parsers.scrape import EngineKey
 
 
 def record(message, process="APIServer", site="loggers.py"):

@@ -11,11 +11,11 @@ from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.parser import text_string_to_metric_families as parse_text
 from tests.state.test_sources_together import Server, page
 
+from vllm_watch.catalog.series import SERIES
 from vllm_watch.exposition.families import SnapshotCollector
-from vllm_watch.exposition.series import SERIES
-from vllm_watch.sources.http_fetch import MAX_BODY
+from vllm_watch.sources.metrics_fetch import MAX_BODY
 from vllm_watch_parsers.exposition import MAX_SAMPLES, MAX_WANTED_BYTES
-from vllm_watch_parsers.metrics import MAX_ENGINES
+from vllm_watch_parsers.scrape import MAX_ENGINES
 
 
 SECONDS = 2.0

@@ -10,11 +10,11 @@ import pytest
 from tests.support.recordings import recording
 
 from vllm_watch.exposition.samples import server_samples
+from vllm_watch.replay.replay import run_recording
 from vllm_watch.state.objectives import attainments
 from vllm_watch.state.server import ServerSettings, ServerState
 from vllm_watch.state.snapshot import HistogramReading
-from vllm_watch.virtual import run_recording
-from vllm_watch_parsers.metrics import Histogram
+from vllm_watch_parsers.scrape import Histogram
 
 
 CHAT = {"slo_time_to_first_token_seconds": 0.5, "slo_time_per_output_token_seconds": 0.05}

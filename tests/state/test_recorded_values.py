@@ -12,7 +12,7 @@ from tests.support.recordings import recording, snapshots
 
 from vllm_watch.reading.log_reader import LogReader
 from vllm_watch.reading.times import ArrivalTimes
-from vllm_watch.recording import LogWritten, MetricsRead
+from vllm_watch.replay.recording import LogWritten, MetricsRead
 from vllm_watch_parsers.events import EngineStats, SpecDecoding
 
 

@@ -44,6 +44,17 @@ def test_a_shutdown_without_an_end_is_a_crash():
     assert 1 == died(server.log(FINISHED, after=60), after=600)
 
 
+@pytest.mark.parametrize("end", [FINISHED, STARTING])
+def test_a_crash_that_was_counted_stays_counted(end):
+    """A counter never falls, though an end was written in time: it is read after the crash was counted."""
+    server = started().log(SHUTTING_DOWN, after=5).log(HANDLER, after=2)
+    counted = died(server, after=121)
+    server.now -= 60
+    server.log(end)
+
+    assert (1, 1) == (counted, died(server, after=120))
+
+
 @pytest.mark.parametrize(("seconds", "crashes"), [(90, 0), (121, 1)])
 def test_the_next_start_is_an_end(seconds, crashes):
     """A server that is killed since it does not end by itself, and soon starts again, was stopped; later it crashed."""

@@ -5,11 +5,11 @@ from __future__ import annotations
 
 import pytest
 
-from tests.state.test_probe_side import Probed
+from tests.state.test_probe_source import Probed
 from tests.state.test_sources_together import READY, STARTING, Server, line, page
 
 from vllm_watch.reading.times import ArrivalTimes
-from vllm_watch.state.probe_side import ProbeResult
+from vllm_watch.state.probe_source import ProbeResult
 
 
 LABELS = 'engine="0",model_name="m"'

@@ -8,10 +8,10 @@ import pytest
 from vllm_watch.exposition.samples import server_samples
 from vllm_watch.reading.log_reader import LogReader
 from vllm_watch.reading.times import ArrivalTimes
-from vllm_watch.state.metrics_side import ScrapeResult
+from vllm_watch.state.scrape_source import ScrapeResult
 from vllm_watch.state.server import LogStatus, ServerSettings, ServerState
 from vllm_watch.state.snapshot import TailCounts
-from vllm_watch_parsers.metrics import Unreadable, read_metrics
+from vllm_watch_parsers.scrape import Unreadable, read_metrics
 
 
 def page(running=0, waiting=0, generated=0, steps=0, deferred=0, kv=0.5, start=1.0, engine="0", extra=""):
@@ -276,18 +276,52 @@ class TestLifeAndDeath:
     def test_a_fatal_error_is_not_believed_of_a_server_that_goes_on(self):
         """A stranger's fatal error does no harm: tokens that come after it show that the engine lives."""
         server = Server().scrape(page(running=1, generated=5)).log(DEAD, after=1)
-        believed = server.engine().state
         server.scrape(page(running=1, generated=6), after=4)
+        believed = server.engine().state
+        server.scrape(page(running=1, generated=7), after=5)
 
         assert ("down", "serving") == (believed, server.engine().state)
 
-    def test_a_fatal_error_is_not_believed_for_long_of_a_server_that_answers(self):
-        """An idle server that still answers 30 s after its fatal error is not dead."""
+    def test_a_long_prompt_shows_that_the_engine_lives(self):
+        """While a long prompt is computed only the KV cache's use moves, and no dead engine moves that."""
+        server = Server().scrape(page(running=1, kv=0.1)).log(DEAD, after=1)
+        for kv in (0.2, 0.3):
+            server.scrape(page(running=1, kv=kv), after=5)
+
+        assert "serving" == server.engine().state
+
+    @pytest.mark.parametrize("running", [0, 3])
+    def test_a_dead_engine_behind_a_server_that_stays_is_down(self, running):
+        """
+        A page that stands still is no sign of life: hours later the engine is still down, and nothing disagrees.
+
+        With VLLM_KEEP_ALIVE_ON_ENGINE_DEATH the API server answers on, and what was computed just before the engine
+        died comes to light on its next page. Where requests ran they are on its page for ever.
+        """
+        server = Server().scrape(page(running=running, generated=5)).log(DEAD, after=4)
+        for minute in range(120):
+            server.scrape(page(running=running, generated=6), after=1 if minute == 0 else 4)
+            engine = server.engine(after=1)
+            assert ("down", False) == (engine.state, engine.disagreements.get("engine_state", False)), minute
+
+    @pytest.mark.parametrize("reason", [None, "refused"])
+    def test_a_server_that_was_started_since_is_not_dead(self, reason):
+        """A process that was started after the fatal error, or that listens again, is another one."""
         server = Server().scrape(page()).log(DEAD, after=1)
+        start = 1.0 if reason else server.now + 5
+        if reason:
+            server.scrape(reason=reason, after=1)
+
+        assert "idle" == server.scrape(page(start=start), after=10).engine().state
+
+    def test_an_end_is_not_believed_for_long_of_a_server_that_answers(self):
+        """An idle server that still answers 30 s after its last word, with which its port is closed, has not ended."""
+        server = Server().scrape(page()).log(b"INFO:     Finished server process [7]", after=1)
+        believed = server.engine().state
         for _ in range(7):
             server.scrape(page(), after=5)
 
-        assert "idle" == server.engine().state
+        assert ("down", "idle") == (believed, server.engine().state)
 
     def test_a_log_that_goes_on_shows_a_wrong_address(self):
         """A server whose log has new statistics is not down because the configured port is the wrong one."""

@@ -9,9 +9,9 @@ from tests.state.test_hostile_pages import shown
 from tests.state.test_sources_together import READY, STARTING, Server, line, page
 from tests.support.recordings import recording, snapshots
 
-from vllm_watch.exposition.series import SERIES
-from vllm_watch.recording import MetricsRead
-from vllm_watch_parsers.metrics import read_metrics
+from vllm_watch.catalog.series import SERIES
+from vllm_watch.replay.recording import MetricsRead
+from vllm_watch_parsers.scrape import read_metrics
 
 
 LABELS = 'engine="0",model_name="m"'

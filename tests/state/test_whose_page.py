@@ -7,8 +7,8 @@ import pytest
 
 from tests.support.pages import ScrapedServer, histogram, page, started
 
-from vllm_watch.state.metrics_side import ALTERNATION_SECONDS
-from vllm_watch_parsers.vocabulary import REQUIRED
+from vllm_watch.state.scrape_source import ALTERNATION_SECONDS
+from vllm_watch_parsers.metric_names import REQUIRED
 
 
 EOF = "# EOF\n"

@@ -13,7 +13,7 @@ from pathlib import Path
 import vllm_watch
 import vllm_watch_parsers
 
-from vllm_watch.sources.tail import LogTail
+from vllm_watch.sources.log_tailer import LogTailer
 from vllm_watch_parsers.events import EngineStats
 
 
@@ -35,7 +35,7 @@ class Log:
     def __init__(self, path, pattern=None):
         self.path = path
         self.pattern = str(pattern or path)
-        self.tail = LogTail(self.pattern)
+        self.tail = LogTailer(self.pattern)
         self.now = 1000.0
         self.history = []
 
@@ -84,7 +84,7 @@ class Log:
 
     def start(self, stopped):
         """Begin a new tail where one was stopped."""
-        self.tail = LogTail(self.pattern, *stopped)
+        self.tail = LogTailer(self.pattern, *stopped)
 
     @property
     def status(self):
@@ -120,7 +120,7 @@ def run_child(script, *arguments, user=None, before=(), timeout=60):
     ]
     become = f"import os, sys\nsys.path[:0] = {[str(root) for root in roots]!r}\n"
     # What only root may read is read before.
-    become += "import tests.support.logs, vllm_watch.loops, vllm_watch.watched, watchdog.observers\n"
+    become += "import tests.support.logs, vllm_watch.service.threads, vllm_watch.service.monitor, watchdog.observers\n"
     if user is not None:
         become += f"os.setgroups([]); os.setgid({user}); os.setuid({user})\n"
     command = [*before, sys.executable, "-c", become + textwrap.dedent(script), *map(str, arguments)]

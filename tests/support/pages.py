@@ -5,10 +5,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from vllm_watch.state.metrics_side import ScrapeResult
+from vllm_watch.state.scrape_source import ScrapeResult
 from vllm_watch.state.server import ServerSettings, ServerState
 from vllm_watch.state.snapshot import EngineSnapshot, ServerSnapshot
-from vllm_watch_parsers.metrics import Unreadable, read_metrics
+from vllm_watch_parsers.scrape import Unreadable, read_metrics
 
 
 LABELS = 'engine="0",model_name="m"'

@@ -7,8 +7,8 @@ import os
 import socket
 import struct
 
-from vllm_watch.discovery.found import find
 from vllm_watch.discovery.proc import Proc
+from vllm_watch.discovery.servers import find
 
 
 LISTENING = "0A"

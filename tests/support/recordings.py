@@ -6,10 +6,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
-from vllm_watch.recording import BUNDLED, Recording
+from vllm_watch.replay.recording import BUNDLED, Recording
+from vllm_watch.replay.replay import run_recording
 from vllm_watch.state.server import ServerSettings, ServerState
 from vllm_watch.state.snapshot import ServerSnapshot
-from vllm_watch.virtual import run_recording
 
 
 ROOT = Path(__file__).parents[1]

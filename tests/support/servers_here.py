@@ -15,8 +15,8 @@ import time
 
 from pathlib import Path
 
-from vllm_watch.discovery.found import find
 from vllm_watch.discovery.proc import Proc
+from vllm_watch.discovery.servers import find
 
 
 SECONDS = 20

@@ -12,7 +12,7 @@ import time
 import bcrypt
 import pytest
 
-from vllm_watch.web import gate, passwords
+from vllm_watch.web import auth, passwords
 from vllm_watch.web.passwords import Credentials, Passwords, parse_credentials
 
 
@@ -224,7 +224,7 @@ def test_guessing_holds_up_nobody_who_is_known(guarded, stuck):
 
 def test_too_many_guesses_are_turned_away(monkeypatch, guarded, stuck):
     """E5: no more than so many passwords wait; one more is answered 503 at once."""
-    monkeypatch.setattr(gate, "MAX_PENDING", 3)
+    monkeypatch.setattr(auth, "MAX_PENDING", 3)
     with contextlib.ExitStack() as stack:
         _ask_slowly(stack, guarded, 3)
         deadline = time.monotonic() + 5

@@ -10,7 +10,7 @@ import time
 
 import pytest
 
-from vllm_watch.errors import UsageError
+from vllm_watch.support.errors import UsageError
 from vllm_watch.web.server import WebServer
 
 

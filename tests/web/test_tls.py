@@ -13,13 +13,13 @@ import bcrypt
 import pytest
 import structlog
 
-from vllm_watch.errors import ConfigError
-from vllm_watch.internal_errors import InternalErrors
-from vllm_watch.web import connections, current
+from vllm_watch.support.errors import ConfigError
+from vllm_watch.support.internal_errors import InternalErrors
+from vllm_watch.web import config_reload, connections
 from vllm_watch.web import server as server_module
-from vllm_watch.web.current import CurrentWebConfig
-from vllm_watch.web.listening import is_loopback
+from vllm_watch.web.config_reload import CurrentWebConfig
 from vllm_watch.web.server import WebServer
+from vllm_watch.web.sockets import is_loopback
 
 
 @pytest.fixture
@@ -243,7 +243,7 @@ class TestChange:
 
     def test_new_certificate(self, monkeypatch, secure, authority, server_certificate, tmp_path, web_of):
         """E7: a renewed certificate is shown to the next client, without a restart."""
-        monkeypatch.setattr(current, "LOOK_SECONDS", 0.05)
+        monkeypatch.setattr(config_reload, "LOOK_SECONDS", 0.05)
         cert, key = tmp_path / "own.pem", tmp_path / "own.key"
         cert.write_bytes(server_certificate.cert.read_bytes())
         key.write_bytes(server_certificate.key.read_bytes())
@@ -265,7 +265,7 @@ class TestChange:
 
     def test_new_password(self, monkeypatch, tmp_path, web_of, client_of):
         """E7: a user who is taken out of the file is refused, however often the password fitted before."""
-        monkeypatch.setattr(current, "LOOK_SECONDS", 0.05)
+        monkeypatch.setattr(config_reload, "LOOK_SECONDS", 0.05)
         known = bcrypt.hashpw(b"x", bcrypt.gensalt(4)).decode()
         client = client_of(web_of(f"basic_auth_users: {{a: {known}}}").port)
         assert client.ask("/metrics", Authorization="Basic YTp4").status == 200
@@ -330,7 +330,7 @@ class TestChange:
 
     def test_unchanged_file_is_not_read(self, monkeypatch, config, now):
         """A look at files that are the same reads none of them."""
-        monkeypatch.setattr(current, "load_web_config", None)
+        monkeypatch.setattr(config_reload, "load_web_config", None)
         now[0] += 5
 
         assert config.get().headers == {"X-Frame-Options": "deny"}

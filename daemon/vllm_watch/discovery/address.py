@@ -8,10 +8,10 @@ import ipaddress
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
-from vllm_watch.config import parse_url
+from vllm_watch.config.model import parse_url
 from vllm_watch.discovery.command_line import ServeCommand
 from vllm_watch.discovery.proc import Network, PublishedPort
-from vllm_watch.finding import Finding
+from vllm_watch.support.report import ReportLine
 
 
 LOOPBACK = "127.0.0.1"
@@ -21,7 +21,7 @@ class Address(NamedTuple):
     """The URL of /metrics, if it can be reached at all, and what there is to say of it."""
 
     url: str | None = None
-    findings: tuple[Finding, ...] = ()
+    findings: tuple[ReportLine, ...] = ()
 
 
 def address_of(
@@ -37,26 +37,26 @@ def address_of(
         published: Ports of containers that the host forwards.
     """
     if command.is_headless:
-        return Address(findings=(Finding("It is a headless node: its /metrics is with the node that has the API."),))
+        return Address(findings=(ReportLine("It is a headless node: its /metrics is with the node that has the API."),))
     if command.uds is not None:
         text = f"It listens on a Unix socket, {command.uds}, which cannot be scraped: start it with --port instead."
-        return Address(findings=(Finding(text, is_wrong=True),))
+        return Address(findings=(ReportLine(text, is_wrong=True),))
     if command.has_port_per_rank:
         text = f"Each of its data-parallel ranks has a port of its own, and port {command.port} has no /metrics: "
-        return Address(findings=(Finding(text + "configure each rank's port as a server.", is_wrong=True),))
+        return Address(findings=(ReportLine(text + "configure each rank's port as a server.", is_wrong=True),))
     port = command.port or _chosen_port(network, sockets)
     if port is None:
-        return Address(findings=(Finding("Its port was to be chosen (--port 0), and none is open yet."),))
+        return Address(findings=(ReportLine("Its port was to be chosen (--port 0), and none is open yet."),))
     if _is_taken(port, network, sockets):
         text = f"Port {port} is open, but it is another process that listens there, whose page is not asked for: one "
-        return Address(findings=(Finding(text + "of them has to go, or to have another --port.", is_wrong=True),))
+        return Address(findings=(ReportLine(text + "of them has to go, or to have another --port.", is_wrong=True),))
     host, port_outside, flaw = _outside(command, port, network, sockets, published)
     if flaw is not None:
         return Address(findings=(flaw,))
     try:
         url = parse_url(f"{'https' if command.uses_tls else 'http'}://{_in_url(host)}:{port_outside}/metrics")
     except ValueError as error:
-        return Address(findings=(Finding(f"Its --host makes no URL: {error}.", is_wrong=True),))
+        return Address(findings=(ReportLine(f"Its --host makes no URL: {error}.", is_wrong=True),))
     return Address(url, tuple(_remarks(command, port, network)))
 
 
@@ -77,7 +77,7 @@ def _outside(
     network: Network,
     sockets: frozenset[int] | None,
     published: Iterable[PublishedPort],
-) -> tuple[str, int, Finding | None]:
+) -> tuple[str, int, ReportLine | None]:
     """Return the host and port at which this process finds a server, or what keeps it from that."""
     host = _unless_any(command.host)
     if network.is_own:
@@ -85,16 +85,16 @@ def _outside(
         if here is not None:
             return here, port, None
         text = f"Its --host {host} is no address of this machine, as far as can be seen, and is not asked: if it is "
-        return "", port, Finding(text + "right, give its URL with --metrics or in a configuration.", is_wrong=True)
+        return "", port, ReportLine(text + "right, give its URL with --metrics or in a configuration.", is_wrong=True)
     for each in published:
         if each.container_host in network.addresses and each.container_port == port:
             return _unless_any(each.host) or LOOPBACK, each.port, None
     if host is not None and _is_loopback(host):
         text = f"It listens on {host} inside its container only: start it with --host 0.0.0.0 and publish the port."
-        return host, port, Finding(text, is_wrong=True)
+        return host, port, ReportLine(text, is_wrong=True)
     if not network.addresses:
         text = f"It is in a container without an address of its own here: publish its port (-p {port}:{port})."
-        return "", port, Finding(text, is_wrong=True)
+        return "", port, ReportLine(text, is_wrong=True)
     return host if host in network.addresses else network.addresses[0], port, None
 
 
@@ -111,13 +111,13 @@ def _here(host: str | None, port: int, network: Network, sockets: frozenset[int]
     return next((_unless_any(each.host) or LOOPBACK for each in own), None)
 
 
-def _remarks(command: ServeCommand, port: int, network: Network) -> Sequence[Finding]:
+def _remarks(command: ServeCommand, port: int, network: Network) -> Sequence[ReportLine]:
     remarks = []
     if not any(each.port == port for each in network.listeners):
-        remarks.append(Finding(f"Nothing listens on port {port} yet: it is starting, or has failed to."))
+        remarks.append(ReportLine(f"Nothing listens on port {port} yet: it is starting, or has failed to."))
     if command.uses_tls:
         text = "It speaks TLS: unless a known authority has signed its certificate, a configuration has to give "
-        remarks.append(Finding(text + "tls: {ca_file: …}."))
+        remarks.append(ReportLine(text + "tls: {ca_file: …}."))
     return remarks
 
 

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from vllm_watch.discovery.cgroup import Owner
 from vllm_watch.discovery.proc import Environment, Output, Proc, Process, is_readable
-from vllm_watch.finding import Finding
+from vllm_watch.support.report import ReportLine
 
 
 MAX_PIPES = 4
@@ -35,10 +35,10 @@ class LogPlace(NamedTuple):
 
     log: str | None = None
     journal: str | None = None
-    findings: tuple[Finding, ...] = ()
+    findings: tuple[ReportLine, ...] = ()
 
 
-class Sight(NamedTuple):
+class ProcessView(NamedTuple):
     """What can be seen of a server, for finding its log. `me` is the user who looks."""
 
     proc: Proc
@@ -51,7 +51,7 @@ class Sight(NamedTuple):
     host: Path
 
 
-def log_place(sight: Sight) -> LogPlace:
+def log_place(sight: ProcessView) -> LogPlace:
     """Return where a server's log is kept: behind standard output, or behind standard error if only that is kept."""
     out, err = sight.proc.output(sight.pid, 1), sight.proc.output(sight.pid, 2)
     place = _PLACES[out.kind](sight, out)
@@ -60,14 +60,14 @@ def log_place(sight: Sight) -> LogPlace:
     if place.log is None and place.journal is None:
         other = _PLACES[err.kind](sight, err)
         if other.log is not None or other.journal is not None:
-            only = Finding(
+            only = ReportLine(
                 f"Only its standard error is kept; standard output, where vLLM prints its log, goes to {_word(out)}: "
                 f"{START_APPENDING}",
                 is_wrong=True,
             )
             return other._replace(findings=(only, *other.findings))
         return place
-    lost = Finding(
+    lost = ReportLine(
         f"Its standard error goes elsewhere, to {_word(err)}: what uvicorn and crashing libraries print is missing "
         "from the log. Start it with 2>&1.",
         is_wrong=True,
@@ -79,7 +79,7 @@ def _is_same(out: Output, err: Output) -> bool:
     return (out.kind, out.path, out.inode) == (err.kind, err.path, err.inode)
 
 
-def _file(sight: Sight, output: Output) -> LogPlace:
+def _file(sight: ProcessView, output: Output) -> LogPlace:
     path = output.path
     if output.is_deleted:
         return _nowhere(
@@ -99,27 +99,27 @@ def _file(sight: Sight, output: Output) -> LogPlace:
     return LogPlace(log=path, findings=tuple(_flaws(output)))
 
 
-def _flaws(output: Output) -> list[Finding]:
+def _flaws(output: Output) -> list[ReportLine]:
     flaws = []
     if not output.is_appending:
         text = "Its log was opened with >, so rotation by copytruncate leaves a hole of NUL bytes and the file never "
-        flaws.append(Finding(text + "gets smaller: start it with >> instead of > (tee: with -a).", is_wrong=True))
+        flaws.append(ReportLine(text + "gets smaller: start it with >> instead of > (tee: with -a).", is_wrong=True))
     if _ROTATED.search(output.path):
         text = "Its log has been renamed while it was open, and vLLM goes on writing to the old file: rotate with "
-        flaws.append(Finding(text + "copytruncate.", is_wrong=True))
+        flaws.append(ReportLine(text + "copytruncate.", is_wrong=True))
     if output.is_inside_container:
         text = "Its log is inside its container and found only for as long as this process lives: mount a folder of "
-        flaws.append(Finding(text + "the host there."))
+        flaws.append(ReportLine(text + "the host there."))
     return flaws
 
 
-def _remedy(sight: Sight, output: Output) -> str:
+def _remedy(sight: ProcessView, output: Output) -> str:
     """Return what lets a file be read: nobody is to be put into root's group."""
     acl = f"set an ACL (setfacl -m u:{sight.me}:r {output.path})"
     return acl if output.group in {"root", ""} else f"add {sight.me} to the group {output.group} or {acl}"
 
 
-def _pipe(sight: Sight, output: Output) -> LogPlace:
+def _pipe(sight: ProcessView, output: Output) -> LogPlace:
     reader = sight.proc.reader_of(output.inode, sight.processes)
     for _ in range(MAX_PIPES):
         if reader is None:
@@ -143,7 +143,7 @@ def _pipe(sight: Sight, output: Output) -> LogPlace:
     )
 
 
-def _container_log(sight: Sight, container: str) -> LogPlace:
+def _container_log(sight: ProcessView, container: str) -> LogPlace:
     short = container[:12]
     is_closed = False
     for folder, pattern in _CONTAINER_LOGS:
@@ -173,7 +173,7 @@ def _is_closed(folder: Path) -> bool:
     return False
 
 
-def _socket(sight: Sight, output: Output) -> LogPlace:
+def _socket(sight: ProcessView, output: Output) -> LogPlace:
     """Return the journal of the unit, which is what systemd connects a unit's output to."""
     if sight.owner.container is not None:
         return _container_log(sight, sight.owner.container)
@@ -190,23 +190,23 @@ def _socket(sight: Sight, output: Output) -> LogPlace:
     return LogPlace(journal=unit)
 
 
-def _terminal(_sight: Sight, output: Output) -> LogPlace:
+def _terminal(_sight: ProcessView, output: Output) -> LogPlace:
     return _nowhere(f"Its output goes to a terminal ({output.path}) and is kept nowhere: {START_APPENDING}")
 
 
-def _null(_sight: Sight, _output: Output) -> LogPlace:
+def _null(_sight: ProcessView, _output: Output) -> LogPlace:
     return _nowhere(f"Its output is thrown away (/dev/null): {START_APPENDING}")
 
 
-def _closed(_sight: Sight, _output: Output) -> LogPlace:
+def _closed(_sight: ProcessView, _output: Output) -> LogPlace:
     return _nowhere(f"Its standard output is closed: {START_APPENDING}")
 
 
-def _other(_sight: Sight, output: Output) -> LogPlace:
+def _other(_sight: ProcessView, output: Output) -> LogPlace:
     return _nowhere(f"Its output goes to {output.path}, which is no file: {START_APPENDING}")
 
 
-def _denied(sight: Sight, _output: Output) -> LogPlace:
+def _denied(sight: ProcessView, _output: Output) -> LogPlace:
     unit = sight.owner.unit
     who = "root" if sight.user == "root" else f"{sight.user} or root"
     at_unit = f" (its unit is {unit}: perhaps log: {{journal: {unit}}})" if unit and unit.endswith(".service") else ""
@@ -217,7 +217,7 @@ def _denied(sight: Sight, _output: Output) -> LogPlace:
 
 
 def _nowhere(text: str) -> LogPlace:
-    return LogPlace(findings=(Finding(text, is_wrong=True),))
+    return LogPlace(findings=(ReportLine(text, is_wrong=True),))
 
 
 def _word(output: Output) -> str:
@@ -225,7 +225,7 @@ def _word(output: Output) -> str:
     return words.get(output.kind) or output.path or "another place"
 
 
-_PLACES: dict[str, Callable[[Sight, Output], LogPlace]] = {
+_PLACES: dict[str, Callable[[ProcessView, Output], LogPlace]] = {
     "closed": _closed,
     "denied": _denied,
     "file": _file,

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 from urllib.parse import urlsplit
 
-from vllm_watch.discovery.found import FoundServer
+from vllm_watch.discovery.servers import FoundServer
 
 
 class Identity(NamedTuple):

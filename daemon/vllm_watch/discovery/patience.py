@@ -3,8 +3,8 @@
 The same for each of many, of which some may never come to an end.
 
 What the kernel shows of a process may have to wait for that process: for its memory, held by a driver that hangs, or
-for the file system of its log. Nothing ends such a wait from outside. `vllm_watch.tail_loop` does the same for logs,
-which are looked at again and again.
+for the file system of its log. Nothing ends such a wait from outside. `vllm_watch.service.log_thread` does the same for
+logs, which are polled.
 """
 
 from __future__ import annotations

@@ -23,7 +23,7 @@ from vllm_watch.discovery.cgroup import Owner, owner_of
 from vllm_watch.discovery.command_line import ServeCommand, arguments_of, parse_arguments
 from vllm_watch.discovery.patience import Made, Patience
 from vllm_watch.discovery.sockets import Listener, listeners, own_addresses
-from vllm_watch.errors import DiscoveryError
+from vllm_watch.support.errors import DiscoveryError
 
 
 OutputKind = Literal["file", "pipe", "socket", "terminal", "null", "other", "closed", "denied"]

@@ -9,8 +9,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from prometheus_client.core import Metric
 from prometheus_client.registry import Collector
 
+from vllm_watch.catalog.series import PREFIX, SERIES
 from vllm_watch.exposition.samples import AnySample, PlainSample, bound_text, server_samples
-from vllm_watch.exposition.series import PREFIX, SERIES
 from vllm_watch.state.snapshot import ServerSnapshot
 
 

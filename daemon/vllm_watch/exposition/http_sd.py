@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 from typing import TypedDict
 from urllib.parse import urlsplit
 
-from vllm_watch.config import ServerConfig
+from vllm_watch.config.model import ServerConfig
 
 
 class TargetGroup(TypedDict):

@@ -7,8 +7,8 @@ from collections import Counter
 from collections.abc import Mapping
 from typing import Any
 
-from vllm_watch.reasons import STALLED, explain
-from vllm_watch.state.handlers import INFERENCE_HANDLERS
+from vllm_watch.catalog.reasons import STALLED, explain
+from vllm_watch.state.http_labels import INFERENCE_HANDLERS
 from vllm_watch.state.snapshot import EngineSnapshot, HttpRequestKey, Reading, ServerSnapshot
 
 

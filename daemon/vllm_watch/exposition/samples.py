@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from vllm_watch.state.objectives import attainments
 from vllm_watch.state.snapshot import ENGINE_STATES, EngineSnapshot, EngineTotals, Reading, ServerSnapshot
-from vllm_watch_parsers.metrics import Histogram
+from vllm_watch_parsers.scrape import Histogram
 
 
 class PlainSample(NamedTuple):
@@ -145,7 +145,7 @@ def _source_samples(server: ServerSnapshot) -> Iterator[PlainSample]:
     for (origin, quantity), count in server.refused_values.items():
         yield PlainSample("refused_values_total", (name, origin, quantity), count, at)
     for dropper, count in server.dropped_names.items():
-        yield PlainSample("dropped_names_total", (name, dropper), count, at)
+        yield PlainSample("label_values_dropped_total", (name, dropper), count, at)
     yield from _attempt_samples(server)
 
 
@@ -158,7 +158,7 @@ def _attempt_samples(server: ServerSnapshot) -> Iterator[PlainSample]:
     if server.probe is not None:
         yield PlainSample("probe_success", (name,), float(server.probe.is_success), at)
         if server.probe.first_token_seconds is not None:
-            yield PlainSample("probe_duration_seconds", (name,), server.probe.first_token_seconds, at)
+            yield PlainSample("probe_time_to_first_token_seconds", (name,), server.probe.first_token_seconds, at)
 
 
 def _log_samples(server: ServerSnapshot) -> Iterator[PlainSample]:
@@ -171,7 +171,7 @@ def _log_samples(server: ServerSnapshot) -> Iterator[PlainSample]:
         yield PlainSample("unknown_field_total", (server.name, field), count, server.at)
     yield PlainSample("unparsed_stats_lines_total", (server.name,), log.unparsed_stats_lines, server.at)
     yield PlainSample("continuation_lines_total", (server.name,), log.continuation_lines, server.at)
-    yield PlainSample("refused_lines_total", (server.name,), log.refused_lines, server.at)
+    yield PlainSample("log_lines_rejected_total", (server.name,), log.refused_lines, server.at)
 
 
 def _tail_samples(server: ServerSnapshot) -> Iterator[PlainSample]:
@@ -184,7 +184,7 @@ def _tail_samples(server: ServerSnapshot) -> Iterator[PlainSample]:
         "log_lag_bytes": tail.lag,
         "log_truncations_total": tail.truncations,
         "log_rotations_total": tail.rotations,
-        "log_lost_generations_total": tail.lost_generations,
+        "log_files_lost_total": tail.files_lost,
         "log_long_lines_total": tail.long_lines,
         "log_nul_bytes_total": tail.nul_bytes,
         "log_skipped_bytes_total": tail.skipped_bytes,

@@ -18,7 +18,6 @@ from grafana_client.client import GrafanaException, GrafanaTimeoutError
 from niquests.exceptions import JSONDecodeError, RequestException, SSLError, TooManyRedirects
 
 from vllm_watch import __version__
-from vllm_watch.errors import GrafanaError, RejectedError
 from vllm_watch.grafana.answers import (
     Folder,
     FoundDashboard,
@@ -34,6 +33,7 @@ from vllm_watch.grafana.answers import (
 from vllm_watch.grafana.deadline import within
 from vllm_watch.grafana.model import FOLDER_UID, Dashboard, DataSource, content, push_message, pushed_digest
 from vllm_watch.grafana.plan import LastPush, Present
+from vllm_watch.support.errors import GrafanaError, RejectedError
 
 
 _BUILD_INFO = "vllm_watch_build_info"

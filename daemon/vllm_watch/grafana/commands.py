@@ -13,14 +13,14 @@ from urllib.parse import urlsplit
 
 import click
 
-from vllm_watch.errors import UsageError
+from vllm_watch.support.errors import UsageError
 
 
 if TYPE_CHECKING:
-    from vllm_watch.finding import Finding
     from vllm_watch.grafana.client import Grafana
     from vllm_watch.grafana.model import Dashboard
     from vllm_watch.grafana.packaged import Language
+    from vllm_watch.support.report import ReportLine
 
 
 _STANDARD_INPUT = "-"
@@ -134,9 +134,9 @@ def delete(
         _report(delete_all(server, packaged("en"), options, _shown))
 
 
-def _report(findings: Iterable[Finding]) -> None:
+def _report(findings: Iterable[ReportLine]) -> None:
     """Print a report as it comes; leave with 1 if something was not done."""
-    from vllm_watch.printable import printable
+    from vllm_watch.support.printable import printable
 
     is_wrong = False
     for finding in findings:

@@ -6,11 +6,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
-from vllm_watch.errors import GrafanaError, RejectedError
-from vllm_watch.finding import Finding
 from vllm_watch.grafana.finding import about
 from vllm_watch.grafana.model import FOLDER_UID, Dashboard
 from vllm_watch.grafana.plan import Present, Verdict, judge_delete
+from vllm_watch.support.errors import GrafanaError, RejectedError
+from vllm_watch.support.report import ReportLine
 
 
 if TYPE_CHECKING:
@@ -41,14 +41,14 @@ class _Step(NamedTuple):
 
 def delete(
     grafana: Grafana, dashboards: Sequence[Dashboard], options: DeleteOptions, shown: Shown
-) -> Iterator[Finding]:
+) -> Iterator[ReportLine]:
     """
     Delete our dashboards and the folder if it is empty then, and yield what was done, line by line.
 
     Raises:
         GrafanaError: Nothing more can be done; what was left undone has been yielded.
     """
-    yield Finding(f"Grafana {grafana.version()}".rstrip() + f" at {grafana.url}")
+    yield ReportLine(f"Grafana {grafana.version()}".rstrip() + f" at {grafana.url}")
     folder = grafana.folder()
     steps = [_look(grafana, dashboard, force=options.force) for dashboard in shown(dashboards)]
     ours = [step for step in steps if step.verdict.kind == "delete"]
@@ -70,7 +70,7 @@ def _as_present(dashboard: Dashboard, present: Present | None) -> Dashboard:
     return dashboard if present is None else dashboard._replace(title=str(present.model.get("title", dashboard.title)))
 
 
-def _apply(grafana: Grafana, steps: Sequence[_Step], options: DeleteOptions) -> Iterator[Finding]:
+def _apply(grafana: Grafana, steps: Sequence[_Step], options: DeleteOptions) -> Iterator[ReportLine]:
     for number, step in enumerate(steps):
         try:
             yield _apply_one(grafana, step, options)
@@ -81,7 +81,7 @@ def _apply(grafana: Grafana, steps: Sequence[_Step], options: DeleteOptions) -> 
             raise
 
 
-def _apply_one(grafana: Grafana, step: _Step, options: DeleteOptions) -> Finding:
+def _apply_one(grafana: Grafana, step: _Step, options: DeleteOptions) -> ReportLine:
     if step.verdict.kind == "refuse":
         return about("refused", step.dashboard, grafana.url, step.verdict.why)
     if step.verdict.kind == "absent":
@@ -92,7 +92,7 @@ def _apply_one(grafana: Grafana, step: _Step, options: DeleteOptions) -> Finding
     return about("deleted", step.dashboard, grafana.url)
 
 
-def _folder(grafana: Grafana, title: str, going: int, options: DeleteOptions) -> Finding:
+def _folder(grafana: Grafana, title: str, going: int, options: DeleteOptions) -> ReportLine:
     """
     Delete the folder if nothing is in it.
 
@@ -105,10 +105,10 @@ def _folder(grafana: Grafana, title: str, going: int, options: DeleteOptions) ->
     try:
         left = grafana.folder_contents() - going
         if left:
-            return Finding(f"folder {title}: left, for {left} thing{'s are' if left > 1 else ' is'} in it")
+            return ReportLine(f"folder {title}: left, for {left} thing{'s are' if left > 1 else ' is'} in it")
         if options.dry_run:
-            return Finding(f"folder {title}: would be deleted")
+            return ReportLine(f"folder {title}: would be deleted")
         grafana.delete_folder()
     except RejectedError as error:
-        return Finding(f"folder {title}: left: {error}", is_wrong=True)
-    return Finding(f"folder {title}: deleted")
+        return ReportLine(f"folder {title}: left: {error}", is_wrong=True)
+    return ReportLine(f"folder {title}: deleted")

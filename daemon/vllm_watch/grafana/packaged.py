@@ -8,8 +8,8 @@ import json
 from importlib.resources import files
 from typing import Literal
 
-from vllm_watch.errors import GrafanaError
 from vllm_watch.grafana.model import Dashboard
+from vllm_watch.support.errors import GrafanaError
 
 
 Language = Literal["en", "zh"]
@@ -19,7 +19,7 @@ LANGUAGES: tuple[Language, ...] = ("en", "zh")
 
 def packaged(language: Language) -> list[Dashboard]:
     """Return the package's dashboards with texts in a language, in the order of their uids."""
-    folder = files("vllm_watch") / "dashboards" / language
+    folder = files("vllm_watch.grafana") / "dashboards" / language
     # The folder is a symbolic link in the source tree; a checkout without links has a file in its place.
     if not folder.is_dir():
         raise GrafanaError("this installation has no dashboards: install the package vllm-watch anew")

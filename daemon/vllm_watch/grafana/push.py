@@ -6,12 +6,12 @@ from __future__ import annotations
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
-from vllm_watch.errors import GrafanaError, RejectedError
-from vllm_watch.finding import Finding
 from vllm_watch.grafana.diff import json_changes, panel_changes
 from vllm_watch.grafana.finding import about
 from vllm_watch.grafana.model import FOLDER_UID, Dashboard, DataSource, with_data_source
 from vllm_watch.grafana.plan import Present, Verdict, judge_push
+from vllm_watch.support.errors import GrafanaError, RejectedError
+from vllm_watch.support.report import ReportLine
 
 
 if TYPE_CHECKING:
@@ -47,37 +47,37 @@ class _Step(NamedTuple):
     verdict: Verdict
 
 
-def push(grafana: Grafana, dashboards: Sequence[Dashboard], options: PushOptions, shown: Shown) -> Iterator[Finding]:
+def push(grafana: Grafana, dashboards: Sequence[Dashboard], options: PushOptions, shown: Shown) -> Iterator[ReportLine]:
     """
     Push dashboards, and yield what was found and done, line by line.
 
     Raises:
         GrafanaError: Nothing more can be done; what was left undone has been yielded.
     """
-    yield Finding(f"Grafana {grafana.version()}".rstrip() + f" at {grafana.url}")
+    yield ReportLine(f"Grafana {grafana.version()}".rstrip() + f" at {grafana.url}")
     folder = grafana.folder()
     chosen = yield from _data_source(grafana, options.data_source)
     if chosen is not None and options.data_source is not None:
         dashboards = [with_data_source(dashboard, chosen) for dashboard in dashboards]
     steps = [_look(grafana, dashboard, options) for dashboard in shown(dashboards)]
     if folder is not None:
-        yield Finding(f"folder {folder.title}: found")
+        yield ReportLine(f"folder {folder.title}: found")
     elif any(step.verdict.kind == "create" for step in steps):
         yield _make_folder(grafana, options)
     yield from _apply(grafana, steps, options)
 
 
-def _data_source(grafana: Grafana, wanted: str | None) -> Generator[Finding, None, DataSource | None]:
+def _data_source(grafana: Grafana, wanted: str | None) -> Generator[ReportLine, None, DataSource | None]:
     """Yield how the data source is; return it, or `None` if the token may not know."""
     try:
         found = grafana.data_sources()
     except RejectedError as error:
         if wanted is not None:
             raise
-        yield Finding(f"warning: {error}; so they were not checked")
+        yield ReportLine(f"warning: {error}; so they were not checked")
         return None
     source = choose(found, wanted)
-    yield Finding(f"data source {source.name} ({source.uid}): {_seen(grafana, source)}")
+    yield ReportLine(f"data source {source.name} ({source.uid}): {_seen(grafana, source)}")
     return source
 
 
@@ -116,16 +116,16 @@ def _look(grafana: Grafana, wanted: Dashboard, options: PushOptions) -> _Step:
     return _Step(wanted, present, judge_push(wanted, present, force=options.force))
 
 
-def _make_folder(grafana: Grafana, options: PushOptions) -> Finding:
+def _make_folder(grafana: Grafana, options: PushOptions) -> ReportLine:
     if options.dry_run:
-        return Finding(f"folder {options.folder_title}: would be created")
-    return Finding(f"folder {grafana.make_folder(options.folder_title).title}: created")
+        return ReportLine(f"folder {options.folder_title}: would be created")
+    return ReportLine(f"folder {grafana.make_folder(options.folder_title).title}: created")
 
 
 _WORDS = {"create": "created", "update": "updated"}
 
 
-def _apply(grafana: Grafana, steps: Sequence[_Step], options: PushOptions) -> Iterator[Finding]:
+def _apply(grafana: Grafana, steps: Sequence[_Step], options: PushOptions) -> Iterator[ReportLine]:
     for number, step in enumerate(steps):
         try:
             yield from _apply_one(grafana, step, options)
@@ -136,7 +136,7 @@ def _apply(grafana: Grafana, steps: Sequence[_Step], options: PushOptions) -> It
             raise
 
 
-def _apply_one(grafana: Grafana, step: _Step, options: PushOptions) -> Iterator[Finding]:
+def _apply_one(grafana: Grafana, step: _Step, options: PushOptions) -> Iterator[ReportLine]:
     wanted, present, verdict = step
     if verdict.kind == "refuse":
         yield about("refused", wanted, grafana.url, verdict.why)
@@ -161,8 +161,8 @@ def _save(grafana: Grafana, wanted: Dashboard, present: Present | None) -> None:
     )
 
 
-def _differences(present: Present, wanted: Dashboard, limit: int) -> Iterator[Finding]:
+def _differences(present: Present, wanted: Dashboard, limit: int) -> Iterator[ReportLine]:
     for line in panel_changes(present.model, wanted.model):
-        yield Finding(f"  {line}")
+        yield ReportLine(f"  {line}")
     for line in json_changes(present.model, wanted.model, limit):
-        yield Finding(f"    {line}")
+        yield ReportLine(f"    {line}")

@@ -11,11 +11,11 @@ from types import MappingProxyType
 from typing import NamedTuple
 
 from vllm_watch.state.facts import CommandFacts
-from vllm_watch.state.log_side import EngineLog, LogSide
-from vllm_watch.state.metrics_side import MetricsSide
+from vllm_watch.state.log_source import EngineLog, LogSource
+from vllm_watch.state.scrape_source import ScrapeSource
 from vllm_watch.state.snapshot import HistogramReading, Reading
 from vllm_watch.state.window import QUANTILES, estimate_quantile
-from vllm_watch_parsers.metrics import EngineKey, EngineReading
+from vllm_watch_parsers.scrape import EngineKey, EngineReading
 
 
 # Series of histograms are named as the quantities are; these are shown.
@@ -84,7 +84,7 @@ _HELD_WHILE_IDLE = (
 )
 
 
-def gauges_of_metrics(metrics: MetricsSide, key: EngineKey) -> dict[str, Reading | None]:
+def gauges_of_metrics(metrics: ScrapeSource, key: EngineKey) -> dict[str, Reading | None]:
     """
     Return an engine's gauges by its newest pages.
 
@@ -103,7 +103,7 @@ def gauges_of_metrics(metrics: MetricsSide, key: EngineKey) -> dict[str, Reading
     return {name: None if value is None else Reading(value, at, "metrics") for name, value in values.items()}
 
 
-def _changes(metrics: MetricsSide, key: EngineKey, engine: EngineReading) -> dict[str, float | None]:
+def _changes(metrics: ScrapeSource, key: EngineKey, engine: EngineReading) -> dict[str, float | None]:
     """Return what takes two pages to know."""
     window = metrics.window
     values: dict[str, float | None] = {
@@ -121,7 +121,7 @@ def _changes(metrics: MetricsSide, key: EngineKey, engine: EngineReading) -> dic
     return values
 
 
-def _prompt_rate(metrics: MetricsSide, key: EngineKey, engine: EngineReading) -> dict[str, float | None]:
+def _prompt_rate(metrics: ScrapeSource, key: EngineKey, engine: EngineReading) -> dict[str, float | None]:
     """Return prompt tokens computed per second; before 0.16 no page tells them from cached ones."""
     window, name = metrics.window, "prompt_tokens_per_second"
     if "prompt_tokens_computed" in engine.counters:
@@ -133,7 +133,7 @@ def _prompt_rate(metrics: MetricsSide, key: EngineKey, engine: EngineReading) ->
 
 
 def excludes_cached(
-    reading: Reading | None, metrics: MetricsSide | None, key: EngineKey, version: str | None
+    reading: Reading | None, metrics: ScrapeSource | None, key: EngineKey, version: str | None
 ) -> bool | None:
     """Tell whether prompt tokens per second are without cached ones, `None` if nothing says so."""
     if reading is None:
@@ -148,7 +148,7 @@ def excludes_cached(
     )
 
 
-def gauges_of_log(log: LogSide, engine: EngineLog, now: float, *, keeps_stale: bool) -> dict[str, Reading]:
+def gauges_of_log(log: LogSource, engine: EngineLog, now: float, *, keeps_stale: bool) -> dict[str, Reading]:
     """Return an engine's gauges by its last lines: those young enough, and what an idle engine's silence means."""
     stats, spec = engine.stats, engine.spec
     is_fresh = engine.is_fresh(now) or keeps_stale
@@ -183,7 +183,7 @@ def _readings(values: Mapping[str, float | None], at: float) -> dict[str, Readin
     return {name: Reading(float(value), at, "log") for name, value in values.items() if value is not None}
 
 
-def positions_of_metrics(metrics: MetricsSide, key: EngineKey) -> tuple[Reading, ...] | None:
+def positions_of_metrics(metrics: ScrapeSource, key: EngineKey) -> tuple[Reading, ...] | None:
     """Return the share of drafts accepted by position, lately; `None` if the pages do not have positions."""
     newest = metrics.window.newest
     engine = newest.reading.engines.get(key) if newest else None
@@ -207,7 +207,7 @@ def positions_of_log(engine: EngineLog, now: float, *, keeps_stale: bool) -> tup
     return tuple(None if ratio is None else Reading(ratio, engine.spec_at, "log") for ratio in ratios)
 
 
-def counters_of_metrics(metrics: MetricsSide, key: EngineKey) -> dict[str, Reading]:
+def counters_of_metrics(metrics: ScrapeSource, key: EngineKey) -> dict[str, Reading]:
     """Return an engine's counters as vLLM has them."""
     newest = metrics.window.newest
     engine = newest.reading.engines.get(key) if newest else None
@@ -217,7 +217,7 @@ def counters_of_metrics(metrics: MetricsSide, key: EngineKey) -> dict[str, Readi
     return {name: Reading(value, newest.at, "metrics") for name, value in known.items()}
 
 
-def counters_of_log(log: LogSide, engine: str) -> dict[str, Reading]:
+def counters_of_log(log: LogSource, engine: str) -> dict[str, Reading]:
     """
     Return what can be added up from lines that print whole counts.
 
@@ -236,7 +236,7 @@ def counters_of_log(log: LogSide, engine: str) -> dict[str, Reading]:
     return {name: Reading(count, at, "log") for name, count in counts.items() if count is not None}
 
 
-def finished_of(metrics: MetricsSide, key: EngineKey) -> dict[str, Reading]:
+def finished_of(metrics: ScrapeSource, key: EngineKey) -> dict[str, Reading]:
     """Return the requests that an engine has finished, by reason."""
     newest = metrics.window.newest
     engine = newest.reading.engines.get(key) if newest else None
@@ -245,13 +245,13 @@ def finished_of(metrics: MetricsSide, key: EngineKey) -> dict[str, Reading]:
     return {reason: Reading(value, newest.at, "metrics") for reason, value in engine.requests_finished.items()}
 
 
-def _histogram_name(name: str, log: LogSide | None) -> str:
+def _histogram_name(name: str, log: LogSource | None) -> str:
     """Return where a histogram stands on the page: 0.6.4 exports two of them under each other's name."""
     is_swapped = log is not None and log.facts.version == _RELEASE_WITH_SWAPPED_TIMES
     return _SWAPPED.get(name, name) if is_swapped else name
 
 
-def histograms_of(metrics: MetricsSide, key: EngineKey, log: LogSide | None) -> dict[str, HistogramReading]:
+def histograms_of(metrics: ScrapeSource, key: EngineKey, log: LogSource | None) -> dict[str, HistogramReading]:
     """Return an engine's histograms as vLLM has them."""
     newest = metrics.window.newest
     engine = newest.reading.engines.get(key) if newest else None
@@ -275,7 +275,7 @@ class Latencies(NamedTuple):
     first_bounds: Mapping[str, Reading] = MappingProxyType({})
 
 
-def latencies_of(metrics: MetricsSide, key: EngineKey, log: LogSide | None) -> Latencies:
+def latencies_of(metrics: ScrapeSource, key: EngineKey, log: LogSource | None) -> Latencies:
     """Return what an engine's histograms say of the last minute."""
     quantiles: dict[tuple[str, float], Reading] = {}
     means: dict[str, Reading] = {}
@@ -298,7 +298,9 @@ def latencies_of(metrics: MetricsSide, key: EngineKey, log: LogSide | None) -> L
     return Latencies(quantiles, means, first_bounds)
 
 
-def facts_of(log: LogSide | None, metrics: MetricsSide | None, command: CommandFacts, engine: str) -> dict[str, float]:
+def facts_of(
+    log: LogSource | None, metrics: ScrapeSource | None, command: CommandFacts, engine: str
+) -> dict[str, float]:
     """Return what an engine was started with, by the log where it says so, else by /metrics or the command line."""
     facts: dict[str, float | None] = {
         "max_running_requests": command.max_num_seqs,
@@ -323,7 +325,7 @@ def facts_of(log: LogSide | None, metrics: MetricsSide | None, command: CommandF
     return {name: value for name, value in facts.items() if value is not None}
 
 
-def _facts_of_log(log: LogSide, engine: str) -> dict[str, float | None]:
+def _facts_of_log(log: LogSource, engine: str) -> dict[str, float | None]:
     facts = log.facts
     own = facts.of_engine(engine)
     return {

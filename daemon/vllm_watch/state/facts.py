@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple, TypeVar
 
 from vllm_watch_parsers.events import AGGREGATED, StartupFact
-from vllm_watch_parsers.metrics import DEFAULT_ENGINE
+from vllm_watch_parsers.scrape import DEFAULT_ENGINE
 
 
 MAX_ENGINES = 256

@@ -8,7 +8,7 @@ begins and the page when it ends: requests are counted by one of them, never by 
 
 from __future__ import annotations
 
-from vllm_watch_parsers.metrics import MetricsReading
+from vllm_watch_parsers.scrape import MetricsReading
 
 
 PROVING_REQUESTS = 5

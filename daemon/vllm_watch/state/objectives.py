@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from vllm_watch.state.snapshot import HistogramReading
-from vllm_watch_parsers.metrics import Histogram
+from vllm_watch_parsers.scrape import Histogram
 
 
 _HISTOGRAMS = {

@@ -13,8 +13,8 @@ import math
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from vllm_watch.state.repose import Served
-from vllm_watch_parsers.metrics import EngineReading
+from vllm_watch.state.sleeping import Served
+from vllm_watch_parsers.scrape import EngineReading
 
 
 FIRST_TOKEN_SECONDS = 300.0
@@ -73,8 +73,8 @@ class EngineProgress:
 
     `stirred_at` is when anything moved last, `done_at` when anything was computed, `works_since` when the work began
     that is there. Of the last movement of the tokens `served_at` is the page that showed it and `served_from` the one
-    before: it came between them; `prompted_from` is the same of prompt tokens. `token_at` is when the last token was
-    generated.
+    before: it came between them; `prompted_from` is the same of prompt tokens, `done_from` of all that is computed.
+    `token_at` is when the last token was generated.
     """
 
     progress: Progress
@@ -90,6 +90,7 @@ class EngineProgress:
     served_at: float | None = None
     served_from: float | None = None
     prompted_from: float | None = None
+    done_from: float | None = None
     asleep_since: float | None = None
     """When a page first said that the engine is not awake, if the newest one says so."""
     woke_at: float = -math.inf
@@ -114,7 +115,7 @@ class EngineProgress:
         if new.prompt > old.prompt:
             self.prompted_from = self.at
         if new._replace(stirs=old.stirs) != old:
-            self.done_at = at
+            self.done_at, self.done_from = at, self.at
         if new != old:
             self.stirred_at, self.pages = at, 0
         self.progress, self.at = new, at

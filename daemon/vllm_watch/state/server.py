@@ -17,7 +17,19 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from vllm_watch.reading.log_reader import LogBatch
-from vllm_watch.state.agreement import Agreement, summed
+from vllm_watch.state.cross_check import CrossCheck, summed
+from vllm_watch.state.engine_state import (
+    FIRST_STATS_SECONDS,
+    STALL_SECONDS,
+    UNKNOWN,
+    Judgement,
+    is_end_contradicted,
+    judge_by_log,
+    judge_by_metrics,
+    judge_server,
+    rests,
+    woken_at,
+)
 from vllm_watch.state.engine_values import (
     Latencies,
     counters_of_log,
@@ -33,24 +45,12 @@ from vllm_watch.state.engine_values import (
     positions_of_metrics,
 )
 from vllm_watch.state.facts import CommandFacts
-from vllm_watch.state.foresight import LATER, lines_with_traffic, page_with_traffic
-from vllm_watch.state.handlers import http_request_key
+from vllm_watch.state.http_labels import http_request_key
 from vllm_watch.state.http_source import HttpSource
-from vllm_watch.state.judge import (
-    FIRST_STATS_SECONDS,
-    STALL_SECONDS,
-    UNKNOWN,
-    Judgement,
-    is_end_contradicted,
-    judge_by_log,
-    judge_by_metrics,
-    judge_server,
-    rests,
-    woken_at,
-)
-from vllm_watch.state.log_side import EngineLog, LogSide, name_of
-from vllm_watch.state.metrics_side import MetricsSide, ScrapeResult
-from vllm_watch.state.probe_side import ProbeResult, ProbeSide
+from vllm_watch.state.hypothetical_traffic import LATER, lines_with_traffic, scrape_with_traffic
+from vllm_watch.state.log_source import EngineLog, LogSource, name_of
+from vllm_watch.state.probe_source import ProbeResult, ProbeSource
+from vllm_watch.state.scrape_source import ScrapeResult, ScrapeSource
 from vllm_watch.state.snapshot import (
     Comparison,
     EngineSnapshot,
@@ -65,7 +65,7 @@ from vllm_watch.state.snapshot import (
     TailCounts,
 )
 from vllm_watch_parsers.events import AGGREGATED, EngineStats
-from vllm_watch_parsers.metrics import DEFAULT_ENGINE, EngineKey, MetricsReading
+from vllm_watch_parsers.scrape import DEFAULT_ENGINE, EngineKey, MetricsReading
 
 
 COMPARED = (
@@ -124,14 +124,14 @@ class ServerState:
 
     def __init__(self, settings: ServerSettings) -> None:
         self.settings = settings
-        self._log = LogSide() if settings.has_log else None
+        self._log = LogSource() if settings.has_log else None
         interval = settings.metrics_interval
-        self._metrics = MetricsSide(interval) if interval is not None else None
-        self._probe = ProbeSide(settings.probe_every) if settings.probe_every is not None else None
+        self._metrics = ScrapeSource(interval) if interval is not None else None
+        self._probe = ProbeSource(settings.probe_every) if settings.probe_every is not None else None
         self._was_away = False
         self._log_status = LogStatus(is_up=False, reason="starting", tail=TailCounts())
         self._keys: tuple[EngineKey, ...] = ()
-        self._agreements: dict[EngineKey, Agreement] = {}
+        self._agreements: dict[EngineKey, CrossCheck] = {}
         self._named = _Named("", "")
         self._http_source = HttpSource(has_log=settings.has_log)
 
@@ -243,7 +243,7 @@ class ServerState:
         later = now + LATER
         log, metrics = self._log, self._metrics
         if metrics is not None and metrics.last is not None and metrics.last.reading is not None:
-            metrics.apply(metrics.last._replace(at=later, reading=page_with_traffic(metrics.last.reading)))
+            metrics.apply(metrics.last._replace(at=later, reading=scrape_with_traffic(metrics.last.reading)))
         if log is not None and self._log_status.is_up and self._log_reason(now) not in _WITHOUT_STATISTICS:
             log.apply(lines_with_traffic(log, later))
         return self.snapshot(later)
@@ -256,11 +256,11 @@ class ServerState:
         """Whether any engine was put to sleep or paused, by the last that was heard of it, however long ago."""
         return any(self._rests(key, now, self._metrics) for key in self._engine_keys(now))
 
-    def _rests(self, key: EngineKey, now: float, metrics: MetricsSide | None) -> bool:
+    def _rests(self, key: EngineKey, now: float, metrics: ScrapeSource | None) -> bool:
         log, engine = (self._log, self._in_log(key)) if self._log_status.is_up else (None, None)
         return rests(log, engine, metrics, key, now)
 
-    def _hold_against_pages(self, log: LogSide, batch: LogBatch) -> None:
+    def _hold_against_pages(self, log: LogSource, batch: LogBatch) -> None:
         for at, event in batch.events:
             if isinstance(event, EngineStats) and event.requests_running is not None:
                 name = name_of(event)
@@ -268,11 +268,11 @@ class ServerState:
                     if self._name_in_log(key) == name and name in log.engines:
                         agreement.add_line(at, log.engines[name].interval, event)
 
-    def _hold_against_log(self, log: LogSide, at: float, reading: MetricsReading) -> None:
+    def _hold_against_log(self, log: LogSource, at: float, reading: MetricsReading) -> None:
         engines = dict(reading.engines)
         if AGGREGATED in log.engines and len(engines) > 1:
             engines = {next(iter(engines))._replace(engine=AGGREGATED): summed(engines.values())}
-        self._agreements = {key: self._agreements.get(key) or Agreement() for key in engines}
+        self._agreements = {key: self._agreements.get(key) or CrossCheck() for key in engines}
         is_idle = self._log_reason(at) == "idle"
         for key, agreement in self._agreements.items():
             said = log.engines.get(self._name_in_log(key))
@@ -317,7 +317,7 @@ class ServerState:
             return self._keys
         return (EngineKey(self._model_name(log) if log else self.settings.command.model_name, DEFAULT_ENGINE),)
 
-    def _model_name(self, log: LogSide) -> str:
+    def _model_name(self, log: LogSource) -> str:
         """
         Return the model's name without a page.
 
@@ -430,7 +430,7 @@ class ServerState:
         engine = self._in_log(key)
         return positions_of_log(engine, now, keeps_stale=self.settings.keeps_stale) if engine else ()
 
-    def _counted(self) -> MetricsSide | None:
+    def _counted(self) -> ScrapeSource | None:
         """
         Return the pages that counters are of: the last ones of a server that is gone, too.
 
@@ -505,7 +505,7 @@ class ServerState:
             return "idle"
         return "stalled" if any(engine.ended_still() for engine in engines) else "silent"
 
-    def _reason_without_stats(self, log: LogSide, now: float) -> str:
+    def _reason_without_stats(self, log: LogSource, now: float) -> str:
         if self.settings.command.has_several_api_servers:
             return "api_servers_more_than_one"
         if self.settings.command.log_stats_disabled:

@@ -14,7 +14,7 @@ import math
 from collections import Counter
 
 from vllm_watch.reading.log_reader import Timed
-from vllm_watch.state.repose import DRAIN_SECONDS
+from vllm_watch.state.sleeping import DRAIN_SECONDS
 from vllm_watch_parsers.events import Failure
 
 
@@ -58,7 +58,7 @@ class Shutdown:
 
     def end(self, at: float) -> Counter[str]:
         """Take in that the server has ended; return the failures that were no part of that, by kind."""
-        crashed = self.overdue(at)
+        crashed = self.settle(at)
         if self._began_at is not None:
             self._ended_at = at
         self._began_at = None
@@ -67,7 +67,7 @@ class Shutdown:
 
     def begin_again(self, at: float) -> Counter[str]:
         """Take in that the server starts again; return the failures that were no part of its end, by kind."""
-        crashed = self.overdue(at)
+        crashed = self.settle(at)
         self._began_at = self._ended_at = None
         self._held.clear()
         return crashed
@@ -85,10 +85,12 @@ class Shutdown:
         """Take in that the failures so far were before anyone watched."""
         self._held.clear()
 
-    def overdue(self, now: float) -> Counter[str]:
-        """Return the failures whose end should have followed by now, by kind."""
-        return Counter(
-            failed.event.kind
-            for failed in self._held
-            if isinstance(failed.event, Failure) and now - failed.at > END_SECONDS
-        )
+    def settle(self, now: float) -> Counter[str]:
+        """
+        Return the failures whose end should have followed by now, by kind, each once.
+
+        They were crashes, whatever is read later: an end whose line was written in time may have been read too late.
+        """
+        overdue = [failed for failed in self._held if now - failed.at > END_SECONDS]
+        self._held = [failed for failed in self._held if now - failed.at <= END_SECONDS]
+        return Counter(failed.event.kind for failed in overdue if isinstance(failed.event, Failure))

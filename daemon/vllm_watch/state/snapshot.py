@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Literal, NamedTuple, get_args
 
-from vllm_watch_parsers.metrics import EngineKey, Histogram
+from vllm_watch_parsers.scrape import EngineKey, Histogram
 
 
 EngineState = Literal["starting", "idle", "serving", "saturated", "stalled", "sleeping", "down", "unknown"]
@@ -16,7 +16,7 @@ StallReason = Literal[
     "batch_stands_still", "queue_stands_still", "nothing_computed", "no_first_token", "log_fell_silent"
 ]
 STALL_REASONS: tuple[StallReason, ...] = get_args(StallReason)
-"""Why an engine is called stalled; `vllm_watch.reasons` says what each means."""
+"""Why an engine is called stalled; `vllm_watch.catalog.reasons` says what each means."""
 
 SourceName = Literal["log", "metrics", "probe"]
 WatchMode = Literal["events", "poll"]
@@ -137,7 +137,7 @@ class TailCounts(NamedTuple):
     lag: int | None = None
     truncations: int = 0
     rotations: int = 0
-    lost_generations: int = 0
+    files_lost: int = 0
     long_lines: int = 0
     nul_bytes: int = 0
     skipped_bytes: int = 0

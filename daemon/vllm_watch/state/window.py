@@ -14,7 +14,7 @@ from collections import deque
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from vllm_watch_parsers.metrics import EngineKey, EngineReading, Histogram, MetricsReading
+from vllm_watch_parsers.scrape import EngineKey, EngineReading, Histogram, MetricsReading
 
 
 MIN_SECONDS = 10.0

@@ -12,7 +12,7 @@ from urllib.parse import parse_qs
 
 import structlog
 
-from vllm_watch.internal_errors import InternalErrors
+from vllm_watch.support.internal_errors import InternalErrors
 from vllm_watch.web.assets import Asset, load_assets
 from vllm_watch.web.pages import PLAIN_TEXT, Answer, Pages, accepts_gzip, compressed, plain_text
 

@@ -21,15 +21,15 @@ import structlog
 from tornado.httputil import HTTPServerRequest
 from tornado.ioloop import PeriodicCallback
 
-from vllm_watch.internal_errors import InternalErrors
+from vllm_watch.config.web import WebConfig
+from vllm_watch.support.internal_errors import InternalErrors
+from vllm_watch.web.auth import Gate, Verdict
+from vllm_watch.web.config_reload import CurrentWebConfig
 from vllm_watch.web.connections import BoundedServer, send
-from vllm_watch.web.current import CurrentWebConfig
-from vllm_watch.web.gate import Gate, Verdict
 from vllm_watch.web.hosts import is_named, names_here
-from vllm_watch.web.listening import bind, is_loopback
 from vllm_watch.web.pages import Answer, Pages, plain_text
 from vllm_watch.web.routes import Router
-from vllm_watch.web_config import WebConfig
+from vllm_watch.web.sockets import bind, is_loopback
 
 
 _BEAT_MILLISECONDS = 1000

@@ -8,8 +8,8 @@ import os
 
 from tests.fuzz.targets import scratch_folder
 
-from vllm_watch import checkpoint
-from vllm_watch.checkpoint import CHECKED_SIZE, CheckpointFile, FilePosition, JournalPosition, Positions
+from vllm_watch.sources import checkpoint
+from vllm_watch.sources.checkpoint import CHECKED_SIZE, CheckpointFile, FilePosition, JournalPosition, Positions
 
 
 NOW = 1_795_000_000.0

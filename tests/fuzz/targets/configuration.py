@@ -17,9 +17,9 @@ import yaml
 from tests.fuzz import seeds as sources
 from tests.fuzz.targets import scratch_folder
 
-from vllm_watch.config import RESERVED_LABELS, Config, ServerConfig, load_config
-from vllm_watch.errors import ConfigError
-from vllm_watch.web_config import HEADERS, WebConfig, load_web_config
+from vllm_watch.config.model import RESERVED_LABELS, Config, ServerConfig, load_config
+from vllm_watch.config.web import HEADERS, WebConfig, load_web_config
+from vllm_watch.support.errors import ConfigError
 
 
 WEB = b"#web"

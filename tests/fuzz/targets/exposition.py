@@ -20,17 +20,18 @@ from prometheus_client.openmetrics.parser import text_string_to_metric_families 
 from prometheus_client.parser import text_string_to_metric_families as parse_text
 from tests.fuzz import seeds as sources
 
+from vllm_watch.catalog.series import PREFIX, SERIES
 from vllm_watch.exposition.families import SnapshotCollector
 from vllm_watch.exposition.json_view import server_view
 from vllm_watch.exposition.openmetrics import TimeSeriesFile
 from vllm_watch.exposition.samples import HistogramSample, bound_text, server_samples
-from vllm_watch.exposition.series import PREFIX, SERIES
-from vllm_watch.state.metrics_side import ScrapeResult
+from vllm_watch.state.scrape_source import ScrapeResult
 from vllm_watch.state.server import ServerSettings, ServerState
 from vllm_watch.state.snapshot import ServerSnapshot
 from vllm_watch_parsers.exposition import MAX_SAMPLES, PageReader, parse_exposition
 from vllm_watch_parsers.foreign_pages import FOREIGN_PAGES
-from vllm_watch_parsers.metrics import (
+from vllm_watch_parsers.metric_names import COUNTERS, GAUGES, HISTOGRAMS, WANTED
+from vllm_watch_parsers.scrape import (
     MAX_ENGINES,
     MAX_POSITIONS,
     MAX_WORDS,
@@ -39,7 +40,6 @@ from vllm_watch_parsers.metrics import (
     Unreadable,
     read_metrics,
 )
-from vllm_watch_parsers.vocabulary import COUNTERS, GAUGES, HISTOGRAMS, WANTED
 
 
 NEXT = b"# NEXT\n"

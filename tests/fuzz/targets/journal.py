@@ -16,8 +16,8 @@ from collections import Counter
 from tests.fuzz import seeds as sources
 
 from vllm_watch.reading.framing import MAX_LINE
-from vllm_watch.sources import journal
-from vllm_watch.sources.journal import JournalTail
+from vllm_watch.sources import journal_tailer
+from vllm_watch.sources.journal_tailer import JournalTailer
 from vllm_watch_parsers.access import ACCESS_START
 
 
@@ -58,13 +58,13 @@ def check(data: bytes) -> None:
     # The first of uvicorn's lines decides, for all that are read with it, whether a terminal wrote the log.
     if not (any(ACCESS_START in each for each in messages) and any(each.endswith(b"\r") for each in messages)):
         assert _summary((tail, texts)) == _summary(_take_in(lines, len(lines)))
-    assert len(tail._cut_streams) <= journal._MAX_CUT_STREAMS
+    assert len(tail._cut_streams) <= journal_tailer._MAX_CUT_STREAMS
     assert tail._read_to == next((entry.cursor for entry in reversed(entries) if entry), None)
     assert tail.cursor in {None, *(entry.cursor for entry in entries if entry)}
 
 
-def _check_entry(line: bytes) -> journal._Entry | None:
-    entry = journal._parse(line)
+def _check_entry(line: bytes) -> journal_tailer._Entry | None:
+    entry = journal_tailer._parse(line)
     if entry is None:
         return None
     assert math.isfinite(entry.written)
@@ -75,7 +75,7 @@ def _check_entry(line: bytes) -> journal._Entry | None:
     expected = message.encode() if isinstance(message, str) else bytes(message or ())
     assert entry.message == expected
     assert entry.is_cut == (theirs.get("_LINE_BREAK") is not None)
-    text = JournalTail("u")._text(entry)
+    text = JournalTailer("u")._text(entry)
     if text is not None:
         assert not entry.is_cut
         assert b"\n" not in text
@@ -84,9 +84,9 @@ def _check_entry(line: bytes) -> journal._Entry | None:
     return entry
 
 
-def _take_in(lines: list[bytes], size: int) -> tuple[JournalTail, tuple]:
+def _take_in(lines: list[bytes], size: int) -> tuple[JournalTailer, tuple]:
     """Let a tail read lines in pieces, and return it and all that was read."""
-    tail = JournalTail("u")
+    tail = JournalTailer("u")
     events, requests, number = [], Counter(), 0
     for at in range(0, len(lines), size):
         for read in tail._take_in(lines[at : at + size], NOW):
@@ -96,10 +96,10 @@ def _take_in(lines: list[bytes], size: int) -> tuple[JournalTail, tuple]:
     return tail, (events, requests, number)
 
 
-def _summary(taken: tuple[JournalTail, tuple]) -> tuple:
+def _summary(taken: tuple[JournalTailer, tuple]) -> tuple:
     tail, texts = taken
     return tail._read_to, texts, _counts(tail)
 
 
-def _counts(tail: JournalTail) -> tuple[int, ...]:
+def _counts(tail: JournalTailer) -> tuple[int, ...]:
     return tail._lines, tail._size, tail._long_lines, tail._nul_bytes, tail._skipped

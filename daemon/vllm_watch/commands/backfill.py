@@ -1,0 +1,67 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``vllm-watch backfill``: a recording or an old log as OpenMetrics with timestamps."""
+
+from __future__ import annotations
+
+import sys
+import tempfile
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from vllm_watch.exposition.openmetrics import TimeSeriesFile
+from vllm_watch.replay.recording import Recording
+from vllm_watch.replay.replay import Progress, run_log, run_recording
+from vllm_watch.state.server import ServerSettings, ServerState
+from vllm_watch.state.snapshot import ServerSnapshot
+from vllm_watch.support.errors import UsageError
+
+
+_SCRAPE_INTERVAL = 5.0
+
+
+def write_backfill(folder: str | None, logs: Sequence[str], step: float, output: str | None, progress: Progress) -> int:
+    """
+    Write the series of a recording's folder, or of old logs of one server.
+
+    Returns:
+        How many samples were written.
+
+    Raises:
+        RecordingError, UsageError: What is read or written cannot be.
+    """
+    with tempfile.TemporaryFile() as spool:
+        gathered = TimeSeriesFile(spool)
+        snapshots = _of_recording(folder, step, progress) if folder else _of_logs(logs, step, progress)
+        for snapshot in snapshots:
+            gathered.add(snapshot)
+        _write(gathered, output)
+        return gathered.samples
+
+
+def _of_recording(folder: str, step: float, progress: Progress) -> Iterator[ServerSnapshot]:
+    recording = Recording(Path(folder))
+    settings = ServerSettings(recording.folder.resolve().name, has_log=True, metrics_interval=_SCRAPE_INTERVAL)
+    return run_recording(recording, ServerState(settings), step, progress)
+
+
+def _of_logs(logs: Sequence[str], step: float, progress: Progress) -> Iterator[ServerSnapshot]:
+    state = ServerState(ServerSettings(Path(logs[0]).stem, has_log=True, metrics_interval=None))
+    last = 0.0
+    for path in logs:
+        for snapshot in run_log(path, state, step, progress):
+            if snapshot.at <= last:
+                continue  # Logs that overlap: Prometheus takes one sample of a moment.
+            last = snapshot.at
+            yield snapshot
+
+
+def _write(gathered: TimeSeriesFile, output: str | None) -> None:
+    if output is None:
+        sys.stdout.writelines(gathered.lines())
+        return
+    try:
+        with Path(output).open("w", encoding="utf-8") as file:
+            file.writelines(gathered.lines())
+    except OSError as error:
+        raise UsageError(f"{output}: cannot be written: {error.strerror}") from error

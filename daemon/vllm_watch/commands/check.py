@@ -1,0 +1,190 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``vllm-watch check``: looks at each source once and says what was found, what is missing, and what to do."""
+
+from __future__ import annotations
+
+import time
+
+from collections.abc import Iterator, Mapping, Sequence
+
+from vllm_watch.catalog.reasons import SLEEPING, STALLED, explain
+from vllm_watch.commands.alert_needs import Silent, alert_needs, silent_alerts
+from vllm_watch.config.model import Config, ServerConfig
+from vllm_watch.config.servers_dir import SUFFIX, list_server_files
+from vllm_watch.service.monitor import ServerMonitor
+from vllm_watch.state.snapshot import EngineSnapshot, EngineState, Reading, ServerSnapshot, SourceName, SourceSnapshot
+from vllm_watch.support.clock import SystemClock
+from vllm_watch.support.report import ReportLine
+
+
+ANSWER_SECONDS = 2.0
+"""How long the first lines of a program are waited for."""
+
+_PAUSE_SECONDS = 0.02
+
+
+_GAUGES = {
+    "requests_running": "running {:.0f}",
+    "requests_waiting": "waiting {:.0f}",
+    "kv_cache_usage_ratio": "KV cache {:.1%}",
+    "prompt_tokens_per_second": "prompt {:.1f} tokens/s",
+    "generation_tokens_per_second": "generation {:.1f} tokens/s",
+    "prefix_cache_hit_ratio": "prefix hits {:.1%}",
+    "mm_cache_hit_ratio": "multimodal hits {:.1%}",
+    "spec_decode_mean_acceptance_length": "mean acceptance length {:.2f}",
+}
+_FACTS = {
+    "kv_cache_capacity_tokens": "KV cache of {:,.0f} tokens",
+    "max_concurrency": "room for {:.2f} requests of full length",
+    "max_running_requests": "at most {:.0f} running requests",
+    "max_model_len_tokens": "at most {:,.0f} tokens a request",
+    "num_speculative_tokens": "{:.0f} tokens a draft",
+}
+_COMPUTING: frozenset[EngineState] = frozenset({"serving", "saturated"})
+_LOOK_AGAIN = (
+    "Requests run, and no token of theirs is known of by now: whether the engine serves or has stalled, one look "
+    "cannot tell. Look again in 30 s."
+)
+
+
+def check(config: Config) -> Iterator[ReportLine]:
+    """Yield the report, server by server, each with the file of the folder that it stands in."""
+    yield from _check_folder(config)
+    for server in config.servers:
+        yield from _check_server(server, config.files.get(server.name))
+
+
+def _check_folder(config: Config) -> Iterator[ReportLine]:
+    """Yield what of `servers_dir` is read and what is not."""
+    if config.servers_dir is None:
+        return
+    yield ReportLine(f"{config.servers_dir}: {len(config.files)} {'server' if len(config.files) == 1 else 'servers'}")
+    for path in list_server_files(config.servers_dir).left_out:
+        yield ReportLine(f"  not read, for its name does not end in {SUFFIX}: {path}")
+    if not config.servers:
+        yield ReportLine("  there is nothing to watch: no server is configured", is_wrong=True)
+
+
+def _check_server(config: ServerConfig, file: str | None) -> Iterator[ReportLine]:
+    server = ServerMonitor(config, SystemClock())
+    try:
+        _read_log(server)
+        server.scrape()
+        if server.next_probe(SystemClock().now()) is not None:  # A server that sleeps is not asked.
+            server.probe()
+        snapshot = server.snapshot()
+        silent = silent_alerts(config, snapshot, server.foresee())
+    finally:
+        server.close()
+    yield ReportLine(f"{config.name}:" if file is None else f"{config.name} ({file}):")
+    for source in snapshot.sources:
+        yield from _check_source(config, source, snapshot)
+    yield from _missing_sources(config)
+    for engine in snapshot.engines:
+        yield from _check_engine(engine, snapshot)
+    yield from _check_alerts(silent)
+
+
+def _read_log(server: ServerMonitor) -> None:
+    """Read all there is, of a program what it shows within a while."""
+    end = time.monotonic() + ANSWER_SECONDS
+    while server.look_at_log() or (server.awaits_log and time.monotonic() < end):
+        if server.awaits_log:
+            time.sleep(_PAUSE_SECONDS)
+
+
+def _check_source(config: ServerConfig, source: SourceSnapshot, snapshot: ServerSnapshot) -> Iterator[ReportLine]:
+    where = _address(config, source.source)
+    word = "ok" if source.is_up else "FAILED"
+    yield ReportLine(f"  {source.source} {where}: {word}. {explain(source.source, source.reason)}", not source.is_up)
+    if source.source == "metrics" and source.is_up:
+        yield from _missing_metrics(snapshot)
+    if source.source == "log" and source.is_up:
+        yield from _log_contents(snapshot)
+    if snapshot.probe is not None and source.source == "probe" and snapshot.probe.first_token_seconds is not None:
+        yield ReportLine(f"    the first token came after {snapshot.probe.first_token_seconds:.3f} s")
+
+
+def _address(config: ServerConfig, source: SourceName) -> str:
+    if source == "log":
+        return _log_name(config)
+    if source == "probe":
+        return config.probe_url or ""
+    return config.metrics.url if config.metrics else ""
+
+
+def _log_name(config: ServerConfig) -> str:
+    return f"of unit {config.journal}" if config.journal is not None else config.log or ""
+
+
+def _missing_metrics(snapshot: ServerSnapshot) -> Iterator[ReportLine]:
+    missing = [name for name, is_missing in snapshot.missing_metrics.items() if is_missing]
+    if missing:
+        yield ReportLine(
+            f"    missing on the page: {', '.join(missing)}. Older releases lack some, and a server with the Rust "
+            "front end shows them after its first request."
+        )
+
+
+def _log_contents(snapshot: ServerSnapshot) -> Iterator[ReportLine]:
+    if snapshot.version is None:
+        yield ReportLine(
+            "    no start of the server in the log: version, capacity and limits are unknown until it starts again "
+            "with its output in this file."
+        )
+    else:
+        yield ReportLine(f"    vLLM {snapshot.version}, model {snapshot.model_name or 'unknown'}")
+
+
+def _missing_sources(config: ServerConfig) -> Iterator[ReportLine]:
+    if not config.has_log:
+        yield ReportLine("  log: not configured. Capacity, limits, failures and restarts come from it.")
+    if config.metrics is None:
+        yield ReportLine("  metrics: not configured. Latencies, exact counters and finished requests come from it.")
+
+
+def _check_engine(engine: EngineSnapshot, snapshot: ServerSnapshot) -> Iterator[ReportLine]:
+    # Also a server that was stopped on purpose answers nobody.
+    yield ReportLine(f"  engine {engine.key.engine}: {engine.state}", is_wrong=engine.state == "down")
+    if engine.state == "sleeping":
+        yield ReportLine(f"    {SLEEPING}")
+    if engine.stall_reason is not None:
+        yield ReportLine(f"    {STALLED[engine.stall_reason]}", is_wrong=True)
+    facts = [form.format(engine.facts[name]) for name, form in _FACTS.items() if name in engine.facts]
+    yield from _check_gauges(engine.gauges, snapshot.at)
+    if _may_be_stalled(engine):
+        yield ReportLine(f"    {_LOOK_AGAIN}")
+    yield ReportLine(f"    started with: {', '.join(facts) or 'nothing known'}")
+    if engine.state == "unknown" and not any(source.is_up for source in snapshot.sources):
+        yield ReportLine("    no source can be read, so nothing can be said", is_wrong=True)
+
+
+def _may_be_stalled(engine: EngineSnapshot) -> bool:
+    """Whether requests run and no token is known of: one page has no rates, and a log may be silent or say 0."""
+    rates = [engine.gauges.get(name) for name in ("prompt_tokens_per_second", "generation_tokens_per_second")]
+    running = engine.gauges.get("requests_running")
+    is_moving = any(rate is not None and rate.value > 0 for rate in rates)
+    return engine.state in _COMPUTING and running is not None and running.value > 0 and not is_moving
+
+
+def _check_gauges(gauges: Mapping[str, Reading], at: float) -> Iterator[ReportLine]:
+    """Yield what each source says of its own moment: one page has no rates, and the log's are of its last line."""
+    known = {name: form.format(gauges[name].value) for name, form in _GAUGES.items() if name in gauges}
+    if not known:
+        yield ReportLine("    now: nothing known")
+        return
+    first = gauges[next(iter(known))].source
+    for source in dict.fromkeys([first, *(gauges[name].source for name in known)]):
+        said = [text for name, text in known.items() if gauges[name].source == source]
+        seconds = max(at - max(gauges[name].at for name in known if gauges[name].source == source), 0.0)
+        when = "now" if source == first else f"the {source} said {seconds:.0f} s ago"
+        yield ReportLine(f"    {when}: {', '.join(said)}")
+
+
+def _check_alerts(silent: Sequence[Silent]) -> Iterator[ReportLine]:
+    """Yield how many alerts can fire, and the others by what they lack."""
+    every = len(alert_needs())
+    yield ReportLine(f"  alerts: {every - len(silent)} of {every} can fire")
+    for reason in dict.fromkeys(each.reason for each in silent):
+        yield ReportLine(f"    {reason}, so these cannot:")
+        yield from (ReportLine(f"      {each.alert}: {each.summary}") for each in silent if each.reason == reason)

@@ -1,0 +1,132 @@
+# SPDX-License-Identifier: Apache-2.0
+"""
+``vllm-watch demo``: a recorded server, played back into a log that grows and a /metrics that changes.
+
+The daemon that watches them is the one that watches real servers; only its clock runs faster.
+"""
+
+from __future__ import annotations
+
+import tempfile
+import threading
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import IO
+
+from vllm_watch.config.model import Config, config_from_options
+from vllm_watch.replay.recording import LogWritten, MetricsRead, Recording
+from vllm_watch.service.supervisor import run_service
+from vllm_watch.support.clock import Clock, ScaledClock
+
+
+class StandIn:
+    """A server's /metrics as it was recorded: it answers, refuses, and answers again on the same port."""
+
+    def __init__(self) -> None:
+        self.body = b""
+        self._server: ThreadingHTTPServer | None = None
+        self._thread: threading.Thread | None = None
+        self.port = 0
+        self._listen()
+        self.refuse()
+
+    def answer(self, body: bytes) -> None:
+        """From now on answer with this body."""
+        self.body = body
+        if self._server is None:
+            self._listen()
+
+    def refuse(self) -> None:
+        """From now on let nothing listen."""
+        if self._server is None or self._thread is None:
+            return
+        self._server.shutdown()
+        self._server.server_close()
+        self._thread.join(2)
+        self._server = None
+
+    def _listen(self) -> None:
+        stand_in = self
+
+        class Handler(BaseHTTPRequestHandler):
+            def do_GET(self) -> None:
+                body = stand_in.body
+                self.send_response(200)
+                self.send_header("Content-Type", "text/plain; version=0.0.4; charset=utf-8")
+                self.send_header("Content-Length", str(len(body)))
+                self.end_headers()
+                self.wfile.write(body)
+
+            def log_message(self, format: str, *args: object) -> None:  # noqa: A002  # The base class names it so.
+                pass
+
+        self._server = ThreadingHTTPServer(("127.0.0.1", self.port), Handler)
+        self._server.daemon_threads = True
+        self.port = self._server.server_address[1]
+        self._thread = threading.Thread(target=self._server.serve_forever, args=(0.05,), name="stand-in", daemon=True)
+        self._thread.start()
+
+
+class Player:
+    """Plays a recording in a thread, again and again until it is stopped."""
+
+    def __init__(self, recording: Recording, log: IO[bytes], stand_in: StandIn, clock: Clock) -> None:
+        self._recording = recording
+        self._log = log
+        self._stand_in = stand_in
+        self._clock = clock
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="player", daemon=True)
+
+    def start(self) -> None:
+        """Begin to play."""
+        self._thread.start()
+
+    def stop(self) -> None:
+        """End."""
+        self._stop.set()
+        self._thread.join(2)
+        self._stand_in.refuse()
+
+    def _run(self) -> None:
+        while not self._stop.is_set():
+            start = self._clock.now()
+            for event in self._recording.events():
+                if self._clock.wait(self._stop, start + event.at - self._clock.now()):
+                    return
+                self._play(event)
+
+    def _play(self, event: LogWritten | MetricsRead) -> None:
+        if isinstance(event, LogWritten):
+            self._log.write(event.data)
+            self._log.flush()
+        elif event.body:
+            self._stand_in.answer(event.body)
+        else:
+            self._stand_in.refuse()
+
+
+@contextmanager
+def played(recording: Recording, clock: Clock, listen: str | None) -> Iterator[Config]:
+    """Play a recording while the context lasts; give the configuration that watches it."""
+    with tempfile.TemporaryDirectory(prefix="vllm-watch-demo-") as folder:
+        path = Path(folder) / "vllm.log"
+        with path.open("ab") as log:
+            stand_in = StandIn()
+            player = Player(recording, log, stand_in, clock)
+            url = f"http://127.0.0.1:{stand_in.port}/metrics"
+            player.start()
+            try:
+                yield config_from_options([str(path)], [url], listen)
+            finally:
+                player.stop()
+
+
+def run_demo(recording: Recording, speed: float, listen: str | None) -> None:
+    """Run the daemon over a recording until a signal ends it."""
+    clock = ScaledClock(speed)
+    with played(recording, clock, listen) as config:
+        run_service(config, clock)

@@ -1,0 +1,83 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What was found, as a configuration file that ``run --config`` takes."""
+
+from __future__ import annotations
+
+import sys
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import yaml
+
+from vllm_watch.config.model import DEFAULT_LISTEN
+from vllm_watch.discovery.names import Named
+from vllm_watch.discovery.servers import FoundServer
+from vllm_watch.support.errors import UsageError
+from vllm_watch.support.printable import printable
+
+
+def configuration_of(named: Sequence[Named]) -> str:
+    """Return a configuration with a comment for all that there is to say; it holds no key and no token."""
+    return "".join(f"{line}\n" for line in _lines(named))
+
+
+def is_writable(server: FoundServer) -> bool:
+    """Whether there is something to configure of a server; a path that does not print cannot be."""
+    return server.url is not None or server.journal is not None or (server.log or "\n").isprintable()
+
+
+def _lines(named: Sequence[Named]) -> Iterator[str]:
+    yield "# Written by vllm-watch discover. Validate it with: vllm-watch check --config FILE"
+    yield f"listen: {DEFAULT_LISTEN}"
+    yield "# checkpoint: /var/lib/vllm-watch/checkpoint.json"
+    yield "servers:"
+    for each in named:
+        yield from _lines_of_server(each)
+
+
+def _lines_of_server(named: Named) -> Iterator[str]:
+    server = named.server
+    if is_writable(server):
+        yield f"  - name: {_text(named.name)}"
+    else:
+        yield f"  # {printable(named.name)}: nothing of it can be configured."
+    for finding in server.findings:
+        yield f"    # {printable(finding.text)}"
+    if server.journal is not None:
+        yield f"    log: {{journal: {_text(server.journal)}}}"
+    elif server.log_pattern is not None and server.log_pattern.isprintable():
+        yield f"    log: {_text(server.log_pattern)}"
+    elif server.log is not None:
+        yield f"    # Its log {printable(server.log)} has a name that a configuration cannot hold: rename it."
+    if server.url is None:
+        return
+    yield "    metrics:"
+    yield f"      url: {_text(server.url)}"
+    if server.command.uses_tls:
+        yield "      # tls: {ca_file: /path/ca.pem}"
+    yield "    # probe:  # asks for one token now and then, and measures what a user would wait"
+    yield "    #   every: 60s"
+    if server.command.needs_api_key:
+        yield "    #   api_key_file: /path/key"
+
+
+def _text(text: str) -> str:
+    """Return a text as YAML has it in quotes, on one line and in ASCII."""
+    return str(yaml.safe_dump(text, default_style='"', width=sys.maxsize)).rstrip("\n")
+
+
+def write_configuration(path: Path, content: str, *, force: bool) -> None:
+    """
+    Write a configuration.
+
+    Raises:
+        UsageError: It is there already and `force` is not given, or cannot be written.
+    """
+    try:
+        with path.open("w" if force else "x", encoding="utf-8") as file:
+            file.write(content)
+    except FileExistsError:
+        raise UsageError(f"--write: {path} is there already; --force writes over it") from None
+    except OSError as error:
+        raise UsageError(f"--write: {path}: {(error.strerror or str(error)).lower()}") from None

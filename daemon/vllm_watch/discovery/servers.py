@@ -1,0 +1,227 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The vLLM servers of this machine: each with where it answers, where its log is, and what is wrong with either."""
+
+from __future__ import annotations
+
+import glob
+import os
+import re
+
+from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from typing import NamedTuple
+
+from vllm_watch.config.model import DEFAULT_NAME, MetricsConfig, ServerConfig, as_name
+from vllm_watch.discovery.address import address_of
+from vllm_watch.discovery.command_line import ServeCommand
+from vllm_watch.discovery.log_place import LogPlace, ProcessView, log_place
+from vllm_watch.discovery.proc import Environment, Proc, Process, ProcessList, PublishedPort, user_name
+from vllm_watch.support.report import ReportLine
+
+
+_CACHED_MODEL = re.compile(r"(?:^|/)models--([^/]+)/snapshots/")
+_API_SERVER = "APIServer"
+_ENGINE = "EngineCore"
+_INITS = frozenset({"systemd", "init", "tini", "dumb-init", "docker-init"})
+_QUIET_LEVELS = frozenset({"WARNING", "ERROR", "CRITICAL"})
+_ANY_HOST = Path("/")
+
+
+class FoundServer(NamedTuple):
+    """
+    One server: the process that was started, and all that it started.
+
+    `name` is the model's as clients know it, not yet unique. `started` tells the process from a later one with the
+    same number. `url` is that of /metrics; `log` a path, `journal` a unit.
+    """
+
+    pid: int
+    started: int
+    name: str
+    user: str
+    command: ServeCommand
+    url: str | None
+    log: str | None
+    journal: str | None
+    findings: tuple[ReportLine, ...]
+
+    @property
+    def is_watchable(self) -> bool:
+        """Whether there is anything to look at."""
+        return self.url is not None or self.log is not None or self.journal is not None
+
+    @property
+    def log_pattern(self) -> str | None:
+        """The log as a configuration has it, where ``[``, ``*`` and ``?`` would make a glob of a path."""
+        return None if self.log is None else glob.escape(self.log)
+
+    def configured(self, name: str) -> ServerConfig:
+        """Return what to watch, under a name that is its own."""
+        metrics = None if self.url is None else MetricsConfig(url=self.url)
+        return ServerConfig(
+            name=name, log=self.log_pattern, journal=self.journal, metrics=metrics, command=self.command.facts
+        )
+
+
+class Found(NamedTuple):
+    """All servers, what there is to say of the machine, and how many processes were looked at."""
+
+    servers: tuple[FoundServer, ...]
+    findings: tuple[ReportLine, ...]
+    processes: int
+
+
+def roots(processes: Iterable[Process]) -> list[Process]:
+    """
+    Return the servers' own processes, oldest first.
+
+    A worker that was forked has its parent's command line: of a tree only the topmost is a server.
+    """
+    by_pid = {process.pid: process for process in processes}
+    servers = [
+        process
+        for process in by_pid.values()
+        if process.command is not None and not any(each.command for each in _ancestors(process, by_pid))
+    ]
+    return sorted(servers, key=lambda process: (process.started, process.pid))
+
+
+def find(proc: Proc, seen: ProcessList, host: Path = _ANY_HOST) -> Found:
+    """
+    Look closely at the servers among some processes.
+
+    Args:
+        proc: The process table.
+        seen: What it has just listed.
+        host: The root of the host's files, for what containers print.
+    """
+    by_pid = {process.pid: process for process in seen.processes}
+    published = proc.published_ports(seen.processes)
+    me = user_name(os.geteuid())
+    around = _Surroundings(seen, published, me, host)
+    looks = {
+        process.pid: partial(_look_at, proc, process, _tree(process, by_pid), around)
+        for process in roots(seen.processes)
+    }
+    servers = tuple(server for server in proc.look_at_each(looks).values() if server is not None)
+    return Found(servers, tuple(_of_machine(seen, by_pid, me)), len(seen.processes))
+
+
+class _Surroundings(NamedTuple):
+    seen: ProcessList
+    published: Sequence[PublishedPort]
+    me: str
+    host: Path
+
+
+def _look_at(proc: Proc, root: Process, tree: Sequence[Process], around: _Surroundings) -> FoundServer | None:
+    """Look at a server closely; of one that has ended meanwhile nothing that was seen is true."""
+    pid = root.pid
+    told, environment = proc.command(pid), proc.environment(pid)
+    command = _with_count(told or root.command or ServeCommand(), tree)
+    user = proc.user(pid)
+    user_of_it = "another user" if user is None else user_name(user)
+    sight = ProcessView(
+        proc, around.seen.processes, pid, user_of_it, around.me, proc.owner(pid), environment, around.host
+    )
+    place = log_place(sight)
+    sockets = proc.sockets(process.pid for process in tree)
+    address = address_of(command, proc.network(pid), sockets, around.published)
+    findings = (
+        *address.findings,
+        *place.findings,
+        *_of_statistics(command, environment, place, has_metrics=address.url is not None),
+        *_of_command(command, environment, is_config_read=told is not None),
+    )
+    found = FoundServer(
+        pid, root.started, name_of(command), user_of_it, command, address.url, place.log, place.journal, findings
+    )
+    return found if proc.is_running(root) else None
+
+
+def name_of(command: ServeCommand) -> str:
+    """Return a server's name: what clients call the model, without the folders that it lies in."""
+    if command.served_model_name:
+        return as_name(command.served_model_name)
+    model = command.model or ""
+    cached = _CACHED_MODEL.search(model)
+    return as_name(cached[1].rpartition("--")[2] if cached else model.rstrip("/").rpartition("/")[2] or DEFAULT_NAME)
+
+
+def _with_count(command: ServeCommand, tree: Sequence[Process]) -> ServeCommand:
+    """Return a command with the number of API servers that there are, whatever was asked for."""
+    count = sum(process.title == _API_SERVER for process in tree)
+    return command._replace(api_server_count=count) if count > 1 else command
+
+
+def _of_statistics(
+    command: ServeCommand, environment: Environment | None, place: LogPlace, *, has_metrics: bool
+) -> Iterable[ReportLine]:
+    if command.log_stats_disabled:
+        text = "It was started with --disable-log-stats: neither its log nor its /metrics tells what the engine does. "
+        yield ReportLine(text + "Start it without.", is_wrong=True)
+        return
+    if (command.api_server_count or 1) > 1:
+        text = f"It has {command.api_server_count} API servers, so its log has no statistics: "
+        rest = "/metrics has them." if has_metrics else "start it with --api-server-count 1."
+        yield ReportLine(text + rest, is_wrong=not has_metrics)
+    if environment is None or (place.log is None and place.journal is None):
+        return
+    if environment.logging_level in _QUIET_LEVELS:
+        text = f"VLLM_LOGGING_LEVEL={environment.logging_level} keeps statistics and start out of its log: use INFO."
+        yield ReportLine(text, is_wrong=True)
+    if not environment.configures_logging:
+        text = "VLLM_CONFIGURE_LOGGING=0 keeps vLLM's lines out of its log: start it without."
+        yield ReportLine(text, is_wrong=True)
+
+
+def _of_command(
+    command: ServeCommand, environment: Environment | None, *, is_config_read: bool
+) -> Iterable[ReportLine]:
+    if not is_config_read and command.config_file is not None:
+        text = f"Its own configuration {command.config_file} cannot be read from here: port and limits that it gives "
+        yield ReportLine(text + "are not known. Give --metrics if the port is wrong.", is_wrong=True)
+    if command.needs_api_key or (environment is not None and environment.has_api_key):
+        yield ReportLine("It asks for an API key; /metrics needs none, a probe would (api_key_file).")
+
+
+def _of_machine(seen: ProcessList, by_pid: Mapping[int, Process], me: str) -> Iterable[ReportLine]:
+    if me != "root" and seen.hidepid is not None:
+        text = f"Other users' processes are hidden from {me} (/proc has hidepid={seen.hidepid}; in a unit "
+        text += "ProtectProc= does that): run vllm-watch as root or as the server's user, or use --log and --metrics."
+        yield ReportLine(text, is_wrong=True)
+    elif seen.unreadable:
+        text = f"{seen.unreadable} processes cannot be looked at by {me}: run vllm-watch as root or the server's user."
+        yield ReportLine(text, is_wrong=True)
+    for process in by_pid.values():
+        if process.title == _ENGINE and _is_left_over(process, by_pid):
+            text = f"The engine of process {process.pid} has lost its server and may still hold the GPU's memory: end "
+            yield ReportLine(text + f"it with kill {process.pid}.", is_wrong=True)
+
+
+def _is_left_over(process: Process, by_pid: Mapping[int, Process]) -> bool:
+    """
+    Whether a process was taken over by an init, since the one that had started it has ended.
+
+    In a container the first process may be the server, or a program of somebody's that runs an engine itself.
+    """
+    parent = by_pid.get(process.parent)
+    if parent is None or parent.command is not None:
+        return False
+    return parent.name in _INITS or (parent.pid == 1 and not parent.name.startswith(("python", "pypy")))
+
+
+def _tree(root: Process, by_pid: Mapping[int, Process]) -> list[Process]:
+    """Return a process and all below it."""
+    return [each for each in by_pid.values() if each is root or root in _ancestors(each, by_pid)]
+
+
+def _ancestors(process: Process, by_pid: Mapping[int, Process]) -> list[Process]:
+    """Return the processes that started a process, nearest first; a table read while it changes may have a circle."""
+    found: list[Process] = []
+    parent = by_pid.get(process.parent)
+    while parent is not None and parent is not process and parent not in found:
+        found.append(parent)
+        parent = by_pid.get(parent.parent)
+    return found

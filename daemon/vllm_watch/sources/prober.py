@@ -1,0 +1,248 @@
+# SPDX-License-Identifier: Apache-2.0
+"""
+Asks a server for one token, as a user would, and measures how long that takes.
+
+A server can wedge while it is idle: it listens, /health and /metrics answer, and nothing in them moves, as nothing
+moves in a healthy idle server. Only a request tells the two apart.
+"""
+
+from __future__ import annotations
+
+import time
+
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+from urllib.parse import urlsplit
+
+import msgspec
+import requests
+
+from urllib3.exceptions import HTTPError
+
+from vllm_watch import __version__
+from vllm_watch.sources.http_client import (
+    NO_HTTP,
+    BoundedClient,
+    RequestError,
+    TlsOptions,
+    is_encoded,
+    is_timeout,
+    read_token,
+)
+from vllm_watch.state.probe_source import ProbeResult
+from vllm_watch.support.clock import Clock
+
+
+REASONS: tuple[str, ...] = (
+    "ok",
+    "refused",
+    "timeout",
+    "unauthorized",
+    "forbidden",
+    "not_found",
+    "bad_request",
+    "overloaded",
+    "http_error",
+    "failed",
+    "redirect",
+    "not_a_stream",
+    "too_large",
+    "incomplete",
+    "encoded",
+    "tls_error",
+    "name_not_resolved",
+    "unreachable",
+    "key_unreadable",
+    "model_unknown",
+)
+
+MODELS_PATH = "/v1/models"
+
+MAX_STREAM = 64 * 1024
+"""Bytes of the stream that are read for its one token; vLLM sends about 400."""
+
+MAX_MODELS = 1024 * 1024
+"""Bytes of the list of models that are read; an adapter takes about 500."""
+
+MAX_MODEL_NAME = 1024
+
+_PIECE = 64 * 1024
+_STATUS_REASONS = {
+    400: "bad_request",
+    401: "unauthorized",
+    403: "forbidden",
+    404: "not_found",
+    429: "overloaded",
+    503: "overloaded",
+}
+_DATA = b"data:"
+_END = b"[DONE]"
+_EVENT_STREAM = "text/event-stream"
+
+
+class ProbeTarget(NamedTuple):
+    """
+    Where to ask for a completion, and how.
+
+    Args:
+        url: Where completions are.
+        timeout: Seconds for the whole probe.
+        api_key_file: Holds the key to send; read anew for every probe.
+        model: The name to ask for; without it the one that the caller knows, else the first that the server lists.
+        tls: For an ``https`` URL.
+    """
+
+    url: str
+    timeout: float = 20.0
+    api_key_file: str | None = None
+    model: str | None = None
+    tls: TlsOptions = TlsOptions()
+
+
+class _Choice(msgspec.Struct):
+    text: str = ""
+    finish_reason: str | None = None
+
+
+class _Event(msgspec.Struct):
+    choices: list[_Choice] = []
+    error: Any = None
+    object: str | None = None
+
+
+class _Model(msgspec.Struct):
+    id: str
+
+
+class _Models(msgspec.Struct):
+    data: list[_Model]
+
+
+class Prober:
+    """Probes one server whenever told to; `probe` is for one thread at a time, `close` for any."""
+
+    def __init__(self, target: ProbeTarget, clock: Clock) -> None:
+        self._target = target
+        self._clock = clock
+        self._exchange = BoundedClient(target.timeout, target.tls)
+        self._is_name_doubted = False
+
+    def probe(self, known_model: str = "") -> ProbeResult:
+        """
+        Ask once. Never raises: what goes wrong is the result's reason.
+
+        Args:
+            known_model: The model's name by the server's page or log, or nothing.
+        """
+        headers = self._headers()
+        if headers is None:
+            return ProbeResult(self._clock.now(), "key_unreadable")
+        name = self._target.model or ("" if self._is_name_doubted else known_model)
+        try:
+            seconds = self._exchange.run(lambda: self._ask(headers, name))
+        except RequestError as error:
+            reason = "not_a_stream" if error.reason == NO_HTTP else error.reason
+            # The log may know the model by another name than clients do: the next probe asks the server for it.
+            self._is_name_doubted = reason == "not_found" and bool(name)
+            return ProbeResult(self._clock.now(), reason)
+        return ProbeResult(self._clock.now(), "ok", seconds)
+
+    def close(self) -> None:
+        """End a probe under way, and let go of the connection."""
+        self._exchange.close()
+
+    def _headers(self) -> dict[str, str] | None:
+        headers = {"Accept-Encoding": "identity", "User-Agent": f"vllm-watch/{__version__}", "Connection": "close"}
+        if self._target.api_key_file is None:
+            return headers
+        key = read_token(self._target.api_key_file)
+        return None if key is None else {**headers, "Authorization": f"Bearer {key}"}
+
+    def _ask(self, headers: dict[str, str], name: str) -> float:
+        model = name or self._first_model(headers)
+        wanted = {"model": model, "prompt": "Hello", "max_tokens": 1, "temperature": 0, "stream": True}
+        request = requests.Request(
+            "POST",
+            self._target.url,
+            headers={**headers, "Content-Type": "application/json", "Accept": _EVENT_STREAM},
+            data=msgspec.json.encode(wanted),
+        ).prepare()
+        start = time.monotonic()
+        with self._exchange.send(request) as response:
+            _check(response)
+            if not response.headers.get("Content-Type", "").strip().lower().startswith(_EVENT_STREAM):
+                raise RequestError("not_a_stream")
+            return _first_token_at(response) - start
+
+    def _first_model(self, headers: dict[str, str]) -> str:
+        url = urlsplit(self._target.url)._replace(path=MODELS_PATH, query="", fragment="").geturl()
+        request = requests.Request("GET", url, headers=headers).prepare()
+        with self._exchange.send(request) as response:
+            _check(response)
+            body = b"".join(_pieces(response, _PIECE, MAX_MODELS))
+        try:
+            models = msgspec.json.decode(body, type=_Models).data
+        except (msgspec.DecodeError, UnicodeDecodeError):
+            raise RequestError("model_unknown") from None
+        if not models or not 0 < len(models[0].id) <= MAX_MODEL_NAME:
+            raise RequestError("model_unknown")
+        return models[0].id
+
+
+def _check(response: requests.Response) -> None:
+    status = response.status_code
+    if 300 <= status < 400:
+        raise RequestError("redirect")
+    if status != requests.codes.ok:
+        raise RequestError(_STATUS_REASONS.get(status, "http_error"))
+    if is_encoded(response):
+        raise RequestError("encoded")
+
+
+def _first_token_at(response: requests.Response) -> float:
+    """Return when the first token came, by the monotonic clock, of a stream that also came to its end."""
+    first: float | None = None
+    for data in _events(response):
+        if data == _END:
+            if first is None:
+                raise RequestError("failed")
+            return first
+        if _has_token(data) and first is None:
+            first = time.monotonic()
+    raise RequestError("incomplete")
+
+
+def _events(response: requests.Response) -> Iterator[bytes]:
+    line = bytearray()
+    # Byte by byte: a longer read would wait for bytes that come after the token.
+    for byte in _pieces(response, 1, MAX_STREAM):
+        if byte != b"\n":
+            line += byte
+            continue
+        if line.startswith(_DATA):
+            yield bytes(line[len(_DATA) :]).strip()
+        line.clear()
+
+
+def _has_token(data: bytes) -> bool:
+    """Whether an event brings a token; the token of an end is an empty text with a reason to finish."""
+    try:
+        event = msgspec.json.decode(data, type=_Event)
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        raise RequestError("not_a_stream") from None
+    if event.error is not None or event.object == "error":
+        raise RequestError("failed")
+    return any(choice.text or choice.finish_reason for choice in event.choices)
+
+
+def _pieces(response: requests.Response, size: int, most: int) -> Iterator[bytes]:
+    """Yield the body in pieces, and no more of it than `most` bytes."""
+    read = 0
+    try:
+        while piece := response.raw.read(size, decode_content=False):
+            read += len(piece)
+            if read > most:
+                raise RequestError("too_large")
+            yield piece
+    except (HTTPError, OSError) as error:
+        raise RequestError("timeout" if is_timeout(error) else "incomplete") from None

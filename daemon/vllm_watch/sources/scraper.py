@@ -1,0 +1,103 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Reads a vLLM server's /metrics: one page, or one reason from a closed list why there is none."""
+
+from __future__ import annotations
+
+import time
+
+from typing import NamedTuple
+
+from vllm_watch import __version__
+from vllm_watch.sources.http_client import TlsOptions, read_token
+from vllm_watch.sources.metrics_fetch import OK, Feed, Fetcher
+from vllm_watch.state.scrape_source import ScrapeResult
+from vllm_watch.support.clock import Clock
+from vllm_watch_parsers.exposition import PageReader
+from vllm_watch_parsers.foreign_pages import FOREIGN_PAGES
+from vllm_watch_parsers.metric_names import WANTED
+from vllm_watch_parsers.scrape import MetricsReading, reading_of
+
+
+REASONS: tuple[str, ...] = (
+    "ok",
+    "refused",
+    "timeout",
+    "unauthorized",
+    "forbidden",
+    "not_found",
+    "http_error",
+    "redirect",
+    "not_metrics",
+    "stats_disabled",
+    "no_requests_yet",
+    *FOREIGN_PAGES,
+    "several_servers",
+    "too_many_samples",
+    "too_large",
+    "incomplete",
+    "encoded",
+    "tls_error",
+    "name_not_resolved",
+    "unreachable",
+    "token_unreadable",
+)
+
+# Without OpenMetrics: prometheus_client answers in it as soon as it is named, whatever its rank.
+# Not compressed: the server's event loop would pay 4 ms for each thousand LoRA label sets. Nor is it asked for some
+# names only (`name[]`): with several API servers the page is then empty, and its log would show them all each time.
+_HEADERS = {
+    "Accept": "text/plain;version=0.0.4,*/*;q=0.1",
+    "Accept-Encoding": "identity",
+    "User-Agent": f"vllm-watch/{__version__}",
+}
+
+
+class ScrapeTarget(NamedTuple):
+    """
+    Where /metrics is and how to ask for it.
+
+    Args:
+        url: The page's URL.
+        timeout: Seconds for the whole scrape, whatever the server drips.
+        bearer_token_file: Holds the token to send; read anew for every scrape.
+        tls: For an ``https`` URL.
+    """
+
+    url: str
+    timeout: float = 4.0
+    bearer_token_file: str | None = None
+    tls: TlsOptions = TlsOptions()
+
+
+class Scraper:
+    """Reads one target's page whenever told to; `scrape` is for one thread at a time, `close` for any."""
+
+    def __init__(self, target: ScrapeTarget, clock: Clock) -> None:
+        self._target = target
+        self._clock = clock
+        self._fetcher = Fetcher(target.url, target.timeout, target.tls)
+
+    def scrape(self) -> ScrapeResult:
+        """Read the page once. Never raises: what goes wrong is the result's reason."""
+        start = time.monotonic()
+        page = PageReader(WANTED)
+        outcome = self._fetch(page.feed)
+        reading = reading_of(page.finish()) if outcome == OK else None
+        duration = time.monotonic() - start
+        at = self._clock.now()
+        if not isinstance(reading, MetricsReading):
+            return ScrapeResult(at, duration, None, outcome if reading is None else reading.reason)
+        return ScrapeResult(at, duration, reading, reading.reason, ahead=self._clock.wall(at) - at)
+
+    def close(self) -> None:
+        """Let go of the connection; a scrape under way ends as one that took too long."""
+        self._fetcher.close()
+
+    def _fetch(self, feed: Feed) -> str:
+        token_file = self._target.bearer_token_file
+        if token_file is None:
+            return self._fetcher.fetch(_HEADERS, feed)
+        token = read_token(token_file)
+        if token is None:
+            return "token_unreadable"
+        return self._fetcher.fetch({**_HEADERS, "Authorization": f"Bearer {token}"}, feed)

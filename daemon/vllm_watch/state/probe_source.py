@@ -1,0 +1,111 @@
+# SPDX-License-Identifier: Apache-2.0
+"""
+What the probe says, and when the next one is due: one-token completions, as a user would ask for them.
+
+A server that failed is asked again at the next turn, then at growing distances: a sick server is not helped by
+more requests.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+
+LONGEST_PAUSE = 300.0
+"""Seconds between two probes of a server that goes on failing, unless it is asked less often anyway."""
+
+LEAST_PAUSE = 10.0
+"""Seconds that always lie between the beginnings of two probes."""
+
+PAUSES_UNTIL_OVERDUE = 3
+
+NOT_JUDGED = frozenset(
+    {
+        "starting",
+        "sleeping",
+        "overdue",
+        "unauthorized",
+        "forbidden",
+        "not_found",
+        "bad_request",
+        "redirect",
+        "not_a_stream",
+        "key_unreadable",
+        "model_unknown",
+    }
+)
+"""
+Reasons that say nothing of what users get: the probe was not made, or its own configuration is wrong.
+
+`alerts/thresholds.yml` has the same list.
+"""
+
+
+class ProbeResult(NamedTuple):
+    """
+    One probe.
+
+    Args:
+        at: When it ended.
+        reason: ``ok``, or why there was no token, from `vllm_watch.sources.prober.REASONS`.
+        first_token_seconds: From the beginning to the first token, `None` if it failed.
+    """
+
+    at: float
+    reason: str
+    first_token_seconds: float | None = None
+
+
+class ProbeSource:
+    """Takes in one server's probes, in order; `every` is the seconds between the beginnings of two good ones."""
+
+    def __init__(self, every: float) -> None:
+        self._every = every
+        self._failures = 0
+        self._began_at: float | None = None
+        self._due_at: float | None = None
+        self.last: ProbeResult | None = None
+        self.succeeded_at: float | None = None
+
+    def begin(self, now: float) -> None:
+        """Take in that a probe begins."""
+        self._began_at = now
+        self._due_at = now + self._pause()
+
+    def apply(self, result: ProbeResult) -> None:
+        """Take in how a probe ended."""
+        is_good = result.reason == "ok"
+        self.last = result
+        self._failures = 0 if is_good else self._failures + 1
+        if is_good:
+            self.succeeded_at = result.at
+        self._due_at = (result.at if self._began_at is None else self._began_at) + self._pause()
+
+    def begin_anew(self) -> None:
+        """Take in that the server is another one now: what was said of the old one is void, and it is asked soon."""
+        self.last = None
+        self._failures = 0
+        self._due_at = None if self._began_at is None else self._began_at + LEAST_PAUSE
+
+    def due_at(self) -> float | None:
+        """Return when the next probe is to begin; `None` is at once."""
+        return self._due_at
+
+    def current(self, now: float) -> ProbeResult | None:
+        """Return the last result unless it is so old that probing itself must hang."""
+        if self.last is None or self._is_overdue(self.last, now):
+            return None
+        return self.last
+
+    def reason(self, now: float) -> str:
+        """Return what the last result says, or why there is none."""
+        if self.last is None:
+            return "starting"
+        return "overdue" if self._is_overdue(self.last, now) else self.last.reason
+
+    def _pause(self) -> float:
+        longest = max(self._every, LONGEST_PAUSE)
+        return min(self._every * 2.0 ** max(min(self._failures, 16) - 1, 0), longest)
+
+    def _is_overdue(self, last: ProbeResult, now: float) -> bool:
+        return now - last.at > PAUSES_UNTIL_OVERDUE * self._pause()

@@ -1,0 +1,120 @@
+# SPDX-License-Identifier: Apache-2.0
+"""
+The daemon's own log: events with fields, on standard error; JSON where no one looks on.
+
+A field may hold a stranger's text: the name of a file, what an exception quotes. JSON escapes it; for a terminal it is
+made printable here.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import select
+import sys
+
+from contextlib import suppress
+from typing import TextIO, cast
+
+import structlog
+
+from vllm_watch.support.printable import printable
+
+
+_EXCEPTION = "exception"
+
+
+_STANDARD_STREAMS = (0, 1, 2)
+_PATIENCE_MILLISECONDS = 100
+
+
+class UnfailingStream:
+    """
+    Writes to a stream's file, or does not.
+
+    A full disk, a pipe whose reader is gone or hangs, and a closed standard error must not end or hold up what the
+    daemon is for. Nothing is kept to be written later.
+    """
+
+    def __init__(self, stream: TextIO | None) -> None:
+        self._stream = stream
+
+    def write(self, text: str) -> None:
+        """Write a line, if that can be."""
+        with suppress(OSError, ValueError):  # A ValueError is what a stream says that was closed.
+            if self._stream is not None:
+                _write(self._stream.fileno(), text.encode("utf-8", "backslashreplace"))
+
+    def flush(self) -> None:
+        """Nothing waits."""
+
+
+def _write(descriptor: int, data: bytes) -> None:
+    """Write as far as there is room; a pipe that is ready takes `PIPE_BUF` bytes without waiting."""
+    room = select.poll()
+    room.register(descriptor, select.POLLOUT)
+    for start in range(0, len(data), select.PIPE_BUF):
+        if not room.poll(_PATIENCE_MILLISECONDS):
+            return
+        os.write(descriptor, data[start : start + select.PIPE_BUF])
+
+
+def hold_standard_streams() -> None:
+    """Open what was closed of standard input, output and error: else the next socket would take its number."""
+    for number in _STANDARD_STREAMS:
+        try:
+            os.fstat(number)
+        except OSError:
+            os.open(os.devnull, os.O_RDWR)  # The lowest free number: this one, since those below are open.
+
+
+def configure_log(*, quiet: bool = False) -> None:
+    """
+    Set structlog up once for this process.
+
+    Args:
+        quiet: Only errors: for commands that report in their own words.
+    """
+    is_terminal = sys.stderr is not None and sys.stderr.isatty()
+    renderers: list[structlog.typing.Processor]
+    if is_terminal:
+        renderers = [_make_printable, structlog.dev.ConsoleRenderer()]
+    else:
+        renderers = [structlog.processors.JSONRenderer()]
+    stream = cast("TextIO", UnfailingStream(sys.stderr))
+    processors: list[structlog.typing.Processor] = [
+        structlog.processors.add_log_level,
+        structlog.processors.TimeStamper(fmt="iso", utc=True),
+        structlog.processors.ExceptionRenderer(),
+    ]
+    structlog.configure(
+        processors=[*processors, *renderers],
+        wrapper_class=structlog.make_filtering_bound_logger(logging.ERROR if quiet else logging.INFO),
+        logger_factory=structlog.WriteLoggerFactory(file=stream),
+        cache_logger_on_first_use=False,
+    )
+    _configure_libraries(stream, [structlog.stdlib.add_logger_name, *processors], renderers)
+
+
+def _configure_libraries(
+    stream: TextIO, processors: list[structlog.typing.Processor], renderers: list[structlog.typing.Processor]
+) -> None:
+    """Write what libraries log in the same form, from errors on; else Python would print it as it is."""
+    handler = logging.StreamHandler(stream)
+    handler.setFormatter(
+        structlog.stdlib.ProcessorFormatter(
+            foreign_pre_chain=processors,
+            processors=[structlog.stdlib.ProcessorFormatter.remove_processors_meta, *renderers],
+        )
+    )
+    logging.basicConfig(level=logging.ERROR, handlers=[handler], force=True)
+    # What it complains of at the end of a watch is of no account: logs are polled all the same.
+    logging.getLogger("watchdog").setLevel(logging.CRITICAL)
+
+
+def _make_printable(_logger: object, _method: str, event: structlog.typing.EventDict) -> structlog.typing.EventDict:
+    """Escape what a terminal would act upon; other values than texts are shown in Python's form, which does that."""
+    return {
+        name: printable(value, keep="\n" if name == _EXCEPTION else "") if isinstance(value, str) else value
+        for name, value in event.items()
+    }

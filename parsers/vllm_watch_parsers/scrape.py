@@ -1,0 +1,412 @@
+# SPDX-License-Identifier: Apache-2.0
+"""
+A page of vLLM's /metrics as readings per engine, under names that no release changes.
+
+What a page does not have is absent from the reading: missing is not zero.
+"""
+
+from __future__ import annotations
+
+import math
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from itertools import pairwise
+from typing import Literal, NamedTuple
+
+from vllm_watch_parsers.exposition import Exposition, Problem, Sample, parse_exposition
+from vllm_watch_parsers.foreign_pages import ForeignPage, foreign_page
+from vllm_watch_parsers.metric_names import (
+    ACCEPTED_PER_POSITION,
+    ADMISSION_REJECTIONS,
+    CACHE_CONFIG,
+    COUNTERS,
+    GAUGES,
+    HISTOGRAM_PARTS,
+    HISTOGRAMS,
+    HTTP_REQUESTS,
+    PROCESS_START,
+    PROMPT_TOKENS_BY_SOURCE,
+    REQUESTS_FINISHED,
+    SLEEP_STATE,
+    V0_EMITTED_TOKENS,
+    V0_SWAPPED,
+    WAITING_BY_REASON,
+    WANTED,
+)
+from vllm_watch_parsers.numbers import MAX_COUNT, MAX_REQUESTS, MAX_TOKENS
+
+
+DEFAULT_ENGINE = "0"
+"""The engine of pages without the label, as 0.5 to 0.8.2 and every V0 engine write them."""
+
+MAX_ENGINES = 1024
+MAX_POSITIONS = 64
+MAX_WORDS = 64
+"""So many values of one label (reasons, positions) are kept of each engine."""
+
+_RANGES: dict[str, tuple[float, float]] = {
+    "requests_running": (0, MAX_REQUESTS),
+    "requests_waiting": (0, MAX_REQUESTS),
+    "requests_swapped": (0, MAX_REQUESTS),
+    "requests_deferred": (0, MAX_REQUESTS),
+    "kv_cache_usage_ratio": (0, 1),
+    "awake": (0, 1),
+    "prefix_cache_hit_ratio_lifetime": (0, 1),
+    "acceptance_ratio_lifetime": (0, 1),
+}
+_DISABLED = -1.0
+_INFERENCE = frozenset({"/v1/completions", "/v1/chat/completions", "/v1/responses", "/v1/messages", "/generate"})
+
+
+class EngineKey(NamedTuple):
+    """What an engine's series are told apart by."""
+
+    model_name: str
+    engine: str
+
+
+class Histogram(NamedTuple):
+    """
+    A histogram at one moment.
+
+    `bounds` are the buckets' upper bounds, ascending and ending in infinity; `counts` are cumulative.
+    """
+
+    bounds: tuple[float, ...]
+    counts: tuple[float, ...]
+    sum: float
+
+    @property
+    def observations(self) -> float:
+        """How many values were observed."""
+        return self.counts[-1]
+
+
+class EngineReading(NamedTuple):
+    """One engine on one page, keys as in `vocabulary`. `position_accepted` counts tokens by draft position."""
+
+    gauges: Mapping[str, float]
+    counters: Mapping[str, float]
+    histograms: Mapping[str, Histogram]
+    requests_finished: Mapping[str, float]
+    position_accepted: tuple[float, ...]
+
+
+class HttpRequests(NamedTuple):
+    """What the API server's own counter is labelled with; `status` is a class such as ``2xx``."""
+
+    method: str
+    handler: str
+    status: str
+
+
+class MetricsReading(NamedTuple):
+    """
+    One page.
+
+    `admission_rejections` is by model and reason, `http_requests` is empty before 0.8.3. `kv_cache_tokens` and
+    `max_concurrency` are facts from `vllm:cache_config_info`. `refused` counts values out of range, by quantity,
+    `dropped` the engines and the words of labels that were over the limit, `long_lines` the lines passed over because
+    they were. `is_before_first_request` tells that there are no engines yet for that nobody has asked for anything.
+    """
+
+    engines: Mapping[EngineKey, EngineReading]
+    admission_rejections: Mapping[tuple[str, str], float]
+    http_requests: Mapping[HttpRequests, float]
+    process_start_seconds: float | None
+    kv_cache_tokens: Mapping[str, int]
+    max_concurrency: Mapping[str, float]
+    refused: Mapping[str, int]
+    dropped: int = 0
+    long_lines: int = 0
+    is_before_first_request: bool = False
+
+    @property
+    def reason(self) -> Literal["ok", "no_requests_yet"]:
+        """What is to be said of the page: whether it has anything to say."""
+        return "no_requests_yet" if self.is_before_first_request else "ok"
+
+
+class Unreadable(NamedTuple):
+    """Why a body is no reading of a vLLM server."""
+
+    reason: Problem | ForeignPage | Literal["stats_disabled"]
+
+
+_Series = dict[tuple[tuple[str, str], ...], float]
+
+
+def read_metrics(body: bytes) -> MetricsReading | Unreadable:
+    """
+    Read a whole page in the Prometheus text format or OpenMetrics.
+
+    Returns:
+        The reading, or why there is none: the body is no exposition, is cut off, is absurdly large, is another
+        program's page, or has no vLLM series at all (``--disable-log-stats``).
+    """
+    return reading_of(parse_exposition(body, WANTED))
+
+
+def reading_of(page: Exposition) -> MetricsReading | Unreadable:
+    """Return what a page, read for the names in `WANTED`, says of vLLM's engines; see `read_metrics`."""
+    if page.problem is not None:
+        return Unreadable(page.problem)
+    series: dict[str, _Series] = defaultdict(dict)
+    for sample in page.samples:
+        series[sample.name][sample.labels] = sample.value
+    foreign = foreign_page(page.foreign_names, series)
+    if foreign is not None:
+        return Unreadable(foreign)
+    reading = _Page(series).read()._replace(long_lines=page.long_lines)
+    if any(name.startswith("vllm:") for name in series):
+        return reading
+    if _is_untouched(page, reading):
+        return reading._replace(is_before_first_request=True)
+    return Unreadable("stats_disabled" if page.samples or page.foreign_names else "not_metrics")
+
+
+def _is_untouched(page: Exposition, reading: MetricsReading) -> bool:
+    """
+    Whether this is the Rust front end before its first request: it shows no series before there is something to count.
+
+    Its page is OpenMetrics, has the counters of HTTP at most, and no completion is among them.
+    """
+    is_of_http = all(name.startswith("http_") for name in page.foreign_names) and reading.process_start_seconds is None
+    has_asked = any(request.handler in _INFERENCE and count for request, count in reading.http_requests.items())
+    return page.is_openmetrics and is_of_http and not has_asked
+
+
+class _Page:
+    """The page's series by name, while they are gathered by engine."""
+
+    def __init__(self, series: Mapping[str, _Series]) -> None:
+        self._series = series
+        self._refused: dict[str, int] = defaultdict(int)
+        self._dropped = 0
+
+    def read(self) -> MetricsReading:
+        gauges = self._gauges()
+        counters = self._counters()
+        histograms = self._histograms()
+        finished = self._by_label(REQUESTS_FINISHED, "finished_reason", "requests_finished")
+        positions = self._positions()
+        keys = [*gauges, *counters, *histograms, *finished]
+        found = sorted(set(keys), key=lambda key: (key.model_name, len(key.engine), key.engine))
+        ordered = found[:MAX_ENGINES]
+        self._dropped += len(found) - len(ordered)
+        engines = {
+            key: EngineReading(
+                gauges.get(key, {}),
+                counters.get(key, {}),
+                histograms.get(key, {}),
+                finished.get(key, {}),
+                positions.get(key, ()),
+            )
+            for key in ordered
+        }
+        tokens, concurrency = self._cache_config(len({key.engine for key in engines}))
+        return MetricsReading(
+            engines=engines,
+            admission_rejections=self._admission_rejections(),
+            http_requests=self._http_requests(),
+            process_start_seconds=self._process_start(),
+            kv_cache_tokens=tokens,
+            max_concurrency=concurrency,
+            refused=dict(self._refused),
+            dropped=self._dropped,
+        )
+
+    def _newest(self, names: Iterable[str]) -> _Series:
+        """Return the series of the newest name that the page has."""
+        return next((self._series[name] for name in names if name in self._series), {})
+
+    def _gauges(self) -> dict[EngineKey, dict[str, float]]:
+        engines: dict[EngineKey, dict[str, float]] = defaultdict(dict)
+        for quantity, names in GAUGES.items():
+            for labels, value in self._newest(names).items():
+                if value == _DISABLED and quantity.endswith("_lifetime"):
+                    continue
+                self._put_gauge(engines[_key(labels)], quantity, value)
+        for labels, value in self._series.get(WAITING_BY_REASON, {}).items():
+            if dict(labels).get("reason") == "deferred":
+                self._put_gauge(engines[_key(labels)], "requests_deferred", value)
+        for labels, value in self._series.get(SLEEP_STATE, {}).items():
+            if dict(labels).get("sleep_state") == "awake":
+                self._put_gauge(engines[_key(labels)], "awake", value)
+        return engines
+
+    def _put_gauge(self, gauges: dict[str, float], quantity: str, value: float) -> None:
+        least, most = _RANGES[quantity]
+        if not least <= value <= most:
+            self._refused[quantity] += 1
+            return
+        # Several processes behind one page have a `pid` each: the fullest is the one to act on.
+        gauges[quantity] = max(value, gauges.get(quantity, value))
+
+    def _counters(self) -> dict[EngineKey, dict[str, float]]:
+        engines: dict[EngineKey, dict[str, float]] = defaultdict(dict)
+        for quantity, names in COUNTERS.items():
+            if quantity in {"drafts", "drafted_tokens", "accepted_tokens"} and V0_EMITTED_TOKENS in self._series:
+                continue
+            for labels, value in self._newest(names).items():
+                self._add(engines[_key(labels)], quantity, value, quantity)
+        for labels, value in self._series.get(PROMPT_TOKENS_BY_SOURCE, {}).items():
+            if dict(labels).get("source") == "local_compute":
+                self._add(engines[_key(labels)], "prompt_tokens_computed", value, "prompt_tokens_computed")
+        return engines
+
+    def _add(self, counts: dict[str, float], name: str, value: float, quantity: str) -> None:
+        if not self._is_count(value, quantity):
+            return
+        if name in counts or len(counts) < MAX_WORDS:
+            counts[name] = counts.get(name, 0) + value
+        else:
+            self._dropped += 1
+
+    def _is_count(self, value: float, quantity: str) -> bool:
+        is_count = 0 <= value <= MAX_COUNT
+        if not is_count:
+            self._refused[quantity] += 1
+        return is_count
+
+    def _by_label(self, name: str, label: str, quantity: str) -> dict[EngineKey, dict[str, float]]:
+        engines: dict[EngineKey, dict[str, float]] = defaultdict(dict)
+        for labels, value in self._series.get(name, {}).items():
+            word = dict(labels).get(label)
+            if word is not None:
+                self._add(engines[_key(labels)], word, value, quantity)
+        return engines
+
+    def _positions(self) -> dict[EngineKey, tuple[float, ...]]:
+        by_position = self._by_label(ACCEPTED_PER_POSITION, "position", "position_accepted")
+        return {key: _in_order(counts) for key, counts in by_position.items()}
+
+    def _histograms(self) -> dict[EngineKey, dict[str, Histogram]]:
+        engines: dict[EngineKey, dict[str, Histogram]] = defaultdict(dict)
+        for quantity, names in HISTOGRAMS.items():
+            name = next((name for name in names if name + "_bucket" in self._series), None)
+            if name is None:
+                continue
+            buckets, sums, _ = (self._series.get(name + part, {}) for part in HISTOGRAM_PARTS)
+            for key, histogram in _gather(buckets, sums).items():
+                if histogram is None:
+                    self._refused[quantity] += 1
+                else:
+                    engines[key][quantity] = histogram
+        return engines
+
+    def _admission_rejections(self) -> dict[tuple[str, str], float]:
+        rejections: dict[tuple[str, str], float] = {}
+        for labels, value in self._series.get(ADMISSION_REJECTIONS, {}).items():
+            named = dict(labels)
+            if not self._is_count(value, "admission_rejections"):
+                continue
+            if len(rejections) < MAX_WORDS:
+                rejections[named.get("model_name", ""), named.get("reason", "")] = value
+            else:
+                self._dropped += 1
+        return rejections
+
+    def _http_requests(self) -> dict[HttpRequests, float]:
+        requests: dict[HttpRequests, float] = {}
+        for labels, value in self._series.get(HTTP_REQUESTS, {}).items():
+            named = dict(labels)
+            key = HttpRequests(named.get("method", ""), named.get("handler", ""), named.get("status", ""))
+            if self._is_count(value, "http_requests"):
+                requests[key] = value
+        return requests
+
+    def _process_start(self) -> float | None:
+        started = next(iter(self._series.get(PROCESS_START, {}).values()), None)
+        return None if started is None or not self._is_count(started, "process_start_seconds") else started
+
+    def _cache_config(self, engines: int) -> tuple[dict[str, int], dict[str, float]]:
+        """Read the capacity of a lone engine: under data parallelism each series has the sum of all engines."""
+        tokens: dict[str, int] = {}
+        concurrency: dict[str, float] = {}
+        is_v0 = V0_SWAPPED in self._series
+        for labels in self._series.get(CACHE_CONFIG, {}) if engines == 1 else ():
+            named = dict(labels)
+            engine = named.get("engine", DEFAULT_ENGINE)
+            size = _whole(named.get("kv_cache_size_tokens", ""))
+            if size is None and is_v0:  # V1's blocks are shared by groups of layers, of which the page says nothing.
+                size = _product(named.get("num_gpu_blocks", ""), named.get("block_size", ""))
+            if size and size <= MAX_TOKENS:
+                tokens[engine] = size
+            ratio = _real(named.get("kv_cache_max_concurrency", ""))
+            if ratio is not None and 0 < ratio <= MAX_REQUESTS:
+                concurrency[engine] = ratio
+        return tokens, concurrency
+
+
+def _key(labels: tuple[tuple[str, str], ...]) -> EngineKey:
+    model, engine = "", DEFAULT_ENGINE
+    for name, value in labels:
+        if name == "model_name":
+            model = value
+        elif name == "engine":
+            engine = value
+    return EngineKey(model, engine)
+
+
+def _in_order(counts: Mapping[str, float]) -> tuple[float, ...]:
+    """Return the counts of positions 0, 1, 2 … as far as there is no gap."""
+    ordered = []
+    for position in range(min(len(counts), MAX_POSITIONS)):
+        if str(position) not in counts:
+            break
+        ordered.append(counts[str(position)])
+    return tuple(ordered)
+
+
+def _gather(buckets: _Series, sums: _Series) -> dict[EngineKey, Histogram | None]:
+    counts: dict[EngineKey, dict[float, float]] = defaultdict(lambda: defaultdict(float))
+    for labels, value in buckets.items():
+        bound = _real(next((text for name, text in labels if name == "le"), ""))
+        counts[_key(labels)][math.nan if bound is None else bound] += value
+    totals: dict[EngineKey, float] = defaultdict(float)
+    for labels, value in sums.items():
+        totals[_key(labels)] += value
+    return {key: _histogram(by_bound, totals.get(key, math.nan)) for key, by_bound in counts.items()}
+
+
+def _histogram(by_bound: Mapping[float, float], total: float) -> Histogram | None:
+    """Return a histogram only if it is one: an infinite bucket, whole counts that never fall, nothing below zero."""
+    if any(math.isnan(bound) for bound in by_bound) or math.inf not in by_bound or not 0 <= total < math.inf:
+        return None
+    bounds = tuple(sorted(by_bound))
+    counts = tuple(by_bound[bound] for bound in bounds)
+    if bounds[0] < 0 or not all(low <= high for low, high in pairwise((0.0, *counts, MAX_COUNT))):
+        return None
+    return Histogram(bounds, counts, total) if all(count.is_integer() for count in counts) else None
+
+
+def _real(text: str) -> float | None:
+    try:
+        value = float(text)
+    except ValueError:
+        return None
+    return None if math.isnan(value) else value
+
+
+def _whole(text: str) -> int | None:
+    return int(text) if text.isascii() and text.isdigit() and len(text) <= 18 else None
+
+
+def _product(blocks: str, size: str) -> int | None:
+    left, right = _whole(blocks), _whole(size)
+    return None if left is None or right is None else left * right
+
+
+__all__ = [
+    "EngineKey",
+    "EngineReading",
+    "Histogram",
+    "HttpRequests",
+    "MetricsReading",
+    "Sample",
+    "Unreadable",
+    "read_metrics",
+    "reading_of",
+]

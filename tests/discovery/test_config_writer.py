@@ -1,0 +1,126 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The configuration that discovery writes is one that the daemon takes, whatever was found."""
+
+from __future__ import annotations
+
+import glob
+
+import pytest
+
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from vllm_watch.commands.discover import lines_of, view_of
+from vllm_watch.config.model import load_config
+from vllm_watch.discovery.command_line import ServeCommand
+from vllm_watch.discovery.config_writer import configuration_of
+from vllm_watch.discovery.names import Named, identity_of
+from vllm_watch.discovery.servers import Found, FoundServer
+from vllm_watch.support.report import ReportLine
+
+
+def named(name="qwen", **given_values):
+    """Return a server that was found, with a URL unless something else is given."""
+    values = {"url": "http://127.0.0.1:8000/metrics", "log": None, "journal": None, "findings": (), **given_values}
+    server = FoundServer(7, 70, name, "vllm", values.pop("command", ServeCommand(model="m")), **values)
+    return Named(name, identity_of(server), server)
+
+
+@pytest.fixture
+def accepted(tmp_path):
+    """Return what the daemon makes of servers that were found and written."""
+
+    def load(*servers):
+        file = tmp_path / "vllm-watch.yml"
+        file.write_text(configuration_of(servers), encoding="utf-8")
+        return load_config(str(file)).servers
+
+    return load
+
+
+def test_all_kinds(accepted):
+    """Logs in files and in the journal, with and without /metrics, are read back as they were found."""
+    servers = accepted(
+        named("a", log="/var/log/vllm.log"),
+        named("b", journal="vllm@b.service"),
+        named("c", url=None, log="/c.log"),
+        named("d", url="https://[::1]:8443/metrics", command=ServeCommand(uses_tls=True, needs_api_key=True)),
+    )
+
+    assert [
+        ("a", "/var/log/vllm.log", None, "http://127.0.0.1:8000/metrics"),
+        ("b", None, "vllm@b.service", "http://127.0.0.1:8000/metrics"),
+        ("c", "/c.log", None, None),
+        ("d", None, None, "https://[::1]:8443/metrics"),
+    ] == [(each.name, each.log, each.journal, each.metrics and each.metrics.url) for each in servers]
+
+
+def test_one_that_cannot_be_watched(accepted):
+    """A server of which nothing can be read is a comment, beside the others."""
+    assert ["b"] == [each.name for each in accepted(named("a", url=None), named("b"))]
+
+
+def test_hints_hold_no_key():
+    """Where a key is needed the place for its file is shown, as a comment; where none is, it is not."""
+    text = configuration_of([named(command=ServeCommand(needs_api_key=True))])
+
+    assert "    #   api_key_file: /path/key" in text.splitlines()
+    assert "api_key_file" not in configuration_of([named()])
+
+
+# The fixture only names a file, which each example writes anew.
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    name=st.text(st.characters(blacklist_characters="\0/"), min_size=1).filter(lambda name: name.strip(" .")),
+    advice=st.text(),
+)
+def test_any_path_and_any_text(accepted, name, advice):
+    """Whatever a path or advice has in it, the path is read back, or left out if it does not print."""
+    (server,) = accepted(named(log=f"/{name}", findings=(ReportLine(advice),)))
+
+    assert server.log == (glob.escape(f"/{name}") if name.isprintable() else None)
+
+
+def test_a_report_for_people():
+    """People read a block for each server, with what to change marked; without any, what was looked at."""
+    found = Found((), (ReportLine("An engine is left over.", is_wrong=True),), 12)
+    command = ServeCommand(model="m", max_num_seqs=24, max_model_len=32768, num_speculative_tokens=4)
+    server = named(
+        log="/v.log", command=command, findings=(ReportLine("Change it.", is_wrong=True), ReportLine("By the way."))
+    )
+
+    assert [
+        "qwen:",
+        "  process 7 of vllm, model m",
+        "  metrics: http://127.0.0.1:8000/metrics",
+        "  log: /v.log",
+        "  started with: at most 24 running requests, at most 32,768 tokens a request, 4 tokens a draft",
+        "  TO CHANGE: Change it.",
+        "  note: By the way.",
+        "An engine is left over.",
+    ] == [line.text for line in lines_of(found, [server])]
+    (nothing,) = lines_of(Found((), (), 12), [])
+    assert "of the 12 processes" in nothing.text
+    assert nothing.is_wrong
+
+
+def test_a_report_for_programs():
+    """Programs read the same as data: what is not known is not there."""
+    view = view_of(Found((), (), 12), [named(journal="vllm.service")])
+
+    assert {
+        "servers": [
+            {
+                "name": "qwen",
+                "pid": 7,
+                "user": "vllm",
+                "model_name": "m",
+                "metrics": "http://127.0.0.1:8000/metrics",
+                "journal": "vllm.service",
+                "started_with": {},
+                "findings": [],
+            }
+        ],
+        "findings": [],
+        "processes": 12,
+    } == view

@@ -1,0 +1,309 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Servers that come and go, over made-up process tables in made-up time: their names, and how long they are watched."""
+
+from __future__ import annotations
+
+import threading
+
+import pytest
+import structlog
+
+from hypothesis import given
+from hypothesis import strategies as st
+from tests.support.proc_tree import ProcTree
+from tests.support.waiting import until
+
+from vllm_watch.config.model import Config
+from vllm_watch.discovery import patience as patience_module
+from vllm_watch.discovery import proc as proc_module
+from vllm_watch.discovery.command_line import ServeCommand
+from vllm_watch.discovery.names import with_names
+from vllm_watch.discovery.proc import Proc
+from vllm_watch.discovery.servers import FoundServer
+from vllm_watch.discovery.watcher import CLOSE_LOOK_SECONDS, KEEP_SECONDS, MAX_SERVERS, Follower, remember
+from vllm_watch.support.errors import DiscoveryError
+
+
+SERVE = "vllm serve Qwen/Qwen3-8B"
+
+
+class HandClock:
+    """A time that the test sets."""
+
+    time = 1000.0
+
+    def now(self):
+        """Return it."""
+        return self.time
+
+
+class Following:
+    """A follower over a table that the test changes."""
+
+    def __init__(self, folder):
+        (folder / "host").mkdir()
+        self.tree = ProcTree(folder / "proc", folder / "host")
+        self.clock = HandClock()
+        self.follower = Follower(self.clock, Config(servers=()), self.tree.proc, self.tree.host)
+
+    def look(self, seconds=10.0, **how):
+        """Look later; return what is watched, by name."""
+        self.clock.time += seconds
+        return {server.name: server for server in self.follower.look(**how).servers}
+
+    def end(self, pid):
+        """Let a process end."""
+        for name in ("stat", "cmdline"):
+            (self.tree.root / str(pid) / name).unlink()
+
+
+@pytest.fixture
+def following(tmp_path):
+    """A follower, and no server yet."""
+    return Following(tmp_path)
+
+
+def server(name, url=None, pid=1):
+    """Return a server that was found."""
+    return FoundServer(pid, pid, name, "root", ServeCommand(), url, None, None, ())
+
+
+class Hang:
+    """Lets whoever reads what a process runs wait, as the kernel does while that process's memory is held."""
+
+    def __init__(self, monkeypatch):
+        self.over = threading.Event()
+        self.asked = []
+        read = proc_module._read
+
+        def wait(path):
+            if path.endswith(self.names):
+                self.asked.append(path)
+                self.over.wait(60)
+            return read(path)
+
+        self.names = ()
+        monkeypatch.setattr(proc_module, "_read", wait)
+
+    def begin(self, *names):
+        """Let the reading of these files hang."""
+        self.over.clear()
+        self.names = names
+
+
+@pytest.fixture
+def hang(monkeypatch):
+    """Files under the process table that hang; at the end they are read."""
+    monkeypatch.setattr(patience_module, "PATIENCE_SECONDS", 0.2)
+    found = Hang(monkeypatch)
+    yield found
+    found.over.set()
+
+
+class TestHanging:
+    """A process at which looking hangs costs only itself."""
+
+    def test_the_others_are_found(self, following, hang):
+        """A process that hangs from the start is passed over, said once, and found when it can be asked again."""
+        following.tree.add(10, SERVE)
+        following.tree.add(11, "vllm serve other/Model --port 8001")
+        hang.begin("/10/cmdline")
+        with structlog.testing.capture_logs() as said:
+            found = [set(following.look()) for _ in range(3)]
+        hanging = following.follower.hanging_count
+        hang.over.set()
+        until(lambda: following.follower.hanging_count == 0)
+
+        assert [{"Model"}] * 3 == found
+        assert 1 == hanging
+        assert 1 == len(hang.asked)
+        assert [10] == [entry["pid"] for entry in said if entry["event"] == "discovery.hangs"]
+        assert {"Qwen3-8B", "Model"} == set(following.look())
+
+    @pytest.mark.parametrize("name", ["cmdline", "environ"])
+    def test_a_server_that_hangs_is_watched_on(self, following, hang, name):
+        """A server that is known and hangs is there, not gone: it is watched for as long as that lasts."""
+        following.tree.add(10, SERVE)
+        before = following.look()
+        hang.begin(f"/10/{name}")
+        with structlog.testing.capture_logs() as said:
+            found = [following.look(closely=True), following.look(KEEP_SECONDS + 1), following.look(closely=True)]
+
+        assert [before] * 3 == found
+        assert not [entry for entry in said if entry["event"] == "discovery.gone"]
+
+    def test_threads_are_bounded(self, following, hang, monkeypatch):
+        """Of very many that hang each has a thread, up to a limit, and none a second one."""
+        for pid in range(10, 10 + patience_module.MAX_HANGING + 6):
+            following.tree.add(pid, SERVE)
+        hang.begin("/cmdline")
+        monkeypatch.setattr(patience_module, "PATIENCE_SECONDS", 0.01)
+        before = threading.active_count()
+        for _ in range(3):
+            following.look()
+
+        assert patience_module.MAX_HANGING == threading.active_count() - before == following.follower.hanging_count
+
+
+class TestComingAndGoing:
+    """What is watched is what was there in the last hour."""
+
+    def test_one_that_comes(self, following):
+        """With none there is nothing to watch; one that is started is watched from the next look on."""
+        assert {} == following.look()
+
+        following.tree.add(10, f"{SERVE} --max-num-seqs 24")
+        (found,) = following.look().values()
+
+        assert ("Qwen3-8B", "http://127.0.0.1:8000/metrics") == (found.name, found.metrics.url)
+        assert 24 == found.command.max_num_seqs
+
+    def test_one_that_goes(self, following):
+        """One that is gone is watched for an hour, as it was, and no longer."""
+        following.tree.add(10, SERVE)
+        before = following.look()
+        following.end(10)
+
+        assert before == following.look()
+        assert before == following.look(KEEP_SECONDS - 30)
+        assert {} == following.look(60)
+
+    def test_one_that_is_started_anew(self, following):
+        """One that is started anew with its name and address is the same one, whatever else it is told."""
+        following.tree.add(10, SERVE)
+        before = following.look()["Qwen3-8B"]
+        following.end(10)
+        following.look()
+        following.tree.add(11, f"{SERVE} --max-num-seqs 8")
+        (after,) = following.look().values()
+
+        assert (before.name, before.metrics) == (after.name, after.metrics)
+        assert (None, 8) == (before.command.max_num_seqs, after.command.max_num_seqs)
+
+    def test_a_second_of_the_same_model(self, following):
+        """The first keeps its name when a second comes, and after the first has gone the second keeps its own."""
+        following.tree.add(10, SERVE)
+        following.look()
+        following.tree.add(20, f"{SERVE} --port 8001")
+        assert {"Qwen3-8B", "Qwen3-8B:8001"} == set(following.look())
+
+        following.end(10)
+        following.look()
+        assert {"Qwen3-8B:8001"} == set(following.look(KEEP_SECONDS + 10))
+
+    def test_a_second_at_the_port_of_the_first(self, following):
+        """Of two servers for one port the one that listens is watched, and the other's log, if it has one."""
+        following.tree.add(10, SERVE)
+        following.tree.add(20, "vllm serve other")
+        following.look()
+        following.tree.listen(10, "127.0.0.1", 8000, 77)
+        following.tree.listen(20, "127.0.0.1", 8000, 77, descriptor=None)
+
+        assert {"Qwen3-8B"} == set(following.look(closely=True))
+
+    def test_another_model_at_the_same_address(self, following):
+        """A server that is gone is not watched on where another one answers in its place."""
+        following.tree.add(10, SERVE)
+        following.look()
+        following.end(10)
+        following.tree.add(20, "vllm serve other")
+
+        assert {"other"} == set(following.look())
+
+    def test_what_changes_meanwhile(self, following, tmp_path):
+        """Of a server that runs on, a change is seen within a minute, or at once by a close look."""
+        log = tmp_path / "vllm.log"
+        log.write_text("")
+        following.tree.add(10, SERVE)
+        assert following.look()["Qwen3-8B"].log is None
+
+        following.tree.output(10, log)
+        assert following.look()["Qwen3-8B"].log is None
+        assert str(log) == following.look(closely=True)["Qwen3-8B"].log
+
+        following.tree.output(10, "/dev/null")
+        assert following.look(CLOSE_LOOK_SECONDS)["Qwen3-8B"].log is None
+
+    def test_more_than_are_watched(self, following):
+        """Of more servers than anyone has, only so many are watched, and those that run go before those that ran."""
+        for number in range(MAX_SERVERS):
+            following.tree.add(1000 + number, f"vllm serve m{number} --port {1000 + number}")
+        following.look()
+        for number in range(MAX_SERVERS):
+            following.end(1000 + number)
+        following.tree.add(10, SERVE)
+        watched = following.look()
+
+        assert MAX_SERVERS == len(watched)
+        assert "Qwen3-8B" in watched
+
+    def test_nobody_takes_the_place_of_another_user(self):
+        """Whoever starts processes by the hundred fills the places that are left, not those of other users' servers."""
+        many = [server(f"fake-{number}", f"http://127.0.0.1:{1000 + number}/metrics", number) for number in range(300)]
+        real = [server(f"m{number}", f"http://127.0.0.1:{9000 + number}/metrics", 5000 + number) for number in range(8)]
+        found = with_names([*(each._replace(user="eve") for each in many), *real], {})
+        watched = remember({}, found, 1000.0)
+
+        assert MAX_SERVERS == len(watched)
+        assert {f"m{number}" for number in range(8)} <= {each.name for each in watched.values()}
+
+    def test_no_process_table(self, tmp_path):
+        """Without a process table there is one sentence, and no traceback."""
+        follower = Follower(HandClock(), Config(servers=()), Proc(tmp_path / "none"))
+
+        with pytest.raises(DiscoveryError, match="where the kernel lists processes, cannot be read: no such file"):
+            follower.look()
+
+    def test_what_is_said(self, following):
+        """What was found, what is wrong with it, and that it is gone are said once each."""
+        following.tree.add(10, SERVE)
+        with structlog.testing.capture_logs() as entries:
+            following.look()
+            following.look()
+            following.end(10)
+            following.look()
+            following.look()
+        said = [(entry["event"], entry["log_level"]) for entry in entries]
+
+        assert [
+            ("discovery.found", "info"),
+            ("discovery.advice", "info"),
+            ("discovery.advice", "warning"),
+            ("discovery.gone", "warning"),
+            ("discovery.nothing", "info"),
+        ] == said
+
+
+class TestNames:
+    """Names are unique and stay."""
+
+    def test_the_model_and_where_it_is_not_enough_the_port(self):
+        """One of a model has the model's name; of several each has its port behind it, and of two on one a number."""
+        alone = with_names([server("m", "http://127.0.0.1:8000/metrics")], {})
+        several = with_names([server("m", f"http://127.0.0.{host}:8000/metrics") for host in (1, 2)], {})
+
+        assert ["m"] == [each.name for each in alone]
+        assert ["m:8000", "m:8000-2"] == [each.name for each in several]
+
+    @given(
+        st.lists(
+            st.lists(
+                st.builds(
+                    server,
+                    st.sampled_from(["m", "n", "m:1", "m:1-2"]),
+                    st.one_of(st.none(), st.integers(1, 3).map(lambda port: f"http://127.0.0.1:{port}/metrics")),
+                    st.integers(1, 3),
+                ),
+                max_size=6,
+            ),
+            max_size=5,
+        )
+    )
+    def test_any_coming_and_going(self, looks):
+        """However servers come and go, no two have one name, and none changes its own."""
+        known = {}
+        for found in looks:
+            named = with_names(found, known)
+            for each in named:
+                assert known.setdefault(each.identity, each.name) == each.name
+            assert len(set(known.values())) == len(known)

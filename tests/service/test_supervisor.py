@@ -1,0 +1,814 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The service in this process: its reload, its notifications, its page when a server fails, its times."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import os
+import re
+import sys
+import threading
+import time
+import urllib.request
+
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import msgspec
+import pytest
+import structlog
+
+from prometheus_client.parser import text_string_to_metric_families as parse_text
+from tests.support.http_servers import StandIn, answer
+from tests.support.waiting import until
+
+from vllm_watch.config.model import load_config
+from vllm_watch.service import supervisor as service_module
+from vllm_watch.service.supervisor import DaemonPages, Service, status_line
+from vllm_watch.state.server import ServerState
+from vllm_watch.support.clock import SystemClock
+from vllm_watch_parsers.events import EngineStats
+
+
+SECONDS = 10.0
+DAY = 86_400.0
+STATS = (
+    "INFO 11-21 02:14:25 [loggers.py:257] Engine 000: Avg prompt throughput: 11.0 tokens/s, "
+    "Avg generation throughput: 22.0 tokens/s, Running: 1 reqs, Waiting: 0 reqs, "
+    "GPU KV cache usage: 3.0%, Prefix cache hit rate: 0.0%\n"
+)
+STARTING = "INFO 11-21 02:14:20 [api_server.py:1289] vLLM API server version 0.9.2\n"
+PAGE = b"""\
+# TYPE vllm:num_requests_running gauge
+vllm:num_requests_running{engine="0",model_name="m"} 0.0
+# TYPE vllm:num_requests_waiting gauge
+vllm:num_requests_waiting{engine="0",model_name="m"} 0.0
+# TYPE vllm:generation_tokens_total counter
+vllm:generation_tokens_total{engine="0",model_name="m"} 5.0
+"""
+
+
+class Told:
+    """Stands for the notifier and keeps what it is told."""
+
+    interval = None
+    is_heard = True
+
+    def __init__(self):
+        self.said = []
+
+    def status(self, line):
+        """Keep a status."""
+        if f"STATUS={line}" not in self.said:
+            self.said.append(f"STATUS={line}")
+
+    def ready(self):
+        """Keep it."""
+        self.said.append("READY")
+
+    def reloading(self):
+        """Keep it."""
+        self.said.append("RELOADING")
+
+    def stopping(self):
+        """Keep it."""
+        self.said.append("STOPPING")
+
+    def alive(self):
+        """Keep it."""
+        self.said.append("WATCHDOG")
+
+
+class SteppedWall(SystemClock):
+    """A machine whose wall clock is corrected."""
+
+    ahead = 0.0
+
+    def wall(self, moment):
+        """Return the corrected time."""
+        return moment + self.ahead
+
+
+class Watch:
+    """A service and the file it is configured by."""
+
+    def __init__(self, folder: Path, clock=None):
+        self.folder = folder
+        self.file = folder / "config.yml"
+        self.told = Told()
+        self.clock = clock or SystemClock()
+        self.service = None
+
+    def write(self, *servers, listen="127.0.0.1:0", checkpoint=None):
+        """Write the configuration: each server is a name, whose log is named so, or lines of YAML."""
+        lines = [f"listen: {listen}", *([f"checkpoint: {checkpoint}"] if checkpoint else []), "servers:"]
+        lines += [f"- {{name: {each}, log: {each}.log}}" if each.isalnum() else f"- {each}" for each in servers]
+        self.file.write_text("\n".join(lines) + "\n")
+
+    def log(self, name, text=STATS):
+        """Append to a server's log."""
+        with (self.folder / f"{name}.log").open("a") as file:
+            file.write(text)
+
+    def make(self):
+        """Return a service that is not started."""
+        load = lambda: load_config(str(self.file))  # noqa: E731 - As the command line has it.
+        return Service(load(), self.clock, load=load, notifier=self.told)
+
+    def start(self):
+        """Begin to watch."""
+        self.service = self.make()
+        self.service.start()
+        return self.service
+
+    def reload(self):
+        """Ask for a reload and let the main thread do it."""
+        self.service.request_reload()
+        self.service.turn()
+
+    def page(self):
+        """Return /metrics' values by name and the labels' values, in the order of the labels' names."""
+        text = DaemonPages(self.service).metrics("", "").body.decode()
+        return {
+            (sample.name.removeprefix("vllm_watch_"), *sample.labels.values()): sample.value
+            for family in parse_text(text)
+            for sample in family.samples
+        }
+
+
+@pytest.fixture
+def watch(tmp_path):
+    """A service that is not yet started, with two servers' logs."""
+    found = Watch(tmp_path)
+    found.write("a", "b")
+    found.log("a")
+    found.log("b")
+    yield found
+    if found.service is not None:
+        found.service.stop()
+
+
+class TestNotifications:
+    """systemd hears of it when it is so, not before."""
+
+    def test_ready_is_said_once_every_source_was_looked_at(self, watch):
+        """D1: READY comes after the first look and once, the state follows, STOPPING comes first of the end."""
+        with StandIn(lambda _: [answer(PAGE)]) as server:
+            watch.write("a", f"{{name: m, metrics: {server.url!r}}}")
+            service = watch.start()
+            until(service.is_ready)
+            service.turn()
+            service.turn()
+
+        assert ["READY", "STATUS=a serving, m idle"] == [word for word in watch.told.said if word != "WATCHDOG"]
+        service.stop()
+        assert "STOPPING" == watch.told.said[-1]
+
+    def test_ready_is_not_said_before_the_first_look(self, watch):
+        """D1: a server that has not answered yet holds READY back, and is a status already."""
+        with StandIn(lambda _: [], pause=0.0) as server:
+            watch.write(f"{{name: m, metrics: {{url: {server.url!r}, timeout: 4s}}}}")
+            service = watch.start()
+            service.turn()
+
+            assert not service.is_ready()
+            assert ["STATUS=m unknown", "WATCHDOG"] == watch.told.said
+            service.stop()
+
+    def test_a_stuck_thread_ends_the_signs_of_life(self, watch, monkeypatch):
+        """D2: while a thread hangs no sign of life is given, and the thread is named; they come again afterwards."""
+        service = watch.start()
+        until(service.is_ready)
+        stuck, released = threading.Event(), threading.Event()
+
+        def hang(_tail):
+            stuck.set()
+            released.wait(SECONDS)
+            return False
+
+        monkeypatch.setattr(service._servers[0], "look_at_log", lambda: hang(None))
+        monkeypatch.setattr(service_module, "STALE_HEARTBEAT", 0.3)
+        assert stuck.wait(SECONDS)
+        until(lambda: service._tail.heartbeat.age() > 0.3)
+        watch.told.said.clear()
+        service._web._heartbeat = service._scrapes.heartbeat._at = time.monotonic()
+        service.turn()
+        hanging = service.stale_threads()
+        released.set()
+        monkeypatch.undo()
+        until(lambda: not service.stale_threads())
+        said = list(watch.told.said)
+        service.turn()
+
+        assert "tail" in hanging
+        assert "WATCHDOG" not in said
+        assert "WATCHDOG" in watch.told.said
+
+    def test_many_servers_fit_a_line(self, watch):
+        """D1: the status names twenty servers and counts the others."""
+        service = watch.start()
+        (one, _) = service.snapshots()
+        line = status_line([one] * 25)
+
+        assert line.endswith(", and 5 more")
+        assert 20 == line.count("a ")
+
+
+class TestReload:
+    """A reload is whole or not at all (D4)."""
+
+    def test_unchanged_servers_go_on_as_they_are(self, watch):
+        """D4: a kept server keeps its counts, a new one begins, one that is gone is gone from the page."""
+        service = watch.start()
+        until(service.is_ready)
+        watch.log("a", STATS * 3)
+        until(lambda: watch.page()["log_lines_total", "a"] == 3)
+        kept = service._servers[0]
+        watch.log("c")
+        watch.write("c", "a")
+        watch.reload()
+        until(service.is_ready)
+        page = watch.page()
+
+        assert kept is service._servers[1]
+        assert kept._tail is not None
+        assert 3 == page["log_lines_total", "a"]
+        assert 1 == page["source_up", "c", "log"]
+        assert not [key for key in page if "b" in key[1:]]
+        assert (1, 0) == (page["config_last_reload_successful",], page["config_reload_failures_total",])
+
+    def test_a_changed_server_begins_anew(self, watch):
+        """D4: a server whose configuration is another is another server."""
+        service = watch.start()
+        old = service._servers
+        watch.write("a", "{name: b, log: b.log, labels: {team: search}}")
+        watch.reload()
+
+        assert old[0] is service._servers[0]
+        assert old[1] is not service._servers[1]
+        assert not old[1].look_at_log()
+
+    def test_the_first_metrics_and_the_first_log_may_come_with_a_reload(self, watch):
+        """D4: a daemon of logs only scrapes once it is told to."""
+        with StandIn(lambda _: [answer(PAGE)]) as server:
+            service = watch.start()
+            watch.write("a", f"{{name: m, metrics: {server.url!r}}}")
+            watch.reload()
+            until(service.is_ready)
+
+            assert 1 == watch.page()["source_up", "m", "metrics"]
+            service.stop()
+
+    @pytest.mark.parametrize(
+        ("text", "words"),
+        [
+            ("listen: 127.0.0.1:0\nservers: [{name: a, lgo: x}]\n", 'unknown key "lgo"'),
+            ("{", "config.yml"),
+            (None, "config.yml"),
+            ("listen: 127.0.0.1:1\nservers: [{name: z, log: z.log}]\n", '"listen" has changed: this needs a restart'),
+        ],
+        ids=["unknown key", "no YAML", "vanished", "listen changed"],
+    )
+    def test_a_bad_file_changes_nothing(self, watch, text, words):
+        """D4: a bad file is refused with one warning, counted, and everything stays as it was."""
+        service = watch.start()
+        until(service.is_ready)
+        servers = service._servers
+        if text is None:
+            watch.file.unlink()
+        else:
+            watch.file.write_text(text)
+        before = watch.page()["config_last_reload_success_timestamp_seconds",]
+        with structlog.testing.capture_logs() as logged:
+            watch.reload()
+        page = watch.page()
+        (warning,) = [entry for entry in logged if entry["event"] == "config.refused"]
+
+        assert words in warning["reason"]
+        assert "warning" == warning["log_level"]
+        assert servers == service._servers
+        assert (0, 1) == (page["config_last_reload_successful",], page["config_reload_failures_total",])
+        assert before == page["config_last_reload_success_timestamp_seconds",]
+
+    def test_a_good_file_after_a_bad_one_is_taken(self, watch):
+        """D4: the gauge says how the last reload went, and systemd is told READY after each."""
+        service = watch.start()
+        until(service.is_ready)
+        service.turn()
+        watch.told.said.clear()
+        watch.file.write_text("servers: 5\n")
+        watch.reload()
+        watch.write("a")
+        watch.reload()
+        page = watch.page()
+
+        assert ["RELOADING", "READY"] * 2 == [word for word in watch.told.said if word.endswith(("READY", "ING"))]
+        assert (1, 1) == (page["config_last_reload_successful",], page["config_reload_failures_total",])
+
+    def test_a_folder_of_servers_is_read_again(self, watch):
+        """D4: a file more and a file less in `servers_dir` are a server more and a server less; the others go on."""
+        folder = watch.folder / "servers.d"
+        folder.mkdir()
+        watch.file.write_text("listen: 127.0.0.1:0\nservers_dir: servers.d\n")
+        for name in "ab":
+            (folder / f"{name}.yml").write_text(f"log: ../{name}.log")
+        service = watch.start()
+        kept = service._servers[0]
+        (folder / "b.yml").unlink()
+        (folder / "c.yml").write_text("log: ../c.log")
+        watch.reload()
+
+        assert ["a", "c"] == [server.name for server in service._servers]
+        assert kept is service._servers[0]
+
+    def test_a_folder_with_one_bad_file_changes_nothing(self, watch):
+        """D4: a folder is taken whole or not at all, and the warning names the file."""
+        folder = watch.folder / "servers.d"
+        folder.mkdir()
+        watch.file.write_text("listen: 127.0.0.1:0\nservers_dir: servers.d\n")
+        (folder / "a.yml").write_text("log: ../a.log")
+        service = watch.start()
+        servers = service._servers
+        (folder / "b.yml").write_text("log: ../b.log")
+        (folder / "c.yml").write_text("log:")
+        with structlog.testing.capture_logs() as logged:
+            watch.reload()
+        (warning,) = [entry for entry in logged if entry["event"] == "config.refused"]
+
+        assert f"{folder}/c.yml:1: log: expected text, got nothing" == warning["reason"]
+        assert servers == service._servers
+
+    def test_servers_may_move_into_a_folder(self, watch):
+        """D4: `servers_dir` may come with a reload, and a server that moves into it as it is goes on as it is."""
+        service = watch.start()
+        servers = service._servers
+        (watch.folder / "servers.d").mkdir()
+        for name in "ab":
+            (watch.folder / f"servers.d/{name}.yml").write_text(f"log: {watch.folder}/{name}.log")
+        watch.file.write_text("listen: 127.0.0.1:0\nservers_dir: servers.d\n")
+        watch.reload()
+
+        assert servers == service._servers
+
+    def test_the_last_server_may_go(self, watch):
+        """D4: of an empty folder nothing is watched and nothing is shown, and the daemon is well."""
+        (watch.folder / "servers.d").mkdir()
+        service = watch.start()
+        watch.file.write_text("listen: 127.0.0.1:0\nservers_dir: servers.d\n")
+        watch.reload()
+
+        assert not [key for key in watch.page() if key[0] == "source_up"]
+        assert service.is_ready()
+        assert 1 == watch.page()["config_last_reload_successful",]
+
+    def test_a_hundred_reloads_leak_nothing(self, watch):
+        """D4: after 100 reloads that replace every server there are as many threads and files as after two."""
+        with StandIn(lambda _: [answer(PAGE)], closes=True) as server:
+            both = f"{{name: m, metrics: {server.url!r}, log: a.log"
+            watch.write(f"{both}}}")
+            service = watch.start()
+            counts = []
+            for number in range(100):
+                watch.write(f"{both}, stall_after: {30 + number % 2}}}")
+                watch.reload()
+                until(service.is_ready)
+                if number in {1, 99}:
+                    until(lambda: not service._scrapes._workers._busy)
+                    workers = len(service._scrapes._workers._threads)
+                    fds = len([link for link in Path("/proc/self/fd").iterdir() if "socket" not in _target(link)])
+                    counts.append((len(service.heartbeats()), fds))
+                    assert workers <= 4
+            service.stop()
+
+        assert counts[0] == counts[1]
+
+
+def _target(link):
+    try:
+        return os.readlink(link)
+    except OSError:
+        return "socket"  # The one that the folder was listed with.
+
+
+def _asked(service, path="/metrics"):
+    """Return what a client gets, as text."""
+    with urllib.request.urlopen(f"http://127.0.0.1:{service.port}{path}", timeout=SECONDS) as response:
+        return response.status, response.read().decode()
+
+
+class TestPage:
+    """The page as it comes over HTTP."""
+
+    def test_only_the_last_hours_that_are_asked_for(self, watch):
+        """Of many servers the last hours are megabytes: who names servers gets theirs, and all else of every server."""
+        service = watch.start()
+        until(service.is_ready)
+        every, one, none = (
+            msgspec.json.decode(DaemonPages(service).snapshot(names).body)["servers"] for names in (None, {"b"}, {""})
+        )
+
+        assert [["t" in server.get("history", {}) for server in shown] for shown in (every, one, none)] == [
+            [True, True],
+            [False, True],
+            [False, False],
+        ]
+        assert all("engines" in server for server in none)
+
+    def test_fifty_clients_at_once(self, watch):
+        """S9: each of 50 clients at once gets one moment's values, and the server is asked no more often for it."""
+        numbers = itertools.count(1)
+
+        def body(_):
+            number = next(numbers)
+            return [answer(re.sub(rb"(?m) [0-9.]+$", b" %d" % number, PAGE))]
+
+        with StandIn(body) as server:
+            watch.write(f"{{name: m, metrics: {{url: {server.url!r}, interval: 1s, timeout: 1s}}}}")
+            service = watch.start()
+            until(service.is_ready)
+            before, started = len(server.requests), time.monotonic()
+            with ThreadPoolExecutor(50) as clients:
+                pages = list(clients.map(lambda _: _asked(service), range(500)))
+                while len(server.requests) < before + 3:
+                    pages += clients.map(lambda _: _asked(service), range(50))
+            scrapes, seconds = len(server.requests) - before, time.monotonic() - started
+            service.stop()
+
+        shown = re.compile(r"(?m)^vllm_watch_(?:requests_running|requests_waiting|generation_tokens_total)\{.* (\S+)$")
+        values = [shown.findall(text) for _, text in pages]
+        assert {200} == {status for status, _ in pages}
+        assert {0, 3} >= {len(each) for each in values}  # None while a scrape of this busy process is too late.
+        assert 1 == max(len(set(each)) for each in values)
+        assert len({each[0] for each in values if each}) >= 3
+        assert scrapes <= seconds + 1
+
+    def test_its_names_and_labels(self, watch):
+        """E1: everything on the page has the prefix, help, a type and base units, counters _total, and no colon."""
+        with StandIn(lambda _: [answer(PAGE)]) as server:
+            watch.write(f"{{name: m, log: a.log, metrics: {server.url!r}}}", checkpoint="state.json")
+            service = watch.start()
+            until(service.is_ready)
+            _, text = _asked(service)
+            service.stop()
+        families = list(parse_text(text))
+
+        assert {"gauge", "counter", "histogram"} >= {family.type for family in families}
+        for family in families:
+            names = {sample.name for sample in family.samples}
+            assert family.name.startswith(("vllm_watch_", "process_")), family.name
+            assert family.documentation.strip(), family.name
+            assert names, family.name
+            assert not [name for name in names if ":" in name or re.search(r"_(ms|milli|percent|kb|mb|minutes)", name)]
+            assert family.type != "counter" or all(name.endswith("_total") for name in names)
+            assert family.type == "counter" or not any(name.endswith("_total") for name in names)
+            assert not [sample for sample in family.samples if "type" in sample.labels or sample.timestamp]
+        lines = [line for line in text.splitlines() if not line.startswith("#")]
+        assert len(lines) == len({line.rpartition(" ")[0] for line in lines})
+
+    @pytest.mark.parametrize("path", ["/metrics", "/api/v1/snapshot"])
+    def test_one_server_that_fails(self, watch, monkeypatch, path):
+        """E3: a server that cannot be shown leaves the page at 200 with the other one, and a count of it."""
+        service = watch.start()
+        until(service.is_ready)
+
+        def fail():
+            raise RuntimeError("broken")
+
+        monkeypatch.setattr(service._servers[0], "snapshot", fail)
+        with structlog.testing.capture_logs():
+            status, text = _asked(service, path)
+            page = watch.page()
+
+        assert 200 == status
+        assert '"b"' in text
+        assert page["collect_errors_total", "a"] >= 1
+        assert 1 == page["source_up", "b", "log"]
+
+
+class TestFailures:
+    """One server that fails never empties a page (E3)."""
+
+    @pytest.mark.parametrize("broken", ["snapshot", "history"])
+    def test_the_others_are_shown(self, watch, monkeypatch, broken):
+        """E3: what raises for one server is logged and counted; the other server is on the page and in the JSON."""
+        service = watch.start()
+        until(service.is_ready)
+
+        def fail():
+            raise RuntimeError("broken")
+
+        monkeypatch.setattr(service._servers[0], broken, fail)
+        with structlog.testing.capture_logs() as logged:
+            names = [server["name"] for server in msgspec.json.decode(service.document())["servers"]]
+            page = watch.page()
+        monkeypatch.undo()
+
+        assert ["b"] == names
+        assert 1 == page["source_up", "b", "log"]
+        assert page["collect_errors_total", "a"] >= 1
+        assert 0 == page["collect_errors_total", "b"]
+        assert {"a"} == {entry["server"] for entry in logged if entry["event"] == "collect.failed"}
+
+    @pytest.mark.parametrize("bad", [object(), "caf\udce9"])
+    def test_a_value_that_no_format_can_write_is_one_server_s(self, watch, monkeypatch, bad):
+        """What cannot be written of one server leaves the other's page and JSON whole, and is counted."""
+        service = watch.start()
+        until(service.is_ready)
+        snapshot = service._servers[0].snapshot
+        monkeypatch.setattr(service._servers[0], "snapshot", lambda: snapshot()._replace(version=bad))
+        document = msgspec.json.decode(service.document())
+        page = watch.page()
+
+        assert ["b"] == [server["name"] for server in document["servers"]]
+        assert 1 == page["source_up", "b", "log"]
+        assert page["collect_errors_total", "a"] >= 1
+
+    def test_a_snapshot_that_cannot_be_written_is_left_out(self, watch, monkeypatch):
+        """E3: a snapshot that no samples can be made of is counted, too."""
+        service = watch.start()
+        until(service.is_ready)
+        snapshot = service._servers[0].snapshot
+        monkeypatch.setattr(service._servers[0], "snapshot", lambda: snapshot()._replace(engines=None))
+        page = watch.page()
+
+        assert 1 == page["source_up", "b", "log"]
+        assert ("source_up", "a", "log") not in page
+        assert 1 == page["collect_errors_total", "a"]
+
+    def test_the_main_thread_goes_on(self, watch, monkeypatch):
+        """E3: keeping the history of a server that fails does not end the daemon."""
+        service = watch.start()
+
+        def fail():
+            raise RuntimeError("broken")
+
+        monkeypatch.setattr(service._servers[0], "snapshot", fail)
+        service.turn()
+
+        assert 1 == len(service._servers[1].history()["t"])
+
+
+class TestTimes:
+    """A wall clock that is corrected by a day expires nothing and shows no wrong times (T30)."""
+
+    @pytest.mark.parametrize("step", [DAY, -DAY], ids=["forward", "back"])
+    def test_what_leaves_the_process_is_wall_time(self, tmp_path, step):
+        """T30: after the correction every timestamp shown is the corrected clock's, and every value is still there."""
+        clock = SteppedWall()
+        watch = Watch(tmp_path, clock)
+        watch.write("a")
+        watch.log("a", "")
+        service = watch.start()
+        until(service.is_ready)
+        watch.log("a", STATS)
+        until(lambda: ("requests_running", "0", "", "a") in watch.page())
+        names = {name for name, *_ in watch.page()}
+        clock.ahead = step
+        service.turn()
+        page, view = watch.page(), msgspec.json.decode(service.document())
+        (server,) = view["servers"]
+        (engine,) = server["engines"]
+        moments = [
+            view["at"],
+            server["history"]["t"][-1],
+            server["sources"][0]["last_reading"],
+            engine["gauges"]["requests_running"]["at"],
+            page["source_last_reading_timestamp_seconds", "a", "log"],
+            page["last_token_timestamp_seconds", "0", "", "a"],
+            page["config_last_reload_success_timestamp_seconds",],
+        ]
+        service.stop()
+
+        assert names == {name for name, *_ in page}
+        assert 1 == page["engine_state", "0", "", "a", "serving"]
+        assert all(abs(moment - (clock.now() + step)) < 60 for moment in moments)
+
+    @pytest.mark.parametrize("later", [DAY, 0.0, -DAY], ids=["forward", "not", "back"])
+    @pytest.mark.parametrize("first", [DAY, 0.0, -DAY], ids=["was ahead", "was right", "was behind"])
+    def test_a_start_that_the_server_says_itself_is_shown_as_it_said_it(self, tmp_path, first, later):
+        """T30: a start by the server's own clock is never moved, whenever ours is corrected, before or after it."""
+        clock = SteppedWall()
+        clock.ahead = first
+        started = clock.wall(clock.now()) - 100
+        watch = Watch(tmp_path, clock)
+        with StandIn(lambda _: [answer(_page_of_start(started))]) as server:
+            watch.write(f"{{name: m, metrics: {server.url!r}}}")
+            service = watch.start()
+            until(service.is_ready)
+            clock.ahead = first + later
+            page = watch.page()
+            service.stop()
+
+        assert started == pytest.approx(page["server_start_timestamp_seconds", "m"], abs=1e-6)
+
+    @pytest.mark.parametrize("step", [DAY, -DAY], ids=["forward", "back"])
+    @pytest.mark.parametrize(("ago", "of_page"), [(100.0, False), (-100.0, True)], ids=["log", "page"])
+    def test_the_later_start_is_shown_by_its_own_clock(self, tmp_path, step, ago, of_page):
+        """T30: of a log's start and a page's the later one stays the later one, and only the log's is corrected."""
+        clock = SteppedWall()
+        watch = Watch(tmp_path, clock)
+        watch.log("m", "")
+        started = clock.now() - ago
+        with StandIn(lambda _: [answer(_page_of_start(started))]) as server:
+            watch.write(f"{{name: m, log: m.log, metrics: {server.url!r}}}")
+            service = watch.start()
+            until(service.is_ready)
+            watch.log("m", STARTING)
+            until(lambda: watch.page()["server_starts_total", "m"] == 1)
+            before = watch.page()["server_start_timestamp_seconds", "m"]
+            clock.ahead = step
+            after = watch.page()["server_start_timestamp_seconds", "m"]
+            service.stop()
+
+        assert before == pytest.approx(started if of_page else clock.now(), abs=30)
+        assert after - before == pytest.approx(0.0 if of_page else step, abs=2)
+
+
+def _page_of_start(started):
+    return PAGE + f"# TYPE process_start_time_seconds gauge\nprocess_start_time_seconds {started}\n".encode()
+
+
+# Prints one line, after the cursor if one is given, and waits.
+JOURNALCTL = """\
+#!{python}
+import json, os, sys, time
+cursor = [word.partition("=")[2] for word in sys.argv if word.startswith("--after-cursor=")]
+number = int(cursor[0][1:]) + 1 if cursor else 1
+now = str(int(time.time() * 1e6))
+line = {stats!r}.replace("Running: 1", f"Running: {{number}}").strip()
+print(json.dumps(dict(__CURSOR=f"c{{number}}", __REALTIME_TIMESTAMP=now, MESSAGE=line)), flush=True)
+while os.getppid() == {parent}:
+    time.sleep(0.01)
+"""
+
+
+class TestCheckpoint:
+    """A daemon goes on where the one before it stopped."""
+
+    def test_lines_written_while_it_was_down_are_read_once(self, watch):
+        """What was written between an end and the next start is counted, and nothing from before is."""
+        watch.write("a", checkpoint="state.json")
+        service = watch.start()
+        until(service.is_ready)
+        watch.log("a")
+        until(lambda: watch.page()["log_lines_total", "a"] == 1)
+        service.stop()
+        watch.log("a")
+        watch.log("a")
+
+        service = watch.start()
+
+        until(lambda: service.is_ready() and watch.page()["log_lines_total", "a"] >= 2)
+        assert watch.page()["log_lines_total", "a"] == 2
+        assert watch.page()["checkpoint_info", "ok"] == 1
+
+    def test_a_log_that_is_not_there_yet_keeps_its_position(self, watch):
+        """A log that is missing for the whole of a run, as before its disk is mounted, is gone on with in the next."""
+        watch.write("a", checkpoint="state.json")
+        service = watch.start()
+        until(service.is_ready)
+        service.stop()
+        (watch.folder / "a.log").rename(watch.folder / "away")
+        service = watch.start()
+        until(service.is_ready)
+        service.stop()
+        (watch.folder / "away").rename(watch.folder / "a.log")
+        watch.log("a")
+
+        watch.start()
+
+        until(lambda: watch.page().get(("log_lines_total", "a")) == 1)
+
+    def test_the_checkpoint_tells_of_the_last_look(self, watch):
+        """A line written after the last look and before the save is not taken for read, whatever its file becomes."""
+        watch.write("a", checkpoint="state.json")
+        watch.log("a")
+        service = watch.make()
+        service._servers[0].look_at_log()
+        time.sleep(0.01)  # The kernel's clock for files goes in steps.
+        watch.log("a")
+        service.turn()
+
+        written = json.loads((watch.folder / "state.json").read_text())["written"]
+        service._servers[0].close()
+        assert written < (watch.folder / "a.log").stat().st_mtime
+
+    def test_a_damaged_checkpoint_is_named_and_the_log_is_read_as_on_a_first_start(self, watch):
+        """Half a file is refused with its reason; the server's state is known all the same."""
+        watch.write("a", checkpoint="state.json")
+        (watch.folder / "state.json").write_text('{"version": 1, "writ')
+        with structlog.testing.capture_logs() as entries:
+            service = watch.start()
+            until(service.is_ready)
+
+        assert watch.page()["checkpoint_info", "not_json"] == 1
+        assert [entry["reason"] for entry in entries if entry["event"] == "checkpoint.loaded"] == ["not_json"]
+        assert watch.page()["source_up", "a", "log"] == 1
+
+    def test_a_checkpoint_that_cannot_be_saved_is_counted_and_said_once(self, watch):
+        """T25: without its folder the daemon goes on reading; each attempt is counted, the first is in the log."""
+        watch.write("a", checkpoint="nowhere/state.json")
+        with structlog.testing.capture_logs() as entries:
+            service = watch.start()
+            until(service.is_ready)
+            service.turn()
+            watch.log("a")
+            until(lambda: watch.page()["log_lines_total", "a"] == 1)
+            failures = watch.page()["checkpoint_failures_total",]
+            service.stop()
+
+        assert failures == 1
+        assert watch.page()["checkpoint_failures_total",] == 2
+        assert sum(entry["event"] == "checkpoint.failed" for entry in entries) == 1
+
+    @pytest.mark.parametrize(
+        "changes", [{"offset": 10**9}, {"marker_crc": 1}, {"inode": 1}, {"head_crc": 1, "inode": 1}], ids=str
+    )
+    def test_a_checkpoint_of_another_log(self, watch, changes):
+        """T28: an offset beyond the file's end and marks that do not fit are no reason to crash or to go on there."""
+        watch.write("a", checkpoint="state.json")
+        service = watch.start()
+        until(service.is_ready)
+        service.stop()
+        state = watch.folder / "state.json"
+        content = json.loads(state.read_bytes())
+        content["files"][0].update(changes)
+        state.write_text(json.dumps(content))
+        service = watch.start()
+        until(service.is_ready)
+        before = watch.page()["log_lines_total", "a"]
+        watch.log("a", STATS.replace("Running: 1 ", "Running: 7 "))
+        until(lambda: watch.page().get(("requests_running", "0", "", "a")) == 7)
+
+        assert watch.page()["log_lines_total", "a"] == before + 1
+        assert 1 == watch.page()["source_up", "a", "log"]
+
+    def test_no_checkpoint_is_configured(self, watch):
+        """Without one nothing is written, and nothing is shown of it."""
+        service = watch.start()
+        until(service.is_ready)
+        service.stop()
+
+        assert not [name for name, *_ in watch.page() if name.startswith("checkpoint")]
+        assert {path.name for path in watch.folder.iterdir()} == {"a.log", "b.log", "config.yml"}
+
+    def test_a_server_that_is_configured_anew_goes_on_where_it_was(self, watch, monkeypatch):
+        """D4: through reloads that change a server, beside a writer, each line is taken in once and in order."""
+        seen = []
+        apply = ServerState.apply_log
+
+        def note(state, batch, *, is_history=False):
+            if not is_history:
+                seen.extend(each.event.requests_running for each in batch.events if isinstance(each.event, EngineStats))
+            apply(state, batch, is_history=is_history)
+
+        monkeypatch.setattr(ServerState, "apply_log", note)
+        watch.write("a")
+        service = watch.start()
+        until(service.is_ready)
+        written = []
+        is_enough = threading.Event()
+
+        def write():
+            with (watch.folder / "a.log").open("a") as file:
+                while not is_enough.is_set():
+                    written.append(len(written))
+                    line = STATS.replace("Running: 1 ", f"Running: {written[-1]} ")
+                    # In two writes, so that a reload may come in the middle of a line.
+                    for part in (line[:90], line[90:]):
+                        file.write(part)
+                        file.flush()
+                    if len(written) % 50 == 0:
+                        is_enough.wait(0.002)
+
+        writer = threading.Thread(target=write)
+        writer.start()
+        for number in range(20):
+            watch.write(f"{{name: a, log: a.log, stall_after: {31 + number}}}")
+            watch.reload()
+            taken_in = len(seen)
+            until(lambda before=taken_in: len(seen) > before)
+        is_enough.set()
+        writer.join(SECONDS)
+        until(lambda: len(seen) >= len(written))
+        time.sleep(0.05)  # What was read twice would come now.
+
+        assert written == seen
+
+    def test_the_journal_is_a_source_and_its_cursor_is_kept(self, watch, monkeypatch):
+        """A unit's lines give the gauges; the next run asks for what comes after the last line of this one."""
+        programs = watch.folder / "programs"
+        programs.mkdir()
+        program = programs / "journalctl"
+        program.write_text(JOURNALCTL.format(python=sys.executable, stats=STATS, parent=os.getpid()))
+        program.chmod(0o755)
+        monkeypatch.setenv("PATH", f"{programs}:{os.environ['PATH']}")
+        watch.write("{name: a, log: {journal: vllm.service}}", checkpoint="state.json")
+        service = watch.start()
+        until(lambda: any(n == "requests_running" and v == 1 for (n, *_), v in watch.page().items()))
+        service.stop()
+
+        watch.start()
+
+        until(lambda: any(n == "requests_running" and v == 2 for (n, *_), v in watch.page().items()))

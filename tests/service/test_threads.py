@@ -1,0 +1,170 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Many servers' scrapes: spread over the interval, and on time whatever others do."""
+
+from __future__ import annotations
+
+import threading
+import time
+
+import pytest
+import structlog
+
+from vllm_watch.service.threads import ScrapeThread
+from vllm_watch.support.clock import SystemClock
+from vllm_watch.support.internal_errors import InternalErrors
+
+
+class Server:
+    """Stands for a server whose page is there at once, or never."""
+
+    def __init__(self, name="a", interval=5.0, hangs_until=None):
+        self.name = name
+        self.interval = interval
+        self.times = []
+        self._hangs_until = hangs_until
+
+    def scrape(self):
+        """Keep when it was, and hang."""
+        self.times.append(time.monotonic())
+        if self._hangs_until is not None:
+            self._hangs_until.wait(20)
+
+
+class Sent:
+    """Stands for the workers and keeps when each server's scrape was sent out."""
+
+    def __init__(self):
+        self.now = 0.0
+        self.times = {}
+
+    def send(self, key, _server):
+        """Keep it."""
+        self.times.setdefault(key, []).append(self.now)
+
+    def at(self, loop, moments):
+        """Let the loop send out what is due at these moments."""
+        for self.now in moments:
+            loop._send_due(self.now)
+
+
+@pytest.fixture
+def sent():
+    """A loop of the given servers, whose thread is not started, and what it sends out."""
+
+    def make(servers):
+        loop = ScrapeThread(SystemClock(), InternalErrors())
+        loop._servers = tuple(servers)
+        loop._workers = found = Sent()
+        return loop, found
+
+    return make
+
+
+def moments(first, last):
+    """Return each hundredth of a second."""
+    return [number / 100 for number in range(round(first * 100), round(last * 100))]
+
+
+@pytest.mark.parametrize(("count", "seconds"), [(1, 0.0), (10, 0.18), (200, 3.98), (1000, 4.995)])
+def test_first_scrapes_are_spread(sent, count, seconds):
+    """A few servers are scraped nearly at once, many within one interval, and then each every 5 s."""
+    servers = [Server(str(number)) for number in range(count)]
+    loop, found = sent(servers)
+    found.at(loop, moments(1000, 1010.5))
+    firsts = [found.times[server][0] for server in servers]
+
+    assert firsts == sorted(firsts)
+    assert 1000 == firsts[0]
+    assert seconds == pytest.approx(firsts[-1] - 1000, abs=0.011)
+    assert max(firsts.count(first) for first in firsts) <= max(1, count // 250)
+    assert all(5 == pytest.approx(times[1] - times[0], abs=0.011) for times in found.times.values())
+
+
+def test_a_pause_of_the_machine_keeps_the_distances(sent):
+    """After a machine slept the turns it missed are not made up for, and the scrapes are as far apart as before."""
+    servers = [Server(str(number)) for number in range(100)]
+    loop, found = sent(servers)
+    found.at(loop, moments(1000, 1004))
+    found.at(loop, moments(1032, 1045))
+    after = [[at for at in found.times[server] if at > 1032] for server in servers]
+
+    assert all(len(times) == len({round(at) for at in times}) for times in after)
+    assert 1.98 == pytest.approx(after[-1][-1] - after[0][-1], abs=0.03)
+
+
+def test_a_new_server_does_not_wait(sent):
+    """A server that comes with a reload is scraped at once, and the others keep their turns."""
+    old, new = Server("old"), Server("new")
+    loop, found = sent([old])
+    found.at(loop, moments(1000, 1002))
+    loop._servers = (old, new)
+    found.at(loop, moments(1002, 1009))
+
+    assert {old: [1000, 1005], new: [1002, 1007]} == found.times
+
+
+def test_servers_that_hang_hold_up_no_other():
+    """With 60 servers of which 50 hang, those that answer are scraped on time."""
+    over = threading.Event()
+    hanging = [Server(f"h{number}", 0.5, over) for number in range(50)]
+    good = [Server(f"g{number}", 0.5) for number in range(10)]
+    loop = ScrapeThread(SystemClock(), InternalErrors())
+    try:
+        loop.follow([*hanging, *good])
+        time.sleep(3)
+    finally:
+        over.set()
+        loop.request_stop()
+        loop.join()
+
+    for server in good:
+        distances = [later - earlier for earlier, later in zip(server.times, server.times[1:], strict=False)]
+        assert len(server.times) >= 4
+        assert max(distances) < 0.9
+    assert {1} == {len(server.times) for server in hanging}
+
+
+def test_as_few_threads_as_will_do():
+    """Servers that answer at once share threads, however many they are."""
+    servers = [Server(str(number), 1.0) for number in range(100)]
+    before = threading.active_count()
+    loop = ScrapeThread(SystemClock(), InternalErrors())
+    try:
+        loop.follow(servers)
+        time.sleep(2.5)
+        during = threading.active_count()
+    finally:
+        loop.request_stop()
+        loop.join()
+
+    assert all(len(server.times) >= 2 for server in servers)
+    assert during - before < 20
+
+
+def test_without_threads_the_loop_goes_on(monkeypatch):
+    """Where the system gives no further thread it is said once, and the scrapes are done by those that are there."""
+    over = threading.Event()
+    loop = ScrapeThread(SystemClock(), InternalErrors())
+    workers = loop._workers
+    hanging, good = Server("h", hangs_until=over), Server("g")
+    try:
+        workers.send(hanging, hanging)
+        monkeypatch.setattr(threading.Thread, "start", _refuse)
+        with structlog.testing.capture_logs() as logged:
+            workers.send(good, good)
+            workers.send("again", good)
+        monkeypatch.undo()
+        over.set()
+        end = time.monotonic() + 5
+        while len(good.times) < 2 and time.monotonic() < end:
+            time.sleep(0.01)
+    finally:
+        over.set()
+        workers.end()
+
+    assert [("workers.no_thread", "scrape")] == [(entry["event"], entry["what"]) for entry in logged]
+    assert 2 == len(good.times)
+
+
+def _refuse(_thread):
+    raise RuntimeError("can't start new thread")

@@ -1,0 +1,493 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The checkpoint: whatever happens to it, it is whole or it is refused."""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import random
+import resource
+import shutil
+import signal
+import stat
+import subprocess
+import sys
+import tempfile
+import textwrap
+import time
+
+from pathlib import Path
+
+import pytest
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+import vllm_watch.sources.checkpoint as module
+
+from vllm_watch.sources.checkpoint import (
+    EARLY_INTERVAL,
+    EARLY_SECONDS,
+    MAX_SIZE,
+    SAVE_INTERVAL,
+    CheckpointFile,
+    FilePosition,
+    JournalPosition,
+    Loaded,
+    Positions,
+)
+
+
+NOW = 1_795_000_000.0
+NOBODY = 65534
+KILLS = 200
+PYTHONPATH = os.pathsep.join(filter(None, [str(Path(module.__file__).parents[1]), os.environ.get("PYTHONPATH", "")]))
+FILE = FilePosition("/var/log/vllm/vllm.log", 64768, 1311, 123_456, 256, 0xDEADBEEF, 256, 7)
+JOURNAL = JournalPosition("vllm.service", "s=6c;i=4f2;b=1e;m=9;t=5;x=a1")
+POSITIONS = Positions((FILE,), (JOURNAL,))
+OTHERS = Positions((FILE._replace(offset=200_000),), (JOURNAL,))
+
+
+@pytest.fixture
+def path(tmp_path):
+    """Where the checkpoint is to stand."""
+    return tmp_path / "checkpoint.json"
+
+
+def document(**changes):
+    """Return a good document with some keys changed; `None` takes a key away."""
+    file = {name: value for name, value in FILE._asdict().items() if name != "read_until"}
+    good = {"version": 1, "written": NOW, "files": [file], "journals": [JOURNAL._asdict()]}
+    return {key: value for key, value in {**good, **changes}.items() if value is not None}
+
+
+def damaged_file(**changes):
+    """Return a document whose one file has some fields changed."""
+    return json.dumps(document(files=[{**FILE._asdict(), **changes}])).encode()
+
+
+def loaded(path, now=NOW):
+    """Load the checkpoint as the next run would."""
+    return CheckpointFile(str(path)).load(now)
+
+
+def test_what_is_saved_is_loaded(path):
+    """A new process loads what the last one saved."""
+    assert CheckpointFile(str(path)).save(POSITIONS, NOW)
+    assert Loaded(POSITIONS, "ok", NOW) == loaded(path)
+
+
+def test_a_file_name_that_is_no_utf8_is_kept(path):
+    """A path with bytes that are no text comes back as it was."""
+    positions = Positions((FILE._replace(path=os.fsdecode(b"/var/log/\xff.log")),))
+    CheckpointFile(str(path)).save(positions, NOW)
+
+    assert positions == loaded(path).positions
+
+
+def test_the_document_says_its_version_and_time(path):
+    """The file is JSON that a person can read."""
+    CheckpointFile(str(path)).save(POSITIONS, NOW)
+
+    assert document() == json.loads(path.read_bytes())
+
+
+@pytest.mark.parametrize(("begun", "apart"), [(0.0, EARLY_INTERVAL), (EARLY_SECONDS, SAVE_INTERVAL)])
+def test_writes_are_seconds_apart(path, begun, apart):
+    """Changed positions are written every second at first, then every 5 s, and at once when forced."""
+    checkpoint = CheckpointFile(str(path))
+    checkpoint.save(OTHERS, NOW)
+    assert begun == 0.0 or checkpoint.save(POSITIONS, NOW + begun)
+    now = NOW + begun
+    before = loaded(path).positions
+    after = OTHERS if before == POSITIONS else POSITIONS
+
+    assert not checkpoint.save(after, now + apart - 0.1)
+    assert before == loaded(path).positions
+    assert checkpoint.save(after, now + apart)
+    assert after == loaded(path).positions
+    assert checkpoint.save(before, now + apart + 0.1, force=True)
+    assert before == loaded(path).positions
+
+
+def test_unchanged_positions_are_not_written(path):
+    """The same positions leave the file as it is, even when forced."""
+    checkpoint = CheckpointFile(str(path))
+    checkpoint.save(POSITIONS, NOW)
+    before = path.stat()
+
+    assert checkpoint.save(POSITIONS, NOW + 100, force=True)
+    assert before == path.stat()
+
+
+def test_a_file_that_someone_removed_is_written_again(path):
+    """Positions that were saved but are not there any more are saved again."""
+    checkpoint = CheckpointFile(str(path))
+    checkpoint.save(POSITIONS, NOW)
+    path.unlink()
+
+    assert checkpoint.save(POSITIONS, NOW + SAVE_INTERVAL)
+    assert POSITIONS == loaded(path).positions
+
+
+def test_a_clock_set_back_does_not_stop_the_writes(path):
+    """A time before the last write counts as long enough after it."""
+    checkpoint = CheckpointFile(str(path))
+    checkpoint.save(POSITIONS, NOW)
+
+    assert checkpoint.save(OTHERS, NOW - 86_400)
+
+
+def test_only_the_owner_may_read_it(path):
+    """The file's mode is 0600 whatever the umask."""
+    umask = os.umask(0)
+    try:
+        CheckpointFile(str(path)).save(POSITIONS, NOW)
+    finally:
+        os.umask(umask)
+
+    assert 0o600 == stat.S_IMODE(path.stat().st_mode)
+
+
+def test_t25_a_full_disk_leaves_the_old_checkpoint(path):
+    """T25: a write that the system cuts off is counted, and what was saved before stays."""
+    checkpoint = CheckpointFile(str(path))
+    checkpoint.save(POSITIONS, NOW)
+    many = Positions(tuple(FILE._replace(path=f"/log/{number}") for number in range(1000)))
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (8192, hard))
+    try:
+        is_saved = checkpoint.save(many, NOW + 10)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+
+    assert (False, 1, os.strerror(errno.EFBIG)) == (is_saved, checkpoint.failures, checkpoint.last_error)
+    assert Loaded(POSITIONS, "ok", NOW) == loaded(path)
+    assert [path] == list(path.parent.iterdir())
+    assert checkpoint.save(many, NOW + 20)
+    assert "" == checkpoint.last_error
+    assert many == loaded(path).positions
+
+
+@pytest.mark.parametrize("code", [errno.ENOSPC, errno.EIO, errno.EDQUOT, errno.EROFS])
+def test_t25_an_error_when_bytes_are_forced_out_is_counted(path, code, monkeypatch):
+    """T25: a disk that fails only at fsync has not saved anything."""
+    checkpoint = CheckpointFile(str(path))
+    checkpoint.save(POSITIONS, NOW)
+
+    def fail(_descriptor):
+        raise OSError(code, os.strerror(code))
+
+    with monkeypatch.context() as patch:
+        patch.setattr(module.os, "fsync", fail)
+        is_saved = checkpoint.save(OTHERS, NOW + 10)
+
+    assert (False, 1, os.strerror(code)) == (is_saved, checkpoint.failures, checkpoint.last_error)
+    assert POSITIONS == loaded(path).positions
+
+
+def test_a_file_system_that_cannot_sync_folders_is_good_enough(path, monkeypatch):
+    """EINVAL for the folder's fsync is no failure."""
+    sync = os.fsync
+
+    def refuse_folders(descriptor):
+        if stat.S_ISDIR(os.fstat(descriptor).st_mode):
+            raise OSError(errno.EINVAL, "no")
+        sync(descriptor)
+
+    monkeypatch.setattr(module.os, "fsync", refuse_folders)
+
+    assert CheckpointFile(str(path)).save(POSITIONS, NOW)
+
+
+def test_failed_writes_are_as_far_apart(tmp_path):
+    """A disk that fails is not tried at every look: ten times in the first ten seconds, then every 5 s."""
+    checkpoint = CheckpointFile(str(tmp_path / "absent" / "checkpoint.json"))
+    for tenth in range(250):
+        checkpoint.save(POSITIONS, NOW + tenth / 10)
+
+    assert 13 == checkpoint.failures
+
+
+def test_t26_a_folder_that_is_gone_and_comes_back(tmp_path):
+    """T26: without its folder the checkpoint fails and counts; with it, it is saved again."""
+    folder = tmp_path / "state"
+    folder.mkdir()
+    checkpoint = CheckpointFile(str(folder / "checkpoint.json"))
+    checkpoint.save(POSITIONS, NOW)
+    shutil.rmtree(folder)
+
+    assert not checkpoint.save(OTHERS, NOW + 10)
+    assert (1, os.strerror(errno.ENOENT)) == (checkpoint.failures, checkpoint.last_error)
+    assert "absent" == loaded(folder / "checkpoint.json").reason
+    folder.mkdir()
+    assert checkpoint.save(OTHERS, NOW + 20)
+
+
+def test_t26_a_folder_that_is_a_file(tmp_path):
+    """T26: a file where the folder should be is a failure and no crash."""
+    (tmp_path / "state").write_bytes(b"")
+    checkpoint = CheckpointFile(str(tmp_path / "state" / "checkpoint.json"))
+
+    assert not checkpoint.save(POSITIONS, NOW)
+    assert 1 == checkpoint.failures
+    assert "unreadable" == checkpoint.load(NOW).reason
+
+
+@pytest.fixture
+def small_rights():
+    """Take root's rights away until the test ends; others have no more than theirs anyway."""
+    is_root = os.geteuid() == 0
+    if is_root:
+        os.seteuid(NOBODY)
+    yield
+    if is_root:
+        os.seteuid(0)
+
+
+@pytest.fixture
+def locked_folder():
+    """A folder that everyone may read and nobody may write to, with a checkpoint in it."""
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        CheckpointFile(str(folder / "checkpoint.json")).save(POSITIONS, NOW)
+        (folder / "checkpoint.json").chmod(0o444)
+        folder.chmod(0o555)
+        yield folder
+        folder.chmod(0o700)
+
+
+@pytest.mark.usefixtures("small_rights")
+def test_t26_a_folder_that_may_not_be_written(locked_folder):
+    """T26: a folder without the right to write is a failure and no crash, and what is there is still loaded."""
+    checkpoint = CheckpointFile(str(locked_folder / "checkpoint.json"))
+
+    assert Loaded(POSITIONS, "ok", NOW) == checkpoint.load(NOW)
+    assert not checkpoint.save(OTHERS, NOW)
+    assert (1, os.strerror(errno.EACCES)) == (checkpoint.failures, checkpoint.last_error)
+    assert Loaded(POSITIONS, "ok", NOW) == checkpoint.load(NOW)
+
+
+# Fills a file system of 16 KiB, then saves; says what came of it and what is loaded afterwards.
+FULL_DISK = """
+import sys
+from pathlib import Path
+from vllm_watch.sources.checkpoint import CheckpointFile, FilePosition, Positions
+folder = Path(sys.argv[1])
+def positions(count, offset):
+    return Positions(tuple(FilePosition(f"/log/{n}", 1, n, offset, 0, 0, 0, 0) for n in range(count)))
+checkpoint = CheckpointFile(str(folder / "checkpoint.json"))
+assert checkpoint.save(positions(3, 7), 1.0)
+assert not checkpoint.save(positions(1000, 8), 10.0)
+print(checkpoint.failures, checkpoint.last_error)
+assert checkpoint.load(20.0).positions == positions(3, 7)
+assert [each.name for each in folder.iterdir()] == ["checkpoint.json"]
+assert checkpoint.save(positions(3, 9), 20.0)
+assert checkpoint.load(30.0).positions == positions(3, 9)
+"""
+
+
+def test_t25_a_disk_that_is_really_full(tmp_path):
+    """T25: on a file system without room the save fails, the old checkpoint stays, and the next that fits is saved."""
+    mounting = ["unshare", "-Urm", "/bin/sh", "-c", 'mount -t tmpfs -o size=16k none "$1" && shift && exec "$@"', "sh"]
+    if shutil.which("unshare") is None or subprocess.run([*mounting, tmp_path, "true"], check=False).returncode != 0:
+        pytest.skip("this machine gives no file system of one's own")
+    environment = {**os.environ, "PYTHONPATH": PYTHONPATH, "LC_ALL": "C"}
+    command = [*mounting, tmp_path, sys.executable, "-c", FULL_DISK, tmp_path]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False, timeout=60)
+
+    assert (0, "1 No space left on device\n") == (done.returncode, done.stdout), done.stderr
+
+
+@pytest.mark.parametrize("make", [os.mkfifo, os.mkdir], ids=["pipe", "folder"])
+def test_t26_something_else_in_its_place(path, make):
+    """T26: a pipe or a folder in the checkpoint's place is refused without waiting."""
+    make(path)
+
+    assert Loaded(Positions(), "unreadable") == loaded(path)
+
+
+T28 = {
+    "empty": (b"", "empty"),
+    "blank": (b" \n\n", "empty"),
+    "cut": (json.dumps(document()).encode()[:-9], "not_json"),
+    "nuls": (bytes(512), "not_json"),
+    "binary": (bytes(range(128, 256)), "not_json"),
+    "deep": (b"[" * 100_000, "not_json"),
+    "endless number": (b'{"version": ' + b"9" * 100_000 + b"}", "not_json"),
+    "twice": (json.dumps(document()).encode() * 2, "not_json"),
+    "list": (b"[]", "wrong_shape"),
+    "text": (b'"checkpoint"', "wrong_shape"),
+    "no version": (json.dumps(document(version=None)).encode(), "wrong_shape"),
+    "no files": (json.dumps(document(files=None)).encode(), "wrong_shape"),
+    "foreign": (json.dumps(document(written=None, registry=[])).encode(), "wrong_shape"),
+    "unknown key": (json.dumps(document(extra=1)).encode(), "wrong_shape"),
+    "unknown key of a file": (damaged_file(extra=1), "wrong_shape"),
+    "offset as text": (damaged_file(offset="12"), "wrong_shape"),
+    "offset is true": (damaged_file(offset=True), "wrong_shape"),
+    "no offset": (damaged_file(offset=None), "wrong_shape"),
+    "next version": (json.dumps(document(version=2)).encode(), "wrong_version"),
+    "version as text": (json.dumps(document(version="1")).encode(), "wrong_version"),
+    "negative offset": (damaged_file(offset=-1), "impossible_values"),
+    "huge offset": (damaged_file(offset=2**63), "impossible_values"),
+    "astronomic offset": (damaged_file(offset=10**400), "impossible_values"),
+    "broken offset": (damaged_file(offset=1.5), "impossible_values"),
+    "offset NaN": (damaged_file(offset=float("nan")), "impossible_values"),
+    "offset infinite": (damaged_file(offset=float("inf")), "impossible_values"),
+    "negative moment": (damaged_file(read_until=-1), "impossible_values"),
+    "moment NaN": (damaged_file(read_until=float("nan")), "impossible_values"),
+    "negative inode": (damaged_file(inode=-3), "impossible_values"),
+    "head too long": (damaged_file(head_size=257), "impossible_values"),
+    "marker too long": (damaged_file(marker_size=257), "impossible_values"),
+    "marker before the start": (damaged_file(offset=10, marker_size=11), "impossible_values"),
+    "no CRC": (damaged_file(marker_crc=2**32), "impossible_values"),
+    "no path": (damaged_file(path=""), "impossible_values"),
+    "half a character in a path": (damaged_file(path="a\ud800"), "impossible_values"),
+    "half a character in a key": (json.dumps({**document(), "\ud800": 1}).encode(), "wrong_shape"),
+    "NUL in a path": (damaged_file(path="a\0b"), "impossible_values"),
+    "no cursor": (json.dumps(document(journals=[{"unit": "u", "cursor": ""}])).encode(), "impossible_values"),
+    "written NaN": (json.dumps(document(written=float("nan"))).encode(), "impossible_values"),
+    "written before 1970": (json.dumps(document(written=-1)).encode(), "impossible_values"),
+    "written astronomic": (json.dumps(document(written=10**400)).encode(), "impossible_values"),
+    "written in two days": (json.dumps(document(written=NOW + 2 * 86_400)).encode(), "from_the_future"),
+    "too large": (b" " * (MAX_SIZE + 1), "too_large"),
+}
+
+
+@pytest.mark.parametrize(("data", "reason"), T28.values(), ids=T28)
+def test_t28_a_corrupt_checkpoint_is_refused(path, data, reason):
+    """T28: what is no checkpoint of ours holds nothing, and the reason says why."""
+    path.write_bytes(data)
+
+    assert Loaded(Positions(), reason) == loaded(path)
+
+
+def test_t28_no_checkpoint_is_a_first_start(path):
+    """T28: without a file there is nothing to go on from."""
+    assert Loaded(Positions(), "absent") == loaded(path)
+
+
+def test_t28_a_clock_set_back_by_hours_is_believed(path):
+    """T28: a checkpoint written less than a day in the future is used."""
+    CheckpointFile(str(path)).save(POSITIONS, NOW)
+
+    assert "ok" == loaded(path, NOW - 80_000).reason
+    assert "from_the_future" == loaded(path, NOW - 90_000).reason
+
+
+def test_t29_a_stale_temporary_file_is_replaced(path):
+    """T29: what a killed process left beside the checkpoint is neither read nor in the way."""
+    Path(f"{path}.tmp").write_bytes(b"half a check")
+
+    assert "absent" == loaded(path).reason
+    assert CheckpointFile(str(path)).save(POSITIONS, NOW)
+    assert [path] == list(path.parent.iterdir())
+
+
+def test_t29_a_planted_symlink_is_not_followed(path):
+    """T29: a link in the temporary file's place does not lead the write elsewhere."""
+    victim = path.parent / "victim"
+    victim.write_bytes(b"mine")
+    Path(f"{path}.tmp").symlink_to(victim)
+
+    assert CheckpointFile(str(path)).save(POSITIONS, NOW)
+    assert b"mine" == victim.read_bytes()
+    assert not path.is_symlink()
+    assert POSITIONS == loaded(path).positions
+
+
+def test_t29_a_link_planted_in_between_is_refused(path, monkeypatch):
+    """T29: a link that appears after the old temporary file was removed is an error, not a way out."""
+    victim = path.parent / "victim"
+    victim.write_bytes(b"mine")
+    checkpoint = CheckpointFile(str(path))
+    write = module._write_new
+
+    def plant(temporary, data):
+        temporary.symlink_to(victim)
+        write(temporary, data)
+
+    monkeypatch.setattr(module, "_write_new", plant)
+
+    assert not checkpoint.save(POSITIONS, NOW)
+    assert (b"mine", 1) == (victim.read_bytes(), checkpoint.failures)
+
+
+def test_t27_a_kill_leaves_a_whole_checkpoint(path):
+    """T27: killed at any moment of its writes, a process leaves a checkpoint that loads."""
+    seed = random.randrange(2**32)
+    chance = random.Random(seed)
+    script = textwrap.dedent(f"""
+        from vllm_watch.sources.checkpoint import CheckpointFile, FilePosition, Positions
+        checkpoint = CheckpointFile({str(path)!r})
+        offset = checkpoint.load({NOW}).positions.files[0].offset
+        print(flush=True)
+        while True:
+            offset += 1
+            files = tuple(FilePosition(f"/log/{{n}}", 1, n, offset, 0, 0, 0, 0) for n in range(50))
+            checkpoint.save(Positions(files), {NOW}, force=True)
+    """)
+    environment = {**os.environ, "PYTHONPATH": PYTHONPATH}
+    CheckpointFile(str(path)).save(Positions((FILE._replace(offset=256),)), NOW)
+    before = 256
+    for _ in range(KILLS):
+        with subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE, env=environment) as process:
+            process.stdout.readline()
+            time.sleep(chance.uniform(0, 0.02))
+            process.send_signal(signal.SIGKILL)
+        found = loaded(path)
+        assert "ok" == found.reason, f"seed {seed}"
+        offsets = {file.offset for file in found.positions.files}
+        assert 1 == len(offsets), f"seed {seed}"
+        assert offsets.pop() >= before, f"seed {seed}"
+        before = found.positions.files[0].offset
+
+    assert before > 256
+
+
+numbers = st.integers(0, 2**32 - 1)
+sizes = st.integers(0, 256)
+names = st.text(min_size=1).filter(lambda text: "\0" not in text)
+moments = st.floats(0, 2**53)
+files = st.builds(
+    FilePosition, names, numbers, numbers, st.integers(256, 2**63 - 1), sizes, numbers, sizes, numbers, moments
+)
+journals = st.builds(JournalPosition, names, names)
+positions_of_any_kind = st.builds(
+    Positions, st.lists(files, max_size=5).map(tuple), st.lists(journals, max_size=5).map(tuple)
+)
+
+
+@given(positions_of_any_kind)
+def test_any_positions_come_back(positions):
+    """Whatever positions are saved, the same are loaded."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = os.path.join(folder, "checkpoint.json")
+
+        assert CheckpointFile(path).save(positions, NOW)
+        assert Loaded(positions, "ok", NOW) == loaded(path)
+
+
+values = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(),
+    lambda inner: (
+        st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from([*document(), *FILE._fields]), inner, max_size=4)
+    ),
+)
+
+
+@given(
+    st.binary()
+    | values.map(json.dumps).map(str.encode)
+    | values.map(lambda v: json.dumps(document(files=[v])).encode())
+)
+def test_t28_any_bytes_are_loaded_or_refused(data):
+    """T28: no content whatever makes loading raise."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder, "checkpoint.json")
+        path.write_bytes(data)
+
+        found = loaded(path)
+
+    assert found.reason == "ok" or found.positions == Positions()

@@ -1,0 +1,578 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Following a unit's journal: a small program stands in for journalctl and prints what the test wrote down."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import os
+import shutil
+import subprocess
+import sys
+import textwrap
+import threading
+import time
+
+import pytest
+
+from vllm_watch.reading.framing import MAX_LINE
+from vllm_watch.sources.journal_tailer import (
+    HISTORY_LINES,
+    MAX_ENTRY,
+    MAX_REPEATED,
+    QUEUE_SIZE,
+    SETTLED_AFTER,
+    JournalTailer,
+)
+from vllm_watch_parsers.events import EngineStats, StartupFact
+
+
+START = 1_795_000_000.0
+DEADLINE = 10.0
+
+# Prints the files of its folder named out-<run>-<piece> as they appear, then does what the file end-<run> says.
+FAKE = """
+    import json, os, sys, time
+    folder = {folder!r}
+    run = len([name for name in os.listdir(folder) if name.startswith("arguments-")])
+    with open(os.path.join(folder, "new"), "w") as file:
+        json.dump([sys.argv[1:], os.environ.get("LC_ALL"), os.readlink("/proc/self/fd/0")], file)
+    os.rename(os.path.join(folder, "new"), os.path.join(folder, f"arguments-{{run}}"))
+    piece = 0
+    while os.getppid() == {parent}:
+        path = os.path.join(folder, f"out-{{run}}-{{piece}}")
+        if os.path.exists(path):
+            with open(path, "rb") as file:
+                sys.stdout.buffer.write(file.read())
+            sys.stdout.buffer.flush()
+            piece += 1
+        elif os.path.exists(os.path.join(folder, f"end-{{run}}")):
+            with open(os.path.join(folder, f"end-{{run}}")) as file:
+                sys.exit(file.read() or 0)
+        else:
+            time.sleep(0.005)
+"""
+
+
+def stats_line(running):
+    """Return a statistics line with `running` requests."""
+    return (
+        f"(APIServer pid=7) INFO 11-21 02:35:01 [loggers.py:335] Engine 000: "
+        f"Avg prompt throughput: 1.0 tokens/s, Avg generation throughput: 2.0 tokens/s, Running: {running} reqs, "
+        f"Waiting: 0 reqs, GPU KV cache usage: 1.0%, Prefix cache hit rate: 0.0%"
+    )
+
+
+def entry(message, number, at=START + 1, **fields):
+    """Return an entry as journalctl prints it."""
+    content = {"__CURSOR": f"c{number}", "__REALTIME_TIMESTAMP": str(int(at * 1e6)), "MESSAGE": message, **fields}
+    return json.dumps(content).encode() + b"\n"
+
+
+class Journal:
+    """A unit's journal as a test fills it, and its tail."""
+
+    def __init__(self, folder, cursor=None, wall=lambda moment: moment):
+        self.folder = folder
+        script = folder / "journalctl.py"
+        script.write_text(textwrap.dedent(FAKE.format(folder=str(folder), parent=os.getpid())))
+        self.tail = JournalTailer(
+            "vllm.service", cursor=cursor, command=(sys.executable, "-S", "-E", str(script)), wall=wall
+        )
+        self.now = START
+        self.found = []
+        self.history = []
+        self.times = []
+        self.starts = []
+        self._pieces = {}
+
+    def prints(self, *lines, run=0):
+        """Let a run of the program print lines."""
+        piece = self._pieces.setdefault(run, itertools.count())
+        path = self.folder / f"out-{run}-{next(piece)}"
+        path.with_suffix(".new").write_bytes(b"".join(lines))
+        path.with_suffix(".new").rename(path)
+
+    def ends(self, complaint="", run=0):
+        """Let a run end when it has printed everything."""
+        self.folder.joinpath("end.new").write_text(complaint)
+        self.folder.joinpath("end.new").rename(self.folder / f"end-{run}")
+
+    def look(self, seconds=0.0):
+        """Look once."""
+        self.now += seconds
+        for batch, is_history in self.tail.poll(self.now):
+            events = [timed for timed in batch.events if isinstance(timed.event, EngineStats)]
+            (self.history if is_history else self.found).extend(timed.event.requests_running for timed in events)
+            self.times += [timed.at for timed in events]
+            self.starts += [timed for timed in batch.events if isinstance(timed.event, StartupFact)]
+
+    def look_until(self, condition):
+        """Look again and again, at one time of the clock, until the condition holds."""
+        deadline = time.monotonic() + DEADLINE
+        while True:
+            self.look()
+            if condition():
+                return
+            assert time.monotonic() < deadline
+            time.sleep(0.005)
+
+    def arguments(self, run=0):
+        """Return what a run was called with, its locale and its standard input."""
+        path = self.folder / f"arguments-{run}"
+        self.look_until(path.exists)
+        return json.loads(path.read_text())
+
+    @property
+    def counts(self):
+        """What has been counted."""
+        return self.tail.status().tail
+
+
+@pytest.fixture
+def journal(tmp_path):
+    """A journal that is read for the first time."""
+    made = Journal(tmp_path)
+    yield made
+    made.tail.close()
+
+
+@pytest.fixture
+def resumed(tmp_path):
+    """A journal that an earlier run has read up to the cursor c7."""
+    made = Journal(tmp_path, cursor="c7")
+    yield made
+    made.tail.close()
+
+
+def is_child_over(journal):
+    """Whether the tail has noticed that its child ended."""
+    return lambda: journal.tail._child is None
+
+
+def test_a_first_start_reads_the_last_lines_as_history(journal):
+    """Lines from before the start are history, with the journal's own time, and not counted."""
+    journal.prints(entry(stats_line(1), 1, START - 50), entry(stats_line(2), 2, START - 40))
+    journal.look_until(lambda: journal.tail.cursor == "c2")
+
+    assert ([1, 2], []) == (journal.history, journal.found)
+    assert [START - 50, START - 40] == journal.times
+    assert (0, 0) == (journal.counts.lines, journal.counts.size)
+
+
+def test_lines_after_the_start_are_live(journal):
+    """A line from after the start is counted, with the time of its arrival."""
+    journal.prints(entry(stats_line(1), 1, START - 50))
+    journal.look_until(lambda: journal.history)
+    journal.now += 30
+    journal.prints(entry(stats_line(2), 2, START + 29))
+    journal.look_until(lambda: journal.found)
+
+    assert ([1], [2]) == (journal.history, journal.found)
+    assert [START - 50, START + 30] == journal.times
+    assert (1, len(stats_line(2)) + 1) == (journal.counts.lines, journal.counts.size)
+    assert (True, "ok") == journal.tail.status()[:2]
+
+
+@pytest.mark.parametrize("step", [86_400.0, -86_400.0], ids=["forward", "back"])
+def test_a_clock_that_was_set_does_not_make_history_live(tmp_path, step):
+    """T30: what the journal's entries say is held against the clock that wrote them, wherever it was set meanwhile."""
+    journal = Journal(tmp_path, wall=lambda moment: moment + step)
+    try:
+        journal.prints(entry(stats_line(1), 1, at=START + step - 20), entry(stats_line(2), 2, at=START + step - 10))
+        journal.look_until(lambda: len(journal.history + journal.found) == 2)
+        journal.prints(entry(stats_line(3), 3, at=START + step + 1))
+        journal.look_until(lambda: len(journal.history + journal.found) == 3)
+    finally:
+        journal.tail.close()
+
+    assert ([1, 2], [3]) == (journal.history, journal.found)
+    assert [START - 20, START - 10, START] == journal.times
+
+
+def test_after_silence_all_lines_are_live(journal):
+    """A wall clock that was set back since the start does not turn live lines into history."""
+    journal.prints(entry(stats_line(1), 1, START - 50))
+    journal.look_until(lambda: journal.history)
+    journal.look(SETTLED_AFTER)
+    journal.prints(entry(stats_line(2), 2, START - 3600))
+    journal.look_until(lambda: journal.found)
+
+    assert [START - 50, START + SETTLED_AFTER] == journal.times
+
+
+def test_the_first_call_asks_for_the_last_lines(journal):
+    """Without a cursor journalctl is asked for so many lines; it gets no input and speaks English."""
+    arguments, locale, standard_input = journal.arguments()
+
+    assert {"--output=json", "--all", "--follow", "--no-pager", "--unit=vllm.service"} < set(arguments)
+    assert f"--lines={HISTORY_LINES}" == arguments[-1]
+    assert ("C", os.devnull) == (locale, standard_input)
+
+
+def test_a_cursor_is_gone_on_from(resumed):
+    """With a cursor everything after it is read and counted, with the time at which it was written."""
+    resumed.prints(entry(stats_line(1), 8, START - 900), entry(stats_line(2), 9, START + 1))
+    resumed.look_until(lambda: resumed.tail.cursor == "c9")
+
+    assert ["--no-tail", "--after-cursor=c7"] == resumed.arguments()[0][-2:]
+    assert ([], [1, 2]) == (resumed.history, resumed.found)
+    assert [START - 900, START] == resumed.times
+    assert 2 == resumed.counts.lines
+
+
+def test_a_child_that_ended_is_called_again_after_its_last_line(journal):
+    """The next child goes on where the last one ended, a second later."""
+    journal.prints(entry(stats_line(1), 1))
+    journal.ends()
+    journal.look_until(is_child_over(journal))
+    failed = journal.tail.status()
+    journal.look(0.9)
+    waiting = journal.tail._child
+    journal.prints(entry(stats_line(2), 2), run=1)
+    journal.look(0.2)
+    journal.look_until(lambda: len(journal.found) == 2)
+
+    assert (False, "journal_failed", None) == (failed.is_up, failed.reason, waiting)
+    assert "--after-cursor=c1" == journal.arguments(run=1)[0][-1]
+    assert [1, 2] == journal.found
+    assert (True, "ok") == journal.tail.status()[:2]
+
+
+def test_children_that_end_at_once_are_called_ever_more_rarely(journal):
+    """The time between two calls doubles from 1 s to 60 s, and the reason stays."""
+    starts = []
+    for run in range(8):
+        journal.ends("No such unit", run=run)
+        while journal.tail._child is None:
+            journal.look(0.5)
+        starts.append(journal.now)
+        assert run == 0 or (False, "journal_failed") == journal.tail.status()[:2]
+        journal.look_until(is_child_over(journal))
+
+    assert [1, 2, 4, 8, 16, 32, 60] == [after - before for before, after in itertools.pairwise(starts)]
+
+
+def test_a_child_without_rights_is_told_by_its_complaint(journal):
+    """The last line of standard error says that the journal may not be read."""
+    journal.ends("Hint: …\nNo journal files were opened due to insufficient permissions.")
+    journal.look_until(is_child_over(journal))
+
+    assert (False, "permission_denied") == journal.tail.status()[:2]
+
+
+def test_a_cursor_that_journalctl_refuses_is_given_up(resumed):
+    """A cursor of another journal leads to a first start."""
+    resumed.ends("Failed to seek to cursor: Invalid argument")
+    resumed.look_until(is_child_over(resumed))
+    resumed.look(1)
+    resumed.prints(entry(stats_line(3), 1, START - 5), run=1)
+    resumed.look_until(lambda: resumed.history)
+
+    assert f"--lines={HISTORY_LINES}" == resumed.arguments(run=1)[0][-1]
+    assert ([3], []) == (resumed.history, resumed.found)
+
+
+def test_a_unit_without_a_line_is_no_source_that_works(journal):
+    """Nothing is fine before journalctl has shown a line; the first one makes it so, silence does not."""
+    journal.look()
+    first = journal.tail.status()[:2], journal.tail.is_waiting
+    journal.look(SETTLED_AFTER)
+    settled = journal.tail.status()[:2], journal.tail.is_waiting
+    journal.prints(entry(stats_line(1), 1))
+    journal.look_until(lambda: journal.history or journal.found)
+
+    assert ((False, "no_entries"), True) == first
+    assert ((False, "no_entries"), False) == settled
+    assert (True, "ok") == journal.tail.status()[:2]
+
+
+def test_silence_after_a_cursor_is_fine(resumed):
+    """A unit that was read before and says nothing now is read well, and is waited for no longer than it takes."""
+    resumed.look()
+    is_waiting = resumed.tail.is_waiting
+    resumed.look(SETTLED_AFTER)
+
+    assert (True, False) == (is_waiting, resumed.tail.is_waiting)
+    assert (True, "ok") == resumed.tail.status()[:2]
+
+
+def test_a_missing_journalctl_is_said_and_tried_again(tmp_path):
+    """Without the command there is a reason and no exception; once it is there, it is called."""
+    command = tmp_path / "journalctl"
+    tail = JournalTailer("vllm.service", command=(str(command),))
+    tail.poll(START)
+    missing = tail.status()
+    command.write_text("#!/bin/sh\nexec sleep 60\n")
+    tail.poll(START + 2)
+    forbidden = tail.status()
+    command.chmod(0o700)
+    tail.poll(START + 10)
+    tail.poll(START + 10 + SETTLED_AFTER)
+    found = tail.status()
+    tail.close()
+
+    assert (False, "journalctl_missing") == missing[:2]
+    assert (False, "permission_denied") == forbidden[:2]
+    assert (False, "no_entries") == found[:2]
+
+
+def test_binary_messages_are_read(journal):
+    """A message given as numbers is its bytes; the journal does that for colours."""
+    coloured = list(f"\x1b[36m(APIServer pid=7)\x1b[0;0m {stats_line(4).partition(') ')[2]}".encode())
+    journal.prints(entry(coloured, 1), entry([1, 300], 2), entry([0xFF, 0xFE], 3), entry(None, 4))
+    journal.look_until(lambda: journal.tail.cursor == "c4")
+
+    assert [4] == journal.found
+
+
+def test_a_long_message_is_dropped_and_counted(journal):
+    """A message over the longest line, and an entry over its bound, leave no trace but a count."""
+    long = stats_line(1) + "x" * MAX_LINE
+    journal.prints(entry(long, 1), b'{"MESSAGE":"' + b"y" * MAX_ENTRY + b'"}\n', entry(stats_line(2), 3))
+    journal.look_until(lambda: journal.tail.cursor == "c3")
+
+    assert [2] == journal.found
+    assert 2 == journal.counts.long_lines
+
+
+def test_bad_json_is_skipped_and_counted(journal):
+    """What is no entry is counted in bytes, and does not stop what follows."""
+    bad = [b"-- No entries --", b"{", b'{"MESSAGE":"no cursor"}', b"[" * 100_000, b'{"__CURSOR":"c","\xff":1}']
+    no_time = entry("x", 1).replace(b'"__REALTIME_TIMESTAMP": "', b'"__REALTIME_TIMESTAMP": "?').rstrip()
+    journal.prints(*[line + b"\n" for line in [*bad, no_time]], entry(stats_line(2), 2))
+    journal.look_until(lambda: journal.tail.cursor == "c2")
+
+    assert [2] == journal.found
+    assert sum(map(len, [*bad, no_time])) == journal.counts.skipped_bytes
+
+
+def test_an_entry_in_pieces_is_read_when_it_is_whole(journal):
+    """An entry that comes in two writes is read once."""
+    whole = entry(stats_line(6), 1)
+    journal.prints(whole[:50])
+    journal.arguments()
+    journal.look()
+    journal.prints(whole[50:])
+    journal.look_until(lambda: journal.found)
+
+    assert [6] == journal.found
+
+
+def record_line(message, second=1, end=""):
+    """Return a record of a file that repeats what clients sent."""
+    return f"(APIServer pid=7) INFO 11-21 02:35:{second:02d} [async_llm.py:300] {message}{end}"
+
+
+FORGED_START = record_line("vLLM API server version 9.9.9")
+
+
+@pytest.mark.parametrize(
+    ("pieces", "kept"),
+    [
+        ([("x" * 100, {"_LINE_BREAK": "line-max"}), (stats_line(666), {})], "c0"),
+        ([("x", {"_LINE_BREAK": "line-max"}), ("y", {"_LINE_BREAK": "line-max"}), (stats_line(666), {})], "c0"),
+        ([(record_line("Added request x", end="\r"), {}), (FORGED_START, {})], "c0"),
+        ([(record_line("Added request x").ljust(MAX_LINE + 1, "x") + "\r", {}), (FORGED_START, {})], "c0"),
+        ([("x" * 100, {"_LINE_BREAK": "eof"}), (stats_line(1), {"_STREAM_ID": "b"})], "c1"),
+    ],
+    ids=["cut", "cuts", "record", "long record", "end"],
+)
+def test_a_later_run_goes_on_where_nothing_was_open(tmp_path, pieces, kept):
+    """I1, I2: a daemon stopped inside a line or record reads it again from its beginning, and believes no rest."""
+    entries = [entry(text, number, **{"_STREAM_ID": "a", **fields}) for number, (text, fields) in enumerate(pieces, 1)]
+    first = Journal(tmp_path, cursor="c0")
+    first.prints(*entries[:-1])
+    first.look_until(lambda: first.tail._read_to == f"c{len(pieces) - 1}")
+    found = first.tail.cursor
+    first.tail.close()
+    second = Journal(tmp_path, cursor=found)
+    second.prints(*entries[int(found[1:]) :], entry(stats_line(2), 99, _STREAM_ID="a"), run=1)
+    second.look_until(lambda: second.tail.cursor == "c99")
+    second.tail.close()
+
+    assert kept == found
+    assert [*([1] if kept == "c1" else []), 2] == second.found
+    assert not second.starts
+
+
+def test_a_record_that_never_ends_holds_up_no_cursor(journal):
+    """I1: after so many entries a later run goes on, whatever is open."""
+    text = record_line("x", end="\r")
+    journal.prints(*[entry(text, number) for number in range(MAX_REPEATED + 2)])
+    journal.look_until(lambda: journal.tail.cursor is not None)
+
+
+def test_a_long_message_may_open_a_record(journal):
+    """I1: what follows a message that was dropped for its length continues its record."""
+    long = record_line("Added request x").ljust(MAX_LINE + 1, "x") + "\r"
+    journal.prints(entry(long, 1), entry(FORGED_START, 2), entry(stats_line(2), 3))
+    journal.look_until(lambda: journal.tail.cursor == "c3")
+
+    assert ([2], []) == (journal.found, journal.starts)
+
+
+@pytest.mark.parametrize("lost", [b'{"MESSAGE":"' + b"y" * MAX_ENTRY + b'"}\n', b"torn\n"])
+def test_behind_an_entry_that_cannot_be_read_no_rest_is_believed(journal, lost):
+    """I2: it may have been cut, or have opened a record; of each stream the next line is dropped."""
+    journal.prints(
+        entry(stats_line(1), 1, _STREAM_ID="a"),
+        lost,
+        entry(stats_line(666), 2, _STREAM_ID="a"),
+        entry(FORGED_START, 3, _STREAM_ID="a"),
+        entry(stats_line(2), 4, _STREAM_ID="a"),
+        entry(stats_line(667), 5, _STREAM_ID="b"),
+        entry(stats_line(3), 6, _STREAM_ID="b"),
+    )
+    journal.look_until(lambda: journal.tail.cursor == "c6")
+
+    assert ([1, 2, 3], []) == (journal.found, journal.starts)
+
+
+@pytest.mark.parametrize("kind", ["line-max", "nul", "pid-change"])
+def test_what_follows_a_cut_is_never_believed(journal, kind):
+    """A stranger's text that the journal's cut puts at a line's start is dropped with the rest of its line."""
+    journal.prints(
+        entry("prompt: " + "x" * 100, 1, _LINE_BREAK=kind, _STREAM_ID="a"),
+        entry(stats_line(1), 2, _STREAM_ID="b"),
+        entry(stats_line(666), 3, _LINE_BREAK=kind, _STREAM_ID="a"),
+        entry(stats_line(667), 4, _STREAM_ID="a"),
+        entry(stats_line(2), 5, _STREAM_ID="a"),
+    )
+    journal.look_until(lambda: journal.tail.cursor == "c5")
+
+    assert [1, 2] == journal.found
+    assert (1, 3) == (journal.counts.long_lines, journal.counts.lines)
+
+
+def test_many_streams_that_ended_in_a_cut_hide_no_new_one(journal):
+    """However many streams ended inside a line, the next cut is known."""
+    ended = [entry("Segm", number, _LINE_BREAK="eof", _STREAM_ID=f"s{number}") for number in range(100)]
+    cut = entry("x", 100, _LINE_BREAK="line-max", _STREAM_ID="a")
+    journal.prints(*ended, cut, entry(stats_line(666), 101, _STREAM_ID="a"), entry(stats_line(1), 102, _STREAM_ID="a"))
+    journal.look_until(lambda: journal.tail.cursor == "c102")
+
+    assert [1] == journal.found
+
+
+def test_lines_inside_a_message_are_none(journal):
+    """Only a message's first line is one: the rest belongs to its record."""
+    journal.prints(entry("hello\r\n" + stats_line(666), 1), entry(stats_line(1), 2))
+    journal.look_until(lambda: journal.tail.cursor == "c2")
+
+    assert [1] == journal.found
+
+
+def test_nuls_are_taken_away_and_counted(journal):
+    """NUL bytes in a message are counted and not read."""
+    journal.prints(entry("\0\0" + stats_line(1), 1))
+    journal.look_until(lambda: journal.found)
+
+    assert ([1], 2) == (journal.found, journal.counts.nul_bytes)
+
+
+def test_a_backlog_waits_in_bounded_memory(journal):
+    """While no one looks, only so much is read; then all of it comes, in order."""
+    padding = "z" * 60_000
+    lines = [entry(stats_line(number) if number % 2 else padding, number) for number in range(400)]
+    journal.prints(*lines)
+    journal.look()
+    child = journal.tail._child
+    deadline = time.monotonic() + DEADLINE
+    while child.pending < QUEUE_SIZE and time.monotonic() < deadline:
+        time.sleep(0.005)
+    full = child.pending
+    journal.look()
+    has_more = journal.tail.has_more
+    journal.look_until(lambda: journal.tail.cursor == "c399")
+
+    assert QUEUE_SIZE <= full < QUEUE_SIZE + MAX_ENTRY + 64 * 1024
+    assert has_more
+    assert list(range(1, 400, 2)) == journal.found
+
+
+def test_nothing_is_left_after_closing(tmp_path):
+    """Restarts and the end leave no process, no thread and no descriptor."""
+    descriptors, threads = os.listdir("/proc/self/fd"), threading.active_count()
+    journal = Journal(tmp_path)
+    pids = []
+    for run in range(3):
+        journal.look(60)
+        pids.append(journal.tail._child._process.pid)
+        journal.ends(run=run)
+        journal.look_until(is_child_over(journal))
+    journal.look(60)
+    pids.append(journal.tail._child._process.pid)
+    journal.tail.close()
+    journal.tail.close()
+
+    assert not [pid for pid in pids if os.path.exists(f"/proc/{pid}")]
+    assert (len(descriptors), threads) == (len(os.listdir("/proc/self/fd")), threading.active_count())
+
+
+@pytest.mark.parametrize("is_full", [False, True], ids=["idle", "full"])
+def test_a_child_that_does_not_want_to_end_is_killed_in_time(is_full):
+    """Closing takes less than 2 s although the child ignores the signal, even while it waits to be read."""
+    script = (
+        "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); "
+        f"print('{{}}', flush=True)\nwhile True: {'print(chr(120) * 99999)' if is_full else 'time.sleep(60)'}"
+    )
+    tail = JournalTailer("vllm.service", command=(sys.executable, "-c", script))
+    tail.poll(START)
+    child = tail._child
+    deadline = time.monotonic() + DEADLINE
+    while child.pending < (QUEUE_SIZE if is_full else 1) and time.monotonic() < deadline:
+        time.sleep(0.005)
+    begin = time.monotonic()
+    tail.close()
+
+    assert time.monotonic() - begin < 2
+    assert not os.path.exists(f"/proc/{child._process.pid}")
+
+
+def _journal_problem():
+    """Return why the machine's own journal cannot be tried, or nothing."""
+    if shutil.which("journalctl") is None:
+        return "there is no journalctl"
+    asked = subprocess.run(
+        ["journalctl", "--output=json", "--lines=1", "--no-pager"], capture_output=True, timeout=10, check=False
+    )
+    return "" if asked.stdout.startswith(b"{") else "the journal has no entry to read"
+
+
+def test_the_real_journalctl_takes_the_options():
+    """The machine's journalctl understands how it is called."""
+    if shutil.which("journalctl") is None:
+        pytest.skip("there is no journalctl")
+    for cursor in (None, "s=0;i=0"):
+        tail = JournalTailer("vllm-watch-test.service", cursor=cursor)
+        options = [argument for argument in tail._arguments() if argument != "--follow"]
+        asked = subprocess.run(options, capture_output=True, timeout=10, check=False, stdin=subprocess.DEVNULL)
+
+        assert b"option" not in asked.stderr
+
+
+def test_the_real_journal_is_read():
+    """An entry of the machine's own journal is read as history."""
+    problem = _journal_problem()
+    if problem:
+        pytest.skip(problem)
+    asked = subprocess.run(
+        ["journalctl", "--output=json", "--lines=1", "--no-pager", "_TRANSPORT=stdout"],
+        capture_output=True,
+        timeout=10,
+        check=True,
+    )
+    unit = json.loads(asked.stdout or b"{}").get("_SYSTEMD_UNIT")
+    if unit is None:
+        pytest.skip("no unit has written to the journal")
+    tail = JournalTailer(unit)
+    deadline = time.monotonic() + DEADLINE
+    while tail.cursor is None and time.monotonic() < deadline:
+        tail.poll(time.time())
+        time.sleep(0.01)
+    status = tail.status()
+    tail.close()
+
+    assert (True, "ok") == status[:2]
+    assert tail.cursor is not None

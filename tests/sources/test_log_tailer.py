@@ -1,0 +1,314 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Following logs: every look is made by the test, at the time the test says."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+
+from pathlib import Path
+
+import pytest
+
+from tests.support.http_servers import StandIn, answer
+from tests.support.logs import Log, open_files, stats_line
+from tests.support.waiting import until
+
+from vllm_watch.config.model import MetricsConfig, ServerConfig
+from vllm_watch.service.monitor import ServerMonitor
+from vllm_watch.service.threads import ScrapeThread
+from vllm_watch.sources import file_follower as followed_module
+from vllm_watch.state.server import ServerSettings, ServerState
+from vllm_watch.support.clock import SystemClock
+from vllm_watch.support.internal_errors import InternalErrors
+
+
+def test_lines_are_read_once_and_in_order(followed):
+    """T1: each line that is appended is read once, whether it comes alone or with others."""
+    followed.write(1)
+    first = followed.look()
+    followed.write(2, 3)
+
+    assert ([1], [2, 3], []) == (first, followed.look(), followed.look())
+
+
+def test_a_line_in_pieces_is_read_when_it_is_complete(followed):
+    """T1: a line written in pieces is read once, whole, after its end has come."""
+    line = stats_line(5)
+    found = []
+    for piece in (line[:10], line[10:90], line[90:-1], line[-1:]):
+        with open(followed.path, "ab") as file:
+            file.write(piece)
+        found.append(followed.look())
+
+    assert [[], [], [], [5]] == found
+
+
+def test_an_unfinished_line_counts_as_lag(followed):
+    """Bytes of a line without its end are not read yet."""
+    with open(followed.path, "ab") as file:
+        file.write(b"half a line")
+    followed.look()
+
+    assert len(b"half a line") == followed.counts.lag
+
+
+def test_what_was_there_before_informs_and_is_not_counted(log):
+    """Lines older than the first look come as history."""
+    log.write(1, 2)
+    log.look()
+    log.write(3)
+
+    assert ([1, 2], [3]) == (log.history, log.look())
+    assert 1 == log.counts.lines
+
+
+def test_history_is_the_last_start_and_the_end(log):
+    """Of a long log the start of the server and the last lines are read, not what lies between."""
+    start = b"INFO 11-21 02:00:00 [api_server.py:1043] vLLM API server version 0.8.5\n" + stats_line(1)
+    with open(log.path, "wb") as file:
+        file.write(stats_line(0) * 2000)
+        file.write(start)
+        file.write(b'INFO:     127.0.0.1:1 - "GET /health HTTP/1.1" 200 OK\n' * 100_000)
+        file.write(stats_line(9))
+    log.look()
+
+    assert (1, 9) == (log.history[-2], log.history[-1])
+    assert len(log.history) < 200
+
+
+@pytest.mark.parametrize("is_rest", [True, False])
+def test_what_was_said_before_lines_that_are_passed_over_is_not_the_present(log, is_rest):
+    """Neither a pause nor statistics from the part of a long log that tells of its start are how things stand."""
+    state = ServerState(ServerSettings("s", has_log=True, metrics_interval=None))
+    paused = b"INFO 11-21 02:00:01 [scheduler.py:2756] setting pause state to PAUSED_ALL\n"
+    with open(log.path, "wb") as file:
+        file.write(b"INFO 11-21 02:00:00 [api_server.py:1043] vLLM API server version 0.8.5\n")
+        file.write(b"INFO:     Application startup complete.\n" + (paused if is_rest else stats_line(1)))
+        file.write(b'INFO:     127.0.0.1:1 - "GET /health HTTP/1.1" 200 OK\n' * 20_000)
+    for batch, is_history in log.tail.poll(9000.0):
+        state.apply_log(batch, is_history=is_history)
+    state.apply_log_status(log.tail.status())
+    log.tail.close()
+
+    assert {"unknown"} == {state.snapshot(9000.0 + seconds).engines[0].state for seconds in (0, 60, 600)}
+
+
+def test_history_ends_when_the_file_was_last_written(log):
+    """A line's time in history is counted back from the file's time: printed times have no year and no zone."""
+    with open(log.path, "wb") as file:
+        file.write(stats_line(1, second=10) + stats_line(2, second=40))
+    written = time.mktime((2025, 11, 21, 2, 35, 40, 0, 0, -1))
+    os.utime(log.path, (written, written))
+
+    times = [timed.at for batch, _ in log.tail.poll(written + 4000) for timed in batch.events]
+    log.tail.close()
+
+    assert [written - 30, written] == times
+
+
+def test_dockers_wrapping_is_taken_away(followed):
+    """Lines in Docker's json-file format are read, those that Docker cut in two joined."""
+    whole, cut = stats_line(1).decode(), stats_line(2).decode()
+    records = [("stdout", whole), ("stdout", cut[:50]), ("stderr", "noise\n"), ("stdout", cut[50:])]
+    with open(followed.path, "a") as file:
+        for stream, text in records:
+            file.write(
+                json.dumps({"log": text, "stream": stream, "time": "2026-11-21T02:35:00Z"}, separators=(",", ":"))
+            )
+            file.write("\n")
+
+    assert [1, 2] == followed.look()
+
+
+def test_kubernetes_wrapping_is_taken_away(followed):
+    """Lines in Kubernetes' CRI format are read, parts joined."""
+    whole, cut = stats_line(1).decode().rstrip(), stats_line(2).decode().rstrip()
+    parts = [("stdout", "F", whole), ("stdout", "P", cut[:50]), ("stderr", "F", "noise"), ("stdout", "F", cut[50:])]
+    with open(followed.path, "a") as file:
+        file.writelines(f"2026-11-21T02:35:00.123456789Z {stream} {tag} {text}\n" for stream, tag, text in parts)
+
+    assert [1, 2] == followed.look()
+
+
+def test_a_backlog_is_read_in_pieces(followed):
+    """T21: one look reads a limited part of a backlog and says that there is more."""
+    followed.write(*[1] * 60_000)
+    first = len(followed.look())
+    has_more = followed.tail.has_more
+    rest = sum(len(followed.look()) for _ in range(20))
+
+    assert has_more
+    assert first < 60_000 == first + rest
+
+
+def test_a_gib_of_backlog_is_bounded(followed, monkeypatch):
+    """T21: of a backlog over the limit the beginning is skipped and counted, at a restart and while it grows."""
+    monkeypatch.setattr(followed_module, "MAX_BACKLOG", 1000)
+    monkeypatch.setattr(followed_module, "READ_SIZE", 1000)
+    followed.write(1)
+    followed.look()
+    stopped = followed.stop()
+    followed.write(*range(2, 100))
+    size = len(b"".join(stats_line(number) for number in range(2, 100)))
+    followed.start(stopped)
+    found = followed.look()
+    read = sum(len(stats_line(number)) for number in found)
+
+    assert list(range(100 - len(found), 100)) == found
+    assert 1000 <= read < 1000 + len(stats_line(99))  # With the whole line that the limit is in.
+    assert size - read == followed.counts.skipped_bytes
+
+
+def test_a_log_that_outruns_its_reader(followed, monkeypatch):
+    """T21: a reader that has fallen far behind skips ahead, counted, rather than be late for ever."""
+    monkeypatch.setattr(followed_module, "MAX_BACKLOG", 1_000_000)
+    followed.append((b"x" * 999 + b"\n") * 16_000)
+    followed.look()
+    behind = followed.counts.lag
+    followed.look()
+
+    assert behind > 1_000_000
+    assert -1000 < followed.counts.skipped_bytes - (behind - 1_000_000) <= 0  # To the beginning of a line.
+
+
+def test_sigterm_is_honoured_during_a_backlog(tmp_path):
+    """T21: a daemon in the middle of much to read ends within a second of SIGTERM, its position saved at a line."""
+    log, checkpoint, config = tmp_path / "vllm.log", tmp_path / "state.json", tmp_path / "config.yml"
+    line = b'INFO:     10.0.0.1:50000 - "POST /v1/chat/completions HTTP/1.1" 200 OK\n'
+    block = line * ((1 << 20) // len(line))
+    config.write_text(f"listen: 127.0.0.1:0\ncheckpoint: {checkpoint}\nservers:\n- {{name: a, log: {log}}}\n")
+    log.write_bytes(line)
+    command = [sys.executable, "-m", "vllm_watch.cli", "run", "--config", str(config)]
+    with subprocess.Popen(command, stderr=subprocess.DEVNULL) as daemon:
+
+        def bytes_read():
+            return int(Path(f"/proc/{daemon.pid}/io").read_text().split()[1])
+
+        try:
+            until(checkpoint.exists)
+            daemon.send_signal(signal.SIGSTOP)
+            with open(log, "ab") as file:
+                file.writelines(block for _ in range(600))
+            before = bytes_read()
+            daemon.send_signal(signal.SIGCONT)
+            until(lambda: bytes_read() > before + 20 * len(block))
+            worked = processor_seconds(daemon.pid)
+            daemon.send_signal(signal.SIGTERM)
+            _, status, usage = os.wait4(daemon.pid, 0)
+            daemon.returncode = os.waitstatus_to_exitcode(status)
+        finally:
+            daemon.kill()
+    saved = json.loads(checkpoint.read_bytes())["files"][0]["offset"]
+
+    assert (0, 0) == (daemon.returncode, saved % len(line))
+    # What it worked, not how long it waited for a busy machine's turn.
+    assert usage.ru_utime + usage.ru_stime - worked < 1.0
+    assert 20 * len(block) < saved < log.stat().st_size
+
+
+def test_many_logs_share_one_look(tmp_path):
+    """T21: one look at many logs with a backlog reads no more than one at a single one."""
+    tails = []
+    for number in (1, 8):
+        folder = tmp_path / str(number)
+        folder.mkdir()
+        paths = [folder / f"{each}.log" for each in range(number)]
+        tail = Log(folder / "0.log", folder / "*.log")
+        for path in paths:
+            path.touch()
+        tail.look()
+        for path in paths:
+            tail.append((b"x" * 999 + b"\n") * 16_000, path)
+        tail.look()
+        tails.append(tail.counts.size)
+        tail.tail.close()
+
+    assert tails[0] == tails[1] == followed_module.MAX_READS * followed_module.READ_SIZE
+
+
+def processor_seconds(pid):
+    """Return how long a process has worked so far."""
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+class ScrapedClock:
+    """Waiting takes as long as the scrape that is under way."""
+
+    def __init__(self):
+        self.time = 1000.0
+        self.loop = None
+
+    def now(self):
+        """Return the time."""
+        return self.time
+
+    def wall(self, moment):
+        """Return the same."""
+        return moment
+
+    def wait(self, event, seconds):
+        """Let the seconds pass."""
+        self.time += max(seconds, 0)
+        while self.loop is None or self.loop._workers._busy:
+            time.sleep(0)
+        return event.is_set()
+
+
+class Scraped:
+    """Stands for a server."""
+
+    interval = 5.0
+    name = "a"
+
+    def __init__(self):
+        self.scrapes = 0
+
+    def scrape(self):
+        """Count."""
+        self.scrapes += 1
+
+
+def test_ten_thousand_scrapes_leave_no_thread():
+    """T32: 10,000 scrapes are done by the threads that were there after the first."""
+    before = threading.active_count(), open_files()
+    server, clock = Scraped(), ScrapedClock()
+    loop = clock.loop = ScrapeThread(clock, InternalErrors())
+    loop.follow([server])
+    until(lambda: server.scrapes >= 1)
+    during = threading.active_count()
+    until(lambda: server.scrapes >= 10_000)
+    after = threading.active_count()
+    loop.request_stop()
+    loop.join()
+    until(lambda: threading.active_count() == before[0])
+
+    assert during == after == before[0] + 2
+    assert before == (threading.active_count(), open_files())
+
+
+def test_connections_that_end_leave_nothing_open(tmp_path):
+    """T32: descriptors are as many after 60 looks and scrapes, each on a connection of its own, as after the first."""
+    log = tmp_path / "vllm.log"
+    log.touch()
+    page = answer(b'vllm:num_requests_running{engine="0",model_name="m"} 1.0\n')
+    with StandIn(lambda _: [page], closes=True) as stand_in:
+        config = ServerConfig(name="a", log=str(log), metrics=MetricsConfig(url=stand_in.url))
+        server = ServerMonitor(config, SystemClock())
+        counts = set()
+        for number in range(60):
+            log.write_bytes(stats_line(number))
+            server.look_at_log()
+            server.scrape()
+            until(lambda: not any(thread.name.endswith("(_serve)") for thread in threading.enumerate()))
+            counts.add(open_files())
+        server.close()
+
+    assert 60 == stand_in.connections
+    assert max(counts) - min(counts) <= 1

@@ -1,0 +1,669 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Scraping real servers on loopback, most of which misbehave."""
+
+from __future__ import annotations
+
+import gzip
+import importlib.metadata
+import itertools
+import os
+import re
+import shutil
+import socket
+import ssl
+import subprocess
+import sys
+import threading
+import time
+import zlib
+
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+import requests.adapters
+import urllib3
+
+from tests.support.http_servers import StandIn, Talker, answer, chunk
+
+from vllm_watch.catalog.reasons import _METRICS
+from vllm_watch.sources.http_client import Deadline, TlsOptions
+from vllm_watch.sources.scraper import REASONS, Scraper, ScrapeTarget
+from vllm_watch.support.clock import SystemClock
+from vllm_watch_parsers.scrape import EngineKey
+
+
+PAGE = b"""\
+# HELP vllm:num_requests_running Number of requests in model execution batches.
+# TYPE vllm:num_requests_running gauge
+vllm:num_requests_running{engine="0",model_name="m"} 3.0
+# TYPE vllm:generation_tokens_total counter
+vllm:generation_tokens_total{engine="0",model_name="m"} 41.0
+"""
+OPENMETRICS_PAGE = PAGE.replace(b"tokens_total counter", b"tokens counter") + b"# EOF\n"
+OPENMETRICS_TYPE = "application/openmetrics-text; version=1.0.0; charset=utf-8"
+SECRET = "tok-7f3a9c"
+
+TIMEOUT = 0.5
+TOLERANCE = 0.3
+MIB = 1024 * 1024
+
+
+def scrape(url, timeout=5.0, **options):
+    """Return the result of one scrape."""
+    scraper = Scraper(ScrapeTarget(url, timeout, **options), SystemClock())
+    try:
+        return scraper.scrape()
+    finally:
+        scraper.close()
+
+
+def served(*pieces, **options):
+    """Return a server that answers every request with the same pieces."""
+    return StandIn(lambda _: pieces, **options)
+
+
+@pytest.fixture
+def make_scraper():
+    """Make scrapers that are closed at the end."""
+    scrapers = []
+
+    def make(url, timeout=5.0, **options):
+        scrapers.append(Scraper(ScrapeTarget(url, timeout, **options), SystemClock()))
+        return scrapers[-1]
+
+    yield make
+    for scraper in scrapers:
+        scraper.close()
+
+
+@pytest.fixture
+def free_port():
+    """Return a port on which nothing listens, held so that no one else takes it."""
+    with socket.socket() as holder:
+        holder.bind(("127.0.0.1", 0))
+        yield holder.getsockname()[1]
+
+
+class Certificate(NamedTuple):
+    """A certificate for 127.0.0.1 that is its own authority."""
+
+    cert_file: str
+    key_file: str
+
+    def server_context(self):
+        """Return what a server with this certificate speaks."""
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        context.load_cert_chain(self.cert_file, self.key_file)
+        return context
+
+
+@pytest.fixture(scope="module")
+def certificates(tmp_path_factory):
+    """Make two certificates that do not vouch for each other."""
+    if shutil.which("openssl") is None:
+        pytest.skip("making certificates takes the openssl command")
+    folder = tmp_path_factory.mktemp("certificates")
+    return [_certificate(folder / "one"), _certificate(folder / "two")]
+
+
+def _certificate(stem):
+    certificate = Certificate(f"{stem}.crt", f"{stem}.key")
+    command = "openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -days 2 -subj /CN=127.0.0.1"
+    extensions = ("-addext", "subjectAltName=IP:127.0.0.1", "-addext", "keyUsage=digitalSignature,keyCertSign")
+    files = ("-out", certificate.cert_file, "-keyout", certificate.key_file)
+    subprocess.run([*command.split(), *extensions, *files], check=True, capture_output=True, timeout=30)
+    return certificate
+
+
+def test_reasons_are_explained():
+    """Every reason of a scrape has its words for the operator; the two others are the daemon's own."""
+    assert set(REASONS) == set(_METRICS) - {"starting", "internal_error"}
+
+
+@pytest.mark.parametrize(
+    ("body", "content_type"),
+    [(PAGE, "text/plain; version=0.0.4"), (OPENMETRICS_PAGE, OPENMETRICS_TYPE), (PAGE, "Text/Plain")],
+)
+def test_page(body, content_type):
+    """A page in either format is read."""
+    with served(answer(body, Content_Type=content_type)) as server:
+        result = scrape(server.url)
+    assert result.reason == "ok"
+    engine = result.reading.engines[EngineKey("m", "0")]
+    assert engine.gauges["requests_running"] == 3
+    assert engine.counters["generation_tokens"] == 41
+
+
+def test_chunked_page():
+    """A page in chunks, as uvicorn sends it, is read."""
+    head = answer(Transfer_Encoding="chunked")
+    with served(head, chunk(PAGE[:50]), chunk(PAGE[50:]), b"0\r\n\r\n") as server:
+        assert scrape(server.url).reason == "ok"
+
+
+def test_result_has_its_time():
+    """A result says when it was complete, on the given clock, and how many seconds it took."""
+    clock = SystemClock()
+    with served(b"", answer(PAGE), pause=0.1) as server:
+        started = clock.now()
+        result = scrape(server.url)
+    assert 0.1 <= result.duration <= result.at - started + 0.01
+    assert result.at <= clock.now()
+
+
+def test_request_asks_for_plain_text():
+    """The request asks for the text format, without compression."""
+    with served(answer(PAGE)) as server:
+        scrape(server.url)
+    head = server.requests[0].lower()
+    assert "accept: text/plain;version=0.0.4" in head
+    assert "accept-encoding: identity" in head
+    assert "authorization" not in head
+
+
+def test_refused(free_port):
+    """S1: where nothing listens, the reason says so."""
+    result = scrape(f"http://127.0.0.1:{free_port}/metrics")
+    assert (result.reason, result.reading) == ("refused", None)
+
+
+@pytest.mark.parametrize("host", ["no-such-host.invalid", "two..dots.invalid"])
+def test_name_not_resolved(monkeypatch, host):
+    """S1: a host that no one knows is told from one that does not answer."""
+    resolve = socket.getaddrinfo
+
+    def resolve_loopback(name, *args, **kwargs):
+        if name == "no-such-host.invalid":
+            raise socket.gaierror(socket.EAI_NONAME, "Name or service not known")
+        return resolve(name, *args, **kwargs)
+
+    monkeypatch.setattr(socket, "getaddrinfo", resolve_loopback)
+    assert scrape(f"http://{host}/metrics").reason == "name_not_resolved"
+
+
+@pytest.mark.parametrize(
+    ("status", "reason"),
+    [
+        ("401 Unauthorized", "unauthorized"),
+        ("403 Forbidden", "forbidden"),
+        ("404 Not Found", "not_found"),
+        ("429 Too Many Requests", "http_error"),
+        ("500 Internal Server Error", "http_error"),
+        ("503 Service Unavailable", "http_error"),
+        ("206 Partial Content", "http_error"),
+    ],
+)
+def test_status(status, reason):
+    """S1: a status other than 200 is a reason, whatever the body holds."""
+    with served(answer(PAGE, status)) as server:
+        result = scrape(server.url)
+    assert (result.reason, result.reading) == (reason, None)
+
+
+def test_html_page():
+    """S7: an HTML page is no metrics page, even with status 200."""
+    with served(answer(b"<html>hello</html>", Content_Type="text/html")) as server:
+        assert scrape(server.url).reason == "not_metrics"
+
+
+def test_page_without_vllm():
+    """What the parser says about a page is the scrape's reason."""
+    with served(answer(b"python_info 1\n")) as server:
+        assert scrape(server.url).reason == "stats_disabled"
+
+
+def test_no_http():
+    """A server that speaks no HTTP gives no reading."""
+    with served(b"SSH-2.0-OpenSSH_9.6\r\n", closes=True) as server:
+        result = scrape(server.url, TIMEOUT)
+    assert result.reading is None
+    assert result.reason in {"not_metrics", "unreachable"}
+
+
+def test_connection_closed_without_answer():
+    """A server that hangs up at once is unreachable."""
+    with served(closes=True) as server:
+        assert scrape(server.url).reason == "unreachable"
+
+
+def _bytewise(data):
+    return [data[index : index + 1] for index in range(len(data))]
+
+
+@pytest.mark.parametrize(
+    "pieces",
+    [
+        pytest.param(_bytewise(answer(PAGE)), id="header drip"),
+        pytest.param([answer(PAGE, length=len(PAGE))[: -len(PAGE)], *_bytewise(PAGE)], id="body drip"),
+        pytest.param([answer(Transfer_Encoding="chunked"), *map(chunk, _bytewise(PAGE))], id="chunk drip"),
+        pytest.param([answer(PAGE)[:-1]], id="all but the last byte"),
+        pytest.param([], id="silence"),
+        pytest.param(itertools.repeat(b"HTTP/1.1 100 Continue\r\n\r\n"), id="endless patience"),
+    ],
+)
+def test_total_deadline(pieces):
+    """S2: a scrape ends at its deadline whatever the server drips, and nothing of a page cut off is read."""
+    with served(*itertools.islice(pieces, 1000), pause=0.1) as server:
+        result = scrape(server.url, TIMEOUT)
+    assert (result.reason, result.reading) == ("timeout", None)
+    assert abs(result.duration - TIMEOUT) < TOLERANCE
+
+
+def test_deadline_covers_tls_handshake():
+    """S2: a server that drips the TLS handshake holds the scrape up no longer than one that drips the page."""
+    record = b"\x16\x03\x03\x40\x00" + b"\x00" * 100
+    with Talker(_bytewise(record), pause=0.1) as server:
+        result = scrape(f"https://127.0.0.1:{server.port}/metrics", TIMEOUT)
+    assert (result.reason, result.reading) == ("timeout", None)
+    assert abs(result.duration - TIMEOUT) < TOLERANCE
+
+
+def test_deadline_covers_all_addresses(monkeypatch):
+    """S2: a host with several addresses, none of which answers, gets one deadline and not one for each."""
+    with socket.create_server(("127.0.0.1", 0), backlog=0) as full:
+        address = full.getsockname()
+        waiting = [_connect_in_background(address) for _ in range(4)]
+        entry = (socket.AF_INET, socket.SOCK_STREAM, 6, "", address)
+        monkeypatch.setattr(socket, "getaddrinfo", lambda *_args, **_kwargs: [entry] * 3)
+        result = scrape(f"http://vllm.test:{address[1]}/metrics", TIMEOUT)
+        for connection in waiting:
+            connection.close()
+    assert (result.reason, result.reading) == ("timeout", None)
+    assert abs(result.duration - TIMEOUT) < TOLERANCE
+
+
+def _connect_in_background(address):
+    connection = socket.socket()
+    connection.setblocking(False)
+    connection.connect_ex(address)
+    return connection
+
+
+def test_deadline_covers_late_connections():
+    """S2: a connection that is made just when the time is over is shut down as well."""
+    deadline = Deadline()
+    mine, server = socket.socketpair()
+    with mine, server:
+        deadline.start(60.0)
+        deadline.expire()
+        deadline.watch(mine)
+        server.settimeout(5)
+        assert server.recv(1) == b""
+        deadline.forget()
+        deadline.stop()
+
+
+def test_closing_ends_a_scrape(make_scraper):
+    """Closing the scraper ends a scrape under way at once."""
+    with served() as server:
+        scraper = make_scraper(server.url, 30.0)
+        results = []
+        thread = threading.Thread(target=lambda: results.append(scraper.scrape()))
+        thread.start()
+        _wait_until(lambda: server.requests)
+        scraper.close()
+        thread.join(5)
+    assert results[0].reading is None
+    assert results[0].duration < 5
+
+
+def _wait_until(condition):
+    end = time.monotonic() + 5
+    while not condition() and time.monotonic() < end:
+        time.sleep(0.005)
+
+
+@pytest.mark.parametrize(
+    "pieces",
+    [
+        pytest.param([answer(PAGE, length=len(PAGE) + 100)], id="short body"),
+        pytest.param([answer(length=100)], id="no body"),
+        pytest.param([answer(Transfer_Encoding="chunked"), chunk(PAGE)], id="no last chunk"),
+        pytest.param([answer(Transfer_Encoding="chunked"), chunk(PAGE)[:-20]], id="chunk cut off"),
+        pytest.param([answer(Transfer_Encoding="chunked"), chunk(PAGE), b"zz\r\n"], id="bad chunk size"),
+        pytest.param([b"HTTP/1.1 200 OK\r\nContent-Type: text/plain\r\n\r\n", PAGE], id="no end announced"),
+    ],
+)
+def test_incomplete(pieces):
+    """S3: a body that broke off, or that cannot be told from one that did, is not read."""
+    with served(*pieces, closes=True) as server:
+        result = scrape(server.url)
+    assert (result.reason, result.reading) == ("incomplete", None)
+
+
+class Peak:
+    """The memory that this process had at most inside the context, beyond what it had before, in bytes."""
+
+    def __enter__(self):
+        # Makes the highest figure so far the present one.
+        Path("/proc/self/clear_refs").write_text("5", encoding="ascii")
+        self._before = _memory("VmRSS")
+        return self
+
+    def __exit__(self, *_):
+        self.size = _memory("VmHWM") - self._before
+
+
+def _memory(name):
+    status = Path("/proc/self/status").read_text(encoding="ascii")
+    return int(re.search(rf"^{name}:\s+(\d+) kB$", status, re.MULTILINE)[1]) * 1024
+
+
+BOMB = gzip.compress(bytes(300 * MIB), 9)
+BOMBS = {
+    "gzip": (BOMB, "gzip"),
+    "gzip by its old name": (BOMB, "x-gzip"),
+    "deflate": (zlib.compress(bytes(300 * MIB), 9), "deflate"),
+    "twice": (gzip.compress(BOMB), "gzip, gzip"),
+    "after identity": (BOMB, "identity, gzip"),
+}
+
+
+@pytest.mark.parametrize(("bomb", "encoding"), BOMBS.values(), ids=BOMBS)
+@pytest.mark.parametrize("framing", ["length", "chunked"])
+def test_compressed_bomb(bomb, encoding, framing):
+    """S4: 300 MiB in a compressed body, of whatever coding, are refused before any of it is read."""
+    pieces = [answer(bomb, Content_Encoding=encoding)]
+    if framing == "chunked":
+        pieces = [answer(Content_Encoding=encoding, Transfer_Encoding="chunked"), chunk(bomb), b"0\r\n\r\n"]
+    with served(*pieces) as server, Peak() as peak:
+        result = scrape(server.url)
+    assert (result.reason, result.reading) == ("encoded", None)
+    assert peak.size < 20 * MIB
+
+
+def test_compressed_transfer():
+    """S4: a body whose transfer and not whose content is said to be compressed is not unpacked, either."""
+    with served(answer(Transfer_Encoding="gzip, chunked"), chunk(BOMB), b"0\r\n\r\n") as server, Peak() as peak:
+        result = scrape(server.url)
+    # urllib3 reads it as it comes and urllib3-future does not take it for HTTP.
+    assert result.reason in {"incomplete", "unreachable"}
+    assert result.reading is None
+    assert peak.size < 20 * MIB
+
+
+@pytest.mark.parametrize("framing", ["length", "chunked"])
+def test_endless_body(framing):
+    """S4: reading stops at the cap, whatever the server would still send."""
+    line = b"# " + b"x" * 65533 + b"\n"
+    head = answer(Transfer_Encoding="chunked") if framing == "chunked" else answer(length=10 * 1024 * MIB)
+    piece = chunk(line) if framing == "chunked" else line
+    with (
+        StandIn(lambda _: itertools.chain([head], itertools.repeat(piece)), closes=True) as server,
+        Peak() as peak,
+    ):
+        result = scrape(server.url, 20.0)
+    assert (result.reason, result.reading) == ("too_large", None)
+    assert peak.size < 20 * MIB
+
+
+def test_large_page_is_read():
+    """S4: a page below the cap is read whole."""
+    body = PAGE + b"# padding\n" * (3 * MIB // 10)
+    with served(answer(body)) as server:
+        assert scrape(server.url, 20.0).reason == "ok"
+
+
+@pytest.mark.parametrize(
+    "status",
+    [
+        "301 Moved Permanently",
+        "302 Found",
+        "303 See Other",
+        "304 Not Modified",
+        "307 Temporary Redirect",
+        "308 Permanent Redirect",
+    ],
+)
+def test_redirect(status):
+    """S5: a redirect is a reason and is not followed; its body, here a bomb, is not read."""
+    with served(answer(PAGE)) as elsewhere:
+        moved = answer(BOMB, status, Location=elsewhere.url, Content_Encoding="gzip")
+        with served(moved) as server, Peak() as peak:
+            result = scrape(server.url)
+    assert (result.reason, result.reading) == ("redirect", None)
+    assert elsewhere.connections == 0
+    assert peak.size < 20 * MIB
+
+
+def test_redirect_to_a_file(tmp_path):
+    """S5: a redirect to a file of this machine, be it a good page, is not followed."""
+    (tmp_path / "page").write_bytes(PAGE)
+    with served(answer(PAGE, "302 Found", Location=f"file://{tmp_path}/page")) as server:
+        result = scrape(server.url)
+    assert (result.reason, result.reading) == ("redirect", None)
+
+
+def test_redirect_in_a_circle():
+    """S5: a redirect to the same page is one request and no more."""
+    with served(answer(b"", "302 Found", Location="/metrics")) as server:
+        result = scrape(server.url)
+    assert (result.reason, result.reading) == ("redirect", None)
+    assert len(server.requests) == 1
+
+
+def test_library_beneath():
+    """D8: in an environment with grafana-client, what these tests scrape with is urllib3-future."""
+    try:
+        importlib.metadata.version("urllib3-future")
+    except importlib.metadata.PackageNotFoundError:
+        pytest.skip("grafana-client, which brings urllib3-future, is not installed here")
+    module = sys.modules[requests.adapters.MaxRetryError.__module__]
+    assert importlib.metadata.version("urllib3-future") == urllib3.__version__
+    assert Path(module.__file__).parent == Path(urllib3.__file__).parent
+
+
+def test_environment_is_ignored(monkeypatch, tmp_path):
+    """S6: proxies and passwords of the environment do not touch a scrape."""
+    (tmp_path / ".netrc").write_text(f"machine 127.0.0.1 login user password {SECRET}\n")
+    with served(answer(PAGE)) as server, served(answer(PAGE)) as proxy:
+        monkeypatch.setenv("HOME", str(tmp_path))
+        monkeypatch.setenv("NETRC", str(tmp_path / ".netrc"))
+        for name in ("http_proxy", "HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY"):
+            monkeypatch.setenv(name, f"http://127.0.0.1:{proxy.port}")
+        monkeypatch.delenv("no_proxy", raising=False)
+        monkeypatch.delenv("NO_PROXY", raising=False)
+        result = scrape(server.url)
+    assert result.reason == "ok"
+    assert proxy.connections == 0
+    assert "authorization" not in server.requests[0].lower()
+
+
+def test_cookies_are_not_kept(make_scraper):
+    """S6: what a server sets as a cookie does not come back to it."""
+    with served(answer(PAGE, Set_Cookie="a=b")) as server:
+        scraper = make_scraper(server.url)
+        assert [scraper.scrape().reason for _ in range(2)] == ["ok", "ok"]
+    assert "cookie" not in server.requests[1].lower()
+
+
+def test_token_is_read_anew(make_scraper, tmp_path):
+    """The token in the file at the time of the scrape is the one that is sent."""
+    token_file = tmp_path / "token"
+    with served(answer(PAGE)) as server:
+        scraper = make_scraper(server.url, bearer_token_file=str(token_file))
+        for token in ("first", "second"):
+            token_file.write_text(f" {token}\n")
+            assert scraper.scrape().reason == "ok"
+    assert ["Authorization: Bearer first\r\n" in head for head in server.requests] == [True, False]
+    assert "Authorization: Bearer second\r\n" in server.requests[1]
+
+
+@pytest.mark.parametrize("content", [None, b"", b" \n", b"two\nlines", b"\xff\xfe", "grün".encode()])
+def test_token_unreadable(tmp_path, content):
+    """Without a token that a header can carry, no request is sent."""
+    token_file = tmp_path / "token"
+    if content is not None:
+        token_file.write_bytes(content)
+    with served(answer(PAGE)) as server:
+        result = scrape(server.url, bearer_token_file=str(token_file))
+    assert (result.reason, result.reading) == ("token_unreadable", None)
+    assert server.connections == 0
+
+
+@pytest.mark.parametrize("status", ["200 OK", "401 Unauthorized"])
+def test_token_stays_secret(tmp_path, capfd, status):
+    """The token is in no result and on no output."""
+    token_file = tmp_path / "token"
+    token_file.write_text(SECRET)
+    with served(answer(PAGE, status)) as server:
+        result = scrape(server.url, bearer_token_file=str(token_file))
+    assert SECRET in server.requests[0]
+    assert SECRET not in repr(result) + "".join(capfd.readouterr())
+
+
+def test_tls_with_right_authority(certificates):
+    """A server whose certificate the given authority vouches for is read."""
+    mine, _ = certificates
+    with served(answer(PAGE), tls=mine.server_context()) as server:
+        assert scrape(server.url, tls=TlsOptions(ca_file=mine.cert_file)).reason == "ok"
+
+
+def test_tls_with_wrong_authority(certificates):
+    """A certificate that another authority vouches for is refused before a request is sent."""
+    mine, other = certificates
+    with served(answer(PAGE), tls=mine.server_context()) as server:
+        assert scrape(server.url, tls=TlsOptions(ca_file=other.cert_file)).reason == "tls_error"
+    assert server.requests == []
+
+
+def test_tls_authority_of_environment_is_ignored(certificates, monkeypatch):
+    """S6: an authority in the environment vouches for nothing."""
+    mine, _ = certificates
+    monkeypatch.setenv("REQUESTS_CA_BUNDLE", mine.cert_file)
+    monkeypatch.setenv("CURL_CA_BUNDLE", mine.cert_file)
+    with served(answer(PAGE), tls=mine.server_context()) as server:
+        assert scrape(server.url).reason == "tls_error"
+
+
+def test_tls_with_client_certificate(certificates):
+    """A server that wants a certificate gets the given one."""
+    mine, other = certificates
+    context = mine.server_context()
+    context.verify_mode = ssl.CERT_REQUIRED
+    context.load_verify_locations(other.cert_file)
+    options = TlsOptions(mine.cert_file, other.cert_file, other.key_file)
+    with served(answer(PAGE), tls=context) as server:
+        assert scrape(server.url, tls=options).reason == "ok"
+
+
+def test_tls_file_missing(certificates, tmp_path):
+    """A file for TLS that is not there is an error of TLS."""
+    mine, _ = certificates
+    with served(answer(PAGE), tls=mine.server_context()) as server:
+        assert scrape(server.url, tls=TlsOptions(str(tmp_path / "none.pem"))).reason == "tls_error"
+        assert scrape(server.url, tls=TlsOptions(mine.cert_file, mine.cert_file)).reason == "tls_error"
+
+
+def test_tls_to_plain_server():
+    """A server without TLS at an https URL is an error of TLS."""
+    with Talker([b"HTTP/1.1 400 Bad Request\r\n\r\n"]) as server:
+        assert scrape(f"https://127.0.0.1:{server.port}/metrics").reason == "tls_error"
+
+
+def test_tls_body_drip(certificates):
+    """S2: the deadline ends a page that drips over TLS."""
+    mine, _ = certificates
+    with served(answer(PAGE, length=10 * MIB), *[b"#"] * 100, pause=0.1, tls=mine.server_context()) as server:
+        result = scrape(server.url, TIMEOUT, tls=TlsOptions(ca_file=mine.cert_file))
+    assert (result.reason, result.reading) == ("timeout", None)
+    assert abs(result.duration - TIMEOUT) < TOLERANCE
+
+
+def test_one_connection(make_scraper):
+    """A healthy connection serves one scrape after the other."""
+    with served(answer(PAGE)) as server:
+        scraper = make_scraper(server.url)
+        assert [scraper.scrape().reason for _ in range(3)] == ["ok"] * 3
+    assert server.connections == 1
+
+
+def test_one_connection_over_tls(certificates, make_scraper):
+    """A healthy connection over TLS serves one scrape after the other."""
+    mine, _ = certificates
+    with served(answer(PAGE), tls=mine.server_context()) as server:
+        scraper = make_scraper(server.url, tls=TlsOptions(ca_file=mine.cert_file))
+        assert [scraper.scrape().reason for _ in range(2)] == ["ok", "ok"]
+    assert server.connections == 1
+
+
+def test_connection_closed_between_scrapes(make_scraper):
+    """A server that closes after each answer, said or unsaid, is read each time."""
+    for head in (answer(PAGE), answer(PAGE, Connection="close")):
+        with served(head, closes=True) as server:
+            scraper = make_scraper(server.url)
+            assert [scraper.scrape().reason for _ in range(3)] == ["ok"] * 3
+        assert server.connections == 3
+
+
+def test_closed_connection_is_let_go(make_scraper):
+    """A connection that the server said it closes is not held until the next scrape."""
+    with served(answer(PAGE, Connection="close"), closes=True) as server:
+        scraper = make_scraper(server.url)
+        assert scraper.scrape().reason == "ok"
+        assert scraper._fetcher._exchange._deadline._socket is None
+
+
+def test_connection_closed_at_reuse(make_scraper):
+    """A kept connection that ends just when it is used again is no failure."""
+    seen = []
+
+    def pieces(_):
+        seen.append(server.connections)
+        if seen == [1, 1]:
+            raise ConnectionResetError
+        return [answer(PAGE)]
+
+    with StandIn(pieces) as server:
+        scraper = make_scraper(server.url)
+        assert [scraper.scrape().reason for _ in range(2)] == ["ok", "ok"]
+    assert seen == [1, 1, 2]
+
+
+@pytest.mark.parametrize(
+    ("failure", "reason"),
+    [
+        (answer(b"", "503 Service Unavailable"), "http_error"),
+        (answer(PAGE, length=len(PAGE) + 1), "timeout"),
+        (answer(PAGE, Content_Type="text/html"), "not_metrics"),
+    ],
+)
+def test_recovery(make_scraper, failure, reason):
+    """After a failure the next scrape has a new connection and reads what comes."""
+    answers = iter([answer(PAGE), failure, answer(PAGE)])
+    with StandIn(lambda _: [next(answers)]) as server:
+        scraper = make_scraper(server.url, TIMEOUT)
+        assert [scraper.scrape().reason for _ in range(3)] == ["ok", reason, "ok"]
+    assert server.connections == 2
+
+
+def test_server_restarts(make_scraper):
+    """A server that went away is read again once it is back."""
+    with served(answer(PAGE)) as server:
+        scraper = make_scraper(server.url)
+        reasons = [scraper.scrape().reason]
+    reasons.append(scraper.scrape().reason)
+    with served(answer(PAGE), port=server.port):
+        reasons.append(scraper.scrape().reason)
+    assert reasons == ["ok", "refused", "ok"]
+
+
+def test_nothing_leaks(free_port):
+    """Scrapes, good and bad, leave no thread and no open file behind."""
+    before = _open_files(), threading.active_count()
+    pieces = [[answer(PAGE)], [answer(b"", "404 Not Found")], [answer(PAGE, Connection="close")], [answer(PAGE)]]
+    answers = iter(pieces * 3)
+    with StandIn(lambda _: next(answers)) as server:
+        for url in (server.url, f"http://127.0.0.1:{free_port}/metrics"):
+            scraper = Scraper(ScrapeTarget(url), SystemClock())
+            for _ in range(len(pieces) * 3):
+                scraper.scrape()
+            scraper.close()
+    after = _open_files(), threading.active_count()
+    assert after[0] <= before[0]
+    assert after[1] <= before[1]
+
+
+def _open_files():
+    return len(os.listdir("/proc/self/fd"))  # A listing of names is all there is.

@@ -1,0 +1,216 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Two sources that tell different stories: it takes minutes to say so, and nothing less than being wrong."""
+
+from __future__ import annotations
+
+from operator import itemgetter
+
+import pytest
+
+from tests.state.test_shutdown import FINISHED
+from tests.state.test_sources_together import DEAD, READY, Server, line, page
+from tests.support.recordings import recording, snapshots
+
+from vllm_watch.exposition.json_view import server_view
+from vllm_watch.reading.times import ArrivalTimes
+from vllm_watch.replay.recording import MetricsRead
+from vllm_watch.replay.replay import LogFeed, scrape_result
+from vllm_watch.state.server import ServerSettings, ServerState
+
+
+class Run:
+    """A server that prints every 10 s and is scraped every 5 s."""
+
+    def __init__(self):
+        self.server = Server()
+        self.generated = 0.0
+
+    def go(self, seconds, *, said=None, rate=100.0, running=4, waiting=0, forged=None):
+        """
+        Let time pass.
+
+        Args:
+            seconds: How long.
+            said: What the log's line says where it differs from the page; `None` for no line at all.
+            rate: Tokens generated per second, by the page.
+            running: Requests that are running, by the page.
+            waiting: Requests that are waiting, by the page.
+            forged: What a stranger's line says, which is printed as often.
+        """
+        for second in range(5, seconds + 1, 5):
+            self.server.now += 5
+            self.generated += rate * 5
+            self.server.scrape(page(running=running, waiting=waiting, generated=self.generated, kv=0.25))
+            if second % 10 == 0 and said is not None:
+                self.server.log(line(**{"running": running, "waiting": waiting, "generation": rate, **said}))
+            if second % 10 == 5 and forged is not None:
+                self.server.log(line(**{"running": running, "waiting": waiting, "generation": rate, **forged}))
+        return self
+
+    def found(self):
+        """Return what is said of the sources."""
+        return dict(self.server.engine().disagreements)
+
+
+AGREED = {
+    "requests_running": False,
+    "requests_waiting": False,
+    "kv_cache_usage_ratio": False,
+    "generation_tokens_per_second": False,
+    "engine_state": False,
+}
+
+
+@pytest.mark.parametrize("name", ["day", "stall", "dp1", "vl"])
+def test_recorded_servers_agree_with_themselves(name):
+    """No recording's log and pages ever disagree: not in overload, not when it dies, freezes or starts again."""
+    said = {
+        (key, differs)
+        for _, snapshot in snapshots(name, step=5.0)
+        for engine in snapshot.engines
+        for key, differs in engine.disagreements.items()
+    }
+
+    assert {differs for _, differs in said} == {False}
+    assert {key for key, _ in said} >= {"engine_state"} | ({"requests_running"} if name == "day" else set())
+
+
+def test_another_servers_log_is_found_out():
+    """The overloaded server's log beside the pages of a server that hangs disagree within 3 minutes."""
+    later = 200.0
+    state = ServerState(ServerSettings("mixed", has_log=True, metrics_interval=5.0))
+    feed = LogFeed(state)
+    lines = [(event.at, event) for event in recording("day").events() if not isinstance(event, MetricsRead)]
+    pages = [(event.at + later, event) for event in recording("stall").events() if isinstance(event, MetricsRead)]
+    found = {}
+    for at, event in sorted(lines + pages, key=itemgetter(0)):
+        if isinstance(event, MetricsRead):
+            state.apply_scrape(scrape_result(event, at))
+        else:
+            feed.feed(event.data, ArrivalTimes(at))
+        for name, differs in state.snapshot(at).engines[0].disagreements.items():
+            if differs:
+                found.setdefault(name, at - later)
+
+    assert found["requests_waiting"] < 180
+
+
+def test_agreeing_sources_agree():
+    """A log and a page of the same numbers agree in everything."""
+    assert AGREED == Run().go(120, said={}).found()
+
+
+def test_nothing_is_said_before_there_is_something_to_compare():
+    """After a few lines it is too early to say that sources agree."""
+    assert {"engine_state": False} == Run().go(50, said={}).found()
+
+
+@pytest.mark.parametrize(
+    ("quantity", "said"),
+    [
+        ("requests_running", {"running": 40}),
+        ("requests_waiting", {"waiting": 40}),
+        ("generation_tokens_per_second", {"generation": 1000.0}),
+        ("generation_tokens_per_second", {"generation": 1.0}),
+    ],
+)
+def test_a_lasting_difference_is_a_disagreement(quantity, said):
+    """What the log says and no page around it confirms, again and again, is a disagreement in that alone."""
+    assert {**AGREED, quantity: True} == Run().go(120, said=said).found()
+
+
+def test_a_page_of_another_server():
+    """A log of an idle server, silent, beside a page of a busy one disagrees: the silence means zeros."""
+    run = Run()
+    run.server.log(line())
+
+    found = run.go(180, running=20).found()
+
+    assert (True, True) == (found["requests_running"], found["generation_tokens_per_second"])
+
+
+def test_an_idle_server_agrees():
+    """A log that fell silent because nothing runs, and pages of zeros, agree."""
+    run = Run().go(60, said={})
+    run.server.log(line())
+
+    assert AGREED == run.go(400, rate=0.0, running=0).found()
+
+
+def test_forged_lines_between_true_ones_are_found_out():
+    """Strangers' lines that are printed as often as the true ones are half of what the log says: enough."""
+    assert Run().go(180, said={}, forged={"waiting": 5000}).found()["requests_waiting"]
+
+
+def test_a_single_forged_line_is_not_lasting():
+    """Five lines that differ, and no more, are no disagreement."""
+    run = Run().go(60, said={}).go(50, said={"waiting": 5000})
+
+    assert AGREED == run.go(60, said={}).found()
+
+
+def test_a_disagreement_ends():
+    """When the sources have agreed again for five minutes there is none any more."""
+    assert AGREED == Run().go(120, said={"running": 400}).go(320, said={}).found()
+
+
+def test_bursts_between_looks_are_no_disagreement():
+    """A load that comes and goes within seconds looks different at different moments; that is no disagreement."""
+    run = Run()
+    for burst in range(60):
+        run.go(5, said=None, running=0 if burst % 3 else 30, rate=0.0 if burst % 3 else 500.0)
+        if burst % 2:
+            run.server.log(line(running=0 if burst % 5 else 30, generation=150.0))
+
+    assert AGREED == run.found()
+
+
+@pytest.mark.parametrize(
+    ("last", "rate", "contradicted"),
+    [(FINISHED, 0.0, True), (DEAD, 100.0, True), (DEAD, 0.0, False)],
+)
+def test_a_server_that_goes_on_after_its_end(last, rate, contradicted):
+    """
+    A log that says it is over, and a page that goes on for half a minute after that, disagree.
+
+    The page of a dead engine that stands still does not go on.
+    """
+    run = Run().go(60, said={})
+    run.server.log(last)
+    early = run.go(30, rate=rate, running=0).found()["engine_state"]
+
+    assert (False, contradicted) == (early, run.go(5, rate=rate, running=0).found()["engine_state"])
+
+
+def test_a_dead_server_disagrees_with_nothing():
+    """A log that says the engine is dead, and a page that is refused, agree."""
+    run = Run().go(60, said={})
+    run.server.log(DEAD).scrape(reason="refused", after=40)
+
+    assert "engine_state" not in run.found()
+
+
+def test_a_new_start_is_compared_anew():
+    """What differed before the server was started again is forgotten."""
+    run = Run().go(120, said={"running": 400})
+    run.server.log(b"INFO 11-21 02:35:10 [api_server.py:1] vLLM API server version 0.9.2", READY)
+
+    assert not any(run.go(10, said={}).found().values())
+
+
+def test_memory_is_bounded():
+    """However many lines come, only the last few hundred are held."""
+    run = Run()
+    run.go(60, said={})
+    for _ in range(5000):
+        run.server.log(line(running=4, generation=100.0))
+    agreement = next(iter(run.server.state._agreements.values()))
+
+    assert len(agreement._lines) <= 512
+
+
+def test_the_json_names_what_differs():
+    """Programs and the status page read which quantities the sources disagree about."""
+    run = Run().go(120, said={"running": 400})
+
+    assert ["requests_running"] == server_view(run.server.state.snapshot(run.server.now))["engines"][0]["disagreements"]

@@ -1,0 +1,173 @@
+# SPDX-License-Identifier: Apache-2.0
+"""When a server is probed, and what is shown of it: in time that the test lets pass."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.state.test_sources_together import Server, page
+
+from vllm_watch.exposition.samples import server_samples
+from vllm_watch.state.probe_source import LEAST_PAUSE, ProbeResult, ProbeSource
+
+
+class Probed(Server):
+    """A server with a page that is read all the time, and with a probe of every minute."""
+
+    def __init__(self, every=60.0):
+        super().__init__(has_log=False, probe_every=every)
+
+    def probe(self, reason="ok", seconds=None, takes=0.0):
+        """Let a probe begin now and end so."""
+        self.state.begin_probe(self.now)
+        self.now += takes
+        self.state.apply_probe(ProbeResult(self.now, reason, 0.2 if reason == "ok" else seconds))
+
+    @property
+    def wait(self):
+        """The seconds until the next probe."""
+        return self.state.next_probe(self.now) - self.now
+
+    def shown(self):
+        """Return the series on the probe by name and reason."""
+        samples = server_samples(self.state.snapshot(self.now))
+        return {
+            (sample.name, *sample.labels[1:]): sample.value
+            for sample in samples
+            if sample.name.startswith("probe") or "probe" in sample.labels
+        }
+
+
+class TestTurns:
+    """A sick server is left in peace, a new one is asked soon."""
+
+    def test_failures_are_repeated_at_growing_distances(self):
+        """After a failure the next probe comes at the next turn, then later and later, up to five minutes."""
+        server, waits = Probed(), []
+        for _ in range(6):
+            server.probe("timeout", takes=20.0)
+            waits.append(server.wait + 20)
+            server.now += server.wait
+        server.probe("ok", takes=0.2)
+
+        assert [60, 120, 240, 300, 300, 300] == waits
+        assert 59.8 == pytest.approx(server.wait)
+
+    def test_rare_probes_stay_rare(self):
+        """A probe of every half an hour is not made more often for its failures, nor less often."""
+        server = Probed(1800.0)
+        for _ in range(5):
+            server.probe("timeout")
+            assert server.wait == 1800
+            server.now += 1800
+
+    def test_none_is_due_while_one_is_under_way(self):
+        """The turn counts from a probe's beginning, so that none is due while one takes its time."""
+        server = Probed()
+        server.state.begin_probe(server.now)
+        server.now += 59
+        assert server.wait == 1
+
+    def test_the_first_is_due_at_once(self):
+        """A server is probed as soon as it is watched."""
+        assert Probed().wait == 0
+
+    def test_a_server_that_comes_back_is_asked_soon(self):
+        """Once a server is up again its old failures are void: nothing is said until it was asked, which is soon."""
+        server = Probed().scrape(page())
+        for _ in range(4):
+            server.probe("timeout")
+            server.now += server.wait
+        server.probe("timeout")
+        server.scrape(reason="refused", after=5)
+        waits_while_down = server.wait
+        server.scrape(page(), after=5)
+
+        assert waits_while_down > 200
+        assert server.wait <= LEAST_PAUSE
+        assert server.shown() == {("source_up", "probe"): 0, ("source_info", "probe", "starting"): 1}
+
+    def test_a_server_that_was_started_between_two_pages_is_asked_soon(self):
+        """Where a page tells of another start, what was said of the old server is void."""
+        server = Probed().scrape(page(start=1.0))
+        server.probe("timeout")
+        server.scrape(page(start=900.0), after=5)
+
+        assert server.wait <= LEAST_PAUSE
+        assert ("probe_success",) not in server.shown()
+
+    def test_a_server_that_comes_and_goes_is_not_asked_all_the_time(self):
+        """However often a server comes back, ten seconds lie between two probes."""
+        server = Probed().scrape(page())
+        server.probe("timeout")
+        for _ in range(5):
+            server.scrape(reason="refused", after=0.5)
+            server.state.next_probe(server.now)
+            server.scrape(page(), after=0.5)
+            server.state.next_probe(server.now)
+
+        assert LEAST_PAUSE - 5 == server.wait
+
+
+class TestShown:
+    """What is shown is so now, or it is not shown."""
+
+    def test_a_good_probe(self):
+        """A token that came is a success with its time."""
+        server = Probed().scrape(page())
+        server.probe("ok")
+
+        assert server.shown() == {
+            ("source_up", "probe"): 1,
+            ("source_info", "probe", "ok"): 1,
+            ("source_last_reading_timestamp_seconds", "probe"): 1000,
+            ("probe_success",): 1,
+            ("probe_time_to_first_token_seconds",): 0.2,
+        }
+
+    def test_a_timeout_beside_an_idle_page(self):
+        """A failed probe is shown as one and has no time; the state stays what the page says."""
+        server = Probed().scrape(page())
+        server.probe("ok")
+        server.now += 60
+        server.probe("timeout", takes=20)
+        server.scrape(page())
+        shown = server.shown()
+
+        assert "idle" == server.state.snapshot(server.now).engines[0].state
+        assert (0, 0) == (shown["probe_success",], shown["source_up", "probe"])
+        assert ("source_info", "probe", "timeout") in shown
+        assert ("probe_time_to_first_token_seconds",) not in shown
+        assert 1000 == shown["source_last_reading_timestamp_seconds", "probe"]
+
+    @pytest.mark.parametrize(("reason", "after"), [("ok", 181), ("timeout", 181)])
+    def test_a_result_that_is_old_is_gone(self, reason, after):
+        """Where no probe ends any more, the last one's result is gone after three turns, and the reason says why."""
+        server = Probed().scrape(page())
+        server.probe(reason)
+        server.scrape(page(), after=after - 1)
+        shown_before = server.shown()
+        server.scrape(page(), after=2)
+        shown = server.shown()
+
+        assert ("probe_success",) in shown_before
+        assert ("probe_success",) not in shown
+        assert ("source_info", "probe", "overdue") in shown
+        assert 0 == shown["source_up", "probe"]
+
+    def test_the_distance_of_failures_is_no_silence(self):
+        """A result holds for as long as the server is left in peace after its failures."""
+        side = ProbeSource(60.0)
+        at = 0.0
+        for _ in range(8):
+            side.begin(at)
+            side.apply(ProbeResult(at + 20, "timeout"))
+            at = side.due_at()
+            assert side.current(at) is not None
+
+    def test_without_a_probe_nothing_is_shown(self):
+        """Where no probe is configured, none is due and nothing tells of it."""
+        server = Server(has_log=False).scrape(page())
+
+        assert server.state.next_probe(server.now) is None
+        assert not [s for s in server_samples(server.state.snapshot(server.now)) if "probe" in (s.name, *s.labels)]
