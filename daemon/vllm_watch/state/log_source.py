@@ -161,6 +161,8 @@ class LogSource:
         self.last_news_at: float | None = None
         """When it last said anything but that its processes wait for each other: they do so in a start that hangs."""
         self.started_at: float | None = None
+        """When it started last, if anybody can say: a log may print no time for hours."""
+        self._is_dated = True
         self.starts = 0
         self.failures: Counter[str] = Counter()
         self.requests: Counter[HttpRequestKey] = Counter()
@@ -202,6 +204,7 @@ class LogSource:
             self._continuations += batch.continuation_lines
             self._refused_lines += batch.refused_lines
         self._apply_requests(batch, is_history=is_history)
+        self._is_dated = not batch.is_undated
         counted = (self.starts, self.failures.copy(), self.refused.copy(), self._unparsed, self.dropped)
         for timed in batch.events:
             self._apply(timed)
@@ -365,7 +368,7 @@ class LogSource:
         if event.phase == "starting":
             self._count_crashes(self._shutdown.begin_again(at))
             self.starts += 1
-            self.started_at = at
+            self.started_at = at if self._is_dated else None
             self.facts = Facts()
             self.engines.clear()
             self.has_several_api_servers = False
