@@ -84,7 +84,7 @@ class TestNeeds:
     def test_the_file_is_current(self, rules):
         """daemon/vllm_watch/commands/alert_needs.json is what the rules say: `make alerts` writes it."""
         render, _ = rules
-        shipped = resources.files("vllm_watch") / render.NEEDS.name
+        shipped = resources.files("vllm_watch.commands") / render.NEEDS.name
         assert shipped.read_text(encoding="utf-8") == render.rendered_needs()
 
     def test_every_series_is_one_that_there_is(self):
@@ -146,6 +146,7 @@ class TestCheck:
             f"{NO_METRICS} and {NO_SLO}": OF_OBJECTIVES,
             NO_PROBE: {"VllmProbeFailing"},
             "the log has no mm_cache_hit_ratio": {"VllmMmCacheCollapsed"},
+            "the log has no requests_deferred": {"VllmRequestsDeferred"},
             **ONE_ENGINE,
         }
         assert able > 20

@@ -15,7 +15,7 @@ _LOG = {
     "idle": "The engine is idle: vLLM prints no statistics then.",
     "sleeping": "The server was put to sleep or paused: vLLM prints no statistics then.",
     "stalled": "The last statistics line had requests and no token, and nothing came after it.",
-    "silent": "Statistics stopped without a line of zeros, so this is no idleness: look whether the server still "
+    "silent": "It stopped without a line of zeros, so this is no idleness: look whether the server is still there and "
     "writes to this file.",
     "no_statistics_yet": "No statistics line yet: vLLM prints one every 10 s while it has work.",
     "stats_disabled": "Requests are answered, but the log has no statistics: start vLLM without --disable-log-stats "

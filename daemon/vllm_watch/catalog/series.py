@@ -417,7 +417,8 @@ FACTS = Group(
             _SERVER,
             "unix time",
             "When the server was started last.",
-            "log: its version line; else the scrape's `process_start_time_seconds`",
+            "log: its version line, unless many lines without a time hide how old it is; else the scrape's "
+            "`process_start_time_seconds`",
         ),
         _gauge(
             "slo_time_to_first_token_seconds",
