@@ -212,6 +212,8 @@ def _tls_options(tls: TlsConfig | None) -> TlsOptions:
 
 def _as_wall_time(snapshot: ServerSnapshot, ahead: float) -> ServerSnapshot:
     """Return a snapshot of steady times with the wall clock's, which is ahead of them by so much."""
+    if not ahead:  # Nearly always: the steady time starts as the wall clock's.
+        return snapshot
 
     def move(moment: float) -> float:
         return moment + ahead
