@@ -19,7 +19,7 @@ from boards.kit import texts
 from boards.kit.panels import STATE_COLORS
 from boards.kit.series import STATES
 from boards.kit.texts import FOLDER, LANGUAGES, Texts, read_file
-from vllm_watch.state.snapshot import ENGINE_STATES
+from vllm_watch.catalog.states import ENGINE_STATES
 
 
 @pytest.mark.parametrize("language", LANGUAGES)

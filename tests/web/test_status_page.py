@@ -9,9 +9,9 @@ import pytest
 
 from tests.state.test_sources_together import Server, page
 
+from vllm_watch.catalog.states import ENGINE_STATES
 from vllm_watch.exposition.json_view import server_view
 from vllm_watch.state.engine_values import STAGES
-from vllm_watch.state.snapshot import ENGINE_STATES
 from vllm_watch.web.assets import load_assets
 from vllm_watch_parsers.events import FAILURE_KINDS
 

@@ -13,7 +13,7 @@ from typing import NamedTuple, TypeVar
 import msgspec
 import structlog
 
-from vllm_watch.catalog.reasons import explain
+from vllm_watch.catalog.reasons import SourceName, explain
 from vllm_watch.config.model import ServerConfig, TlsConfig
 from vllm_watch.sources.checkpoint import JournalPosition, Loaded, Positions
 from vllm_watch.sources.http_client import TlsOptions
@@ -29,7 +29,6 @@ from vllm_watch.state.snapshot import (
     HistogramReading,
     Reading,
     ServerSnapshot,
-    SourceName,
     TailCounts,
 )
 from vllm_watch.support.clock import Clock

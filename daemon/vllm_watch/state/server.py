@@ -16,6 +16,8 @@ from collections import Counter
 from collections.abc import Mapping
 from typing import NamedTuple
 
+from vllm_watch.catalog.reasons import SourceName
+from vllm_watch.catalog.states import EngineState
 from vllm_watch.reading.log_reader import LogBatch
 from vllm_watch.state.cross_check import CrossCheck, summed
 from vllm_watch.state.engine_state import (
@@ -54,13 +56,11 @@ from vllm_watch.state.scrape_source import ScrapeResult, ScrapeSource
 from vllm_watch.state.snapshot import (
     Comparison,
     EngineSnapshot,
-    EngineState,
     EngineTotals,
     HttpRequestKey,
     ProbeSnapshot,
     Reading,
     ServerSnapshot,
-    SourceName,
     SourceSnapshot,
     TailCounts,
 )
