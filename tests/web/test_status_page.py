@@ -69,7 +69,7 @@ def test_page_works_without_javascript():
 @pytest.mark.parametrize("state", ENGINE_STATES)
 def test_state_is_known_to_the_page(state):
     """Every state has its place from worst to best, its colour and, unless it needs none, its sign."""
-    assert f'"{state}"' in SCRIPTS["/static/words.js"]
+    assert f'"{state}"' in SCRIPTS["/static/states.js"]
     assert f".{state} {{" in ASSETS["/static/page.css"]
 
 

@@ -477,8 +477,8 @@ class ServerState:
             reason = result.reason if result else "starting"
             sources.append(SourceSnapshot("metrics", is_up, reason, self._metrics.read_at))
         if self._probe is not None:
-            reason = "sleeping" if self._is_resting(now) else self._probe.reason(now)
-            sources.append(SourceSnapshot("probe", reason == "ok", reason, self._probe.succeeded_at))
+            probed = "sleeping" if self._is_resting(now) else self._probe.reason(now)
+            sources.append(SourceSnapshot("probe", probed == "ok", probed, self._probe.succeeded_at))
         return tuple(sources)
 
     def _log_reason(self, now: float) -> str:
