@@ -154,6 +154,12 @@ ENDINGS = (
         quiet=((0, 246),),
     ),
     Incident(
+        RECORDINGS / "keepalive",
+        "the engine is killed at 240 with four requests running, and its API server goes on answering until 325",
+        (Expected("VllmEngineCrashed", 240, 300), Expected("VllmEngineDown", 240, 325)),
+        quiet=((0, 240),),
+    ),
+    Incident(
         RECORDINGS / "loadkill",
         "killed at 108 while the model is loaded, and nobody starts it again: for a while a start that says nothing",
         allowed=frozenset({"VllmEngineDown"}),

@@ -153,6 +153,7 @@ class TestCheck:
             f"{NO_METRICS} and {NO_SLO}": OF_OBJECTIVES,
             NO_PROBE: {"VllmProbeFailing"},
             "the log has no mm_cache_hit_ratio": {"VllmMmCacheCollapsed"},
+            "the log has no requests_deferred": {"VllmRequestsDeferred"},
             **ONE_ENGINE,
         }
         assert able > 20

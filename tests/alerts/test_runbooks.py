@@ -28,7 +28,7 @@ from tests.alerts.runbooks import (
 from tests.support.recordings import RECORDINGS, snapshots
 
 from vllm_watch.exposition.json_view import server_view
-from vllm_watch.replay.recording import Recording
+from vllm_watch.replay.recording import BUNDLED, Recording
 from vllm_watch.state.server import ServerSettings
 
 
@@ -151,7 +151,7 @@ def queries(name):
 def logs(tmp_path_factory):
     """All logs of the tests, in one file."""
     every = tmp_path_factory.mktemp("logs") / "vllm.log"
-    found = [*ROOT.glob("tests/corpus/*/vllm.log"), *(folder / "vllm.log" for folder in RECORDINGS.values())]
+    found = [*ROOT.glob("tests/corpus/*/vllm.log"), *ROOT.glob("tests/recordings/*/vllm.log"), BUNDLED / "vllm.log"]
     every.write_bytes(b"".join(path.read_bytes() for path in found))
     return every
 

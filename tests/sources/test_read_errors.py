@@ -168,6 +168,22 @@ def test_a_rotated_file_that_stays_unreadable_is_given_up(followed, system):
     assert (True, "ok") == followed.status
 
 
+def test_what_follows_a_file_that_is_given_up_is_after_a_gap(followed, system):
+    """T31: what was said before a file that is lost is not the present any more; what follows says so, once."""
+    followed.write(1)
+    followed.look()
+    followed.write(2)
+    followed.rotate()
+    followed.write(3)
+    system.fail("pread", errno.EIO, followed.named(".1"))
+    followed.look()
+    followed.look(ROTATE_WAIT)
+    followed.write(4)
+    followed.look()
+
+    assert [False, True, False] == followed.gaps
+
+
 def test_an_error_is_said_once(followed, system):
     """T31: the daemon's own log says once what the system answers."""
     with structlog.testing.capture_logs() as said:

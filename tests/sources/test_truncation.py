@@ -63,6 +63,19 @@ def test_copies_of_two_truncations_between_two_looks(followed):
     assert [2, 3, 4] == followed.look()
 
 
+def test_what_follows_a_lost_copy_is_after_a_gap(followed):
+    """T7: where the copy that was read into is gone, what was said before is not the present any more."""
+    followed.write(1)
+    followed.look()
+    followed.copytruncate()
+    followed.write(2)
+    followed.copytruncate()
+    followed.write(3)
+
+    assert [2, 3] == followed.look()
+    assert ([False, True, True], 1) == (followed.gaps, followed.counts.files_lost)
+
+
 def test_copies_of_a_log_that_was_not_read_yet(followed):
     """T7: what was written to a new log and copied away before the first look at it is read from the copy."""
     line = stats_line(3, second=30)

@@ -5,17 +5,17 @@ from __future__ import annotations
 
 import pytest
 
-from tests.state.test_sources_together import Server, page
+from tests.state.test_sources_together import DEAD, READY, Server, page
 
 from vllm_watch.exposition.samples import server_samples
 from vllm_watch.state.probe_source import LEAST_PAUSE, ProbeResult, ProbeSource
 
 
 class Probed(Server):
-    """A server with a page that is read all the time, and with a probe of every minute."""
+    """A server with a page that is read all the time, perhaps a log, and with a probe of every minute."""
 
-    def __init__(self, every=60.0):
-        super().__init__(has_log=False, probe_every=every)
+    def __init__(self, every=60.0, has_log=False):
+        super().__init__(has_log=has_log, probe_every=every)
 
     def probe(self, reason="ok", seconds=None, takes=0.0):
         """Let a probe begin now and end so."""
@@ -86,6 +86,19 @@ class TestTurns:
         assert waits_while_down > 200
         assert server.wait <= LEAST_PAUSE
         assert server.shown() == {("source_up", "probe"): 0, ("source_info", "probe", "starting"): 1}
+
+    def test_an_engine_that_its_log_calls_dead_is_asked(self):
+        """Whether the word was true nobody but a probe can tell where nothing else is asked; an answer ends it."""
+        server = Probed(has_log=True).log(READY).scrape(page())
+        server.probe()
+        server.log(DEAD, after=1).scrape(page(), after=4)
+        called, wait = server.engine().state, server.wait
+        server.now += wait
+        server.probe()
+        server.scrape(page(generated=1), after=5)
+
+        assert ("down", "idle") == (called, server.engine().state)
+        assert wait <= 60
 
     def test_a_server_that_was_started_between_two_pages_is_asked_soon(self):
         """Where a page tells of another start, what was said of the old server is void."""

@@ -42,9 +42,20 @@ def test_working_servers_are_never_stalled(name, sources):
     """
     No server but a frozen one is ever stalled.
 
-    Not idle, overloaded, asleep, paused or in a long prefill, and not while it starts, stops or dies.
+    Not idle, overloaded, asleep, paused or in a long prefill, and not while it starts, stops or dies; but one whose
+    page stands still for ever with requests on it is, where nobody reads in the log that its engine is dead.
     """
-    assert "stalled" not in states(name, sources).values()
+    is_frozen = (name, sources) == ("keepalive", "metrics")
+
+    assert ("stalled" in states(name, sources).values()) == is_frozen
+
+
+@pytest.mark.parametrize("sources", ["both", "log"])
+def test_a_dead_engine_is_down_while_its_server_answers(sources):
+    """The engine killed at second 240 is down from 245 on, to the end, though its page is read every 5 s."""
+    found = states("keepalive", sources)
+
+    assert {"down"} == {found[second] for second in range(245, max(found))}
 
 
 @EVERY_SOURCE

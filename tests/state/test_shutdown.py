@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.state.test_sources_together import DEAD, READY, STARTING, Server, line
+from tests.state.test_sources_together import DEAD, READY, STARTING, Server, line, page
 
 
 SHUTTING_DOWN = b"INFO:     Shutting down"
@@ -42,6 +42,20 @@ def test_a_shutdown_without_an_end_is_a_crash():
 
     assert (0, 1) == (died(server, after=120), died(server, after=1))
     assert 1 == died(server.log(FINISHED, after=60), after=600)
+
+
+def test_a_strangers_word_hides_no_dead_engine_for_long():
+    """
+    An engine that died after a word of a shutdown, and whose end does not follow, is down while its server answers.
+
+    One that only shuts down is not: it serves while it answers.
+    """
+    server = Server().log(STARTING, READY).scrape(page()).log(TRIGGERED, after=5).log(HANDLER, after=2)
+    for _ in range(26):
+        server.scrape(page(), after=5).engine()
+    orderly = Server().log(STARTING, READY).scrape(page()).log(TRIGGERED, after=5).scrape(page(), after=130)
+
+    assert ("down", "idle") == (server.engine().state, orderly.engine().state)
 
 
 @pytest.mark.parametrize("end", [FINISHED, STARTING])

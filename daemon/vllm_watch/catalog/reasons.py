@@ -71,9 +71,9 @@ LOG: Mapping[LogReason, Reason] = {
         kind="quiet",
     ),
     "silent": Reason(
-        "Statistics stopped without a line of zeros, so this is no idleness: look whether the server still "
-        "writes to this file.",
-        short="statistics stopped without a line of zeros",
+        "It stopped without a line of zeros, so this is no idleness: look whether the server is still there "
+        "and writes to this file.",
+        short="it stopped without a line of zeros",
     ),
     "no_statistics_yet": Reason(
         "No statistics line yet: vLLM prints one every 10 s while it has work.",

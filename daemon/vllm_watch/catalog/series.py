@@ -521,7 +521,10 @@ FACTS = Group(
             labels=_SERVER,
             unit="unix time",
             help="When the server was started last.",
-            sources=(_log("its version line"), _scrape("`process_start_time_seconds`")),
+            sources=(
+                _log("its version line, unless many lines without a time hide how old it is"),
+                _scrape("`process_start_time_seconds`"),
+            ),
         ),
         _gauge(
             "slo_time_to_first_token_seconds",

@@ -22,8 +22,10 @@ and then, where that is configured. Where log and scrape both say something the 
 older than three of its source's intervals is gone, but for the last line of an idle engine, and for facts, which hold
 until the next start. What a server has counted (counters, histograms and objectives) outlives it: it stays at its last
 value until the server has started again, so that nothing counted just before a crash is lost, however seldom somebody
-asks. Only the daemon's own restart loses it, if the server is gone by then. Labels configured for a server (`labels:`)
-stand beside those named here.
+asks. Only the daemon's own restart loses it, if the server is gone by then. While only the page cannot be read these
+counters stand still, too: a rate of 0 then says nothing, and `source_up{{source="metrics"}}` says that. They are not
+taken away, for what is counted in a gap would be missing from every window that is shorter than the gap. Labels
+configured for a server (`labels:`) stand beside those named here.
 """
 
 _ORIGINS: dict[Origin, str] = {
@@ -56,9 +58,9 @@ def _states() -> str:
 It has work, and for `stall_after` (30 s), on three pages at least, nothing of it moves: no token, no engine step,
 no KV cache block, no look-up in a cache, no request that comes, goes or finishes. Requests that clients give up do
 not count, nor do requests that all wait for something remote (`requests_deferred`, with nothing running): KV blocks
-from another server, or the next input of a streaming session. Such an engine is called serving, and no alert is made
-of it, for the page does not tell a quiet session from blocks that never come. A pooling model generates no tokens:
-its prompt tokens and finished requests are its movement.
+from another server, or the next input of a streaming session. Such an engine is called serving, for the page does not
+tell a quiet session from blocks that never come; if it lasts, VllmRequestsDeferred warns. A pooling model generates no
+tokens: its prompt tokens and finished requests are its movement.
 
 | reason | meaning |
 |---|---|

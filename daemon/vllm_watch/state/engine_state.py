@@ -37,8 +37,8 @@ DOUBT_SECONDS = 30.0
 """A server that answers for so long after its log said that it had ended has not: the word was a stranger's."""
 START_SECONDS = 600.0
 """
-A start that says nothing for so long, while nothing listens, is no start any more: vLLM itself gives up on an engine
-that is not ready after this time (VLLM_ENGINE_READY_TIMEOUT_S), and loading prints a line for each file.
+A start that says nothing for so long is no start any more, but the end where nothing listens: vLLM itself gives up on
+an engine that is not ready after this time (VLLM_ENGINE_READY_TIMEOUT_S), and loading prints a line for each file.
 """
 UNSEEN_SECONDS = 120.0
 """
@@ -65,8 +65,9 @@ def judge_server(log: LogSource | None, metrics: ScrapeSource | None, now: float
     if log is not None and log.phase == "starting":
         if _has_answered_since(metrics, now, log.phase_at):
             return None
-        is_silent = log.last_news_at is not None and now - log.last_news_at > START_SECONDS
-        return "down" if is_silent and refused else "starting"
+        if not has_silent_start(log, now):
+            return "starting"
+        return "down" if refused else "unknown"
     if log is not None and log.has_ended and not _is_disbelieved(log, metrics, now):
         return "down"
     if metrics is None or not refused or metrics.refused_since is None:
@@ -77,6 +78,11 @@ def judge_server(log: LogSource | None, metrics: ScrapeSource | None, now: float
         return None  # The address is wrong, not the server gone.
     is_unseen = metrics.reading is None and (log is None or log.phase is None)
     return "unknown" if is_unseen and now - metrics.refused_since <= UNSEEN_SECONDS else "down"
+
+
+def has_silent_start(log: LogSource, now: float) -> bool:
+    """Tell whether a log said that the server starts, and then nothing for so long that nobody knows what it does."""
+    return log.phase == "starting" and log.last_news_at is not None and now - log.last_news_at > START_SECONDS
 
 
 def _goes_on(log: LogSource, moment: float, now: float) -> bool:

@@ -161,6 +161,8 @@ class LogSource:
         self.last_news_at: float | None = None
         """When it last said anything but that its processes wait for each other: they do so in a start that hangs."""
         self.started_at: float | None = None
+        """When it started last, if anybody can say: a log may print no time for hours."""
+        self._is_dated = True
         self.starts = 0
         self.failures: Counter[str] = Counter()
         self.requests: Counter[HttpRequestKey] = Counter()
@@ -202,6 +204,7 @@ class LogSource:
             self._continuations += batch.continuation_lines
             self._refused_lines += batch.refused_lines
         self._apply_requests(batch, is_history=is_history)
+        self._is_dated = not batch.is_undated
         counted = (self.starts, self.failures.copy(), self.refused.copy(), self._unparsed, self.dropped)
         for timed in batch.events:
             self._apply(timed)
@@ -214,7 +217,7 @@ class LogSource:
 
     def counts(self, now: float) -> LogCounts:
         """Return what was counted until now; what is counted once is never taken back."""
-        self.failures.update(self._shutdown.settle(now))
+        self._count_crashes(self._shutdown.settle(now))
         events: dict[str, int] = {kind: self.failures.get(kind, 0) for kind in FAILURE_KINDS}
         return LogCounts(
             events, self.starts, self._unparsed, dict(self._unknown), self._continuations, self._refused_lines
@@ -360,12 +363,12 @@ class LogSource:
         if event.phase == "shutting_down" and self.phase != "dead":
             self._shutdown.begin(at)
         elif event.phase == "stopped":
-            self.failures.update(self._shutdown.end(at))
+            self._count_crashes(self._shutdown.end(at))
         self.phase, self.phase_at = event.phase, at
         if event.phase == "starting":
-            self.failures.update(self._shutdown.begin_again(at))
+            self._count_crashes(self._shutdown.begin_again(at))
             self.starts += 1
-            self.started_at = at
+            self.started_at = at if self._is_dated else None
             self.facts = Facts()
             self.engines.clear()
             self.has_several_api_servers = False
@@ -379,6 +382,14 @@ class LogSource:
         self.failures[failure.kind] += 1
         if failure.kind == "engine_dead":
             self.phase, self.phase_at = "dead", at
+
+    def _count_crashes(self, crashes: list[Timed]) -> None:
+        """Take in failures that a shutdown did not explain: it may have been a stranger's word, and the engine dead."""
+        for at, failure in crashes:
+            if isinstance(failure, Failure):
+                self.failures[failure.kind] += 1
+                if failure.kind == "engine_dead" and self.phase == "shutting_down":
+                    self.phase, self.phase_at = "dead", at
 
     def _may_compile(self, at: float) -> bool:
         """Tell whether a server is starting, or so fresh that its workers may be compiling for its first requests."""

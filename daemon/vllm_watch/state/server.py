@@ -25,6 +25,7 @@ from vllm_watch.state.engine_state import (
     STALL_SECONDS,
     UNKNOWN,
     Judgement,
+    has_silent_start,
     is_end_contradicted,
     judge_by_log,
     judge_by_metrics,
@@ -487,7 +488,7 @@ class ServerState:
         if log is None or not status.is_up:
             return status.reason
         if log.phase == "starting":
-            return "starting"
+            return "silent" if has_silent_start(log, now) else "starting"
         if log.has_ended:
             return "ended"
         if log.has_several_api_servers:

@@ -11,8 +11,6 @@ from __future__ import annotations
 
 import math
 
-from collections import Counter
-
 from vllm_watch.reading.log_reader import Timed
 from vllm_watch.state.sleeping import DRAIN_SECONDS
 from vllm_watch_parsers.events import Failure
@@ -56,8 +54,8 @@ class Shutdown:
         self._held.append(Timed(at, failure))
         return True
 
-    def end(self, at: float) -> Counter[str]:
-        """Take in that the server has ended; return the failures that were no part of that, by kind."""
+    def end(self, at: float) -> list[Timed]:
+        """Take in that the server has ended; return the failures that were no part of that."""
         crashed = self.settle(at)
         if self._began_at is not None:
             self._ended_at = at
@@ -65,8 +63,8 @@ class Shutdown:
         self._held.clear()
         return crashed
 
-    def begin_again(self, at: float) -> Counter[str]:
-        """Take in that the server starts again; return the failures that were no part of its end, by kind."""
+    def begin_again(self, at: float) -> list[Timed]:
+        """Take in that the server starts again; return the failures that were no part of its end."""
         crashed = self.settle(at)
         self._began_at = self._ended_at = None
         self._held.clear()
@@ -85,12 +83,12 @@ class Shutdown:
         """Take in that the failures so far were before anyone watched."""
         self._held.clear()
 
-    def settle(self, now: float) -> Counter[str]:
+    def settle(self, now: float) -> list[Timed]:
         """
-        Return the failures whose end should have followed by now, by kind, each once.
+        Return the failures whose end should have followed by now, each once.
 
         They were crashes, whatever is read later: an end whose line was written in time may have been read too late.
         """
         overdue = [failed for failed in self._held if now - failed.at > END_SECONDS]
         self._held = [failed for failed in self._held if now - failed.at <= END_SECONDS]
-        return Counter(failed.event.kind for failed in overdue if isinstance(failed.event, Failure))
+        return overdue
