@@ -45,7 +45,7 @@ docs: .venv/developing  ## Write daemon/METRICS.md from the code
 	$(BIN)/python -m vllm_watch.exposition.metrics_reference > daemon/METRICS.md
 
 configuration: .venv/developing  ## Write daemon/CONFIGURATION.md from the code
-	$(BIN)/python -m vllm_watch.config_reference > daemon/CONFIGURATION.md
+	$(BIN)/python -m vllm_watch.config.reference > daemon/CONFIGURATION.md
 
 alerts: .venv/developing  ## Write alerts/rules from alerts/source and alerts/thresholds.yml
 	$(BIN)/python alerts/render.py

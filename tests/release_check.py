@@ -7,22 +7,24 @@ No other run collects these tests. English text is a valid placeholder for a tra
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from tests.dashboards.shipped import UIDS, dashboard
 from tests.dashboards.twins import untranslated as untranslated_panels
 from tests.support.translation import untranslated
-from tests.test_readmes import CHINESE, ENGLISH, TITLES, sections
+from tests.test_readmes import PAIRS, TITLES, chinese, english, sections
 
-from boards.kit.texts import FOLDER, read_file
+from boards.kit.texts import FOLDER, english_texts, read_file
 
 
 @pytest.mark.parametrize("name", sorted(path.name for path in (FOLDER / "en").iterdir()))
 def test_no_text_of_the_dashboards_lacks_its_translation(name):
     """Each English text in dashboards/texts has a Chinese one."""
-    chinese = read_file(FOLDER / "zh" / name)
+    translated = read_file(FOLDER / "zh" / name)
 
-    assert [] == [key for key in read_file(FOLDER / "en" / name) if key not in chinese]
+    assert [] == [key for key in english_texts(Path(name).stem) if key not in translated]
 
 
 @pytest.mark.parametrize("uid", UIDS)
@@ -31,7 +33,8 @@ def test_no_panel_is_in_english(uid):
     assert [] == list(untranslated_panels(dashboard(uid, "zh")))
 
 
-def test_the_chinese_readme_is_chinese():
-    """README.zh-CN.md has no English prose, and each title has a translation."""
-    assert [] == list(untranslated(CHINESE))
-    assert [] == [title for each in sections(ENGLISH) if (title := each.heading.lstrip("# ")) not in TITLES]
+@pytest.mark.parametrize("name", PAIRS)
+def test_no_document_is_in_english(name):
+    """A Chinese document has no English prose, and each title has a translation."""
+    assert [] == list(untranslated(chinese(name)))
+    assert [] == [title for each in sections(english(name)) if (title := each.heading.lstrip("# ")) not in TITLES]

@@ -23,7 +23,9 @@ TEXTS = [
         "Makefile",
         "alerts/[!s]*/**/*",  # What is in source/ is in rules/, too.
         "dashboards/texts/*/*.yml",
-        "daemon/METRICS.md",
+        ".github/*.md",
+        "daemon/[!R]*.md",
+        "tests/*README.md",
         "daemon/vllm_watch/**/*.py",
         "daemon/vllm_watch/web/static/*",
         "deploy/*/**/*",
@@ -36,9 +38,9 @@ PROSE = frozenset(
     re.findall(
         r"\w+",
         """
-        a and anew as at believes beside by cannot daemon did does every failed for gave had has have holds in is itself
-        keeps knows like looks needs notices of on or reads running runs says sees showed shown shows start starts
-        that the to under vllm wants was watches wheel with without writes
+        a and anew as at behaves believes beside by cannot checks daemon did does every failed for gave had has have
+        holds in is itself keeps knows like looks missed needs notices of on or reads running runs says sees showed
+        shown shows start starts that the to trusts under vllm wants was watches wheel with without writes
         """,
     )
 )

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""README.zh-CN.md says what README.md says."""
+"""The Chinese documents are in step with the English ones."""
 
 from __future__ import annotations
 
@@ -11,20 +11,24 @@ from tests.support.translation import differences, sections, untranslated
 
 
 ROOT = Path(__file__).parents[1]
-ENGLISH = (ROOT / "README.md").read_text(encoding="utf-8")
-CHINESE = (ROOT / "README.zh-CN.md").read_text(encoding="utf-8")
+PAIRS = ("README", "daemon/BEHAVIOUR")
+"""Documents that have a translation beside them."""
 
 TITLES = {
     "vllm-watch": "vllm-watch",
     "Try it": "试一试",
     "Use it": "使用",
     "Configuration": "配置",
-    "What the states mean": "各状态的含义",
-    "What is promised": "承诺",
+    "States": "状态",
     "Alerts": "告警",
     "Dashboards": "仪表盘",
-    "Measured": "实测",
     "Develop": "开发",
+    "How vllm-watch behaves": "vllm-watch 的行为",
+    "Two sources": "两个数据来源",
+    "When an engine is stalled": "引擎何时判为卡住",
+    "The probe": "探测",
+    "What is guaranteed": "保证",
+    "Measured": "实测",
 }
 
 ORIGINAL = """# Tool
@@ -73,24 +77,49 @@ other: 2
 WORDS = {"Tool": "工具", "Use": "用法"}
 
 
-def test_each_links_to_the_other():
-    """Under the title each README links to the one in the other language."""
-    assert ENGLISH.splitlines()[2] == "English | [简体中文](README.zh-CN.md)"
-    assert CHINESE.splitlines()[2] == "[English](README.md) | 简体中文"
+def english(name):
+    """Return a document."""
+    return (ROOT / f"{name}.md").read_text(encoding="utf-8")
 
 
-def test_the_chinese_readme_is_in_step():
+def chinese(name):
+    """Return its translation."""
+    return (ROOT / f"{name}.zh-CN.md").read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("name", PAIRS)
+def test_each_links_to_the_other(name):
+    """Under the title each document links to the one in the other language."""
+    file = name.rpartition("/")[2]
+
+    assert english(name).splitlines()[2] == f"English | [简体中文]({file}.zh-CN.md)"
+    assert chinese(name).splitlines()[2] == f"[English]({file}.md) | 简体中文"
+
+
+@pytest.mark.parametrize("name", PAIRS)
+def test_the_chinese_document_is_in_step(name):
     """It has the same headings, blocks, commands, rows, code, links and figures, section by section."""
-    ours = ENGLISH.replace("[简体中文](README.zh-CN.md)", "[English](README.md)")
+    file = name.rpartition("/")[2]
+    # Each links to the other, and to the translation of what is translated.
+    ours = english(name).replace(f"[简体中文]({file}.zh-CN.md)", f"[English]({file}.md)")
+    theirs = chinese(name).replace("BEHAVIOUR.zh-CN.md", "BEHAVIOUR.md")
 
-    found = list(differences(ours, CHINESE, TITLES))
+    found = list(differences(ours, theirs, TITLES))
 
     assert not found, "\n".join(found)
 
 
+def test_the_number_of_alerts_is_right():
+    """Both READMEs say how many alerts there are: each has its runbook."""
+    number = len(list((ROOT / "alerts" / "runbooks").glob("*.md")))
+
+    assert f"each of the {number} alerts" in english("README")
+    assert f"{number} 个告警" in chinese("README")
+
+
 def test_no_title_is_left_over():
-    """Each translated title is one of README.md."""
-    assert set(TITLES) <= {section.heading.lstrip("# ") for section in sections(ENGLISH)}
+    """Each translated title is one of the documents."""
+    assert set(TITLES) <= {section.heading.lstrip("# ") for name in PAIRS for section in sections(english(name))}
 
 
 def test_a_good_translation():
@@ -149,7 +178,7 @@ def test_english_is_a_placeholder():
 
 def test_placeholders_are_found():
     """What is still English is named: titles, prose, rows and comments, and nothing of a good translation."""
-    english = """## More
+    placeholders = """## More
 
 See [the list](list.md): `a` and
 others.
@@ -163,5 +192,5 @@ others.
 
     assert not list(untranslated(TRANSLATED))
     assert ["More", "See ·the list·: · and others.", "what it is", "# runs all of it"] == list(
-        untranslated(TRANSLATED + english)
+        untranslated(TRANSLATED + placeholders)
     )

@@ -84,6 +84,7 @@ class Journal:
         self.history = []
         self.times = []
         self.starts = []
+        self.gaps = []
         self._pieces = {}
 
     def prints(self, *lines, run=0):
@@ -104,6 +105,7 @@ class Journal:
         for batch, is_history in self.tail.poll(self.now):
             events = [timed for timed in batch.events if isinstance(timed.event, EngineStats)]
             (self.history if is_history else self.found).extend(timed.event.requests_running for timed in events)
+            self.gaps.append(batch.is_after_gap)
             self.times += [timed.at for timed in events]
             self.starts += [timed for timed in batch.events if isinstance(timed.event, StartupFact)]
 
@@ -270,7 +272,7 @@ def test_a_cursor_that_journalctl_refuses_is_given_up(resumed):
     resumed.look_until(lambda: resumed.history)
 
     assert f"--lines={HISTORY_LINES}" == resumed.arguments(run=1)[0][-1]
-    assert ([3], []) == (resumed.history, resumed.found)
+    assert ([3], [], [True]) == (resumed.history, resumed.found, resumed.gaps)
 
 
 def test_a_unit_without_a_line_is_no_source_that_works(journal):
@@ -345,6 +347,15 @@ def test_bad_json_is_skipped_and_counted(journal):
 
     assert [2] == journal.found
     assert sum(map(len, [*bad, no_time])) == journal.counts.skipped_bytes
+
+
+def test_what_follows_an_entry_that_cannot_be_read_is_after_a_gap(journal):
+    """What was said before it is not the present any more: once, and not of what comes later."""
+    for number, lines in enumerate([(), (b"torn\n",), ()], 1):
+        journal.prints(*lines, entry(stats_line(number), number))
+        journal.look_until(lambda: journal.tail.cursor == f"c{number}")  # noqa: B023  # Asked at once.
+
+    assert ([1, 2, 3], [False, True, False]) == (journal.found, journal.gaps)
 
 
 def test_an_entry_in_pieces_is_read_when_it_is_whole(journal):

@@ -168,6 +168,22 @@ def test_a_rotated_file_that_stays_unreadable_is_given_up(followed, system):
     assert (True, "ok") == followed.status
 
 
+def test_what_follows_a_file_that_is_given_up_is_after_a_gap(followed, system):
+    """T31: what was said before a file that is lost is not the present any more; what follows says so, once."""
+    followed.write(1)
+    followed.look()
+    followed.write(2)
+    followed.rotate()
+    followed.write(3)
+    system.fail("pread", errno.EIO, followed.named(".1"))
+    followed.look()
+    followed.look(ROTATE_WAIT)
+    followed.write(4)
+    followed.look()
+
+    assert [False, True, False] == followed.gaps
+
+
 def test_an_error_is_said_once(followed, system):
     """T31: the daemon's own log says once what the system answers."""
     with structlog.testing.capture_logs() as said:
@@ -236,15 +252,15 @@ def test_the_positions_say_until_when_all_was_read(tmp_path, system):
     for path in paths:
         path.write_bytes(stats_line(1))
     server = ServerMonitor(ServerConfig(name="a", log=str(tmp_path / "*.log")), clock)
-    server.look_at_log()
+    server.log.poll()
     good = clock.wall(clock.now())
-    said = [server.positions().files]
+    said = [server.log.positions().files]
     for number in (errno.EIO, None):
         clock.time += 60.0
         system.fail("pread", number, paths[0]) if number else system.heal()
-        server.look_at_log()
-        said.append(server.positions().files)
+        server.log.poll()
+        said.append(server.log.positions().files)
     server.close()
 
     assert [[0.0, 0.0], [good, 0.0], [0.0, 0.0]] == [[each.read_until for each in sorted(files)] for files in said]
-    assert good + 120.0 == server.read_until
+    assert good + 120.0 == server.log.read_until

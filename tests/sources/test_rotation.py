@@ -179,6 +179,7 @@ def test_an_unreadable_rotated_file_is_counted_and_passed(followed, monkeypatch)
 
     assert [3] == followed.look()
     assert 1 == followed.counts.files_lost
+    assert [False, True] == followed.gaps
     assert followed.counts.read_errors > 0
     assert (True, "ok") == followed.status
 

@@ -9,7 +9,8 @@ does so from some call of a look on, or for whole looks it names nothing or lets
 of a look wait while the log goes on, until it answers, fails, or the daemon is killed.
 
 The times of its files are the model's, and go on as its clock does: at the pace of a busy machine, on which many things
-happen between two ticks of the file system's clock, or slowly. A history does not depend on how fast it is played.
+happen between two ticks of the file system's clock, or slowly. Which new file gets a removed one's inode is decided by
+it, too. A history depends neither on how fast it is played nor on what else the machine does.
 
 ``VLLM_WATCH_HISTORIES=2000`` runs as many of each kind.
 """
@@ -56,6 +57,13 @@ def stats_line(number):
         f"Avg prompt throughput: 1.0 tokens/s, Avg generation throughput: {number}.0 tokens/s, "
         f"Running: {number} reqs, Waiting: 0 reqs, GPU KV cache usage: 1.0%\n"
     ).encode()
+
+
+def is_open(path):
+    """Tell whether this process has a file open."""
+    status = path.stat()
+    with os.scandir("/proc/self/fd") as opened:
+        return any(os.path.samestat(status, file.stat()) for file in opened if file.is_file())
 
 
 class FileSystem:
@@ -133,6 +141,9 @@ class History:
         self.pace = random.Random(f"pace {seed}")
         self.steps = self.pace.choice(PACES)
         self.clock = CLOCK
+        self.removed = 0
+        self.free = []
+        self.held = []
         self.open()
         self.files = [[]]
         self.number = 0
@@ -157,9 +168,28 @@ class History:
         return {number for number in file if number not in set(self.read)}
 
     def open(self):
-        """Let the writer open the path."""
+        """Let the writer open the path, whose file may have to be made."""
+        if not self.path.exists():
+            self.make(self.path)
         self.writer = open(self.path, "ab", buffering=0)  # noqa: SIM115  # Held open, as a server holds its log.
         self.date(self.path)
+
+    def make(self, path):
+        """Make an empty file, perhaps with the inode of one that was removed."""
+        if self.free and self.pace.random() < 0.5:
+            self.free.pop().rename(path)
+            os.truncate(path, 0)
+        else:
+            path.touch()
+
+    def remove(self, path):
+        """Remove a file, and keep its inode: to be used again, or from being so if somebody has the file open."""
+        if is_open(path):
+            self.held.append(open(path, "rb"))  # noqa: SIM115  # Until the end.
+            path.unlink()
+        else:
+            self.removed += 1
+            self.free.append(path.rename(path.with_name(f"free-{self.removed}")))
 
     def date(self, path):
         """Let some time pass, and give a file that was just made or changed the time of the file system's clock."""
@@ -228,7 +258,7 @@ class History:
     def make_room(self):
         """Rename the rotated files; the oldest goes."""
         if self.rotated(RETENTION).exists():
-            self.rotated(RETENTION).unlink()
+            self.remove(self.rotated(RETENTION))
             self.excused |= self.unread(self.files.pop())
         for index in range(RETENTION - 1, 0, -1):
             if self.rotated(index).exists():
@@ -239,6 +269,7 @@ class History:
         if self.partial:
             self.excused.add(self.number)
         self.make_room()
+        self.make(self.rotated(1))
         shutil.copy(self.path, self.rotated(1))
         self.date(self.rotated(1))
         self.empty()
@@ -266,7 +297,7 @@ class History:
         self.lose_partial()
         self.excused |= self.unread(self.files[0])
         self.writer.close()
-        self.path.unlink()
+        self.remove(self.path)
         self.reopen()
         self.files[0] = []
 
@@ -294,7 +325,7 @@ class History:
         self.lose_partial()
         self.poll()
         self.excused |= self.unread(self.files[0])
-        self.path.unlink()
+        self.remove(self.path)
         self.reopen()
         self.files[0] = []
 
@@ -414,7 +445,8 @@ class History:
         for _ in range(4):
             self.poll()
         self.tail.close()
-        self.writer.close()
+        for file in (self.writer, *self.held):
+            file.close()
 
 
 @pytest.fixture(params=["a disk", "a file system that fails"])

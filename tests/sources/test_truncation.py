@@ -63,6 +63,19 @@ def test_copies_of_two_truncations_between_two_looks(followed):
     assert [2, 3, 4] == followed.look()
 
 
+def test_what_follows_a_lost_copy_is_after_a_gap(followed):
+    """T7: where the copy that was read into is gone, what was said before is not the present any more."""
+    followed.write(1)
+    followed.look()
+    followed.copytruncate()
+    followed.write(2)
+    followed.copytruncate()
+    followed.write(3)
+
+    assert [2, 3] == followed.look()
+    assert ([False, True, True], 1) == (followed.gaps, followed.counts.files_lost)
+
+
 def test_copies_of_a_log_that_was_not_read_yet(followed):
     """T7: what was written to a new log and copied away before the first look at it is read from the copy."""
     line = stats_line(3, second=30)
@@ -190,10 +203,10 @@ def test_the_writer_is_told_once_to_append(tmp_path):
     server = ServerMonitor(ServerConfig(name="a", log=str(path)), SystemClock())
     with structlog.testing.capture_logs() as said:
         for number in range(3):
-            server.look_at_log()
+            server.log.poll()
             with path.open("ab") as file:
                 file.write(bytes(10) + stats_line(number))
-        server.look_at_log()
+        server.log.poll()
     server.close()
     warnings = [record for record in said if record["event"] == "log.nul_bytes"]
 

@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from vllm_watch.exposition.samples import server_samples
@@ -12,6 +14,9 @@ from vllm_watch.state.scrape_source import ScrapeResult
 from vllm_watch.state.server import LogStatus, ServerSettings, ServerState
 from vllm_watch.state.snapshot import TailCounts
 from vllm_watch_parsers.scrape import Unreadable, read_metrics
+
+
+RECORDINGS = Path(__file__).parents[1] / "recordings"
 
 
 def page(running=0, waiting=0, generated=0, steps=0, deferred=0, kv=0.5, start=1.0, engine="0", extra=""):
@@ -543,6 +548,46 @@ class TestRefused:
         loading = server.scrape(after=600).engine().state
 
         assert ("starting", "down") == (loading, server.scrape(after=1).engine().state)
+
+    @pytest.mark.parametrize("reason", [None, "http_error", "timeout", "unreachable", "unauthorized"])
+    def test_a_silent_start_is_unknown_where_nobody_says_that_nothing_listens(self, reason):
+        """Killed while it loads, a server does not start for ever: after ten minutes its log is no word of a start."""
+        server = Server(has_metrics=reason is not None).log(STARTING)
+        if reason is not None:
+            server.scrape(reason=reason)
+        states = [server.engine(after=after).state for after in (0, 600, 1, 86_400)]
+
+        assert ["starting", "starting", "unknown", "unknown"] == states
+        assert "silent" == server.reason("log")
+
+    def test_a_line_of_the_start_ends_the_doubt(self):
+        """A start that prints again after ten minutes goes on."""
+        server = Server(has_metrics=False).log(STARTING)
+        silent = server.engine(after=700).state
+        server.log(b"INFO 11-21 02:50:10 [loader.py:1] Loading weights took 690.00 seconds")
+
+        assert ("unknown", "starting") == (silent, server.engine().state)
+        assert "starting" == server.reason("log")
+
+    def test_a_recorded_kill_while_loading_is_no_start_by_the_log_alone(self):
+        """A real server's log that ends while it loads says ``starting`` for ten minutes after its last line."""
+        lines = (RECORDINGS / "loadkill" / "vllm.log").read_bytes().split(b"\n")
+        server = Server(has_metrics=False).log(*lines)
+
+        assert ["starting", "starting", "unknown"] == [server.engine(after=after).state for after in (0, 600, 1)]
+
+
+@pytest.mark.parametrize("news", [line(), line(1, generation=5.0), READY])
+def test_after_lines_that_were_not_read_the_log_alone_knows_nothing_until_news(news):
+    """Where a daemon that is far behind passes lines over, what was before them is not the present."""
+    server = Server(has_metrics=False).log(STARTING, READY, line(1, generation=5.0))
+    access = b'INFO:     127.0.0.1:1 - "GET /health HTTP/1.1" 200 OK'
+    batch = server.reader.read([access], ArrivalTimes(server.now))
+    server.state.apply_log(batch._replace(is_after_gap=True))
+    states = {server.engine(after=after).state for after in (0, 5, 600)}
+
+    assert {"unknown"} == states
+    assert server.log(news).engine().state in {"idle", "serving", "unknown" if news == READY else "idle"}
 
 
 class TestAServerThatIsGone:

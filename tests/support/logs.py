@@ -30,7 +30,11 @@ def stats_line(running, second=0):
 
 
 class Log:
-    """A log file, its tail, and the numbers of running requests that were read from it."""
+    """
+    A log file, its tail, and the numbers of running requests that were read from it.
+
+    `gaps` tells of each batch that was read whether it came after lines that were not.
+    """
 
     def __init__(self, path, pattern=None):
         self.path = path
@@ -38,6 +42,7 @@ class Log:
         self.tail = LogTailer(self.pattern)
         self.now = 1000.0
         self.history = []
+        self.gaps = []
 
     def write(self, *running, path=None):
         """Append a statistics line for each number."""
@@ -55,6 +60,7 @@ class Log:
         for batch, is_history in self.tail.poll(self.now):
             running = [t.event.requests_running for t in batch.events if isinstance(t.event, EngineStats)]
             (self.history if is_history else found).extend(running)
+            self.gaps += [] if is_history else [batch.is_after_gap]
         return found
 
     def named(self, suffix):

@@ -51,7 +51,8 @@ class LogBatch(NamedTuple):
     What a run of lines said.
 
     `continuation_lines` counts lines that came while a record was open, `refused_lines` those that look like news and
-    stand where none is printed. Before the first line of a batch that `is_after_gap` others were passed over.
+    stand where none is printed. Before the first line of a batch that `is_after_gap` others were passed over. When
+    one was written that `is_undated` nobody can say: its events have their order and distances only.
     """
 
     events: tuple[TimedEvent, ...]
@@ -62,6 +63,7 @@ class LogBatch(NamedTuple):
     continuation_lines: int
     refused_lines: int = 0
     is_after_gap: bool = False
+    is_undated: bool = False
 
 
 class TailedBatch(NamedTuple):
@@ -126,7 +128,8 @@ class LogReader:
         self._record = record
         _add_by_text(requests, requests_by_text)
         size = sum(map(len, lines)) + len(lines)
-        return LogBatch(tuple(events), requests, len(lines), size, times.at(""), continuations, refused)
+        batch = LogBatch(tuple(events), requests, len(lines), size, times.at(""), continuations, refused)
+        return batch if times.are_known else batch._replace(is_undated=True)
 
     def read_line(self, line: bytes, times: LineTimes) -> tuple[TimedEvent, ...]:
         """Read one line and return its events, those of the access log included."""

@@ -6,6 +6,7 @@ from __future__ import annotations
 import re
 
 from collections.abc import Iterable, Iterator, Sequence
+from typing import NamedTuple
 
 from vllm_watch.reading.containers import Unwrapper
 from vllm_watch.reading.times import NEW_YEAR_DAYS, printed_seconds
@@ -32,6 +33,13 @@ _RECORD_TIME = re.compile(
 _WRAPPED = re.compile(rb"\{|[^\n]*\n\{|(?:[^\n]*\n)?\d{4}-\d\d-\d\dT[^\n ]{1,40} std(?:out|err) ")
 
 
+class LastPrinted(NamedTuple):
+    """The last time that some lines print, or nothing, and how many bytes of lines without one come after it."""
+
+    time: str
+    size_after: int
+
+
 def first_printed_time(block: bytes) -> str:
     """Return the first time printed in a block that begins with a whole line, or nothing."""
     return _first(Unwrapper().feed(block.split(b"\n")))
@@ -39,8 +47,18 @@ def first_printed_time(block: bytes) -> str:
 
 def last_printed_time(block: bytes) -> str:
     """Return the last time printed in a block that may begin inside a line, or nothing."""
-    lines = block.split(b"\n")
-    return _first(Unwrapper().feed(lines[1:])[::-1]) or _first(Unwrapper().feed(lines[:1]))
+    return last_printed(block).time
+
+
+def last_printed(block: bytes) -> LastPrinted:
+    """Return the last time printed in a block that may begin inside a line, and what comes after it."""
+    begun, *lines = block.split(b"\n")
+    size = 0
+    for line in [*Unwrapper().feed(lines)[::-1], *Unwrapper().feed([begun])]:
+        if printed := _time_of(line):
+            return LastPrinted(printed, size)
+        size += len(line) + 1
+    return LastPrinted("", size)
 
 
 def places_to_look(start: int, end: int) -> list[tuple[int, int]]:
@@ -88,5 +106,8 @@ def _record_times(part: bytes) -> Iterator[str]:
 
 
 def _first(lines: Sequence[bytes]) -> str:
-    times = (parse_head(strip_ansi(line)).time for line in lines)
-    return next((time for time in times if time), "")
+    return next((time for time in map(_time_of, lines) if time), "")
+
+
+def _time_of(line: bytes) -> str:
+    return parse_head(strip_ansi(line)).time

@@ -47,6 +47,10 @@ _FALL = 600.0
 class LineTimes(Protocol):
     """Gives each line its time, in seconds since the epoch, from the text it prints (or nothing)."""
 
+    @property
+    def are_known(self) -> bool:
+        """Whether lines were written then, and not only in this order and at these distances."""
+
     def at(self, printed: str) -> float:
         """Return the time of the next line, which prints `printed`."""
 
@@ -56,6 +60,11 @@ class ArrivalTimes:
 
     def __init__(self, now: float) -> None:
         self._now = now
+
+    @property
+    def are_known(self) -> bool:
+        """Nothing is more certain."""
+        return True
 
     def at(self, printed: str) -> float:  # noqa: ARG002  # What the line prints is less exact.
         """Return the moment of arrival."""
@@ -73,9 +82,18 @@ class PrintedTimes:
         end: When the last line was written, in seconds since the epoch.
         first_printed: The first time that it prints: lines before it were written then.
         new_years: How often a year ends in the lines.
+        is_last_recent: Whether the last time can have been printed at most minutes before `end`.
     """
 
-    def __init__(self, last_printed: str, end: float, first_printed: str = "", new_years: int = 0) -> None:
+    def __init__(
+        self,
+        last_printed: str,
+        end: float,
+        first_printed: str = "",
+        new_years: int = 0,
+        *,
+        is_last_recent: bool = True,
+    ) -> None:
         last = _parse(last_printed)
         self._end = end
         self._current = end
@@ -83,16 +101,23 @@ class PrintedTimes:
         self._text = self._hour = ""
         self._hour_start = 0.0
         self._counted_back = last is not None
+        self._are_known = is_last_recent and last is not None
         if last is None:
             return
         year = last.year or _nearest_year(last, end)
         is_here = -_TOLERANCE <= end - _local(year, last) < _ZONES - _TOLERANCE
+        self._are_known |= is_here
         self._calendar = _local if is_here else _without_zone
         self._last = self._calendar(year, last)
         # Of a log from another zone it is not known how long ago the last time was printed.
         self._anchor = min(end - self._last, 0.0) if is_here else end - self._last
         self._year = year - new_years
         self.at(first_printed)
+
+    @property
+    def are_known(self) -> bool:
+        """Whether the last time was printed at its line's moment, by this machine's zone or because little follows."""
+        return self._are_known
 
     def at(self, printed: str) -> float:
         """Return the line's time; a line that prints none was written with the line before it."""

@@ -39,9 +39,14 @@ MAX_BACKLOG = 1024 * 1024 * 1024
 
 @dataclass(slots=True)
 class _Queued:
-    """A file to be read; what it held when it was found was written when it says, the rest just now."""
+    """
+    A file to be read; what it held when it was found was written when it says, the rest just now.
+
+    Before one that `is_after_gap` there was another that is lost.
+    """
 
     log: OpenLog
+    is_after_gap: bool = False
     printed: LineTimes | None = None
     printed_until: int = 0
     failing_since: float | None = None
@@ -195,18 +200,20 @@ class FileFollower:
         """Queue the path's new file, and before it those that it named between two looks."""
         old = self._queue[-1].log
         new = OpenLog(self.path)
+        lost = self._counts.files_lost
         try:
             between = self._rotated.after(old, self.file_ids | {new.file_id})
         except OSError:
             new.close()
             raise
+        is_after_gap = self._counts.files_lost > lost  # Which one is missing nobody knows.
         for each in between:
             if self._is_read_copy(each.log, old):
                 each.log.close()
             else:
-                self._queue.append(_Queued(each.log))
+                self._queue.append(_Queued(each.log, is_after_gap))
         self._counts.rotations += 1
-        self._queue.append(_Queued(new))
+        self._queue.append(_Queued(new, is_after_gap))
 
     def _is_read_copy(self, log: OpenLog, old: OpenLog) -> bool:
         """Whether a file is a copy of one that is open: someone made it by hand, or with ``copy`` in logrotate."""
@@ -298,6 +305,8 @@ class FileFollower:
         batches = self._read_late(now)
         while True:
             item = self._queue[0]
+            self._is_after_gap |= item.is_after_gap
+            item.is_after_gap = False
             try:
                 reads = self._read_item(item, reads, now, batches)
                 item.failing_since = None
@@ -327,7 +336,9 @@ class FileFollower:
             self._queue.extendleft(reversed(self._copies(item.log)))
         while reads and self._queue[0] is item and (data := item.log.read()):
             reads -= 1
-            batches.append(self._digest(item.log, self._reader, data, item.times(now)))
+            batch, is_history = self._digest(item.log, self._reader, data, item.times(now))
+            batches.append(TailedBatch(batch._replace(is_after_gap=self._is_after_gap), is_history))
+            self._is_after_gap = False
         return reads
 
     def _gives_up(self, item: _Queued, error: OSError, now: float) -> bool:
@@ -339,6 +350,7 @@ class FileFollower:
         if len(self._queue) > 1 and now - item.failing_since >= ROTATE_WAIT:
             self._counts.files_lost += 1
             self._queue.popleft()
+            self._queue[0].is_after_gap = True
             self._close(item.log)
             self.problem, self.is_failing = None, False
             return True
@@ -390,7 +402,11 @@ class FileFollower:
 
         If it was copied before (``copytruncate``), what was not read of it is in the copy.
         """
+        lost = self._counts.files_lost
         copies = self._copies(item.log)
+        if self._counts.files_lost > lost:
+            for each in (*copies, item):
+                each.is_after_gap = True
         self._counts.truncations += 1
         if not copies:
             self._counts.skipped_bytes += item.log.framer.pending
@@ -450,8 +466,7 @@ class FileFollower:
         return FileId(position.device, position.inode) == log.file_id
 
     def _digest(self, log: OpenLog, reader: LogReader, data: bytes, times: LineTimes) -> TailedBatch:
-        batch = reader.read(log.lines(data), times)._replace(is_after_gap=self._is_after_gap)
-        self._is_after_gap = False
+        batch = reader.read(log.lines(data), times)
         self._counts.lines += batch.lines
         self._counts.size += len(data)
         return TailedBatch(batch, is_history=False)

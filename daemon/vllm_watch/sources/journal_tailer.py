@@ -135,6 +135,7 @@ class JournalTailer:
         self._started_at = self._retry_at = float("-inf")
         self._delay = FIRST_DELAY
         self._is_cold = self._is_backlog = self._has_read = self._has_more = self._is_settled = False
+        self._is_after_gap = False
         self._reason = "no_entries" if cursor is None else "ok"
         self._lines = self._size = self._long_lines = self._nul_bytes = self._skipped = 0
 
@@ -227,6 +228,7 @@ class JournalTailer:
         error = child.last_error
         if b"cursor" in error and not self._has_read:
             self.cursor = self._read_to = None  # Not one of this machine's journal; the last lines are read instead.
+            self._is_after_gap = True
         self._fail("permission_denied" if _is_permission(error) else "journal_failed", now)
 
     def _fail(self, reason: str, now: float) -> None:
@@ -258,6 +260,7 @@ class JournalTailer:
         self._skipped += sum(line.size for line in lines)
         self._reader.skip()
         self._sure_streams = set()
+        self._is_after_gap = True
 
     def _moment(self, entry: _Entry | None, now: float) -> _Moment | None:
         """Return the journal's time, to the second, for lines from before the child, and else that of arrival."""
@@ -270,7 +273,8 @@ class JournalTailer:
         return _Moment(now, is_history=False)
 
     def _read(self, texts: list[bytes], moment: _Moment) -> TailedBatch:
-        batch = self._reader.read(texts, ArrivalTimes(moment.at))
+        batch = self._reader.read(texts, ArrivalTimes(moment.at))._replace(is_after_gap=self._is_after_gap)
+        self._is_after_gap = False
         if not moment.is_history:
             self._lines += batch.lines
             self._size += batch.size

@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from vllm_watch.reading.log_reader import LogReader
-from vllm_watch.reading.printed import count_new_years, last_printed_time, places_to_look
+from vllm_watch.reading.printed import LastPrinted, count_new_years, last_printed, places_to_look
 from vllm_watch.reading.times import ArrivalTimes, PrintedTimes
 from vllm_watch.sources.log_file import READ_SIZE, OpenLog
 from vllm_watch_parsers.events import Lifecycle
@@ -24,6 +24,15 @@ from vllm_watch_parsers.events import Lifecycle
 TAIL = 256 * 1024
 START = 256 * 1024
 MAX_SEARCH = 256 * 1024 * 1024
+
+MAX_LOOK_BACK = 16 * 1024 * 1024
+"""So far back the last printed time is looked for: an idle server, probed and scraped, takes a week to write it."""
+
+MAX_AFTER_LAST = 8 * 1024
+"""
+Of so many bytes without a time the last printed time is known to be recent: an idle server takes some minutes to write
+them. A busy one writes more within seconds, but of one that was left to its probes for hours it is not told apart.
+"""
 
 READ_BACK = 64 * 1024
 """So much before the place where reading begins is read to learn what is open there."""
@@ -72,16 +81,18 @@ def times_of(log: OpenLog, start: int, now: float) -> PrintedTimes:
     """
     Return the times of a file's lines: the last one was written when the file was, and not after `now`.
 
+    Where only uvicorn has written for long, the time printed before that may be hours old, and in any zone.
+
     Args:
         log: The file.
         start: Where the first of the lines begins.
         now: The time.
     """
     size = log.size()
-    at = max(size - TAIL, 0)
-    last = last_printed_time(log.read_at(at, size - at))
+    last = _last_printed(log, size)
     new_years = count_new_years(log.read_at(offset, part) for offset, part in places_to_look(start, size))
-    return PrintedTimes(last, min(log.modified(), now), new_years=new_years)
+    is_recent = bool(last.time) and last.size_after <= MAX_AFTER_LAST
+    return PrintedTimes(last.time, min(log.modified(), now), new_years=new_years, is_last_recent=is_recent)
 
 
 def go_inside(log: OpenLog, reader: LogReader, offset: int) -> None:
@@ -102,6 +113,17 @@ def go_inside(log: OpenLog, reader: LogReader, offset: int) -> None:
         if not data:
             return
         reader.pass_over(log.lines(data))
+
+
+def _last_printed(log: OpenLog, size: int) -> LastPrinted:
+    """Look for the last printed time, block by block from the end."""
+    stop = size
+    while True:
+        begin = max(stop - TAIL, 0)
+        found = last_printed(log.read_at(begin, stop - begin))
+        if found.time or begin == 0 or size - begin >= MAX_LOOK_BACK:
+            return found._replace(size_after=size - stop + found.size_after)
+        stop = begin + _LEAD
 
 
 def _find_last_start(log: OpenLog, size: int, max_search: int) -> int | None:

@@ -12,12 +12,13 @@ from collections import deque
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
+from vllm_watch.catalog.reasons import SourceName
 from vllm_watch.reading.log_reader import LogBatch
 from vllm_watch.state.engine_log import name_of
 from vllm_watch.state.engine_state import is_end_contradicted
 from vllm_watch.state.precedence import log_gauges, scrape_gauges
 from vllm_watch.state.server_sources import ServerSources
-from vllm_watch.state.snapshot import Comparison, Reading, SourceName
+from vllm_watch.state.snapshot import Comparison, Reading
 from vllm_watch_parsers.events import AGGREGATED, EngineStats
 from vllm_watch_parsers.scrape import EngineKey, EngineReading, MetricsReading
 

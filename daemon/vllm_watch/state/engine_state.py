@@ -15,11 +15,12 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from vllm_watch.catalog.reasons import StallReason
+from vllm_watch.catalog.states import EngineState
 from vllm_watch.state.engine_log import EngineLog
 from vllm_watch.state.log_source import LogSource
 from vllm_watch.state.progress import FIRST_TOKEN_SECONDS, EngineProgress
 from vllm_watch.state.scrape_source import NOTHING_LISTENS, ScrapeSource
-from vllm_watch.state.snapshot import EngineState, StallReason
 from vllm_watch_parsers.scrape import EngineKey
 
 
@@ -34,8 +35,8 @@ DOUBT_SECONDS = 30.0
 """If /scrape still answers this long after a line about the server's end, that line was forged or quoted."""
 START_SECONDS = 600.0
 """
-A start without any line for so long, while nothing listens, has failed: vLLM itself gives up on an engine that is not
-ready after this time (VLLM_ENGINE_READY_TIMEOUT_S), and loading prints a line for each file.
+A start without any line for so long is no start any more, and has failed where nothing listens: vLLM itself gives up on
+an engine that is not ready after this time (VLLM_ENGINE_READY_TIMEOUT_S), and loading prints a line for each file.
 """
 UNSEEN_SECONDS = 120.0
 """
@@ -62,8 +63,9 @@ def server_state(log: LogSource | None, scrape: ScrapeSource | None, now: float)
     if log is not None and log.life.phase == "starting":
         if _has_answered_since(scrape, now, log.life.phase_at):
             return None
-        is_silent = log.last_news_at is not None and now - log.last_news_at > START_SECONDS
-        return "down" if is_silent and refused else "starting"
+        if not has_silent_start(log, now):
+            return "starting"
+        return "down" if refused else "unknown"
     if log is not None and log.life.has_ended and not _is_end_false(log, scrape, now):
         return "down"
     if scrape is None or not refused or scrape.refused_since is None:
@@ -74,6 +76,11 @@ def server_state(log: LogSource | None, scrape: ScrapeSource | None, now: float)
         return None  # The address is wrong, not the server gone.
     is_unseen = scrape.reading is None and (log is None or log.life.phase is None)
     return "unknown" if is_unseen and now - scrape.refused_since <= UNSEEN_SECONDS else "down"
+
+
+def has_silent_start(log: LogSource, now: float) -> bool:
+    """Return whether the server started, and its log has had no line for so long that nobody knows what it does."""
+    return log.life.phase == "starting" and log.last_news_at is not None and now - log.last_news_at > START_SECONDS
 
 
 def _prints_statistics_since(log: LogSource, moment: float, now: float) -> bool:

@@ -66,7 +66,7 @@ class LogSource:
         self._apply_requests(batch, is_history=is_history)
         life, notices = self.life.counts(), self.totals.notice_counts()
         for event in batch.events:
-            self._apply(event)
+            self._apply(event, is_dated=not batch.is_undated)
         self.sleep.apply_calls_after(batch)
         if is_history:
             self.life.restore_counts(life)
@@ -119,7 +119,7 @@ class LogSource:
             if not is_history:
                 self.totals.add_request(http_request_key(request.method, request.path, str(request.status)), count)
 
-    def _apply(self, timed: TimedEvent) -> None:
+    def _apply(self, timed: TimedEvent, *, is_dated: bool) -> None:
         at, event = timed
         if isinstance(event, EngineStats):
             self._apply_stats(at, event)
@@ -128,7 +128,7 @@ class LogSource:
         elif isinstance(event, StartupFact):
             self.facts.learn(event)
         elif isinstance(event, Lifecycle):
-            self._apply_phase(at, event)
+            self._apply_phase(at, event, is_dated=is_dated)
         elif isinstance(event, Failure):
             has_moved = any(engine.has_moved for engine in self.engines.values())
             self.life.apply_failure(at, event, has_moved=has_moved)
@@ -169,8 +169,8 @@ class LogSource:
             self.facts.num_speculative_tokens = spec.num_speculative_tokens
         self.totals.add_drafts(name, spec)
 
-    def _apply_phase(self, at: float, event: Lifecycle) -> None:
-        self.life.apply_phase(at, event)
+    def _apply_phase(self, at: float, event: Lifecycle, *, is_dated: bool) -> None:
+        self.life.apply_phase(at, event, is_dated=is_dated)
         if event.phase == "starting":
             self.facts = Facts()
             self.engines.clear()

@@ -8,6 +8,7 @@ import math
 from collections import Counter
 from typing import NamedTuple
 
+from vllm_watch.catalog.reasons import MetricsReason
 from vllm_watch.state.progress import EngineProgress
 from vllm_watch.state.server_process import ServerProcess, is_same_start
 from vllm_watch.state.sleep_reports import ScrapedSleep
@@ -17,11 +18,13 @@ from vllm_watch_parsers.scrape import EngineKey, EngineReading, MetricsReading, 
 
 
 INTERVALS_UNTIL_STALE = 3
-NOTHING_LISTENS = "refused"
-NO_ANSWERS = frozenset({NOTHING_LISTENS, "timeout", "http_error", "tls_error", "name_not_resolved", "unreachable"})
+NOTHING_LISTENS: MetricsReason = "refused"
+NO_ANSWERS: frozenset[MetricsReason] = frozenset(
+    {NOTHING_LISTENS, "timeout", "http_error", "tls_error", "name_not_resolved", "unreachable"}
+)
 """Why a scrape failed where no vLLM server has answered: some of these may come from a gateway."""
 
-SEVERAL_SERVERS = "several_servers"
+SEVERAL_SERVERS: MetricsReason = "several_servers"
 
 
 class ScrapeResult(NamedTuple):
@@ -32,14 +35,14 @@ class ScrapeResult(NamedTuple):
         at: When the answer was complete, or the attempt given up.
         duration: Seconds it took.
         reading: What the server reports, or `None`.
-        reason: ``ok``, or why there is nothing, from `vllm_watch.sources.scraper.REASONS`.
+        reason: ``ok``, or why there is nothing.
         ahead: Seconds by which the wall clock was ahead of the clock that `at` is from.
     """
 
     at: float
     duration: float
     reading: MetricsReading | None
-    reason: str
+    reason: MetricsReason
     ahead: float = 0.0
 
 

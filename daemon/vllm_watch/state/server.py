@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import math
 
+from vllm_watch.catalog.states import EngineState
 from vllm_watch.reading.log_reader import LogBatch
 from vllm_watch.state.cross_check import CrossCheck, comparisons
 from vllm_watch.state.engine_names import EngineNames
@@ -23,7 +24,7 @@ from vllm_watch.state.probe_source import ProbeResult
 from vllm_watch.state.scrape_source import ScrapeResult
 from vllm_watch.state.server_sources import LogStatus, ServerSettings, ServerSources
 from vllm_watch.state.sleeping import is_any_sleeping
-from vllm_watch.state.snapshot import EngineSnapshot, EngineState, ProbeSnapshot, ServerSnapshot
+from vllm_watch.state.snapshot import EngineSnapshot, ProbeSnapshot, ServerSnapshot
 from vllm_watch.state.source_status import WITHOUT_STATISTICS, log_reason, source_statuses
 from vllm_watch.state.totals import (
     admission_rejections,

@@ -31,6 +31,7 @@ class ServerLife:
         """``starting``, ``ready``, ``shutting_down``, ``stopped`` or ``dead``; `None` while nothing is known."""
         self.phase_at = 0.0
         self.started_at: float | None = None
+        """When it was started last, if that is known."""
         self.starts = 0
         self.failures: Counter[str] = Counter()
         self._shutdown = Shutdown()
@@ -40,8 +41,8 @@ class ServerLife:
         """Whether the last thing that the log reports is a fatal error or the end."""
         return self.phase in _ENDED
 
-    def apply_phase(self, at: float, event: Lifecycle) -> None:
-        """Take in that the server starts, is ready, shuts down or has stopped."""
+    def apply_phase(self, at: float, event: Lifecycle, *, is_dated: bool) -> None:
+        """Take in that the server starts, is ready, shuts down or has stopped; `is_dated` is whether `at` is known."""
         if event.phase == "shutting_down" and self.phase != "dead":
             self._shutdown.start(at)
         elif event.phase == "stopped":
@@ -50,7 +51,7 @@ class ServerLife:
         if event.phase == "starting":
             self._count_crashes(self._shutdown.restart(at))
             self.starts += 1
-            self.started_at = at
+            self.started_at = at if is_dated else None
 
     def apply_failure(self, at: float, failure: Failure, *, has_moved: bool) -> None:
         """

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import math
 
-from vllm_watch.state.engine_state import FIRST_STATS_SECONDS
+from vllm_watch.state.engine_state import FIRST_STATS_SECONDS, has_silent_start
 from vllm_watch.state.log_source import LogSource
 from vllm_watch.state.server_sources import ServerSources
 from vllm_watch.state.snapshot import SourceSnapshot
@@ -35,8 +35,8 @@ def source_statuses(sources: ServerSources, now: float, *, is_sleeping: bool) ->
         reason = scrape.last.reason if scrape.last else "starting"
         statuses.append(SourceSnapshot("metrics", is_up, reason, scrape.read_at))
     if probe is not None:
-        reason = "sleeping" if is_sleeping else probe.reason(now)
-        statuses.append(SourceSnapshot("probe", reason == "ok", reason, probe.succeeded_at))
+        probed = "sleeping" if is_sleeping else probe.reason(now)
+        statuses.append(SourceSnapshot("probe", probed == "ok", probed, probe.succeeded_at))
     return tuple(statuses)
 
 
@@ -46,7 +46,7 @@ def log_reason(sources: ServerSources, now: float, *, is_sleeping: bool) -> str:
     if log is None:
         return sources.log_status.reason
     if log.life.phase == "starting":
-        return "starting"
+        return "silent" if has_silent_start(log, now) else "starting"
     if log.life.has_ended:
         return "ended"
     if log.has_several_api_servers:

@@ -9,10 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from vllm_watch.catalog.reasons import SourceName
 from vllm_watch.state.engine_values import counters_of_log, counters_of_scrape, finished_of, histograms_of
 from vllm_watch.state.scrape_source import ScrapeSource
 from vllm_watch.state.server_sources import ServerSources
-from vllm_watch.state.snapshot import EngineTotals, Reading, SourceName
+from vllm_watch.state.snapshot import EngineTotals, Reading
 from vllm_watch_parsers.scrape import EngineKey
 
 
