@@ -31,7 +31,7 @@ from vllm_watch.state.totals import (
     counted_scrape,
     engine_totals,
     former_totals,
-    names_dropped,
+    label_values_dropped,
     values_out_of_range,
 )
 from vllm_watch_parsers.scrape import EngineKey
@@ -154,9 +154,9 @@ class ServerState:
             http_requests=self._http_source.count(log, scrape.reading if scrape else None),
             admission_rejections=admission_rejections(sources),
             missing_metrics=shown.missing() if shown else {},
-            refused_values=values_out_of_range(sources),
-            dropped_names=names_dropped(sources),
-            page_long_lines=scrape.long_lines if scrape else None,
+            values_out_of_range=values_out_of_range(sources),
+            label_values_dropped=label_values_dropped(sources),
+            scrape_long_lines=scrape.long_lines if scrape else None,
             log=log.counts(math.inf if settings.keeps_stale else now) if log else None,
             tail=sources.log_status.tail if log else None,
             scrape_duration=scrape.last.duration if scrape and scrape.last else None,

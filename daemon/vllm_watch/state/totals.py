@@ -70,7 +70,7 @@ def values_out_of_range(sources: ServerSources) -> dict[tuple[SourceName, str], 
     return counts
 
 
-def names_dropped(sources: ServerSources) -> dict[SourceName, int]:
+def label_values_dropped(sources: ServerSources) -> dict[SourceName, int]:
     """Return how many names (engines, models, values of labels) of each source were over the limit."""
     counts: dict[SourceName, int] = {}
     if sources.log is not None:

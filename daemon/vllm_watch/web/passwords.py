@@ -20,7 +20,7 @@ from typing import NamedTuple
 import bcrypt
 
 
-MAX_REMEMBERED = 128
+MAX_CACHED = 128
 
 _MAX_BYTES = 72
 """What bcrypt looks at; the tools that make hashes leave out the rest without a word."""
@@ -85,7 +85,7 @@ class Passwords:
     def _remember(self, key: bytes) -> None:
         with self._lock:
             self._remembered[key] = None
-            if len(self._remembered) > MAX_REMEMBERED:
+            if len(self._remembered) > MAX_CACHED:
                 self._remembered.popitem(last=False)
 
     def _key(self, given: Credentials, known: str) -> bytes:
