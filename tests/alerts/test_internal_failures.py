@@ -11,8 +11,8 @@ import yaml
 
 from tests.alerts.replay import RULES, alerts_of
 
+from vllm_watch.catalog.parts import PARTS
 from vllm_watch.catalog.series import GROUPS
-from vllm_watch.support.internal_errors import PARTS
 
 
 COUNTERS = {

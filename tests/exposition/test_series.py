@@ -60,7 +60,7 @@ def test_series_follow_the_conventions(series):
     assert re.fullmatch(r"[a-z][a-z0-9_]*", series.name)
     assert (series.type == "counter") == series.name.endswith("_total")
     assert series.help.endswith(".")
-    assert series.origin
+    assert series.sources
     assert "type" not in series.labels
     assert not series.name.endswith(("_count", "_sum", "_bucket", "_ms", "_percent"))
 

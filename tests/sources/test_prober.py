@@ -18,9 +18,7 @@ import pytest
 from tests.support.completions import END, GOOD, HEAD, LAST_CHUNK, event, models, stream, token
 from tests.support.http_servers import StandIn, Talker, answer, chunk
 
-from vllm_watch.catalog.reasons import _PROBE
-from vllm_watch.sources.prober import MAX_MODELS, MAX_STREAM, REASONS, Prober, ProbeTarget
-from vllm_watch.state.probe_source import NOT_JUDGED
+from vllm_watch.sources.prober import MAX_MODELS, MAX_STREAM, Prober, ProbeTarget
 from vllm_watch.support.clock import SystemClock
 
 
@@ -47,12 +45,6 @@ def url_of(server):
 def served(*pieces, **options):
     """Return a server that answers every request with the same pieces."""
     return StandIn(lambda _: pieces, **options)
-
-
-def test_reasons_are_explained():
-    """Every reason of a probe has its words for the operator, and those that judge no server are among them."""
-    assert set(REASONS) == set(_PROBE) - {"starting", "sleeping", "overdue"}
-    assert set(_PROBE) >= NOT_JUDGED
 
 
 class TestGoodServers:

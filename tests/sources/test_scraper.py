@@ -26,9 +26,8 @@ import urllib3
 
 from tests.support.http_servers import StandIn, Talker, answer, chunk
 
-from vllm_watch.catalog.reasons import _METRICS
 from vllm_watch.sources.http_client import Deadline, TlsOptions
-from vllm_watch.sources.scraper import REASONS, Scraper, ScrapeTarget
+from vllm_watch.sources.scraper import Scraper, ScrapeTarget
 from vllm_watch.support.clock import SystemClock
 from vllm_watch_parsers.scrape import EngineKey
 
@@ -114,11 +113,6 @@ def _certificate(stem):
     files = ("-out", certificate.cert_file, "-keyout", certificate.key_file)
     subprocess.run([*command.split(), *extensions, *files], check=True, capture_output=True, timeout=30)
     return certificate
-
-
-def test_reasons_are_explained():
-    """Every reason of a scrape has its words for the operator; the two others are the daemon's own."""
-    assert set(REASONS) == set(_METRICS) - {"starting", "internal_error"}
 
 
 @pytest.mark.parametrize(
