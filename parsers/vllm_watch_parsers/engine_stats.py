@@ -105,7 +105,7 @@ def _parse_fields(engine: str | None, body: str) -> EngineStats | None:
         return None
     _read_caches(caches, values)
     if body.startswith(_RUST_START):
-        values["rust"] = True
+        values["is_rust"] = True
     return EngineStats(engine, unknown_fields=tuple(unknown), **values)  # type: ignore[arg-type]  # By the tables.
 
 

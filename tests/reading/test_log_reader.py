@@ -8,7 +8,7 @@ import pytest
 from tests.parsers.lines import SPEC, SPEC_MESSAGE, STATS, STATS_MESSAGE, TIME, json_record, record
 
 from vllm_watch.reading import log_reader
-from vllm_watch.reading.log_reader import CRASH_SECONDS, LogReader, Timed
+from vllm_watch.reading.log_reader import CRASH_SECONDS, LogReader, TimedEvent
 from vllm_watch.reading.times import ArrivalTimes, PrintedTimes
 from vllm_watch_parsers.events import AccessRequest, Failure, Lifecycle, StartupFact
 
@@ -215,7 +215,7 @@ def test_requests_are_counted_not_listed(log):
         AccessRequest("GET", "/health", 200, "/health"): 4,
         AccessRequest("GET", "/v1/models", 200, "/v1/models?a=1"): 1,
     }
-    assert batch.events == (Timed(5.0, STATS),)
+    assert batch.events == (TimedEvent(5.0, STATS),)
     assert (batch.lines, batch.size, batch.end) == (6, sum(len(line) + 1 for line in lines), 5.0)
 
 
@@ -223,7 +223,7 @@ def test_one_line_at_a_time_gives_requests_as_events(log):
     """A reader that goes line by line sees each request where it stands."""
     (timed,) = log.reader.read_line(HEALTH, ArrivalTimes(5.0))
 
-    assert timed == Timed(5.0, AccessRequest("GET", "/health", 200, "/health"))
+    assert timed == TimedEvent(5.0, AccessRequest("GET", "/health", 200, "/health"))
 
 
 def test_a_record_goes_on_from_batch_to_batch(log):

@@ -204,7 +204,7 @@ def test_memory_is_bounded():
     run.go(60, said={})
     for _ in range(5000):
         run.server.log(line(running=4, generation=100.0))
-    agreement = next(iter(run.server.state._agreements.values()))
+    agreement = next(iter(run.server.state._cross_check._engines.values()))
 
     assert len(agreement._lines) <= 512
 

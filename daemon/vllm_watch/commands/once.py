@@ -105,7 +105,7 @@ _KINDS = {
     "StartupFact": "startup_fact",
     "Lifecycle": "lifecycle",
     "Failure": "failure",
-    "Pause": "pause",
+    "SleepOrPause": "pause",
     "AccessRequest": "access",
 }
 

@@ -39,7 +39,7 @@ _ONE_OF_SEVERAL = "(ApiServer_"
 _COUNTED_EACH_TIME = frozenset({"shm_timeout", "request_error"})
 
 
-class Timed(NamedTuple):
+class TimedEvent(NamedTuple):
     """An event and when it was written, in seconds since the epoch."""
 
     at: float
@@ -55,7 +55,7 @@ class LogBatch(NamedTuple):
     one was written that `is_undated` nobody can say: its events have their order and distances only.
     """
 
-    events: tuple[Timed, ...]
+    events: tuple[TimedEvent, ...]
     requests: Mapping[AccessRequest, int]
     lines: int
     size: int
@@ -95,7 +95,7 @@ class LogReader:
 
     def read(self, lines: Sequence[bytes], times: LineTimes) -> LogBatch:
         r"""Read lines (without their ``\n``) and return what they say."""
-        events: list[Timed] = []
+        events: list[TimedEvent] = []
         requests: Counter[AccessRequest] = Counter()
         requests_by_text: dict[bytes, int] = defaultdict(int)
         continuations = refused = 0
@@ -124,14 +124,14 @@ class LogReader:
             if type(parsed.events[0]) is AccessRequest:
                 requests[parsed.events[0]] += 1
                 continue
-            events += [Timed(at, event) for event in self.admit(parsed, at)]
+            events += [TimedEvent(at, event) for event in self.admit(parsed, at)]
         self._record = record
         _add_by_text(requests, requests_by_text)
         size = sum(map(len, lines)) + len(lines)
         batch = LogBatch(tuple(events), requests, len(lines), size, times.at(""), continuations, refused)
         return batch if times.are_known else batch._replace(is_undated=True)
 
-    def read_line(self, line: bytes, times: LineTimes) -> tuple[Timed, ...]:
+    def read_line(self, line: bytes, times: LineTimes) -> tuple[TimedEvent, ...]:
         """Read one line and return its events, those of the access log included."""
         (written,) = self._as_written([line])
         parsed = parse_line(written, self._record)
@@ -139,7 +139,7 @@ class LogReader:
         if not parsed.events or (parsed.prefix and not self._is_own_prefix(parsed)):
             return ()
         at = times.at(parsed.time)
-        return tuple(Timed(at, event) for event in self.admit(parsed, at))
+        return tuple(TimedEvent(at, event) for event in self.admit(parsed, at))
 
     def _as_written(self, lines: Sequence[bytes]) -> Sequence[bytes]:
         r"""
@@ -269,4 +269,4 @@ def _is_uvicorns(line: bytes) -> bool:
     return not head.site and head.message.startswith(ACCESS_START)
 
 
-__all__ = ["CRASH_SECONDS", "LogBatch", "LogReader", "TailedBatch", "Timed"]
+__all__ = ["CRASH_SECONDS", "LogBatch", "LogReader", "TailedBatch", "TimedEvent"]

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import IO, cast
 
 from vllm_watch.reading.containers import LineReader
-from vllm_watch.reading.log_reader import LogBatch, LogReader, Timed
+from vllm_watch.reading.log_reader import LogBatch, LogReader, TimedEvent
 from vllm_watch.reading.printed import count_new_years, first_printed_time, last_printed_time, places_to_look
 from vllm_watch.reading.times import ArrivalTimes, LineTimes, PrintedTimes, local_seconds
 from vllm_watch.replay.recording import MetricsRead, Recording, scrape_failure
@@ -185,7 +185,7 @@ def run_log(
     size = max(_status(path).st_size, 1)
     state.apply_log_status(LogStatus(is_up=True, reason="ok", tail=TailCounts(lag=0)))
     moment: float | None = None
-    pending: list[Timed] = []
+    pending: list[TimedEvent] = []
     for timed, done in _timed_events(path):
         moment = timed.at if moment is None else moment
         if timed.at - moment >= step:
@@ -213,7 +213,7 @@ def _moments(start: float, end: float, step: float) -> Iterator[float]:
         moment += step if moment - start < SETTLED_SECONDS else sparse
 
 
-def _timed_events(path: str) -> Iterator[tuple[Timed, int]]:
+def _timed_events(path: str) -> Iterator[tuple[TimedEvent, int]]:
     reader, lines, times = LogReader(), LineReader(), printed_times(path)
     done = 0
     for block in log_blocks(path):
@@ -223,7 +223,7 @@ def _timed_events(path: str) -> Iterator[tuple[Timed, int]]:
                 yield timed, done
 
 
-def _batch(pending: list[Timed], end: float) -> LogBatch:
+def _batch(pending: list[TimedEvent], end: float) -> LogBatch:
     requests: Counter[AccessRequest] = Counter()
     events = []
     for timed in pending:

@@ -165,7 +165,7 @@ def _check_reading(reading: MetricsReading) -> None:
     assert all(0 < ratio <= 1e7 for ratio in reading.max_concurrency.values())
     started = reading.process_start_seconds
     assert started is None or 0 <= started < math.inf
-    assert all(0 < count <= MAX_SAMPLES for count in reading.refused.values())
+    assert all(0 < count <= MAX_SAMPLES for count in reading.out_of_range.values())
 
 
 def _check_engine(engine: EngineReading) -> None:
