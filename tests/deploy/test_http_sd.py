@@ -13,7 +13,8 @@ import pytest
 from tests.support.http_servers import StandIn, answer
 from tests.support.monitoring import PROMETHEUS, free_port, get_json, process, until
 
-from vllm_watch.config.model import MetricsConfig, ServerConfig, load_config
+from vllm_watch.config.config_file import load_config
+from vllm_watch.config.model import MetricsConfig, ServerConfig
 from vllm_watch.exposition.http_sd import target_groups
 from vllm_watch.service.supervisor import Supervisor
 from vllm_watch.support.clock import SystemClock

@@ -18,7 +18,7 @@ import yaml
 
 import vllm_watch
 
-from vllm_watch.config.model import load_config
+from vllm_watch.config.config_file import load_config
 
 
 ROOT = Path(__file__).parents[2]

@@ -30,7 +30,7 @@ _DISAGREEMENT = "source_disagreement"
 _NO_LOG = "no log is configured"
 _NO_METRICS = "no metrics are configured"
 _UNREADABLE: dict[SourceName, str] = {"log": "the log cannot be read", "metrics": "/metrics cannot be read"}
-_NOT_SAID = {"max_running_requests": "the log does not say --max-num-seqs"}
+_NOT_SAID = {"max_running_requests": "the log does not show --max-num-seqs"}
 _EITHER = "scrape, else the log"
 
 
@@ -116,10 +116,10 @@ def _reasons(name: str, config: ServerConfig, now: ServerSnapshot) -> list[str]:
     if source == "log" or origin.startswith("log"):
         return without_log or [_NOT_SAID.get(base, f"the log has no {base}")]
     if base.startswith(_SPECULATION) and not (without_log and without_page):
-        return ["no speculative decoding is seen"]
+        return ["no speculative decoding was found"]
     if origin.startswith(_EITHER) and config.metrics is None:
         return without_log or [f"the log has no {base}"]
-    return without_page or [f"the page has no {base}"]
+    return without_page or [f"/metrics has no {base}"]
 
 
 def _without_log(config: ServerConfig, now: ServerSnapshot) -> list[str]:

@@ -45,7 +45,6 @@ from vllm_watch.state.engine_values import (
     positions_of_log,
     positions_of_metrics,
 )
-from vllm_watch.state.facts import CommandFacts
 from vllm_watch.state.http_labels import http_request_key
 from vllm_watch.state.http_source import HttpSource
 from vllm_watch.state.hypothetical_traffic import LATER, lines_with_traffic, scrape_with_traffic
@@ -65,6 +64,7 @@ from vllm_watch.state.snapshot import (
     SourceSnapshot,
     TailCounts,
 )
+from vllm_watch_parsers.command_facts import CommandFacts
 from vllm_watch_parsers.events import AGGREGATED, EngineStats
 from vllm_watch_parsers.scrape import DEFAULT_ENGINE, EngineKey, MetricsReading
 
