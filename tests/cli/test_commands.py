@@ -7,7 +7,6 @@ import gzip
 import json
 import os
 import re
-import shutil
 import signal
 import socket
 import subprocess
@@ -24,6 +23,10 @@ from prometheus_client.openmetrics.parser import text_string_to_metric_families 
 from prometheus_client.parser import text_string_to_metric_families as parse_text
 from tests.support.http_servers import StandIn, answer
 from tests.support.recordings import RECORDINGS
+from tests.support.waiting import until
+
+
+pytestmark = pytest.mark.slow
 
 
 TIMEOUT = 60
@@ -386,7 +389,7 @@ class TestBackfill:
         lines = [line for block in blocks for line in block.splitlines() if not line.startswith("#")]
         assert f"{len(lines)} samples" in result.stderr
 
-    @pytest.mark.skipif(shutil.which("promtool") is None, reason="promtool is not installed")
+    @pytest.mark.needs_tool("promtool")
     @pytest.mark.parametrize("name", RECORDINGS)
     def test_promtool_makes_blocks_of_it(self, tmp_path, name):
         """Prometheus' own tool turns each recording's series into blocks."""
@@ -422,7 +425,7 @@ class Daemon:
             stderr=subprocess.PIPE,
             env={**os.environ, **environment},
         )
-        self.until(lambda: self.get("/-/ready")[0] == 200)
+        until(lambda: self.get("/-/ready")[0] == 200)
 
     def __enter__(self):
         """Return the daemon."""
@@ -445,13 +448,6 @@ class Daemon:
         except OSError:
             return 0, b""
 
-    def until(self, condition, seconds=20.0):
-        """Wait until something is true."""
-        end = time.monotonic() + seconds
-        while not condition():
-            assert time.monotonic() < end, "it did not come true in time"
-            time.sleep(0.02)
-
     def stop(self, number=signal.SIGTERM):
         """Ask it to end; return its exit status and its log."""
         self.process.send_signal(number)
@@ -467,7 +463,7 @@ class TestDaemon:
         log = tmp_path / "vllm.log"
         with Daemon("run", "--log", log) as daemon:
             log.write_bytes((RECORDINGS["vl"] / "vllm.log").read_bytes())
-            daemon.until(lambda: b'vllm_watch_server_starts_total{server="vllm"} 1.0' in daemon.get("/metrics")[1])
+            until(lambda: b'vllm_watch_server_starts_total{server="vllm"} 1.0' in daemon.get("/metrics")[1])
             openmetrics = daemon.get("/metrics", Accept="application/openmetrics-text; version=1.0.0")[1]
             packed = daemon.get("/metrics", **{"Accept-Encoding": "gzip"})[1]
 
@@ -480,7 +476,7 @@ class TestDaemon:
         with Daemon("run", "--log", log, "--metrics", f"http://127.0.0.1:{closed_port}/metrics") as daemon:
             page = daemon.get("/metrics")[1].decode()
             log.touch()
-            daemon.until(lambda: b'source_up{server="vllm",source="log"} 1.0' in daemon.get("/metrics")[1])
+            until(lambda: b'source_up{server="vllm",source="log"} 1.0' in daemon.get("/metrics")[1])
             status, errors = daemon.stop()
 
         found = values(page)
@@ -503,7 +499,7 @@ class TestDaemon:
     def test_the_demo_moves(self):
         """The demo shows a server that starts, serves, and has its page and its JSON."""
         with Daemon("demo", "--speed", "50") as daemon:
-            daemon.until(lambda: b'state="serving"} 1.0' in daemon.get("/metrics")[1])
+            until(lambda: b'state="serving"} 1.0' in daemon.get("/metrics")[1])
             page = daemon.get("/")
             view = json.loads(daemon.get("/api/v1/snapshot")[1])
             status, _ = daemon.stop()

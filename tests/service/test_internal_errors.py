@@ -15,6 +15,7 @@ from prometheus_client.parser import text_string_to_metric_families as parse_tex
 from tests.support.http_servers import StandIn, answer
 from tests.support.waiting import SECONDS, until
 
+from vllm_watch.catalog.parts import PARTS
 from vllm_watch.config.model import Config, MetricsConfig, ProbeConfig, ServerConfig
 from vllm_watch.exposition import families as families_module
 from vllm_watch.exposition.self_metrics import self_metrics
@@ -26,8 +27,10 @@ from vllm_watch.sources.log_tailer import LogTailer
 from vllm_watch.sources.prober import Prober
 from vllm_watch.sources.scraper import Scraper
 from vllm_watch.support.clock import SystemClock
-from vllm_watch.support.internal_errors import PARTS
 from vllm_watch.web import config_reload as current_module
+
+
+pytestmark = pytest.mark.slow
 
 
 PAGE = b'# TYPE vllm:num_requests_running gauge\nvllm:num_requests_running{engine="0",model_name="m"} 0.0\n'

@@ -22,6 +22,9 @@ from vllm_watch.service.supervisor import Supervisor
 from vllm_watch.support.clock import SystemClock
 
 
+pytestmark = pytest.mark.slow
+
+
 SECRET = "sk-7f3a9c"
 SECONDS = 10.0
 PAGE = b"""\

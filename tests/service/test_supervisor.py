@@ -32,6 +32,9 @@ from vllm_watch.support.clock import SystemClock
 from vllm_watch_parsers.events import EngineStats
 
 
+pytestmark = pytest.mark.slow
+
+
 SECONDS = 10.0
 DAY = 86_400.0
 STATS = (

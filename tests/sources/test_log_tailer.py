@@ -28,6 +28,9 @@ from vllm_watch.support.clock import SystemClock
 from vllm_watch.support.internal_errors import InternalErrors
 
 
+pytestmark = pytest.mark.slow
+
+
 def test_lines_are_read_once_and_in_order(followed):
     """T1: each line that is appended is read once, whether it comes alone or with others."""
     followed.write(1)

@@ -7,12 +7,13 @@ import time
 
 from collections.abc import Iterator, Mapping, Sequence
 
-from vllm_watch.catalog.reasons import SLEEPING, STALLED, explain
+from vllm_watch.catalog.reasons import STALLED, SourceName, explain
+from vllm_watch.catalog.states import SLEEPING, EngineState
 from vllm_watch.commands.alert_needs import Silent, alert_needs, silent_alerts
 from vllm_watch.config.model import Config, ServerConfig
 from vllm_watch.config.servers_dir import SUFFIX, list_server_files
 from vllm_watch.service.monitor import ServerMonitor
-from vllm_watch.state.snapshot import EngineSnapshot, EngineState, Reading, ServerSnapshot, SourceName, SourceSnapshot
+from vllm_watch.state.snapshot import EngineSnapshot, Reading, ServerSnapshot, SourceSnapshot
 from vllm_watch.support.clock import SystemClock
 from vllm_watch.support.report import ReportLine
 

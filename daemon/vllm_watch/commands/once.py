@@ -15,6 +15,7 @@ import msgspec
 
 from prometheus_client import CollectorRegistry, generate_latest
 
+from vllm_watch.catalog.reasons import MetricsReason
 from vllm_watch.exposition.families import SnapshotFamilies
 from vllm_watch.exposition.json_view import server_view
 from vllm_watch.reading.containers import LineReader
@@ -38,7 +39,7 @@ class Found(NamedTuple):
     """What was found: the snapshot at the end of the log, and why the page could not be read, if so."""
 
     snapshot: ServerSnapshot
-    metrics_problem: str | None
+    metrics_problem: MetricsReason | None
 
 
 def read_once(logs: Sequence[str], metrics: str | None) -> Found:

@@ -8,8 +8,9 @@ import math
 from collections.abc import Iterator
 from typing import NamedTuple
 
+from vllm_watch.catalog.states import ENGINE_STATES
 from vllm_watch.state.objectives import attainments
-from vllm_watch.state.snapshot import ENGINE_STATES, EngineSnapshot, EngineTotals, Reading, ServerSnapshot
+from vllm_watch.state.snapshot import EngineSnapshot, EngineTotals, Reading, ServerSnapshot
 from vllm_watch_parsers.scrape import Histogram
 
 

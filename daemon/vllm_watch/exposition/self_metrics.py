@@ -9,8 +9,8 @@ from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
 from vllm_watch import __version__
+from vllm_watch.catalog.parts import Part
 from vllm_watch.exposition.samples import PlainSample
-from vllm_watch.support.internal_errors import Part
 
 
 class ReloadStatus(NamedTuple):

@@ -11,12 +11,13 @@ from typing import TypeVar
 
 import structlog
 
+from vllm_watch.catalog.states import EngineState
 from vllm_watch.config.model import Config
 from vllm_watch.service.checkpointer import Checkpointer
 from vllm_watch.service.history import HISTORY_STEP
 from vllm_watch.service.log_monitor import LogMonitor
 from vllm_watch.service.monitor import ServerMonitor
-from vllm_watch.state.snapshot import EngineState, ServerSnapshot
+from vllm_watch.state.snapshot import ServerSnapshot
 from vllm_watch.support.clock import Clock
 from vllm_watch.support.internal_errors import InternalErrors
 

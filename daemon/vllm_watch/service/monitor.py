@@ -10,6 +10,7 @@ from typing import TypeVar
 
 import msgspec
 
+from vllm_watch.catalog.states import EngineState
 from vllm_watch.config.model import ServerConfig, TlsConfig
 from vllm_watch.reading.log_reader import TailedBatch
 from vllm_watch.service.history import ChartHistory
@@ -21,14 +22,7 @@ from vllm_watch.sources.prober import Prober, ProbeTarget
 from vllm_watch.sources.scraper import Scraper, ScrapeTarget
 from vllm_watch.state.scrape_source import ScrapeResult
 from vllm_watch.state.server import LogStatus, ServerSettings, ServerState
-from vllm_watch.state.snapshot import (
-    EngineSnapshot,
-    EngineState,
-    EngineTotals,
-    HistogramReading,
-    Reading,
-    ServerSnapshot,
-)
+from vllm_watch.state.snapshot import EngineSnapshot, EngineTotals, HistogramReading, Reading, ServerSnapshot
 from vllm_watch.support.clock import Clock, seconds_ahead
 
 

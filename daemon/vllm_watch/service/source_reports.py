@@ -5,8 +5,7 @@ from __future__ import annotations
 
 import structlog
 
-from vllm_watch.catalog.reasons import explain
-from vllm_watch.state.snapshot import SourceName
+from vllm_watch.catalog.reasons import SourceName, explain
 
 
 log = structlog.get_logger("vllm_watch.service")

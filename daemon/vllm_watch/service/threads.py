@@ -14,12 +14,13 @@ from queue import SimpleQueue
 
 import structlog
 
+from vllm_watch.catalog.parts import Part
 from vllm_watch.config.model import Config
 from vllm_watch.discovery.watcher import LOOK_SECONDS, Follower
 from vllm_watch.service.monitor import ServerMonitor
 from vllm_watch.service.service_thread import ServiceThread
 from vllm_watch.support.clock import Clock
-from vllm_watch.support.internal_errors import InternalErrors, Part
+from vllm_watch.support.internal_errors import InternalErrors
 
 
 log = structlog.get_logger("vllm_watch.service")

@@ -17,11 +17,12 @@ import math
 
 from typing import NamedTuple
 
+from vllm_watch.catalog.reasons import StallReason
+from vllm_watch.catalog.states import EngineState
 from vllm_watch.state.log_source import EngineLog, LogSource
 from vllm_watch.state.progress import FIRST_TOKEN_SECONDS, EngineProgress
 from vllm_watch.state.scrape_source import NOTHING_LISTENS, ScrapeSource
 from vllm_watch.state.sleeping import is_at_rest, later
-from vllm_watch.state.snapshot import EngineState, StallReason
 from vllm_watch_parsers.scrape import EngineKey, EngineReading
 
 

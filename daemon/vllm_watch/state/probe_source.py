@@ -10,6 +10,8 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from vllm_watch.catalog.reasons import ProbeReason
+
 
 LONGEST_PAUSE = 300.0
 """Seconds between two probes of a server that goes on failing, unless it is asked less often anyway."""
@@ -19,27 +21,6 @@ LEAST_PAUSE = 10.0
 
 PAUSES_UNTIL_OVERDUE = 3
 
-NOT_JUDGED = frozenset(
-    {
-        "starting",
-        "sleeping",
-        "overdue",
-        "unauthorized",
-        "forbidden",
-        "not_found",
-        "bad_request",
-        "redirect",
-        "not_a_stream",
-        "key_unreadable",
-        "model_unknown",
-    }
-)
-"""
-Reasons that say nothing of what users get: the probe was not made, or its own configuration is wrong.
-
-`alerts/thresholds.yml` has the same list.
-"""
-
 
 class ProbeResult(NamedTuple):
     """
@@ -47,12 +28,12 @@ class ProbeResult(NamedTuple):
 
     Args:
         at: When it ended.
-        reason: ``ok``, or why there was no token, from `vllm_watch.sources.prober.REASONS`.
+        reason: ``ok``, or why there was no token.
         first_token_seconds: From the beginning to the first token, `None` if it failed.
     """
 
     at: float
-    reason: str
+    reason: ProbeReason
     first_token_seconds: float | None = None
 
 
@@ -97,7 +78,7 @@ class ProbeSource:
             return None
         return self.last
 
-    def reason(self, now: float) -> str:
+    def reason(self, now: float) -> ProbeReason:
         """Return what the last result says, or why there is none."""
         if self.last is None:
             return "starting"

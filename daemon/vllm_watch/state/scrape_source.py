@@ -8,6 +8,7 @@ import math
 from collections import Counter, deque
 from typing import NamedTuple
 
+from vllm_watch.catalog.reasons import MetricsReason
 from vllm_watch.state.http_labels import PAUSING, WAKE_UP
 from vllm_watch.state.progress import EngineProgress
 from vllm_watch.state.sleeping import Sleep
@@ -18,14 +19,16 @@ from vllm_watch_parsers.scrape import EngineKey, EngineReading, MetricsReading
 
 
 INTERVALS_UNTIL_STALE = 3
-NOTHING_LISTENS = "refused"
-NO_ANSWERS = frozenset({NOTHING_LISTENS, "timeout", "http_error", "tls_error", "name_not_resolved", "unreachable"})
+NOTHING_LISTENS: MetricsReason = "refused"
+NO_ANSWERS: frozenset[MetricsReason] = frozenset(
+    {NOTHING_LISTENS, "timeout", "http_error", "tls_error", "name_not_resolved", "unreachable"}
+)
 """Why there is no page where no server has answered: one of them may be a gateway's word."""
 
 SAME_START_SECONDS = 1.0
 """Start times no further apart are of one process."""
 
-SEVERAL_SERVERS = "several_servers"
+SEVERAL_SERVERS: MetricsReason = "several_servers"
 ALTERNATION_SECONDS = 600.0
 """For so long after a start time came back several servers are taken to answer at one address."""
 
@@ -42,14 +45,14 @@ class ScrapeResult(NamedTuple):
         at: When the answer was complete, or the attempt given up.
         duration: Seconds it took.
         reading: The page, or `None`.
-        reason: ``ok``, or why there is no page, from `vllm_watch.sources.scraper.REASONS`.
+        reason: ``ok``, or why there are no values.
         ahead: Seconds by which the wall clock was ahead of the clock that `at` is from.
     """
 
     at: float
     duration: float
     reading: MetricsReading | None
-    reason: str
+    reason: MetricsReason
     ahead: float = 0.0
 
 

@@ -16,6 +16,8 @@ from collections import Counter
 from collections.abc import Mapping
 from typing import NamedTuple
 
+from vllm_watch.catalog.reasons import SourceName
+from vllm_watch.catalog.states import EngineState
 from vllm_watch.reading.log_reader import LogBatch
 from vllm_watch.state.cross_check import CrossCheck, summed
 from vllm_watch.state.engine_state import (
@@ -54,13 +56,11 @@ from vllm_watch.state.scrape_source import ScrapeResult, ScrapeSource
 from vllm_watch.state.snapshot import (
     Comparison,
     EngineSnapshot,
-    EngineState,
     EngineTotals,
     HttpRequestKey,
     ProbeSnapshot,
     Reading,
     ServerSnapshot,
-    SourceName,
     SourceSnapshot,
     TailCounts,
 )
@@ -484,8 +484,8 @@ class ServerState:
             reason = result.reason if result else "starting"
             sources.append(SourceSnapshot("metrics", is_up, reason, self._metrics.read_at))
         if self._probe is not None:
-            reason = "sleeping" if self._is_resting(now) else self._probe.reason(now)
-            sources.append(SourceSnapshot("probe", reason == "ok", reason, self._probe.succeeded_at))
+            probed = "sleeping" if self._is_resting(now) else self._probe.reason(now)
+            sources.append(SourceSnapshot("probe", probed == "ok", probed, self._probe.succeeded_at))
         return tuple(sources)
 
     def _log_reason(self, now: float) -> str:

@@ -12,24 +12,8 @@ import threading
 
 from collections import Counter
 from collections.abc import Mapping
-from typing import Literal, get_args
 
-
-Part = Literal[
-    "main",
-    "reload",
-    "tail",
-    "scrape",
-    "probe",
-    "discovery",
-    "threads",
-    "wake",
-    "snapshot",
-    "page",
-    "web_config",
-    "notify",
-]
-PARTS: tuple[Part, ...] = get_args(Part)
+from vllm_watch.catalog.parts import PARTS, Part
 
 
 class InternalErrors:
