@@ -178,11 +178,11 @@ class TestWrongUse:
                 ["run", "--config", "/no/such.yml"],
                 "vllm-watch: /no/such.yml: cannot be read: no such file or directory\n",
             ),
-            (["discover", "--force"], "vllm-watch: --force goes with --write FILE\n"),
+            (["discover", "--force"], "vllm-watch: --force requires --write FILE\n"),
             (["backfill"], "vllm-watch: give either --recording DIR or --log PATH\n"),
             (
                 ["backfill", "--recording", "/no/such"],
-                f"vllm-watch: /no/such/timeline.jsonl: not readable, so /no/such is no recording: {NO_FILE}\n",
+                f"vllm-watch: /no/such/timeline.jsonl: not readable, so /no/such is not a recording: {NO_FILE}\n",
             ),
             (
                 ["backfill", "--log", "/no/such.log"],
@@ -194,7 +194,7 @@ class TestWrongUse:
             ),
             (
                 ["run", "--metrics", "ftp://a/metrics"],
-                "vllm-watch: --metrics: expected a URL that begins with http:// or https://\n",
+                "vllm-watch: --metrics: expected a URL that starts with http:// or https://\n",
             ),
         ],
         ids=lambda item: " ".join(item) if isinstance(item, list) else "",
@@ -249,7 +249,7 @@ class TestCheck:
         with StandIn(lambda _head: [answer(page.read_bytes())]) as server:
             out = vllm_watch("check", "--log", log, "--metrics", server.url).stdout
         (now,) = re.findall(r"    now: (.*)", out)
-        (before,) = re.findall(r"    the log said \d+ s ago: (.*)", out)
+        (before,) = re.findall(r"    from the log, \d+ s ago: (.*)", out)
 
         assert "engine 0: idle" in out
         assert ("running 0", True) == (now.split(", ")[0], "1298" not in now)
@@ -307,7 +307,7 @@ class TestCheck:
 
         assert 0 == result.returncode
         assert f"{folder}: 1 server\n" in result.stdout
-        assert f"  not read, for its name does not end in .yml: {folder}/other.yaml\n" in result.stdout
+        assert f"  ignored, because its name does not end in .yml: {folder}/other.yaml\n" in result.stdout
         assert f"\nday ({folder}/day.yml):\n" in result.stdout
 
     def test_an_empty_folder_of_servers(self, tmp_path):
@@ -506,6 +506,18 @@ class TestDaemon:
 
         assert (200, 0) == (page[0], status)
         assert "Qwen3.6-27B" == view["servers"][0]["model_name"]
+
+    def test_every_mistake_of_a_configuration_is_a_line(self, tmp_path):
+        """All mistakes of a configuration are printed, one a line, and it leaves with 2."""
+        config = tmp_path / "vllm-watch.yml"
+        config.write_text("servers:\n  - {name: a, log: ''}\nlisten: x\n")
+        result = vllm_watch("check", "--config", config)
+
+        assert 2 == result.returncode
+        assert [
+            f'vllm-watch: {config}:2: servers[0].log: expected a path, got ""',
+            f'vllm-watch: {config}:3: listen: expected HOST:PORT such as 127.0.0.1:9468, got "x"',
+        ] == result.stderr.splitlines()
 
     def test_a_configuration_file(self, tmp_path):
         """A configuration names servers, gives them labels and objectives."""

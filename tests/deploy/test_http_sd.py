@@ -14,7 +14,8 @@ from tests.support.http_servers import StandIn, answer
 from tests.support.monitoring import PROMETHEUS, free_port, get_json, process
 from tests.support.waiting import until
 
-from vllm_watch.config.model import MetricsConfig, ServerConfig, load_config
+from vllm_watch.config.config_file import load_config
+from vllm_watch.config.model import MetricsConfig, ServerConfig
 from vllm_watch.exposition.http_sd import target_groups
 from vllm_watch.service.supervisor import Supervisor
 from vllm_watch.support.clock import SystemClock
