@@ -245,8 +245,6 @@ def test_too_many_guesses_are_turned_away(monkeypatch, guarded, stuck):
         until(lambda: status() == 503)
         stuck.set()
 
-        assert status == 503
-
 
 def test_client_that_leaves_during_the_check_is_no_error(guarded, stuck, caplog):
     """A client that hangs up before bcrypt has answered leaves no trace, and the server goes on."""
