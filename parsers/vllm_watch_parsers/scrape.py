@@ -15,7 +15,7 @@ from itertools import pairwise
 from typing import Literal, NamedTuple
 
 from vllm_watch_parsers.exposition import Exposition, Problem, Sample, parse_exposition
-from vllm_watch_parsers.foreign_pages import ForeignPage, foreign_page
+from vllm_watch_parsers.foreign_metrics import ForeignProgram, foreign_program
 from vllm_watch_parsers.metric_names import (
     ACCEPTED_PER_POSITION,
     ADMISSION_REJECTIONS,
@@ -133,7 +133,7 @@ class MetricsReading(NamedTuple):
 class Unreadable(NamedTuple):
     """Why a body is no reading of a vLLM server."""
 
-    reason: Problem | ForeignPage | Literal["stats_disabled"]
+    reason: Problem | ForeignProgram | Literal["stats_disabled"]
 
 
 _Series = dict[tuple[tuple[str, str], ...], float]
@@ -157,7 +157,7 @@ def reading_of(page: Exposition) -> MetricsReading | Unreadable:
     series: dict[str, _Series] = defaultdict(dict)
     for sample in page.samples:
         series[sample.name][sample.labels] = sample.value
-    foreign = foreign_page(page.foreign_names, series)
+    foreign = foreign_program(page.foreign_names, series)
     if foreign is not None:
         return Unreadable(foreign)
     reading = _Page(series).read()._replace(long_lines=page.long_lines)

@@ -11,9 +11,11 @@ from pathlib import Path
 import pytest
 
 from tests.support.http_servers import StandIn, answer
-from tests.support.monitoring import PROMETHEUS, free_port, get_json, process, until
+from tests.support.monitoring import PROMETHEUS, free_port, get_json, process
+from tests.support.waiting import until
 
-from vllm_watch.config.model import MetricsConfig, ServerConfig, load_config
+from vllm_watch.config.config_file import load_config
+from vllm_watch.config.model import MetricsConfig, ServerConfig
 from vllm_watch.exposition.http_sd import target_groups
 from vllm_watch.service.supervisor import Supervisor
 from vllm_watch.support.clock import SystemClock
@@ -97,8 +99,7 @@ def test_no_secret_is_listed(service_of, tmp_path):
     assert "token" not in body
 
 
-@pytest.mark.skipif(PROMETHEUS is None, reason="Prometheus is not installed")
-@pytest.mark.skipif(not JOB.exists(), reason="needs the tree that deploy/ is in")
+@pytest.mark.needs_tool("prometheus")
 def test_prometheus_scrapes_what_the_daemon_watches(service_of, tmp_path):
     """Prometheus, with the shipped job, finds both servers at their paths and scrapes them under the daemon's names."""
     with StandIn(lambda _: [PAGE]) as vllm:

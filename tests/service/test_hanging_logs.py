@@ -26,6 +26,9 @@ from vllm_watch.support.clock import SystemClock
 from vllm_watch.support.internal_errors import InternalErrors
 
 
+pytestmark = pytest.mark.slow
+
+
 STATS = (
     "INFO 11-21 02:14:25 [loggers.py:257] Engine 000: Avg prompt throughput: 11.0 tokens/s, "
     "Avg generation throughput: 22.0 tokens/s, Running: 1 reqs, Waiting: 0 reqs, "

@@ -30,6 +30,9 @@ from vllm_watch.support.clock import SystemClock
 from vllm_watch.web import config_reload as current_module
 
 
+pytestmark = pytest.mark.slow
+
+
 PAGE = b'# TYPE vllm:num_requests_running gauge\nvllm:num_requests_running{engine="0",model_name="m"} 0.0\n'
 
 

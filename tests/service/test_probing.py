@@ -15,11 +15,14 @@ from tests.support.http_servers import StandIn, answer
 from tests.support.waiting import until
 
 from vllm_watch.commands.check import check
-from vllm_watch.config.model import load_config
+from vllm_watch.config.config_file import load_config
 from vllm_watch.service.log_monitor import LogMonitor
 from vllm_watch.service.monitor import ServerMonitor
 from vllm_watch.service.supervisor import Supervisor
 from vllm_watch.support.clock import SystemClock
+
+
+pytestmark = pytest.mark.slow
 
 
 SECRET = "sk-7f3a9c"

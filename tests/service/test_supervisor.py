@@ -23,13 +23,16 @@ from prometheus_client.parser import text_string_to_metric_families as parse_tex
 from tests.support.http_servers import StandIn, answer
 from tests.support.waiting import until
 
-from vllm_watch.config.model import load_config
+from vllm_watch.config.config_file import load_config
 from vllm_watch.service import liveness as liveness_module
 from vllm_watch.service.supervisor import Supervisor
 from vllm_watch.service.systemd import status_line
 from vllm_watch.state.server import ServerState
 from vllm_watch.support.clock import SystemClock
 from vllm_watch_parsers.events import EngineStats
+
+
+pytestmark = pytest.mark.slow
 
 
 SECONDS = 10.0

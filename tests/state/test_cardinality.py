@@ -19,6 +19,9 @@ from vllm_watch.state.server import ServerSettings, ServerState
 from vllm_watch_parsers.scrape import MAX_ENGINES, MAX_WORDS, read_metrics
 
 
+pytestmark = pytest.mark.slow
+
+
 MANY = 10_000
 RUNNING = 'vllm:num_requests_running{{engine="{}",model_name="{}"}} 1'
 

@@ -6,9 +6,9 @@ from __future__ import annotations
 import pytest
 
 from vllm_watch.reading.log_reader import LogBatch, TimedEvent
-from vllm_watch.state.facts import CommandFacts
 from vllm_watch.state.server import LogStatus, ServerSettings, ServerState
 from vllm_watch.state.snapshot import TailCounts
+from vllm_watch_parsers.command_facts import CommandFacts
 from vllm_watch_parsers.events import EngineStats, Lifecycle, StartupFact
 
 

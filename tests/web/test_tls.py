@@ -14,6 +14,7 @@ import pytest
 import structlog
 
 from tests.support.clocks import HandClock
+from tests.support.waiting import until
 
 from vllm_watch.support.errors import ConfigError
 from vllm_watch.support.internal_errors import InternalErrors
@@ -22,6 +23,9 @@ from vllm_watch.web import server as server_module
 from vllm_watch.web.config_reload import CurrentWebConfig
 from vllm_watch.web.server import WebServer
 from vllm_watch.web.sockets import is_loopback
+
+
+pytestmark = pytest.mark.slow
 
 
 @pytest.fixture
@@ -47,16 +51,6 @@ def _replace(path, content):
     new = path.with_suffix(".new")
     new.write_bytes(content)
     os.replace(new, path)
-
-
-def _until(condition):
-    """Wait for something that comes soon; return whether it came."""
-    deadline = time.monotonic() + 5
-    while not condition():
-        if time.monotonic() > deadline:
-            return False
-        time.sleep(0.02)
-    return True
 
 
 def test_pages_are_served(secure):
@@ -263,7 +257,7 @@ class TestChange:
         assert shown() == "server"  # The key does not fit yet.
         _replace(key, renewed.key.read_bytes())
 
-        assert _until(lambda: shown() == "renewed")
+        until(lambda: shown() == "renewed")
 
     def test_new_password(self, monkeypatch, tmp_path, web_of, client_of):
         """E7: a user who is taken out of the file is refused, however often the password fitted before."""
@@ -273,7 +267,7 @@ class TestChange:
         assert client.ask("/metrics", Authorization="Basic YTp4").status == 200
         _replace(tmp_path / "web.yml", f"basic_auth_users: {{b: {known}}}".encode())
 
-        assert _until(lambda: client.ask("/metrics", Authorization="Basic YTp4").status == 401)
+        until(lambda: client.ask("/metrics", Authorization="Basic YTp4").status == 401)
 
     @pytest.fixture
     def file(self, tmp_path):

@@ -15,7 +15,7 @@ from vllm_watch.state.progress import FIRST_TOKEN_SECONDS
 _INTRODUCTION = f"""\
 # Series
 
-Made from the code (`make docs`); a test holds that they agree. All names begin with `{PREFIX}`. Ratios go from 0 to
+Made from the code (`make generate`); a test holds that they agree. All names begin with `{PREFIX}`. Ratios go from 0 to
 1, times are seconds, what is not known is absent: missing is not zero, and stale is not current. Histograms have
 vLLM's own buckets. "Scrape" is vLLM's /metrics, "log" its log, "probe" a completion of one token that is asked for now
 and then, where that is configured. Where log and scrape both say something the scrape decides; a value

@@ -16,12 +16,12 @@ from vllm_watch.reading.log_reader import LogBatch, LogReader, TimedEvent
 from vllm_watch.reading.printed import count_new_years, first_printed_time, last_printed_time, places_to_look
 from vllm_watch.reading.times import ArrivalTimes, LineTimes, PrintedTimes, local_seconds
 from vllm_watch.replay.recording import MetricsRead, Recording, scrape_failure
-from vllm_watch.state.scrape_source import ScrapeResult
+from vllm_watch.state.scrape_source import ScrapeResult, scrape_result
 from vllm_watch.state.server import LogStatus, ServerState
 from vllm_watch.state.snapshot import ServerSnapshot, TailCounts
 from vllm_watch.support.errors import UsageError
 from vllm_watch_parsers.events import AccessRequest
-from vllm_watch_parsers.scrape import MetricsReading, read_metrics
+from vllm_watch_parsers.scrape import read_metrics
 
 
 READ_SIZE = 1024 * 1024
@@ -76,21 +76,18 @@ def run_recording(
             moment += step
         at = recording.started + event.at
         if isinstance(event, MetricsRead):
-            state.apply_scrape(scrape_result(event, at))
+            state.apply_scrape(recorded_scrape(event, at))
         elif feed is not None:
             feed.feed(event.data, ArrivalTimes(at))
     yield state.snapshot(recording.started + moment)
     progress(1.0)
 
 
-def scrape_result(event: MetricsRead, at: float) -> ScrapeResult:
+def recorded_scrape(event: MetricsRead, at: float) -> ScrapeResult:
     """Return what the scraper would have made of a recorded answer."""
     if not event.body:
         return ScrapeResult(at, 0.0, None, scrape_failure(event.status))
-    reading = read_metrics(event.body)
-    if isinstance(reading, MetricsReading):
-        return ScrapeResult(at, 0.0, reading, reading.reason)
-    return ScrapeResult(at, 0.0, None, reading.reason)
+    return scrape_result(at, 0.0, read_metrics(event.body))
 
 
 def open_log(path: str) -> IO[bytes]:

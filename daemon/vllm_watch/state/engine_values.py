@@ -15,11 +15,11 @@ from types import MappingProxyType
 from typing import NamedTuple
 
 from vllm_watch.state.engine_log import EngineLog
-from vllm_watch.state.facts import CommandFacts
 from vllm_watch.state.log_source import LogSource
 from vllm_watch.state.scrape_source import ScrapeSource
 from vllm_watch.state.snapshot import HistogramReading, Reading
 from vllm_watch.state.window import QUANTILES, estimate_quantile
+from vllm_watch_parsers.command_facts import CommandFacts
 from vllm_watch_parsers.scrape import EngineKey, EngineReading
 
 

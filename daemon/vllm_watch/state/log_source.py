@@ -73,7 +73,7 @@ class LogSource:
             self.totals.restore_counts(notices)
         else:
             self.totals.continuation_lines += batch.continuation_lines
-            self.totals.rejected_lines += batch.refused_lines
+            self.totals.rejected_lines += batch.rejected_lines
 
     def counts(self, now: float) -> LogCounts:
         """Return what was counted until now; what is counted once is never taken back."""

@@ -16,7 +16,6 @@ from vllm_watch.state.cross_check import CrossCheck, comparisons
 from vllm_watch.state.engine_names import EngineNames
 from vllm_watch.state.engine_state import Judgement, server_state
 from vllm_watch.state.engine_values import Latencies, excludes_cached, facts_of, latencies_of
-from vllm_watch.state.facts import CommandFacts
 from vllm_watch.state.http_source import HttpSource
 from vllm_watch.state.hypothetical_traffic import LATER, lines_with_traffic, scrape_with_traffic
 from vllm_watch.state.precedence import engine_state, gauges, position_acceptance, shown_scrape, start_time
@@ -34,6 +33,7 @@ from vllm_watch.state.totals import (
     names_dropped,
     values_out_of_range,
 )
+from vllm_watch_parsers.command_facts import CommandFacts
 from vllm_watch_parsers.scrape import EngineKey
 
 

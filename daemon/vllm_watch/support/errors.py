@@ -14,6 +14,10 @@ Errors that a user can correct: each is one sentence that names the place.
 from __future__ import annotations
 
 
+MAX_MISTAKES = 20
+"""How many mistakes of a configuration are shown."""
+
+
 class VllmWatchError(Exception):
     """Something that a user can correct."""
 
@@ -25,7 +29,18 @@ class UsageError(VllmWatchError):
 
 
 class ConfigError(VllmWatchError):
-    """The configuration is wrong."""
+    """
+    The configuration is wrong.
+
+    Args:
+        messages: One sentence for each mistake, in the order of the file. As text, each is a line.
+    """
+
+    def __init__(self, *messages: str) -> None:
+        shown = messages[:MAX_MISTAKES]
+        rest = [f"{len(messages) - len(shown)} more mistakes"] if len(messages) > len(shown) else []
+        super().__init__("\n".join([*shown, *rest]))
+        self.messages = messages
 
 
 class RecordingError(VllmWatchError):

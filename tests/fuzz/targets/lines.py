@@ -196,7 +196,7 @@ def _check_alone(line: bytes) -> None:
     if b"\x1b" in line:
         return
     assert quick.events == coloured.events
-    assert (quick.record, quick.is_refused) == (coloured.record, coloured.is_refused)
+    assert (quick.record, quick.is_rejected) == (coloured.record, coloured.is_rejected)
     if quick.events and quick.time:
         assert quick == coloured
 
