@@ -131,9 +131,17 @@ class ServerState:
         self._names.last = self._names.current(now)
         return frozenset(whole or engine_state(self._sources, key, now).state for key in self._names.last)
 
-    def snapshot(self, now: float) -> ServerSnapshot:
-        """Return what is known at `now`, in seconds since the epoch."""
+    def snapshot(self, now: float, ahead: float = 0.0) -> ServerSnapshot:
+        """
+        Return what is known at `now`, with the wall clock's times.
+
+        Args:
+            now: Seconds since the epoch, by the clock that the sources' times are from.
+            ahead: Seconds by which the wall clock is ahead of that clock. A start that the server reports itself is by
+                the server's clock and stays as it is.
+        """
         sources, settings = self._sources, self.settings
+        sources.ahead = ahead
         log, scrape = sources.log, sources.scrape
         whole = server_state(log, scrape, now)
         keys = self._names.last = self._names.current(now)
@@ -141,7 +149,7 @@ class ServerState:
         shown = shown_scrape(sources, now)
         return ServerSnapshot(
             name=settings.name,
-            at=now,
+            at=now + ahead,
             version=log.facts.version if log else None,
             engine_generation=log.facts.engine_generation if log else None,
             model_name=keys[0].model_name,
@@ -187,7 +195,7 @@ class ServerState:
         judged = Judgement(whole) if whole else engine_state(sources, key, now)
         is_present = judged.state not in {"down", "starting"} or self.settings.keeps_stale
         shown = shown_scrape(sources, now) if is_present else None
-        latencies = latencies_of(shown, key, log) if shown else Latencies()
+        latencies = latencies_of(shown, key, log, ahead=sources.ahead) if shown else Latencies()
         present = gauges(sources, key, now) if is_present else {}
         prompt_rate, version = present.get("prompt_tokens_per_second"), log.facts.version if log else None
         return EngineSnapshot(
