@@ -114,7 +114,7 @@ class TestRun:
         daemon.until(lambda: daemon.said("discovery.gone", name))
         daemon.until(lambda: daemon.states(name) == ["down"])
 
-        here.start(line.replace("24", "8"))
+        here.start(line.replace("--max-num-seqs 24", "--max-num-seqs 8"))
         here.until_listening(port)
         daemon.look()
         daemon.until(lambda: len(daemon.said("discovery.found", name)) == 2)
