@@ -16,16 +16,18 @@ import yaml
 
 
 PREFIX = "vllm_watch_"
-SEVERAL_ENGINES = "several engines"
-"""Stands beside series: no label says it."""
 
 _OF_SEVERAL_ENGINES = frozenset({"VllmDataParallelImbalance"})
 _STATES_OF_LOG = frozenset({"starting"})
 _PARTS = ("_bucket", "_sum", "_count")
-_NOTHING = frozenset({frozenset[str]()})
 
-Ways = frozenset[frozenset[str]]
+Need = tuple[str, str]
+"""A series and its source; the source is empty where any will do."""
+
+Ways = frozenset[frozenset[Need]]
 """The sets of series, each of which is enough."""
+
+_NOTHING: Ways = frozenset({frozenset()})
 
 
 def needs(rule_files: dict[str, str]) -> dict[str, dict[str, object]]:
@@ -42,16 +44,15 @@ def needs(rule_files: dict[str, str]) -> dict[str, dict[str, object]]:
         rule["alert"]: {
             "severity": rule["labels"]["severity"],
             "summary": rule["annotations"]["summary"],
-            "ways": sorted(sorted(way) for way in _ways_of_alert(rule, recorded)),
+            "ways": [
+                [{"series": series, **({"source": source} if source else {})} for series, source in way]
+                for way in sorted(sorted(way) for way in _ways(promql.parse(rule["expr"]), recorded))
+            ],
+            **({"several_engines": True} if rule["alert"] in _OF_SEVERAL_ENGINES else {}),
         }
         for rule in rules
         if "alert" in rule
     }
-
-
-def _ways_of_alert(rule: dict[str, str], recorded: dict[str, str]) -> Ways:
-    ways = _ways(promql.parse(rule["expr"]), recorded)
-    return frozenset(way | {SEVERAL_ENGINES} for way in ways) if rule["alert"] in _OF_SEVERAL_ENGINES else ways
 
 
 def _ways(expression: promql.Expr, recorded: dict[str, str]) -> Ways:
@@ -88,7 +89,7 @@ def _ways_of_series(selector: promql.VectorSelector, recorded: dict[str, str]) -
     base = next((name.removesuffix(part) for part in _PARTS if name.endswith(part)), name)
     wanted = {each.name: each.value for each in selector.matchers.matchers if each.op == promql.MatchOp.Equal}
     source = "log" if wanted.get("state") in _STATES_OF_LOG else wanted.get("source")
-    return frozenset({frozenset({f"{base} of {source}" if source else base})})
+    return frozenset({frozenset({(base, source or "")})})
 
 
 def _both(left: Ways, right: Ways) -> Ways:

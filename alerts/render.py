@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """
-Writes ``rules/`` from ``source/`` and ``thresholds.yml``, and what `vllm-watch check` knows of them: ``make alerts``.
+Writes ``rules/`` from ``source/`` and ``thresholds.yml``, and what `vllm-watch check` knows of them: ``make generate``.
 
 Prometheus' rules know no constants, and a number that stands in two rules is soon two numbers. In ``source/`` a
-threshold is written ``%{name}``.
+threshold is written ``%{name}``, and so is ``%{probe_not_judged}``: the reasons for which a probe's failure is no
+finding about the server.
 """
 
 from __future__ import annotations
@@ -18,18 +19,20 @@ import yaml
 
 from needs import needs
 
+from vllm_watch.catalog.reasons import NOT_JUDGED
+
 
 HERE = Path(__file__).parent
 NEEDS = HERE.parent / "daemon" / "vllm_watch" / "commands" / "alert_needs.json"
-HEAD = "# Made by `make alerts` from source/{name} and thresholds.yml: change those.\n"
+HEAD = "# Made by `make generate` from source/{name} and thresholds.yml: change those.\n"
 
 _PLACE = re.compile(r"%\{(\w+)\}")
 
 
 def thresholds() -> dict[str, str]:
-    """Return every threshold as it is written."""
+    """Return every threshold as it is written, and the lists that come from the daemon's catalogue."""
     loaded: dict[str, object] = yaml.load((HERE / "thresholds.yml").read_text(encoding="utf-8"), yaml.BaseLoader)  # noqa: S506 - It makes texts only.
-    return {name: str(value) for name, value in loaded.items()}
+    return {**{name: str(value) for name, value in loaded.items()}, "probe_not_judged": "|".join(NOT_JUDGED)}
 
 
 def rendered() -> dict[str, str]:

@@ -33,6 +33,7 @@ from boards.kit.panels import (
 )
 from boards.kit.texts import Texts
 from boards.kit.thresholds import number
+from vllm_watch.catalog.states import BEST_TO_WORST, STATES
 
 
 UID = "vllm-watch-fleet"
@@ -68,13 +69,13 @@ def dashboard(language: str) -> models.Dashboard:
 
 def _strip(t: Texts) -> list[Panel]:
     tokens = " + ".join(f"sum({kind})" for kind in _KINDS_OF_TOKENS)
-    worst_first = reversed(list(enumerate(series.STATES, start=1)))
+    worst_first = reversed(list(enumerate(BEST_TO_WORST, start=1)))
     return [
         figures(
             t.panel("by_state"),
             COUNT,
             [
-                Query(f"sum({_worst()} == bool {place})", t.name(f"state_{state}"), STATE_COLORS[state])
+                Query(f"sum({_worst()} == bool {place})", t.state(state), STATE_COLORS[state])
                 for place, state in worst_first
             ],
             width=12,
@@ -97,7 +98,7 @@ def _strip(t: Texts) -> list[Panel]:
 
 def _worst() -> str:
     """Return each server's worst state; one that is not shown any more, though its daemon is a target, is unknown."""
-    unknown = series.STATES.index("unknown") + 1
+    unknown = STATES["unknown"].severity
     shown = series.worst_state()
     before = f"max without (engine, model_name, state) ({_before()})"
     return f"({shown} or ({before} and on (job, instance) up unless {shown}) * 0 + {unknown})"

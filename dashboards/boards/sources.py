@@ -27,8 +27,8 @@ from boards.kit.panels import (
 )
 from boards.kit.texts import Texts
 from boards.kit.thresholds import number
-from vllm_watch.catalog.reasons import BY_SOURCE
-from vllm_watch.state.server import COMPARED
+from vllm_watch.catalog.reasons import BY_SOURCE, ReasonKind
+from vllm_watch.state.cross_check import SHOWN_QUANTITIES
 
 
 UID = "vllm-watch-sources"
@@ -44,8 +44,8 @@ _UNITS = {
     "generation_tokens_per_second": TOKENS_PER_SECOND,
 }
 
-_QUIET_BY_NATURE = frozenset({"starting", "ended", "idle", "stalled", "sleeping", "no_statistics_yet"})
-"""Reasons that tell of the server, and not of a source that fails."""
+_KIND_COLORS: Mapping[ReasonKind, str] = {"ok": palette.GOOD, "quiet": palette.PLAIN}
+"""What is neither is to be looked into."""
 
 _NOT_BELIEVED = {
     "unparsed_stats_lines_total": palette.VERMILLION,
@@ -139,17 +139,11 @@ def _age(of_daemon: str) -> str:
 def _reasons(t: Texts) -> models.ValueMapping:
     return value_mapping(
         {
-            f"{source}:{reason}": (t.get(f"reasons.{source}.{reason}"), _color_of(reason))
+            f"{source}:{code}": (t.get(f"reasons.{source}.{code}"), _KIND_COLORS.get(reason.kind, palette.WARNING))
             for source, reasons in BY_SOURCE.items()
-            for reason in reasons
+            for code, reason in reasons.items()
         }
     )
-
-
-def _color_of(reason: str) -> str:
-    if reason == "ok":
-        return palette.GOOD
-    return palette.PLAIN if reason in _QUIET_BY_NATURE else palette.WARNING
 
 
 def _readable(t: Texts) -> Panel:
@@ -179,7 +173,7 @@ def _quiet(t: Texts) -> Panel:
 
 
 def _compared(t: Texts) -> Iterator[Panel]:
-    for place, quantity in enumerate(COMPARED):
+    for place, quantity in enumerate(SHOWN_QUANTITIES):
         unit = _UNITS.get(quantity, COUNT)
         yield lines(
             t.panel(quantity),

@@ -17,7 +17,7 @@ import promql_parser as promql
 
 from vllm_watch.catalog.reasons import BY_SOURCE
 from vllm_watch.catalog.series import SERIES
-from vllm_watch.state.snapshot import ENGINE_STATES
+from vllm_watch.catalog.states import ENGINE_STATES
 from vllm_watch_parsers.events import FAILURE_KINDS
 
 

@@ -8,7 +8,8 @@ import pytest
 from tests.support.pages import ScrapedServer, page
 
 from vllm_watch.catalog.series import SERIES
-from vllm_watch.config.model import RESERVED_LABELS, load_config
+from vllm_watch.config.config_file import load_config
+from vllm_watch.config.server_section import RESERVED_LABELS
 from vllm_watch.exposition.families import families
 from vllm_watch.exposition.samples import server_samples
 from vllm_watch.support.errors import ConfigError

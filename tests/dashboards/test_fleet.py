@@ -8,7 +8,7 @@ from tests.dashboards.loaded import DAEMON_ADDRESS, RECORDINGS, SECOND_ADDRESS, 
 from tests.dashboards.panels import ALL, opened, panels_of, sent_by
 from tests.dashboards.shipped import dashboard
 
-from boards.kit.series import STATES
+from vllm_watch.catalog.states import BEST_TO_WORST
 
 
 FLEET = dashboard("vllm-watch-fleet")
@@ -26,7 +26,7 @@ def states(prometheus, span):
     """Return the state that the table shows of each server and address."""
     found, *_ = answers(prometheus, span, "Servers, the worst first")
     return {
-        (series.labels["server"], series.labels["instance"]): STATES[int(value) - 1]
+        (series.labels["server"], series.labels["instance"]): BEST_TO_WORST[int(value) - 1]
         for series in found
         for value in series.values.values()
     }
@@ -49,5 +49,5 @@ def test_every_server_is_counted_by_one_state(prometheus):
     """The figures above the table add up to its rows."""
     span = prometheus.spans["fleet"]
     counts = [value for (series,) in answers(prometheus, span, "Servers by state") for value in series.values.values()]
-    assert len(STATES) == len(counts)
+    assert len(BEST_TO_WORST) == len(counts)
     assert len(states(prometheus, span)) == sum(counts)

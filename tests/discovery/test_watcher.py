@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from tests.support.proc_tree import ProcTree
 from tests.support.waiting import until
 
+from vllm_watch.catalog.limits import MAX_HANGING_PROCESSES
 from vllm_watch.config.model import Config
 from vllm_watch.discovery import patience as patience_module
 from vllm_watch.discovery import proc as proc_module
@@ -22,6 +23,9 @@ from vllm_watch.discovery.proc import Proc
 from vllm_watch.discovery.servers import FoundServer
 from vllm_watch.discovery.watcher import CLOSE_LOOK_SECONDS, KEEP_SECONDS, MAX_SERVERS, Follower, remember
 from vllm_watch.support.errors import DiscoveryError
+
+
+pytestmark = pytest.mark.slow
 
 
 SERVE = "vllm serve Qwen/Qwen3-8B"
@@ -134,7 +138,7 @@ class TestHanging:
 
     def test_threads_are_bounded(self, following, hang, monkeypatch):
         """Of very many that hang each has a thread, up to a limit, and none a second one."""
-        for pid in range(10, 10 + patience_module.MAX_HANGING + 6):
+        for pid in range(10, 10 + MAX_HANGING_PROCESSES + 6):
             following.tree.add(pid, SERVE)
         hang.begin("/cmdline")
         monkeypatch.setattr(patience_module, "PATIENCE_SECONDS", 0.01)
@@ -142,7 +146,7 @@ class TestHanging:
         for _ in range(3):
             following.look()
 
-        assert patience_module.MAX_HANGING == threading.active_count() - before == following.follower.hanging_count
+        assert MAX_HANGING_PROCESSES == threading.active_count() - before == following.follower.hanging_count
 
 
 class TestComingAndGoing:

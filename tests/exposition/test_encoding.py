@@ -18,6 +18,9 @@ from vllm_watch.exposition.samples import PlainSample
 from vllm_watch.exposition.text_format import encode
 
 
+pytestmark = pytest.mark.slow
+
+
 WRITERS = {False: write_text, True: write_openmetrics}
 VALUES = [0, 1, -1, 0.1, 1e-9, 123456.5, 1234567, 12345678.9, 1e21, 1e300, math.inf, -math.inf, math.nan]
 

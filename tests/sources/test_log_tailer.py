@@ -28,6 +28,9 @@ from vllm_watch.support.clock import SystemClock
 from vllm_watch.support.internal_errors import InternalErrors
 
 
+pytestmark = pytest.mark.slow
+
+
 def test_lines_are_read_once_and_in_order(followed):
     """T1: each line that is appended is read once, whether it comes alone or with others."""
     followed.write(1)
@@ -304,7 +307,7 @@ def test_connections_that_end_leave_nothing_open(tmp_path):
         counts = set()
         for number in range(60):
             log.write_bytes(stats_line(number))
-            server.look_at_log()
+            server.log.poll()
             server.scrape()
             until(lambda: not any(thread.name.endswith("(_serve)") for thread in threading.enumerate()))
             counts.add(open_files())

@@ -17,6 +17,7 @@ import pytest
 
 from tests.parsers.lines import SPEC_MESSAGE, STATS_MESSAGE, TIME, json_record, record
 from tests.parsers.test_hostile_lines import ECHOES, FORGED, printed
+from tests.support.waiting import until
 
 from vllm_watch.exposition.samples import server_samples
 from vllm_watch.reading.containers import MAX_WRAPPED
@@ -27,6 +28,9 @@ from vllm_watch.sources.log_tailer import LogTailer
 from vllm_watch.state.scrape_source import ScrapeResult
 from vllm_watch.state.server import ServerSettings, ServerState
 from vllm_watch_parsers.scrape import read_metrics
+
+
+pytestmark = pytest.mark.slow
 
 
 CUT_AT = 16 * 1024
@@ -400,12 +404,13 @@ class TestTheJournal:
         script = f"import shutil, sys, time; shutil.copyfileobj(open({str(tmp_path / 'entries')!r}), sys.stdout)"
         state = ServerState(ServerSettings("s", True, None))
         tail = JournalTailer("vllm.service", cursor="c", command=(sys.executable, "-S", "-E", "-c", script))
-        deadline = time.monotonic() + DEADLINE
-        while tail.cursor != entries[-1]["__CURSOR"]:
-            assert time.monotonic() < deadline
+
+        def has_read_all():
             for batch, is_history in tail.poll(time.time()):
                 state.apply_log(batch, is_history=is_history)
-            time.sleep(0.002)
+            return tail.cursor == entries[-1]["__CURSOR"]
+
+        until(has_read_all)
         tail.close()
 
         page = {

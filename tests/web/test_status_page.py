@@ -9,9 +9,9 @@ import pytest
 
 from tests.state.test_sources_together import Server, page
 
+from vllm_watch.catalog.states import ENGINE_STATES
 from vllm_watch.exposition.json_view import server_view
 from vllm_watch.state.engine_values import STAGES
-from vllm_watch.state.snapshot import ENGINE_STATES
 from vllm_watch.web.assets import load_assets
 from vllm_watch_parsers.events import FAILURE_KINDS
 
@@ -69,7 +69,7 @@ def test_page_works_without_javascript():
 @pytest.mark.parametrize("state", ENGINE_STATES)
 def test_state_is_known_to_the_page(state):
     """Every state has its place from worst to best, its colour and, unless it needs none, its sign."""
-    assert f'"{state}"' in SCRIPTS["/static/words.js"]
+    assert f'"{state}"' in SCRIPTS["/static/states.js"]
     assert f".{state} {{" in ASSETS["/static/page.css"]
 
 

@@ -13,6 +13,9 @@ import bcrypt
 import pytest
 import structlog
 
+from tests.support.clocks import HandClock
+from tests.support.waiting import until
+
 from vllm_watch.support.errors import ConfigError
 from vllm_watch.support.internal_errors import InternalErrors
 from vllm_watch.web import config_reload, connections
@@ -20,6 +23,9 @@ from vllm_watch.web import server as server_module
 from vllm_watch.web.config_reload import CurrentWebConfig
 from vllm_watch.web.server import WebServer
 from vllm_watch.web.sockets import is_loopback
+
+
+pytestmark = pytest.mark.slow
 
 
 @pytest.fixture
@@ -45,16 +51,6 @@ def _replace(path, content):
     new = path.with_suffix(".new")
     new.write_bytes(content)
     os.replace(new, path)
-
-
-def _until(condition):
-    """Wait for something that comes soon; return whether it came."""
-    deadline = time.monotonic() + 5
-    while not condition():
-        if time.monotonic() > deadline:
-            return False
-        time.sleep(0.02)
-    return True
 
 
 def test_pages_are_served(secure):
@@ -109,14 +105,14 @@ def test_known_client_is_served(web_of, client_of, mutual, authority, trusting_c
 
 
 @pytest.mark.parametrize("kind", ["none", "stranger", "expired"])
-def test_unknown_client_is_refused(web_of, client_of, pages, mutual, authority, stranger, trusting_context, kind):
+def test_unknown_client_is_refused(web_of, client_of, endpoints, mutual, authority, stranger, trusting_context, kind):
     """E7: no certificate, one of a stranger and an expired one open nothing."""
     own = {"none": None, "stranger": stranger.issue("client"), "expired": authority.issue("old", days=-1)}[kind]
     client = client_of(web_of(mutual).port, context=trusting_context(authority, own))
 
     with pytest.raises((ssl.SSLError, ConnectionError)):
         client.ask("/metrics")
-    assert pages.asked == []
+    assert endpoints.asked == []
 
 
 def test_given_certificate_is_verified(web_of, client_of, mutual, authority, stranger, trusting_context):
@@ -176,11 +172,11 @@ def test_configured_headers_are_sent(web_of, client_of):
 class TestStart:
     """What is said and refused at the start."""
 
-    def test_wrong_file(self, pages, tmp_path):
+    def test_wrong_file(self, endpoints, tmp_path):
         """A wrong file ends the start before anything listens."""
         file = tmp_path / "web.yml"
         file.write_text("users: {}")
-        server = WebServer("127.0.0.1", 0, pages, web_config_file=str(file))
+        server = WebServer("127.0.0.1", 0, endpoints, web_config_file=str(file))
 
         with pytest.raises(ConfigError, match=r'web\.yml:1: unknown key "users"'):
             server.start()
@@ -214,15 +210,15 @@ class TestStart:
 
         assert logs == []
 
-    def test_open_address(self, monkeypatch, pages):
+    def test_open_address(self, monkeypatch, endpoints):
         """E6: an address that others can reach is warned about, once."""
         monkeypatch.setattr(server_module, "is_loopback", lambda _: False)
-        server = WebServer("127.0.0.1", 0, pages)
+        server = WebServer("127.0.0.1", 0, endpoints)
         with structlog.testing.capture_logs() as logs:
             server.start()
         server.stop()
 
-        assert [(entry["event"], entry["log_level"]) for entry in logs] == [("open_to_the_network", "warning")]
+        assert [(entry["event"], entry["log_level"]) for entry in logs] == [("web.open_to_network", "warning")]
 
     def test_protected_address(self, monkeypatch, web_of, mutual, tls):
         """E6: TLS with client certificates or passwords is enough; TLS alone is not."""
@@ -243,7 +239,7 @@ class TestChange:
 
     def test_new_certificate(self, monkeypatch, secure, authority, server_certificate, tmp_path, web_of):
         """E7: a renewed certificate is shown to the next client, without a restart."""
-        monkeypatch.setattr(config_reload, "LOOK_SECONDS", 0.05)
+        monkeypatch.setattr(config_reload, "POLL_SECONDS", 0.05)
         cert, key = tmp_path / "own.pem", tmp_path / "own.key"
         cert.write_bytes(server_certificate.cert.read_bytes())
         key.write_bytes(server_certificate.key.read_bytes())
@@ -261,17 +257,17 @@ class TestChange:
         assert shown() == "server"  # The key does not fit yet.
         _replace(key, renewed.key.read_bytes())
 
-        assert _until(lambda: shown() == "renewed")
+        until(lambda: shown() == "renewed")
 
     def test_new_password(self, monkeypatch, tmp_path, web_of, client_of):
         """E7: a user who is taken out of the file is refused, however often the password fitted before."""
-        monkeypatch.setattr(config_reload, "LOOK_SECONDS", 0.05)
+        monkeypatch.setattr(config_reload, "POLL_SECONDS", 0.05)
         known = bcrypt.hashpw(b"x", bcrypt.gensalt(4)).decode()
         client = client_of(web_of(f"basic_auth_users: {{a: {known}}}").port)
         assert client.ask("/metrics", Authorization="Basic YTp4").status == 200
         _replace(tmp_path / "web.yml", f"basic_auth_users: {{b: {known}}}".encode())
 
-        assert _until(lambda: client.ask("/metrics", Authorization="Basic YTp4").status == 401)
+        until(lambda: client.ask("/metrics", Authorization="Basic YTp4").status == 401)
 
     @pytest.fixture
     def file(self, tmp_path):
@@ -281,56 +277,56 @@ class TestChange:
         return path
 
     @pytest.fixture
-    def now(self):
+    def clock(self):
         """The time, to be moved by the test."""
-        return [100.0]
+        return HandClock()
 
     @pytest.fixture
-    def config(self, file, now):
+    def config(self, file, clock):
         """What is made of it."""
-        config = CurrentWebConfig(str(file), InternalErrors(), lambda: now[0])
+        config = CurrentWebConfig(str(file), InternalErrors(), clock)
         config.load()
         return config
 
-    def test_wrong_file_keeps_the_old_one(self, config, file, now):
+    def test_wrong_file_keeps_the_old_one(self, config, file, clock):
         """E7: a wrong file changes nothing and is said once; the next good one counts."""
         old = config.get()
         file.write_text("nonsense: 1")
         with structlog.testing.capture_logs() as logs:
             for _ in range(3):
-                now[0] += 1
+                clock.time += 1
                 assert config.get() is old
         assert [entry["event"] for entry in logs] == ["web_config.refused"]
         assert "web.yml:1: unknown key" in logs[0]["reason"]
 
         file.write_text("http_server_config: {headers: {X-Frame-Options: sameorigin}}")
-        now[0] += 1
+        clock.time += 1
         assert config.get().headers == {"X-Frame-Options": "sameorigin"}
 
-    def test_missing_file_keeps_the_old_one(self, config, file, now):
+    def test_missing_file_keeps_the_old_one(self, config, file, clock):
         """E7: a file that is gone for a moment changes nothing."""
         old = config.get()
         hidden = file.rename(file.with_suffix(".gone"))
-        now[0] += 1
+        clock.time += 1
         assert config.get() is old
         hidden.rename(file)
-        now[0] += 1
+        clock.time += 1
 
         assert config.get().headers == old.headers
 
-    def test_looks_are_at_most_one_a_second(self, config, file, now):
+    def test_looks_are_at_most_one_a_second(self, config, file, clock):
         """Many connections in a second cost one look."""
         old = config.get()
         file.write_text("http_server_config: {headers: {}}")
-        now[0] += 0.9
+        clock.time += 0.9
         assert config.get() is old
-        now[0] += 0.1
+        clock.time += 0.1
 
         assert config.get().headers == {}
 
-    def test_unchanged_file_is_not_read(self, monkeypatch, config, now):
+    def test_unchanged_file_is_not_read(self, monkeypatch, config, clock):
         """A look at files that are the same reads none of them."""
         monkeypatch.setattr(config_reload, "load_web_config", None)
-        now[0] += 5
+        clock.time += 5
 
         assert config.get().headers == {"X-Frame-Options": "deny"}

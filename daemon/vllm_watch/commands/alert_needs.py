@@ -2,44 +2,45 @@
 """
 Which alerts can fire with the sources at hand, and why the others cannot.
 
-`alert_needs.json` is made from the rules (``make alerts``): the sets of series, each of which lets an alert fire.
+`alert_needs.json` is made from the rules (``make generate``): the sets of series, each of which lets an alert fire.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from functools import cache
 from importlib import resources
-from typing import NamedTuple
+from typing import NamedTuple, cast
 
 import msgspec
 
-from vllm_watch.catalog.series import DAEMON, SERIES
+from vllm_watch.catalog.reasons import SourceName
+from vllm_watch.catalog.series import DAEMON, SERIES, Series
 from vllm_watch.config.model import ServerConfig
 from vllm_watch.exposition.samples import server_samples
-from vllm_watch.state.snapshot import ServerSnapshot, SourceName
+from vllm_watch.state.snapshot import ServerSnapshot
 
 
-SEVERAL_ENGINES = "several engines"
-
-_BY_SOURCE = ("source_up", "source_info")
-_OBJECTIVES = "slo_"
-_PROBE = "probe_"
-_SPECULATION = "spec_decode_"
-_DISAGREEMENT = "source_disagreement"
 _NO_LOG = "no log is configured"
 _NO_METRICS = "no metrics are configured"
 _UNREADABLE: dict[SourceName, str] = {"log": "the log cannot be read", "metrics": "/metrics cannot be read"}
-_NOT_SAID = {"max_running_requests": "the log does not say --max-num-seqs"}
-_EITHER = "scrape, else the log"
+_NOT_LOGGED = {"max_running_requests": "the log does not show --max-num-seqs"}
+
+
+class Need(msgspec.Struct, frozen=True):
+    """One series; with `source` only what is of that source counts."""
+
+    series: str
+    source: SourceName | None = None
 
 
 class AlertNeeds(msgspec.Struct, frozen=True):
-    """One alert: `ways` are sets of series, each set is enough; ``source_up of log`` must be of that source."""
+    """One alert: `ways` are sets of series, each set is enough. Some alerts compare several engines."""
 
     severity: str
     summary: str
-    ways: tuple[tuple[str, ...], ...]
+    ways: tuple[tuple[Need, ...], ...]
+    several_engines: bool = False
 
 
 class Silent(NamedTuple):
@@ -67,66 +68,67 @@ def silent_alerts(config: ServerConfig, now: ServerSnapshot, later: ServerSnapsh
         later: What it will show once there is traffic.
     """
     shown = set(_shown(config, later))
-    missing = {alert: _missing(needs, shown) for alert, needs in alert_needs().items()}
-    return [
-        Silent(alert, alert_needs()[alert].summary, _reason(series, config, now))
-        for alert, series in missing.items()
-        if series
-    ]
+    silent = []
+    for alert, needs in alert_needs().items():
+        reasons = {reason for need in _missing(needs, shown) for reason in _reasons(need, config, now)}
+        if needs.several_engines and len(later.engines) <= 1:
+            reasons.add("there is one engine")
+        if reasons:
+            silent.append(Silent(alert, needs.summary, " and ".join(sorted(reasons))))
+    return silent
 
 
-def _shown(config: ServerConfig, later: ServerSnapshot) -> Iterator[str]:
+def _shown(config: ServerConfig, later: ServerSnapshot) -> Iterator[Need]:
     for sample in server_samples(later):
-        yield sample.name
-        if sample.name in _BY_SOURCE:
-            yield f"{sample.name} of {sample.labels[1]}"
-    yield from (series.name for series in DAEMON.series)
+        yield Need(sample.name)
+        labels = SERIES[sample.name].labels
+        if "source" in labels:
+            yield Need(sample.name, cast("SourceName", sample.labels[labels.index("source")]))
+    yield from (Need(series.name) for series in DAEMON.series)
     if config.has_log:
-        yield "engine_state of log"
-        if config.metrics is not None:
-            yield _DISAGREEMENT  # Shown once both have spoken for minutes.
-    if config.probe_url is not None:
-        yield from ("probe_success", "probe_time_to_first_token_seconds")
-    if len(later.engines) > 1:
-        yield SEVERAL_ENGINES
+        yield Need("engine_state", "log")
+    for series in SERIES.values():
+        if (_is_compared(series) and config.has_log and config.metrics is not None) or (
+            series.origins == ("probe",) and config.probe_url is not None
+        ):
+            yield Need(series.name)
 
 
-def _missing(needs: AlertNeeds, shown: set[str]) -> list[str]:
-    """Return what an alert lacks, by the way on which it lacks least."""
-    return min(([name for name in way if name not in shown] for way in needs.ways), key=len)
+def _is_compared(series: Series) -> bool:
+    """Whether a series compares log and metrics: it is there only after both have reported for minutes."""
+    return series.combine == "all" and set(series.origins) == {"log", "metrics"}
 
 
-def _reason(missing: Iterable[str], config: ServerConfig, now: ServerSnapshot) -> str:
-    return " and ".join(sorted({reason for name in missing for reason in _reasons(name, config, now)}))
+def _missing(needs: AlertNeeds, shown: set[Need]) -> list[Need]:
+    """Return what an alert lacks, of the way that lacks least."""
+    return min(([need for need in way if need not in shown] for way in needs.ways), key=len)
 
 
-def _reasons(name: str, config: ServerConfig, now: ServerSnapshot) -> list[str]:
-    """Return why a server does not show a series."""
-    base, _, source = name.partition(" of ")
-    if name == SEVERAL_ENGINES:
-        return ["there is one engine"]
-    if base.startswith(_PROBE):
+def _reasons(need: Need, config: ServerConfig, now: ServerSnapshot) -> list[str]:
+    """Return why a server does not have a series."""
+    series = SERIES[need.series]
+    if series.origins == ("probe",):
         return ["no probe is configured"]
-    if base == _DISAGREEMENT:
+    if _is_compared(series):
         return [*([] if config.has_log else [_NO_LOG]), *([] if config.metrics else [_NO_METRICS])]
-    without_log, without_page = _without_log(config, now), _without_page(config, now)
-    if base.startswith(_OBJECTIVES) and config.slo is None:
-        return ["no slo is configured", *without_page]
-    origin = SERIES[base].origin
-    if source == "log" or origin.startswith("log"):
-        return without_log or [_NOT_SAID.get(base, f"the log has no {base}")]
-    if base.startswith(_SPECULATION) and not (without_log and without_page):
-        return ["no speculative decoding is seen"]
-    if origin.startswith(_EITHER) and config.metrics is None:
-        return without_log or [f"the log has no {base}"]
-    return without_page or [f"the page has no {base}"]
+    without_log, without_metrics = _without_log(config, now), _without_metrics(config, now)
+    if series.feature == "slo" and config.slo is None:
+        return ["no slo is configured", *without_metrics]
+    if "log" in (need.source, series.origins[0]):
+        return without_log or [_NOT_LOGGED.get(series.name, f"the log has no {series.name}")]
+    if series.feature == "speculative decoding" and not (without_log and without_metrics):
+        return ["no speculative decoding was found"]
+    # Few releases log what counters are made of: for those /metrics is what is missing.
+    if series.type == "gauge" and "log" in series.origins and config.metrics is None:
+        return without_log or [f"the log has no {series.name}"]
+    return without_metrics or [f"/metrics has no {series.name}"]
 
 
 def _without_log(config: ServerConfig, now: ServerSnapshot) -> list[str]:
     return _without("log", now, _NO_LOG, is_configured=config.has_log)
 
 
-def _without_page(config: ServerConfig, now: ServerSnapshot) -> list[str]:
+def _without_metrics(config: ServerConfig, now: ServerSnapshot) -> list[str]:
     return _without("metrics", now, _NO_METRICS, is_configured=config.metrics is not None)
 
 

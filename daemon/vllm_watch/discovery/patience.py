@@ -15,12 +15,11 @@ from collections import deque
 from collections.abc import Callable, Mapping
 from typing import Generic, TypeVar
 
+from vllm_watch.catalog.limits import MAX_HANGING_PROCESSES
+
 
 PATIENCE_SECONDS = 1.0
 """What takes this long is passed over, at the next check."""
-
-MAX_HANGING = 64
-"""When so many are waited for, no others are begun: each has a thread that nothing can end."""
 
 Made = TypeVar("Made")
 Work = Callable[[], Made]
@@ -69,7 +68,7 @@ class Patience:
         self._left = {number: thread for number, thread in self._left.items() if thread.is_alive()}
         waiting = deque((number, work) for number, work in works.items() if number not in self._left)
         made: dict[int, Made] = {}
-        while waiting and len(self._left) < MAX_HANGING:
+        while waiting and len(self._left) < MAX_HANGING_PROCESSES:
             turn = _Turn(waiting)
             turn.start()
             self._wait(turn)

@@ -5,8 +5,9 @@ from __future__ import annotations
 
 import sys
 
-from vllm_watch.catalog.reasons import SLEEPING, STALLED
-from vllm_watch.catalog.series import GROUPS, PREFIX, STATE, Series
+from vllm_watch.catalog.reasons import STALLED
+from vllm_watch.catalog.series import GROUPS, PREFIX, STATE, Origin, Series, Source
+from vllm_watch.catalog.states import SLEEPING
 from vllm_watch.state.engine_state import DOUBT_SECONDS, FIRST_STEP_FACTOR, LOG_ONLY_FACTOR, UNCOMPUTED_FACTOR
 from vllm_watch.state.progress import FIRST_TOKEN_SECONDS
 
@@ -14,7 +15,7 @@ from vllm_watch.state.progress import FIRST_TOKEN_SECONDS
 _INTRODUCTION = f"""\
 # Series
 
-Made from the code (`make docs`); a test holds that they agree. All names begin with `{PREFIX}`. Ratios go from 0 to
+Made from the code (`make generate`); a test holds that they agree. All names begin with `{PREFIX}`. Ratios go from 0 to
 1, times are seconds, what is not known is absent: missing is not zero, and stale is not current. Histograms have
 vLLM's own buckets. "Scrape" is vLLM's /metrics, "log" its log, "probe" a completion of one token that is asked for now
 and then, where that is configured. Where log and scrape both say something the scrape decides; a value
@@ -26,6 +27,15 @@ counters stand still, too: a rate of 0 then says nothing, and `source_up{{source
 taken away, for what is counted in a gap would be missing from every window that is shorter than the gap. Labels
 configured for a server (`labels:`) stand beside those named here.
 """
+
+_ORIGINS: dict[Origin, str] = {
+    "metrics": "scrape",
+    "log": "log",
+    "probe": "probe",
+    "command line": "the command line",
+    "configuration": "configuration",
+    "daemon": "the daemon",
+}
 
 
 def document() -> str:
@@ -106,8 +116,23 @@ def _entry(series: Series) -> str:
         f"### `{series.full_name}`\n\n"
         f"{series.help}\n\n"
         f"* Type: {series.type} · unit: {series.unit} · labels: {labels}\n"
-        f"* From: {series.origin}\n"
+        f"* From: {_sources_text(series)}\n"
     )
+
+
+def _sources_text(series: Series) -> str:
+    """Return where a series comes from, in the order of preference."""
+    texts = [_source_text(source) for source in series.sources]
+    if series.combine == "latest":
+        return f"the later of {' and '.join(texts)}"
+    return {"first": "; else ", "each": " and ", "all": " together with "}[series.combine].join(texts)
+
+
+def _source_text(source: Source) -> str:
+    name = _ORIGINS[source.origin]
+    if not source.what:
+        return name
+    return f"{name} {source.what}" if source.origin == "command line" else f"{name}: {source.what}"
 
 
 if __name__ == "__main__":

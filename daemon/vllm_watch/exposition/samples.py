@@ -8,8 +8,9 @@ import math
 from collections.abc import Iterator
 from typing import NamedTuple
 
+from vllm_watch.catalog.states import ENGINE_STATES
 from vllm_watch.state.objectives import attainments
-from vllm_watch.state.snapshot import ENGINE_STATES, EngineSnapshot, EngineTotals, Reading, ServerSnapshot
+from vllm_watch.state.snapshot import EngineSnapshot, EngineTotals, Reading, ServerSnapshot
 from vllm_watch_parsers.scrape import Histogram
 
 
@@ -171,7 +172,7 @@ def _log_samples(server: ServerSnapshot) -> Iterator[PlainSample]:
         yield PlainSample("unknown_field_total", (server.name, field), count, server.at)
     yield PlainSample("unparsed_stats_lines_total", (server.name,), log.unparsed_stats_lines, server.at)
     yield PlainSample("continuation_lines_total", (server.name,), log.continuation_lines, server.at)
-    yield PlainSample("log_lines_rejected_total", (server.name,), log.refused_lines, server.at)
+    yield PlainSample("log_lines_rejected_total", (server.name,), log.rejected_lines, server.at)
 
 
 def _tail_samples(server: ServerSnapshot) -> Iterator[PlainSample]:

@@ -18,6 +18,7 @@ from typing import NamedTuple
 
 import msgspec
 
+from vllm_watch.catalog.reasons import MetricsReason
 from vllm_watch.support.errors import RecordingError
 
 
@@ -78,9 +79,14 @@ class Recording:
                 yield MetricsRead(line.t, body, str(line.status))
 
 
-def scrape_failure(status: str) -> str:
+def scrape_failure(status: str) -> MetricsReason:
     """Return the reason that a recorded status stands for."""
-    by_status = {"401": "unauthorized", "403": "forbidden", "404": "not_found", "200": "incomplete"}
+    by_status: dict[str, MetricsReason] = {
+        "401": "unauthorized",
+        "403": "forbidden",
+        "404": "not_found",
+        "200": "incomplete",
+    }
     if status.isdigit():
         return by_status.get(status, "http_error")
     if "timeout" in status.lower():
@@ -105,7 +111,7 @@ def _read(path: Path) -> bytes:
     try:
         return path.read_bytes()
     except OSError as error:
-        raise RecordingError(f"{path}: not readable, so {path.parent} is no recording: {error.strerror}") from error
+        raise RecordingError(f"{path}: not readable, so {path.parent} is not a recording: {error.strerror}") from error
 
 
 def _unzip(path: Path) -> bytes:

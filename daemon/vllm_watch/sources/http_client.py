@@ -18,7 +18,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, Final, Literal, NamedTuple, TypeVar
 
 import requests
 
@@ -28,18 +28,22 @@ from urllib3.exceptions import HTTPError, LocationParseError
 from urllib3.exceptions import SSLError as PoolSSLError
 from urllib3.exceptions import TimeoutError as PoolTimeoutError
 
+from vllm_watch.catalog.reasons import MetricsReason, ProbeReason
+
 
 MAX_TOKEN = 64 * 1024
 
 HTTP_1_1 = 11
 
-NO_HTTP = "no_http"
+NO_HTTP: Final = "no_http"
 """The reason of an answer that is no HTTP; whoever asked has a better word for what it should have been."""
 
 _TIMEOUTS = (TimeoutError, PoolTimeoutError, requests.Timeout)
 
+RequestReason = MetricsReason | ProbeReason | Literal["no_http"]
+
 # The first row that has an exception's cause decides.
-_CAUSES: tuple[tuple[tuple[type[BaseException], ...], str], ...] = (
+_CAUSES: tuple[tuple[tuple[type[BaseException], ...], RequestReason], ...] = (
     ((socket.gaierror, UnicodeError, LocationParseError), "name_not_resolved"),
     ((ssl.SSLError, PoolSSLError), "tls_error"),
     ((ConnectionRefusedError,), "refused"),
@@ -62,7 +66,7 @@ class TlsOptions(NamedTuple):
 class RequestError(Exception):
     """No good answer came; `reason` says why, in one word from a closed list."""
 
-    def __init__(self, reason: str) -> None:
+    def __init__(self, reason: RequestReason) -> None:
         super().__init__(reason)
         self.reason = reason
 
@@ -274,7 +278,7 @@ def _shut_down(connection: socket.socket) -> None:
         connection.shutdown(socket.SHUT_RDWR)
 
 
-def _reason(error: BaseException) -> str:
+def _reason(error: BaseException) -> RequestReason:
     """Return why no answer came."""
     for types, reason in _CAUSES:
         if _is_caused_by(error, types):

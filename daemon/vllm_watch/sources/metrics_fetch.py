@@ -4,11 +4,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from typing import Final, cast
 
 import requests
 
 from urllib3.exceptions import HTTPError
 
+from vllm_watch.catalog.reasons import MetricsReason
 from vllm_watch.sources.http_client import (
     NO_HTTP,
     BoundedClient,
@@ -28,11 +30,11 @@ PIECE = 256 * 1024
 
 HTTP_2 = 20
 
-_STATUS_REASONS = {401: "unauthorized", 403: "forbidden", 404: "not_found"}
+_STATUS_REASONS: dict[int, MetricsReason] = {401: "unauthorized", 403: "forbidden", 404: "not_found"}
 _CONTENT_TYPES = ("text/plain", "application/openmetrics-text")
 
 
-OK = "ok"
+OK: Final = "ok"
 
 Feed = Callable[[bytes], None]
 
@@ -44,12 +46,12 @@ class Fetcher:
         self._url = url
         self._exchange = BoundedClient(timeout, tls)
 
-    def fetch(self, headers: Mapping[str, str], feed: Feed) -> str:
+    def fetch(self, headers: Mapping[str, str], feed: Feed) -> MetricsReason:
         """Give the page's body away in pieces; return ``ok`` once it was whole, or why it was not."""
         try:
             self._exchange.run(lambda: self._ask(headers, feed))
         except RequestError as error:
-            return "not_metrics" if error.reason == NO_HTTP else error.reason
+            return cast("MetricsReason", "not_metrics" if error.reason == NO_HTTP else error.reason)
         return OK
 
     def close(self) -> None:
@@ -66,7 +68,7 @@ class Fetcher:
             self._exchange.keep(response)
 
 
-def _refusal(response: requests.Response) -> str | None:
+def _refusal(response: requests.Response) -> MetricsReason | None:
     """Return why a body is not worth reading, or `None`."""
     status = response.status_code
     if status != requests.codes.ok:

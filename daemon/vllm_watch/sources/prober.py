@@ -11,7 +11,7 @@ from __future__ import annotations
 import time
 
 from collections.abc import Iterator
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 from urllib.parse import urlsplit
 
 import msgspec
@@ -20,6 +20,7 @@ import requests
 from urllib3.exceptions import HTTPError
 
 from vllm_watch import __version__
+from vllm_watch.catalog.reasons import ProbeReason
 from vllm_watch.sources.http_client import (
     NO_HTTP,
     BoundedClient,
@@ -33,29 +34,6 @@ from vllm_watch.state.probe_source import ProbeResult
 from vllm_watch.support.clock import Clock
 
 
-REASONS: tuple[str, ...] = (
-    "ok",
-    "refused",
-    "timeout",
-    "unauthorized",
-    "forbidden",
-    "not_found",
-    "bad_request",
-    "overloaded",
-    "http_error",
-    "failed",
-    "redirect",
-    "not_a_stream",
-    "too_large",
-    "incomplete",
-    "encoded",
-    "tls_error",
-    "name_not_resolved",
-    "unreachable",
-    "key_unreadable",
-    "model_unknown",
-)
-
 MODELS_PATH = "/v1/models"
 
 MAX_STREAM = 64 * 1024
@@ -67,7 +45,7 @@ MAX_MODELS = 1024 * 1024
 MAX_MODEL_NAME = 1024
 
 _PIECE = 64 * 1024
-_STATUS_REASONS = {
+_STATUS_REASONS: dict[int, ProbeReason] = {
     400: "bad_request",
     401: "unauthorized",
     403: "forbidden",
@@ -141,7 +119,7 @@ class Prober:
         try:
             seconds = self._exchange.run(lambda: self._ask(headers, name))
         except RequestError as error:
-            reason = "not_a_stream" if error.reason == NO_HTTP else error.reason
+            reason = cast("ProbeReason", "not_a_stream" if error.reason == NO_HTTP else error.reason)
             # The log may know the model by another name than clients do: the next probe asks the server for it.
             self._is_name_doubted = reason == "not_found" and bool(name)
             return ProbeResult(self._clock.now(), reason)

@@ -10,6 +10,8 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from vllm_watch.catalog.reasons import ProbeReason
+
 
 LONGEST_PAUSE = 300.0
 """Seconds between two probes of a server that goes on failing, unless it is asked less often anyway."""
@@ -19,27 +21,6 @@ LEAST_PAUSE = 10.0
 
 PAUSES_UNTIL_OVERDUE = 3
 
-NOT_JUDGED = frozenset(
-    {
-        "starting",
-        "sleeping",
-        "overdue",
-        "unauthorized",
-        "forbidden",
-        "not_found",
-        "bad_request",
-        "redirect",
-        "not_a_stream",
-        "key_unreadable",
-        "model_unknown",
-    }
-)
-"""
-Reasons that say nothing of what users get: the probe was not made, or its own configuration is wrong.
-
-`alerts/thresholds.yml` has the same list.
-"""
-
 
 class ProbeResult(NamedTuple):
     """
@@ -47,12 +28,12 @@ class ProbeResult(NamedTuple):
 
     Args:
         at: When it ended.
-        reason: ``ok``, or why there was no token, from `vllm_watch.sources.prober.REASONS`.
+        reason: ``ok``, or why there was no token.
         first_token_seconds: From the beginning to the first token, `None` if it failed.
     """
 
     at: float
-    reason: str
+    reason: ProbeReason
     first_token_seconds: float | None = None
 
 
@@ -67,7 +48,7 @@ class ProbeSource:
         self.last: ProbeResult | None = None
         self.succeeded_at: float | None = None
 
-    def begin(self, now: float) -> None:
+    def start(self, now: float) -> None:
         """Take in that a probe begins."""
         self._began_at = now
         self._due_at = now + self._pause()
@@ -81,7 +62,7 @@ class ProbeSource:
             self.succeeded_at = result.at
         self._due_at = (result.at if self._began_at is None else self._began_at) + self._pause()
 
-    def begin_anew(self) -> None:
+    def start_life(self) -> None:
         """Take in that the server is another one now: what was said of the old one is void, and it is asked soon."""
         self.last = None
         self._failures = 0
@@ -97,7 +78,7 @@ class ProbeSource:
             return None
         return self.last
 
-    def reason(self, now: float) -> str:
+    def reason(self, now: float) -> ProbeReason:
         """Return what the last result says, or why there is none."""
         if self.last is None:
             return "starting"

@@ -4,21 +4,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Literal, NamedTuple, get_args
+from typing import Literal, NamedTuple
 
+from vllm_watch.catalog.reasons import SourceName, StallReason
+from vllm_watch.catalog.states import EngineState
 from vllm_watch_parsers.scrape import EngineKey, Histogram
 
 
-EngineState = Literal["starting", "idle", "serving", "saturated", "stalled", "sleeping", "down", "unknown"]
-ENGINE_STATES: tuple[EngineState, ...] = get_args(EngineState)
-
-StallReason = Literal[
-    "batch_stands_still", "queue_stands_still", "nothing_computed", "no_first_token", "log_fell_silent"
-]
-STALL_REASONS: tuple[StallReason, ...] = get_args(StallReason)
-"""Why an engine is called stalled; `vllm_watch.catalog.reasons` says what each means."""
-
-SourceName = Literal["log", "metrics", "probe"]
 WatchMode = Literal["events", "poll"]
 
 
@@ -154,7 +146,7 @@ class LogCounts(NamedTuple):
     unparsed_stats_lines: int
     unknown_fields: Mapping[str, int]
     continuation_lines: int
-    refused_lines: int
+    rejected_lines: int
 
 
 class ServerSnapshot(NamedTuple):

@@ -1,17 +1,21 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The status page's files, read once from the package."""
+"""The status page's files: read once from the package, and one with the states of the catalogue."""
 
 from __future__ import annotations
+
+import json
 
 from collections.abc import Mapping
 from importlib.resources import files
 from pathlib import PurePosixPath
 from typing import NamedTuple
 
-from vllm_watch.web.pages import Answer, compressed
+from vllm_watch.catalog.states import BEST_TO_WORST, STATES
+from vllm_watch.web.endpoints import Response, compressed
 
 
 _INDEX = "index.html"
+_STATES = "states.js"
 _CONTENT_TYPES = {
     ".css": "text/css; charset=utf-8",
     ".html": "text/html; charset=utf-8",
@@ -21,16 +25,25 @@ _CONTENT_TYPES = {
 
 
 class Asset(NamedTuple):
-    """A file, as it is and compressed."""
+    """A file's response, plain and compressed."""
 
-    plain: Answer
-    gzipped: Answer
+    plain: Response
+    gzipped: Response
 
 
 def load_assets() -> Mapping[str, Asset]:
-    """Return the files by the path they are served under; the page itself is ``/``."""
+    """Return the files by the path that they are served at; the HTML is at ``/``."""
     folder = files("vllm_watch.web") / "static"
-    return {_path_of(file.name): _asset(file.name, file.read_bytes()) for file in folder.iterdir()}
+    read = {_path_of(file.name): _asset(file.name, file.read_bytes()) for file in folder.iterdir()}
+    return {**read, _path_of(_STATES): _asset(_STATES, _states_module())}
+
+
+def _states_module() -> bytes:
+    """Return a module of JavaScript with the states from worst to best, and what they mean."""
+    states = list(reversed(BEST_TO_WORST))
+    meanings = {state: STATES[state].text for state in states if STATES[state].text}
+    exported = {"STATES": states, "MEANINGS": meanings}
+    return "".join(f"export const {name} = {json.dumps(value)};\n" for name, value in exported.items()).encode()
 
 
 def _path_of(name: str) -> str:
@@ -38,5 +51,5 @@ def _path_of(name: str) -> str:
 
 
 def _asset(name: str, body: bytes) -> Asset:
-    answer = Answer(body, _CONTENT_TYPES[PurePosixPath(name).suffix])
-    return Asset(answer, compressed(answer))
+    response = Response(body, _CONTENT_TYPES[PurePosixPath(name).suffix])
+    return Asset(response, compressed(response))

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """
-The web server: one thread with its own event loop, so that no client, however slow, costs a thread.
+The web server: one thread with an event loop, so that no client, however slow, takes up a thread.
 
-Pages are made in that thread, one at a time.
+Responses are made in that thread, one at a time.
 """
 
 from __future__ import annotations
@@ -11,7 +11,6 @@ import asyncio
 import contextlib
 import socket
 import threading
-import time
 
 from collections.abc import Callable, Collection
 from concurrent.futures import Future
@@ -22,12 +21,14 @@ from tornado.httputil import HTTPServerRequest
 from tornado.ioloop import PeriodicCallback
 
 from vllm_watch.config.web import WebConfig
+from vllm_watch.support.clock import Clock, SystemClock
+from vllm_watch.support.heartbeat import Heartbeat
 from vllm_watch.support.internal_errors import InternalErrors
-from vllm_watch.web.auth import Gate, Verdict
+from vllm_watch.web.auth import Authenticator, Verdict
 from vllm_watch.web.config_reload import CurrentWebConfig
 from vllm_watch.web.connections import BoundedServer, send
+from vllm_watch.web.endpoints import Endpoints, Response, plain_text
 from vllm_watch.web.hosts import is_named, names_here
-from vllm_watch.web.pages import Answer, Pages, plain_text
 from vllm_watch.web.routes import Router
 from vllm_watch.web.sockets import bind, is_loopback
 
@@ -45,54 +46,53 @@ _BUSY = plain_text("Too many passwords wait for their check: try again.", 503)
 
 _log = structlog.get_logger("vllm_watch.web")
 
-AskToStop = Callable[[], object]
+RequestStop = Callable[[], object]
 
 
 class WebServer:
     """
-    Serves the pages.
+    Serves the endpoints and the status page.
 
     Args:
         host: A name or an address to listen on.
         port: A port, or 0 for any that is free.
-        pages: What to serve beside the status page's files.
+        endpoints: What to serve besides the status page's files.
         web_config_file: TLS, users and headers; read again when it changes.
-        allowed_hosts: Names under which the pages may be asked for, beside addresses and this machine's own. Where
-            other machines can connect and none is given, any name will do: they know what it is called there.
-        errors: Where it is counted what fails.
+        allowed_hosts: Names that a request's Host may have, besides addresses and this machine's own. Without them, and
+            where other machines can connect, any name is accepted: only they know what this machine is called there.
+        clock: The time.
+        errors: Counts failures.
+        heartbeat: Beats while the event loop runs.
     """
 
     def __init__(  # noqa: PLR0913 - All but the first three go by name.
         self,
         host: str,
         port: int,
-        pages: Pages,
+        endpoints: Endpoints,
         *,
         web_config_file: str | None = None,
         allowed_hosts: Collection[str] = (),
+        clock: Clock | None = None,
         errors: InternalErrors | None = None,
+        heartbeat: Heartbeat | None = None,
     ) -> None:
         errors = errors or InternalErrors()
         self._host = host
         self._port = port
-        self._router = Router(pages, errors)
-        self._config = CurrentWebConfig(web_config_file, errors)
+        self._router = Router(endpoints, errors)
+        self._config = CurrentWebConfig(web_config_file, errors, clock or SystemClock())
         self._allowed_hosts = allowed_hosts
         self._names: Collection[str] | None = None
-        """The names that will do; `None` is any."""
-        self._heartbeat = time.monotonic()
+        """The accepted names; `None` is any."""
+        self.heartbeat = heartbeat or Heartbeat()
         self._thread: threading.Thread | None = None
-        self._ask_to_stop: AskToStop | None = None
+        self._request_stop: RequestStop | None = None
 
     @property
     def port(self) -> int:
-        """The port, once started the real one."""
+        """The port that is listened on; before the start, the configured one."""
         return self._port
-
-    @property
-    def heartbeat(self) -> float:
-        """When the event loop last went round, on the monotonic clock."""
-        return self._heartbeat
 
     def start(self) -> None:
         """
@@ -110,31 +110,33 @@ class WebServer:
             self._warn_if_open(config)
         if self._allowed_hosts or not is_open:
             self._names = names_here(self._host, *self._allowed_hosts)
-        started: Future[AskToStop] = Future()
+        started: Future[RequestStop] = Future()
         self._thread = threading.Thread(target=self._run, args=(sockets, started), name="web", daemon=True)
         self._thread.start()
-        self._ask_to_stop = started.result(_START_SECONDS)
+        self._request_stop = started.result(_START_SECONDS)
 
     def stop(self) -> None:
         """Stop listening, close what is open and end the thread."""
-        if self._thread is None or self._ask_to_stop is None:
+        if self._thread is None or self._request_stop is None:
             return
-        with contextlib.suppress(RuntimeError):  # The loop is closed already.
-            self._ask_to_stop()
+        with contextlib.suppress(RuntimeError):  # The event loop has ended already.
+            self._request_stop()
         self._thread.join(_STOP_SECONDS)
         self._thread = None
 
-    def _run(self, sockets: list[socket.socket], started: Future[AskToStop]) -> None:
-        with contextlib.closing(Gate()) as gate:
-            asyncio.run(self._serve(sockets, started, gate))
+    def _run(self, sockets: list[socket.socket], started: Future[RequestStop]) -> None:
+        with contextlib.closing(Authenticator()) as authenticator:
+            asyncio.run(self._serve(sockets, started, authenticator))
 
-    async def _serve(self, sockets: list[socket.socket], started: Future[AskToStop], gate: Gate) -> None:
+    async def _serve(
+        self, sockets: list[socket.socket], started: Future[RequestStop], authenticator: Authenticator
+    ) -> None:
         loop = asyncio.get_running_loop()
         stopping = asyncio.Event()
-        server = BoundedServer(lambda request: self._decide(request, gate), lambda: self._config.get().tls)
+        server = BoundedServer(lambda request: self._handle(request, authenticator), lambda: self._config.get().tls)
         server.add_sockets(sockets)
-        self._beat()
-        beating = PeriodicCallback(self._beat, _BEAT_MILLISECONDS)
+        self.heartbeat.beat()
+        beating = PeriodicCallback(self.heartbeat.beat, _BEAT_MILLISECONDS)
         beating.start()
         started.set_result(lambda: loop.call_soon_threadsafe(stopping.set))
         await stopping.wait()
@@ -143,13 +145,10 @@ class WebServer:
         with contextlib.suppress(asyncio.TimeoutError):
             await asyncio.wait_for(server.close_all_connections(), _CLOSE_SECONDS)
 
-    def _beat(self) -> None:
-        self._heartbeat = time.monotonic()
-
     def _warn_if_open(self, config: WebConfig) -> None:
         if config.tls is None or not config.asks_who:
             _log.warning(
-                "open_to_the_network",
+                "web.open_to_network",
                 host=self._host,
                 port=self._port,
                 tls=config.tls is not None,
@@ -157,20 +156,20 @@ class WebServer:
                 hint="give a web_config_file with both, or listen on 127.0.0.1",
             )
 
-    def _decide(self, request: HTTPServerRequest, gate: Gate) -> None:
+    def _handle(self, request: HTTPServerRequest, authenticator: Authenticator) -> None:
         config = self._config.get()
         if self._names is not None and not is_named(request.headers.get("Host", ""), self._names):
             send(request, _MISDIRECTED, config.headers)
             return
 
-        def tell(verdict: Verdict) -> None:
-            send(request, self._answer(request, verdict), config.headers)
+        def decided(verdict: Verdict) -> None:
+            send(request, self._respond(request, verdict), config.headers)
 
-        gate.decide(config.users, request.headers.get("Authorization", ""), tell)
+        authenticator.authenticate(config.users, request.headers.get("Authorization", ""), decided)
 
-    def _answer(self, request: HTTPServerRequest, verdict: Verdict) -> Answer:
+    def _respond(self, request: HTTPServerRequest, verdict: Verdict) -> Response:
         if verdict is Verdict.DENIED:
             return _UNAUTHORIZED
         if verdict is Verdict.BUSY:
             return _BUSY
-        return self._router.answer(request.method or "", request.path, request.query, request.headers)
+        return self._router.respond(request.method or "", request.path, request.query, request.headers)

@@ -21,8 +21,8 @@ from grafana_foundation_sdk.models import heatmap as heatmap_models
 from grafana_foundation_sdk.models import prometheus as prometheus_models
 
 from boards.kit import palette
-from boards.kit.series import STATES
 from boards.kit.texts import PanelText, Texts
+from vllm_watch.catalog.states import BEST_TO_WORST, EngineState
 
 
 Panel = Builder[dashboard.Panel]
@@ -49,7 +49,7 @@ Steps = Sequence[tuple[float, str]]
 _NOTHING = "-"
 """What a table's cell without a value says; else it would be what the whole table says when it is empty."""
 
-STATE_COLORS: Mapping[str, str] = {
+STATE_COLORS: Mapping[EngineState, str] = {
     "idle": palette.GREY,
     "serving": palette.GREEN,
     "starting": palette.SKY,
@@ -243,7 +243,7 @@ def figures(
 def states(
     text: PanelText, texts: Texts, query: Query, *, width: int = 24, height: int = 6, rows_per_page: int = 20
 ) -> Panel:
-    """Return a line of coloured states for each of a query's series, which are numbers of `STATES`."""
+    """Return a line of coloured states for each of a query's series, which are severities."""
     return timeline(text, query, state_mappings(texts), width=width, height=height, rows_per_page=rows_per_page)
 
 
@@ -410,10 +410,10 @@ def grid(
 
 
 def state_mappings(texts: Texts) -> list[dashboard.ValueMapping]:
-    """Return what `STATES`' numbers are called, and their colours."""
+    """Return what the states' numbers are called, and their colours."""
     return [
         value_mapping(
-            {str(number): (texts.name(f"state_{state}"), STATE_COLORS[state]) for number, state in enumerate(STATES, 1)}
+            {str(number): (texts.state(state), STATE_COLORS[state]) for number, state in enumerate(BEST_TO_WORST, 1)}
         )
     ]
 

@@ -9,11 +9,9 @@ from __future__ import annotations
 
 from typing import Final
 
+from vllm_watch.catalog.states import BEST_TO_WORST
 from vllm_watch.state.engine_values import STAGES
 
-
-STATES: Final = ("idle", "serving", "starting", "sleeping", "unknown", "saturated", "stalled", "down")
-"""The states of an engine, the better first: a state's number is its place here, from 1."""
 
 _ANSWERING: Final = ("idle", "serving", "saturated")
 """The states in which a server's last latencies are still true of it."""
@@ -120,8 +118,8 @@ def mean(name: str, window: str = WINDOW) -> str:
 
 
 def state(more: str = "") -> str:
-    """Return each engine's state as a number, see `STATES`; it is the same engine before its model is known."""
-    numbered = " or ".join(f"{_state(name, more)} * {number}" for number, name in enumerate(STATES, start=1))
+    """Return each engine's state as a number, its severity; it is the same engine before its model is known."""
+    numbered = " or ".join(f"{_state(name, more)} * {number}" for number, name in enumerate(BEST_TO_WORST, start=1))
     return f"max without (state, model_name) ({numbered})"
 
 

@@ -1,21 +1,27 @@
 # SPDX-License-Identifier: Apache-2.0
 """
-What people read on the dashboards, in ``texts/LANGUAGE/BOARD.yml``: nothing of it stands in the code.
+What people read on the dashboards, in ``texts/LANGUAGE/BOARD.yml``: no text of a panel is in the code.
 
-``common.yml`` has what several boards say. A text may name a threshold of the alerts, and how it is written:
-``%{kv_full_ratio:.0%}``. A text that is not translated yet is shown in English; ``make release-check`` finds those.
+``common.yml`` has the texts of several boards. The English texts of reasons and states are those of the daemon's
+catalogue. A text may name a threshold of the alerts, and how it is written: ``%{kv_full_ratio:.0%}``; or all states:
+``%{states}`` with their meanings, ``%{worst_to_best}`` in that order. A text that is not translated yet is shown in
+English; ``make release-check`` finds those.
 """
 
 from __future__ import annotations
 
 import re
 
+from collections.abc import Mapping
+from functools import reduce
 from pathlib import Path
 from typing import NamedTuple
 
 import yaml
 
 from boards.kit.thresholds import thresholds
+from vllm_watch.catalog.reasons import BY_SOURCE
+from vllm_watch.catalog.states import BEST_TO_WORST, STATES, EngineState
 
 
 FOLDER = Path(__file__).parents[2] / "texts"
@@ -23,6 +29,20 @@ ENGLISH = "en"
 LANGUAGES = (ENGLISH, "zh")
 
 _PLACE = re.compile(r"%\{(\w+)(?::([^}]*))?\}")
+
+
+_FROM_CATALOGUE: Mapping[str, Mapping[str, str]] = {
+    "common": {
+        key: text
+        for code, state in STATES.items()
+        for key, text in ((f"states.{code}.name", code), (f"states.{code}.text", state.short))
+    },
+    "sources": {
+        f"reasons.{source}.{code}": reason.short
+        for source, reasons in BY_SOURCE.items()
+        for code, reason in reasons.items()
+    },
+}
 
 
 class PanelText(NamedTuple):
@@ -50,12 +70,16 @@ class Texts:
         """Return the board's own text of a key such as ``title`` or ``rows.users``, else the common one."""
         for texts in (self._texts, self._shared):
             if key in texts:
-                return _PLACE.sub(lambda place: format(thresholds()[place[1]], place[2] or ""), texts[key])
+                return _PLACE.sub(self._named, texts[key])
         raise KeyError(f"{self.board}.yml and common.yml: no text {key}")
 
     def name(self, key: str) -> str:
         """Return a word or two: of a legend, a column, a state."""
         return self.get(f"names.{key}")
+
+    def state(self, state: EngineState) -> str:
+        """Return what a state is called."""
+        return self.get(f"states.{state}.name")
 
     def row(self, key: str) -> str:
         """Return a row's title."""
@@ -71,10 +95,26 @@ class Texts:
             self.get(own_empty if has_own else "empty"),
         )
 
+    def _named(self, place: re.Match[str]) -> str:
+        if place[1] == "states":
+            entries = [
+                self.get("state_entry").format(self.state(state), self.get(f"states.{state}.text"))
+                for state in BEST_TO_WORST
+            ]
+            return reduce(self.get("sentences").format, entries)
+        if place[1] == "worst_to_best":
+            return reduce(self.get("enumeration").format, [self.state(state) for state in reversed(BEST_TO_WORST)])
+        return format(thresholds()[place[1]], place[2] or "")
+
 
 def read_texts(language: str, name: str) -> dict[str, str]:
     """Return the texts of ``LANGUAGE/NAME.yml`` by their keys, joined by dots, and the English ones of other keys."""
-    return {**read_file(FOLDER / ENGLISH / f"{name}.yml"), **read_file(FOLDER / language / f"{name}.yml")}
+    return {**english_texts(name), **read_file(FOLDER / language / f"{name}.yml")}
+
+
+def english_texts(name: str) -> dict[str, str]:
+    """Return the English texts of a board, or the common ones, by their keys, joined by dots."""
+    return {**read_file(FOLDER / ENGLISH / f"{name}.yml"), **_FROM_CATALOGUE.get(name, {})}
 
 
 def read_file(path: Path) -> dict[str, str]:

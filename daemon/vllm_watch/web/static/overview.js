@@ -4,7 +4,7 @@
 import { element, setBadge, setText } from "./dom.js";
 import { duration, number, percent } from "./format.js";
 import { pointOf, worstState } from "./snapshot.js";
-import { STATES } from "./words.js";
+import { STATES } from "./states.js";
 
 const MANY = 12;
 const COLUMNS = [

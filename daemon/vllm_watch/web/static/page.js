@@ -6,7 +6,7 @@ import { roughly } from "./format.js";
 import { Overview } from "./overview.js";
 import { ServerCard } from "./server.js";
 import { listOf, worstState } from "./snapshot.js";
-import { STATES } from "./words.js";
+import { STATES } from "./states.js";
 
 const EVERY_MILLISECONDS = 2000;
 const PATIENCE_MILLISECONDS = 5000;

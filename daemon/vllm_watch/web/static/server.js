@@ -7,7 +7,8 @@ import { EnginePanels, EngineTiles } from "./engine.js";
 import { age, count, duration, number, numberOf, percent, span } from "./format.js";
 import { History } from "./history.js";
 import { listOf, saysAnything, worstState } from "./snapshot.js";
-import { FAILURES, MEANINGS, plainWords, REJECTIONS } from "./words.js";
+import { MEANINGS } from "./states.js";
+import { FAILURES, plainWords, REJECTIONS } from "./words.js";
 
 export class ServerCard {
   #history = new History();

@@ -2,7 +2,7 @@
 // Reading the snapshot, any part of which may be missing.
 
 import { numberOf } from "./format.js";
-import { STATES } from "./words.js";
+import { STATES } from "./states.js";
 
 export function listOf(value) {
   return Array.isArray(value) ? value : [];

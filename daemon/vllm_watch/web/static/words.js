@@ -1,18 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // What the snapshot's words mean to a person.
 
-// From worst to best: a server is in the worst state of its engines.
-export const STATES = ["down", "stalled", "saturated", "unknown", "sleeping", "starting", "serving", "idle"];
-
-export const MEANINGS = {
-  down: "Nothing listens, or the log ended with a fatal error or a shutdown.",
-  stalled: "Requests are in the engine, and nothing moves.",
-  saturated: "The engine works, and requests wait for room.",
-  unknown: "No source has said anything lately.",
-  sleeping: "Its operator has put it to sleep or paused it: it holds the requests that come.",
-  starting: "The server is loading.",
-};
-
 // Stages with their names, short and long.
 export const STAGES = [
   ["time_to_first_token", "TTFT", "Time to first token"],

@@ -1,0 +1,23 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The parts of the daemon whose internal errors are counted; the runbook of VllmWatchUnwell says what each does."""
+
+from __future__ import annotations
+
+from typing import Literal, get_args
+
+
+Part = Literal[
+    "main",
+    "reload",
+    "tail",
+    "scrape",
+    "probe",
+    "discovery",
+    "threads",
+    "wake",
+    "snapshot",
+    "page",
+    "web_config",
+    "notify",
+]
+PARTS: tuple[Part, ...] = get_args(Part)

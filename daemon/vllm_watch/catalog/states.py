@@ -1,0 +1,63 @@
+# SPDX-License-Identifier: Apache-2.0
+"""
+The states of an engine: how bad each is, and what it means.
+
+The order of the type is that of the samples of `engine_state`. From the table derive the dashboards' numbers, order and
+English texts, and the status page's order and texts. The README has a longer text for each.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Literal, NamedTuple, get_args
+
+
+EngineState = Literal["starting", "idle", "serving", "saturated", "stalled", "sleeping", "down", "unknown"]
+ENGINE_STATES: tuple[EngineState, ...] = get_args(EngineState)
+
+
+class State(NamedTuple):
+    """
+    What a state means.
+
+    Args:
+        severity: Its number on the dashboards: from 1, the best, to the worst. A server has that of its worst engine.
+        short: A few words for a panel's description.
+        text: A sentence for the status page; empty where the state needs none.
+    """
+
+    severity: int
+    short: str
+    text: str = ""
+
+
+STATES: Mapping[EngineState, State] = {
+    "starting": State(3, "the server is loading", "The server is loading."),
+    "idle": State(1, "nothing to do"),
+    "serving": State(2, "work, and tokens come"),
+    "saturated": State(6, "requests wait for capacity", "The engine works, and requests wait for room."),
+    "stalled": State(
+        7,
+        "work, and nothing has moved for 30 s (configurable)",
+        "Requests are in the engine, and nothing moves.",
+    ),
+    "sleeping": State(
+        4,
+        "put to sleep or paused by its operator",
+        "Its operator has put it to sleep or paused it: it holds the requests that come.",
+    ),
+    "down": State(
+        8,
+        "nothing listens, or the log ends with a failure",
+        "Nothing listens, or the log ended with a fatal error or a shutdown.",
+    ),
+    "unknown": State(5, "no source has reported anything lately", "No source has said anything lately."),
+}
+
+BEST_TO_WORST: tuple[EngineState, ...] = tuple(sorted(ENGINE_STATES, key=lambda state: STATES[state].severity))
+
+SLEEPING = (
+    "Its operator has put it to sleep (/sleep) or paused it (/pause): it takes requests and holds them until /wake_up "
+    "or /resume."
+)
+"""What the state `sleeping` means to an operator: how it came about, and how it ends."""
