@@ -5,9 +5,11 @@ from __future__ import annotations
 
 import math
 
-from collections.abc import Iterator
+from collections import defaultdict
+from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
+from vllm_watch.catalog.series import SERIES, Series
 from vllm_watch.catalog.states import ENGINE_STATES
 from vllm_watch.state.objectives import attainments
 from vllm_watch.state.snapshot import EngineSnapshot, EngineTotals, Reading, ServerSnapshot
@@ -41,6 +43,14 @@ class HistogramSample(NamedTuple):
 
 
 AnySample = PlainSample | HistogramSample
+
+
+def by_series(samples: Iterable[AnySample]) -> Iterator[tuple[Series, list[AnySample]]]:
+    """Yield the series that have samples, in the table's order, each with its samples."""
+    by_name: dict[str, list[AnySample]] = defaultdict(list)
+    for sample in samples:
+        by_name[sample.name].append(sample)
+    yield from ((series, by_name[name]) for name, series in SERIES.items() if name in by_name)
 
 
 def bound_text(bound: float) -> str:

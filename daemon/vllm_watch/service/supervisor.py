@@ -19,17 +19,17 @@ from typing import TypeVar
 import msgspec
 import structlog
 
-from prometheus_client import CollectorRegistry, ProcessCollector
+from prometheus_client import ProcessCollector
 from prometheus_client.exposition import choose_encoder
 
 from vllm_watch import __version__
 from vllm_watch.config.model import Config
 from vllm_watch.discovery.watcher import Follower
-from vllm_watch.exposition.families import SnapshotCollector
+from vllm_watch.exposition.collector import SnapshotCollector
 from vllm_watch.exposition.http_sd import TargetGroup, target_groups
 from vllm_watch.exposition.json_view import server_view
 from vllm_watch.exposition.samples import PlainSample
-from vllm_watch.exposition.text_format import encode
+from vllm_watch.exposition.text_format import prometheus_text
 from vllm_watch.service.log_thread import LogThread
 from vllm_watch.service.monitor import HISTORY_STEP, NOTHING_BEFORE, ServerMonitor, wall_time
 from vllm_watch.service.systemd import Notifier
@@ -126,7 +126,8 @@ class Service:
         self._reload_failures = 0
         self._collect_errors_lock = threading.Lock()
         self._collect_errors: Counter[str] = Counter()
-        self.registry = self._new_registry()
+        self._collector = SnapshotCollector(self.snapshots, self.own_samples, failed=self.note_failure)
+        self._process_collector = ProcessCollector(registry=None)
         """All families that the daemon shows."""
 
     @property
@@ -257,6 +258,11 @@ class Service:
         """Whether every source was looked at once."""
         return all(server.has_looked for server in self._servers)
 
+    def metrics(self, *, for_openmetrics: bool) -> bytes:
+        """Return all series, those of the process too, in Prometheus' text format or in OpenMetrics."""
+        collected, of_process = self._collector.collect(), self._process_collector.collect()
+        return prometheus_text(collected, of_process, for_openmetrics=for_openmetrics)
+
     def document(self, histories: Collection[str] | None = None) -> bytes:
         """Return everything that is known, as JSON, with the last hour of every server or of these."""
 
@@ -279,12 +285,6 @@ class Service:
         self._errors.count("snapshot")
         with self._collect_errors_lock:
             self._collect_errors[server] += 1
-
-    def _new_registry(self) -> CollectorRegistry:
-        registry = CollectorRegistry()
-        registry.register(SnapshotCollector(self.snapshots, self.own_samples, failed=self.note_failure))
-        ProcessCollector(registry=registry)
-        return registry
 
     def _each(self, make: Callable[[ServerMonitor], Made]) -> list[Made]:
         """Make something of each server; one that fails hides no other."""
@@ -425,9 +425,8 @@ class DaemonPages:
     def metrics(self, accept: str, accept_encoding: str) -> Answer:
         """Return all series, in the format that the client asks for."""
         _, content_type = choose_encoder(accept)
-        for_openmetrics = "openmetrics" in content_type
-        families = self._service.registry.collect()
-        answer = Answer(encode(families, for_openmetrics=for_openmetrics), content_type)
+        text = self._service.metrics(for_openmetrics="openmetrics" in content_type)
+        answer = Answer(text, content_type)
         return compressed(answer) if accepts_gzip(accept_encoding) else answer
 
     def snapshot(self, histories: Collection[str] | None = None) -> Answer:
