@@ -39,8 +39,8 @@ PROSE = frozenset(
         r"\w+",
         """
         a and anew as at behaves believes beside by cannot checks daemon did does every failed for gave had has have
-        holds in is itself keeps knows like looks needs notices of on or reads running runs says sees showed shown
-        shows start starts that the to trusts under vllm wants was watches wheel with without writes
+        holds in is itself keeps knows like looks missed needs notices of on or reads running runs says sees showed
+        shown shows start starts that the to trusts under vllm wants was watches wheel with without writes
         """,
     )
 )

@@ -109,6 +109,14 @@ def test_the_chinese_document_is_in_step(name):
     assert not found, "\n".join(found)
 
 
+def test_the_number_of_alerts_is_right():
+    """Both READMEs say how many alerts there are: each has its runbook."""
+    number = len(list((ROOT / "alerts" / "runbooks").glob("*.md")))
+
+    assert f"each of the {number} alerts" in english("README")
+    assert f"{number} 个告警" in chinese("README")
+
+
 def test_no_title_is_left_over():
     """Each translated title is one of the documents."""
     assert set(TITLES) <= {section.heading.lstrip("# ") for name in PAIRS for section in sections(english(name))}

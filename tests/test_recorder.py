@@ -1,12 +1,19 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The recorder writes what the daemon replays."""
+"""The recorder writes what the daemon replays, and each recording is described."""
 
 from __future__ import annotations
+
+import re
+
+from pathlib import Path
 
 from tests.recordings.record import Recorder
 from tests.support.http_servers import StandIn, answer
 
 from vllm_watch.replay.recording import LogWritten, MetricsRead, Recording
+
+
+TESTS = Path(__file__).parent
 
 
 def test_what_is_recorded_can_be_replayed(tmp_path):
@@ -42,3 +49,19 @@ def test_an_http_error_is_recorded_by_its_status(tmp_path):
         recorder.record_scrape(1.0, *recorder.scrape())
 
     assert '"status": 503' in (tmp_path / "made" / "timeline.jsonl").read_text()
+
+
+def test_each_recording_and_folder_is_described():
+    """tests/README.md has a row for each recording and for each folder of tests, and no other."""
+    text = (TESTS / "README.md").read_text(encoding="utf-8")
+    titles = ("Recordings", "What each folder proves")
+    recordings, folders = (re.search(rf"(?ms)^## {title}$(.*?)^## ", text)[1] for title in titles)
+    rows = re.findall(r"(?m)^\| (`.*?`) \|", recordings)
+
+    assert {name for row in rows for name in re.findall(r"`(\w+)`", row)} == {
+        "day",
+        *(path.name for path in (TESTS / "recordings").iterdir() if (path / "timeline.jsonl").exists()),
+    }
+    assert set(re.findall(r"\]\((\w+)/", folders)) == {
+        path.name for path in TESTS.iterdir() if path.is_dir() and path.name != "__pycache__"
+    }

@@ -14,7 +14,7 @@ from pathlib import Path
 import structlog
 
 from vllm_watch.config.model import config_from_options
-from vllm_watch.service.supervisor import Service
+from vllm_watch.service.supervisor import Supervisor
 from vllm_watch.support.clock import SystemClock
 
 
@@ -29,7 +29,7 @@ def measure() -> Iterator[tuple[str, str]]:
     with tempfile.TemporaryDirectory() as folder:
         log = Path(folder) / "vllm.log"
         log.touch()
-        service = Service(config_from_options([str(log)], [], "127.0.0.1:0"), SystemClock())
+        service = Supervisor(config_from_options([str(log)], [], "127.0.0.1:0"), SystemClock())
         service.start()
         try:
             time.sleep(1)
@@ -47,7 +47,7 @@ def measure() -> Iterator[tuple[str, str]]:
     )
 
 
-def _delay(service: Service, log: Path, running: int) -> float:
+def _delay(service: Supervisor, log: Path, running: int) -> float:
     time.sleep(PAUSE)
     line = (
         f"INFO 11-21 02:35:10 [loggers.py:118] Engine 000: Avg prompt throughput: 1.0 tokens/s, Avg generation "
@@ -58,7 +58,7 @@ def _delay(service: Service, log: Path, running: int) -> float:
         file.write(line)
     start = time.perf_counter()
     while time.perf_counter() - start < GIVE_UP:
-        engine = service.snapshots()[0].engines[0]
+        engine = service.fleet.snapshots()[0].engines[0]
         if "requests_running" in engine.gauges and engine.gauges["requests_running"].value == running:
             return time.perf_counter() - start
         time.sleep(0.0005)

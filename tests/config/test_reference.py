@@ -56,7 +56,7 @@ def load_block(text, folder):
 
 
 def test_the_reference_is_made_from_the_code():
-    """daemon/CONFIGURATION.md is what the code says: `make configuration` writes it."""
+    """daemon/CONFIGURATION.md is what the code says: `make generate` writes it."""
     assert (ROOT / "daemon" / "CONFIGURATION.md").read_text(encoding="utf-8") == document()
 
 

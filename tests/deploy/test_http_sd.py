@@ -15,7 +15,7 @@ from tests.support.monitoring import PROMETHEUS, free_port, get_json, process, u
 
 from vllm_watch.config.model import MetricsConfig, ServerConfig, load_config
 from vllm_watch.exposition.http_sd import target_groups
-from vllm_watch.service.supervisor import DaemonPages, Service
+from vllm_watch.service.supervisor import Supervisor
 from vllm_watch.support.clock import SystemClock
 
 
@@ -38,7 +38,7 @@ def service_of(tmp_path):
 
     def start(*servers):
         path = str(config_of(tmp_path, *servers))
-        service = Service(load_config(path), SystemClock(), load=lambda: load_config(path))
+        service = Supervisor(load_config(path), SystemClock(), load=lambda: load_config(path))
         service.start()
         started.append(service)
         return service
@@ -72,7 +72,7 @@ def test_a_server_without_a_page_is_none(service_of, tmp_path):
     (tmp_path / "vllm.log").touch()
     service = service_of(f"{{name: qwen, log: {tmp_path / 'vllm.log'}}}")
 
-    assert json.loads(DaemonPages(service).targets().body) == []
+    assert json.loads(service.pages.targets().body) == []
 
 
 def test_what_a_reload_brings_is_listed(service_of, tmp_path):
@@ -81,7 +81,7 @@ def test_what_a_reload_brings_is_listed(service_of, tmp_path):
     config_of(tmp_path, "{name: new, metrics: 'http://127.0.0.1:9/'}")
     service.reload()
 
-    assert [group["labels"]["server"] for group in service.targets()] == ["new"]
+    assert [group["labels"]["server"] for group in json.loads(service.pages.targets().body)] == ["new"]
 
 
 def test_no_secret_is_listed(service_of, tmp_path):
@@ -90,7 +90,7 @@ def test_no_secret_is_listed(service_of, tmp_path):
     service = service_of(
         f"{{name: qwen, metrics: {{url: 'http://127.0.0.1:9/?key={SECRET}', bearer_token_file: {tmp_path / 'token'}}}}}"
     )
-    body = DaemonPages(service).targets().body.decode()
+    body = service.pages.targets().body.decode()
 
     assert "127.0.0.1:9" in body
     assert SECRET not in body

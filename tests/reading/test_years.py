@@ -152,7 +152,7 @@ def test_a_server_that_runs_for_long_was_started_then(tmp_path, started):
     log.write_text(starting + "".join(line(printed(moment)) for moment in [*between, now]))
     os.utime(log, (now, now))
     server = ServerMonitor(ServerConfig(name="x", log=str(log)), Clock(now))
-    server.look_at_log()
+    server.log.poll()
     snapshot = server.snapshot()
     server.close()
 

@@ -16,10 +16,11 @@ from tests.support.fuse import HangingFolder, can_mount
 from tests.support.waiting import SECONDS, until
 
 from vllm_watch.config.model import Config, ServerConfig
-from vllm_watch.service import log_thread as tail_loop_module
-from vllm_watch.service import supervisor as service_module
+from vllm_watch.service import liveness as liveness_module
+from vllm_watch.service import log_thread as log_thread_module
+from vllm_watch.service import supervisor as supervisor_module
 from vllm_watch.service.monitor import ServerMonitor
-from vllm_watch.service.supervisor import DaemonPages, Service
+from vllm_watch.service.supervisor import Supervisor
 from vllm_watch.sources.log_tailer import LogTailer
 from vllm_watch.support.clock import SystemClock
 from vllm_watch.support.internal_errors import InternalErrors
@@ -85,7 +86,7 @@ class Daemon:
             servers=tuple(ServerConfig(name=name, log=log) for name, log in logs.items()),
         )
         self.told = Told()
-        self.service = Service(self.config, SystemClock(), load=lambda: self.config, notifier=self.told)
+        self.service = Supervisor(self.config, SystemClock(), load=lambda: self.config, notifier=self.told)
         self.service.start()
         self.thread = threading.Thread(target=self.service.run)
         self.thread.start()
@@ -99,7 +100,7 @@ class Daemon:
         return self._snapshot(name).sources[0].reason
 
     def _snapshot(self, name):
-        return next(each for each in self.service.snapshots() if each.name == name)
+        return next(each for each in self.service.fleet.snapshots() if each.name == name)
 
     def saved(self):
         """Return the checkpoint's positions by the names of the files."""
@@ -116,16 +117,16 @@ class Daemon:
 
     def kill(self):
         """Leave it without a word: nothing more is saved."""
-        self.service._checkpoint = None
+        self.service.checkpointer._file = None
         self.stop()
 
 
 @pytest.fixture
 def start(tmp_path, monkeypatch):
     """Start a daemon that loses patience soon; it is stopped at the end."""
-    monkeypatch.setattr(tail_loop_module, "LEFT_AFTER", 0.2)
-    monkeypatch.setattr(tail_loop_module, "HANGS_AFTER", 0.5)
-    monkeypatch.setattr(service_module, "TURN_SECONDS", 0.1)
+    monkeypatch.setattr(log_thread_module, "ABANDONED_AFTER", 0.2)
+    monkeypatch.setattr(log_thread_module, "HANGS_AFTER", 0.5)
+    monkeypatch.setattr(supervisor_module, "TICK_SECONDS", 0.1)
     daemons = []
 
     def begin(**logs):
@@ -157,7 +158,7 @@ def two_logs(tmp_path, remote):
 @pytest.mark.parametrize("name", ["vllm.log", "*.log"])
 def test_the_others_go_on(remote, two_logs, start, monkeypatch, name):
     """While a log hangs from the start the others are read, the daemon is ready and well, and the reason is said."""
-    monkeypatch.setattr(service_module, "STALE_HEARTBEAT", 2.0)
+    monkeypatch.setattr(liveness_module, "STALE_HEARTBEAT", 2.0)
     good, _ = two_logs
     remote.hang()
     daemon = start(hanging=remote.place / name, good=good)
@@ -166,21 +167,23 @@ def test_the_others_go_on(remote, two_logs, start, monkeypatch, name):
     for number in range(1, 4):
         write(good)
         until(lambda: daemon.lines("good") == number)  # noqa: B023 - Asked at once.
-    until(lambda: daemon.service._tail._busy and next(iter(daemon.service._tail._busy.values())).is_named)
+    until(
+        lambda: daemon.service.threads.tail._busy and next(iter(daemon.service.threads.tail._busy.values())).is_reported
+    )
     time.sleep(2.2)  # A heartbeat that had stopped when the log began to hang would be stale by now.
     daemon.told.said.clear()
     until(lambda: "WATCHDOG" in daemon.told.said)
-    pages = DaemonPages(daemon.service)
+    pages = daemon.service.pages
 
     assert (200, 200) == (pages.ready().status, pages.healthy().status)
-    assert [0, 1] == [each.sources[0].is_up for each in daemon.service.snapshots()]
+    assert [0, 1] == [each.sources[0].is_up for each in daemon.service.fleet.snapshots()]
 
 
 def test_it_is_read_on_when_the_file_system_answers(remote, two_logs, start):
     """What was written while a log hung is read when that is over: every line, and none twice."""
     good, hanging = two_logs
     daemon = start(hanging=remote.place / "vllm.log", good=good)
-    until(daemon.service.is_ready)
+    until(lambda: daemon.service.fleet.is_ready)
     write(hanging, 3)
     until(lambda: daemon.lines("hanging") == 3)
     threads = threading.active_count()
@@ -200,7 +203,7 @@ def test_the_checkpoint_keeps_what_was_known_of_it(remote, two_logs, start):
     """Lives in which a log's first look never ends save the others' positions, and keep that log's from before."""
     good, hanging = two_logs
     daemon = start(hanging=remote.place / "vllm.log", good=good)
-    until(daemon.service.is_ready)
+    until(lambda: daemon.service.fleet.is_ready)
     daemon.stop()
     first = daemon.saved()
     write(hanging, 4)
@@ -225,7 +228,7 @@ def test_reloads_do_not_pile_up_threads(tmp_path, remote, two_logs, start):
     """Reload after reload that changes a server whose log hangs leaves one thread waiting, and says the reason."""
     good, hanging = two_logs
     daemon = start(hanging=remote.place / "vllm.log", good=good)
-    until(daemon.service.is_ready)
+    until(lambda: daemon.service.fleet.is_ready)
     remote.hang()
     until(lambda: daemon.reason("hanging") == "hangs")
     threads = threading.active_count()
@@ -235,7 +238,7 @@ def test_reloads_do_not_pile_up_threads(tmp_path, remote, two_logs, start):
             listen="127.0.0.1:0", checkpoint=str(tmp_path / "state.json"), servers=(changed, daemon.config.servers[1])
         )
         daemon.service.request_reload()
-        until(lambda: daemon.service._config is daemon.config)
+        until(lambda: daemon.service.fleet.config is daemon.config)
         until(lambda: daemon.reason("hanging") == "hangs")
     write(good)
     until(lambda: daemon.lines("good") == 1)
@@ -251,7 +254,7 @@ def test_it_stops_while_a_log_hangs(remote, two_logs, start):
     """A stop does not wait for a log that hangs, and saves how far the others were read."""
     good, hanging = two_logs
     daemon = start(hanging=remote.place / "vllm.log", good=good)
-    until(daemon.service.is_ready)
+    until(lambda: daemon.service.fleet.is_ready)
     remote.hang()
     until(lambda: daemon.reason("hanging") == "hangs")
     write(good)
@@ -277,13 +280,13 @@ def test_many_that_hang_are_found_together(tmp_path, remote, start):
     remote.hang()
     before = threading.active_count()
     daemon = start(**{f"h{number}": remote.place / f"{number}.log" for number in range(40)}, good=good)
-    attend, turns = daemon.service._tail.attend, []
+    attend, turns = daemon.service.threads.tail.attend, []
 
     def count():
-        turns.append(len([left for left in daemon.service._tail._busy.values() if left.is_left]))
+        turns.append(len([left for left in daemon.service.threads.tail._busy.values() if left.is_abandoned]))
         attend()
 
-    daemon.service._tail.attend = count
+    daemon.service.threads.tail.attend = count
     until(lambda: all(daemon.reason(f"h{number}") == "hangs" for number in range(40)))
     write(good)
     until(lambda: daemon.lines("good") == 1)
@@ -295,12 +298,12 @@ def test_many_that_hang_are_found_together(tmp_path, remote, start):
     assert len(set(turns)) < 20
 
 
-class _Server:
-    """Stands for a server whose log has nothing new; `hashed` is called whenever it is looked up."""
+class _Log:
+    """Stands for a log that has nothing new; `hashed` is called whenever it is looked up."""
 
-    name = "a"
-    log_paths = ()
-    has_hints = False
+    server = "a"
+    paths = ()
+    has_events = False
 
     def __init__(self, hashed=lambda: None):
         self.hashed = hashed
@@ -309,32 +312,32 @@ class _Server:
         self.hashed()
         return id(self)
 
-    def look_at_log(self):
+    def poll(self):
         """Find nothing."""
         return False
 
 
 def test_a_thread_that_helps_does_not_disturb_the_one_that_watches_folders():
-    """While the folders are gone through another thread's first look at a log waits, or the loop would end."""
+    """While the directories are gone through another thread's first poll waits, or the loop would end."""
     errors = InternalErrors()
-    loop = tail_loop_module.LogThread(SystemClock(), errors)
-    other = _Server()
+    thread = log_thread_module.LogThread(SystemClock(), errors)
+    other = _Log()
 
-    def look_beside():
-        helpers.append(threading.Thread(target=loop._look_at, args=(other,)))
+    def poll_beside():
+        helpers.append(threading.Thread(target=thread._poll, args=(other,)))
         helpers[-1].start()
         helpers[-1].join(0.05)
 
-    helpers, server = [], _Server()
-    loop._look_at(server)
-    server.hashed = look_beside
-    loop._refresh((server,))
-    server.hashed = lambda: None
+    helpers, log = [], _Log()
+    thread._poll(log)
+    log.hashed = poll_beside
+    thread._refresh((log,))
+    log.hashed = lambda: None
     for helper in helpers:
         helper.join(SECONDS)
 
     assert not any(errors.counts().values())
-    assert other in loop._places
+    assert other in thread._places
 
 
 def test_the_thread_outlives_whatever_fails_while_it_watches_folders(tmp_path, start):
@@ -348,15 +351,15 @@ def test_the_thread_outlives_whatever_fails_while_it_watches_folders(tmp_path, s
 
     write(tmp_path / "a.log")
     daemon = start(a=tmp_path / "a.log")
-    until(daemon.service.is_ready)
-    with daemon.service._tail._lock:
-        daemon.service._tail._places = Shaken()
-    until(lambda: daemon.service._errors.counts()["wake"])
-    daemon.service._tail._places = {}
+    until(lambda: daemon.service.fleet.is_ready)
+    with daemon.service.threads.tail._lock:
+        daemon.service.threads.tail._places = Shaken()
+    until(lambda: daemon.service.errors.counts()["wake"])
+    daemon.service.threads.tail._places = {}
     write(tmp_path / "a.log", 2)
     until(lambda: daemon.lines("a") == 2)
 
-    assert daemon.service._tail.thread.is_alive()
+    assert daemon.service.threads.tail.thread.is_alive()
 
 
 def test_what_hangs_is_not_closed_before_it_answers(tmp_path, monkeypatch):
@@ -366,11 +369,11 @@ def test_what_hangs_is_not_closed_before_it_answers(tmp_path, monkeypatch):
     path = tmp_path / "a.log"
     write(path)
     server = ServerMonitor(ServerConfig(name="a", log=str(path)), SystemClock())
-    server.look_at_log()
-    server.is_overdue = True
+    server.log.poll()
+    server.log.is_overdue = True
     server.close()
     before = list(closed)
-    server.look_at_log()
+    server.log.poll()
 
     assert ([], [str(path)]) == (before, closed)
 
@@ -387,7 +390,7 @@ def test_a_file_that_hangs_when_it_is_closed_holds_up_nobody(tmp_path, monkeypat
     path = tmp_path / "vllm.log"
     write(path)
     server = ServerMonitor(ServerConfig(name="a", log=str(path)), SystemClock())
-    server.look_at_log()
+    server.log.poll()
     server.close()
     before = closed.is_set()
     answers.set()

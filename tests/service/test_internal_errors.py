@@ -18,7 +18,9 @@ from tests.support.waiting import SECONDS, until
 from vllm_watch.catalog.parts import PARTS
 from vllm_watch.config.model import Config, MetricsConfig, ProbeConfig, ServerConfig
 from vllm_watch.exposition import collector as collector_module
-from vllm_watch.service.supervisor import DaemonPages, Service
+from vllm_watch.exposition.self_metrics import self_metrics
+from vllm_watch.service.pages import DaemonPages
+from vllm_watch.service.supervisor import Supervisor
 from vllm_watch.service.systemd import Notifier
 from vllm_watch.sources.directory_watcher import DirectoryWatcher
 from vllm_watch.sources.log_tailer import LogTailer
@@ -54,7 +56,7 @@ class Daemon:
         )
         config = Config(listen="127.0.0.1:0", servers=servers, web_config_file=str(folder / "web.yml"))
         self.is_found_wrong = False
-        self.service = Service(config, SystemClock(), load=fail, follower=self)
+        self.service = Supervisor(config, SystemClock(), load=fail, follower=self)
         self.config = config
         self.service.start()
         self.thread = threading.Thread(target=self.service.run)
@@ -77,8 +79,8 @@ class Daemon:
                 urllib.request.urlopen(request, timeout=SECONDS).close()
             except urllib.error.HTTPError as error:
                 error.close()
-        samples = self.service.own_samples()
-        text = DaemonPages(self.service).metrics("", "").body.decode() if not self.is_page_broken else ""
+        samples = list(self_metrics(self.service._self_status()))
+        text = self.service.pages.metrics("", "").body.decode() if not self.is_page_broken else ""
         shown = {
             (sample.name.removeprefix("vllm_watch_"), *sample.labels.values()): sample.value
             for family in parse_text(text)
@@ -100,7 +102,7 @@ def daemon(tmp_path):
     """A running daemon that every source of answers."""
     with StandIn(lambda _: [answer(PAGE)]) as server:
         found = Daemon(tmp_path, server.url)
-        until(found.service.is_ready)
+        until(lambda: found.service.fleet.is_ready)
         yield found
         found.stop()
 
@@ -114,9 +116,9 @@ def _refuse_threads(daemon, monkeypatch):
             raise RuntimeError("can't start new thread")
 
     monkeypatch.setattr("vllm_watch.service.threads.threading.Thread", NoThread)
-    workers = daemon.service._scrapes._workers
-    workers.send("one more", daemon.service._servers[2])
-    workers.send("another", daemon.service._servers[2])
+    workers = daemon.service.threads.scrapes._workers
+    workers.send("one more", daemon.service.fleet.servers[2])
+    workers.send("another", daemon.service.fleet.servers[2])
 
 
 def _break_page(daemon, monkeypatch):
@@ -125,22 +127,25 @@ def _break_page(daemon, monkeypatch):
 
 
 def _break_web_config(daemon, monkeypatch):
-    monkeypatch.setattr(current_module, "LOOK_SECONDS", 0.0)
+    monkeypatch.setattr(current_module, "POLL_SECONDS", 0.0)
     (daemon.folder / "web.yml").write_text("{tls: wrong}")
 
 
 def _break_notify(daemon, monkeypatch):
-    notifier = Notifier({"NOTIFY_SOCKET": str(daemon.folder / "nobody")}, failed=daemon.service._note_untold)
+    notifier = Notifier({"NOTIFY_SOCKET": str(daemon.folder / "nobody")}, failed=daemon.service._note_unsent)
     monkeypatch.setattr(daemon.service, "_notifier", notifier)
 
 
 BREAK = {
-    "main": lambda daemon, patch: patch.setattr(daemon.service, "_take_offers", fail),
+    "main": lambda daemon, patch: patch.setattr(daemon.service.reloader, "apply_offers", fail),
     "reload": lambda daemon, _: daemon.service.request_reload(),
     "tail": lambda _, patch: patch.setattr(LogTailer, "poll", fail),
     "scrape": lambda _, patch: patch.setattr(Scraper, "scrape", fail),
     "probe": lambda _, patch: patch.setattr(Prober, "probe", fail),
-    "discovery": lambda daemon, _: (setattr(daemon, "is_found_wrong", True), daemon.service._discovery.look_now()),
+    "discovery": lambda daemon, _: (
+        setattr(daemon, "is_found_wrong", True),
+        daemon.service.threads.discovery.poll_now(),
+    ),
     "threads": _refuse_threads,
     "wake": lambda _, patch: patch.setattr(DirectoryWatcher, "refresh", fail),
     "snapshot": lambda _, patch: patch.setattr(collector_module, "server_samples", fail),
@@ -153,13 +158,13 @@ BREAK = {
 @pytest.mark.parametrize("part", PARTS)
 def test_each_failure_is_counted_and_costs_its_part_only(daemon, monkeypatch, part):
     """What raises in a part is counted under its name and no other, and every thread goes on to give signs of life."""
-    before = daemon.service._errors.counts()
+    before = daemon.service.errors.counts()
     with structlog.testing.capture_logs():
         with monkeypatch.context() as patch:
             BREAK[part](daemon, patch)
             until(lambda: daemon.page()["internal_errors_total", part] > before[part])
-            others = {name for name, count in daemon.service._errors.counts().items() if count} - {part}
-        until(lambda: not daemon.service.stale_threads())
+            others = {name for name, count in daemon.service.errors.counts().items() if count} - {part}
+        until(lambda: not daemon.service.liveness.stale())
 
     assert set() == others
     assert daemon.thread.is_alive()
@@ -195,8 +200,8 @@ def test_a_page_whose_reader_fails_is_not_up(daemon, monkeypatch):
 
 def test_a_search_that_hangs_ends_no_daemon(daemon):
     """A search for servers that hangs is seen by its heartbeat, and is no reason to restart what watches servers."""
-    daemon.service._discovery.heartbeat._at -= 1000
-    page = DaemonPages(daemon.service)
+    daemon.service.threads.discovery.heartbeat._at -= 1000
+    page = daemon.service.pages
 
     assert daemon.page()["heartbeat_timestamp_seconds", "discovery"] <= time.time() - 1000
     assert 200 == page.healthy().status

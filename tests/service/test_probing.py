@@ -16,8 +16,9 @@ from tests.support.waiting import until
 
 from vllm_watch.commands.check import check
 from vllm_watch.config.model import load_config
+from vllm_watch.service.log_monitor import LogMonitor
 from vllm_watch.service.monitor import ServerMonitor
-from vllm_watch.service.supervisor import DaemonPages, Service
+from vllm_watch.service.supervisor import Supervisor
 from vllm_watch.support.clock import SystemClock
 
 
@@ -103,7 +104,7 @@ class Watch:
         self.vllm = vllm
         self.clock = Fast()
         self.write()
-        self.service = Service(self.load(), self.clock, load=self.load)
+        self.service = Supervisor(self.load(), self.clock, load=self.load)
         (folder / "key").write_text(SECRET)
 
     def write(self, probe="{every: 60s, timeout: 1s, api_key_file: key}", **more):
@@ -118,7 +119,7 @@ class Watch:
 
     def page(self):
         """Return the page's values by name and the labels' values."""
-        text = DaemonPages(self.service).metrics("", "").body.decode()
+        text = self.service.pages.metrics("", "").body.decode()
         return {
             (sample.name.removeprefix("vllm_watch_"), *sample.labels.values()): sample.value
             for family in parse_text(text)
@@ -128,8 +129,8 @@ class Watch:
     def pass_time(self, seconds):
         """Let time pass at once."""
         self.clock.ahead += seconds
-        self.service._probes._wake.set()
-        self.service._scrapes._wake.set()
+        self.service.threads.probes._wake.set()
+        self.service.threads.scrapes._wake.set()
 
 
 @pytest.fixture
@@ -210,7 +211,7 @@ def test_probes_never_overlap(watch, vllm, monkeypatch):
         watch.pass_time(600)
         time.sleep(0.01)
     assert vllm.probes == 2
-    assert watch.service._probes._workers._waiting.empty()
+    assert watch.service.threads.probes._workers._waiting.empty()
     until(lambda: watch.page().get(("probe_success", "a")) == 0)
     vllm.is_wedged = False
     watch.pass_time(600)
@@ -250,14 +251,14 @@ def test_a_probe_that_cannot_be_ended_holds_the_next_configuration_s_back(watch,
     until(lambda: meter.most == 1)
     watch.write("{every: 30s}")
     watch.service.reload()
-    until(lambda: watch.service._servers[0].has_scraped)
+    until(lambda: watch.service.fleet.servers[0].was_scraped)
     asked.clear()
     for turn in range(1, 4):
-        watch.service._probes._wake.set()
+        watch.service.threads.probes._wake.set()
         until(lambda turn=turn: len(asked) >= turn)
     released.set()
 
-    assert {watch.service._servers[0]} == set(asked)
+    assert {watch.service.fleet.servers[0]} == set(asked)
     assert 1 == meter.most
 
 
@@ -278,7 +279,7 @@ def test_the_key_is_in_no_output(watch, vllm, capfd):
     vllm.is_wedged = True
     watch.pass_time(60)
     until(lambda: watch.page().get(("probe_success", "a")) == 0)
-    pages = DaemonPages(watch.service)
+    pages = watch.service.pages
     shown = pages.metrics("", "").body + pages.snapshot().body
 
     assert SECRET in "".join(vllm.stand_in.requests)
@@ -292,10 +293,10 @@ def test_the_key_is_in_no_output(watch, vllm, capfd):
 def test_a_log_that_hangs_holds_no_probe_up(tmp_path, vllm, monkeypatch):
     """A look at the log that never ends leaves the probe to notice what it can."""
     released = threading.Event()
-    monkeypatch.setattr(ServerMonitor, "look_at_log", lambda _: released.wait(SECONDS) and False)
+    monkeypatch.setattr(LogMonitor, "poll", lambda _: released.wait(SECONDS) and False)
     watch = Watch(tmp_path, vllm)
     watch.write(log="a.log")
-    watch.service = Service(watch.load(), watch.clock, load=watch.load)
+    watch.service = Supervisor(watch.load(), watch.clock, load=watch.load)
     watch.service.start()
     until(lambda: watch.page().get(("probe_success", "a")) == 1)
     released.set()

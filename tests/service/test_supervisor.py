@@ -24,8 +24,9 @@ from tests.support.http_servers import StandIn, answer
 from tests.support.waiting import until
 
 from vllm_watch.config.model import load_config
-from vllm_watch.service import supervisor as service_module
-from vllm_watch.service.supervisor import DaemonPages, Service, status_line
+from vllm_watch.service import liveness as liveness_module
+from vllm_watch.service.supervisor import Supervisor
+from vllm_watch.service.systemd import status_line
 from vllm_watch.state.server import ServerState
 from vllm_watch.support.clock import SystemClock
 from vllm_watch_parsers.events import EngineStats
@@ -114,7 +115,7 @@ class Watch:
     def make(self):
         """Return a service that is not started."""
         load = lambda: load_config(str(self.file))  # noqa: E731 - As the command line has it.
-        return Service(load(), self.clock, load=load, notifier=self.told)
+        return Supervisor(load(), self.clock, load=load, notifier=self.told)
 
     def start(self):
         """Begin to watch."""
@@ -125,11 +126,11 @@ class Watch:
     def reload(self):
         """Ask for a reload and let the main thread do it."""
         self.service.request_reload()
-        self.service.turn()
+        self.service.tick()
 
     def page(self):
         """Return /metrics' values by name and the labels' values, in the order of the labels' names."""
-        text = DaemonPages(self.service).metrics("", "").body.decode()
+        text = self.service.pages.metrics("", "").body.decode()
         return {
             (sample.name.removeprefix("vllm_watch_"), *sample.labels.values()): sample.value
             for family in parse_text(text)
@@ -157,9 +158,9 @@ class TestNotifications:
         with StandIn(lambda _: [answer(PAGE)]) as server:
             watch.write("a", f"{{name: m, metrics: {server.url!r}}}")
             service = watch.start()
-            until(service.is_ready)
-            service.turn()
-            service.turn()
+            until(lambda: service.fleet.is_ready)
+            service.tick()
+            service.tick()
 
         assert ["READY", "STATUS=a serving, m idle"] == [word for word in watch.told.said if word != "WATCHDOG"]
         service.stop()
@@ -170,16 +171,16 @@ class TestNotifications:
         with StandIn(lambda _: [], pause=0.0) as server:
             watch.write(f"{{name: m, metrics: {{url: {server.url!r}, timeout: 4s}}}}")
             service = watch.start()
-            service.turn()
+            service.tick()
 
-            assert not service.is_ready()
+            assert not service.fleet.is_ready
             assert ["STATUS=m unknown", "WATCHDOG"] == watch.told.said
             service.stop()
 
     def test_a_stuck_thread_ends_the_signs_of_life(self, watch, monkeypatch):
         """D2: while a thread hangs no sign of life is given, and the thread is named; they come again afterwards."""
         service = watch.start()
-        until(service.is_ready)
+        until(lambda: service.fleet.is_ready)
         stuck, released = threading.Event(), threading.Event()
 
         def hang(_tail):
@@ -187,19 +188,20 @@ class TestNotifications:
             released.wait(SECONDS)
             return False
 
-        monkeypatch.setattr(service._servers[0], "look_at_log", lambda: hang(None))
-        monkeypatch.setattr(service_module, "STALE_HEARTBEAT", 0.3)
+        monkeypatch.setattr(service.fleet.servers[0].log, "poll", lambda: hang(None))
+        monkeypatch.setattr(liveness_module, "STALE_HEARTBEAT", 0.3)
         assert stuck.wait(SECONDS)
-        until(lambda: service._tail.heartbeat.age() > 0.3)
+        until(lambda: service.threads.tail.heartbeat.age() > 0.3)
         watch.told.said.clear()
-        service._web._heartbeat = service._scrapes.heartbeat._at = time.monotonic()
-        service.turn()
-        hanging = service.stale_threads()
+        service.liveness.web.beat()
+        service.threads.scrapes.heartbeat.beat()
+        service.tick()
+        hanging = service.liveness.stale()
         released.set()
         monkeypatch.undo()
-        until(lambda: not service.stale_threads())
+        until(lambda: not service.liveness.stale())
         said = list(watch.told.said)
-        service.turn()
+        service.tick()
 
         assert "tail" in hanging
         assert "WATCHDOG" not in said
@@ -207,12 +209,27 @@ class TestNotifications:
 
     def test_many_servers_fit_a_line(self, watch):
         """D1: the status names twenty servers and counts the others."""
+        watch.write(*[f"{{name: a{number}, log: a.log}}" for number in range(25)])
         service = watch.start()
-        (one, _) = service.snapshots()
-        line = status_line([one] * 25)
+        until(lambda: service.fleet.is_ready)
+        service.tick()
+        (line,) = [each for each in watch.told.said if each.startswith("STATUS=a0 serving, a1 serving")]
 
-        assert line.endswith(", and 5 more")
-        assert 20 == line.count("a ")
+        assert line.endswith(", a19 serving, and 5 more")
+        assert "a serving, b idle/stalled" == status_line([("a", {"serving"}), ("b", {"stalled", "idle"})], 2)
+
+    def test_a_status_takes_no_snapshot(self, watch, monkeypatch):
+        """The states that the status names are those of a snapshot, and asking for them takes none."""
+        service = watch.start()
+        until(lambda: service.fleet.is_ready)
+        server = service.fleet.servers[0]
+        states = {engine.state for engine in server.snapshot().engines}
+        service.tick()
+        monkeypatch.setattr(ServerState, "snapshot", None)
+        service.tick()
+
+        assert states == set(server.engine_states())
+        assert {"serving"} == states
 
 
 class TestReload:
@@ -221,18 +238,18 @@ class TestReload:
     def test_unchanged_servers_go_on_as_they_are(self, watch):
         """D4: a kept server keeps its counts, a new one begins, one that is gone is gone from the page."""
         service = watch.start()
-        until(service.is_ready)
+        until(lambda: service.fleet.is_ready)
         watch.log("a", STATS * 3)
         until(lambda: watch.page()["log_lines_total", "a"] == 3)
-        kept = service._servers[0]
+        kept = service.fleet.servers[0]
         watch.log("c")
         watch.write("c", "a")
         watch.reload()
-        until(service.is_ready)
+        until(lambda: service.fleet.is_ready)
         page = watch.page()
 
-        assert kept is service._servers[1]
-        assert kept._tail is not None
+        assert kept is service.fleet.servers[1]
+        assert not kept.log._is_closed
         assert 3 == page["log_lines_total", "a"]
         assert 1 == page["source_up", "c", "log"]
         assert not [key for key in page if "b" in key[1:]]
@@ -241,13 +258,13 @@ class TestReload:
     def test_a_changed_server_begins_anew(self, watch):
         """D4: a server whose configuration is another is another server."""
         service = watch.start()
-        old = service._servers
+        old = service.fleet.servers
         watch.write("a", "{name: b, log: b.log, labels: {team: search}}")
         watch.reload()
 
-        assert old[0] is service._servers[0]
-        assert old[1] is not service._servers[1]
-        assert not old[1].look_at_log()
+        assert old[0] is service.fleet.servers[0]
+        assert old[1] is not service.fleet.servers[1]
+        assert not old[1].log.poll()
 
     def test_the_first_metrics_and_the_first_log_may_come_with_a_reload(self, watch):
         """D4: a daemon of logs only scrapes once it is told to."""
@@ -255,7 +272,7 @@ class TestReload:
             service = watch.start()
             watch.write("a", f"{{name: m, metrics: {server.url!r}}}")
             watch.reload()
-            until(service.is_ready)
+            until(lambda: service.fleet.is_ready)
 
             assert 1 == watch.page()["source_up", "m", "metrics"]
             service.stop()
@@ -273,8 +290,8 @@ class TestReload:
     def test_a_bad_file_changes_nothing(self, watch, text, words):
         """D4: a bad file is refused with one warning, counted, and everything stays as it was."""
         service = watch.start()
-        until(service.is_ready)
-        servers = service._servers
+        until(lambda: service.fleet.is_ready)
+        servers = service.fleet.servers
         if text is None:
             watch.file.unlink()
         else:
@@ -287,15 +304,15 @@ class TestReload:
 
         assert words in warning["reason"]
         assert "warning" == warning["log_level"]
-        assert servers == service._servers
+        assert servers == service.fleet.servers
         assert (0, 1) == (page["config_last_reload_successful",], page["config_reload_failures_total",])
         assert before == page["config_last_reload_success_timestamp_seconds",]
 
     def test_a_good_file_after_a_bad_one_is_taken(self, watch):
         """D4: the gauge says how the last reload went, and systemd is told READY after each."""
         service = watch.start()
-        until(service.is_ready)
-        service.turn()
+        until(lambda: service.fleet.is_ready)
+        service.tick()
         watch.told.said.clear()
         watch.file.write_text("servers: 5\n")
         watch.reload()
@@ -314,13 +331,13 @@ class TestReload:
         for name in "ab":
             (folder / f"{name}.yml").write_text(f"log: ../{name}.log")
         service = watch.start()
-        kept = service._servers[0]
+        kept = service.fleet.servers[0]
         (folder / "b.yml").unlink()
         (folder / "c.yml").write_text("log: ../c.log")
         watch.reload()
 
-        assert ["a", "c"] == [server.name for server in service._servers]
-        assert kept is service._servers[0]
+        assert ["a", "c"] == [server.name for server in service.fleet.servers]
+        assert kept is service.fleet.servers[0]
 
     def test_a_folder_with_one_bad_file_changes_nothing(self, watch):
         """D4: a folder is taken whole or not at all, and the warning names the file."""
@@ -329,7 +346,7 @@ class TestReload:
         watch.file.write_text("listen: 127.0.0.1:0\nservers_dir: servers.d\n")
         (folder / "a.yml").write_text("log: ../a.log")
         service = watch.start()
-        servers = service._servers
+        servers = service.fleet.servers
         (folder / "b.yml").write_text("log: ../b.log")
         (folder / "c.yml").write_text("log:")
         with structlog.testing.capture_logs() as logged:
@@ -337,19 +354,19 @@ class TestReload:
         (warning,) = [entry for entry in logged if entry["event"] == "config.refused"]
 
         assert f"{folder}/c.yml:1: log: expected text, got nothing" == warning["reason"]
-        assert servers == service._servers
+        assert servers == service.fleet.servers
 
     def test_servers_may_move_into_a_folder(self, watch):
         """D4: `servers_dir` may come with a reload, and a server that moves into it as it is goes on as it is."""
         service = watch.start()
-        servers = service._servers
+        servers = service.fleet.servers
         (watch.folder / "servers.d").mkdir()
         for name in "ab":
             (watch.folder / f"servers.d/{name}.yml").write_text(f"log: {watch.folder}/{name}.log")
         watch.file.write_text("listen: 127.0.0.1:0\nservers_dir: servers.d\n")
         watch.reload()
 
-        assert servers == service._servers
+        assert servers == service.fleet.servers
 
     def test_the_last_server_may_go(self, watch):
         """D4: of an empty folder nothing is watched and nothing is shown, and the daemon is well."""
@@ -359,7 +376,7 @@ class TestReload:
         watch.reload()
 
         assert not [key for key in watch.page() if key[0] == "source_up"]
-        assert service.is_ready()
+        assert service.fleet.is_ready
         assert 1 == watch.page()["config_last_reload_successful",]
 
     def test_a_hundred_reloads_leak_nothing(self, watch):
@@ -372,12 +389,12 @@ class TestReload:
             for number in range(100):
                 watch.write(f"{both}, stall_after: {30 + number % 2}}}")
                 watch.reload()
-                until(service.is_ready)
+                until(lambda: service.fleet.is_ready)
                 if number in {1, 99}:
-                    until(lambda: not service._scrapes._workers._busy)
-                    workers = len(service._scrapes._workers._threads)
+                    until(lambda: not service.threads.scrapes._workers._busy)
+                    workers = len(service.threads.scrapes._workers._threads)
                     fds = len([link for link in Path("/proc/self/fd").iterdir() if "socket" not in _target(link)])
-                    counts.append((len(service.heartbeats()), fds))
+                    counts.append((len(service.liveness.timestamps()), fds))
                     assert workers <= 4
             service.stop()
 
@@ -403,9 +420,9 @@ class TestPage:
     def test_only_the_last_hours_that_are_asked_for(self, watch):
         """Of many servers the last hours are megabytes: who names servers gets theirs, and all else of every server."""
         service = watch.start()
-        until(service.is_ready)
+        until(lambda: service.fleet.is_ready)
         every, one, none = (
-            msgspec.json.decode(DaemonPages(service).snapshot(names).body)["servers"] for names in (None, {"b"}, {""})
+            msgspec.json.decode(service.pages.snapshot(names).body)["servers"] for names in (None, {"b"}, {""})
         )
 
         assert [["t" in server.get("history", {}) for server in shown] for shown in (every, one, none)] == [
@@ -426,7 +443,7 @@ class TestPage:
         with StandIn(body) as server:
             watch.write(f"{{name: m, metrics: {{url: {server.url!r}, interval: 1s, timeout: 1s}}}}")
             service = watch.start()
-            until(service.is_ready)
+            until(lambda: service.fleet.is_ready)
             before, started = len(server.requests), time.monotonic()
             with ThreadPoolExecutor(50) as clients:
                 pages = list(clients.map(lambda _: _asked(service), range(500)))
@@ -448,7 +465,7 @@ class TestPage:
         with StandIn(lambda _: [answer(PAGE)]) as server:
             watch.write(f"{{name: m, log: a.log, metrics: {server.url!r}}}", checkpoint="state.json")
             service = watch.start()
-            until(service.is_ready)
+            until(lambda: service.fleet.is_ready)
             _, text = _asked(service)
             service.stop()
         families = list(parse_text(text))
@@ -470,12 +487,12 @@ class TestPage:
     def test_one_server_that_fails(self, watch, monkeypatch, path):
         """E3: a server that cannot be shown leaves the page at 200 with the other one, and a count of it."""
         service = watch.start()
-        until(service.is_ready)
+        until(lambda: service.fleet.is_ready)
 
         def fail():
             raise RuntimeError("broken")
 
-        monkeypatch.setattr(service._servers[0], "snapshot", fail)
+        monkeypatch.setattr(service.fleet.servers[0], "snapshot", fail)
         with structlog.testing.capture_logs():
             status, text = _asked(service, path)
             page = watch.page()
@@ -493,14 +510,14 @@ class TestFailures:
     def test_the_others_are_shown(self, watch, monkeypatch, broken):
         """E3: what raises for one server is logged and counted; the other server is on the page and in the JSON."""
         service = watch.start()
-        until(service.is_ready)
+        until(lambda: service.fleet.is_ready)
 
         def fail():
             raise RuntimeError("broken")
 
-        monkeypatch.setattr(service._servers[0], broken, fail)
+        monkeypatch.setattr(service.fleet.servers[0], broken, fail)
         with structlog.testing.capture_logs() as logged:
-            names = [server["name"] for server in msgspec.json.decode(service.document())["servers"]]
+            names = [server["name"] for server in msgspec.json.decode(service.pages.snapshot().body)["servers"]]
             page = watch.page()
         monkeypatch.undo()
 
@@ -514,10 +531,10 @@ class TestFailures:
     def test_a_value_that_no_format_can_write_is_one_server_s(self, watch, monkeypatch, bad):
         """What cannot be written of one server leaves the other's page and JSON whole, and is counted."""
         service = watch.start()
-        until(service.is_ready)
-        snapshot = service._servers[0].snapshot
-        monkeypatch.setattr(service._servers[0], "snapshot", lambda: snapshot()._replace(version=bad))
-        document = msgspec.json.decode(service.document())
+        until(lambda: service.fleet.is_ready)
+        snapshot = service.fleet.servers[0].snapshot
+        monkeypatch.setattr(service.fleet.servers[0], "snapshot", lambda: snapshot()._replace(version=bad))
+        document = msgspec.json.decode(service.pages.snapshot().body)
         page = watch.page()
 
         assert ["b"] == [server["name"] for server in document["servers"]]
@@ -527,9 +544,9 @@ class TestFailures:
     def test_a_snapshot_that_cannot_be_written_is_left_out(self, watch, monkeypatch):
         """E3: a snapshot that no samples can be made of is counted, too."""
         service = watch.start()
-        until(service.is_ready)
-        snapshot = service._servers[0].snapshot
-        monkeypatch.setattr(service._servers[0], "snapshot", lambda: snapshot()._replace(engines=None))
+        until(lambda: service.fleet.is_ready)
+        snapshot = service.fleet.servers[0].snapshot
+        monkeypatch.setattr(service.fleet.servers[0], "snapshot", lambda: snapshot()._replace(engines=None))
         page = watch.page()
 
         assert 1 == page["source_up", "b", "log"]
@@ -543,10 +560,10 @@ class TestFailures:
         def fail():
             raise RuntimeError("broken")
 
-        monkeypatch.setattr(service._servers[0], "snapshot", fail)
-        service.turn()
+        monkeypatch.setattr(service.fleet.servers[0], "snapshot", fail)
+        service.tick()
 
-        assert 1 == len(service._servers[1].history()["t"])
+        assert 1 == len(service.fleet.servers[1].history.columns()["t"])
 
 
 class TestTimes:
@@ -560,13 +577,13 @@ class TestTimes:
         watch.write("a")
         watch.log("a", "")
         service = watch.start()
-        until(service.is_ready)
+        until(lambda: service.fleet.is_ready)
         watch.log("a", STATS)
         until(lambda: ("requests_running", "0", "", "a") in watch.page())
         names = {name for name, *_ in watch.page()}
         clock.ahead = step
-        service.turn()
-        page, view = watch.page(), msgspec.json.decode(service.document())
+        service.tick()
+        page, view = watch.page(), msgspec.json.decode(service.pages.snapshot().body)
         (server,) = view["servers"]
         (engine,) = server["engines"]
         moments = [
@@ -595,7 +612,7 @@ class TestTimes:
         with StandIn(lambda _: [answer(_page_of_start(started))]) as server:
             watch.write(f"{{name: m, metrics: {server.url!r}}}")
             service = watch.start()
-            until(service.is_ready)
+            until(lambda: service.fleet.is_ready)
             clock.ahead = first + later
             page = watch.page()
             service.stop()
@@ -613,7 +630,7 @@ class TestTimes:
         with StandIn(lambda _: [answer(_page_of_start(started))]) as server:
             watch.write(f"{{name: m, log: m.log, metrics: {server.url!r}}}")
             service = watch.start()
-            until(service.is_ready)
+            until(lambda: service.fleet.is_ready)
             watch.log("m", STARTING)
             until(lambda: watch.page()["server_starts_total", "m"] == 1)
             before = watch.page()["server_start_timestamp_seconds", "m"]
@@ -650,7 +667,7 @@ class TestCheckpoint:
         """What was written between an end and the next start is counted, and nothing from before is."""
         watch.write("a", checkpoint="state.json")
         service = watch.start()
-        until(service.is_ready)
+        until(lambda: service.fleet.is_ready)
         watch.log("a")
         until(lambda: watch.page()["log_lines_total", "a"] == 1)
         service.stop()
@@ -659,7 +676,7 @@ class TestCheckpoint:
 
         service = watch.start()
 
-        until(lambda: service.is_ready() and watch.page()["log_lines_total", "a"] >= 2)
+        until(lambda: service.fleet.is_ready and watch.page()["log_lines_total", "a"] >= 2)
         assert watch.page()["log_lines_total", "a"] == 2
         assert watch.page()["checkpoint_info", "ok"] == 1
 
@@ -667,11 +684,11 @@ class TestCheckpoint:
         """A log that is missing for the whole of a run, as before its disk is mounted, is gone on with in the next."""
         watch.write("a", checkpoint="state.json")
         service = watch.start()
-        until(service.is_ready)
+        until(lambda: service.fleet.is_ready)
         service.stop()
         (watch.folder / "a.log").rename(watch.folder / "away")
         service = watch.start()
-        until(service.is_ready)
+        until(lambda: service.fleet.is_ready)
         service.stop()
         (watch.folder / "away").rename(watch.folder / "a.log")
         watch.log("a")
@@ -685,13 +702,13 @@ class TestCheckpoint:
         watch.write("a", checkpoint="state.json")
         watch.log("a")
         service = watch.make()
-        service._servers[0].look_at_log()
+        service.fleet.servers[0].log.poll()
         time.sleep(0.01)  # The kernel's clock for files goes in steps.
         watch.log("a")
-        service.turn()
+        service.tick()
 
         written = json.loads((watch.folder / "state.json").read_text())["written"]
-        service._servers[0].close()
+        service.fleet.servers[0].close()
         assert written < (watch.folder / "a.log").stat().st_mtime
 
     def test_a_damaged_checkpoint_is_named_and_the_log_is_read_as_on_a_first_start(self, watch):
@@ -700,7 +717,7 @@ class TestCheckpoint:
         (watch.folder / "state.json").write_text('{"version": 1, "writ')
         with structlog.testing.capture_logs() as entries:
             service = watch.start()
-            until(service.is_ready)
+            until(lambda: service.fleet.is_ready)
 
         assert watch.page()["checkpoint_info", "not_json"] == 1
         assert [entry["reason"] for entry in entries if entry["event"] == "checkpoint.loaded"] == ["not_json"]
@@ -711,8 +728,8 @@ class TestCheckpoint:
         watch.write("a", checkpoint="nowhere/state.json")
         with structlog.testing.capture_logs() as entries:
             service = watch.start()
-            until(service.is_ready)
-            service.turn()
+            until(lambda: service.fleet.is_ready)
+            service.tick()
             watch.log("a")
             until(lambda: watch.page()["log_lines_total", "a"] == 1)
             failures = watch.page()["checkpoint_failures_total",]
@@ -729,14 +746,14 @@ class TestCheckpoint:
         """T28: an offset beyond the file's end and marks that do not fit are no reason to crash or to go on there."""
         watch.write("a", checkpoint="state.json")
         service = watch.start()
-        until(service.is_ready)
+        until(lambda: service.fleet.is_ready)
         service.stop()
         state = watch.folder / "state.json"
         content = json.loads(state.read_bytes())
         content["files"][0].update(changes)
         state.write_text(json.dumps(content))
         service = watch.start()
-        until(service.is_ready)
+        until(lambda: service.fleet.is_ready)
         before = watch.page()["log_lines_total", "a"]
         watch.log("a", STATS.replace("Running: 1 ", "Running: 7 "))
         until(lambda: watch.page().get(("requests_running", "0", "", "a")) == 7)
@@ -747,7 +764,7 @@ class TestCheckpoint:
     def test_no_checkpoint_is_configured(self, watch):
         """Without one nothing is written, and nothing is shown of it."""
         service = watch.start()
-        until(service.is_ready)
+        until(lambda: service.fleet.is_ready)
         service.stop()
 
         assert not [name for name, *_ in watch.page() if name.startswith("checkpoint")]
@@ -766,7 +783,7 @@ class TestCheckpoint:
         monkeypatch.setattr(ServerState, "apply_log", note)
         watch.write("a")
         service = watch.start()
-        until(service.is_ready)
+        until(lambda: service.fleet.is_ready)
         written = []
         is_enough = threading.Event()
 

@@ -19,7 +19,7 @@ from tests.support.logs import Log, open_files, run_child
 from tests.support.waiting import until
 
 from vllm_watch.config.model import ServerConfig
-from vllm_watch.service import log_thread as tail_loop_module
+from vllm_watch.service import log_thread as log_thread_module
 from vllm_watch.service.log_thread import LogThread
 from vllm_watch.service.monitor import ServerMonitor
 from vllm_watch.sources import directory_watcher as wake_module
@@ -39,8 +39,8 @@ def following(path, *, is_there=True):
         log.write()
     server = ServerMonitor(ServerConfig(name="a", log=str(path)), SystemClock())
     log.loop = LogThread(SystemClock(), InternalErrors())
-    log.loop.follow([server])
-    until(lambda: server.has_looked_at_log)
+    log.loop.follow([server.log])
+    until(lambda: server.log.was_polled)
     try:
         yield server, log
     finally:
@@ -149,12 +149,12 @@ LIMITED = """
     server = ServerMonitor(ServerConfig(name="a", log=str(log)), SystemClock())
     with structlog.testing.capture_logs() as said:
         loop = LogThread(SystemClock(), InternalErrors())
-        loop.follow([server])
+        loop.follow([server.log])
         end = time.monotonic() + 10
         number = 0
         while server.snapshot().tail.lines < 3:
             assert time.monotonic() < end, said
-            if server.has_looked_at_log and number == server.snapshot().tail.lines:
+            if server.log.was_polled and number == server.snapshot().tail.lines:
                 number += 1
                 with log.open("ab") as file:
                     file.write(stats_line(number))
@@ -260,7 +260,7 @@ class SilentObserver:
 def test_without_any_event_every_line_is_read(tmp_path, monkeypatch):
     """T24: on a file system without events the log is read by the clock alone."""
     monkeypatch.setattr(wake_module, "Observer", SilentObserver)
-    monkeypatch.setattr(tail_loop_module, "POLL_SECONDS", 0.02)
+    monkeypatch.setattr(log_thread_module, "POLL_SECONDS", 0.02)
     with following(tmp_path / "vllm.log") as (server, log):
         for number in range(1, 6):
             log.write(number)
@@ -272,7 +272,7 @@ def test_a_watch_that_works_is_shown(tmp_path):
     with following(tmp_path / "vllm.log") as (server, _):
         until(lambda: server.snapshot().tail.watch_mode == "events")
     with following(tmp_path / "later" / "vllm.log", is_there=False) as (server, log):
-        until(lambda: server.has_looked_at_log)
+        until(lambda: server.log.was_polled)
         assert "poll" == server.snapshot().tail.watch_mode
         log.path.parent.mkdir()
         log.write(1)
@@ -288,7 +288,7 @@ def test_the_watching_thread_dies(tmp_path):
     before = threading.active_count()
     with structlog.testing.capture_logs() as said, following(tmp_path / "vllm.log") as (server, log):
         until(lambda: server.snapshot().tail.watch_mode == "events")
-        wake = log.loop._folders
+        wake = log.loop._directories
         wake._observer._handlers.clear()
         wake._observer.event_queue.put(("no event", "no watch"))  # Its thread fails at this.
         until(lambda: server.snapshot().tail.watch_mode == "poll")

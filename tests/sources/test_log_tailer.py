@@ -304,7 +304,7 @@ def test_connections_that_end_leave_nothing_open(tmp_path):
         counts = set()
         for number in range(60):
             log.write_bytes(stats_line(number))
-            server.look_at_log()
+            server.log.poll()
             server.scrape()
             until(lambda: not any(thread.name.endswith("(_serve)") for thread in threading.enumerate()))
             counts.add(open_files())

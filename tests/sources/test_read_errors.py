@@ -252,15 +252,15 @@ def test_the_positions_say_until_when_all_was_read(tmp_path, system):
     for path in paths:
         path.write_bytes(stats_line(1))
     server = ServerMonitor(ServerConfig(name="a", log=str(tmp_path / "*.log")), clock)
-    server.look_at_log()
+    server.log.poll()
     good = clock.wall(clock.now())
-    said = [server.positions().files]
+    said = [server.log.positions().files]
     for number in (errno.EIO, None):
         clock.time += 60.0
         system.fail("pread", number, paths[0]) if number else system.heal()
-        server.look_at_log()
-        said.append(server.positions().files)
+        server.log.poll()
+        said.append(server.log.positions().files)
     server.close()
 
     assert [[0.0, 0.0], [good, 0.0], [0.0, 0.0]] == [[each.read_until for each in sorted(files)] for files in said]
-    assert good + 120.0 == server.read_until
+    assert good + 120.0 == server.log.read_until

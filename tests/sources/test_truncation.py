@@ -203,10 +203,10 @@ def test_the_writer_is_told_once_to_append(tmp_path):
     server = ServerMonitor(ServerConfig(name="a", log=str(path)), SystemClock())
     with structlog.testing.capture_logs() as said:
         for number in range(3):
-            server.look_at_log()
+            server.log.poll()
             with path.open("ab") as file:
                 file.write(bytes(10) + stats_line(number))
-        server.look_at_log()
+        server.log.poll()
     server.close()
     warnings = [record for record in said if record["event"] == "log.nul_bytes"]
 

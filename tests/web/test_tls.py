@@ -13,6 +13,8 @@ import bcrypt
 import pytest
 import structlog
 
+from tests.support.clocks import HandClock
+
 from vllm_watch.support.errors import ConfigError
 from vllm_watch.support.internal_errors import InternalErrors
 from vllm_watch.web import config_reload, connections
@@ -222,7 +224,7 @@ class TestStart:
             server.start()
         server.stop()
 
-        assert [(entry["event"], entry["log_level"]) for entry in logs] == [("open_to_the_network", "warning")]
+        assert [(entry["event"], entry["log_level"]) for entry in logs] == [("web.open_to_network", "warning")]
 
     def test_protected_address(self, monkeypatch, web_of, mutual, tls):
         """E6: TLS with client certificates or passwords is enough; TLS alone is not."""
@@ -243,7 +245,7 @@ class TestChange:
 
     def test_new_certificate(self, monkeypatch, secure, authority, server_certificate, tmp_path, web_of):
         """E7: a renewed certificate is shown to the next client, without a restart."""
-        monkeypatch.setattr(config_reload, "LOOK_SECONDS", 0.05)
+        monkeypatch.setattr(config_reload, "POLL_SECONDS", 0.05)
         cert, key = tmp_path / "own.pem", tmp_path / "own.key"
         cert.write_bytes(server_certificate.cert.read_bytes())
         key.write_bytes(server_certificate.key.read_bytes())
@@ -265,7 +267,7 @@ class TestChange:
 
     def test_new_password(self, monkeypatch, tmp_path, web_of, client_of):
         """E7: a user who is taken out of the file is refused, however often the password fitted before."""
-        monkeypatch.setattr(config_reload, "LOOK_SECONDS", 0.05)
+        monkeypatch.setattr(config_reload, "POLL_SECONDS", 0.05)
         known = bcrypt.hashpw(b"x", bcrypt.gensalt(4)).decode()
         client = client_of(web_of(f"basic_auth_users: {{a: {known}}}").port)
         assert client.ask("/metrics", Authorization="Basic YTp4").status == 200
@@ -281,56 +283,56 @@ class TestChange:
         return path
 
     @pytest.fixture
-    def now(self):
+    def clock(self):
         """The time, to be moved by the test."""
-        return [100.0]
+        return HandClock()
 
     @pytest.fixture
-    def config(self, file, now):
+    def config(self, file, clock):
         """What is made of it."""
-        config = CurrentWebConfig(str(file), InternalErrors(), lambda: now[0])
+        config = CurrentWebConfig(str(file), InternalErrors(), clock)
         config.load()
         return config
 
-    def test_wrong_file_keeps_the_old_one(self, config, file, now):
+    def test_wrong_file_keeps_the_old_one(self, config, file, clock):
         """E7: a wrong file changes nothing and is said once; the next good one counts."""
         old = config.get()
         file.write_text("nonsense: 1")
         with structlog.testing.capture_logs() as logs:
             for _ in range(3):
-                now[0] += 1
+                clock.time += 1
                 assert config.get() is old
         assert [entry["event"] for entry in logs] == ["web_config.refused"]
         assert "web.yml:1: unknown key" in logs[0]["reason"]
 
         file.write_text("http_server_config: {headers: {X-Frame-Options: sameorigin}}")
-        now[0] += 1
+        clock.time += 1
         assert config.get().headers == {"X-Frame-Options": "sameorigin"}
 
-    def test_missing_file_keeps_the_old_one(self, config, file, now):
+    def test_missing_file_keeps_the_old_one(self, config, file, clock):
         """E7: a file that is gone for a moment changes nothing."""
         old = config.get()
         hidden = file.rename(file.with_suffix(".gone"))
-        now[0] += 1
+        clock.time += 1
         assert config.get() is old
         hidden.rename(file)
-        now[0] += 1
+        clock.time += 1
 
         assert config.get().headers == old.headers
 
-    def test_looks_are_at_most_one_a_second(self, config, file, now):
+    def test_looks_are_at_most_one_a_second(self, config, file, clock):
         """Many connections in a second cost one look."""
         old = config.get()
         file.write_text("http_server_config: {headers: {}}")
-        now[0] += 0.9
+        clock.time += 0.9
         assert config.get() is old
-        now[0] += 0.1
+        clock.time += 0.1
 
         assert config.get().headers == {}
 
-    def test_unchanged_file_is_not_read(self, monkeypatch, config, now):
+    def test_unchanged_file_is_not_read(self, monkeypatch, config, clock):
         """A look at files that are the same reads none of them."""
         monkeypatch.setattr(config_reload, "load_web_config", None)
-        now[0] += 5
+        clock.time += 5
 
         assert config.get().headers == {"X-Frame-Options": "deny"}

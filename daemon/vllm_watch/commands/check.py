@@ -89,8 +89,8 @@ def _check_server(config: ServerConfig, file: str | None) -> Iterator[ReportLine
 def _read_log(server: ServerMonitor) -> None:
     """Read all there is, of a program what it shows within a while."""
     end = time.monotonic() + ANSWER_SECONDS
-    while server.look_at_log() or (server.awaits_log and time.monotonic() < end):
-        if server.awaits_log:
+    while server.log is not None and (server.log.poll() or (server.log.is_waiting and time.monotonic() < end)):
+        if server.log.is_waiting:
             time.sleep(_PAUSE_SECONDS)
 
 

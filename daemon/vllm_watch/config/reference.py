@@ -16,7 +16,7 @@ from vllm_watch.config.web import WEB_CONFIGURATION
 _INTRODUCTION = """\
 # Configuration
 
-Made from the code (`make configuration`); a test checks that they agree, and that each example is accepted.
+Made from the code (`make generate`); a test checks that they agree, and that each example is accepted.
 
 `vllm-watch run --config FILE` reads one YAML file. `vllm-watch check --config FILE` checks it. Unknown keys, duplicate
 keys, anchors and tags are errors; each message names file, line and key.

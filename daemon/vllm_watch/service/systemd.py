@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What systemd is told: ready, the present state in a line, signs of life, reloading, stopping."""
+"""Notifications to systemd: readiness, a status line, signs of life, reloading, stopping."""
 
 from __future__ import annotations
 
@@ -7,10 +7,26 @@ import os
 import socket
 import time
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 
+
+MAX_NAMED = 20
+"""How many servers the status line names."""
 
 _SEND_SECONDS = 1.0
+
+
+def status_line(states: Sequence[tuple[str, Collection[str]]], count: int) -> str:
+    """
+    Return servers and the states of their engines as one line.
+
+    Args:
+        states: The servers that are named, each with its engines' states.
+        count: How many servers there are; of more than `MAX_NAMED` the rest is counted.
+    """
+    named = [f"{name} {'/'.join(sorted(each))}" for name, each in states]
+    more = [f"and {count - MAX_NAMED} more"] if count > MAX_NAMED else []
+    return ", ".join(named + more)
 
 
 class Notifier:
@@ -18,9 +34,9 @@ class Notifier:
     Sends notifications to the socket that the environment names; without one it does nothing.
 
     Args:
-        environment: Where systemd's variables are.
-        monotonic: The machine's monotonic clock, in seconds.
-        failed: Told of each notification that could not be sent, and why.
+        environment: Holds systemd's variables.
+        monotonic: The machine's monotonic clock, in seconds: systemd compares the time of a reload with its own.
+        failed: Called with the error of each notification that could not be sent.
     """
 
     def __init__(
@@ -38,15 +54,15 @@ class Notifier:
 
     @property
     def is_heard(self) -> bool:
-        """Whether anyone is told."""
+        """Whether there is a socket to notify."""
         return bool(self._address)
 
     def ready(self) -> None:
-        """Say that the daemon does its work."""
+        """Report that the daemon is ready."""
         self._send("READY=1")
 
     def status(self, line: str) -> None:
-        """Say how things are, if that has changed."""
+        """Report the status, if it has changed."""
         if line != self._status:
             self._status = line
             self._send(f"STATUS={line}")
@@ -60,12 +76,12 @@ class Notifier:
         self._send("WATCHDOG=1")
 
     def reloading(self) -> None:
-        """Say that the configuration is being read; `ready` ends it."""
-        # Both in one datagram: systemd takes a reload without its time for a mistake.
+        """Report that the configuration is being read; `ready` ends it."""
+        # Both in one datagram: systemd rejects a reload without its time.
         self._send(f"RELOADING=1\nMONOTONIC_USEC={int(self._monotonic() * 1_000_000)}")
 
     def stopping(self) -> None:
-        """Say that the daemon ends."""
+        """Report that the daemon is stopping."""
         self._send("STOPPING=1")
 
     def _send(self, message: str) -> None:
@@ -80,14 +96,14 @@ class Notifier:
 
 
 def _address(name: str) -> str:
-    """Return a socket's address; an abstract one, written with @, begins with NUL. Others are not of this machine."""
+    """Return a socket's address: an abstract one, written with @, starts with NUL; other kinds are ignored."""
     if name.startswith("@"):
         return f"\0{name[1:]}"
     return name if name.startswith("/") else ""
 
 
 def _ping_interval(environment: Mapping[str, str]) -> float | None:
-    """Return the seconds between two signs of life, half of what systemd waits, or `None` if it expects none."""
+    """Return the seconds between two signs of life, half of systemd's timeout, or `None` if it expects none."""
     microseconds, process = environment.get("WATCHDOG_USEC", ""), environment.get("WATCHDOG_PID")
     if process is not None and process != str(os.getpid()):
         return None

@@ -1,14 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """
-The daemon's threads that send out scrapes and probes and look for servers, each with a heartbeat.
+The daemon's threads that send out scrapes and probes and look for servers.
 
-Those that follow the logs are in `vllm_watch.service.log_thread`.
+The one that polls the logs is in `vllm_watch.service.log_thread`.
 """
 
 from __future__ import annotations
 
 import threading
-import time
 
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from queue import SimpleQueue
@@ -19,130 +18,92 @@ from vllm_watch.catalog.parts import Part
 from vllm_watch.config.model import Config
 from vllm_watch.discovery.watcher import LOOK_SECONDS, Follower
 from vllm_watch.service.monitor import ServerMonitor
+from vllm_watch.service.service_thread import ServiceThread
 from vllm_watch.support.clock import Clock
 from vllm_watch.support.internal_errors import InternalErrors
 
 
-log = structlog.get_logger("vllm_watch.loops")
+log = structlog.get_logger("vllm_watch.service")
 
 IDLE_SECONDS = 1.0
-"""How long a loop waits when nothing is due."""
+"""How long a dispatcher waits when nothing is due."""
 
 SPACING_SECONDS = 0.02
-"""How far apart the first scrapes of servers that begin together are, and so all their later ones."""
+"""The distance between the first scrapes of servers that are added together, and so between all their later ones."""
 
 MAX_WORKERS = 256
-"""So many servers may hang at once before they hold up another."""
-
-STOP_SECONDS = 1.5
-"""How long a thread that is to end is waited for; one that hangs dies with the process."""
+"""How many servers may hang at once before they delay another one's scrapes or probes."""
 
 
-class Heartbeat:
-    """When a thread last gave a sign of life, by the machine's monotonic clock."""
-
-    def __init__(self) -> None:
-        self._at = time.monotonic()
-
-    def beat(self) -> None:
-        """Give a sign of life."""
-        self._at = time.monotonic()
-
-    def age(self) -> float:
-        """Return the seconds since the last sign."""
-        return time.monotonic() - self._at
-
-
-class DiscoveryThread:
+class DiscoveryThread(ServiceThread):
     """
-    Looks for servers again and again; a thread of its own, since the process table can hang on one process.
+    Looks for servers again and again; a thread of its own, since reading one process's entry in /proc can hang.
 
     Args:
         clock: The time.
-        follower: Who looks.
-        offer: Takes what was found.
-        errors: Where it is counted what fails.
+        follower: Looks for servers.
+        offer: Takes the configuration that follows from what was found.
+        errors: Counts failures.
     """
 
     def __init__(
         self, clock: Clock, follower: Follower, offer: Callable[[Config], None], errors: InternalErrors
     ) -> None:
-        self._clock = clock
+        super().__init__(threading.Thread(target=self._run, name="discovery", daemon=True), clock)
         self._errors = errors
         self._follower = follower
         self._offer = offer
-        self._wake = threading.Event()
-        self._is_stopping = False
         self._is_asked = False
-        self.heartbeat = Heartbeat()
-        self.thread = threading.Thread(target=self._run, name="discovery", daemon=True)
-
-    def start(self) -> None:
-        """Begin to look."""
-        self.heartbeat.beat()
-        self.thread.start()
 
     @property
     def hanging_count(self) -> int:
-        """How many processes are passed over because asking about them hangs."""
+        """How many processes are passed over because reading about them hangs."""
         return self._follower.hanging_count
 
-    def look_now(self) -> None:
-        """Look at once, and closely."""
+    def poll_now(self) -> None:
+        """Look at once, also at the servers that are known already."""
         self._is_asked = True
         self._wake.set()
 
-    def request_stop(self) -> None:
-        """Make the thread end; it is not waited for."""
-        self._is_stopping = True
-        self._wake.set()
+    def join(self) -> None:
+        """Return at once: a process that hangs must not delay the daemon's end."""
 
     def _run(self) -> None:
         while True:
             self._clock.wait(self._wake, LOOK_SECONDS)
             self._wake.clear()
-            if self._is_stopping:
+            if self._stop.is_set():
                 return
             is_asked, self._is_asked = self._is_asked, False
             try:
                 self._offer(self._follower.look(closely=is_asked))
-            except Exception:  # What a stranger's process shows must not end the looking.
+            except Exception:  # Untrusted processes must not be able to end discovery.
                 log.exception("discovery.failed")
                 self._errors.count("discovery")
             self.heartbeat.beat()
 
 
-class _TurnLoop:
+class _Dispatcher(ServiceThread):
     """A thread that sends out what is due for its servers, each in a thread of its own."""
 
     def __init__(
         self, clock: Clock, errors: InternalErrors, name: str, what: Part, work: Callable[[ServerMonitor], None]
     ) -> None:
+        super().__init__(threading.Thread(target=self._run, name=name, daemon=True), clock)
         self._servers: tuple[ServerMonitor, ...] = ()
-        self._clock = clock
-        self._wake = threading.Event()
-        self._stop = threading.Event()
         self._workers = _Workers(what, work, errors)
-        self.heartbeat = Heartbeat()
-        self.thread = threading.Thread(target=self._run, name=name, daemon=True)
-
-    def request_stop(self) -> None:
-        """Make the threads end; what is under way ends when its server is closed."""
-        self._stop.set()
-        self._wake.set()
 
     def join(self) -> None:
-        """Wait until nothing more is sent out."""
-        if self.thread.ident is not None:
-            self.thread.join(STOP_SECONDS)
+        """Wait until nothing more is sent out; what is under way ends when its server is closed."""
+        super().join()
         self._workers.end()
 
-    def _follow(self, servers: Iterable[ServerMonitor]) -> None:
+    def _dispatch_for(self, servers: Iterable[ServerMonitor]) -> None:
+        """Send out what is due for these servers from now on; the first one starts the thread."""
         self._servers = tuple(servers)
         self._wake.set()
-        if self._servers and self.thread.ident is None:
-            self.heartbeat.beat()
-            self.thread.start()
+        if self._servers:
+            self.start()
 
     def _run(self) -> None:
         while not self._stop.is_set():
@@ -157,9 +118,9 @@ class _TurnLoop:
         raise NotImplementedError
 
 
-class ScrapeThread(_TurnLoop):
+class ScrapeThread(_Dispatcher):
     """
-    Sends out each server's scrapes in time; a server that hangs holds up its own only.
+    Sends out each server's scrapes on time; a server that hangs delays only its own.
 
     They are spread over the interval: sent out at once, they would take as many threads as there are servers.
     """
@@ -169,24 +130,24 @@ class ScrapeThread(_TurnLoop):
         self._due: dict[ServerMonitor, float] = {}
 
     def follow(self, servers: Sequence[ServerMonitor]) -> None:
-        """From now on scrape these servers; the thread begins with the first /metrics."""
-        self._follow(server for server in servers if server.interval is not None)
+        """Scrape these servers from now on, as far as they have /metrics."""
+        self._dispatch_for(server for server in servers if server.interval is not None)
 
     def _send_due(self, now: float) -> float:
         servers = self._servers
         new = [server for server in servers if server not in self._due]
         first = {server: now + number * _spacing(server, len(new)) for number, server in enumerate(new)}
         due = {**first, **self._due}
-        self._due = {server: self._turn(server, due[server], now) for server in servers}
+        self._due = {server: self._send_if_due(server, due[server], now) for server in servers}
         return min((at - now for at in self._due.values()), default=IDLE_SECONDS)
 
-    def _turn(self, server: ServerMonitor, due: float, now: float) -> float:
+    def _send_if_due(self, server: ServerMonitor, due: float, now: float) -> float:
         """Send a server's scrape out if it is due; return when the next one is."""
         if due > now:
             return due
         self._workers.send(server, server)
         interval = _interval(server)
-        # Turns that were missed are not made up for, and the distance from other servers' is kept.
+        # Missed scrapes are not made up for, and the distance from other servers' is kept.
         return due + interval * (1 + (now - due) // interval)
 
 
@@ -198,19 +159,19 @@ def _spacing(server: ServerMonitor, servers: int) -> float:
     return min(SPACING_SECONDS, _interval(server) / servers)
 
 
-class ProbeThread(_TurnLoop):
+class ProbeThread(_Dispatcher):
     """
     Sends out each server's probes when they are due, never two of one server at once.
 
-    Servers are told apart by name: after a reload the new one's first probe waits until the old one's last has ended.
+    Servers are identified by name: after a reload, the new one's first probe waits until the old one's last has ended.
     """
 
     def __init__(self, clock: Clock, errors: InternalErrors) -> None:
         super().__init__(clock, errors, "probes", "probe", lambda server: server.probe())
 
     def follow(self, servers: Sequence[ServerMonitor]) -> None:
-        """From now on probe these servers; the thread begins with the first that is to be."""
-        self._follow(server for server in servers if server.has_probe)
+        """Probe these servers from now on, as far as that is configured."""
+        self._dispatch_for(server for server in servers if server.has_probe)
 
     def _send_due(self, now: float) -> float:
         for server in self._servers:
@@ -222,9 +183,9 @@ class ProbeThread(_TurnLoop):
 
 class _Workers:
     """
-    Threads that do one thing for a server at a time, as many as there are servers, up to a limit.
+    Threads that each do one thing for one server at a time, as many as there are servers, up to a limit.
 
-    They are not waited for at the end: a name that is being resolved cannot be interrupted.
+    Nobody waits for them at the end: a name's resolution cannot be interrupted.
     """
 
     def __init__(self, what: Part, work: Callable[[ServerMonitor], None], errors: InternalErrors) -> None:
@@ -235,7 +196,7 @@ class _Workers:
         self._waiting: SimpleQueue[tuple[Hashable, ServerMonitor] | None] = SimpleQueue()
         self._busy: set[Hashable] = set()
         self._threads: list[threading.Thread] = []
-        self._has_said_full = False
+        self._has_logged_full = False
 
     def send(self, key: Hashable, server: ServerMonitor) -> None:
         """Have it done, unless it is being done under the same key."""
@@ -247,7 +208,7 @@ class _Workers:
             self._start_thread()
 
     def end(self) -> None:
-        """Let each thread end after what it does."""
+        """Let each thread end after what it is doing."""
         for _ in self._threads:
             self._waiting.put(None)
 
@@ -255,11 +216,11 @@ class _Workers:
         thread = threading.Thread(target=self._work, name=self._what, daemon=True)
         try:
             thread.start()
-        except RuntimeError as error:  # The system's limit: those that are there do it when they can.
+        except RuntimeError as error:  # The system's limit: the threads that exist do it when they can.
             self._errors.count("threads")
-            if not self._has_said_full:
+            if not self._has_logged_full:
                 log.warning("workers.no_thread", what=self._what, threads=len(self._threads), error=str(error))
-            self._has_said_full = True
+            self._has_logged_full = True
             return
         self._threads.append(thread)
 
@@ -268,7 +229,7 @@ class _Workers:
             key, server = item
             try:
                 self._do(server)
-            except Exception:  # One server must not end the others' turns; the next turn tries again.
+            except Exception:  # One server's failure must not stop the others'; it is tried again when it is next due.
                 log.exception(self._failure, server=server.name)
                 self._errors.count(self._what)
             self._busy.discard(key)

@@ -82,3 +82,18 @@ class ScaledClock:
     def wait(self, event: threading.Event, seconds: float) -> bool:
         """Wait on the event for as long as the scaled seconds last."""
         return event.wait(max(seconds, 0) / self._speed)
+
+
+def seconds_ahead(clock: Clock) -> float:
+    """
+    Return how far the wall clock is ahead of a clock's steady time.
+
+    In whole seconds: a timestamp whose moment does not change must not differ by milliseconds from scrape to scrape.
+    """
+    now = clock.now()
+    return float(round(clock.wall(now) - now))
+
+
+def wall_time(clock: Clock, moment: float) -> float:
+    """Return a steady time as the wall clock's, for what leaves the process."""
+    return moment + seconds_ahead(clock)

@@ -1,21 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The web configuration of this moment: read again when a file has changed, kept when the new one is wrong."""
+"""The present web configuration: read again when one of its files has changed, kept when the new one is wrong."""
 
 from __future__ import annotations
-
-import time
-
-from collections.abc import Callable
 
 import structlog
 
 from vllm_watch.config.web import WebConfig, load_web_config, stamp_of
+from vllm_watch.support.clock import Clock
 from vllm_watch.support.errors import ConfigError
 from vllm_watch.support.internal_errors import InternalErrors
 
 
-LOOK_SECONDS = 1.0
-"""Files are looked at no more often than this."""
+POLL_SECONDS = 1.0
+"""How often the files are checked for changes, at most."""
 
 _log = structlog.get_logger("vllm_watch.web")
 
@@ -25,17 +22,17 @@ class CurrentWebConfig:
     Holds the configuration.
 
     Args:
-        file: Where it stands; without one there is no TLS and no password.
-        errors: Where it is counted that the file was refused, at each look for as long as it is wrong.
-        clock: Monotonic seconds.
+        file: The configuration file; without one there is no TLS and no password.
+        errors: Counts each attempt to load a file that is wrong.
+        clock: The time.
     """
 
-    def __init__(self, file: str | None, errors: InternalErrors, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, file: str | None, errors: InternalErrors, clock: Clock) -> None:
         self._file = file
         self._errors = errors
         self._clock = clock
         self._config = WebConfig()
-        self._looked = clock()
+        self._polled_at = clock.now()
         self._failure: str | None = None
 
     def load(self) -> WebConfig:
@@ -48,14 +45,14 @@ class CurrentWebConfig:
         if self._file is not None:
             self._config = load_web_config(self._file)
             self._failure = None
-        self._looked = self._clock()
+        self._polled_at = self._clock.now()
         return self._config
 
     def get(self) -> WebConfig:
-        """Return the configuration, after a look at the files if the last one is long ago."""
-        now = self._clock()
-        if self._file is not None and now - self._looked >= LOOK_SECONDS:
-            self._looked = now
+        """Return the configuration; before that check its files for changes, if the last check is long enough ago."""
+        now = self._clock.now()
+        if self._file is not None and now - self._polled_at >= POLL_SECONDS:
+            self._polled_at = now
             if self._failure is not None or self._has_changed():
                 self._reload(self._file)
         return self._config
@@ -64,7 +61,7 @@ class CurrentWebConfig:
         return any(stamp_of(file) != stamp for file, stamp in self._config.stamps.items())
 
     def _reload(self, file: str) -> None:
-        """Take the new configuration; a wrong one is said once and tried again on each look."""
+        """Take the new configuration; a wrong one is logged once, and loaded again at each check."""
         try:
             self._config = load_web_config(file)
         except ConfigError as error:

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """
-The web server: one thread with its own event loop, so that no client, however slow, costs a thread.
+The web server: one thread with an event loop, so that no client, however slow, takes up a thread.
 
-Pages are made in that thread, one at a time.
+Answers are made in that thread, one at a time.
 """
 
 from __future__ import annotations
@@ -11,7 +11,6 @@ import asyncio
 import contextlib
 import socket
 import threading
-import time
 
 from collections.abc import Callable, Collection
 from concurrent.futures import Future
@@ -22,6 +21,8 @@ from tornado.httputil import HTTPServerRequest
 from tornado.ioloop import PeriodicCallback
 
 from vllm_watch.config.web import WebConfig
+from vllm_watch.support.clock import Clock, SystemClock
+from vllm_watch.support.heartbeat import Heartbeat
 from vllm_watch.support.internal_errors import InternalErrors
 from vllm_watch.web.auth import Gate, Verdict
 from vllm_watch.web.config_reload import CurrentWebConfig
@@ -55,11 +56,13 @@ class WebServer:
     Args:
         host: A name or an address to listen on.
         port: A port, or 0 for any that is free.
-        pages: What to serve beside the status page's files.
+        pages: What to serve besides the status page's files.
         web_config_file: TLS, users and headers; read again when it changes.
-        allowed_hosts: Names under which the pages may be asked for, beside addresses and this machine's own. Where
-            other machines can connect and none is given, any name will do: they know what it is called there.
-        errors: Where it is counted what fails.
+        allowed_hosts: Names that a request's Host may have, besides addresses and this machine's own. Without them, and
+            where other machines can connect, any name is accepted: only they know what this machine is called there.
+        clock: The time.
+        errors: Counts failures.
+        heartbeat: Beats while the event loop runs.
     """
 
     def __init__(  # noqa: PLR0913 - All but the first three go by name.
@@ -70,29 +73,26 @@ class WebServer:
         *,
         web_config_file: str | None = None,
         allowed_hosts: Collection[str] = (),
+        clock: Clock | None = None,
         errors: InternalErrors | None = None,
+        heartbeat: Heartbeat | None = None,
     ) -> None:
         errors = errors or InternalErrors()
         self._host = host
         self._port = port
         self._router = Router(pages, errors)
-        self._config = CurrentWebConfig(web_config_file, errors)
+        self._config = CurrentWebConfig(web_config_file, errors, clock or SystemClock())
         self._allowed_hosts = allowed_hosts
         self._names: Collection[str] | None = None
-        """The names that will do; `None` is any."""
-        self._heartbeat = time.monotonic()
+        """The accepted names; `None` is any."""
+        self.heartbeat = heartbeat or Heartbeat()
         self._thread: threading.Thread | None = None
         self._ask_to_stop: AskToStop | None = None
 
     @property
     def port(self) -> int:
-        """The port, once started the real one."""
+        """The port that is listened on; before the start, the configured one."""
         return self._port
-
-    @property
-    def heartbeat(self) -> float:
-        """When the event loop last went round, on the monotonic clock."""
-        return self._heartbeat
 
     def start(self) -> None:
         """
@@ -133,8 +133,8 @@ class WebServer:
         stopping = asyncio.Event()
         server = BoundedServer(lambda request: self._decide(request, gate), lambda: self._config.get().tls)
         server.add_sockets(sockets)
-        self._beat()
-        beating = PeriodicCallback(self._beat, _BEAT_MILLISECONDS)
+        self.heartbeat.beat()
+        beating = PeriodicCallback(self.heartbeat.beat, _BEAT_MILLISECONDS)
         beating.start()
         started.set_result(lambda: loop.call_soon_threadsafe(stopping.set))
         await stopping.wait()
@@ -143,13 +143,10 @@ class WebServer:
         with contextlib.suppress(asyncio.TimeoutError):
             await asyncio.wait_for(server.close_all_connections(), _CLOSE_SECONDS)
 
-    def _beat(self) -> None:
-        self._heartbeat = time.monotonic()
-
     def _warn_if_open(self, config: WebConfig) -> None:
         if config.tls is None or not config.asks_who:
             _log.warning(
-                "open_to_the_network",
+                "web.open_to_network",
                 host=self._host,
                 port=self._port,
                 tls=config.tls is not None,

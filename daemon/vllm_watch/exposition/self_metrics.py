@@ -1,0 +1,65 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The daemon's metrics about itself: its build, configuration, threads and failures."""
+
+from __future__ import annotations
+
+import platform
+
+from collections.abc import Iterator, Mapping
+from typing import NamedTuple
+
+from vllm_watch import __version__
+from vllm_watch.catalog.parts import Part
+from vllm_watch.exposition.samples import PlainSample
+
+
+class ReloadStatus(NamedTuple):
+    """How the last reload went; `succeeded_at` is when the last good one was, in seconds since the epoch."""
+
+    is_good: bool
+    succeeded_at: float
+    failures: int
+
+
+class CheckpointStatus(NamedTuple):
+    """How loading the checkpoint went, as a reason, and how many saves have failed."""
+
+    reason: str
+    failures: int
+
+
+class SelfStatus(NamedTuple):
+    """
+    What the daemon knows about itself at the moment `at`; times are in seconds since the epoch.
+
+    `checkpoint` is `None` without a checkpoint file, `hanging_processes` without discovery. `heartbeats` are by thread,
+    `collect_errors` by server, `internal_errors` by part.
+    """
+
+    at: float
+    reload: ReloadStatus
+    checkpoint: CheckpointStatus | None
+    hanging_processes: int | None
+    heartbeats: Mapping[str, float]
+    collect_errors: Mapping[str, int]
+    internal_errors: Mapping[Part, int]
+
+
+def self_metrics(status: SelfStatus) -> Iterator[PlainSample]:
+    """Yield the samples that show a status."""
+    at = status.at
+    yield PlainSample("build_info", (__version__, platform.python_version()), 1, at)
+    yield PlainSample("config_last_reload_successful", (), float(status.reload.is_good), at)
+    yield PlainSample("config_last_reload_success_timestamp_seconds", (), status.reload.succeeded_at, at)
+    yield PlainSample("config_reload_failures_total", (), status.reload.failures, at)
+    if status.checkpoint is not None:
+        yield PlainSample("checkpoint_info", (status.checkpoint.reason,), 1, at)
+        yield PlainSample("checkpoint_failures_total", (), status.checkpoint.failures, at)
+    if status.hanging_processes is not None:
+        yield PlainSample("discovery_hanging_processes", (), status.hanging_processes, at)
+    for thread, timestamp in status.heartbeats.items():
+        yield PlainSample("heartbeat_timestamp_seconds", (thread,), timestamp, at)
+    for server, count in status.collect_errors.items():
+        yield PlainSample("collect_errors_total", (server,), count, at)
+    for part, count in status.internal_errors.items():
+        yield PlainSample("internal_errors_total", (part,), count, at)

@@ -1,0 +1,117 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The servers that are watched now."""
+
+from __future__ import annotations
+
+import threading
+
+from collections import Counter
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import TypeVar
+
+import structlog
+
+from vllm_watch.catalog.states import EngineState
+from vllm_watch.config.model import Config
+from vllm_watch.service.checkpointer import Checkpointer
+from vllm_watch.service.history import HISTORY_STEP
+from vllm_watch.service.log_monitor import LogMonitor
+from vllm_watch.service.monitor import ServerMonitor
+from vllm_watch.state.snapshot import ServerSnapshot
+from vllm_watch.support.clock import Clock
+from vllm_watch.support.internal_errors import InternalErrors
+
+
+log = structlog.get_logger("vllm_watch.service")
+
+Result = TypeVar("Result")
+
+
+class Fleet:
+    """
+    The monitors of all configured servers; asking them survives the failure of any one.
+
+    Args:
+        config: The first servers.
+        clock: The time.
+        checkpointer: Knows how far their logs were read before.
+        errors: Counts failures.
+    """
+
+    def __init__(self, config: Config, clock: Clock, checkpointer: Checkpointer, errors: InternalErrors) -> None:
+        self.config = config
+        self._clock = clock
+        self._checkpointer = checkpointer
+        self._errors = errors
+        self.servers = tuple(ServerMonitor(server, clock, checkpointer.loaded) for server in config.servers)
+        self._history_due = clock.now()
+        self._collect_errors_lock = threading.Lock()
+        self._collect_errors: Counter[str] = Counter()
+
+    @property
+    def logs(self) -> tuple[LogMonitor, ...]:
+        """The logs of the servers that have one."""
+        return tuple(server.log for server in self.servers if server.log is not None)
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether each log was polled and each /metrics scraped once."""
+        return all(server.is_ready for server in self.servers)
+
+    def replace(self, config: Config) -> None:
+        """Watch the servers of a new configuration; one that is configured as before keeps its monitor."""
+        known = {server.name: server for server in self.servers}
+        kept = {each.name for each in config.servers if each.name in known and known[each.name].update_command(each)}
+        for name in known.keys() - kept:
+            known[name].close()  # First: its successor would read again what it reads later.
+        before = self._checkpointer.positions(self.logs)
+        new = tuple(
+            known[each.name] if each.name in kept else ServerMonitor(each, self._clock, before)
+            for each in config.servers
+        )
+        self._checkpointer.keep_unwatched(before, config)
+        self.config, self.servers = config, new
+
+    def each(
+        self, ask: Callable[[ServerMonitor], Result], servers: Sequence[ServerMonitor] | None = None
+    ) -> list[Result]:
+        """Return what `ask` returns for each server, or for each of these; those for which it fails are left out."""
+        results = []
+        for server in self.servers if servers is None else servers:
+            try:
+                results.append(ask(server))
+            except Exception as error:  # noqa: BLE001 - `note_failure` logs it.
+                self.note_failure(server.name, error)
+        return results
+
+    def snapshots(self) -> list[ServerSnapshot]:
+        """Return what is known now of each server."""
+        return self.each(lambda server: server.snapshot())
+
+    def engine_states(self, limit: int) -> list[tuple[str, Collection[EngineState]]]:
+        """Return the first servers' names with the states of their engines."""
+        return self.each(lambda server: (server.name, server.engine_states()), self.servers[:limit])
+
+    def record_history(self) -> None:
+        """Keep the present values for the charts, if the last ones are old enough."""
+        now = self._clock.now()
+        if now >= self._history_due:
+            self._history_due = now + HISTORY_STEP
+            self.each(lambda server: server.record_history())
+
+    def note_failure(self, server: str, error: Exception) -> None:
+        """Log and count that a server cannot be shown."""
+        log.error("collect.failed", server=server, exc_info=error)
+        self._errors.count("snapshot")
+        with self._collect_errors_lock:
+            self._collect_errors[server] += 1
+
+    def collect_errors(self) -> Mapping[str, int]:
+        """Return how often each server could not be shown, those of which none failed included."""
+        with self._collect_errors_lock:
+            return {server.name: self._collect_errors[server.name] for server in self.servers}
+
+    def close(self) -> None:
+        """Close the files and connections of all servers."""
+        for server in self.servers:
+            server.close()

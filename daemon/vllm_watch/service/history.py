@@ -1,0 +1,49 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The last hour of one server, for the status page's charts."""
+
+from __future__ import annotations
+
+from collections import deque
+
+from vllm_watch.state.snapshot import ServerSnapshot
+
+
+HISTORY_SECONDS = 3600.0
+HISTORY_STEP = 10.0
+"""Seconds between two points of a chart."""
+
+_TTFT_P95 = ("time_to_first_token", 0.95)
+_GAUGES = (
+    "prompt_tokens_per_second",
+    "generation_tokens_per_second",
+    "requests_running",
+    "requests_waiting",
+    "kv_cache_usage_ratio",
+)
+
+
+class ChartHistory:
+    """Keeps the charted values of the last hour; what is older is dropped."""
+
+    def __init__(self) -> None:
+        self._rows: deque[tuple[float | None, ...]] = deque(maxlen=int(HISTORY_SECONDS / HISTORY_STEP))
+
+    def add(self, snapshot: ServerSnapshot) -> None:
+        """Add the values of one moment."""
+        gauges = [_over_engines(snapshot, name) for name in _GAUGES]
+        slowest = [engine.quantiles[_TTFT_P95].value for engine in snapshot.engines if _TTFT_P95 in engine.quantiles]
+        self._rows.append((snapshot.at, *gauges, max(slowest, default=None)))
+
+    def columns(self) -> dict[str, list[float | None]]:
+        """Return the values by name, oldest first, with their times (seconds since the epoch) as `t`."""
+        names = ("t", *_GAUGES, "ttft_p95")
+        rows = list(self._rows)
+        return {name: [row[column] for row in rows] for column, name in enumerate(names)}
+
+
+def _over_engines(snapshot: ServerSnapshot, name: str) -> float | None:
+    """Return one gauge of all engines: the sum, and of a ratio the largest."""
+    values = [engine.gauges[name].value for engine in snapshot.engines if name in engine.gauges]
+    if not values:
+        return None
+    return max(values) if name.endswith("_ratio") else sum(values)

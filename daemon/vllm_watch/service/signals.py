@@ -1,0 +1,42 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The signals that end the daemon or make it reload."""
+
+from __future__ import annotations
+
+import signal
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import FrameType
+from typing import Protocol
+
+
+class Controlled(Protocol):
+    """What signals control; both methods may interrupt any other."""
+
+    def request_stop(self) -> None:
+        """Stop soon."""
+
+    def request_reload(self) -> None:
+        """Reload soon."""
+
+
+@contextmanager
+def handle_signals(controlled: Controlled, *, reloads: bool) -> Iterator[None]:
+    """Make SIGTERM and SIGINT request a stop, a second one of them end the process at once, and SIGHUP a reload."""
+
+    def stop(_number: int, _frame: FrameType | None) -> None:
+        controlled.request_stop()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, signal.SIG_DFL)
+
+    def reload(_number: int, _frame: FrameType | None) -> None:
+        controlled.request_reload()
+
+    handlers = {signal.SIGTERM: stop, signal.SIGINT: stop, **({signal.SIGHUP: reload} if reloads else {})}
+    old = {number: signal.signal(number, handler) for number, handler in handlers.items()}
+    try:
+        yield
+    finally:
+        for number, handler in old.items():
+            signal.signal(number, handler)

@@ -1,0 +1,75 @@
+# SPDX-License-Identifier: Apache-2.0
+"""All threads that watch servers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from vllm_watch.config.model import Config
+from vllm_watch.discovery.watcher import Follower
+from vllm_watch.service.log_thread import LogThread
+from vllm_watch.service.monitor import ServerMonitor
+from vllm_watch.service.service_thread import ServiceThread
+from vllm_watch.service.threads import DiscoveryThread, ProbeThread, ScrapeThread
+from vllm_watch.support.clock import Clock
+from vllm_watch.support.internal_errors import InternalErrors
+
+
+class ThreadGroup:
+    """
+    The threads that poll logs, send out scrapes and probes and look for servers, started and stopped together.
+
+    Args:
+        clock: The time.
+        errors: Counts failures.
+        follower: Looks for servers; without it there is no discovery.
+        offer: Takes the configuration that follows from what was found.
+        logs_polled: Called when all logs of a new set were polled once.
+    """
+
+    def __init__(
+        self,
+        clock: Clock,
+        errors: InternalErrors,
+        follower: Follower | None,
+        *,
+        offer: Callable[[Config], None],
+        logs_polled: Callable[[], None],
+    ) -> None:
+        self.tail = LogThread(clock, errors, logs_polled)
+        self.scrapes = ScrapeThread(clock, errors)
+        self.probes = ProbeThread(clock, errors)
+        self.discovery = DiscoveryThread(clock, follower, offer, errors) if follower is not None else None
+        watching: tuple[ServiceThread, ...] = (self.tail, self.scrapes, self.probes)
+        self.all = watching if self.discovery is None else (*watching, self.discovery)
+
+    @property
+    def hanging_processes(self) -> int | None:
+        """How many processes discovery passes over because reading about them hangs; `None` without discovery."""
+        return self.discovery.hanging_count if self.discovery is not None else None
+
+    def follow(self, servers: Sequence[ServerMonitor]) -> None:
+        """Watch these servers from now on; a thread starts with the first one that it has work for."""
+        self.tail.follow([server.log for server in servers if server.log is not None])
+        self.scrapes.follow(servers)
+        self.probes.follow(servers)
+
+    def start_discovery(self) -> None:
+        """Start to look for servers, if that is configured."""
+        if self.discovery is not None:
+            self.discovery.start()
+
+    def discover_now(self) -> None:
+        """Look for servers at once, if that is configured."""
+        if self.discovery is not None:
+            self.discovery.poll_now()
+
+    def request_stop(self) -> None:
+        """Make all threads end soon."""
+        for thread in self.all:
+            thread.request_stop()
+
+    def join(self) -> None:
+        """Wait for the threads to end; not for what hangs."""
+        for thread in self.all:
+            thread.join()
