@@ -3,8 +3,13 @@
 PYTHON ?= python3
 BIN := .venv/bin
 ARGS ?=
+# A file's tests stay together: they share what is costly to begin with. Files come in the order of their folders, for
+# those that take longest are in the first.
+PYTEST = $(BIN)/pytest -q --maxprocesses 8 --dist loadfile --no-loadscope-reorder --numprocesses
+# A third of the tests' time is waiting, which is for others to use: there are more processes than cores.
+WORKERS = $(shell expr $$(nproc) '*' 3 / 2)
 
-.PHONY: demo run test lint bench fuzz release-check docs configuration alerts dashboards kubernetes
+.PHONY: demo run check test test-all coverage lint bench fuzz release-check generate
 
 .venv/installed: pyproject.toml
 	$(PYTHON) -m venv .venv
@@ -22,9 +27,20 @@ demo: .venv/installed  ## Replay a recorded server: gauges move on http://127.0.
 run: .venv/installed  ## The daemon: make run ARGS='--log vllm.log --metrics http://127.0.0.1:8000/metrics'
 	$(BIN)/vllm-watch run $(ARGS)
 
-# A file's tests stay together: they share what is costly to begin with.
-test: .venv/developing  ## All tests
-	$(BIN)/pytest --numprocesses auto --maxprocesses 8 --dist loadfile $(ARGS)
+# Tests that need only Python; and those of a second or more, or with many processes, are left to `make test`.
+check: lint  ## In a minute: lint, types, and the quick tests that need only Python
+	$(PYTEST) auto -m 'not (slow or needs_namespaces or needs_root or needs_tool)' $(ARGS)
+
+test: .venv/developing  ## All tests that can run here; what cannot is said at the end
+	$(PYTEST) $(WORKERS) $(ARGS)
+
+test-all: .venv/developing  ## The same with whole samples: more kills, random histories and examples
+	$(PYTEST) $(WORKERS) --whole $(ARGS)
+
+coverage: .venv/developing  ## How much of the pure core the quick tests reach: 95 % of parsers and of state, branch by branch
+	$(BIN)/coverage run -m pytest -q -m 'not slow' tests/completeness tests/parsers tests/reading tests/state $(ARGS)
+	$(BIN)/coverage report --include 'parsers/*' --fail-under 95
+	$(BIN)/coverage report --include 'daemon/vllm_watch/state/*' --fail-under 95
 
 lint: .venv/developing  ## ruff and mypy --strict
 	$(BIN)/ruff check .
@@ -41,17 +57,9 @@ fuzz: .venv/developing  ## Look for inputs that break something: make fuzz ARGS=
 release-check: .venv/developing  ## What must hold for a release only: no English text is left in the Chinese set
 	$(BIN)/pytest -q tests/release_check.py $(ARGS)
 
-docs: .venv/developing  ## Write daemon/METRICS.md from the code
+generate: .venv/developing  ## Write all that is made from something else: METRICS.md, rules, dashboards, the operator's objects
 	$(BIN)/python -m vllm_watch.exposition.metrics_reference > daemon/METRICS.md
-
-configuration: .venv/developing  ## Write daemon/CONFIGURATION.md from the code
 	$(BIN)/python -m vllm_watch.config.reference > daemon/CONFIGURATION.md
-
-alerts: .venv/developing  ## Write alerts/rules from alerts/source and alerts/thresholds.yml
 	$(BIN)/python alerts/render.py
-
-dashboards: .venv/developing  ## Write dashboards/json from dashboards/boards and dashboards/texts
-	PYTHONPATH=dashboards $(BIN)/python -m boards.build $(ARGS)
-
-kubernetes: .venv/developing  ## Write the Prometheus Operator's objects from alerts/
+	PYTHONPATH=dashboards $(BIN)/python -m boards.build
 	$(BIN)/python deploy/kubernetes/generate.py

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """
-Writes ``rules/`` from ``source/`` and ``thresholds.yml``, and what `vllm-watch check` knows of them: ``make alerts``.
+Writes ``rules/`` from ``source/`` and ``thresholds.yml``, and what `vllm-watch check` knows of them: ``make generate``.
 
 Prometheus' rules know no constants, and a number that stands in two rules is soon two numbers. In ``source/`` a
 threshold is written ``%{name}``, and so is ``%{probe_not_judged}``: the reasons for which a probe's failure is no
@@ -24,7 +24,7 @@ from vllm_watch.catalog.reasons import NOT_JUDGED
 
 HERE = Path(__file__).parent
 NEEDS = HERE.parent / "daemon" / "vllm_watch" / "commands" / "alert_needs.json"
-HEAD = "# Made by `make alerts` from source/{name} and thresholds.yml: change those.\n"
+HEAD = "# Made by `make generate` from source/{name} and thresholds.yml: change those.\n"
 
 _PLACE = re.compile(r"%\{(\w+)\}")
 

@@ -1,8 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Options of the test run."""
+"""Options of the test run, and the plugins that every run has."""
 
 from hypothesis import settings
 
+
+pytest_plugins = ("tests.support.leftovers", "tests.support.needs", "tests.support.samples", "tests.support.shared")
 
 # How long an example takes is the machine's affair.
 settings.register_profile("vllm-watch", deadline=None)

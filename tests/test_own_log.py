@@ -18,6 +18,9 @@ from tests.parsers.lines import STATS_MESSAGE, TIME, record
 from vllm_watch.support.printable import ascii_json, printable
 
 
+pytestmark = pytest.mark.slow
+
+
 SECONDS = 30.0
 HOSTILE = "\x1b[2J\x1b]0;title\x07\x9b31m\u202eevil\u2066\u200b\r\x7f\x00\u2028\ud800"
 ESCAPED = "\\x1b[2J\\x1b]0;title\\x07\\x9b31m\\u202eevil\\u2066\\u200b\\r\\x7f\\x00\\u2028\\ud800"

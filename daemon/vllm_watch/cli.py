@@ -43,9 +43,6 @@ _LISTEN = click.option("--listen", metavar="HOST:PORT", help="Address to serve o
 _STEP = click.option("--step", default="5s", show_default=True, metavar="DURATION", help="Time between two samples.")
 
 
-_LINE_FEED = "\n"
-
-
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(__version__, prog_name="vllm-watch")
 def cli() -> None:
@@ -99,7 +96,7 @@ def once(logs: tuple[str, ...], metrics: str | None, form: str) -> None:
         raise UsageError("give --log PATH, --metrics URL or FILE, or both")
     if form == "events":
         if metrics:
-            raise UsageError("--format events prints what a log says: leave out --metrics")
+            raise UsageError("--format events reads only logs: omit --metrics")
         for path in logs:
             sys.stdout.buffer.writelines(log_records(path))
         return
@@ -130,7 +127,7 @@ def check(config_file: str | None, logs: tuple[str, ...], metrics: tuple[str, ..
     if config_file is None and not logs and not metrics:
         config = _follower(None).look()
         if not config.servers:
-            raise UsageError("nothing to check: no vLLM server is found here; vllm-watch discover says why")
+            raise UsageError("nothing to check: no vLLM server was found; run vllm-watch discover for the reason")
     else:
         config = _configured(config_file, logs, metrics, None)
     is_wrong = False
@@ -156,7 +153,7 @@ def discover(form: str, file: str | None, *, force: bool) -> None:
     from vllm_watch.support.printable import printable
 
     if force and file is None:
-        raise UsageError("--force goes with --write FILE")
+        raise UsageError("--force requires --write FILE")
     proc = Proc()
     found = find(proc, proc.processes())
     named = with_names(found.servers, {})
@@ -170,7 +167,7 @@ def discover(form: str, file: str | None, *, force: bool) -> None:
         write_configuration(Path(file), configuration_of(named), force=force)
     elif file is not None:
         click.echo(
-            f"vllm-watch: nothing that could be watched was found, so {printable(file)} is not written", err=True
+            f"vllm-watch: no server that can be watched was found, so {printable(file)} was not written", err=True
         )
     sys.exit(1 if any(finding.is_wrong for finding in report) else 0)
 
@@ -222,7 +219,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     except VllmWatchError as error:
         from vllm_watch.support.printable import printable
 
-        _complain(f"vllm-watch: {printable(str(error), keep=_LINE_FEED)}")
+        for line in str(error).split("\n"):
+            _complain(f"vllm-watch: {printable(line)}")
         sys.exit(error.exit_code)
     except BrokenPipeError:
         # Whoever read our output has seen enough; nothing may be written to it any more.
@@ -239,7 +237,7 @@ def _complain(sentence: str) -> None:
 
 
 def _seconds(step: str) -> float:
-    from vllm_watch.config.model import parse_duration
+    from vllm_watch.config.texts import parse_duration
 
     try:
         seconds = parse_duration(step)
@@ -251,7 +249,8 @@ def _seconds(step: str) -> float:
 
 
 def _follower(listen: str | None) -> Follower:
-    from vllm_watch.config.model import Config, with_listen
+    from vllm_watch.config.model import Config
+    from vllm_watch.config.options import with_listen
     from vllm_watch.discovery.watcher import Follower
     from vllm_watch.support.clock import SystemClock
 
@@ -260,12 +259,13 @@ def _follower(listen: str | None) -> Follower:
 
 
 def _configured(config_file: str | None, logs: Sequence[str], metrics: Sequence[str], listen: str | None) -> Config:
-    from vllm_watch.config.model import config_from_options, load_config, with_listen
+    from vllm_watch.config.config_file import load_config
+    from vllm_watch.config.options import config_from_options, with_listen
 
     if config_file is None:
         return config_from_options(logs, metrics, listen)
     if logs or metrics:
-        raise UsageError("--config stands for --log and --metrics: give one or the other")
+        raise UsageError("--config cannot be combined with --log or --metrics")
     config = load_config(config_file)
     return with_listen(config, listen) if listen else config
 

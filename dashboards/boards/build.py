@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """
-Writes ``json/LANGUAGE/UID.json`` from ``boards/`` and ``texts/``: ``make dashboards``.
+Writes ``json/LANGUAGE/UID.json`` from ``boards/`` and ``texts/``: ``make generate``.
 
 The same boards, in English or Chinese, have the same uids: a Grafana has one of the two sets.
 """

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """
-Writes what the Prometheus Operator reads from the files that every Prometheus reads: ``make kubernetes``.
+Writes what the Prometheus Operator reads from the files that every Prometheus reads: ``make generate``.
 
 A PrometheusRule for each file of ``alerts/rules``, and a PodMonitor with the limits of ``alerts/prometheus``.
 """
@@ -18,7 +18,7 @@ import yaml
 
 HERE = Path(__file__).parent
 ALERTS = HERE.parents[1] / "alerts"
-HEAD = "# SPDX-License-Identifier: Apache-2.0\n# Made by `make kubernetes` from {source}: change that.\n"
+HEAD = "# SPDX-License-Identifier: Apache-2.0\n# Made by `make generate` from {source}: change that.\n"
 
 LIMITS: Mapping[str, str] = {
     "scrape_interval": "interval",

@@ -20,7 +20,6 @@ MAX_ENGINE = 65_535
 
 _ENGINE = re.compile(r"Engine (-?\d{1,5}): |(\d{1,5}) Engines Aggregated: ", re.ASCII)
 _KV_FETCH = re.compile(r"(\d{1,9}) waiting to start, (\d{1,9}) in progress, (\d{1,9}) completed waiting\Z", re.ASCII)
-_V0_HIT_RATES = re.compile(r"Prefix cache hit rate: GPU: (-?[\d.]+|nan)%, CPU: (-?[\d.]+|nan)%\Z", re.ASCII)
 _KV_CACHE_ENDS = (" KV cache usage", " KV cache used")
 
 _FIELDS: dict[str, Kind] = {
@@ -41,6 +40,11 @@ _FIELDS: dict[str, Kind] = {
 }
 _KV_CACHE = Kind("kv_cache_usage_ratio", "%", 1)
 _STARTS = ("Avg prompt ", "Running: ")
+_HIT_RATES_START = "Prefix cache hit rate: GPU: "
+STATS_STARTS = ("Engine ", *_STARTS, _HIT_RATES_START)
+"""How the messages start that are parsed here, but for those that start with a number."""
+
+_V0_HIT_RATES = re.compile(_HIT_RATES_START + r"(-?[\d.]+|nan)%, CPU: (-?[\d.]+|nan)%\Z", re.ASCII)
 _RUST_START = "Avg prompt tput: "
 _SILENT = "Corrupted"
 """Printed as 0 whatever happened (0.11.1 to 0.33.0), so it says nothing."""
@@ -105,7 +109,7 @@ def _parse_fields(engine: str | None, body: str) -> EngineStats | None:
         return None
     _read_caches(caches, values)
     if body.startswith(_RUST_START):
-        values["rust"] = True
+        values["is_rust"] = True
     return EngineStats(engine, unknown_fields=tuple(unknown), **values)  # type: ignore[arg-type]  # By the tables.
 
 

@@ -10,7 +10,7 @@ the line does not say is ``None``; so is one that it prints as ``nan``.
 
 from __future__ import annotations
 
-from typing import Literal, NamedTuple
+from typing import Literal, NamedTuple, get_args
 
 
 AGGREGATED = "aggregated"
@@ -30,19 +30,9 @@ FailureKind = Literal[
     "worker_died",
 ]
 
-FAILURE_KINDS: tuple[FailureKind, ...] = (
-    "engine_dead",
-    "execution_timeout",
-    "gpu_memory_too_small",
-    "kv_cache_too_small",
-    "nccl_error",
-    "out_of_memory",
-    "request_error",
-    "shm_timeout",
-    "worker_died",
-)
+FAILURE_KINDS: tuple[FailureKind, ...] = get_args(FailureKind)
 
-PauseKind = Literal["paused", "resumed", "asleep", "awake"]
+SleepKind = Literal["paused", "resumed", "asleep", "awake"]
 
 MEMORY_TAGS = frozenset({"weights", "kv_cache"})
 """What a sleeping engine has given up, and can be given back piece by piece."""
@@ -55,7 +45,7 @@ class EngineStats(NamedTuple):
     One periodic statistics line of an engine, or V0's separate line of hit rates.
 
     `engine` is the number the line prints (``"0"``), `AGGREGATED`, or ``None`` where the
-    release prints none. `requests_waiting` includes `requests_deferred`. `rust` is true of
+    release prints none. `requests_waiting` includes `requests_deferred`. `is_rust` is true of
     the Rust front end's line, which names no engine because it sums over all there are.
     """
 
@@ -74,7 +64,7 @@ class EngineStats(NamedTuple):
     mm_cache_hit_ratio: float | None = None
     preemptions: int | None = None
     kv_fetch: tuple[int, int, int] | None = None
-    rust: bool | None = None
+    is_rust: bool | None = None
     unknown_fields: tuple[str, ...] = ()
 
 
@@ -144,14 +134,14 @@ class Failure(NamedTuple):
     engine: str | None = None
 
 
-class Pause(NamedTuple):
+class SleepOrPause(NamedTuple):
     """
     The operator has paused the engine or put it to sleep, or ended that.
 
     `memory` is what an engine that wakes has back, of `MEMORY_TAGS`; empty for all of it.
     """
 
-    kind: PauseKind
+    kind: SleepKind
     memory: tuple[str, ...] = ()
 
 
@@ -172,4 +162,4 @@ class Notice(NamedTuple):
     """With `value_refused`: the name of the field that was out of range."""
 
 
-Event = EngineStats | SpecDecoding | StartupFact | Lifecycle | Failure | Pause | AccessRequest | Notice
+Event = EngineStats | SpecDecoding | StartupFact | Lifecycle | Failure | SleepOrPause | AccessRequest | Notice

@@ -84,7 +84,7 @@ class _Series(NamedTuple):
     labels: tuple[tuple[str, str], ...]
 
 
-class PageReader:
+class ExpositionParser:
     """
     Takes a page in pieces of any size, and keeps no more of it than its wanted samples.
 
@@ -224,7 +224,7 @@ def parse_exposition(body: bytes, wanted: Collection[str]) -> Exposition:
         The samples in the page's order, later duplicates included; no samples at all if any wanted line is malformed,
         or the first one of any other family.
     """
-    reader = PageReader(frozenset(wanted))
+    reader = ExpositionParser(frozenset(wanted))
     reader.feed(body)
     return reader.finish()
 

@@ -13,7 +13,7 @@ from functools import lru_cache
 from typing import NamedTuple
 
 from vllm_watch_parsers.access import ACCESS_START, parse_request, request_text
-from vllm_watch_parsers.engine_stats import parse_stats
+from vllm_watch_parsers.engine_stats import STATS_STARTS, parse_stats
 from vllm_watch_parsers.events import Event, Failure, Lifecycle, StartupFact
 from vllm_watch_parsers.failures import (
     MAX_ERROR_NAME,
@@ -25,6 +25,7 @@ from vllm_watch_parsers.failures import (
 )
 from vllm_watch_parsers.prefilter import is_irrelevant
 from vllm_watch_parsers.prefix import (
+    STATS_SITES,
     UNKNOWN_SITE,
     UVICORN,
     Head,
@@ -34,19 +35,16 @@ from vllm_watch_parsers.prefix import (
     rank_of,
     strip_ansi,
 )
-from vllm_watch_parsers.spec_decode import V0_START, V1_START, parse_spec_decoding
+from vllm_watch_parsers.spec_decode import SPEC_STARTS, parse_spec_decoding
 from vllm_watch_parsers.startup import STARTS, parse_logo, parse_startup, parse_uvicorn
 
-
-STATS_SITES = frozenset({"metrics.py", "loggers.py", "log_stats.rs"})
-"""The files whose records are statistics: V0's, V1's, and the Rust front end's."""
 
 _RECORD_SIGN = b"] "
 _MAX_UVICORN = 80
 _MAX_REMEMBERED = 256
 
 _UVICORN_START = ACCESS_START.decode()
-_STATISTICS_STARTS = (b"Engine ", b"Avg prompt ", b"Running: ", V1_START.encode(), V0_START.encode())
+_STATISTICS_STARTS = tuple(start.encode() for start in (*STATS_STARTS, *SPEC_STARTS))
 _NEWS_LETTERS = 4
 _NEWS = frozenset(
     start[:_NEWS_LETTERS]
@@ -117,7 +115,7 @@ class LogLine(NamedTuple):
     `record` is the record that the next line continues, or `None`. `prefix` is the operator's own prefix
     (VLLM_LOGGING_PREFIX) if there is one: a line with one is to be believed only where the server's start-up
     lines had the same. `is_bare` is true for text outside any record, as tracebacks are when a process dies.
-    `is_refused` is true for a line that looks like news and stands where none is printed: somebody may have forged it.
+    `is_rejected` is true for a line that looks like news and stands where none is printed: somebody may have forged it.
     """
 
     events: tuple[Event, ...]
@@ -126,11 +124,11 @@ class LogLine(NamedTuple):
     record: Record | None = None
     prefix: str = ""
     is_bare: bool = False
-    is_refused: bool = False
+    is_rejected: bool = False
 
 
 NOTHING = LogLine((), "", "")
-_REFUSED = NOTHING._replace(is_refused=True)
+_REFUSED = NOTHING._replace(is_rejected=True)
 
 
 def parse_line(line: bytes, record: Record | None = None) -> LogLine:
@@ -199,7 +197,7 @@ def _parse_record(head: Head, text: bytes, *, ends_open: bool) -> LogLine:
     message = head.message.decode("utf-8", "backslashreplace")
     first, _, rest = message.partition("\n")  # JSON logs hold whole tracebacks.
     events = _parse_message(head, first.rstrip("\r"))
-    is_refused = not events and (_is_statistics(head.message) or _hides_news(rest))
+    is_rejected = not events and (_is_statistics(head.message) or _hides_news(rest))
     names_causes = heads_failure(head.level, head.site, first)
     if rest and names_causes:
         events += tuple(event for line in rest.split("\n") for event in parse_cause(line.strip()))
@@ -209,7 +207,7 @@ def _parse_record(head: Head, text: bytes, *, ends_open: bool) -> LogLine:
         opened = Record(repeated, head.process, head.time, head.prefix, names_causes, is_logo=not first.strip())
     if head.site not in STATS_SITES:  # They name the engine themselves: an API server prints lines of all of them.
         events = _with_engine(events, head.process)
-    return LogLine(events, head.time, head.process, opened, head.prefix, is_refused=is_refused)
+    return LogLine(events, head.time, head.process, opened, head.prefix, is_rejected=is_rejected)
 
 
 def _parse_message(head: Head, message: str) -> tuple[Event, ...]:
@@ -232,7 +230,7 @@ def _parse_message(head: Head, message: str) -> tuple[Event, ...]:
 
 
 def _parse_statistics(message: str) -> tuple[Event, ...]:
-    if message.startswith((V1_START, V0_START)):
+    if message.startswith(SPEC_STARTS):
         return parse_spec_decoding(message)
     return parse_stats(message) or parse_startup(message)
 

@@ -70,6 +70,18 @@ CACHE_CONFIG = "vllm:cache_config_info"
 HTTP_REQUESTS = "http_requests_total"
 PROCESS_START = "process_start_time_seconds"
 
+INFERENCE_HANDLERS = frozenset(
+    {
+        "/inference/v1/generate",
+        "/invocations",
+        "/v1/chat/completions",
+        "/v1/completions",
+        "/v1/messages",
+        "/v1/responses",
+    }
+)
+"""Values of the label `handler`, and paths in the access log, of requests for which an engine computes tokens."""
+
 _OTHERS = (
     SLEEP_STATE,
     WAITING_BY_REASON,

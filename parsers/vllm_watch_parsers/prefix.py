@@ -17,6 +17,9 @@ from functools import lru_cache
 from typing import NamedTuple
 
 
+STATS_SITES = frozenset({"metrics.py", "loggers.py", "log_stats.rs"})
+"""The files whose records are statistics: V0's, V1's, and the Rust front end's."""
+
 UVICORN = "uvicorn:"
 UNKNOWN_SITE = "json:"
 """What stands for a call site in JSON logs without one; no printed site has such a name, for it holds no colon."""
@@ -26,26 +29,26 @@ _ANSI = re.compile(rb"\x1b\[[0-9;]*m")
 # `(APIServer pid=7) `, `(VllmWorker rank=0 pid=9) `, Ray's `(RayWorkerWrapper pid=3, ip=10.0.0.2) `.
 _PROCESS = rb"\([A-Za-z][^()\s]{0,80}(?: [^()\s]{1,80})? pid=\d{1,10}(?:, ip=[^()\s]{1,64})?\) ?"
 
-_RECORD = re.compile(
-    rb"((?:" + _PROCESS + rb"){0,4})"
-    rb"(?:(DEBUG|INFO|WARNING|ERROR|CRITICAL) (\d\d-\d\d \d\d:\d\d:\d\d) "
-    rb"\[?([^\s:\]\[]{1,256}):\d{1,7}\])?"
-)
+_PROCESSES = rb"(?:" + _PROCESS + rb"){0,4}"
+_LEVEL = rb"DEBUG|INFO|WARNING|ERROR|CRITICAL"
+_TIME = rb"\d\d-\d\d \d\d:\d\d:\d\d"
+_PATH = rb"[^\s:\]\[]"
+_LINE_NUMBER = rb":\d{1,7}\]"
+
+_STATS_SITE = b"|".join(re.escape(site.encode()) for site in sorted(STATS_SITES))
+
+_RECORD = re.compile(rb"(%b)(?:(%b) (%b) \[?(%b{1,256})%b)?" % (_PROCESSES, _LEVEL, _TIME, _PATH, _LINE_NUMBER))
 
 # A record of one of the sites that print statistics, at the levels at which they are printed.
 _STATISTICS = re.compile(
-    rb"((?:" + _PROCESS + rb"){0,4})"
-    rb"(?:INFO|DEBUG) (\d\d-\d\d \d\d:\d\d:\d\d) "
-    rb"\[?(?:[^\s:\]\[]{1,240}/)?(?:metrics\.py|loggers\.py|log_stats\.rs):\d{1,7}\] ?([^\x1b]*)\Z"
+    rb"(%b)(?:INFO|DEBUG) (%b) \[?(?:%b{1,240}/)?(?:%b)%b ?([^\x1b]*)\Z"
+    % (_PROCESSES, _TIME, _PATH, _STATS_SITE, _LINE_NUMBER)
 )
 
 # The operator's own VLLM_LOGGING_PREFIX, before the process or after it.
 _PREFIXED_RECORD = re.compile(
-    rb"(?P<outer>(?:" + _PROCESS + rb"){0,4})"
-    rb"(?P<prefix>[^\r\n(]{1,64}?)"
-    rb"(?P<process>(?:" + _PROCESS + rb"){0,4})"
-    rb"(?P<level>DEBUG|INFO|WARNING|ERROR|CRITICAL) (?P<time>\d\d-\d\d \d\d:\d\d:\d\d) "
-    rb"\[?(?P<path>[^\s:\]\[]{1,256}):\d{1,7}\] ?"
+    rb"(?P<outer>%b)(?P<prefix>[^\r\n(]{1,64}?)(?P<process>%b)(?P<level>%b) (?P<time>%b) \[?(?P<path>%b{1,256})%b ?"
+    % (_PROCESSES, _PROCESSES, _LEVEL, _TIME, _PATH, _LINE_NUMBER)
 )
 
 _RAY_REPEAT = re.compile(rb" \[repeated \d{1,9}x across cluster\][^\n]{0,80}$")

@@ -15,7 +15,7 @@ from itertools import pairwise
 from typing import Literal, NamedTuple
 
 from vllm_watch_parsers.exposition import Exposition, Problem, Sample, parse_exposition
-from vllm_watch_parsers.foreign_pages import ForeignPage, foreign_page
+from vllm_watch_parsers.foreign_metrics import ForeignProgram, foreign_program
 from vllm_watch_parsers.metric_names import (
     ACCEPTED_PER_POSITION,
     ADMISSION_REJECTIONS,
@@ -25,6 +25,7 @@ from vllm_watch_parsers.metric_names import (
     HISTOGRAM_PARTS,
     HISTOGRAMS,
     HTTP_REQUESTS,
+    INFERENCE_HANDLERS,
     PROCESS_START,
     PROMPT_TOKENS_BY_SOURCE,
     REQUESTS_FINISHED,
@@ -56,7 +57,8 @@ _RANGES: dict[str, tuple[float, float]] = {
     "acceptance_ratio_lifetime": (0, 1),
 }
 _DISABLED = -1.0
-_INFERENCE = frozenset({"/v1/completions", "/v1/chat/completions", "/v1/responses", "/v1/messages", "/generate"})
+_INFERENCE = INFERENCE_HANDLERS | {"/generate"}
+"""With the handler that only the Rust front end has."""
 
 
 class EngineKey(NamedTuple):
@@ -106,7 +108,7 @@ class MetricsReading(NamedTuple):
     One page.
 
     `admission_rejections` is by model and reason, `http_requests` is empty before 0.8.3. `kv_cache_tokens` and
-    `max_concurrency` are facts from `vllm:cache_config_info`. `refused` counts values out of range, by quantity,
+    `max_concurrency` are facts from `vllm:cache_config_info`. `out_of_range` counts values out of range, by quantity,
     `dropped` the engines and the words of labels that were over the limit, `long_lines` the lines passed over because
     they were. `is_before_first_request` tells that there are no engines yet for that nobody has asked for anything.
     """
@@ -117,7 +119,7 @@ class MetricsReading(NamedTuple):
     process_start_seconds: float | None
     kv_cache_tokens: Mapping[str, int]
     max_concurrency: Mapping[str, float]
-    refused: Mapping[str, int]
+    out_of_range: Mapping[str, int]
     dropped: int = 0
     long_lines: int = 0
     is_before_first_request: bool = False
@@ -131,7 +133,7 @@ class MetricsReading(NamedTuple):
 class Unreadable(NamedTuple):
     """Why a body is no reading of a vLLM server."""
 
-    reason: Problem | ForeignPage | Literal["stats_disabled"]
+    reason: Problem | ForeignProgram | Literal["stats_disabled"]
 
 
 _Series = dict[tuple[tuple[str, str], ...], float]
@@ -155,7 +157,7 @@ def reading_of(page: Exposition) -> MetricsReading | Unreadable:
     series: dict[str, _Series] = defaultdict(dict)
     for sample in page.samples:
         series[sample.name][sample.labels] = sample.value
-    foreign = foreign_page(page.foreign_names, series)
+    foreign = foreign_program(page.foreign_names, series)
     if foreign is not None:
         return Unreadable(foreign)
     reading = _Page(series).read()._replace(long_lines=page.long_lines)
@@ -182,7 +184,7 @@ class _Page:
 
     def __init__(self, series: Mapping[str, _Series]) -> None:
         self._series = series
-        self._refused: dict[str, int] = defaultdict(int)
+        self._out_of_range: dict[str, int] = defaultdict(int)
         self._dropped = 0
 
     def read(self) -> MetricsReading:
@@ -213,7 +215,7 @@ class _Page:
             process_start_seconds=self._process_start(),
             kv_cache_tokens=tokens,
             max_concurrency=concurrency,
-            refused=dict(self._refused),
+            out_of_range=dict(self._out_of_range),
             dropped=self._dropped,
         )
 
@@ -239,7 +241,7 @@ class _Page:
     def _put_gauge(self, gauges: dict[str, float], quantity: str, value: float) -> None:
         least, most = _RANGES[quantity]
         if not least <= value <= most:
-            self._refused[quantity] += 1
+            self._out_of_range[quantity] += 1
             return
         # Several processes behind one page have a `pid` each: the fullest is the one to act on.
         gauges[quantity] = max(value, gauges.get(quantity, value))
@@ -267,7 +269,7 @@ class _Page:
     def _is_count(self, value: float, quantity: str) -> bool:
         is_count = 0 <= value <= MAX_COUNT
         if not is_count:
-            self._refused[quantity] += 1
+            self._out_of_range[quantity] += 1
         return is_count
 
     def _by_label(self, name: str, label: str, quantity: str) -> dict[EngineKey, dict[str, float]]:
@@ -291,7 +293,7 @@ class _Page:
             buckets, sums, _ = (self._series.get(name + part, {}) for part in HISTOGRAM_PARTS)
             for key, histogram in _gather(buckets, sums).items():
                 if histogram is None:
-                    self._refused[quantity] += 1
+                    self._out_of_range[quantity] += 1
                 else:
                     engines[key][quantity] = histogram
         return engines

@@ -20,6 +20,7 @@ from vllm_watch_parsers.numbers import MAX_DRAFT_TOKENS, MAX_TOKENS, MAX_TOKENS_
 
 V1_START = "SpecDecoding metrics: "
 V0_START = "Speculative metrics: "
+SPEC_STARTS = (V1_START, V0_START)
 
 _V1_FIELDS: dict[str, Kind] = {
     "Mean acceptance length": Kind("mean_acceptance_length", "", MAX_DRAFT_TOKENS + 1),

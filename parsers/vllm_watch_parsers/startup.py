@@ -12,7 +12,7 @@ import re
 
 from collections.abc import Callable
 
-from vllm_watch_parsers.events import MEMORY_TAGS, Event, Lifecycle, Notice, Pause, StartupFact
+from vllm_watch_parsers.events import MEMORY_TAGS, Event, Lifecycle, Notice, SleepOrPause, StartupFact
 from vllm_watch_parsers.numbers import MAX_DRAFT_TOKENS, MAX_REQUESTS, MAX_TOKENS, number, whole
 from vllm_watch_parsers.python_repr import top_level_items, unquote
 
@@ -124,14 +124,14 @@ def _phase(phase: str) -> Parse:
 
 
 def _paused(found: re.Match[str]) -> tuple[Event, ...]:
-    return (Pause("resumed" if found[1] == "UNPAUSED" else "paused"),)
+    return (SleepOrPause("resumed" if found[1] == "UNPAUSED" else "paused"),)
 
 
 def _awake(found: re.Match[str]) -> tuple[Event, ...]:
     """Tell what woke: vLLM prints a list of what was asked for, or the set of all that was asleep."""
     said = found[1] or ""
     is_part = said.startswith("[")
-    return (Pause("awake", tuple(sorted(tag for tag in MEMORY_TAGS if f"'{tag}'" in said)) if is_part else ()),)
+    return (SleepOrPause("awake", tuple(sorted(tag for tag in MEMORY_TAGS if f"'{tag}'" in said)) if is_part else ()),)
 
 
 def _table(*rows: tuple[str, Parse]) -> tuple[tuple[re.Pattern[str], Parse], ...]:
@@ -187,7 +187,7 @@ _MESSAGES = _table(
         r"AsyncLLM created with api_server_count more than 1; disabling stats logging",
         lambda _found: (Notice("api_servers_more_than_one"),),
     ),
-    (rf"It took {_NUMBER} seconds to fall asleep\.$", lambda _found: (Pause("asleep"),)),
+    (rf"It took {_NUMBER} seconds to fall asleep\.$", lambda _found: (SleepOrPause("asleep"),)),
     (r"It took [\d.]{1,24} seconds to wake up(?: tags (.{1,80}))?\.$", _awake),
     (r"setting pause state to (PAUSED_NEW|PAUSED_ALL|UNPAUSED)$", _paused),
     (r"OpenAI server is ready to accept requests(?: |$)", _phase("ready")),

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-from tests.alerts.replay import CHAT, Fired, fired
+from tests.alerts.replay import Fired, fired
 from tests.support.recordings import ROOT
 
 from vllm_watch.replay.recording import BUNDLED
@@ -227,8 +227,9 @@ def described(incident: Incident, alerts: list[Fired]) -> Iterator[str]:
 
 def main() -> None:
     """Print every incident."""
+    alerts = fired([incident.folder for incident in EVERY], has_slo=True)
     for incident in EVERY:
-        print(*described(incident, fired(incident.folder, slo=CHAT)), sep="\n")
+        print(*described(incident, alerts[incident.name]), sep="\n")
 
 
 if __name__ == "__main__":

@@ -11,15 +11,17 @@ from __future__ import annotations
 
 import json
 import re
-import subprocess
 import tempfile
 
 from collections import defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
 import yaml
+
+from tests.alerts.promtool import promtool
+from tests.support.shared import shared
 
 from vllm_watch.exposition.openmetrics import TimeSeriesFile
 from vllm_watch.replay.recording import Recording
@@ -35,8 +37,12 @@ EVALUATION = 15
 """Seconds between two evaluations of the rules."""
 
 CHAT = {"slo_time_to_first_token_seconds": 0.5, "slo_time_per_output_token_seconds": 0.05}
+SOURCES = {(True, True): "both", (True, False): "log", (False, True): "metrics"}
+"""What is watched: the log, and /metrics."""
+
 STALE = "stale"
 NOTHING = "_"
+FIRING = 'ALERTS{alertstate="firing"}'
 ALWAYS_FIRING = frozenset({"Watchdog"})
 
 _GOT = re.compile(r'expr: ".*?", time: ([\dhms]+),\n.*?\n\s+got: (.*)')
@@ -58,17 +64,37 @@ class Fired(NamedTuple):
 
 
 def fired(
-    folder: Path, *, slo: Mapping[str, float] | None = None, has_log: bool = True, has_metrics: bool = True
-) -> list[Fired]:
-    """Return the alerts that fire over a recording, in order; the one that always fires is left out."""
-    settings = ServerSettings(folder.name, has_log, 5.0 if has_metrics else None, slo=slo or {})
-    series, steps = series_of(Recording(folder), settings)
-    return alerts_of(series, steps)
+    folders: Collection[Path], *, has_slo: bool = False, has_log: bool = True, has_metrics: bool = True
+) -> dict[str, list[Fired]]:
+    """
+    Return the alerts that fire over recordings, in order, by the recording's name.
+
+    All of them are servers of one Prometheus, which evaluates its rules once for all. The alert that always fires is
+    left out.
+    """
+    replays = {
+        folder.name: replayed(folder, has_slo=has_slo, has_log=has_log, has_metrics=has_metrics) for folder in folders
+    }
+    longest = max(steps for _, steps in replays.values())
+    series = of_the_daemon(longest)
+    for found, steps in replays.values():
+        series.update({name: [*values, STALE, *[NOTHING] * (longest - steps)] for name, values in found.items()})
+    firing = evaluated(series, longest, FIRING)
+    return {name: list(_intervals(_of_server(firing, name, steps))) for name, (_, steps) in replays.items()}
+
+
+def _of_server(firing: Mapping[int, Mapping[Labels, float]], name: str, steps: int) -> dict[int, dict[Labels, float]]:
+    """Return what fires while a recording lasts, of its server or of none."""
+    return {
+        moment: {labels: value for labels, value in now.items() if dict(labels).get("server", name) == name}
+        for moment, now in firing.items()
+        if moment < steps * STEP
+    }
 
 
 def alerts_of(series: Mapping[str, list[str]], steps: int) -> list[Fired]:
     """Return the alerts that fire over series, each of which has a value for every step."""
-    return list(_intervals(evaluated(series, steps, 'ALERTS{alertstate="firing"}')))
+    return list(_intervals(evaluated(series, steps, FIRING)))
 
 
 def evaluated(series: Mapping[str, list[str]], steps: int, query: str) -> dict[int, dict[Labels, float]]:
@@ -115,10 +141,7 @@ def _promtool(document: object) -> dict[int, dict[Labels, float]]:
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "replay.yml"
         path.write_text(json.dumps(document))  # JSON is YAML, and written in a hundredth of the time.
-        run = subprocess.run(
-            ["promtool", "test", "rules", str(path)], capture_output=True, text=True, timeout=120, check=False
-        )
-    printed = run.stdout + run.stderr
+        _, printed = promtool("test", "rules", path)
     found = {_seconds(moment): dict(_samples(got)) for moment, got in _GOT.findall(printed)}
     if not found:
         raise RuntimeError(f"promtool evaluated nothing: {printed[:2000]}")
@@ -150,8 +173,31 @@ def _intervals(firing: Mapping[int, Mapping[Labels, float]]) -> Iterator[Fired]:
             yield Fired(labels.pop("alertname"), labels.pop("severity"), labels, start, end)
 
 
+def replayed(folder: Path, *, has_slo: bool, has_log: bool, has_metrics: bool) -> tuple[dict[str, list[str]], int]:
+    """
+    Return the series of a recording's server and the number of steps; each recording is replayed once in a run.
+
+    An objective adds series and changes none.
+    """
+    series, steps = shared(_replay, folder, SOURCES[has_log, has_metrics])
+    if has_slo:
+        return series, steps
+    return {name: values for name, values in series.items() if not name.startswith("vllm_watch_slo_")}, steps
+
+
+def _replay(folder: Path, sources: str) -> tuple[dict[str, list[str]], int]:
+    interval = float(STEP) if sources != "log" else None
+    settings = ServerSettings(folder.name, sources != "metrics", interval, slo=CHAT)
+    return series_of(Recording(folder), settings)
+
+
+def of_the_daemon(steps: int) -> dict[str, list[str]]:
+    """Return what is there wherever a daemon is scraped."""
+    return {'up{job="vllm-watch",instance="127.0.0.1:9468"}': ["1"] * steps, "vllm_watch_build_info": ["1"] * steps}
+
+
 def series_of(recording: Recording, settings: ServerSettings) -> tuple[dict[str, list[str]], int]:
-    """Return a recording's series, with a value, nothing or the mark of staleness for every step."""
+    """Return the series of a recording's server, with a value, nothing or the mark of staleness for every step."""
     state = ServerState(settings)
     gathered = TimeSeriesFile()
     moments = []
@@ -163,10 +209,7 @@ def series_of(recording: Recording, settings: ServerSettings) -> tuple[dict[str,
         if not line.startswith("#"):
             name, value, at = line.rsplit(" ", 2)
             points[name][round((float(at) - moments[0]) / STEP)] = value
-    series = {name: _with_gaps(values, len(moments)) for name, values in points.items()}
-    series['up{job="vllm-watch",instance="127.0.0.1:9468"}'] = ["1"] * len(moments)
-    series["vllm_watch_build_info"] = ["1"] * len(moments)
-    return series, len(moments)
+    return {name: _with_gaps(values, len(moments)) for name, values in points.items()}, len(moments)
 
 
 def _with_gaps(values: Mapping[int, str], steps: int) -> list[str]:

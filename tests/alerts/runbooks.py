@@ -3,9 +3,9 @@
 
 from __future__ import annotations
 
+import json
 import re
 import shlex
-import subprocess
 import tempfile
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -14,7 +14,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 import promql_parser as promql
-import yaml
+
+from tests.alerts.promtool import promtool
 
 
 ALERTS = Path(__file__).parents[2] / "alerts"
@@ -128,13 +129,11 @@ def answered(queries: Iterable[str], series: Mapping[str, list[str]], *, step: i
     }
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "queries.yml"
-        path.write_text(yaml.safe_dump(document))
-        run = subprocess.run(
-            ["promtool", "test", "rules", str(path)], capture_output=True, text=True, timeout=120, check=False
-        )
-    found = {query.replace(r"\"", '"'): got for query, got in _ANSWER.findall(run.stdout + run.stderr)}
+        path.write_text(json.dumps(document))  # JSON is YAML, and written in a hundredth of the time.
+        _, printed = promtool("test", "rules", path)
+    found = {query.replace(r"\"", '"'): got for query, got in _ANSWER.findall(printed)}
     if set(found) != set(asked):
-        raise RuntimeError(f"promtool did not evaluate {sorted(set(asked) - set(found))}: {run.stderr[:2000]}")
+        raise RuntimeError(f"promtool did not evaluate {sorted(set(asked) - set(found))}: {printed[:2000]}")
     return {query for query, got in found.items() if got not in {"", "nil"}}
 
 

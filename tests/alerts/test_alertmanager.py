@@ -12,16 +12,14 @@ import pytest
 import yaml
 
 from tests.support.monitoring import (
-    ALERTMANAGER,
     ALERTS,
-    AMTOOL,
     NOWHERE,
     SHIPPED,
     alertmanager,
     get_json,
     post_json,
-    until,
 )
+from tests.support.waiting import until
 
 
 EXAMPLES = sorted((SHIPPED.parent / "examples").glob("*.yml"))
@@ -36,13 +34,13 @@ RECEIVERS = {"critical": "page", "warning": "channel", "info": "channel", "none"
 TEMPLATES = str(SHIPPED.parent / "templates" / "*.tmpl")
 NAME = re.compile(r"Vllm\w+|Watchdog")
 
-needs_amtool = pytest.mark.skipif(AMTOOL is None, reason="amtool is not installed")
-needs_alertmanager = pytest.mark.skipif(ALERTMANAGER is None, reason="Alertmanager is not installed")
+needs_amtool = pytest.mark.needs_tool("amtool")
+needs_alertmanager = pytest.mark.needs_tool("prometheus-alertmanager")
 
 
 def amtool(*arguments):
     """Return what amtool prints; it must succeed."""
-    run = subprocess.run([AMTOOL, *map(str, arguments)], capture_output=True, text=True, timeout=30, check=False)
+    run = subprocess.run(["amtool", *map(str, arguments)], capture_output=True, text=True, timeout=30, check=False)
     assert run.returncode == 0, run.stdout + run.stderr
     return run.stdout
 

@@ -23,10 +23,7 @@ from typing import NamedTuple
 import pytest
 
 from tests.support.monitoring import (
-    ALERTMANAGER,
     ALERTS,
-    AMTOOL,
-    PROMETHEUS,
     Message,
     Receivers,
     alertmanager,
@@ -34,8 +31,8 @@ from tests.support.monitoring import (
     get_json,
     process,
     prometheus,
-    until,
 )
+from tests.support.waiting import until
 
 from vllm_watch.commands.demo import StandIn
 from vllm_watch.replay.recording import LogWritten, Recording
@@ -59,10 +56,7 @@ LABELS = {
     "job": "vllm-watch",
 }
 
-pytestmark = pytest.mark.skipif(
-    PROMETHEUS is None or ALERTMANAGER is None or AMTOOL is None,
-    reason="Prometheus and Alertmanager are not both installed",
-)
+pytestmark = pytest.mark.needs_tool("amtool", "prometheus", "prometheus-alertmanager")
 
 
 class Incident(NamedTuple):
@@ -230,7 +224,7 @@ def test_what_arrives_reads_well(incident, tmp_path):
         data.write_text(json.dumps(message.body))
         shown = subprocess.run(
             [
-                *(AMTOOL, "template", "render", f"--template.data={data}"),
+                *("amtool", "template", "render", f"--template.data={data}"),
                 f"--template.glob={ALERTS / 'alertmanager' / 'templates' / '*.tmpl'}",
                 '--template.text={{ template "vllm_watch.title" . }}\n{{ template "vllm_watch.text" . }}\n',
             ],

@@ -3,20 +3,28 @@
 
 from __future__ import annotations
 
-import shutil
+import functools
 
 import pytest
 
 from tests.alerts.incidents import EVERY, HEALTHY, INCIDENTS, RECORDINGS, described
-from tests.alerts.replay import CHAT, RULES, fired
+from tests.alerts.replay import fired, replayed, series_of
 
 from vllm_watch.replay.recording import BUNDLED, MetricsRead, Recording
+from vllm_watch.state.server import ServerSettings
 
 
-pytestmark = pytest.mark.skipif(
-    shutil.which("promtool") is None or not RULES.exists(),
-    reason="needs promtool (Debian's prometheus) and the tree that the rules are in",
-)
+pytestmark = [pytest.mark.slow, pytest.mark.needs_tool("promtool")]
+
+BROKEN = tuple(each for each in INCIDENTS if each.name in {"day", "stall", "dead"})
+BY_ONE_SOURCE = (*BROKEN, *HEALTHY)
+
+
+@functools.cache
+def alerts_of(incidents, **replay):
+    """Return the alerts that fire over some incidents, which are evaluated together and once."""
+    return fired([incident.folder for incident in incidents], **replay)
+
 
 EVERY_INCIDENT = pytest.mark.parametrize("incident", EVERY, ids=lambda incident: incident.name)
 
@@ -28,11 +36,20 @@ def test_every_recording_has_a_story():
     assert folders == {incident.folder for incident in EVERY} - {BUNDLED}
 
 
+def test_objectives_add_series_and_change_none():
+    """A server with objectives shows what one without them does, and what they are about."""
+    day = Recording(BUNDLED)
+    plain, steps = series_of(day, ServerSettings(day.folder.name, has_log=True, metrics_interval=5.0))
+
+    assert (plain, steps) == replayed(BUNDLED, has_slo=False, has_log=True, has_metrics=True)
+    assert set(plain) < set(replayed(BUNDLED, has_slo=True, has_log=True, has_metrics=True)[0])
+
+
 @EVERY_INCIDENT
-@pytest.mark.parametrize("slo", [None, CHAT], ids=["without objectives", "chat"])
-def test_an_incident_is_reported_and_nothing_else(incident, slo):
+@pytest.mark.parametrize("has_slo", [False, True], ids=["without objectives", "chat"])
+def test_an_incident_is_reported_and_nothing_else(incident, has_slo):
     """Each alert that an incident calls for fires in its time and ends in its time; no other begins to."""
-    alerts = fired(incident.folder, slo=slo)
+    alerts = alerts_of(EVERY, has_slo=has_slo)[incident.name]
     print(*described(incident, alerts), sep="\n")
 
     for alert, earliest, latest, ended_by in incident.expected:
@@ -47,14 +64,10 @@ def test_an_incident_is_reported_and_nothing_else(incident, slo):
         assert not [each for each in alerts if start <= each.start < end]
 
 
-@pytest.mark.parametrize(
-    "incident",
-    [each for each in INCIDENTS if each.name in {"day", "stall", "dead"}],
-    ids=lambda incident: incident.name,
-)
+@pytest.mark.parametrize("incident", BROKEN, ids=lambda incident: incident.name)
 def test_the_log_alone_pages(incident):
     """Without /metrics the log is enough for the pages on what is broken, and for those alone."""
-    alerts = fired(incident.folder, has_metrics=False)
+    alerts = alerts_of(BY_ONE_SOURCE, has_log=True, has_metrics=False)[incident.name]
     broken = {"VllmEngineStalled", "VllmEngineDown", "VllmCapacityExhausted"}
     wanted = {expected.alert for expected in incident.expected} & broken
 
@@ -62,14 +75,10 @@ def test_the_log_alone_pages(incident):
     assert {each.alert for each in alerts if each.severity == "critical"} <= wanted
 
 
-@pytest.mark.parametrize(
-    "incident",
-    [each for each in INCIDENTS if each.name in {"day", "stall", "dead"}],
-    ids=lambda incident: incident.name,
-)
+@pytest.mark.parametrize("incident", BROKEN, ids=lambda incident: incident.name)
 def test_the_page_alone_pages(incident):
     """Without the log /metrics is enough for the pages on what is broken, and for those alone."""
-    alerts = fired(incident.folder, has_log=False)
+    alerts = alerts_of(BY_ONE_SOURCE, has_log=False, has_metrics=True)[incident.name]
     broken = {"VllmEngineStalled", "VllmEngineDown", "VllmCapacityExhausted"}
     wanted = {expected.alert for expected in incident.expected} & broken
 
@@ -88,6 +97,6 @@ def test_a_healthy_server_pages_nobody_by_one_source(incident, has_log):
     up = next(
         event.at for event in Recording(incident.folder).events() if isinstance(event, MetricsRead) and event.body
     )
-    alerts = fired(incident.folder, has_log=has_log, has_metrics=not has_log)
+    alerts = alerts_of(BY_ONE_SOURCE, has_log=has_log, has_metrics=not has_log)[incident.name]
 
     assert not [each for each in alerts if each.severity == "critical" and each.start >= up]

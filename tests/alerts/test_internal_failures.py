@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import re
-import shutil
 
 import pytest
 import yaml
@@ -28,8 +27,6 @@ TOLD_BY_ANOTHER = {
 }
 """The series that says the same and lasts."""
 STEPS = 120
-
-pytestmark = pytest.mark.skipif(not RULES.exists(), reason="needs the tree that the rules are in")
 
 
 def expressions():
@@ -56,7 +53,7 @@ def test_the_runbook_says_what_each_part_means():
     assert tuple(re.findall(r"^\| `(\w+)` \|", runbook, re.MULTILINE)) == PARTS
 
 
-@pytest.mark.skipif(shutil.which("promtool") is None, reason="needs promtool (Debian's prometheus)")
+@pytest.mark.needs_tool("promtool")
 def test_a_failure_of_each_part_fires():
     """One failure of any part of the daemon is told, with the part's name; of what is shown, with the server's."""
     once = ["0"] * 24 + ["1"] * (STEPS - 24)

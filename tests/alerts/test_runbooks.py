@@ -5,14 +5,13 @@ from __future__ import annotations
 
 import json
 import re
-import shutil
 import subprocess
 
 import promql_parser as promql
 import pytest
 import yaml
 
-from tests.alerts.replay import CHAT, STEP, series_of
+from tests.alerts.replay import STEP, of_the_daemon, replayed
 from tests.alerts.runbooks import (
     ALERTS,
     RUNBOOKS,
@@ -28,8 +27,7 @@ from tests.alerts.runbooks import (
 from tests.support.recordings import RECORDINGS, snapshots
 
 from vllm_watch.exposition.json_view import server_view
-from vllm_watch.replay.recording import BUNDLED, Recording
-from vllm_watch.state.server import ServerSettings
+from vllm_watch.replay.recording import BUNDLED
 
 
 ROOT = ALERTS.parent
@@ -209,11 +207,11 @@ def test_queries_name_series_and_labels_that_there_are(name):
 @pytest.fixture(scope="module")
 def overload():
     """A recorded overload's series, as the daemon shows them with an objective."""
-    settings = ServerSettings("day", has_log=True, metrics_interval=5.0, slo=CHAT)
-    return series_of(Recording(RECORDINGS["day"]), settings)[0]
+    series, steps = replayed(RECORDINGS["day"], has_slo=True, has_log=True, has_metrics=True)
+    return {**series, **of_the_daemon(steps)}
 
 
-@pytest.mark.skipif(shutil.which("promtool") is None, reason="needs promtool (Debian's prometheus)")
+@pytest.mark.needs_tool("promtool")
 def test_queries_answer_when_their_series_are_there(overload):
     """In a recorded overload each query whose every series is there has an answer: none joins what never matches."""
     asked = [query for name in TEXTS for query in queries(name) if not compares(promql.parse(query))]
@@ -252,7 +250,7 @@ def snapshot():
     return json.dumps({"servers": [{**server_view(shown), "name": "SERVER"}]})
 
 
-@pytest.mark.skipif(shutil.which("jq") is None, reason="needs jq")
+@pytest.mark.needs_tool("jq")
 @pytest.mark.parametrize("text", FILTERS)
 def test_commands_on_the_snapshot_show_something(text, snapshot):
     """What a runbook picks out of /api/v1/snapshot is there."""

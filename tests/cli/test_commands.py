@@ -7,7 +7,6 @@ import gzip
 import json
 import os
 import re
-import shutil
 import signal
 import socket
 import subprocess
@@ -24,6 +23,10 @@ from prometheus_client.openmetrics.parser import text_string_to_metric_families 
 from prometheus_client.parser import text_string_to_metric_families as parse_text
 from tests.support.http_servers import StandIn, answer
 from tests.support.recordings import RECORDINGS
+from tests.support.waiting import until
+
+
+pytestmark = pytest.mark.slow
 
 
 TIMEOUT = 60
@@ -175,11 +178,11 @@ class TestWrongUse:
                 ["run", "--config", "/no/such.yml"],
                 "vllm-watch: /no/such.yml: cannot be read: no such file or directory\n",
             ),
-            (["discover", "--force"], "vllm-watch: --force goes with --write FILE\n"),
+            (["discover", "--force"], "vllm-watch: --force requires --write FILE\n"),
             (["backfill"], "vllm-watch: give either --recording DIR or --log PATH\n"),
             (
                 ["backfill", "--recording", "/no/such"],
-                f"vllm-watch: /no/such/timeline.jsonl: not readable, so /no/such is no recording: {NO_FILE}\n",
+                f"vllm-watch: /no/such/timeline.jsonl: not readable, so /no/such is not a recording: {NO_FILE}\n",
             ),
             (
                 ["backfill", "--log", "/no/such.log"],
@@ -191,7 +194,7 @@ class TestWrongUse:
             ),
             (
                 ["run", "--metrics", "ftp://a/metrics"],
-                "vllm-watch: --metrics: expected a URL that begins with http:// or https://\n",
+                "vllm-watch: --metrics: expected a URL that starts with http:// or https://\n",
             ),
         ],
         ids=lambda item: " ".join(item) if isinstance(item, list) else "",
@@ -246,7 +249,7 @@ class TestCheck:
         with StandIn(lambda _head: [answer(page.read_bytes())]) as server:
             out = vllm_watch("check", "--log", log, "--metrics", server.url).stdout
         (now,) = re.findall(r"    now: (.*)", out)
-        (before,) = re.findall(r"    the log said \d+ s ago: (.*)", out)
+        (before,) = re.findall(r"    from the log, \d+ s ago: (.*)", out)
 
         assert "engine 0: idle" in out
         assert ("running 0", True) == (now.split(", ")[0], "1298" not in now)
@@ -304,7 +307,7 @@ class TestCheck:
 
         assert 0 == result.returncode
         assert f"{folder}: 1 server\n" in result.stdout
-        assert f"  not read, for its name does not end in .yml: {folder}/other.yaml\n" in result.stdout
+        assert f"  ignored, because its name does not end in .yml: {folder}/other.yaml\n" in result.stdout
         assert f"\nday ({folder}/day.yml):\n" in result.stdout
 
     def test_an_empty_folder_of_servers(self, tmp_path):
@@ -386,7 +389,7 @@ class TestBackfill:
         lines = [line for block in blocks for line in block.splitlines() if not line.startswith("#")]
         assert f"{len(lines)} samples" in result.stderr
 
-    @pytest.mark.skipif(shutil.which("promtool") is None, reason="promtool is not installed")
+    @pytest.mark.needs_tool("promtool")
     @pytest.mark.parametrize("name", RECORDINGS)
     def test_promtool_makes_blocks_of_it(self, tmp_path, name):
         """Prometheus' own tool turns each recording's series into blocks."""
@@ -422,7 +425,7 @@ class Daemon:
             stderr=subprocess.PIPE,
             env={**os.environ, **environment},
         )
-        self.until(lambda: self.get("/-/ready")[0] == 200)
+        until(lambda: self.get("/-/ready")[0] == 200)
 
     def __enter__(self):
         """Return the daemon."""
@@ -445,13 +448,6 @@ class Daemon:
         except OSError:
             return 0, b""
 
-    def until(self, condition, seconds=20.0):
-        """Wait until something is true."""
-        end = time.monotonic() + seconds
-        while not condition():
-            assert time.monotonic() < end, "it did not come true in time"
-            time.sleep(0.02)
-
     def stop(self, number=signal.SIGTERM):
         """Ask it to end; return its exit status and its log."""
         self.process.send_signal(number)
@@ -467,7 +463,7 @@ class TestDaemon:
         log = tmp_path / "vllm.log"
         with Daemon("run", "--log", log) as daemon:
             log.write_bytes((RECORDINGS["vl"] / "vllm.log").read_bytes())
-            daemon.until(lambda: b'vllm_watch_server_starts_total{server="vllm"} 1.0' in daemon.get("/metrics")[1])
+            until(lambda: b'vllm_watch_server_starts_total{server="vllm"} 1.0' in daemon.get("/metrics")[1])
             openmetrics = daemon.get("/metrics", Accept="application/openmetrics-text; version=1.0.0")[1]
             packed = daemon.get("/metrics", **{"Accept-Encoding": "gzip"})[1]
 
@@ -480,7 +476,7 @@ class TestDaemon:
         with Daemon("run", "--log", log, "--metrics", f"http://127.0.0.1:{closed_port}/metrics") as daemon:
             page = daemon.get("/metrics")[1].decode()
             log.touch()
-            daemon.until(lambda: b'source_up{server="vllm",source="log"} 1.0' in daemon.get("/metrics")[1])
+            until(lambda: b'source_up{server="vllm",source="log"} 1.0' in daemon.get("/metrics")[1])
             status, errors = daemon.stop()
 
         found = values(page)
@@ -503,13 +499,25 @@ class TestDaemon:
     def test_the_demo_moves(self):
         """The demo shows a server that starts, serves, and has its page and its JSON."""
         with Daemon("demo", "--speed", "50") as daemon:
-            daemon.until(lambda: b'state="serving"} 1.0' in daemon.get("/metrics")[1])
+            until(lambda: b'state="serving"} 1.0' in daemon.get("/metrics")[1])
             page = daemon.get("/")
             view = json.loads(daemon.get("/api/v1/snapshot")[1])
             status, _ = daemon.stop()
 
         assert (200, 0) == (page[0], status)
         assert "Qwen3.6-27B" == view["servers"][0]["model_name"]
+
+    def test_every_mistake_of_a_configuration_is_a_line(self, tmp_path):
+        """All mistakes of a configuration are printed, one a line, and it leaves with 2."""
+        config = tmp_path / "vllm-watch.yml"
+        config.write_text("servers:\n  - {name: a, log: ''}\nlisten: x\n")
+        result = vllm_watch("check", "--config", config)
+
+        assert 2 == result.returncode
+        assert [
+            f'vllm-watch: {config}:2: servers[0].log: expected a path, got ""',
+            f'vllm-watch: {config}:3: listen: expected HOST:PORT such as 127.0.0.1:9468, got "x"',
+        ] == result.stderr.splitlines()
 
     def test_a_configuration_file(self, tmp_path):
         """A configuration names servers, gives them labels and objectives."""

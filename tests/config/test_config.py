@@ -14,24 +14,12 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from vllm_watch.config.model import (
-    DEFAULT_LISTEN,
-    SLO_PRESETS,
-    Config,
-    MetricsConfig,
-    ProbeConfig,
-    ServerConfig,
-    SloConfig,
-    TlsConfig,
-    config_from_options,
-    load_config,
-    parse_duration,
-    parse_listen,
-    parse_url,
-    with_listen,
-)
+from vllm_watch.config.config_file import load_config
+from vllm_watch.config.model import SLO_PRESETS, Config, MetricsConfig, ProbeConfig, ServerConfig, SloConfig, TlsConfig
+from vllm_watch.config.options import config_from_options, with_listen
+from vllm_watch.config.texts import DEFAULT_LISTEN, parse_duration, parse_listen, parse_url
 from vllm_watch.config.yaml_node import MAX_BYTES
-from vllm_watch.support.errors import ConfigError, UsageError
+from vllm_watch.support.errors import MAX_MISTAKES, ConfigError, UsageError
 
 
 HERE = Path(__file__).parent
@@ -66,12 +54,12 @@ MESSAGES = {
         ':4: servers[0]: unknown key "journal"; known are name, log, metrics, probe, slo, labels, stall_after'
     ),
     "label_double_underscore": (
-        ':4: servers[0].labels: "__team" is no label name: letters, digits and _, not first a digit or __'
+        ':4: servers[0].labels: "__team" is not a label name: letters, digits and _, no digit or __ first'
     ),
     "label_number": ":4: servers[0].labels.rack: expected text, got the number 12; put it in quotes",
     "label_reserved": ':6: servers[0].labels: "engine" is a label of vllm-watch itself',
     "label_with_dash": (
-        ':4: servers[0].labels: "cost-centre" is no label name: letters, digits and _, not first a digit or __'
+        ':4: servers[0].labels: "cost-centre" is not a label name: letters, digits and _, no digit or __ first'
     ),
     "labels_list": ":4: servers[0].labels: expected a mapping, got a list",
     "list_at_top": ":1: expected a mapping, got a list",
@@ -113,7 +101,7 @@ MESSAGES = {
     "probe_too_often": ':5: servers[0].probe.every: expected a duration from 10s to 1h, got "1s"',
     "probe_true": ":4: servers[0].probe: expected a mapping, got the truth value true",
     "probe_url_with_password": (
-        ":5: servers[0].probe.url: a URL must hold no user name and no password; use api_key_file"
+        ":5: servers[0].probe.url: a URL must not contain a user name or password; use api_key_file"
     ),
     "probe_without_url": ":4: servers[0].probe: needs the server's metrics, or a url of its own",
     "same_name": ':9: servers[2].name: "qwen" is already the name of servers[0]',
@@ -137,7 +125,7 @@ MESSAGES = {
     "timeout_longer_than_usual_interval": ":5: servers[0].metrics.timeout: 6s is longer than the interval of 5s",
     "tls_key_alone": ":5: servers[0].metrics.tls: key_file needs cert_file",
     "token_in_configuration": ':5: servers[0].metrics: unknown key "bearer_token"; did you mean "bearer_token_file"?',
-    "two_documents": ":4: a second document; a configuration is one",
+    "two_documents": ":4: a second document; a configuration has only one",
     "unknown_key": ':4: servers[0]: unknown key "metric"; did you mean "metrics"?',
     "unknown_key_at_top": ':1: unknown key "server"; did you mean "servers"?',
     "unknown_key_unlike_any": (
@@ -146,15 +134,17 @@ MESSAGES = {
     "unknown_tls_key": ':5: servers[0].metrics.tls: unknown key "ca"; known are ca_file, cert_file, key_file',
     "url_bad_port": ":3: servers[0].metrics: the URL's host or port is malformed",
     "url_number": ":3: servers[0].metrics: expected text, got the number 8000; put it in quotes",
-    "url_of_a_file": ":3: servers[0].metrics: expected a URL that begins with http:// or https://",
+    "url_of_a_file": ":3: servers[0].metrics: expected a URL that starts with http:// or https://",
     "url_port_zero": ":3: servers[0].metrics: the URL's port is 0",
-    "url_with_blank": ":3: servers[0].metrics: a URL must hold no blanks, backslashes or control characters",
+    "url_with_blank": ":3: servers[0].metrics: a URL must not contain blanks, backslashes or control characters",
     "url_with_odd_password": (
-        ":4: servers[0].metrics.url: a URL must hold no user name and no password; use bearer_token_file"
+        ":4: servers[0].metrics.url: a URL must not contain a user name or password; use bearer_token_file"
     ),
-    "url_with_password": ":3: servers[0].metrics: a URL must hold no user name and no password; use bearer_token_file",
+    "url_with_password": (
+        ":3: servers[0].metrics: a URL must not contain a user name or password; use bearer_token_file"
+    ),
     "url_without_host": ":3: servers[0].metrics: the URL has no host",
-    "url_without_scheme": ":3: servers[0].metrics: expected a URL that begins with http:// or https://",
+    "url_without_scheme": ":3: servers[0].metrics: expected a URL that starts with http:// or https://",
     "web_config_file_empty": ':1: web_config_file: expected a path, got ""',
 }
 
@@ -362,7 +352,7 @@ class TestServersDir:
         [
             ({"a": "log: /a.log\nmetric: b"}, 'a.yml:2: unknown key "metric"; did you mean "metrics"?'),
             ({"a": "log: /a.log\nlog: b"}, 'a.yml:2: duplicate key "log", first given in line 1'),
-            ({"a": "labels: {}\nmetrics: {url: h}"}, "a.yml:2: metrics.url: expected a URL that begins with"),
+            ({"a": "labels: {}\nmetrics: {url: h}"}, "a.yml:2: metrics.url: expected a URL that starts with"),
             ({"a": "name: a"}, "a.yml:1: needs log, metrics or both"),
             ({"a": "- log: /a.log"}, "a.yml:1: expected a mapping, got a list"),
             ({"a": "servers: [{name: a, log: b}]"}, 'a.yml:1: unknown key "servers"; known are name, log, metrics'),
@@ -439,6 +429,82 @@ class TestImmutable:
     def test_servers(self):
         """The servers are a tuple."""
         assert isinstance(load_config(str(GOOD / "full.yml")).servers, tuple)
+
+
+SEVERAL_MISTAKES = """\
+listen: 9468
+allowed_hosts: [gpu1, "a:1", "b:2"]
+servers:
+  - name: my server
+    metrics:
+      url: ftp://h
+      interval: soon
+      tls: {key: k}
+  - log: [a]
+  - name: b
+    log: {journal: "no unit"}
+    labels: {team: search, engine: "0", rack: 12}
+chekpoint: x
+"""
+ITS_MESSAGES = (
+    ':1: listen: expected HOST:PORT such as 127.0.0.1:9468, got "9468"',
+    ':2: allowed_hosts[1]: expected a host\'s name such as gpu1.example.com, without a port, got "a:1"',
+    ':2: allowed_hosts[2]: expected a host\'s name such as gpu1.example.com, without a port, got "b:2"',
+    ':4: servers[0].name: expected 1 to 128 letters, digits or any of . _ : / -, got "my server"',
+    ":6: servers[0].metrics.url: expected a URL that starts with http:// or https://",
+    ':7: servers[0].metrics.interval: expected a duration such as 5s, 500ms or 2m, got "soon"',
+    ':8: servers[0].metrics.tls: unknown key "key"; known are ca_file, cert_file, key_file',
+    ':9: servers[1]: missing key "name"',
+    ":9: servers[1].log: expected text, got a list",
+    ':11: servers[2].log.journal: expected a unit such as vllm.service, got "no unit"',
+    ':12: servers[2].labels: "engine" is a label of vllm-watch itself',
+    ":12: servers[2].labels.rack: expected text, got the number 12; put it in quotes",
+    ':13: unknown key "chekpoint"; did you mean "checkpoint"?',
+)
+
+
+class TestSeveralMistakes:
+    """All mistakes of a file are found at once."""
+
+    def test_all_are_named(self, tmp_path):
+        """Each mistake has its own message, in the order of the file."""
+        path = write(tmp_path, SEVERAL_MISTAKES)
+
+        assert message_for(path) == "\n".join(f"{path}{message}" for message in ITS_MESSAGES)
+
+    def test_all_files_of_a_folder(self, tmp_path):
+        """A mistake in one file of `servers_dir` does not hide those in the next."""
+        folder = tmp_path / "servers.d"
+        folder.mkdir()
+        (folder / "a.yml").write_text("{")
+        (folder / "b.yml").write_text("log: /b.log")
+        (folder / "c.yml").write_text("log: /c.log\nslo: fast")
+        first, second = message_for(write(tmp_path, "servers_dir: servers.d")).split("\n")
+
+        assert first.startswith(f"{folder}/a.yml:1: not YAML")
+        assert second.startswith(f"{folder}/c.yml:2: slo: expected chat, batch or a mapping")
+
+    def test_each_equal_name_is_named(self, tmp_path):
+        """Every server whose name another one has is named, not only the first."""
+        path = write(tmp_path, "servers:\n" + "- {name: a, log: /a.log}\n" * 3)
+
+        assert message_for(path).split("\n") == [
+            f'{path}:{line}: servers[{line - 2}].name: "a" is already the name of servers[0]' for line in (3, 4)
+        ]
+
+    def test_a_file_of_mistakes_does_not_flood(self, tmp_path):
+        """Beyond twenty mistakes only their number is shown."""
+        path = write(tmp_path, "servers:\n" + "- {name: a b, log: /a.log}\n" * 500)
+        lines = message_for(path).split("\n")
+
+        assert len(lines) == MAX_MISTAKES + 1
+        assert lines[-1] == "480 more mistakes"
+
+    def test_a_misspelt_key_is_not_missing_too(self, tmp_path):
+        """Where a key is unknown, no missing key is reported: they may be the same."""
+        path = write(tmp_path, "servers: [{nam: a, log: /a.log}]")
+
+        assert message_for(path) == f'{path}:1: servers[0]: unknown key "nam"; did you mean "name"?'
 
 
 class TestBadFiles:
@@ -641,7 +707,7 @@ class TestValues:
     @example("/[hunter2")
     def test_url_is_never_repeated(self, text):
         """Whatever is wrong with a URL, the message does not show it."""
-        with pytest.raises(ValueError, match="no user name") as caught:
+        with pytest.raises(ValueError, match="must not contain a user name") as caught:
             parse_url(f"http://hunter2{text}@vllm")
 
         assert "hunter2" not in str(caught.value)
@@ -703,9 +769,9 @@ class TestOptions:
                 [],
                 ["http://admin:hunter2@vllm"],
                 None,
-                "--metrics: a URL must hold no user name and no password; use bearer_token_file",
+                "--metrics: a URL must not contain a user name or password; use bearer_token_file",
             ),
-            ([], ["vllm:8000"], None, "--metrics: expected a URL that begins with http:// or https://"),
+            ([], ["vllm:8000"], None, "--metrics: expected a URL that starts with http:// or https://"),
             ([], [URL], "9468", '--listen: expected HOST:PORT such as 127.0.0.1:9468, got "9468"'),
         ],
     )
@@ -784,10 +850,10 @@ class TestAnyFile:
         self.load(write(folder, msgspec.json.encode({"servers": [server]})))
 
     def load(self, path):
-        """Load a file; if it is wrong, the message is one line that can be printed."""
+        """Load a file; if it is wrong, each message is one line that can be printed."""
         try:
             load_config(path)
         except ConfigError as error:
-            message = str(error)
-            assert message.isprintable()
-            assert message.startswith(path)
+            messages = error.messages
+            assert messages
+            assert all(message.isprintable() and message.startswith(path) for message in messages)

@@ -10,7 +10,8 @@ from tests.support.exposition import exported
 from tests.support.pages import ScrapedServer, page
 
 from vllm_watch.catalog.series import SERIES
-from vllm_watch.config.model import RESERVED_LABELS, load_config
+from vllm_watch.config.config_file import load_config
+from vllm_watch.config.server_section import RESERVED_LABELS
 from vllm_watch.support.errors import ConfigError
 
 

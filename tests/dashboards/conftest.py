@@ -7,16 +7,14 @@ import shutil
 
 import pytest
 
-from tests.alerts.replay import RULES
-from tests.dashboards.loaded import loaded
+from tests.dashboards.loaded import filled, loaded
+from tests.support.shared import shared
 
 
 @pytest.fixture(scope="session")
-def prometheus():
-    """Give a Prometheus over all recordings."""
-    if shutil.which("prometheus") is None or shutil.which("promtool") is None:
-        pytest.skip("needs prometheus and promtool (Debian's prometheus)")
-    if not RULES.exists():
-        pytest.skip("needs the tree that the rules are in")
-    with loaded() as running:
+def prometheus(tmp_path_factory):
+    """Give a Prometheus over all recordings; its data are made once in a run, and each process has a copy."""
+    data = tmp_path_factory.mktemp("prometheus") / "data"
+    shutil.copytree(shared(filled), data)
+    with loaded(data=data) as running:
         yield running

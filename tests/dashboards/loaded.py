@@ -33,13 +33,13 @@ import yaml
 
 from prometheus_client.parser import text_string_to_metric_families
 from tests.alerts.incidents import INCIDENTS
-from tests.alerts.replay import CHAT, NOTHING, STALE, STEP, evaluated, series_of
+from tests.alerts.replay import NOTHING, STALE, STEP, evaluated, replayed
 from tests.support.monitoring import free_port, get_text, process
+from tests.support.shared import new_folder
 
 from vllm_watch.catalog.series import DAEMON
 from vllm_watch.exposition.text_format import label_text
 from vllm_watch.replay.recording import Recording
-from vllm_watch.state.server import ServerSettings
 
 
 RECORDINGS: Mapping[str, Path] = {incident.name: incident.folder for incident in INCIDENTS}
@@ -158,6 +158,13 @@ def fill(folder: Path, names: Iterable[str]) -> Mapping[str, Span]:
     return spans
 
 
+def filled() -> Path:
+    """Return a new folder with all stretches, which is there as long as the run of tests."""
+    folder = new_folder()
+    fill(folder, STRETCHES)
+    return folder
+
+
 def _write(path: Path, stretches: Iterable[tuple[str, Stretch]]) -> dict[str, Span]:
     """Write stretches, in order of time, as OpenMetrics; return when each is."""
     spans = {}
@@ -211,9 +218,8 @@ def _fleet(watched: Mapping[str, Stretch], page: Page) -> Stretch:
 
 def _watched(recording: Recording) -> Stretch:
     """Return a recording's series as its daemon shows them."""
-    settings = ServerSettings(recording.folder.name, has_log=True, metrics_interval=float(STEP), slo=CHAT)
-    series, steps = series_of(recording, settings)
-    return Stretch(recording.started, steps, {key: values for key, values in series.items() if "server=" in key})
+    series, steps = replayed(recording.folder, has_slo=True, has_log=True, has_metrics=True)
+    return Stretch(recording.started, steps, series)
 
 
 def _moved(stretch: Stretch, start: float) -> Stretch:

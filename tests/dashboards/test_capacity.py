@@ -3,8 +3,6 @@
 
 from __future__ import annotations
 
-import shutil
-
 import pytest
 
 from tests.alerts.replay import STEP, evaluated
@@ -13,7 +11,7 @@ from tests.dashboards.replayed import given
 from boards.kit.thresholds import number
 
 
-pytestmark = pytest.mark.skipif(shutil.which("promtool") is None, reason="needs promtool (Debian's prometheus)")
+pytestmark = pytest.mark.needs_tool("promtool")
 
 PER_MINUTE = 12
 

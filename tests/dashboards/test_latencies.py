@@ -3,15 +3,13 @@
 
 from __future__ import annotations
 
-import shutil
-
 import pytest
 
 from tests.alerts.replay import STEP
 from tests.dashboards.replayed import given
 
 
-pytestmark = pytest.mark.skipif(shutil.which("promtool") is None, reason="needs promtool (Debian's prometheus)")
+pytestmark = pytest.mark.needs_tool("promtool")
 
 MINUTE = 60 // STEP
 STEPS = 10 * MINUTE

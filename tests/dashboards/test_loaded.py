@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.alerts.replay import CHAT, fired
+from tests.alerts.replay import fired
 from tests.dashboards.api import Api
 from tests.dashboards.loaded import DAEMON_ADDRESS, RECORDINGS, SECOND_ADDRESS, WATCHED_TWICE, DataError, fill
 
@@ -30,7 +30,7 @@ def test_alerts_are_those_of_the_replay(prometheus, name):
     span = prometheus.spans[name]
     expr = f'ALERTS{{alertstate="firing",server="{name}"}}'
     names = {series.labels["alertname"] for series in Api(prometheus.url).range(expr, span.start, span.end, 15)}
-    assert {alert.alert for alert in fired(RECORDINGS[name], slo=CHAT)} == names
+    assert {alert.alert for alert in fired([RECORDINGS[name]], has_slo=True)[name]} == names
 
 
 def test_the_daemon_tells_of_itself(prometheus):

@@ -3,14 +3,12 @@
 
 from __future__ import annotations
 
-import shutil
-
 import pytest
 
 from tests.dashboards.replayed import given
 
 
-pytestmark = pytest.mark.skipif(shutil.which("promtool") is None, reason="needs promtool (Debian's prometheus)")
+pytestmark = pytest.mark.needs_tool("promtool")
 
 UID = "vllm-watch-server"
 STEPS = 60

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import json
 import re
-import shutil
 import subprocess
 import sys
 
@@ -14,19 +13,18 @@ from pathlib import Path
 import pytest
 import yaml
 
+from tests.support.leftovers import inherited
 from tests.support.monitoring import ALERTMANAGER, PROMETHEUS
 
 import vllm_watch
 
-from vllm_watch.config.model import load_config
+from vllm_watch.config.config_file import load_config
 
 
 FOLDER = Path(__file__).parents[2] / "deploy" / "compose"
 FILE = FOLDER / "compose.yml"
 PROGRAMS = {"prometheus": PROMETHEUS, "alertmanager": ALERTMANAGER}
 CONFINED = ("monitoring", "vllm-watch", "prometheus", "alertmanager", "grafana")
-
-pytestmark = pytest.mark.skipif(not FILE.exists(), reason="needs the tree that compose.yml is in")
 
 
 @pytest.fixture(scope="module")
@@ -40,9 +38,9 @@ def mounts(service):
     return [(*mount.split(":")[:2], mount.endswith(":ro")) for mount in service.get("volumes", [])]
 
 
+@pytest.mark.needs_module("check_jsonschema")
 def test_the_file_follows_the_specification(tmp_path):
     """The schema of Compose files has nothing against it, and does against a key that there is not."""
-    pytest.importorskip("check_jsonschema", reason="needs check-jsonschema (the group deploy)")
     wrong = tmp_path / "compose.yml"
     wrong.write_text(FILE.read_text().replace("read_only:", "readonly:"))
 
@@ -59,7 +57,7 @@ def test_the_file_follows_the_specification(tmp_path):
     assert [0, 1] == statuses
 
 
-@pytest.mark.skipif(shutil.which("docker") is None, reason="needs Docker's client")
+@pytest.mark.needs_tool("docker")
 def test_compose_itself_takes_the_file():
     """`docker compose config` resolves it."""
     if subprocess.run(["docker", "compose", "version"], capture_output=True, timeout=30, check=False).returncode != 0:
@@ -158,11 +156,9 @@ END
 """
 
 
-@pytest.mark.skipif(
-    not all([*PROGRAMS.values(), shutil.which("unshare"), shutil.which("ip")])
-    or subprocess.run(["unshare", "-n", "true"], capture_output=True, check=False).returncode != 0,
-    reason="needs root, prometheus, alertmanager, unshare and ip",
-)
+@pytest.mark.needs_root
+@pytest.mark.needs_namespaces("--net")
+@pytest.mark.needs_tool("ip", "prometheus", "prometheus-alertmanager")
 def test_the_programs_work_together_as_they_are_configured(compose, tmp_path):
     """Prometheus and Alertmanager, by the commands of the file, find each other and the daemon on loopback."""
     lines = []
@@ -185,6 +181,7 @@ def test_the_programs_work_together_as_they_are_configured(compose, tmp_path):
     ran = subprocess.run(
         ["unshare", "-n", "bash", "-c", _POD.replace("{programs}", "\n".join(lines))],
         env={
+            **inherited(),
             "PATH": "/usr/sbin:/usr/bin:/sbin:/bin",
             "PYTHON": sys.executable,
             "PYTHONPATH": ":".join(sys.path[1:]),

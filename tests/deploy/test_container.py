@@ -15,6 +15,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.leftovers import inherited
 from tests.support.nobody import as_nobody
 
 import vllm_watch
@@ -22,13 +23,6 @@ import vllm_watch
 
 ROOT = Path(__file__).parents[2]
 DOCKERFILE = ROOT / "deploy" / "container" / "Dockerfile"
-
-pytestmark = pytest.mark.skipif(not DOCKERFILE.exists(), reason="needs the tree that the Dockerfile is in")
-needs_namespaces = pytest.mark.skipif(
-    not all(map(shutil.which, ("unshare", "setpriv", "ip", "mount")))
-    or subprocess.run(["unshare", "-m", "-n", "true"], capture_output=True, check=False).returncode != 0,
-    reason="needs root, unshare, setpriv (util-linux) and ip (iproute2)",
-)
 
 
 def instructions():
@@ -56,9 +50,9 @@ def wheel_files(tree, into):
         return set(archive.namelist())
 
 
+@pytest.mark.needs_module("hatchling")
 def test_the_context_has_all_that_the_package_is_made_of(tmp_path):
     """A wheel of what .dockerignore lets through has the same files as one of the whole tree."""
-    pytest.importorskip("hatchling", reason="needs hatchling (the group deploy)")
     lines = [line for line in (ROOT / ".dockerignore").read_text().splitlines() if line and line[0] != "#"]
     kept = [line[1:] for line in lines if line[0] == "!"]
     assert ["*", *(f"!{path}" for path in kept), "**/__pycache__", "**/*.py[co]"] == lines
@@ -131,7 +125,9 @@ def folder():
         yield Path(name)
 
 
-@needs_namespaces
+@pytest.mark.needs_root
+@pytest.mark.needs_namespaces("--mount", "--net")
+@pytest.mark.needs_tool("ip", "setpriv")
 def test_the_command_is_healthy_on_a_read_only_root(folder):
     """The image's command, as somebody who may write nothing but the checkpoint, passes the image's health check."""
     state, empty = folder / "state", folder / "empty"
@@ -154,7 +150,12 @@ def test_the_command_is_healthy_on_a_read_only_root(folder):
             *("unshare", "-m", "-n", "sh", "-c", _CONTAINER, "sh", str(state), check),
             *(*as_nobody(empty), sys.executable, "-m", "vllm_watch.cli", *command),
         ],
-        env={"PATH": "/usr/sbin:/usr/bin:/sbin:/bin", "PYTHON": sys.executable, "PYTHONPATH": ":".join(sys.path[1:])},
+        env={
+            **inherited(),
+            "PATH": "/usr/sbin:/usr/bin:/sbin:/bin",
+            "PYTHON": sys.executable,
+            "PYTHONPATH": ":".join(sys.path[1:]),
+        },
         capture_output=True,
         text=True,
         timeout=60,

@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import shutil
 import subprocess
 import sys
 
@@ -11,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.leftovers import inherited
 from tests.support.overlay import covered_machine
 from tests.support.wheels import make_wheel
 
@@ -20,11 +20,8 @@ PYTHON = Path("/usr/bin/python3").resolve()
 PLACES = "/etc /lib/systemd /opt /usr/bin /usr/share/doc /var/lib/vllm-watch"
 
 pytestmark = [
-    pytest.mark.skipif(not SCRIPT.exists(), reason="needs the tree that deploy/ is in"),
-    pytest.mark.skipif(
-        shutil.which("dpkg-deb") is None or shutil.which("systemd-analyze") is None,
-        reason="needs dpkg, and systemd-analyze (Debian's systemd)",
-    ),
+    pytest.mark.needs_root,
+    pytest.mark.needs_tool("dpkg-deb", "systemd-analyze", "unshare"),
     # What the package lacks without a network comes from the tests' environment.
     pytest.mark.skipif(
         PYTHON.name != f"python3.{sys.version_info.minor}", reason="Debian's Python is not the one of the tests"
@@ -77,7 +74,7 @@ def test_another_python_than_debians_is_refused(tmp_path):
     """A package that depends on nothing Debian has is not made."""
     run = subprocess.run(
         ["sh", str(SCRIPT), "--output", str(tmp_path)],
-        env={"PATH": "/usr/sbin:/usr/bin:/sbin:/bin", "PYTHON": "/bin/true"},
+        env={**inherited(), "PATH": "/usr/sbin:/usr/bin:/sbin:/bin", "PYTHON": "/bin/true"},
         capture_output=True,
         text=True,
         timeout=60,

@@ -19,16 +19,15 @@ import pytest
 from tests.support.wheels import link_dependencies, make_wheel
 
 
+pytestmark = pytest.mark.slow
+
+
 DEPLOY = Path(__file__).parents[2] / "deploy"
 SCRIPT = DEPLOY / "install.sh"
 SECONDS = 120
 BROKEN = "raise SystemExit('this release is broken')\n"
 STANDARD = ("etc/default", "etc/systemd/system", "opt", "usr/local/bin", "var/lib")
 """Folders that every system has."""
-
-pytestmark = pytest.mark.skipif(
-    not SCRIPT.exists() or shutil.which("sha256sum") is None, reason="needs the tree that deploy/ is in, and coreutils"
-)
 
 
 class Machine:
@@ -121,7 +120,7 @@ def equipped(machine, image):
     return machine
 
 
-@pytest.mark.skipif(shutil.which("shellcheck") is None, reason="shellcheck is not installed")
+@pytest.mark.needs_tool("shellcheck")
 def test_the_scripts_are_sound():
     """The shell's linter has nothing to say."""
     scripts = sorted(map(str, DEPLOY.rglob("*.sh")))

@@ -19,7 +19,7 @@ from tests.support.wheels import make_wheel
 
 SCRIPT = Path(__file__).parents[2] / "deploy" / "install.sh"
 
-pytestmark = pytest.mark.skipif(not SCRIPT.exists(), reason="needs the tree that deploy/ is in")
+pytestmark = [pytest.mark.slow, pytest.mark.needs_root, pytest.mark.needs_tool("unshare")]
 
 
 @pytest.fixture

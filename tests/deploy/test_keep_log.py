@@ -16,7 +16,11 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.monitoring import free_port, get_text, process, until
+from tests.support.monitoring import free_port, get_text, process
+from tests.support.waiting import until
+
+
+pytestmark = pytest.mark.slow
 
 
 PROGRAM = Path(__file__).parents[2] / "deploy" / "container" / "keep_log.py"
@@ -35,8 +39,6 @@ sys.argv = sys.argv[1:]
 runpy.run_path(sys.argv[0], run_name="__main__")
 """
 NAMES = ("log_lines", "log_rotations", "log_files_lost")
-
-pytestmark = pytest.mark.skipif(not PROGRAM.exists(), reason="needs the tree that keep_log.py is in")
 
 
 @pytest.fixture

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import os
 import re
-import shutil
 import signal
 import subprocess
 import tempfile
@@ -16,22 +15,22 @@ from pathlib import Path
 
 import pytest
 
+from tests.support import tools
 from tests.support.logs import Log, stats_line
-from tests.support.monitoring import until
 from tests.support.nobody import NOBODY
+from tests.support.waiting import until
 
 
 DEPLOY = Path(__file__).parents[2] / "deploy"
-LOGROTATE = shutil.which("logrotate") or shutil.which("logrotate", path="/usr/sbin")
+LOGROTATE = tools.find("logrotate")
 SHIPPED = "/var/log/vllm"
 SECONDS = 30
 LINES = 3000
 GROUP = 54321
 
 pytestmark = [
-    pytest.mark.skipif(not DEPLOY.exists(), reason="needs the tree that deploy/ is in"),
-    pytest.mark.skipif(LOGROTATE is None, reason="logrotate is not installed"),
-    pytest.mark.skipif(os.geteuid() != 0, reason="logrotate takes its configuration from root, and changes to users"),
+    pytest.mark.needs_tool("logrotate"),
+    pytest.mark.needs_root,
 ]
 
 
@@ -190,10 +189,7 @@ def test_renaming_alone_does_not_rotate_what_vllm_holds_open(folder):
     assert (folder / "vllm.log.1").read_bytes() == b"before\nafter\n"
 
 
-@pytest.mark.skipif(
-    shutil.which("systemd-tmpfiles") is None or shutil.which("setpriv") is None,
-    reason="needs systemd-tmpfiles (Debian's systemd) and setpriv",
-)
+@pytest.mark.needs_tool("setfacl", "setpriv", "systemd-tmpfiles")
 @pytest.mark.parametrize("name", ["vllm", "vllm-copytruncate"])
 def test_by_the_acl_a_group_reads_also_what_is_made_anew(open_folder, name):
     """With the shipped ACL a group reads the log, the renamed or copied one and the new one; without it nobody does."""

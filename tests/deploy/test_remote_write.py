@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import json
 import re
-import shutil
 import subprocess
 import sys
 import time
@@ -24,33 +23,27 @@ from typing import NamedTuple
 import pytest
 import yaml
 
-from tests.support.monitoring import PROMETHEUS, free_port, get_json, get_text, process, until
+from tests.support.monitoring import PROMETHEUS, free_port, get_json, get_text, process
+from tests.support.waiting import until
 
 
 ROOT = Path(__file__).parents[2]
 SHIPPED = ROOT / "deploy" / "prometheus"
 RULES = ROOT / "alerts" / "rules"
 PLACES = sorted((SHIPPED / "remote-write").glob("*.yml"))
-VICTORIA_METRICS = shutil.which("victoria-metrics")
-VMALERT = shutil.which("vmalert")
-PROMTOOL = shutil.which("promtool")
 SECONDS = 60
 AWAY = 6
 OWN = {"job": "vllm-watch", "instance": "gpu1:9468", "cluster": "frankfurt", "host": "gpu1"}
 """What the shipped agent adds to every series."""
 RECORDED = "engine:vllm_watch_tokens_per_second:avg5m"
 
-pytestmark = pytest.mark.skipif(not SHIPPED.exists(), reason="needs the tree that deploy/ is in")
-needs_promtool = pytest.mark.skipif(PROMTOOL is None, reason="promtool is not installed")
-needs_servers = pytest.mark.skipif(
-    PROMETHEUS is None or VICTORIA_METRICS is None or VMALERT is None,
-    reason="Prometheus and VictoriaMetrics with vmalert are not both installed",
-)
+needs_promtool = pytest.mark.needs_tool("promtool")
+needs_servers = pytest.mark.needs_tool("prometheus", "victoria-metrics", "vmalert")
 
 
 def promtool(*arguments):
     """Return what promtool prints; it must succeed."""
-    run = subprocess.run([PROMTOOL, *map(str, arguments)], capture_output=True, text=True, timeout=30, check=False)
+    run = subprocess.run(["promtool", *map(str, arguments)], capture_output=True, text=True, timeout=30, check=False)
     assert run.returncode == 0, run.stdout + run.stderr
     return run.stdout
 
@@ -198,7 +191,7 @@ def servers(folder):
     yield (
         "victoria-metrics",
         [
-            *(VICTORIA_METRICS, f"-httpListenAddr={central}", f"-storageDataPath={folder / 'data'}"),
+            *("victoria-metrics", f"-httpListenAddr={central}", f"-storageDataPath={folder / 'data'}"),
             *("-retentionPeriod=100y", "-search.latencyOffset=0s", "-memory.allowedBytes=128MB"),
         ],
         (central, "/health"),
@@ -227,7 +220,7 @@ def servers(folder):
     yield (
         "vmalert",
         [
-            *(VMALERT, f"-rule={folder / 'rules'}/*.yml", f"-httpListenAddr={rules}"),
+            *("vmalert", f"-rule={folder / 'rules'}/*.yml", f"-httpListenAddr={rules}"),
             *(f"-datasource.url=http://{central}", f"-remoteWrite.url=http://{central}"),
             *(f"-remoteRead.url=http://{central}", "-remoteWrite.flushInterval=500ms"),
         ],

@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 import shutil
 import subprocess
@@ -19,10 +18,7 @@ EXAMPLES = sorted(UNIT.parent.glob("*.service.d/*.conf"))
 EXPOSURE = 1.5
 """systemd calls less than 2 "OK"; a unit without any restriction has 9.6."""
 
-pytestmark = pytest.mark.skipif(
-    shutil.which("systemd-analyze") is None or not UNIT.exists(),
-    reason="needs systemd-analyze (Debian's systemd) and the tree that the unit is in",
-)
+pytestmark = pytest.mark.needs_tool("systemd-analyze")
 
 
 def analyze(*arguments):
@@ -120,7 +116,8 @@ def test_the_unit_takes_its_variables_from_the_shipped_file():
     assert "EnvironmentFile=-/etc/default/vllm-watch\n" in text
 
 
-@pytest.mark.skipif(shutil.which("systemd-tmpfiles") is None, reason="needs systemd-tmpfiles (Debian's systemd)")
+@pytest.mark.needs_root
+@pytest.mark.needs_tool("systemd-tmpfiles")
 def test_the_logs_folder_is_made(tmp_path):
     """The example for systemd-tmpfiles makes the folder and the file, which a group may read and nobody else."""
     for name, line in (("passwd", "vllm:x:4711:4712::/:/bin/false\n"), ("group", "vllm:x:4712:\n")):
@@ -135,8 +132,6 @@ def test_the_logs_folder_is_made(tmp_path):
             timeout=60,
             check=False,
         )
-        if os.geteuid() != 0 and run.returncode != 0:
-            pytest.skip("only root may give files away")
         assert (run.stderr, run.returncode) == ("", 0)
     folder = (tmp_path / "var/log/vllm").stat()
     file = (tmp_path / "var/log/vllm/vllm.log").stat()
@@ -145,7 +140,7 @@ def test_the_logs_folder_is_made(tmp_path):
     assert (oct(file.st_mode), file.st_uid, file.st_gid) == ("0o100640", 4711, 4712)
 
 
-@pytest.mark.skipif(shutil.which("systemd-sysusers") is None, reason="needs systemd-sysusers (Debian's systemd)")
+@pytest.mark.needs_tool("systemd-sysusers")
 def test_the_group_for_the_acl_is_made(tmp_path):
     """The example for systemd-sysusers makes the group that the ACL and the drop-in name."""
     conf = UNIT.parent / "sysusers.d" / "vllm-logs.conf"

@@ -7,9 +7,7 @@ systemd need not run here: the kernel is asked for the same by the tools of util
 
 from __future__ import annotations
 
-import os
 import re
-import shutil
 import subprocess
 import sys
 import tempfile
@@ -38,11 +36,9 @@ exec "$@"
 """
 
 pytestmark = [
-    pytest.mark.skipif(not UNIT.exists(), reason="needs the tree that the unit is in"),
-    pytest.mark.skipif(
-        os.geteuid() != 0 or not all(map(shutil.which, ("unshare", "setpriv", "prlimit"))),
-        reason="only root may put a process under them, by unshare, setpriv and prlimit",
-    ),
+    pytest.mark.slow,
+    pytest.mark.needs_root,
+    pytest.mark.needs_tool("prlimit", "setpriv", "unshare"),
 ]
 
 

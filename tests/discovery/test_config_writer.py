@@ -11,7 +11,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from vllm_watch.commands.discover import lines_of, view_of
-from vllm_watch.config.model import load_config
+from vllm_watch.config.config_file import load_config
 from vllm_watch.discovery.command_line import ServeCommand
 from vllm_watch.discovery.config_writer import configuration_of
 from vllm_watch.discovery.names import Named, identity_of

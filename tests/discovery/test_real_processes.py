@@ -8,7 +8,6 @@ import json
 import os
 import pty
 import shlex
-import shutil
 import subprocess
 import sys
 import tempfile
@@ -20,15 +19,17 @@ import pytest
 
 from tests.support.nobody import as_nobody
 from tests.support.servers_here import ServersHere, free_port
+from tests.support.waiting import until
 
-from vllm_watch.config.model import load_config
+from vllm_watch.config.config_file import load_config
+
+
+pytestmark = pytest.mark.slow
 
 
 SECONDS = 20
 SECRET = "sk-0123456789abcdef"
 COMMAND = [sys.executable, "-m", "vllm_watch.cli"]
-
-needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="becomes another user or mounts, which takes root")
 
 
 @pytest.fixture
@@ -84,7 +85,7 @@ class TestRedirections:
     def test_tee(self, here, option, is_wrong):
         """`| tee log`: the file is what tee writes; without -a it is told to append."""
         here.start(f"{here.command()} 2>&1 | tee {option}vllm.log > /dev/null")
-        server = here.until(lambda: next((each for each in here.found() if each.log), None))
+        server = until(lambda: next((each for each in here.found() if each.log), None))
 
         assert str(here.folder / "vllm.log") == server.log
         assert is_wrong == ("with -a" in advice(server))
@@ -92,7 +93,7 @@ class TestRedirections:
     def test_tee_behind_a_substitution(self, here):
         """`> >(tee -a log)` is the same."""
         here.start(f"{here.command()} > >(tee -a vllm.log > /dev/null) 2>&1")
-        server = here.until(lambda: next((each for each in here.found() if each.log), None))
+        server = until(lambda: next((each for each in here.found() if each.log), None))
 
         assert str(here.folder / "vllm.log") == server.log
 
@@ -144,18 +145,17 @@ class TestRedirections:
         assert str(here.folder / "vllm.log") == server.log
         assert "Start it with 2>&1" in advice(server)
 
-    @pytest.mark.skipif(
-        shutil.which("systemd-cat") is None or not os.path.exists("/run/systemd/journal/stdout"),
-        reason="no journald runs here",
-    )
+    @pytest.mark.needs_tool("systemd-cat")
     def test_the_journal(self, here):
         """Behind systemd-cat the log is the journal's, under the unit that the server runs in, if it runs in one."""
+        if not os.path.exists("/run/systemd/journal/stdout"):
+            pytest.skip("no journald runs here")
         server = here.start(f"systemd-cat {here.command()}")
 
         assert server.journal is not None or "no unit says whose" in advice(server)
 
-    @needs_root
-    @pytest.mark.skipif(shutil.which("unshare") is None, reason="the program unshare is not installed")
+    @pytest.mark.needs_root
+    @pytest.mark.needs_tool("unshare")
     def test_a_file_that_only_its_container_has(self, here):
         """A log in a mount namespace of its own is found through the process's root, and readable there."""
         (here.folder / "inside").mkdir()
@@ -190,7 +190,7 @@ class TestServers:
         assert all("asks for an API key" in each.stdout for each in printed)
         assert SECRET not in "".join(each.stdout + each.stderr for each in printed) + file.read_text()
 
-    @needs_root
+    @pytest.mark.needs_root
     def test_as_another_user(self, here, tmp_path_factory):
         """One who may not look at the process is told so, and what to do; the rest is found all the same."""
         port = free_port()
@@ -202,7 +202,7 @@ class TestServers:
         assert "log" not in server
         assert any("CAP_SYS_PTRACE" in finding["text"] for finding in server["findings"])
 
-    @needs_root
+    @pytest.mark.needs_root
     def test_as_another_user_with_the_capabilities(self, here, tmp_path_factory):
         """With the two capabilities that are named, another user's process shows where its log is."""
         here.start(f"{here.command()} >> vllm.log 2>&1")
@@ -213,7 +213,7 @@ class TestServers:
 
         assert str(here.folder / "vllm.log") == server["log"]
 
-    @needs_root
+    @pytest.mark.needs_root
     def test_a_log_that_only_its_group_may_read(self, here_for_all, tmp_path_factory):
         """A log that one's own server has open and one may not open is said to be so, with whose it is."""
         here, nobody = here_for_all, as_nobody(tmp_path_factory.mktemp("empty"))

@@ -25,6 +25,9 @@ from vllm_watch.discovery.watcher import CLOSE_LOOK_SECONDS, KEEP_SECONDS, MAX_S
 from vllm_watch.support.errors import DiscoveryError
 
 
+pytestmark = pytest.mark.slow
+
+
 SERVE = "vllm serve Qwen/Qwen3-8B"
 
 

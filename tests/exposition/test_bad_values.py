@@ -11,8 +11,8 @@ from tests.support.pages import ScrapedServer, page
 from vllm_watch.discovery.command_line import arguments_of, parse_arguments
 from vllm_watch.exposition.collector import SnapshotCollector
 from vllm_watch.exposition.text_format import prometheus_text
-from vllm_watch.state.facts import CommandFacts
 from vllm_watch.state.server import ServerSettings, ServerState
+from vllm_watch_parsers.command_facts import CommandFacts
 
 
 def shown(*snapshots):

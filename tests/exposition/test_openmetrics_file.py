@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import itertools
-import shutil
 import subprocess
 import tempfile
 
@@ -17,6 +16,9 @@ from vllm_watch.exposition import openmetrics
 from vllm_watch.exposition.openmetrics import TimeSeriesFile
 from vllm_watch.replay.replay import SETTLED_SECONDS, SPARSE_SECONDS, run_log
 from vllm_watch.state.server import ServerSettings, ServerState
+
+
+pytestmark = pytest.mark.slow
 
 
 STEP = 5.0
@@ -107,7 +109,7 @@ def test_values_settle_before_snapshots_get_fewer(silent_log):
     assert 1 == len(said)
 
 
-@pytest.mark.skipif(shutil.which("promtool") is None, reason="needs promtool (Debian's prometheus)")
+@pytest.mark.needs_tool("promtool")
 def test_promtool_loads_a_log_with_silence(silent_log, tmp_path):
     """Blocks are made of the file, the first and the last minutes among them."""
     out = tmp_path / "out.om"

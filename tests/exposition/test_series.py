@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import re
-import shutil
 import subprocess
 
 from pathlib import Path
@@ -17,7 +16,6 @@ from tests.support.exposition import exported
 from tests.support.recordings import RECORDINGS, snapshots
 
 from vllm_watch.catalog.series import GROUPS, SERIES
-from vllm_watch.exposition.metrics_reference import document
 from vllm_watch.exposition.samples import server_samples
 
 
@@ -33,11 +31,6 @@ def at_second(name, second):
 def page(*shown, for_openmetrics=False):
     """Return the daemon's page with these snapshots."""
     return exported(*shown, for_openmetrics=for_openmetrics).decode()
-
-
-def test_the_document_is_made_from_the_code():
-    """daemon/METRICS.md is what the code says: `make docs` writes it."""
-    assert (ROOT / "daemon" / "METRICS.md").read_text(encoding="utf-8") == document()
 
 
 def test_names_are_unique():
@@ -111,7 +104,7 @@ def test_pages_are_as_they_were(name, second, request):
     assert kept.read_text(encoding="utf-8") == found
 
 
-@pytest.mark.skipif(shutil.which("promtool") is None, reason="promtool is not installed")
+@pytest.mark.needs_tool("promtool")
 @pytest.mark.parametrize("kept", sorted((ROOT / "tests" / "golden").glob("*.prom")), ids=lambda path: path.stem)
 def test_promtool_finds_nothing_wrong(kept):
     """E1: Prometheus' own linter complains of one thing only: a label of a gauge that users know from summaries."""

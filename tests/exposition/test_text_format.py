@@ -21,6 +21,8 @@ from vllm_watch_parsers.scrape import Histogram
 
 
 WRITERS = {False: write_text, True: write_openmetrics}
+pytestmark = pytest.mark.slow
+
 VALUES = [0, 1, -1, 0.1, 1e-9, 123456.5, 1234567, 12345678.9, 1e21, 1e300, math.inf, -math.inf, math.nan]
 ODD = ["", 'quo"te', "back\\slash", "line\nbreak", "通义", 'all "of\\ \nit']
 OWN = [PlainSample("build_info", ("1", "3"), 1, 0.0)]

@@ -12,9 +12,13 @@ from hypothesis import strategies as st
 from tests.fuzz.mutation import structured
 from tests.fuzz.runs import CORPUS, fuzz
 from tests.fuzz.targets import TARGETS, load
+from tests.support.samples import sample
 
 
-SECONDS = 10
+pytestmark = pytest.mark.slow
+
+
+SECONDS = sample(2, whole=10)
 HAS_ATHERIS = importlib.util.find_spec("atheris") is not None
 KEPT = sorted(file for file in CORPUS.glob("*/*") if file.is_file())
 
@@ -31,7 +35,7 @@ def test_every_target_has_a_corpus(target):
     assert any(file.parent.name == target for file in KEPT)
 
 
-@pytest.mark.skipif(not HAS_ATHERIS, reason="atheris is not here: pip install --group fuzz")
+@pytest.mark.needs_module("atheris")
 @pytest.mark.parametrize("target", TARGETS)
 def test_a_short_search_finds_nothing(target, tmp_path):
     """Inputs made by what code they reach, a few seconds for each target, break nothing."""

@@ -3,13 +3,12 @@
 
 from __future__ import annotations
 
-import importlib.util
-
 from typing import NamedTuple
 
 import pytest
 
 from tests.grafana.server import GrafanaStandIn
+from tests.support.needs import without
 
 from vllm_watch import cli
 from vllm_watch.grafana import packaged
@@ -82,8 +81,7 @@ class Command:
 @pytest.fixture
 def command(tmp_path, capsys, monkeypatch):
     """The command, which takes its dashboards from the test."""
-    if importlib.util.find_spec("grafana_client") is None:
-        pytest.skip("grafana-client is not installed: it is the extra grafana")
+    pytest.importorskip("grafana_client", reason=without("grafana_client"))
     made = Command(tmp_path, capsys)
     monkeypatch.setattr(packaged, "packaged", lambda _language: made.dashboards)
     return made

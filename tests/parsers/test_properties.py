@@ -13,15 +13,20 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 from tests.parsers.lines import SPEC_MESSAGE, STATS_MESSAGE, TIME, json_record, record
 from tests.parsers.releases import PAGES, RELEASES, expected_page, log_lines, page
+from tests.support.samples import sample
 
 from vllm_watch_parsers.events import EngineStats, Event, SpecDecoding
 from vllm_watch_parsers.exposition import parse_exposition
-from vllm_watch_parsers.line import STATS_SITES, LogLine, Record, parse_line
+from vllm_watch_parsers.line import LogLine, Record, parse_line
 from vllm_watch_parsers.metric_names import WANTED
+from vllm_watch_parsers.prefix import STATS_SITES
 from vllm_watch_parsers.scrape import MetricsReading, Unreadable, read_metrics
 
 
-QUICK = settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+pytestmark = pytest.mark.slow
+
+
+QUICK = settings(max_examples=sample(60, whole=300), deadline=None, suppress_health_check=[HealthCheck.too_slow])
 
 EVENT_TYPES = Event.__args__
 

@@ -14,6 +14,9 @@ from vllm_watch_parsers.line import UNKNOWN_RECORD, Record, parse_line
 from vllm_watch_parsers.prefix import parse_prefixed_head
 
 
+pytestmark = pytest.mark.slow
+
+
 MAX_LINE = 64 * 1024
 SECONDS = 5
 """Generous: a pattern that goes wrong takes minutes."""

@@ -5,18 +5,20 @@ from __future__ import annotations
 
 import contextlib
 import json
-import os
 import re
 import signal
 import subprocess
 import sys
 import threading
-import time
 import urllib.request
 
 import pytest
 
 from tests.support.servers_here import ServersHere, free_port
+from tests.support.waiting import until
+
+
+pytestmark = pytest.mark.slow
 
 
 SECONDS = 30
@@ -41,12 +43,9 @@ class Daemon:
                 self.entries.append(json.loads(line))
 
     def until(self, condition):
-        """Wait until something is so."""
-        end = time.monotonic() + SECONDS
-        while not condition():
-            assert time.monotonic() < end, self.entries
-            assert self.process.poll() is None, self.entries
-            time.sleep(0.05)
+        """Wait until a condition is true, while it runs."""
+        until(lambda: self.process.poll() is not None or condition(), SECONDS, lambda: self.entries)
+        assert self.process.poll() is None, self.entries
 
     def page(self):
         """Return what /metrics says."""
@@ -115,7 +114,7 @@ class TestRun:
         daemon.until(lambda: daemon.said("discovery.gone", name))
         daemon.until(lambda: daemon.states(name) == ["down"])
 
-        here.start(line.replace("24", "8"))
+        here.start(line.replace("--max-num-seqs 24", "--max-num-seqs 8"))
         here.until_listening(port)
         daemon.look()
         daemon.until(lambda: len(daemon.said("discovery.found", name)) == 2)
@@ -150,7 +149,7 @@ class TestCheck:
         assert f"metrics http://127.0.0.1:{port}/metrics: ok." in result.stdout
         assert f"log {here.folder}/vllm.log: ok." in result.stdout
 
-    @pytest.mark.skipif(os.geteuid() != 0, reason="a process table of its own takes root")
+    @pytest.mark.needs_root
     def test_where_none_runs(self):
         """Where none runs, all three say so: `discover` and `check` by their exit, `run` goes on looking."""
         alone = ["unshare", "--pid", "--fork", "--mount-proc", "--kill-child"]

@@ -26,6 +26,9 @@ from vllm_watch.support.clock import SystemClock
 from vllm_watch.support.internal_errors import InternalErrors
 
 
+pytestmark = pytest.mark.slow
+
+
 STATS = (
     "INFO 11-21 02:14:25 [loggers.py:257] Engine 000: Avg prompt throughput: 11.0 tokens/s, "
     "Avg generation throughput: 22.0 tokens/s, Running: 1 reqs, Waiting: 0 reqs, "
@@ -173,7 +176,7 @@ def test_the_others_go_on(remote, two_logs, start, monkeypatch, name):
     time.sleep(2.2)  # A heartbeat that had stopped when the log began to hang would be stale by now.
     daemon.told.said.clear()
     until(lambda: "WATCHDOG" in daemon.told.said)
-    pages = daemon.service.pages
+    pages = daemon.service.endpoints
 
     assert (200, 200) == (pages.ready().status, pages.healthy().status)
     assert [0, 1] == [each.sources[0].is_up for each in daemon.service.fleet.snapshots()]

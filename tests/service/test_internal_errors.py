@@ -19,7 +19,7 @@ from vllm_watch.catalog.parts import PARTS
 from vllm_watch.config.model import Config, MetricsConfig, ProbeConfig, ServerConfig
 from vllm_watch.exposition import collector as collector_module
 from vllm_watch.exposition.self_metrics import self_metrics
-from vllm_watch.service.pages import DaemonPages
+from vllm_watch.service.endpoints import DaemonEndpoints
 from vllm_watch.service.supervisor import Supervisor
 from vllm_watch.service.systemd import Notifier
 from vllm_watch.sources.directory_watcher import DirectoryWatcher
@@ -28,6 +28,9 @@ from vllm_watch.sources.prober import Prober
 from vllm_watch.sources.scraper import Scraper
 from vllm_watch.support.clock import SystemClock
 from vllm_watch.web import config_reload as current_module
+
+
+pytestmark = pytest.mark.slow
 
 
 PAGE = b'# TYPE vllm:num_requests_running gauge\nvllm:num_requests_running{engine="0",model_name="m"} 0.0\n'
@@ -80,7 +83,7 @@ class Daemon:
             except urllib.error.HTTPError as error:
                 error.close()
         samples = list(self_metrics(self.service._self_status()))
-        text = self.service.pages.metrics("", "").body.decode() if not self.is_page_broken else ""
+        text = self.service.endpoints.metrics("", "").body.decode() if not self.is_page_broken else ""
         shown = {
             (sample.name.removeprefix("vllm_watch_"), *sample.labels.values()): sample.value
             for family in parse_text(text)
@@ -123,7 +126,7 @@ def _refuse_threads(daemon, monkeypatch):
 
 def _break_page(daemon, monkeypatch):
     daemon.is_page_broken = True
-    monkeypatch.setattr(DaemonPages, "metrics", fail)
+    monkeypatch.setattr(DaemonEndpoints, "metrics", fail)
 
 
 def _break_web_config(daemon, monkeypatch):
@@ -201,7 +204,7 @@ def test_a_page_whose_reader_fails_is_not_up(daemon, monkeypatch):
 def test_a_search_that_hangs_ends_no_daemon(daemon):
     """A search for servers that hangs is seen by its heartbeat, and is no reason to restart what watches servers."""
     daemon.service.threads.discovery.heartbeat._at -= 1000
-    page = daemon.service.pages
+    page = daemon.service.endpoints
 
     assert daemon.page()["heartbeat_timestamp_seconds", "discovery"] <= time.time() - 1000
     assert 200 == page.healthy().status

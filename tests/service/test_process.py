@@ -23,6 +23,10 @@ import pytest
 
 from tests.support.http_servers import StandIn
 from tests.support.nobody import as_nobody
+from tests.support.waiting import until
+
+
+pytestmark = pytest.mark.slow
 
 
 SECONDS = 20
@@ -61,11 +65,8 @@ class Daemon:
 
     def until(self, event, times=1):
         """Wait until the log has an event so many times."""
-        end = time.monotonic() + SECONDS
-        while self.count(event) < times:
-            assert time.monotonic() < end, self.entries
-            assert self.process.poll() is None, self.entries
-            time.sleep(0.01)
+        until(lambda: self.process.poll() is not None or self.count(event) >= times, SECONDS, lambda: str(self.entries))
+        assert self.process.poll() is None, self.entries
 
     def ended(self, number=signal.SIGTERM):
         """Send a signal; return the exit status and the seconds until the end."""
@@ -128,13 +129,6 @@ def silent():
         yield server
 
 
-def _wait_for_request(server):
-    end = time.monotonic() + SECONDS
-    while not server.requests:
-        assert time.monotonic() < end
-        time.sleep(0.01)
-
-
 class TestEnd:
     """SIGTERM ends the daemon soon and cleanly, whatever it is doing; a second one ends it at once (D3)."""
 
@@ -149,7 +143,7 @@ class TestEnd:
             running.until("source.changed")
             with log.open("ab") as file:
                 file.write(LINE * 1_000_000)
-            _wait_for_request(silent)
+            until(lambda: silent.requests)
             status, seconds = running.ended()
 
         assert 0 == status, running.entries
@@ -160,7 +154,8 @@ class TestEnd:
         """D3: a signal in the middle of a checkpoint's fsync lets it end; the exit is 0 and the last line is saved."""
         code = (
             "import os, sys, time\n"
-            "from vllm_watch import checkpoint, cli\n"
+            "from vllm_watch import cli\n"
+            "from vllm_watch.sources import checkpoint\n"
             "sync = os.fsync\n"
             "def slow(descriptor):\n"
             '    print(\'{"event": "syncs"}\', file=sys.stderr, flush=True)\n'
@@ -303,11 +298,19 @@ class TestReload:
 class TestSurroundings:
     """The daemon needs nothing of its surroundings (D7)."""
 
-    @pytest.mark.parametrize("kind", ["this user", "nobody", "a read-only root", "nobody and a read-only root"])
+    @pytest.mark.parametrize(
+        "kind",
+        [
+            "this user",
+            pytest.param("nobody", marks=pytest.mark.needs_root),
+            pytest.param("a read-only root", marks=pytest.mark.needs_root),
+            pytest.param("nobody and a read-only root", marks=pytest.mark.needs_root),
+        ],
+    )
     def test_no_home_no_input_no_rights(self, kind, public_folder):
         """D7: without HOME and input, with LANG=C and umask 0, in no folder of its own, it serves; its file is 0600."""
         around = [
-            *(_as_nobody_or_skip(public_folder / "empty") if kind.startswith("nobody") else []),
+            *(_as_nobody(public_folder / "empty") if kind.startswith("nobody") else []),
             *([*READ_ONLY, str(public_folder)] if kind.endswith("root") else []),
         ]
         _skip_unless_it_can_be_run(around)
@@ -325,9 +328,9 @@ class TestSurroundings:
         environment = {"LANG": "C", "PYTHONDONTWRITEBYTECODE": "1", **_python_path()}
         with daemon(command, env=environment, cwd="/") as running:
             running.until("source.changed")
-            _wait_for(lambda: _asked(port, "/-/ready") == b"ready\n")
+            until(lambda: _asked(port, "/-/ready") == b"ready\n")
             saved = Path(f"/proc/{running.process.pid}/root{public_folder}/state/checkpoint.json")
-            _wait_for(saved.exists)
+            until(saved.exists)
             mode = stat.S_IMODE(saved.stat().st_mode)
             status, seconds = running.ended()
 
@@ -348,14 +351,14 @@ class TestSurroundings:
         script = f'("$@" & echo $! > pid; wait $!; echo $? > status) {where}'
         shell = subprocess.Popen(["/bin/sh", "-c", script, "sh", *COMMAND, "--config", str(config)], cwd=tmp_path)
         try:
-            _wait_for(lambda: _asked(port, "/-/ready") == b"ready\n")
+            until(lambda: _asked(port, "/-/ready") == b"ready\n")
             process = int((tmp_path / "pid").read_text())
             streams = [os.readlink(f"/proc/{process}/fd/{number}") for number in range(3)]
             config.write_text("servers: []\n")
             os.kill(process, signal.SIGHUP)
-            _wait_for(lambda: b"vllm_watch_config_reload_failures_total 1.0" in _asked(port, "/metrics"))
+            until(lambda: b"vllm_watch_config_reload_failures_total 1.0" in _asked(port, "/metrics"))
             log.write_bytes(LINE)
-            _wait_for(lambda: b'vllm_watch_log_lines_total{server="a"} 1.0' in _asked(port, "/metrics"))
+            until(lambda: b'vllm_watch_log_lines_total{server="a"} 1.0' in _asked(port, "/metrics"))
             os.kill(process, signal.SIGTERM)
             shell.wait(SECONDS)
         finally:
@@ -381,10 +384,10 @@ class TestSurroundings:
             os.set_blocking(writer, True)
             process = subprocess.Popen([*COMMAND, "--config", config], stderr=writer)
             try:
-                _wait_for(lambda: _asked(port, "/-/ready") == b"ready\n")
+                until(lambda: _asked(port, "/-/ready") == b"ready\n")
                 config.write_text("servers: []\n")
                 process.send_signal(signal.SIGHUP)
-                _wait_for(lambda: b"vllm_watch_config_reload_failures_total 1.0" in _asked(port, "/metrics"))
+                until(lambda: b"vllm_watch_config_reload_failures_total 1.0" in _asked(port, "/metrics"))
                 started = time.monotonic()
                 process.send_signal(signal.SIGTERM)
                 status, seconds = process.wait(SECONDS), time.monotonic() - started
@@ -423,16 +426,7 @@ def _asked(port, path):
     return b""
 
 
-def _wait_for(condition):
-    end = time.monotonic() + SECONDS
-    while not condition():
-        assert time.monotonic() < end
-        time.sleep(0.02)
-
-
-def _as_nobody_or_skip(empty):
-    if os.geteuid() != 0:
-        pytest.skip("only root can run a process as nobody")
+def _as_nobody(empty):
     empty.mkdir()
     return as_nobody(empty)
 

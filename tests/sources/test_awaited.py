@@ -13,7 +13,10 @@ import pytest
 
 from tests.support.logs import NOBODY, Log, run_child, stats_line
 
-from vllm_watch.sources.file_follower import ROTATE_WAIT
+from vllm_watch.sources.rotation import ROTATE_WAIT
+
+
+pytestmark = pytest.mark.slow
 
 
 def test_a_missing_file_is_awaited(log):
@@ -150,7 +153,7 @@ PERMISSIONS = """
 """
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="only root can become the user that may not read")
+@pytest.mark.needs_root
 class TestPermission:
     """T16: permission is lost and given back; each case runs as a user that it means something to."""
 

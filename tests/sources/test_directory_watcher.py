@@ -6,7 +6,6 @@ from __future__ import annotations
 import contextlib
 import errno
 import json
-import shutil
 import subprocess
 import threading
 
@@ -26,6 +25,9 @@ from vllm_watch.sources import directory_watcher as wake_module
 from vllm_watch.sources.directory_watcher import DirectoryWatcher, places
 from vllm_watch.support.clock import SystemClock
 from vllm_watch.support.internal_errors import InternalErrors
+
+
+pytestmark = pytest.mark.slow
 
 
 SECONDS = 5.0
@@ -167,16 +169,16 @@ LIMITED = """
 
 def can_limit_inotify():
     """Tell whether a user namespace can be made whose limits of inotify can be set."""
-    if shutil.which("unshare") is None:
-        return False
     command = ["unshare", "-Ur", "sh", "-c", "echo 5 > /proc/sys/user/max_inotify_watches"]
     return subprocess.run(command, capture_output=True, check=False, timeout=10).returncode == 0
 
 
-@pytest.mark.skipif(not can_limit_inotify(), reason="needs a user namespace (unshare -Ur) with its own inotify limits")
+@pytest.mark.needs_namespaces("--user", "--map-root-user")
 @pytest.mark.parametrize("limit", ["max_inotify_watches", "max_inotify_instances"])
 def test_with_exhausted_limits_every_line_is_read(tmp_path, limit):
     """T22: with no inotify watch or instance left every line is read by polling, which is shown, and said once."""
+    if not can_limit_inotify():
+        pytest.skip("a user namespace of this machine cannot set its own inotify limits")
     mode, said = json.loads(run_child(LIMITED, limit, tmp_path, before=("unshare", "-Ur")))
 
     assert ("poll", 1) == (mode, len(said))

@@ -6,7 +6,6 @@ from __future__ import annotations
 import itertools
 import json
 import os
-import shutil
 import subprocess
 import sys
 import textwrap
@@ -14,6 +13,8 @@ import threading
 import time
 
 import pytest
+
+from tests.support.waiting import until
 
 from vllm_watch.reading.framing import MAX_LINE
 from vllm_watch.sources.journal_tailer import (
@@ -25,6 +26,9 @@ from vllm_watch.sources.journal_tailer import (
     JournalTailer,
 )
 from vllm_watch_parsers.events import EngineStats, StartupFact
+
+
+pytestmark = pytest.mark.slow
 
 
 START = 1_795_000_000.0
@@ -111,13 +115,12 @@ class Journal:
 
     def look_until(self, condition):
         """Look again and again, at one time of the clock, until the condition holds."""
-        deadline = time.monotonic() + DEADLINE
-        while True:
+
+        def is_so():
             self.look()
-            if condition():
-                return
-            assert time.monotonic() < deadline
-            time.sleep(0.005)
+            return condition()
+
+        until(is_so)
 
     def arguments(self, run=0):
         """Return what a run was called with, its locale and its standard input."""
@@ -489,9 +492,7 @@ def test_a_backlog_waits_in_bounded_memory(journal):
     journal.prints(*lines)
     journal.look()
     child = journal.tail._child
-    deadline = time.monotonic() + DEADLINE
-    while child.pending < QUEUE_SIZE and time.monotonic() < deadline:
-        time.sleep(0.005)
+    until(lambda: child.pending >= QUEUE_SIZE)
     full = child.pending
     journal.look()
     has_more = journal.tail.has_more
@@ -531,9 +532,7 @@ def test_a_child_that_does_not_want_to_end_is_killed_in_time(is_full):
     tail = JournalTailer("vllm.service", command=(sys.executable, "-c", script))
     tail.poll(START)
     child = tail._child
-    deadline = time.monotonic() + DEADLINE
-    while child.pending < (QUEUE_SIZE if is_full else 1) and time.monotonic() < deadline:
-        time.sleep(0.005)
+    until(lambda: child.pending >= (QUEUE_SIZE if is_full else 1))
     begin = time.monotonic()
     tail.close()
 
@@ -543,18 +542,15 @@ def test_a_child_that_does_not_want_to_end_is_killed_in_time(is_full):
 
 def _journal_problem():
     """Return why the machine's own journal cannot be tried, or nothing."""
-    if shutil.which("journalctl") is None:
-        return "there is no journalctl"
     asked = subprocess.run(
         ["journalctl", "--output=json", "--lines=1", "--no-pager"], capture_output=True, timeout=10, check=False
     )
     return "" if asked.stdout.startswith(b"{") else "the journal has no entry to read"
 
 
+@pytest.mark.needs_tool("journalctl")
 def test_the_real_journalctl_takes_the_options():
     """The machine's journalctl understands how it is called."""
-    if shutil.which("journalctl") is None:
-        pytest.skip("there is no journalctl")
     for cursor in (None, "s=0;i=0"):
         tail = JournalTailer("vllm-watch-test.service", cursor=cursor)
         options = [argument for argument in tail._arguments() if argument != "--follow"]
@@ -563,6 +559,7 @@ def test_the_real_journalctl_takes_the_options():
         assert b"option" not in asked.stderr
 
 
+@pytest.mark.needs_tool("journalctl")
 def test_the_real_journal_is_read():
     """An entry of the machine's own journal is read as history."""
     problem = _journal_problem()
@@ -578,10 +575,12 @@ def test_the_real_journal_is_read():
     if unit is None:
         pytest.skip("no unit has written to the journal")
     tail = JournalTailer(unit)
-    deadline = time.monotonic() + DEADLINE
-    while tail.cursor is None and time.monotonic() < deadline:
+
+    def has_read():
         tail.poll(time.time())
-        time.sleep(0.01)
+        return tail.cursor is not None
+
+    until(has_read)
     status = tail.status()
     tail.close()
 

@@ -2,8 +2,8 @@
 """
 T27: a daemon that is killed again and again, in the middle of anything, while its log is written and rotated.
 
-Beside it stand processes that take all cores. A few kills are enough for every day; ``VLLM_WATCH_KILLS=200`` kills as
-often as that, after lives of up to 6 s.
+Beside it stand processes that take all cores. A few kills are enough for every day, and some more for
+``--whole``; ``VLLM_WATCH_KILLS=200`` kills as often as that, after lives of up to 6 s.
 """
 
 from __future__ import annotations
@@ -18,12 +18,19 @@ import time
 
 from pathlib import Path
 
+import pytest
+
 from tests.sources.test_tail_model import stats_line
+from tests.support.samples import sample
+from tests.support.waiting import until
 
 from vllm_watch.sources.checkpoint import CheckpointFile
 
 
-KILLS = int(os.environ.get("VLLM_WATCH_KILLS", "8"))
+pytestmark = pytest.mark.slow
+
+
+KILLS = sample(3, whole=8, variable="VLLM_WATCH_KILLS")
 LIFE_SECONDS = (0.2, 6.0) if "VLLM_WATCH_KILLS" in os.environ else (0.2, 1.5)
 LINES_PER_SECOND = 2_000
 CHUNK_SECONDS = 0.025
@@ -90,14 +97,6 @@ class Writer(threading.Thread):
         self.file = self.path.open("ab", buffering=0)
 
 
-def until(condition):
-    """Wait until something is so."""
-    end = time.monotonic() + DEADLINE
-    while not condition():
-        assert time.monotonic() < end
-        time.sleep(0.005)
-
-
 def ends_with(told, number):
     """Tell whether a line was read lately."""
     with told.open("rb") as file:
@@ -117,7 +116,7 @@ def test_no_line_is_lost_through_kills_on_a_busy_machine(tmp_path):
     busy = [subprocess.Popen([sys.executable, "-c", BUSY]) for _ in range(os.cpu_count() or 1)]
     process = subprocess.Popen(command, stderr=subprocess.DEVNULL)
     try:
-        until(kept.exists)
+        until(kept.exists, DEADLINE)
         writer.start()
         for _ in range(KILLS):
             time.sleep(chance.uniform(*LIFE_SECONDS))
@@ -127,7 +126,7 @@ def test_no_line_is_lost_through_kills_on_a_busy_machine(tmp_path):
             process = subprocess.Popen(command, stderr=subprocess.DEVNULL)
         writer.is_over.set()
         writer.join()
-        until(lambda: told.exists() and ends_with(told, writer.number))
+        until(lambda: told.exists() and ends_with(told, writer.number), DEADLINE)
     finally:
         for each in (process, *busy):
             each.kill()

@@ -8,13 +8,11 @@ import importlib.metadata
 import itertools
 import os
 import re
-import shutil
 import socket
 import ssl
 import subprocess
 import sys
 import threading
-import time
 import zlib
 
 from pathlib import Path
@@ -25,6 +23,7 @@ import requests.adapters
 import urllib3
 
 from tests.support.http_servers import StandIn, Talker, answer, chunk
+from tests.support.waiting import until
 
 from vllm_watch.sources.http_client import Deadline, TlsOptions
 from vllm_watch.sources.scraper import Scraper, ScrapeTarget
@@ -100,8 +99,6 @@ class Certificate(NamedTuple):
 @pytest.fixture(scope="module")
 def certificates(tmp_path_factory):
     """Make two certificates that do not vouch for each other."""
-    if shutil.which("openssl") is None:
-        pytest.skip("making certificates takes the openssl command")
     folder = tmp_path_factory.mktemp("certificates")
     return [_certificate(folder / "one"), _certificate(folder / "two")]
 
@@ -295,17 +292,11 @@ def test_closing_ends_a_scrape(make_scraper):
         results = []
         thread = threading.Thread(target=lambda: results.append(scraper.scrape()))
         thread.start()
-        _wait_until(lambda: server.requests)
+        until(lambda: server.requests)
         scraper.close()
         thread.join(5)
     assert results[0].reading is None
     assert results[0].duration < 5
-
-
-def _wait_until(condition):
-    end = time.monotonic() + 5
-    while not condition() and time.monotonic() < end:
-        time.sleep(0.005)
 
 
 @pytest.mark.parametrize(
@@ -437,12 +428,9 @@ def test_redirect_in_a_circle():
     assert len(server.requests) == 1
 
 
+@pytest.mark.needs_module("grafana_client")
 def test_library_beneath():
     """D8: in an environment with grafana-client, what these tests scrape with is urllib3-future."""
-    try:
-        importlib.metadata.version("urllib3-future")
-    except importlib.metadata.PackageNotFoundError:
-        pytest.skip("grafana-client, which brings urllib3-future, is not installed here")
     module = sys.modules[requests.adapters.MaxRetryError.__module__]
     assert importlib.metadata.version("urllib3-future") == urllib3.__version__
     assert Path(module.__file__).parent == Path(urllib3.__file__).parent

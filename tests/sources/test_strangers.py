@@ -17,16 +17,20 @@ import pytest
 
 from tests.parsers.lines import SPEC_MESSAGE, STATS_MESSAGE, TIME, json_record, record
 from tests.parsers.test_hostile_lines import ECHOES, FORGED, printed
+from tests.support.waiting import until
 
 from vllm_watch.exposition.samples import server_samples
 from vllm_watch.reading.containers import MAX_WRAPPED
 from vllm_watch.reading.framing import MAX_LINE
-from vllm_watch.sources import file_follower, startup_scan
+from vllm_watch.sources import file_queue, startup_scan
 from vllm_watch.sources.journal_tailer import JournalTailer
 from vllm_watch.sources.log_tailer import LogTailer
 from vllm_watch.state.scrape_source import ScrapeResult
 from vllm_watch.state.server import ServerSettings, ServerState
 from vllm_watch_parsers.scrape import read_metrics
+
+
+pytestmark = pytest.mark.slow
 
 
 CUT_AT = 16 * 1024
@@ -304,7 +308,7 @@ def test_a_backlog_that_is_skipped_believes_no_rest(tmp_path, wrap, monkeypatch)
     server.tail.close()
     server.path.write_bytes(text)
     for at in beginnings(text)[:-4]:
-        monkeypatch.setattr(file_follower, "MAX_BACKLOG", len(text) - at)
+        monkeypatch.setattr(file_queue, "MAX_BACKLOG", len(text) - at)
         server.restart(positions)
         found = {
             key: value for key, value in said(server.page()).items() if key[0] in {"server_info", "log_events_total"}
@@ -400,12 +404,13 @@ class TestTheJournal:
         script = f"import shutil, sys, time; shutil.copyfileobj(open({str(tmp_path / 'entries')!r}), sys.stdout)"
         state = ServerState(ServerSettings("s", True, None))
         tail = JournalTailer("vllm.service", cursor="c", command=(sys.executable, "-S", "-E", "-c", script))
-        deadline = time.monotonic() + DEADLINE
-        while tail.cursor != entries[-1]["__CURSOR"]:
-            assert time.monotonic() < deadline
+
+        def has_read_all():
             for batch, is_history in tail.poll(time.time()):
                 state.apply_log(batch, is_history=is_history)
-            time.sleep(0.002)
+            return tail.cursor == entries[-1]["__CURSOR"]
+
+        until(has_read_all)
         tail.close()
 
         page = {

@@ -17,6 +17,9 @@ from vllm_watch_parsers.exposition import MAX_SAMPLES, MAX_WANTED_BYTES
 from vllm_watch_parsers.scrape import MAX_ENGINES
 
 
+pytestmark = pytest.mark.slow
+
+
 SECONDS = 2.0
 """Of the processor, for a second's work: machines differ."""
 

@@ -9,6 +9,9 @@ from tests.alerts.incidents import EVERY
 from tests.support.recordings import snapshots, states
 
 
+pytestmark = pytest.mark.slow
+
+
 STALLED = "VllmEngineStalled"
 EVERY_SOURCE = pytest.mark.parametrize("sources", ["both", "log", "metrics"])
 

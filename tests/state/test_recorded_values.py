@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+import functools
+
 from collections import defaultdict
 
 import pytest
@@ -14,6 +16,9 @@ from vllm_watch.reading.log_reader import LogReader
 from vllm_watch.reading.times import ArrivalTimes
 from vllm_watch.replay.recording import LogWritten, MetricsRead
 from vllm_watch_parsers.events import EngineStats, SpecDecoding
+
+
+pytestmark = pytest.mark.slow
 
 
 EVERY_RECORDING = pytest.mark.parametrize("name", ["day", "stall", "dp1", "vl"])
@@ -32,6 +37,7 @@ def own_values(body):
     return values
 
 
+@functools.cache
 def pages(name):
     """Return a recording's pages: second and values by engine, one list for each life of the server."""
     lives = [[]]

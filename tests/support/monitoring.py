@@ -12,18 +12,20 @@ import time
 import urllib.error
 import urllib.request
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import NamedTuple
 
+from tests.support import tools
+from tests.support.waiting import until
+
 
 ALERTS = Path(__file__).parents[2] / "alerts"
 SHIPPED = ALERTS / "alertmanager" / "alertmanager.yml"
-ALERTMANAGER = shutil.which("prometheus-alertmanager") or shutil.which("alertmanager")
-AMTOOL = shutil.which("amtool")
-PROMETHEUS = shutil.which("prometheus")
+ALERTMANAGER = tools.find("prometheus-alertmanager")
+PROMETHEUS = tools.find("prometheus")
 NOWHERE = "http://127.0.0.1:9/"
 """Where the shipped receivers are, each in a path of its own name."""
 
@@ -80,15 +82,6 @@ def free_port() -> int:
     """Return a port of loopback on which nothing listens."""
     with socket.create_server(("127.0.0.1", 0)) as listener:
         return listener.getsockname()[1]
-
-
-def until(found: Callable[[], object], seconds: float, what: Callable[[], str] = lambda: "") -> object:
-    """Wait until a function returns something true, and return that; `what` is printed if it never does."""
-    end = time.monotonic() + seconds
-    while not (result := found()):
-        assert time.monotonic() < end, what()
-        time.sleep(0.05)
-    return result
 
 
 def get_json(url: str) -> object:

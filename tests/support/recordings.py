@@ -3,7 +3,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import functools
+
 from pathlib import Path
 
 from vllm_watch.replay.recording import BUNDLED, Recording
@@ -25,13 +26,13 @@ def recording(name: str) -> Recording:
     return Recording(RECORDINGS.get(name, ROOT / "recordings" / name))
 
 
-def snapshots(name: str, sources: str = "both", step: float = 1.0) -> Iterator[tuple[float, ServerSnapshot]]:
-    """Yield the second of a recording and what is known then."""
+@functools.lru_cache(maxsize=8)
+def snapshots(name: str, sources: str = "both", step: float = 1.0) -> tuple[tuple[float, ServerSnapshot], ...]:
+    """Return the seconds of a recording and what is known then; nobody may change it, for it is replayed once."""
     has_log, has_metrics = SOURCES[sources]
     state = ServerState(ServerSettings(name, has_log, 5.0 if has_metrics else None))
     played = recording(name)
-    for snapshot in run_recording(played, state, step):
-        yield snapshot.at - played.started, snapshot
+    return tuple((snapshot.at - played.started, snapshot) for snapshot in run_recording(played, state, step))
 
 
 def states(name: str, sources: str = "both") -> dict[int, str]:

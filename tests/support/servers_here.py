@@ -11,9 +11,10 @@ import signal
 import socket
 import subprocess
 import sys
-import time
 
 from pathlib import Path
+
+from tests.support.waiting import until
 
 from vllm_watch.discovery.proc import Proc
 from vllm_watch.discovery.servers import find
@@ -53,21 +54,13 @@ class ServersHere:
             ["/bin/bash", "-c", line], cwd=self.folder, start_new_session=True, stdin=subprocess.DEVNULL, **options
         )
         self._shells.append(shell)
-        return self.until(lambda: next((server for server in self.found() if server.pid not in before), None))
+        return until(lambda: next((server for server in self.found() if server.pid not in before), None))
 
     def found(self):
         """Return our servers, as discovery has them."""
         proc = Proc()
         found = find(proc, proc.processes())
         return [server for server in found.servers if server.command.model == self.model]
-
-    def until(self, look):
-        """Look until there is something, and return that."""
-        end = time.monotonic() + SECONDS
-        while not (seen := look()):
-            assert time.monotonic() < end, "it did not come"
-            time.sleep(0.05)
-        return seen
 
     def until_listening(self, port):
         """Wait until something listens on a port."""
@@ -77,12 +70,12 @@ class ServersHere:
                 return True
             return False
 
-        self.until(is_open)
+        until(is_open)
 
     def end(self, pid, number=signal.SIGKILL):
         """End one of them."""
         os.kill(pid, number)
-        self.until(lambda: pid not in [server.pid for server in self.found()])
+        until(lambda: pid not in [server.pid for server in self.found()])
 
     def close(self):
         """End all that was started: each shell is the head of a process group of its own."""

@@ -1,20 +1,38 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Waiting for what another thread does."""
+"""Waiting for what another thread or process does."""
 
 from __future__ import annotations
 
 import time
 
 from collections.abc import Callable
+from typing import TypeVar
 
 
 SECONDS = 30.0
 """So long it is waited: on a machine that has much else to do."""
 
+STEPS = (0.001, 0.05)
+"""Seconds between two looks, at first and at last: what comes soon is seen soon, and what takes long is no burden."""
 
-def until(condition: Callable[[], object]) -> None:
-    """Wait until something is so."""
-    end = time.monotonic() + SECONDS
-    while not condition():
-        assert time.monotonic() < end
-        time.sleep(0.01)
+T = TypeVar("T")
+
+
+def until(
+    condition: Callable[[], T], seconds: float = SECONDS, what: Callable[[], object] = lambda: "it did not happen"
+) -> T:
+    """
+    Wait until a condition is true, and return what it gave.
+
+    Args:
+        condition: Asked again and again.
+        seconds: How long at most.
+        what: Says what was there instead, if it never becomes true.
+    """
+    end = time.monotonic() + seconds
+    step, longest = STEPS
+    while not (found := condition()):
+        assert time.monotonic() < end, what()
+        time.sleep(step)
+        step = min(2 * step, longest)
+    return found

@@ -14,6 +14,7 @@ import pytest
 import structlog
 
 from tests.support.clocks import HandClock
+from tests.support.waiting import until
 
 from vllm_watch.support.errors import ConfigError
 from vllm_watch.support.internal_errors import InternalErrors
@@ -22,6 +23,9 @@ from vllm_watch.web import server as server_module
 from vllm_watch.web.config_reload import CurrentWebConfig
 from vllm_watch.web.server import WebServer
 from vllm_watch.web.sockets import is_loopback
+
+
+pytestmark = pytest.mark.slow
 
 
 @pytest.fixture
@@ -47,16 +51,6 @@ def _replace(path, content):
     new = path.with_suffix(".new")
     new.write_bytes(content)
     os.replace(new, path)
-
-
-def _until(condition):
-    """Wait for something that comes soon; return whether it came."""
-    deadline = time.monotonic() + 5
-    while not condition():
-        if time.monotonic() > deadline:
-            return False
-        time.sleep(0.02)
-    return True
 
 
 def test_pages_are_served(secure):
@@ -111,14 +105,14 @@ def test_known_client_is_served(web_of, client_of, mutual, authority, trusting_c
 
 
 @pytest.mark.parametrize("kind", ["none", "stranger", "expired"])
-def test_unknown_client_is_refused(web_of, client_of, pages, mutual, authority, stranger, trusting_context, kind):
+def test_unknown_client_is_refused(web_of, client_of, endpoints, mutual, authority, stranger, trusting_context, kind):
     """E7: no certificate, one of a stranger and an expired one open nothing."""
     own = {"none": None, "stranger": stranger.issue("client"), "expired": authority.issue("old", days=-1)}[kind]
     client = client_of(web_of(mutual).port, context=trusting_context(authority, own))
 
     with pytest.raises((ssl.SSLError, ConnectionError)):
         client.ask("/metrics")
-    assert pages.asked == []
+    assert endpoints.asked == []
 
 
 def test_given_certificate_is_verified(web_of, client_of, mutual, authority, stranger, trusting_context):
@@ -178,11 +172,11 @@ def test_configured_headers_are_sent(web_of, client_of):
 class TestStart:
     """What is said and refused at the start."""
 
-    def test_wrong_file(self, pages, tmp_path):
+    def test_wrong_file(self, endpoints, tmp_path):
         """A wrong file ends the start before anything listens."""
         file = tmp_path / "web.yml"
         file.write_text("users: {}")
-        server = WebServer("127.0.0.1", 0, pages, web_config_file=str(file))
+        server = WebServer("127.0.0.1", 0, endpoints, web_config_file=str(file))
 
         with pytest.raises(ConfigError, match=r'web\.yml:1: unknown key "users"'):
             server.start()
@@ -216,10 +210,10 @@ class TestStart:
 
         assert logs == []
 
-    def test_open_address(self, monkeypatch, pages):
+    def test_open_address(self, monkeypatch, endpoints):
         """E6: an address that others can reach is warned about, once."""
         monkeypatch.setattr(server_module, "is_loopback", lambda _: False)
-        server = WebServer("127.0.0.1", 0, pages)
+        server = WebServer("127.0.0.1", 0, endpoints)
         with structlog.testing.capture_logs() as logs:
             server.start()
         server.stop()
@@ -263,7 +257,7 @@ class TestChange:
         assert shown() == "server"  # The key does not fit yet.
         _replace(key, renewed.key.read_bytes())
 
-        assert _until(lambda: shown() == "renewed")
+        until(lambda: shown() == "renewed")
 
     def test_new_password(self, monkeypatch, tmp_path, web_of, client_of):
         """E7: a user who is taken out of the file is refused, however often the password fitted before."""
@@ -273,7 +267,7 @@ class TestChange:
         assert client.ask("/metrics", Authorization="Basic YTp4").status == 200
         _replace(tmp_path / "web.yml", f"basic_auth_users: {{b: {known}}}".encode())
 
-        assert _until(lambda: client.ask("/metrics", Authorization="Basic YTp4").status == 401)
+        until(lambda: client.ask("/metrics", Authorization="Basic YTp4").status == 401)
 
     @pytest.fixture
     def file(self, tmp_path):

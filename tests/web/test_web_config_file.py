@@ -158,11 +158,11 @@ def test_open_private_key_is_warned_about(load, tmp_path):
         ),
         (
             f"{TLS}  client_auth_type: RequireAnyClientCert",
-            ":4: tls_server_config.client_auth_type: RequireAnyClientCert would take certificates from anyone",
+            ":4: tls_server_config.client_auth_type: RequireAnyClientCert would accept certificates from anyone",
         ),
         (
             f"{TLS}  client_auth_type: RequestClientCert",
-            ":4: tls_server_config.client_auth_type: RequestClientCert would take certificates from anyone",
+            ":4: tls_server_config.client_auth_type: RequestClientCert would accept certificates from anyone",
         ),
         (f"{TLS}  client_auth_type: no", ":4: tls_server_config.client_auth_type: expected text, got the truth value"),
         (f"{TLS}  client_auth_type: All", ":4: tls_server_config.client_auth_type: expected one of NoClientCert, "),
@@ -184,12 +184,12 @@ def test_open_private_key_is_warned_about(load, tmp_path):
         (f"basic_auth_users: {{{HASH}: a}}", ":1: basic_auth_users.$…: expected a bcrypt hash"),
         pytest.param(f"{HASH}: a", ':1: unknown key "$…"', id="hash as a key"),
         ("basic_auth_users: {hunter2@example: x}", ":1: basic_auth_users.…@example: expected a bcrypt hash"),
-        (f'basic_auth_users: {{"a:b": {HASH}}}', ':1: basic_auth_users: "a:b" is no user name'),
-        (f'basic_auth_users: {{"a\\n": {HASH}}}', ':1: basic_auth_users: "a\\n" is no user name'),
+        (f'basic_auth_users: {{"a:b": {HASH}}}', ':1: basic_auth_users: "a:b" is not a user name'),
+        (f'basic_auth_users: {{"a\\n": {HASH}}}', ':1: basic_auth_users: "a\\n" is not a user name'),
         ("http_server_config: {http2: true}", ":1: http_server_config.http2: HTTP/2 is not supported"),
         (
             "http_server_config: {headers: {Location: x}}",
-            ':1: http_server_config.headers: "Location" is no header that can be set',
+            ':1: http_server_config.headers: "Location" is not a supported header',
         ),
         (
             'http_server_config: {headers: {X-Frame-Options: "a\\r\\nb"}}',
@@ -207,7 +207,7 @@ def test_mistakes(load, tmp_path, text, message):
         load(text)
 
     assert str(caught.value).startswith(f"{tmp_path / 'web.yml'}{message}")
-    assert str(caught.value).isprintable()
+    assert all(each.isprintable() for each in caught.value.messages)
     assert "hunter2" not in str(caught.value)
     assert "aaaa" not in str(caught.value)
 
@@ -236,12 +236,13 @@ VALUES = st.recursive(
 @settings(deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(content=st.dictionaries(st.sampled_from(WORDS[:3]), VALUES))
 def test_any_file_is_a_configuration_or_an_error(load, content):
-    """Whatever the file holds, nothing else is raised, and the message is one line that can be printed."""
+    """Whatever the file holds, nothing else is raised, and each message is one line that can be printed."""
     try:
         load(msgspec.json.encode(content).decode())
     except ConfigError as error:
-        message = str(error)
-        assert message.isprintable()
+        messages = error.messages
+        assert messages
+        assert all(message.isprintable() for message in messages)
 
 
 def test_encrypted_key_asks_nobody(load, tmp_path, authority):

@@ -2,7 +2,7 @@
 """
 Which alerts can fire with the sources at hand, and why the others cannot.
 
-`alert_needs.json` is made from the rules (``make alerts``): the sets of series, each of which lets an alert fire.
+`alert_needs.json` is made from the rules (``make generate``): the sets of series, each of which lets an alert fire.
 """
 
 from __future__ import annotations

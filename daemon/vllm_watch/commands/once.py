@@ -21,14 +21,14 @@ from vllm_watch.exposition.text_format import prometheus_text
 from vllm_watch.reading.containers import LineReader
 from vllm_watch.reading.log_reader import LogReader
 from vllm_watch.replay.replay import LogFeed, log_blocks, printed_times
-from vllm_watch.state.scrape_source import ScrapeResult
+from vllm_watch.state.scrape_source import ScrapeResult, scrape_result
 from vllm_watch.state.server import ServerSettings, ServerState
 from vllm_watch.state.snapshot import ServerSnapshot
 from vllm_watch.support.clock import SystemClock
 from vllm_watch.support.errors import UsageError
 from vllm_watch.support.printable import ascii_json
 from vllm_watch_parsers.events import Notice
-from vllm_watch_parsers.scrape import MetricsReading, read_metrics
+from vllm_watch_parsers.scrape import read_metrics
 
 
 SERVER_NAME = "vllm"
@@ -103,7 +103,7 @@ _KINDS = {
     "StartupFact": "startup_fact",
     "Lifecycle": "lifecycle",
     "Failure": "failure",
-    "Pause": "pause",
+    "SleepOrPause": "pause",
     "AccessRequest": "access",
 }
 
@@ -133,10 +133,7 @@ def _read_metrics(source: str, end: float) -> ScrapeResult:
         at = end or Path(source).stat().st_mtime
     except OSError as error:
         raise UsageError(f"{source}: cannot be read: {error.strerror}") from error
-    reading = read_metrics(_inflate(body))
-    if isinstance(reading, MetricsReading):
-        return ScrapeResult(at, 0.0, reading, reading.reason)
-    return ScrapeResult(at, 0.0, None, reading.reason)
+    return scrape_result(at, 0.0, read_metrics(_inflate(body)))
 
 
 def _inflate(body: bytes) -> bytes:

@@ -8,7 +8,7 @@ import ipaddress
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
-from vllm_watch.config.model import parse_url
+from vllm_watch.config.texts import parse_url
 from vllm_watch.discovery.command_line import ServeCommand
 from vllm_watch.discovery.proc import Network, PublishedPort
 from vllm_watch.support.report import ReportLine

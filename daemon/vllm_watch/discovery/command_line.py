@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 import yaml
 
-from vllm_watch.state.facts import CommandFacts
+from vllm_watch_parsers.command_facts import CommandFacts
 from vllm_watch_parsers.startup import known_name
 
 

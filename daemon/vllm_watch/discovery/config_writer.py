@@ -10,7 +10,7 @@ from pathlib import Path
 
 import yaml
 
-from vllm_watch.config.model import DEFAULT_LISTEN
+from vllm_watch.config.texts import DEFAULT_LISTEN
 from vllm_watch.discovery.names import Named
 from vllm_watch.discovery.servers import FoundServer
 from vllm_watch.support.errors import UsageError

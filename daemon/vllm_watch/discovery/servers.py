@@ -12,7 +12,8 @@ from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
-from vllm_watch.config.model import DEFAULT_NAME, MetricsConfig, ServerConfig, as_name
+from vllm_watch.config.model import MetricsConfig, ServerConfig
+from vllm_watch.config.texts import DEFAULT_NAME, as_name
 from vllm_watch.discovery.address import address_of
 from vllm_watch.discovery.command_line import ServeCommand
 from vllm_watch.discovery.log_place import LogPlace, ProcessView, log_place

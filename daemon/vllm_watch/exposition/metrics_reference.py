@@ -15,7 +15,7 @@ from vllm_watch.state.progress import FIRST_TOKEN_SECONDS
 _INTRODUCTION = f"""\
 # Series
 
-Generated from the code (`make docs`); a test checks that they agree. All names start with `{PREFIX}`. Ratios go from
+Generated from the code (`make generate`); a test checks that they agree. All names start with `{PREFIX}`. Ratios go from
 0 to 1 and times are in seconds. A value that is not known is absent: missing is not zero, and stale is not current.
 Histograms have vLLM's own buckets.
 

@@ -182,7 +182,7 @@ def _log_samples(server: ServerSnapshot) -> Iterator[PlainSample]:
         yield PlainSample("unknown_field_total", (server.name, field), count, server.at)
     yield PlainSample("unparsed_stats_lines_total", (server.name,), log.unparsed_stats_lines, server.at)
     yield PlainSample("continuation_lines_total", (server.name,), log.continuation_lines, server.at)
-    yield PlainSample("log_lines_rejected_total", (server.name,), log.refused_lines, server.at)
+    yield PlainSample("log_lines_rejected_total", (server.name,), log.rejected_lines, server.at)
 
 
 def _tail_samples(server: ServerSnapshot) -> Iterator[PlainSample]:

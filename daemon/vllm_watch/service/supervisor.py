@@ -15,9 +15,9 @@ from vllm_watch.config.model import Config
 from vllm_watch.discovery.watcher import Follower
 from vllm_watch.exposition.self_metrics import SelfStatus
 from vllm_watch.service.checkpointer import Checkpointer
+from vllm_watch.service.endpoints import DaemonEndpoints
 from vllm_watch.service.fleet import Fleet
 from vllm_watch.service.liveness import Liveness
-from vllm_watch.service.pages import DaemonPages
 from vllm_watch.service.reloader import Load, Reloader
 from vllm_watch.service.signals import handle_signals
 from vllm_watch.service.systemd import MAX_NAMED, Notifier, status_line
@@ -70,11 +70,11 @@ class Supervisor:
             clock, self.errors, follower, offer=self._offer, logs_polled=lambda: self._wake.put(None)
         )
         self.liveness = Liveness(self.threads.all)
-        self.pages = DaemonPages(self.fleet, clock, self.liveness, self._self_status)
+        self.endpoints = DaemonEndpoints(self.fleet, clock, self.liveness, self._self_status)
         self._web = WebServer(
             config.host,
             config.port,
-            self.pages,
+            self.endpoints,
             web_config_file=config.web_config_file,
             allowed_hosts=config.allowed_hosts,
             clock=clock,

@@ -19,10 +19,10 @@ import structlog
 from vllm_watch.reading.log_reader import TailedBatch
 from vllm_watch.sources.checkpoint import FilePosition
 from vllm_watch.sources.file_follower import MAX_READS, FileFollower
-from vllm_watch.sources.log_file import FileId, NotRegularError
-from vllm_watch.sources.resume_point import ResumePoint
+from vllm_watch.sources.open_file import FileId, NotRegularError
+from vllm_watch.sources.read_counts import ReadCounts
+from vllm_watch.sources.resumption import ResumePoint
 from vllm_watch.sources.rotated_names import is_compressed, is_rotated_of
-from vllm_watch.sources.rotation import FollowCounts
 from vllm_watch.sources.startup_scan import MAX_SEARCH
 from vllm_watch.state.server import LogStatus
 from vllm_watch.state.snapshot import TailCounts
@@ -79,7 +79,7 @@ class LogTailer:
         self._passed_over: frozenset[str] = frozenset()
         self._taken_up: frozenset[str] = frozenset()
         self._hidden: set[str] = set()
-        self._counts = FollowCounts()
+        self._counts = ReadCounts()
         self._has_looked = False
         self._reason = "not_found"
         self._said: set[int | None] = set()
@@ -200,7 +200,7 @@ class LogTailer:
         batches: list[TailedBatch] = []
         try:
             if before is not None or not self._has_looked or path in self._taken_up | self._hidden:
-                batches = followed.begin(before, now, MAX_SEARCH // number)
+                batches = followed.start(before, now, MAX_SEARCH // number)
         except OSError:
             followed.close()
             raise
@@ -226,7 +226,7 @@ class LogTailer:
     def _forget(self, path: str) -> None:
         """Let go of a path, and remember where its file was, for when it is there again."""
         followed = self._followed.pop(path)
-        remembered = followed.remember()
+        remembered = followed.resume_point()
         followed.close()
         if remembered is not None:
             self._before[path] = remembered

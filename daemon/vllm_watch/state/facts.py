@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple, TypeVar
+from typing import TypeVar
 
 from vllm_watch_parsers.events import AGGREGATED, StartupFact
 from vllm_watch_parsers.scrape import DEFAULT_ENGINE
@@ -15,23 +15,6 @@ MAX_ENGINES = 256
 """So many engines of one log are known."""
 
 Size = TypeVar("Size", int, float)
-
-
-class CommandFacts(NamedTuple):
-    """
-    What a server's command line says, where that can be seen: for what the log does not say, or not any more.
-
-    The log's own word goes before it, for the log knows what became of it.
-    """
-
-    model_name: str = ""
-    max_num_seqs: int | None = None
-    max_model_len: int | None = None
-    num_speculative_tokens: int | None = None
-    tensor_parallel_size: int | None = None
-    data_parallel_size: int | None = None
-    has_several_api_servers: bool = False
-    log_stats_disabled: bool = False
 
 
 @dataclass(slots=True)

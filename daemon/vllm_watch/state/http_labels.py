@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from http import HTTPStatus
 
 from vllm_watch.state.snapshot import HttpRequestKey
-from vllm_watch_parsers.events import PauseKind
+from vllm_watch_parsers.events import SleepKind
 
 
 OTHER = "other"
@@ -55,19 +55,7 @@ HANDLERS = frozenset(
     }
 )
 
-INFERENCE_HANDLERS = frozenset(
-    {
-        "/inference/v1/generate",
-        "/invocations",
-        "/v1/chat/completions",
-        "/v1/completions",
-        "/v1/messages",
-        "/v1/responses",
-    }
-)
-"""Handlers whose answered requests make an engine compute tokens."""
-
-PAUSING: Mapping[str, PauseKind] = {"/pause": "paused", "/resume": "resumed"}
+PAUSING: Mapping[str, SleepKind] = {"/pause": "paused", "/resume": "resumed"}
 """Handlers by which an operator holds an engine and lets it go on."""
 
 WAKE_UP = "/wake_up"

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from vllm_watch.reading.log_reader import LogBatch, Timed
+from vllm_watch.reading.log_reader import LogBatch, TimedEvent
 from vllm_watch.state.log_source import LogSource
 from vllm_watch_parsers.events import EngineStats, SpecDecoding
 from vllm_watch_parsers.scrape import DEFAULT_ENGINE, EngineReading, Histogram, MetricsReading
@@ -22,14 +22,14 @@ def scrape_with_traffic(page: MetricsReading) -> MetricsReading:
 
 def lines_with_traffic(log: LogSource, at: float) -> LogBatch:
     """Return what a log's next statistics will be: of every release the same quantities, drafts if it makes some."""
-    events: list[Timed] = []
+    events: list[TimedEvent] = []
     for name in list(log.engines) or [DEFAULT_ENGINE]:
         if name not in log.engines:
             events.append(
-                Timed(at, EngineStats(name, 1.0, 1.0, 1, 0, kv_cache_usage_ratio=0.5, prefix_cache_hit_ratio=0.5))
+                TimedEvent(at, EngineStats(name, 1.0, 1.0, 1, 0, kv_cache_usage_ratio=0.5, prefix_cache_hit_ratio=0.5))
             )
         if log.facts.num_speculative_tokens and (name not in log.engines or log.engines[name].spec is None):
-            events.append(Timed(at, SpecDecoding(name, 2.0, 1.0, 2.0, 10, 20, 0.5)))
+            events.append(TimedEvent(at, SpecDecoding(name, 2.0, 1.0, 2.0, 10, 20, 0.5)))
     return LogBatch(tuple(events), {}, len(events), 0, at, 0)
 
 

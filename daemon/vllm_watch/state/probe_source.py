@@ -48,7 +48,7 @@ class ProbeSource:
         self.last: ProbeResult | None = None
         self.succeeded_at: float | None = None
 
-    def begin(self, now: float) -> None:
+    def start(self, now: float) -> None:
         """Take in that a probe begins."""
         self._began_at = now
         self._due_at = now + self._pause()
@@ -62,7 +62,7 @@ class ProbeSource:
             self.succeeded_at = result.at
         self._due_at = (result.at if self._began_at is None else self._began_at) + self._pause()
 
-    def begin_anew(self) -> None:
+    def start_life(self) -> None:
         """Take in that the server is another one now: what was said of the old one is void, and it is asked soon."""
         self.last = None
         self._failures = 0

@@ -13,7 +13,7 @@ import math
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from vllm_watch.state.sleeping import Served
+from vllm_watch.state.sleep_reports import TokenSpan
 from vllm_watch_parsers.scrape import EngineReading
 
 
@@ -140,11 +140,11 @@ class EngineProgress:
         return 0.0 if self.works_since is None else at - max(self.done_at, self.works_since, woke_at)
 
     @property
-    def served(self) -> Served | None:
+    def served(self) -> TokenSpan | None:
         """The last tokens."""
         if self.served_at is None or self.served_from is None:
             return None
-        return Served(self.served_from, self.served_at, self.prompted_from)
+        return TokenSpan(self.served_from, self.served_at, self.prompted_from)
 
     @property
     def slept_until(self) -> float:

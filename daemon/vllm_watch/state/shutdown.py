@@ -11,8 +11,8 @@ from __future__ import annotations
 
 import math
 
-from vllm_watch.reading.log_reader import Timed
-from vllm_watch.state.sleeping import DRAIN_SECONDS
+from vllm_watch.reading.log_reader import TimedEvent
+from vllm_watch.state.sleep_reports import DRAIN_SECONDS
 from vllm_watch_parsers.events import Failure
 
 
@@ -36,9 +36,9 @@ class Shutdown:
         self._began_at: float | None = None
         self._ended_at: float | None = None
         self._busy_at = -math.inf
-        self._held: list[Timed] = []
+        self._held: list[TimedEvent] = []
 
-    def begin(self, at: float) -> None:
+    def start(self, at: float) -> None:
         """Take in that the server shuts down of its own will."""
         self._began_at, self._ended_at = at, None
 
@@ -51,10 +51,10 @@ class Shutdown:
         if not self._held and at - max(self._began_at, self._busy_at) > SHUTDOWN_SECONDS:
             self._began_at = None
             return False
-        self._held.append(Timed(at, failure))
+        self._held.append(TimedEvent(at, failure))
         return True
 
-    def end(self, at: float) -> list[Timed]:
+    def end(self, at: float) -> list[TimedEvent]:
         """Take in that the server has ended; return the failures that were no part of that."""
         crashed = self.settle(at)
         if self._began_at is not None:
@@ -63,7 +63,7 @@ class Shutdown:
         self._held.clear()
         return crashed
 
-    def begin_again(self, at: float) -> list[Timed]:
+    def restart(self, at: float) -> list[TimedEvent]:
         """Take in that the server starts again; return the failures that were no part of its end."""
         crashed = self.settle(at)
         self._began_at = self._ended_at = None
@@ -83,7 +83,7 @@ class Shutdown:
         """Take in that the failures so far were before anyone watched."""
         self._held.clear()
 
-    def settle(self, now: float) -> list[Timed]:
+    def settle(self, now: float) -> list[TimedEvent]:
         """
         Return the failures whose end should have followed by now, each once.
 

@@ -146,7 +146,7 @@ class LogCounts(NamedTuple):
     unparsed_stats_lines: int
     unknown_fields: Mapping[str, int]
     continuation_lines: int
-    refused_lines: int
+    rejected_lines: int
 
 
 class ServerSnapshot(NamedTuple):

@@ -26,8 +26,8 @@ from vllm_watch.exposition.samples import HistogramSample, bound_text, server_sa
 from vllm_watch.state.scrape_source import ScrapeResult
 from vllm_watch.state.server import ServerSettings, ServerState
 from vllm_watch.state.snapshot import ServerSnapshot
-from vllm_watch_parsers.exposition import MAX_SAMPLES, PageReader, parse_exposition
-from vllm_watch_parsers.foreign_pages import FOREIGN_PAGES
+from vllm_watch_parsers.exposition import MAX_SAMPLES, ExpositionParser, parse_exposition
+from vllm_watch_parsers.foreign_metrics import FOREIGN_PROGRAMS
 from vllm_watch_parsers.metric_names import COUNTERS, GAUGES, HISTOGRAMS, WANTED
 from vllm_watch_parsers.scrape import (
     MAX_ENGINES,
@@ -48,7 +48,7 @@ PIECE = 61
 START = 1_795_000_000.0
 STEP = 20.0
 
-_REASONS = {"not_metrics", "stats_disabled", "too_many_samples", "incomplete", *FOREIGN_PAGES}
+_REASONS = {"not_metrics", "stats_disabled", "too_many_samples", "incomplete", *FOREIGN_PROGRAMS}
 _MOST = {"requests_running": 1e7, "requests_waiting": 1e7, "requests_swapped": 1e7, "requests_deferred": 1e7}
 
 TOKENS = (
@@ -110,7 +110,7 @@ def _check_whole(body: bytes, reading: MetricsReading | Unreadable) -> None:
     Line ends and comments change nothing, nor does it matter in which pieces a page comes.
     """
     page = parse_exposition(body, WANTED)
-    in_pieces = PageReader(WANTED)
+    in_pieces = ExpositionParser(WANTED)
     for start in range(0, len(body), PIECE):
         in_pieces.feed(body[start : start + PIECE])
     assert _comparable(in_pieces.finish()) == _comparable(page)
@@ -163,7 +163,7 @@ def _check_reading(reading: MetricsReading) -> None:
     assert all(0 < ratio <= 1e7 for ratio in reading.max_concurrency.values())
     started = reading.process_start_seconds
     assert started is None or 0 <= started < math.inf
-    assert all(0 < count <= MAX_SAMPLES for count in reading.refused.values())
+    assert all(0 < count <= MAX_SAMPLES for count in reading.out_of_range.values())
 
 
 def _check_engine(engine: EngineReading) -> None:

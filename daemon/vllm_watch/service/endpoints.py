@@ -20,10 +20,10 @@ from vllm_watch.service.fleet import Fleet
 from vllm_watch.service.liveness import Liveness
 from vllm_watch.service.monitor import ServerMonitor
 from vllm_watch.support.clock import Clock, wall_time
-from vllm_watch.web.pages import PLAIN_TEXT, Answer, accepts_gzip, compressed
+from vllm_watch.web.endpoints import PLAIN_TEXT, Response, accepts_gzip, compressed
 
 
-class DaemonPages:
+class DaemonEndpoints:
     """
     Answers for the web server: series, JSON, targets, health.
 
@@ -43,15 +43,15 @@ class DaemonPages:
         )
         self._process_collector = ProcessCollector(registry=None)
 
-    def metrics(self, accept: str, accept_encoding: str) -> Answer:
+    def metrics(self, accept: str, accept_encoding: str) -> Response:
         """Return all series, in the format that the client accepts."""
         _, content_type = choose_encoder(accept)
         collected, of_process = self._collector.collect(), self._process_collector.collect()
         text = prometheus_text(collected, of_process, for_openmetrics="openmetrics" in content_type)
-        answer = Answer(text, content_type)
+        answer = Response(text, content_type)
         return compressed(answer) if accepts_gzip(accept_encoding) else answer
 
-    def snapshot(self, histories: Collection[str] | None = None) -> Answer:
+    def snapshot(self, histories: Collection[str] | None = None) -> Response:
         """Return everything that is known as JSON, with the last hour of every server, or of these."""
 
         def show(server: ServerMonitor) -> msgspec.Raw:
@@ -63,21 +63,21 @@ class DaemonPages:
         servers = self._fleet.each(show)
         at = wall_time(self._clock, self._clock.now())
         body = msgspec.json.encode({"version": __version__, "at": at, "servers": servers})
-        return Answer(body, "application/json")
+        return Response(body, "application/json")
 
-    def targets(self) -> Answer:
+    def targets(self) -> Response:
         """Return the watched servers for Prometheus' http_sd."""
-        return Answer(msgspec.json.encode(target_groups(self._fleet.config.servers)), "application/json")
+        return Response(msgspec.json.encode(target_groups(self._fleet.config.servers)), "application/json")
 
-    def healthy(self) -> Answer:
+    def healthy(self) -> Response:
         """Return 503 while a thread gives no sign of life."""
         stale = self._liveness.stale()
         if stale:
-            return Answer(f"no sign of life: {', '.join(stale)}\n".encode(), PLAIN_TEXT, 503)
-        return Answer(b"healthy\n", PLAIN_TEXT)
+            return Response(f"no sign of life: {', '.join(stale)}\n".encode(), PLAIN_TEXT, 503)
+        return Response(b"healthy\n", PLAIN_TEXT)
 
-    def ready(self) -> Answer:
+    def ready(self) -> Response:
         """Return 503 until each log was polled and each /metrics scraped once."""
         if self._fleet.is_ready:
-            return Answer(b"ready\n", PLAIN_TEXT)
-        return Answer(b"not every source was looked at yet\n", PLAIN_TEXT, 503)
+            return Response(b"ready\n", PLAIN_TEXT)
+        return Response(b"not every source has been read yet\n", PLAIN_TEXT, 503)

@@ -12,10 +12,10 @@ from collections.abc import Collection, Mapping
 from typing import Literal, get_args
 
 
-ForeignPage = Literal["ray", "router", "sglang", "text_generation_inference", "tensorrt_llm", "other_program"]
-FOREIGN_PAGES: tuple[ForeignPage, ...] = get_args(ForeignPage)
+ForeignProgram = Literal["ray", "router", "sglang", "text_generation_inference", "tensorrt_llm", "other_program"]
+FOREIGN_PROGRAMS: tuple[ForeignProgram, ...] = get_args(ForeignProgram)
 
-_BEGINNINGS: tuple[tuple[ForeignPage, tuple[str, ...]], ...] = (
+_BEGINNINGS: tuple[tuple[ForeignProgram, tuple[str, ...]], ...] = (
     ("ray", ("ray_vllm:", "ray_vllm_", "ray_sglang")),
     ("sglang", ("sglang:", "sglang_")),
     ("text_generation_inference", ("tgi_",)),
@@ -27,7 +27,7 @@ _OF_ROUTERS = frozenset({"vllm:current_qps", "vllm:healthy_pods_total", "vllm:nu
 _Labels = tuple[tuple[str, str], ...]
 
 
-def foreign_page(foreign_names: Collection[str], series: Mapping[str, Collection[_Labels]]) -> ForeignPage | None:
+def foreign_program(foreign_names: Collection[str], series: Mapping[str, Collection[_Labels]]) -> ForeignProgram | None:
     """
     Return whose page it is, `None` for vLLM's and for those of nobody that is known.
 

@@ -1,0 +1,71 @@
+# SPDX-License-Identifier: Apache-2.0
+"""
+The programs that some tests need, and the Debian package that has each: the one list of both.
+
+``python3 tests/support/tools.py`` prints the packages whose programs are missing, for apt-get install. It needs nothing
+but Python.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+
+from collections.abc import Mapping
+
+
+PACKAGES: Mapping[str, str] = {
+    "amtool": "prometheus-alertmanager",
+    "dpkg-deb": "dpkg",
+    "ip": "iproute2",
+    "journalctl": "systemd",
+    "jq": "jq",
+    "logrotate": "logrotate",
+    "make": "make",
+    "openssl": "openssl",
+    "prometheus": "prometheus",
+    "prometheus-alertmanager": "prometheus-alertmanager",
+    "prlimit": "util-linux",
+    "promtool": "prometheus",
+    "setfacl": "acl",
+    "setpriv": "util-linux",
+    "shellcheck": "shellcheck",
+    "systemd-analyze": "systemd",
+    "systemd-cat": "systemd",
+    "systemd-sysusers": "systemd",
+    "systemd-tmpfiles": "systemd",
+    "unshare": "util-linux",
+    "victoria-metrics": "victoria-metrics",
+    "vmalert": "victoria-metrics",
+}
+"""Debian's package by program."""
+
+ELSEWHERE: Mapping[str, str] = {
+    "docker": "https://docs.docker.com/engine/install/",
+    "kubectl": "https://kubernetes.io/docs/tasks/tools/",
+}
+"""Where a program is from that Debian does not have in a usable version."""
+
+_OTHER_NAMES: Mapping[str, str] = {"prometheus-alertmanager": "alertmanager"}
+"""What programs are called where they are not Debian's."""
+
+_PATH = os.pathsep.join((os.environ.get("PATH", os.defpath), "/usr/sbin", "/sbin"))
+
+
+def find(tool: str) -> str | None:
+    """Return the path of a program, or `None`; those for administrators are found by everybody."""
+    return shutil.which(tool, path=_PATH) or shutil.which(_OTHER_NAMES.get(tool, tool), path=_PATH)
+
+
+def source(tool: str) -> str:
+    """Return how to get a program."""
+    return f"apt-get install {PACKAGES[tool]}" if tool in PACKAGES else f"see {ELSEWHERE[tool]}"
+
+
+def missing_packages() -> list[str]:
+    """Return the Debian packages that are needed for the programs that are missing."""
+    return sorted({package for tool, package in PACKAGES.items() if find(tool) is None})
+
+
+if __name__ == "__main__":
+    print(*missing_packages())  # noqa: T201  # The shell reads it.
