@@ -15,9 +15,9 @@ from vllm_watch.state.progress import FIRST_TOKEN_SECONDS
 _INTRODUCTION = f"""\
 # Series
 
-Generated from the code (`make generate`); a test checks that they agree. All names start with `{PREFIX}`. Ratios go from
-0 to 1 and times are in seconds. A value that is not known is absent: missing is not zero, and stale is not current.
-Histograms have vLLM's own buckets.
+Generated from the code (`make generate`); a test checks that they agree. All names start with `{PREFIX}`. Ratios go
+from 0 to 1 and times are in seconds. A value that is not known is absent: missing is not zero, and stale is not
+current. Histograms have vLLM's own buckets.
 
 "Scrape" is vLLM's /metrics, "log" is vLLM's log, and "probe" is a completion of one token that vllm-watch requests
 regularly where that is configured. Where both the log and the scrape have a value, the scrape is used. A value older

@@ -21,6 +21,7 @@ from typing import NamedTuple
 
 import msgspec
 
+from vllm_watch.catalog.reasons import LogReason
 from vllm_watch.reading.framing import KEPT, MAX_LINE, LineFramer, shortened
 from vllm_watch.reading.log_reader import LogReader, TailedBatch
 from vllm_watch.reading.times import ArrivalTimes
@@ -136,7 +137,7 @@ class JournalTailer:
         self._delay = FIRST_DELAY
         self._is_cold = self._is_backlog = self._has_read = self._has_more = self._is_settled = False
         self._is_after_gap = False
-        self._reason = "no_entries" if cursor is None else "ok"
+        self._reason: LogReason = "no_entries" if cursor is None else "ok"
         self._lines = self._size = self._long_lines = self._nul_bytes = self._skipped = 0
 
     @property
@@ -231,7 +232,7 @@ class JournalTailer:
             self._is_after_gap = True
         self._fail("permission_denied" if _is_permission(error) else "journal_failed", now)
 
-    def _fail(self, reason: str, now: float) -> None:
+    def _fail(self, reason: LogReason, now: float) -> None:
         self._reason = reason
         self._retry_at = now + self._delay
         self._delay = min(2 * self._delay, MAX_DELAY)

@@ -119,9 +119,9 @@ class HttpRequestKey(NamedTuple):
 
 class TailCounts(NamedTuple):
     """
-    What has been read of the log so far, and what was lost.
+    What has been read of the log so far, and what was lost: each field is a series.
 
-    `watch_mode` tells whether hints say that there is news; `None` where there are no files to watch.
+    `watch_mode` is how changes to the files are noticed, `None` where there are no files to watch.
     """
 
     lines: int = 0
