@@ -292,7 +292,7 @@ class TestCheck:
         result = vllm_watch("check", "--log", tmp_path / "none.log", "--metrics", url)
 
         assert 1 == result.returncode
-        assert f"log {tmp_path}/none.log: FAILED. There is no such file yet." in result.stdout
+        assert f"log {tmp_path}/none.log: FAILED. The file does not exist yet." in result.stdout
         assert f"metrics {url}: FAILED. Nothing listens at this address" in result.stdout
 
     def test_a_folder_of_servers(self, tmp_path):
@@ -342,7 +342,7 @@ class TestCheckOfTheJournal:
         ("does", "words", "status"),
         [
             ("sleep 0.5\ncat entries\nexec sleep 60", "ok. ", 0),
-            ("exec sleep 60", "FAILED. The journal has shown no line of this unit: check the unit's name", 1),
+            ("exec sleep 60", "FAILED. The journal has no entry of this unit yet. Check the unit's name", 1),
             ("exec true", "FAILED. journalctl ended with an error", 1),
             ("echo 'No journal files were opened due to insufficient permissions.' >&2\nexit 1", "systemd-journal", 1),
             (None, "FAILED. The program journalctl is not installed", 1),

@@ -5,10 +5,9 @@ from __future__ import annotations
 
 import pytest
 
-from prometheus_client import CollectorRegistry, generate_latest
 from tests.parsers.lines import STATS_MESSAGE, TIME, record
+from tests.support.exposition import exported
 
-from vllm_watch.exposition.families import SnapshotCollector
 from vllm_watch.exposition.samples import server_samples
 from vllm_watch.reading.log_reader import LogReader
 from vllm_watch.reading.times import ArrivalTimes
@@ -51,9 +50,7 @@ class Server:
 
     def page(self):
         """Return the whole page."""
-        registry = CollectorRegistry()
-        registry.register(SnapshotCollector(lambda: [self.state.snapshot(1000.0)], list))
-        return generate_latest(registry)
+        return exported(self.state.snapshot(1000.0))
 
 
 def test_engines_in_the_log():

@@ -7,12 +7,11 @@ import time
 
 import pytest
 
-from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.parser import text_string_to_metric_families as parse_text
 from tests.state.test_sources_together import Server, page
+from tests.support.exposition import exported
 
 from vllm_watch.catalog.series import SERIES
-from vllm_watch.exposition.families import SnapshotCollector
 from vllm_watch.sources.metrics_fetch import MAX_BODY
 from vllm_watch_parsers.exposition import MAX_SAMPLES, MAX_WANTED_BYTES
 from vllm_watch_parsers.scrape import MAX_ENGINES
@@ -142,11 +141,9 @@ def shown(server, after=0.0):
     """Return the page's values by name and labels, later."""
     server.now += after
     snapshot = server.state.snapshot(server.now)
-    registry = CollectorRegistry()
-    registry.register(SnapshotCollector(lambda: [snapshot], list))
     return {
         (sample.name.removeprefix("vllm_watch_"), *sorted(sample.labels.items())): sample.value
-        for family in parse_text(generate_latest(registry).decode())
+        for family in parse_text(exported(snapshot).decode())
         for sample in family.samples
     }
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import math
 
+from vllm_watch.catalog.reasons import LogReason
 from vllm_watch.catalog.states import EngineState
 from vllm_watch.reading.log_reader import LogBatch
 from vllm_watch.state.cross_check import CrossCheck, comparisons
@@ -217,7 +218,7 @@ class ServerState:
         result = self._sources.probe.current(now) if self._sources.probe is not None else None
         return None if result is None else ProbeSnapshot(result.reason == "ok", result.first_token_seconds)
 
-    def _log_reason(self, now: float) -> str:
+    def _log_reason(self, now: float) -> LogReason:
         return log_reason(self._sources, now, is_sleeping=self._is_sleeping(now))
 
     def _is_sleeping(self, now: float) -> bool:

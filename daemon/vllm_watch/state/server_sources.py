@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import NamedTuple
 
+from vllm_watch.catalog.reasons import LogReason
 from vllm_watch.state.engine_log import EngineLog
 from vllm_watch.state.engine_state import STALL_SECONDS
 from vllm_watch.state.log_source import LogSource
@@ -48,7 +49,7 @@ class LogStatus(NamedTuple):
     """How reading the log goes: `reason` is ``ok`` or why it cannot be read."""
 
     is_up: bool
-    reason: str
+    reason: LogReason
     tail: TailCounts
 
 

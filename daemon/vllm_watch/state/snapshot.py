@@ -119,7 +119,7 @@ class HttpRequestKey(NamedTuple):
 
 class TailCounts(NamedTuple):
     """
-    What has been read of the log so far, and what was lost.
+    What has been read of the log so far, and what was lost: each field is a series.
 
     `watch_mode` is whether notifications report changes; `None` where there are no files to watch.
     """

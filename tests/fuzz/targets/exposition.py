@@ -14,14 +14,12 @@ from itertools import pairwise
 
 import msgspec
 
-from prometheus_client import CollectorRegistry, generate_latest
-from prometheus_client.openmetrics.exposition import generate_latest as generate_openmetrics
 from prometheus_client.openmetrics.parser import text_string_to_metric_families as parse_openmetrics
 from prometheus_client.parser import text_string_to_metric_families as parse_text
 from tests.fuzz import seeds as sources
+from tests.support.exposition import exported
 
 from vllm_watch.catalog.series import PREFIX, SERIES
-from vllm_watch.exposition.families import SnapshotCollector
 from vllm_watch.exposition.json_view import server_view
 from vllm_watch.exposition.openmetrics import TimeSeriesFile
 from vllm_watch.exposition.samples import HistogramSample, bound_text, server_samples
@@ -202,22 +200,12 @@ def _check_shown(snapshot: ServerSnapshot) -> None:
             assert 0 <= sample.value < math.inf, sample
             assert sample.value <= 1 or not sample.name.endswith("_ratio"), sample
             _put(expected, name, labels, sample.value)
-    text = generate_latest(_registry(snapshot)).decode()
+    text = exported(snapshot).decode()
     assert _samples(parse_text(text)) == expected
-    openmetrics = generate_openmetrics(_registry(snapshot)).decode()
+    openmetrics = exported(snapshot, for_openmetrics=True).decode()
     assert _samples(parse_openmetrics(openmetrics)) == expected
     view = msgspec.json.decode(msgspec.json.encode(server_view(snapshot)))
     assert [engine["engine"] for engine in view["engines"]] == [engine.key.engine for engine in snapshot.engines]
-
-
-def _registry(snapshot: ServerSnapshot) -> CollectorRegistry:
-    registry = CollectorRegistry()
-    registry.register(SnapshotCollector(lambda: [snapshot], list, failed=_fail))
-    return registry
-
-
-def _fail(_name: str, error: Exception) -> None:
-    raise AssertionError("a snapshot cannot be shown") from error
 
 
 def _put(samples: dict, name: str, labels: dict[str, str], value: float) -> None:
