@@ -269,7 +269,7 @@ class TestARestThatNobodyVouchesFor:
         """Of a pause whose end may be among the lines that were not read nothing is known."""
         server = Server().log(STARTING, READY, PAUSED, is_history=True)
         batch = server.reader.read([call("/health")], ArrivalTimes(server.now))
-        server.state.apply_log(batch._replace(is_after_gap=True), is_history=is_history)
+        server.state.apply_log(batch._replace(is_after_gap=True, is_history=is_history))
 
         assert "stalled" in scraped(server, page(running=4, waiting=3, generated=50), 120)
 

@@ -41,6 +41,7 @@ class LogBatch(NamedTuple):
         is_after_gap: Whether lines were skipped before the first one.
         is_undated: Whether nobody knows when they were written: the times of events have their order and distances
             only.
+        is_history: Whether they were written before the daemon first read the log: they inform, and are not counted.
     """
 
     events: tuple[TimedEvent, ...]
@@ -52,13 +53,7 @@ class LogBatch(NamedTuple):
     rejected_lines: int = 0
     is_after_gap: bool = False
     is_undated: bool = False
-
-
-class TailedBatch(NamedTuple):
-    """What some lines report; history was written before the daemon first read the log."""
-
-    batch: LogBatch
-    is_history: bool
+    is_history: bool = False
 
 
 class LogReader:
@@ -161,4 +156,4 @@ def _is_uvicorns(line: bytes) -> bool:
     return not head.site and head.message.startswith(ACCESS_START)
 
 
-__all__ = ["LogBatch", "LogReader", "TailedBatch", "TimedEvent"]
+__all__ = ["LogBatch", "LogReader", "TimedEvent"]

@@ -14,7 +14,7 @@ import re
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from vllm_watch.reading.log_reader import LogReader, TailedBatch
+from vllm_watch.reading.log_reader import LogBatch, LogReader
 from vllm_watch.reading.printed import LastPrinted, count_new_years, last_printed, parts_to_read
 from vllm_watch.reading.times import ArrivalTimes, PrintedTimes
 from vllm_watch.sources.log_file import READ_SIZE, LogFile
@@ -58,7 +58,7 @@ class Stretch(NamedTuple):
     end: int
 
 
-def read_history(log: LogFile, reader: LogReader, end: int, now: float, max_search: int) -> list[TailedBatch]:
+def read_history(log: LogFile, reader: LogReader, end: int, now: float, max_search: int) -> list[LogBatch]:
     """
     Read how the server was started and its last lines before `end`; none of it is counted.
 
@@ -79,7 +79,7 @@ def read_history(log: LogFile, reader: LogReader, end: int, now: float, max_sear
             if not data:
                 break
             batch = reader.read(log.lines(data), times)._replace(is_after_gap=is_after_gap)
-            batches.append(TailedBatch(batch, is_history=True))
+            batches.append(batch._replace(is_history=True))
             is_after_gap = False
         is_after_gap = True
     return batches
