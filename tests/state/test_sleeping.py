@@ -194,7 +194,7 @@ class TestTheProbe:
     def test_what_failed_before_is_void_after(self):
         """A probe that was held by the sleep is no failure of the server that woke."""
         server = Probed().scrape(page(extra=sleep_state(1)))
-        server.state.begin_probe(server.now)
+        server.state.start_probe(server.now)
         server.scrape(page(extra=sleep_state(0)), after=5)
         server.state.next_probe(server.now)
         server.state.apply_probe(ProbeResult(server.now + 10, "timeout", None))

@@ -105,7 +105,7 @@ class ServerMonitor:
         if self._prober is None or self._is_closed:
             return
         with self._lock:
-            model = self._state.begin_probe(self._clock.now())
+            model = self._state.start_probe(self._clock.now())
         result = self._prober.probe(model)
         if self._is_closed:
             self._prober.close()  # `close` may have come before the connection was opened.

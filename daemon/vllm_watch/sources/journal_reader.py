@@ -126,7 +126,7 @@ class JournalReader:
     def _lose_place(self, lines: Iterable[_Line]) -> None:
         """Skip output that is no entry: a line may have been cut in it, or a record opened."""
         self.skipped_bytes += sum(line.size for line in lines)
-        self._log_reader.skip()
+        self._log_reader.lose_place()
         self.cut_lines.lose_place()
         self._is_after_gap = True
 

@@ -132,14 +132,14 @@ def skip_into(log: LogFile, reader: LogReader, offset: int) -> None:
     start = max(offset - READ_BACK, 0)
     log.skip_to(start)
     if start:
-        reader.skip()
+        reader.lose_place()
     else:
-        reader.begin()
+        reader.start_file()
     while log.offset < offset:
         data = log.read(min(READ_SIZE, offset - log.offset))
         if not data:
             return
-        reader.pass_over(log.lines(data))
+        reader.skip_lines(log.lines(data))
 
 
 def _last_printed(log: LogFile, size: int) -> LastPrinted:

@@ -115,7 +115,7 @@ class ServerState:
         due = probe.due_at()
         return now if due is None else due
 
-    def begin_probe(self, now: float) -> str:
+    def start_probe(self, now: float) -> str:
         """Take in that a probe starts; return the model's name, or nothing if no source has reported it."""
         if self._sources.probe is not None:
             self._sources.probe.start(now)
