@@ -184,8 +184,8 @@ class TestCheck:
         """What a release's page does not have is named."""
         _, silent = report(tmp_path, "metrics: PAGE", page=a_page("0.10.2"))
 
-        assert "VllmAdmissionRejections" in silent["the page has no admission_rejections_total"]
-        assert {"VllmAcceptanceCollapsed", "VllmDraftsDoNotPay"} <= silent["no speculative decoding is seen"]
+        assert "VllmAdmissionRejections" in silent["/metrics has no admission_rejections_total"]
+        assert {"VllmAcceptanceCollapsed", "VllmDraftsDoNotPay"} <= silent["no speculative decoding was found"]
 
     def test_several_engines(self, tmp_path):
         """Where several engines share the work, one of them may have too much of it."""
@@ -211,7 +211,7 @@ class TestCheck:
         (tmp_path / "part.log").write_text(LOG.read_text()[-20_000:])
         _, silent = report(tmp_path, "log: part.log", "metrics: PAGE")
 
-        assert {"VllmBatchLimitReached"} == silent["the log does not say --max-num-seqs"]
+        assert {"VllmBatchLimitReached"} == silent["the log does not show --max-num-seqs"]
 
     def test_sources_that_cannot_be_read(self, tmp_path):
         """A source that is configured and cannot be read is told from one that is not."""
@@ -228,8 +228,8 @@ class TestCheck:
             findings = list(check(load_config(str(file))))
 
         text = "\n".join(finding.text for finding in findings)
-        assert f"probe http://127.0.0.1:{server.port}/v1/completions: ok. A completion of one token came" in text
-        assert re.search(r"the first token came after 0\.\d{3} s", text)
+        assert f"probe http://127.0.0.1:{server.port}/v1/completions: ok. A completion of one token arrived" in text
+        assert re.search(r"time to first token: 0\.\d{3} s", text)
         assert 1 == len([head for head in server.requests if head.startswith("POST")])
 
     def test_a_probe_that_fails_is_wrong(self, tmp_path):

@@ -178,11 +178,11 @@ class TestWrongUse:
                 ["run", "--config", "/no/such.yml"],
                 "vllm-watch: /no/such.yml: cannot be read: no such file or directory\n",
             ),
-            (["discover", "--force"], "vllm-watch: --force goes with --write FILE\n"),
+            (["discover", "--force"], "vllm-watch: --force requires --write FILE\n"),
             (["backfill"], "vllm-watch: give either --recording DIR or --log PATH\n"),
             (
                 ["backfill", "--recording", "/no/such"],
-                f"vllm-watch: /no/such/timeline.jsonl: not readable, so /no/such is no recording: {NO_FILE}\n",
+                f"vllm-watch: /no/such/timeline.jsonl: not readable, so /no/such is not a recording: {NO_FILE}\n",
             ),
             (
                 ["backfill", "--log", "/no/such.log"],
@@ -194,7 +194,7 @@ class TestWrongUse:
             ),
             (
                 ["run", "--metrics", "ftp://a/metrics"],
-                "vllm-watch: --metrics: expected a URL that begins with http:// or https://\n",
+                "vllm-watch: --metrics: expected a URL that starts with http:// or https://\n",
             ),
         ],
         ids=lambda item: " ".join(item) if isinstance(item, list) else "",
@@ -249,7 +249,7 @@ class TestCheck:
         with StandIn(lambda _head: [answer(page.read_bytes())]) as server:
             out = vllm_watch("check", "--log", log, "--metrics", server.url).stdout
         (now,) = re.findall(r"    now: (.*)", out)
-        (before,) = re.findall(r"    the log said \d+ s ago: (.*)", out)
+        (before,) = re.findall(r"    from the log, \d+ s ago: (.*)", out)
 
         assert "engine 0: idle" in out
         assert ("running 0", True) == (now.split(", ")[0], "1298" not in now)
@@ -292,7 +292,7 @@ class TestCheck:
         result = vllm_watch("check", "--log", tmp_path / "none.log", "--metrics", url)
 
         assert 1 == result.returncode
-        assert f"log {tmp_path}/none.log: FAILED. There is no such file yet." in result.stdout
+        assert f"log {tmp_path}/none.log: FAILED. The file does not exist yet." in result.stdout
         assert f"metrics {url}: FAILED. Nothing listens at this address" in result.stdout
 
     def test_a_folder_of_servers(self, tmp_path):
@@ -307,7 +307,7 @@ class TestCheck:
 
         assert 0 == result.returncode
         assert f"{folder}: 1 server\n" in result.stdout
-        assert f"  not read, for its name does not end in .yml: {folder}/other.yaml\n" in result.stdout
+        assert f"  ignored, because its name does not end in .yml: {folder}/other.yaml\n" in result.stdout
         assert f"\nday ({folder}/day.yml):\n" in result.stdout
 
     def test_an_empty_folder_of_servers(self, tmp_path):
@@ -342,7 +342,7 @@ class TestCheckOfTheJournal:
         ("does", "words", "status"),
         [
             ("sleep 0.5\ncat entries\nexec sleep 60", "ok. ", 0),
-            ("exec sleep 60", "FAILED. The journal has shown no line of this unit: check the unit's name", 1),
+            ("exec sleep 60", "FAILED. The journal has no entry of this unit yet. Check the unit's name", 1),
             ("exec true", "FAILED. journalctl ended with an error", 1),
             ("echo 'No journal files were opened due to insufficient permissions.' >&2\nexit 1", "systemd-journal", 1),
             (None, "FAILED. The program journalctl is not installed", 1),
@@ -516,6 +516,24 @@ class TestDaemon:
             found = values(daemon.get("/metrics")[1].decode())
 
         assert 0.5 == value(found, "slo_time_to_first_token_seconds", server="qwen", team="search")
+
+    def test_the_level_and_the_form_of_its_log(self, closed_port):
+        """--log-level says from which severity on events are written, --log-format in which form."""
+        options = ["run", "--metrics", f"http://127.0.0.1:{closed_port}/metrics"]
+        logs = {}
+        for level in ("debug", "warning", "error"):
+            with Daemon(*options, "--log-level", level) as daemon:
+                logs[level] = [json.loads(line) for line in daemon.stop()[1].splitlines()]
+        with Daemon(*options, "--log-format", "console") as daemon:
+            console = daemon.stop()[1]
+
+        assert {"debug", "info", "warning"} <= {entry["level"] for entry in logs["debug"]}
+        assert {"scrape.ended", "source.changed"} <= {entry["event"] for entry in logs["debug"]}
+        assert {"source.changed"} == {entry["event"] for entry in logs["warning"]}
+        assert [] == logs["error"]
+        assert "service.started" in console
+        assert "{" not in console
+        assert "\x1b" not in console
 
     def test_nothing_of_the_environment_is_needed(self, tmp_path):
         """It runs without HOME and with LANG=C."""

@@ -66,12 +66,12 @@ MESSAGES = {
         ':4: servers[0]: unknown key "journal"; known are name, log, metrics, probe, slo, labels, stall_after'
     ),
     "label_double_underscore": (
-        ':4: servers[0].labels: "__team" is no label name: letters, digits and _, not first a digit or __'
+        ':4: servers[0].labels: "__team" is not a label name: letters, digits and _, no digit or __ first'
     ),
     "label_number": ":4: servers[0].labels.rack: expected text, got the number 12; put it in quotes",
     "label_reserved": ':6: servers[0].labels: "engine" is a label of vllm-watch itself',
     "label_with_dash": (
-        ':4: servers[0].labels: "cost-centre" is no label name: letters, digits and _, not first a digit or __'
+        ':4: servers[0].labels: "cost-centre" is not a label name: letters, digits and _, no digit or __ first'
     ),
     "labels_list": ":4: servers[0].labels: expected a mapping, got a list",
     "list_at_top": ":1: expected a mapping, got a list",
@@ -113,7 +113,7 @@ MESSAGES = {
     "probe_too_often": ':5: servers[0].probe.every: expected a duration from 10s to 1h, got "1s"',
     "probe_true": ":4: servers[0].probe: expected a mapping, got the truth value true",
     "probe_url_with_password": (
-        ":5: servers[0].probe.url: a URL must hold no user name and no password; use api_key_file"
+        ":5: servers[0].probe.url: a URL must not contain a user name or password; use api_key_file"
     ),
     "probe_without_url": ":4: servers[0].probe: needs the server's metrics, or a url of its own",
     "same_name": ':9: servers[2].name: "qwen" is already the name of servers[0]',
@@ -137,7 +137,7 @@ MESSAGES = {
     "timeout_longer_than_usual_interval": ":5: servers[0].metrics.timeout: 6s is longer than the interval of 5s",
     "tls_key_alone": ":5: servers[0].metrics.tls: key_file needs cert_file",
     "token_in_configuration": ':5: servers[0].metrics: unknown key "bearer_token"; did you mean "bearer_token_file"?',
-    "two_documents": ":4: a second document; a configuration is one",
+    "two_documents": ":4: a second document; a configuration has only one",
     "unknown_key": ':4: servers[0]: unknown key "metric"; did you mean "metrics"?',
     "unknown_key_at_top": ':1: unknown key "server"; did you mean "servers"?',
     "unknown_key_unlike_any": (
@@ -146,15 +146,17 @@ MESSAGES = {
     "unknown_tls_key": ':5: servers[0].metrics.tls: unknown key "ca"; known are ca_file, cert_file, key_file',
     "url_bad_port": ":3: servers[0].metrics: the URL's host or port is malformed",
     "url_number": ":3: servers[0].metrics: expected text, got the number 8000; put it in quotes",
-    "url_of_a_file": ":3: servers[0].metrics: expected a URL that begins with http:// or https://",
+    "url_of_a_file": ":3: servers[0].metrics: expected a URL that starts with http:// or https://",
     "url_port_zero": ":3: servers[0].metrics: the URL's port is 0",
-    "url_with_blank": ":3: servers[0].metrics: a URL must hold no blanks, backslashes or control characters",
+    "url_with_blank": ":3: servers[0].metrics: a URL must not contain blanks, backslashes or control characters",
     "url_with_odd_password": (
-        ":4: servers[0].metrics.url: a URL must hold no user name and no password; use bearer_token_file"
+        ":4: servers[0].metrics.url: a URL must not contain a user name or password; use bearer_token_file"
     ),
-    "url_with_password": ":3: servers[0].metrics: a URL must hold no user name and no password; use bearer_token_file",
+    "url_with_password": (
+        ":3: servers[0].metrics: a URL must not contain a user name or password; use bearer_token_file"
+    ),
     "url_without_host": ":3: servers[0].metrics: the URL has no host",
-    "url_without_scheme": ":3: servers[0].metrics: expected a URL that begins with http:// or https://",
+    "url_without_scheme": ":3: servers[0].metrics: expected a URL that starts with http:// or https://",
     "web_config_file_empty": ':1: web_config_file: expected a path, got ""',
 }
 
@@ -362,7 +364,7 @@ class TestServersDir:
         [
             ({"a": "log: /a.log\nmetric: b"}, 'a.yml:2: unknown key "metric"; did you mean "metrics"?'),
             ({"a": "log: /a.log\nlog: b"}, 'a.yml:2: duplicate key "log", first given in line 1'),
-            ({"a": "labels: {}\nmetrics: {url: h}"}, "a.yml:2: metrics.url: expected a URL that begins with"),
+            ({"a": "labels: {}\nmetrics: {url: h}"}, "a.yml:2: metrics.url: expected a URL that starts with"),
             ({"a": "name: a"}, "a.yml:1: needs log, metrics or both"),
             ({"a": "- log: /a.log"}, "a.yml:1: expected a mapping, got a list"),
             ({"a": "servers: [{name: a, log: b}]"}, 'a.yml:1: unknown key "servers"; known are name, log, metrics'),
@@ -641,7 +643,7 @@ class TestValues:
     @example("/[hunter2")
     def test_url_is_never_repeated(self, text):
         """Whatever is wrong with a URL, the message does not show it."""
-        with pytest.raises(ValueError, match="no user name") as caught:
+        with pytest.raises(ValueError, match="must not contain a user name") as caught:
             parse_url(f"http://hunter2{text}@vllm")
 
         assert "hunter2" not in str(caught.value)
@@ -703,9 +705,9 @@ class TestOptions:
                 [],
                 ["http://admin:hunter2@vllm"],
                 None,
-                "--metrics: a URL must hold no user name and no password; use bearer_token_file",
+                "--metrics: a URL must not contain a user name or password; use bearer_token_file",
             ),
-            ([], ["vllm:8000"], None, "--metrics: expected a URL that begins with http:// or https://"),
+            ([], ["vllm:8000"], None, "--metrics: expected a URL that starts with http:// or https://"),
             ([], [URL], "9468", '--listen: expected HOST:PORT such as 127.0.0.1:9468, got "9468"'),
         ],
     )

@@ -305,9 +305,9 @@ class TestWrongUse:
     @pytest.mark.parametrize(
         ("url", "sentence"),
         [
-            ("ftp://grafana", "--url: expected a URL that begins with http:// or https://"),
-            ("grafana:3000", "--url: expected a URL that begins with http:// or https://"),
-            ("http://", "--url: expected a URL that begins with http:// or https://"),
+            ("ftp://grafana", "--url: expected a URL that starts with http:// or https://"),
+            ("grafana:3000", "--url: expected a URL that starts with http:// or https://"),
+            ("http://", "--url: expected a URL that starts with http:// or https://"),
             ("http://a:99999", "--url: Port out of range 0-65535"),
             (
                 f"http://admin:{SECRET}@grafana",

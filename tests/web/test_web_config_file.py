@@ -129,7 +129,7 @@ def test_open_private_key_is_warned_about(load, tmp_path):
 
     assert quiet == []
     assert [(entry["event"], entry["file"]) for entry in logs] == [
-        ("private_key_readable_by_others", str(tmp_path / "server.key"))
+        ("web_config.private_key_readable", str(tmp_path / "server.key"))
     ]
 
 
@@ -158,11 +158,11 @@ def test_open_private_key_is_warned_about(load, tmp_path):
         ),
         (
             f"{TLS}  client_auth_type: RequireAnyClientCert",
-            ":4: tls_server_config.client_auth_type: RequireAnyClientCert would take certificates from anyone",
+            ":4: tls_server_config.client_auth_type: RequireAnyClientCert would accept certificates from anyone",
         ),
         (
             f"{TLS}  client_auth_type: RequestClientCert",
-            ":4: tls_server_config.client_auth_type: RequestClientCert would take certificates from anyone",
+            ":4: tls_server_config.client_auth_type: RequestClientCert would accept certificates from anyone",
         ),
         (f"{TLS}  client_auth_type: no", ":4: tls_server_config.client_auth_type: expected text, got the truth value"),
         (f"{TLS}  client_auth_type: All", ":4: tls_server_config.client_auth_type: expected one of NoClientCert, "),
@@ -184,12 +184,12 @@ def test_open_private_key_is_warned_about(load, tmp_path):
         (f"basic_auth_users: {{{HASH}: a}}", ":1: basic_auth_users.$…: expected a bcrypt hash"),
         pytest.param(f"{HASH}: a", ':1: unknown key "$…"', id="hash as a key"),
         ("basic_auth_users: {hunter2@example: x}", ":1: basic_auth_users.…@example: expected a bcrypt hash"),
-        (f'basic_auth_users: {{"a:b": {HASH}}}', ':1: basic_auth_users: "a:b" is no user name'),
-        (f'basic_auth_users: {{"a\\n": {HASH}}}', ':1: basic_auth_users: "a\\n" is no user name'),
+        (f'basic_auth_users: {{"a:b": {HASH}}}', ':1: basic_auth_users: "a:b" is not a user name'),
+        (f'basic_auth_users: {{"a\\n": {HASH}}}', ':1: basic_auth_users: "a\\n" is not a user name'),
         ("http_server_config: {http2: true}", ":1: http_server_config.http2: HTTP/2 is not supported"),
         (
             "http_server_config: {headers: {Location: x}}",
-            ':1: http_server_config.headers: "Location" is no header that can be set',
+            ':1: http_server_config.headers: "Location" is not a supported header',
         ),
         (
             'http_server_config: {headers: {X-Frame-Options: "a\\r\\nb"}}',

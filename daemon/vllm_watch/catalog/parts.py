@@ -14,9 +14,9 @@ Part = Literal[
     "probe",
     "discovery",
     "threads",
-    "wake",
+    "file_events",
     "snapshot",
-    "page",
+    "web",
     "web_config",
     "notify",
 ]

@@ -24,7 +24,7 @@ from vllm_watch.state.snapshot import ServerSnapshot
 _NO_LOG = "no log is configured"
 _NO_METRICS = "no metrics are configured"
 _UNREADABLE: dict[SourceName, str] = {"log": "the log cannot be read", "metrics": "/metrics cannot be read"}
-_NOT_LOGGED = {"max_running_requests": "the log does not say --max-num-seqs"}
+_NOT_LOGGED = {"max_running_requests": "the log does not show --max-num-seqs"}
 
 
 class Need(msgspec.Struct, frozen=True):
@@ -117,11 +117,11 @@ def _reasons(need: Need, config: ServerConfig, now: ServerSnapshot) -> list[str]
     if "log" in (need.source, series.origins[0]):
         return without_log or [_NOT_LOGGED.get(series.name, f"the log has no {series.name}")]
     if series.feature == "speculative decoding" and not (without_log and without_metrics):
-        return ["no speculative decoding is seen"]
+        return ["no speculative decoding was found"]
     # Few releases log what counters are made of: for those /metrics is what is missing.
     if series.type == "gauge" and "log" in series.origins and config.metrics is None:
         return without_log or [f"the log has no {series.name}"]
-    return without_metrics or [f"the page has no {series.name}"]
+    return without_metrics or [f"/metrics has no {series.name}"]
 
 
 def _without_log(config: ServerConfig, now: ServerSnapshot) -> list[str]:

@@ -61,7 +61,7 @@ def _check_folder(config: Config) -> Iterator[ReportLine]:
         return
     yield ReportLine(f"{config.servers_dir}: {len(config.files)} {'server' if len(config.files) == 1 else 'servers'}")
     for path in list_server_files(config.servers_dir).left_out:
-        yield ReportLine(f"  not read, for its name does not end in {SUFFIX}: {path}")
+        yield ReportLine(f"  ignored, because its name does not end in {SUFFIX}: {path}")
     if not config.servers:
         yield ReportLine("  there is nothing to watch: no server is configured", is_wrong=True)
 
@@ -103,7 +103,7 @@ def _check_source(config: ServerConfig, source: SourceSnapshot, snapshot: Server
     if source.source == "log" and source.is_up:
         yield from _log_contents(snapshot)
     if snapshot.probe is not None and source.source == "probe" and snapshot.probe.first_token_seconds is not None:
-        yield ReportLine(f"    the first token came after {snapshot.probe.first_token_seconds:.3f} s")
+        yield ReportLine(f"    time to first token: {snapshot.probe.first_token_seconds:.3f} s")
 
 
 def _address(config: ServerConfig, source: SourceName) -> str:
@@ -122,7 +122,7 @@ def _missing_metrics(snapshot: ServerSnapshot) -> Iterator[ReportLine]:
     missing = [name for name, is_missing in snapshot.missing_metrics.items() if is_missing]
     if missing:
         yield ReportLine(
-            f"    missing on the page: {', '.join(missing)}. Older releases lack some, and a server with the Rust "
+            f"    missing in /metrics: {', '.join(missing)}. Older releases lack some, and a server with the Rust "
             "front end shows them after its first request."
         )
 
@@ -155,7 +155,7 @@ def _check_engine(engine: EngineSnapshot, snapshot: ServerSnapshot) -> Iterator[
     yield from _check_gauges(engine.gauges, snapshot.at)
     if _may_be_stalled(engine):
         yield ReportLine(f"    {_LOOK_AGAIN}")
-    yield ReportLine(f"    started with: {', '.join(facts) or 'nothing known'}")
+    yield ReportLine(f"    configuration: {', '.join(facts) or 'unknown'}")
     if engine.state == "unknown" and not any(source.is_up for source in snapshot.sources):
         yield ReportLine("    no source can be read, so nothing can be said", is_wrong=True)
 
@@ -178,7 +178,7 @@ def _check_gauges(gauges: Mapping[str, Reading], at: float) -> Iterator[ReportLi
     for source in dict.fromkeys([first, *(gauges[name].source for name in known)]):
         said = [text for name, text in known.items() if gauges[name].source == source]
         seconds = max(at - max(gauges[name].at for name in known if gauges[name].source == source), 0.0)
-        when = "now" if source == first else f"the {source} said {seconds:.0f} s ago"
+        when = "now" if source == first else f"from the {source}, {seconds:.0f} s ago"
         yield ReportLine(f"    {when}: {', '.join(said)}")
 
 

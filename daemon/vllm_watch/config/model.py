@@ -264,10 +264,10 @@ def parse_url(text: str, *, path: str = "/metrics", instead: str = "bearer_token
     """
     # Anywhere, since a password with a / or # in it ends what a parser takes for the host.
     if "@" in text:
-        raise ValueError(f"a URL must hold no user name and no password; use {instead}")
+        raise ValueError(f"a URL must not contain a user name or password; use {instead}")
     parts = _split_url(text)
     if parts.scheme not in _PORTS:
-        raise ValueError("expected a URL that begins with http:// or https://")
+        raise ValueError("expected a URL that starts with http:// or https://")
     if not parts.hostname:
         raise ValueError("the URL has no host")
     return parts._replace(path=path).geturl() if parts.path in {"", "/"} else text
@@ -275,7 +275,7 @@ def parse_url(text: str, *, path: str = "/metrics", instead: str = "bearer_token
 
 def _split_url(text: str) -> SplitResult:
     if not text.isprintable() or " " in text or "\\" in text:
-        raise ValueError("a URL must hold no blanks, backslashes or control characters")
+        raise ValueError("a URL must not contain blanks, backslashes or control characters")
     try:
         parts = urlsplit(text)
         port = parts.port
@@ -474,7 +474,7 @@ def _read_labels(place: ConfigNode) -> Mapping[str, str]:
     for name, value in places.items():
         if _LABEL.fullmatch(name) is None:
             raise place.error(
-                f"{quote(name)} is no label name: letters, digits and _, not first a digit or __", value.line
+                f"{quote(name)} is not a label name: letters, digits and _, no digit or __ first", value.line
             )
         if name in RESERVED_LABELS:
             raise place.error(f'"{name}" is a label of vllm-watch itself', value.line)

@@ -45,7 +45,7 @@ _VERSIONS = {"TLS12": ssl.TLSVersion.TLSv1_2, "TLS13": ssl.TLSVersion.TLSv1_3}
 _HASH = re.compile(r"\$2[aby]\$([0-9]{2})\$[./A-Za-z0-9]{53}")
 _MIN_COST = 4
 
-_log = structlog.get_logger("vllm_watch.web")
+log = structlog.get_logger("vllm_watch.web")
 
 
 class Stamp(NamedTuple):
@@ -164,7 +164,7 @@ def _warn_of_open_key(file: str) -> None:
     except OSError:
         return
     if mode & stat.S_IROTH:
-        _log.warning("private_key_readable_by_others", file=file)
+        log.warning("web_config.private_key_readable", file=file)
 
 
 # What a place in the file means. Each function raises a ConfigError.
@@ -195,7 +195,7 @@ def _read_version(place: ConfigNode) -> str:
 def _read_client_auth(place: ConfigNode) -> str:
     kind = place.text()
     if kind in _UNVERIFIED_CLIENT_AUTH:
-        raise place.error(f"{kind} would take certificates from anyone and is not supported")
+        raise place.error(f"{kind} would accept certificates from anyone and is not supported")
     if kind not in _CLIENT_AUTH:
         raise place.error(f"expected one of {', '.join(_CLIENT_AUTH)}, got {quote(kind)}")
     return kind
@@ -217,7 +217,7 @@ def _read_users(place: ConfigNode) -> Mapping[str, str]:
     places = place.mapping()
     for name, value in places.items():
         if not name or not name.isprintable() or ":" in name:
-            raise place.error(f"{quote(name)} is no user name: it must be printable and hold no colon", value.line)
+            raise place.error(f"{quote(name)} is not a user name: it must be printable, without a colon", value.line)
     return {name: _read_hash(value) for name, value in places.items()}
 
 
@@ -234,7 +234,7 @@ def _read_headers(place: ConfigNode) -> Mapping[str, str]:
     places = place.mapping()
     for name, value in places.items():
         if name not in HEADERS:
-            raise place.error(f"{quote(name)} is no header that can be set; those are {', '.join(HEADERS)}", value.line)
+            raise place.error(f"{quote(name)} is not a supported header; those are {', '.join(HEADERS)}", value.line)
     return {name: _read_header(value) for name, value in places.items()}
 
 

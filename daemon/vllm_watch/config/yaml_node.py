@@ -119,7 +119,7 @@ def read_yaml(file: str) -> ConfigNode:
     if not nodes:
         raise ConfigError(f"{file}: the file is empty")
     if len(nodes) > 1:
-        raise ConfigError(f"{file}:{_line(nodes[1])}: a second document; a configuration is one")
+        raise ConfigError(f"{file}:{_line(nodes[1])}: a second document; a configuration has only one")
     return ConfigNode(file, "", _line(nodes[0]), nodes[0])
 
 

@@ -165,7 +165,7 @@ def _checked(url: str) -> str:
     except ValueError as error:
         raise UsageError(f"--url: {error}") from error
     if parts.scheme not in {"http", "https"} or not parts.hostname or port == 0:
-        raise UsageError("--url: expected a URL that begins with http:// or https://")
+        raise UsageError("--url: expected a URL that starts with http:// or https://")
     if parts.username is not None:
         raise UsageError("--url: leave out user and password; --token-file holds what Grafana is to be shown")
     if parts.query or parts.fragment:

@@ -111,7 +111,7 @@ def _read(path: Path) -> bytes:
     try:
         return path.read_bytes()
     except OSError as error:
-        raise RecordingError(f"{path}: not readable, so {path.parent} is no recording: {error.strerror}") from error
+        raise RecordingError(f"{path}: not readable, so {path.parent} is not a recording: {error.strerror}") from error
 
 
 def _unzip(path: Path) -> bytes:

@@ -70,14 +70,14 @@ class DaemonPages:
         return Answer(msgspec.json.encode(target_groups(self._fleet.config.servers)), "application/json")
 
     def healthy(self) -> Answer:
-        """Return 503 while a thread gives no sign of life."""
+        """Return 503 while a thread has no heartbeat."""
         stale = self._liveness.stale()
         if stale:
-            return Answer(f"no sign of life: {', '.join(stale)}\n".encode(), PLAIN_TEXT, 503)
+            return Answer(f"no heartbeat: {', '.join(stale)}\n".encode(), PLAIN_TEXT, 503)
         return Answer(b"healthy\n", PLAIN_TEXT)
 
     def ready(self) -> Answer:
         """Return 503 until each log was polled and each /metrics scraped once."""
         if self._fleet.is_ready:
             return Answer(b"ready\n", PLAIN_TEXT)
-        return Answer(b"not every source was looked at yet\n", PLAIN_TEXT, 503)
+        return Answer(b"not every source has been read yet\n", PLAIN_TEXT, 503)
