@@ -25,7 +25,7 @@ from vllm_watch.support.log_options import LOG_FORMATS, LOG_LEVELS, LogFormat, L
 
 if TYPE_CHECKING:
     from vllm_watch.config.model import Config
-    from vllm_watch.discovery.watcher import Follower
+    from vllm_watch.discovery.watcher import ServerWatcher
 
 
 _PARTS = 1000
@@ -54,9 +54,6 @@ _LOG_FORMAT = click.option(
     help="The form of the daemon's own log [default: console on a terminal, else json].",
 )
 _STEP = click.option("--step", default="5s", show_default=True, metavar="DURATION", help="Time between two samples.")
-
-
-_LINE_FEED = "\n"
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
@@ -96,8 +93,8 @@ def run(  # noqa: PLR0913, PLR0917 - Each option is a parameter.
     hold_standard_streams()
     configure_log(log_level, log_format)
     if config_file is None and not logs and not metrics:
-        follower = _follower(listen)
-        run_service(follower.look(), SystemClock(), follower=follower)
+        follower = _server_watcher(listen)
+        run_service(follower.poll(), SystemClock(), follower=follower)
         return
     run_service(load(), SystemClock(), load if config_file is not None else None)
 
@@ -150,7 +147,7 @@ def check(config_file: str | None, logs: tuple[str, ...], metrics: tuple[str, ..
 
     configure_log("error")
     if config_file is None and not logs and not metrics:
-        config = _follower(None).look()
+        config = _server_watcher(None).poll()
         if not config.servers:
             raise UsageError("nothing to check: no vLLM server was found; run vllm-watch discover for the reason")
     else:
@@ -174,13 +171,13 @@ def discover(form: str, file: str | None, *, force: bool) -> None:
     from vllm_watch.discovery.config_writer import configuration_of, is_writable, write_configuration
     from vllm_watch.discovery.names import with_names
     from vllm_watch.discovery.proc import Proc
-    from vllm_watch.discovery.servers import find
+    from vllm_watch.discovery.servers import find_servers
     from vllm_watch.support.printable import printable
 
     if force and file is None:
         raise UsageError("--force requires --write FILE")
     proc = Proc()
-    found = find(proc, proc.processes())
+    found = find_servers(proc, proc.table.processes())
     named = with_names(found.servers, {})
     report = list(lines_of(found, named))
     if form == "json":
@@ -248,7 +245,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     except VllmWatchError as error:
         from vllm_watch.support.printable import printable
 
-        _complain(f"vllm-watch: {printable(str(error), keep=_LINE_FEED)}")
+        for line in str(error).split("\n"):
+            _complain(f"vllm-watch: {printable(line)}")
         sys.exit(error.exit_code)
     except BrokenPipeError:
         # Whoever read our output has seen enough; nothing may be written to it any more.
@@ -265,7 +263,7 @@ def _complain(sentence: str) -> None:
 
 
 def _seconds(step: str) -> float:
-    from vllm_watch.config.model import parse_duration
+    from vllm_watch.config.texts import parse_duration
 
     try:
         seconds = parse_duration(step)
@@ -276,17 +274,19 @@ def _seconds(step: str) -> float:
     return seconds
 
 
-def _follower(listen: str | None) -> Follower:
-    from vllm_watch.config.model import Config, with_listen
-    from vllm_watch.discovery.watcher import Follower
+def _server_watcher(listen: str | None) -> ServerWatcher:
+    from vllm_watch.config.model import Config
+    from vllm_watch.config.options import with_listen
+    from vllm_watch.discovery.watcher import ServerWatcher
     from vllm_watch.support.clock import SystemClock
 
     config = Config(servers=())
-    return Follower(SystemClock(), with_listen(config, listen) if listen else config)
+    return ServerWatcher(SystemClock(), with_listen(config, listen) if listen else config)
 
 
 def _configured(config_file: str | None, logs: Sequence[str], metrics: Sequence[str], listen: str | None) -> Config:
-    from vllm_watch.config.model import config_from_options, load_config, with_listen
+    from vllm_watch.config.config_file import load_config
+    from vllm_watch.config.options import config_from_options, with_listen
 
     if config_file is None:
         return config_from_options(logs, metrics, listen)

@@ -26,7 +26,7 @@ from boards.kit.panels import (
 )
 from boards.kit.texts import Texts
 from boards.kit.thresholds import number
-from vllm_watch.state.http_labels import INFERENCE_HANDLERS
+from vllm_watch_parsers.metric_names import INFERENCE_HANDLERS
 
 
 UID = "vllm-watch-server"

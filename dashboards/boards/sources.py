@@ -28,7 +28,7 @@ from boards.kit.panels import (
 from boards.kit.texts import Texts
 from boards.kit.thresholds import number
 from vllm_watch.catalog.reasons import BY_SOURCE, ReasonKind
-from vllm_watch.state.server import COMPARED
+from vllm_watch.state.cross_check import SHOWN_QUANTITIES
 
 
 UID = "vllm-watch-sources"
@@ -173,7 +173,7 @@ def _quiet(t: Texts) -> Panel:
 
 
 def _compared(t: Texts) -> Iterator[Panel]:
-    for place, quantity in enumerate(COMPARED):
+    for place, quantity in enumerate(SHOWN_QUANTITIES):
         unit = _UNITS.get(quantity, COUNT)
         yield lines(
             t.panel(quantity),

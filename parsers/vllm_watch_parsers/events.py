@@ -1,16 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
 """
-What a line of vLLM's log can say.
+The events in vLLM's log.
 
-Events are immutable tuples of numbers and words from closed lists: they hold no text
+Events are immutable tuples of numbers and of values from closed lists: they hold no text
 of the log except what an operator gave the server at its start (model names, version).
 Numbers are in Prometheus base units: tokens, seconds, ratios from 0 to 1. A field that
-the line does not say is ``None``; so is one that it prints as ``nan``.
+the line does not have is ``None``; so is one that it prints as ``nan``.
 """
 
 from __future__ import annotations
 
-from typing import Literal, NamedTuple
+from typing import Literal, NamedTuple, get_args
 
 
 AGGREGATED = "aggregated"
@@ -30,24 +30,14 @@ FailureKind = Literal[
     "worker_died",
 ]
 
-FAILURE_KINDS: tuple[FailureKind, ...] = (
-    "engine_dead",
-    "execution_timeout",
-    "gpu_memory_too_small",
-    "kv_cache_too_small",
-    "nccl_error",
-    "out_of_memory",
-    "request_error",
-    "shm_timeout",
-    "worker_died",
-)
+FAILURE_KINDS: tuple[FailureKind, ...] = get_args(FailureKind)
 
-PauseKind = Literal["paused", "resumed", "asleep", "awake"]
+SleepKind = Literal["paused", "resumed", "asleep", "awake"]
 
 MEMORY_TAGS = frozenset({"weights", "kv_cache"})
-"""What a sleeping engine has given up, and can be given back piece by piece."""
+"""What a sleeping engine has given up, and can get back piece by piece."""
 
-NoticeKind = Literal["api_servers_more_than_one", "stats_unparsed", "value_refused"]
+NoticeKind = Literal["api_servers_more_than_one", "stats_unparsed", "value_out_of_range"]
 
 
 class EngineStats(NamedTuple):
@@ -55,7 +45,7 @@ class EngineStats(NamedTuple):
     One periodic statistics line of an engine, or V0's separate line of hit rates.
 
     `engine` is the number the line prints (``"0"``), `AGGREGATED`, or ``None`` where the
-    release prints none. `requests_waiting` includes `requests_deferred`. `rust` is true of
+    release prints none. `requests_waiting` includes `requests_deferred`. `is_rust` is true of
     the Rust front end's line, which names no engine because it sums over all there are.
     """
 
@@ -74,7 +64,7 @@ class EngineStats(NamedTuple):
     mm_cache_hit_ratio: float | None = None
     preemptions: int | None = None
     kv_fetch: tuple[int, int, int] | None = None
-    rust: bool | None = None
+    is_rust: bool | None = None
     unknown_fields: tuple[str, ...] = ()
 
 
@@ -104,7 +94,7 @@ class SpecDecoding(NamedTuple):
 
 
 class StartupFact(NamedTuple):
-    """What the server says about itself while it starts. Sizes in tokens or GiB."""
+    """What the server reports about itself while it starts. Sizes in tokens or GiB."""
 
     engine: str | None = None
     version: str | None = None
@@ -134,24 +124,24 @@ class Lifecycle(NamedTuple):
 
     phase: LifecyclePhase
     rank: str | None = None
-    """The data-parallel rank or API server number of the process that says so."""
+    """The data-parallel rank or API server number of the process that reports it."""
 
 
 class Failure(NamedTuple):
-    """Something broke. One line may say it; the reader of lines counts each crash once."""
+    """A failure. Many lines may report the same; the reader of lines counts each crash once."""
 
     kind: FailureKind
     engine: str | None = None
 
 
-class Pause(NamedTuple):
+class SleepOrPause(NamedTuple):
     """
     The operator has paused the engine or put it to sleep, or ended that.
 
     `memory` is what an engine that wakes has back, of `MEMORY_TAGS`; empty for all of it.
     """
 
-    kind: PauseKind
+    kind: SleepKind
     memory: tuple[str, ...] = ()
 
 
@@ -165,11 +155,11 @@ class AccessRequest(NamedTuple):
 
 
 class Notice(NamedTuple):
-    """Something about the log itself: statistics switched off, a line not understood."""
+    """Something about the log itself: statistics switched off, a malformed line."""
 
     kind: NoticeKind
     quantity: str | None = None
-    """With `value_refused`: the name of the field that was out of range."""
+    """With `value_out_of_range`: the name of the field that was out of range."""
 
 
-Event = EngineStats | SpecDecoding | StartupFact | Lifecycle | Failure | Pause | AccessRequest | Notice
+Event = EngineStats | SpecDecoding | StartupFact | Lifecycle | Failure | SleepOrPause | AccessRequest | Notice

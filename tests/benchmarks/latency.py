@@ -13,7 +13,7 @@ from pathlib import Path
 
 import structlog
 
-from vllm_watch.config.model import config_from_options
+from vllm_watch.config.options import config_from_options
 from vllm_watch.service.supervisor import Supervisor
 from vllm_watch.support.clock import SystemClock
 

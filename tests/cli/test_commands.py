@@ -507,6 +507,18 @@ class TestDaemon:
         assert (200, 0) == (page[0], status)
         assert "Qwen3.6-27B" == view["servers"][0]["model_name"]
 
+    def test_every_mistake_of_a_configuration_is_a_line(self, tmp_path):
+        """All mistakes of a configuration are printed, one a line, and it leaves with 2."""
+        config = tmp_path / "vllm-watch.yml"
+        config.write_text("servers:\n  - {name: a, log: ''}\nlisten: x\n")
+        result = vllm_watch("check", "--config", config)
+
+        assert 2 == result.returncode
+        assert [
+            f'vllm-watch: {config}:2: servers[0].log: expected a path, got ""',
+            f'vllm-watch: {config}:3: listen: expected HOST:PORT such as 127.0.0.1:9468, got "x"',
+        ] == result.stderr.splitlines()
+
     def test_a_configuration_file(self, tmp_path):
         """A configuration names servers, gives them labels and objectives."""
         (tmp_path / "a.log").touch()

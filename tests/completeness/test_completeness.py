@@ -16,7 +16,7 @@ from tests.completeness.left_out import FAMILIES, FIELDS, QUANTITIES
 from tests.parsers.releases import CORPUS
 
 from vllm_watch.exposition.samples import HistogramSample, server_samples
-from vllm_watch.reading.log_reader import LogBatch, Timed
+from vllm_watch.reading.log_reader import LogBatch, TimedEvent
 from vllm_watch.state.scrape_source import ScrapeResult
 from vllm_watch.state.server import LogStatus, ServerSettings, ServerState
 from vllm_watch.state.snapshot import TailCounts
@@ -27,7 +27,7 @@ from vllm_watch_parsers.events import (
     Failure,
     Lifecycle,
     Notice,
-    Pause,
+    SleepOrPause,
     SpecDecoding,
     StartupFact,
 )
@@ -46,7 +46,7 @@ VALUES = {
     "model": ("a", "b"),
     "served_model_name": ("a", "b"),
     "log_stats_disabled": (None, True),
-    "rust": (None, True),
+    "is_rust": (None, True),
     "unknown_fields": ((), ("Later",)),
     "kv_fetch": (None, (1, 2, 3)),
     "position_acceptance_ratio": ((0.5,), (0.25,)),
@@ -64,7 +64,7 @@ VALUES = {
 KINDS = {
     "Failure.kind": ("nccl_error", "worker_died"),
     "Notice.kind": ("stats_unparsed", "api_servers_more_than_one"),
-    "Pause.kind": ("asleep", "awake"),
+    "SleepOrPause.kind": ("asleep", "awake"),
 }
 CONTEXTS = {
     "EngineStats": ([], STATS, []),
@@ -73,8 +73,8 @@ CONTEXTS = {
     "Lifecycle": ([], Lifecycle("ready"), []),
     "Failure": ([], Failure("nccl_error"), []),
     "AccessRequest": ([], AccessRequest("GET", "/health", 200, "/health"), []),
-    "Pause": ([STATS, Pause("asleep")], Pause("awake"), []),
-    "Notice": ([], Notice("value_refused", "engine"), []),
+    "SleepOrPause": ([STATS, SleepOrPause("asleep")], SleepOrPause("awake"), []),
+    "Notice": ([], Notice("value_out_of_range", "engine"), []),
 }
 """What stands before an event, the event, and what stands after it."""
 
@@ -83,7 +83,7 @@ RELATED = {
     "StartupFact.block_size": {"num_gpu_blocks": 5},
     "StartupFact.num_gpu_blocks": {"block_size": 5},
     "StartupFact.engine_generation": {"version": "0.10.0"},
-    "EngineStats.preemptions": {"rust": True},
+    "EngineStats.preemptions": {"is_rust": True},
     "SpecDecoding.accepted_tokens_cumulative": {"drafted_tokens_cumulative": 9},
     "SpecDecoding.drafted_tokens_cumulative": {"accepted_tokens_cumulative": 9},
     "EngineStats.requests_running": {"prompt_tokens_per_second": 5.0},
@@ -106,7 +106,7 @@ def shown_of_events(*events):
     """Return what is shown after some events of a log."""
     state = ServerState(ServerSettings("s", has_log=True, metrics_interval=None))
     state.apply_log_status(LogStatus(is_up=True, reason="ok", tail=TailCounts()))
-    timed = tuple(Timed(START, event) for event in events if not isinstance(event, AccessRequest))
+    timed = tuple(TimedEvent(START, event) for event in events if not isinstance(event, AccessRequest))
     requests = {event: 1 for event in events if isinstance(event, AccessRequest)}
     state.apply_log(LogBatch(timed, requests, len(events), 0, START, 0))
     return flat(state.snapshot(START))
@@ -157,7 +157,7 @@ OTHER_PAGES = {
     "process_start_seconds": 500.0,
     "kv_cache_tokens": {"0": 6},
     "max_concurrency": {"0": 6.0},
-    "refused": {"engine": 1},
+    "out_of_range": {"engine": 1},
     "dropped": 1,
     "long_lines": 1,
 }

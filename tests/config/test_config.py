@@ -14,24 +14,12 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from vllm_watch.config.model import (
-    DEFAULT_LISTEN,
-    SLO_PRESETS,
-    Config,
-    MetricsConfig,
-    ProbeConfig,
-    ServerConfig,
-    SloConfig,
-    TlsConfig,
-    config_from_options,
-    load_config,
-    parse_duration,
-    parse_listen,
-    parse_url,
-    with_listen,
-)
+from vllm_watch.config.config_file import load_config
+from vllm_watch.config.model import SLO_PRESETS, Config, MetricsConfig, ProbeConfig, ServerConfig, SloConfig, TlsConfig
+from vllm_watch.config.options import config_from_options, with_listen
+from vllm_watch.config.texts import DEFAULT_LISTEN, parse_duration, parse_listen, parse_url
 from vllm_watch.config.yaml_node import MAX_BYTES
-from vllm_watch.support.errors import ConfigError, UsageError
+from vllm_watch.support.errors import MAX_MISTAKES, ConfigError, UsageError
 
 
 HERE = Path(__file__).parent
@@ -443,6 +431,82 @@ class TestImmutable:
         assert isinstance(load_config(str(GOOD / "full.yml")).servers, tuple)
 
 
+SEVERAL_MISTAKES = """\
+listen: 9468
+allowed_hosts: [gpu1, "a:1", "b:2"]
+servers:
+  - name: my server
+    metrics:
+      url: ftp://h
+      interval: soon
+      tls: {key: k}
+  - log: [a]
+  - name: b
+    log: {journal: "no unit"}
+    labels: {team: search, engine: "0", rack: 12}
+chekpoint: x
+"""
+ITS_MESSAGES = (
+    ':1: listen: expected HOST:PORT such as 127.0.0.1:9468, got "9468"',
+    ':2: allowed_hosts[1]: expected a host\'s name such as gpu1.example.com, without a port, got "a:1"',
+    ':2: allowed_hosts[2]: expected a host\'s name such as gpu1.example.com, without a port, got "b:2"',
+    ':4: servers[0].name: expected 1 to 128 letters, digits or any of . _ : / -, got "my server"',
+    ":6: servers[0].metrics.url: expected a URL that starts with http:// or https://",
+    ':7: servers[0].metrics.interval: expected a duration such as 5s, 500ms or 2m, got "soon"',
+    ':8: servers[0].metrics.tls: unknown key "key"; known are ca_file, cert_file, key_file',
+    ':9: servers[1]: missing key "name"',
+    ":9: servers[1].log: expected text, got a list",
+    ':11: servers[2].log.journal: expected a unit such as vllm.service, got "no unit"',
+    ':12: servers[2].labels: "engine" is a label of vllm-watch itself',
+    ":12: servers[2].labels.rack: expected text, got the number 12; put it in quotes",
+    ':13: unknown key "chekpoint"; did you mean "checkpoint"?',
+)
+
+
+class TestSeveralMistakes:
+    """All mistakes of a file are found at once."""
+
+    def test_all_are_named(self, tmp_path):
+        """Each mistake has its own message, in the order of the file."""
+        path = write(tmp_path, SEVERAL_MISTAKES)
+
+        assert message_for(path) == "\n".join(f"{path}{message}" for message in ITS_MESSAGES)
+
+    def test_all_files_of_a_folder(self, tmp_path):
+        """A mistake in one file of `servers_dir` does not hide those in the next."""
+        folder = tmp_path / "servers.d"
+        folder.mkdir()
+        (folder / "a.yml").write_text("{")
+        (folder / "b.yml").write_text("log: /b.log")
+        (folder / "c.yml").write_text("log: /c.log\nslo: fast")
+        first, second = message_for(write(tmp_path, "servers_dir: servers.d")).split("\n")
+
+        assert first.startswith(f"{folder}/a.yml:1: not YAML")
+        assert second.startswith(f"{folder}/c.yml:2: slo: expected chat, batch or a mapping")
+
+    def test_each_equal_name_is_named(self, tmp_path):
+        """Every server whose name another one has is named, not only the first."""
+        path = write(tmp_path, "servers:\n" + "- {name: a, log: /a.log}\n" * 3)
+
+        assert message_for(path).split("\n") == [
+            f'{path}:{line}: servers[{line - 2}].name: "a" is already the name of servers[0]' for line in (3, 4)
+        ]
+
+    def test_a_file_of_mistakes_does_not_flood(self, tmp_path):
+        """Beyond twenty mistakes only their number is shown."""
+        path = write(tmp_path, "servers:\n" + "- {name: a b, log: /a.log}\n" * 500)
+        lines = message_for(path).split("\n")
+
+        assert len(lines) == MAX_MISTAKES + 1
+        assert lines[-1] == "480 more mistakes"
+
+    def test_a_misspelt_key_is_not_missing_too(self, tmp_path):
+        """Where a key is unknown, no missing key is reported: they may be the same."""
+        path = write(tmp_path, "servers: [{nam: a, log: /a.log}]")
+
+        assert message_for(path) == f'{path}:1: servers[0]: unknown key "nam"; did you mean "name"?'
+
+
 class TestBadFiles:
     """One file for each mistake, with its exact sentence."""
 
@@ -786,10 +850,10 @@ class TestAnyFile:
         self.load(write(folder, msgspec.json.encode({"servers": [server]})))
 
     def load(self, path):
-        """Load a file; if it is wrong, the message is one line that can be printed."""
+        """Load a file; if it is wrong, each message is one line that can be printed."""
         try:
             load_config(path)
         except ConfigError as error:
-            message = str(error)
-            assert message.isprintable()
-            assert message.startswith(path)
+            messages = error.messages
+            assert messages
+            assert all(message.isprintable() and message.startswith(path) for message in messages)

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from vllm_watch.config.model import CONFIGURATION, load_config
+from vllm_watch.config.config_file import CONFIGURATION, load_config
 from vllm_watch.config.reference import document
 from vllm_watch.config.web import WEB_CONFIGURATION
 from vllm_watch.config.yaml_node import read_yaml

@@ -18,7 +18,7 @@ from tests.support.monitoring import ALERTMANAGER, PROMETHEUS
 
 import vllm_watch
 
-from vllm_watch.config.model import load_config
+from vllm_watch.config.config_file import load_config
 
 
 FOLDER = Path(__file__).parents[2] / "deploy" / "compose"

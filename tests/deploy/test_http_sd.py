@@ -14,7 +14,8 @@ from tests.support.http_servers import StandIn, answer
 from tests.support.monitoring import PROMETHEUS, free_port, get_json, process
 from tests.support.waiting import until
 
-from vllm_watch.config.model import MetricsConfig, ServerConfig, load_config
+from vllm_watch.config.config_file import load_config
+from vllm_watch.config.model import MetricsConfig, ServerConfig
 from vllm_watch.exposition.http_sd import target_groups
 from vllm_watch.service.supervisor import Supervisor
 from vllm_watch.support.clock import SystemClock
@@ -73,7 +74,7 @@ def test_a_server_without_a_page_is_none(service_of, tmp_path):
     (tmp_path / "vllm.log").touch()
     service = service_of(f"{{name: qwen, log: {tmp_path / 'vllm.log'}}}")
 
-    assert json.loads(service.pages.targets().body) == []
+    assert json.loads(service.endpoints.targets().body) == []
 
 
 def test_what_a_reload_brings_is_listed(service_of, tmp_path):
@@ -82,7 +83,7 @@ def test_what_a_reload_brings_is_listed(service_of, tmp_path):
     config_of(tmp_path, "{name: new, metrics: 'http://127.0.0.1:9/'}")
     service.reload()
 
-    assert [group["labels"]["server"] for group in json.loads(service.pages.targets().body)] == ["new"]
+    assert [group["labels"]["server"] for group in json.loads(service.endpoints.targets().body)] == ["new"]
 
 
 def test_no_secret_is_listed(service_of, tmp_path):
@@ -91,7 +92,7 @@ def test_no_secret_is_listed(service_of, tmp_path):
     service = service_of(
         f"{{name: qwen, metrics: {{url: 'http://127.0.0.1:9/?key={SECRET}', bearer_token_file: {tmp_path / 'token'}}}}}"
     )
-    body = service.pages.targets().body.decode()
+    body = service.endpoints.targets().body.decode()
 
     assert "127.0.0.1:9" in body
     assert SECRET not in body

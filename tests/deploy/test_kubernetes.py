@@ -19,7 +19,7 @@ from tests.support.needs import without
 
 import vllm_watch
 
-from vllm_watch.config.model import load_config
+from vllm_watch.config.config_file import load_config
 
 
 pytestmark = pytest.mark.slow

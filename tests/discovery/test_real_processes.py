@@ -21,7 +21,7 @@ from tests.support.nobody import as_nobody
 from tests.support.servers_here import ServersHere, free_port
 from tests.support.waiting import until
 
-from vllm_watch.config.model import load_config
+from vllm_watch.config.config_file import load_config
 
 
 pytestmark = pytest.mark.slow

@@ -30,7 +30,7 @@ _KINDS = {
     "EngineStats": "engine_stats",
     "Failure": "failure",
     "Lifecycle": "lifecycle",
-    "Pause": "pause",
+    "SleepOrPause": "pause",
     "SpecDecoding": "spec_decoding",
     "StartupFact": "startup_fact",
 }

@@ -47,7 +47,7 @@ def test_the_engines_are_those_of_the_page(release, prefix):
     for reading in read_pair(release, prefix):
         assert {key.engine for key in reading.engines} == labels
         assert {key.model_name for key in reading.engines} == {expected["model_name"]}
-        assert not reading.refused
+        assert not reading.out_of_range
 
 
 @EVERY_PAIR

@@ -111,7 +111,7 @@ ERAS = {
     ),
     "Rust, 0.22.1 to 0.24.0": (
         f"{_TPUT}, GPU KV cache used: 12.3%, Prefix cache hit rate: 45.6%",
-        V1._replace(kv_cache_usage_ratio=0.123, prefix_cache_hit_ratio=0.456, rust=True),
+        V1._replace(kv_cache_usage_ratio=0.123, prefix_cache_hit_ratio=0.456, is_rust=True),
     ),
     "Rust, 0.25.1 and later": (
         (
@@ -120,7 +120,7 @@ ERAS = {
         ),
         V1._replace(
             requests_deferred=4,
-            rust=True,
+            is_rust=True,
             preemptions=5,
             kv_cache_usage_ratio=0.123,
             prefix_cache_hit_ratio=0.456,
@@ -228,7 +228,7 @@ def test_impossible_values_refuse_the_line(old, new, quantity):
     assert STATS_MESSAGE.count(old) == 1
 
     assert parse_stats(STATS_MESSAGE.replace(old, new)) == (
-        Notice("value_refused", quantity),
+        Notice("value_out_of_range", quantity),
         Notice("stats_unparsed"),
     )
 

@@ -14,7 +14,14 @@ import pytest
 from tests.support.pages import label_sets, page
 from tests.support.recordings import RECORDINGS
 
-from vllm_watch_parsers.exposition import BLOCK, MAX_FOREIGN_NAMES, MAX_LINE, MAX_LINES, PageReader, parse_exposition
+from vllm_watch_parsers.exposition import (
+    BLOCK,
+    MAX_FOREIGN_NAMES,
+    MAX_LINE,
+    MAX_LINES,
+    ExpositionParser,
+    parse_exposition,
+)
 from vllm_watch_parsers.metric_names import WANTED
 from vllm_watch_parsers.scrape import MetricsReading, read_metrics
 
@@ -127,7 +134,7 @@ def test_it_does_not_matter_in_which_pieces_a_page_comes(size):
     body = label_sets(200) + long + PAGE + long + label_sets(200) + b"# " + b"y" * 2 * MAX_LINE + b"\n# EOF\n"
     whole = parse_exposition(body, WANTED)
 
-    reader = PageReader(WANTED)
+    reader = ExpositionParser(WANTED)
     for start in range(0, len(body), size):
         reader.feed(body[start : start + size])
     assert reader.finish() == whole
@@ -151,7 +158,7 @@ def test_a_line_without_end_is_incomplete():
 def test_a_page_is_never_held_whole():
     """Fed in pieces, a page of tens of megabytes takes next to no memory."""
     piece = label_sets(2000)
-    reader = PageReader(WANTED)
+    reader = ExpositionParser(WANTED)
     tracemalloc.start()
     for _ in range(100):
         reader.feed(piece)
@@ -183,7 +190,7 @@ def test_other_names_have_an_end():
 def test_lines_that_say_nothing_are_limited(line):
     """A page of empty lines or comments is looked at up to a limit: what comes after it costs next to nothing."""
     enough = line * (MAX_LINES // 2)
-    reader = PageReader(WANTED)
+    reader = ExpositionParser(WANTED)
     for _ in range(2):
         reader.feed(enough)
     reader.feed(line * BLOCK)

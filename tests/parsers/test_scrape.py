@@ -8,7 +8,7 @@ import math
 import pytest
 
 from vllm_watch_parsers.scrape import (
-    MAX_WORDS,
+    MAX_LABEL_VALUES,
     EngineKey,
     EngineReading,
     Histogram,
@@ -144,7 +144,7 @@ def test_impossible_values_are_refused_and_counted(line, quantity):
 
     assert reading.engines[KEY] == engine()
     assert (reading.admission_rejections, reading.http_requests, reading.process_start_seconds) == ({}, {}, None)
-    assert reading.refused == {quantity: 1}
+    assert reading.out_of_range == {quantity: 1}
 
 
 def test_a_disabled_prefix_cache_is_absent():
@@ -152,7 +152,7 @@ def test_a_disabled_prefix_cache_is_absent():
     reading = read('vllm:gpu_prefix_cache_hit_rate{engine="0",model_name="m"} -1')
 
     assert reading.engines[KEY].gauges == {"requests_running": 1.0}
-    assert reading.refused == {}
+    assert reading.out_of_range == {}
 
 
 BUCKET = 'vllm:time_to_first_token_seconds_bucket{engine="0",model_name="m",le="%s"} %s'
@@ -196,12 +196,12 @@ def test_what_is_no_histogram_is_refused(lines):
     reading = read(*lines)
 
     assert reading.engines[KEY].histograms == {}
-    assert reading.refused == {"time_to_first_token_seconds": 1}
+    assert reading.out_of_range == {"time_to_first_token_seconds": 1}
 
 
 def test_a_histogram_without_buckets_is_absent():
     """A sum and a count alone are no histogram; there is nothing to refuse."""
-    assert read(SUM % 1).refused == {}
+    assert read(SUM % 1).out_of_range == {}
 
 
 def test_positions_count_as_far_as_there_is_no_gap():
@@ -227,8 +227,8 @@ def test_words_of_the_page_are_kept_up_to_a_number():
     rejected = 'vllm:admission_rejections_total{model_name="m",reason="r%d"} 1'
     reading = read(*(line % number for line in (finished, rejected) for number in range(500)))
 
-    assert len(reading.engines[KEY].requests_finished) == MAX_WORDS
-    assert len(reading.admission_rejections) == MAX_WORDS
+    assert len(reading.engines[KEY].requests_finished) == MAX_LABEL_VALUES
+    assert len(reading.admission_rejections) == MAX_LABEL_VALUES
 
 
 def test_rejections_and_http_requests_have_no_engine():

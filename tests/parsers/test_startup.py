@@ -8,7 +8,7 @@ import pytest
 from tests.parsers.lines import TIME, events, events_of, json_record, old_record, record
 
 from vllm_watch.state.facts import Facts
-from vllm_watch_parsers.events import Lifecycle, Notice, Pause, StartupFact
+from vllm_watch_parsers.events import Lifecycle, Notice, SleepOrPause, StartupFact
 from vllm_watch_parsers.line import parse_line
 from vllm_watch_parsers.prefilter import is_irrelevant
 from vllm_watch_parsers.startup import parse_startup
@@ -375,14 +375,17 @@ def test_a_draft_model_s_name_does_not_win():
 @pytest.mark.parametrize(
     ("message", "expected"),
     [
-        ("It took 0.000540 seconds to fall asleep.", Pause("asleep")),
-        ("It took 0.003701 seconds to wake up.", Pause("awake")),
-        ("It took 0.003701 seconds to wake up tags {'weights', 'kv_cache'}.", Pause("awake")),
-        ("It took 0.001391 seconds to wake up tags ['weights'].", Pause("awake", ("weights",))),
-        ("It took 0.001391 seconds to wake up tags ['kv_cache', 'weights'].", Pause("awake", ("kv_cache", "weights"))),
-        ("setting pause state to PAUSED_NEW", Pause("paused")),
-        ("setting pause state to PAUSED_ALL", Pause("paused")),
-        ("setting pause state to UNPAUSED", Pause("resumed")),
+        ("It took 0.000540 seconds to fall asleep.", SleepOrPause("asleep")),
+        ("It took 0.003701 seconds to wake up.", SleepOrPause("awake")),
+        ("It took 0.003701 seconds to wake up tags {'weights', 'kv_cache'}.", SleepOrPause("awake")),
+        ("It took 0.001391 seconds to wake up tags ['weights'].", SleepOrPause("awake", ("weights",))),
+        (
+            "It took 0.001391 seconds to wake up tags ['kv_cache', 'weights'].",
+            SleepOrPause("awake", ("kv_cache", "weights")),
+        ),
+        ("setting pause state to PAUSED_NEW", SleepOrPause("paused")),
+        ("setting pause state to PAUSED_ALL", SleepOrPause("paused")),
+        ("setting pause state to UNPAUSED", SleepOrPause("resumed")),
     ],
 )
 def test_sleep_and_pause_are_read(message, expected):

@@ -114,7 +114,7 @@ class TestRun:
         daemon.until(lambda: daemon.said("discovery.gone", name))
         daemon.until(lambda: daemon.states(name) == ["down"])
 
-        here.start(line.replace("24", "8"))
+        here.start(line.replace("--max-num-seqs 24", "--max-num-seqs 8"))
         here.until_listening(port)
         daemon.look()
         daemon.until(lambda: len(daemon.said("discovery.found", name)) == 2)
@@ -159,7 +159,7 @@ class TestCheck:
 
         assert (1, 2) == (discovered.returncode, checked.returncode)
         assert "No vLLM server found" in discovered.stdout
-        assert "vllm-watch discover says why" in checked.stderr
+        assert "run vllm-watch discover for the reason" in checked.stderr
         assert ["discovery.nothing", "service.started", "service.stopped"] == [
             json.loads(line)["event"] for line in ran.stderr.splitlines()
         ]

@@ -176,7 +176,7 @@ def test_the_others_go_on(remote, two_logs, start, monkeypatch, name):
     time.sleep(2.2)  # A heartbeat that had stopped when the log began to hang would be stale by now.
     daemon.told.said.clear()
     until(lambda: "WATCHDOG" in daemon.told.said)
-    pages = daemon.service.pages
+    pages = daemon.service.endpoints
 
     assert (200, 200) == (pages.ready().status, pages.healthy().status)
     assert [0, 1] == [each.sources[0].is_up for each in daemon.service.fleet.snapshots()]

@@ -17,9 +17,9 @@ from tests.support.waiting import SECONDS, until
 
 from vllm_watch.catalog.parts import PARTS
 from vllm_watch.config.model import Config, MetricsConfig, ProbeConfig, ServerConfig
-from vllm_watch.exposition import families as families_module
+from vllm_watch.exposition import collector as collector_module
 from vllm_watch.exposition.self_metrics import self_metrics
-from vllm_watch.service.pages import DaemonPages
+from vllm_watch.service.endpoints import DaemonEndpoints
 from vllm_watch.service.supervisor import Supervisor
 from vllm_watch.service.systemd import Notifier
 from vllm_watch.sources.directory_watcher import DirectoryWatcher
@@ -68,10 +68,10 @@ class Daemon:
     hanging_count = 0
     """Processes at which the search hangs."""
 
-    def look(self, *, closely=False):
+    def poll(self, *, fully=False):
         """Find what is configured, as discovery does."""
         if self.is_found_wrong:
-            fail(closely)
+            fail(fully)
         return self.config
 
     def page(self):
@@ -83,7 +83,7 @@ class Daemon:
             except urllib.error.HTTPError as error:
                 error.close()
         samples = list(self_metrics(self.service._self_status()))
-        text = self.service.pages.metrics("", "").body.decode() if not self.is_page_broken else ""
+        text = self.service.endpoints.metrics("", "").body.decode() if not self.is_page_broken else ""
         shown = {
             (sample.name.removeprefix("vllm_watch_"), *sample.labels.values()): sample.value
             for family in parse_text(text)
@@ -126,7 +126,7 @@ def _refuse_threads(daemon, monkeypatch):
 
 def _break_page(daemon, monkeypatch):
     daemon.is_page_broken = True
-    monkeypatch.setattr(DaemonPages, "metrics", fail)
+    monkeypatch.setattr(DaemonEndpoints, "metrics", fail)
 
 
 def _break_web_config(daemon, monkeypatch):
@@ -151,7 +151,7 @@ BREAK = {
     ),
     "threads": _refuse_threads,
     "file_events": lambda _, patch: patch.setattr(DirectoryWatcher, "refresh", fail),
-    "snapshot": lambda _, patch: patch.setattr(families_module, "server_samples", fail),
+    "snapshot": lambda _, patch: patch.setattr(collector_module, "server_samples", fail),
     "web": _break_page,
     "web_config": _break_web_config,
     "notify": _break_notify,
@@ -204,7 +204,7 @@ def test_a_page_whose_reader_fails_is_not_up(daemon, monkeypatch):
 def test_a_search_that_hangs_ends_no_daemon(daemon):
     """A search for servers that hangs is seen by its heartbeat, and is no reason to restart what watches servers."""
     daemon.service.threads.discovery.heartbeat._at -= 1000
-    page = daemon.service.pages
+    page = daemon.service.endpoints
 
     assert daemon.page()["heartbeat_timestamp_seconds", "discovery"] <= time.time() - 1000
     assert 200 == page.healthy().status

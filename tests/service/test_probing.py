@@ -15,7 +15,7 @@ from tests.support.http_servers import StandIn, answer
 from tests.support.waiting import until
 
 from vllm_watch.commands.check import check
-from vllm_watch.config.model import load_config
+from vllm_watch.config.config_file import load_config
 from vllm_watch.service.log_monitor import LogMonitor
 from vllm_watch.service.monitor import ServerMonitor
 from vllm_watch.service.supervisor import Supervisor
@@ -122,7 +122,7 @@ class Watch:
 
     def page(self):
         """Return the page's values by name and the labels' values."""
-        text = self.service.pages.metrics("", "").body.decode()
+        text = self.service.endpoints.metrics("", "").body.decode()
         return {
             (sample.name.removeprefix("vllm_watch_"), *sample.labels.values()): sample.value
             for family in parse_text(text)
@@ -282,7 +282,7 @@ def test_the_key_is_in_no_output(watch, vllm, capfd):
     vllm.is_wedged = True
     watch.pass_time(60)
     until(lambda: watch.page().get(("probe_success", "a")) == 0)
-    pages = watch.service.pages
+    pages = watch.service.endpoints
     shown = pages.metrics("", "").body + pages.snapshot().body
 
     assert SECRET in "".join(vllm.stand_in.requests)

@@ -154,7 +154,8 @@ class TestEnd:
         """D3: a signal in the middle of a checkpoint's fsync lets it end; the exit is 0 and the last line is saved."""
         code = (
             "import os, sys, time\n"
-            "from vllm_watch import checkpoint, cli\n"
+            "from vllm_watch import cli\n"
+            "from vllm_watch.sources import checkpoint\n"
             "sync = os.fsync\n"
             "def slow(descriptor):\n"
             '    print(\'{"event": "syncs"}\', file=sys.stderr, flush=True)\n'

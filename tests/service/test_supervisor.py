@@ -23,7 +23,7 @@ from prometheus_client.parser import text_string_to_metric_families as parse_tex
 from tests.support.http_servers import StandIn, answer
 from tests.support.waiting import until
 
-from vllm_watch.config.model import load_config
+from vllm_watch.config.config_file import load_config
 from vllm_watch.service import liveness as liveness_module
 from vllm_watch.service.supervisor import Supervisor
 from vllm_watch.service.systemd import status_line
@@ -133,7 +133,7 @@ class Watch:
 
     def page(self):
         """Return /metrics' values by name and the labels' values, in the order of the labels' names."""
-        text = self.service.pages.metrics("", "").body.decode()
+        text = self.service.endpoints.metrics("", "").body.decode()
         return {
             (sample.name.removeprefix("vllm_watch_"), *sample.labels.values()): sample.value
             for family in parse_text(text)
@@ -428,7 +428,7 @@ class TestPage:
         service = watch.start()
         until(lambda: service.fleet.is_ready)
         every, one, none = (
-            msgspec.json.decode(service.pages.snapshot(names).body)["servers"] for names in (None, {"b"}, {""})
+            msgspec.json.decode(service.endpoints.snapshot(names).body)["servers"] for names in (None, {"b"}, {""})
         )
 
         assert [["t" in server.get("history", {}) for server in shown] for shown in (every, one, none)] == [
@@ -523,7 +523,7 @@ class TestFailures:
 
         monkeypatch.setattr(service.fleet.servers[0], broken, fail)
         with structlog.testing.capture_logs() as logged:
-            names = [server["name"] for server in msgspec.json.decode(service.pages.snapshot().body)["servers"]]
+            names = [server["name"] for server in msgspec.json.decode(service.endpoints.snapshot().body)["servers"]]
             page = watch.page()
         monkeypatch.undo()
 
@@ -540,7 +540,7 @@ class TestFailures:
         until(lambda: service.fleet.is_ready)
         snapshot = service.fleet.servers[0].snapshot
         monkeypatch.setattr(service.fleet.servers[0], "snapshot", lambda: snapshot()._replace(version=bad))
-        document = msgspec.json.decode(service.pages.snapshot().body)
+        document = msgspec.json.decode(service.endpoints.snapshot().body)
         page = watch.page()
 
         assert ["b"] == [server["name"] for server in document["servers"]]
@@ -589,7 +589,7 @@ class TestTimes:
         names = {name for name, *_ in watch.page()}
         clock.ahead = step
         service.tick()
-        page, view = watch.page(), msgspec.json.decode(service.pages.snapshot().body)
+        page, view = watch.page(), msgspec.json.decode(service.endpoints.snapshot().body)
         (server,) = view["servers"]
         (engine,) = server["engines"]
         moments = [

@@ -22,7 +22,7 @@ from tests.support.waiting import until
 from vllm_watch.config.model import MetricsConfig, ServerConfig
 from vllm_watch.service.monitor import ServerMonitor
 from vllm_watch.service.threads import ScrapeThread
-from vllm_watch.sources import file_follower as followed_module
+from vllm_watch.sources import file_follower, file_queue, log_file, startup_scan
 from vllm_watch.state.server import ServerSettings, ServerState
 from vllm_watch.support.clock import SystemClock
 from vllm_watch.support.internal_errors import InternalErrors
@@ -152,8 +152,8 @@ def test_a_backlog_is_read_in_pieces(followed):
 
 def test_a_gib_of_backlog_is_bounded(followed, monkeypatch):
     """T21: of a backlog over the limit the beginning is skipped and counted, at a restart and while it grows."""
-    monkeypatch.setattr(followed_module, "MAX_BACKLOG", 1000)
-    monkeypatch.setattr(followed_module, "READ_SIZE", 1000)
+    monkeypatch.setattr(file_queue, "MAX_BACKLOG", 1000)
+    monkeypatch.setattr(startup_scan, "READ_SIZE", 1000)
     followed.write(1)
     followed.look()
     stopped = followed.stop()
@@ -170,7 +170,7 @@ def test_a_gib_of_backlog_is_bounded(followed, monkeypatch):
 
 def test_a_log_that_outruns_its_reader(followed, monkeypatch):
     """T21: a reader that has fallen far behind skips ahead, counted, rather than be late for ever."""
-    monkeypatch.setattr(followed_module, "MAX_BACKLOG", 1_000_000)
+    monkeypatch.setattr(file_queue, "MAX_BACKLOG", 1_000_000)
     followed.append((b"x" * 999 + b"\n") * 16_000)
     followed.look()
     behind = followed.counts.lag
@@ -232,7 +232,7 @@ def test_many_logs_share_one_look(tmp_path):
         tails.append(tail.counts.size)
         tail.tail.close()
 
-    assert tails[0] == tails[1] == followed_module.MAX_READS * followed_module.READ_SIZE
+    assert tails[0] == tails[1] == file_follower.MAX_READS * log_file.READ_SIZE
 
 
 def processor_seconds(pid):

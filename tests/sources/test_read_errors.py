@@ -13,10 +13,8 @@ from tests.support.logs import open_files, stats_line
 
 from vllm_watch.config.model import ServerConfig
 from vllm_watch.service.monitor import ServerMonitor
-from vllm_watch.sources import file_follower as followed_module
-from vllm_watch.sources import log_file as logfile_module
-from vllm_watch.sources import rotated_names as siblings_module
-from vllm_watch.sources.file_follower import ROTATE_WAIT
+from vllm_watch.sources import file_follower, open_file, rotated_names
+from vllm_watch.sources.rotation import ROTATE_WAIT
 
 
 ERRORS = [errno.EINTR, errno.EIO, errno.ESTALE, errno.EBADF, errno.ENOMEM]
@@ -76,8 +74,8 @@ class SetClock:
 def system(monkeypatch):
     """The stand-in, in the tailer's modules."""
     stand_in = FailingOs()
-    monkeypatch.setattr(logfile_module, "os", stand_in)
-    monkeypatch.setattr(followed_module, "os", stand_in)
+    monkeypatch.setattr(open_file, "os", stand_in)
+    monkeypatch.setattr(file_follower, "os", stand_in)
     return stand_in
 
 
@@ -132,7 +130,7 @@ def test_a_handle_that_has_expired_is_replaced(followed, system, monkeypatch):
     """T31: a file whose open handle has expired is opened anew and read on from where it was."""
     followed.write(1)
     found = followed.look()
-    expired = followed.tail._followed[str(followed.path)]._queue[0].log._fd
+    expired = followed.tail._followed[str(followed.path)]._queue.logs[0]._fd
     opened = os.open(os.devnull, os.O_RDONLY)  # The next one will have another number.
     read = os.pread
 
@@ -232,7 +230,7 @@ def test_a_restart_among_rotated_files_that_fail(followed, system):
 
 def test_a_look_that_fails_has_not_read_all(followed, system, monkeypatch):
     """T31: what was copied away before a look that fails is read after a restart, however long ago it was written."""
-    monkeypatch.setattr(siblings_module, "os", system)
+    monkeypatch.setattr(rotated_names, "os", system)
     followed.write(1)
     followed.copytruncate()
     followed.write(2)

@@ -12,8 +12,9 @@ import pytest
 from tests.support.logs import Log, open_files, stats_line
 from tests.support.samples import sample
 
-from vllm_watch.sources import rotation as rotated_module
-from vllm_watch.sources.file_follower import MAX_LATE, ROTATE_WAIT
+from vllm_watch.sources import rotation
+from vllm_watch.sources.draining import MAX_DRAINING
+from vllm_watch.sources.rotation import ROTATE_WAIT
 
 
 ROTATIONS = sample(1_000, whole=10_000)
@@ -149,7 +150,7 @@ def test_files_are_renamed_while_they_are_looked_for(followed, monkeypatch):
     followed.write(2)
     followed.rotate()
     followed.write(3)
-    listed = rotated_module.siblings
+    listed = rotation.rotated_names
     rotations = iter([True])
 
     def list_and_rotate(path):
@@ -159,7 +160,7 @@ def test_files_are_renamed_while_they_are_looked_for(followed, monkeypatch):
             followed.write(4)
         return found
 
-    monkeypatch.setattr(rotated_module, "siblings", list_and_rotate)
+    monkeypatch.setattr(rotation, "rotated_names", list_and_rotate)
 
     assert [2, 3, 4] == sorted(followed.look() + followed.look())
 
@@ -172,14 +173,14 @@ def test_an_unreadable_rotated_file_is_counted_and_passed(followed, monkeypatch)
     followed.write(2)
     followed.rotate()
     followed.write(3)
-    opened = rotated_module.OpenLog
+    opened = rotation.LogFile
 
     def refuse(path):
         if path.endswith(".1"):
             raise PermissionError(13, "no")
         return opened(path)
 
-    monkeypatch.setattr(rotated_module, "OpenLog", refuse)
+    monkeypatch.setattr(rotation, "LogFile", refuse)
 
     assert [3] == followed.look()
     assert 1 == followed.counts.files_lost
@@ -259,7 +260,7 @@ def test_thousands_of_rotations_leave_nothing_open(followed):
     followed.look(ROTATE_WAIT + 1)
 
     assert (ROTATIONS + 1, ROTATIONS) == (read, followed.counts.rotations)
-    assert most <= before[0] + MAX_LATE + 1
+    assert most <= before[0] + MAX_DRAINING + 1
     assert before == (open_files(), threading.active_count())
 
 

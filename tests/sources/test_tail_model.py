@@ -30,8 +30,7 @@ import pytest
 
 from tests.support.samples import sample
 
-from vllm_watch.sources import file_follower, log_file, rotated_names
-from vllm_watch.sources import log_tailer as tail_module
+from vllm_watch.sources import file_follower, log_tailer, open_file, rotated_names
 from vllm_watch.sources.log_tailer import LogTailer
 from vllm_watch_parsers.events import EngineStats
 
@@ -461,7 +460,7 @@ def system(request, monkeypatch):
     if request.param == "a disk":
         return None
     found = FileSystem()
-    for module in (file_follower, log_file, rotated_names, tail_module):
+    for module in (file_follower, log_tailer, open_file, rotated_names):
         monkeypatch.setattr(module, "os", found)
     return found
 

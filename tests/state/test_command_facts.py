@@ -5,10 +5,10 @@ from __future__ import annotations
 
 import pytest
 
-from vllm_watch.reading.log_reader import LogBatch, Timed
-from vllm_watch.state.facts import CommandFacts
+from vllm_watch.reading.log_reader import LogBatch, TimedEvent
 from vllm_watch.state.server import LogStatus, ServerSettings, ServerState
 from vllm_watch.state.snapshot import TailCounts
+from vllm_watch_parsers.command_facts import CommandFacts
 from vllm_watch_parsers.events import EngineStats, Lifecycle, StartupFact
 
 
@@ -25,7 +25,7 @@ COMMAND = CommandFacts(
 def after(*events, command=COMMAND, has_log=True):
     """Return a server's state at time 1 after these events of its log."""
     state = ServerState(ServerSettings("s", has_log=has_log, metrics_interval=5.0, command=command))
-    timed = tuple(Timed(0.0, event) for event in events)
+    timed = tuple(TimedEvent(0.0, event) for event in events)
     state.apply_log(LogBatch(timed, requests={}, lines=len(timed), size=0, end=0.0, continuation_lines=0))
     state.apply_log_status(LogStatus(is_up=True, reason="ok", tail=TailCounts()))
     return state

@@ -14,7 +14,7 @@ from tests.support.recordings import recording, snapshots
 from vllm_watch.exposition.json_view import server_view
 from vllm_watch.reading.times import ArrivalTimes
 from vllm_watch.replay.recording import MetricsRead
-from vllm_watch.replay.replay import LogFeed, scrape_result
+from vllm_watch.replay.replay import LogFeed, recorded_scrape
 from vllm_watch.state.server import ServerSettings, ServerState
 
 
@@ -85,7 +85,7 @@ def test_another_servers_log_is_found_out():
     found = {}
     for at, event in sorted(lines + pages, key=itemgetter(0)):
         if isinstance(event, MetricsRead):
-            state.apply_scrape(scrape_result(event, at))
+            state.apply_scrape(recorded_scrape(event, at))
         else:
             feed.feed(event.data, ArrivalTimes(at))
         for name, differs in state.snapshot(at).engines[0].disagreements.items():
@@ -204,7 +204,7 @@ def test_memory_is_bounded():
     run.go(60, said={})
     for _ in range(5000):
         run.server.log(line(running=4, generation=100.0))
-    agreement = next(iter(run.server.state._agreements.values()))
+    agreement = next(iter(run.server.state._cross_check._engines.values()))
 
     assert len(agreement._lines) <= 512
 

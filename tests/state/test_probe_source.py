@@ -173,7 +173,7 @@ class TestShown:
         side = ProbeSource(60.0)
         at = 0.0
         for _ in range(8):
-            side.begin(at)
+            side.start(at)
             side.apply(ProbeResult(at + 20, "timeout"))
             at = side.due_at()
             assert side.current(at) is not None

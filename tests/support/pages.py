@@ -5,10 +5,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from vllm_watch.state.scrape_source import ScrapeResult
+from vllm_watch.state.scrape_source import ScrapeResult, scrape_result
 from vllm_watch.state.server import ServerSettings, ServerState
 from vllm_watch.state.snapshot import EngineSnapshot, ServerSnapshot
-from vllm_watch_parsers.scrape import Unreadable, read_metrics
+from vllm_watch_parsers.scrape import read_metrics
 
 
 LABELS = 'engine="0",model_name="m"'
@@ -58,11 +58,10 @@ class ScrapedServer:
     def scrape(self, body: str | None, *, after: float = 5.0, reason: str = "timeout") -> ServerSnapshot:
         """Let the page be read later, or fail for a reason; return what is known then."""
         self.now += after
-        reading = None if body is None else read_metrics(body.encode())
-        if isinstance(reading, Unreadable):
-            reading, reason = None, reading.reason
-        shown = reading.reason if reading is not None else reason
-        self.state.apply_scrape(ScrapeResult(self.now, 0.01, reading, shown))
+        if body is None:
+            self.state.apply_scrape(ScrapeResult(self.now, 0.01, None, reason))
+        else:
+            self.state.apply_scrape(scrape_result(self.now, 0.01, read_metrics(body.encode())))
         return self.state.snapshot(self.now)
 
     def scrape_all(self, bodies: Sequence[str]) -> EngineSnapshot:

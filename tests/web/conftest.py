@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A web server on a free port, the pages it serves, and clients that talk to it."""
+"""A web server on a free port, the endpoints it serves, and clients that talk to it."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from typing import NamedTuple
 
 import pytest
 
-from vllm_watch.web.pages import PLAIN_TEXT, Answer
+from vllm_watch.web.endpoints import PLAIN_TEXT, Response
 from vllm_watch.web.server import WebServer
 
 
-class FakePages:
+class FakeEndpoints:
     """Serves what a test puts into it."""
 
     def __init__(self):
@@ -34,24 +34,24 @@ class FakePages:
         self.asked.append((accept, accept_encoding))
         if self.failure is not None:
             raise self.failure
-        return Answer(self.body, "text/plain; version=0.0.4; charset=utf-8", encoding=self.encoding)
+        return Response(self.body, "text/plain; version=0.0.4; charset=utf-8", encoding=self.encoding)
 
     def snapshot(self, histories=None):
         """Return some JSON of a few kilobytes, and keep whose last hour was asked for."""
         self.histories = histories
-        return Answer(json.dumps({"servers": [{"name": "qwen"}] * 200}).encode(), "application/json")
+        return Response(json.dumps({"servers": [{"name": "qwen"}] * 200}).encode(), "application/json")
 
     def targets(self):
         """Return one target."""
-        return Answer(b'[{"targets": ["127.0.0.1:8000"], "labels": {"server": "qwen"}}]', "application/json")
+        return Response(b'[{"targets": ["127.0.0.1:8000"], "labels": {"server": "qwen"}}]', "application/json")
 
     def healthy(self):
         """Return what the test says."""
-        return Answer(b"ok\n", PLAIN_TEXT) if self.is_healthy else Answer(b"web is stuck\n", PLAIN_TEXT, 503)
+        return Response(b"ok\n", PLAIN_TEXT) if self.is_healthy else Response(b"web is stuck\n", PLAIN_TEXT, 503)
 
     def ready(self):
         """Return that all is ready."""
-        return Answer(b"ready\n", PLAIN_TEXT)
+        return Response(b"ready\n", PLAIN_TEXT)
 
 
 class Reply(NamedTuple):
@@ -146,15 +146,15 @@ class Client:
 
 
 @pytest.fixture
-def pages():
+def endpoints():
     """What the server serves."""
-    return FakePages()
+    return FakeEndpoints()
 
 
 @pytest.fixture
-def web(pages):
+def web(endpoints):
     """A server that is listening."""
-    server = WebServer("127.0.0.1", 0, pages)
+    server = WebServer("127.0.0.1", 0, endpoints)
     server.start()
     yield server
     server.stop()
@@ -191,14 +191,14 @@ def trusting_context():
 
 
 @pytest.fixture
-def web_of(pages, tmp_path):
+def web_of(endpoints, tmp_path):
     """Start servers with a web configuration file of this text; they end with the test."""
     with contextlib.ExitStack() as stack:
 
         def start(text, host="127.0.0.1"):
             file = tmp_path / "web.yml"
             file.write_text(text)
-            server = WebServer(host, 0, pages, web_config_file=str(file))
+            server = WebServer(host, 0, endpoints, web_config_file=str(file))
             server.start()
             stack.callback(server.stop)
             return server

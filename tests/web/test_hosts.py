@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Under which names the pages may be asked for: none that a stranger's web page can have lead here."""
+"""Under which names the endpoints may be asked for: none that a stranger's web page can have lead here."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ PATHS = ("/", "/metrics", "/api/v1/snapshot", "/api/v1/targets", "/-/healthy", "
 
 
 @contextlib.contextmanager
-def serving(pages, host="127.0.0.1", **options):
+def serving(endpoints, host="127.0.0.1", **options):
     """Give a client of a server that listens on an address."""
-    server = WebServer(host, 0, pages, **options)
+    server = WebServer(host, 0, endpoints, **options)
     server.start()
     try:
         yield Client(server.port)
@@ -83,9 +83,9 @@ def test_who_sends_no_name_is_no_browser(web):
         assert connection.recv(1 << 16).startswith(b"HTTP/1.1 200 ")
 
 
-def test_a_name_of_the_configuration_will_do(pages):
+def test_a_name_of_the_configuration_will_do(endpoints):
     """A reverse proxy that hands its own name on is let in by that name, and others still are not."""
-    with serving(pages, allowed_hosts=("Watch.Example.com",)) as client:
+    with serving(endpoints, allowed_hosts=("Watch.Example.com",)) as client:
         statuses = [
             client.ask("/", Host=host).status for host in ("watch.example.com", "watch.example.com:443", "x.com")
         ]
@@ -94,23 +94,23 @@ def test_a_name_of_the_configuration_will_do(pages):
 
 
 @pytest.mark.parametrize("host", ["0.0.0.0", ""])
-def test_where_others_connect_any_name_will_do(pages, host):
+def test_where_others_connect_any_name_will_do(endpoints, host):
     """A Prometheus or a probe of another machine asks by names that only its network knows."""
-    with serving(pages, host) as client:
+    with serving(endpoints, host) as client:
         assert client.ask("/metrics", Host="gpu7.cluster.example:9468").status == 200
 
 
-def test_where_others_connect_names_may_be_given(pages):
+def test_where_others_connect_names_may_be_given(endpoints):
     """Once names are given those and addresses, by which Kubernetes probes, are all that is answered."""
-    with serving(pages, "0.0.0.0", allowed_hosts=("gpu7.example",)) as client:
+    with serving(endpoints, "0.0.0.0", allowed_hosts=("gpu7.example",)) as client:
         statuses = [client.ask("/", Host=host).status for host in ("gpu7.example", "10.1.2.3:9468", "rebound.example")]
 
     assert statuses == [200, 200, 421]
 
 
-def test_the_name_that_is_listened_on_will_do(pages):
+def test_the_name_that_is_listened_on_will_do(endpoints):
     """Whatever the configuration calls the address, it may be asked for by that."""
-    with serving(pages, "localhost") as client:
+    with serving(endpoints, "localhost") as client:
         connection = http.client.HTTPConnection("127.0.0.1", client.port, timeout=5)
         with contextlib.closing(connection):
             connection.request("GET", "/-/ready")

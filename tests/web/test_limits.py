@@ -129,17 +129,17 @@ def test_places_are_counted_right(monkeypatch, client):
             assert connection.recv(4096).endswith(b"ready\n")
 
 
-def test_client_that_does_not_read_is_dropped(monkeypatch, quick_client, pages):
+def test_client_that_does_not_read_is_dropped(monkeypatch, quick_client, endpoints):
     """E5: a client that does not take its answer loses its place, which the next one gets."""
     monkeypatch.setattr(connections, "MAX_CONNECTIONS", 1)
-    pages.body = b"x" * (64 << 20)
+    endpoints.body = b"x" * (64 << 20)
     with quick_client.connect() as lazy:
         lazy.sendall(b"GET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n")
         assert lazy.recv(10) == b"HTTP/1.1 2"
         seconds = _wait_for_a_place(quick_client)
 
         assert 0.5 < seconds < 3
-        assert len(_read_all(lazy)) < len(pages.body)
+        assert len(_read_all(lazy)) < len(endpoints.body)
 
 
 def _wait_for_a_place(client):
@@ -250,9 +250,9 @@ def test_pipelined_requests_are_answered_in_order(client):
     assert received.index(b"ok\n") < received.index(b"ready\n")
 
 
-def test_client_that_hangs_up_is_no_error(client, pages, caplog):
+def test_client_that_hangs_up_is_no_error(client, endpoints, caplog):
     """A client that leaves in the middle of an answer leaves no trace in the log."""
-    pages.body = b"x" * (8 << 20)
+    endpoints.body = b"x" * (8 << 20)
     for _ in range(5):
         with client.connect() as connection:
             connection.sendall(b"GET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n")

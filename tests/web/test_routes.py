@@ -11,7 +11,7 @@ import pytest
 
 from structlog.testing import capture_logs
 
-from vllm_watch.web.pages import accepts_gzip
+from vllm_watch.web.endpoints import accepts_gzip
 
 
 ALL_PAGES = [
@@ -46,11 +46,11 @@ def test_head_is_get_without_body(client, path):
     assert head.headers["Content-Type"] == got.headers["Content-Type"]
 
 
-def test_metrics_gets_what_the_client_accepts(client, pages):
+def test_metrics_gets_what_the_client_accepts(client, endpoints):
     """The page for Prometheus is told what formats and codings the client takes."""
     client.ask("/metrics?name[]=x", Accept="application/openmetrics-text", Accept_Encoding="gzip")
 
-    assert pages.asked == [("application/openmetrics-text", "gzip")]
+    assert endpoints.asked == [("application/openmetrics-text", "gzip")]
 
 
 @pytest.mark.parametrize(
@@ -63,15 +63,15 @@ def test_metrics_gets_what_the_client_accepts(client, pages):
         ("?history=&history=%ff&%", {"", "\ufffd"}),
     ],
 )
-def test_histories_are_asked_for_by_name(client, pages, query, histories):
+def test_histories_are_asked_for_by_name(client, endpoints, query, histories):
     """The snapshot has every server's last hour, unless the query names servers, or none."""
     assert client.ask(f"/api/v1/snapshot{query}").status == 200
-    assert histories == pages.histories
+    assert histories == endpoints.histories
 
 
-def test_encoding_of_metrics_is_passed_on(client, pages):
+def test_encoding_of_metrics_is_passed_on(client, endpoints):
     """A page that comes compressed says so."""
-    pages.body, pages.encoding = gzip.compress(b"x 1\n"), "gzip"
+    endpoints.body, endpoints.encoding = gzip.compress(b"x 1\n"), "gzip"
 
     reply = client.ask("/metrics", Accept_Encoding="gzip")
 
@@ -120,9 +120,9 @@ def test_snapshot_is_json(client):
     assert json.loads(reply.body)["servers"][0] == {"name": "qwen"}
 
 
-def test_status_of_a_page_is_passed_on(client, pages):
+def test_status_of_a_page_is_passed_on(client, endpoints):
     """A daemon that is not healthy answers 503 and says why."""
-    pages.is_healthy = False
+    endpoints.is_healthy = False
 
     assert client.ask("/-/healthy")[::2] == (503, b"web is stuck\n")
 
@@ -169,9 +169,9 @@ def test_headers_of_every_answer(client, path):
     assert "Server" not in headers
 
 
-def test_failing_page_is_500_and_logged(client, pages):
+def test_failing_page_is_500_and_logged(client, endpoints):
     """A page that raises says only that it failed; why stands in the log."""
-    pages.failure = ValueError("what only the operator may know")
+    endpoints.failure = ValueError("what only the operator may know")
 
     with capture_logs() as logged:
         reply = client.ask("/metrics")
@@ -182,9 +182,9 @@ def test_failing_page_is_500_and_logged(client, pages):
     ]
 
 
-def test_other_pages_outlive_a_failing_one(client, pages):
+def test_other_pages_outlive_a_failing_one(client, endpoints):
     """E3: a page that raises takes no other with it."""
-    pages.failure = ValueError("broken")
+    endpoints.failure = ValueError("broken")
 
     assert client.ask("/metrics").status == 500
     assert client.ask("/-/ready").status == 200

@@ -42,10 +42,10 @@ def test_any_free_port_is_found(web, client):
     assert client.ask("/-/ready").status == 200
 
 
-def test_port_in_use_is_a_usage_error(web, pages):
+def test_port_in_use_is_a_usage_error(web, endpoints):
     """E6: a port that is taken is refused in one sentence that names the address."""
     with pytest.raises(UsageError) as caught:
-        WebServer("127.0.0.1", web.port, pages).start()
+        WebServer("127.0.0.1", web.port, endpoints).start()
 
     assert str(caught.value) == f"cannot listen on 127.0.0.1:{web.port}: address already in use"
 
@@ -59,15 +59,15 @@ def test_port_in_use_is_a_usage_error(web, pages):
         ("::zz", 9468, "cannot listen on [::zz]:9468: "),
     ],
 )
-def test_impossible_address_is_a_usage_error(pages, host, port, message):
+def test_impossible_address_is_a_usage_error(endpoints, host, port, message):
     """E6: an address that cannot be listened on is refused in one sentence."""
     with pytest.raises(UsageError) as caught:
-        WebServer(host, port, pages).start()
+        WebServer(host, port, endpoints).start()
 
     assert str(caught.value).startswith(message)
 
 
-def test_forbidden_port_is_a_usage_error(pages, monkeypatch):
+def test_forbidden_port_is_a_usage_error(endpoints, monkeypatch):
     """E6: a port that only root may have is refused in one sentence."""
 
     def refuse(*_, **__):
@@ -76,31 +76,31 @@ def test_forbidden_port_is_a_usage_error(pages, monkeypatch):
     monkeypatch.setattr(socket, "create_server", refuse)
 
     with pytest.raises(UsageError, match=r"^cannot listen on 127\.0\.0\.1:80: permission denied$"):
-        WebServer("127.0.0.1", 80, pages).start()
+        WebServer("127.0.0.1", 80, endpoints).start()
 
 
 @needs_ipv6
-def test_ipv6_is_served(pages, client_of):
+def test_ipv6_is_served(endpoints, client_of):
     """E6: an IPv6 address works like any other."""
-    with _running(WebServer("::1", 0, pages)) as server:
+    with _running(WebServer("::1", 0, endpoints)) as server:
         assert client_of(server.port, "::1").ask("/-/ready").status == 200
 
 
 @needs_ipv6
-def test_ipv6_address_is_named_in_brackets(pages):
+def test_ipv6_address_is_named_in_brackets(endpoints):
     """E6: a taken IPv6 address is named the way URLs name it."""
-    with _running(WebServer("::1", 0, pages)) as server:
+    with _running(WebServer("::1", 0, endpoints)) as server:
         with pytest.raises(UsageError) as caught:
-            WebServer("::1", server.port, pages).start()
+            WebServer("::1", server.port, endpoints).start()
 
         assert str(caught.value) == f"cannot listen on [::1]:{server.port}: address already in use"
 
 
 @needs_ipv6
 @pytest.mark.parametrize("host", ["", "::"])
-def test_all_addresses_are_served_on_one_port(pages, client_of, host):
+def test_all_addresses_are_served_on_one_port(endpoints, client_of, host):
     """E6: no host, and the IPv6 address that stands for all, serve IPv4 and IPv6 on one port."""
-    with _running(WebServer(host, 0, pages)) as server:
+    with _running(WebServer(host, 0, endpoints)) as server:
         for address in ("127.0.0.1", "::1"):
             assert client_of(server.port, address).ask("/-/ready").status == 200
 
@@ -111,16 +111,16 @@ def test_heart_beats(web):
     until(lambda: web.heartbeat.age() < time.monotonic() - started)
 
 
-def test_heart_stops_in_a_stuck_page(web, client, pages):
+def test_heart_stops_in_a_stuck_page(web, client, endpoints):
     """A page that never returns shows in the heartbeat."""
     is_stuck, may_go_on = threading.Event(), threading.Event()
 
     def ready():
         is_stuck.set()
         may_go_on.wait(SECONDS)
-        return pages.healthy()
+        return endpoints.healthy()
 
-    pages.ready = ready
+    endpoints.ready = ready
     with client.connect() as connection:
         connection.sendall(b"GET /-/ready HTTP/1.1\r\nHost: localhost\r\n\r\n")
         assert is_stuck.wait(5)
@@ -129,11 +129,11 @@ def test_heart_stops_in_a_stuck_page(web, client, pages):
         until(lambda: web.heartbeat.age() < 1.5)
 
 
-def test_stop_ends_quickly_and_frees_the_port(pages, client_of):
+def test_stop_ends_quickly_and_frees_the_port(endpoints, client_of):
     """Stopping ends the thread and the open connections within 2 s, and the port can be had again."""
-    server = WebServer("127.0.0.1", 0, pages)
+    server = WebServer("127.0.0.1", 0, endpoints)
     server.start()
-    pages.body = b"x" * (32 << 20)
+    endpoints.body = b"x" * (32 << 20)
     with client_of(server.port).connect() as idle, client_of(server.port).connect() as unread:
         unread.sendall(b"GET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n")
         assert unread.recv(4) == b"HTTP"
@@ -143,22 +143,22 @@ def test_stop_ends_quickly_and_frees_the_port(pages, client_of):
         assert time.monotonic() - started < 2
         assert idle.recv(1) == b""
     assert "web" not in {thread.name for thread in threading.enumerate()}
-    with _running(WebServer("127.0.0.1", server.port, pages)) as successor:
+    with _running(WebServer("127.0.0.1", server.port, endpoints)) as successor:
         assert client_of(successor.port).ask("/-/ready").status == 200
 
 
-def test_stop_may_be_repeated(pages):
+def test_stop_may_be_repeated(endpoints):
     """Stopping what is stopped, or was never started, does nothing."""
-    server = WebServer("127.0.0.1", 0, pages)
+    server = WebServer("127.0.0.1", 0, endpoints)
     server.stop()
     server.start()
     server.stop()
     server.stop()
 
 
-def test_server_may_be_started_again(pages, client_of):
+def test_server_may_be_started_again(endpoints, client_of):
     """A server that was stopped can be started again, on the port it had."""
-    server = WebServer("127.0.0.1", 0, pages)
+    server = WebServer("127.0.0.1", 0, endpoints)
     with _running(server):
         port = server.port
     with _running(server):

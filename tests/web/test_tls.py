@@ -105,14 +105,14 @@ def test_known_client_is_served(web_of, client_of, mutual, authority, trusting_c
 
 
 @pytest.mark.parametrize("kind", ["none", "stranger", "expired"])
-def test_unknown_client_is_refused(web_of, client_of, pages, mutual, authority, stranger, trusting_context, kind):
+def test_unknown_client_is_refused(web_of, client_of, endpoints, mutual, authority, stranger, trusting_context, kind):
     """E7: no certificate, one of a stranger and an expired one open nothing."""
     own = {"none": None, "stranger": stranger.issue("client"), "expired": authority.issue("old", days=-1)}[kind]
     client = client_of(web_of(mutual).port, context=trusting_context(authority, own))
 
     with pytest.raises((ssl.SSLError, ConnectionError)):
         client.ask("/metrics")
-    assert pages.asked == []
+    assert endpoints.asked == []
 
 
 def test_given_certificate_is_verified(web_of, client_of, mutual, authority, stranger, trusting_context):
@@ -172,11 +172,11 @@ def test_configured_headers_are_sent(web_of, client_of):
 class TestStart:
     """What is said and refused at the start."""
 
-    def test_wrong_file(self, pages, tmp_path):
+    def test_wrong_file(self, endpoints, tmp_path):
         """A wrong file ends the start before anything listens."""
         file = tmp_path / "web.yml"
         file.write_text("users: {}")
-        server = WebServer("127.0.0.1", 0, pages, web_config_file=str(file))
+        server = WebServer("127.0.0.1", 0, endpoints, web_config_file=str(file))
 
         with pytest.raises(ConfigError, match=r'web\.yml:1: unknown key "users"'):
             server.start()
@@ -210,10 +210,10 @@ class TestStart:
 
         assert logs == []
 
-    def test_open_address(self, monkeypatch, pages):
+    def test_open_address(self, monkeypatch, endpoints):
         """E6: an address that others can reach is warned about, once."""
         monkeypatch.setattr(server_module, "is_loopback", lambda _: False)
-        server = WebServer("127.0.0.1", 0, pages)
+        server = WebServer("127.0.0.1", 0, endpoints)
         with structlog.testing.capture_logs() as logs:
             server.start()
         server.stop()

@@ -207,7 +207,7 @@ def test_mistakes(load, tmp_path, text, message):
         load(text)
 
     assert str(caught.value).startswith(f"{tmp_path / 'web.yml'}{message}")
-    assert str(caught.value).isprintable()
+    assert all(each.isprintable() for each in caught.value.messages)
     assert "hunter2" not in str(caught.value)
     assert "aaaa" not in str(caught.value)
 
@@ -236,12 +236,13 @@ VALUES = st.recursive(
 @settings(deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(content=st.dictionaries(st.sampled_from(WORDS[:3]), VALUES))
 def test_any_file_is_a_configuration_or_an_error(load, content):
-    """Whatever the file holds, nothing else is raised, and the message is one line that can be printed."""
+    """Whatever the file holds, nothing else is raised, and each message is one line that can be printed."""
     try:
         load(msgspec.json.encode(content).decode())
     except ConfigError as error:
-        message = str(error)
-        assert message.isprintable()
+        messages = error.messages
+        assert messages
+        assert all(message.isprintable() for message in messages)
 
 
 def test_encrypted_key_asks_nobody(load, tmp_path, authority):

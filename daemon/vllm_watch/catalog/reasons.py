@@ -71,9 +71,9 @@ LOG: Mapping[LogReason, Reason] = {
         kind="quiet",
     ),
     "silent": Reason(
-        "The log stopped without a line of zeros, so the engine is not idle. Check that the server still runs and "
-        "writes to this file.",
-        short="the log stopped without a line of zeros",
+        "Statistics stopped without a line of zeros, so the engine is not idle. Check that the server is "
+        "still there and writes to this file.",
+        short="statistics stopped without a line of zeros",
     ),
     "no_statistics_yet": Reason(
         "No statistics line yet; vLLM prints one every 10 s while it has work.",
@@ -81,14 +81,14 @@ LOG: Mapping[LogReason, Reason] = {
         kind="quiet",
     ),
     "stats_disabled": Reason(
-        "Requests are answered, but the log has no statistics. Start vLLM without --disable-log-stats and with "
-        "VLLM_LOGGING_LEVEL=INFO, or use /metrics.",
+        "Requests are answered, but the log has no statistics. Start vLLM without --disable-log-stats and "
+        "with VLLM_LOGGING_LEVEL=INFO, or use /metrics.",
         short="requests are answered, but statistics are switched off",
         kind="misconfigured",
     ),
     "api_servers_more_than_one": Reason(
-        "vLLM prints no statistics with several API servers (the default under data parallelism from 0.15 on). Start "
-        "it with --api-server-count 1, or use /metrics.",
+        "vLLM prints no statistics with several API servers (the default under data parallelism from 0.15 "
+        "on). Start it with --api-server-count 1, or use /metrics.",
         short="several API servers, vLLM prints no statistics then",
         kind="misconfigured",
     ),
@@ -97,8 +97,8 @@ LOG: Mapping[LogReason, Reason] = {
         short="the file does not exist",
     ),
     "permission_denied": Reason(
-        "No permission to read the log. For a file, add this user to its group or set an ACL; for the journal, add "
-        "this user to the group systemd-journal.",
+        "No permission to read the log. For a file, add this user to its group or set an ACL; for the "
+        "journal, add this user to the group systemd-journal.",
         short="no permission to read the log",
         kind="misconfigured",
     ),
@@ -117,8 +117,8 @@ LOG: Mapping[LogReason, Reason] = {
         short="reading fails, see vllm-watch's log",
     ),
     "hangs": Reason(
-        "The file system does not respond: a network server is down, or a disk hangs. Reading continues when it "
-        "responds again.",
+        "The file system does not respond: a network server is down, or a disk hangs. Reading continues when "
+        "it responds again.",
         short="the file system does not respond",
     ),
     "internal_error": Reason(
@@ -127,8 +127,8 @@ LOG: Mapping[LogReason, Reason] = {
         kind="internal",
     ),
     "no_entries": Reason(
-        "The journal has no entry of this unit yet. Check the unit's name (systemctl list-units --all), and whether it "
-        "has printed anything.",
+        "The journal has no entry of this unit yet. Check the unit's name (systemctl list-units --all), and "
+        "whether it has printed anything.",
         short="the journal has no entry of this unit",
     ),
     "journalctl_missing": Reason(
@@ -220,8 +220,8 @@ METRICS: Mapping[MetricsReason, Reason] = {
         kind="quiet",
     ),
     "ray": Reason(
-        "This is Ray's /metrics (ray_vllm...), which keeps the series of ended workers and has counters twice. Give "
-        "the address of vLLM's own server, or use the log.",
+        "This is Ray's /metrics (ray_vllm...), which keeps the series of ended workers and has counters "
+        "twice. Give the address of vLLM's own server, or use the log.",
         short="Ray's /metrics, give vLLM's own",
         kind="misconfigured",
     ),
@@ -251,14 +251,14 @@ METRICS: Mapping[MetricsReason, Reason] = {
         kind="misconfigured",
     ),
     "several_servers": Reason(
-        "Several servers answer in turn at this address, as behind a Kubernetes Service: an earlier start time came "
-        "back. Give the address of each server.",
+        "Several servers answer in turn at this address, as behind a Kubernetes Service: an earlier start "
+        "time came back. Give the address of each server.",
         short="several servers answer in turn, give each one's address",
         kind="misconfigured",
     ),
     "too_many_samples": Reason(
-        "/metrics has over 50000 samples of vLLM's, over 4096 other names or over 1000000 lines; this is not a vLLM "
-        "server.",
+        "/metrics has over 50000 samples of vLLM's, over 4096 other names or over 1000000 lines; this is not "
+        "a vLLM server.",
         short="over 50000 samples, 4096 other names or 1000000 lines, not a vLLM server",
     ),
     "too_large": Reason(
@@ -419,8 +419,8 @@ STALLED: Mapping[StallReason, str] = {
     "batch_stands_still": "Requests are running, and no token, engine step, KV cache block or request has moved.",
     "queue_stands_still": "Nothing is running, and requests that wait for capacity are not scheduled.",
     "nothing_computed": "Requests arrive and finish, and for minutes nothing has been computed for any of them.",
-    "no_first_token": "No request has received a token since the server started, for longer than compilation should "
-    "take.",
+    "no_first_token": "No request has received a token since the server started, for longer than compilation "
+    "should take.",
     "log_fell_silent": "The log's last statistics line had requests and no tokens, and nothing followed it.",
 }
 """Why an engine is called stalled."""

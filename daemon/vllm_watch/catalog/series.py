@@ -113,9 +113,7 @@ NOW = Group(
             "prompt_tokens_per_second",
             labels=_ENGINE,
             unit="tokens/s",
-            help=(
-                "Prompt tokens computed per second. Cached tokens are not counted from vLLM 0.16 on; before, they are."
-            ),
+            help="Prompt tokens computed per second. Cached tokens are not counted from vLLM 0.16 on; before, they are.",
             sources=(
                 _scrape(
                     'rate of `vllm:prompt_tokens_by_source_total{source="local_compute"}` (before 0.16 '
@@ -169,14 +167,11 @@ NOW = Group(
             "prefix_cache_hit_ratio",
             labels=_ENGINE,
             unit="ratio",
-            help=(
-                "Share of queried prompt tokens that were in the prefix cache, over recent requests (V0: since the "
-                "start)."
-            ),
+            help="Share of queried prompt tokens that were in the prefix cache, over recent requests (V0: since the start).",
             sources=(
                 _scrape(
-                    "increase of `vllm:prefix_cache_hits_total` divided by that of `…_queries_total` over the last "
-                    "10 s to 60 s with queries"
+                    "increase of `vllm:prefix_cache_hits_total` divided by that of `…_queries_total` over the last 10 s to "
+                    "60 s with queries"
                 ),
                 _log("`Prefix cache hit rate` of up to 1000 requests"),
             ),
@@ -279,10 +274,7 @@ NOW = Group(
             "latency_mean_seconds",
             labels=(*_ENGINE, "stage"),
             unit="seconds",
-            help=(
-                "Exact mean latency of the last minute by request stage; a quantile is only an estimate within its "
-                "bucket."
-            ),
+            help="Exact mean latency of the last minute by request stage; a quantile is only an estimate within its bucket.",
             sources=(
                 _scrape("the increase of the histograms' sum divided by that of their count, over the last minute"),
             ),
@@ -370,8 +362,8 @@ DONE = Group(
             sources=(
                 _log("uvicorn's access lines"),
                 _scrape(
-                    "without a log, or if the log has no access line and the scrape has counted five requests: "
-                    "`http_requests_total`, whose codes are classes (`2xx`)"
+                    "`http_requests_total`, whose codes are classes (`2xx`), if the log has no access line and the scrape has "
+                    "counted five requests"
                 ),
             ),
         ),
@@ -655,9 +647,8 @@ SOURCES = Group(
             unit="1",
             help=(
                 "Whether the log and /metrics have disagreed for minutes: of the log lines of the last 5 min at least "
-                "6, and at least a third, were far from the scrapes around them; for `engine_state`, the server "
-                "still works although its log reported its end. The scrape is used; check whether both are of the same "
-                "server."
+                "6, and at least a third, were far from the scrapes around them; for `engine_state`, the server goes "
+                "on although its log reported its end. The scrape is used; check whether both are of the same server."
             ),
             sources=(_scrape(), _log()),
             combine="all",
@@ -895,8 +886,8 @@ DAEMON = Group(
             labels=("part",),
             unit="errors",
             help=(
-                "Internal errors of the daemon, by part; the part continues, and the daemon's log has the error. "
-                f"Parts: {', '.join(PARTS)}."
+                "Internal errors of the daemon, by part; the part continues, and the daemon's log has the error. Parts: "
+                f"{', '.join(PARTS)}."
             ),
         ),
         _gauge(
@@ -904,8 +895,8 @@ DAEMON = Group(
             labels=(),
             unit="processes",
             help=(
-                f"Processes that discovery skips because reading their details hangs. At {MAX_HANGING_PROCESSES} no "
-                "new server is found. Only without a configuration."
+                "Processes that discovery skips because reading their details hangs. At "
+                f"{MAX_HANGING_PROCESSES} no new server is found. Only without a configuration."
             ),
         ),
         _gauge(

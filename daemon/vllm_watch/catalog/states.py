@@ -57,7 +57,7 @@ STATES: Mapping[EngineState, State] = {
 BEST_TO_WORST: tuple[EngineState, ...] = tuple(sorted(ENGINE_STATES, key=lambda state: STATES[state].severity))
 
 SLEEPING = (
-    "Its operator has put it to sleep (/sleep) or paused it (/pause). It accepts requests and holds them until "
+    "Its operator has put it to sleep (/sleep) or paused it (/pause): it accepts requests and holds them until "
     "/wake_up or /resume."
 )
 """What the state `sleeping` means to an operator: how it came about, and how it ends."""

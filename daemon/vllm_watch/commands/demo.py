@@ -16,7 +16,8 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import IO
 
-from vllm_watch.config.model import Config, config_from_options
+from vllm_watch.config.model import Config
+from vllm_watch.config.options import config_from_options
 from vllm_watch.replay.recording import LogWritten, MetricsRead, Recording
 from vllm_watch.service.supervisor import run_service
 from vllm_watch.support.clock import Clock, ScaledClock

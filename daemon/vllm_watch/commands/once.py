@@ -13,22 +13,22 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from prometheus_client import CollectorRegistry, generate_latest
-
 from vllm_watch.catalog.reasons import MetricsReason
-from vllm_watch.exposition.families import SnapshotFamilies
+from vllm_watch.exposition.collector import Collected
 from vllm_watch.exposition.json_view import server_view
+from vllm_watch.exposition.samples import server_samples
+from vllm_watch.exposition.text_format import prometheus_text
 from vllm_watch.reading.containers import LineReader
 from vllm_watch.reading.log_reader import LogReader
 from vllm_watch.replay.replay import LogFeed, log_blocks, printed_times
-from vllm_watch.state.scrape_source import ScrapeResult
+from vllm_watch.state.scrape_source import ScrapeResult, scrape_result
 from vllm_watch.state.server import ServerSettings, ServerState
 from vllm_watch.state.snapshot import ServerSnapshot
 from vllm_watch.support.clock import SystemClock
 from vllm_watch.support.errors import UsageError
 from vllm_watch.support.printable import ascii_json
 from vllm_watch_parsers.events import Notice
-from vllm_watch_parsers.scrape import MetricsReading, read_metrics
+from vllm_watch_parsers.scrape import read_metrics
 
 
 SERVER_NAME = "vllm"
@@ -70,9 +70,7 @@ def read_once(logs: Sequence[str], metrics: str | None) -> Found:
 
 def as_prometheus(snapshot: ServerSnapshot) -> bytes:
     """Return a snapshot in the Prometheus text format; each sample has the time at which it was so."""
-    registry = CollectorRegistry()
-    registry.register(SnapshotFamilies(snapshot))
-    return generate_latest(registry)
+    return prometheus_text(Collected(list(server_samples(snapshot))), with_times=True)
 
 
 def as_json(snapshot: ServerSnapshot) -> bytes:
@@ -105,7 +103,7 @@ _KINDS = {
     "StartupFact": "startup_fact",
     "Lifecycle": "lifecycle",
     "Failure": "failure",
-    "Pause": "pause",
+    "SleepOrPause": "pause",
     "AccessRequest": "access",
 }
 
@@ -135,10 +133,7 @@ def _read_metrics(source: str, end: float) -> ScrapeResult:
         at = end or Path(source).stat().st_mtime
     except OSError as error:
         raise UsageError(f"{source}: cannot be read: {error.strerror}") from error
-    reading = read_metrics(_inflate(body))
-    if isinstance(reading, MetricsReading):
-        return ScrapeResult(at, 0.0, reading, reading.reason)
-    return ScrapeResult(at, 0.0, None, reading.reason)
+    return scrape_result(at, 0.0, read_metrics(_inflate(body)))
 
 
 def _inflate(body: bytes) -> bytes:

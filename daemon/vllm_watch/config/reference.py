@@ -9,7 +9,8 @@ from collections.abc import Iterator, Mapping
 
 import msgspec
 
-from vllm_watch.config.model import CONFIGURATION, Key, Section
+from vllm_watch.config.config_file import CONFIGURATION
+from vllm_watch.config.section import Key, Section
 from vllm_watch.config.web import WEB_CONFIGURATION
 
 

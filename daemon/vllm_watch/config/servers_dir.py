@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A folder in which each file is one server: which of its files are read."""
+"""A folder in which each file is one server, and which of its files are read."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ SUFFIX = ".yml"
 
 
 class ServerFiles(NamedTuple):
-    """Paths in order of name: `read` are of servers; `left_out` are not, and somebody may have meant them to be."""
+    """Paths in order of name: `read` are servers; `left_out` have another ending, perhaps by mistake."""
 
     read: tuple[str, ...]
     left_out: tuple[str, ...]
@@ -20,9 +20,9 @@ class ServerFiles(NamedTuple):
 
 def list_server_files(folder: str) -> ServerFiles:
     """
-    Return the files of a folder, without those that are hidden.
+    Return the files of a folder, without hidden ones.
 
-    By their endings editors' and packagers' leftovers (``~``, ``.swp``, ``.rpmsave``, ``.dpkg-dist``) are of no server.
+    The ending keeps out what editors and packages leave (``~``, ``.swp``, ``.rpmsave``, ``.dpkg-dist``).
 
     Raises:
         OSError: The folder cannot be listed.

@@ -2,7 +2,7 @@
 """
 The web configuration file: TLS, client certificates, users and headers, in the format of Prometheus' exporter-toolkit.
 
-What the format knows and Python's TLS cannot do is refused, never left out in silence. No message repeats a hash.
+Settings of that format that Python's TLS cannot honour are rejected, never ignored. No message repeats a hash.
 """
 
 from __future__ import annotations
@@ -19,8 +19,9 @@ from typing import NamedTuple
 import msgspec
 import structlog
 
-from vllm_watch.config.model import Key, Section, read_path, read_section, unsupported
-from vllm_watch.config.yaml_node import ConfigNode, quote, read_yaml
+from vllm_watch.config.quoting import quote
+from vllm_watch.config.section import Key, Section, read_each, read_path, read_section, unsupported
+from vllm_watch.config.yaml_node import ConfigNode, read_yaml
 
 
 HEADERS = (
@@ -30,9 +31,9 @@ HEADERS = (
     "X-Frame-Options",
     "X-XSS-Protection",
 )
-"""Those that a file may set: they only tell a browser what to refuse."""
+"""Headers that a file may set: they only restrict what a browser does."""
 MAX_COST = 14
-"""A password's check takes about a second with it, and twice as long with each one more."""
+"""The highest cost of a hash: checking a password takes about a second, and twice as long with each step more."""
 
 _NO_CLIENT_CERT = "NoClientCert"
 _CLIENT_AUTH = {
@@ -49,7 +50,7 @@ log = structlog.get_logger("vllm_watch.web")
 
 
 class Stamp(NamedTuple):
-    """What changes when a file does."""
+    """A file's identity, size and time: they change when the file does."""
 
     device: int
     inode: int
@@ -92,7 +93,7 @@ class _Sections(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only
 
 
 class WebConfig(NamedTuple):
-    """How to serve: `users` maps names to bcrypt hashes, `stamps` are of every file that was read, before it was."""
+    """How to serve. `users` maps names to bcrypt hashes; `stamps` has each file that was read, from before that."""
 
     tls: ssl.SSLContext | None = None
     users: Mapping[str, str] = MappingProxyType({})
@@ -106,21 +107,21 @@ class WebConfig(NamedTuple):
 
 
 def load_web_config(file: str) -> WebConfig:
-    """Read and check a file and the certificates it names; whatever is wrong with them is a `ConfigError`."""
+    """Read and check a file and the certificates it names; `ConfigError` if anything in them is wrong."""
     stamps = {file: stamp_of(file)}
-    place = read_yaml(file)
-    sections = read_section(place, _Sections, _SECTIONS)
+    node = read_yaml(file)
+    sections = read_section(node, _Sections, _SECTIONS)
     tls = sections.tls_server_config
     context = None
     if tls is not None:
         stamps.update((each, stamp_of(each)) for each in tls.files)
-        context = _make_context(place.mapping()["tls_server_config"], tls)
+        context = _make_context(node.mapping()["tls_server_config"], tls)
         _warn_of_open_key(tls.key_file)
     return WebConfig(context, sections.basic_auth_users, sections.http_server_config.headers, stamps)
 
 
 def stamp_of(file: str) -> Stamp | None:
-    """Return a file's stamp, or `None` if it cannot be looked at."""
+    """Return a file's stamp, or `None` if there is none to read."""
     try:
         status = os.stat(file)  # noqa: PTH116 - A name from a mapping's keys; no path is made of it.
     except OSError:
@@ -128,34 +129,35 @@ def stamp_of(file: str) -> Stamp | None:
     return Stamp(status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns)
 
 
-def _make_context(place: ConfigNode, tls: WebTls) -> ssl.SSLContext:
+def _make_context(node: ConfigNode, tls: WebTls) -> ssl.SSLContext:
+    """Return the TLS context of a section; an error names the section."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = _VERSIONS[tls.min_version]
     context.maximum_version = _VERSIONS[tls.max_version]
     context.options |= ssl.OP_NO_RENEGOTIATION
     context.set_alpn_protocols(["http/1.1"])
-    _load_certificate(context, place, tls)
+    _load_certificate(context, node, tls)
     if tls.client_ca_file is not None:
-        _load_client_ca(context, place, tls.client_ca_file)
+        _load_client_ca(context, node, tls.client_ca_file)
     context.verify_mode = _CLIENT_AUTH[tls.client_auth_type]
     return context
 
 
-def _load_certificate(context: ssl.SSLContext, place: ConfigNode, tls: WebTls) -> None:
+def _load_certificate(context: ssl.SSLContext, node: ConfigNode, tls: WebTls) -> None:
     try:
         # Without a password OpenSSL would ask for one on the terminal.
         context.load_cert_chain(tls.cert_file, tls.key_file, password="")
     except (OSError, ValueError):
-        raise place.error(
+        raise node.error(
             "cert_file and key_file must be a certificate and its own private key, unencrypted, in PEM format"
         ) from None
 
 
-def _load_client_ca(context: ssl.SSLContext, place: ConfigNode, file: str) -> None:
+def _load_client_ca(context: ssl.SSLContext, node: ConfigNode, file: str) -> None:
     try:
         context.load_verify_locations(file)
     except (OSError, ValueError):
-        raise place.error("client_ca_file must hold certificates in PEM format") from None
+        raise node.error("client_ca_file must hold certificates in PEM format") from None
 
 
 def _warn_of_open_key(file: str) -> None:
@@ -167,92 +169,97 @@ def _warn_of_open_key(file: str) -> None:
         log.warning("web_config.private_key_readable", file=file)
 
 
-# What a place in the file means. Each function raises a ConfigError.
+# Readers of single values. Each raises a ConfigError.
 
 
-def _read_file(place: ConfigNode) -> str:
-    """Read the name of a file that can be read; a pipe would hold up whoever opens it."""
-    file = read_path(place)
+def _read_file(node: ConfigNode) -> str:
+    """Read the path of a regular file that can be read: opening a pipe would block."""
+    file = read_path(node)
     try:
         if not stat.S_ISREG(os.stat(file).st_mode):  # noqa: PTH116 - As in `stamp_of`.
-            raise place.error("expected a regular file")
+            raise node.error("expected a regular file")
         with open(file, "rb") as stream:  # noqa: PTH123 - As in `stamp_of`.
             stream.read(1)
     except OSError as error:
-        raise place.error(f"cannot be read: {(error.strerror or str(error)).lower()}") from None
+        raise node.error(f"cannot be read: {(error.strerror or str(error)).lower()}") from None
     except ValueError:
-        raise place.error("no file can have this name") from None
+        raise node.error("no file can have this name") from None
     return file
 
 
-def _read_version(place: ConfigNode) -> str:
-    version = place.text()
+def _read_version(node: ConfigNode) -> str:
+    version = node.text()
     if version not in _VERSIONS:
-        raise place.error(f"expected {' or '.join(_VERSIONS)}, got {quote(version)}")
+        raise node.error(f"expected {' or '.join(_VERSIONS)}, got {quote(version)}")
     return version
 
 
-def _read_client_auth(place: ConfigNode) -> str:
-    kind = place.text()
+def _read_client_auth(node: ConfigNode) -> str:
+    kind = node.text()
     if kind in _UNVERIFIED_CLIENT_AUTH:
-        raise place.error(f"{kind} would accept certificates from anyone and is not supported")
+        raise node.error(f"{kind} would accept certificates from anyone and is not supported")
     if kind not in _CLIENT_AUTH:
-        raise place.error(f"expected one of {', '.join(_CLIENT_AUTH)}, got {quote(kind)}")
+        raise node.error(f"expected one of {', '.join(_CLIENT_AUTH)}, got {quote(kind)}")
     return kind
 
 
-def _read_tls(place: ConfigNode) -> WebTls:
-    tls = read_section(place, WebTls, _TLS)
+def _read_tls(node: ConfigNode) -> WebTls:
+    """Read the section ``tls_server_config``, whose keys depend on each other."""
+    tls = read_section(node, WebTls, _TLS)
     asks = tls.client_auth_type != _NO_CLIENT_CERT
     if asks and tls.client_ca_file is None:
-        raise place.error(f"{tls.client_auth_type} needs client_ca_file")
+        raise node.error(f"{tls.client_auth_type} needs client_ca_file")
     if not asks and tls.client_ca_file is not None:
-        raise place.error("client_ca_file needs a client_auth_type that verifies certificates")
+        raise node.error("client_ca_file needs a client_auth_type that verifies certificates")
     if _VERSIONS[tls.min_version] > _VERSIONS[tls.max_version]:
-        raise place.error(f"min_version {tls.min_version} is later than max_version {tls.max_version}")
+        raise node.error(f"min_version {tls.min_version} is later than max_version {tls.max_version}")
     return tls
 
 
-def _read_users(place: ConfigNode) -> Mapping[str, str]:
-    places = place.mapping()
-    for name, value in places.items():
+def _read_users(node: ConfigNode) -> Mapping[str, str]:
+    def read(item: tuple[str, ConfigNode]) -> tuple[str, str]:
+        name, value = item
         if not name or not name.isprintable() or ":" in name:
-            raise place.error(f"{quote(name)} is not a user name: it must be printable, without a colon", value.line)
-    return {name: _read_hash(value) for name, value in places.items()}
+            raise node.error(f"{quote(name)} is not a user name: it must be printable, without a colon", value.line)
+        return name, _read_hash(value)
+
+    return dict(read_each(node.mapping().items(), read))
 
 
-def _read_hash(place: ConfigNode) -> str:
-    found = _HASH.fullmatch(place.written())
+def _read_hash(node: ConfigNode) -> str:
+    found = _HASH.fullmatch(node.written())
     if found is None:
-        raise place.error("expected a bcrypt hash, such as htpasswd -nB prints behind the colon")
+        raise node.error("expected a bcrypt hash, such as htpasswd -nB prints behind the colon")
     if not _MIN_COST <= int(found[1]) <= MAX_COST:
-        raise place.error(f"expected a bcrypt hash with a cost from {_MIN_COST} to {MAX_COST}, got {int(found[1])}")
+        raise node.error(f"expected a bcrypt hash with a cost from {_MIN_COST} to {MAX_COST}, got {int(found[1])}")
     return found[0]
 
 
-def _read_headers(place: ConfigNode) -> Mapping[str, str]:
-    places = place.mapping()
-    for name, value in places.items():
+def _read_headers(node: ConfigNode) -> Mapping[str, str]:
+    def read(item: tuple[str, ConfigNode]) -> tuple[str, str]:
+        name, value = item
         if name not in HEADERS:
-            raise place.error(f"{quote(name)} is not a supported header; those are {', '.join(HEADERS)}", value.line)
-    return {name: _read_header(value) for name, value in places.items()}
+            raise node.error(f"{quote(name)} is not a supported header; those are {', '.join(HEADERS)}", value.line)
+        return name, _read_header(value)
+
+    return dict(read_each(node.mapping().items(), read))
 
 
-def _read_header(place: ConfigNode) -> str:
-    text = place.text().strip()
+def _read_header(node: ConfigNode) -> str:
+    text = node.text().strip()
     if not text or not text.isascii():
-        raise place.error("expected one line of ASCII characters")
+        raise node.error("expected one line of ASCII characters")
     return text
 
 
-def _read_http2(place: ConfigNode) -> bool:
-    if place.written() != "false":
-        raise place.error("HTTP/2 is not supported; leave it out or say false")
+def _read_http2(node: ConfigNode) -> bool:
+    if node.written() != "false":
+        raise node.error("HTTP/2 is not supported; leave it out or say false")
     return False
 
 
-def _read_http_server(place: ConfigNode) -> HttpServer:
-    return read_section(place, HttpServer, _HTTP_SERVER)
+def _read_http_server(node: ConfigNode) -> HttpServer:
+    return read_section(node, HttpServer, _HTTP_SERVER)
 
 
 def _file(meaning: str, example: str) -> Key:
@@ -278,12 +285,8 @@ _TLS = {
         "RequireAndVerifyClientCert",
     ),
     "client_ca_file": _file("Authorities that sign client certificates, in PEM format.", "/etc/vllm-watch/clients.pem"),
-    "min_version": Key(
-        _read_version, " or ".join(f"`{name}`" for name in _VERSIONS), "The oldest TLS version.", "TLS13"
-    ),
-    "max_version": Key(
-        _read_version, " or ".join(f"`{name}`" for name in _VERSIONS), "The newest TLS version.", "TLS13"
-    ),
+    "min_version": _version("The oldest TLS version.", "TLS13"),
+    "max_version": _version("The newest TLS version.", "TLS13"),
     "cert": _INLINE,
     "key": _INLINE,
     "client_ca": _INLINE,

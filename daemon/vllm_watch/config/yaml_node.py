@@ -1,15 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """
-YAML of which every value knows where it stands: file, line and key path.
+YAML in which every value knows its file, line and key path.
 
-Nothing is constructed from tags, and what a configuration has no use for is refused while it is read: anchors,
-aliases, tags, deep nesting, large files. A message never repeats what stands before an ``@``: it may be a password.
-Nor does it repeat a password's hash, wherever that stands.
+Nothing is constructed from tags. What a configuration does not need is rejected while the file is read: anchors,
+aliases, tags, deep nesting, large files. A message never repeats text before an ``@``, which may be a password, nor a
+password's hash.
 """
 
 from __future__ import annotations
-
-import re
 
 from collections.abc import Callable
 from itertools import islice
@@ -18,17 +16,15 @@ from typing import NamedTuple, TypeVar
 
 import yaml
 
+from vllm_watch.config.quoting import quote, shorten, without_secrets
 from vllm_watch.support.errors import ConfigError
 
 
 MAX_BYTES = 1024 * 1024
 MAX_DEPTH = 20
-MAX_SHOWN = 60
-"""Characters of a value that a message repeats."""
 
 T = TypeVar("T")
 
-_HASH = re.compile(r"\$2[a-z]?\$[0-9]{2}\$[./A-Za-z0-9]{1,53}")
 _NULL = "tag:yaml.org,2002:null"
 _NOT_TEXT = {
     "tag:yaml.org,2002:bool": "the truth value",
@@ -38,7 +34,7 @@ _NOT_TEXT = {
 
 
 class ConfigNode(NamedTuple):
-    """A value in a file. `line` is its key's line where it has a key, so that it is the one to look for."""
+    """A value in a file. `line` is the line of its key, if it has one, else its own."""
 
     file: str
     path: str
@@ -46,30 +42,30 @@ class ConfigNode(NamedTuple):
     node: yaml.Node
 
     def error(self, message: str, line: int | None = None) -> ConfigError:
-        """Return the error that says what is wrong here, or at another line of this value."""
+        """Return an error at this value, or at another line within it."""
         where = f"{self.path}: " if self.path else ""
         return ConfigError(f"{self.file}:{line or self.line}: {where}{message}")
 
     @property
     def is_mapping(self) -> bool:
-        """Whether there are keys to ask for."""
+        """Whether the value has keys."""
         return isinstance(self.node, yaml.MappingNode)
 
     def mapping(self) -> dict[str, ConfigNode]:
         """Return the values by key; two equal keys are an error."""
         if not isinstance(self.node, yaml.MappingNode):
             raise self.error(f"expected a mapping, got {self._description()}")
-        places: dict[str, ConfigNode] = {}
+        values: dict[str, ConfigNode] = {}
         for key, value in self.node.value:
             line = _line(key)
             if not isinstance(key, yaml.ScalarNode):
                 raise self.error("expected text as the key, got a list or a mapping", line)
             name = key.value
-            if name in places:
-                raise self.error(f"duplicate key {quote(name)}, first given in line {places[name].line}", line)
-            shown = _without_secrets(name)
-            places[name] = ConfigNode(self.file, f"{self.path}.{shown}" if self.path else shown, line, value)
-        return places
+            if name in values:
+                raise self.error(f"duplicate key {quote(name)}, first given in line {values[name].line}", line)
+            shown = without_secrets(name)
+            values[name] = ConfigNode(self.file, f"{self.path}.{shown}" if self.path else shown, line, value)
+        return values
 
     def items(self) -> list[ConfigNode]:
         """Return the values of a list."""
@@ -81,7 +77,7 @@ class ConfigNode(NamedTuple):
         ]
 
     def text(self) -> str:
-        """Return a text; what YAML takes for a number or a truth value is none."""
+        """Return a text. What YAML reads as a number or a truth value is an error."""
         if self.node.tag in _NOT_TEXT:
             raise self.error(f"expected text, got {self._description()}; put it in quotes")
         if not isinstance(self.node, yaml.ScalarNode) or self.node.tag == _NULL:
@@ -92,13 +88,13 @@ class ConfigNode(NamedTuple):
         return text
 
     def written(self) -> str:
-        """Return a text or a number as it is written, ``1:30`` and not the 90 that YAML makes of it."""
+        """Return a text or a number as it is in the file: ``1:30``, not the 90 that YAML reads."""
         if not isinstance(self.node, yaml.ScalarNode):
             raise self.error(f"expected one value, got {self._description()}")
         return str(self.node.value)
 
     def parsed(self, text: str, parse: Callable[[str], T]) -> T:
-        """Return what the function makes of the text; its `ValueError` becomes an error of this place."""
+        """Return what `parse` returns for the text; its `ValueError` becomes an error at this value."""
         try:
             return parse(text)
         except ValueError as error:
@@ -110,7 +106,7 @@ class ConfigNode(NamedTuple):
         if self.node.tag == _NULL:
             return "nothing"
         kind = _NOT_TEXT.get(self.node.tag)
-        return f"{kind} {_shown(self.node.value)}" if kind else quote(self.node.value)
+        return f"{kind} {shorten(self.node.value)}" if kind else quote(self.node.value)
 
 
 def read_yaml(file: str) -> ConfigNode:
@@ -123,29 +119,12 @@ def read_yaml(file: str) -> ConfigNode:
     return ConfigNode(file, "", _line(nodes[0]), nodes[0])
 
 
-def quote(text: str) -> str:
-    """Return a text for a message: in quotes, on one line, not long, without a password."""
-    return f'"{_shown(text)}"'
-
-
-def _shown(text: str) -> str:
-    shown = _without_secrets(text)
-    if len(shown) > MAX_SHOWN:
-        shown = shown[:MAX_SHOWN] + "…"
-    return "".join(sign if sign.isprintable() else sign.encode("unicode_escape").decode("ascii") for sign in shown)
-
-
-def _without_secrets(text: str) -> str:
-    _, at, rest = text.rpartition("@")
-    return _HASH.sub("$…", f"…@{rest}" if at else text)
-
-
-class _RefusedError(Exception):
+class _RejectedYamlError(Exception):
     """Valid YAML that no configuration needs."""
 
 
 class _Loader(yaml.SafeLoader):
-    """Composes nodes and refuses, before it goes into them, those that could cost or hide something."""
+    """Composes nodes; rejects those that could be expensive or hide something before it reads their content."""
 
     def __init__(self, text: str) -> None:
         super().__init__(text)
@@ -153,7 +132,7 @@ class _Loader(yaml.SafeLoader):
 
     @property
     def event_line(self) -> int:
-        """The line of what comes next."""
+        """The line of the next event."""
         return int(self.peek_event().start_mark.line) + 1  # type: ignore[no-untyped-call]  # The stubs leave it out.
 
     def next_node(self) -> yaml.Node | None:
@@ -161,14 +140,14 @@ class _Loader(yaml.SafeLoader):
         return self.get_node() if self.check_node() else None
 
     def compose_node(self, parent: yaml.Node | None, index: int) -> yaml.Node | None:
-        """Compose one node and all within it."""
+        """Compose one node and everything in it."""
         event = self.peek_event()  # type: ignore[no-untyped-call]  # The stubs leave it out.
         if isinstance(event, yaml.NodeEvent) and event.anchor is not None:
-            raise _RefusedError("anchors and aliases are not supported")
+            raise _RejectedYamlError("anchors and aliases are not supported")
         if getattr(event, "tag", None) is not None:
-            raise _RefusedError("tags are not supported")
+            raise _RejectedYamlError("tags are not supported")
         if self._depth >= MAX_DEPTH:
-            raise _RefusedError(f"nested more than {MAX_DEPTH} deep")
+            raise _RejectedYamlError(f"nested more than {MAX_DEPTH} deep")
         self._depth += 1
         node = super().compose_node(parent, index)
         self._depth -= 1
@@ -176,6 +155,7 @@ class _Loader(yaml.SafeLoader):
 
 
 def _read_text(file: str) -> str:
+    """Return the content of a file that is not too large and is UTF-8."""
     try:
         with Path(file).open("rb") as stream:
             content = stream.read(MAX_BYTES + 1)
@@ -191,7 +171,7 @@ def _read_text(file: str) -> str:
 
 
 def _compose(file: str, text: str) -> list[yaml.Node]:
-    """Return the first documents, two at most."""
+    """Return the first two documents: a second one is an error."""
     try:
         loader = _Loader(text)
     except yaml.reader.ReaderError as error:
@@ -199,12 +179,12 @@ def _compose(file: str, text: str) -> list[yaml.Node]:
         raise ConfigError(f"{file}:{line}: not YAML: the character U+{error.character:04X} is not allowed") from None
     try:
         return list(islice(iter(loader.next_node, None), 2))
-    except _RefusedError as error:
+    except _RejectedYamlError as error:
         raise ConfigError(f"{file}:{loader.event_line}: {error}") from None
     except yaml.MarkedYAMLError as error:
         raise ConfigError(f"{file}:{_line_of_error(error)}: not YAML: {_sentence(error)}") from None
     except (ValueError, OverflowError):
-        # PyYAML's own reading of an escape or a version with a number that is too large.
+        # PyYAML itself raises these for an escape or a version whose number is too large.
         raise ConfigError(f"{file}:{loader.line + 1}: not YAML: a number is out of range") from None
 
 

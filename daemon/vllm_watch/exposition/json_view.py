@@ -8,8 +8,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from vllm_watch.catalog.reasons import STALLED, explain
-from vllm_watch.state.http_labels import INFERENCE_HANDLERS
 from vllm_watch.state.snapshot import EngineSnapshot, HttpRequestKey, Reading, ServerSnapshot
+from vllm_watch_parsers.metric_names import INFERENCE_HANDLERS
 
 
 def server_view(server: ServerSnapshot) -> dict[str, Any]:

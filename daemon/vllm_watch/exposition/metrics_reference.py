@@ -22,13 +22,13 @@ current. Histograms have vLLM's own buckets.
 "Scrape" is vLLM's /metrics, "log" is vLLM's log, and "probe" is a completion of one token that vllm-watch requests
 regularly where that is configured. Where both the log and the scrape have a value, the scrape is used. A value older
 than three of its source's intervals is removed. There are two exceptions: the last line of an idle engine holds, and
-facts hold until the next start. The labels configured for a server (`labels:`) are added to those listed here.
+facts hold until the next start. Counters, histograms and objectives outlive the server: they keep their last value
+until the server has started again, so nothing counted just before a crash is lost, however long the scrape interval
+of Prometheus is. Only a restart of the daemon loses them, if the server is gone by then. They also keep their value
+while only /metrics cannot be read: a rate of 0 then means nothing, and `source_up{{source="metrics"}}` shows why. They
+are not removed, because what is counted in the gap would be missing from every window shorter than the gap.
 
-Counters, histograms and objectives outlive the server: they keep their last value until the server has started again,
-so nothing counted just before a crash is lost, however long the scrape interval of Prometheus is. Only a restart of the
-daemon loses them, if the server is gone by then. They also keep their value while /metrics cannot be read: a rate of 0
-then has no meaning, and `source_up{{source="metrics"}}` is 0. They are not removed, since what is counted in a gap
-would then be missing from every window that is shorter than the gap.
+The labels configured for a server (`labels:`) are added to those listed here.
 """
 
 _ORIGINS: dict[Origin, str] = {
@@ -72,8 +72,8 @@ movement.
 
 Some healthy engines do not move for a while either, and get more time:
 
-* {FIRST_STEP_FACTOR:g} times `stall_after` while no request has received a token since the engine was last idle. It
-  may be one long step, for example a prompt without chunked prefill, or one whose chunks take that long.
+* {FIRST_STEP_FACTOR:g} times `stall_after` while no request has received a token since the engine was last idle. It may
+  be one long step, for example a prompt without chunked prefill, or one whose chunks take that long.
 * {LOG_ONLY_FACTOR:g} times `stall_after` after the last token if only the log is read: vLLM prints nothing
   while it computes a single long prompt.
 * {FIRST_TOKEN_SECONDS / 60:g} min for the first requests after a start, when kernels are compiled.
@@ -102,18 +102,18 @@ Not detected, and reported as stalled:
 
 ### When an engine is down
 
-An engine is down if nothing listens at the address of /metrics, or if the log ends with a fatal error or the end of the
-server. If /metrics can be read all the same, it is compared with the log:
+Nothing listens at the address of /metrics, or the log ends with a fatal error or the end of the server. If /metrics is
+read nevertheless, it is compared with the log:
 
-* After the end of the server: a server that answers {DOUBT_SECONDS:g} s later has not ended.
-* After a fatal error the engine stays down until something is computed between two scrapes that both came after it (a
-  token, a step, a KV cache block, a finished request), until the server is one that started later, or until its log
-  shows a new start. That /metrics can be read proves nothing: with `VLLM_KEEP_ALIVE_ON_ENGINE_DEATH=1` the API server
-  of a dead engine stays, its /metrics no longer changes, requests get 500 and /health returns 503.
+* After the end of the server: if it answers {DOUBT_SECONDS:g} s later, it has not ended.
+* After a fatal error the engine stays down until something is computed between two scrapes that were both made after it
+  (a token, a step, a KV cache block, a finished request), until the server is started again, or until its log shows
+  that it works. That /metrics answers is no proof: with `VLLM_KEEP_ALIVE_ON_ENGINE_DEATH=1` the API server of a dead
+  engine stays, the values of /metrics do not change, requests get 500 and /health returns 503.
 
-A client whose text is printed raw can forge such a line. An engine with work shows within two scrapes that it is alive;
-an idle one is reported as down until its next request or the next probe. If no log is read, a dead engine behind an API
-server that stays looks idle, or stalled if requests were running: then, too, only a probe detects it.
+A client whose text is printed raw can forge such a line. An engine that has work shows within two scrapes that it
+works; an idle one is down until its next request, or the next probe. If no log is read, a dead engine behind an API
+server that stays looks idle, or stalled if requests were running: then, too, only a probe notices.
 """
 
 

@@ -12,16 +12,16 @@ from pathlib import Path
 from typing import IO, cast
 
 from vllm_watch.reading.containers import LineReader
-from vllm_watch.reading.log_reader import LogBatch, LogReader, Timed
-from vllm_watch.reading.printed import count_new_years, first_printed_time, last_printed_time, places_to_look
+from vllm_watch.reading.log_reader import LogBatch, LogReader, TimedEvent
+from vllm_watch.reading.printed import count_new_years, first_printed_time, last_printed_time, parts_to_read
 from vllm_watch.reading.times import ArrivalTimes, LineTimes, PrintedTimes, local_seconds
 from vllm_watch.replay.recording import MetricsRead, Recording, scrape_failure
-from vllm_watch.state.scrape_source import ScrapeResult
+from vllm_watch.state.scrape_source import ScrapeResult, scrape_result
 from vllm_watch.state.server import LogStatus, ServerState
 from vllm_watch.state.snapshot import ServerSnapshot, TailCounts
 from vllm_watch.support.errors import UsageError
 from vllm_watch_parsers.events import AccessRequest
-from vllm_watch_parsers.scrape import MetricsReading, read_metrics
+from vllm_watch_parsers.scrape import read_metrics
 
 
 READ_SIZE = 1024 * 1024
@@ -76,21 +76,18 @@ def run_recording(
             moment += step
         at = recording.started + event.at
         if isinstance(event, MetricsRead):
-            state.apply_scrape(scrape_result(event, at))
+            state.apply_scrape(recorded_scrape(event, at))
         elif feed is not None:
             feed.feed(event.data, ArrivalTimes(at))
     yield state.snapshot(recording.started + moment)
     progress(1.0)
 
 
-def scrape_result(event: MetricsRead, at: float) -> ScrapeResult:
+def recorded_scrape(event: MetricsRead, at: float) -> ScrapeResult:
     """Return what the scraper would have made of a recorded answer."""
     if not event.body:
         return ScrapeResult(at, 0.0, None, scrape_failure(event.status))
-    reading = read_metrics(event.body)
-    if isinstance(reading, MetricsReading):
-        return ScrapeResult(at, 0.0, reading, reading.reason)
-    return ScrapeResult(at, 0.0, None, reading.reason)
+    return scrape_result(at, 0.0, read_metrics(event.body))
 
 
 def open_log(path: str) -> IO[bytes]:
@@ -151,7 +148,7 @@ def _parts(path: str) -> Iterator[bytes]:
         yield from log_blocks(path)
         return
     with open_log(path) as file:
-        for offset, size in places_to_look(0, _status(path).st_size):
+        for offset, size in parts_to_read(0, _status(path).st_size):
             file.seek(offset)
             yield file.read(size)
 
@@ -185,7 +182,7 @@ def run_log(
     size = max(_status(path).st_size, 1)
     state.apply_log_status(LogStatus(is_up=True, reason="ok", tail=TailCounts(lag=0)))
     moment: float | None = None
-    pending: list[Timed] = []
+    pending: list[TimedEvent] = []
     for timed, done in _timed_events(path):
         moment = timed.at if moment is None else moment
         if timed.at - moment >= step:
@@ -213,7 +210,7 @@ def _moments(start: float, end: float, step: float) -> Iterator[float]:
         moment += step if moment - start < SETTLED_SECONDS else sparse
 
 
-def _timed_events(path: str) -> Iterator[tuple[Timed, int]]:
+def _timed_events(path: str) -> Iterator[tuple[TimedEvent, int]]:
     reader, lines, times = LogReader(), LineReader(), printed_times(path)
     done = 0
     for block in log_blocks(path):
@@ -223,7 +220,7 @@ def _timed_events(path: str) -> Iterator[tuple[Timed, int]]:
                 yield timed, done
 
 
-def _batch(pending: list[Timed], end: float) -> LogBatch:
+def _batch(pending: list[TimedEvent], end: float) -> LogBatch:
     requests: Counter[AccessRequest] = Counter()
     events = []
     for timed in pending:

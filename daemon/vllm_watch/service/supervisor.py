@@ -12,12 +12,12 @@ import structlog
 
 from vllm_watch import __version__
 from vllm_watch.config.model import Config
-from vllm_watch.discovery.watcher import Follower
+from vllm_watch.discovery.watcher import ServerWatcher
 from vllm_watch.exposition.self_metrics import SelfStatus
 from vllm_watch.service.checkpointer import Checkpointer
+from vllm_watch.service.endpoints import DaemonEndpoints
 from vllm_watch.service.fleet import Fleet
 from vllm_watch.service.liveness import Liveness
-from vllm_watch.service.pages import DaemonPages
 from vllm_watch.service.reloader import Load, Reloader
 from vllm_watch.service.signals import handle_signals
 from vllm_watch.service.systemd import MAX_NAMED, Notifier, status_line
@@ -54,7 +54,7 @@ class Supervisor:
         clock: Clock,
         *,
         load: Load | None = None,
-        follower: Follower | None = None,
+        follower: ServerWatcher | None = None,
         notifier: Notifier | None = None,
     ) -> None:
         self._clock = clock
@@ -70,11 +70,11 @@ class Supervisor:
             clock, self.errors, follower, offer=self._offer, logs_polled=lambda: self._wake.put(None)
         )
         self.liveness = Liveness(self.threads.all)
-        self.pages = DaemonPages(self.fleet, clock, self.liveness, self._self_status)
+        self.endpoints = DaemonEndpoints(self.fleet, clock, self.liveness, self._self_status)
         self._web = WebServer(
             config.host,
             config.port,
-            self.pages,
+            self.endpoints,
             web_config_file=config.web_config_file,
             allowed_hosts=config.allowed_hosts,
             clock=clock,
@@ -195,7 +195,7 @@ class Supervisor:
         return min(longest, self._notifier.interval or longest)
 
 
-def run_service(config: Config, clock: Clock, load: Load | None = None, follower: Follower | None = None) -> None:
+def run_service(config: Config, clock: Clock, load: Load | None = None, follower: ServerWatcher | None = None) -> None:
     """Run the daemon until a signal ends it; SIGHUP makes `load` read the configuration again, or `follower` look."""
     supervisor = Supervisor(config, clock, load=load, follower=follower)
     with handle_signals(supervisor, reloads=load is not None or follower is not None):

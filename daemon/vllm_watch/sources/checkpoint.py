@@ -3,7 +3,7 @@
 How far each log has been read, kept in one small file, so that a restart goes on where the last run ended.
 
 The file is replaced whole: whatever moment the machine or the process dies at, it holds what was last saved or what
-was saved before that. What cannot be read again is refused with a reason, and logs are then read as on a first start.
+was saved before that. What cannot be read again is rejected with a reason, and logs are then read as on a first start.
 """
 
 from __future__ import annotations
@@ -20,6 +20,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import msgspec
+
+from vllm_watch.catalog.reasons import CheckpointReason
 
 
 VERSION = 1
@@ -112,7 +114,7 @@ class Loaded(NamedTuple):
     """
 
     positions: Positions
-    reason: str
+    reason: CheckpointReason
     written: float = 0.0
 
 
@@ -144,8 +146,12 @@ class _Document(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     journals: list[_Journal]
 
 
-class _RefusedError(Exception):
-    """A checkpoint is not used; the text is the reason."""
+class _RejectedError(Exception):
+    """A checkpoint is not used."""
+
+    def __init__(self, reason: CheckpointReason) -> None:
+        super().__init__(reason)
+        self.reason: CheckpointReason = reason
 
 
 class CheckpointFile:
@@ -177,8 +183,8 @@ class CheckpointFile:
             return Loaded(Positions(), "absent")
         except OSError:
             return Loaded(Positions(), "unreadable")
-        except _RefusedError as refused:
-            return Loaded(Positions(), str(refused))
+        except _RejectedError as rejected:
+            return Loaded(Positions(), rejected.reason)
 
     def save(self, positions: Positions, now: float, *, read_until: float | None = None, force: bool = False) -> bool:
         """
@@ -232,12 +238,12 @@ def _read(path: Path) -> bytes:
     descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY)
     with os.fdopen(descriptor, "rb") as file:
         if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-            raise _RefusedError("unreadable")
+            raise _RejectedError("unreadable")
         data = file.read(MAX_SIZE + 1)
     if len(data) > MAX_SIZE:
-        raise _RefusedError("too_large")
+        raise _RejectedError("too_large")
     if not data.strip():
-        raise _RefusedError("empty")
+        raise _RejectedError("empty")
     return data
 
 
@@ -246,23 +252,23 @@ def _document(data: bytes) -> _Document:
     try:
         content: Any = json.loads(data)
     except (ValueError, RecursionError):
-        raise _RefusedError("not_json") from None
+        raise _RejectedError("not_json") from None
     if not isinstance(content, dict):
-        raise _RefusedError("wrong_shape")
+        raise _RejectedError("wrong_shape")
     if content.get("version", VERSION) != VERSION:
-        raise _RefusedError("wrong_version")
+        raise _RejectedError("wrong_version")
     try:
         return msgspec.convert(content, _Document)
     except (msgspec.ValidationError, UnicodeEncodeError):  # A key may hold half a character.
-        raise _RefusedError("wrong_shape") from None
+        raise _RejectedError("wrong_shape") from None
 
 
 def _positions(document: _Document, now: float) -> Positions:
     moments = [document.written, *(file.read_until for file in document.files)]
     if not all(0 <= moment <= _MAX_INT64 for moment in moments):  # Nor does NaN pass.
-        raise _RefusedError("impossible_values")
+        raise _RejectedError("impossible_values")
     if document.written > now + MAX_FUTURE:
-        raise _RefusedError("from_the_future")
+        raise _RejectedError("from_the_future")
     files = tuple([_file_position(file) for file in document.files])
     return Positions(files, tuple([_journal_position(journal) for journal in document.journals]))
 
@@ -270,20 +276,20 @@ def _positions(document: _Document, now: float) -> Positions:
 def _file_position(file: _File) -> FilePosition:
     numbers = {name: _whole(getattr(file, name), limit) for name, limit in _LIMITS.items()}
     if not _is_name(file.path) or numbers["marker_size"] > numbers["offset"]:
-        raise _RefusedError("impossible_values")
+        raise _RejectedError("impossible_values")
     return FilePosition(file.path, **numbers, read_until=file.read_until)
 
 
 def _journal_position(journal: _Journal) -> JournalPosition:
     if not (_is_name(journal.unit) and _is_name(journal.cursor)):
-        raise _RefusedError("impossible_values")
+        raise _RejectedError("impossible_values")
     return JournalPosition(journal.unit, journal.cursor)
 
 
 def _whole(value: float, limit: int) -> int:
     if isinstance(value, int) and 0 <= value <= limit:
         return value
-    raise _RefusedError("impossible_values")
+    raise _RejectedError("impossible_values")
 
 
 def _is_name(text: str) -> bool:

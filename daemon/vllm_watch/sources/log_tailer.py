@@ -13,16 +13,18 @@ import glob
 import os
 
 from collections.abc import Callable, Iterable
+from dataclasses import asdict
 
 import structlog
 
+from vllm_watch.catalog.reasons import LogReason
 from vllm_watch.reading.log_reader import TailedBatch
 from vllm_watch.sources.checkpoint import FilePosition
 from vllm_watch.sources.file_follower import MAX_READS, FileFollower
-from vllm_watch.sources.log_file import FileId, NotRegularError
-from vllm_watch.sources.resume_point import ResumePoint
+from vllm_watch.sources.open_file import FileId, NotRegularError
+from vllm_watch.sources.read_counts import ReadCounts
+from vllm_watch.sources.resumption import ResumePoint
 from vllm_watch.sources.rotated_names import is_compressed, is_rotated_of
-from vllm_watch.sources.rotation import FollowCounts
 from vllm_watch.sources.startup_scan import MAX_SEARCH
 from vllm_watch.state.server import LogStatus
 from vllm_watch.state.snapshot import TailCounts
@@ -37,7 +39,7 @@ MAX_POSITIONS = 256
 """Of files that are gone no more are remembered, the ones that are open always are."""
 
 _GLOB_SIGNS = frozenset("*?[")
-_REASONS = {
+_REASONS: dict[int, LogReason] = {
     errno.ENOENT: "not_found",
     errno.ENOTDIR: "not_found",
     errno.EACCES: "permission_denied",
@@ -46,7 +48,7 @@ _REASONS = {
     errno.EISDIR: "not_regular",
     errno.ENXIO: "not_regular",
 }
-_HIDDEN = frozenset({"permission_denied", "read_error"})
+_HIDDEN: frozenset[LogReason] = frozenset({"permission_denied", "read_error"})
 """Reasons for which a file that is there cannot be begun: what is in it when it can was not written just now."""
 
 
@@ -79,9 +81,9 @@ class LogTailer:
         self._passed_over: frozenset[str] = frozenset()
         self._taken_up: frozenset[str] = frozenset()
         self._hidden: set[str] = set()
-        self._counts = FollowCounts()
+        self._counts = ReadCounts()
         self._has_looked = False
-        self._reason = "not_found"
+        self._reason: LogReason = "not_found"
         self._said: set[int | None] = set()
 
     @property
@@ -129,19 +131,12 @@ class LogTailer:
     def status(self) -> LogStatus:
         """Return how reading goes."""
         is_up = not all(followed.is_failing for followed in self._followed.values())
-        counts = self._counts
         open_counts = [followed.framing_counts() for followed in self._followed.values()]
-        tail = TailCounts(
-            lines=counts.lines,
-            size=counts.size,
+        closed = TailCounts(**asdict(self._counts))
+        tail = closed._replace(
             lag=sum(followed.lag() for followed in self._followed.values()) if is_up else None,
-            truncations=counts.truncations,
-            rotations=counts.rotations,
-            files_lost=counts.files_lost,
-            long_lines=counts.long_lines + sum(long_lines for long_lines, _ in open_counts),
-            nul_bytes=counts.nul_bytes + sum(nul_bytes for _, nul_bytes in open_counts),
-            skipped_bytes=counts.skipped_bytes,
-            read_errors=counts.read_errors,
+            long_lines=closed.long_lines + sum(long_lines for long_lines, _ in open_counts),
+            nul_bytes=closed.nul_bytes + sum(nul_bytes for _, nul_bytes in open_counts),
             ignored_files=len(self._passed_over),
         )
         return LogStatus(is_up, "ok" if is_up else self._reason, tail)
@@ -200,7 +195,7 @@ class LogTailer:
         batches: list[TailedBatch] = []
         try:
             if before is not None or not self._has_looked or path in self._taken_up | self._hidden:
-                batches = followed.begin(before, now, MAX_SEARCH // number)
+                batches = followed.start(before, now, MAX_SEARCH // number)
         except OSError:
             followed.close()
             raise
@@ -226,7 +221,7 @@ class LogTailer:
     def _forget(self, path: str) -> None:
         """Let go of a path, and remember where its file was, for when it is there again."""
         followed = self._followed.pop(path)
-        remembered = followed.remember()
+        remembered = followed.resume_point()
         followed.close()
         if remembered is not None:
             self._before[path] = remembered
@@ -234,7 +229,7 @@ class LogTailer:
                 del self._before[next(iter(self._before))]
 
 
-def _reason(error: OSError) -> str:
+def _reason(error: OSError) -> LogReason:
     return _REASONS.get(error.errno or 0, "read_error")
 
 

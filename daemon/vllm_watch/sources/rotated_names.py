@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """
-The files that a log was before it was rotated: ``vllm.log.1``, ``vllm.log-20261121`` and the like.
+The names that log rotation gives to a log's former files: ``vllm.log.1``, ``vllm.log-20261121`` and the like.
 
-Compressed ones are left alone: what is in them was written long ago. So is what does not look rotated: a
+Compressed files are ignored: what is in them was written long ago. So are names that no rotation gives: a
 ``vllm.log.bak`` that someone made is no part of the log.
 """
 
@@ -15,7 +15,7 @@ import stat
 from collections.abc import Collection
 from typing import NamedTuple
 
-from vllm_watch.sources.log_file import FileId
+from vllm_watch.sources.open_file import FileId
 
 
 _COMPRESSED = (".gz", ".xz", ".zst", ".bz2", ".lz4", ".zip")
@@ -25,11 +25,11 @@ _ROTATED = re.compile(r"[.-](?:\d[\w.:+-]*|old|prev)$", re.ASCII)
 _SURELY_ROTATED = re.compile(r"(?:\.\d{1,4}|[.-]\d{4}-?\d\d-?\d\d[\w.:+-]*|-\d{9,}|\.old|\.prev)$", re.ASCII)
 
 
-class Sibling(NamedTuple):
+class RotatedName(NamedTuple):
     """
-    A rotated file, as it is in its folder now.
+    A rotated file as its folder lists it now.
 
-    `modified` is in seconds since the epoch. `number` counts up with age; 0 is a file that has no number.
+    `modified` is in seconds since the epoch. `number` counts up with age; a file without a number has 0.
     """
 
     path: str
@@ -38,20 +38,20 @@ class Sibling(NamedTuple):
     number: int
 
 
-def siblings(path: str) -> list[Sibling]:
+def rotated_names(path: str) -> list[RotatedName]:
     """
     Return a log's rotated files, the oldest first: by their numbers where they have them, else by their times.
 
-    If the path is a link, those beside what it leads to belong to them. Raises `OSError` where that cannot be told.
+    If the path is a link, those beside its target belong to them. Raises `OSError` if a folder cannot be listed.
     """
-    found: dict[FileId, Sibling] = {}
+    found: dict[FileId, RotatedName] = {}
     for log in dict.fromkeys((os.path.abspath(path), os.path.realpath(path))):
         folder, name = os.path.split(log)
         for entry in _entries(folder):
             if entry.name.startswith(name) and _ROTATED.match(entry.name, len(name)) and not is_compressed(entry.name):
-                sibling = _look_at(entry)
-                if sibling is not None:
-                    found[sibling.file_id] = sibling
+                rotated = _rotated_name(entry)
+                if rotated is not None:
+                    found[rotated.file_id] = rotated
     return sorted(found.values(), key=_age, reverse=True)
 
 
@@ -61,7 +61,7 @@ def is_compressed(path: str) -> bool:
 
 
 def is_rotated_of(path: str, logs: Collection[str]) -> bool:
-    """Tell whether a path is, by its name, what one of the logs was before."""
+    """Tell whether a path is, by its name, a rotated file of one of the logs."""
     start = path.rfind("/") + 1
     cuts = (found.start() for found in re.finditer(r"[.-]", path) if found.start() > start)
     return any(path[:cut] in logs and _SURELY_ROTATED.match(path, cut) for cut in cuts)
@@ -73,7 +73,7 @@ def _entries(folder: str) -> list[os.DirEntry[str]]:
         return sorted(entries, key=lambda entry: entry.name)
 
 
-def _look_at(entry: os.DirEntry[str]) -> Sibling | None:
+def _rotated_name(entry: os.DirEntry[str]) -> RotatedName | None:
     try:
         status = entry.stat(follow_symlinks=False)
     except FileNotFoundError:
@@ -81,9 +81,11 @@ def _look_at(entry: os.DirEntry[str]) -> Sibling | None:
     if not stat.S_ISREG(status.st_mode):
         return None
     number = _NUMBER.search(entry.name)
-    return Sibling(entry.path, FileId(status.st_dev, status.st_ino), status.st_mtime, int(number[1]) if number else 0)
+    return RotatedName(
+        entry.path, FileId(status.st_dev, status.st_ino), status.st_mtime, int(number[1]) if number else 0
+    )
 
 
-def _age(sibling: Sibling) -> tuple[int, float]:
+def _age(name: RotatedName) -> tuple[int, float]:
     """Order by number, then by time: several files of one moment have the same time, never the same number."""
-    return (sibling.number, -sibling.modified)
+    return (name.number, -name.modified)

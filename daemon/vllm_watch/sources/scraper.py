@@ -11,11 +11,11 @@ from vllm_watch import __version__
 from vllm_watch.catalog.reasons import MetricsReason
 from vllm_watch.sources.http_client import TlsOptions, read_token
 from vllm_watch.sources.metrics_fetch import OK, Feed, Fetcher
-from vllm_watch.state.scrape_source import ScrapeResult
+from vllm_watch.state.scrape_source import ScrapeResult, scrape_result
 from vllm_watch.support.clock import Clock
-from vllm_watch_parsers.exposition import PageReader
+from vllm_watch_parsers.exposition import ExpositionParser
 from vllm_watch_parsers.metric_names import WANTED
-from vllm_watch_parsers.scrape import MetricsReading, reading_of
+from vllm_watch_parsers.scrape import reading_of
 
 
 # Without OpenMetrics: prometheus_client answers in it as soon as it is named, whatever its rank.
@@ -56,14 +56,14 @@ class Scraper:
     def scrape(self) -> ScrapeResult:
         """Read the page once. Never raises: what goes wrong is the result's reason."""
         start = time.monotonic()
-        page = PageReader(WANTED)
-        outcome = self._fetch(page.feed)
-        reading = reading_of(page.finish()) if outcome == OK else None
+        parser = ExpositionParser(WANTED)
+        outcome = self._fetch(parser.feed)
+        reading = reading_of(parser.finish()) if outcome == OK else None
         duration = time.monotonic() - start
         at = self._clock.now()
-        if not isinstance(reading, MetricsReading):
-            return ScrapeResult(at, duration, None, outcome if reading is None else reading.reason)
-        return ScrapeResult(at, duration, reading, reading.reason, ahead=self._clock.wall(at) - at)
+        if reading is None:
+            return ScrapeResult(at, duration, None, outcome)
+        return scrape_result(at, duration, reading, ahead=self._clock.wall(at) - at)
 
     def close(self) -> None:
         """Let go of the connection; a scrape under way ends as one that took too long."""

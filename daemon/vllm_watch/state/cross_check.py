@@ -1,10 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """
-Whether log and page tell the same story of an engine, over minutes.
+Whether the log and /metrics agree about an engine, over minutes, and what each of them reports.
 
-Each line of statistics is held against the pages read around it. One line that differs says nothing: the two look at
-different moments. Many that differ mean that the log is another server's, that the page is, or that a stranger writes
-into the log.
+Each line of statistics is compared with the scrapes around it. One line that differs proves nothing: the two are of
+different moments. If many differ, the log or /metrics is another server's, or somebody else writes into the log.
 """
 
 from __future__ import annotations
@@ -13,8 +12,27 @@ from collections import deque
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
-from vllm_watch_parsers.events import EngineStats
-from vllm_watch_parsers.scrape import EngineReading
+from vllm_watch.catalog.reasons import SourceName
+from vllm_watch.reading.log_reader import LogBatch
+from vllm_watch.state.engine_log import name_of
+from vllm_watch.state.engine_state import is_end_contradicted
+from vllm_watch.state.precedence import log_gauges, scrape_gauges
+from vllm_watch.state.server_sources import ServerSources
+from vllm_watch.state.snapshot import Comparison, Reading
+from vllm_watch_parsers.events import AGGREGATED, EngineStats
+from vllm_watch_parsers.scrape import EngineKey, EngineReading, MetricsReading
+
+
+SHOWN_QUANTITIES = (
+    "requests_running",
+    "requests_waiting",
+    "kv_cache_usage_ratio",
+    "prompt_tokens_per_second",
+    "generation_tokens_per_second",
+    "prefix_cache_hit_ratio",
+    "spec_decode_mean_acceptance_length",
+)
+"""The quantities of which the readings of both sources are shown beside each other."""
 
 
 WINDOW_SECONDS = 300.0
@@ -27,7 +45,7 @@ LASTING_SHARE = 1 / 3
 """The share of lines that differ: a forged line between every two true ones is half of them."""
 
 AROUND_SECONDS = 20.0
-"""Pages are compared with a line if they were read so long before its interval or after it."""
+"""Scrapes are compared with a line if they were so long before its interval or after it."""
 
 MAX_POINTS = 512
 
@@ -37,14 +55,14 @@ QUANTITIES = (*_GAUGES, RATE)
 """What is compared: quantities that mean the same in both sources on every release."""
 
 _LEAST = {"requests_running": 5.0, "requests_waiting": 5.0, "kv_cache_usage_ratio": 0.25, RATE: 10.0}
-"""Smaller differences are none, whatever share of the value they are."""
+"""Smaller differences do not count, whatever share of the value they are."""
 
 _SHARE = 0.5
-"""Smaller differences, as a share of the greater value, are none."""
+"""Smaller differences, as a share of the greater value, do not count."""
 
 
-class _Page(NamedTuple):
-    """What a page said, with the rate since the page before it."""
+class _Scrape(NamedTuple):
+    """What a scrape reported, with the rate since the one before it."""
 
     at: float
     generated: float | None
@@ -52,7 +70,7 @@ class _Page(NamedTuple):
 
 
 class _Line(NamedTuple):
-    """What a line said of the seconds from `start` to `at`."""
+    """What a line reports about the seconds from `start` to `at`."""
 
     start: float
     at: float
@@ -66,8 +84,8 @@ class _Verdict(NamedTuple):
     differs: Mapping[str, bool]
 
 
-def summed(engines: Iterable[EngineReading]) -> EngineReading:
-    """Return what a line that sums over several engines is held against: sums, and the mean of the shares."""
+def _sum_of(engines: Iterable[EngineReading]) -> EngineReading:
+    """Return what a line that sums over several engines is compared with: sums, and the mean of the shares."""
     every = list(engines)
     gauges = {name: sum(values) for name in _GAUGES if len(values := _values(every, name)) == len(every)}
     if "kv_cache_usage_ratio" in gauges:
@@ -82,11 +100,11 @@ def _values(engines: Iterable[EngineReading], name: str) -> list[float]:
     return [engine.gauges[name] for engine in engines if name in engine.gauges]
 
 
-class CrossCheck:
-    """Compares one engine's lines with its pages."""
+class EngineCrossCheck:
+    """Compares the lines about one engine with its scrapes."""
 
     def __init__(self) -> None:
-        self._pages: deque[_Page] = deque(maxlen=MAX_POINTS)
+        self._scrapes: deque[_Scrape] = deque(maxlen=MAX_POINTS)
         self._lines: deque[_Line] = deque(maxlen=MAX_POINTS)
         self._verdicts: deque[_Verdict] = deque(maxlen=MAX_POINTS)
 
@@ -97,28 +115,28 @@ class CrossCheck:
         self._lines.append(_Line(at - interval, at, values))
 
     def add_silence(self, at: float, interval: float) -> None:
-        """Take in that an engine whose last word was that it is idle still says nothing: it means zeros."""
+        """Take in that the log of an idle engine is still silent: that means zeros."""
         last = self._lines[-1].at if self._lines else self._verdicts[-1].at if self._verdicts else None
         if last is None or at - last >= interval:
             self._lines.append(_Line(at - interval, at, dict.fromkeys(QUANTITIES, 0.0)))
 
-    def add_page(self, at: float, engine: EngineReading) -> None:
-        """Take in a page, and judge the lines that have pages on both sides now."""
+    def add_scrape(self, at: float, engine: EngineReading) -> None:
+        """Take in a scrape, and judge the lines that now have scrapes before and after them."""
         generated = engine.counters.get("generation_tokens")
         values = {name: engine.gauges[name] for name in _GAUGES if name in engine.gauges}
         rate = self._rate(at, generated)
         if rate is not None:
             values[RATE] = rate
-        self._pages.append(_Page(at, generated, values))
+        self._scrapes.append(_Scrape(at, generated, values))
         while self._lines and self._lines[0].at + AROUND_SECONDS <= at:
             line = self._lines.popleft()
             self._verdicts.append(_Verdict(line.at, self._compare(line)))
         oldest = self._lines[0].start if self._lines else at - WINDOW_SECONDS
-        while self._pages and self._pages[0].at < min(oldest, at - WINDOW_SECONDS) - AROUND_SECONDS:
-            self._pages.popleft()
+        while self._scrapes and self._scrapes[0].at < min(oldest, at - WINDOW_SECONDS) - AROUND_SECONDS:
+            self._scrapes.popleft()
 
     def disagreements(self, now: float) -> dict[str, bool]:
-        """Return for each quantity whether the sources disagree; one that was hardly compared is not there."""
+        """Return for each quantity whether the sources disagree; one that was rarely compared is left out."""
         while self._verdicts and now - self._verdicts[0].at > WINDOW_SECONDS:
             self._verdicts.popleft()
         found = {}
@@ -130,14 +148,14 @@ class CrossCheck:
         return found
 
     def _rate(self, at: float, generated: float | None) -> float | None:
-        last = self._pages[-1] if self._pages else None
+        last = self._scrapes[-1] if self._scrapes else None
         if last is None or last.generated is None or generated is None or at <= last.at:
             return None
         return (generated - last.generated) / (at - last.at)
 
     def _compare(self, line: _Line) -> dict[str, bool]:
         start, end = line.start - AROUND_SECONDS, line.at + AROUND_SECONDS
-        near = [page.values for page in self._pages if start <= page.at <= end]
+        near = [scrape.values for scrape in self._scrapes if start <= scrape.at <= end]
         compared = {}
         for name, value in line.values.items():
             seen = [values[name] for values in near if name in values]
@@ -147,7 +165,82 @@ class CrossCheck:
 
 
 def _differs(name: str, value: float, seen: Iterable[float]) -> bool:
-    """Tell whether a value is far outside of all that was seen."""
+    """Return whether a value is far outside of the range of those that were seen."""
     low, high = min(seen), max(seen)
     distance = max(low - value, value - high, 0.0)
     return distance > max(_LEAST[name], _SHARE * max(value, high))
+
+
+class CrossCheck:
+    """Compares the log of one server with its /metrics, engine by engine."""
+
+    def __init__(self, sources: ServerSources) -> None:
+        self._sources = sources
+        self._engines: dict[EngineKey, EngineCrossCheck] = {}
+
+    def compare_with_scrapes(self, batch: LogBatch) -> None:
+        """Take in lines that were just written."""
+        sources = self._sources
+        if sources.log is None or not self._engines:
+            return
+        for at, event in batch.events:
+            if isinstance(event, EngineStats) and event.requests_running is not None:
+                name = name_of(event)
+                engine = sources.log.engines.get(name)
+                for key, check in self._engines.items():
+                    if engine is not None and sources.name_in_log(key) == name:
+                        check.add_line(at, engine.interval, event)
+
+    def compare_with_log(self, at: float, reading: MetricsReading, *, is_log_idle: bool) -> None:
+        """
+        Take in a scrape.
+
+        Args:
+            at: When it was read.
+            reading: What it reports.
+            is_log_idle: Whether the log is silent because the engines are idle.
+        """
+        log = self._sources.log
+        if log is None:
+            return
+        engines = dict(reading.engines)
+        if AGGREGATED in log.engines and len(engines) > 1:
+            engines = {next(iter(engines))._replace(engine=AGGREGATED): _sum_of(engines.values())}
+        self._engines = {key: self._engines.get(key) or EngineCrossCheck() for key in engines}
+        for key, check in self._engines.items():
+            logged = log.engines.get(self._sources.name_in_log(key))
+            if logged is not None and is_log_idle:
+                check.add_silence(at, logged.interval)
+            check.add_scrape(at, engines[key])
+
+    def disagreements(self, key: EngineKey, now: float) -> dict[str, bool]:
+        """Return for each quantity that was compared for minutes, and for the state, whether the sources disagree."""
+        # Lines about all engines together are compared with the sum of all engines' scrapes.
+        check = self._engines.get(key) or self._engines.get(key._replace(engine=AGGREGATED))
+        found = check.disagreements(now) if check else {}
+        log, scrape = self._sources.readable_log, self._sources.scrape
+        if log is not None and scrape is not None:
+            is_contradicted = is_end_contradicted(log, scrape, now)
+            if is_contradicted is not None:
+                found["engine_state"] = is_contradicted
+        return found
+
+    def forget(self) -> None:
+        """Take in that the server was started again."""
+        self._engines.clear()
+
+
+def comparisons(sources: ServerSources, keys: Iterable[EngineKey], now: float) -> tuple[Comparison, ...]:
+    """Return what each source reports about the quantities that are shown side by side, whether or not it decides."""
+    found = []
+    for key in keys:
+        sides: tuple[tuple[SourceName, Mapping[str, Reading | None]], ...] = (
+            ("log", dict(log_gauges(sources, key, now))),
+            ("metrics", scrape_gauges(sources, key, now)),
+        )
+        for source, gauges in sides:
+            for quantity in SHOWN_QUANTITIES:
+                reading = gauges.get(quantity)
+                if reading is not None:
+                    found.append(Comparison(key, source, quantity, reading))
+    return tuple(found)

@@ -1,5 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One engine's values from each source, under the names of their series (without the prefix)."""
+"""
+One engine's values from each source, under the names of their series (without the prefix).
+
+`ahead` is how many seconds the wall clock is ahead of the sources' times: readings have the wall clock's.
+"""
 
 from __future__ import annotations
 
@@ -10,11 +14,12 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import NamedTuple
 
-from vllm_watch.state.facts import CommandFacts
-from vllm_watch.state.log_source import EngineLog, LogSource
+from vllm_watch.state.engine_log import EngineLog
+from vllm_watch.state.log_source import LogSource
 from vllm_watch.state.scrape_source import ScrapeSource
 from vllm_watch.state.snapshot import HistogramReading, Reading
 from vllm_watch.state.window import QUANTILES, estimate_quantile
+from vllm_watch_parsers.command_facts import CommandFacts
 from vllm_watch_parsers.scrape import EngineKey, EngineReading
 
 
@@ -84,36 +89,36 @@ _HELD_WHILE_IDLE = (
 )
 
 
-def gauges_of_metrics(metrics: ScrapeSource, key: EngineKey) -> dict[str, Reading | None]:
+def gauges_of_scrape(scrape: ScrapeSource, key: EngineKey, *, ahead: float) -> dict[str, Reading | None]:
     """
-    Return an engine's gauges by its newest pages.
+    Return an engine's gauges by the last scrapes.
 
-    A quantity that the pages have, but that cannot be told now (a hit rate without a query), is `None`;
-    one that they do not have, or that takes more pages than were read so far, is not there.
+    A quantity that they have, but that has no value at present (a hit ratio without a query), is `None`; one that they
+    do not have, or that takes more scrapes than there were so far, is left out.
     """
-    newest = metrics.window.newest
+    newest = scrape.window.newest
     engine = newest.reading.engines.get(key) if newest else None
     if newest is None or engine is None:
         return {}
     values: dict[str, float | None] = {name: engine.gauges[name] for name in _NOW if name in engine.gauges}
     values.update({name: engine.gauges[said] for name, said in _LIFETIME.items() if said in engine.gauges})
-    if metrics.window.has_span(key):
-        values.update(_changes(metrics, key, engine))
-    at = newest.at
+    if scrape.window.has_span(key):
+        values.update(_changes(scrape, key, engine))
+    at = newest.at + ahead
     return {name: None if value is None else Reading(value, at, "metrics") for name, value in values.items()}
 
 
-def _changes(metrics: ScrapeSource, key: EngineKey, engine: EngineReading) -> dict[str, float | None]:
-    """Return what takes two pages to know."""
-    window = metrics.window
+def _changes(scrape: ScrapeSource, key: EngineKey, engine: EngineReading) -> dict[str, float | None]:
+    """Return the values that take two scrapes."""
+    window = scrape.window
     values: dict[str, float | None] = {
         name: window.rate(key, counter) for name, counter in _RATES.items() if counter in engine.counters
     }
-    values.update(_prompt_rate(metrics, key, engine))
+    values.update(_prompt_rate(scrape, key, engine))
     for name, (part, whole) in _RATIOS.items():
         if part in engine.counters and whole in engine.counters:
             share = window.ratio(key, part, whole)
-            # A page is read while its counters grow, one after the other: a part may be a step ahead.
+            # Counters are read one after the other while they grow: a part may be ahead of the whole.
             values[name] = None if share is None else min(share, 1.0)
     if "drafts" in engine.counters:
         accepted = window.ratio(key, "accepted_tokens", "drafts")
@@ -121,9 +126,9 @@ def _changes(metrics: ScrapeSource, key: EngineKey, engine: EngineReading) -> di
     return values
 
 
-def _prompt_rate(metrics: ScrapeSource, key: EngineKey, engine: EngineReading) -> dict[str, float | None]:
-    """Return prompt tokens computed per second; before 0.16 no page tells them from cached ones."""
-    window, name = metrics.window, "prompt_tokens_per_second"
+def _prompt_rate(scrape: ScrapeSource, key: EngineKey, engine: EngineReading) -> dict[str, float | None]:
+    """Return prompt tokens computed per second; before 0.16 cached ones cannot be told from them."""
+    window, name = scrape.window, "prompt_tokens_per_second"
     if "prompt_tokens_computed" in engine.counters:
         return {name: window.rate(key, "prompt_tokens_computed")}
     if "prompt_tokens" not in engine.counters:
@@ -133,26 +138,28 @@ def _prompt_rate(metrics: ScrapeSource, key: EngineKey, engine: EngineReading) -
 
 
 def excludes_cached(
-    reading: Reading | None, metrics: ScrapeSource | None, key: EngineKey, version: str | None
+    reading: Reading | None, scrape: ScrapeSource | None, key: EngineKey, version: str | None
 ) -> bool | None:
-    """Tell whether prompt tokens per second are without cached ones, `None` if nothing says so."""
+    """Return whether prompt tokens per second are without cached ones, `None` if that is not known."""
     if reading is None:
         return None
     if reading.source == "log":
         found = _RELEASE.match(version or "")
         return (int(found[1]), int(found[2])) >= _FIRST_WITHOUT_CACHED if found else None
-    newest = metrics.reading if metrics else None
+    newest = scrape.reading if scrape else None
     engine = newest.engines.get(key) if newest else None
     return engine is not None and not engine.counters.keys().isdisjoint(
         {"prompt_tokens_computed", "prompt_tokens_cached"}
     )
 
 
-def gauges_of_log(log: LogSource, engine: EngineLog, now: float, *, keeps_stale: bool) -> dict[str, Reading]:
-    """Return an engine's gauges by its last lines: those young enough, and what an idle engine's silence means."""
+def gauges_of_log(
+    log: LogSource, engine: EngineLog, now: float, *, keeps_stale: bool, ahead: float
+) -> dict[str, Reading]:
+    """Return an engine's gauges by its last lines: fresh ones, and those that the silence of an idle engine implies."""
     stats, spec = engine.stats, engine.spec
     is_fresh = engine.is_fresh(now) or keeps_stale
-    hit_ratio = None if log.hides_prefix_hit_rate() else stats.prefix_cache_hit_ratio
+    hit_ratio = None if log.hides_prefix_hit_ratio else stats.prefix_cache_hit_ratio
     values: dict[str, float | None] = {
         "prompt_tokens_per_second": stats.prompt_tokens_per_second,
         "generation_tokens_per_second": stats.generation_tokens_per_second,
@@ -164,10 +171,10 @@ def gauges_of_log(log: LogSource, engine: EngineLog, now: float, *, keeps_stale:
         "external_prefix_cache_hit_ratio": stats.external_prefix_cache_hit_ratio,
         "mm_cache_hit_ratio": stats.mm_cache_hit_ratio,
     }
-    readings = _readings(values, engine.stats_at)
+    readings = _readings(values, engine.stats_at + ahead)
     if not is_fresh:
         readings = {name: readings[name] for name in _HELD_WHILE_IDLE if name in readings and engine.ended_idle()}
-    # An idle or a wedged engine prints no line on drafts; the last one is not about now.
+    # An idle or a hanging engine prints no line on drafts; the last one is not about the present.
     if spec is not None and (keeps_stale or (is_fresh and engine.spec_at >= engine.stats_at)):
         drafts: dict[str, float | None] = {
             "spec_decode_mean_acceptance_length": spec.mean_acceptance_length,
@@ -175,7 +182,7 @@ def gauges_of_log(log: LogSource, engine: EngineLog, now: float, *, keeps_stale:
             "spec_decode_accepted_tokens_per_second": spec.accepted_tokens_per_second,
             "spec_decode_drafted_tokens_per_second": spec.drafted_tokens_per_second,
         }
-        readings.update(_readings(drafts, engine.spec_at))
+        readings.update(_readings(drafts, engine.spec_at + ahead))
     return readings
 
 
@@ -183,20 +190,20 @@ def _readings(values: Mapping[str, float | None], at: float) -> dict[str, Readin
     return {name: Reading(float(value), at, "log") for name, value in values.items() if value is not None}
 
 
-def positions_of_metrics(metrics: ScrapeSource, key: EngineKey) -> tuple[Reading, ...] | None:
-    """Return the share of drafts accepted by position, lately; `None` if the pages do not have positions."""
-    newest = metrics.window.newest
+def positions_of_scrape(scrape: ScrapeSource, key: EngineKey, *, ahead: float) -> tuple[Reading, ...] | None:
+    """Return the recent share of drafts accepted at each position; `None` if /metrics does not have positions."""
+    newest = scrape.window.newest
     engine = newest.reading.engines.get(key) if newest else None
-    if newest is None or engine is None or not engine.position_accepted or not metrics.window.has_span(key):
+    if newest is None or engine is None or not engine.position_accepted or not scrape.window.has_span(key):
         return None
-    return tuple(Reading(ratio, newest.at, "metrics") for ratio in metrics.window.position_ratios(key))
+    return tuple(Reading(ratio, newest.at + ahead, "metrics") for ratio in scrape.window.position_ratios(key))
 
 
-def positions_of_log(engine: EngineLog, now: float, *, keeps_stale: bool) -> tuple[Reading | None, ...]:
+def positions_of_log(engine: EngineLog, now: float, *, keeps_stale: bool, ahead: float) -> tuple[Reading | None, ...]:
     """
-    Return the share of drafts accepted by position, as the last line on drafts says, if it is of now.
+    Return the share of drafts accepted at each position, by the last line on drafts if it is about the present.
 
-    A position that the line prints as ``nan`` is `None`, and keeps its place.
+    A position that the line prints as ``nan`` is `None`.
     """
     spec = engine.spec
     if spec is None or not (keeps_stale or (engine.is_fresh(now) and engine.spec_at >= engine.stats_at)):
@@ -204,70 +211,72 @@ def positions_of_log(engine: EngineLog, now: float, *, keeps_stale: bool) -> tup
     ratios = spec.position_acceptance_ratio or ()
     if all(ratio is None for ratio in ratios):
         return ()
-    return tuple(None if ratio is None else Reading(ratio, engine.spec_at, "log") for ratio in ratios)
+    return tuple(None if ratio is None else Reading(ratio, engine.spec_at + ahead, "log") for ratio in ratios)
 
 
-def counters_of_metrics(metrics: ScrapeSource, key: EngineKey) -> dict[str, Reading]:
+def counters_of_scrape(scrape: ScrapeSource, key: EngineKey, *, ahead: float) -> dict[str, Reading]:
     """Return an engine's counters as vLLM has them."""
-    newest = metrics.window.newest
+    newest = scrape.window.newest
     engine = newest.reading.engines.get(key) if newest else None
     if newest is None or engine is None:
         return {}
     known = {name: engine.counters[counter] for counter, name in _COUNTERS.items() if counter in engine.counters}
-    return {name: Reading(value, newest.at, "metrics") for name, value in known.items()}
+    return {name: Reading(value, newest.at + ahead, "metrics") for name, value in known.items()}
 
 
-def counters_of_log(log: LogSource, engine: str) -> dict[str, Reading]:
+def counters_of_log(log: LogSource, engine: str, *, ahead: float) -> dict[str, Reading]:
     """
-    Return what can be added up from lines that print whole counts.
+    Return the sums of what lines print as whole counts.
 
-    V1's drafted and accepted tokens, and the Rust front end's preemptions: the Python logger resets its own before it
-    prints them.
+    These are V1's drafted and accepted tokens, and the Rust front end's preemptions: the Python logger resets its own
+    before it prints them.
     """
     at = log.last_line_at
     if at is None:
         return {}
-    accepted, drafted = log.spec_totals.get(engine, (None, None))
+    accepted, drafted = log.totals.draft_tokens.get(engine, (None, None))
     counts = {
         "spec_decode_draft_tokens_total": drafted,
         "spec_decode_accepted_tokens_total": accepted,
-        "preemptions_total": log.preemptions.get(engine),
+        "preemptions_total": log.totals.preemptions.get(engine),
     }
-    return {name: Reading(count, at, "log") for name, count in counts.items() if count is not None}
+    return {name: Reading(count, at + ahead, "log") for name, count in counts.items() if count is not None}
 
 
-def finished_of(metrics: ScrapeSource, key: EngineKey) -> dict[str, Reading]:
+def finished_of(scrape: ScrapeSource, key: EngineKey, *, ahead: float) -> dict[str, Reading]:
     """Return the requests that an engine has finished, by reason."""
-    newest = metrics.window.newest
+    newest = scrape.window.newest
     engine = newest.reading.engines.get(key) if newest else None
     if newest is None or engine is None:
         return {}
-    return {reason: Reading(value, newest.at, "metrics") for reason, value in engine.requests_finished.items()}
+    return {reason: Reading(value, newest.at + ahead, "metrics") for reason, value in engine.requests_finished.items()}
 
 
 def _histogram_name(name: str, log: LogSource | None) -> str:
-    """Return where a histogram stands on the page: 0.6.4 exports two of them under each other's name."""
+    """Return the name of a histogram in /metrics: 0.6.4 exports two of them under each other's name."""
     is_swapped = log is not None and log.facts.version == _RELEASE_WITH_SWAPPED_TIMES
     return _SWAPPED.get(name, name) if is_swapped else name
 
 
-def histograms_of(metrics: ScrapeSource, key: EngineKey, log: LogSource | None) -> dict[str, HistogramReading]:
+def histograms_of(
+    scrape: ScrapeSource, key: EngineKey, log: LogSource | None, *, ahead: float
+) -> dict[str, HistogramReading]:
     """Return an engine's histograms as vLLM has them."""
-    newest = metrics.window.newest
+    newest = scrape.window.newest
     engine = newest.reading.engines.get(key) if newest else None
     if newest is None or engine is None:
         return {}
     names = {name: _histogram_name(name, log) for name in HISTOGRAMS}
     known = {name: engine.histograms[said] for name, said in names.items() if said in engine.histograms}
-    return {name: HistogramReading(histogram, newest.at) for name, histogram in known.items()}
+    return {name: HistogramReading(histogram, newest.at + ahead) for name, histogram in known.items()}
 
 
 class Latencies(NamedTuple):
     """
     How long a request's stages have taken in the last minute, in seconds.
 
-    `quantiles` are by stage and quantile; one in the first bucket of its histogram is not there: all that is known is
-    that it is below the bucket's bound, of which `first_bounds` tells for every stage that the page has.
+    `quantiles` are by stage and quantile; one in the first bucket of its histogram is left out: all that is known is
+    that it is below the bucket's bound, which `first_bounds` has for every stage in /metrics.
     """
 
     quantiles: Mapping[tuple[str, float], Reading] = MappingProxyType({})
@@ -275,19 +284,19 @@ class Latencies(NamedTuple):
     first_bounds: Mapping[str, Reading] = MappingProxyType({})
 
 
-def latencies_of(metrics: ScrapeSource, key: EngineKey, log: LogSource | None) -> Latencies:
-    """Return what an engine's histograms say of the last minute."""
+def latencies_of(scrape: ScrapeSource, key: EngineKey, log: LogSource | None, *, ahead: float) -> Latencies:
+    """Return the latencies of the last minute, by an engine's histograms."""
     quantiles: dict[tuple[str, float], Reading] = {}
     means: dict[str, Reading] = {}
     first_bounds: dict[str, Reading] = {}
-    histograms = histograms_of(metrics, key, log)
+    histograms = histograms_of(scrape, key, log, ahead=ahead)
     for stage, name in STAGES.items():
         shown = histograms.get(name)
         if shown is None:
             continue
         if math.isfinite(shown.histogram.bounds[0]):
             first_bounds[stage] = Reading(shown.histogram.bounds[0], shown.at, "metrics")
-        recent = metrics.window.recent(key, _histogram_name(name, log))
+        recent = scrape.window.recent(key, _histogram_name(name, log))
         if recent is None:
             continue
         means[stage] = Reading(recent.sum / recent.observations, shown.at, "metrics")
@@ -299,9 +308,9 @@ def latencies_of(metrics: ScrapeSource, key: EngineKey, log: LogSource | None) -
 
 
 def facts_of(
-    log: LogSource | None, metrics: ScrapeSource | None, command: CommandFacts, engine: str
+    log: LogSource | None, scrape: ScrapeSource | None, command: CommandFacts, engine: str
 ) -> dict[str, float]:
-    """Return what an engine was started with, by the log where it says so, else by /metrics or the command line."""
+    """Return what an engine was started with, by the log where it has it, else by /metrics or the command line."""
     facts: dict[str, float | None] = {
         "max_running_requests": command.max_num_seqs,
         "max_model_len_tokens": command.max_model_len,
@@ -309,7 +318,7 @@ def facts_of(
         "tensor_parallel_size": command.tensor_parallel_size,
         "data_parallel_size": command.data_parallel_size,
     }
-    reading = metrics.reading if metrics else None
+    reading = scrape.reading if scrape else None
     if reading is not None:
         facts["kv_cache_capacity_tokens"] = reading.kv_cache_tokens.get(engine)
         facts["max_concurrency"] = reading.max_concurrency.get(engine)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Labels of counted HTTP requests, from closed lists: what a client sends never becomes a label."""
+"""Labels of counted HTTP requests, from closed lists: no text of a client becomes a label."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from http import HTTPStatus
 
 from vllm_watch.state.snapshot import HttpRequestKey
-from vllm_watch_parsers.events import PauseKind
+from vllm_watch_parsers.events import SleepKind
 
 
 OTHER = "other"
@@ -55,23 +55,11 @@ HANDLERS = frozenset(
     }
 )
 
-INFERENCE_HANDLERS = frozenset(
-    {
-        "/inference/v1/generate",
-        "/invocations",
-        "/v1/chat/completions",
-        "/v1/completions",
-        "/v1/messages",
-        "/v1/responses",
-    }
-)
-"""Handlers whose answered requests make an engine compute tokens."""
-
-PAUSING: Mapping[str, PauseKind] = {"/pause": "paused", "/resume": "resumed"}
-"""Handlers by which an operator holds an engine and lets it go on."""
+PAUSING: Mapping[str, SleepKind] = {"/pause": "paused", "/resume": "resumed"}
+"""Handlers by which an operator pauses and resumes an engine."""
 
 WAKE_UP = "/wake_up"
-"""The handler by which an operator wakes an engine; one that was paused, too, goes on then."""
+"""The handler by which an operator wakes an engine up; that also ends a pause."""
 
 METHODS = frozenset({"GET", "POST", "PUT", "DELETE", "HEAD", "OPTIONS", "PATCH"})
 _CODES = frozenset({"1xx", "2xx", "3xx", "4xx", "5xx", "499", *(str(status.value) for status in HTTPStatus)})

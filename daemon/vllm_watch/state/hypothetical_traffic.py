@@ -1,35 +1,35 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What sources will say once there is traffic, made up from what they have said: for looking once at a quiet server."""
+"""What sources will report once there is traffic, made up from their reports: for one check of a quiet server."""
 
 from __future__ import annotations
 
-from vllm_watch.reading.log_reader import LogBatch, Timed
+from vllm_watch.reading.log_reader import LogBatch, TimedEvent
 from vllm_watch.state.log_source import LogSource
 from vllm_watch_parsers.events import EngineStats, SpecDecoding
 from vllm_watch_parsers.scrape import DEFAULT_ENGINE, EngineReading, Histogram, MetricsReading
 
 
 LATER = 15.0
-"""Seconds until the page that is made up: long enough for rates."""
+"""Seconds until the scrape that is made up: long enough for rates."""
 
 _MORE = 1000.0
 
 
-def scrape_with_traffic(page: MetricsReading) -> MetricsReading:
-    """Return the same page after some traffic: what is on it has grown, what is not is still not on it."""
-    return page._replace(engines={key: _engine_with_traffic(engine) for key, engine in page.engines.items()})
+def scrape_with_traffic(reading: MetricsReading) -> MetricsReading:
+    """Return the same reading after some traffic: what is in it has grown, what is not is still absent."""
+    return reading._replace(engines={key: _engine_with_traffic(engine) for key, engine in reading.engines.items()})
 
 
 def lines_with_traffic(log: LogSource, at: float) -> LogBatch:
-    """Return what a log's next statistics will be: of every release the same quantities, drafts if it makes some."""
-    events: list[Timed] = []
+    """Return a log's next statistics: the quantities of every release, and drafts if the server makes some."""
+    events: list[TimedEvent] = []
     for name in list(log.engines) or [DEFAULT_ENGINE]:
         if name not in log.engines:
             events.append(
-                Timed(at, EngineStats(name, 1.0, 1.0, 1, 0, kv_cache_usage_ratio=0.5, prefix_cache_hit_ratio=0.5))
+                TimedEvent(at, EngineStats(name, 1.0, 1.0, 1, 0, kv_cache_usage_ratio=0.5, prefix_cache_hit_ratio=0.5))
             )
         if log.facts.num_speculative_tokens and (name not in log.engines or log.engines[name].spec is None):
-            events.append(Timed(at, SpecDecoding(name, 2.0, 1.0, 2.0, 10, 20, 0.5)))
+            events.append(TimedEvent(at, SpecDecoding(name, 2.0, 1.0, 2.0, 10, 20, 0.5)))
     return LogBatch(tuple(events), {}, len(events), 0, at, 0)
 
 

@@ -1,21 +1,20 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What /metrics says: the last pages, whether they move, and whether the server was started again."""
+"""What /metrics reports: the last scrapes, whether they show progress, and whether the server was started again."""
 
 from __future__ import annotations
 
 import math
 
-from collections import Counter, deque
+from collections import Counter
 from typing import NamedTuple
 
 from vllm_watch.catalog.reasons import MetricsReason
-from vllm_watch.state.http_labels import PAUSING, WAKE_UP
 from vllm_watch.state.progress import EngineProgress
-from vllm_watch.state.sleeping import Sleep
+from vllm_watch.state.server_process import ServerProcess, is_same_start
+from vllm_watch.state.sleep_reports import ScrapedSleep
 from vllm_watch.state.window import Window
-from vllm_watch_parsers.events import Pause
 from vllm_watch_parsers.metric_names import HISTOGRAMS, REQUIRED
-from vllm_watch_parsers.scrape import EngineKey, EngineReading, MetricsReading
+from vllm_watch_parsers.scrape import EngineKey, EngineReading, MetricsReading, Unreadable
 
 
 INTERVALS_UNTIL_STALE = 3
@@ -23,18 +22,9 @@ NOTHING_LISTENS: MetricsReason = "refused"
 NO_ANSWERS: frozenset[MetricsReason] = frozenset(
     {NOTHING_LISTENS, "timeout", "http_error", "tls_error", "name_not_resolved", "unreachable"}
 )
-"""Why there is no page where no server has answered: one of them may be a gateway's word."""
-
-SAME_START_SECONDS = 1.0
-"""Start times no further apart are of one process."""
+"""Why a scrape failed where no vLLM server has answered: some of these may come from a gateway."""
 
 SEVERAL_SERVERS: MetricsReason = "several_servers"
-ALTERNATION_SECONDS = 600.0
-"""For so long after a start time came back several servers are taken to answer at one address."""
-
-REMEMBERED_STARTS = 16
-
-_PAUSE, _RESUME = PAUSING
 
 
 class ScrapeResult(NamedTuple):
@@ -44,8 +34,8 @@ class ScrapeResult(NamedTuple):
     Args:
         at: When the answer was complete, or the attempt given up.
         duration: Seconds it took.
-        reading: The page, or `None`.
-        reason: ``ok``, or why there are no values.
+        reading: What the server reports, or `None`.
+        reason: ``ok``, or why there is nothing.
         ahead: Seconds by which the wall clock was ahead of the clock that `at` is from.
     """
 
@@ -56,16 +46,19 @@ class ScrapeResult(NamedTuple):
     ahead: float = 0.0
 
 
-class ServerStart(NamedTuple):
+def scrape_result(at: float, duration: float, reading: MetricsReading | Unreadable, ahead: float = 0.0) -> ScrapeResult:
     """
-    When a server says that it was started: by its own clock, and by the one that scrapes are timed with.
+    Return the result of an attempt that got a whole body.
 
-    It is possible if that was not after it was first said.
+    Args:
+        at: When it was complete.
+        duration: Seconds it took.
+        reading: What the body reports, or why it cannot be read.
+        ahead: Seconds by which the wall clock was ahead of the clock that `at` is from.
     """
-
-    said: float
-    at: float
-    is_possible: bool
+    if isinstance(reading, Unreadable):
+        return ScrapeResult(at, duration, None, reading.reason)
+    return ScrapeResult(at, duration, reading, reading.reason, ahead)
 
 
 class ScrapeSource:
@@ -75,76 +68,71 @@ class ScrapeSource:
         self._interval = interval
         self.window = Window(interval)
         self.last: ScrapeResult | None = None
-        self.refused_since: float | None = None
-        """When nothing listened first since the last page; `None` if something has listened ever since."""
-        self.refused_at = -math.inf
-        """When nothing listened last."""
-        self.progress: dict[EngineKey, EngineProgress] = {}
-        self.repose = Sleep()
-        """What the server's own count of ``/pause`` and ``/resume`` tells."""
-        self.refused: Counter[str] = Counter()
-        self.dropped = 0
-        """Engines, models and words that were over the limit, added up over the pages."""
-        self.long_lines = 0
-        """Lines that were passed over for their length, added up over the pages."""
+        self.process = ServerProcess()
         self.restarts = 0
-        self.start: ServerStart | None = None
-        self._starts: deque[float] = deque(maxlen=REMEMBERED_STARTS)
-        """What servers have said of their starts, each once, the present one last."""
-        self._alternated_at: float | None = None
+        self.progress: dict[EngineKey, EngineProgress] = {}
+        self.sleep = ScrapedSleep()
+        self.refused_since: float | None = None
+        """When nothing listened for the first time since the last scrape; `None` if something has listened since."""
+        self.refused_at = -math.inf
+        """When nothing listened for the last time."""
+        self.out_of_range: Counter[str] = Counter()
+        """Values out of range, by quantity."""
+        self.dropped = 0
+        """Engines, models and values of labels that were over the limit, added up over the scrapes."""
+        self.long_lines = 0
+        """Lines that were skipped for their length, added up over the scrapes."""
 
     def apply(self, result: ScrapeResult) -> None:
         """Take in an attempt."""
-        if result.reading is not None and self._alternates(result.at, result.reading.process_start_seconds):
-            self._forget_pages()
-            result = result._replace(reading=None, reason=SEVERAL_SERVERS)
-        if result.reading is None:
+        reading = result.reading
+        if reading is not None and self.process.alternates(result.at, reading.process_start_seconds):
+            self._forget_readings()
+            result, reading = result._replace(reading=None, reason=SEVERAL_SERVERS), None
+        self.last = result
+        if reading is None:
             self._note_refusal(result)
-            self.last = result
             return
         self.refused_since = None
-        self.last = result
-        self.refused.update(result.reading.refused)
-        self.dropped += result.reading.dropped
-        self.long_lines += result.reading.long_lines
-        self._note_reset(result.reading)
-        self._note_start(result)
-        self._note_calls(result.at, result.reading)
-        self.window.add(result.at, result.reading)
-        self._note_progress(result.at, result.reading)
+        self._count(reading)
+        self._note_restart(reading)
+        self.process.note_start(result.at, reading.process_start_seconds, result.ahead)
+        self.sleep.apply_scrape(result.at, self.reading, reading)
+        self.window.add(result.at, reading)
+        self._note_progress(result.at, reading)
 
     @property
     def reading(self) -> MetricsReading | None:
-        """The newest page."""
+        """The last reading."""
         newest = self.window.newest
         return newest.reading if newest else None
 
     @property
     def read_at(self) -> float | None:
-        """When the newest page was read."""
+        """When the last reading was taken."""
         newest = self.window.newest
         return newest.at if newest else None
 
     @property
     def is_before_first_request(self) -> bool:
-        """Whether the newest page is that of a server which nobody has asked for anything yet."""
+        """Whether the last reading is that of a server which has had no request yet."""
         return self.reading is not None and self.reading.is_before_first_request
 
     def is_recent(self, now: float) -> bool:
-        """Whether the newest page is young enough to be the present."""
+        """Whether the last reading is recent enough to be the present."""
         read_at = self.read_at
         return read_at is not None and now - read_at <= INTERVALS_UNTIL_STALE * self._interval
 
     def is_fresh(self, now: float) -> bool:
-        """Whether the newest page is recent and no later attempt has failed."""
+        """Whether the last reading is recent and no later attempt has failed."""
         return self.is_recent(now) and self.last is not None and self.last.reading is not None
 
     def missing(self) -> dict[str, bool]:
         """
-        Tell for each required quantity whether the newest page lacks it.
+        Return for each required quantity whether the last reading lacks it.
 
-        Before anything was generated histograms are not missed, which V0 and the Rust front end show with their first
-        observation, and on a page before its first request nothing is.
+        Before anything was generated, histograms do not count as missing (V0 and the Rust front end show them with the
+        first observation), and before the first request nothing does.
         """
         reading = self.reading
         if reading is None:
@@ -155,11 +143,11 @@ class ScrapeSource:
         return {name: name not in lazy and not any(_has(engine, name) for engine in engines) for name in REQUIRED}
 
     def moved_since(self, moment: float) -> bool:
-        """Whether any engine computed anything after a moment: what a page tells may be from just before it."""
+        """Return whether any engine computed anything after a moment, for certain."""
         return any(engine.done_from is not None and engine.done_from >= moment for engine in self.progress.values())
 
     def _note_refusal(self, result: ScrapeResult) -> None:
-        """Keep since when nothing listens; of answers in between a gateway's are none."""
+        """Keep since when nothing listens; answers that may be a gateway's do not end it."""
         if result.reason == NOTHING_LISTENS:
             self.refused_at = result.at
             if self.refused_since is None:
@@ -172,26 +160,18 @@ class ScrapeSource:
         """Whether the last attempt got no answer from a server."""
         return self.last is not None and self.last.reason in NO_ANSWERS
 
-    def _alternates(self, at: float, said: float | None) -> bool:
-        """
-        Whether several servers answer at one address: a start time that comes back is no restart.
-
-        It is held against them until they have not taken turns for minutes.
-        """
-        if said is not None and not (self._starts and _is_same_start(self._starts[-1], said)):
-            earlier = [start for start in self._starts if not _is_same_start(start, said)]
-            if len(earlier) < len(self._starts):
-                self._alternated_at = at
-            self._starts = deque([*earlier, said], maxlen=REMEMBERED_STARTS)
-        return self._alternated_at is not None and at - self._alternated_at < ALTERNATION_SECONDS
-
-    def _forget_pages(self) -> None:
+    def _forget_readings(self) -> None:
         self.window.clear()
         self.progress.clear()
-        self.repose.forget()
+        self.sleep.forget()
 
-    def _note_reset(self, reading: MetricsReading) -> None:
-        """Begin anew if the counters did: the server was started again, or it made its metrics anew."""
+    def _count(self, reading: MetricsReading) -> None:
+        self.out_of_range.update(reading.out_of_range)
+        self.dropped += reading.dropped
+        self.long_lines += reading.long_lines
+
+    def _note_restart(self, reading: MetricsReading) -> None:
+        """Forget the earlier readings if the counters were reset: by a restart, or by the server itself."""
         last = self.reading
         if last is None:
             return
@@ -201,37 +181,12 @@ class ScrapeSource:
         )
         old_start, new_start = last.process_start_seconds, reading.process_start_seconds
         if old_start is not None and new_start is not None:
-            is_restart = not _is_same_start(old_start, new_start)
+            is_restart = not is_same_start(old_start, new_start)
         else:
             is_restart = has_fallen
         self.restarts += is_restart
         if is_restart or has_fallen:
-            self._forget_pages()
-
-    def _note_start(self, result: ScrapeResult) -> None:
-        """Keep when the server was started, as it was when it was first said: wall clocks are corrected later."""
-        said = result.reading.process_start_seconds if result.reading is not None else None
-        if not said:
-            self.start = None
-        elif self.start is None or not _is_same_start(said, self.start.said):
-            at = said - result.ahead
-            self.start = ServerStart(said, at, is_possible=at <= result.at)
-
-    def _note_calls(self, at: float, reading: MetricsReading) -> None:
-        """
-        Note that the operator has paused or resumed the server since the last page.
-
-        Totals tell nothing of that: who is paused twice is paused, and who is resumed twice is not.
-        """
-        before = self.reading
-        if before is None:
-            if _calls(reading, _PAUSE) > _calls(reading, _RESUME):
-                self.repose.begin_paused()
-            return
-        moved = {handler for handler in (*PAUSING, WAKE_UP) if _calls(reading, handler) > _calls(before, handler)}
-        self.repose.apply_calls(at, [kind for handler, kind in PAUSING.items() if handler in moved])
-        if WAKE_UP in moved and all(engine.gauges.get("awake", 1.0) > 0 for engine in reading.engines.values()):
-            self.repose.apply(at, Pause("resumed"))
+            self._forget_readings()
 
     def _note_progress(self, at: float, reading: MetricsReading) -> None:
         for key in [key for key in self.progress if key not in reading.engines]:
@@ -239,19 +194,9 @@ class ScrapeSource:
         for key, engine in reading.engines.items():
             known = self.progress.get(key)
             if known is None:
-                self.progress[key] = EngineProgress.begin(at, engine)
+                self.progress[key] = EngineProgress.first(at, engine)
             else:
                 known.add(at, engine)
-
-
-def _calls(reading: MetricsReading, handler: str) -> float:
-    """Return how often an operation was asked for and done."""
-    done = ("POST", handler, "2xx")
-    return sum(count for request, count in reading.http_requests.items() if request == done)
-
-
-def _is_same_start(one: float, other: float) -> bool:
-    return abs(one - other) <= SAME_START_SECONDS
 
 
 def _fell(old: EngineReading, new: EngineReading) -> bool:

@@ -1,112 +1,57 @@
 # SPDX-License-Identifier: Apache-2.0
-"""
-Whether an engine rests: its operator has put it to sleep (``/sleep``) or paused it (``/pause``).
-
-It takes requests and holds them, and nobody may be paged for that. Who says so can be wrong: a stranger may have
-written the line, the word of its waking may be lost, and some releases leave ``engine_sleep_state`` behind. So tokens
-end it: an engine at rest computes none, but for what it had begun before.
-"""
+"""Whether an engine is sleeping: put to sleep or paused by its operator, by what both sources report."""
 
 from __future__ import annotations
 
 import math
 
-from collections.abc import Collection
-from typing import NamedTuple
+from collections.abc import Iterable
 
-from vllm_watch_parsers.events import MEMORY_TAGS, Pause, PauseKind
-
-
-DRAIN_SECONDS = 120.0
-"""A paused engine takes up no request: a prompt that is computed so long after is of one that was resumed."""
-
-MOVING_SECONDS = 30.0
-"""So long after its last token an engine that finishes what it had begun is serving."""
+from vllm_watch.state.log_source import LogSource
+from vllm_watch.state.scrape_source import ScrapeSource
+from vllm_watch.state.server_sources import ServerSources
+from vllm_watch.state.sleep_reports import is_still_asleep, later
+from vllm_watch_parsers.scrape import EngineKey
 
 
-class Sleep:
-    """What one source says of a server's rest. All its engines are put to sleep and paused together."""
-
-    def __init__(self) -> None:
-        self._is_paused = False
-        self._asleep: frozenset[str] = frozenset()
-        self.since: float | None = None
-        """When the rest began that is there; `None` if there is none."""
-        self.woke_at = -math.inf
-        self._is_call_open = False
-        self._resumed_early_at = -math.inf
-
-    def apply(self, at: float, event: Pause) -> None:
-        """Take in what the engine says."""
-        if event.kind == "paused":
-            self._is_paused = True
-        elif event.kind == "asleep":
-            self._asleep = MEMORY_TAGS
-        elif event.kind == "awake":
-            self._asleep -= frozenset(event.memory) or MEMORY_TAGS
-        else:  # What is resumed has all its memory back.
-            self._is_paused, self._asleep = False, frozenset()
-        if not (self._is_paused or self._asleep):
-            self.since, self.woke_at = None, at
-        elif self.since is None:
-            self.since = at
-
-    def apply_calls(self, at: float, called: Collection[PauseKind]) -> None:
-        """
-        Take in which calls to pause and to resume were answered since the last look, in whatever order.
-
-        Of both the order is lost: a rest that nobody can vouch for is none. A call to pause that waits for what runs
-        may be answered after the call to resume that ended its pause.
-        """
-        if "resumed" in called:
-            is_early = not self._is_call_open and "paused" not in called
-            self._resumed_early_at = at if is_early else -math.inf
-            self._is_call_open = False
-            self.apply(at, Pause("resumed"))
-        elif "paused" in called:
-            is_late = at - self._resumed_early_at <= DRAIN_SECONDS
-            self._resumed_early_at = -math.inf
-            if not is_late:
-                self._is_call_open = True
-                self.apply(at, Pause("paused"))
-
-    def begin_paused(self) -> None:
-        """Take in that there may be a pause from before anyone watched: the next call to resume may end it."""
-        self._is_call_open = True
-
-    @property
-    def is_asleep(self) -> bool:
-        """Whether memory is given up, as far as was said."""
-        return bool(self._asleep)
-
-    def forget(self) -> None:
-        """Take in that the server was started again, or that what it said of its rest was missed."""
-        self._is_paused, self._asleep = False, frozenset()
-        self.since, self.woke_at = None, -math.inf
-        self._is_call_open, self._resumed_early_at = False, -math.inf
+def is_any_sleeping(sources: ServerSources, keys: Iterable[EngineKey], now: float) -> bool:
+    """Return whether any engine was put to sleep or paused, by the last reports, however old they are."""
+    return any(is_sleeping(sources, key, sources.scrape, now) for key in keys)
 
 
-class Served(NamedTuple):
-    """The last tokens that a source tells of: they came between `began` and `at`, prompts' after `prompted`."""
+def is_sleeping(sources: ServerSources, key: EngineKey, scrape: ScrapeSource | None, now: float) -> bool:
+    """
+    Return whether the log or the given scrapes report that an engine was put to sleep or paused.
 
-    began: float
-    at: float
-    prompted: float | None
+    Tokens in either source end it, and so does a scrape that says awake after one that did not. Where a log that
+    prints each pause has printed none, the counts of calls in /metrics, which have no order, prove none either.
+    """
+    log = sources.readable_log
+    engine = sources.engine_log(key) if log is not None else None
+    served = engine.served if engine is not None else None
+    reports = [] if log is None or _was_started_after(scrape, log.sleep.since) else [log.sleep.since]
+    scraped: list[float | None] = []
+    slept_until = -math.inf
+    if scrape is not None:
+        progress = scrape.progress.get(key)
+        if progress is not None:
+            scraped_tokens, slept_until = progress.served, progress.slept_until
+            if scraped_tokens is None or progress.asleep_since is None or scraped_tokens.began < progress.asleep_since:
+                scraped.append(progress.asleep_since)
+            served = later(served, scraped_tokens)
+        if log is None or not log.sleep.prints_pauses or log.sleep.since is not None:
+            scraped.append(scrape.sleep.since)
+    woke_at = log.sleep.woke_at if log is not None else -math.inf
+    reports += [since for since in scraped if since is not None and since > woke_at]
+    return any(is_still_asleep(since, served, now) for since in reports if since is not None and since > slept_until)
 
 
-def later(one: Served | None, other: Served | None) -> Served | None:
-    """Return the later of the last tokens that two sources tell of."""
-    if one is None or other is None:
-        return one or other
-    last = max(one, other, key=lambda served: served.at)
-    prompted = [served.prompted for served in (one, other) if served.prompted is not None]
-    return last._replace(prompted=max(prompted, default=None))
+def woken_at(log: LogSource | None, scrape: ScrapeSource | None, key: EngineKey) -> float:
+    """Return when an engine last woke up, or ``-inf``: no progress before that proves nothing."""
+    progress = scrape.progress.get(key) if scrape is not None else None
+    ends = [source.sleep.woke_at for source in (log, scrape) if source is not None]
+    return max([*ends, progress.woke_at if progress is not None else -math.inf], default=-math.inf)
 
 
-def is_at_rest(since: float, served: Served | None, now: float) -> bool:
-    """Tell whether an engine that was said to rest since a moment still does, by its tokens."""
-    if served is None:
-        return True
-    if served.prompted is not None and served.prompted >= since + DRAIN_SECONDS:
-        return False
-    return served.began < since or now - served.at > MOVING_SECONDS
+def _was_started_after(scrape: ScrapeSource | None, moment: float | None) -> bool:
+    return scrape is not None and moment is not None and scrape.process.was_started_after(moment)

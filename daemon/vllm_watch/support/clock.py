@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """
-Time as an argument: what the daemon waits on and asks for the time.
+Time as an argument: the daemon asks a clock for the time, and waits by it.
 
-`now` only grows. It begins at the wall clock's time and is not changed when that is corrected; it goes on while the
+`now` never decreases. It starts at the wall clock's time, is not changed when that is corrected, and goes on while the
 machine is suspended. `wall` is for what leaves the process.
 """
 
@@ -15,13 +15,13 @@ from typing import Protocol
 
 
 class Clock(Protocol):
-    """The time, in seconds since the epoch, and a way to let it pass."""
+    """The time, in seconds since the epoch, and a way to wait."""
 
     def now(self) -> float:
-        """Return a time that only ever grows, for ages and intervals."""
+        """Return a time that never decreases, for ages and intervals."""
 
     def wall(self, moment: float) -> float:
-        """Return what the wall clock says, or will say, at a moment of `now`."""
+        """Return what the wall clock shows at a moment of `now`."""
 
     def wait(self, event: threading.Event, seconds: float) -> bool:
         """Wait until the event is set or the seconds have passed; return whether it is set."""
@@ -32,10 +32,10 @@ _BOOT_CLOCK: int | None = getattr(time, "CLOCK_BOOTTIME", None)
 
 def steady_seconds() -> float:
     """
-    Return seconds that only ever grow, and that go on while the machine is suspended.
+    Return seconds that never decrease and go on while the machine is suspended.
 
-    `time.monotonic` stands still then, and the counters of a server elsewhere do not: what they gained in an hour would
-    look like that of some seconds.
+    `time.monotonic` stops meanwhile, but the counters of a server on another machine do not: an hour's increase would
+    look like that of a few seconds.
     """
     return time.clock_gettime(_BOOT_CLOCK) if _BOOT_CLOCK is not None else time.monotonic()
 
@@ -51,7 +51,7 @@ class SystemClock:
         return steady_seconds() + self._offset
 
     def wall(self, moment: float) -> float:
-        """Return a steady time as the wall clock has it."""
+        """Return what the wall clock shows at a moment of `now`."""
         return moment + (time.time() - self.now())
 
     def wait(self, event: threading.Event, seconds: float) -> bool:
@@ -61,9 +61,9 @@ class SystemClock:
 
 class ScaledClock:
     """
-    The machine's time from now on, run faster: what takes `speed` seconds takes one.
+    A time that runs `speed` times as fast as the machine's, from now on.
 
-    For replaying a recording through the code that watches a real server.
+    With it a recording is replayed through the code that watches a real server.
     """
 
     def __init__(self, speed: float) -> None:
@@ -76,7 +76,7 @@ class ScaledClock:
         return self._start + (time.monotonic() - self._start_monotonic) * self._speed
 
     def wall(self, moment: float) -> float:
-        """Return the scaled time itself: there is no other."""
+        """Return the moment itself: a replay has no other wall clock."""
         return moment
 
     def wait(self, event: threading.Event, seconds: float) -> bool:

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """
-Errors that a person can act on: one sentence that names the place.
+Errors that a user can correct: each is one sentence that names the place.
 
     VllmWatchError
     ├── UsageError          wrong use of the command line (exit 2)
@@ -8,49 +8,64 @@ Errors that a person can act on: one sentence that names the place.
     ├── RecordingError      a recording that cannot be replayed (exit 2)
     ├── DiscoveryError      no process table to find servers in (exit 1)
     └── GrafanaError        Grafana cannot be reached, or does not do what it is asked (exit 1)
-        └── RejectedError        it refused one request; others may go well (exit 1)
+        └── RejectedError        it rejected one request; others may succeed (exit 1)
 """
 
 from __future__ import annotations
 
 
+MAX_MISTAKES = 20
+"""How many mistakes of a configuration are shown."""
+
+
 class VllmWatchError(Exception):
-    """Something that a person can put right."""
+    """Something that a user can correct."""
 
     exit_code = 2
 
 
 class UsageError(VllmWatchError):
-    """The command line asks for something that cannot be."""
+    """The command line asks for something that is not possible."""
 
 
 class ConfigError(VllmWatchError):
-    """The configuration is wrong."""
+    """
+    The configuration is wrong.
+
+    Args:
+        messages: One sentence for each mistake, in the order of the file. As text, each is a line.
+    """
+
+    def __init__(self, *messages: str) -> None:
+        shown = messages[:MAX_MISTAKES]
+        rest = [f"{len(messages) - len(shown)} more mistakes"] if len(messages) > len(shown) else []
+        super().__init__("\n".join([*shown, *rest]))
+        self.messages = messages
 
 
 class RecordingError(VllmWatchError):
-    """A recording is incomplete or none."""
+    """A recording is incomplete, or is not a recording."""
 
 
 class DiscoveryError(VllmWatchError):
-    """There is nothing in which servers could be found."""
+    """There is no process table to find servers in."""
 
     exit_code = 1
 
 
 class GrafanaError(VllmWatchError):
-    """Grafana cannot be reached or understood."""
+    """Grafana cannot be reached, or its response cannot be understood."""
 
     exit_code = 1
 
 
 class RejectedError(GrafanaError):
     """
-    Grafana refused one request.
+    Grafana rejected one request.
 
     Args:
-        sentence: What it refused and why.
-        status: The HTTP status of its answer.
+        sentence: What it rejected and why.
+        status: The HTTP status of its response.
     """
 
     def __init__(self, sentence: str, status: int) -> None:

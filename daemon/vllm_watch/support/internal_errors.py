@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """
-What fails inside the daemon for no fault of its sources, counted by the part that failed.
+Failures of the daemon itself, not of its sources, counted by the part that failed.
 
-A thread's heartbeat says only that it goes on: one that fails at every turn goes on, and a restart would mend nothing
-and cost the other servers their values. So failures have a series of their own, and a rule watches that.
+A heartbeat shows only that a thread runs. One that fails again and again still runs, and a restart would repair nothing
+and cost the other servers their values. So failures have a series of their own, which an alert watches.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from vllm_watch.catalog.parts import PARTS, Part
 
 
 class InternalErrors:
-    """Counts failures; any thread may. Whoever counts one also logs it."""
+    """Counts failures, from any thread. The code that counts one also logs it."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -29,6 +29,6 @@ class InternalErrors:
             self._counts[part] += 1
 
     def counts(self) -> Mapping[Part, int]:
-        """Return the failures so far of every part, those that never failed included."""
+        """Return the failures so far of every part, also of those that never failed."""
         with self._lock:
             return {part: self._counts[part] for part in PARTS}

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """
-The daemon's own log: events with fields, on standard error; by default JSON where that is no terminal.
+The daemon's own log: events with fields on standard error, as JSON unless that is a terminal.
 
-A field may hold a stranger's text: the name of a file, what an exception quotes. JSON escapes it; for a terminal it is
-made printable here.
+A field may hold untrusted text: a file's name, or what an exception quotes. JSON escapes it; for a terminal it is
+escaped here.
 """
 
 from __future__ import annotations
@@ -30,27 +30,27 @@ _PATIENCE_MILLISECONDS = 100
 
 class UnfailingStream:
     """
-    Writes to a stream's file, or does not.
+    Writes to a stream's file if it can, and drops the text otherwise.
 
-    A full disk, a pipe whose reader is gone or hangs, and a closed standard error must not end or hold up what the
-    daemon is for. Nothing is kept to be written later.
+    A full disk, a pipe whose reader is gone or hangs, or a closed standard error must not stop or delay the daemon's
+    work. Nothing is kept to be written later.
     """
 
     def __init__(self, stream: TextIO | None) -> None:
         self._stream = stream
 
     def write(self, text: str) -> None:
-        """Write a line, if that can be."""
-        with suppress(OSError, ValueError):  # A ValueError is what a stream says that was closed.
+        """Write a line, if possible."""
+        with suppress(OSError, ValueError):  # A closed stream raises ValueError.
             if self._stream is not None:
                 _write(self._stream.fileno(), text.encode("utf-8", "backslashreplace"))
 
     def flush(self) -> None:
-        """Nothing waits."""
+        """Do nothing: nothing is buffered."""
 
 
 def _write(descriptor: int, data: bytes) -> None:
-    """Write as far as there is room; a pipe that is ready takes `PIPE_BUF` bytes without waiting."""
+    """Write as long as there is room; a pipe that is ready takes `PIPE_BUF` bytes without blocking."""
     room = select.poll()
     room.register(descriptor, select.POLLOUT)
     for start in range(0, len(data), select.PIPE_BUF):
@@ -60,7 +60,7 @@ def _write(descriptor: int, data: bytes) -> None:
 
 
 def hold_standard_streams() -> None:
-    """Open what was closed of standard input, output and error: else the next socket would take its number."""
+    """Open those of standard input, output and error that are closed: a socket could get their numbers otherwise."""
     for number in _STANDARD_STREAMS:
         try:
             os.fstat(number)
@@ -104,7 +104,7 @@ def _configure_libraries(
     processors: list[structlog.typing.Processor],
     renderers: list[structlog.typing.Processor],
 ) -> None:
-    """Write what libraries log from a level on, in the same form; else Python would print it as it is."""
+    """Write what libraries log from a level on, in the same form; Python would print it as plain text otherwise."""
     handler = logging.StreamHandler(stream)
     handler.setFormatter(
         structlog.stdlib.ProcessorFormatter(
@@ -113,12 +113,12 @@ def _configure_libraries(
         )
     )
     logging.basicConfig(level=level, handlers=[handler], force=True)
-    # What it complains of at the end of a watch is of no account: logs are polled all the same.
+    # Its errors at the end of a watch do not matter: logs are polled in any case.
     logging.getLogger("watchdog").setLevel(logging.CRITICAL)
 
 
 def _make_printable(_logger: object, _method: str, event: structlog.typing.EventDict) -> structlog.typing.EventDict:
-    """Escape what a terminal would act upon; other values than texts are shown in Python's form, which does that."""
+    """Escape what a terminal would act on; values that are no text are shown by `repr`, which escapes it."""
     return {
         name: printable(value, keep="\n" if name == _EXCEPTION else "") if isinstance(value, str) else value
         for name, value in event.items()

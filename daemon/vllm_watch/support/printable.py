@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Text that may be a stranger's, made fit for a terminal: it moves no cursor, hides nothing and turns nothing round."""
+"""Untrusted text made safe for a terminal: it cannot move the cursor, hide anything or reverse its direction."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _NOT_JSON_ASCII = re.compile(r"[^ -~\n]")
 
 def printable(text: str, *, keep: str = "") -> str:
     r"""
-    Return a text with everything escaped that a terminal would act upon or not show: ``\x1b``, ``\u202e``.
+    Return a text with everything escaped that a terminal would act on or not show: ``\x1b``, ``\u202e``.
 
     Args:
         text: Any text, also with lone surrogates.
@@ -24,7 +24,7 @@ def printable(text: str, *, keep: str = "") -> str:
 
 
 def ascii_json(document: bytes) -> bytes:
-    """Return a JSON document with all text outside ASCII, and the DEL inside, escaped: it means the same."""
+    """Return a JSON document with the same meaning, in which DEL and everything outside ASCII is escaped."""
     return _NOT_JSON_ASCII.sub(lambda found: _json_escaped(found[0]), document.decode()).encode("ascii")
 
 

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 
 class ReportLine(NamedTuple):
-    """One line; `is_wrong` marks what keeps something from being seen or done."""
+    """One line; `is_wrong` marks a problem to be corrected."""
 
     text: str
     is_wrong: bool = False

@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The HTTP side: pages for Prometheus, for programs and for people."""
+"""The HTTP server: endpoints for Prometheus and for programs, and the status page."""

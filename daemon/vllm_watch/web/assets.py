@@ -11,7 +11,7 @@ from pathlib import PurePosixPath
 from typing import NamedTuple
 
 from vllm_watch.catalog.states import BEST_TO_WORST, STATES
-from vllm_watch.web.pages import Answer, compressed
+from vllm_watch.web.endpoints import Response, compressed
 
 
 _INDEX = "index.html"
@@ -25,14 +25,14 @@ _CONTENT_TYPES = {
 
 
 class Asset(NamedTuple):
-    """A file, as it is and compressed."""
+    """A file's response, plain and compressed."""
 
-    plain: Answer
-    gzipped: Answer
+    plain: Response
+    gzipped: Response
 
 
 def load_assets() -> Mapping[str, Asset]:
-    """Return the files by the path they are served under; the page itself is ``/``."""
+    """Return the files by the path that they are served at; the HTML is at ``/``."""
     folder = files("vllm_watch.web") / "static"
     read = {_path_of(file.name): _asset(file.name, file.read_bytes()) for file in folder.iterdir()}
     return {**read, _path_of(_STATES): _asset(_STATES, _states_module())}
@@ -51,5 +51,5 @@ def _path_of(name: str) -> str:
 
 
 def _asset(name: str, body: bytes) -> Asset:
-    answer = Answer(body, _CONTENT_TYPES[PurePosixPath(name).suffix])
-    return Asset(answer, compressed(answer))
+    response = Response(body, _CONTENT_TYPES[PurePosixPath(name).suffix])
+    return Asset(response, compressed(response))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Who may see the pages: decided beside the event loop, since a password's check would hold it up."""
+"""Authentication of requests: passwords are checked outside the event loop, since a check would block it."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from vllm_watch.web.passwords import Credentials, Passwords, Users, parse_creden
 
 
 MAX_PENDING = 64
-"""Passwords that wait for their check: the clients may be gone long before it."""
+"""How many passwords may wait to be checked; more would be checked long after their clients have gone."""
 _THREADS = 2
 
 
@@ -25,39 +25,39 @@ class Verdict(Enum):
     BUSY = "busy"
 
 
-Tell = Callable[[Verdict], None]
+Decided = Callable[[Verdict], None]
 
 
-class Gate:
-    """Decides about requests; to be used in the event loop's thread."""
+class Authenticator:
+    """Admits or denies requests; to be used in the event loop's thread."""
 
     def __init__(self) -> None:
         self._passwords = Passwords()
         self._threads = ThreadPoolExecutor(_THREADS, thread_name_prefix="password")
         self._pending = 0
 
-    def decide(self, users: Users, authorization: str, tell: Tell) -> None:
-        """Tell the verdict, at once or when the password has been checked."""
+    def authenticate(self, users: Users, authorization: str, decided: Decided) -> None:
+        """Call `decided` with the verdict, at once or when the password has been checked."""
         given = parse_credentials(authorization)
-        if not users or (given is not None and self._passwords.remembers(users, given)):
-            tell(Verdict.ADMITTED)
+        if not users or (given is not None and self._passwords.is_cached(users, given)):
+            decided(Verdict.ADMITTED)
         elif given is None:
-            tell(Verdict.DENIED)
+            decided(Verdict.DENIED)
         elif self._pending >= MAX_PENDING:
-            tell(Verdict.BUSY)
+            decided(Verdict.BUSY)
         else:
-            self._check(users, given, tell)
+            self._check(users, given, decided)
 
     def close(self) -> None:
         """Check nothing more."""
         self._threads.shutdown(wait=False, cancel_futures=True)
 
-    def _check(self, users: Users, given: Credentials, tell: Tell) -> None:
+    def _check(self, users: Users, given: Credentials, decided: Decided) -> None:
         self._pending += 1
-        fit = self._threads.submit(self._passwords.fit, users, given)
+        check = self._threads.submit(self._passwords.check, users, given)
 
-        def checked(is_fit: bool) -> None:  # noqa: FBT001 - What the check returned.
+        def checked(is_right: bool) -> None:  # noqa: FBT001 - What the check returned.
             self._pending -= 1
-            tell(Verdict.ADMITTED if is_fit else Verdict.DENIED)
+            decided(Verdict.ADMITTED if is_right else Verdict.DENIED)
 
-        IOLoop.current().add_future(fit, lambda done: checked(done.result()))
+        IOLoop.current().add_future(check, lambda done: checked(done.result()))

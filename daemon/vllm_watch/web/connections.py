@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """
-Connections with bounds: how many, how large, how slow.
+Connections with limits: how many, how large, how slow.
 
-The time for a request's headers is a total, so that a client that drips bytes is gone when it is over. It is also
-the longest that an open connection may idle.
+The time for a request's headers is a total: a client that sends them byte by byte is disconnected when it is over. It
+is also how long an open connection may idle.
 """
 
 from __future__ import annotations
@@ -22,22 +22,22 @@ from tornado.httputil import HTTPConnection, HTTPHeaders, HTTPMessageDelegate, H
 from tornado.ioloop import IOLoop
 from tornado.iostream import IOStream
 
-from vllm_watch.web.pages import Answer
+from vllm_watch.web.endpoints import Response
 from vllm_watch.web.routes import ALLOWED_METHODS
 
 
 HEADER_SECONDS = 5.0
 BODY_SECONDS = 5.0
 WRITE_SECONDS = 10.0
-"""A client that has not read its answer by then is dropped."""
+"""A client that has not read its response by then is disconnected."""
 MAX_CONNECTIONS = 256
 _MAX_BYTES = 16 * 1024
 _MAX_BUFFERED = 64 * 1024
 
-# A failed handshake is its client's business. The library would print each one to standard error.
+# A failed handshake concerns its client only. The library would print each one to standard error.
 logging.getLogger("tornado.general").addHandler(logging.NullHandler())
 
-TlsNow = Callable[[], "ssl.SSLContext | None"]
+TlsContext = Callable[[], "ssl.SSLContext | None"]
 
 _ALWAYS = {
     "X-Content-Type-Options": "nosniff",
@@ -49,46 +49,46 @@ _ALWAYS = {
 
 class BoundedServer(HTTPServer):
     """
-    Serves at most so many connections at once.
+    Serves at most `MAX_CONNECTIONS` at once.
 
-    One more takes the place of the one that has been silent for longest, so that connections which only stand there
-    keep no one out. Silent is who has sent no whole request since it connected or was answered.
+    One more replaces the one that has been silent for longest, so that idle connections keep nobody out. A connection
+    is silent until it has sent a whole request, and again after the response.
     """
 
     def initialize(  # type: ignore[override]
-        self, request_callback: Callable[[HTTPServerRequest], None], tls_now: TlsNow
+        self, request_callback: Callable[[HTTPServerRequest], None], tls_context: TlsContext
     ) -> None:
         """
-        Take the callback, and what tells how to serve TLS, if at all; the limits are this module's.
+        Take the callback, and a function that returns the present TLS context, if any; the limits are this module's.
 
-        The base class is made to be initialized with other arguments by each subclass.
+        The base class is designed to be initialized with other arguments by each subclass.
         """
 
-        def answer(request: HTTPServerRequest) -> None:
+        def handle(request: HTTPServerRequest) -> None:
             connection = cast("HTTP1Connection", request.connection)  # As in `send`.
             self._silent.pop(connection.stream, None)
             request_callback(request)
 
         super().initialize(
-            answer,
+            handle,
             idle_connection_timeout=HEADER_SECONDS,
             body_timeout=BODY_SECONDS,
             max_header_size=_MAX_BYTES,
             max_body_size=_MAX_BYTES,
             max_buffer_size=_MAX_BUFFERED,
         )
-        self._tls_now = tls_now
+        self._tls_context = tls_context
         self._open: set[IOStream] = set()
         self._silent: dict[IOStream, None] = {}
-        """Those of the open ones that are silent, for longest first."""
+        """The open ones that are silent, the one that has been for longest first."""
 
     def _handle_connection(self, connection: socket.socket, address: object) -> None:
-        """Accept a connection with the certificates of this moment: the base class knows only those of its start."""
-        self.ssl_options = self._tls_now()
+        """Accept a connection with the present certificates: the base class keeps those that it started with."""
+        self.ssl_options = self._tls_context()
         super()._handle_connection(connection, address)
 
     def handle_stream(self, stream: IOStream, address: tuple[Any, ...]) -> None:
-        """Serve a new connection, if there is a place for it."""
+        """Serve a new connection, if there is room for it."""
         if len(self._open) >= MAX_CONNECTIONS and not self._make_room():
             stream.close()
             return
@@ -100,11 +100,11 @@ class BoundedServer(HTTPServer):
         """Wait for a connection's next request."""
         stream = cast("HTTP1ServerConnection", server_conn).stream
         if stream in self._open:
-            self._silent.setdefault(stream)  # One that was answered is silent from now on.
+            self._silent.setdefault(stream)  # After a response it is silent again.
         return super().start_request(server_conn, request_conn)
 
     def on_close(self, server_conn: object) -> None:
-        """Count a connection that has ended."""
+        """Forget a connection that has ended."""
         stream = cast("HTTP1ServerConnection", server_conn).stream
         self._open.discard(stream)
         self._silent.pop(stream, None)
@@ -120,13 +120,13 @@ class BoundedServer(HTTPServer):
         return True
 
 
-def send(request: HTTPServerRequest, answer: Answer, configured: Mapping[str, str]) -> None:
-    """Send an answer with the configured headers, and drop the client if it does not take it in time."""
+def send(request: HTTPServerRequest, response: Response, configured: Mapping[str, str]) -> None:
+    """Send a response with the configured headers; disconnect a client that does not read it in time."""
     connection = cast("HTTP1Connection", request.connection)  # tornado declares what HTTP/2 might share.
     loop = IOLoop.current()
     deadline = loop.call_later(WRITE_SECONDS, connection.stream.close)
-    body = None if request.method == "HEAD" else answer.body
-    written = connection.write_headers(_start_line(answer.status), _headers(answer, configured), body)
+    body = None if request.method == "HEAD" else response.body
+    written = connection.write_headers(_start_line(response.status), _headers(response, configured), body)
     loop.add_future(written, lambda _: loop.remove_timeout(deadline))
     connection.finish()
 
@@ -135,16 +135,16 @@ def _start_line(status: int) -> ResponseStartLine:
     return ResponseStartLine("HTTP/1.1", status, HTTPStatus(status).phrase)
 
 
-def _headers(answer: Answer, configured: Mapping[str, str]) -> HTTPHeaders:
+def _headers(response: Response, configured: Mapping[str, str]) -> HTTPHeaders:
     headers = HTTPHeaders({**_ALWAYS, **configured})
-    if answer.status == HTTPStatus.UNAUTHORIZED:
+    if response.status == HTTPStatus.UNAUTHORIZED:
         headers["WWW-Authenticate"] = 'Basic realm="vllm-watch", charset="UTF-8"'
-    if answer.status == HTTPStatus.METHOD_NOT_ALLOWED:
+    if response.status == HTTPStatus.METHOD_NOT_ALLOWED:
         headers["Allow"] = ", ".join(ALLOWED_METHODS)
-    if answer.status == HTTPStatus.NO_CONTENT:
+    if response.status == HTTPStatus.NO_CONTENT:
         return headers
-    headers["Content-Type"] = answer.content_type
-    headers["Content-Length"] = str(len(answer.body))
-    if answer.encoding is not None:
-        headers["Content-Encoding"] = answer.encoding
+    headers["Content-Type"] = response.content_type
+    headers["Content-Length"] = str(len(response.body))
+    if response.encoding is not None:
+        headers["Content-Encoding"] = response.encoding
     return headers

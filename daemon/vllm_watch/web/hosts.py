@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """
-The names under which the pages may be asked for.
+The names that a request's Host header may have.
 
-A web page of a stranger can have its own name lead to this machine's loopback (DNS rebinding), and its visitor's
-browser would let it read what answers there. Such a request says the stranger's name in its header Host: no address,
-and no name of this machine.
+An untrusted web site can make its own name resolve to this machine's loopback address (DNS rebinding); a visitor's
+browser would then let it read the responses. Such a request has the site's name in its Host header, which is neither an
+address nor a name of this machine.
 """
 
 from __future__ import annotations
@@ -16,17 +16,17 @@ from collections.abc import Collection
 
 
 def names_here(*more: str) -> frozenset[str]:
-    """Return what this machine is called, with some more names, as `is_named` compares them."""
+    """Return this machine's names and some more, in the form that `is_named` compares."""
     own = socket.gethostname()
     return frozenset(_plain(name) for name in (own, own.partition(".")[0], *more) if name)
 
 
 def is_named(host: str, names: Collection[str]) -> bool:
     """
-    Whether a request is for one of some names, an address, or `localhost`.
+    Whether a request is for one of these names, for an address, or for `localhost`.
 
     Args:
-        host: The header Host, with or without a port; who sends none is no browser.
+        host: The Host header, with or without a port; a client that sends none is no browser.
         names: In lower case, without a dot at the end.
     """
     if not host:

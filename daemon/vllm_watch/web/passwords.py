@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """
-Whether a user and a password fit.
+Checks of user names and passwords.
 
-A check costs the same whoever is asked for: a user with a cheap hash, one with a costly hash, or nobody. What fitted is
-remembered, so that a scrape every few seconds does not pay for it again.
+A check takes the same time for every name: of a user with a cheap hash, of one with a costly hash, or of nobody. A pair
+that was right is cached, so that a scrape every few seconds does not repeat the check.
 """
 
 from __future__ import annotations
@@ -20,24 +20,24 @@ from typing import NamedTuple
 import bcrypt
 
 
-MAX_REMEMBERED = 128
+MAX_CACHED = 128
 
 _MAX_BYTES = 72
-"""What bcrypt looks at; the tools that make hashes leave out the rest without a word."""
+"""The length that bcrypt uses; the tools that make hashes drop the rest silently."""
 _USUAL_COST = 10
 
 Users = Mapping[str, str]
 
 
 class Credentials(NamedTuple):
-    """What a client says of itself."""
+    """The user name and password that a client sends."""
 
     user: str
     password: bytes
 
 
 def parse_credentials(authorization: str) -> Credentials | None:
-    """Return what an Authorization header says, or `None` if it is not of basic authentication."""
+    """Return what an Authorization header holds, or `None` if it is not of basic authentication."""
     scheme, _, encoded = authorization.partition(" ")
     if scheme.lower() != "basic":
         return None
@@ -49,47 +49,47 @@ def parse_credentials(authorization: str) -> Credentials | None:
 
 
 class Passwords:
-    """Checks passwords; every method may be called in any thread."""
+    """Checks passwords; every method may be called from any thread."""
 
     def __init__(self) -> None:
         self._secret = secrets.token_bytes(32)
         self._lock = threading.Lock()
-        self._remembered: OrderedDict[bytes, None] = OrderedDict()
+        self._cached: OrderedDict[bytes, None] = OrderedDict()
 
-    def remembers(self, users: Users, given: Credentials) -> bool:
-        """Tell at once whether these fitted before, with the hash that the user has now."""
+    def is_cached(self, users: Users, given: Credentials) -> bool:
+        """Return at once whether these were right before, with the hash that the user has now."""
         known = users.get(given.user)
         if known is None:
             return False
         key = self._key(given, known)
         with self._lock:
-            if key not in self._remembered:
+            if key not in self._cached:
                 return False
-            self._remembered.move_to_end(key)
+            self._cached.move_to_end(key)
         return True
 
-    def fit(self, users: Users, given: Credentials) -> bool:
-        """Tell whether these fit; takes as long as bcrypt does."""
+    def check(self, users: Users, given: Credentials) -> bool:
+        """Return whether these are right; takes as long as bcrypt does."""
         highest = max(map(_cost, users.values()), default=_USUAL_COST)
         known = users.get(given.user)
         hashed = known or _hash_of_nobody(highest)
         is_equal = _is_equal(given.password, hashed)
-        # Each step of the cost doubles the time: these are together what is missing to the highest.
+        # Each step of the cost doubles the time: together these add what is missing to the highest cost.
         for cost in range(_cost(hashed), highest):
             _is_equal(given.password, _hash_of_nobody(cost))
         if known is None or not is_equal:
             return False
-        self._remember(self._key(given, known))
+        self._cache(self._key(given, known))
         return True
 
-    def _remember(self, key: bytes) -> None:
+    def _cache(self, key: bytes) -> None:
         with self._lock:
-            self._remembered[key] = None
-            if len(self._remembered) > MAX_REMEMBERED:
-                self._remembered.popitem(last=False)
+            self._cached[key] = None
+            if len(self._cached) > MAX_CACHED:
+                self._cached.popitem(last=False)
 
     def _key(self, given: Credentials, known: str) -> bytes:
-        """Return a digest of digests: one of joined texts would not tell where one ends and the next begins."""
+        """Return a digest of digests: in one of the joined texts, other parts could give the same text."""
         parts = (given.user.encode(), known.encode(), given.password)
         return self._digest(b"".join(self._digest(part) for part in parts))
 
@@ -109,5 +109,5 @@ def _cost(hashed: str) -> int:
 
 
 def _hash_of_nobody(cost: int) -> str:
-    """Return what no password fits, and what it costs to find that out."""
+    """Return a hash that no password matches, which takes as long to check as one of this cost."""
     return f"$2b${cost:02}${'.' * 53}"

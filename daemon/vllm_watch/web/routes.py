@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """
-Which page a request gets.
+Which response a request gets.
 
-Nothing that a client sends comes back to it: answers are the pages, the files of the status page, and fixed sentences.
+Nothing that a client sends is sent back: responses are those of the endpoints, the status page's files, and fixed
+sentences.
 """
 
 from __future__ import annotations
@@ -14,15 +15,15 @@ import structlog
 
 from vllm_watch.support.internal_errors import InternalErrors
 from vllm_watch.web.assets import Asset, load_assets
-from vllm_watch.web.pages import PLAIN_TEXT, Answer, Pages, accepts_gzip, compressed, plain_text
+from vllm_watch.web.endpoints import PLAIN_TEXT, Endpoints, Response, accepts_gzip, compressed, plain_text
 
 
 ALLOWED_METHODS = ("GET", "HEAD")
 
 Headers = Mapping[str, str]
-Route = Callable[[Headers, str], Answer]
+Route = Callable[[Headers, str], Response]
 
-_NO_CONTENT = Answer(b"", PLAIN_TEXT, 204)
+_NO_CONTENT = Response(b"", PLAIN_TEXT, 204)
 _NOT_FOUND = plain_text("Nothing here: see / for the status page and /metrics for Prometheus.", 404)
 _METHOD_NOT_ALLOWED = plain_text("Only GET and HEAD are answered.", 405)
 _FAILED = plain_text("This request failed: see the log of vllm-watch.", 500)
@@ -32,27 +33,29 @@ log = structlog.get_logger("vllm_watch.web")
 
 class Router:
     """
-    Finds the answer to a request.
+    Finds the response to a request.
 
     Args:
-        pages: What to serve beside the status page's files.
-        errors: Where a page that fails is counted.
+        endpoints: What to serve besides the status page's files.
+        errors: Counts endpoints that fail.
     """
 
-    def __init__(self, pages: Pages, errors: InternalErrors) -> None:
+    def __init__(self, endpoints: Endpoints, errors: InternalErrors) -> None:
         self._errors = errors
         self._routes: dict[str, Route] = {
-            "/metrics": lambda headers, _: pages.metrics(headers.get("Accept", ""), headers.get("Accept-Encoding", "")),
-            "/api/v1/snapshot": _snapshot(pages),
-            "/api/v1/targets": _compressing(pages.targets),
-            "/-/healthy": lambda *_: pages.healthy(),
-            "/-/ready": lambda *_: pages.ready(),
+            "/metrics": lambda headers, _: endpoints.metrics(
+                headers.get("Accept", ""), headers.get("Accept-Encoding", "")
+            ),
+            "/api/v1/snapshot": _snapshot(endpoints),
+            "/api/v1/targets": _compressing(endpoints.targets),
+            "/-/healthy": lambda *_: endpoints.healthy(),
+            "/-/ready": lambda *_: endpoints.ready(),
             "/favicon.ico": lambda *_: _NO_CONTENT,
         }
         self._routes.update((path, _serving(asset)) for path, asset in load_assets().items())
 
-    def answer(self, method: str, path: str, query: str, headers: Headers) -> Answer:
-        """Return the answer, whatever the request is and however its page fails."""
+    def respond(self, method: str, path: str, query: str, headers: Headers) -> Response:
+        """Return the response, whatever the request is and however its endpoint fails."""
         route = self._routes.get(path)
         if route is None:
             return _NOT_FOUND
@@ -66,19 +69,19 @@ class Router:
             return _FAILED
 
 
-def _compressing(page: Callable[[], Answer]) -> Route:
-    def route(headers: Headers, _query: str) -> Answer:
-        answer = page()
-        return compressed(answer) if _wants_gzip(headers) else answer
+def _compressing(endpoint: Callable[[], Response]) -> Route:
+    def route(headers: Headers, _query: str) -> Response:
+        response = endpoint()
+        return compressed(response) if _wants_gzip(headers) else response
 
     return route
 
 
-def _snapshot(pages: Pages) -> Route:
-    def route(headers: Headers, query: str) -> Answer:
+def _snapshot(endpoints: Endpoints) -> Route:
+    def route(headers: Headers, query: str) -> Response:
         named = parse_qs(query, keep_blank_values=True).get("history")
         histories = None if named is None else frozenset(named)
-        return _compressing(lambda: pages.snapshot(histories))(headers, query)
+        return _compressing(lambda: endpoints.snapshot(histories))(headers, query)
 
     return route
 

@@ -2,7 +2,7 @@
 """
 The web server: one thread with an event loop, so that no client, however slow, takes up a thread.
 
-Answers are made in that thread, one at a time.
+Responses are made in that thread, one at a time.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ from vllm_watch.config.web import WebConfig
 from vllm_watch.support.clock import Clock, SystemClock
 from vllm_watch.support.heartbeat import Heartbeat
 from vllm_watch.support.internal_errors import InternalErrors
-from vllm_watch.web.auth import Gate, Verdict
+from vllm_watch.web.auth import Authenticator, Verdict
 from vllm_watch.web.config_reload import CurrentWebConfig
 from vllm_watch.web.connections import BoundedServer, send
+from vllm_watch.web.endpoints import Endpoints, Response, plain_text
 from vllm_watch.web.hosts import is_named, names_here
-from vllm_watch.web.pages import Answer, Pages, plain_text
 from vllm_watch.web.routes import Router
 from vllm_watch.web.sockets import bind, is_loopback
 
@@ -46,17 +46,17 @@ _BUSY = plain_text("Too many passwords wait for their check: try again.", 503)
 
 log = structlog.get_logger("vllm_watch.web")
 
-AskToStop = Callable[[], object]
+RequestStop = Callable[[], object]
 
 
 class WebServer:
     """
-    Serves the pages.
+    Serves the endpoints and the status page.
 
     Args:
         host: A name or an address to listen on.
         port: A port, or 0 for any that is free.
-        pages: What to serve besides the status page's files.
+        endpoints: What to serve besides the status page's files.
         web_config_file: TLS, users and headers; read again when it changes.
         allowed_hosts: Names that a request's Host may have, besides addresses and this machine's own. Without them, and
             where other machines can connect, any name is accepted: only they know what this machine is called there.
@@ -69,7 +69,7 @@ class WebServer:
         self,
         host: str,
         port: int,
-        pages: Pages,
+        endpoints: Endpoints,
         *,
         web_config_file: str | None = None,
         allowed_hosts: Collection[str] = (),
@@ -80,14 +80,14 @@ class WebServer:
         errors = errors or InternalErrors()
         self._host = host
         self._port = port
-        self._router = Router(pages, errors)
+        self._router = Router(endpoints, errors)
         self._config = CurrentWebConfig(web_config_file, errors, clock or SystemClock())
         self._allowed_hosts = allowed_hosts
         self._names: Collection[str] | None = None
         """The accepted names; `None` is any."""
         self.heartbeat = heartbeat or Heartbeat()
         self._thread: threading.Thread | None = None
-        self._ask_to_stop: AskToStop | None = None
+        self._request_stop: RequestStop | None = None
 
     @property
     def port(self) -> int:
@@ -110,28 +110,30 @@ class WebServer:
             self._warn_if_open(config)
         if self._allowed_hosts or not is_open:
             self._names = names_here(self._host, *self._allowed_hosts)
-        started: Future[AskToStop] = Future()
+        started: Future[RequestStop] = Future()
         self._thread = threading.Thread(target=self._run, args=(sockets, started), name="web", daemon=True)
         self._thread.start()
-        self._ask_to_stop = started.result(_START_SECONDS)
+        self._request_stop = started.result(_START_SECONDS)
 
     def stop(self) -> None:
         """Stop listening, close what is open and end the thread."""
-        if self._thread is None or self._ask_to_stop is None:
+        if self._thread is None or self._request_stop is None:
             return
-        with contextlib.suppress(RuntimeError):  # The loop is closed already.
-            self._ask_to_stop()
+        with contextlib.suppress(RuntimeError):  # The event loop has ended already.
+            self._request_stop()
         self._thread.join(_STOP_SECONDS)
         self._thread = None
 
-    def _run(self, sockets: list[socket.socket], started: Future[AskToStop]) -> None:
-        with contextlib.closing(Gate()) as gate:
-            asyncio.run(self._serve(sockets, started, gate))
+    def _run(self, sockets: list[socket.socket], started: Future[RequestStop]) -> None:
+        with contextlib.closing(Authenticator()) as authenticator:
+            asyncio.run(self._serve(sockets, started, authenticator))
 
-    async def _serve(self, sockets: list[socket.socket], started: Future[AskToStop], gate: Gate) -> None:
+    async def _serve(
+        self, sockets: list[socket.socket], started: Future[RequestStop], authenticator: Authenticator
+    ) -> None:
         loop = asyncio.get_running_loop()
         stopping = asyncio.Event()
-        server = BoundedServer(lambda request: self._decide(request, gate), lambda: self._config.get().tls)
+        server = BoundedServer(lambda request: self._handle(request, authenticator), lambda: self._config.get().tls)
         server.add_sockets(sockets)
         self.heartbeat.beat()
         beating = PeriodicCallback(self.heartbeat.beat, _BEAT_MILLISECONDS)
@@ -154,20 +156,20 @@ class WebServer:
                 hint="give a web_config_file with both, or listen on 127.0.0.1",
             )
 
-    def _decide(self, request: HTTPServerRequest, gate: Gate) -> None:
+    def _handle(self, request: HTTPServerRequest, authenticator: Authenticator) -> None:
         config = self._config.get()
         if self._names is not None and not is_named(request.headers.get("Host", ""), self._names):
             send(request, _MISDIRECTED, config.headers)
             return
 
-        def tell(verdict: Verdict) -> None:
-            send(request, self._answer(request, verdict), config.headers)
+        def decided(verdict: Verdict) -> None:
+            send(request, self._respond(request, verdict), config.headers)
 
-        gate.decide(config.users, request.headers.get("Authorization", ""), tell)
+        authenticator.authenticate(config.users, request.headers.get("Authorization", ""), decided)
 
-    def _answer(self, request: HTTPServerRequest, verdict: Verdict) -> Answer:
+    def _respond(self, request: HTTPServerRequest, verdict: Verdict) -> Response:
         if verdict is Verdict.DENIED:
             return _UNAUTHORIZED
         if verdict is Verdict.BUSY:
             return _BUSY
-        return self._router.answer(request.method or "", request.path, request.query, request.headers)
+        return self._router.respond(request.method or "", request.path, request.query, request.headers)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Sockets that listen, or a sentence that says why not."""
+"""Sockets that listen, or an error that explains why not."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _BACKLOG = 128
 
 def bind(host: str, port: int) -> list[socket.socket]:
     """
-    Listen on every address that the host stands for; no host is all of the machine's.
+    Listen on every address of a host; an empty host is every address of the machine.
 
     Raises:
         UsageError: The address cannot be listened on.
@@ -32,7 +32,7 @@ def bind(host: str, port: int) -> list[socket.socket]:
 
 
 def is_loopback(sockets: Iterable[socket.socket]) -> bool:
-    """Tell whether only this machine can connect."""
+    """Return whether only this machine can connect."""
     hosts = (str(each.getsockname()[0]).partition("%")[0] for each in sockets)
     return all(ipaddress.ip_address(host).is_loopback for host in hosts)
 
@@ -72,9 +72,9 @@ def _address(host: str, port: int) -> str:
 
 
 def _reason(error: OSError | UnicodeError) -> str:
-    """Return the system's own words as the end of a sentence."""
+    """Return the system's message as the end of a sentence."""
     if isinstance(error, UnicodeError):
         return "this is no host name"
-    # What a socket's error says beside its number repeats the address.
+    # The message of a socket's error repeats the address; that of its number does not.
     words = error.strerror if isinstance(error, socket.gaierror) else os.strerror(error.errno or 0)
     return f"{words[:1].lower()}{words[1:]}" if words else "the address is wrong"

@@ -17,7 +17,9 @@ import yaml
 from tests.fuzz import seeds as sources
 from tests.fuzz.targets import scratch_folder
 
-from vllm_watch.config.model import RESERVED_LABELS, Config, ServerConfig, load_config
+from vllm_watch.config.config_file import load_config
+from vllm_watch.config.model import Config, ServerConfig
+from vllm_watch.config.server_section import RESERVED_LABELS
 from vllm_watch.config.web import HEADERS, WebConfig, load_web_config
 from vllm_watch.support.errors import ConfigError
 
@@ -75,7 +77,10 @@ def check(data: bytes) -> None:
         else:
             _check_config(load_config(str(file)), file)
     except ConfigError as error:
-        _check_sentence(str(error), str(file), data)
+        messages = error.messages
+        assert messages
+        for message in messages:
+            _check_sentence(message, str(file), data)
 
 
 def _check_sentence(message: str, file: str, data: bytes) -> None:

@@ -14,27 +14,25 @@ from itertools import pairwise
 
 import msgspec
 
-from prometheus_client import CollectorRegistry, generate_latest
-from prometheus_client.openmetrics.exposition import generate_latest as generate_openmetrics
 from prometheus_client.openmetrics.parser import text_string_to_metric_families as parse_openmetrics
 from prometheus_client.parser import text_string_to_metric_families as parse_text
 from tests.fuzz import seeds as sources
+from tests.support.exposition import exported
 
 from vllm_watch.catalog.series import PREFIX, SERIES
-from vllm_watch.exposition.families import SnapshotCollector
 from vllm_watch.exposition.json_view import server_view
 from vllm_watch.exposition.openmetrics import TimeSeriesFile
 from vllm_watch.exposition.samples import HistogramSample, bound_text, server_samples
 from vllm_watch.state.scrape_source import ScrapeResult
 from vllm_watch.state.server import ServerSettings, ServerState
 from vllm_watch.state.snapshot import ServerSnapshot
-from vllm_watch_parsers.exposition import MAX_SAMPLES, PageReader, parse_exposition
-from vllm_watch_parsers.foreign_pages import FOREIGN_PAGES
+from vllm_watch_parsers.exposition import MAX_SAMPLES, ExpositionParser, parse_exposition
+from vllm_watch_parsers.foreign_metrics import FOREIGN_PROGRAMS
 from vllm_watch_parsers.metric_names import COUNTERS, GAUGES, HISTOGRAMS, WANTED
 from vllm_watch_parsers.scrape import (
     MAX_ENGINES,
+    MAX_LABEL_VALUES,
     MAX_POSITIONS,
-    MAX_WORDS,
     EngineReading,
     MetricsReading,
     Unreadable,
@@ -50,7 +48,7 @@ PIECE = 61
 START = 1_795_000_000.0
 STEP = 20.0
 
-_REASONS = {"not_metrics", "stats_disabled", "too_many_samples", "incomplete", *FOREIGN_PAGES}
+_REASONS = {"not_metrics", "stats_disabled", "too_many_samples", "incomplete", *FOREIGN_PROGRAMS}
 _MOST = {"requests_running": 1e7, "requests_waiting": 1e7, "requests_swapped": 1e7, "requests_deferred": 1e7}
 
 TOKENS = (
@@ -112,7 +110,7 @@ def _check_whole(body: bytes, reading: MetricsReading | Unreadable) -> None:
     Line ends and comments change nothing, nor does it matter in which pieces a page comes.
     """
     page = parse_exposition(body, WANTED)
-    in_pieces = PageReader(WANTED)
+    in_pieces = ExpositionParser(WANTED)
     for start in range(0, len(body), PIECE):
         in_pieces.feed(body[start : start + PIECE])
     assert _comparable(in_pieces.finish()) == _comparable(page)
@@ -159,13 +157,13 @@ def _check_reading(reading: MetricsReading) -> None:
     for engine in reading.engines.values():
         _check_engine(engine)
     assert all(0 <= count < math.inf for count in reading.admission_rejections.values())
-    assert len(reading.admission_rejections) <= MAX_WORDS
+    assert len(reading.admission_rejections) <= MAX_LABEL_VALUES
     assert all(0 <= count < math.inf for count in reading.http_requests.values())
     assert all(0 < tokens <= 1e15 for tokens in reading.kv_cache_tokens.values())
     assert all(0 < ratio <= 1e7 for ratio in reading.max_concurrency.values())
     started = reading.process_start_seconds
     assert started is None or 0 <= started < math.inf
-    assert all(0 < count <= MAX_SAMPLES for count in reading.refused.values())
+    assert all(0 < count <= MAX_SAMPLES for count in reading.out_of_range.values())
 
 
 def _check_engine(engine: EngineReading) -> None:
@@ -173,7 +171,7 @@ def _check_engine(engine: EngineReading) -> None:
         assert 0 <= value <= _MOST.get(name, 1), name
     assert set(engine.counters) <= {*COUNTERS, "prompt_tokens_computed"}
     assert all(0 <= count < math.inf for count in engine.counters.values())
-    assert len(engine.requests_finished) <= MAX_WORDS
+    assert len(engine.requests_finished) <= MAX_LABEL_VALUES
     assert all(0 <= count < math.inf for count in engine.requests_finished.values())
     assert len(engine.position_accepted) <= MAX_POSITIONS
     assert all(0 <= count < math.inf for count in engine.position_accepted)
@@ -202,22 +200,12 @@ def _check_shown(snapshot: ServerSnapshot) -> None:
             assert 0 <= sample.value < math.inf, sample
             assert sample.value <= 1 or not sample.name.endswith("_ratio"), sample
             _put(expected, name, labels, sample.value)
-    text = generate_latest(_registry(snapshot)).decode()
+    text = exported(snapshot).decode()
     assert _samples(parse_text(text)) == expected
-    openmetrics = generate_openmetrics(_registry(snapshot)).decode()
+    openmetrics = exported(snapshot, for_openmetrics=True).decode()
     assert _samples(parse_openmetrics(openmetrics)) == expected
     view = msgspec.json.decode(msgspec.json.encode(server_view(snapshot)))
     assert [engine["engine"] for engine in view["engines"]] == [engine.key.engine for engine in snapshot.engines]
-
-
-def _registry(snapshot: ServerSnapshot) -> CollectorRegistry:
-    registry = CollectorRegistry()
-    registry.register(SnapshotCollector(lambda: [snapshot], list, failed=_fail))
-    return registry
-
-
-def _fail(_name: str, error: Exception) -> None:
-    raise AssertionError("a snapshot cannot be shown") from error
 
 
 def _put(samples: dict, name: str, labels: dict[str, str], value: float) -> None:

@@ -32,7 +32,7 @@ from vllm_watch_parsers.events import (
     Failure,
     Lifecycle,
     Notice,
-    Pause,
+    SleepOrPause,
     SpecDecoding,
     StartupFact,
 )
@@ -62,7 +62,8 @@ _MOST = {
     "requests_waiting": 1e7, "requests_deferred": 1e7, "requests_swapped": 1e7, "preemptions": 1e7,
     "mean_acceptance_length": 258, "accepted_tokens_per_second": 1e8, "drafted_tokens_per_second": 1e8,
     "accepted_tokens": 1e15, "drafted_tokens": 1e15, "num_speculative_tokens": 256, "system_efficiency": 1,
-    "accepted_tokens_cumulative": 1e15, "drafted_tokens_cumulative": 1e15, "emitted_tokens_cumulative": 1e15, "rust": 1,
+    "accepted_tokens_cumulative": 1e15, "drafted_tokens_cumulative": 1e15, "emitted_tokens_cumulative": 1e15,
+    "is_rust": 1,
 }  # fmt: skip
 
 ECHO = b"(APIServer pid=7) INFO 11-21 02:35:10 [logger.py:300] "
@@ -117,11 +118,11 @@ def _check_event(event: Event) -> None:
     elif isinstance(event, Failure):
         assert event.kind in FAILURE_KINDS
         assert event.engine is None or _is_index(event.engine)
-    elif isinstance(event, Pause):
+    elif isinstance(event, SleepOrPause):
         assert event.kind in {"paused", "resumed", "asleep", "awake"}
         assert set(event.memory) <= MEMORY_TAGS
     elif isinstance(event, Notice):
-        assert event.kind in {"api_servers_more_than_one", "stats_unparsed", "value_refused"}
+        assert event.kind in {"api_servers_more_than_one", "stats_unparsed", "value_out_of_range"}
         assert event.quantity is None or event.quantity in _REFUSABLE
     else:
         assert isinstance(event, AccessRequest)
@@ -195,7 +196,7 @@ def _check_alone(line: bytes) -> None:
     if b"\x1b" in line:
         return
     assert quick.events == coloured.events
-    assert (quick.record, quick.is_refused) == (coloured.record, coloured.is_refused)
+    assert (quick.record, quick.is_rejected) == (coloured.record, coloured.is_rejected)
     if quick.events and quick.time:
         assert quick == coloured
 

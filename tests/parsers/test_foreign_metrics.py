@@ -7,7 +7,7 @@ import pytest
 
 from tests.support.pages import page
 
-from vllm_watch_parsers.foreign_pages import FOREIGN_PAGES
+from vllm_watch_parsers.foreign_metrics import FOREIGN_PROGRAMS
 from vllm_watch_parsers.scrape import MetricsReading, Unreadable, read_metrics
 
 
@@ -26,7 +26,7 @@ PAGES = {
 }
 
 
-@pytest.mark.parametrize("kind", FOREIGN_PAGES)
+@pytest.mark.parametrize("kind", FOREIGN_PROGRAMS)
 @pytest.mark.parametrize("more", ["", "python_info 1\nprocess_start_time_seconds 5\nhttp_requests_total 1\n"])
 def test_a_page_is_named_by_what_it_is(kind, more):
     """Each kind has its reason, also where the usual series of a Python process stand beside its own."""

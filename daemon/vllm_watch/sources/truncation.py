@@ -1,0 +1,93 @@
+# SPDX-License-Identifier: Apache-2.0
+"""
+Files that were truncated, and the copies that hold what was not read of them: logrotate's ``copytruncate``.
+
+The home of truncation: of a file that is emptied, filled again, or copied and then emptied, once or several times
+between two polls. How a truncation is detected is in `rewrite_check`.
+"""
+
+from __future__ import annotations
+
+from vllm_watch.reading.log_reader import LogReader
+from vllm_watch.sources.checkpoint import FilePosition
+from vllm_watch.sources.log_file import LogFile
+from vllm_watch.sources.open_file import FileId
+from vllm_watch.sources.queued_file import QueuedFile
+from vllm_watch.sources.read_counts import ReadCounts
+from vllm_watch.sources.rotation import RotatedFile, RotatedFiles
+from vllm_watch.sources.startup_scan import skip_into
+
+
+class Truncations:
+    """
+    Finds what was not read of a file before it was truncated.
+
+    Args:
+        rotated: The path's rotated files: a copy is one of them.
+        counts: Counts truncations, and what is lost.
+    """
+
+    def __init__(self, rotated: RotatedFiles, counts: ReadCounts) -> None:
+        self._rotated = rotated
+        self._counts = counts
+
+    def start_again(
+        self, item: QueuedFile, reader: LogReader, known: set[FileId], position: FilePosition | None
+    ) -> list[QueuedFile]:
+        """
+        Go back to the start of a file that was rewritten; return the copies to be read before it, the oldest first.
+
+        Args:
+            item: The file.
+            reader: Reads its lines.
+            known: The files that are open.
+            position: How far the oldest unread file had been read after the last poll.
+        """
+        lost = self._counts.files_lost
+        copies = self.copies(item.log, known, position)
+        if self._counts.files_lost > lost:
+            for each in (*copies, item):
+                each.is_after_gap = True
+        self._counts.truncations += 1
+        if not copies:
+            self._counts.skipped_bytes += item.log.framer.pending
+        item.log.rewind()
+        item.printed = None
+        if not copies or copies[0].log.offset == 0:
+            reader.begin()
+        return copies
+
+    def copies(self, log: LogFile, known: set[FileId], position: FilePosition | None) -> list[QueuedFile]:
+        """Open the copies that hold what was not read of a file before it was truncated, the oldest first."""
+        opened = self._rotated.new(known)
+        try:
+            return self._unread(log, opened, position)
+        except OSError:
+            self._rotated.put_back(opened)
+            raise
+
+    def is_read_copy(self, file: RotatedFile, original: LogFile, position: FilePosition | None) -> bool:
+        """Tell whether a file is a copy of an open one: made by hand, or with ``copy`` in logrotate's configuration."""
+        position = _position_in(original, position)
+        return position is not None and self._rotated.is_at(file, position)
+
+    def _unread(self, log: LogFile, opened: list[RotatedFile], position: FilePosition | None) -> list[QueuedFile]:
+        """Drop the copies that were made before the one in which reading stopped, and continue there in that one."""
+        if log.line_start == 0:
+            return [QueuedFile(each.log) for each in opened]
+        position = _position_in(log, position)
+        same = [each for each in opened if position is not None and self._rotated.is_at(each, position)]
+        if not same or position is None:
+            self._counts.files_lost += bool(opened)  # The first copy is gone already.
+            return [QueuedFile(each.log) for each in opened]
+        place = opened.index(same[0])
+        for each in opened[:place]:
+            each.log.close()
+        skip_into(same[0].log, LogReader(), position.offset)  # The path's own reader knows already what is open there.
+        same[0].log.resume_at(position)
+        return [QueuedFile(each.log) for each in opened[place:]]
+
+
+def _position_in(log: LogFile, position: FilePosition | None) -> FilePosition | None:
+    """Return the position if it is in this file, and not at its start."""
+    return position if position and position.offset > 0 and log.has_inode_of(position) else None

@@ -1,0 +1,151 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The last statistics of one engine in the log, and whether it made progress."""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass, field
+
+from vllm_watch.state.sleep_reports import TokenSpan
+from vllm_watch_parsers.events import AGGREGATED, EngineStats, SpecDecoding
+from vllm_watch_parsers.scrape import DEFAULT_ENGINE
+
+
+DEFAULT_INTERVAL = 10.0
+"""How often vLLM prints statistics unless VLLM_LOG_STATS_INTERVAL says otherwise (V0: 5 s)."""
+
+MAX_INTERVAL = 300.0
+INTERVALS_UNTIL_STALE = 3
+
+_DILUTED_FACTOR = 1.5
+
+
+@dataclass(slots=True)
+class EngineLog:
+    """The last statistics of one engine."""
+
+    stats: EngineStats
+    stats_at: float
+    moved_at: float
+    """When it last printed tokens; before its first such line, the earliest moment from which it can have stalled."""
+    has_moved: bool = False
+    """Whether it has printed tokens since its server was started, as far as the log was read."""
+    prompted_from: float | None = None
+    """Its last prompt tokens came after this moment: the start of their line's interval."""
+    spec: SpecDecoding | None = None
+    spec_at: float = 0.0
+    gaps: deque[float] = field(default_factory=lambda: deque(maxlen=5))
+    covered: deque[float] = field(default_factory=lambda: deque(maxlen=5))
+    """The seconds that the last lines on drafts are over, by vLLM's own clock."""
+
+    @classmethod
+    def first(cls, at: float, stats: EngineStats) -> EngineLog:
+        """Return what the first line of statistics reports."""
+        engine = cls(stats, at, at - DEFAULT_INTERVAL)
+        engine._note_tokens(at)
+        return engine
+
+    def add_stats(self, at: float, stats: EngineStats) -> None:
+        """Take in the next line of statistics."""
+        if at > self.stats_at:
+            self.gaps.append(at - self.stats_at)
+        if stats.requests_swapped is not None:  # V0 prints its hit ratios on a line of their own.
+            stats = stats._replace(prefix_cache_hit_ratio=self.stats.prefix_cache_hit_ratio)
+        self.stats, self.stats_at = stats, at
+        self._note_tokens(at)
+
+    def add_hit_ratio(self, ratio: float | None) -> None:
+        """Take in V0's line of hit ratios, which belongs to the line of statistics before it."""
+        self.stats = self.stats._replace(prefix_cache_hit_ratio=ratio)
+
+    def add_drafts(self, at: float, spec: SpecDecoding) -> None:
+        """Take in a line on speculative decoding."""
+        self.spec, self.spec_at = self._over_one_interval(spec), at
+
+    @property
+    def interval(self) -> float:
+        """
+        How often this engine prints, as far as can be seen: an idle one pauses, none prints more often.
+
+        A line that was read late makes one gap too short: of several the shortest is left out.
+        """
+        gaps = sorted(self.gaps) or [DEFAULT_INTERVAL]
+        return min(max(gaps[len(gaps) > 2], 1.0), MAX_INTERVAL)
+
+    @property
+    def has_work(self) -> bool:
+        """Whether requests were running or waiting."""
+        return bool((self.stats.requests_running or 0) + (self.stats.requests_waiting or 0))
+
+    @property
+    def moves(self) -> bool:
+        """Whether there were tokens in the line's interval."""
+        return bool((self.stats.prompt_tokens_per_second or 0) + (self.stats.generation_tokens_per_second or 0))
+
+    @property
+    def served(self) -> TokenSpan | None:
+        """When the last tokens were computed."""
+        if not self.has_moved:
+            return None
+        return TokenSpan(self.moved_at - DEFAULT_INTERVAL, self.moved_at, self.prompted_from)
+
+    def is_fresh(self, now: float) -> bool:
+        """Whether the line is recent enough to be the present."""
+        return now - self.stats_at <= INTERVALS_UNTIL_STALE * max(self.interval, DEFAULT_INTERVAL)
+
+    def ended_idle(self) -> bool:
+        """Whether the line is the one after which an idle engine prints nothing."""
+        return not self.has_work and not self.moves
+
+    def ended_still(self) -> bool:
+        """Whether the line is the one after which a hanging engine prints nothing: work, and no token."""
+        return self.has_work and not self.moves and not self._only_defers
+
+    @property
+    def _only_defers(self) -> bool:
+        """Whether there is nothing to compute: no request runs, and all that wait do so for something remote."""
+        stats = self.stats
+        waiting = stats.requests_waiting or 0
+        return not stats.requests_running and 0 < waiting <= (stats.requests_deferred or 0)
+
+    def _note_tokens(self, at: float) -> None:
+        if self.moves:
+            self.moved_at, self.has_moved = at, True
+        if self.stats.prompt_tokens_per_second:
+            self.prompted_from = at - DEFAULT_INTERVAL
+
+    def _over_one_interval(self, spec: SpecDecoding) -> SpecDecoding:
+        """
+        Return a line on drafts with its rates over one interval.
+
+        After a pause vLLM divides the tokens by the whole pause, while those of the statistics line are divided by
+        one interval. The pause was without tokens, or there would have been lines. Its length is in the line itself;
+        the times of reading say less, for lines may be read late.
+        """
+        covered = _seconds_covered(spec)
+        if covered is None:
+            return spec
+        self.covered.append(covered)
+        interval = min(*self.covered, DEFAULT_INTERVAL)
+        if covered < _DILUTED_FACTOR * max(interval, self.interval):
+            return spec
+        return spec._replace(
+            accepted_tokens_per_second=(spec.accepted_tokens or 0) / interval,
+            drafted_tokens_per_second=(spec.drafted_tokens or 0) / interval,
+        )
+
+
+def _seconds_covered(spec: SpecDecoding) -> float | None:
+    """Return the seconds that a line on drafts divides its tokens by, or `None` if it has no rates."""
+    for tokens, rate in (
+        (spec.drafted_tokens, spec.drafted_tokens_per_second),
+        (spec.accepted_tokens, spec.accepted_tokens_per_second),
+    ):
+        if tokens and rate:
+            return tokens / rate
+    return None
+
+
+def name_of(stats: EngineStats) -> str:
+    """Return the name of the engine that a line of statistics is about."""
+    return AGGREGATED if stats.is_rust else stats.engine or DEFAULT_ENGINE

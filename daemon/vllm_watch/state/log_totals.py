@@ -1,0 +1,84 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What is counted from the lines of one log, within limits: clients choose some of the names."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import NamedTuple
+
+from vllm_watch.state.facts import MAX_ENGINES
+from vllm_watch.state.http_labels import ANY_OTHER
+from vllm_watch.state.snapshot import HttpRequestKey
+from vllm_watch_parsers.events import EngineStats, SpecDecoding
+
+
+MAX_UNKNOWN_FIELDS = 20
+MAX_REQUEST_KEYS = 512
+
+
+class NoticeCounts(NamedTuple):
+    """What is counted about the lines themselves and taken back where they are history."""
+
+    out_of_range: Counter[str]
+    unparsed: int
+    dropped: int
+
+
+class LogTotals:
+    """Adds up what the lines of one log report."""
+
+    def __init__(self) -> None:
+        self.requests: Counter[HttpRequestKey] = Counter()
+        self.out_of_range: Counter[str] = Counter()
+        """Values out of range, by quantity."""
+        self.unparsed = 0
+        """Lines of statistics that could not be parsed."""
+        self.unknown_fields: Counter[str] = Counter()
+        self.continuation_lines = self.rejected_lines = 0
+        self.dropped = 0
+        """Names that were over a limit."""
+        self.draft_tokens: dict[str, tuple[int, int]] = {}
+        """Tokens accepted and drafted, by engine."""
+        self.preemptions: dict[str, int] = {}
+        """Preemptions by engine, where lines count them."""
+
+    def add_request(self, key: HttpRequestKey, count: int) -> None:
+        """Count requests of one kind."""
+        if key in self.requests or len(self.requests) < MAX_REQUEST_KEYS:
+            self.requests[key] += count
+        else:
+            self.requests[ANY_OTHER] += count
+            self.dropped += 1
+
+    def add_unknown_fields(self, names: tuple[str, ...]) -> None:
+        """Count the fields of a line that no table has."""
+        for name in names:
+            if name in self.unknown_fields or len(self.unknown_fields) < MAX_UNKNOWN_FIELDS:
+                self.unknown_fields[name] += 1
+            else:
+                self.dropped += 1
+
+    def add_preemptions(self, engine: str, stats: EngineStats) -> None:
+        """Count the preemptions of an interval, which only the Rust front end prints."""
+        if stats.is_rust and (engine in self.preemptions or len(self.preemptions) < MAX_ENGINES):
+            self.preemptions[engine] = self.preemptions.get(engine, 0) + (stats.preemptions or 0)
+
+    def add_drafts(self, engine: str, spec: SpecDecoding) -> None:
+        """Count accepted and drafted tokens: V1 prints those of the interval, V0 all since its start."""
+        if engine not in self.draft_tokens and len(self.draft_tokens) >= MAX_ENGINES:
+            return
+        if spec.accepted_tokens_cumulative is not None and spec.drafted_tokens_cumulative is not None:
+            self.draft_tokens[engine] = (spec.accepted_tokens_cumulative, spec.drafted_tokens_cumulative)
+        elif spec.accepted_tokens is not None and spec.drafted_tokens is not None:
+            accepted, drafted = self.draft_tokens.get(engine, (0, 0))
+            self.draft_tokens[engine] = (accepted + spec.accepted_tokens, drafted + spec.drafted_tokens)
+
+    def notice_counts(self) -> NoticeCounts:
+        """Return a copy of what is taken back where lines are history."""
+        return NoticeCounts(self.out_of_range.copy(), self.unparsed, self.dropped)
+
+    def restore_counts(self, counts: NoticeCounts) -> None:
+        """Take back what was counted since, and all tokens and preemptions."""
+        self.out_of_range, self.unparsed, self.dropped = counts
+        self.draft_tokens.clear()
+        self.preemptions.clear()

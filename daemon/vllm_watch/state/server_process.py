@@ -1,0 +1,80 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Which process answers at a server's address: when it was started, and whether several take turns."""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import NamedTuple
+
+
+SAME_START_SECONDS = 1.0
+"""Start times no further apart are those of one process."""
+
+ALTERNATION_SECONDS = 600.0
+"""For so long after a start time came back, several servers are taken to answer at one address."""
+
+REMEMBERED_STARTS = 16
+
+
+class ServerStart(NamedTuple):
+    """
+    When a server was started.
+
+    Args:
+        reported: By its own clock.
+        at: By the clock that scrapes are timed with.
+        is_possible: Whether that was not after the scrape that reported it first.
+    """
+
+    reported: float
+    at: float
+    is_possible: bool
+
+
+class ServerProcess:
+    """Takes in the start times that one address reports, scrape by scrape."""
+
+    def __init__(self) -> None:
+        self.start: ServerStart | None = None
+        """The start of the process that answers now, if it reports one."""
+        self._starts: deque[float] = deque(maxlen=REMEMBERED_STARTS)
+        """Start times that were reported, each once, the present one last."""
+        self._alternated_at: float | None = None
+
+    def alternates(self, at: float, reported: float | None) -> bool:
+        """
+        Take in a scrape's start time; return whether several servers answer at one address.
+
+        A start time that comes back is no restart. The address is taken to be shared until they have not taken turns
+        for minutes.
+        """
+        if reported is not None and not (self._starts and is_same_start(self._starts[-1], reported)):
+            earlier = [start for start in self._starts if not is_same_start(start, reported)]
+            if len(earlier) < len(self._starts):
+                self._alternated_at = at
+            self._starts = deque([*earlier, reported], maxlen=REMEMBERED_STARTS)
+        return self._alternated_at is not None and at - self._alternated_at < ALTERNATION_SECONDS
+
+    def note_start(self, at: float, reported: float | None, ahead: float) -> None:
+        """
+        Keep the start, with the clocks as they were when it was first reported: they are corrected later.
+
+        Args:
+            at: When the scrape was complete.
+            reported: The start time in it.
+            ahead: Seconds by which the wall clock was ahead of the clock that `at` is from.
+        """
+        if not reported:
+            self.start = None
+        elif self.start is None or not is_same_start(reported, self.start.reported):
+            start = reported - ahead
+            self.start = ServerStart(reported, start, is_possible=start <= at)
+
+    def was_started_after(self, moment: float) -> bool:
+        """Return whether the server reports a start after a moment, by a clock that can be right."""
+        return self.start is not None and self.start.is_possible and moment < self.start.at
+
+
+def is_same_start(one: float, other: float) -> bool:
+    """Return whether two start times are of one process."""
+    return abs(one - other) <= SAME_START_SECONDS

@@ -1,0 +1,87 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The sources of one server, each with what it has reported so far, and what each of them calls an engine."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from vllm_watch.catalog.reasons import LogReason
+from vllm_watch.state.engine_log import EngineLog
+from vllm_watch.state.engine_state import STALL_SECONDS
+from vllm_watch.state.log_source import LogSource
+from vllm_watch.state.probe_source import ProbeSource
+from vllm_watch.state.scrape_source import ScrapeSource
+from vllm_watch.state.snapshot import TailCounts
+from vllm_watch_parsers.command_facts import CommandFacts
+from vllm_watch_parsers.events import AGGREGATED
+from vllm_watch_parsers.scrape import EngineKey
+
+
+class ServerSettings(NamedTuple):
+    """
+    What is configured for a server.
+
+    Args:
+        name: Its name in the configuration.
+        has_log: Whether it has a log.
+        metrics_interval: Seconds between scrapes, or `None` without /metrics.
+        stall_after: Seconds without progress after which an engine with work is stalled.
+        slo: The latency objectives in seconds, by series name.
+        labels: The operator's own labels.
+        keeps_stale: For reading what has ended: no value is dropped for its age.
+        probe_every: Seconds between probes, or `None` without them.
+        command: What the server's command line says.
+    """
+
+    name: str
+    has_log: bool
+    metrics_interval: float | None
+    stall_after: float = STALL_SECONDS
+    slo: Mapping[str, float] = {}
+    labels: Mapping[str, str] = {}
+    keeps_stale: bool = False
+    probe_every: float | None = None
+    command: CommandFacts = CommandFacts()
+
+
+class LogStatus(NamedTuple):
+    """How reading the log goes: `reason` is ``ok`` or why it cannot be read."""
+
+    is_up: bool
+    reason: LogReason
+    tail: TailCounts
+
+
+class ServerSources:
+    """The sources of one server; one that is not configured is `None`."""
+
+    def __init__(self, settings: ServerSettings) -> None:
+        self.settings = settings
+        self.ahead = 0.0
+        """Seconds by which the wall clock is ahead of the sources' times: what readings of a snapshot add to them."""
+        self.log = LogSource() if settings.has_log else None
+        self.log_status = LogStatus(is_up=False, reason="starting", tail=TailCounts())
+        interval, every = settings.metrics_interval, settings.probe_every
+        self.scrape = ScrapeSource(interval) if interval is not None else None
+        self.probe = ProbeSource(every) if every is not None else None
+
+    @property
+    def readable_log(self) -> LogSource | None:
+        """The log, if it can be read now."""
+        return self.log if self.log_status.is_up else None
+
+    def name_in_log(self, key: EngineKey) -> str:
+        """Return what the log calls an engine; lines about all engines are about the only engine, too."""
+        log, reading = self.log, self.scrape.reading if self.scrape else None
+        if log is None or key.engine in log.engines or AGGREGATED not in log.engines:
+            return key.engine
+        is_lone = len(reading.engines) == 1 if reading and reading.engines else key.engine == log.facts.lone_engine
+        return AGGREGATED if is_lone else key.engine
+
+    def engine_log(self, key: EngineKey) -> EngineLog | None:
+        """Return what the log has reported about an engine."""
+        return self.log.engines.get(self.name_in_log(key)) if self.log else None
+
+
+__all__ = ["LogStatus", "ServerSettings", "ServerSources"]

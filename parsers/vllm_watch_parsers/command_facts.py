@@ -1,0 +1,23 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the command line of a vLLM server says about it."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+
+class CommandFacts(NamedTuple):
+    """
+    Facts from a server's command line, for what its log does not say; sizes in requests, tokens or processes.
+
+    A fact from the log takes precedence: the log shows what vLLM made of its arguments.
+    """
+
+    model_name: str = ""
+    max_num_seqs: int | None = None
+    max_model_len: int | None = None
+    num_speculative_tokens: int | None = None
+    tensor_parallel_size: int | None = None
+    data_parallel_size: int | None = None
+    has_several_api_servers: bool = False
+    log_stats_disabled: bool = False
