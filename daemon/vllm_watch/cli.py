@@ -24,7 +24,7 @@ from vllm_watch.support.errors import UsageError, VllmWatchError
 
 if TYPE_CHECKING:
     from vllm_watch.config.model import Config
-    from vllm_watch.discovery.watcher import Follower
+    from vllm_watch.discovery.watcher import ServerWatcher
 
 
 _PARTS = 1000
@@ -71,8 +71,8 @@ def run(config_file: str | None, logs: tuple[str, ...], metrics: tuple[str, ...]
     hold_standard_streams()
     configure_log()
     if config_file is None and not logs and not metrics:
-        follower = _follower(listen)
-        run_service(follower.look(), SystemClock(), follower=follower)
+        follower = _server_watcher(listen)
+        run_service(follower.poll(), SystemClock(), follower=follower)
         return
     run_service(load(), SystemClock(), load if config_file is not None else None)
 
@@ -125,7 +125,7 @@ def check(config_file: str | None, logs: tuple[str, ...], metrics: tuple[str, ..
 
     configure_log(quiet=True)
     if config_file is None and not logs and not metrics:
-        config = _follower(None).look()
+        config = _server_watcher(None).poll()
         if not config.servers:
             raise UsageError("nothing to check: no vLLM server was found; run vllm-watch discover for the reason")
     else:
@@ -149,13 +149,13 @@ def discover(form: str, file: str | None, *, force: bool) -> None:
     from vllm_watch.discovery.config_writer import configuration_of, is_writable, write_configuration
     from vllm_watch.discovery.names import with_names
     from vllm_watch.discovery.proc import Proc
-    from vllm_watch.discovery.servers import find
+    from vllm_watch.discovery.servers import find_servers
     from vllm_watch.support.printable import printable
 
     if force and file is None:
         raise UsageError("--force requires --write FILE")
     proc = Proc()
-    found = find(proc, proc.processes())
+    found = find_servers(proc, proc.table.processes())
     named = with_names(found.servers, {})
     report = list(lines_of(found, named))
     if form == "json":
@@ -248,14 +248,14 @@ def _seconds(step: str) -> float:
     return seconds
 
 
-def _follower(listen: str | None) -> Follower:
+def _server_watcher(listen: str | None) -> ServerWatcher:
     from vllm_watch.config.model import Config
     from vllm_watch.config.options import with_listen
-    from vllm_watch.discovery.watcher import Follower
+    from vllm_watch.discovery.watcher import ServerWatcher
     from vllm_watch.support.clock import SystemClock
 
     config = Config(servers=())
-    return Follower(SystemClock(), with_listen(config, listen) if listen else config)
+    return ServerWatcher(SystemClock(), with_listen(config, listen) if listen else config)
 
 
 def _configured(config_file: str | None, logs: Sequence[str], metrics: Sequence[str], listen: str | None) -> Config:

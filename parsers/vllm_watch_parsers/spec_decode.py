@@ -9,7 +9,7 @@ from vllm_watch_parsers.events import Event, Notice, SpecDecoding
 from vllm_watch_parsers.fields import (
     Kind,
     MalformedError,
-    RefusedError,
+    OutOfRangeError,
     is_plain,
     named_fields,
     read_field,
@@ -63,6 +63,7 @@ def parse_spec_decoding(message: str) -> tuple[Event, ...]:
 
 
 def _parse(body: str, known: dict[str, Kind]) -> tuple[Event, ...]:
+    """Parse the fields of a line; without an acceptance ratio it is malformed."""
     values: dict[str, Value] = {}
     unknown = []
     try:
@@ -74,8 +75,8 @@ def _parse(body: str, known: dict[str, Kind]) -> tuple[Event, ...]:
                 values["position_acceptance_ratio"] = _read_positions(text)
             else:
                 unknown.append(unknown_name(name))
-    except RefusedError as refused:
-        return (Notice("value_refused", str(refused)), Notice("stats_unparsed"))
+    except OutOfRangeError as error:
+        return (Notice("value_out_of_range", str(error)), Notice("stats_unparsed"))
     except MalformedError:
         return (Notice("stats_unparsed"),)
     if "acceptance_ratio" not in values:
@@ -94,7 +95,7 @@ def _read_positions(text: str) -> tuple[float | None, ...]:
     except ValueError:
         raise MalformedError from None
     if len(rates) > MAX_DRAFT_TOKENS or not all(0 <= rate <= 1 or isnan(rate) for rate in rates):
-        raise RefusedError("position_acceptance_ratio")
+        raise OutOfRangeError("position_acceptance_ratio")
     return tuple([None if isnan(rate) else rate for rate in rates])
 
 

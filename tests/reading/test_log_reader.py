@@ -7,9 +7,9 @@ import pytest
 
 from tests.parsers.lines import SPEC, SPEC_MESSAGE, STATS, STATS_MESSAGE, TIME, json_record, record
 
-from vllm_watch.reading import log_reader
+from vllm_watch.reading import event_filter
 from vllm_watch.reading.event_filter import CRASH_SECONDS
-from vllm_watch.reading.log_reader import LogReader, TimedEvent
+from vllm_watch.reading.log_reader import LogBatch, LogReader, TimedEvent
 from vllm_watch.reading.times import ArrivalTimes, PrintedTimes
 from vllm_watch_parsers.events import AccessRequest, Failure, Lifecycle, StartupFact
 
@@ -82,8 +82,8 @@ def test_before_any_statistics_the_engine_is_unknown(log):
 
 
 def test_so_many_processes_are_remembered_and_no_more(log, monkeypatch):
-    """Process names without end are not kept; those that are known go on being known."""
-    monkeypatch.setattr(log_reader, "MAX_PROCESSES", 2)
+    """Process names without end are not kept; known ones are kept."""
+    monkeypatch.setattr(event_filter, "MAX_PROCESSES", 2)
     log.at(0, stats(1, "(a pid=1) "), stats(1, "(b pid=1) "), stats(1, "(c pid=1) "), stats(2, "(a pid=1) "))
 
     assert [event.engine for event in log.at(1, *(spec(f"({name} pid=1) ") for name in "abc"))] == ["2", "1", None]
@@ -233,7 +233,7 @@ def test_a_record_goes_on_from_batch_to_batch(log):
     rest = record("vLLM API server version 9.9.9", "async_llm.py", process=API)
 
     assert log.at(0, first) == []
-    assert log.reader.read([rest], ArrivalTimes(1)) == log_reader.LogBatch((), {}, 1, len(rest) + 1, 1, 1, 1)
+    assert log.reader.read([rest], ArrivalTimes(1)) == LogBatch((), {}, 1, len(rest) + 1, 1, 1, 1)
 
 
 def test_at_the_start_of_a_file_a_line_begins_a_record(log):
@@ -321,7 +321,7 @@ def test_honest_lines_are_not_counted_as_forged(log):
 
 def test_no_lines_are_an_empty_batch(log):
     """Reading nothing is harmless."""
-    assert log.reader.read([], ArrivalTimes(5.0)) == log_reader.LogBatch((), {}, 0, 0, 5.0, 0)
+    assert log.reader.read([], ArrivalTimes(5.0)) == LogBatch((), {}, 0, 0, 5.0, 0)
 
 
 @pytest.mark.parametrize("process", [b"", b"(APIServer pid=7) "])

@@ -68,10 +68,10 @@ class Daemon:
     hanging_count = 0
     """Processes at which the search hangs."""
 
-    def look(self, *, closely=False):
+    def poll(self, *, fully=False):
         """Find what is configured, as discovery does."""
         if self.is_found_wrong:
-            fail(closely)
+            fail(fully)
         return self.config
 
     def page(self):

@@ -17,14 +17,9 @@ import pytest
 from tests.support.waiting import until
 
 from vllm_watch.reading.framing import MAX_LINE
-from vllm_watch.sources.journal_tailer import (
-    HISTORY_LINES,
-    MAX_ENTRY,
-    MAX_REPEATED,
-    QUEUE_SIZE,
-    SETTLED_AFTER,
-    JournalTailer,
-)
+from vllm_watch.sources.journal_reader import MAX_REPEATED
+from vllm_watch.sources.journal_tailer import HISTORY_LINES, SETTLED_AFTER, JournalTailer
+from vllm_watch.sources.journalctl import MAX_ENTRY, QUEUE_SIZE
 from vllm_watch_parsers.events import EngineStats, StartupFact
 
 
@@ -397,7 +392,7 @@ def test_a_later_run_goes_on_where_nothing_was_open(tmp_path, pieces, kept):
     entries = [entry(text, number, **{"_STREAM_ID": "a", **fields}) for number, (text, fields) in enumerate(pieces, 1)]
     first = Journal(tmp_path, cursor="c0")
     first.prints(*entries[:-1])
-    first.look_until(lambda: first.tail._read_to == f"c{len(pieces) - 1}")
+    first.look_until(lambda: first.tail._reader.read_to == f"c{len(pieces) - 1}")
     found = first.tail.cursor
     first.tail.close()
     second = Journal(tmp_path, cursor=found)

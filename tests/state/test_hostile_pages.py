@@ -79,7 +79,7 @@ def test_a_page_that_is_refused_changes_nothing(body, reason):
     assert reason == after.sources[0].reason
     assert not after.sources[0].is_up
     assert before.engines == after.engines
-    assert before.refused_values == after.refused_values
+    assert before.values_out_of_range == after.values_out_of_range
     assert (before.starts, before.start_time) == (after.starts, after.start_time)
 
 
@@ -108,7 +108,7 @@ def test_a_page_that_is_odd_is_read(body, running):
     assert "ok" == server.reason("metrics")
     assert (running and (running, "metrics")) == gauge
     assert 200.0 == snapshot.engines[0].counters["generation_tokens_total"].value
-    assert ({} if running else {("metrics", "requests_running"): 1}) == snapshot.refused_values
+    assert ({} if running else {("metrics", "requests_running"): 1}) == snapshot.values_out_of_range
 
 
 LARGE = {

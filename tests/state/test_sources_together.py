@@ -452,7 +452,7 @@ class TestCounting:
         server = Server(has_log=False).scrape(page(kv=1.5))
 
         assert server.value("kv_cache_usage_ratio") is None
-        assert {("metrics", "kv_cache_usage_ratio"): 1} == dict(server.state.snapshot(server.now).refused_values)
+        assert {("metrics", "kv_cache_usage_ratio"): 1} == dict(server.state.snapshot(server.now).values_out_of_range)
 
     def test_a_missing_metric_is_said(self):
         """A page without a quantity that it should have says so."""

@@ -165,17 +165,17 @@ def _source_samples(server: ServerSnapshot) -> Iterator[PlainSample]:
         yield _sample("source_value", labels, item.reading)
     for metric, is_missing in server.missing_metrics.items():
         yield PlainSample("required_metric_missing", (name, metric), float(is_missing), at)
-    for (origin, quantity), count in server.refused_values.items():
+    for (origin, quantity), count in server.values_out_of_range.items():
         yield PlainSample("refused_values_total", (name, origin, quantity), count, at)
-    for dropper, count in server.dropped_names.items():
+    for dropper, count in server.label_values_dropped.items():
         yield PlainSample("label_values_dropped_total", (name, dropper), count, at)
     yield from _attempt_samples(server)
 
 
 def _attempt_samples(server: ServerSnapshot) -> Iterator[PlainSample]:
     name, at = server.name, server.at
-    if server.page_long_lines is not None:
-        yield PlainSample("scrape_long_lines_total", (name,), server.page_long_lines, at)
+    if server.scrape_long_lines is not None:
+        yield PlainSample("scrape_long_lines_total", (name,), server.scrape_long_lines, at)
     if server.scrape_duration is not None:
         yield PlainSample("scrape_duration_seconds", (name,), server.scrape_duration, at)
     if server.probe is not None:

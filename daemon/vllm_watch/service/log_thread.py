@@ -4,7 +4,7 @@ The threads that poll the logs: one for all of them, and one more for each log w
 
 Nothing ends a thread that waits in the kernel for a file server that is gone. So it is abandoned with its log, and
 another one goes on with the others. When the file system answers, the abandoned thread ends, and its log is polled with
-the others again. `vllm_watch.discovery.patience` does the same for reading about processes.
+the others again. `vllm_watch.discovery.hang_guard` does the same for reading about processes.
 """
 
 from __future__ import annotations

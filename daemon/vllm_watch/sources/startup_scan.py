@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from vllm_watch.reading.log_reader import LogReader, TailedBatch
-from vllm_watch.reading.printed import LastPrinted, count_new_years, last_printed, places_to_look
+from vllm_watch.reading.printed import LastPrinted, count_new_years, last_printed, parts_to_read
 from vllm_watch.reading.times import ArrivalTimes, PrintedTimes
 from vllm_watch.sources.log_file import READ_SIZE, LogFile
 from vllm_watch_parsers.events import Lifecycle
@@ -117,7 +117,7 @@ def times_of(log: LogFile, start: int, now: float) -> PrintedTimes:
     """
     size = log.size()
     last = _last_printed(log, size)
-    new_years = count_new_years(log.read_at(offset, part) for offset, part in places_to_look(start, size))
+    new_years = count_new_years(log.read_at(offset, part) for offset, part in parts_to_read(start, size))
     is_recent = bool(last.time) and last.size_after <= MAX_AFTER_LAST
     return PrintedTimes(last.time, min(log.modified(), now), new_years=new_years, is_last_recent=is_recent)
 

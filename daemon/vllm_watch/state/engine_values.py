@@ -1,5 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One engine's values from each source, under the names of their series (without the prefix)."""
+"""
+One engine's values from each source, under the names of their series (without the prefix).
+
+`ahead` is how many seconds the wall clock is ahead of the sources' times: readings have the wall clock's.
+"""
 
 from __future__ import annotations
 
@@ -85,7 +89,7 @@ _HELD_WHILE_IDLE = (
 )
 
 
-def gauges_of_scrape(scrape: ScrapeSource, key: EngineKey) -> dict[str, Reading | None]:
+def gauges_of_scrape(scrape: ScrapeSource, key: EngineKey, *, ahead: float) -> dict[str, Reading | None]:
     """
     Return an engine's gauges by the last scrapes.
 
@@ -100,7 +104,7 @@ def gauges_of_scrape(scrape: ScrapeSource, key: EngineKey) -> dict[str, Reading 
     values.update({name: engine.gauges[said] for name, said in _LIFETIME.items() if said in engine.gauges})
     if scrape.window.has_span(key):
         values.update(_changes(scrape, key, engine))
-    at = newest.at
+    at = newest.at + ahead
     return {name: None if value is None else Reading(value, at, "metrics") for name, value in values.items()}
 
 
@@ -149,7 +153,9 @@ def excludes_cached(
     )
 
 
-def gauges_of_log(log: LogSource, engine: EngineLog, now: float, *, keeps_stale: bool) -> dict[str, Reading]:
+def gauges_of_log(
+    log: LogSource, engine: EngineLog, now: float, *, keeps_stale: bool, ahead: float
+) -> dict[str, Reading]:
     """Return an engine's gauges by its last lines: fresh ones, and those that the silence of an idle engine implies."""
     stats, spec = engine.stats, engine.spec
     is_fresh = engine.is_fresh(now) or keeps_stale
@@ -165,7 +171,7 @@ def gauges_of_log(log: LogSource, engine: EngineLog, now: float, *, keeps_stale:
         "external_prefix_cache_hit_ratio": stats.external_prefix_cache_hit_ratio,
         "mm_cache_hit_ratio": stats.mm_cache_hit_ratio,
     }
-    readings = _readings(values, engine.stats_at)
+    readings = _readings(values, engine.stats_at + ahead)
     if not is_fresh:
         readings = {name: readings[name] for name in _HELD_WHILE_IDLE if name in readings and engine.ended_idle()}
     # An idle or a hanging engine prints no line on drafts; the last one is not about the present.
@@ -176,7 +182,7 @@ def gauges_of_log(log: LogSource, engine: EngineLog, now: float, *, keeps_stale:
             "spec_decode_accepted_tokens_per_second": spec.accepted_tokens_per_second,
             "spec_decode_drafted_tokens_per_second": spec.drafted_tokens_per_second,
         }
-        readings.update(_readings(drafts, engine.spec_at))
+        readings.update(_readings(drafts, engine.spec_at + ahead))
     return readings
 
 
@@ -184,16 +190,16 @@ def _readings(values: Mapping[str, float | None], at: float) -> dict[str, Readin
     return {name: Reading(float(value), at, "log") for name, value in values.items() if value is not None}
 
 
-def positions_of_scrape(scrape: ScrapeSource, key: EngineKey) -> tuple[Reading, ...] | None:
+def positions_of_scrape(scrape: ScrapeSource, key: EngineKey, *, ahead: float) -> tuple[Reading, ...] | None:
     """Return the recent share of drafts accepted at each position; `None` if /metrics does not have positions."""
     newest = scrape.window.newest
     engine = newest.reading.engines.get(key) if newest else None
     if newest is None or engine is None or not engine.position_accepted or not scrape.window.has_span(key):
         return None
-    return tuple(Reading(ratio, newest.at, "metrics") for ratio in scrape.window.position_ratios(key))
+    return tuple(Reading(ratio, newest.at + ahead, "metrics") for ratio in scrape.window.position_ratios(key))
 
 
-def positions_of_log(engine: EngineLog, now: float, *, keeps_stale: bool) -> tuple[Reading | None, ...]:
+def positions_of_log(engine: EngineLog, now: float, *, keeps_stale: bool, ahead: float) -> tuple[Reading | None, ...]:
     """
     Return the share of drafts accepted at each position, by the last line on drafts if it is about the present.
 
@@ -205,20 +211,20 @@ def positions_of_log(engine: EngineLog, now: float, *, keeps_stale: bool) -> tup
     ratios = spec.position_acceptance_ratio or ()
     if all(ratio is None for ratio in ratios):
         return ()
-    return tuple(None if ratio is None else Reading(ratio, engine.spec_at, "log") for ratio in ratios)
+    return tuple(None if ratio is None else Reading(ratio, engine.spec_at + ahead, "log") for ratio in ratios)
 
 
-def counters_of_scrape(scrape: ScrapeSource, key: EngineKey) -> dict[str, Reading]:
+def counters_of_scrape(scrape: ScrapeSource, key: EngineKey, *, ahead: float) -> dict[str, Reading]:
     """Return an engine's counters as vLLM has them."""
     newest = scrape.window.newest
     engine = newest.reading.engines.get(key) if newest else None
     if newest is None or engine is None:
         return {}
     known = {name: engine.counters[counter] for counter, name in _COUNTERS.items() if counter in engine.counters}
-    return {name: Reading(value, newest.at, "metrics") for name, value in known.items()}
+    return {name: Reading(value, newest.at + ahead, "metrics") for name, value in known.items()}
 
 
-def counters_of_log(log: LogSource, engine: str) -> dict[str, Reading]:
+def counters_of_log(log: LogSource, engine: str, *, ahead: float) -> dict[str, Reading]:
     """
     Return the sums of what lines print as whole counts.
 
@@ -234,16 +240,16 @@ def counters_of_log(log: LogSource, engine: str) -> dict[str, Reading]:
         "spec_decode_accepted_tokens_total": accepted,
         "preemptions_total": log.totals.preemptions.get(engine),
     }
-    return {name: Reading(count, at, "log") for name, count in counts.items() if count is not None}
+    return {name: Reading(count, at + ahead, "log") for name, count in counts.items() if count is not None}
 
 
-def finished_of(scrape: ScrapeSource, key: EngineKey) -> dict[str, Reading]:
+def finished_of(scrape: ScrapeSource, key: EngineKey, *, ahead: float) -> dict[str, Reading]:
     """Return the requests that an engine has finished, by reason."""
     newest = scrape.window.newest
     engine = newest.reading.engines.get(key) if newest else None
     if newest is None or engine is None:
         return {}
-    return {reason: Reading(value, newest.at, "metrics") for reason, value in engine.requests_finished.items()}
+    return {reason: Reading(value, newest.at + ahead, "metrics") for reason, value in engine.requests_finished.items()}
 
 
 def _histogram_name(name: str, log: LogSource | None) -> str:
@@ -252,7 +258,9 @@ def _histogram_name(name: str, log: LogSource | None) -> str:
     return _SWAPPED.get(name, name) if is_swapped else name
 
 
-def histograms_of(scrape: ScrapeSource, key: EngineKey, log: LogSource | None) -> dict[str, HistogramReading]:
+def histograms_of(
+    scrape: ScrapeSource, key: EngineKey, log: LogSource | None, *, ahead: float
+) -> dict[str, HistogramReading]:
     """Return an engine's histograms as vLLM has them."""
     newest = scrape.window.newest
     engine = newest.reading.engines.get(key) if newest else None
@@ -260,7 +268,7 @@ def histograms_of(scrape: ScrapeSource, key: EngineKey, log: LogSource | None) -
         return {}
     names = {name: _histogram_name(name, log) for name in HISTOGRAMS}
     known = {name: engine.histograms[said] for name, said in names.items() if said in engine.histograms}
-    return {name: HistogramReading(histogram, newest.at) for name, histogram in known.items()}
+    return {name: HistogramReading(histogram, newest.at + ahead) for name, histogram in known.items()}
 
 
 class Latencies(NamedTuple):
@@ -276,12 +284,12 @@ class Latencies(NamedTuple):
     first_bounds: Mapping[str, Reading] = MappingProxyType({})
 
 
-def latencies_of(scrape: ScrapeSource, key: EngineKey, log: LogSource | None) -> Latencies:
+def latencies_of(scrape: ScrapeSource, key: EngineKey, log: LogSource | None, *, ahead: float) -> Latencies:
     """Return the latencies of the last minute, by an engine's histograms."""
     quantiles: dict[tuple[str, float], Reading] = {}
     means: dict[str, Reading] = {}
     first_bounds: dict[str, Reading] = {}
-    histograms = histograms_of(scrape, key, log)
+    histograms = histograms_of(scrape, key, log, ahead=ahead)
     for stage, name in STAGES.items():
         shown = histograms.get(name)
         if shown is None:

@@ -31,7 +31,7 @@ from vllm_watch.state.totals import (
     counted_scrape,
     engine_totals,
     former_totals,
-    names_dropped,
+    label_values_dropped,
     values_out_of_range,
 )
 from vllm_watch_parsers.command_facts import CommandFacts
@@ -132,9 +132,17 @@ class ServerState:
         self._names.last = self._names.current(now)
         return frozenset(whole or engine_state(self._sources, key, now).state for key in self._names.last)
 
-    def snapshot(self, now: float) -> ServerSnapshot:
-        """Return what is known at `now`, in seconds since the epoch."""
+    def snapshot(self, now: float, ahead: float = 0.0) -> ServerSnapshot:
+        """
+        Return what is known at `now`, with the wall clock's times.
+
+        Args:
+            now: Seconds since the epoch, by the clock that the sources' times are from.
+            ahead: Seconds by which the wall clock is ahead of that clock. A start that the server reports itself is by
+                the server's clock and stays as it is.
+        """
         sources, settings = self._sources, self.settings
+        sources.ahead = ahead
         log, scrape = sources.log, sources.scrape
         whole = server_state(log, scrape, now)
         keys = self._names.last = self._names.current(now)
@@ -142,7 +150,7 @@ class ServerState:
         shown = shown_scrape(sources, now)
         return ServerSnapshot(
             name=settings.name,
-            at=now,
+            at=now + ahead,
             version=log.facts.version if log else None,
             engine_generation=log.facts.engine_generation if log else None,
             model_name=keys[0].model_name,
@@ -155,9 +163,9 @@ class ServerState:
             http_requests=self._http_source.count(log, scrape.reading if scrape else None),
             admission_rejections=admission_rejections(sources),
             missing_metrics=shown.missing() if shown else {},
-            refused_values=values_out_of_range(sources),
-            dropped_names=names_dropped(sources),
-            page_long_lines=scrape.long_lines if scrape else None,
+            values_out_of_range=values_out_of_range(sources),
+            label_values_dropped=label_values_dropped(sources),
+            scrape_long_lines=scrape.long_lines if scrape else None,
             log=log.counts(math.inf if settings.keeps_stale else now) if log else None,
             tail=sources.log_status.tail if log else None,
             scrape_duration=scrape.last.duration if scrape and scrape.last else None,
@@ -188,7 +196,7 @@ class ServerState:
         judged = Judgement(whole) if whole else engine_state(sources, key, now)
         is_present = judged.state not in {"down", "starting"} or self.settings.keeps_stale
         shown = shown_scrape(sources, now) if is_present else None
-        latencies = latencies_of(shown, key, log) if shown else Latencies()
+        latencies = latencies_of(shown, key, log, ahead=sources.ahead) if shown else Latencies()
         present = gauges(sources, key, now) if is_present else {}
         prompt_rate, version = present.get("prompt_tokens_per_second"), log.facts.version if log else None
         return EngineSnapshot(

@@ -58,6 +58,8 @@ class ServerSources:
 
     def __init__(self, settings: ServerSettings) -> None:
         self.settings = settings
+        self.ahead = 0.0
+        """Seconds by which the wall clock is ahead of the sources' times: what readings of a snapshot add to them."""
         self.log = LogSource() if settings.has_log else None
         self.log_status = LogStatus(is_up=False, reason="starting", tail=TailCounts())
         interval, every = settings.metrics_interval, settings.probe_every

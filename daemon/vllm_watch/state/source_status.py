@@ -26,19 +26,24 @@ def source_statuses(sources: ServerSources, now: float, *, is_sleeping: bool) ->
         is_sleeping: Whether any engine is sleeping.
     """
     statuses = []
+    ahead = sources.ahead
     log, scrape, probe = sources.log, sources.scrape, sources.probe
     if log is not None:
         last = max((engine.stats_at for engine in log.engines.values()), default=None)
         reason = log_reason(sources, now, is_sleeping=is_sleeping)
-        statuses.append(SourceSnapshot("log", sources.log_status.is_up, reason, last))
+        statuses.append(SourceSnapshot("log", sources.log_status.is_up, reason, _shifted(last, ahead)))
     if scrape is not None:
         is_up = scrape.last is not None and scrape.last.reading is not None
         scraped = scrape.last.reason if scrape.last else "starting"
-        statuses.append(SourceSnapshot("metrics", is_up, scraped, scrape.read_at))
+        statuses.append(SourceSnapshot("metrics", is_up, scraped, _shifted(scrape.read_at, ahead)))
     if probe is not None:
         probed = "sleeping" if is_sleeping else probe.reason(now)
-        statuses.append(SourceSnapshot("probe", probed == "ok", probed, probe.succeeded_at))
+        statuses.append(SourceSnapshot("probe", probed == "ok", probed, _shifted(probe.succeeded_at, ahead)))
     return tuple(statuses)
+
+
+def _shifted(moment: float | None, ahead: float) -> float | None:
+    return None if moment is None else moment + ahead
 
 
 def log_reason(sources: ServerSources, now: float, *, is_sleeping: bool) -> LogReason:

@@ -31,8 +31,8 @@ from vllm_watch_parsers.foreign_metrics import FOREIGN_PROGRAMS
 from vllm_watch_parsers.metric_names import COUNTERS, GAUGES, HISTOGRAMS, WANTED
 from vllm_watch_parsers.scrape import (
     MAX_ENGINES,
+    MAX_LABEL_VALUES,
     MAX_POSITIONS,
-    MAX_WORDS,
     EngineReading,
     MetricsReading,
     Unreadable,
@@ -157,7 +157,7 @@ def _check_reading(reading: MetricsReading) -> None:
     for engine in reading.engines.values():
         _check_engine(engine)
     assert all(0 <= count < math.inf for count in reading.admission_rejections.values())
-    assert len(reading.admission_rejections) <= MAX_WORDS
+    assert len(reading.admission_rejections) <= MAX_LABEL_VALUES
     assert all(0 <= count < math.inf for count in reading.http_requests.values())
     assert all(0 < tokens <= 1e15 for tokens in reading.kv_cache_tokens.values())
     assert all(0 < ratio <= 1e7 for ratio in reading.max_concurrency.values())
@@ -171,7 +171,7 @@ def _check_engine(engine: EngineReading) -> None:
         assert 0 <= value <= _MOST.get(name, 1), name
     assert set(engine.counters) <= {*COUNTERS, "prompt_tokens_computed"}
     assert all(0 <= count < math.inf for count in engine.counters.values())
-    assert len(engine.requests_finished) <= MAX_WORDS
+    assert len(engine.requests_finished) <= MAX_LABEL_VALUES
     assert all(0 <= count < math.inf for count in engine.requests_finished.values())
     assert len(engine.position_accepted) <= MAX_POSITIONS
     assert all(0 <= count < math.inf for count in engine.position_accepted)
