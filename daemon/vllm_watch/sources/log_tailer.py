@@ -18,7 +18,7 @@ from dataclasses import asdict
 import structlog
 
 from vllm_watch.catalog.reasons import LogReason
-from vllm_watch.reading.log_reader import TailedBatch
+from vllm_watch.reading.log_reader import LogBatch
 from vllm_watch.sources.checkpoint import FilePosition
 from vllm_watch.sources.file_follower import MAX_READS, FileFollower
 from vllm_watch.sources.open_file import FileId, NotRegularError
@@ -101,9 +101,9 @@ class LogTailer:
         """Whether the last look stopped before the end of what was there."""
         return any(followed.has_more for followed in self._followed.values())
 
-    def poll(self, now: float) -> list[TailedBatch]:
+    def poll(self, now: float) -> list[LogBatch]:
         """Look at all files once and return what is new."""
-        batches: list[TailedBatch] = []
+        batches: list[LogBatch] = []
         self._reason = "not_found"
         paths = dict.fromkeys([*self._paths(), *self._followed])
         for path in paths:
@@ -162,10 +162,10 @@ class LogTailer:
         self._passed_over = frozenset(matches[:-MAX_FILES])
         return matches[-MAX_FILES:]
 
-    def _look_at(self, path: str, now: float, number: int) -> list[TailedBatch]:
+    def _look_at(self, path: str, now: float, number: int) -> list[LogBatch]:
         """Look at one of so many files."""
         looked_at = self._wall(now)
-        batches: list[TailedBatch] = []
+        batches: list[LogBatch] = []
         followed = self._followed.get(path)
         try:
             if followed is None:
@@ -189,10 +189,10 @@ class LogTailer:
             self._forget(path)
         return batches
 
-    def _begin(self, path: str, now: float, number: int) -> tuple[FileFollower, list[TailedBatch]]:
+    def _begin(self, path: str, now: float, number: int) -> tuple[FileFollower, list[LogBatch]]:
         before = self._before.get(path)
         followed = FileFollower(path, self._counts)
-        batches: list[TailedBatch] = []
+        batches: list[LogBatch] = []
         try:
             if before is not None or not self._has_looked or path in self._taken_up | self._hidden:
                 batches = followed.start(before, now, MAX_SEARCH // number)
