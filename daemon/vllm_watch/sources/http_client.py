@@ -17,7 +17,6 @@ import time
 
 from collections.abc import Callable, Iterator
 from contextlib import suppress
-from pathlib import Path
 from typing import Any, Final, Literal, NamedTuple, TypeVar
 
 import requests
@@ -30,8 +29,6 @@ from urllib3.exceptions import TimeoutError as PoolTimeoutError
 
 from vllm_watch.catalog.reasons import MetricsReason, ProbeReason
 
-
-MAX_TOKEN = 64 * 1024
 
 HTTP_1_1 = 11
 
@@ -219,16 +216,6 @@ def is_encoded(response: requests.Response) -> bool:
 def is_timeout(error: BaseException) -> bool:
     """Whether an error is that of a time that was over."""
     return _is_caused_by(error, _TIMEOUTS)
-
-
-def read_token(path: str) -> str | None:
-    """Return a file's token, or `None` if it has none that a header could carry."""
-    try:
-        with Path(path).open("rb") as file:
-            token = file.read(MAX_TOKEN).decode("ascii").strip()
-    except (OSError, UnicodeDecodeError):
-        return None
-    return token if token and token.isprintable() else None
 
 
 def version_of(response: requests.Response) -> int:

@@ -28,10 +28,10 @@ from vllm_watch.sources.http_client import (
     TlsOptions,
     is_encoded,
     is_timeout,
-    read_token,
 )
 from vllm_watch.state.probe_source import ProbeResult
 from vllm_watch.support.clock import Clock
+from vllm_watch.support.tokens import read_token
 
 
 MODELS_PATH = "/v1/models"

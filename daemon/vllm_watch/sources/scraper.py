@@ -9,10 +9,11 @@ from typing import NamedTuple
 
 from vllm_watch import __version__
 from vllm_watch.catalog.reasons import MetricsReason
-from vllm_watch.sources.http_client import TlsOptions, read_token
+from vllm_watch.sources.http_client import TlsOptions
 from vllm_watch.sources.metrics_fetch import OK, Feed, Fetcher
 from vllm_watch.state.scrape_source import ScrapeResult, scrape_result
 from vllm_watch.support.clock import Clock
+from vllm_watch.support.tokens import read_token
 from vllm_watch_parsers.exposition import ExpositionParser
 from vllm_watch_parsers.metric_names import WANTED
 from vllm_watch_parsers.scrape import reading_of
