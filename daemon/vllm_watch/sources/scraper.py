@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Reads a vLLM server's /metrics: one page, or one reason from a closed list why there is none."""
+"""Scrapes a vLLM server's /metrics: the result is what it reports, or one reason from a closed list."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from vllm_watch_parsers.scrape import reading_of
 
 # Without OpenMetrics: prometheus_client answers in it as soon as it is named, whatever its rank.
 # Not compressed: the server's event loop would pay 4 ms for each thousand LoRA label sets. Nor is it asked for some
-# names only (`name[]`): with several API servers the page is then empty, and its log would show them all each time.
+# names only (`name[]`): with several API servers the answer is then empty, and its log would get them all each time.
 _HEADERS = {
     "Accept": "text/plain;version=0.0.4,*/*;q=0.1",
     "Accept-Encoding": "identity",
@@ -34,9 +34,9 @@ class ScrapeTarget(NamedTuple):
     Where /metrics is and how to ask for it.
 
     Args:
-        url: The page's URL.
+        url: The URL of /metrics.
         timeout: Seconds for the whole scrape, whatever the server drips.
-        bearer_token_file: Holds the token to send; read anew for every scrape.
+        bearer_token_file: Holds the token to send; read again for every scrape.
         tls: For an ``https`` URL.
     """
 
@@ -47,7 +47,7 @@ class ScrapeTarget(NamedTuple):
 
 
 class Scraper:
-    """Reads one target's page whenever told to; `scrape` is for one thread at a time, `close` for any."""
+    """Scrapes one target; `scrape` is for one thread at a time, `close` for any."""
 
     def __init__(self, target: ScrapeTarget, clock: Clock) -> None:
         self._target = target
@@ -55,7 +55,7 @@ class Scraper:
         self._fetcher = Fetcher(target.url, target.timeout, target.tls)
 
     def scrape(self) -> ScrapeResult:
-        """Read the page once. Never raises: what goes wrong is the result's reason."""
+        """Scrape once. Never raises: what goes wrong is the result's reason."""
         start = time.monotonic()
         parser = ExpositionParser(WANTED)
         outcome = self._fetch(parser.feed)
@@ -67,7 +67,7 @@ class Scraper:
         return scrape_result(at, duration, reading, ahead=self._clock.wall(at) - at)
 
     def close(self) -> None:
-        """Let go of the connection; a scrape under way ends as one that took too long."""
+        """Close the connection; a scrape that is running ends as a timeout."""
         self._fetcher.close()
 
     def _fetch(self, feed: Feed) -> MetricsReason:
