@@ -529,6 +529,24 @@ class TestDaemon:
 
         assert 0.5 == value(found, "slo_time_to_first_token_seconds", server="qwen", team="search")
 
+    def test_the_level_and_the_form_of_its_log(self, closed_port):
+        """--log-level says from which severity on events are written, --log-format in which form."""
+        options = ["run", "--metrics", f"http://127.0.0.1:{closed_port}/metrics"]
+        logs = {}
+        for level in ("debug", "warning", "error"):
+            with Daemon(*options, "--log-level", level) as daemon:
+                logs[level] = [json.loads(line) for line in daemon.stop()[1].splitlines()]
+        with Daemon(*options, "--log-format", "console") as daemon:
+            console = daemon.stop()[1]
+
+        assert {"debug", "info", "warning"} <= {entry["level"] for entry in logs["debug"]}
+        assert {"scrape.ended", "source.changed"} <= {entry["event"] for entry in logs["debug"]}
+        assert {"source.changed"} == {entry["event"] for entry in logs["warning"]}
+        assert [] == logs["error"]
+        assert "service.started" in console
+        assert "{" not in console
+        assert "\x1b" not in console
+
     def test_nothing_of_the_environment_is_needed(self, tmp_path):
         """It runs without HOME and with LANG=C."""
         with Daemon("run", "--log", tmp_path / "x.log", HOME="/nonexistent", LANG="C", LC_ALL="C") as daemon:

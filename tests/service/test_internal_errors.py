@@ -150,9 +150,9 @@ BREAK = {
         daemon.service.threads.discovery.poll_now(),
     ),
     "threads": _refuse_threads,
-    "wake": lambda _, patch: patch.setattr(DirectoryWatcher, "refresh", fail),
+    "file_events": lambda _, patch: patch.setattr(DirectoryWatcher, "refresh", fail),
     "snapshot": lambda _, patch: patch.setattr(collector_module, "server_samples", fail),
-    "page": _break_page,
+    "web": _break_page,
     "web_config": _break_web_config,
     "notify": _break_notify,
 }

@@ -434,7 +434,7 @@ class TestCounting:
         assert starts == server.state.snapshot(server.now).starts
 
     def test_engines_come_and_go(self):
-        """An engine that the page has no more is not shown any more."""
+        """An engine that /metrics has no more is not shown any more."""
         server = Server(has_log=False).scrape(page(engine="0") + page(engine="1"))
         both = len(server.state.snapshot(server.now).engines)
         server.scrape(page(engine="1"), after=5)

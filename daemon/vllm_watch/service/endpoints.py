@@ -70,10 +70,10 @@ class DaemonEndpoints:
         return Response(msgspec.json.encode(target_groups(self._fleet.config.servers)), "application/json")
 
     def healthy(self) -> Response:
-        """Return 503 while a thread gives no sign of life."""
+        """Return 503 while a thread has no heartbeat."""
         stale = self._liveness.stale()
         if stale:
-            return Response(f"no sign of life: {', '.join(stale)}\n".encode(), PLAIN_TEXT, 503)
+            return Response(f"no heartbeat: {', '.join(stale)}\n".encode(), PLAIN_TEXT, 503)
         return Response(b"healthy\n", PLAIN_TEXT)
 
     def ready(self) -> Response:

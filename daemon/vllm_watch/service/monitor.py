@@ -8,6 +8,7 @@ import threading
 from collections.abc import Collection, Sequence
 
 import msgspec
+import structlog
 
 from vllm_watch.catalog.states import EngineState
 from vllm_watch.config.model import ServerConfig, TlsConfig
@@ -15,6 +16,7 @@ from vllm_watch.reading.log_reader import LogBatch
 from vllm_watch.service.history import ChartHistory
 from vllm_watch.service.log_monitor import LogMonitor
 from vllm_watch.service.source_reports import SourceReports
+from vllm_watch.service.state_changes import StateChanges
 from vllm_watch.sources.checkpoint import Loaded, Positions
 from vllm_watch.sources.http_client import TlsOptions
 from vllm_watch.sources.prober import Prober, ProbeTarget
@@ -24,6 +26,8 @@ from vllm_watch.state.server import LogStatus, ServerSettings, ServerState
 from vllm_watch.state.snapshot import ServerSnapshot
 from vllm_watch.support.clock import Clock, seconds_ahead
 
+
+log = structlog.get_logger("vllm_watch.service")
 
 NOTHING_BEFORE = Loaded(Positions(), "absent")
 
@@ -50,6 +54,7 @@ class ServerMonitor:
         self._state = ServerState(_settings(config))
         self._lock = threading.Lock()
         self._reports = SourceReports(config.name)
+        self._state_changes = StateChanges(config.name)
         self.log = (
             LogMonitor(config, clock, before, reports=self._reports, take=self._take_log) if config.has_log else None
         )
@@ -132,8 +137,10 @@ class ServerMonitor:
             return self._state.foresee(self._clock.now())
 
     def record_history(self) -> None:
-        """Keep the present values for the charts."""
-        self.history.add(self.snapshot())
+        """Keep the present values for the charts, and log the engines whose state has changed."""
+        snapshot = self.snapshot()
+        self._state_changes.log(snapshot)
+        self.history.add(snapshot)
 
     def close(self) -> None:
         """Close files and connections; a log that hangs is not waited for."""
@@ -157,6 +164,7 @@ class ServerMonitor:
         with self._lock:
             self._state.apply_scrape(result)
         self._reports.report("metrics", result.reason, is_up=result.reading is not None)
+        log.debug("scrape.ended", server=self.name, reason=result.reason, seconds=round(result.duration, 4))
         self.was_scraped = True
 
 

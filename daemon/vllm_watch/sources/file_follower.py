@@ -141,19 +141,19 @@ class FileFollower:
         try:
             status = os.stat(self.path)
             if FileId(status.st_dev, status.st_ino) != self._queue.present.log.file_id:
-                self._queue_successors()
+                self._queue_successors(now)
             self._unseen_since = None
         except OSError as error:
             self.problem = error
             if self._unseen_since is None:
                 self._unseen_since = now
 
-    def _queue_successors(self) -> None:
+    def _queue_successors(self, now: float) -> None:
         """Queue the path's new file, and before it those that it named between two polls."""
         new = LogFile(self.path)
         lost = self._counts.files_lost
         try:
-            between = self._rotated.after(self._queue.present.log, self.file_ids | {new.file_id})
+            between = self._rotated.after(self._queue.present.log, self.file_ids | {new.file_id}, now)
         except OSError:
             new.close()
             raise

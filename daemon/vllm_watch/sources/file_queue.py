@@ -166,10 +166,10 @@ class FileQueue:
     def _read_file(self, item: QueuedFile, reads: int, now: float, batches: list[LogBatch]) -> int:
         """Read the oldest file to its end, or until the pieces are used up; return how many may still be read."""
         if item.log.was_rewritten():
-            self.prepend(self._truncations.start_again(item, self.reader, self.file_ids, self.position))
+            self.prepend(self._truncations.start_again(item, self.reader, self.file_ids, self.position, now))
         elif item.log.offset == 0 and item is self.present:
             # Nothing of this file was read, so nothing shows that it was truncated but a copy.
-            self.prepend(self._truncations.copies(item.log, self.file_ids, self.position))
+            self.prepend(self._truncations.copies(item.log, self.file_ids, self.position, now))
         while reads and self._files[0] is item and (data := item.log.read()):
             reads -= 1
             batch = self.reader.read(item.log.lines(data), item.times(now))
