@@ -133,7 +133,7 @@ class LogSource:
             self.sleep.apply_line(at, event)
 
     def _apply_stats(self, at: float, stats: EngineStats) -> None:
-        """Take in a line of statistics, or V0's line of hit ratios; of engines over the limit only the number counts."""
+        """Take in a line of statistics, or V0's line of hit ratios; engines over the limit are only counted."""
         self.totals.add_unknown_fields(stats.unknown_fields)
         name = name_of(stats)
         if stats.engine is None:
