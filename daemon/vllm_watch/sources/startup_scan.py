@@ -41,6 +41,7 @@ MAX_MISTAKES = 256
 """Places that may look like a server's start and be none: untrusted text."""
 
 _BLOCK = 4 * 1024 * 1024
+_TIME_BLOCK = 256 * 1024
 # The first words of a start: up to 0.14, with a custom log, and the logo since 0.15.
 _START_MARKS = (b"vLLM API server version ", b"vLLM server version ", b"\xe2\x96\x88  version ")
 _ANY_MARK = re.compile(b"|".join(re.escape(mark) for mark in _START_MARKS))
@@ -146,7 +147,7 @@ def _last_printed(log: LogFile, size: int) -> LastPrinted:
     """Search for the last printed time, block by block from the end."""
     stop = size
     while True:
-        begin = max(stop - TAIL, 0)
+        begin = max(stop - _TIME_BLOCK, 0)
         found = last_printed(log.read_at(begin, stop - begin))
         if found.time or begin == 0 or size - begin >= MAX_LOOK_BACK:
             return found._replace(size_after=size - stop + found.size_after)
