@@ -25,7 +25,7 @@ def request_text(line: bytes) -> bytes:
     Peers are IPv4 and IPv6 addresses, ``x:0`` (forwarded), ``None``, or empty (unix socket): without a blank.
 
     Args:
-        line: A line that begins with `ACCESS_START`.
+        line: A line that starts with `ACCESS_START`.
 
     Returns:
         The text from the method on, or nothing if there is no such text.

@@ -138,7 +138,7 @@ def _parse_unprefixed(process: str, message: bytes) -> Head:
 
 def parse_prefixed_head(line: bytes) -> Head | None:
     """
-    Parse a record that begins with the operator's VLLM_LOGGING_PREFIX.
+    Parse a record that starts with the operator's VLLM_LOGGING_PREFIX.
 
     The prefix could be anything, also untrusted text: the caller accepts a record only
     if its prefix is that of the server's own start-up lines.

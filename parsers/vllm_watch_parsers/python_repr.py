@@ -3,7 +3,7 @@
 Top-level items of a printed Python dict, `Namespace(…)` or configuration.
 
 vLLM prints its arguments as Python text. Values hold quotes, brackets and whole chat templates that
-quote other keys, so keys are looked up only at the top level, never by a search through the text.
+quote other keys, so keys are read only at the top level, never by a search through the text.
 """
 
 from __future__ import annotations

@@ -82,7 +82,7 @@ def _parse(body: str, known: dict[str, Kind]) -> tuple[Event, ...]:
     if "acceptance_ratio" not in values:
         return (Notice("stats_unparsed"),)
     event = SpecDecoding(unknown_fields=tuple(unknown), **values)  # type: ignore[arg-type]  # By the tables.
-    # Only the form of 0.8.5 to 0.10.1 is ambiguous; later ones begin with the length, which has the bonus token.
+    # Only the form of 0.8.5 to 0.10.1 is ambiguous; later ones start with the length, which has the bonus token.
     return (_with_bonus_token(event) if body.startswith(_AMBIGUOUS) else event,)
 
 
@@ -103,7 +103,7 @@ def _with_bonus_token(event: SpecDecoding) -> SpecDecoding:
     """
     Count the bonus token in the mean acceptance length of 0.8.5, which alone leaves it out.
 
-    The same text means both. The rates by position tell: they add up to the mean number
+    The same text means both. The rates by position decide: they add up to the mean number
     of accepted draft tokens, which is one less than the length with the bonus token.
     """
     length, rates = event.mean_acceptance_length, event.position_acceptance_ratio

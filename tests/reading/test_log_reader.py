@@ -239,7 +239,7 @@ def test_a_record_goes_on_from_batch_to_batch(log):
 def test_at_the_start_of_a_file_a_line_begins_a_record(log):
     """Where another file is gone on with from its start, the first line continues nothing."""
     log.at(0, record("Received request x", "async_llm.py") + b"\r")
-    log.reader.begin()
+    log.reader.start_file()
 
     assert log.at(1, STARTING)[0] == Lifecycle("starting")
 
@@ -250,7 +250,7 @@ LATER = STARTING.replace(TIME.encode(), b"11-21 02:35:11")
 @pytest.mark.parametrize("other", ["x", "Request x failed", "Engine core"])
 def test_after_a_skip_a_line_may_continue_a_record(log, other):
     """I1: where reading goes on elsewhere, no line is believed that has the first one's time, but statistics."""
-    log.reader.skip()
+    log.reader.lose_place()
 
     assert log.at(1, record(other, "async_llm.py"), STARTING, DEAD, stats(0), spec()) == [
         STATS,
@@ -262,7 +262,7 @@ def test_after_a_skip_a_line_may_continue_a_record(log, other):
 @pytest.mark.parametrize("between", [HEALTH, READY, json_record("x")])
 def test_after_a_skip_some_lines_stand_between_records(log, between):
     """I1: uvicorn prints between records, and a record in JSON is a line."""
-    log.reader.skip()
+    log.reader.lose_place()
     log.at(1, record("x", "async_llm.py"), between)
 
     assert log.at(2, STARTING if between is not READY else LATER)[0] == Lifecycle("starting")
@@ -270,8 +270,8 @@ def test_after_a_skip_some_lines_stand_between_records(log, between):
 
 def test_what_is_passed_over_is_not_believed(log):
     """I1: lines that are read only to learn what is open say nothing, and what they leave open is known."""
-    log.reader.skip()
-    log.reader.pass_over([HEALTH, STARTING, DEAD, record("Received request x", "async_llm.py") + b"\r"])
+    log.reader.lose_place()
+    log.reader.skip_lines([HEALTH, STARTING, DEAD, record("Received request x", "async_llm.py") + b"\r"])
 
     assert log.at(1, record("vLLM API server version 9.9.9", "async_llm.py")) == []
     assert log.at(2, STARTING)[0] == Lifecycle("starting")

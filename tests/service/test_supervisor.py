@@ -781,10 +781,10 @@ class TestCheckpoint:
         seen = []
         apply = ServerState.apply_log
 
-        def note(state, batch, *, is_history=False):
-            if not is_history:
+        def note(state, batch):
+            if not batch.is_history:
                 seen.extend(each.event.requests_running for each in batch.events if isinstance(each.event, EngineStats))
-            apply(state, batch, is_history=is_history)
+            apply(state, batch)
 
         monkeypatch.setattr(ServerState, "apply_log", note)
         watch.write("a")

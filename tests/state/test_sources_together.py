@@ -57,7 +57,7 @@ class Server:
         """Let lines be written, later."""
         self.now += after
         batch = self.reader.read(lines, ArrivalTimes(self.now))
-        self.state.apply_log(batch, is_history=is_history)
+        self.state.apply_log(batch._replace(is_history=is_history))
         return self
 
     def scrape(self, body=None, reason="refused", after=0.0):

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """
-Every series that vllm-watch shows: its name, type, labels, unit, help and where its value comes from.
+Every series that vllm-watch exports: its name, type, labels, unit, help and where its value comes from.
 
 Names are given without the prefix; counters with their ``_total``. `daemon/METRICS.md`, the labels that a configuration
-may not use and what `vllm-watch check` says of missing series are made from this table; a test holds that nothing else
-is ever shown.
+may not use and what `vllm-watch check` reports about missing series derive from this table; a test checks that
+nothing else is ever exported.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ _SERVER = ("server",)
 
 
 class Source(NamedTuple):
-    """One source of a series, and what it reads there; `what` is empty where that needs no words."""
+    """One source of a series, and what is read there; `what` is empty if it needs no explanation."""
 
     origin: Origin
     what: str = ""

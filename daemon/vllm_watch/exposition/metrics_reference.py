@@ -42,7 +42,7 @@ _ORIGINS: dict[Origin, str] = {
 
 
 def document() -> str:
-    """Return the whole page."""
+    """Return the whole document."""
     parts = [_INTRODUCTION]
     for group in GROUPS:
         parts.append(f"## {group.title}\n")

@@ -98,7 +98,7 @@ class TimeSeriesFile:
 
 
 def _group_lines(group: Mapping[str, _Points]) -> Iterator[str]:
-    """Yield a group's samples moment by moment: all buckets of one moment stand together."""
+    """Yield a group's samples moment by moment: all buckets of one moment are together."""
     keys = list(group)
     for at, number, value in heapq.merge(*(_numbered(number, points) for number, points in enumerate(group.values()))):
         yield f"{keys[number]} {value!r} {at:.3f}\n"

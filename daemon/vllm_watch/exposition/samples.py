@@ -71,7 +71,7 @@ def bound_text(bound: float) -> str:
 
 
 def server_samples(server: ServerSnapshot) -> Iterator[AnySample]:
-    """Yield everything that a snapshot says."""
+    """Yield all samples of a snapshot."""
     for engine in server.engines:
         yield from _engine_samples(server, engine)
     for totals in (*(engine.totals for engine in server.engines), *server.former):

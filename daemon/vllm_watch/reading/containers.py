@@ -182,7 +182,7 @@ class LineReader:
         self._framer.max_line = MAX_WRAPPED if self._unwrapper.is_wrapping else MAX_LINE
         return self._unwrapper.feed(self._framer.feed(data))
 
-    def begin(self) -> None:
+    def start_file(self) -> None:
         """Continue at the start of a file, whatever was read before."""
         self._framer.drop_partial()
         self._long_lines += self._unwrapper.long_lines

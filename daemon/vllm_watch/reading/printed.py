@@ -52,9 +52,9 @@ def last_printed_time(block: bytes) -> str:
 
 def last_printed(block: bytes) -> LastPrinted:
     """Return the last time printed in a block that may start inside a line, and what comes after it."""
-    begun, *lines = block.split(b"\n")
+    first, *lines = block.split(b"\n")
     size = 0
-    for line in [*Unwrapper().feed(lines)[::-1], *Unwrapper().feed([begun])]:
+    for line in [*Unwrapper().feed(lines)[::-1], *Unwrapper().feed([first])]:
         if printed := _time_of(line):
             return LastPrinted(printed, size)
         size += len(line) + 1

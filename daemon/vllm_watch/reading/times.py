@@ -73,7 +73,7 @@ class ArrivalTimes:
 
 class PrintedTimes:
     """
-    Lines were written when they say, in order, the last one at `end`.
+    Lines were written at the times that they print, in order, the last one at `end`.
 
     What prints no time, such as uvicorn's lines, may have been written since the last printed time, for minutes.
 

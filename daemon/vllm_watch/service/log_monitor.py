@@ -12,7 +12,7 @@ import structlog
 
 from vllm_watch.catalog.reasons import LogReason
 from vllm_watch.config.model import ServerConfig
-from vllm_watch.reading.log_reader import TailedBatch
+from vllm_watch.reading.log_reader import LogBatch
 from vllm_watch.service.source_reports import SourceReports
 from vllm_watch.sources.checkpoint import JournalPosition, Loaded, Positions
 from vllm_watch.sources.journal_tailer import JournalTailer
@@ -28,7 +28,7 @@ log = structlog.get_logger("vllm_watch.service")
 CLOSE_SECONDS = 0.5
 """How long after a poll started `close` waits for it to end."""
 
-Take = Callable[[Sequence[TailedBatch], LogStatus], None]
+Take = Callable[[Sequence[LogBatch], LogStatus], None]
 """Takes what was read, and how reading goes."""
 
 

@@ -12,7 +12,7 @@ import structlog
 
 from vllm_watch.catalog.states import EngineState
 from vllm_watch.config.model import ServerConfig, TlsConfig
-from vllm_watch.reading.log_reader import TailedBatch
+from vllm_watch.reading.log_reader import LogBatch
 from vllm_watch.service.history import ChartHistory
 from vllm_watch.service.log_monitor import LogMonitor
 from vllm_watch.service.source_reports import SourceReports
@@ -110,7 +110,7 @@ class ServerMonitor:
         if self._prober is None or self._is_closed:
             return
         with self._lock:
-            model = self._state.begin_probe(self._clock.now())
+            model = self._state.start_probe(self._clock.now())
         result = self._prober.probe(model)
         if self._is_closed:
             self._prober.close()  # `close` may have come before the connection was opened.
@@ -152,10 +152,10 @@ class ServerMonitor:
         if self._prober is not None:
             self._prober.close()
 
-    def _take_log(self, batches: Sequence[TailedBatch], status: LogStatus) -> None:
+    def _take_log(self, batches: Sequence[LogBatch], status: LogStatus) -> None:
         with self._lock:
-            for batch, is_history in batches:
-                self._state.apply_log(batch, is_history=is_history)
+            for batch in batches:
+                self._state.apply_log(batch)
             self._state.apply_log_status(status)
 
     def _apply_scrape(self, result: ScrapeResult) -> None:

@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """
-How far each log has been read, kept in one small file, so that a restart goes on where the last run ended.
+How far each log has been read, kept in one small file, so that a restart resumes where the last run ended.
 
-The file is replaced whole: whatever moment the machine or the process dies at, it holds what was last saved or what
-was saved before that. What cannot be read again is rejected with a reason, and logs are then read as on a first start.
+The home of a checkpoint that is damaged, or cannot be written. The file is always replaced as a whole: whenever the
+machine or the process dies, it holds the last save or the one before. A file that cannot be read is rejected with a
+reason, and logs are then read as on a first start. Where reading resumes is in `resumption`.
 """
 
 from __future__ import annotations
@@ -27,11 +28,11 @@ from vllm_watch.catalog.reasons import CheckpointReason
 VERSION = 1
 
 SAVE_INTERVAL = 5.0
-"""Seconds between two writes: what a crash makes the next run read again."""
+"""Seconds between two writes: after a crash so much is read again."""
 
 EARLY_SECONDS = 10.0
 EARLY_INTERVAL = 1.0
-"""Seconds between two writes of the first ones: a daemon that never lives long gets on, too."""
+"""Seconds between the first writes: a daemon that always dies early makes progress, too."""
 
 MAX_SIZE = 16 * 1024 * 1024
 MAX_FUTURE = 86_400.0
@@ -56,11 +57,11 @@ _LIMITS = {
 
 class FilePosition(NamedTuple):
     """
-    How far a file has been read, and what it is known by.
+    How far a file has been read, and what identifies it.
 
-    The head is the file's first bytes, the marker the bytes before the offset, each at most `CHECKED_SIZE` and kept
+    The head is the file's first bytes, the marker the bytes before the offset, each at most `CHECKED_SIZE` and stored
     as its size and CRC-32. `read_until` is a moment before which all that was written to the file had been read, in
-    seconds since the epoch; 0 is that of the whole checkpoint.
+    seconds since the epoch; 0 stands for that of the whole checkpoint.
     """
 
     path: str
@@ -75,7 +76,7 @@ class FilePosition(NamedTuple):
 
 
 class JournalPosition(NamedTuple):
-    """The journal's cursor of the last line that was read of a unit."""
+    """The journal's cursor of a unit's last line that was read."""
 
     unit: str
     cursor: str
@@ -88,19 +89,19 @@ class Positions(NamedTuple):
     journals: tuple[JournalPosition, ...] = ()
 
     def of(self, log: str | None, unit: str | None) -> Positions:
-        """Return those of one log: of the files that a path or glob may name, and of a unit's journal."""
+        """Return those of one log: of the files that its path or glob matches, and of its unit's journal."""
         files = tuple(file for file in self.files if log is not None and _may_name(log, file.path))
         return Positions(files, tuple(journal for journal in self.journals if journal.unit == unit))
 
     def beside(self, others: Iterable[Positions]) -> Positions:
-        """Return these and others; of what is in several the last one holds."""
+        """Return these and others; if several have the same file or unit the last one is taken."""
         each = (self, *others)
         files = {file.path: file for positions in each for file in positions.files}
         journals = {journal.unit: journal for positions in each for journal in positions.journals}
         return Positions(tuple(files.values()), tuple(journals.values()))
 
     def dated(self, read_until: float) -> Positions:
-        """Return them with the moment that they are of, those that have one with their own."""
+        """Return them with a moment before which all had been read; files that have their own keep it."""
         return self._replace(
             files=tuple(file._replace(read_until=file.read_until or read_until) for file in self.files)
         )
@@ -118,7 +119,7 @@ class Loaded(NamedTuple):
     written: float = 0.0
 
 
-# A number of the wrong kind is an impossible value and not a wrong shape: it names the field that was damaged.
+# A float where an int belongs is an impossible value, not a wrong shape.
 _Number = int | float
 
 
@@ -158,10 +159,12 @@ class CheckpointFile:
     """
     Loads and saves positions.
 
-    `failures` counts the saves that failed, `last_error` says in the system's words why the last one did, or nothing.
-
     Args:
-        path: The file. Beside it stands for a moment another one, with ``.tmp`` added.
+        path: The file. While it is written there is a second one, with ``.tmp`` added to the name.
+
+    Attributes:
+        failures: How many saves failed.
+        last_error: The operating system's message if the last one failed, else empty.
     """
 
     def __init__(self, path: str) -> None:
@@ -193,8 +196,8 @@ class CheckpointFile:
         Args:
             positions: How far everything has been read.
             now: Seconds since the epoch.
-            read_until: What was written before this has been read; by default what was written until now.
-            force: Do not wait: this is the last chance.
+            read_until: A moment before which all that was written had been read; by default now.
+            force: Write at once, because there will be no later attempt.
         """
         if self._holds(positions):
             return True
@@ -227,7 +230,7 @@ class CheckpointFile:
             _write_new(self._temporary, data)
             self._temporary.replace(self._path)
         except OSError:
-            with suppress(OSError):  # The first error tells more.
+            with suppress(OSError):  # The first error says more.
                 self._temporary.unlink()
             raise
         _sync_directory(self._path.parent)
@@ -248,7 +251,8 @@ def _read(path: Path) -> bytes:
 
 
 def _document(data: bytes) -> _Document:
-    # The standard library's parser, for it reads what it wrote: names of files that are no UTF-8.
+    """Return a file's content; raises `_RejectedError` if it has not the shape of a checkpoint."""
+    # The standard library's parser, because it reads what it wrote: file names that are not UTF-8.
     try:
         content: Any = json.loads(data)
     except (ValueError, RecursionError):
@@ -259,7 +263,7 @@ def _document(data: bytes) -> _Document:
         raise _RejectedError("wrong_version")
     try:
         return msgspec.convert(content, _Document)
-    except (msgspec.ValidationError, UnicodeEncodeError):  # A key may hold half a character.
+    except (msgspec.ValidationError, UnicodeEncodeError):  # A key may hold a lone surrogate.
         raise _RejectedError("wrong_shape") from None
 
 
@@ -293,10 +297,10 @@ def _whole(value: float, limit: int) -> int:
 
 
 def _is_name(text: str) -> bool:
-    """Whether the system takes a text: as a path, or as the argument of a command."""
+    """Tell whether a text can be a path, or the argument of a command."""
     try:
         return text != "" and b"\0" not in os.fsencode(text)
-    except UnicodeEncodeError:  # Half a character that stands for no byte.
+    except UnicodeEncodeError:  # A lone surrogate that encodes no byte.
         return False
 
 
@@ -322,7 +326,7 @@ def _file_document(file: FilePosition) -> dict[str, object]:
 
 
 def _write_new(path: Path, data: bytes) -> None:
-    # O_EXCL and O_NOFOLLOW: what someone put there in the meantime is not written to.
+    # O_EXCL and O_NOFOLLOW: a file or link that someone else put there is not written to.
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
     with os.fdopen(os.open(path, flags, 0o600), "wb") as file:
         file.write(data)
@@ -331,7 +335,7 @@ def _write_new(path: Path, data: bytes) -> None:
 
 
 def _sync_directory(path: Path) -> None:
-    """Make the new name last through a loss of power."""
+    """Make sure that the new name survives a loss of power."""
     descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         os.fsync(descriptor)

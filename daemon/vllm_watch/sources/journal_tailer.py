@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from vllm_watch.catalog.reasons import LogReason
-from vllm_watch.reading.log_reader import TailedBatch
+from vllm_watch.reading.log_reader import LogBatch
 from vllm_watch.sources.journal_entries import FIELDS
 from vllm_watch.sources.journal_reader import JournalReader
 from vllm_watch.sources.journalctl import Journalctl, RestartDelay
@@ -73,7 +73,7 @@ class JournalTailer:
         """Whether the last poll found as many lines as may wait: the child has more."""
         return self._has_more
 
-    def poll(self, now: float) -> list[TailedBatch]:
+    def poll(self, now: float) -> list[LogBatch]:
         """Read what came since the last poll, without waiting; start the child if it is due."""
         self._has_more = False
         if self._child is None and self._restart_delay.is_over(now):

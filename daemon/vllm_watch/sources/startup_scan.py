@@ -14,7 +14,7 @@ import re
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from vllm_watch.reading.log_reader import LogReader, TailedBatch
+from vllm_watch.reading.log_reader import LogBatch, LogReader
 from vllm_watch.reading.printed import LastPrinted, count_new_years, last_printed, parts_to_read
 from vllm_watch.reading.times import ArrivalTimes, PrintedTimes
 from vllm_watch.sources.log_file import READ_SIZE, LogFile
@@ -58,7 +58,7 @@ class Stretch(NamedTuple):
     end: int
 
 
-def read_history(log: LogFile, reader: LogReader, end: int, now: float, max_search: int) -> list[TailedBatch]:
+def read_history(log: LogFile, reader: LogReader, end: int, now: float, max_search: int) -> list[LogBatch]:
     """
     Read how the server was started and its last lines before `end`; none of it is counted.
 
@@ -79,7 +79,7 @@ def read_history(log: LogFile, reader: LogReader, end: int, now: float, max_sear
             if not data:
                 break
             batch = reader.read(log.lines(data), times)._replace(is_after_gap=is_after_gap)
-            batches.append(TailedBatch(batch, is_history=True))
+            batches.append(batch._replace(is_history=True))
             is_after_gap = False
         is_after_gap = True
     return batches
@@ -132,14 +132,14 @@ def skip_into(log: LogFile, reader: LogReader, offset: int) -> None:
     start = max(offset - READ_BACK, 0)
     log.skip_to(start)
     if start:
-        reader.skip()
+        reader.lose_place()
     else:
-        reader.begin()
+        reader.start_file()
     while log.offset < offset:
         data = log.read(min(READ_SIZE, offset - log.offset))
         if not data:
             return
-        reader.pass_over(log.lines(data))
+        reader.skip_lines(log.lines(data))
 
 
 def _last_printed(log: LogFile, size: int) -> LastPrinted:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 import re
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from types import MappingProxyType
 from typing import NamedTuple
 
@@ -20,6 +20,7 @@ from vllm_watch.state.scrape_source import ScrapeSource
 from vllm_watch.state.snapshot import HistogramReading, Reading
 from vllm_watch.state.window import QUANTILES, estimate_quantile
 from vllm_watch_parsers.command_facts import CommandFacts
+from vllm_watch_parsers.events import EngineStats, SpecDecoding
 from vllm_watch_parsers.scrape import EngineKey, EngineReading
 
 
@@ -87,6 +88,20 @@ _HELD_WHILE_IDLE = (
     "requests_deferred",
     "kv_cache_usage_ratio",
 )
+_LOGGED = (
+    *_HELD_WHILE_IDLE,
+    "prefix_cache_hit_ratio",
+    "external_prefix_cache_hit_ratio",
+    "mm_cache_hit_ratio",
+)
+"""The fields of a statistics line that are series of the same names."""
+
+_LOGGED_DRAFTS = {
+    "spec_decode_mean_acceptance_length": "mean_acceptance_length",
+    "spec_decode_acceptance_ratio": "acceptance_ratio",
+    "spec_decode_accepted_tokens_per_second": "accepted_tokens_per_second",
+    "spec_decode_drafted_tokens_per_second": "drafted_tokens_per_second",
+}
 
 
 def gauges_of_scrape(scrape: ScrapeSource, key: EngineKey, *, ahead: float) -> dict[str, Reading | None]:
@@ -96,15 +111,14 @@ def gauges_of_scrape(scrape: ScrapeSource, key: EngineKey, *, ahead: float) -> d
     A quantity that they have, but that has no value at present (a hit ratio without a query), is `None`; one that they
     do not have, or that takes more scrapes than there were so far, is left out.
     """
-    newest = scrape.window.newest
-    engine = newest.reading.engines.get(key) if newest else None
-    if newest is None or engine is None:
+    newest = scrape.window.newest_of(key)
+    if newest is None:
         return {}
+    at, engine = newest.at + ahead, newest.engine
     values: dict[str, float | None] = {name: engine.gauges[name] for name in _NOW if name in engine.gauges}
-    values.update({name: engine.gauges[said] for name, said in _LIFETIME.items() if said in engine.gauges})
+    values.update({name: engine.gauges[gauge] for name, gauge in _LIFETIME.items() if gauge in engine.gauges})
     if scrape.window.has_span(key):
         values.update(_changes(scrape, key, engine))
-    at = newest.at + ahead
     return {name: None if value is None else Reading(value, at, "metrics") for name, value in values.items()}
 
 
@@ -146,9 +160,8 @@ def excludes_cached(
     if reading.source == "log":
         found = _RELEASE.match(version or "")
         return (int(found[1]), int(found[2])) >= _FIRST_WITHOUT_CACHED if found else None
-    newest = scrape.reading if scrape else None
-    engine = newest.engines.get(key) if newest else None
-    return engine is not None and not engine.counters.keys().isdisjoint(
+    newest = scrape.window.newest_of(key) if scrape else None
+    return newest is not None and not newest.engine.counters.keys().isdisjoint(
         {"prompt_tokens_computed", "prompt_tokens_cached"}
     )
 
@@ -157,44 +170,27 @@ def gauges_of_log(
     log: LogSource, engine: EngineLog, now: float, *, keeps_stale: bool, ahead: float
 ) -> dict[str, Reading]:
     """Return an engine's gauges by its last lines: fresh ones, and those that the silence of an idle engine implies."""
-    stats, spec = engine.stats, engine.spec
     is_fresh = engine.is_fresh(now) or keeps_stale
-    hit_ratio = None if log.hides_prefix_hit_ratio else stats.prefix_cache_hit_ratio
-    values: dict[str, float | None] = {
-        "prompt_tokens_per_second": stats.prompt_tokens_per_second,
-        "generation_tokens_per_second": stats.generation_tokens_per_second,
-        "requests_running": stats.requests_running,
-        "requests_waiting": stats.requests_waiting,
-        "requests_deferred": stats.requests_deferred,
-        "kv_cache_usage_ratio": stats.kv_cache_usage_ratio,
-        "prefix_cache_hit_ratio": hit_ratio,
-        "external_prefix_cache_hit_ratio": stats.external_prefix_cache_hit_ratio,
-        "mm_cache_hit_ratio": stats.mm_cache_hit_ratio,
-    }
-    readings = _readings(values, engine.stats_at + ahead)
-    if not is_fresh:
-        readings = {name: readings[name] for name in _HELD_WHILE_IDLE if name in readings and engine.ended_idle()}
+    names: Iterable[str] = _LOGGED if is_fresh else _HELD_WHILE_IDLE if engine.ended_idle() else ()
+    readings = _readings(engine.stats, zip(names, names, strict=True), engine.stats_at + ahead)
+    if log.hides_prefix_hit_ratio:
+        readings.pop("prefix_cache_hit_ratio", None)
     # An idle or a hanging engine prints no line on drafts; the last one is not about the present.
-    if spec is not None and (keeps_stale or (is_fresh and engine.spec_at >= engine.stats_at)):
-        drafts: dict[str, float | None] = {
-            "spec_decode_mean_acceptance_length": spec.mean_acceptance_length,
-            "spec_decode_acceptance_ratio": spec.acceptance_ratio,
-            "spec_decode_accepted_tokens_per_second": spec.accepted_tokens_per_second,
-            "spec_decode_drafted_tokens_per_second": spec.drafted_tokens_per_second,
-        }
-        readings.update(_readings(drafts, engine.spec_at + ahead))
+    if engine.spec is not None and (keeps_stale or (is_fresh and engine.spec_at >= engine.stats_at)):
+        readings.update(_readings(engine.spec, _LOGGED_DRAFTS.items(), engine.spec_at + ahead))
     return readings
 
 
-def _readings(values: Mapping[str, float | None], at: float) -> dict[str, Reading]:
+def _readings(event: EngineStats | SpecDecoding, fields: Iterable[tuple[str, str]], at: float) -> dict[str, Reading]:
+    """Return the fields that a line has; `fields` are pairs of a series and its field."""
+    values = {name: getattr(event, field) for name, field in fields}
     return {name: Reading(float(value), at, "log") for name, value in values.items() if value is not None}
 
 
 def positions_of_scrape(scrape: ScrapeSource, key: EngineKey, *, ahead: float) -> tuple[Reading, ...] | None:
     """Return the recent share of drafts accepted at each position; `None` if /metrics does not have positions."""
-    newest = scrape.window.newest
-    engine = newest.reading.engines.get(key) if newest else None
-    if newest is None or engine is None or not engine.position_accepted or not scrape.window.has_span(key):
+    newest = scrape.window.newest_of(key)
+    if newest is None or not newest.engine.position_accepted or not scrape.window.has_span(key):
         return None
     return tuple(Reading(ratio, newest.at + ahead, "metrics") for ratio in scrape.window.position_ratios(key))
 
@@ -216,12 +212,15 @@ def positions_of_log(engine: EngineLog, now: float, *, keeps_stale: bool, ahead:
 
 def counters_of_scrape(scrape: ScrapeSource, key: EngineKey, *, ahead: float) -> dict[str, Reading]:
     """Return an engine's counters as vLLM has them."""
-    newest = scrape.window.newest
-    engine = newest.reading.engines.get(key) if newest else None
-    if newest is None or engine is None:
+    newest = scrape.window.newest_of(key)
+    if newest is None:
         return {}
-    known = {name: engine.counters[counter] for counter, name in _COUNTERS.items() if counter in engine.counters}
-    return {name: Reading(value, newest.at + ahead, "metrics") for name, value in known.items()}
+    at, engine = newest.at + ahead, newest.engine
+    return {
+        name: Reading(engine.counters[counter], at, "metrics")
+        for counter, name in _COUNTERS.items()
+        if counter in engine.counters
+    }
 
 
 def counters_of_log(log: LogSource, engine: str, *, ahead: float) -> dict[str, Reading]:
@@ -245,11 +244,11 @@ def counters_of_log(log: LogSource, engine: str, *, ahead: float) -> dict[str, R
 
 def finished_of(scrape: ScrapeSource, key: EngineKey, *, ahead: float) -> dict[str, Reading]:
     """Return the requests that an engine has finished, by reason."""
-    newest = scrape.window.newest
-    engine = newest.reading.engines.get(key) if newest else None
-    if newest is None or engine is None:
+    newest = scrape.window.newest_of(key)
+    if newest is None:
         return {}
-    return {reason: Reading(value, newest.at + ahead, "metrics") for reason, value in engine.requests_finished.items()}
+    at, engine = newest.at + ahead, newest.engine
+    return {reason: Reading(value, at, "metrics") for reason, value in engine.requests_finished.items()}
 
 
 def _histogram_name(name: str, log: LogSource | None) -> str:
@@ -262,13 +261,13 @@ def histograms_of(
     scrape: ScrapeSource, key: EngineKey, log: LogSource | None, *, ahead: float
 ) -> dict[str, HistogramReading]:
     """Return an engine's histograms as vLLM has them."""
-    newest = scrape.window.newest
-    engine = newest.reading.engines.get(key) if newest else None
-    if newest is None or engine is None:
+    newest = scrape.window.newest_of(key)
+    if newest is None:
         return {}
+    at, engine = newest.at + ahead, newest.engine
     names = {name: _histogram_name(name, log) for name in HISTOGRAMS}
-    known = {name: engine.histograms[said] for name, said in names.items() if said in engine.histograms}
-    return {name: HistogramReading(histogram, newest.at + ahead) for name, histogram in known.items()}
+    known = {name: engine.histograms[source] for name, source in names.items() if source in engine.histograms}
+    return {name: HistogramReading(histogram, at) for name, histogram in known.items()}
 
 
 class Latencies(NamedTuple):
@@ -323,8 +322,8 @@ def facts_of(
         facts["kv_cache_capacity_tokens"] = reading.kv_cache_tokens.get(engine)
         facts["max_concurrency"] = reading.max_concurrency.get(engine)
     if log is not None:
-        said = _facts_of_log(log, engine)
-        facts.update({name: value for name, value in said.items() if value is not None})
+        logged = _facts_of_log(log, engine)
+        facts.update({name: value for name, value in logged.items() if value is not None})
         if (
             facts["data_parallel_size"] is None
             and log.facts.is_believed_alone()
@@ -335,6 +334,7 @@ def facts_of(
 
 
 def _facts_of_log(log: LogSource, engine: str) -> dict[str, float | None]:
+    """Return the facts by series; `None` where the log does not have one."""
     facts = log.facts
     own = facts.of_engine(engine)
     return {

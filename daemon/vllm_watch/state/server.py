@@ -61,19 +61,19 @@ class ServerState:
         """Take in the command line of a server that was started again."""
         self._sources.settings = self.settings._replace(command=command)
 
-    def apply_log(self, batch: LogBatch, *, is_history: bool = False) -> None:
-        """Take in lines of the log; history informs and is not counted."""
+    def apply_log(self, batch: LogBatch) -> None:
+        """Take in lines of the log."""
         log = self._sources.log
         if log is None:
             return
         starts = log.life.starts
-        log.apply(batch, is_history=is_history)
+        log.apply(batch)
         if log.life.starts != starts:  # Access lines in the same batch may be the old server's.
             self._http_source.start_life()
             self._names.forget_engines()
             self._cross_check.forget()
             return
-        if not is_history:
+        if not batch.is_history:
             self._cross_check.compare_with_scrapes(batch)
         if batch.requests:
             self._http_source.note_lines()
@@ -115,7 +115,7 @@ class ServerState:
         due = probe.due_at()
         return now if due is None else due
 
-    def begin_probe(self, now: float) -> str:
+    def start_probe(self, now: float) -> str:
         """Take in that a probe starts; return the model's name, or nothing if no source has reported it."""
         if self._sources.probe is not None:
             self._sources.probe.start(now)

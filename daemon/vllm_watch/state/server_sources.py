@@ -31,7 +31,7 @@ class ServerSettings(NamedTuple):
         labels: The operator's own labels.
         keeps_stale: For reading what has ended: no value is dropped for its age.
         probe_every: Seconds between probes, or `None` without them.
-        command: What the server's command line says.
+        command: The facts on the server's command line.
     """
 
     name: str

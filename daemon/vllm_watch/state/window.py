@@ -38,6 +38,13 @@ class TimedReading(NamedTuple):
     reading: MetricsReading
 
 
+class TimedEngine(NamedTuple):
+    """One engine in one reading."""
+
+    at: float
+    engine: EngineReading
+
+
 class Span(NamedTuple):
     """An engine at the two ends of a period."""
 
@@ -70,6 +77,12 @@ class Window:
     def newest(self) -> TimedReading | None:
         """The last reading."""
         return self._readings[-1] if self._readings else None
+
+    def newest_of(self, key: EngineKey) -> TimedEngine | None:
+        """Return an engine in the last reading, or `None` if it is not there."""
+        newest = self.newest
+        engine = newest.reading.engines.get(key) if newest is not None else None
+        return None if newest is None or engine is None else TimedEngine(newest.at, engine)
 
     def add(self, at: float, reading: MetricsReading) -> None:
         """Take in a reading, and drop those that no window needs any more."""
