@@ -20,11 +20,12 @@ import click
 from vllm_watch import __version__
 from vllm_watch.grafana.commands import grafana
 from vllm_watch.support.errors import UsageError, VllmWatchError
+from vllm_watch.support.log_options import LOG_FORMATS, LOG_LEVELS, LogFormat, LogLevel
 
 
 if TYPE_CHECKING:
     from vllm_watch.config.model import Config
-    from vllm_watch.discovery.watcher import Follower
+    from vllm_watch.discovery.watcher import ServerWatcher
 
 
 _PARTS = 1000
@@ -40,6 +41,18 @@ _CONFIG = click.option(
     "--config", "config_file", metavar="FILE", help="A configuration (YAML), instead of --log and --metrics."
 )
 _LISTEN = click.option("--listen", metavar="HOST:PORT", help="Address to serve on [default: 127.0.0.1:9468].")
+_LOG_LEVEL = click.option(
+    "--log-level",
+    type=click.Choice(LOG_LEVELS),
+    default="info",
+    show_default=True,
+    help="The least severe events of the daemon's own log, which goes to standard error.",
+)
+_LOG_FORMAT = click.option(
+    "--log-format",
+    type=click.Choice(LOG_FORMATS),
+    help="The form of the daemon's own log [default: console on a terminal, else json].",
+)
 _STEP = click.option("--step", default="5s", show_default=True, metavar="DURATION", help="Time between two samples.")
 
 
@@ -54,7 +67,16 @@ def cli() -> None:
 @_LOG
 @_METRICS
 @_LISTEN
-def run(config_file: str | None, logs: tuple[str, ...], metrics: tuple[str, ...], listen: str | None) -> None:
+@_LOG_LEVEL
+@_LOG_FORMAT
+def run(  # noqa: PLR0913, PLR0917 - Each option is a parameter.
+    config_file: str | None,
+    logs: tuple[str, ...],
+    metrics: tuple[str, ...],
+    listen: str | None,
+    log_level: LogLevel,
+    log_format: LogFormat | None,
+) -> None:
     """
     Run the daemon until SIGTERM or SIGINT.
 
@@ -69,17 +91,17 @@ def run(config_file: str | None, logs: tuple[str, ...], metrics: tuple[str, ...]
         return _configured(config_file, logs, metrics, listen)
 
     hold_standard_streams()
-    configure_log()
+    configure_log(log_level, log_format)
     if config_file is None and not logs and not metrics:
-        follower = _follower(listen)
-        run_service(follower.look(), SystemClock(), follower=follower)
+        follower = _server_watcher(listen)
+        run_service(follower.poll(), SystemClock(), follower=follower)
         return
     run_service(load(), SystemClock(), load if config_file is not None else None)
 
 
 @cli.command()
 @_LOG
-@click.option("--metrics", metavar="URL|FILE", help="A server's /metrics, or a saved page.")
+@click.option("--metrics", metavar="URL|FILE", help="A server's /metrics, or a file with its content.")
 @click.option(
     "--format",
     "form",
@@ -123,9 +145,9 @@ def check(config_file: str | None, logs: tuple[str, ...], metrics: tuple[str, ..
     from vllm_watch.support.logging_setup import configure_log
     from vllm_watch.support.printable import printable
 
-    configure_log(quiet=True)
+    configure_log("error")
     if config_file is None and not logs and not metrics:
-        config = _follower(None).look()
+        config = _server_watcher(None).poll()
         if not config.servers:
             raise UsageError("nothing to check: no vLLM server was found; run vllm-watch discover for the reason")
     else:
@@ -149,13 +171,13 @@ def discover(form: str, file: str | None, *, force: bool) -> None:
     from vllm_watch.discovery.config_writer import configuration_of, is_writable, write_configuration
     from vllm_watch.discovery.names import with_names
     from vllm_watch.discovery.proc import Proc
-    from vllm_watch.discovery.servers import find
+    from vllm_watch.discovery.servers import find_servers
     from vllm_watch.support.printable import printable
 
     if force and file is None:
         raise UsageError("--force requires --write FILE")
     proc = Proc()
-    found = find(proc, proc.processes())
+    found = find_servers(proc, proc.table.processes())
     named = with_names(found.servers, {})
     report = list(lines_of(found, named))
     if form == "json":
@@ -176,14 +198,18 @@ def discover(form: str, file: str | None, *, force: bool) -> None:
 @click.option("--recording", "folder", metavar="DIR", help="A recorded server [default: the one in the package].")
 @click.option("--speed", type=click.FloatRange(0.1, 100), default=10.0, show_default=True, help="Times real time.")
 @_LISTEN
-def demo(folder: str | None, speed: float, listen: str | None) -> None:
+@_LOG_LEVEL
+@_LOG_FORMAT
+def demo(
+    folder: str | None, speed: float, listen: str | None, log_level: LogLevel, log_format: LogFormat | None
+) -> None:
     """Run the daemon over a recorded real server, again and again."""
     from vllm_watch.commands.demo import run_demo
     from vllm_watch.replay.recording import BUNDLED, Recording
     from vllm_watch.support.logging_setup import configure_log, hold_standard_streams
 
     hold_standard_streams()
-    configure_log()
+    configure_log(log_level, log_format)
     recording = Recording(Path(folder) if folder else BUNDLED)
     click.echo(
         f"A recorded server of {recording.seconds:.0f} s at {speed:g} times its speed. "
@@ -248,14 +274,14 @@ def _seconds(step: str) -> float:
     return seconds
 
 
-def _follower(listen: str | None) -> Follower:
+def _server_watcher(listen: str | None) -> ServerWatcher:
     from vllm_watch.config.model import Config
     from vllm_watch.config.options import with_listen
-    from vllm_watch.discovery.watcher import Follower
+    from vllm_watch.discovery.watcher import ServerWatcher
     from vllm_watch.support.clock import SystemClock
 
     config = Config(servers=())
-    return Follower(SystemClock(), with_listen(config, listen) if listen else config)
+    return ServerWatcher(SystemClock(), with_listen(config, listen) if listen else config)
 
 
 def _configured(config_file: str | None, logs: Sequence[str], metrics: Sequence[str], listen: str | None) -> Config:

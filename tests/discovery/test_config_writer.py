@@ -14,16 +14,16 @@ from vllm_watch.commands.discover import lines_of, view_of
 from vllm_watch.config.config_file import load_config
 from vllm_watch.discovery.command_line import ServeCommand
 from vllm_watch.discovery.config_writer import configuration_of
-from vllm_watch.discovery.names import Named, identity_of
-from vllm_watch.discovery.servers import Found, FoundServer
+from vllm_watch.discovery.names import NamedServer, identity_of
+from vllm_watch.discovery.servers import DiscoveredServer, Discovery
 from vllm_watch.support.report import ReportLine
 
 
 def named(name="qwen", **given_values):
     """Return a server that was found, with a URL unless something else is given."""
     values = {"url": "http://127.0.0.1:8000/metrics", "log": None, "journal": None, "findings": (), **given_values}
-    server = FoundServer(7, 70, name, "vllm", values.pop("command", ServeCommand(model="m")), **values)
-    return Named(name, identity_of(server), server)
+    server = DiscoveredServer(7, 70, name, "vllm", values.pop("command", ServeCommand(model="m")), **values)
+    return NamedServer(name, identity_of(server), server)
 
 
 @pytest.fixture
@@ -83,7 +83,7 @@ def test_any_path_and_any_text(accepted, name, advice):
 
 def test_a_report_for_people():
     """People read a block for each server, with what to change marked; without any, what was looked at."""
-    found = Found((), (ReportLine("An engine is left over.", is_wrong=True),), 12)
+    found = Discovery((), (ReportLine("An engine is left over.", is_wrong=True),), 12)
     command = ServeCommand(model="m", max_num_seqs=24, max_model_len=32768, num_speculative_tokens=4)
     server = named(
         log="/v.log", command=command, findings=(ReportLine("Change it.", is_wrong=True), ReportLine("By the way."))
@@ -99,14 +99,14 @@ def test_a_report_for_people():
         "  note: By the way.",
         "An engine is left over.",
     ] == [line.text for line in lines_of(found, [server])]
-    (nothing,) = lines_of(Found((), (), 12), [])
+    (nothing,) = lines_of(Discovery((), (), 12), [])
     assert "of the 12 processes" in nothing.text
     assert nothing.is_wrong
 
 
 def test_a_report_for_programs():
     """Programs read the same as data: what is not known is not there."""
-    view = view_of(Found((), (), 12), [named(journal="vllm.service")])
+    view = view_of(Discovery((), (), 12), [named(journal="vllm.service")])
 
     assert {
         "servers": [

@@ -10,7 +10,8 @@ import pytest
 from tests.support.proc_tree import ProcTree
 
 from vllm_watch.discovery.cgroup import Owner, owner_of
-from vllm_watch.discovery.proc import Proc
+from vllm_watch.discovery.open_files import OpenFiles
+from vllm_watch.discovery.proc_files import ProcFiles
 from vllm_watch.discovery.sockets import listeners
 
 
@@ -76,11 +77,11 @@ class TestWhichProcess:
     def test_what_vanishes(self, tree):
         """A process whose files are gone, or that is another one by now, is not there."""
         tree.add(10, SERVE)
-        listed = tree.proc.processes()
+        listed = tree.proc.table.processes()
         (tree.root / "10" / "stat").unlink()
 
-        assert not any(tree.proc.is_running(process) for process in listed.processes if process.pid == 10)
-        assert [1] == [process.pid for process in tree.proc.processes().processes]
+        assert not any(tree.proc.table.is_running(process) for process in listed.processes if process.pid == 10)
+        assert [1] == [process.pid for process in tree.proc.table.processes().processes]
 
     def test_a_circle_of_parents(self, tree):
         """A table that was read while it changed, with a circle in it, ends nothing."""
@@ -168,7 +169,7 @@ class TestAddress:
         """Where sockets may not be looked at, what listens on the port is taken for the server."""
         tree.add(10, SERVE)
         tree.listen(10, "127.0.0.1", 8000, 77, descriptor=None)
-        monkeypatch.setattr(Proc, "sockets", lambda _proc, _pids: None)
+        monkeypatch.setattr(OpenFiles, "sockets", lambda _proc, _pids: None)
 
         assert "http://127.0.0.1:8000/metrics" == tree.only().url
         assert "another process" not in tree.advice()
@@ -259,7 +260,7 @@ class TestAddress:
         tree.write("10/net/fib_trie", "           |-- 172.17.0.2\n              /32 host LOCAL\n")
         line = "docker-proxy -host-ip 10.9.9.9 -host-port 80 -container-ip 172.17.0.2 -container-port 8000"
         tree.add(20, line, name="docker-proxy")
-        monkeypatch.setattr(Proc, "user", lambda _self, _pid: 54_321)
+        monkeypatch.setattr(ProcFiles, "user", lambda _self, _pid: 54_321)
 
         assert "http://172.17.0.2:8000/metrics" == tree.only().url
 

@@ -15,13 +15,13 @@ from tests.support.waiting import until
 
 from vllm_watch.catalog.limits import MAX_HANGING_PROCESSES
 from vllm_watch.config.model import Config
-from vllm_watch.discovery import patience as patience_module
-from vllm_watch.discovery import proc as proc_module
+from vllm_watch.discovery import hang_guard
 from vllm_watch.discovery.command_line import ServeCommand
 from vllm_watch.discovery.names import with_names
 from vllm_watch.discovery.proc import Proc
-from vllm_watch.discovery.servers import FoundServer
-from vllm_watch.discovery.watcher import CLOSE_LOOK_SECONDS, KEEP_SECONDS, MAX_SERVERS, Follower, remember
+from vllm_watch.discovery.proc_files import ProcFiles
+from vllm_watch.discovery.servers import DiscoveredServer
+from vllm_watch.discovery.watcher import FULL_POLL_SECONDS, KEEP_SECONDS, MAX_SERVERS, ServerWatcher, track
 from vllm_watch.support.errors import DiscoveryError
 
 
@@ -42,18 +42,18 @@ class HandClock:
 
 
 class Following:
-    """A follower over a table that the test changes."""
+    """A watcher over a table that the test changes."""
 
     def __init__(self, folder):
         (folder / "host").mkdir()
         self.tree = ProcTree(folder / "proc", folder / "host")
         self.clock = HandClock()
-        self.follower = Follower(self.clock, Config(servers=()), self.tree.proc, self.tree.host)
+        self.watcher = ServerWatcher(self.clock, Config(servers=()), self.tree.proc, self.tree.host)
 
-    def look(self, seconds=10.0, **how):
+    def poll(self, seconds=10.0, **how):
         """Look later; return what is watched, by name."""
         self.clock.time += seconds
-        return {server.name: server for server in self.follower.look(**how).servers}
+        return {server.name: server for server in self.watcher.poll(**how).servers}
 
     def end(self, pid):
         """Let a process end."""
@@ -63,13 +63,13 @@ class Following:
 
 @pytest.fixture
 def following(tmp_path):
-    """A follower, and no server yet."""
+    """A watcher, and no server yet."""
     return Following(tmp_path)
 
 
 def server(name, url=None, pid=1):
     """Return a server that was found."""
-    return FoundServer(pid, pid, name, "root", ServeCommand(), url, None, None, ())
+    return DiscoveredServer(pid, pid, name, "root", ServeCommand(), url, None, None, ())
 
 
 class Hang:
@@ -78,16 +78,17 @@ class Hang:
     def __init__(self, monkeypatch):
         self.over = threading.Event()
         self.asked = []
-        read = proc_module._read
+        read = ProcFiles.read
 
-        def wait(path):
+        def wait(files, pid, name):
+            path = files.path(pid, name)
             if path.endswith(self.names):
                 self.asked.append(path)
                 self.over.wait(60)
-            return read(path)
+            return read(files, pid, name)
 
         self.names = ()
-        monkeypatch.setattr(proc_module, "_read", wait)
+        monkeypatch.setattr(ProcFiles, "read", wait)
 
     def begin(self, *names):
         """Let the reading of these files hang."""
@@ -98,7 +99,7 @@ class Hang:
 @pytest.fixture
 def hang(monkeypatch):
     """Files under the process table that hang; at the end they are read."""
-    monkeypatch.setattr(patience_module, "PATIENCE_SECONDS", 0.2)
+    monkeypatch.setattr(hang_guard, "HANG_SECONDS", 0.2)
     found = Hang(monkeypatch)
     yield found
     found.over.set()
@@ -113,25 +114,25 @@ class TestHanging:
         following.tree.add(11, "vllm serve other/Model --port 8001")
         hang.begin("/10/cmdline")
         with structlog.testing.capture_logs() as said:
-            found = [set(following.look()) for _ in range(3)]
-        hanging = following.follower.hanging_count
+            found = [set(following.poll()) for _ in range(3)]
+        hanging = following.watcher.hanging_count
         hang.over.set()
-        until(lambda: following.follower.hanging_count == 0)
+        until(lambda: following.watcher.hanging_count == 0)
 
         assert [{"Model"}] * 3 == found
         assert 1 == hanging
         assert 1 == len(hang.asked)
         assert [10] == [entry["pid"] for entry in said if entry["event"] == "discovery.hangs"]
-        assert {"Qwen3-8B", "Model"} == set(following.look())
+        assert {"Qwen3-8B", "Model"} == set(following.poll())
 
     @pytest.mark.parametrize("name", ["cmdline", "environ"])
     def test_a_server_that_hangs_is_watched_on(self, following, hang, name):
         """A server that is known and hangs is there, not gone: it is watched for as long as that lasts."""
         following.tree.add(10, SERVE)
-        before = following.look()
+        before = following.poll()
         hang.begin(f"/10/{name}")
         with structlog.testing.capture_logs() as said:
-            found = [following.look(closely=True), following.look(KEEP_SECONDS + 1), following.look(closely=True)]
+            found = [following.poll(fully=True), following.poll(KEEP_SECONDS + 1), following.poll(fully=True)]
 
         assert [before] * 3 == found
         assert not [entry for entry in said if entry["event"] == "discovery.gone"]
@@ -141,12 +142,12 @@ class TestHanging:
         for pid in range(10, 10 + MAX_HANGING_PROCESSES + 6):
             following.tree.add(pid, SERVE)
         hang.begin("/cmdline")
-        monkeypatch.setattr(patience_module, "PATIENCE_SECONDS", 0.01)
+        monkeypatch.setattr(hang_guard, "HANG_SECONDS", 0.01)
         before = threading.active_count()
         for _ in range(3):
-            following.look()
+            following.poll()
 
-        assert MAX_HANGING_PROCESSES == threading.active_count() - before == following.follower.hanging_count
+        assert MAX_HANGING_PROCESSES == threading.active_count() - before == following.watcher.hanging_count
 
 
 class TestComingAndGoing:
@@ -154,10 +155,10 @@ class TestComingAndGoing:
 
     def test_one_that_comes(self, following):
         """With none there is nothing to watch; one that is started is watched from the next look on."""
-        assert {} == following.look()
+        assert {} == following.poll()
 
         following.tree.add(10, f"{SERVE} --max-num-seqs 24")
-        (found,) = following.look().values()
+        (found,) = following.poll().values()
 
         assert ("Qwen3-8B", "http://127.0.0.1:8000/metrics") == (found.name, found.metrics.url)
         assert 24 == found.command.max_num_seqs
@@ -165,21 +166,21 @@ class TestComingAndGoing:
     def test_one_that_goes(self, following):
         """One that is gone is watched for an hour, as it was, and no longer."""
         following.tree.add(10, SERVE)
-        before = following.look()
+        before = following.poll()
         following.end(10)
 
-        assert before == following.look()
-        assert before == following.look(KEEP_SECONDS - 30)
-        assert {} == following.look(60)
+        assert before == following.poll()
+        assert before == following.poll(KEEP_SECONDS - 30)
+        assert {} == following.poll(60)
 
     def test_one_that_is_started_anew(self, following):
         """One that is started anew with its name and address is the same one, whatever else it is told."""
         following.tree.add(10, SERVE)
-        before = following.look()["Qwen3-8B"]
+        before = following.poll()["Qwen3-8B"]
         following.end(10)
-        following.look()
+        following.poll()
         following.tree.add(11, f"{SERVE} --max-num-seqs 8")
-        (after,) = following.look().values()
+        (after,) = following.poll().values()
 
         assert (before.name, before.metrics) == (after.name, after.metrics)
         assert (None, 8) == (before.command.max_num_seqs, after.command.max_num_seqs)
@@ -187,56 +188,56 @@ class TestComingAndGoing:
     def test_a_second_of_the_same_model(self, following):
         """The first keeps its name when a second comes, and after the first has gone the second keeps its own."""
         following.tree.add(10, SERVE)
-        following.look()
+        following.poll()
         following.tree.add(20, f"{SERVE} --port 8001")
-        assert {"Qwen3-8B", "Qwen3-8B:8001"} == set(following.look())
+        assert {"Qwen3-8B", "Qwen3-8B:8001"} == set(following.poll())
 
         following.end(10)
-        following.look()
-        assert {"Qwen3-8B:8001"} == set(following.look(KEEP_SECONDS + 10))
+        following.poll()
+        assert {"Qwen3-8B:8001"} == set(following.poll(KEEP_SECONDS + 10))
 
     def test_a_second_at_the_port_of_the_first(self, following):
         """Of two servers for one port the one that listens is watched, and the other's log, if it has one."""
         following.tree.add(10, SERVE)
         following.tree.add(20, "vllm serve other")
-        following.look()
+        following.poll()
         following.tree.listen(10, "127.0.0.1", 8000, 77)
         following.tree.listen(20, "127.0.0.1", 8000, 77, descriptor=None)
 
-        assert {"Qwen3-8B"} == set(following.look(closely=True))
+        assert {"Qwen3-8B"} == set(following.poll(fully=True))
 
     def test_another_model_at_the_same_address(self, following):
         """A server that is gone is not watched on where another one answers in its place."""
         following.tree.add(10, SERVE)
-        following.look()
+        following.poll()
         following.end(10)
         following.tree.add(20, "vllm serve other")
 
-        assert {"other"} == set(following.look())
+        assert {"other"} == set(following.poll())
 
     def test_what_changes_meanwhile(self, following, tmp_path):
         """Of a server that runs on, a change is seen within a minute, or at once by a close look."""
         log = tmp_path / "vllm.log"
         log.write_text("")
         following.tree.add(10, SERVE)
-        assert following.look()["Qwen3-8B"].log is None
+        assert following.poll()["Qwen3-8B"].log is None
 
         following.tree.output(10, log)
-        assert following.look()["Qwen3-8B"].log is None
-        assert str(log) == following.look(closely=True)["Qwen3-8B"].log
+        assert following.poll()["Qwen3-8B"].log is None
+        assert str(log) == following.poll(fully=True)["Qwen3-8B"].log
 
         following.tree.output(10, "/dev/null")
-        assert following.look(CLOSE_LOOK_SECONDS)["Qwen3-8B"].log is None
+        assert following.poll(FULL_POLL_SECONDS)["Qwen3-8B"].log is None
 
     def test_more_than_are_watched(self, following):
         """Of more servers than anyone has, only so many are watched, and those that run go before those that ran."""
         for number in range(MAX_SERVERS):
             following.tree.add(1000 + number, f"vllm serve m{number} --port {1000 + number}")
-        following.look()
+        following.poll()
         for number in range(MAX_SERVERS):
             following.end(1000 + number)
         following.tree.add(10, SERVE)
-        watched = following.look()
+        watched = following.poll()
 
         assert MAX_SERVERS == len(watched)
         assert "Qwen3-8B" in watched
@@ -246,27 +247,27 @@ class TestComingAndGoing:
         many = [server(f"fake-{number}", f"http://127.0.0.1:{1000 + number}/metrics", number) for number in range(300)]
         real = [server(f"m{number}", f"http://127.0.0.1:{9000 + number}/metrics", 5000 + number) for number in range(8)]
         found = with_names([*(each._replace(user="eve") for each in many), *real], {})
-        watched = remember({}, found, 1000.0)
+        watched = track({}, found, 1000.0)
 
         assert MAX_SERVERS == len(watched)
         assert {f"m{number}" for number in range(8)} <= {each.name for each in watched.values()}
 
     def test_no_process_table(self, tmp_path):
         """Without a process table there is one sentence, and no traceback."""
-        follower = Follower(HandClock(), Config(servers=()), Proc(tmp_path / "none"))
+        watcher = ServerWatcher(HandClock(), Config(servers=()), Proc(tmp_path / "none"))
 
         with pytest.raises(DiscoveryError, match="where the kernel lists processes, cannot be read: no such file"):
-            follower.look()
+            watcher.poll()
 
     def test_what_is_said(self, following):
         """What was found, what is wrong with it, and that it is gone are said once each."""
         following.tree.add(10, SERVE)
         with structlog.testing.capture_logs() as entries:
-            following.look()
-            following.look()
+            following.poll()
+            following.poll()
             following.end(10)
-            following.look()
-            following.look()
+            following.poll()
+            following.poll()
         said = [(entry["event"], entry["log_level"]) for entry in entries]
 
         assert [

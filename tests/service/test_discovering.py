@@ -159,7 +159,7 @@ class TestCheck:
 
         assert (1, 2) == (discovered.returncode, checked.returncode)
         assert "No vLLM server found" in discovered.stdout
-        assert "vllm-watch discover says why" in checked.stderr
+        assert "run vllm-watch discover for the reason" in checked.stderr
         assert ["discovery.nothing", "service.started", "service.stopped"] == [
             json.loads(line)["event"] for line in ran.stderr.splitlines()
         ]

@@ -101,9 +101,9 @@ class Journal:
     def poll(self, seconds=0.0):
         """Poll once."""
         self.now += seconds
-        for batch, is_history in self.tail.poll(self.now):
+        for batch in self.tail.poll(self.now):
             events = [timed for timed in batch.events if isinstance(timed.event, EngineStats)]
-            (self.history if is_history else self.found).extend(timed.event.requests_running for timed in events)
+            (self.history if batch.is_history else self.found).extend(timed.event.requests_running for timed in events)
             self.gaps.append(batch.is_after_gap)
             self.times += [timed.at for timed in events]
             self.starts += [timed for timed in batch.events if isinstance(timed.event, StartupFact)]

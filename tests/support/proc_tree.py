@@ -8,7 +8,7 @@ import socket
 import struct
 
 from vllm_watch.discovery.proc import Proc
-from vllm_watch.discovery.servers import find
+from vllm_watch.discovery.servers import find_servers
 
 
 LISTENING = "0A"
@@ -80,7 +80,7 @@ class ProcTree:
 
     def find(self):
         """Return what is found."""
-        return find(self.proc, self.proc.processes(), self.host)
+        return find_servers(self.proc, self.proc.table.processes(), self.host)
 
     def only(self):
         """Return the only server that is found."""

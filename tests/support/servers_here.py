@@ -17,7 +17,7 @@ from pathlib import Path
 from tests.support.waiting import until
 
 from vllm_watch.discovery.proc import Proc
-from vllm_watch.discovery.servers import find
+from vllm_watch.discovery.servers import find_servers
 
 
 SECONDS = 20
@@ -59,7 +59,7 @@ class ServersHere:
     def found(self):
         """Return our servers, as discovery has them."""
         proc = Proc()
-        found = find(proc, proc.processes())
+        found = find_servers(proc, proc.table.processes())
         return [server for server in found.servers if server.command.model == self.model]
 
     def until_listening(self, port):

@@ -7,8 +7,8 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from vllm_watch.discovery.command_line import ServeCommand
-from vllm_watch.discovery.names import Named
-from vllm_watch.discovery.servers import Found, FoundServer
+from vllm_watch.discovery.names import NamedServer
+from vllm_watch.discovery.servers import DiscoveredServer, Discovery
 from vllm_watch.support.report import ReportLine
 
 
@@ -22,7 +22,7 @@ _TOLD = {
 }
 
 
-def lines_of(found: Found, named: Sequence[Named]) -> Iterator[ReportLine]:
+def lines_of(found: Discovery, named: Sequence[NamedServer]) -> Iterator[ReportLine]:
     """Yield the report, server by server."""
     for name, _, server in named:
         yield ReportLine(f"{name}:")
@@ -36,7 +36,7 @@ def lines_of(found: Found, named: Sequence[Named]) -> Iterator[ReportLine]:
         )
 
 
-def _lines_of_server(server: FoundServer) -> Iterator[ReportLine]:
+def _lines_of_server(server: DiscoveredServer) -> Iterator[ReportLine]:
     yield ReportLine(f"  process {server.pid} of {server.user}, model {server.command.model_name or 'unknown'}")
     yield ReportLine(f"  metrics: {server.url or 'none'}")
     yield ReportLine(f"  log: {_log(server)}")
@@ -48,7 +48,7 @@ def _lines_of_server(server: FoundServer) -> Iterator[ReportLine]:
         yield ReportLine(f"  {mark}: {finding.text}", finding.is_wrong)
 
 
-def _log(server: FoundServer) -> str:
+def _log(server: DiscoveredServer) -> str:
     return f"the journal of unit {server.journal}" if server.journal is not None else server.log or "none"
 
 
@@ -57,7 +57,7 @@ def _told(command: ServeCommand) -> list[str]:
     return [form.format(values[name]) for name, form in _TOLD.items() if values[name] is not None]
 
 
-def view_of(found: Found, named: Sequence[Named]) -> dict[str, Any]:
+def view_of(found: Discovery, named: Sequence[NamedServer]) -> dict[str, Any]:
     """Return the same as plain data: what is not known is not there."""
     return {
         "servers": [_view_of_server(name, server) for name, _, server in named],
@@ -66,7 +66,7 @@ def view_of(found: Found, named: Sequence[Named]) -> dict[str, Any]:
     }
 
 
-def _view_of_server(name: str, server: FoundServer) -> dict[str, Any]:
+def _view_of_server(name: str, server: DiscoveredServer) -> dict[str, Any]:
     view = {
         "name": name,
         "pid": server.pid,

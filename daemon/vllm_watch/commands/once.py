@@ -13,11 +13,11 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from prometheus_client import CollectorRegistry, generate_latest
-
 from vllm_watch.catalog.reasons import MetricsReason
-from vllm_watch.exposition.families import SnapshotFamilies
+from vllm_watch.exposition.collector import Collected
 from vllm_watch.exposition.json_view import server_view
+from vllm_watch.exposition.samples import server_samples
+from vllm_watch.exposition.text_format import prometheus_text
 from vllm_watch.reading.containers import LineReader
 from vllm_watch.reading.log_reader import LogReader
 from vllm_watch.replay.replay import LogFeed, log_blocks, printed_times
@@ -70,9 +70,7 @@ def read_once(logs: Sequence[str], metrics: str | None) -> Found:
 
 def as_prometheus(snapshot: ServerSnapshot) -> bytes:
     """Return a snapshot in the Prometheus text format; each sample has the time at which it was so."""
-    registry = CollectorRegistry()
-    registry.register(SnapshotFamilies(snapshot))
-    return generate_latest(registry)
+    return prometheus_text(Collected(list(server_samples(snapshot))), with_times=True)
 
 
 def as_json(snapshot: ServerSnapshot) -> bytes:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Where a server answers: what its command line says, held against what listens. Pure."""
+"""The address of a server's /metrics: its command line, compared with what listens. Pure."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from typing import NamedTuple
 
 from vllm_watch.config.texts import parse_url
 from vllm_watch.discovery.command_line import ServeCommand
-from vllm_watch.discovery.proc import Network, PublishedPort
+from vllm_watch.discovery.network import Network, PublishedPort
 from vllm_watch.support.report import ReportLine
 
 
 LOOPBACK = "127.0.0.1"
 
 
-class Address(NamedTuple):
-    """The URL of /metrics, if it can be reached at all, and what there is to say of it."""
+class MetricsAddress(NamedTuple):
+    """The URL of /metrics, `None` if it cannot be reached, and findings about it."""
 
     url: str | None = None
     findings: tuple[ReportLine, ...] = ()
@@ -26,42 +26,46 @@ class Address(NamedTuple):
 
 def address_of(
     command: ServeCommand, network: Network, sockets: frozenset[int] | None, published: Iterable[PublishedPort]
-) -> Address:
+) -> MetricsAddress:
     """
     Return where a server's /metrics is.
 
     Args:
-        command: What the server was told.
+        command: The server's command line.
         network: Its network namespace.
-        sockets: The inodes of the sockets of its processes, `None` if they may not be looked at.
+        sockets: The inodes of the sockets of its processes, `None` if reading them is not permitted.
         published: Ports of containers that the host forwards.
     """
     if command.is_headless:
-        return Address(findings=(ReportLine("It is a headless node: its /metrics is with the node that has the API."),))
+        return MetricsAddress(
+            findings=(ReportLine("It is a headless node: its /metrics is with the node that has the API."),)
+        )
     if command.uds is not None:
         text = f"It listens on a Unix socket, {command.uds}, which cannot be scraped: start it with --port instead."
-        return Address(findings=(ReportLine(text, is_wrong=True),))
+        return MetricsAddress(findings=(ReportLine(text, is_wrong=True),))
     if command.has_port_per_rank:
         text = f"Each of its data-parallel ranks has a port of its own, and port {command.port} has no /metrics: "
-        return Address(findings=(ReportLine(text + "configure each rank's port as a server.", is_wrong=True),))
+        return MetricsAddress(findings=(ReportLine(text + "configure each rank's port as a server.", is_wrong=True),))
     port = command.port or _chosen_port(network, sockets)
     if port is None:
-        return Address(findings=(ReportLine("Its port was to be chosen (--port 0), and none is open yet."),))
+        return MetricsAddress(findings=(ReportLine("Its port was to be chosen (--port 0), and none is open yet."),))
     if _is_taken(port, network, sockets):
         text = f"Port {port} is open, but it is another process that listens there, whose page is not asked for: one "
-        return Address(findings=(ReportLine(text + "of them has to go, or to have another --port.", is_wrong=True),))
+        return MetricsAddress(
+            findings=(ReportLine(text + "of them has to go, or to have another --port.", is_wrong=True),)
+        )
     host, port_outside, flaw = _outside(command, port, network, sockets, published)
     if flaw is not None:
-        return Address(findings=(flaw,))
+        return MetricsAddress(findings=(flaw,))
     try:
         url = parse_url(f"{'https' if command.uses_tls else 'http'}://{_in_url(host)}:{port_outside}/metrics")
     except ValueError as error:
-        return Address(findings=(ReportLine(f"Its --host makes no URL: {error}.", is_wrong=True),))
-    return Address(url, tuple(_remarks(command, port, network)))
+        return MetricsAddress(findings=(ReportLine(f"Its --host makes no URL: {error}.", is_wrong=True),))
+    return MetricsAddress(url, tuple(_remarks(command, port, network)))
 
 
 def _is_taken(port: int, network: Network, sockets: frozenset[int] | None) -> bool:
-    """Whether others listen on a port, and not the server itself, as far as its sockets may be looked at."""
+    """Whether another process listens on a port instead of the server, as far as the server's sockets are visible."""
     listening = [each for each in network.listeners if each.port == port]
     return sockets is not None and bool(listening) and not any(each.inode in sockets for each in listening)
 
@@ -78,7 +82,7 @@ def _outside(
     sockets: frozenset[int] | None,
     published: Iterable[PublishedPort],
 ) -> tuple[str, int, ReportLine | None]:
-    """Return the host and port at which this process finds a server, or what keeps it from that."""
+    """Return the host and port by which this process reaches a server, or a finding why it cannot."""
     host = _unless_any(command.host)
     if network.is_own:
         here = _here(host, port, network, sockets)
@@ -100,10 +104,10 @@ def _outside(
 
 def _here(host: str | None, port: int, network: Network, sockets: frozenset[int] | None) -> str | None:
     """
-    Return a host at which a server of this machine can be asked, `None` if a command line names none.
+    Return a host for a server of this machine, `None` if its command line names an address of another one.
 
-    Anybody may start a process with any address on its command line: only what is this machine's is believed, or what
-    the process itself listens on.
+    Any user can start a process with any address on its command line: only addresses of this machine are trusted, and
+    those that the process itself listens on.
     """
     if host is None or _is_loopback(host) or host.strip("[]") in network.addresses:
         return host or LOOPBACK
@@ -122,7 +126,7 @@ def _remarks(command: ServeCommand, port: int, network: Network) -> Sequence[Rep
 
 
 def _unless_any(host: str | None) -> str | None:
-    """Return a host, `None` for one that stands for all interfaces."""
+    """Return a host, `None` for one that means all interfaces."""
     return None if host in {None, "", "0.0.0.0", "::", "[::]", "*"} else host  # noqa: S104 - Nothing is bound here.
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What runs a process, as its control group says: a systemd unit or a container. Pure."""
+"""The systemd unit or the container that a process runs in, from its control group. Pure."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _UNITS = (".service", ".scope")
 
 
 class Owner(NamedTuple):
-    """Who runs a process: a systemd unit's name, or a container's id of 64 digits; `is_user_unit` for ``--user``."""
+    """A systemd unit's name or a container's id of 64 digits; `is_user_unit` for a unit of ``systemd --user``."""
 
     unit: str | None = None
     is_user_unit: bool = False
@@ -23,9 +23,9 @@ class Owner(NamedTuple):
 
 def owner_of(text: str) -> Owner:
     """
-    Return who runs the process that has this in ``/proc/PID/cgroup``, of version 1 or 2.
+    Return the unit or container in the content of ``/proc/PID/cgroup``, of version 1 or 2.
 
-    The unit is the innermost one, as the journal has it.
+    The unit is the innermost one, as in the journal.
     """
     paths = [line.split(":", 2)[2] for line in text.splitlines() if line.count(":") >= 2]
     for path in paths:
@@ -40,5 +40,5 @@ def owner_of(text: str) -> Owner:
 
 
 def _unescaped(name: str) -> str:
-    """Return a unit as systemd has it: a control group of that name may need a _ in front of it."""
+    """Return a unit's name. Systemd puts a _ before some names of control groups."""
     return name.removeprefix("_")

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """
-What a command line says of a vLLM server.
+The options of a vLLM server, from its command line.
 
-Pure. Of the many options only those of a closed list are kept, so that no key and no token leaves this module: the
-value of ``--api-key``, of ``--hf-token`` and of whatever else there is falls away as it is read.
+Pure. Only the options of a closed list are kept, so that no key and no token leaves this module: the values of
+``--api-key``, ``--hf-token`` and all other options are dropped while the command line is read.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ _FLAGS = frozenset(
         "trust-remote-code",
     }
 )
-"""Options without a value: what comes after one of them is the model, or another option."""
+"""Options without a value: the next argument is the model or another option."""
 
 _API_KEY = "api-key"
 _SIZE = re.compile(r"([0-9]{1,12})(?:\.([0-9]{1,6}))?([kKmMgG])?")
@@ -87,9 +87,9 @@ _FACTORS = {"k": 10**3, "m": 10**6, "g": 10**9, "K": 2**10, "M": 2**20, "G": 2**
 
 class ServeCommand(NamedTuple):
     """
-    What a server was told when it was started, as far as that is of use here; sizes in tokens, requests or processes.
+    The options of a server that matter here; sizes in tokens, requests or processes.
 
-    `port` is 0 where the kernel was to choose. `config_file` is as it was given, perhaps relative.
+    `port` is 0 where the kernel chooses one. `config_file` is as it was given, perhaps relative.
     """
 
     model: str | None = None
@@ -112,12 +112,12 @@ class ServeCommand(NamedTuple):
 
     @property
     def model_name(self) -> str:
-        """The name that clients ask for, or nothing if it was not told."""
+        """The model's name for clients, empty if the command line has none."""
         return self.served_model_name or self.model or ""
 
     @property
     def facts(self) -> CommandFacts:
-        """What the server's state may take from here where the log does not say it."""
+        """The facts for the server's state."""
         return CommandFacts(
             model_name=known_name(self.model_name) or "",
             max_num_seqs=self.max_num_seqs,
@@ -131,7 +131,7 @@ class ServeCommand(NamedTuple):
 
 
 class Arguments(NamedTuple):
-    """What stands behind ``vllm serve`` or the module's name; `may_name_model` where the first of them may be one."""
+    """The arguments after ``vllm serve`` or the module's name; `may_name_model` if the first may be the model."""
 
     words: tuple[str, ...]
     may_name_model: bool
@@ -139,10 +139,9 @@ class Arguments(NamedTuple):
 
 def arguments_of(words: Sequence[str]) -> Arguments | None:
     """
-    Return a server's arguments, or `None` if this is no server's command line.
+    Return a server's arguments, or `None` if this is not a server's command line.
 
-    What only names a server, such as ``sudo vllm serve``, ``grep`` or an editor, is none: the program that runs has to
-    be vLLM or an interpreter that runs it.
+    The program must be vLLM or an interpreter that runs it. ``sudo vllm serve``, ``grep`` and editors only name one.
     """
     program, rest = _program(words)
     if program == _SERVER_MODULE:
@@ -153,7 +152,7 @@ def arguments_of(words: Sequence[str]) -> Arguments | None:
 
 
 def _program(words: Sequence[str]) -> tuple[str, tuple[str, ...]]:
-    """Return what runs, an interpreter's script or module instead of itself, and its arguments."""
+    """Return the program that runs, for an interpreter its script or module, and the arguments."""
     if not words:
         return "", ()
     name = PurePosixPath(words[0]).name
@@ -178,11 +177,11 @@ def _module(name: Sequence[str]) -> str:
 
 def parse_arguments(arguments: Arguments, config: str | None = None) -> ServeCommand:
     """
-    Return what a server was told.
+    Return a server's options.
 
     Args:
-        arguments: Of the command line. The last word on something counts, as with vLLM.
-        config: What stands in the file of ``--config``; the command line goes before it. What is no YAML says nothing.
+        arguments: Those of the command line. Of equal options the last counts, as in vLLM.
+        config: The content of the file of ``--config``; the command line takes precedence. What is not YAML is ignored.
     """
     options = {**_options_of_config(config), **_options(arguments)}
     return ServeCommand(
@@ -210,7 +209,7 @@ def _options(arguments: Arguments) -> dict[str, str]:
     """
     Return the known options by name, without dashes in front.
 
-    Words behind an option that is not known are taken for its values: one of them could be a key.
+    Arguments after an unknown option are taken for its values: one of them could be a key.
     """
     found: dict[str, str] = {}
     awaited = _MODEL if arguments.may_name_model else None
@@ -230,7 +229,7 @@ def _options(arguments: Arguments) -> dict[str, str]:
 
 
 def _take(found: dict[str, str], name: str, value: str | None, free: str | None) -> str | None:
-    """Keep an option if it is known; return what the next word is that is no option."""
+    """Keep an option if it is known; return the option whose value the next argument is, if it is a value."""
     if name == _API_KEY:
         found[_API_KEY] = ""
         return None if value is None else free
@@ -264,6 +263,7 @@ def _options_of_config(text: str | None) -> dict[str, str]:
 
 
 def _known_of_config(content: Mapping[object, object]) -> Iterator[tuple[str, str]]:
+    """Yield the known options of a configuration file, as the command line would have them."""
     for key, value in content.items():
         name = _long(f"--{key}")
         if name == _API_KEY:
@@ -279,7 +279,7 @@ def _known_of_config(content: Mapping[object, object]) -> Iterator[tuple[str, st
 
 
 def _draft_tokens(options: Mapping[str, str]) -> int | None:
-    """Return how many tokens a draft has, from whichever of the ways to say it was used."""
+    """Return how many tokens a draft has, from any of the options that set it."""
     for name in ("speculative-config.num-speculative-tokens", "spec-tokens", "num-speculative-tokens"):
         if name in options:
             return _size(options[name])
@@ -291,7 +291,7 @@ def _draft_tokens(options: Mapping[str, str]) -> int | None:
 
 
 def _size(text: str | None) -> int | None:
-    """Return a whole number that is above 0, also one such as ``16k`` or ``25.6k``; else nothing."""
+    """Return a whole number above 0, also one such as ``16k`` or ``25.6k``; `None` for anything else."""
     found = _SIZE.fullmatch(text or "")
     if found is None:
         return None
@@ -306,7 +306,7 @@ def _port(text: str | None) -> int:
 
 
 def _without_secrets(name: str | None) -> str | None:
-    """Return a model's name; of one that is a URL neither a password nor a query."""
+    """Return a model's name; one that is a URL without password and query."""
     if name is None or "://" not in name:
         return name or None
     scheme, _, rest = name.partition("://")

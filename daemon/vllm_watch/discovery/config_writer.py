@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What was found, as a configuration file that ``run --config`` takes."""
+"""Discovered servers as a configuration file for ``run --config``."""
 
 from __future__ import annotations
 
@@ -11,23 +11,23 @@ from pathlib import Path
 import yaml
 
 from vllm_watch.config.texts import DEFAULT_LISTEN
-from vllm_watch.discovery.names import Named
-from vllm_watch.discovery.servers import FoundServer
+from vllm_watch.discovery.names import NamedServer
+from vllm_watch.discovery.servers import DiscoveredServer
 from vllm_watch.support.errors import UsageError
 from vllm_watch.support.printable import printable
 
 
-def configuration_of(named: Sequence[Named]) -> str:
-    """Return a configuration with a comment for all that there is to say; it holds no key and no token."""
+def configuration_of(named: Sequence[NamedServer]) -> str:
+    """Return a configuration with the findings as comments. It contains no key and no token."""
     return "".join(f"{line}\n" for line in _lines(named))
 
 
-def is_writable(server: FoundServer) -> bool:
-    """Whether there is something to configure of a server; a path that does not print cannot be."""
+def is_writable(server: DiscoveredServer) -> bool:
+    """Whether a configuration can name a source of a server; it cannot name a path that is not printable."""
     return server.url is not None or server.journal is not None or (server.log or "\n").isprintable()
 
 
-def _lines(named: Sequence[Named]) -> Iterator[str]:
+def _lines(named: Sequence[NamedServer]) -> Iterator[str]:
     yield "# Written by vllm-watch discover. Validate it with: vllm-watch check --config FILE"
     yield f"listen: {DEFAULT_LISTEN}"
     yield "# checkpoint: /var/lib/vllm-watch/checkpoint.json"
@@ -36,7 +36,7 @@ def _lines(named: Sequence[Named]) -> Iterator[str]:
         yield from _lines_of_server(each)
 
 
-def _lines_of_server(named: Named) -> Iterator[str]:
+def _lines_of_server(named: NamedServer) -> Iterator[str]:
     server = named.server
     if is_writable(server):
         yield f"  - name: {_text(named.name)}"
@@ -63,7 +63,7 @@ def _lines_of_server(named: Named) -> Iterator[str]:
 
 
 def _text(text: str) -> str:
-    """Return a text as YAML has it in quotes, on one line and in ASCII."""
+    """Return a text as YAML: in quotes, on one line, in ASCII."""
     return str(yaml.safe_dump(text, default_style='"', width=sys.maxsize)).rstrip("\n")
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Where a server's log is kept: what is behind its standard output and error, and what is wrong with that."""
+"""Where a server's log is kept: the targets of its standard output and error, and what is wrong with them."""
 
 from __future__ import annotations
 
@@ -11,12 +11,15 @@ from pathlib import Path
 from typing import NamedTuple
 
 from vllm_watch.discovery.cgroup import Owner
-from vllm_watch.discovery.proc import Environment, Output, Proc, Process, is_readable
+from vllm_watch.discovery.open_files import OpenFiles, Output
+from vllm_watch.discovery.proc_files import is_readable
+from vllm_watch.discovery.process_details import Environment
+from vllm_watch.discovery.processes import Process
 from vllm_watch.support.report import ReportLine
 
 
 MAX_PIPES = 4
-"""So many programs are followed that stand one behind the other in a pipe."""
+"""How many programs of a pipeline are followed."""
 
 _ROTATED = re.compile(r"\.[0-9]{1,3}\Z|-20[0-9]{6}\Z")
 
@@ -25,13 +28,13 @@ _CONTAINER_LOGS = (
     ("var/log/containers", "*-{id}.log"),
     ("var/lib/containers/storage/overlay-containers", "{id}/userdata/ctr.log"),
 )
-"""Where Docker, Kubernetes' runtimes and Podman keep what a container prints."""
+"""Where Docker, Kubernetes' runtimes and Podman keep the logs of containers."""
 
 START_APPENDING = "start it with >> vllm.log 2>&1, or as a systemd unit."
 
 
 class LogPlace(NamedTuple):
-    """A file, or a unit of the journal, or neither; and what there is to say of it."""
+    """A file, a unit of the journal, or neither; and findings about it."""
 
     log: str | None = None
     journal: str | None = None
@@ -39,9 +42,9 @@ class LogPlace(NamedTuple):
 
 
 class ProcessView(NamedTuple):
-    """What can be seen of a server, for finding its log. `me` is the user who looks."""
+    """What is known about a server before its log is found. `me` is the user that this process runs as."""
 
-    proc: Proc
+    open_files: OpenFiles
     processes: Sequence[Process]
     pid: int
     user: str
@@ -51,24 +54,24 @@ class ProcessView(NamedTuple):
     host: Path
 
 
-def log_place(sight: ProcessView) -> LogPlace:
-    """Return where a server's log is kept: behind standard output, or behind standard error if only that is kept."""
-    out, err = sight.proc.output(sight.pid, 1), sight.proc.output(sight.pid, 2)
-    place = _PLACES[out.kind](sight, out)
+def log_place(view: ProcessView) -> LogPlace:
+    """Return where a server's log is kept: its standard output, or its standard error if only that is kept."""
+    out, err = view.open_files.output(view.pid, 1), view.open_files.output(view.pid, 2)
+    place = _PLACES[out.kind](view, out)
     if _is_same(out, err) or out.kind == "denied":
         return place
     if place.log is None and place.journal is None:
-        other = _PLACES[err.kind](sight, err)
+        other = _PLACES[err.kind](view, err)
         if other.log is not None or other.journal is not None:
             only = ReportLine(
-                f"Only its standard error is kept; standard output, where vLLM prints its log, goes to {_word(out)}: "
-                f"{START_APPENDING}",
+                "Only its standard error is kept; standard output, where vLLM prints its log, goes to "
+                f"{_name_of(out)}: {START_APPENDING}",
                 is_wrong=True,
             )
             return other._replace(findings=(only, *other.findings))
         return place
     lost = ReportLine(
-        f"Its standard error goes elsewhere, to {_word(err)}: what uvicorn and crashing libraries print is missing "
+        f"Its standard error goes elsewhere, to {_name_of(err)}: what uvicorn and crashing libraries print is missing "
         "from the log. Start it with 2>&1.",
         is_wrong=True,
     )
@@ -79,7 +82,8 @@ def _is_same(out: Output, err: Output) -> bool:
     return (out.kind, out.path, out.inode) == (err.kind, err.path, err.inode)
 
 
-def _file(sight: ProcessView, output: Output) -> LogPlace:
+def _file(view: ProcessView, output: Output) -> LogPlace:
+    """Return a file as the log, or why it cannot be."""
     path = output.path
     if output.is_deleted:
         return _nowhere(
@@ -88,7 +92,7 @@ def _file(sight: ProcessView, output: Output) -> LogPlace:
         )
     if output.access == "denied":
         return _nowhere(
-            f"Its log {path} may not be read by {sight.me} ({output.holders}): {_remedy(sight, output)}, and let its "
+            f"Its log {path} may not be read by {view.me} ({output.holders}): {_remedy(view, output)}, and let its "
             "folders be entered."
         )
     if output.access == "elsewhere":
@@ -113,43 +117,45 @@ def _flaws(output: Output) -> list[ReportLine]:
     return flaws
 
 
-def _remedy(sight: ProcessView, output: Output) -> str:
-    """Return what lets a file be read: nobody is to be put into root's group."""
-    acl = f"set an ACL (setfacl -m u:{sight.me}:r {output.path})"
-    return acl if output.group in {"root", ""} else f"add {sight.me} to the group {output.group} or {acl}"
+def _remedy(view: ProcessView, output: Output) -> str:
+    """Return what makes a file readable; never membership of root's group."""
+    acl = f"set an ACL (setfacl -m u:{view.me}:r {output.path})"
+    return acl if output.group in {"root", ""} else f"add {view.me} to the group {output.group} or {acl}"
 
 
-def _pipe(sight: ProcessView, output: Output) -> LogPlace:
-    reader = sight.proc.reader_of(output.inode, sight.processes)
+def _pipe(view: ProcessView, output: Output) -> LogPlace:
+    """Return the file at the end of a pipeline, or a container's log."""
+    reader = view.open_files.reader_of(output.inode, view.processes)
     for _ in range(MAX_PIPES):
         if reader is None:
             break
-        files = sight.proc.files_written(reader.pid)
+        files = view.open_files.files_written(reader.pid)
         if files:
-            return _file(sight, files[0])
-        onward = sight.proc.output(reader.pid, 1)
-        following = sight.proc.reader_of(onward.inode, sight.processes) if onward.kind == "pipe" else None
-        if following is None:
+            return _file(view, files[0])
+        onward = view.open_files.output(reader.pid, 1)
+        next_reader = view.open_files.reader_of(onward.inode, view.processes) if onward.kind == "pipe" else None
+        if next_reader is None:
             return _nowhere(
                 f"Its output goes into a pipe to {reader.name} (process {reader.pid}), which keeps it in no file: put "
                 f"tee -a vllm.log in between, or {START_APPENDING}"
             )
-        reader = following
-    if sight.owner.container is not None:
-        return _container_log(sight, sight.owner.container)
+        reader = next_reader
+    if view.owner.container is not None:
+        return _container_log(view, view.owner.container)
     return _nowhere(
         "Its output goes into a pipe whose reader cannot be seen: if that is a container's runtime, read the log on "
         f"the host (docker logs, kubectl logs); else {START_APPENDING}"
     )
 
 
-def _container_log(sight: ProcessView, container: str) -> LogPlace:
+def _container_log(view: ProcessView, container: str) -> LogPlace:
+    """Return the file in which a container's runtime keeps its output."""
     short = container[:12]
     is_closed = False
     for folder, pattern in _CONTAINER_LOGS:
         try:
-            is_closed = is_closed or _is_closed(sight.host / folder)
-            paths = sorted((sight.host / folder).glob(pattern.format(id=container)))
+            is_closed = is_closed or _is_closed(view.host / folder)
+            paths = sorted((view.host / folder).glob(pattern.format(id=container)))
         except PermissionError:
             is_closed = True
             continue
@@ -158,12 +164,12 @@ def _container_log(sight: ProcessView, container: str) -> LogPlace:
             return LogPlace(log=str(readable[0]))
         is_closed = is_closed or bool(paths)
     if is_closed:
-        return _nowhere(f"The log of its container {short} may not be read by {sight.me}: run vllm-watch as root.")
+        return _nowhere(f"The log of its container {short} may not be read by {view.me}: run vllm-watch as root.")
     return _nowhere(f"The log of its container {short} is in no file: start it with the logging driver json-file.")
 
 
 def _is_closed(folder: Path) -> bool:
-    """Whether a folder is there, and may not be looked into."""
+    """Whether a folder exists and may not be listed."""
     try:
         os.scandir(folder).close()
     except PermissionError:
@@ -173,16 +179,16 @@ def _is_closed(folder: Path) -> bool:
     return False
 
 
-def _socket(sight: ProcessView, output: Output) -> LogPlace:
-    """Return the journal of the unit, which is what systemd connects a unit's output to."""
-    if sight.owner.container is not None:
-        return _container_log(sight, sight.owner.container)
-    environment, unit = sight.environment, sight.owner.unit
+def _socket(view: ProcessView, output: Output) -> LogPlace:
+    """Return the journal of a server's unit: systemd connects a unit's output to it by a socket."""
+    if view.owner.container is not None:
+        return _container_log(view, view.owner.container)
+    environment, unit = view.environment, view.owner.unit
     if environment is not None and environment.journal_inode != output.inode and environment.journal_inode:
         return _nowhere(f"Its output goes to a socket that is not the journal's: {START_APPENDING}")
     if unit is None:
         return _nowhere(f"Its output goes to a socket, and no unit says whose: {START_APPENDING}")
-    if sight.owner.is_user_unit:
+    if view.owner.is_user_unit:
         return _nowhere(
             f"Its output is in a user's own journal, unit {unit}: vllm-watch reads the system's. Make it a unit of the "
             "system, or set StandardOutput=append:/path/vllm.log in it."
@@ -190,28 +196,28 @@ def _socket(sight: ProcessView, output: Output) -> LogPlace:
     return LogPlace(journal=unit)
 
 
-def _terminal(_sight: ProcessView, output: Output) -> LogPlace:
+def _terminal(_view: ProcessView, output: Output) -> LogPlace:
     return _nowhere(f"Its output goes to a terminal ({output.path}) and is kept nowhere: {START_APPENDING}")
 
 
-def _null(_sight: ProcessView, _output: Output) -> LogPlace:
+def _null(_view: ProcessView, _output: Output) -> LogPlace:
     return _nowhere(f"Its output is thrown away (/dev/null): {START_APPENDING}")
 
 
-def _closed(_sight: ProcessView, _output: Output) -> LogPlace:
+def _closed(_view: ProcessView, _output: Output) -> LogPlace:
     return _nowhere(f"Its standard output is closed: {START_APPENDING}")
 
 
-def _other(_sight: ProcessView, output: Output) -> LogPlace:
+def _other(_view: ProcessView, output: Output) -> LogPlace:
     return _nowhere(f"Its output goes to {output.path}, which is no file: {START_APPENDING}")
 
 
-def _denied(sight: ProcessView, _output: Output) -> LogPlace:
-    unit = sight.owner.unit
-    who = "root" if sight.user == "root" else f"{sight.user} or root"
+def _denied(view: ProcessView, _output: Output) -> LogPlace:
+    unit = view.owner.unit
+    who = "root" if view.user == "root" else f"{view.user} or root"
     at_unit = f" (its unit is {unit}: perhaps log: {{journal: {unit}}})" if unit and unit.endswith(".service") else ""
     return _nowhere(
-        f"Where its log goes cannot be seen: it runs as {sight.user}, and vllm-watch as {sight.me}. Run vllm-watch as "
+        f"Where its log goes cannot be seen: it runs as {view.user}, and vllm-watch as {view.me}. Run vllm-watch as "
         f"{who}, give it the capabilities CAP_SYS_PTRACE and CAP_DAC_READ_SEARCH, or name the log with --log{at_unit}."
     )
 
@@ -220,7 +226,7 @@ def _nowhere(text: str) -> LogPlace:
     return LogPlace(findings=(ReportLine(text, is_wrong=True),))
 
 
-def _word(output: Output) -> str:
+def _name_of(output: Output) -> str:
     words = {"null": "/dev/null", "pipe": "a pipe", "socket": "a socket", "closed": "nowhere"}
     return words.get(output.kind) or output.path or "another place"
 

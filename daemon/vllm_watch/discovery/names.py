@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Names of servers that are found: each its own, and the same as long as the server is known. Pure."""
+"""Names of discovered servers: unique, and the same for as long as a server is tracked. Pure."""
 
 from __future__ import annotations
 
@@ -8,36 +8,36 @@ from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 from urllib.parse import urlsplit
 
-from vllm_watch.discovery.servers import FoundServer
+from vllm_watch.discovery.servers import DiscoveredServer
 
 
 class Identity(NamedTuple):
-    """What makes a server that is started anew the same one: its model's name, and its address, else its log."""
+    """What a server keeps when it is restarted: its model's name, and its address or its log."""
 
     name: str
     place: str
 
 
-class Named(NamedTuple):
-    """A server, what it is known by, and its own name."""
+class NamedServer(NamedTuple):
+    """A server with its identity and its unique name."""
 
     name: str
     identity: Identity
-    server: FoundServer
+    server: DiscoveredServer
 
 
-def identity_of(server: FoundServer) -> Identity:
-    """Return what a server is known by."""
+def identity_of(server: DiscoveredServer) -> Identity:
+    """Return a server's identity."""
     return Identity(server.name, server.url or server.log or server.journal or str(server.pid))
 
 
-def with_names(servers: Iterable[FoundServer], known: Mapping[Identity, str]) -> list[Named]:
+def with_names(servers: Iterable[DiscoveredServer], known: Mapping[Identity, str]) -> list[NamedServer]:
     """
-    Return each server with a name that no other has: the model's, and where several have that, the port behind it.
+    Return each server with a unique name: the model's, with the port after it where several have the same model.
 
     Args:
-        servers: What was found.
-        known: The names that servers have already, also those that are gone: they keep them.
+        servers: The servers to name.
+        known: The names of tracked servers, also of those that are gone: they keep them.
     """
     found = {identity_of(server): server for server in servers}
     alike = Counter(identity.name for identity in found if identity not in known)
@@ -49,12 +49,12 @@ def with_names(servers: Iterable[FoundServer], known: Mapping[Identity, str]) ->
             is_clear = alike[identity.name] == 1 and identity.name not in taken
             name = _untaken(identity.name if is_clear else f"{identity.name}:{_tail(server)}", taken)
             taken.add(name)
-        named.append(Named(name, identity, server))
+        named.append(NamedServer(name, identity, server))
     return named
 
 
-def _tail(server: FoundServer) -> int:
-    """Return what tells a server from others of the same model: its port, else its process."""
+def _tail(server: DiscoveredServer) -> int:
+    """Return what distinguishes a server from others with the same model: its port, else its process."""
     port = urlsplit(server.url).port if server.url is not None else None
     return port or server.pid
 

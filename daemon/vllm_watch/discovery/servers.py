@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The vLLM servers of this machine: each with where it answers, where its log is, and what is wrong with either."""
+"""The vLLM servers of this machine: where each answers, where its log is, and what is wrong with either."""
 
 from __future__ import annotations
 
@@ -17,7 +17,10 @@ from vllm_watch.config.texts import DEFAULT_NAME, as_name
 from vllm_watch.discovery.address import address_of
 from vllm_watch.discovery.command_line import ServeCommand
 from vllm_watch.discovery.log_place import LogPlace, ProcessView, log_place
-from vllm_watch.discovery.proc import Environment, Proc, Process, ProcessList, PublishedPort, user_name
+from vllm_watch.discovery.network import PublishedPort
+from vllm_watch.discovery.proc import Proc
+from vllm_watch.discovery.process_details import Environment, user_name
+from vllm_watch.discovery.processes import Process, ProcessList
 from vllm_watch.support.report import ReportLine
 
 
@@ -29,12 +32,12 @@ _QUIET_LEVELS = frozenset({"WARNING", "ERROR", "CRITICAL"})
 _ANY_HOST = Path("/")
 
 
-class FoundServer(NamedTuple):
+class DiscoveredServer(NamedTuple):
     """
-    One server: the process that was started, and all that it started.
+    One server: its first process and all that this process started.
 
-    `name` is the model's as clients know it, not yet unique. `started` tells the process from a later one with the
-    same number. `url` is that of /metrics; `log` a path, `journal` a unit.
+    `name` is the model's, as clients know it, and may not be unique. `started` tells the process from a later one with
+    the same number. `url` is that of /metrics; `log` is a path, `journal` a unit.
     """
 
     pid: int
@@ -49,35 +52,35 @@ class FoundServer(NamedTuple):
 
     @property
     def is_watchable(self) -> bool:
-        """Whether there is anything to look at."""
+        """Whether there is a source to read."""
         return self.url is not None or self.log is not None or self.journal is not None
 
     @property
     def log_pattern(self) -> str | None:
-        """The log as a configuration has it, where ``[``, ``*`` and ``?`` would make a glob of a path."""
+        """The log for a configuration, in which ``[``, ``*`` and ``?`` make a path a glob."""
         return None if self.log is None else glob.escape(self.log)
 
     def configured(self, name: str) -> ServerConfig:
-        """Return what to watch, under a name that is its own."""
+        """Return the server's configuration, under a unique name."""
         metrics = None if self.url is None else MetricsConfig(url=self.url)
         return ServerConfig(
             name=name, log=self.log_pattern, journal=self.journal, metrics=metrics, command=self.command.facts
         )
 
 
-class Found(NamedTuple):
-    """All servers, what there is to say of the machine, and how many processes were looked at."""
+class Discovery(NamedTuple):
+    """All servers, the findings about the machine itself, and the number of processes that were listed."""
 
-    servers: tuple[FoundServer, ...]
+    servers: tuple[DiscoveredServer, ...]
     findings: tuple[ReportLine, ...]
     processes: int
 
 
-def roots(processes: Iterable[Process]) -> list[Process]:
+def server_processes(processes: Iterable[Process]) -> list[Process]:
     """
     Return the servers' own processes, oldest first.
 
-    A worker that was forked has its parent's command line: of a tree only the topmost is a server.
+    A forked worker has its parent's command line: only the topmost process of a tree is a server.
     """
     by_pid = {process.pid: process for process in processes}
     servers = [
@@ -88,61 +91,63 @@ def roots(processes: Iterable[Process]) -> list[Process]:
     return sorted(servers, key=lambda process: (process.started, process.pid))
 
 
-def find(proc: Proc, seen: ProcessList, host: Path = _ANY_HOST) -> Found:
+def find_servers(proc: Proc, listed: ProcessList, host: Path = _ANY_HOST) -> Discovery:
     """
-    Look closely at the servers among some processes.
+    Return the servers among some processes.
 
     Args:
         proc: The process table.
-        seen: What it has just listed.
-        host: The root of the host's files, for what containers print.
+        listed: The processes that it has just listed.
+        host: The root of the host's files, where container runtimes keep logs.
     """
-    by_pid = {process.pid: process for process in seen.processes}
-    published = proc.published_ports(seen.processes)
+    by_pid = {process.pid: process for process in listed.processes}
+    published = proc.networks.published_ports(listed.processes)
     me = user_name(os.geteuid())
-    around = _Surroundings(seen, published, me, host)
-    looks = {
-        process.pid: partial(_look_at, proc, process, _tree(process, by_pid), around)
-        for process in roots(seen.processes)
+    machine = _Machine(listed, published, me, host)
+    calls = {
+        process.pid: partial(_read_server, proc, process, _tree(process, by_pid), machine)
+        for process in server_processes(listed.processes)
     }
-    servers = tuple(server for server in proc.look_at_each(looks).values() if server is not None)
-    return Found(servers, tuple(_of_machine(seen, by_pid, me)), len(seen.processes))
+    servers = tuple(server for server in proc.table.run_for_each(calls).values() if server is not None)
+    return Discovery(servers, tuple(_findings_of_machine(listed, by_pid, me)), len(listed.processes))
 
 
-class _Surroundings(NamedTuple):
-    seen: ProcessList
+class _Machine(NamedTuple):
+    """What all servers of a machine have in common; `me` is the user that this process runs as."""
+
+    listed: ProcessList
     published: Sequence[PublishedPort]
     me: str
     host: Path
 
 
-def _look_at(proc: Proc, root: Process, tree: Sequence[Process], around: _Surroundings) -> FoundServer | None:
-    """Look at a server closely; of one that has ended meanwhile nothing that was seen is true."""
+def _read_server(proc: Proc, root: Process, tree: Sequence[Process], machine: _Machine) -> DiscoveredServer | None:
+    """Return what is known about a server; `None` if it has ended meanwhile, and what was read may be another's."""
     pid = root.pid
-    told, environment = proc.command(pid), proc.environment(pid)
-    command = _with_count(told or root.command or ServeCommand(), tree)
-    user = proc.user(pid)
-    user_of_it = "another user" if user is None else user_name(user)
-    sight = ProcessView(
-        proc, around.seen.processes, pid, user_of_it, around.me, proc.owner(pid), environment, around.host
-    )
-    place = log_place(sight)
-    sockets = proc.sockets(process.pid for process in tree)
-    address = address_of(command, proc.network(pid), sockets, around.published)
+    details, processes = proc.details, machine.listed.processes
+    read, environment = details.command(pid), details.environment(pid)
+    command = _with_count(read or root.command or ServeCommand(), tree)
+    number = details.user(pid)
+    user = "another user" if number is None else user_name(number)
+    owner = details.owner(pid)
+    view = ProcessView(proc.open_files, processes, pid, user, machine.me, owner, environment, machine.host)
+    place = log_place(view)
+    sockets = proc.open_files.sockets(process.pid for process in tree)
+    address = address_of(command, proc.networks.network(pid), sockets, machine.published)
     findings = (
         *address.findings,
         *place.findings,
-        *_of_statistics(command, environment, place, has_metrics=address.url is not None),
-        *_of_command(command, environment, is_config_read=told is not None),
+        *_findings_of_statistics(command, environment, place, has_metrics=address.url is not None),
+        *_findings_of_command(command, environment, is_config_read=read is not None),
     )
-    found = FoundServer(
-        pid, root.started, name_of(command), user_of_it, command, address.url, place.log, place.journal, findings
+    server = DiscoveredServer(
+        pid, root.started, name_of(command), user, command, address.url, place.log, place.journal, findings
     )
-    return found if proc.is_running(root) else None
+    return server if proc.table.is_running(root) else None
 
 
 def name_of(command: ServeCommand) -> str:
-    """Return a server's name: what clients call the model, without the folders that it lies in."""
+    """Return a server's name: the model's, as clients know it, without folders."""
     if command.served_model_name:
         return as_name(command.served_model_name)
     model = command.model or ""
@@ -151,12 +156,12 @@ def name_of(command: ServeCommand) -> str:
 
 
 def _with_count(command: ServeCommand, tree: Sequence[Process]) -> ServeCommand:
-    """Return a command with the number of API servers that there are, whatever was asked for."""
+    """Return a command with the number of API servers that run, whatever its options say."""
     count = sum(process.title == _API_SERVER for process in tree)
     return command._replace(api_server_count=count) if count > 1 else command
 
 
-def _of_statistics(
+def _findings_of_statistics(
     command: ServeCommand, environment: Environment | None, place: LogPlace, *, has_metrics: bool
 ) -> Iterable[ReportLine]:
     if command.log_stats_disabled:
@@ -177,7 +182,7 @@ def _of_statistics(
         yield ReportLine(text, is_wrong=True)
 
 
-def _of_command(
+def _findings_of_command(
     command: ServeCommand, environment: Environment | None, *, is_config_read: bool
 ) -> Iterable[ReportLine]:
     if not is_config_read and command.config_file is not None:
@@ -187,13 +192,15 @@ def _of_command(
         yield ReportLine("It asks for an API key; /metrics needs none, a probe would (api_key_file).")
 
 
-def _of_machine(seen: ProcessList, by_pid: Mapping[int, Process], me: str) -> Iterable[ReportLine]:
-    if me != "root" and seen.hidepid is not None:
-        text = f"Other users' processes are hidden from {me} (/proc has hidepid={seen.hidepid}; in a unit "
+def _findings_of_machine(listed: ProcessList, by_pid: Mapping[int, Process], me: str) -> Iterable[ReportLine]:
+    if me != "root" and listed.hidepid is not None:
+        text = f"Other users' processes are hidden from {me} (/proc has hidepid={listed.hidepid}; in a unit "
         text += "ProtectProc= does that): run vllm-watch as root or as the server's user, or use --log and --metrics."
         yield ReportLine(text, is_wrong=True)
-    elif seen.unreadable:
-        text = f"{seen.unreadable} processes cannot be looked at by {me}: run vllm-watch as root or the server's user."
+    elif listed.unreadable:
+        text = (
+            f"{listed.unreadable} processes cannot be looked at by {me}: run vllm-watch as root or the server's user."
+        )
         yield ReportLine(text, is_wrong=True)
     for process in by_pid.values():
         if process.title == _ENGINE and _is_left_over(process, by_pid):
@@ -203,9 +210,9 @@ def _of_machine(seen: ProcessList, by_pid: Mapping[int, Process], me: str) -> It
 
 def _is_left_over(process: Process, by_pid: Mapping[int, Process]) -> bool:
     """
-    Whether a process was taken over by an init, since the one that had started it has ended.
+    Whether an init process has adopted a process, because its parent has ended.
 
-    In a container the first process may be the server, or a program of somebody's that runs an engine itself.
+    In a container the first process may be the server itself, or a program that runs an engine without one.
     """
     parent = by_pid.get(process.parent)
     if parent is None or parent.command is not None:
@@ -219,7 +226,7 @@ def _tree(root: Process, by_pid: Mapping[int, Process]) -> list[Process]:
 
 
 def _ancestors(process: Process, by_pid: Mapping[int, Process]) -> list[Process]:
-    """Return the processes that started a process, nearest first; a table read while it changes may have a circle."""
+    """Return a process's ancestors, nearest first. A list that changed while it was read may be circular."""
     found: list[Process] = []
     parent = by_pid.get(process.parent)
     while parent is not None and parent is not process and parent not in found:

@@ -24,7 +24,7 @@ class Listener(NamedTuple):
 
 
 def listeners(lines: Iterable[str]) -> Iterator[Listener]:
-    """Yield what listens; a line that says something else, or cannot be read, says nothing."""
+    """Yield the listening sockets; other lines, and lines that cannot be read, are skipped."""
     for line in lines:
         if _LISTENS not in line:
             continue
@@ -45,7 +45,7 @@ def own_addresses(text: str) -> list[str]:
 
 
 def _host(address: str) -> str:
-    """Return an address that the kernel prints as words of 32 bits in the machine's byte order."""
+    """Return an address that the kernel prints as numbers of 32 bits in the machine's byte order."""
     words = [bytes.fromhex(address[at : at + 8]) for at in range(0, len(address), 8)]
     packed = b"".join(word[::-1] if sys.byteorder == "little" else word for word in words)
     host = ipaddress.ip_address(packed)

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """
-Servers that come and go: what is watched now, by what was found lately.
+Servers that come and go: which are watched now.
 
-A server that is gone stays for an hour, so that it is seen as down and alerts fire. One that is started anew with the
-same model and address is the same one.
+A server that is gone is watched for another hour, so that it is shown as down and alerts fire. One that is started
+again with the same model and address is the same server.
 """
 
 from __future__ import annotations
@@ -19,57 +19,59 @@ import msgspec
 import structlog
 
 from vllm_watch.config.model import Config, ServerConfig
-from vllm_watch.discovery.names import Identity, Named, with_names
+from vllm_watch.discovery.names import Identity, NamedServer, with_names
 from vllm_watch.discovery.proc import Proc
-from vllm_watch.discovery.servers import Found, find, roots
+from vllm_watch.discovery.servers import Discovery, find_servers, server_processes
 from vllm_watch.support.clock import Clock
 
 
 log = structlog.get_logger("vllm_watch.discovery")
 
-LOOK_SECONDS = 10.0
+POLL_SECONDS = 10.0
 """How often the processes are listed."""
 
-CLOSE_LOOK_SECONDS = 60.0
-"""How often the servers among them are looked at closely although they are the same ones as before."""
+FULL_POLL_SECONDS = 60.0
+"""How often the servers are read again although the same processes run."""
 
 KEEP_SECONDS = 3600.0
-"""How long a server is watched that is gone."""
+"""How long a server that is gone is watched."""
 
 MAX_SERVERS = 256
-"""So many are watched, present ones first: whoever may start processes could make up any number."""
+"""The most servers that are watched, running ones first: any user can start processes that look like servers."""
 
 
-class Known(NamedTuple):
-    """A server that is watched, by its name, and when it was last there."""
+class TrackedServer(NamedTuple):
+    """A server that is watched, and when it was last seen running."""
 
     name: str
     config: ServerConfig
     seen_at: float
 
 
-class _News(NamedTuple):
-    """Something to say once, as an event of the daemon's log with its fields."""
+class _Event(NamedTuple):
+    """An event of the daemon's log, written once for as long as it holds."""
 
     event: str
     fields: tuple[tuple[str, object], ...]
     is_wrong: bool = False
 
 
-def remember(known: Mapping[Identity, Known], found: Sequence[Named], now: float) -> dict[Identity, Known]:
+def track(
+    tracked: Mapping[Identity, TrackedServer], found: Sequence[NamedServer], now: float
+) -> dict[Identity, TrackedServer]:
     """
-    Return what is to be watched, by name: what is there, and what was there in the last hour.
+    Return the servers to watch, in order of name: those that run, and those that ran within the last hour.
 
-    What is gone is not kept at an address that another one has now: that one would be watched twice.
+    One that is gone is dropped when another server has its address: the address would be watched twice.
     """
     present = {
-        each.identity: Known(each.name, each.server.configured(each.name), now)
-        for each in _by_turns([each for each in found if each.server.is_watchable])
+        each.identity: TrackedServer(each.name, each.server.configured(each.name), now)
+        for each in _in_turns([each for each in found if each.server.is_watchable])
     }
     taken = {_url(each.config) for each in present.values()} - {None}
     kept = {
         identity: each
-        for identity, each in known.items()
+        for identity, each in tracked.items()
         if identity not in present and now - each.seen_at < KEEP_SECONDS and _url(each.config) not in taken
     }
     latest = sorted([*present.items(), *kept.items()], key=lambda item: -item[1].seen_at)[:MAX_SERVERS]
@@ -80,8 +82,8 @@ def _url(config: ServerConfig) -> str | None:
     return None if config.metrics is None else config.metrics.url
 
 
-def _by_turns(found: Sequence[Named]) -> list[Named]:
-    """Return each user's first server, then each one's second …: whoever makes up many takes no other user's place."""
+def _in_turns(found: Sequence[NamedServer]) -> list[NamedServer]:
+    """Return each user's first server, then each one's second …: a user with many displaces no other user's."""
     turns: Counter[str] = Counter()
     ranked = []
     for each in found:
@@ -90,17 +92,17 @@ def _by_turns(found: Sequence[Named]) -> list[Named]:
     return [each for _, each in sorted(ranked, key=lambda turn: turn[0])]
 
 
-class Follower:
+class ServerWatcher:
     """
-    Finds servers again and again, and says what to watch.
+    Finds servers again and again, and returns the configuration that watches them.
 
-    `look` may be called from any thread.
+    `poll` may be called from any thread.
 
     Args:
         clock: The time.
-        config: What holds besides the servers.
+        config: The configuration without servers.
         proc: The process table.
-        host: The root of the host's files, for what containers print.
+        host: The root of the host's files, where container runtimes keep logs.
     """
 
     def __init__(self, clock: Clock, config: Config, proc: Proc | None = None, host: Path = Path("/")) -> None:
@@ -109,68 +111,73 @@ class Follower:
         self._proc = proc or Proc()
         self._host = host
         self._lock = threading.Lock()
-        self._known: dict[Identity, Known] = {}
-        self._found = Found((), (), 0)
-        self._seen: frozenset[tuple[int, int]] | None = None
-        self._look_closely_at = 0.0
-        self._said: frozenset[_News] = frozenset()
+        self._tracked: dict[Identity, TrackedServer] = {}
+        self._found = Discovery((), (), 0)
+        self._running: frozenset[tuple[int, int]] | None = None
+        self._full_poll_at = 0.0
+        self._written: frozenset[_Event] = frozenset()
 
-    def look(self, *, closely: bool = False) -> Config:
+    def poll(self, *, fully: bool = False) -> Config:
         """
-        Look once; return what is to be watched now, which may be nothing.
+        Find the servers once; return the configuration that watches them, which may be none.
 
         Args:
-            closely: Also at servers that were there before.
+            fully: Read also about servers that were found before.
         """
         with self._lock:
             now = self._clock.now()
-            listed = self._proc.processes()
-            seen = frozenset((process.pid, process.started) for process in roots(listed.processes))
-            if closely or seen != self._seen or now >= self._look_closely_at:
-                self._seen, self._look_closely_at = seen, now + CLOSE_LOOK_SECONDS
-                before, self._found = self._found, find(self._proc, listed, self._host)
-                # Those that hang are there: what was found of them holds until something else can be.
-                hanging = tuple(each for each in before.servers if each.pid in self._proc.hanging_pids)
+            listed = self._proc.table.processes()
+            running = frozenset((process.pid, process.started) for process in server_processes(listed.processes))
+            if fully or running != self._running or now >= self._full_poll_at:
+                self._running, self._full_poll_at = running, now + FULL_POLL_SECONDS
+                before, self._found = self._found, find_servers(self._proc, listed, self._host)
+                # Those that hang still run: the last findings about them hold until there are new ones.
+                hanging = tuple(each for each in before.servers if each.pid in self._hanging_pids)
                 self._found = self._found._replace(servers=self._found.servers + hanging)
-            named = with_names(self._found.servers, {identity: each.name for identity, each in self._known.items()})
-            self._known = remember(self._known, named, now)
-            self._say(
-                (*_news(self._found, named, self._known.values(), now), *_news_of_hanging(self._proc.hanging_pids))
-            )
-            return msgspec.structs.replace(self._config, servers=tuple(each.config for each in self._known.values()))
+            named = with_names(self._found.servers, {identity: each.name for identity, each in self._tracked.items()})
+            self._tracked = track(self._tracked, named, now)
+            events = _events(self._found, named, self._tracked.values(), now)
+            self._write((*events, *_events_of_hanging(self._hanging_pids)))
+            return msgspec.structs.replace(self._config, servers=tuple(each.config for each in self._tracked.values()))
 
     @property
     def hanging_count(self) -> int:
-        """How many processes are passed over because asking about them hangs."""
-        return len(self._proc.hanging_pids)
+        """How many processes are skipped because reading about them hangs."""
+        return len(self._hanging_pids)
 
-    def _say(self, news: Iterable[_News]) -> None:
-        """Write to the daemon's log what is new since the last look."""
-        present = dict.fromkeys(news)
+    @property
+    def _hanging_pids(self) -> frozenset[int]:
+        return self._proc.table.hanging_pids
+
+    def _write(self, events: Iterable[_Event]) -> None:
+        """Write the events to the daemon's log that did not hold at the last poll."""
+        present = dict.fromkeys(events)
         for each in present:
-            if each not in self._said:
+            if each not in self._written:
                 (log.warning if each.is_wrong else log.info)(each.event, **dict(each.fields))
-        self._said = frozenset(present)
+        self._written = frozenset(present)
 
 
-def _news_of_hanging(pids: Iterable[int]) -> Iterator[_News]:
+def _events_of_hanging(pids: Iterable[int]) -> Iterator[_Event]:
     text = "What it runs cannot be learned, for it hangs in the kernel: a driver, or the file system of its log."
     for pid in sorted(pids):
-        yield _News("discovery.hangs", (("pid", pid), ("meaning", text)), is_wrong=True)
+        yield _Event("discovery.hangs", (("pid", pid), ("meaning", text)), is_wrong=True)
 
 
-def _news(found: Found, named: Sequence[Named], known: Iterable[Known], now: float) -> Iterator[_News]:
+def _events(
+    found: Discovery, named: Sequence[NamedServer], tracked: Iterable[TrackedServer], now: float
+) -> Iterator[_Event]:
     for name, _, server in named:
         fields = {"server": name, "pid": server.pid, "metrics": server.url, "log": server.log or server.journal}
-        yield _News("discovery.found", tuple(fields.items()))
+        yield _Event("discovery.found", tuple(fields.items()))
         for finding in server.findings:
-            yield _News("discovery.advice", (("server", name), ("advice", finding.text)), finding.is_wrong)
+            yield _Event("discovery.advice", (("server", name), ("advice", finding.text)), finding.is_wrong)
     for finding in found.findings:
-        yield _News("discovery.advice", (("advice", finding.text),), finding.is_wrong)
-    for each in known:
+        yield _Event("discovery.advice", (("advice", finding.text),), finding.is_wrong)
+    for each in tracked:
         if each.seen_at < now:
             fields = {"server": each.name, "effect": f"It is watched for {KEEP_SECONDS / 60:.0f} minutes more."}
-            yield _News("discovery.gone", tuple(fields.items()), is_wrong=True)
+            yield _Event("discovery.gone", tuple(fields.items()), is_wrong=True)
     if not found.servers:
-        text = f"No vLLM server runs here that can be seen; this is looked for every {LOOK_SECONDS:.0f} s."
-        yield _News("discovery.nothing", (("meaning", text),))
+        text = f"No vLLM server runs here that can be seen; this is looked for every {POLL_SECONDS:.0f} s."
+        yield _Event("discovery.nothing", (("meaning", text),))

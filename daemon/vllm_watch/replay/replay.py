@@ -13,7 +13,7 @@ from typing import IO, cast
 
 from vllm_watch.reading.containers import LineReader
 from vllm_watch.reading.log_reader import LogBatch, LogReader, TimedEvent
-from vllm_watch.reading.printed import count_new_years, first_printed_time, last_printed_time, places_to_look
+from vllm_watch.reading.printed import count_new_years, first_printed_time, last_printed_time, parts_to_read
 from vllm_watch.reading.times import ArrivalTimes, LineTimes, PrintedTimes, local_seconds
 from vllm_watch.replay.recording import MetricsRead, Recording, scrape_failure
 from vllm_watch.state.scrape_source import ScrapeResult, scrape_result
@@ -148,7 +148,7 @@ def _parts(path: str) -> Iterator[bytes]:
         yield from log_blocks(path)
         return
     with open_log(path) as file:
-        for offset, size in places_to_look(0, _status(path).st_size):
+        for offset, size in parts_to_read(0, _status(path).st_size):
             file.seek(offset)
             yield file.read(size)
 

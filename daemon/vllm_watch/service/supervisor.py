@@ -12,7 +12,7 @@ import structlog
 
 from vllm_watch import __version__
 from vllm_watch.config.model import Config
-from vllm_watch.discovery.watcher import Follower
+from vllm_watch.discovery.watcher import ServerWatcher
 from vllm_watch.exposition.self_metrics import SelfStatus
 from vllm_watch.service.checkpointer import Checkpointer
 from vllm_watch.service.endpoints import DaemonEndpoints
@@ -54,7 +54,7 @@ class Supervisor:
         clock: Clock,
         *,
         load: Load | None = None,
-        follower: Follower | None = None,
+        follower: ServerWatcher | None = None,
         notifier: Notifier | None = None,
     ) -> None:
         self._clock = clock
@@ -106,7 +106,7 @@ class Supervisor:
             try:
                 self.tick()
             except Exception:  # Whatever it was, the threads that watch go on; the next tick tries again.
-                log.exception("tick.failed")
+                log.exception("main.failed")
                 self.errors.count("main")
             with suppress(Empty):
                 self._wake.get(timeout=self._pause())
@@ -195,7 +195,7 @@ class Supervisor:
         return min(longest, self._notifier.interval or longest)
 
 
-def run_service(config: Config, clock: Clock, load: Load | None = None, follower: Follower | None = None) -> None:
+def run_service(config: Config, clock: Clock, load: Load | None = None, follower: ServerWatcher | None = None) -> None:
     """Run the daemon until a signal ends it; SIGHUP makes `load` read the configuration again, or `follower` look."""
     supervisor = Supervisor(config, clock, load=load, follower=follower)
     with handle_signals(supervisor, reloads=load is not None or follower is not None):

@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from vllm_watch.config.model import Config
-from vllm_watch.discovery.watcher import Follower
+from vllm_watch.discovery.watcher import ServerWatcher
 from vllm_watch.service.log_thread import LogThread
 from vllm_watch.service.monitor import ServerMonitor
 from vllm_watch.service.service_thread import ServiceThread
@@ -31,7 +31,7 @@ class ThreadGroup:
         self,
         clock: Clock,
         errors: InternalErrors,
-        follower: Follower | None,
+        follower: ServerWatcher | None,
         *,
         offer: Callable[[Config], None],
         logs_polled: Callable[[], None],

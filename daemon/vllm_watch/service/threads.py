@@ -16,7 +16,7 @@ import structlog
 
 from vllm_watch.catalog.parts import Part
 from vllm_watch.config.model import Config
-from vllm_watch.discovery.watcher import LOOK_SECONDS, Follower
+from vllm_watch.discovery.watcher import POLL_SECONDS, ServerWatcher
 from vllm_watch.service.monitor import ServerMonitor
 from vllm_watch.service.service_thread import ServiceThread
 from vllm_watch.support.clock import Clock
@@ -47,7 +47,7 @@ class DiscoveryThread(ServiceThread):
     """
 
     def __init__(
-        self, clock: Clock, follower: Follower, offer: Callable[[Config], None], errors: InternalErrors
+        self, clock: Clock, follower: ServerWatcher, offer: Callable[[Config], None], errors: InternalErrors
     ) -> None:
         super().__init__(threading.Thread(target=self._run, name="discovery", daemon=True), clock)
         self._errors = errors
@@ -70,13 +70,13 @@ class DiscoveryThread(ServiceThread):
 
     def _run(self) -> None:
         while True:
-            self._clock.wait(self._wake, LOOK_SECONDS)
+            self._clock.wait(self._wake, POLL_SECONDS)
             self._wake.clear()
             if self._stop.is_set():
                 return
             is_asked, self._is_asked = self._is_asked, False
             try:
-                self._offer(self._follower.look(closely=is_asked))
+                self._offer(self._follower.poll(fully=is_asked))
             except Exception:  # Untrusted processes must not be able to end discovery.
                 log.exception("discovery.failed")
                 self._errors.count("discovery")
@@ -219,7 +219,7 @@ class _Workers:
         except RuntimeError as error:  # The system's limit: the threads that exist do it when they can.
             self._errors.count("threads")
             if not self._has_logged_full:
-                log.warning("workers.no_thread", what=self._what, threads=len(self._threads), error=str(error))
+                log.warning("threads.start_failed", what=self._what, threads=len(self._threads), error=str(error))
             self._has_logged_full = True
             return
         self._threads.append(thread)

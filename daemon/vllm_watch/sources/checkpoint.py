@@ -22,6 +22,8 @@ from typing import Any, NamedTuple
 
 import msgspec
 
+from vllm_watch.catalog.reasons import CheckpointReason
+
 
 VERSION = 1
 
@@ -113,7 +115,7 @@ class Loaded(NamedTuple):
     """
 
     positions: Positions
-    reason: str
+    reason: CheckpointReason
     written: float = 0.0
 
 
@@ -146,7 +148,11 @@ class _Document(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class _RejectedError(Exception):
-    """A checkpoint is not used; the text is the reason."""
+    """A checkpoint is not used."""
+
+    def __init__(self, reason: CheckpointReason) -> None:
+        super().__init__(reason)
+        self.reason: CheckpointReason = reason
 
 
 class CheckpointFile:
@@ -180,8 +186,8 @@ class CheckpointFile:
             return Loaded(Positions(), "absent")
         except OSError:
             return Loaded(Positions(), "unreadable")
-        except _RejectedError as error:
-            return Loaded(Positions(), str(error))
+        except _RejectedError as rejected:
+            return Loaded(Positions(), rejected.reason)
 
     def save(self, positions: Positions, now: float, *, read_until: float | None = None, force: bool = False) -> bool:
         """

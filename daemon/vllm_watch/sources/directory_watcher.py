@@ -100,7 +100,7 @@ class DirectoryWatcher:
             observer = Observer()
             observer.start()
         except (OSError, RuntimeError) as error:  # No inotify, no room for a thread.
-            log.warning("wake.unavailable", error=str(error), effect="logs are polled")
+            log.warning("file_events.unavailable", error=str(error), effect="logs are polled")
             return
         self._observer = observer
 
@@ -145,7 +145,7 @@ class DirectoryWatcher:
 
     def _living(self) -> BaseObserver | None:
         if self._observer is not None and not self._observer.is_alive():
-            log.warning("wake.ended", effect="logs are polled")
+            log.warning("file_events.stopped", effect="logs are polled")
             self.stop()
             self._watches.clear()
         return self._observer
@@ -160,7 +160,7 @@ class DirectoryWatcher:
         except (OSError, RuntimeError) as error:
             self._failed[folder] = self._clock()
             if failed_at is None:
-                log.warning("wake.refused", folder=folder, error=str(error), effect="the log is polled")
+                log.warning("file_events.watch_failed", folder=folder, error=str(error), effect="the log is polled")
 
     def _forget(self, observer: BaseObserver, folder: str) -> None:
         watch, _ = self._watches.pop(folder)

@@ -13,7 +13,7 @@ import itertools
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from vllm_watch.reading.log_reader import LogReader, TailedBatch
+from vllm_watch.reading.log_reader import LogBatch, LogReader
 from vllm_watch.reading.times import ArrivalTimes
 from vllm_watch.sources.journal_entries import CutLines, JournalEntry, parse_entry
 
@@ -106,7 +106,7 @@ class JournalReader:
         self.cursor = self.read_to = None
         self._is_after_gap = True
 
-    def read(self, lines: Iterable[bytes], now: float) -> list[TailedBatch]:
+    def read(self, lines: Iterable[bytes], now: float) -> list[LogBatch]:
         """Return the messages in lines of journalctl's output that arrive now."""
         batches = []
         parsed = (_Line(parse_entry(line), len(line)) for line in lines)
@@ -126,17 +126,17 @@ class JournalReader:
     def _lose_place(self, lines: Iterable[_Line]) -> None:
         """Skip output that is no entry: a line may have been cut in it, or a record opened."""
         self.skipped_bytes += sum(line.size for line in lines)
-        self._log_reader.skip()
+        self._log_reader.lose_place()
         self.cut_lines.lose_place()
         self._is_after_gap = True
 
-    def _read_texts(self, texts: list[bytes], moment: Moment) -> TailedBatch:
+    def _read_texts(self, texts: list[bytes], moment: Moment) -> LogBatch:
         batch = self._log_reader.read(texts, ArrivalTimes(moment.at))._replace(is_after_gap=self._is_after_gap)
         self._is_after_gap = False
         if not moment.is_history:
             self.lines += batch.lines
             self.size += batch.size
-        return TailedBatch(batch, moment.is_history)
+        return batch._replace(is_history=moment.is_history)
 
     def _note_cursor(self, entries: list[JournalEntry]) -> None:
         self.read_to, self.has_read = entries[-1].cursor, True

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from vllm_watch.reading.log_reader import TailedBatch
+from vllm_watch.catalog.reasons import LogReason
+from vllm_watch.reading.log_reader import LogBatch
 from vllm_watch.sources.journal_entries import FIELDS
 from vllm_watch.sources.journal_reader import JournalReader
 from vllm_watch.sources.journalctl import Journalctl, RestartDelay
@@ -53,7 +54,7 @@ class JournalTailer:
         self._restart_delay = RestartDelay()
         self._started_at = float("-inf")
         self._is_cold = self._is_settled = self._has_more = False
-        self._reason = "no_entries" if cursor is None else "ok"
+        self._reason: LogReason = "no_entries" if cursor is None else "ok"
         self._long_entries = 0
         """Entries that earlier children dropped for their length."""
 
@@ -72,7 +73,7 @@ class JournalTailer:
         """Whether the last poll found as many lines as may wait: the child has more."""
         return self._has_more
 
-    def poll(self, now: float) -> list[TailedBatch]:
+    def poll(self, now: float) -> list[LogBatch]:
         """Read what came since the last poll, without waiting; start the child if it is due."""
         self._has_more = False
         if self._child is None and self._restart_delay.is_over(now):
@@ -154,6 +155,6 @@ class JournalTailer:
             self._reader.drop_cursor()
         self._fail("permission_denied" if child.lacks_permission else "journal_failed", now)
 
-    def _fail(self, reason: str, now: float) -> None:
+    def _fail(self, reason: LogReason, now: float) -> None:
         self._reason = reason
         self._restart_delay.fail(now)

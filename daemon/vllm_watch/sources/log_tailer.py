@@ -13,10 +13,12 @@ import glob
 import os
 
 from collections.abc import Callable, Iterable
+from dataclasses import asdict
 
 import structlog
 
-from vllm_watch.reading.log_reader import TailedBatch
+from vllm_watch.catalog.reasons import LogReason
+from vllm_watch.reading.log_reader import LogBatch
 from vllm_watch.sources.checkpoint import FilePosition
 from vllm_watch.sources.file_follower import MAX_READS, FileFollower
 from vllm_watch.sources.open_file import FileId, NotRegularError
@@ -37,7 +39,7 @@ MAX_POSITIONS = 256
 """How many positions of files that are gone are kept; those of open files are always kept."""
 
 _GLOB_SIGNS = frozenset("*?[")
-_REASONS = {
+_REASONS: dict[int, LogReason] = {
     errno.ENOENT: "not_found",
     errno.ENOTDIR: "not_found",
     errno.EACCES: "permission_denied",
@@ -46,7 +48,7 @@ _REASONS = {
     errno.EISDIR: "not_regular",
     errno.ENXIO: "not_regular",
 }
-_HIDDEN = frozenset({"permission_denied", "read_error"})
+_HIDDEN: frozenset[LogReason] = frozenset({"permission_denied", "read_error"})
 """Reasons why a file that exists cannot be opened: what it holds once it can be was written before."""
 
 
@@ -81,7 +83,7 @@ class LogTailer:
         self._hidden: set[str] = set()
         self._counts = ReadCounts()
         self._has_polled = False
-        self._reason = "not_found"
+        self._reason: LogReason = "not_found"
         self._logged_errors: set[int | None] = set()
 
     @property
@@ -99,9 +101,9 @@ class LogTailer:
         """Whether the last poll stopped before the end of what was there."""
         return any(follower.has_more for follower in self._followers.values())
 
-    def poll(self, now: float) -> list[TailedBatch]:
+    def poll(self, now: float) -> list[LogBatch]:
         """Poll all files once and return what is new."""
-        batches: list[TailedBatch] = []
+        batches: list[LogBatch] = []
         self._reason = "not_found"
         paths = dict.fromkeys([*self._paths(), *self._followers])
         for path in paths:
@@ -128,19 +130,12 @@ class LogTailer:
     def status(self) -> LogStatus:
         """Return how reading goes."""
         is_up = not all(follower.is_failing for follower in self._followers.values())
-        counts = self._counts
         open_counts = [follower.framing_counts() for follower in self._followers.values()]
-        tail = TailCounts(
-            lines=counts.lines,
-            size=counts.size,
+        closed = TailCounts(**asdict(self._counts))
+        tail = closed._replace(
             lag=sum(follower.lag() for follower in self._followers.values()) if is_up else None,
-            truncations=counts.truncations,
-            rotations=counts.rotations,
-            files_lost=counts.files_lost,
-            long_lines=counts.long_lines + sum(long_lines for long_lines, _ in open_counts),
-            nul_bytes=counts.nul_bytes + sum(nul_bytes for _, nul_bytes in open_counts),
-            skipped_bytes=counts.skipped_bytes,
-            read_errors=counts.read_errors,
+            long_lines=closed.long_lines + sum(long_lines for long_lines, _ in open_counts),
+            nul_bytes=closed.nul_bytes + sum(nul_bytes for _, nul_bytes in open_counts),
             ignored_files=len(self._ignored),
         )
         return LogStatus(is_up, "ok" if is_up else self._reason, tail)
@@ -166,10 +161,10 @@ class LogTailer:
         self._ignored = frozenset(matches[:-MAX_FILES])
         return matches[-MAX_FILES:]
 
-    def _poll_path(self, path: str, now: float, number: int) -> list[TailedBatch]:
+    def _poll_path(self, path: str, now: float, number: int) -> list[LogBatch]:
         """Poll one of so many files."""
         polled_at = self._wall(now)
-        batches: list[TailedBatch] = []
+        batches: list[LogBatch] = []
         follower = self._followers.get(path)
         try:
             if follower is None:
@@ -193,11 +188,11 @@ class LogTailer:
             self._forget(path)
         return batches
 
-    def _start(self, path: str, now: float, number: int) -> tuple[FileFollower, list[TailedBatch]]:
+    def _start(self, path: str, now: float, number: int) -> tuple[FileFollower, list[LogBatch]]:
         """Follow a path whose file is there: what was in it before the first poll, or could not be read, is history."""
         point = self._resume_points.get(path)
         follower = FileFollower(path, self._counts)
-        batches: list[TailedBatch] = []
+        batches: list[LogBatch] = []
         try:
             if point is not None or not self._has_polled or path in self._selected_again | self._hidden:
                 batches = follower.start(point, now, MAX_SEARCH // number)
@@ -234,7 +229,7 @@ class LogTailer:
                 del self._resume_points[next(iter(self._resume_points))]
 
 
-def _reason(error: OSError) -> str:
+def _reason(error: OSError) -> LogReason:
     return _REASONS.get(error.errno or 0, "read_error")
 
 

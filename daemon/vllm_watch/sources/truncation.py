@@ -55,7 +55,7 @@ class Truncations:
         item.log.rewind()
         item.printed = None
         if not copies or copies[0].log.offset == 0:
-            reader.begin()
+            reader.start_file()
         return copies
 
     def copies(self, log: LogFile, known: set[FileId], position: FilePosition | None, now: float) -> list[QueuedFile]:
