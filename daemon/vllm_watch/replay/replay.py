@@ -90,15 +90,14 @@ def run_log(
     _apply_counts(state, TailCounts(lag=0))
     moment = last = None
     for batch in log.read(by_line=True):
-        if not batch.events and not batch.requests:
-            continue
-        last = batch.end
-        moment = last if moment is None else moment
-        if last - moment >= step:
-            for each in _moments(moment, last, step):
-                yield state.snapshot(each)
-            moment += step * int((last - moment) / step)
-            progress(log.share)
+        if batch.events or batch.requests:
+            last = batch.end
+            moment = last if moment is None else moment
+            if last - moment >= step:
+                for each in _moments(moment, last, step):
+                    yield state.snapshot(each)
+                moment += step * int((last - moment) / step)
+                progress(log.share)
         state.apply_log(batch)
     if moment is not None and last is not None:
         yield state.snapshot(max(moment, last))
