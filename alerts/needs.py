@@ -3,8 +3,8 @@
 Which series each alert needs, read from the rules' expressions, for `vllm-watch check`.
 
 An alert needs one of several sets of series, all of a set: ``a and b``, ``a > b`` and ``a / b`` need both, ``a or b``
-either, ``a unless b`` the first. Of labels only the source tells whether a series can be there; what the others say
-comes and goes.
+either, ``a unless b`` the first. Of all labels only `source` decides whether a series can be there; the values of
+the others come and go.
 """
 
 from __future__ import annotations

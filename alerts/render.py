@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """
-Writes ``rules/`` from ``source/`` and ``thresholds.yml``, and what `vllm-watch check` knows of them: ``make generate``.
+Writes ``rules/`` from ``source/`` and ``thresholds.yml``, and what `vllm-watch check` knows about them:
+``make generate``.
 
-Prometheus' rules know no constants, and a number that stands in two rules is soon two numbers. In ``source/`` a
+Prometheus' rules know no constants, and a number that is in two rules is soon two numbers. In ``source/`` a
 threshold is written ``%{name}``, and so is ``%{probe_not_judged}``: the reasons for which a probe's failure is no
 finding about the server.
 """

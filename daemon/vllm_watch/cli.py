@@ -18,6 +18,7 @@ import click
 from vllm_watch import __version__
 from vllm_watch.grafana.commands import grafana
 from vllm_watch.support.errors import UsageError, VllmWatchError
+from vllm_watch.support.log_options import LOG_FORMATS, LOG_LEVELS, LogFormat, LogLevel
 
 
 _PARTS = 1000
@@ -33,6 +34,18 @@ _CONFIG = click.option(
     "--config", "config_file", metavar="FILE", help="A configuration (YAML), instead of --log and --metrics."
 )
 _LISTEN = click.option("--listen", metavar="HOST:PORT", help="Address to serve on [default: 127.0.0.1:9468].")
+_LOG_LEVEL = click.option(
+    "--log-level",
+    type=click.Choice(LOG_LEVELS),
+    default="info",
+    show_default=True,
+    help="The least severe events of the daemon's own log, which goes to standard error.",
+)
+_LOG_FORMAT = click.option(
+    "--log-format",
+    type=click.Choice(LOG_FORMATS),
+    help="The form of the daemon's own log [default: console on a terminal, else json].",
+)
 _STEP = click.option("--step", default="5s", show_default=True, metavar="DURATION", help="Time between two samples.")
 
 
@@ -47,7 +60,16 @@ def cli() -> None:
 @_LOG
 @_METRICS
 @_LISTEN
-def run(config_file: str | None, logs: tuple[str, ...], metrics: tuple[str, ...], listen: str | None) -> None:
+@_LOG_LEVEL
+@_LOG_FORMAT
+def run(  # noqa: PLR0913, PLR0917 - Each option is a parameter.
+    config_file: str | None,
+    logs: tuple[str, ...],
+    metrics: tuple[str, ...],
+    listen: str | None,
+    log_level: LogLevel,
+    log_format: LogFormat | None,
+) -> None:
     """
     Run the daemon until SIGTERM or SIGINT.
 
@@ -59,13 +81,13 @@ def run(config_file: str | None, logs: tuple[str, ...], metrics: tuple[str, ...]
     from vllm_watch.support.logging_setup import configure_log, hold_standard_streams
 
     hold_standard_streams()
-    configure_log()
+    configure_log(log_level, log_format)
     run_daemon(Selection(config_file, logs, metrics, listen))
 
 
 @cli.command()
 @_LOG
-@click.option("--metrics", metavar="URL|FILE", help="A server's /metrics, or a saved page.")
+@click.option("--metrics", metavar="URL|FILE", help="A server's /metrics, or a file with its content.")
 @click.option(
     "--format",
     "form",
@@ -111,7 +133,7 @@ def check(config_file: str | None, logs: tuple[str, ...], metrics: tuple[str, ..
     from vllm_watch.support.logging_setup import configure_log
     from vllm_watch.support.report import print_report
 
-    configure_log(quiet=True)
+    configure_log("error")
     is_wrong = print_report(report_on(selected_servers(Selection(config_file, logs, metrics))))
     sys.exit(1 if is_wrong else 0)
 
@@ -133,13 +155,17 @@ def discover(form: str, file: str | None, *, force: bool) -> None:
 @click.option("--recording", "folder", metavar="DIR", help="A recorded server [default: the one in the package].")
 @click.option("--speed", type=click.FloatRange(0.1, 100), default=10.0, show_default=True, help="Times real time.")
 @_LISTEN
-def demo(folder: str | None, speed: float, listen: str | None) -> None:
+@_LOG_LEVEL
+@_LOG_FORMAT
+def demo(
+    folder: str | None, speed: float, listen: str | None, log_level: LogLevel, log_format: LogFormat | None
+) -> None:
     """Run the daemon over a recorded real server, again and again."""
     from vllm_watch.commands.demo import run_demo
     from vllm_watch.support.logging_setup import configure_log, hold_standard_streams
 
     hold_standard_streams()
-    configure_log()
+    configure_log(log_level, log_format)
     run_demo(folder, speed, listen)
 
 

@@ -11,7 +11,7 @@ from vllm_watch_parsers.events import AccessRequest
 ACCESS_START = b"INFO:     "
 ACCESS_BLANKS = ACCESS_START.count(b" ")
 PEER_END = b' - "'
-"""What stands between the peer, which holds no blank, and the request."""
+"""The text between the peer, which has no blank, and the request."""
 
 # The target may hold quotes and whole fake log lines, percent-encoded or not: it ends at the last
 # ` HTTP/x.y" ` of the line, and holds no blank.
@@ -22,10 +22,10 @@ def request_text(line: bytes) -> bytes:
     """
     Return the request and status in ``INFO:     127.0.0.1:60214 - "GET /health HTTP/1.1" 200 OK``.
 
-    Peers are IPv4 and IPv6 addresses, ``x:0`` (forwarded), ``None``, or empty (unix socket): one word or none.
+    Peers are IPv4 and IPv6 addresses, ``x:0`` (forwarded), ``None``, or empty (unix socket): without a blank.
 
     Args:
-        line: A line that begins with `ACCESS_START`.
+        line: A line that starts with `ACCESS_START`.
 
     Returns:
         The text from the method on, or nothing if there is no such text.

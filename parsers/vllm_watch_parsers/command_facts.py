@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the command line of a vLLM server says about it."""
+"""Facts on the command line of a vLLM server."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 class CommandFacts(NamedTuple):
     """
-    Facts from a server's command line, for what its log does not say; sizes in requests, tokens or processes.
+    Facts from a server's command line, for what its log does not have; sizes in requests, tokens or processes.
 
     A fact from the log takes precedence: the log shows what vLLM made of its arguments.
     """

@@ -2,9 +2,8 @@
 """
 The periodic statistics lines of the V0 and V1 engines and of the Rust front end.
 
-Fields are found by their names, in any order; the strings of each release are listed with
-the tests' corpus. A line counts only from `metrics.py` (V0), `loggers.py` (V1) or
-`log_stats.rs` (Rust), which the caller checks.
+Fields are found by name, in any order; the corpus of the tests has the texts of each release. A line counts only from
+`metrics.py` (V0), `loggers.py` (V1) or `log_stats.rs` (Rust), which the caller checks.
 """
 
 from __future__ import annotations
@@ -12,7 +11,7 @@ from __future__ import annotations
 import re
 
 from vllm_watch_parsers.events import AGGREGATED, EngineStats, Event, Notice
-from vllm_watch_parsers.fields import Kind, MalformedError, RefusedError, named_fields, read_field, unknown_name
+from vllm_watch_parsers.fields import Kind, MalformedError, OutOfRangeError, named_fields, read_field, unknown_name
 from vllm_watch_parsers.numbers import MAX_REQUESTS, MAX_TOKENS_PER_SECOND, percent
 
 
@@ -46,8 +45,8 @@ STATS_STARTS = ("Engine ", *_STARTS, _HIT_RATES_START)
 
 _V0_HIT_RATES = re.compile(_HIT_RATES_START + r"(-?[\d.]+|nan)%, CPU: (-?[\d.]+|nan)%\Z", re.ASCII)
 _RUST_START = "Avg prompt tput: "
-_SILENT = "Corrupted"
-"""Printed as 0 whatever happened (0.11.1 to 0.33.0), so it says nothing."""
+_IGNORED = "Corrupted"
+"""Always printed as 0 (0.11.1 to 0.33.0)."""
 
 Value = float | int | tuple[int, int, int] | None
 
@@ -57,8 +56,8 @@ def parse_stats(message: str) -> tuple[Event, ...]:
     Parse the message of a record printed by one of the statistics call sites.
 
     Returns:
-        The statistics, or a `Notice` if the message looks like statistics and is not
-        understood or holds an impossible value, or nothing if it is something else.
+        The statistics, or a `Notice` if the message looks like statistics and is malformed or has a value out of
+        range, or nothing if it is something else.
     """
     found = _ENGINE.match(message)
     body = message[found.end() :] if found else message
@@ -67,8 +66,8 @@ def parse_stats(message: str) -> tuple[Event, ...]:
     try:
         engine = _engine(found)
         stats = _parse_fields(engine, body)
-    except RefusedError as refused:
-        return (Notice("value_refused", str(refused)), Notice("stats_unparsed"))
+    except OutOfRangeError as error:
+        return (Notice("value_out_of_range", str(error)), Notice("stats_unparsed"))
     except MalformedError:
         return (Notice("stats_unparsed"),)
     return (stats,) if stats else (Notice("stats_unparsed"),)
@@ -81,11 +80,12 @@ def _engine(found: re.Match[str] | None) -> str | None:
         return AGGREGATED
     index = int(found[1])
     if not 0 <= index <= MAX_ENGINE:
-        raise RefusedError("engine")
+        raise OutOfRangeError("engine")
     return str(index)
 
 
 def _parse_fields(engine: str | None, body: str) -> EngineStats | None:
+    """Return the fields of a line, or `None` if one is there twice or a required one is missing."""
     values: dict[str, Value] = {}
     caches: dict[str, float | None] = {}
     unknown = []
@@ -97,13 +97,13 @@ def _parse_fields(engine: str | None, body: str) -> EngineStats | None:
                 return None
             value = read_field(kind, text)
             if value is None and kind.unit != "%":
-                raise RefusedError(kind.field)
+                raise OutOfRangeError(kind.field)
             values[kind.field] = value
         elif name.endswith(_KV_CACHE_ENDS):
             caches[name] = read_field(_KV_CACHE, text)
         elif name == "KV fetch" and (stages := _KV_FETCH.match(text)):
             values["kv_fetch"] = (int(stages[1]), int(stages[2]), int(stages[3]))
-        elif name != _SILENT:
+        elif name != _IGNORED:
             unknown.append(unknown_name(name))
     if "requests_running" not in values or "requests_waiting" not in values:
         return None
@@ -114,7 +114,7 @@ def _parse_fields(engine: str | None, body: str) -> EngineStats | None:
 
 
 def _read_caches(caches: dict[str, float | None], values: dict[str, Value]) -> None:
-    """Tell V0's pair of GPU and CPU caches from the one cache of whatever device V1 runs on."""
+    """Distinguish V0's pair of GPU and CPU caches from V1's one cache, whatever its device."""
     if len(caches) == 2 and "CPU KV cache usage" in caches:
         values["cpu_kv_cache_usage_ratio"] = caches.pop("CPU KV cache usage")
     if caches:

@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """
-What a line of vLLM's log can say.
+The events in vLLM's log.
 
-Events are immutable tuples of numbers and words from closed lists: they hold no text
+Events are immutable tuples of numbers and of values from closed lists: they hold no text
 of the log except what an operator gave the server at its start (model names, version).
 Numbers are in Prometheus base units: tokens, seconds, ratios from 0 to 1. A field that
-the line does not say is ``None``; so is one that it prints as ``nan``.
+the line does not have is ``None``; so is one that it prints as ``nan``.
 """
 
 from __future__ import annotations
@@ -35,9 +35,9 @@ FAILURE_KINDS: tuple[FailureKind, ...] = get_args(FailureKind)
 SleepKind = Literal["paused", "resumed", "asleep", "awake"]
 
 MEMORY_TAGS = frozenset({"weights", "kv_cache"})
-"""What a sleeping engine has given up, and can be given back piece by piece."""
+"""What a sleeping engine has given up, and can get back piece by piece."""
 
-NoticeKind = Literal["api_servers_more_than_one", "stats_unparsed", "value_refused"]
+NoticeKind = Literal["api_servers_more_than_one", "stats_unparsed", "value_out_of_range"]
 
 
 class EngineStats(NamedTuple):
@@ -94,7 +94,7 @@ class SpecDecoding(NamedTuple):
 
 
 class StartupFact(NamedTuple):
-    """What the server says about itself while it starts. Sizes in tokens or GiB."""
+    """What the server reports about itself while it starts. Sizes in tokens or GiB."""
 
     engine: str | None = None
     version: str | None = None
@@ -124,11 +124,11 @@ class Lifecycle(NamedTuple):
 
     phase: LifecyclePhase
     rank: str | None = None
-    """The data-parallel rank or API server number of the process that says so."""
+    """The data-parallel rank or API server number of the process that reports it."""
 
 
 class Failure(NamedTuple):
-    """Something broke. One line may say it; the reader of lines counts each crash once."""
+    """A failure. Many lines may report the same; the reader of lines counts each crash once."""
 
     kind: FailureKind
     engine: str | None = None
@@ -155,11 +155,11 @@ class AccessRequest(NamedTuple):
 
 
 class Notice(NamedTuple):
-    """Something about the log itself: statistics switched off, a line not understood."""
+    """Something about the log itself: statistics switched off, a malformed line."""
 
     kind: NoticeKind
     quantity: str | None = None
-    """With `value_refused`: the name of the field that was out of range."""
+    """With `value_out_of_range`: the name of the field that was out of range."""
 
 
 Event = EngineStats | SpecDecoding | StartupFact | Lifecycle | Failure | SleepOrPause | AccessRequest | Notice

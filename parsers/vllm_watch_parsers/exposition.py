@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """
-The Prometheus text format and OpenMetrics, as bounded, quick reading of a server's own page.
+A bounded and quick parser of the Prometheus text format and OpenMetrics.
 
-A general parser builds families of every sample with help and type, in time that grows with the square of a
-hostile line's labels. Here only wanted names are kept, their lines and number are limited, and nothing is given out
-unless all of them are well formed. What nobody wants is passed over, however much it is.
+A general parser builds families of every sample with help and type, in time that grows with the square of the labels
+of a hostile line. Here only wanted names are kept, the length and number of their lines are limited, and there is no
+result unless all of them are well formed. All other lines are skipped, however many they are.
 """
 
 from __future__ import annotations
@@ -17,25 +17,25 @@ from typing import Literal, NamedTuple
 
 
 MAX_LINE = 16 * 1024
-"""A longer line is none that anybody wants: the longest names and labels take a fraction of it."""
+"""No wanted line is longer: the longest names and labels take a fraction of this."""
 
 MAX_SAMPLES = 50_000
 MAX_WANTED_BYTES = 4 * 1024 * 1024
-"""Each engine behind a page has some 400 wanted samples of 100 bytes and more."""
+"""Each engine has some 400 wanted samples of 100 bytes and more."""
 
 MAX_FOREIGN_NAMES = 4096
 """vLLM has some hundreds of names that are not read."""
 
 MAX_LINES = 1_000_000
-"""So many lines are looked at one by one, empty ones and comments too: a page that is read has a fraction of it."""
+"""So many lines are parsed one by one, with empty ones and comments: a real body has a fraction of this."""
 
 BLOCK = 64 * 1024
-"""So many bytes of a page are looked at together."""
+"""So many bytes are parsed together."""
 
 MAX_LABELS = 64
-MAX_REMEMBERED = 1024
-MAX_REMEMBERED_LABELS = 8
-"""Longer series, and those with more labels, are parsed anew on each page: what is remembered must stay small."""
+MAX_CACHED = 1024
+MAX_CACHED_LABELS = 8
+"""Longer series, and those with more labels, are not cached: the cache must stay small."""
 
 Problem = Literal["not_metrics", "too_many_samples", "incomplete"]
 
@@ -56,7 +56,7 @@ _ESCAPES = {b"\\\\": b"\\", b'\\"': b'"', b"\\n": b"\n"}
 
 
 class Sample(NamedTuple):
-    """One sample: labels in the page's order, values unescaped."""
+    """One sample: labels in the order of the line, values unescaped."""
 
     name: str
     labels: tuple[tuple[str, str], ...]
@@ -65,11 +65,10 @@ class Sample(NamedTuple):
 
 class Exposition(NamedTuple):
     """
-    A page's wanted samples, or why there are none.
+    The wanted samples of a body, or why there are none.
 
-    `foreign_names` are those of samples that nobody wants, of each family the first one. `long_lines` counts the lines
-    of such names that are over the limit: they are passed over. `is_openmetrics` tells whether the page has
-    OpenMetrics' mark of the end.
+    `foreign_names` are the names of other samples, the first of each family. `long_lines` counts their lines over the
+    limit, which are skipped. `is_openmetrics` is whether the body has OpenMetrics' mark of the end.
     """
 
     samples: tuple[Sample, ...]
@@ -86,10 +85,10 @@ class _Series(NamedTuple):
 
 class ExpositionParser:
     """
-    Takes a page in pieces of any size, and keeps no more of it than its wanted samples.
+    Takes in a body in pieces of any size, and keeps no more than its wanted samples.
 
-    A server may have label sets by the ten thousand under names that nobody wants, as vLLM has one for every set of
-    LoRA adapters that ever ran together. Of such a family one line is looked at, and the rest is passed over by blocks.
+    A server may have tens of thousands of label sets under unwanted names: vLLM has one for every set of LoRA adapters
+    that ever ran together. One line of such a family is parsed, and the rest is skipped in blocks.
 
     Args:
         wanted: The sample names to keep (with ``_total``, ``_bucket`` …).
@@ -100,16 +99,16 @@ class ExpositionParser:
         self._samples: list[Sample] = []
         self._wanted_bytes = 0
         self._foreign: dict[bytes, bytes] = {}
-        """Names that nobody wants, and what their families' lines begin with."""
+        """Unwanted names, and how the lines of their families start."""
         self._long_lines = 0
         self._lines = 0
         self._problem: Problem | None = None
         self._is_openmetrics = False
-        self._tells_types = False
+        self._has_types = False
         self._rest = b""
         self._is_inside_long_line = False
         self._run: bytes | None = None
-        """What the lines of the last unwanted family begin with, and those of no wanted one."""
+        """How the lines of the last unwanted family start, and none of a wanted one."""
 
     def feed(self, piece: bytes) -> None:
         """Take in the next bytes."""
@@ -120,7 +119,7 @@ class ExpositionParser:
             self._feed_block(piece[start : start + BLOCK])
 
     def finish(self) -> Exposition:
-        """Return what the page has; no samples at all if it is cut off or any wanted line is malformed."""
+        """Return the samples; none at all if the body is cut off or any wanted line is malformed."""
         if self._rest or self._is_inside_long_line:
             return Exposition((), "incomplete")
         if self._problem is not None:
@@ -129,6 +128,7 @@ class ExpositionParser:
         return Exposition(tuple(self._samples), None, names, self._long_lines, self._is_openmetrics)
 
     def _feed_block(self, block: bytes) -> None:
+        """Take in the lines that a block completes, and keep the start of the next."""
         if self._is_inside_long_line:
             _, end, block = block.partition(b"\n")
             if not end:
@@ -140,17 +140,17 @@ class ExpositionParser:
         if last >= 0 and self._problem is None:
             self._take_lines(block, last)
         if len(self._rest) > MAX_LINE:
-            self._begin_long_line(self._rest)
+            self._start_long_line(self._rest)
 
-    def _begin_long_line(self, beginning: bytes) -> None:
-        """Pass over a comment, or a line that nobody wants, up to its end, which may be far away."""
+    def _start_long_line(self, start: bytes) -> None:
+        """Skip a comment, or an unwanted line, up to its end, which may be far away."""
         self._rest, self._is_inside_long_line = b"", True
-        if beginning[0] != _HASH and self._problem is None:
-            self._take_line(beginning)
+        if start[0] != _HASH and self._problem is None:
+            self._take_line(start)
 
     def _take_lines(self, block: bytes, end: int) -> None:
         """Take in the lines up to the last line's end."""
-        if self._run is not None and _is_run(block, end, self._run, is_grouped=self._tells_types):
+        if self._run is not None and _is_run(block, end, self._run, is_grouped=self._has_types):
             self._long_lines += _count_long(block, end)
             return
         lines = block[:end].split(b"\n")
@@ -164,7 +164,7 @@ class ExpositionParser:
             elif not line or line == b"\r":
                 continue
             elif line[0] == _HASH:
-                self._tells_types |= line.startswith(_TYPE_MARK)
+                self._has_types |= line.startswith(_TYPE_MARK)
                 self._is_openmetrics |= line.startswith(_END_MARK)
             else:
                 self._take_line(line)
@@ -172,9 +172,10 @@ class ExpositionParser:
                     return
 
     def _take_line(self, line: bytes) -> None:
+        """Keep a wanted sample, skip an unwanted one; a malformed line or one over a limit is a problem."""
         name = self._unwanted_name(line)
         if name is not None:
-            self._problem = self._pass_over(name, line)
+            self._problem = self._skip_family(name, line)
         elif len(line) > MAX_LINE:
             self._problem = "not_metrics"
         elif len(self._samples) >= MAX_SAMPLES or self._wanted_bytes > MAX_WANTED_BYTES:
@@ -194,8 +195,8 @@ class ExpositionParser:
         head = _HEAD.match(line)
         return None if head is None or head[1] in self._names else head[1]
 
-    def _pass_over(self, name: bytes, line: bytes) -> Problem | None:
-        """Begin to pass over a family, if the first line of its name is a sample."""
+    def _skip_family(self, name: bytes, line: bytes) -> Problem | None:
+        """Start to skip a family, if the first line of its name is a sample."""
         is_long = len(line) > MAX_LINE
         self._long_lines += is_long
         self._run = self._foreign.get(name)
@@ -203,10 +204,10 @@ class ExpositionParser:
             return None
         if len(self._foreign) >= MAX_FOREIGN_NAMES:
             return "too_many_samples"
-        if not is_long and _parse_anew(line) is None:
+        if not is_long and _parse_in_full(line) is None:
             return "not_metrics"
         family = _SUFFIX.sub(b"", name)
-        # With the character after it no name is the beginning of another.
+        # With the character after it no name is the start of another.
         self._run = family if family not in self._beginnings else line.lstrip(b" \t")[: len(name) + 1]
         self._foreign[name] = self._run
         return None
@@ -214,19 +215,19 @@ class ExpositionParser:
 
 def parse_exposition(body: bytes, wanted: Collection[str]) -> Exposition:
     r"""
-    Parse a whole page.
+    Parse a whole body.
 
     Args:
-        body: The page, UTF-8. Line ends may be ``\r\n``.
+        body: The body, UTF-8. Line ends may be ``\r\n``.
         wanted: The sample names to keep (with ``_total``, ``_bucket`` …).
 
     Returns:
-        The samples in the page's order, later duplicates included; no samples at all if any wanted line is malformed,
+        The samples in order, later duplicates included; no samples at all if any wanted line is malformed,
         or the first one of any other family.
     """
-    reader = ExpositionParser(frozenset(wanted))
-    reader.feed(body)
-    return reader.finish()
+    parser = ExpositionParser(frozenset(wanted))
+    parser.feed(body)
+    return parser.finish()
 
 
 _HASH = ord("#")
@@ -234,34 +235,34 @@ _HASH = ord("#")
 
 @lru_cache(maxsize=8)
 def _tables_of(wanted: frozenset[str]) -> tuple[frozenset[bytes], frozenset[bytes]]:
-    """Return the wanted names, and all that any of them begins with."""
+    """Return the wanted names, and all their prefixes."""
     names = frozenset(name.encode("ascii") for name in wanted)
     return names, frozenset(name[:end] for name in names for end in range(1, len(name) + 1))
 
 
-def _is_run(block: bytes, end: int, beginning: bytes, *, is_grouped: bool) -> bool:
+def _is_run(block: bytes, end: int, start: bytes, *, is_grouped: bool) -> bool:
     """
-    Whether every line begins alike.
+    Return whether every line has the same start.
 
-    On a page that tells types each family is one group behind its own comment: between two lines of one family, and
-    no comment, there is nothing else. On any other page it is told by counting, which costs a hundredth of a look at
-    each line, but about as much as receiving them.
+    In a body with types each family is one group after its own comment: between two lines of one family, and without a
+    comment, there is nothing else. In any other body the lines are counted, which costs a hundredth of parsing each
+    line, but about as much as receiving them.
 
     Args:
         block: Some lines.
         end: Where they end.
-        beginning: What the lines of a family begin with.
-        is_grouped: Whether the page tells its families' types.
+        start: How the lines of a family start.
+        is_grouped: Whether the body has the types of its families.
     """
-    if not (block.startswith(beginning) and block.startswith(beginning, block.rfind(b"\n", 0, end) + 1)):
+    if not (block.startswith(start) and block.startswith(start, block.rfind(b"\n", 0, end) + 1)):
         return False
     if is_grouped and block.find(b"#", 0, end) < 0:
         return True
-    return block.count(b"\n" + beginning, 0, end) == block.count(b"\n", 0, end)
+    return block.count(b"\n" + start, 0, end) == block.count(b"\n", 0, end)
 
 
 def _count_long(block: bytes, end: int) -> int:
-    """Return how many lines are over the limit; where there is none that takes a look at every 16 KiB only."""
+    """Return how many lines are over the limit; if none is, only every 16 KiB is searched."""
     count = start = 0
     while end - start > MAX_LINE:
         last = block.rfind(b"\n", start, start + MAX_LINE + 1)
@@ -278,12 +279,12 @@ def _parse_sample(line: bytes) -> Sample | None:
     series = _find_series(text) if text else None
     value = _number(written) if series else None
     if series is None or value is None:
-        return _parse_anew(line)
+        return _parse_in_full(line)
     return Sample(series.name, series.labels, value)
 
 
-def _parse_anew(line: bytes) -> Sample | None:
-    """Parse a sample of any form, and remember nothing of it."""
+def _parse_in_full(line: bytes) -> Sample | None:
+    """Parse a sample of any form, without the cache."""
     found = _SAMPLE.match(line.strip(b" \t\r"))
     if found is None:
         return None
@@ -300,8 +301,8 @@ def _number(text: bytes) -> float | None:
 
 
 def _find_series(text: bytes) -> _Series | None:
-    is_small = len(text) <= MAX_REMEMBERED and text.count(b"=") <= MAX_REMEMBERED_LABELS
-    return _remember_series(text) if is_small else _parse_series(text)
+    is_small = len(text) <= MAX_CACHED and text.count(b"=") <= MAX_CACHED_LABELS
+    return _cached_series(text) if is_small else _parse_series(text)
 
 
 def _parse_series(text: bytes) -> _Series | None:
@@ -313,7 +314,7 @@ def _parse_series(text: bytes) -> _Series | None:
     return None if labels is None else _Series(found[1].decode("ascii"), labels)
 
 
-_remember_series = lru_cache(maxsize=16_384)(_parse_series)  # The same few thousand come with every scrape.
+_cached_series = lru_cache(maxsize=16_384)(_parse_series)  # The same few thousand come with every scrape.
 
 
 def _parse_labels(text: bytes) -> tuple[tuple[str, str], ...] | None:

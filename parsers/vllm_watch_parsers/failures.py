@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """
-Lines that say that something broke.
+Lines that report a failure.
 
-A failing engine prints a record of many lines: its head ("EngineCore encountered a fatal error.") says that
-the engine is dead, its traceback why. A traceback also quotes what clients sent, so a cause counts only in a
-record with such a head, or in the bare traceback of a server that is already failing.
+A failing engine prints a record of many lines: the first ("EngineCore encountered a fatal error.") reports that
+the engine is dead, the traceback why. A traceback also quotes what clients sent, so a cause counts only in a
+record with such a first line, or in the bare traceback of a server that is already failing.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _WORKER_DIED = re.compile(
     r"|Worker proc \S{1,64} died unexpectedly"
     r"|RayWorkerProc rank=\d{1,6} died unexpectedly"
 )
-# Heads whose tracebacks may say why, without saying that anything died.
+# First lines whose tracebacks may have the cause, while nothing has died.
 _OTHER_HEADS = re.compile(
     r"WorkerProc (?:hit an exception|failed)|Error executing method |Error in model execution|Exception in worker "
 )
@@ -45,7 +45,7 @@ MAX_ERROR_NAME = 80
 """A traceback's last line names its exception within so many characters."""
 
 SHM_TIMEOUT_START = b"No available "
-"""How a line on a stuck worker begins, at whatever level."""
+"""How a line about a stuck worker starts, at whatever level."""
 
 _SHM_TIMEOUT = re.compile(r"No available (?:shared memory broadcast )?block found ?in \d{1,6} seconds?\.")
 _REQUEST_ERROR = re.compile(r"Request \S{1,256} failed with an internal error during generation$")
@@ -82,7 +82,7 @@ _NCCL_WATCHDOG = re.compile(
 
 
 def parse_failure(level: str, site: str, message: str) -> tuple[Event, ...]:
-    """Parse the first line of a record: what it says itself, be it head or cause."""
+    """Parse the first line of a record: a failure, or its cause."""
     if _SHM_TIMEOUT.match(message):
         return (Failure("shm_timeout"),)
     if level not in _ERROR_LEVELS:
@@ -100,7 +100,7 @@ def parse_failure(level: str, site: str, message: str) -> tuple[Event, ...]:
 
 
 def heads_failure(level: str, site: str, message: str) -> bool:
-    """Tell whether the lines that continue this record may name the cause of a failure."""
+    """Return whether the lines that continue this record may have the cause of a failure."""
     if level not in _ERROR_LEVELS:
         return False
     is_v0_exception = site == "engine.py" and _V0_ENGINE_DEAD.match(message) is not None
@@ -108,7 +108,7 @@ def heads_failure(level: str, site: str, message: str) -> bool:
 
 
 def parse_cause(message: str) -> tuple[Event, ...]:
-    """Parse the last line of a traceback: why something failed."""
+    """Parse the last line of a traceback: the cause of a failure."""
     if "Error" not in message[:MAX_ERROR_NAME]:
         return ()
     for pattern, kind in _CAUSES:

@@ -10,24 +10,24 @@ from typing import NamedTuple
 
 
 UNNAMED = "unnamed"
-"""What an unknown field is called whose name does not look like one."""
+"""The name of an unknown field whose own name does not look like one."""
 
 _NAME = re.compile(r"[A-Z][A-Za-z0-9_+ -]{0,60}\Z")
 
 
-class RefusedError(Exception):
+class OutOfRangeError(Exception):
     """A field is out of range; the argument is the event's field."""
 
 
 class MalformedError(Exception):
-    """What should be a number is none."""
+    """A value is not a number, or has another unit."""
 
 
 def named_fields(body: str) -> list[tuple[str, str]]:
     """
     Split a line into names and values, as texts.
 
-    A value may be a list with commas: what has no name of its own belongs to the field before it.
+    A value may be a list with commas: a part without a name belongs to the field before it.
     """
     fields: list[tuple[str, str]] = []
     for part in body.split(", "):
@@ -41,15 +41,19 @@ def named_fields(body: str) -> list[tuple[str, str]]:
 
 
 def is_plain(number: str) -> bool:
-    """Tell whether a number is written as vLLM does; Python also reads ``1_0``, and digits of any script."""
+    """Return whether a number is written as vLLM does; Python also reads ``1_0``, and digits of any script."""
     return number.isascii() and "_" not in number
 
 
 class Kind(NamedTuple):
     """
-    What stands behind a name: the event's field, its unit as printed, and the most it can be in base units.
+    What a name means.
 
-    `whole` marks counts.
+    Args:
+        field: The field of the event.
+        unit: The unit as printed.
+        most: The greatest possible value, in base units.
+        whole: Whether it is a count.
     """
 
     field: str
@@ -63,8 +67,8 @@ def read_field(kind: Kind, text: str) -> float | int | None:
     Return a field's value in base units; `None` for a share of nothing, printed as `nan`.
 
     Raises:
-        MalformedError: It is no number with this unit.
-        RefusedError: It is out of range.
+        MalformedError: It is not a number with this unit.
+        OutOfRangeError: It is out of range.
     """
     field, unit, most, whole = kind
     number = text.removesuffix(unit)
@@ -82,10 +86,10 @@ def read_field(kind: Kind, text: str) -> float | int | None:
     if not 0 <= value <= most:
         if isnan(value) and not whole:
             return None
-        raise RefusedError(field)
+        raise OutOfRangeError(field)
     if whole:
         if not value.is_integer():
-            raise RefusedError(field)
+            raise OutOfRangeError(field)
         return int(value)
     return value
 

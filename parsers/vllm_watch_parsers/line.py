@@ -3,8 +3,8 @@
 One line of vLLM's log to events.
 
 `parse_line` is a function of the line and of the record that the line continues, and of nothing else.
-It never raises and believes nothing that stands in the wrong place: statistics count only from the call
-sites that print them and never from a continuation line.
+It never raises and ignores everything in the wrong place: statistics count only from the call sites that
+print them and never from a continuation line.
 """
 
 from __future__ import annotations
@@ -41,13 +41,13 @@ from vllm_watch_parsers.startup import STARTS, parse_logo, parse_startup, parse_
 
 _RECORD_SIGN = b"] "
 _MAX_UVICORN = 80
-_MAX_REMEMBERED = 256
+_MAX_CACHED = 256
 
 _UVICORN_START = ACCESS_START.decode()
 _STATISTICS_STARTS = tuple(start.encode() for start in (*STATS_STARTS, *SPEC_STARTS))
-_NEWS_LETTERS = 4
+_START_LETTERS = 4
 _NEWS = frozenset(
-    start[:_NEWS_LETTERS]
+    start[:_START_LETTERS]
     for start in (
         *STARTS,
         *_STATISTICS_STARTS,
@@ -68,15 +68,15 @@ _NEWS = frozenset(
         b"Got fatal",
     )
 )
-"""How texts begin that may say something; most of what continues a record begins otherwise."""
+"""How texts start that may have an event; most lines that continue a record start otherwise."""
 
 _ECHOING_SITES = frozenset({"logger.py", "request_logger.py", "log_response.py", "protocol.py"})
-"""Files whose records hold what clients sent."""
+"""Files whose records have text that clients sent."""
 
 
 class Record(NamedTuple):
     """
-    A record of several lines, while it is open: what all its lines repeat, and how it began.
+    A record of several lines, while it is open: what all its lines repeat, and how it started.
 
     `head` is the text before the message, colour codes removed: process, level, time and call site. Another process
     may write between a record's lines, with another head.
@@ -91,31 +91,31 @@ class Record(NamedTuple):
 
     @property
     def is_unknown(self) -> bool:
-        """Whether nobody knows what record it is, and whether one is open at all."""
+        """Whether it is not known which record it is, and whether one is open at all."""
         return self.head == _CUT
 
 
 _CUT = b"\0"
-"""Stands where a line was cut off that was too long, and in no other line; at its start nothing is known of it."""
+"""Marks where a line was cut off that was too long; no other line has it. At its start the whole line is unknown."""
 
 UNKNOWN_RECORD = Record(_CUT, "", "", "", names_causes=False, is_logo=False)
 """
-What may be open where reading begins inside a log: a record that some earlier line began, or none.
+What may be open where reading starts inside a log: a record that some earlier line opened, or none.
 
 All lines of a record print its time, so it is over at the first line with another time than the first; and
-access lines and JSON stand between records. Until then only statistics are believed, for their call sites print
-nothing that strangers wrote.
+access lines and JSON are between records. Until then only statistics count, for their call sites print no untrusted
+text.
 """
 
 
 class LogLine(NamedTuple):
     """
-    What one line says.
+    What one line reports.
 
     `record` is the record that the next line continues, or `None`. `prefix` is the operator's own prefix
-    (VLLM_LOGGING_PREFIX) if there is one: a line with one is to be believed only where the server's start-up
-    lines had the same. `is_bare` is true for text outside any record, as tracebacks are when a process dies.
-    `is_rejected` is true for a line that looks like news and stands where none is printed: somebody may have forged it.
+    (VLLM_LOGGING_PREFIX) if there is one: a line with one counts only if the server's start-up lines had the same.
+    `is_bare` is true for text outside any record, as tracebacks are when a process dies. `is_rejected` is true for a
+    line that looks like an event where none is printed: it may be forged.
     """
 
     events: tuple[Event, ...]
@@ -128,7 +128,7 @@ class LogLine(NamedTuple):
 
 
 NOTHING = LogLine((), "", "")
-_REFUSED = NOTHING._replace(is_rejected=True)
+_REJECTED = NOTHING._replace(is_rejected=True)
 
 
 def parse_line(line: bytes, record: Record | None = None) -> LogLine:
@@ -169,7 +169,7 @@ def parse_line(line: bytes, record: Record | None = None) -> LogLine:
 
 
 def _before_text(record: Record | None, head: Head) -> Record | None:
-    """Return what may be open at a line that is no record of vLLM: no unknown record is where uvicorn printed."""
+    """Return what may be open at a line that is no record of vLLM: at uvicorn's lines no unknown record is open."""
     is_certain = record is not None and record.is_unknown and head.message.startswith(ACCESS_START)
     return None if is_certain else record
 
@@ -194,10 +194,11 @@ def _parse_quickly(line: bytes) -> LogLine | None:
 
 
 def _parse_record(head: Head, text: bytes, *, ends_open: bool) -> LogLine:
+    """Parse the first line of a record, or a whole one in JSON; `ends_open` is whether the next line continues it."""
     message = head.message.decode("utf-8", "backslashreplace")
     first, _, rest = message.partition("\n")  # JSON logs hold whole tracebacks.
     events = _parse_message(head, first.rstrip("\r"))
-    is_rejected = not events and (_is_statistics(head.message) or _hides_news(rest))
+    is_rejected = not events and (_is_statistics(head.message) or _quotes_event(rest))
     names_causes = heads_failure(head.level, head.site, first)
     if rest and names_causes:
         events += tuple(event for line in rest.split("\n") for event in parse_cause(line.strip()))
@@ -205,12 +206,15 @@ def _parse_record(head: Head, text: bytes, *, ends_open: bool) -> LogLine:
     if ends_open:
         repeated = text[: len(text) - len(head.message)]
         opened = Record(repeated, head.process, head.time, head.prefix, names_causes, is_logo=not first.strip())
-    if head.site not in STATS_SITES:  # They name the engine themselves: an API server prints lines of all of them.
+    if (
+        head.site not in STATS_SITES
+    ):  # They name the engine themselves: an API server prints the lines about all engines.
         events = _with_engine(events, head.process)
     return LogLine(events, head.time, head.process, opened, head.prefix, is_rejected=is_rejected)
 
 
 def _parse_message(head: Head, message: str) -> tuple[Event, ...]:
+    """Parse a message by its call site: each site can only report what its code prints."""
     site = head.site
     if site in STATS_SITES:
         return _parse_statistics(message)
@@ -219,7 +223,7 @@ def _parse_message(head: Head, message: str) -> tuple[Event, ...]:
     if site == UVICORN:
         return parse_uvicorn(message) or _access_events(head.message)
     if site == UNKNOWN_SITE:
-        # No call site is printed, but a JSON string cannot begin a line of its own.
+        # No call site is printed, but text inside a JSON string cannot start a line of its own.
         return (
             _parse_statistics(message)
             or parse_uvicorn(message)
@@ -238,8 +242,8 @@ def _parse_statistics(message: str) -> tuple[Event, ...]:
 def _parse_continuation(text: bytes, record: Record) -> LogLine:
     still = record if text.endswith(b"\r") else None
     written = text[len(record.head) :].rstrip(b"\r")
-    if _is_news(written):
-        return _still_in(still, _REFUSED)
+    if _looks_like_event(written):
+        return _still_in(still, _REJECTED)
     if not (record.names_causes or record.is_logo):
         return _still_in(still, NOTHING)
     message = written.decode("utf-8", "backslashreplace")
@@ -247,9 +251,9 @@ def _parse_continuation(text: bytes, record: Record) -> LogLine:
     return LogLine(_with_engine(events, record.process), record.time, record.process, still, record.prefix)
 
 
-def _is_news(text: bytes) -> bool:
-    """Tell whether a text would say something if it stood at the beginning of a line, or of a record."""
-    if text[:_NEWS_LETTERS] not in _NEWS:
+def _looks_like_event(text: bytes) -> bool:
+    """Return whether a text would be an event at the start of a line, or of a record."""
+    if text[:_START_LETTERS] not in _NEWS:
         return False
     message = text.decode("utf-8", "backslashreplace")
     return bool(
@@ -260,8 +264,8 @@ def _is_news(text: bytes) -> bool:
     )
 
 
-def _hides_news(rest: str) -> bool:
-    return bool(rest) and any(_is_news(line) for line in rest.encode("utf-8", "backslashreplace").split(b"\n"))
+def _quotes_event(rest: str) -> bool:
+    return bool(rest) and any(_looks_like_event(line) for line in rest.encode("utf-8", "backslashreplace").split(b"\n"))
 
 
 def _is_statistics(text: bytes) -> bool:
@@ -272,12 +276,12 @@ def _is_statistics(text: bytes) -> bool:
 
 
 def _still_in(record: Record | None, line: LogLine) -> LogLine:
-    """Keep a record open over a line that is no part of it."""
+    """Return a line that is not part of an open record, which stays open."""
     return line if record is None else line._replace(record=record)
 
 
 def _parse_uvicorn(process: str, line: bytes) -> LogLine:
-    """Parse a line that begins with ``INFO:     ``."""
+    """Parse a line that starts with ``INFO:     ``."""
     requested = _request_line(request_text(line))
     if requested:
         return requested
@@ -287,8 +291,8 @@ def _parse_uvicorn(process: str, line: bytes) -> LogLine:
 
 
 def _request_line(text: bytes) -> LogLine | None:
-    """Parse an access line's request: few different ones, and short, make up most of a log."""
-    return _remember_request(text) if len(text) <= _MAX_REMEMBERED else _parse_request(text)
+    """Parse an access line's request, with a cache: most of a log are few different ones, and short."""
+    return _cached_request(text) if len(text) <= _MAX_CACHED else _parse_request(text)
 
 
 def _parse_request(text: bytes) -> LogLine | None:
@@ -296,7 +300,7 @@ def _parse_request(text: bytes) -> LogLine | None:
     return LogLine((request,), "", "") if request else None
 
 
-_remember_request = lru_cache(maxsize=2048)(_parse_request)
+_cached_request = lru_cache(maxsize=2048)(_parse_request)
 
 
 def _access_events(text: bytes) -> tuple[Event, ...]:
@@ -305,7 +309,7 @@ def _access_events(text: bytes) -> tuple[Event, ...]:
 
 
 def _parse_text(head: Head) -> LogLine:
-    """Parse a line that is no vLLM record: uvicorn's behind a process, a traceback's, what C++ prints."""
+    """Parse a line that is no vLLM record: uvicorn's after a process, one of a traceback, or C++ output."""
     message = head.message
     if message.startswith(ACCESS_START):
         return _parse_uvicorn(head.process, message)

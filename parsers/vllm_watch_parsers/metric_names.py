@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """
-One table of what vLLM's /metrics calls things, from 0.5 to today.
+One table of the names in vLLM's /metrics, from 0.5 to today.
 
-Each quantity has the names it has had, newest first: where a page has several, they say the same and the newest
-counts (adding them up would double it).
+Each quantity has the names it has had, newest first: where a scrape has several, they have the same value and the
+newest counts (adding them up would double it).
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ GAUGES: dict[str, tuple[str, ...]] = {
     "prefix_cache_hit_ratio_lifetime": ("vllm:gpu_prefix_cache_hit_rate",),
     "acceptance_ratio_lifetime": ("vllm:spec_decode_draft_acceptance_rate",),
 }
-"""Quantities that are as they are now. Those of a V0 engine's whole life end in `_lifetime`."""
+"""Quantities of the present. Those of a V0 engine's whole life end in `_lifetime`."""
 
 COUNTERS: dict[str, tuple[str, ...]] = {
     "prompt_tokens": ("vllm:prompt_tokens_total",),
@@ -53,7 +53,7 @@ HISTOGRAMS: dict[str, tuple[str, ...]] = {
 }
 
 SLEEP_STATE = "vllm:engine_sleep_state"
-"""One series for each state, of which ``awake`` alone is relied upon: a pause by ``/sleep?level=0`` has no other."""
+"""One series for each state. Only ``awake`` is used: a pause by ``/sleep?level=0`` has no other."""
 
 WAITING_BY_REASON = "vllm:num_requests_waiting_by_reason"
 PROMPT_TOKENS_BY_SOURCE = "vllm:prompt_tokens_by_source_total"
@@ -113,4 +113,4 @@ REQUIRED: dict[str, tuple[str, ...]] = {
     "time_to_first_token_seconds": HISTOGRAMS["time_to_first_token_seconds"],
     "e2e_request_latency_seconds": HISTOGRAMS["e2e_request_latency_seconds"],
 }
-"""Quantities without which a page says too little; a Rust server shows histograms only once it has served."""
+"""Quantities that every server should have; the Rust front end has histograms only once it has served."""

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Numbers as vLLM prints them, and the ranges in which they can be believed."""
+"""Numbers as vLLM prints them, and the ranges in which they are accepted."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ MAX_DRAFT_TOKENS = 256
 
 
 def number(text: str) -> float | None:
-    """Return the number a text is, without thousands separators; `None` for `nan` and no number."""
+    """Return a text as a number, without thousands separators; `None` for `nan` and anything else."""
     try:
         value = float(text.replace(",", ""))
     except ValueError:
@@ -27,7 +27,7 @@ def number(text: str) -> float | None:
 
 
 def whole(text: str) -> int | None:
-    """Return the whole number a text is, without thousands separators, or `None`."""
+    """Return a text as a whole number, without thousands separators, or `None`."""
     digits = text.replace(",", "")
     return int(digits) if digits.isascii() and digits.isdigit() and len(digits) <= 18 else None
 

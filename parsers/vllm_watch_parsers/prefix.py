@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """
-What stands before the message of a log line: process, level, time and call site.
+The head of a log line, before the message: process, level, time and call site.
 
 vLLM has printed five forms since 0.5 (with and without brackets, with the process before
 or inside the record), optionally coloured, or as JSON. The call site is what makes a line
@@ -22,7 +22,7 @@ STATS_SITES = frozenset({"metrics.py", "loggers.py", "log_stats.rs"})
 
 UVICORN = "uvicorn:"
 UNKNOWN_SITE = "json:"
-"""What stands for a call site in JSON logs without one; no printed site has such a name, for it holds no colon."""
+"""The call site in JSON logs without one; no printed site has this name, for none has a colon."""
 
 _ANSI = re.compile(rb"\x1b\[[0-9;]*m")
 
@@ -63,7 +63,7 @@ class Head(NamedTuple):
     `process` is the text of the process groups (``"(APIServer pid=7) "``), `level` and `site`
     are empty for a line that is no vLLM record; a JSON log may leave the level out, too.
     `site` is the file's base name, or the last part of the logger's name with ``.py`` for
-    JSON logs (`UVICORN` for its own loggers, `UNKNOWN_SITE` where they do not say it). `time` is as printed:
+    JSON logs (`UVICORN` for its own loggers, `UNKNOWN_SITE` where there is none). `time` is as printed:
     ``11-21 02:35:10`` or, in JSON logs, ``2026-11-21 02:39:36,679``.
     """
 
@@ -81,7 +81,7 @@ def strip_ansi(line: bytes) -> bytes:
 
 
 class StatisticsHead(NamedTuple):
-    """What is needed of the head of a statistics line, and its message."""
+    """The parts of the head of a statistics line that are needed, and its message."""
 
     process: str
     time: str
@@ -89,7 +89,7 @@ class StatisticsHead(NamedTuple):
 
 
 def parse_statistics_head(line: bytes) -> StatisticsHead | None:
-    """Split a line as its statistics sites print it, uncoloured: the lines that a log is read for, the quick way."""
+    """Split a line as statistics sites print it, without colours: a quick way for the most important lines."""
     found = _STATISTICS.match(line)
     if found is None or _RAY_SIGN in line:
         return None
@@ -120,7 +120,7 @@ def parse_head(line: bytes) -> Head:
     process, level, time, path = _RECORD.match(line).groups()  # type: ignore[union-attr]  # All of it is optional.
     if level is None:
         return _parse_unprefixed(process.decode("ascii", "replace"), line[len(process) :])
-    # One blank at most stands between the call site and the message, and leading blanks belong to the message.
+    # At most one blank is between the call site and the message; others belong to the message.
     start = line.index(b"]", len(process) + len(level) + len(time) + len(path) + 2) + 1
     message = line[start + 1 :] if line[start : start + 1] == b" " else line[start:]
     site = path.rpartition(b"/")[2]
@@ -138,9 +138,9 @@ def _parse_unprefixed(process: str, message: bytes) -> Head:
 
 def parse_prefixed_head(line: bytes) -> Head | None:
     """
-    Parse a record that begins with the operator's VLLM_LOGGING_PREFIX.
+    Parse a record that starts with the operator's VLLM_LOGGING_PREFIX.
 
-    The prefix could be anything, also a stranger's text: the caller accepts a record only
+    The prefix could be anything, also untrusted text: the caller accepts a record only
     if its prefix is that of the server's own start-up lines.
     """
     found = _PREFIXED_RECORD.match(line)
@@ -167,18 +167,18 @@ def _parse_json(process: str, message: bytes) -> Head | None:
     if not isinstance(record, dict) or not isinstance(text := record.get("message"), str):
         return None
 
-    def word(key: str) -> str:
+    def text_of(key: str) -> str:
         value = record.get(key)
         return value if isinstance(value, str) else ""
 
-    name = word("name").rpartition(".")[2]
-    if name in {"access", "error"} and word("name").startswith("uvicorn"):
+    name = text_of("name").rpartition(".")[2]
+    if name in {"access", "error"} and text_of("name").startswith("uvicorn"):
         site = UVICORN
     else:
         site = f"{name}.py" if name else UNKNOWN_SITE
-    exception = word("exc_info")
+    exception = text_of("exc_info")
     body = f"{text}\n{exception}" if exception else text
-    named = word("vllm_process_name") or word("processName")
+    named = text_of("vllm_process_name") or text_of("processName")
     if not process and named:
         process = f"({named} pid={record.get('process', 0)}) "
-    return Head(process, word("levelname"), word("asctime"), site, body.encode("utf-8", "backslashreplace"))
+    return Head(process, text_of("levelname"), text_of("asctime"), site, body.encode("utf-8", "backslashreplace"))

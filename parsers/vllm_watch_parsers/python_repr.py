@@ -3,7 +3,7 @@
 Top-level items of a printed Python dict, `Namespace(…)` or configuration.
 
 vLLM prints its arguments as Python text. Values hold quotes, brackets and whole chat templates that
-quote other keys, so keys are looked up only at the top level, never by a search through the text.
+quote other keys, so keys are read only at the top level, never by a search through the text.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import re
 from collections.abc import Iterator
 
 
-# A string that is cut off ends with the text: looking for its end anew at each quote would take forever.
+# A string that is cut off ends with the text: to search its end again at each quote would take forever.
 _TOKEN = re.compile(r"""'(?:[^'\\]|\\.)*'?|"(?:[^"\\]|\\.)*"?|[\[({<\])}>,]""")
 _DICT_ITEM = re.compile(r"\s*'([A-Za-z_][A-Za-z0-9_]{0,80})': (.*)\Z", re.DOTALL)
 _KEYWORD_ITEM = re.compile(r"\s*([A-Za-z_][A-Za-z0-9_]{0,80})=(.*)\Z", re.DOTALL)
@@ -54,7 +54,7 @@ def _unwrap(text: str) -> tuple[str, re.Pattern[str]]:
 
 
 def _split(body: str) -> Iterator[str]:
-    """Split at the commas that stand in no string and no bracket, until the closing bracket."""
+    """Split at the commas outside of strings and brackets, until the closing bracket."""
     expected: list[str] = []
     start = 0
     for token in _TOKEN.finditer(body):

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """
-A page of vLLM's /metrics as readings per engine, under names that no release changes.
+A scrape of vLLM's /metrics as readings per engine, under names that no release changes.
 
-What a page does not have is absent from the reading: missing is not zero.
+What a scrape does not have is absent from the reading: missing is not zero.
 """
 
 from __future__ import annotations
@@ -39,11 +39,11 @@ from vllm_watch_parsers.numbers import MAX_COUNT, MAX_REQUESTS, MAX_TOKENS
 
 
 DEFAULT_ENGINE = "0"
-"""The engine of pages without the label, as 0.5 to 0.8.2 and every V0 engine write them."""
+"""The engine where there is no such label: 0.5 to 0.8.2, and every V0 engine."""
 
 MAX_ENGINES = 1024
 MAX_POSITIONS = 64
-MAX_WORDS = 64
+MAX_LABEL_VALUES = 64
 """So many values of one label (reasons, positions) are kept of each engine."""
 
 _RANGES: dict[str, tuple[float, float]] = {
@@ -62,7 +62,7 @@ _INFERENCE = INFERENCE_HANDLERS | {"/generate"}
 
 
 class EngineKey(NamedTuple):
-    """What an engine's series are told apart by."""
+    """The labels that distinguish one engine's series from another's."""
 
     model_name: str
     engine: str
@@ -86,7 +86,7 @@ class Histogram(NamedTuple):
 
 
 class EngineReading(NamedTuple):
-    """One engine on one page, keys as in `vocabulary`. `position_accepted` counts tokens by draft position."""
+    """One engine in one scrape, keys as in `metric_names`. `position_accepted` counts tokens by draft position."""
 
     gauges: Mapping[str, float]
     counters: Mapping[str, float]
@@ -96,7 +96,7 @@ class EngineReading(NamedTuple):
 
 
 class HttpRequests(NamedTuple):
-    """What the API server's own counter is labelled with; `status` is a class such as ``2xx``."""
+    """The labels of the API server's own counter; `status` is a class such as ``2xx``."""
 
     method: str
     handler: str
@@ -105,12 +105,12 @@ class HttpRequests(NamedTuple):
 
 class MetricsReading(NamedTuple):
     """
-    One page.
+    One scrape.
 
     `admission_rejections` is by model and reason, `http_requests` is empty before 0.8.3. `kv_cache_tokens` and
     `max_concurrency` are facts from `vllm:cache_config_info`. `out_of_range` counts values out of range, by quantity,
-    `dropped` the engines and the words of labels that were over the limit, `long_lines` the lines passed over because
-    they were. `is_before_first_request` tells that there are no engines yet for that nobody has asked for anything.
+    `dropped` the engines and values of labels that were over the limit, `long_lines` the lines that were skipped for
+    their length. `is_before_first_request` is whether there are no engines yet because there was no request.
     """
 
     engines: Mapping[EngineKey, EngineReading]
@@ -126,7 +126,7 @@ class MetricsReading(NamedTuple):
 
     @property
     def reason(self) -> Literal["ok", "no_requests_yet"]:
-        """What is to be said of the page: whether it has anything to say."""
+        """``ok``, or why there is nothing in it yet."""
         return "no_requests_yet" if self.is_before_first_request else "ok"
 
 
@@ -141,46 +141,48 @@ _Series = dict[tuple[tuple[str, str], ...], float]
 
 def read_metrics(body: bytes) -> MetricsReading | Unreadable:
     """
-    Read a whole page in the Prometheus text format or OpenMetrics.
+    Read a whole body in the Prometheus text format or OpenMetrics.
 
     Returns:
-        The reading, or why there is none: the body is no exposition, is cut off, is absurdly large, is another
-        program's page, or has no vLLM series at all (``--disable-log-stats``).
+        The reading, or why there is none: the body is no exposition, is cut off, is far too large, is another
+        program's, or has no vLLM series at all (``--disable-log-stats``).
     """
     return reading_of(parse_exposition(body, WANTED))
 
 
-def reading_of(page: Exposition) -> MetricsReading | Unreadable:
-    """Return what a page, read for the names in `WANTED`, says of vLLM's engines; see `read_metrics`."""
-    if page.problem is not None:
-        return Unreadable(page.problem)
+def reading_of(exposition: Exposition) -> MetricsReading | Unreadable:
+    """Return the reading of a body, parsed for the names in `WANTED`; see `read_metrics`."""
+    if exposition.problem is not None:
+        return Unreadable(exposition.problem)
     series: dict[str, _Series] = defaultdict(dict)
-    for sample in page.samples:
+    for sample in exposition.samples:
         series[sample.name][sample.labels] = sample.value
-    foreign = foreign_program(page.foreign_names, series)
+    foreign = foreign_program(exposition.foreign_names, series)
     if foreign is not None:
         return Unreadable(foreign)
-    reading = _Page(series).read()._replace(long_lines=page.long_lines)
+    reading = _SeriesReader(series).read()._replace(long_lines=exposition.long_lines)
     if any(name.startswith("vllm:") for name in series):
         return reading
-    if _is_untouched(page, reading):
+    if _is_before_first_request(exposition, reading):
         return reading._replace(is_before_first_request=True)
-    return Unreadable("stats_disabled" if page.samples or page.foreign_names else "not_metrics")
+    return Unreadable("stats_disabled" if exposition.samples or exposition.foreign_names else "not_metrics")
 
 
-def _is_untouched(page: Exposition, reading: MetricsReading) -> bool:
+def _is_before_first_request(exposition: Exposition, reading: MetricsReading) -> bool:
     """
-    Whether this is the Rust front end before its first request: it shows no series before there is something to count.
+    Return whether this is the Rust front end before its first request: it has no series before there is a count.
 
-    Its page is OpenMetrics, has the counters of HTTP at most, and no completion is among them.
+    Its body is OpenMetrics and has at most the counters of HTTP requests, without a completion among them.
     """
-    is_of_http = all(name.startswith("http_") for name in page.foreign_names) and reading.process_start_seconds is None
+    is_of_http = (
+        all(name.startswith("http_") for name in exposition.foreign_names) and reading.process_start_seconds is None
+    )
     has_asked = any(request.handler in _INFERENCE and count for request, count in reading.http_requests.items())
-    return page.is_openmetrics and is_of_http and not has_asked
+    return exposition.is_openmetrics and is_of_http and not has_asked
 
 
-class _Page:
-    """The page's series by name, while they are gathered by engine."""
+class _SeriesReader:
+    """Gathers the series of one scrape by engine."""
 
     def __init__(self, series: Mapping[str, _Series]) -> None:
         self._series = series
@@ -188,6 +190,7 @@ class _Page:
         self._dropped = 0
 
     def read(self) -> MetricsReading:
+        """Return the reading; engines over the limit are dropped, the first ones by name are kept."""
         gauges = self._gauges()
         counters = self._counters()
         histograms = self._histograms()
@@ -220,10 +223,11 @@ class _Page:
         )
 
     def _newest(self, names: Iterable[str]) -> _Series:
-        """Return the series of the newest name that the page has."""
+        """Return the series of the newest name that there is."""
         return next((self._series[name] for name in names if name in self._series), {})
 
     def _gauges(self) -> dict[EngineKey, dict[str, float]]:
+        """Return the gauges in range; V0's ratios are -1 where prefix caching is off."""
         engines: dict[EngineKey, dict[str, float]] = defaultdict(dict)
         for quantity, names in GAUGES.items():
             for labels, value in self._newest(names).items():
@@ -243,7 +247,7 @@ class _Page:
         if not least <= value <= most:
             self._out_of_range[quantity] += 1
             return
-        # Several processes behind one page have a `pid` each: the fullest is the one to act on.
+        # Several processes behind one /metrics have a `pid` each: the fullest is the one to act on.
         gauges[quantity] = max(value, gauges.get(quantity, value))
 
     def _counters(self) -> dict[EngineKey, dict[str, float]]:
@@ -261,7 +265,7 @@ class _Page:
     def _add(self, counts: dict[str, float], name: str, value: float, quantity: str) -> None:
         if not self._is_count(value, quantity):
             return
-        if name in counts or len(counts) < MAX_WORDS:
+        if name in counts or len(counts) < MAX_LABEL_VALUES:
             counts[name] = counts.get(name, 0) + value
         else:
             self._dropped += 1
@@ -275,9 +279,9 @@ class _Page:
     def _by_label(self, name: str, label: str, quantity: str) -> dict[EngineKey, dict[str, float]]:
         engines: dict[EngineKey, dict[str, float]] = defaultdict(dict)
         for labels, value in self._series.get(name, {}).items():
-            word = dict(labels).get(label)
-            if word is not None:
-                self._add(engines[_key(labels)], word, value, quantity)
+            label_value = dict(labels).get(label)
+            if label_value is not None:
+                self._add(engines[_key(labels)], label_value, value, quantity)
         return engines
 
     def _positions(self) -> dict[EngineKey, tuple[float, ...]]:
@@ -285,6 +289,7 @@ class _Page:
         return {key: _in_order(counts) for key, counts in by_position.items()}
 
     def _histograms(self) -> dict[EngineKey, dict[str, Histogram]]:
+        """Return the histograms, each by the newest name that there is; malformed ones count as out of range."""
         engines: dict[EngineKey, dict[str, Histogram]] = defaultdict(dict)
         for quantity, names in HISTOGRAMS.items():
             name = next((name for name in names if name + "_bucket" in self._series), None)
@@ -304,7 +309,7 @@ class _Page:
             named = dict(labels)
             if not self._is_count(value, "admission_rejections"):
                 continue
-            if len(rejections) < MAX_WORDS:
+            if len(rejections) < MAX_LABEL_VALUES:
                 rejections[named.get("model_name", ""), named.get("reason", "")] = value
             else:
                 self._dropped += 1
@@ -332,7 +337,7 @@ class _Page:
             named = dict(labels)
             engine = named.get("engine", DEFAULT_ENGINE)
             size = _whole(named.get("kv_cache_size_tokens", ""))
-            if size is None and is_v0:  # V1's blocks are shared by groups of layers, of which the page says nothing.
+            if size is None and is_v0:  # V1's blocks are shared by groups of layers, which /metrics does not have.
                 size = _product(named.get("num_gpu_blocks", ""), named.get("block_size", ""))
             if size and size <= MAX_TOKENS:
                 tokens[engine] = size
@@ -374,7 +379,7 @@ def _gather(buckets: _Series, sums: _Series) -> dict[EngineKey, Histogram | None
 
 
 def _histogram(by_bound: Mapping[float, float], total: float) -> Histogram | None:
-    """Return a histogram only if it is one: an infinite bucket, whole counts that never fall, nothing below zero."""
+    """Return a histogram if it is well formed: an infinite bucket, whole counts that never fall, nothing below 0."""
     if any(math.isnan(bound) for bound in by_bound) or math.inf not in by_bound or not 0 <= total < math.inf:
         return None
     bounds = tuple(sorted(by_bound))

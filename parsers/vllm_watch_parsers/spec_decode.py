@@ -9,7 +9,7 @@ from vllm_watch_parsers.events import Event, Notice, SpecDecoding
 from vllm_watch_parsers.fields import (
     Kind,
     MalformedError,
-    RefusedError,
+    OutOfRangeError,
     is_plain,
     named_fields,
     read_field,
@@ -63,6 +63,7 @@ def parse_spec_decoding(message: str) -> tuple[Event, ...]:
 
 
 def _parse(body: str, known: dict[str, Kind]) -> tuple[Event, ...]:
+    """Parse the fields of a line; without an acceptance ratio it is malformed."""
     values: dict[str, Value] = {}
     unknown = []
     try:
@@ -74,14 +75,14 @@ def _parse(body: str, known: dict[str, Kind]) -> tuple[Event, ...]:
                 values["position_acceptance_ratio"] = _read_positions(text)
             else:
                 unknown.append(unknown_name(name))
-    except RefusedError as refused:
-        return (Notice("value_refused", str(refused)), Notice("stats_unparsed"))
+    except OutOfRangeError as error:
+        return (Notice("value_out_of_range", str(error)), Notice("stats_unparsed"))
     except MalformedError:
         return (Notice("stats_unparsed"),)
     if "acceptance_ratio" not in values:
         return (Notice("stats_unparsed"),)
     event = SpecDecoding(unknown_fields=tuple(unknown), **values)  # type: ignore[arg-type]  # By the tables.
-    # Only the form of 0.8.5 to 0.10.1 is ambiguous; later ones begin with the length, which has the bonus token.
+    # Only the form of 0.8.5 to 0.10.1 is ambiguous; later ones start with the length, which has the bonus token.
     return (_with_bonus_token(event) if body.startswith(_AMBIGUOUS) else event,)
 
 
@@ -94,7 +95,7 @@ def _read_positions(text: str) -> tuple[float | None, ...]:
     except ValueError:
         raise MalformedError from None
     if len(rates) > MAX_DRAFT_TOKENS or not all(0 <= rate <= 1 or isnan(rate) for rate in rates):
-        raise RefusedError("position_acceptance_ratio")
+        raise OutOfRangeError("position_acceptance_ratio")
     return tuple([None if isnan(rate) else rate for rate in rates])
 
 
@@ -102,7 +103,7 @@ def _with_bonus_token(event: SpecDecoding) -> SpecDecoding:
     """
     Count the bonus token in the mean acceptance length of 0.8.5, which alone leaves it out.
 
-    The same text means both. The rates by position tell: they add up to the mean number
+    The same text means both. The rates by position decide: they add up to the mean number
     of accepted draft tokens, which is one less than the length with the bonus token.
     """
     length, rates = event.mean_acceptance_length, event.position_acceptance_ratio

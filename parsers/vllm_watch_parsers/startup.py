@@ -2,7 +2,7 @@
 """
 Lines of a server's start, rest and end: version, model, limits, capacity, ready, asleep, paused, shut down.
 
-Everything else that the start prints is left alone, above all the arguments: releases before 0.29
+Everything else that the start prints is ignored, above all the other arguments: releases before 0.29
 print the API key among them.
 """
 
@@ -54,12 +54,12 @@ Parse = Callable[[re.Match[str]], "tuple[Event, ...]"]
 
 
 def _fact(**fields: object) -> tuple[Event, ...]:
-    refused = [
+    out_of_range = [
         name for name, most in _MOST.items() if isinstance(value := fields.get(name), (int, float)) and value > most
     ]
-    believed = {name: value for name, value in fields.items() if name not in refused}
-    fact = StartupFact(**believed)  # type: ignore[arg-type]  # Called with the fields' own types below.
-    return (fact, *(Notice("value_refused", name) for name in refused))
+    accepted = {name: value for name, value in fields.items() if name not in out_of_range}
+    fact = StartupFact(**accepted)  # type: ignore[arg-type]  # Called with the fields' own types below.
+    return (fact, *(Notice("value_out_of_range", name) for name in out_of_range))
 
 
 def _started(found: re.Match[str]) -> tuple[Event, ...]:
@@ -85,6 +85,7 @@ def _initializing(found: re.Match[str]) -> tuple[Event, ...]:
 
 
 def _arguments(found: re.Match[str]) -> tuple[Event, ...]:
+    """Return the facts in the printed arguments; all others are ignored, for they may hold secrets."""
     items = dict(top_level_items(found[1]))
     spec_tokens = _spec_tokens(items.get("speculative_config", ""))
     return _fact(
@@ -107,7 +108,7 @@ def _spec_tokens(text: str) -> int | None:
 
 
 def known_name(text: str | None) -> str | None:
-    """Return a model's name only if it is spelt like one, and is not too long: it becomes a label."""
+    """Return a model's name if it looks like one and is not too long: it becomes a label."""
     return text if text and _NAME.match(text) else None
 
 
@@ -128,10 +129,10 @@ def _paused(found: re.Match[str]) -> tuple[Event, ...]:
 
 
 def _awake(found: re.Match[str]) -> tuple[Event, ...]:
-    """Tell what woke: vLLM prints a list of what was asked for, or the set of all that was asleep."""
-    said = found[1] or ""
-    is_part = said.startswith("[")
-    return (SleepOrPause("awake", tuple(sorted(tag for tag in MEMORY_TAGS if f"'{tag}'" in said)) if is_part else ()),)
+    """Return what woke up: vLLM prints a list of what was requested, or the set of all that was asleep."""
+    tags = found[1] or ""
+    is_part = tags.startswith("[")
+    return (SleepOrPause("awake", tuple(sorted(tag for tag in MEMORY_TAGS if f"'{tag}'" in tags)) if is_part else ()),)
 
 
 def _table(*rows: tuple[str, Parse]) -> tuple[tuple[re.Pattern[str], Parse], ...]:
@@ -199,7 +200,7 @@ _MESSAGES = _table(
 
 
 def _by_letter() -> dict[str, tuple[tuple[re.Pattern[str], Parse], ...]]:
-    """Sort the messages by their first letter, where they begin with one: trying all of them takes long."""
+    """Return the messages by their first letter, where they start with one: to try all of them is slow."""
     letters = {pattern.pattern[0] for pattern, _ in _MESSAGES if pattern.pattern[0].isalpha()}
     return {
         letter: tuple(row for row in _MESSAGES if row[0].pattern[0] == letter or row in _ANY_LETTER)
@@ -217,7 +218,7 @@ STARTS = (
     b"init engine ", b"AsyncLLM created ", b"OpenAI server ", b"Server is ready", b"Gracefully ", b"Shutting down ",
     b"[shutdown] API server: ", b"It took ", b"setting pause state ",
 )  # fmt: skip
-"""How the messages above begin, those aside that begin with a number, ``#`` or a device's name."""
+"""How the messages above start, but for those that start with a number, ``#`` or the name of a device."""
 
 _UVICORN = {
     "Application startup complete.": "ready",
@@ -249,7 +250,7 @@ def parse_logo(message: str) -> tuple[Event, ...]:
 
 
 def parse_uvicorn(message: str) -> tuple[Event, ...]:
-    """Parse what uvicorn says about the server's life, after ``INFO:     ``."""
+    """Parse uvicorn's lines about the server's start and end, after ``INFO:     ``."""
     phase = _UVICORN.get(message)
     if phase is None and _UVICORN_STOPPED.match(message):
         phase = "stopped"

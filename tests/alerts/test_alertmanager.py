@@ -338,12 +338,12 @@ SECOND = {**FIRST, "labels": {**FIRST["labels"], "engine": "1"}}
 QUEUE = {
     **FIRST,
     "labels": {**FIRST["labels"], "alertname": "VllmQueueGrowing", "severity": "warning"},
-    "annotations": {**FIRST["annotations"], "summary": "The queue grows."},
+    "annotations": {**FIRST["annotations"], "summary": "The queue is growing."},
 }
 GONE_ALERT = {
     **FIRST,
     "labels": {"alertname": "VllmWatchGone", "severity": "critical", "job": "vllm-watch"},
-    "annotations": {"summary": "vllm-watch itself is gone, so nobody watches vLLM."},
+    "annotations": {"summary": "vllm-watch is gone, so vLLM is not monitored."},
 }
 
 
@@ -395,7 +395,7 @@ def rendered(tmp_path):
         ),
         ([FIRST, SECOND, QUEUE], "FIRING qwen: VllmEngineStalled, VllmQueueGrowing (3 firing) on 10.0.0.5:9468"),
         ([OVER, QUEUE], "FIRING qwen: VllmQueueGrowing (1 firing, 1 resolved) on 10.0.0.5:9468"),
-        ([GONE_ALERT], "FIRING vllm-watch: vllm-watch itself is gone, so nobody watches vLLM. VllmWatchGone"),
+        ([GONE_ALERT], "FIRING vllm-watch: vllm-watch is gone, so vLLM is not monitored. VllmWatchGone"),
     ],
     ids=["firing", "resolved", "two engines", "several", "mixed", "no server"],
 )
@@ -408,7 +408,7 @@ def test_a_title_says_on_one_line_who_has_what(rendered, alerts, title):
 def test_a_text_says_what_where_since_when_and_what_to_do(rendered):
     """A firing alert has everything to act on; a resolved one says when it was last seen, not what is wrong now."""
     assert rendered("vllm_watch.text", QUEUE, OVER) == (
-        "FIRING warning: The queue grows.\n"
+        "FIRING warning: The queue is growing.\n"
         "qwen engine 0: requests are running, and no token came for half a minute.\n"
         "VllmQueueGrowing, server qwen, engine 0, seen by 10.0.0.5:9468, since 2026-11-21 03:00:01 UTC\n"
         "Runbook: https://example.com/runbooks/VllmEngineStalled.md\n"
@@ -424,8 +424,7 @@ def test_a_text_says_what_where_since_when_and_what_to_do(rendered):
 def test_a_text_leaves_out_what_an_alert_does_not_have(rendered):
     """An alert without server, description or links has no empty lines in their place."""
     assert rendered("vllm_watch.text", GONE_ALERT) == (
-        "FIRING critical: vllm-watch itself is gone, so nobody watches vLLM.\n"
-        "VllmWatchGone, since 2026-11-21 03:00:01 UTC"
+        "FIRING critical: vllm-watch is gone, so vLLM is not monitored.\nVllmWatchGone, since 2026-11-21 03:00:01 UTC"
     )
 
 
@@ -473,7 +472,7 @@ def test_an_email_has_what_the_text_has(rendered):
         *["http://grafana.example.com/d/vllm-watch-server?var-server=qwen&amp;from=now-1h"] * 2,
     ]
     words = " ".join(re.sub(r"<(?!/?b>)[^>]+>", " ", shown).replace("<b>", "").replace("</b>", "").split())
-    assert "FIRING warning: The queue grows. qwen engine 0: requests are running" in words
+    assert "FIRING warning: The queue is growing. qwen engine 0: requests are running" in words
     assert "VllmQueueGrowing, server qwen, engine 0, seen by 10.0.0.5:9468 since 2026-11-21 03:00:01 UTC" in words
     assert "RESOLVED: VllmEngineStalled, server qwen" in words
     assert "Not seen any more since 2026-11-21 03:12:04 UTC, after 12m3s" in words

@@ -8,11 +8,8 @@ from pathlib import Path
 import pytest
 import yaml
 
-from prometheus_client import CollectorRegistry
+from tests.support.exposition import exported
 from tests.support.recordings import RECORDINGS, snapshots
-
-from vllm_watch.exposition.families import SnapshotCollector
-from vllm_watch.exposition.text_format import encode
 
 
 ENGINES = 200
@@ -23,13 +20,9 @@ CONFIGURATION = Path(__file__).parents[2] / "alerts" / "prometheus" / "prometheu
 def test_two_hundred_engines_fit(name):
     """Two hundred engines like a recorded one stay below both limits."""
     (job,) = yaml.safe_load(CONFIGURATION.read_text())["scrape_configs"]
-    shown = []
-    registry = CollectorRegistry()
-    registry.register(SnapshotCollector(lambda: shown, list))
     samples = size = 0.0
     for _, snapshot in snapshots(name, step=30.0):
-        shown[:] = [snapshot]
-        page = encode(registry.collect(), for_openmetrics=False)
+        page = exported(snapshot)
         size = max(size, len(page) / len(snapshot.engines))
         samples = max(samples, sum(not line.startswith(b"#") for line in page.splitlines()) / len(snapshot.engines))
 

@@ -228,7 +228,7 @@ class TestCheck:
             findings = list(check(load_config(str(file))))
 
         text = "\n".join(finding.text for finding in findings)
-        assert f"probe http://127.0.0.1:{server.port}/v1/completions: ok. A completion of one token came" in text
+        assert f"probe http://127.0.0.1:{server.port}/v1/completions: ok. A completion of one token arrived" in text
         assert re.search(r"time to first token: 0\.\d{3} s", text)
         assert 1 == len([head for head in server.requests if head.startswith("POST")])
 

@@ -15,11 +15,10 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from prometheus_client import CollectorRegistry, generate_latest
+from tests.support.exposition import exported
 from tests.support.pages import label_sets
 from tests.support.recordings import RECORDINGS
 
-from vllm_watch.exposition.families import SnapshotCollector
 from vllm_watch.sources.http_client import TlsOptions
 from vllm_watch.sources.metrics_fetch import Fetcher
 from vllm_watch.sources.scraper import Scraper, ScrapeTarget
@@ -49,11 +48,9 @@ def measure() -> Iterator[tuple[str, str]]:
         "scrape: median, worst after the first",
         f"{statistics.median(costs) * 1000:.2f} ms, {max(costs[1:]) * 1000:.2f} ms",
     )
-    registry = CollectorRegistry()
-    registry.register(SnapshotCollector(lambda: [state.snapshot(RUNS * 5.0)], list))
-    shown = [_cost(lambda: generate_latest(registry)) for _ in range(RUNS)]
-    yield "own page: bytes", f"{len(generate_latest(registry)):,}"
-    yield "own page: median, worst", f"{statistics.median(shown) * 1000:.2f} ms, {max(shown) * 1000:.2f} ms"
+    shown = [_cost(lambda: exported(state.snapshot(RUNS * 5.0))) for _ in range(RUNS)]
+    yield "own /metrics: bytes", f"{len(exported(state.snapshot(RUNS * 5.0))):,}"
+    yield "own /metrics: median, worst", f"{statistics.median(shown) * 1000:.2f} ms, {max(shown) * 1000:.2f} ms"
     yield from _wild(bodies[len(bodies) // 2])
 
 

@@ -22,7 +22,9 @@ from vllm_watch.catalog.reasons import (
     ReasonKind,
     StallReason,
 )
+from vllm_watch.catalog.series import SERIES
 from vllm_watch.catalog.states import BEST_TO_WORST, ENGINE_STATES, STATES
+from vllm_watch.exposition.samples import _TAIL_SERIES
 
 
 ROOT = Path(__file__).parents[2]
@@ -62,3 +64,8 @@ def test_the_readme_has_every_state():
     )
 
     assert sorted(ENGINE_STATES) == sorted(re.findall(r"^\| (\w+) \|", section, re.MULTILINE))
+
+
+def test_every_count_of_the_log_has_its_series():
+    """Each field of what has been read of a log is a series."""
+    assert set(_TAIL_SERIES.values()) <= set(SERIES)

@@ -316,7 +316,7 @@ class TestCheck:
         result = vllm_watch("check", "--log", tmp_path / "none.log", "--metrics", url)
 
         assert 1 == result.returncode
-        assert f"log {tmp_path}/none.log: FAILED. There is no such file yet." in result.stdout
+        assert f"log {tmp_path}/none.log: FAILED. The file does not exist yet." in result.stdout
         assert f"metrics {url}: FAILED. Nothing listens at this address" in result.stdout
 
     def test_a_folder_of_servers(self, tmp_path):
@@ -366,7 +366,7 @@ class TestCheckOfTheJournal:
         ("does", "words", "status"),
         [
             ("sleep 0.5\ncat entries\nexec sleep 60", "ok. ", 0),
-            ("exec sleep 60", "FAILED. The journal has shown no line of this unit: check the unit's name", 1),
+            ("exec sleep 60", "FAILED. The journal has no entry of this unit yet. Check the unit's name", 1),
             ("exec true", "FAILED. journalctl ended with an error", 1),
             ("echo 'No journal files were opened due to insufficient permissions.' >&2\nexit 1", "systemd-journal", 1),
             (None, "FAILED. The program journalctl is not installed", 1),
@@ -552,6 +552,24 @@ class TestDaemon:
             found = values(daemon.get("/metrics")[1].decode())
 
         assert 0.5 == value(found, "slo_time_to_first_token_seconds", server="qwen", team="search")
+
+    def test_the_level_and_the_form_of_its_log(self, closed_port):
+        """--log-level says from which severity on events are written, --log-format in which form."""
+        options = ["run", "--metrics", f"http://127.0.0.1:{closed_port}/metrics"]
+        logs = {}
+        for level in ("debug", "warning", "error"):
+            with Daemon(*options, "--log-level", level) as daemon:
+                logs[level] = [json.loads(line) for line in daemon.stop()[1].splitlines()]
+        with Daemon(*options, "--log-format", "console") as daemon:
+            console = daemon.stop()[1]
+
+        assert {"debug", "info", "warning"} <= {entry["level"] for entry in logs["debug"]}
+        assert {"scrape.ended", "source.changed"} <= {entry["event"] for entry in logs["debug"]}
+        assert {"source.changed"} == {entry["event"] for entry in logs["warning"]}
+        assert [] == logs["error"]
+        assert "service.started" in console
+        assert "{" not in console
+        assert "\x1b" not in console
 
     def test_nothing_of_the_environment_is_needed(self, tmp_path):
         """It runs without HOME and with LANG=C."""

@@ -74,7 +74,7 @@ CONTEXTS = {
     "Failure": ([], Failure("nccl_error"), []),
     "AccessRequest": ([], AccessRequest("GET", "/health", 200, "/health"), []),
     "SleepOrPause": ([STATS, SleepOrPause("asleep")], SleepOrPause("awake"), []),
-    "Notice": ([], Notice("value_refused", "engine"), []),
+    "Notice": ([], Notice("value_out_of_range", "engine"), []),
 }
 """What stands before an event, the event, and what stands after it."""
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 
 import pytest
 
+from prometheus_client.parser import text_string_to_metric_families as parse_text
+from tests.support.exposition import exported
 from tests.support.pages import ScrapedServer, page
 
 from vllm_watch.catalog.series import SERIES
 from vllm_watch.config.config_file import load_config
 from vllm_watch.config.server_section import RESERVED_LABELS
-from vllm_watch.exposition.families import families
-from vllm_watch.exposition.samples import server_samples
 from vllm_watch.support.errors import ConfigError
 
 
@@ -37,8 +37,7 @@ def test_labels_that_no_series_has_are_free(tmp_path):
 def test_what_is_shown_has_no_label_that_is_not_reserved():
     """The labels of real samples are those of the table: nothing else could be taken away."""
     snapshot = ScrapedServer(slo={"slo_time_to_first_token_seconds": 1.0}).scrape(page(running=1))
-    shown = {
-        name for family in families(server_samples(snapshot)) for sample in family.samples for name in sample.labels
-    }
+    families = parse_text(exported(snapshot).decode())
+    shown = {name for family in families for sample in family.samples for name in sample.labels}
 
     assert shown <= RESERVED_LABELS

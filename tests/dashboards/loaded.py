@@ -38,7 +38,7 @@ from tests.support.monitoring import free_port, get_text, process
 from tests.support.shared import new_folder
 
 from vllm_watch.catalog.series import DAEMON
-from vllm_watch.exposition.openmetrics import _label_text
+from vllm_watch.exposition.text_format import label_text
 from vllm_watch.replay.recording import Recording
 
 
@@ -235,7 +235,7 @@ def _moved(stretch: Stretch, start: float) -> Stretch:
 
 def _seen_by(address: str, stretch: Stretch) -> Stretch:
     """Return a stretch with the labels that a scrape of the daemon adds."""
-    target = _label_text(_target(address)).strip("{}")
+    target = label_text(_target(address).items()).strip("{}")
     return stretch._replace(series={f"{key[:-1]},{target}}}": values for key, values in stretch.series.items()})
 
 
@@ -250,11 +250,11 @@ def _is_time(name: str) -> bool:
 def _with_daemon(stretch: Stretch, page: Page, address: str, servers: Collection[str]) -> Stretch:
     """Return a stretch with what the daemon of these servers says of itself, its times moved to the start."""
     target = _target(address)
-    own = {f"up{_label_text(target)}": ["1"] * stretch.steps}
+    own = {f"up{label_text(target.items())}": ["1"] * stretch.steps}
     for name, labels, value in page.samples:
         if labels.get("server") is None or labels["server"] in servers:
             moved = value - page.at + stretch.start if _is_time(name) else value
-            own[name + _label_text({**labels, **target})] = [repr(moved)] * stretch.steps
+            own[name + label_text({**labels, **target}.items())] = [repr(moved)] * stretch.steps
     return stretch._replace(series={**stretch.series, **own})
 
 

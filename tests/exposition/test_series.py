@@ -10,14 +10,12 @@ from pathlib import Path
 
 import pytest
 
-from prometheus_client import CollectorRegistry, generate_latest
-from prometheus_client.openmetrics import exposition as openmetrics
 from prometheus_client.openmetrics.parser import text_string_to_metric_families as parse_openmetrics
 from prometheus_client.parser import text_string_to_metric_families as parse_text
+from tests.support.exposition import exported
 from tests.support.recordings import RECORDINGS, snapshots
 
 from vllm_watch.catalog.series import GROUPS, SERIES
-from vllm_watch.exposition.families import SnapshotCollector
 from vllm_watch.exposition.samples import server_samples
 
 
@@ -32,9 +30,7 @@ def at_second(name, second):
 
 def page(*shown, for_openmetrics=False):
     """Return the daemon's page with these snapshots."""
-    registry = CollectorRegistry()
-    registry.register(SnapshotCollector(lambda: shown, list))
-    return (openmetrics.generate_latest if for_openmetrics else generate_latest)(registry).decode()
+    return exported(*shown, for_openmetrics=for_openmetrics).decode()
 
 
 def test_names_are_unique():

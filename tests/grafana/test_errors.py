@@ -307,11 +307,11 @@ class TestWrongUse:
         [
             ("ftp://grafana", "--url: expected a URL that starts with http:// or https://"),
             ("grafana:3000", "--url: expected a URL that starts with http:// or https://"),
-            ("http://", "--url: expected a URL that starts with http:// or https://"),
-            ("http://a:99999", "--url: Port out of range 0-65535"),
+            ("http://", "--url: the URL has no host"),
+            ("http://a:99999", "--url: the URL's host or port is malformed"),
             (
                 f"http://admin:{SECRET}@grafana",
-                "--url: leave out user and password; --token-file holds what Grafana is to be shown",
+                "--url: a URL must not contain a user name or password; use --token-file",
             ),
             ("http://grafana/?orgId=1", "--url: expected Grafana's own address, with nothing after its path"),
             ("http://grafana/#x", "--url: expected Grafana's own address, with nothing after its path"),

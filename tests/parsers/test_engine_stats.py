@@ -228,7 +228,7 @@ def test_impossible_values_refuse_the_line(old, new, quantity):
     assert STATS_MESSAGE.count(old) == 1
 
     assert parse_stats(STATS_MESSAGE.replace(old, new)) == (
-        Notice("value_refused", quantity),
+        Notice("value_out_of_range", quantity),
         Notice("stats_unparsed"),
     )
 

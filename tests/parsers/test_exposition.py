@@ -9,9 +9,9 @@ import tracemalloc
 import pytest
 
 from vllm_watch_parsers.exposition import (
+    MAX_CACHED,
     MAX_LABELS,
     MAX_LINE,
-    MAX_REMEMBERED,
     MAX_SAMPLES,
     Exposition,
     Sample,
@@ -231,7 +231,7 @@ def test_what_is_remembered_stays_small():
     assert kept < 2 * 1024 * 1024
 
 
-@pytest.mark.parametrize("length", [10, MAX_REMEMBERED - 8, MAX_REMEMBERED - 7, 2 * MAX_REMEMBERED])
+@pytest.mark.parametrize("length", [10, MAX_CACHED - 8, MAX_CACHED - 7, 2 * MAX_CACHED])
 def test_long_and_short_series_are_read_alike(length):
     """Only short series are remembered from page to page; long ones are read all the same."""
     body = f'a{{b="{"x" * length}"}} 1\n'

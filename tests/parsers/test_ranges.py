@@ -46,7 +46,10 @@ def test_statistics_out_of_range(name, text):
     """I3: a quantity of a statistics line that cannot be makes the line unbelievable, and is named."""
     refused, unparsed = engine_stats.parse_stats(stats_line(name, text))
 
-    assert (Notice("value_refused", engine_stats._FIELDS[name].field), Notice("stats_unparsed")) == (refused, unparsed)
+    assert (Notice("value_out_of_range", engine_stats._FIELDS[name].field), Notice("stats_unparsed")) == (
+        refused,
+        unparsed,
+    )
 
 
 @pytest.mark.parametrize("name", engine_stats._FIELDS)
@@ -66,7 +69,7 @@ def test_drafts_out_of_range(start, known):
     """I3: the same for every quantity of the lines on speculative decoding."""
     for name, kind in known.items():
         for text in bad_texts(kind):
-            expected = (Notice("value_refused", kind.field), Notice("stats_unparsed"))
+            expected = (Notice("value_out_of_range", kind.field), Notice("stats_unparsed"))
             assert expected == spec_decode.parse_spec_decoding(spec_line(start, known, name, text)), (name, text)
 
 
@@ -75,7 +78,7 @@ def test_positions_out_of_range(rates):
     """I3, E4: shares by position are shares, and there are as many positions as a draft can have."""
     line = f"{spec_decode.V1_START}Per-position acceptance rate: {rates}, Avg Draft acceptance rate: 75.0%"
 
-    assert Notice("value_refused", "position_acceptance_ratio") in spec_decode.parse_spec_decoding(line)
+    assert Notice("value_out_of_range", "position_acceptance_ratio") in spec_decode.parse_spec_decoding(line)
 
 
 STARTUP = [
@@ -118,7 +121,7 @@ def test_facts_out_of_range(name, form, digits):
     is_possible = 10**digits - 1 <= startup._MOST[name]
 
     assert all(getattr(fact, name) is None or is_possible for fact in facts)
-    assert not notices or notices == [Notice("value_refused", name)]
+    assert not notices or notices == [Notice("value_out_of_range", name)]
     assert all(math.isfinite(value) for fact in facts for value in fact if isinstance(value, float))
 
 

@@ -8,7 +8,7 @@ import math
 import pytest
 
 from vllm_watch_parsers.scrape import (
-    MAX_WORDS,
+    MAX_LABEL_VALUES,
     EngineKey,
     EngineReading,
     Histogram,
@@ -227,8 +227,8 @@ def test_words_of_the_page_are_kept_up_to_a_number():
     rejected = 'vllm:admission_rejections_total{model_name="m",reason="r%d"} 1'
     reading = read(*(line % number for line in (finished, rejected) for number in range(500)))
 
-    assert len(reading.engines[KEY].requests_finished) == MAX_WORDS
-    assert len(reading.admission_rejections) == MAX_WORDS
+    assert len(reading.engines[KEY].requests_finished) == MAX_LABEL_VALUES
+    assert len(reading.admission_rejections) == MAX_LABEL_VALUES
 
 
 def test_rejections_and_http_requests_have_no_engine():

@@ -184,7 +184,7 @@ def test_impossible_values_refuse_the_line(old, new, quantity):
     assert SPEC_MESSAGE.count(old) == 1
 
     assert parse_spec_decoding(SPEC_MESSAGE.replace(old, new)) == (
-        Notice("value_refused", quantity),
+        Notice("value_out_of_range", quantity),
         Notice("stats_unparsed"),
     )
 

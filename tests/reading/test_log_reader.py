@@ -7,9 +7,9 @@ import pytest
 
 from tests.parsers.lines import SPEC, SPEC_MESSAGE, STATS, STATS_MESSAGE, TIME, json_record, record
 
-from vllm_watch.reading import log_reader
+from vllm_watch.reading import event_filter
 from vllm_watch.reading.event_filter import CRASH_SECONDS
-from vllm_watch.reading.log_reader import LogReader, TimedEvent
+from vllm_watch.reading.log_reader import LogBatch, LogReader, TimedEvent
 from vllm_watch.reading.times import ArrivalTimes, PrintedTimes
 from vllm_watch_parsers.events import AccessRequest, Failure, Lifecycle, StartupFact
 
@@ -82,8 +82,8 @@ def test_before_any_statistics_the_engine_is_unknown(log):
 
 
 def test_so_many_processes_are_remembered_and_no_more(log, monkeypatch):
-    """Process names without end are not kept; those that are known go on being known."""
-    monkeypatch.setattr(log_reader, "MAX_PROCESSES", 2)
+    """Process names without end are not kept; known ones are kept."""
+    monkeypatch.setattr(event_filter, "MAX_PROCESSES", 2)
     log.at(0, stats(1, "(a pid=1) "), stats(1, "(b pid=1) "), stats(1, "(c pid=1) "), stats(2, "(a pid=1) "))
 
     assert [event.engine for event in log.at(1, *(spec(f"({name} pid=1) ") for name in "abc"))] == ["2", "1", None]
@@ -233,13 +233,13 @@ def test_a_record_goes_on_from_batch_to_batch(log):
     rest = record("vLLM API server version 9.9.9", "async_llm.py", process=API)
 
     assert log.at(0, first) == []
-    assert log.reader.read([rest], ArrivalTimes(1)) == log_reader.LogBatch((), {}, 1, len(rest) + 1, 1, 1, 1)
+    assert log.reader.read([rest], ArrivalTimes(1)) == LogBatch((), {}, 1, len(rest) + 1, 1, 1, 1)
 
 
 def test_at_the_start_of_a_file_a_line_begins_a_record(log):
     """Where another file is gone on with from its start, the first line continues nothing."""
     log.at(0, record("Received request x", "async_llm.py") + b"\r")
-    log.reader.begin()
+    log.reader.start_file()
 
     assert log.at(1, STARTING)[0] == Lifecycle("starting")
 
@@ -250,7 +250,7 @@ LATER = STARTING.replace(TIME.encode(), b"11-21 02:35:11")
 @pytest.mark.parametrize("other", ["x", "Request x failed", "Engine core"])
 def test_after_a_skip_a_line_may_continue_a_record(log, other):
     """I1: where reading goes on elsewhere, no line is believed that has the first one's time, but statistics."""
-    log.reader.skip()
+    log.reader.lose_place()
 
     assert log.at(1, record(other, "async_llm.py"), STARTING, DEAD, stats(0), spec()) == [
         STATS,
@@ -262,7 +262,7 @@ def test_after_a_skip_a_line_may_continue_a_record(log, other):
 @pytest.mark.parametrize("between", [HEALTH, READY, json_record("x")])
 def test_after_a_skip_some_lines_stand_between_records(log, between):
     """I1: uvicorn prints between records, and a record in JSON is a line."""
-    log.reader.skip()
+    log.reader.lose_place()
     log.at(1, record("x", "async_llm.py"), between)
 
     assert log.at(2, STARTING if between is not READY else LATER)[0] == Lifecycle("starting")
@@ -270,8 +270,8 @@ def test_after_a_skip_some_lines_stand_between_records(log, between):
 
 def test_what_is_passed_over_is_not_believed(log):
     """I1: lines that are read only to learn what is open say nothing, and what they leave open is known."""
-    log.reader.skip()
-    log.reader.pass_over([HEALTH, STARTING, DEAD, record("Received request x", "async_llm.py") + b"\r"])
+    log.reader.lose_place()
+    log.reader.skip_lines([HEALTH, STARTING, DEAD, record("Received request x", "async_llm.py") + b"\r"])
 
     assert log.at(1, record("vLLM API server version 9.9.9", "async_llm.py")) == []
     assert log.at(2, STARTING)[0] == Lifecycle("starting")
@@ -321,7 +321,7 @@ def test_honest_lines_are_not_counted_as_forged(log):
 
 def test_no_lines_are_an_empty_batch(log):
     """Reading nothing is harmless."""
-    assert log.reader.read([], ArrivalTimes(5.0)) == log_reader.LogBatch((), {}, 0, 0, 5.0, 0)
+    assert log.reader.read([], ArrivalTimes(5.0)) == LogBatch((), {}, 0, 0, 5.0, 0)
 
 
 @pytest.mark.parametrize("process", [b"", b"(APIServer pid=7) "])

@@ -14,7 +14,7 @@ import pytest
 from tests.reading.test_times import DAY, in_berlin, utc  # noqa: F401  # A fixture.
 
 from vllm_watch.config.model import ServerConfig
-from vllm_watch.reading.printed import count_new_years, places_to_look
+from vllm_watch.reading.printed import count_new_years, parts_to_read
 from vllm_watch.reading.times import PrintedTimes
 from vllm_watch.replay.finished_log import FinishedLog
 from vllm_watch.replay.replay import run_log
@@ -168,7 +168,7 @@ def test_a_large_log_is_looked_at_in_parts(tmp_path):
     moments = [first + (last - first) * number // count for number in range(count)] + [last]
     log = written(tmp_path / "vllm.log", moments)
     size = log.stat().st_size
-    read = sum(part for _, part in places_to_look(0, size))
+    read = sum(part for _, part in parts_to_read(0, size))
 
     assert size > 2 * read
     assert first == FinishedLog(str(log)).end

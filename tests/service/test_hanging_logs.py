@@ -357,7 +357,7 @@ def test_the_thread_outlives_whatever_fails_while_it_watches_folders(tmp_path, s
     until(lambda: daemon.service.fleet.is_ready)
     with daemon.service.threads.tail._lock:
         daemon.service.threads.tail._places = Shaken()
-    until(lambda: daemon.service.errors.counts()["wake"])
+    until(lambda: daemon.service.errors.counts()["file_events"])
     daemon.service.threads.tail._places = {}
     write(tmp_path / "a.log", 2)
     until(lambda: daemon.lines("a") == 2)

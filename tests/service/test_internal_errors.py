@@ -17,7 +17,7 @@ from tests.support.waiting import SECONDS, until
 
 from vllm_watch.catalog.parts import PARTS
 from vllm_watch.config.model import Config, MetricsConfig, ProbeConfig, ServerConfig
-from vllm_watch.exposition import families as families_module
+from vllm_watch.exposition import collector as collector_module
 from vllm_watch.exposition.self_metrics import self_metrics
 from vllm_watch.service.endpoints import DaemonEndpoints
 from vllm_watch.service.supervisor import Supervisor
@@ -150,9 +150,9 @@ BREAK = {
         daemon.service.threads.discovery.poll_now(),
     ),
     "threads": _refuse_threads,
-    "wake": lambda _, patch: patch.setattr(DirectoryWatcher, "refresh", fail),
-    "snapshot": lambda _, patch: patch.setattr(families_module, "server_samples", fail),
-    "page": _break_page,
+    "file_events": lambda _, patch: patch.setattr(DirectoryWatcher, "refresh", fail),
+    "snapshot": lambda _, patch: patch.setattr(collector_module, "server_samples", fail),
+    "web": _break_page,
     "web_config": _break_web_config,
     "notify": _break_notify,
 }

@@ -243,13 +243,13 @@ class TestReload:
             running.until("config.reloaded")
             config.write_text("servers: [{name: a}]\n")
             running.process.send_signal(signal.SIGHUP)
-            running.until("config.refused")
+            running.until("config.rejected")
             config.unlink()
             running.process.send_signal(signal.SIGHUP)
-            running.until("config.refused", 2)
+            running.until("config.rejected", 2)
             status, _ = running.ended()
 
-        reasons = [entry["reason"] for entry in running.entries if entry["event"] == "config.refused"]
+        reasons = [entry["reason"] for entry in running.entries if entry["event"] == "config.rejected"]
         assert 0 == status
         assert "needs log, metrics or both" in reasons[0]
         assert "config.yml" in reasons[1]
@@ -286,7 +286,7 @@ class TestReload:
             resources = []
             for number in range(1, 101):
                 running.process.send_signal(signal.SIGHUP)
-                running.until("config.refused", number)
+                running.until("config.rejected", number)
                 if number in {1, 100}:
                     resources.append(running.settled_resources())
             status, _ = running.ended()

@@ -286,7 +286,10 @@ class TestReload:
             ("listen: 127.0.0.1:0\nservers: [{name: a, lgo: x}]\n", 'unknown key "lgo"'),
             ("{", "config.yml"),
             (None, "config.yml"),
-            ("listen: 127.0.0.1:1\nservers: [{name: z, log: z.log}]\n", '"listen" has changed: this needs a restart'),
+            (
+                "listen: 127.0.0.1:1\nservers: [{name: z, log: z.log}]\n",
+                '"listen" has changed: restart vllm-watch to apply it',
+            ),
         ],
         ids=["unknown key", "no YAML", "vanished", "listen changed"],
     )
@@ -303,7 +306,7 @@ class TestReload:
         with structlog.testing.capture_logs() as logged:
             watch.reload()
         page = watch.page()
-        (warning,) = [entry for entry in logged if entry["event"] == "config.refused"]
+        (warning,) = [entry for entry in logged if entry["event"] == "config.rejected"]
 
         assert words in warning["reason"]
         assert "warning" == warning["log_level"]
@@ -354,7 +357,7 @@ class TestReload:
         (folder / "c.yml").write_text("log:")
         with structlog.testing.capture_logs() as logged:
             watch.reload()
-        (warning,) = [entry for entry in logged if entry["event"] == "config.refused"]
+        (warning,) = [entry for entry in logged if entry["event"] == "config.rejected"]
 
         assert f"{folder}/c.yml:1: log: expected text, got nothing" == warning["reason"]
         assert servers == service.fleet.servers
@@ -778,10 +781,10 @@ class TestCheckpoint:
         seen = []
         apply = ServerState.apply_log
 
-        def note(state, batch, *, is_history=False):
-            if not is_history:
+        def note(state, batch):
+            if not batch.is_history:
                 seen.extend(each.event.requests_running for each in batch.events if isinstance(each.event, EngineStats))
-            apply(state, batch, is_history=is_history)
+            apply(state, batch)
 
         monkeypatch.setattr(ServerState, "apply_log", note)
         watch.write("a")

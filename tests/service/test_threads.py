@@ -160,7 +160,7 @@ def test_without_threads_the_loop_goes_on(monkeypatch):
         over.set()
         workers.end()
 
-    assert [("workers.no_thread", "scrape")] == [(entry["event"], entry["what"]) for entry in logged]
+    assert [("threads.start_failed", "scrape")] == [(entry["event"], entry["what"]) for entry in logged]
     assert 2 == len(good.times)
 
 

@@ -131,7 +131,7 @@ def test_without_watches_the_log_is_polled(watch, tmp_path, monkeypatch, number)
         watch.refresh(places([str(tmp_path / "vllm.log")]))
         watch.refresh(places([str(tmp_path / "vllm.log")]))
 
-    assert [record["event"] for record in said] == ["wake.refused"]
+    assert [record["event"] for record in said] == ["file_events.watch_failed"]
 
 
 LIMITED = """
@@ -163,7 +163,8 @@ LIMITED = """
             time.sleep(0.02)
         loop.request_stop()
         loop.join()
-    print(json.dumps([server.snapshot().tail.watch_mode, [each["event"] for each in said if "wake" in each["event"]]]))
+    events = [each["event"] for each in said if "file_events" in each["event"]]
+    print(json.dumps([server.snapshot().tail.watch_mode, events]))
 """
 
 
@@ -182,7 +183,7 @@ def test_with_exhausted_limits_every_line_is_read(tmp_path, limit):
     mode, said = json.loads(run_child(LIMITED, limit, tmp_path, before=("unshare", "-Ur")))
 
     assert ("poll", 1) == (mode, len(said))
-    assert said[0] in {"wake.refused", "wake.unavailable"}
+    assert said[0] in {"file_events.watch_failed", "file_events.unavailable"}
 
 
 def test_an_overflowing_queue_is_survived(tmp_path):
@@ -299,7 +300,7 @@ def test_the_watching_thread_dies(tmp_path):
             log.write(number)
             until(lambda: server.snapshot().tail.lines == number)  # noqa: B023 - Asked at once.
 
-    assert ["wake.ended"] == [record["event"] for record in said if "wake" in record["event"]]
+    assert ["file_events.stopped"] == [record["event"] for record in said if "file_events" in record["event"]]
 
 
 @pytest.mark.parametrize("error", [OSError(errno.EMFILE, "no instance"), RuntimeError("can't start new thread")])
@@ -316,7 +317,7 @@ def test_the_watching_thread_cannot_start(tmp_path, monkeypatch, error):
         until(lambda: server.snapshot().tail.lines == 1)
         assert "poll" == server.snapshot().tail.watch_mode
 
-    assert ["wake.unavailable"] == [record["event"] for record in said if "wake" in record["event"]]
+    assert ["file_events.unavailable"] == [record["event"] for record in said if "file_events" in record["event"]]
 
 
 def test_a_refused_watch_is_asked_for_again(wake, tmp_path, monkeypatch):

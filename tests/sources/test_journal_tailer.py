@@ -17,14 +17,9 @@ import pytest
 from tests.support.waiting import until
 
 from vllm_watch.reading.framing import MAX_LINE
-from vllm_watch.sources.journal_tailer import (
-    HISTORY_LINES,
-    MAX_ENTRY,
-    MAX_REPEATED,
-    QUEUE_SIZE,
-    SETTLED_AFTER,
-    JournalTailer,
-)
+from vllm_watch.sources.journal_reader import MAX_REPEATED
+from vllm_watch.sources.journal_tailer import HISTORY_LINES, SETTLED_AFTER, JournalTailer
+from vllm_watch.sources.journalctl import MAX_ENTRY, QUEUE_SIZE
 from vllm_watch_parsers.events import EngineStats, StartupFact
 
 
@@ -106,9 +101,9 @@ class Journal:
     def look(self, seconds=0.0):
         """Look once."""
         self.now += seconds
-        for batch, is_history in self.tail.poll(self.now):
+        for batch in self.tail.poll(self.now):
             events = [timed for timed in batch.events if isinstance(timed.event, EngineStats)]
-            (self.history if is_history else self.found).extend(timed.event.requests_running for timed in events)
+            (self.history if batch.is_history else self.found).extend(timed.event.requests_running for timed in events)
             self.gaps.append(batch.is_after_gap)
             self.times += [timed.at for timed in events]
             self.starts += [timed for timed in batch.events if isinstance(timed.event, StartupFact)]
@@ -397,7 +392,7 @@ def test_a_later_run_goes_on_where_nothing_was_open(tmp_path, pieces, kept):
     entries = [entry(text, number, **{"_STREAM_ID": "a", **fields}) for number, (text, fields) in enumerate(pieces, 1)]
     first = Journal(tmp_path, cursor="c0")
     first.prints(*entries[:-1])
-    first.look_until(lambda: first.tail._read_to == f"c{len(pieces) - 1}")
+    first.look_until(lambda: first.tail._reader.read_to == f"c{len(pieces) - 1}")
     found = first.tail.cursor
     first.tail.close()
     second = Journal(tmp_path, cursor=found)

@@ -51,11 +51,11 @@ log, kept, told = sys.argv[1:]
 out = open(told, "ab", buffering=0)
 apply_log = ServerState.apply_log
 
-def tell(state, batch, *, is_history=False):
-    if not is_history:
+def tell(state, batch):
+    if not batch.is_history:
         said = [item.event for item in batch.events if isinstance(item.event, EngineStats)]
         out.write(b"".join(b"%d %d\\n" % (each.requests_running, each.generation_tokens_per_second) for each in said))
-    apply_log(state, batch, is_history=is_history)
+    apply_log(state, batch)
 
 ServerState.apply_log = tell
 run_service(

@@ -94,8 +94,8 @@ def test_what_was_said_before_lines_that_are_passed_over_is_not_the_present(log,
         file.write(b"INFO 11-21 02:00:00 [api_server.py:1043] vLLM API server version 0.8.5\n")
         file.write(b"INFO:     Application startup complete.\n" + (paused if is_rest else stats_line(1)))
         file.write(b'INFO:     127.0.0.1:1 - "GET /health HTTP/1.1" 200 OK\n' * 20_000)
-    for batch, is_history in log.tail.poll(9000.0):
-        state.apply_log(batch, is_history=is_history)
+    for batch in log.tail.poll(9000.0):
+        state.apply_log(batch)
     state.apply_log_status(log.tail.status())
     log.tail.close()
 

@@ -130,7 +130,7 @@ def test_a_handle_that_has_expired_is_replaced(followed, system, monkeypatch):
     """T31: a file whose open handle has expired is opened anew and read on from where it was."""
     followed.write(1)
     found = followed.look()
-    expired = followed.tail._followed[str(followed.path)]._queue.logs[0]._fd
+    expired = followed.tail._followers[str(followed.path)]._queue.logs[0]._fd
     opened = os.open(os.devnull, os.O_RDONLY)  # The next one will have another number.
     read = os.pread
 
@@ -164,6 +164,61 @@ def test_a_rotated_file_that_stays_unreadable_is_given_up(followed, system):
     assert ((False, "read_error"), [1, 3]) == (waiting, found)
     assert 1 == followed.counts.files_lost
     assert (True, "ok") == followed.status
+
+
+@pytest.mark.parametrize("number", [errno.EIO, errno.ESTALE])
+def test_a_rotated_file_that_cannot_be_opened_for_a_moment_is_read(followed, system, number):
+    """T31: a file that was rotated twice between two polls and cannot be opened at the next one is read later."""
+    followed.write(1)
+    found = followed.look()
+    for line in (2, 3, 4):
+        followed.write(line)
+        followed.rotate()
+    followed.write(5)
+    before = open_files()
+    system.fail("open", number, followed.named(".1"))
+    found += followed.look()
+    found += followed.look(ROTATE_WAIT - 2)
+    waiting = open_files()
+    system.heal()
+    found += followed.look()
+
+    assert [1, 2, 3, 4, 5] == found
+    assert before == waiting
+    assert 0 == followed.counts.files_lost
+
+
+def test_a_rotated_file_that_can_never_be_opened_is_given_up(followed, system):
+    """T31: a rotated file that cannot be opened keeps its successors waiting for a while only, and is counted lost."""
+    followed.write(1)
+    found = followed.look()
+    for line in (2, 3):
+        followed.write(line)
+        followed.rotate()
+    followed.write(4)
+    system.fail("open", errno.EIO, followed.named(".1"))
+    found += followed.look()
+    found += followed.look(ROTATE_WAIT)
+
+    assert [1, 2, 4] == found
+    assert 1 == followed.counts.files_lost
+    assert (True, "ok") == followed.status
+
+
+def test_a_copy_that_cannot_be_opened_for_a_moment_is_read(followed, system):
+    """T31: what was copied away before the log was truncated is read as soon as the copy can be opened."""
+    followed.write(1)
+    found = followed.look()
+    followed.write(2)
+    followed.copytruncate()
+    followed.write(3)
+    system.fail("open", errno.ESTALE, followed.named(".1"))
+    found += followed.look()
+    system.heal()
+    found += followed.look()
+
+    assert [1, 2, 3] == found
+    assert 0 == followed.counts.files_lost
 
 
 def test_what_follows_a_file_that_is_given_up_is_after_a_gap(followed, system):

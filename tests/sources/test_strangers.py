@@ -126,8 +126,8 @@ class Server:
     def look(self):
         """Look once, a moment later."""
         self.now += 0.001
-        for batch, is_history in self.tail.poll(self.now):
-            self.state.apply_log(batch, is_history=is_history)
+        for batch in self.tail.poll(self.now):
+            self.state.apply_log(batch)
         self.state.apply_log_status(self.tail.status())
 
     def page(self):
@@ -406,8 +406,8 @@ class TestTheJournal:
         tail = JournalTailer("vllm.service", cursor="c", command=(sys.executable, "-S", "-E", "-c", script))
 
         def has_read_all():
-            for batch, is_history in tail.poll(time.time()):
-                state.apply_log(batch, is_history=is_history)
+            for batch in tail.poll(time.time()):
+                state.apply_log(batch)
             return tail.cursor == entries[-1]["__CURSOR"]
 
         until(has_read_all)

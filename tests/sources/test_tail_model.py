@@ -361,10 +361,10 @@ class History:
         has_failed = self.system is not None and self.system.has_failed
         if self.system is not None and self.tail.status().tail.files_lost:
             self.repeatable |= set(self.read)  # A file was given up for lost that is there: it is read again.
-        for batch, is_history in batches:
+        for batch in batches:
             for timed in batch.events:
                 event = timed.event
-                if isinstance(event, EngineStats) and not is_history:
+                if isinstance(event, EngineStats) and not batch.is_history:
                     assert event.generation_tokens_per_second == event.requests_running, "a torn line"
                     assert event.requests_running <= self.number, "a value that nobody wrote"
                     self.read.append(event.requests_running)

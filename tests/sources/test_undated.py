@@ -43,8 +43,8 @@ def start_by_log(log, silence, size):
 def look(log):
     """Return the state after the first look at a log."""
     state = ServerState(ServerSettings("s", has_log=True, metrics_interval=5.0))
-    for batch, is_history in log.tail.poll(time.time()):
-        state.apply_log(batch, is_history=is_history)
+    for batch in log.tail.poll(time.time()):
+        state.apply_log(batch)
     state.apply_log_status(log.tail.status())
     log.tail.close()
     return state

@@ -5,10 +5,9 @@ from __future__ import annotations
 
 import pytest
 
-from prometheus_client import CollectorRegistry, generate_latest
 from tests.parsers.lines import STATS_MESSAGE, TIME, record
+from tests.support.exposition import exported
 
-from vllm_watch.exposition.families import SnapshotCollector
 from vllm_watch.exposition.samples import server_samples
 from vllm_watch.reading.log_reader import LogReader
 from vllm_watch.reading.times import ArrivalTimes
@@ -16,7 +15,7 @@ from vllm_watch.state.facts import MAX_ENGINES as MAX_LOG_ENGINES
 from vllm_watch.state.log_totals import MAX_REQUEST_KEYS, MAX_UNKNOWN_FIELDS
 from vllm_watch.state.scrape_source import ScrapeResult
 from vllm_watch.state.server import ServerSettings, ServerState
-from vllm_watch_parsers.scrape import MAX_ENGINES, MAX_WORDS, read_metrics
+from vllm_watch_parsers.scrape import MAX_ENGINES, MAX_LABEL_VALUES, read_metrics
 
 
 pytestmark = pytest.mark.slow
@@ -47,13 +46,11 @@ class Server:
 
     def dropped(self, source):
         """Return how many names were left out of a source."""
-        return self.state.snapshot(1000.0).dropped_names[source]
+        return self.state.snapshot(1000.0).label_values_dropped[source]
 
     def page(self):
         """Return the whole page."""
-        registry = CollectorRegistry()
-        registry.register(SnapshotCollector(lambda: [self.state.snapshot(1000.0)], list))
-        return generate_latest(registry)
+        return exported(self.state.snapshot(1000.0))
 
 
 def test_engines_in_the_log():
@@ -171,8 +168,8 @@ def test_reasons_on_a_page(sample, name):
     server = Server(has_log=False)
     server.scrape([RUNNING.format(0, "m"), *(sample.format(number) for number in range(MANY))])
 
-    assert MAX_WORDS == len(server.names(name))
-    assert MANY - MAX_WORDS == server.dropped("metrics")
+    assert MAX_LABEL_VALUES == len(server.names(name))
+    assert MANY - MAX_LABEL_VALUES == server.dropped("metrics")
 
 
 def test_handlers_on_a_page():

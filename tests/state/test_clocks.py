@@ -83,8 +83,8 @@ def test_a_log_from_the_future_ages_all_the_same(tmp_path, ahead, is_resumed):
     os.utime(path, (NOW + ahead, NOW + ahead))
     tail = LogTailer(str(path), positions if is_resumed else (), NOW)
     state = ServerState(ServerSettings("s", has_log=True, metrics_interval=None))
-    for batch, is_history in tail.poll(NOW):
-        state.apply_log(batch, is_history=is_history)
+    for batch in tail.poll(NOW):
+        state.apply_log(batch)
     state.apply_log_status(tail.status())
     tail.close()
     fresh, stale = state.snapshot(NOW), state.snapshot(NOW + 60)

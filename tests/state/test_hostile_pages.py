@@ -7,12 +7,11 @@ import time
 
 import pytest
 
-from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.parser import text_string_to_metric_families as parse_text
 from tests.state.test_sources_together import Server, page
+from tests.support.exposition import exported
 
 from vllm_watch.catalog.series import SERIES
-from vllm_watch.exposition.families import SnapshotCollector
 from vllm_watch.sources.metrics_fetch import MAX_BODY
 from vllm_watch_parsers.exposition import MAX_SAMPLES, MAX_WANTED_BYTES
 from vllm_watch_parsers.scrape import MAX_ENGINES
@@ -80,7 +79,7 @@ def test_a_page_that_is_refused_changes_nothing(body, reason):
     assert reason == after.sources[0].reason
     assert not after.sources[0].is_up
     assert before.engines == after.engines
-    assert before.refused_values == after.refused_values
+    assert before.values_out_of_range == after.values_out_of_range
     assert (before.starts, before.start_time) == (after.starts, after.start_time)
 
 
@@ -109,7 +108,7 @@ def test_a_page_that_is_odd_is_read(body, running):
     assert "ok" == server.reason("metrics")
     assert (running and (running, "metrics")) == gauge
     assert 200.0 == snapshot.engines[0].counters["generation_tokens_total"].value
-    assert ({} if running else {("metrics", "requests_running"): 1}) == snapshot.refused_values
+    assert ({} if running else {("metrics", "requests_running"): 1}) == snapshot.values_out_of_range
 
 
 LARGE = {
@@ -142,11 +141,9 @@ def shown(server, after=0.0):
     """Return the page's values by name and labels, later."""
     server.now += after
     snapshot = server.state.snapshot(server.now)
-    registry = CollectorRegistry()
-    registry.register(SnapshotCollector(lambda: [snapshot], list))
     return {
         (sample.name.removeprefix("vllm_watch_"), *sorted(sample.labels.items())): sample.value
-        for family in parse_text(generate_latest(registry).decode())
+        for family in parse_text(exported(snapshot).decode())
         for sample in family.samples
     }
 

@@ -65,7 +65,7 @@ def test_answers_that_were_on_their_way_prove_nothing():
 def test_a_log_out_of_reach_proves_nothing():
     """What the page counts while the log cannot be read may stand in it: counting by the log goes on afterwards."""
     server = Server().log(STARTING, line()).scrape(counted(0))
-    server.state.apply_log_status(LogStatus(is_up=False, reason="unreadable", tail=TailCounts()))
+    server.state.apply_log_status(LogStatus(is_up=False, reason="read_error", tail=TailCounts()))
     count_up(server, 20)
     server.state.apply_log_status(LogStatus(is_up=True, reason="ok", tail=TailCounts()))
     server.scrape(counted(20), after=30)

@@ -19,7 +19,7 @@ class Probed(Server):
 
     def probe(self, reason="ok", seconds=None, takes=0.0):
         """Let a probe begin now and end so."""
-        self.state.begin_probe(self.now)
+        self.state.start_probe(self.now)
         self.now += takes
         self.state.apply_probe(ProbeResult(self.now, reason, 0.2 if reason == "ok" else seconds))
 
@@ -64,7 +64,7 @@ class TestTurns:
     def test_none_is_due_while_one_is_under_way(self):
         """The turn counts from a probe's beginning, so that none is due while one takes its time."""
         server = Probed()
-        server.state.begin_probe(server.now)
+        server.state.start_probe(server.now)
         server.now += 59
         assert server.wait == 1
 

@@ -194,7 +194,7 @@ class TestTheProbe:
     def test_what_failed_before_is_void_after(self):
         """A probe that was held by the sleep is no failure of the server that woke."""
         server = Probed().scrape(page(extra=sleep_state(1)))
-        server.state.begin_probe(server.now)
+        server.state.start_probe(server.now)
         server.scrape(page(extra=sleep_state(0)), after=5)
         server.state.next_probe(server.now)
         server.state.apply_probe(ProbeResult(server.now + 10, "timeout", None))
@@ -269,7 +269,7 @@ class TestARestThatNobodyVouchesFor:
         """Of a pause whose end may be among the lines that were not read nothing is known."""
         server = Server().log(STARTING, READY, PAUSED, is_history=True)
         batch = server.reader.read([call("/health")], ArrivalTimes(server.now))
-        server.state.apply_log(batch._replace(is_after_gap=True), is_history=is_history)
+        server.state.apply_log(batch._replace(is_after_gap=True, is_history=is_history))
 
         assert "stalled" in scraped(server, page(running=4, waiting=3, generated=50), 120)
 

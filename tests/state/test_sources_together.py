@@ -57,7 +57,7 @@ class Server:
         """Let lines be written, later."""
         self.now += after
         batch = self.reader.read(lines, ArrivalTimes(self.now))
-        self.state.apply_log(batch, is_history=is_history)
+        self.state.apply_log(batch._replace(is_history=is_history))
         return self
 
     def scrape(self, body=None, reason="refused", after=0.0):
@@ -434,7 +434,7 @@ class TestCounting:
         assert starts == server.state.snapshot(server.now).starts
 
     def test_engines_come_and_go(self):
-        """An engine that the page has no more is not shown any more."""
+        """An engine that /metrics has no more is not shown any more."""
         server = Server(has_log=False).scrape(page(engine="0") + page(engine="1"))
         both = len(server.state.snapshot(server.now).engines)
         server.scrape(page(engine="1"), after=5)
@@ -452,7 +452,7 @@ class TestCounting:
         server = Server(has_log=False).scrape(page(kv=1.5))
 
         assert server.value("kv_cache_usage_ratio") is None
-        assert {("metrics", "kv_cache_usage_ratio"): 1} == dict(server.state.snapshot(server.now).refused_values)
+        assert {("metrics", "kv_cache_usage_ratio"): 1} == dict(server.state.snapshot(server.now).values_out_of_range)
 
     def test_a_missing_metric_is_said(self):
         """A page without a quantity that it should have says so."""

@@ -57,10 +57,10 @@ class Log:
         """Look once, later; return the numbers that were read."""
         self.now += seconds
         found = []
-        for batch, is_history in self.tail.poll(self.now):
+        for batch in self.tail.poll(self.now):
             running = [t.event.requests_running for t in batch.events if isinstance(t.event, EngineStats)]
-            (self.history if is_history else found).extend(running)
-            self.gaps += [] if is_history else [batch.is_after_gap]
+            (self.history if batch.is_history else found).extend(running)
+            self.gaps += [] if batch.is_history else [batch.is_after_gap]
         return found
 
     def named(self, suffix):

@@ -176,9 +176,9 @@ def test_failing_page_is_500_and_logged(client, endpoints):
     with capture_logs() as logged:
         reply = client.ask("/metrics")
 
-    assert reply[::2] == (500, b"This page failed: see the log of vllm-watch.\n")
-    assert [(entry["event"], entry["page"], entry["exc_info"]) for entry in logged] == [
-        ("page.failed", "/metrics", True)
+    assert reply[::2] == (500, b"This request failed: see the log of vllm-watch.\n")
+    assert [(entry["event"], entry["path"], entry["exc_info"]) for entry in logged] == [
+        ("web.request_failed", "/metrics", True)
     ]
 
 

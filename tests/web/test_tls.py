@@ -296,7 +296,7 @@ class TestChange:
             for _ in range(3):
                 clock.time += 1
                 assert config.get() is old
-        assert [entry["event"] for entry in logs] == ["web_config.refused"]
+        assert [entry["event"] for entry in logs] == ["web_config.rejected"]
         assert "web.yml:1: unknown key" in logs[0]["reason"]
 
         file.write_text("http_server_config: {headers: {X-Frame-Options: sameorigin}}")

@@ -129,7 +129,7 @@ def test_open_private_key_is_warned_about(load, tmp_path):
 
     assert quiet == []
     assert [(entry["event"], entry["file"]) for entry in logs] == [
-        ("private_key_readable_by_others", str(tmp_path / "server.key"))
+        ("web_config.private_key_readable", str(tmp_path / "server.key"))
     ]
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The parts of the daemon whose internal errors are counted; the runbook of VllmWatchUnwell says what each does."""
+"""The parts of the daemon whose internal errors are counted; the runbook of VllmWatchUnwell explains each."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ Part = Literal[
     "probe",
     "discovery",
     "threads",
-    "wake",
+    "file_events",
     "snapshot",
-    "page",
+    "web",
     "web_config",
     "notify",
 ]

@@ -51,93 +51,93 @@ LOG: Mapping[LogReason, Reason] = {
         kind="quiet",
     ),
     "ended": Reason(
-        "The log's last word is a fatal error or the end of the server.",
+        "The log ends with a fatal error or the end of the server.",
         short="the log ends with a fatal error or the server's end",
         kind="quiet",
     ),
     "idle": Reason(
-        "The engine is idle: vLLM prints no statistics then.",
+        "The engine is idle; vLLM prints no statistics then.",
         short="the engine is idle, vLLM prints nothing then",
         kind="quiet",
     ),
     "sleeping": Reason(
-        "The server was put to sleep or paused: vLLM prints no statistics then.",
+        "The server was put to sleep or paused; vLLM prints no statistics then.",
         short="the server sleeps or is paused, vLLM prints nothing then",
         kind="quiet",
     ),
     "stalled": Reason(
-        "The last statistics line had requests and no token, and nothing came after it.",
-        short="the last line had requests and no token, then silence",
+        "The last statistics line had requests and no tokens, and nothing followed it.",
+        short="the last line had requests and no tokens, then silence",
         kind="quiet",
     ),
     "silent": Reason(
-        "It stopped without a line of zeros, so this is no idleness: look whether the server is still there "
-        "and writes to this file.",
-        short="it stopped without a line of zeros",
+        "Statistics stopped without a line of zeros, so the engine is not idle. Check that the server is "
+        "still there and writes to this file.",
+        short="statistics stopped without a line of zeros",
     ),
     "no_statistics_yet": Reason(
-        "No statistics line yet: vLLM prints one every 10 s while it has work.",
+        "No statistics line yet; vLLM prints one every 10 s while it has work.",
         short="no statistics line yet",
         kind="quiet",
     ),
     "stats_disabled": Reason(
-        "Requests are answered, but the log has no statistics: start vLLM without --disable-log-stats and "
-        "with VLLM_LOGGING_LEVEL=INFO, or rely on /metrics.",
+        "Requests are answered, but the log has no statistics. Start vLLM without --disable-log-stats and "
+        "with VLLM_LOGGING_LEVEL=INFO, or use /metrics.",
         short="requests are answered, but statistics are switched off",
         kind="misconfigured",
     ),
     "api_servers_more_than_one": Reason(
-        "vLLM prints no statistics with several API servers (from 0.15 the default under data parallelism): "
-        "start it with --api-server-count 1, or rely on /metrics.",
+        "vLLM prints no statistics with several API servers (the default under data parallelism from 0.15 "
+        "on). Start it with --api-server-count 1, or use /metrics.",
         short="several API servers, vLLM prints no statistics then",
         kind="misconfigured",
     ),
     "not_found": Reason(
-        "There is no such file yet.",
-        short="there is no such file",
+        "The file does not exist yet.",
+        short="the file does not exist",
     ),
     "permission_denied": Reason(
-        "The log may not be read: for a file, add this user to its group or set an ACL; for the journal, add "
-        "this user to the group systemd-journal.",
-        short="the log may not be read",
+        "No permission to read the log. For a file, add this user to its group or set an ACL; for the "
+        "journal, add this user to the group systemd-journal.",
+        short="no permission to read the log",
         kind="misconfigured",
     ),
     "not_regular": Reason(
-        "The path is a folder, a pipe or a device: give the log file itself.",
+        "The path is a directory, a pipe or a device. Give the path of the log file itself.",
         short="the path is not a plain file",
         kind="misconfigured",
     ),
     "symlink_loop": Reason(
-        "The path is a symbolic link that leads back to itself.",
-        short="the path is a link that leads back to itself",
+        "The path is a symbolic link that points back to itself.",
+        short="the path is a link that points back to itself",
         kind="misconfigured",
     ),
     "read_error": Reason(
-        "Reading the file fails: see this daemon's log.",
+        "Reading the file fails; see this daemon's log.",
         short="reading fails, see vllm-watch's log",
     ),
     "hangs": Reason(
-        "The file system gives no answer: a network's server is gone, or a disk hangs. Reading goes on when "
-        "it answers again.",
-        short="the file system gives no answer",
+        "The file system does not respond: a network server is down, or a disk hangs. Reading continues when "
+        "it responds again.",
+        short="the file system does not respond",
     ),
     "internal_error": Reason(
-        "Reading the log fails inside this daemon: its log says how.",
+        "Reading the log fails inside this daemon; see its log.",
         short="reading fails inside vllm-watch, see its log",
         kind="internal",
     ),
     "no_entries": Reason(
-        "The journal has shown no line of this unit: check the unit's name (systemctl list-units --all), and "
-        "whether it has printed anything yet.",
-        short="the journal has no line of this unit",
+        "The journal has no entry of this unit yet. Check the unit's name (systemctl list-units --all), and "
+        "whether it has printed anything.",
+        short="the journal has no entry of this unit",
     ),
     "journalctl_missing": Reason(
-        "The program journalctl is not installed: it comes with systemd.",
+        "The program journalctl is not installed; it is part of systemd.",
         short="journalctl is not installed",
         kind="misconfigured",
     ),
     "journal_failed": Reason(
-        "journalctl ended with an error; it is started again: see this daemon's log.",
+        "journalctl ended with an error and is started again; see this daemon's log.",
         short="journalctl ended with an error",
     ),
 }
@@ -151,13 +151,13 @@ MetricsReason = Literal[
 
 METRICS: Mapping[MetricsReason, Reason] = {
     "ok": Reason(
-        "The page is read.",
-        short="the page is read",
+        "/metrics is read.",
+        short="/metrics is read",
         kind="ok",
     ),
     "starting": Reason(
-        "Not looked at yet.",
-        short="not looked at yet",
+        "Not scraped yet.",
+        short="not scraped yet",
         kind="quiet",
     ),
     "refused": Reason(
@@ -165,34 +165,34 @@ METRICS: Mapping[MetricsReason, Reason] = {
         short="nothing listens at this address",
     ),
     "timeout": Reason(
-        "The server took the connection and did not answer in time: it hangs or is overloaded.",
+        "The server accepted the connection and did not answer in time: it hangs or is overloaded.",
         short="no answer in time, the server hangs or is overloaded",
     ),
     "unreachable": Reason(
-        "The network does not lead to this address, or the connection broke.",
-        short="the network does not lead there, or broke",
+        "The address cannot be reached over the network, or the connection broke.",
+        short="the address cannot be reached, or the connection broke",
     ),
     "name_not_resolved": Reason(
-        "The host's name is not known: check the URL.",
-        short="the host's name is not known",
+        "The host name cannot be resolved; check the URL.",
+        short="the host name cannot be resolved",
     ),
     "tls_error": Reason(
-        "TLS failed: check the certificate, its authority (ca_file) and the URL's scheme.",
+        "TLS failed; check the certificate, its certificate authority (ca_file) and the URL's scheme.",
         short="TLS failed",
     ),
     "unauthorized": Reason(
-        "The server wants a password (401): give bearer_token_file. vLLM itself leaves /metrics open.",
-        short="the server wants a password (401)",
+        "The server requires a password (401); set bearer_token_file. vLLM itself does not protect /metrics.",
+        short="the server requires a password (401)",
         kind="misconfigured",
     ),
     "forbidden": Reason(
-        "The server refuses (403): something before vLLM guards /metrics.",
-        short="the server refuses (403)",
+        "The server denies access (403); something in front of vLLM protects /metrics.",
+        short="the server denies access (403)",
         kind="misconfigured",
     ),
     "not_found": Reason(
-        "There is no such page (404): the URL should end in /metrics of vLLM's own port.",
-        short="there is no such page (404)",
+        "There is no such path (404); the URL should end in /metrics, on vLLM's own port.",
+        short="there is no such path (404)",
         kind="misconfigured",
     ),
     "http_error": Reason(
@@ -200,81 +200,81 @@ METRICS: Mapping[MetricsReason, Reason] = {
         short="the server answered with an error",
     ),
     "redirect": Reason(
-        "The server redirects, which is not followed: give the final URL.",
+        "The server redirects, which is not followed; give the final URL.",
         short="the server redirects, give the final URL",
         kind="misconfigured",
     ),
     "not_metrics": Reason(
-        "The answer is no Prometheus page: is this vLLM's /metrics?",
-        short="the answer is no Prometheus page",
+        "The answer is not in Prometheus' format; check that this is vLLM's /metrics.",
+        short="the answer is not in Prometheus' format",
         kind="misconfigured",
     ),
     "stats_disabled": Reason(
-        "The page has no vLLM series: start vLLM without --disable-log-stats.",
-        short="the page has no vLLM series, statistics are switched off",
+        "/metrics has no vLLM series. Start vLLM without --disable-log-stats.",
+        short="no vLLM series, statistics are switched off",
         kind="misconfigured",
     ),
     "no_requests_yet": Reason(
-        "The page is read and has no series yet: vLLM's Rust front end shows them from its first request on.",
-        short="the page is read, it has no series before the first request",
+        "/metrics has no series yet; vLLM's Rust front end exports them from its first request on.",
+        short="no series before the first request",
         kind="quiet",
     ),
     "ray": Reason(
-        "This is Ray's page (ray_vllm…), where series of ended workers stay and counters stand twice: give "
-        "the address of vLLM's own server, or rely on the log.",
-        short="Ray's page, give vLLM's own",
+        "This is Ray's /metrics (ray_vllm...), which keeps the series of ended workers and has counters "
+        "twice. Give the address of vLLM's own server, or use the log.",
+        short="Ray's /metrics, give vLLM's own",
         kind="misconfigured",
     ),
     "router": Reason(
-        "This is a router's page: it repeats what several engines say. Give each engine's own /metrics.",
-        short="a router's page, give each engine's own",
+        "This is a router's /metrics, which repeats the values of several engines. Give each engine's own /metrics.",
+        short="a router's /metrics, give each engine's own",
         kind="misconfigured",
     ),
     "sglang": Reason(
-        "This is SGLang's page: vllm-watch reads vLLM's only.",
-        short="SGLang's page, not vLLM's",
+        "This is SGLang's /metrics; vllm-watch reads only vLLM's.",
+        short="SGLang's /metrics, not vLLM's",
         kind="misconfigured",
     ),
     "text_generation_inference": Reason(
-        "This is the page of Text Generation Inference: vllm-watch reads vLLM's only.",
-        short="Text Generation Inference's page, not vLLM's",
+        "This is the /metrics of Text Generation Inference; vllm-watch reads only vLLM's.",
+        short="Text Generation Inference's /metrics, not vLLM's",
         kind="misconfigured",
     ),
     "tensorrt_llm": Reason(
-        "This is TensorRT-LLM's page: vllm-watch reads vLLM's only.",
-        short="TensorRT-LLM's page, not vLLM's",
+        "This is TensorRT-LLM's /metrics; vllm-watch reads only vLLM's.",
+        short="TensorRT-LLM's /metrics, not vLLM's",
         kind="misconfigured",
     ),
     "other_program": Reason(
-        "This is another program's page: check the port of vLLM's own server.",
-        short="another program's page, check the port",
+        "This is another program's /metrics; check the port of vLLM's own server.",
+        short="another program's /metrics, check the port",
         kind="misconfigured",
     ),
     "several_servers": Reason(
-        "Several servers answer in turn at this address, as behind a Kubernetes Service: a start time came "
-        "back. Give each one's own address.",
+        "Several servers answer in turn at this address, as behind a Kubernetes Service: an earlier start "
+        "time came back. Give the address of each server.",
         short="several servers answer in turn, give each one's address",
         kind="misconfigured",
     ),
     "too_many_samples": Reason(
-        "The page has over 50000 samples of vLLM's, over 4096 other names or over 1000000 lines: this is no "
-        "vLLM server's page.",
-        short="over 50000 samples, 4096 other names or 1000000 lines, no vLLM page",
+        "/metrics has over 50000 samples of vLLM's, over 4096 other names or over 1000000 lines; this is not "
+        "a vLLM server.",
+        short="over 50000 samples, 4096 other names or 1000000 lines, not a vLLM server",
     ),
     "too_large": Reason(
-        "The page is over 64 MiB: restart the server, whose label sets (of LoRA adapters) grow for ever.",
-        short="over 64 MiB, the server's label sets grow for ever",
+        "/metrics is over 64 MiB. Restart the server; its label sets (of LoRA adapters) grow until then.",
+        short="over 64 MiB, the server's label sets grow until a restart",
     ),
     "incomplete": Reason(
-        "The answer broke off, or does not say how long it is.",
-        short="the answer broke off",
+        "The answer was cut off, or does not state its length.",
+        short="the answer was cut off",
     ),
     "encoded": Reason(
-        "The answer is compressed although that was not asked for: something stands before vLLM.",
-        short="the answer is compressed, which was not asked for",
+        "The answer is compressed although that was not requested; something is in front of vLLM.",
+        short="the answer is compressed, which was not requested",
     ),
     "internal_error": Reason(
-        "Reading the page fails inside this daemon: its log says how.",
+        "Reading /metrics fails inside this daemon; see its log.",
         short="reading fails inside vllm-watch, see its log",
         kind="internal",
     ),
@@ -293,23 +293,23 @@ ProbeReason = Literal[
 
 PROBE: Mapping[ProbeReason, Reason] = {
     "ok": Reason(
-        "A completion of one token came in time.",
-        short="the token came in time",
+        "A completion of one token arrived in time.",
+        short="the token arrived in time",
         kind="ok",
     ),
     "starting": Reason(
-        "Not probed yet since the server, or this daemon, was started.",
+        "Not probed yet since the server or this daemon started.",
         short="not probed yet since the start",
         kind="quiet",
     ),
     "sleeping": Reason(
-        "The server was put to sleep or paused: it is not asked until it wakes.",
-        short="the server sleeps or is paused, it is not asked",
+        "The server was put to sleep or paused; it is not probed until it wakes.",
+        short="the server sleeps or is paused, it is not probed",
         kind="quiet",
     ),
     "overdue": Reason(
-        "No probe has ended in its time: probing itself hangs, perhaps on a name that cannot be resolved.",
-        short="no probe has ended in its time, probing hangs",
+        "No probe has ended in time: the probe itself hangs, perhaps while resolving a name.",
+        short="no probe has ended in time, probing hangs",
         kind="internal",
     ),
     "refused": Reason(
@@ -317,74 +317,74 @@ PROBE: Mapping[ProbeReason, Reason] = {
         short="nothing listens at this address",
     ),
     "timeout": Reason(
-        "No token came in time: the engine is wedged or overloaded, even if /health and /metrics answer.",
+        "No token arrived in time: the engine hangs or is overloaded, even if /health and /metrics answer.",
         short="no token in time, the engine hangs or is overloaded",
     ),
     "unauthorized": Reason(
-        "The server wants a key, or another one (401): give api_key_file.",
-        short="the server wants a key, or another one (401)",
+        "The server requires a key, or another one (401); set api_key_file.",
+        short="the server requires a key, or another one (401)",
         kind="misconfigured",
     ),
     "forbidden": Reason(
-        "The server refuses (403): something before vLLM guards it.",
-        short="the server refuses (403)",
+        "The server denies access (403); something in front of vLLM protects it.",
+        short="the server denies access (403)",
         kind="misconfigured",
     ),
     "not_found": Reason(
-        "There are no completions at this address, or no such model (404): check url and model.",
+        "There are no completions at this address, or no such model (404); check url and model.",
         short="no completions there, or no such model (404)",
         kind="misconfigured",
     ),
     "bad_request": Reason(
-        "The server does not take such a request (400): does the model generate text?",
-        short="the server does not take such a request (400)",
+        "The server does not accept such a request (400); check that the model generates text.",
+        short="the server does not accept such a request (400)",
         kind="misconfigured",
     ),
     "overloaded": Reason(
         "The server turns requests away (429 or 503): its queue is full, or it is not ready.",
-        short="turned away (429 or 503)",
+        short="rejected (429 or 503)",
     ),
     "http_error": Reason(
         "The server answered with an error.",
         short="the server answered with an error",
     ),
     "failed": Reason(
-        "The server took the request and reported an error instead of a token.",
-        short="an error came instead of a token",
+        "The server accepted the request and reported an error instead of a token.",
+        short="an error instead of a token",
     ),
     "redirect": Reason(
-        "The server redirects, which is not followed: give the final url.",
+        "The server redirects, which is not followed; give the final url.",
         short="the server redirects, give the final URL",
         kind="misconfigured",
     ),
     "not_a_stream": Reason(
-        "The answer is no stream of completions: is this vLLM's /v1/completions?",
-        short="the answer is no stream of completions",
+        "The answer is not a stream of completions; check that this is vLLM's /v1/completions.",
+        short="the answer is not a stream of completions",
         kind="misconfigured",
     ),
     "too_large": Reason(
-        "The answer is far too long for one token: this is no vLLM server.",
+        "The answer is far too long for one token; this is not a vLLM server.",
         short="the answer is too long for one token",
     ),
     "incomplete": Reason(
-        "The answer broke off before its end.",
-        short="the answer broke off",
+        "The answer was cut off before its end.",
+        short="the answer was cut off",
     ),
     "encoded": Reason(
-        "The answer is compressed although that was not asked for: something stands before vLLM.",
-        short="the answer is compressed, which was not asked for",
+        "The answer is compressed although that was not requested; something is in front of vLLM.",
+        short="the answer is compressed, which was not requested",
     ),
     "tls_error": Reason(
-        "TLS failed: check the certificate, its authority (ca_file of metrics) and the URL's scheme.",
+        "TLS failed; check the certificate, its certificate authority (ca_file of metrics) and the URL's scheme.",
         short="TLS failed",
     ),
     "name_not_resolved": Reason(
-        "The host's name is not known: check the URL.",
-        short="the host's name is not known",
+        "The host name cannot be resolved; check the URL.",
+        short="the host name cannot be resolved",
     ),
     "unreachable": Reason(
-        "The network does not lead to this address, or the connection broke.",
-        short="the network does not lead there, or broke",
+        "The address cannot be reached over the network, or the connection broke.",
+        short="the address cannot be reached, or the connection broke",
     ),
     "key_unreadable": Reason(
         "api_key_file cannot be read or is empty.",
@@ -392,8 +392,8 @@ PROBE: Mapping[ProbeReason, Reason] = {
         kind="misconfigured",
     ),
     "model_unknown": Reason(
-        "The server lists no model to ask for: give model.",
-        short="the server lists no model to ask for",
+        "The server lists no model; set model.",
+        short="the server lists no model",
         kind="misconfigured",
     ),
 }
@@ -416,11 +416,12 @@ StallReason = Literal[
 STALL_REASONS: tuple[StallReason, ...] = get_args(StallReason)
 
 STALLED: Mapping[StallReason, str] = {
-    "batch_stands_still": "Requests run, and no token, no engine step, no KV cache block and no request has moved.",
-    "queue_stands_still": "Nothing runs, and requests that wait for capacity are not taken up.",
-    "nothing_computed": "Requests come and go, and for minutes nothing has been computed for any of them.",
-    "no_first_token": "No request has had a token since the server was started, for longer than compiling should take.",
-    "log_fell_silent": "The log's last statistics line had requests and no token, and nothing came after it.",
+    "batch_stands_still": "Requests are running, and no token, engine step, KV cache block or request has moved.",
+    "queue_stands_still": "Nothing is running, and requests that wait for capacity are not scheduled.",
+    "nothing_computed": "Requests arrive and finish, and for minutes nothing has been computed for any of them.",
+    "no_first_token": "No request has received a token since the server started, for longer than compilation "
+    "should take.",
+    "log_fell_silent": "The log's last statistics line had requests and no tokens, and nothing followed it.",
 }
 """Why an engine is called stalled."""
 

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """
-Every series that vllm-watch shows: its name, type, labels, unit, help and where its value comes from.
+Every series that vllm-watch exports: its name, type, labels, unit, help and where its value comes from.
 
 Names are given without the prefix; counters with their ``_total``. `daemon/METRICS.md`, the labels that a configuration
-may not use and what `vllm-watch check` says of missing series are made from this table; a test holds that nothing else
-is ever shown.
+may not use and what `vllm-watch check` reports about missing series derive from this table; a test checks that
+nothing else is ever exported.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ _SERVER = ("server",)
 
 
 class Source(NamedTuple):
-    """One source of a series, and what it reads there; `what` is empty where that needs no words."""
+    """One source of a series, and what is read there; `what` is empty if it needs no explanation."""
 
     origin: Origin
     what: str = ""
@@ -113,7 +113,7 @@ NOW = Group(
             "prompt_tokens_per_second",
             labels=_ENGINE,
             unit="tokens/s",
-            help="Prompt tokens computed per second; since vLLM 0.16 without cached ones, before it with them.",
+            help="Prompt tokens computed per second. Cached tokens are not counted from vLLM 0.16 on; before, they are.",
             sources=(
                 _scrape(
                     'rate of `vllm:prompt_tokens_by_source_total{source="local_compute"}` (before 0.16 '
@@ -143,32 +143,35 @@ NOW = Group(
             "requests_waiting",
             labels=_ENGINE,
             unit="requests",
-            help="Requests that wait, deferred ones included.",
+            help="Requests waiting to be scheduled, including deferred ones.",
             sources=(_scrape("`vllm:num_requests_waiting`"), _log("`Waiting` (V0 `Pending`)")),
         ),
         _gauge(
             "requests_deferred",
             labels=_ENGINE,
             unit="requests",
-            help="Waiting requests that wait for something other than capacity (LoRA, KV transfer). vLLM 0.20 and later.",
+            help=(
+                "Waiting requests that wait for something other than capacity (a LoRA adapter, a KV transfer). vLLM "
+                "0.20 and later."
+            ),
             sources=(_scrape('`vllm:num_requests_waiting_by_reason{reason="deferred"}`'), _log("`Deferred`")),
         ),
         _gauge(
             "kv_cache_usage_ratio",
             labels=_ENGINE,
             unit="ratio",
-            help="Share of the KV cache that is in use, 1 is full.",
+            help="Share of the KV cache in use; 1 is full.",
             sources=(_scrape("`vllm:kv_cache_usage_perc`, `vllm:gpu_cache_usage_perc`"), _log("`GPU KV cache usage`")),
         ),
         _gauge(
             "prefix_cache_hit_ratio",
             labels=_ENGINE,
             unit="ratio",
-            help="Share of queried prompt tokens found in the prefix cache, recently (V0: since the start).",
+            help="Share of queried prompt tokens that were in the prefix cache, over recent requests (V0: since the start).",
             sources=(
                 _scrape(
-                    "increase of `vllm:prefix_cache_hits_total` by `…_queries_total` over the last 10 s to 60 s in which "
-                    "there were queries"
+                    "increase of `vllm:prefix_cache_hits_total` divided by that of `…_queries_total` over the last 10 s to "
+                    "60 s with queries"
                 ),
                 _log("`Prefix cache hit rate` of up to 1000 requests"),
             ),
@@ -177,9 +180,9 @@ NOW = Group(
             "external_prefix_cache_hit_ratio",
             labels=_ENGINE,
             unit="ratio",
-            help="Share of queried prompt tokens found in an external KV cache, recently.",
+            help="Share of queried prompt tokens that were in an external KV cache, over recent requests.",
             sources=(
-                _scrape("`vllm:external_prefix_cache_hits_total` by `…_queries_total`"),
+                _scrape("`vllm:external_prefix_cache_hits_total` divided by `…_queries_total`"),
                 _log("`External prefix cache hit rate`"),
             ),
         ),
@@ -187,16 +190,19 @@ NOW = Group(
             "mm_cache_hit_ratio",
             labels=_ENGINE,
             unit="ratio",
-            help="Share of queried multimodal items found in the multimodal cache, recently.",
-            sources=(_scrape("`vllm:mm_cache_hits_total` by `…_queries_total`"), _log("`MM cache hit rate`")),
+            help="Share of queried multimodal items that were in the multimodal cache, over recent requests.",
+            sources=(_scrape("`vllm:mm_cache_hits_total` divided by `…_queries_total`"), _log("`MM cache hit rate`")),
         ),
         _gauge(
             "spec_decode_mean_acceptance_length",
             labels=_ENGINE,
             unit="tokens",
-            help="Tokens per engine step and request with speculative decoding (MTP …), the bonus token included: 1 is no gain.",
+            help=(
+                "Mean number of tokens per engine step and request with speculative decoding (MTP, EAGLE, draft "
+                "models), including the bonus token; 1 is no gain."
+            ),
             sources=(
-                _scrape("1 + accepted tokens by drafts over the last 10 s to 60 s"),
+                _scrape("1 + accepted tokens per draft over the last 10 s to 60 s"),
                 _log("`SpecDecoding metrics`, `Mean acceptance length`"),
             ),
             feature="speculative decoding",
@@ -205,9 +211,9 @@ NOW = Group(
             "spec_decode_acceptance_ratio",
             labels=_ENGINE,
             unit="ratio",
-            help="Share of drafted tokens that were accepted, recently (V0: since the start).",
+            help="Share of draft tokens that were accepted, recently (V0: since the start).",
             sources=(
-                _scrape("accepted by drafted tokens"),
+                _scrape("accepted tokens divided by draft tokens"),
                 _log("`SpecDecoding metrics`, `Avg Draft acceptance rate`"),
             ),
             feature="speculative decoding",
@@ -216,9 +222,9 @@ NOW = Group(
             "spec_decode_position_acceptance_ratio",
             labels=(*_ENGINE, "position"),
             unit="ratio",
-            help="Share of drafts whose token at this position was accepted, 0 is the first.",
+            help="Share of drafts whose token at this position was accepted; position 0 is the first.",
             sources=(
-                _scrape("`vllm:spec_decode_num_accepted_tokens_per_pos_total` by drafts"),
+                _scrape("`vllm:spec_decode_num_accepted_tokens_per_pos_total` per draft"),
                 _log("`SpecDecoding metrics`, `Per-position acceptance rate`"),
             ),
             feature="speculative decoding",
@@ -227,7 +233,7 @@ NOW = Group(
             "spec_decode_accepted_tokens_per_second",
             labels=_ENGINE,
             unit="tokens/s",
-            help="Drafted tokens accepted per second.",
+            help="Draft tokens accepted per second.",
             sources=(
                 _scrape("rate of `vllm:spec_decode_num_accepted_tokens_total`"),
                 _log("`SpecDecoding metrics`, `Accepted throughput`"),
@@ -238,7 +244,7 @@ NOW = Group(
             "spec_decode_drafted_tokens_per_second",
             labels=_ENGINE,
             unit="tokens/s",
-            help="Tokens drafted per second.",
+            help="Draft tokens proposed per second.",
             sources=(
                 _scrape("rate of `vllm:spec_decode_num_draft_tokens_total`"),
                 _log("`SpecDecoding metrics`, `Drafted throughput`"),
@@ -249,8 +255,8 @@ NOW = Group(
             "last_token_timestamp_seconds",
             labels=_ENGINE,
             unit="unix time",
-            help="When a generated token was last seen.",
-            sources=(_scrape("a growing `vllm:generation_tokens_total`"), _log("a statistics line with tokens")),
+            help="Time at which a generated token was last seen.",
+            sources=(_scrape("an increase of `vllm:generation_tokens_total`"), _log("a statistics line with tokens")),
             combine="latest",
         ),
         _gauge(
@@ -258,8 +264,9 @@ NOW = Group(
             labels=(*_ENGINE, "stage", "quantile"),
             unit="seconds",
             help=(
-                "Quantiles of the last minute by stage of a request, for those without Prometheus; linear within a bucket, and "
-                "absent in the first one: below `latency_first_bound_seconds`."
+                "Latency quantiles of the last minute by request stage, for use without Prometheus. Interpolated "
+                "linearly within a bucket; absent if the quantile is in the first bucket, that is below "
+                "`latency_first_bound_seconds`."
             ),
             sources=(_scrape("the histograms' increase over the last minute"),),
         ),
@@ -267,14 +274,16 @@ NOW = Group(
             "latency_mean_seconds",
             labels=(*_ENGINE, "stage"),
             unit="seconds",
-            help="Mean of the last minute by stage of a request: exact, where a quantile is an estimate within a wide bucket.",
-            sources=(_scrape("the increase of the histograms' sum by that of their count over the last minute"),),
+            help="Exact mean latency of the last minute by request stage; a quantile is only an estimate within its bucket.",
+            sources=(
+                _scrape("the increase of the histograms' sum divided by that of their count, over the last minute"),
+            ),
         ),
         _gauge(
             "latency_first_bound_seconds",
             labels=(*_ENGINE, "stage"),
             unit="seconds",
-            help="Upper bound of the first bucket that a stage's histogram has: quantiles below it cannot be told.",
+            help="Upper bound of the first histogram bucket by request stage; quantiles below it cannot be estimated.",
             sources=(_scrape("the histograms' buckets"),),
         ),
     ),
@@ -287,7 +296,7 @@ DONE = Group(
             "prompt_tokens_total",
             labels=_ENGINE,
             unit="tokens",
-            help="Prompt tokens processed, cached ones included.",
+            help="Prompt tokens processed, including cached ones.",
             sources=(_scrape("`vllm:prompt_tokens_total`"),),
         ),
         _counter(
@@ -309,7 +318,7 @@ DONE = Group(
             "spec_decode_draft_tokens_total",
             labels=_ENGINE,
             unit="tokens",
-            help="Tokens drafted.",
+            help="Draft tokens proposed.",
             sources=(_scrape("`vllm:spec_decode_num_draft_tokens_total`"), _log("sum of `Drafted`")),
             feature="speculative decoding",
         ),
@@ -317,7 +326,7 @@ DONE = Group(
             "spec_decode_accepted_tokens_total",
             labels=_ENGINE,
             unit="tokens",
-            help="Drafted tokens accepted.",
+            help="Draft tokens accepted.",
             sources=(_scrape("`vllm:spec_decode_num_accepted_tokens_total`"), _log("sum of `Accepted`")),
             feature="speculative decoding",
         ),
@@ -325,7 +334,7 @@ DONE = Group(
             "preemptions_total",
             labels=_ENGINE,
             unit="preemptions",
-            help="Requests put back for want of KV cache.",
+            help="Requests preempted because the KV cache was full; they are computed again.",
             sources=(
                 _scrape("`vllm:num_preemptions_total`"),
                 _log("sum of the Rust front end's `Preemptions` (the Python server prints none)"),
@@ -335,26 +344,26 @@ DONE = Group(
             "requests_finished_total",
             labels=(*_ENGINE, "reason"),
             unit="requests",
-            help="Requests finished, by reason (stop, length, abort …).",
+            help="Finished requests by reason (stop, length, abort, ...).",
             sources=(_scrape("`vllm:request_success_total`"),),
         ),
         _counter(
             "admission_rejections_total",
             labels=(*_SERVER, "model_name", "reason"),
             unit="requests",
-            help="Requests refused because the queue was full. vLLM 0.32 and later.",
+            help="Requests rejected because the queue was full. vLLM 0.32 and later.",
             sources=(_scrape("`vllm:admission_rejections_total`"),),
         ),
         _counter(
             "http_requests_total",
             labels=(*_SERVER, "method", "handler", "code"),
             unit="requests",
-            help="HTTP requests answered by the server; handlers from a closed list, others are `other`.",
+            help="HTTP requests answered by the server. `handler` is from a closed list; all others are `other`.",
             sources=(
                 _log("uvicorn's access lines"),
                 _scrape(
-                    "without a log, or while the log of this server has shown no access line and the page has counted five "
-                    "requests: `http_requests_total`, whose codes are classes (`2xx`)"
+                    "`http_requests_total`, whose codes are classes (`2xx`), if the log has no access line and the scrape has "
+                    "counted five requests"
                 ),
             ),
         ),
@@ -363,9 +372,9 @@ DONE = Group(
             labels=(*_SERVER, "event"),
             unit="events",
             help=(
-                "Failures that the log tells of, each crash once; 0 from the start for every kind. What fails while a server "
-                "stops in order is none, and neither is a worker that is late before the server's first token (while it starts, "
-                "and in its first five minutes)."
+                "Failures reported in the log; each crash counts once. All kinds start at 0. Failures during an "
+                "orderly shutdown do not count, nor does a slow worker before the server's first token (while it "
+                "starts, and in its first five minutes)."
             ),
             sources=(_log("see the parsers' `failures` module"),),
         ),
@@ -373,8 +382,11 @@ DONE = Group(
             "server_starts_total",
             labels=_SERVER,
             unit="starts",
-            help="Starts of the server seen since this daemon watches.",
-            sources=(_log("its version line"), _scrape("a new `process_start_time_seconds` or counters that fell")),
+            help="Server starts seen since this daemon started watching it.",
+            sources=(
+                _log("its version line"),
+                _scrape("a new `process_start_time_seconds` or counters that decreased"),
+            ),
         ),
     ),
 )
@@ -385,13 +397,13 @@ LATENCY = Group(
         _histogram(
             "time_to_first_token_seconds",
             unit="seconds",
-            help="Time from a request's arrival to its first token (TTFT).",
+            help="Time from the arrival of a request to its first token (TTFT).",
             sources=(_scrape("`vllm:time_to_first_token_seconds`"),),
         ),
         _histogram(
             "inter_token_latency_seconds",
             unit="seconds",
-            help="Time between two tokens of a request (ITL).",
+            help="Time between two consecutive tokens of a request (ITL).",
             sources=(
                 _scrape("`vllm:inter_token_latency_seconds`, before 0.10.2 `vllm:time_per_output_token_seconds`"),
             ),
@@ -405,31 +417,31 @@ LATENCY = Group(
         _histogram(
             "e2e_request_latency_seconds",
             unit="seconds",
-            help="Time from a request's arrival to its end.",
+            help="Time from the arrival of a request to its last token.",
             sources=(_scrape("`vllm:e2e_request_latency_seconds`"),),
         ),
         _histogram(
             "queue_time_seconds",
             unit="seconds",
-            help="Time a request waited.",
+            help="Time that a request waited in the queue.",
             sources=(_scrape("`vllm:request_queue_time_seconds`"),),
         ),
         _histogram(
             "prefill_time_seconds",
             unit="seconds",
-            help="Time a request's prompt took.",
+            help="Time that a request spent in prefill.",
             sources=(_scrape("`vllm:request_prefill_time_seconds` (0.6.4 exports it as decode time)"),),
         ),
         _histogram(
             "decode_time_seconds",
             unit="seconds",
-            help="Time a request's generation took.",
+            help="Time that a request spent in decode.",
             sources=(_scrape("`vllm:request_decode_time_seconds` (0.6.4 exports it as prefill time)"),),
         ),
         _histogram(
             "iteration_tokens",
             unit="tokens",
-            help="Tokens per engine step: the size of the batch.",
+            help="Tokens per engine step, the batch size in tokens.",
             sources=(_scrape("`vllm:iteration_tokens_total`"),),
         ),
         _histogram(
@@ -454,16 +466,18 @@ FACTS = Group(
             "server_info",
             labels=(*_SERVER, "model_name", "version", "engine_generation"),
             unit="1",
-            help="Always 1: the server's version and engine (V0, V1); empty labels where nothing said so.",
+            help="Always 1. The server's version and engine generation (V0, V1); a label is empty if it is unknown.",
             sources=(_log("`Initializing a V1 LLM engine (v…)`, version lines and logo"),),
         ),
         _gauge(
             "kv_cache_capacity_tokens",
             labels=_ENGINE,
             unit="tokens",
-            help="Tokens that the KV cache holds.",
+            help="Capacity of the KV cache in tokens.",
             sources=(
-                _log("`GPU KV cache size` (V0: blocks by their size; with lines of all engines together their sum)"),
+                _log(
+                    "`GPU KV cache size` (V0: blocks times block size; the sum if the lines are for all engines together)"
+                ),
                 _scrape("`vllm:cache_config_info` of a lone engine, from 0.24 on or of V0"),
             ),
         ),
@@ -471,28 +485,28 @@ FACTS = Group(
             "max_concurrency",
             labels=_ENGINE,
             unit="requests",
-            help="Requests of full length that the KV cache holds.",
+            help="Number of requests of maximum length that fit in the KV cache.",
             sources=(_log("`Maximum concurrency for … tokens per request`"), _scrape("`vllm:cache_config_info`")),
         ),
         _gauge(
             "max_running_requests",
             labels=_ENGINE,
             unit="requests",
-            help="Most requests in a batch (`--max-num-seqs`), where it was given.",
+            help="Maximum number of requests in a batch (`--max-num-seqs`), if it was given.",
             sources=(_log("the arguments line"), _COMMAND_LINE),
         ),
         _gauge(
             "max_model_len_tokens",
             labels=_ENGINE,
             unit="tokens",
-            help="Most tokens of a request, prompt and answer.",
+            help="Maximum number of tokens of a request, prompt and output together.",
             sources=(_log("the engine's configuration, `Using max model len`"), _COMMAND_LINE),
         ),
         _gauge(
             "num_speculative_tokens",
             labels=_ENGINE,
             unit="tokens",
-            help="Tokens per draft.",
+            help="Configured number of tokens per draft.",
             sources=(_log("the speculative configuration, V0's line on drafts"), _COMMAND_LINE),
         ),
         _gauge(
@@ -506,21 +520,24 @@ FACTS = Group(
             "data_parallel_size",
             labels=_ENGINE,
             unit="1",
-            help="Data parallel size; absent where each of several engines says that it is alone, as those of a dense model do.",
+            help=(
+                "Data parallel size. Absent if there are several engines and each reports a size of 1, as with dense "
+                "models."
+            ),
             sources=(_log("the arguments, the engine's configuration"), _COMMAND_LINE),
         ),
         _gauge(
             "model_load_seconds",
             labels=_ENGINE,
             unit="seconds",
-            help="Time the slowest worker took to load the model.",
+            help="Time that the slowest worker took to load the model.",
             sources=(_log("`Model loading took`"),),
         ),
         _gauge(
             "server_start_timestamp_seconds",
             labels=_SERVER,
             unit="unix time",
-            help="When the server was started last.",
+            help="Time of the last server start.",
             sources=(
                 _log("its version line, unless many lines without a time hide how old it is"),
                 _scrape("`process_start_time_seconds`"),
@@ -530,7 +547,7 @@ FACTS = Group(
             "slo_time_to_first_token_seconds",
             labels=_SERVER,
             unit="seconds",
-            help="Objective for the time to first token.",
+            help="Configured objective for the time to first token.",
             sources=(_configuration("`slo`"),),
             feature="slo",
         ),
@@ -538,7 +555,7 @@ FACTS = Group(
             "slo_time_per_output_token_seconds",
             labels=_SERVER,
             unit="seconds",
-            help="Objective for the time per output token.",
+            help="Configured objective for the time per output token.",
             sources=(_configuration("`slo`"),),
             feature="slo",
         ),
@@ -546,7 +563,10 @@ FACTS = Group(
             "slo_bound_seconds",
             labels=(*_ENGINE, "objective"),
             unit="seconds",
-            help="What requests are judged by: the objective, or the next bound above it that vLLM's histogram has.",
+            help=(
+                "Bound that requests are compared with: the objective, or the next higher bucket bound of vLLM's "
+                "histogram."
+            ),
             sources=(_configuration("`slo`"), _scrape("buckets of the objective's histogram")),
             combine="all",
             feature="slo",
@@ -555,7 +575,7 @@ FACTS = Group(
             "slo_requests_total",
             labels=(*_ENGINE, "objective", "bound"),
             unit="requests",
-            help="Requests that an objective was judged for, by the bound they were judged by: another bound counts anew.",
+            help="Requests compared with an objective. A new bound starts a new counter.",
             sources=(_scrape("the objective's histogram"),),
             feature="slo",
         ),
@@ -563,7 +583,7 @@ FACTS = Group(
             "slo_good_requests_total",
             labels=(*_ENGINE, "objective", "bound"),
             unit="requests",
-            help="Requests within the bound, which is `slo_bound_seconds`.",
+            help="Requests within the bound given by `slo_bound_seconds`.",
             sources=(_scrape("the objective's histogram"),),
             feature="slo",
         ),
@@ -577,7 +597,7 @@ STATE = Group(
             "engine_state",
             labels=(*_ENGINE, "state"),
             unit="1",
-            help=f"1 for the present state, 0 for the others: {', '.join(ENGINE_STATES)}.",
+            help=f"1 for the engine's current state, 0 for the others: {', '.join(ENGINE_STATES)}.",
             sources=(_scrape(), _log()),
             combine="each",
         ),
@@ -585,7 +605,7 @@ STATE = Group(
             "engine_stall_info",
             labels=(*_ENGINE, "reason"),
             unit="1",
-            help=f"1, only while the engine is stalled; reason says why: {', '.join(STALL_REASONS)}.",
+            help=f"1 while the engine is stalled, else absent. Reasons: {', '.join(STALL_REASONS)}.",
             sources=(_scrape(), _log()),
             combine="each",
         ),
@@ -599,25 +619,25 @@ SOURCES = Group(
             "source_up",
             labels=(*_SERVER, "source"),
             unit="1",
-            help="Whether a source can be read: log, metrics; probe: whether the last one brought a token.",
+            help="Whether a source can be read (log, metrics); for `probe`, whether the last probe returned a token.",
         ),
         _gauge(
             "source_info",
             labels=(*_SERVER, "source", "reason"),
             unit="1",
-            help="Always 1: why a source says what it says, or is quiet.",
+            help="Always 1. `reason` gives the state of a source, or why it reports nothing.",
         ),
         _gauge(
             "source_last_reading_timestamp_seconds",
             labels=(*_SERVER, "source"),
             unit="unix time",
-            help="When a source last said something on the engine.",
+            help="Time of the last values from a source.",
         ),
         _gauge(
             "source_value",
             labels=(*_ENGINE, "source", "quantity"),
             unit="as the quantity",
-            help="What each source says of the main quantities, for comparison.",
+            help="Value of the main quantities as each source reports it, for comparison.",
             sources=(_scrape(), _log()),
             combine="each",
         ),
@@ -626,9 +646,9 @@ SOURCES = Group(
             labels=(*_ENGINE, "quantity"),
             unit="1",
             help=(
-                "Whether log and page have told different stories for minutes: at least 6 lines, and a third of those of the "
-                "last 5 min, were far from all pages around them; engine_state: the server goes on although its log "
-                "said that it ended. The page is believed; look whether both are of the same server."
+                "Whether the log and /metrics have disagreed for minutes: of the log lines of the last 5 min at least "
+                "6, and at least a third, were far from the scrapes around them; for `engine_state`, the server goes "
+                "on although its log reported its end. The scrape is used; check whether both are of the same server."
             ),
             sources=(_scrape(), _log()),
             combine="all",
@@ -637,14 +657,14 @@ SOURCES = Group(
             "required_metric_missing",
             labels=(*_SERVER, "metric"),
             unit="1",
-            help="Whether the server's page lacks a quantity that it should have.",
+            help="Whether /metrics lacks a quantity that the server should export.",
             sources=(_scrape(),),
         ),
         _counter(
             "refused_values_total",
             labels=(*_SERVER, "source", "quantity"),
             unit="values",
-            help="Values out of range, not believed.",
+            help="Values out of range, which are ignored.",
             sources=(_scrape(), _log()),
             combine="each",
         ),
@@ -652,21 +672,21 @@ SOURCES = Group(
             "unknown_field_total",
             labels=(*_SERVER, "field"),
             unit="fields",
-            help="Fields of statistics lines that this version does not know, at most 20 different ones.",
+            help="Unknown fields in statistics lines, at most 20 different ones.",
             sources=(_log(),),
         ),
         _counter(
             "unparsed_stats_lines_total",
             labels=_SERVER,
             unit="lines",
-            help="Lines from a statistics call site that were not understood.",
+            help="Lines from a statistics call site that could not be parsed.",
             sources=(_log(),),
         ),
         _counter(
             "continuation_lines_total",
             labels=_SERVER,
             unit="lines",
-            help="Lines that came while a record was open: those that continue it are never read as statistics.",
+            help="Lines inside a multi-line record; a line that continues a record is never parsed as statistics.",
             sources=(_log(),),
         ),
         _counter(
@@ -674,8 +694,8 @@ SOURCES = Group(
             labels=_SERVER,
             unit="lines",
             help=(
-                "Lines that look like vLLM's own and stand where it prints none: in the rest of a record, at a call site "
-                "that repeats what clients sent, behind a prefix that is not the server's. Somebody may have forged them."
+                "Lines that look like vLLM's own but are in the wrong place: inside a record, from a call site that "
+                "logs client input, or with another program's prefix. They may be forged."
             ),
             sources=(_log(),),
         ),
@@ -683,7 +703,10 @@ SOURCES = Group(
             "label_values_dropped_total",
             labels=(*_SERVER, "source"),
             unit="names",
-            help="Engines, models, fields and other names over the limits, of each line or page: their series are not shown.",
+            help=(
+                "Label values (engines, models, fields, ...) dropped because a line or a scrape has more than the "
+                "limit; their series are not exported."
+            ),
             sources=(_scrape(), _log()),
             combine="each",
         ),
@@ -691,63 +714,69 @@ SOURCES = Group(
             "scrape_long_lines_total",
             labels=_SERVER,
             unit="lines",
-            help="Lines of the page over 16 KiB, passed over: of families that are not read (label sets of LoRA adapters).",
+            help=(
+                "Lines of /metrics over 16 KiB, skipped; they belong to families that are not read (label sets of LoRA "
+                "adapters)."
+            ),
             sources=(_scrape(),),
         ),
         _counter(
             "log_lines_total",
             labels=_SERVER,
             unit="lines",
-            help="Lines read.",
+            help="Log lines read.",
             sources=(_log(),),
         ),
         _counter(
             "log_bytes_total",
             labels=_SERVER,
             unit="bytes",
-            help="Bytes read.",
+            help="Log bytes read.",
             sources=(_log(),),
         ),
         _gauge(
             "log_lag_bytes",
             labels=_SERVER,
             unit="bytes",
-            help="Bytes of the log that are not read yet, an unfinished line included.",
+            help="Log bytes not read yet, including an unfinished line.",
             sources=(_log(),),
         ),
         _counter(
             "log_truncations_total",
             labels=_SERVER,
             unit="truncations",
-            help="Times that what had been read was gone: the file was truncated or rewritten.",
+            help="Log truncations or rewrites: data that had been read was no longer in the file.",
             sources=(_log(),),
         ),
         _counter(
             "log_rotations_total",
             labels=_SERVER,
             unit="rotations",
-            help="Times that the path named a new file.",
+            help="Log rotations: the path named a new file.",
             sources=(_log(),),
         ),
         _counter(
             "log_files_lost_total",
             labels=_SERVER,
             unit="files",
-            help="Rotated files that were gone, or could not be read, before they were read to their end.",
+            help="Rotated log files that disappeared, or could not be read, before they were read to the end.",
             sources=(_log(),),
         ),
         _counter(
             "log_long_lines_total",
             labels=_SERVER,
             unit="lines",
-            help="Lines dropped: over 64 KiB, or cut by a container's runtime and their beginning not known.",
+            help=(
+                "Log lines dropped because they were over 64 KiB, or because a container runtime split them and the "
+                "first part is missing."
+            ),
             sources=(_log(),),
         ),
         _counter(
             "log_nul_bytes_total",
             labels=_SERVER,
             unit="bytes",
-            help="NUL bytes taken out: the log's writer does not append.",
+            help="NUL bytes removed from the log; the log's writer does not append (`>` instead of `>>`).",
             sources=(_log(),),
         ),
         _counter(
@@ -755,8 +784,8 @@ SOURCES = Group(
             labels=_SERVER,
             unit="bytes",
             help=(
-                "Bytes given up unread: more than can be caught up with, lines cut off by a truncation or never finished, "
-                "entries of the journal that are cut."
+                "Log bytes skipped: a backlog over the limit, lines cut off by a truncation or never finished, "
+                "truncated journal entries."
             ),
             sources=(_log(),),
         ),
@@ -764,14 +793,14 @@ SOURCES = Group(
             "log_read_errors_total",
             labels=_SERVER,
             unit="errors",
-            help="Times that the log was there and could not be opened or read: each look that fails counts.",
+            help="Failed attempts to open or read an existing log.",
             sources=(_log(),),
         ),
         _gauge(
             "log_ignored_files",
             labels=_SERVER,
             unit="files",
-            help="Matches of the log's glob that are not read: of more than 64 those written last are.",
+            help="Files matching the log glob that are not followed; only the 64 most recently modified are.",
             sources=(_log(),),
         ),
         _gauge(
@@ -779,29 +808,29 @@ SOURCES = Group(
             labels=(*_SERVER, "mode"),
             unit="1",
             help=(
-                "Always 1: what makes the daemon look at the log's files. events: the kernel says that they changed; poll: only "
-                "the clock, every second."
+                "Always 1. How changes to the log files are noticed. events: notifications from the kernel; poll: a "
+                "check every second."
             ),
         ),
         _gauge(
             "scrape_duration_seconds",
             labels=_SERVER,
             unit="seconds",
-            help="How long the last scrape took.",
+            help="Duration of the last scrape.",
             sources=(_scrape(),),
         ),
         _gauge(
             "probe_success",
             labels=_SERVER,
             unit="1",
-            help="Whether the last probe, a completion of one token, brought its token and came to its end in time.",
+            help="Whether the last probe, a completion of one token, returned its token and ended in time.",
             sources=(_probe(),),
         ),
         _gauge(
             "probe_time_to_first_token_seconds",
             labels=_SERVER,
             unit="seconds",
-            help="How long a user waits for the first token: of the last probe, connecting included; absent when it failed.",
+            help="Time to first token of the last probe, including the connection; absent if the probe failed.",
             sources=(_probe(),),
         ),
     ),
@@ -814,50 +843,50 @@ DAEMON = Group(
             "build_info",
             labels=("version", "python_version"),
             unit="1",
-            help="Always 1: this daemon's version.",
+            help="Always 1. This daemon's version.",
         ),
         _gauge(
             "config_last_reload_successful",
             labels=(),
             unit="1",
-            help="Whether the configuration was read well the last time.",
+            help="Whether the last load of the configuration succeeded.",
         ),
         _gauge(
             "config_last_reload_success_timestamp_seconds",
             labels=(),
             unit="unix time",
-            help="When a configuration was last accepted.",
+            help="Time of the last successful load of the configuration.",
         ),
         _counter(
             "config_reload_failures_total",
             labels=(),
             unit="reloads",
-            help="Reloads that were refused: the configuration before them stays.",
+            help="Rejected configuration reloads; the previous configuration stays in use.",
         ),
         _gauge(
             "checkpoint_info",
             labels=("reason",),
             unit="1",
-            help="Always 1: whether the checkpoint was taken over at the start (ok), or why it was not.",
+            help="Always 1. Whether the checkpoint was used at the start (`ok`), or why not.",
         ),
         _counter(
             "checkpoint_failures_total",
             labels=(),
             unit="attempts",
-            help="Attempts to save the checkpoint that failed: its daemon goes on, and would read again after a restart.",
+            help="Failed checkpoint writes. Reading continues, but a restart may re-read lines.",
         ),
         _counter(
             "collect_errors_total",
             labels=_SERVER,
             unit="errors",
-            help="Times that a server could not be shown for a fault of this daemon: its log says which.",
+            help="Internal errors while collecting a server's series; see the daemon's log.",
         ),
         _counter(
             "internal_errors_total",
             labels=("part",),
             unit="errors",
             help=(
-                "Failures inside the daemon; the part that failed went on, and the daemon's log says why. Parts: "
+                "Internal errors of the daemon, by part; the part continues, and the daemon's log has the error. Parts: "
                 f"{', '.join(PARTS)}."
             ),
         ),
@@ -866,15 +895,15 @@ DAEMON = Group(
             labels=(),
             unit="processes",
             help=(
-                "Processes that are passed over in the search for servers, since what they run cannot be learned: asking "
-                f"hangs. With {MAX_HANGING_PROCESSES} of them no server is found any more. Only without a configuration."
+                "Processes that discovery skips because reading their details hangs. At "
+                f"{MAX_HANGING_PROCESSES} no new server is found. Only without a configuration."
             ),
         ),
         _gauge(
             "heartbeat_timestamp_seconds",
             labels=("thread",),
             unit="unix time",
-            help="When each of the daemon's threads last reported that it runs, by the machine's clock.",
+            help="Time of the last heartbeat of each of the daemon's threads.",
         ),
     ),
 )

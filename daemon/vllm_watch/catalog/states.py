@@ -34,30 +34,30 @@ class State(NamedTuple):
 STATES: Mapping[EngineState, State] = {
     "starting": State(3, "the server is loading", "The server is loading."),
     "idle": State(1, "nothing to do"),
-    "serving": State(2, "work, and tokens come"),
-    "saturated": State(6, "requests wait for capacity", "The engine works, and requests wait for room."),
+    "serving": State(2, "work, and tokens are generated"),
+    "saturated": State(6, "requests wait for capacity", "The engine is working, and requests wait for capacity."),
     "stalled": State(
         7,
         "work, and nothing has moved for 30 s (configurable)",
-        "Requests are in the engine, and nothing moves.",
+        "The engine has requests, and nothing moves.",
     ),
     "sleeping": State(
         4,
         "put to sleep or paused by its operator",
-        "Its operator has put it to sleep or paused it: it holds the requests that come.",
+        "Its operator has put it to sleep or paused it; it holds new requests.",
     ),
     "down": State(
         8,
         "nothing listens, or the log ends with a failure",
         "Nothing listens, or the log ended with a fatal error or a shutdown.",
     ),
-    "unknown": State(5, "no source has reported anything lately", "No source has said anything lately."),
+    "unknown": State(5, "no source has current data", "No source has current data."),
 }
 
 BEST_TO_WORST: tuple[EngineState, ...] = tuple(sorted(ENGINE_STATES, key=lambda state: STATES[state].severity))
 
 SLEEPING = (
-    "Its operator has put it to sleep (/sleep) or paused it (/pause): it takes requests and holds them until /wake_up "
-    "or /resume."
+    "Its operator has put it to sleep (/sleep) or paused it (/pause): it accepts requests and holds them until "
+    "/wake_up or /resume."
 )
 """What the state `sleeping` means to an operator: how it came about, and how it ends."""

@@ -133,7 +133,7 @@ def _without_metrics(config: ServerConfig, now: ServerSnapshot) -> list[str]:
 
 
 def _without(source: SourceName, now: ServerSnapshot, absence: str, *, is_configured: bool) -> list[str]:
-    """Return why a source says nothing at all, if that is so."""
+    """Return why a source has no values at all, if that is so."""
     if not is_configured:
         return [absence]
     return [] if any(each.is_up for each in now.sources if each.source == source) else [_UNREADABLE[source]]

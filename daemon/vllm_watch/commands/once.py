@@ -13,12 +13,12 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from prometheus_client import CollectorRegistry, generate_latest
-
 from vllm_watch.catalog.reasons import MetricsReason
 from vllm_watch.config.texts import DEFAULT_NAME
-from vllm_watch.exposition.families import SnapshotFamilies
+from vllm_watch.exposition.collector import Collected
 from vllm_watch.exposition.json_view import server_view
+from vllm_watch.exposition.samples import server_samples
+from vllm_watch.exposition.text_format import prometheus_text
 from vllm_watch.reading.log_reader import TimedEvent
 from vllm_watch.replay.finished_log import FinishedLog
 from vllm_watch.replay.replay import read_to_end
@@ -70,9 +70,7 @@ def read_once(logs: Sequence[str], metrics: str | None) -> OnceResult:
 
 def as_prometheus(snapshot: ServerSnapshot) -> bytes:
     """Return a snapshot in the Prometheus text format; each sample has the time of its value."""
-    registry = CollectorRegistry()
-    registry.register(SnapshotFamilies(snapshot))
-    return generate_latest(registry)
+    return prometheus_text(Collected(list(server_samples(snapshot))), with_times=True)
 
 
 def as_json(snapshot: ServerSnapshot) -> bytes:

@@ -46,7 +46,7 @@ _VERSIONS = {"TLS12": ssl.TLSVersion.TLSv1_2, "TLS13": ssl.TLSVersion.TLSv1_3}
 _HASH = re.compile(r"\$2[aby]\$([0-9]{2})\$[./A-Za-z0-9]{53}")
 _MIN_COST = 4
 
-_log = structlog.get_logger("vllm_watch.web")
+log = structlog.get_logger("vllm_watch.web")
 
 
 class Stamp(NamedTuple):
@@ -166,7 +166,7 @@ def _warn_of_open_key(file: str) -> None:
     except OSError:
         return
     if mode & stat.S_IROTH:
-        _log.warning("private_key_readable_by_others", file=file)
+        log.warning("web_config.private_key_readable", file=file)
 
 
 # Readers of single values. Each raises a ConfigError.

@@ -2,7 +2,7 @@
 """
 The watched servers as Prometheus finds targets over HTTP (``http_sd_configs``), so that it may scrape vLLM itself, too.
 
-What a Prometheus needs besides, tokens and certificates, stands in its own configuration.
+Tokens and certificates, which Prometheus also needs, are in its own configuration.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from vllm_watch.config.model import ServerConfig
 
 
 class TargetGroup(TypedDict):
-    """Targets with the labels they share, in the words of Prometheus."""
+    """Targets with the labels they share, with the names that Prometheus gives them."""
 
     targets: list[str]
     labels: dict[str, str]

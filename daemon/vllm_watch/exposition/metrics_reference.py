@@ -15,17 +15,20 @@ from vllm_watch.state.progress import FIRST_TOKEN_SECONDS
 _INTRODUCTION = f"""\
 # Series
 
-Made from the code (`make generate`); a test holds that they agree. All names begin with `{PREFIX}`. Ratios go from 0 to
-1, times are seconds, what is not known is absent: missing is not zero, and stale is not current. Histograms have
-vLLM's own buckets. "Scrape" is vLLM's /metrics, "log" its log, "probe" a completion of one token that is asked for now
-and then, where that is configured. Where log and scrape both say something the scrape decides; a value
-older than three of its source's intervals is gone, but for the last line of an idle engine, and for facts, which hold
-until the next start. What a server has counted (counters, histograms and objectives) outlives it: it stays at its last
-value until the server has started again, so that nothing counted just before a crash is lost, however seldom somebody
-asks. Only the daemon's own restart loses it, if the server is gone by then. While only the page cannot be read these
-counters stand still, too: a rate of 0 then says nothing, and `source_up{{source="metrics"}}` says that. They are not
-taken away, for what is counted in a gap would be missing from every window that is shorter than the gap. Labels
-configured for a server (`labels:`) stand beside those named here.
+Generated from the code (`make generate`); a test checks that they agree. All names start with `{PREFIX}`. Ratios go
+from 0 to 1 and times are in seconds. A value that is not known is absent: missing is not zero, and stale is not
+current. Histograms have vLLM's own buckets.
+
+"Scrape" is vLLM's /metrics, "log" is vLLM's log, and "probe" is a completion of one token that vllm-watch requests
+regularly where that is configured. Where both the log and the scrape have a value, the scrape is used. A value older
+than three of its source's intervals is removed. There are two exceptions: the last line of an idle engine holds, and
+facts hold until the next start. Counters, histograms and objectives outlive the server: they keep their last value
+until the server has started again, so nothing counted just before a crash is lost, however long the scrape interval
+of Prometheus is. Only a restart of the daemon loses them, if the server is gone by then. They also keep their value
+while only /metrics cannot be read: a rate of 0 then means nothing, and `source_up{{source="metrics"}}` shows why. They
+are not removed, because what is counted in the gap would be missing from every window shorter than the gap.
+
+The labels configured for a server (`labels:`) are added to those listed here.
 """
 
 _ORIGINS: dict[Origin, str] = {
@@ -39,7 +42,7 @@ _ORIGINS: dict[Origin, str] = {
 
 
 def document() -> str:
-    """Return the whole page."""
+    """Return the whole document."""
     parts = [_INTRODUCTION]
     for group in GROUPS:
         parts.append(f"## {group.title}\n")
@@ -55,57 +58,61 @@ def _states() -> str:
     return f"""\
 ### When an engine is stalled
 
-It has work, and for `stall_after` (30 s), on three pages at least, nothing of it moves: no token, no engine step,
-no KV cache block, no look-up in a cache, no request that comes, goes or finishes. Requests that clients give up do
-not count, nor do requests that all wait for something remote (`requests_deferred`, with nothing running): KV blocks
-from another server, or the next input of a streaming session. Such an engine is called serving, for the page does not
-tell a quiet session from blocks that never come; if it lasts, VllmRequestsDeferred warns. A pooling model generates no
-tokens: its prompt tokens and finished requests are its movement.
+An engine is stalled if it has work and for `stall_after` (30 s), and in at least three scrapes, nothing moves: no
+token, no engine step, no KV cache block, no cache lookup, no request that arrives, changes or finishes. Requests that
+clients abort do not count as movement. Requests that all wait for something remote (`requests_deferred`, with nothing
+running) are not a stall: they wait for KV blocks from another server, or for the next input of a streaming session.
+Such an engine is serving, since /metrics cannot distinguish a quiet session from blocks that never arrive; if it lasts,
+VllmRequestsDeferred warns. A pooling model generates no tokens: its prompt tokens and finished requests are its
+movement.
 
 | reason | meaning |
 |---|---|
 {reasons}
 
-Some healthy engines stand still as a wedged one does, and get more time:
+Some healthy engines do not move for a while either, and get more time:
 
-* {FIRST_STEP_FACTOR:g} times `stall_after` while no request has had a token since the engine had nothing to do: it may
-  be one long step, as of a prompt that is not computed in chunks, or one whose chunks take that long.
-* {LOG_ONLY_FACTOR:g} times `stall_after` after the last token where only the log is read: vLLM prints nothing
-  while a long prompt is computed and nothing else is.
-* {FIRST_TOKEN_SECONDS / 60:g} min for the first requests after a start, for which kernels are compiled.
-* {UNCOMPUTED_FACTOR:g} times `stall_after` while requests come and go and nothing is computed: then it is stalled
-  although they do (`nothing_computed`).
+* {FIRST_STEP_FACTOR:g} times `stall_after` while no request has received a token since the engine was last idle. It may
+  be one long step, for example a prompt without chunked prefill, or one whose chunks take that long.
+* {LOG_ONLY_FACTOR:g} times `stall_after` after the last token if only the log is read: vLLM prints nothing
+  while it computes a single long prompt.
+* {FIRST_TOKEN_SECONDS / 60:g} min for the first requests after a start, when kernels are compiled.
+* {UNCOMPUTED_FACTOR:g} times `stall_after` while requests arrive and finish and nothing is computed. After that the
+  engine is stalled although they do (`nothing_computed`).
 
-What takes longer still is called stalled although it is not: a single step of over `stall_after` once tokens have
-come (kernels that are compiled late, a model without a KV cache that computes a long prompt). Raise `stall_after`
-for such a server. An engine that wedges before it has taken note of a request looks idle: only a probe notices.
+Anything that takes longer is reported as stalled although it is not: a single step longer than `stall_after` after
+tokens have been generated (kernels compiled late, a long prompt on a model without a KV cache). Raise `stall_after`
+for such a server. An engine that hangs before it has registered a request looks idle: only a probe detects that.
 
 ### When an engine is sleeping
 
 {SLEEPING}
 
-Told by `vllm:engine_sleep_state` (0.11.1 and later), by the server's count of calls to /pause and
-/resume, and by the log. The probe waits meanwhile. Requests that are sent are held, unseen: nothing runs, nothing
-waits, and /health says 200. When it wakes they bring their whole wait with them, so that the time to the first
-token, the queue time and the burn rate of an objective jump: leave that time out of baselines. A pause that neither
-the page (no `http_requests_total`) nor the log (no access lines, before 0.32) tells of is known by nothing but
-standing still, and is called stalled. So is one from before the daemon was started whose line the log's last 256 KiB
-do not have, for how often a server was ever paused does not tell whether it is; and one that was paused and resumed
-between two pages, where no log tells in which order.
+The sources are `vllm:engine_sleep_state` (0.11.1 and later), the server's count of calls to /pause and /resume, and
+the log. The probe pauses meanwhile. Requests sent to the server are held and not visible: nothing runs, nothing
+waits, and /health returns 200. When the server wakes, their whole wait counts, so the time to first token, the queue
+time and the burn rate of an objective jump: exclude that time from baselines.
+
+Not detected, and reported as stalled:
+
+* a pause that appears neither in /metrics (no `http_requests_total`) nor in the log (no access lines, before 0.32);
+* a pause from before the daemon started, if its line is not in the last 256 KiB of the log: the number of past pauses
+  does not show whether the server is paused now;
+* a pause and resume between two scrapes, if no log shows their order.
 
 ### When an engine is down
 
-Nothing listens at the page's address, or the log's last word is a fatal error or the end of the server. A page that is
-read all the same is held against that word:
+Nothing listens at the address of /metrics, or the log ends with a fatal error or the end of the server. If /metrics is
+read nevertheless, it is compared with the log:
 
-* After the end of the server: one that answers {DOUBT_SECONDS:g} s later has not ended.
-* After a fatal error the engine stays down until something is computed between two pages that were both read after it
-  (a token, a step, a KV cache block, a finished request), until the server is one that was started since, or until its
-  log says so. That a page is read says nothing: with `VLLM_KEEP_ALIVE_ON_ENGINE_DEATH=1` the API server of a dead
-  engine stays, its page stands still, requests get 500 and /health 503.
+* After the end of the server: if it answers {DOUBT_SECONDS:g} s later, it has not ended.
+* After a fatal error the engine stays down until something is computed between two scrapes that were both made after it
+  (a token, a step, a KV cache block, a finished request), until the server is started again, or until its log shows
+  that it works. That /metrics answers is no proof: with `VLLM_KEEP_ALIVE_ON_ENGINE_DEATH=1` the API server of a dead
+  engine stays, the values of /metrics do not change, requests get 500 and /health returns 503.
 
-A client whose text is printed raw can forge such a line. An engine that has work shows within two pages that it lives;
-an idle one is called down until its next request, or the next probe. Where no log is read a dead engine behind an API
+A client whose text is printed raw can forge such a line. An engine that has work shows within two scrapes that it
+works; an idle one is down until its next request, or the next probe. If no log is read, a dead engine behind an API
 server that stays looks idle, or stalled if requests were running: then, too, only a probe notices.
 """
 

@@ -8,12 +8,11 @@ import heapq
 from array import array
 from collections.abc import Iterator, Mapping
 from io import SEEK_END, BytesIO
-from typing import IO, NamedTuple
+from typing import IO
 
-from prometheus_client.core import Metric
-
-from vllm_watch.exposition.families import families
-from vllm_watch.exposition.samples import server_samples
+from vllm_watch.catalog.series import PREFIX, SERIES, Series
+from vllm_watch.exposition.samples import AnySample, by_series, server_samples
+from vllm_watch.exposition.text_format import BUCKET_LABEL, escaped, label_text, written_samples
 from vllm_watch.state.snapshot import ServerSnapshot
 
 
@@ -47,12 +46,8 @@ class _Points:
         yield from zip(self._pending[::2], self._pending[1::2], strict=True)
 
 
-class _Gathered(NamedTuple):
-    """A family's head and its points: by label set (a histogram's without ``le``), then by the series' text."""
-
-    type: str
-    help: str
-    groups: dict[str, dict[str, _Points]]
+_Group = dict[str, _Points]
+"""The points of one label set (a histogram's without ``le``), by the series' text."""
 
 
 class TimeSeriesFile:
@@ -69,38 +64,41 @@ class TimeSeriesFile:
 
     def __init__(self, spool: IO[bytes] | None = None) -> None:
         self._spool = spool or BytesIO()
-        self._families: dict[str, _Gathered] = {}
+        self._groups: dict[str, dict[str, _Group]] = {}
         self.samples = 0
 
     def add(self, snapshot: ServerSnapshot) -> None:
         """Take in one moment."""
-        labels: Mapping[str, Mapping[str, str]] = {snapshot.name: snapshot.labels}
-        for family in families(server_samples(snapshot), extra_labels=labels):
-            self._add_family(family, snapshot.at)
+        configured = sorted(snapshot.labels.items())
+        for series, samples in by_series(server_samples(snapshot)):
+            groups = self._groups.setdefault(series.name, {})
+            for sample in samples:
+                labels = [*zip(series.labels, sample.labels, strict=True), *configured]
+                self._add_sample(groups.setdefault(label_text(labels), {}), series, sample, labels, snapshot.at)
 
     def lines(self) -> Iterator[str]:
         """Yield the file's lines, each with its end."""
-        for name, family in self._families.items():
-            yield f"# TYPE {name} {family.type}\n"
-            yield f"# HELP {name} {_escape(family.help)}\n"
-            for group in family.groups.values():
+        for name, groups in self._groups.items():
+            series = SERIES[name]
+            yield f"# TYPE {PREFIX}{series.family} {series.type}\n"
+            yield f"# HELP {PREFIX}{series.family} {escaped(series.help)}\n"
+            for group in groups.values():
                 yield from _group_lines(group)
         yield "# EOF\n"
 
-    def _add_family(self, family: Metric, at: float) -> None:
-        gathered = self._families.setdefault(family.name, _Gathered(family.type, family.documentation, {}))
-        for sample in family.samples:
-            labels = _label_text({name: value for name, value in sample.labels.items() if name != "le"})
-            group = gathered.groups.setdefault(labels, {})
-            key = sample.name + _label_text(sample.labels)
+    def _add_sample(
+        self, group: _Group, series: Series, sample: AnySample, labels: list[tuple[str, str]], at: float
+    ) -> None:
+        for name, bound, value in written_samples(series, sample):
+            key = name + label_text(labels if bound is None else [*labels, (BUCKET_LABEL, bound)])
             if key not in group:
                 group[key] = _Points(self._spool)
-            group[key].append(at, sample.value)
+            group[key].append(at, value)
             self.samples += 1
 
 
 def _group_lines(group: Mapping[str, _Points]) -> Iterator[str]:
-    """Yield a group's samples moment by moment: all buckets of one moment stand together."""
+    """Yield a group's samples moment by moment: all buckets of one moment are together."""
     keys = list(group)
     for at, number, value in heapq.merge(*(_numbered(number, points) for number, points in enumerate(group.values()))):
         yield f"{keys[number]} {value!r} {at:.3f}\n"
@@ -108,13 +106,3 @@ def _group_lines(group: Mapping[str, _Points]) -> Iterator[str]:
 
 def _numbered(number: int, points: _Points) -> Iterator[tuple[float, int, float]]:
     return ((at, number, value) for at, value in points)
-
-
-def _label_text(labels: Mapping[str, str]) -> str:
-    inner = ",".join(f'{name}="{_escape(value, quote=True)}"' for name, value in labels.items())
-    return f"{{{inner}}}" if inner else ""
-
-
-def _escape(text: str, *, quote: bool = False) -> str:
-    escaped = text.replace("\\", r"\\").replace("\n", r"\n")
-    return escaped.replace('"', r"\"") if quote else escaped

@@ -5,13 +5,27 @@ from __future__ import annotations
 
 import math
 
-from collections.abc import Iterator
+from collections import defaultdict
+from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
+from vllm_watch.catalog.series import SERIES, Series
 from vllm_watch.catalog.states import ENGINE_STATES
 from vllm_watch.state.objectives import attainments
-from vllm_watch.state.snapshot import EngineSnapshot, EngineTotals, Reading, ServerSnapshot
+from vllm_watch.state.snapshot import EngineSnapshot, EngineTotals, Reading, ServerSnapshot, TailCounts
 from vllm_watch_parsers.scrape import Histogram
+
+
+_OTHER_NAMES = {"size": "bytes", "lag": "lag_bytes"}
+
+
+def _series_of_count(field: str) -> str:
+    """Return the series of a count of the log's reading: a counter, or else a gauge."""
+    name = f"log_{_OTHER_NAMES.get(field, field)}"
+    return name if name in SERIES else f"{name}_total"
+
+
+_TAIL_SERIES = {field: _series_of_count(field) for field in TailCounts._fields if field != "watch_mode"}
 
 
 class PlainSample(NamedTuple):
@@ -43,13 +57,21 @@ class HistogramSample(NamedTuple):
 AnySample = PlainSample | HistogramSample
 
 
+def by_series(samples: Iterable[AnySample]) -> Iterator[tuple[Series, list[AnySample]]]:
+    """Yield the series that have samples, in the table's order, each with its samples."""
+    by_name: dict[str, list[AnySample]] = defaultdict(list)
+    for sample in samples:
+        by_name[sample.name].append(sample)
+    yield from ((series, by_name[name]) for name, series in SERIES.items() if name in by_name)
+
+
 def bound_text(bound: float) -> str:
     """Return a bucket's bound as Prometheus writes it."""
     return "+Inf" if math.isinf(bound) else repr(bound)
 
 
 def server_samples(server: ServerSnapshot) -> Iterator[AnySample]:
-    """Yield everything that a snapshot says."""
+    """Yield all samples of a snapshot."""
     for engine in server.engines:
         yield from _engine_samples(server, engine)
     for totals in (*(engine.totals for engine in server.engines), *server.former):
@@ -143,17 +165,17 @@ def _source_samples(server: ServerSnapshot) -> Iterator[PlainSample]:
         yield _sample("source_value", labels, item.reading)
     for metric, is_missing in server.missing_metrics.items():
         yield PlainSample("required_metric_missing", (name, metric), float(is_missing), at)
-    for (origin, quantity), count in server.refused_values.items():
+    for (origin, quantity), count in server.values_out_of_range.items():
         yield PlainSample("refused_values_total", (name, origin, quantity), count, at)
-    for dropper, count in server.dropped_names.items():
+    for dropper, count in server.label_values_dropped.items():
         yield PlainSample("label_values_dropped_total", (name, dropper), count, at)
     yield from _attempt_samples(server)
 
 
 def _attempt_samples(server: ServerSnapshot) -> Iterator[PlainSample]:
     name, at = server.name, server.at
-    if server.page_long_lines is not None:
-        yield PlainSample("scrape_long_lines_total", (name,), server.page_long_lines, at)
+    if server.scrape_long_lines is not None:
+        yield PlainSample("scrape_long_lines_total", (name,), server.scrape_long_lines, at)
     if server.scrape_duration is not None:
         yield PlainSample("scrape_duration_seconds", (name,), server.scrape_duration, at)
     if server.probe is not None:
@@ -179,20 +201,8 @@ def _tail_samples(server: ServerSnapshot) -> Iterator[PlainSample]:
     tail = server.tail
     if tail is None:
         return
-    counts: dict[str, float | None] = {
-        "log_lines_total": tail.lines,
-        "log_bytes_total": tail.size,
-        "log_lag_bytes": tail.lag,
-        "log_truncations_total": tail.truncations,
-        "log_rotations_total": tail.rotations,
-        "log_files_lost_total": tail.files_lost,
-        "log_long_lines_total": tail.long_lines,
-        "log_nul_bytes_total": tail.nul_bytes,
-        "log_skipped_bytes_total": tail.skipped_bytes,
-        "log_read_errors_total": tail.read_errors,
-        "log_ignored_files": tail.ignored_files,
-    }
-    for name, count in counts.items():
+    for field, name in _TAIL_SERIES.items():
+        count = getattr(tail, field)
         if count is not None:
             yield PlainSample(name, (server.name,), count, server.at)
     if tail.watch_mode is not None:

@@ -13,7 +13,9 @@ from urllib.parse import urlsplit
 
 import click
 
+from vllm_watch.config.texts import parse_url
 from vllm_watch.support.errors import UsageError
+from vllm_watch.support.tokens import MAX_TOKEN, parse_token
 
 
 if TYPE_CHECKING:
@@ -24,7 +26,6 @@ if TYPE_CHECKING:
 
 
 _STANDARD_INPUT = "-"
-_MAX_TOKEN = 64 * 1024
 
 
 def _connection(command: Callable[..., None]) -> Callable[..., None]:
@@ -156,28 +157,23 @@ def _connect(url: str, token_file: str, ca_file: str | None, timeout: float) -> 
 def _checked(url: str) -> str:
     """Return the URL without a slash at its end."""
     try:
-        parts = urlsplit(url)
-        port = parts.port
+        parsed = parse_url(url, path="", instead="--token-file")
     except ValueError as error:
         raise UsageError(f"--url: {error}") from error
-    if parts.scheme not in {"http", "https"} or not parts.hostname or port == 0:
-        raise UsageError("--url: expected a URL that starts with http:// or https://")
-    if parts.username is not None:
-        raise UsageError("--url: leave out user and password; --token-file holds what Grafana is to be shown")
+    parts = urlsplit(parsed)
     if parts.query or parts.fragment:
         raise UsageError("--url: expected Grafana's own address, with nothing after its path")
-    return url.rstrip("/")
+    return parsed.rstrip("/")
 
 
 def _token(path: str) -> str:
+    """Return the token in a file, or in the standard input."""
     try:
         with click.open_file(path, "rb") as file:
-            data: bytes = file.read(_MAX_TOKEN)
+            token = parse_token(file.read(MAX_TOKEN))
     except OSError as error:
         raise UsageError(f"--token-file: {path}: cannot be read: {error.strerror}") from error
-    token = data.strip().decode("ascii", errors="replace")
-    # What a header cannot carry would be shown in an error's text.
-    if not token or not token.isascii() or not token.isprintable() or " " in token:
+    if token is None or " " in token:
         raise UsageError(f"--token-file: {path}: expected one token and nothing else")
     return token
 

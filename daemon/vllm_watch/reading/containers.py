@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 r"""
-The wrapping that container runtimes put around each line: Docker's json-file and Kubernetes' CRI.
+The formats in which container runtimes wrap each line: Docker's json-file and Kubernetes' CRI.
 
 Docker writes ``{"log":"…\n","stream":"stdout","time":"…"}`` and cuts lines at 16 KiB; CRI writes
-``2026-11-21T02:17:58.1Z stdout F …`` with ``P`` for a part of a line. Both streams may take turns.
+``2026-11-21T02:17:58.1Z stdout F …`` with ``P`` for a part of a line. The parts of both streams may alternate.
 
-Whoever can make a line long chooses what stands behind a cut. So a part is never a line of its own: where the parts
-before it were dropped or are not known, it is dropped with all that follows up to the line's real end.
+A client that can make a line long can choose the text after a cut. So a part is never a line of its own: where the
+parts before it were dropped or are not known, it is dropped with all that follows up to the line's real end.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ MAX_WRAPPED = 128 * 1024
 """Docker's 16 KiB take six times as many bytes where each must be escaped."""
 
 MAX_FOREIGN = 100
-"""So many lines without wrapping in a row, and there is none: a stranger's text was the first line."""
+"""After so many lines in a row without wrapping there is none: the first line was untrusted text."""
 
-_TELLING = 64
-"""So many bytes of a file tell how its lines are wrapped."""
+_ENOUGH = 64
+"""So many bytes of a file show how its lines are wrapped."""
 
 _ENDS = b"\r\n"
 _STREAMS = ("stdout", "stderr")
@@ -47,9 +47,9 @@ _decode_docker = msgspec.json.Decoder(_DockerLine).decode
 
 
 class _Dropped(NamedTuple):
-    """A line that is dropped: how it began, if that is known, and the last byte so far."""
+    """A line that is dropped: its start, if that is known, and the last byte so far."""
 
-    beginning: bytes = b""
+    start: bytes = b""
     last: bytes = b""
 
 
@@ -58,10 +58,10 @@ _Unwrap = Callable[[bytes], "tuple[str, bytes, bool] | None"]
 
 class Unwrapper:
     """
-    Takes away a container runtime's wrapping, once a file's first line has shown that there is one.
+    Removes a container runtime's wrapping, once a file's first line has shown that there is one.
 
-    `is_decided` says whether a first line was seen. `long_lines` counts the lines that were dropped: for their length,
-    or because their beginning is not known.
+    `is_decided` is whether a first line was seen. `long_lines` counts the lines that were dropped: for their length,
+    or because their start is not known.
     """
 
     def __init__(self) -> None:
@@ -69,7 +69,7 @@ class Unwrapper:
         self.is_decided = False
         self._parts: dict[str, bytes] = {}
         self._dropping: dict[str, _Dropped] = {}
-        self._foreign = 0
+        self._unwrapped_lines = 0
         self.long_lines = 0
 
     @property
@@ -88,8 +88,8 @@ class Unwrapper:
         return [whole for line in lines if (whole := self._join(line)) is not None]
 
     def decide(self, first: bytes) -> None:
-        """Find out from a file's first line, or its beginning, how its lines are wrapped, if that is not known yet."""
-        first = _beginning(first)
+        """Find out from a file's first line, or its start, how its lines are wrapped, if that is not known yet."""
+        first = _start_of(first)
         if self.is_decided or not first:
             return
         self.is_decided = True
@@ -99,25 +99,25 @@ class Unwrapper:
             self._unwrap = _unwrap_cri
 
     def lose_place(self) -> None:
-        """Go on elsewhere: nobody knows whether what comes next on a stream begins a line."""
+        """Continue elsewhere: it is not known whether the next part of a stream starts a line."""
         self._parts.clear()
         self._dropping = dict.fromkeys(_STREAMS, _Dropped())
 
     def follow(self, other: Unwrapper) -> None:
-        """Go on where another file ended: runtimes begin a new one in the middle of a line."""
+        """Continue where another file ended: runtimes start a new one in the middle of a line."""
         self._parts = dict(other._parts)
         self._dropping = dict(other._dropping)
 
     def _join(self, line: bytes) -> bytes | None:
         """Return the line that `line` completes, if it does; one that is dropped is `shortened`."""
         if self._unwrap is None:
-            return line  # Those before it in the same piece have shown that there is no wrapping.
+            return line  # Lines before it in the same block have shown that there is no wrapping.
         unwrapped = self._unwrap(line)
         if unwrapped is None:
             if line.strip(_ENDS):
-                self._note_foreign()
+                self._note_unwrapped()
             return None
-        self._foreign = 0
+        self._unwrapped_lines = 0
         stream, text, is_complete = unwrapped
         dropped = self._dropping.pop(stream, None)
         if dropped is not None:
@@ -137,13 +137,13 @@ class Unwrapper:
             self._dropping[stream] = dropped._replace(last=last)
             return None
         self.long_lines += 1
-        return shortened(dropped.beginning, ends_open=last == b"\r")
+        return shortened(dropped.start, ends_open=last == b"\r")
 
-    def _note_foreign(self) -> None:
-        """Take note of a line that is not wrapped: it was torn, or too long, and may have been any part of any line."""
+    def _note_unwrapped(self) -> None:
+        """Take in a line that is not wrapped: it was torn, or too long, and may be any part of any line."""
         self.lose_place()
-        self._foreign += 1
-        if self._foreign >= MAX_FOREIGN:
+        self._unwrapped_lines += 1
+        if self._unwrapped_lines >= MAX_FOREIGN:
             self._unwrap = None
 
 
@@ -171,52 +171,52 @@ class LineReader:
 
     @property
     def nul_bytes(self) -> int:
-        """How many NUL bytes were taken away."""
+        """How many NUL bytes were removed."""
         return self._framer.nul_bytes
 
     def feed(self, data: bytes) -> list[bytes]:
         """Return the lines that `data` completes, as vLLM wrote them."""
-        # Where a part of the first line was fed before, the whole line tells.
-        if not self._unwrapper.is_decided and not self._framer.pending and len(_beginning(data)) >= _TELLING:
+        # Where a part of the first line came before, the whole line decides.
+        if not self._unwrapper.is_decided and not self._framer.pending and len(_start_of(data)) >= _ENOUGH:
             self._unwrapper.decide(data)
         self._framer.max_line = MAX_WRAPPED if self._unwrapper.is_wrapping else MAX_LINE
         return self._unwrapper.feed(self._framer.feed(data))
 
-    def begin(self) -> None:
-        """Begin at the start of a file, whatever was read before."""
+    def start_file(self) -> None:
+        """Continue at the start of a file, whatever was read before."""
         self._framer.drop_partial()
         self._long_lines += self._unwrapper.long_lines
         self._unwrapper = Unwrapper()
 
     def go_to_line(self) -> None:
-        """Go on at the beginning of a line of the file, without losing the place in the container's streams."""
+        """Continue at the start of a line of the file, without losing the place in the container's streams."""
         self._framer.drop_partial()
 
     def go_inside_line(self) -> None:
-        """Go on inside a line of the file: up to its end it is dropped."""
+        """Continue inside a line of the file: it is dropped up to its end."""
         self._framer.drop_rest()
 
     def lose_place(self, first: bytes) -> None:
         """
-        Go on somewhere in a file.
+        Continue somewhere in a file.
 
         Args:
-            first: How the file begins.
+            first: The start of the file.
         """
         self._unwrapper.decide(first)
         self._unwrapper.lose_place()
 
     def follow(self, other: LineReader) -> None:
-        """Go on in a new file where the old one ended."""
+        """Continue in a new file where the old one ended."""
         self._unwrapper.follow(other._unwrapper)
 
     def count_hole(self, size: int) -> None:
-        """Count NUL bytes that nobody had to read."""
+        """Count NUL bytes that were not read."""
         self._framer.nul_bytes += size
 
 
-def _beginning(data: bytes) -> bytes:
-    """Return what a file's first line begins with, as it will be framed."""
+def _start_of(data: bytes) -> bytes:
+    """Return the start of a file's first line, as it will be framed."""
     return data.replace(b"\0", b"").lstrip(_ENDS)
 
 

@@ -2,32 +2,32 @@
 r"""
 Bytes to lines: split at ``\n`` and at nothing else, in bounded memory.
 
-``\r``, form feeds and Unicode's line separators stand inside lines that strangers wrote; a reader that splits there
-reads their text as lines of its own. For the same reason a line that is dropped leaves its mark: whoever reads on must
-know whether a record is open behind it.
+``\r``, form feeds and Unicode's line separators occur in untrusted text within lines; a reader that splits there takes
+that text for lines. For the same reason a line that is dropped leaves a mark: the reader must know whether a record is
+open after it.
 """
 
 from __future__ import annotations
 
 
 MAX_LINE = 64 * 1024
-"""Longer lines hold prompts, never statistics."""
+"""Longer lines have prompts in them, never statistics."""
 
 CUT = b"\0"
-"""Stands in a shortened line where the rest was dropped. No other line holds a NUL."""
+"""Marks where the rest of a shortened line was dropped. No other line has a NUL."""
 
 KEPT = 1024
-"""Of a line that is dropped so much is kept: how the record begins that it may open."""
+"""So many bytes are kept of a line that is dropped: the start of the record that it may open."""
 
 
 def shortened(line: bytes, *, ends_open: bool, kept: int = KEPT) -> bytes:
     r"""
-    Return what stands for a line that is dropped.
+    Return what replaces a line that is dropped.
 
     Args:
-        line: The line's beginning, or nothing where it is not known.
+        line: The line's start, or nothing where it is not known.
         ends_open: Whether the line ends in ``\r``: then the next line may continue its record.
-        kept: How many bytes of the beginning are kept.
+        kept: How many bytes of the start are kept.
     """
     return line[:kept] + CUT + (b"\r" if ends_open else b"")
 
@@ -36,7 +36,7 @@ class LineFramer:
     """
     Cuts a stream of bytes into lines and keeps the unfinished one.
 
-    `long_lines` counts lines dropped for their length, `nul_bytes` the NUL bytes taken away: a log whose writer does
+    `long_lines` counts lines dropped for their length, `nul_bytes` the NUL bytes removed: a log whose writer does
     not append (``> file``) has a hole of them where it was truncated. `max_line` may be changed between two pieces.
     """
 
@@ -77,7 +77,7 @@ class LineFramer:
         self._is_dropping = False
 
     def drop_rest(self) -> None:
-        """Drop what follows up to the next line: it is the rest of one whose beginning is not known."""
+        """Drop what follows up to the next line: it is the rest of one whose start is not known."""
         self._partial = self._last = b""
         self._is_dropping = True
 

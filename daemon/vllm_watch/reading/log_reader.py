@@ -37,10 +37,11 @@ class LogBatch(NamedTuple):
         size: How many bytes.
         end: When the last one was written.
         continuation_lines: How many came while a record was open.
-        rejected_lines: How many look like news and are where none is printed: they may be forged.
+        rejected_lines: How many look like an event where none is printed: they may be forged.
         is_after_gap: Whether lines were skipped before the first one.
-        is_undated: Whether nobody knows when they were written: the times of events have their order and distances
+        is_undated: Whether it is not known when they were written: the times of events have their order and distances
             only.
+        is_history: Whether they were written before the daemon first read the log: they inform, and are not counted.
     """
 
     events: tuple[TimedEvent, ...]
@@ -52,13 +53,7 @@ class LogBatch(NamedTuple):
     rejected_lines: int = 0
     is_after_gap: bool = False
     is_undated: bool = False
-
-
-class TailedBatch(NamedTuple):
-    """What some lines report; history was written before the daemon first read the log."""
-
-    batch: LogBatch
-    is_history: bool
+    is_history: bool = False
 
 
 class LogReader:
@@ -79,7 +74,7 @@ class LogReader:
         events: list[TimedEvent] = []
         requests: Counter[AccessRequest] = Counter()
         requests_by_text: dict[bytes, int] = defaultdict(int)
-        continuations = refused = 0
+        continuations = rejected = 0
         record = self._record
         for line in self._as_written(lines):
             if record is not None:
@@ -96,10 +91,10 @@ class LogReader:
                 continue
             record = parsed.record
             if not parsed.events:
-                refused += parsed.is_rejected
+                rejected += parsed.is_rejected
                 continue
             if parsed.prefix and not self._filter.has_own_prefix(parsed):
-                refused += 1
+                rejected += 1
                 continue
             at = times.at(parsed.time)
             if type(parsed.events[0]) is AccessRequest:
@@ -109,7 +104,7 @@ class LogReader:
         self._record = record
         _add_by_text(requests, requests_by_text)
         size = sum(map(len, lines)) + len(lines)
-        batch = LogBatch(tuple(events), requests, len(lines), size, times.at(""), continuations, refused)
+        batch = LogBatch(tuple(events), requests, len(lines), size, times.at(""), continuations, rejected)
         return batch if times.are_known else batch._replace(is_undated=True)
 
     def read_line(self, line: bytes, times: LineTimes) -> tuple[TimedEvent, ...]:
@@ -133,15 +128,15 @@ class LogReader:
             return lines
         return [line[:-1] if line.endswith(b"\r") else line for line in lines]
 
-    def begin(self) -> None:
+    def start_file(self) -> None:
         """Continue at the start of a file: the next line continues no record."""
         self._record = None
 
-    def skip(self) -> None:
+    def lose_place(self) -> None:
         """Continue elsewhere: the next line may continue a record of which nothing is known."""
         self._record = UNKNOWN_RECORD
 
-    def pass_over(self, lines: Sequence[bytes]) -> None:
+    def skip_lines(self, lines: Sequence[bytes]) -> None:
         """Read lines only to learn which record is open after them: their events are ignored."""
         for line in self._as_written(lines):
             self._record = parse_line(line, self._record).record
@@ -161,4 +156,4 @@ def _is_uvicorns(line: bytes) -> bool:
     return not head.site and head.message.startswith(ACCESS_START)
 
 
-__all__ = ["LogBatch", "LogReader", "TailedBatch", "TimedEvent"]
+__all__ = ["LogBatch", "LogReader", "TimedEvent"]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The first and last time that some lines print, and the years that end between them: what a log's times are from."""
+"""The first and last time that some lines print, and the years that end between them."""
 
 from __future__ import annotations
 
@@ -41,31 +41,31 @@ class LastPrinted(NamedTuple):
 
 
 def first_printed_time(block: bytes) -> str:
-    """Return the first time printed in a block that begins with a whole line, or nothing."""
+    """Return the first time printed in a block that starts with a whole line, or nothing."""
     return _first(Unwrapper().feed(block.split(b"\n")))
 
 
 def last_printed_time(block: bytes) -> str:
-    """Return the last time printed in a block that may begin inside a line, or nothing."""
+    """Return the last time printed in a block that may start inside a line, or nothing."""
     return last_printed(block).time
 
 
 def last_printed(block: bytes) -> LastPrinted:
-    """Return the last time printed in a block that may begin inside a line, and what comes after it."""
-    begun, *lines = block.split(b"\n")
+    """Return the last time printed in a block that may start inside a line, and what comes after it."""
+    first, *lines = block.split(b"\n")
     size = 0
-    for line in [*Unwrapper().feed(lines)[::-1], *Unwrapper().feed([begun])]:
+    for line in [*Unwrapper().feed(lines)[::-1], *Unwrapper().feed([first])]:
         if printed := _time_of(line):
             return LastPrinted(printed, size)
         size += len(line) + 1
     return LastPrinted("", size)
 
 
-def places_to_look(start: int, end: int) -> list[tuple[int, int]]:
+def parts_to_read(start: int, end: int) -> list[tuple[int, int]]:
     """
-    Return the parts of a file, as offsets and sizes, whose times tell how often a year ends in it.
+    Return the parts of a file, as offsets and sizes, whose times show how often a year ends in it.
 
-    A small file is looked at whole. Of a large one some parts are enough: a year ends between two of them where the
+    A small file is read whole. Of a large one some parts are enough: a year ends between two of them where the
     later one's times are earlier in the year, unless there is more than a year between the two.
     """
     if end - start <= _WHOLE:
@@ -79,7 +79,7 @@ def count_new_years(parts: Iterable[bytes]) -> int:
     Count how often a year ends in a log: where the times that its records print fall by more than a week.
 
     Args:
-        parts: Parts of the log in order, the first from the beginning of a line, the others from anywhere.
+        parts: Parts of the log in order, the first from the start of a line, the others from anywhere.
     """
     last, count = "", 0
     for part in parts:
@@ -96,7 +96,7 @@ def _falls(last: str, time: str) -> bool:
 
 
 def _record_times(part: bytes) -> Iterator[str]:
-    """Yield the times of records; lines that continue one, after a carriage return, may hold any text."""
+    """Yield the times of records; lines that continue one, after a carriage return, may have any text."""
     if _WRAPPED.match(part):
         part = b"\n".join(Unwrapper().feed(part.split(b"\n")))
     text = b"\n" + part

@@ -4,9 +4,9 @@ When a line of the log was written.
 
 A line that is read as it is written has the time at which it is read. A line that is read later has the time it
 prints, but vLLM prints neither year nor time zone, and nothing at all on uvicorn's lines: only differences between
-printed times can be trusted, so they are counted back from a moment that is known. The lines' order tells the rest: a
-year is over where the times fall by much, and an hour that summer time's end repeats is the second one where they fall
-within it.
+printed times can be trusted, so they are counted back from a moment that is known. The order of the lines shows the
+rest: a year is over where the times fall by much, and the second of two equal hours, at the end of summer time, starts
+where they fall within it.
 """
 
 from __future__ import annotations
@@ -35,13 +35,13 @@ _AHEAD = 180 * _DAY
 """A time that is so far after the last one is of the year before."""
 
 _ZONES = 900
-"""Time zones are multiples of a quarter of an hour apart: what is less is a while without a printed time."""
+"""Time zones differ by multiples of a quarter of an hour: less is a while without a printed time."""
 
 _TOLERANCE = 120.0
-"""So much may the last printed time be after the file's last write, by clocks that differ."""
+"""The last printed time may be so much after the file's last write, by clocks that differ."""
 
 _FALL = 600.0
-"""Times that fall by more seconds within an hour are of its repetition."""
+"""Times that fall by more seconds within an hour are in its repetition."""
 
 
 class LineTimes(Protocol):
@@ -63,7 +63,7 @@ class ArrivalTimes:
 
     @property
     def are_known(self) -> bool:
-        """Nothing is more certain."""
+        """Always."""
         return True
 
     def at(self, printed: str) -> float:  # noqa: ARG002  # What the line prints is less exact.
@@ -73,7 +73,7 @@ class ArrivalTimes:
 
 class PrintedTimes:
     """
-    Lines were written when they say, in order, the last one at `end`.
+    Lines were written at the times that they print, in order, the last one at `end`.
 
     What prints no time, such as uvicorn's lines, may have been written since the last printed time, for minutes.
 
@@ -126,7 +126,7 @@ class PrintedTimes:
             if seconds is not None:
                 self._text = printed
                 self._latest = seconds
-                self._current = min(self._anchor + seconds, self._end)  # A stranger's text may print any time.
+                self._current = min(self._anchor + seconds, self._end)  # Untrusted text may print any time.
         return self._current
 
     def _seconds(self, printed: str) -> float | None:
@@ -146,7 +146,7 @@ class PrintedTimes:
         return seconds
 
     def _in_order(self, parsed: _Printed) -> float:
-        """Place a time after the one before it: in the year, and in the one of two equal hours, that fit."""
+        """Return a time after the one before it: in the year, and in that of two equal hours, that fit."""
         if parsed.year is not None:
             return self._repeated(parsed.year, parsed)
         seconds = self._repeated(self._year, parsed)
@@ -175,7 +175,7 @@ class _Printed(NamedTuple):
 
 
 def _parse(printed: str) -> _Printed | None:
-    """Parse what is printed; a month or year that there is not makes it no time."""
+    """Parse a printed time; `None` if its month or year is impossible."""
     found = _PRINTED.match(printed)
     if found is None:
         return None

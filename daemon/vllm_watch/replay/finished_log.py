@@ -16,7 +16,7 @@ from typing import IO, cast
 
 from vllm_watch.reading.containers import LineReader
 from vllm_watch.reading.log_reader import LogBatch, LogReader
-from vllm_watch.reading.printed import count_new_years, first_printed_time, last_printed_time, places_to_look
+from vllm_watch.reading.printed import count_new_years, first_printed_time, last_printed_time, parts_to_read
 from vllm_watch.reading.times import LineTimes, PrintedTimes, local_seconds
 from vllm_watch.state.snapshot import TailCounts
 from vllm_watch.support.errors import FileError
@@ -147,7 +147,7 @@ def _parts(path: str) -> Iterator[bytes]:
         yield from _blocks(path)
         return
     with _open(path) as file:
-        for offset, size in places_to_look(0, _status(path).st_size):
+        for offset, size in parts_to_read(0, _status(path).st_size):
             file.seek(offset)
             yield file.read(size)
 

@@ -7,15 +7,15 @@ from collections.abc import Callable, Collection
 
 import msgspec
 
-from prometheus_client import CollectorRegistry, ProcessCollector
+from prometheus_client import ProcessCollector
 from prometheus_client.exposition import choose_encoder
 
 from vllm_watch import __version__
-from vllm_watch.exposition.families import SnapshotCollector
+from vllm_watch.exposition.collector import SnapshotCollector
 from vllm_watch.exposition.http_sd import target_groups
 from vllm_watch.exposition.json_view import server_view
 from vllm_watch.exposition.self_metrics import SelfStatus, self_metrics
-from vllm_watch.exposition.text_format import encode
+from vllm_watch.exposition.text_format import prometheus_text
 from vllm_watch.service.fleet import Fleet
 from vllm_watch.service.liveness import Liveness
 from vllm_watch.service.monitor import ServerMonitor
@@ -38,17 +38,17 @@ class DaemonEndpoints:
         self._fleet = fleet
         self._clock = clock
         self._liveness = liveness
-        self._registry = CollectorRegistry()
-        self._registry.register(
-            SnapshotCollector(fleet.snapshots, lambda: self_metrics(self_status()), failed=fleet.note_failure)
+        self._collector = SnapshotCollector(
+            fleet.snapshots, lambda: self_metrics(self_status()), failed=fleet.note_failure
         )
-        ProcessCollector(registry=self._registry)
+        self._process_collector = ProcessCollector(registry=None)
 
     def metrics(self, accept: str, accept_encoding: str) -> Response:
         """Return all series, in the format that the client accepts."""
         _, content_type = choose_encoder(accept)
-        for_openmetrics = "openmetrics" in content_type
-        answer = Response(encode(self._registry.collect(), for_openmetrics=for_openmetrics), content_type)
+        collected, of_process = self._collector.collect(), self._process_collector.collect()
+        text = prometheus_text(collected, of_process, for_openmetrics="openmetrics" in content_type)
+        answer = Response(text, content_type)
         return compressed(answer) if accepts_gzip(accept_encoding) else answer
 
     def snapshot(self, histories: Collection[str] | None = None) -> Response:
@@ -70,10 +70,10 @@ class DaemonEndpoints:
         return Response(msgspec.json.encode(target_groups(self._fleet.config.servers)), "application/json")
 
     def healthy(self) -> Response:
-        """Return 503 while a thread gives no sign of life."""
+        """Return 503 while a thread has no heartbeat."""
         stale = self._liveness.stale()
         if stale:
-            return Response(f"no sign of life: {', '.join(stale)}\n".encode(), PLAIN_TEXT, 503)
+            return Response(f"no heartbeat: {', '.join(stale)}\n".encode(), PLAIN_TEXT, 503)
         return Response(b"healthy\n", PLAIN_TEXT)
 
     def ready(self) -> Response:

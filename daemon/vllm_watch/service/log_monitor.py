@@ -10,8 +10,9 @@ from typing import NamedTuple
 
 import structlog
 
+from vllm_watch.catalog.reasons import LogReason
 from vllm_watch.config.model import ServerConfig
-from vllm_watch.reading.log_reader import TailedBatch
+from vllm_watch.reading.log_reader import LogBatch
 from vllm_watch.service.source_reports import SourceReports
 from vllm_watch.sources.checkpoint import JournalPosition, Loaded, Positions
 from vllm_watch.sources.journal_tailer import JournalTailer
@@ -27,7 +28,7 @@ log = structlog.get_logger("vllm_watch.service")
 CLOSE_SECONDS = 0.5
 """How long after a poll started `close` waits for it to end."""
 
-Take = Callable[[Sequence[TailedBatch], LogStatus], None]
+Take = Callable[[Sequence[LogBatch], LogStatus], None]
 """Takes what was read, and how reading goes."""
 
 
@@ -106,7 +107,7 @@ class LogMonitor:
                 if self._is_closed:  # Meanwhile, by a `close` that did not wait.
                     self._tailer.close()
 
-    def note_failure(self, reason: str) -> None:
+    def note_failure(self, reason: LogReason) -> None:
         """Report the log as not readable, for a reason that no poll could return; a poll that ends corrects it."""
         self._status = LogStatus(is_up=False, reason=reason, tail=self._status.tail._replace(lag=None))
         self._take((), self._status)

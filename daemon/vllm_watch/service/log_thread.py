@@ -137,7 +137,7 @@ class LogThread(ServiceThread):
             for _ in range(helpers):
                 _Poller(self._help).start()
         except RuntimeError as error:  # The system's limit: the next `attend` tries again.
-            log.warning("workers.no_thread", what="tail", error=str(error))
+            log.warning("threads.start_failed", what="tail", error=str(error))
             self._errors.count("threads")
 
     def _report(self, poller: _Poller) -> None:
@@ -237,5 +237,5 @@ class LogThread(ServiceThread):
             for each in logs:
                 each.has_events = self._directories.covers(known.get(each, ()))
         except Exception:  # Without notifications logs are polled.
-            log.exception("wake.failed")
-            self._errors.count("wake")
+            log.exception("file_events.failed")
+            self._errors.count("file_events")

@@ -5,31 +5,31 @@ from __future__ import annotations
 
 import threading
 
-from collections.abc import Callable, Collection, Sequence
-from typing import TypeVar
+from collections.abc import Collection, Sequence
 
 import msgspec
+import structlog
 
 from vllm_watch.catalog.states import EngineState
 from vllm_watch.config.model import ServerConfig, TlsConfig
-from vllm_watch.reading.log_reader import TailedBatch
+from vllm_watch.reading.log_reader import LogBatch
 from vllm_watch.service.history import ChartHistory
 from vllm_watch.service.log_monitor import LogMonitor
 from vllm_watch.service.source_reports import SourceReports
+from vllm_watch.service.state_changes import StateChanges
 from vllm_watch.sources.checkpoint import Loaded, Positions
 from vllm_watch.sources.http_client import TlsOptions
 from vllm_watch.sources.prober import Prober, ProbeTarget
 from vllm_watch.sources.scraper import Scraper, ScrapeTarget
 from vllm_watch.state.scrape_source import ScrapeResult
 from vllm_watch.state.server import LogStatus, ServerSettings, ServerState
-from vllm_watch.state.snapshot import EngineSnapshot, EngineTotals, HistogramReading, Reading, ServerSnapshot
+from vllm_watch.state.snapshot import ServerSnapshot
 from vllm_watch.support.clock import Clock, seconds_ahead
 
 
-NOTHING_BEFORE = Loaded(Positions(), "absent")
+log = structlog.get_logger("vllm_watch.service")
 
-Timed = TypeVar("Timed", Reading, HistogramReading)
-Move = Callable[[float], float]
+NOTHING_BEFORE = Loaded(Positions(), "absent")
 
 
 class ServerMonitor:
@@ -54,6 +54,7 @@ class ServerMonitor:
         self._state = ServerState(_settings(config))
         self._lock = threading.Lock()
         self._reports = SourceReports(config.name)
+        self._state_changes = StateChanges(config.name)
         self.log = (
             LogMonitor(config, clock, before, reports=self._reports, take=self._take_log) if config.has_log else None
         )
@@ -109,7 +110,7 @@ class ServerMonitor:
         if self._prober is None or self._is_closed:
             return
         with self._lock:
-            model = self._state.begin_probe(self._clock.now())
+            model = self._state.start_probe(self._clock.now())
         result = self._prober.probe(model)
         if self._is_closed:
             self._prober.close()  # `close` may have come before the connection was opened.
@@ -120,10 +121,9 @@ class ServerMonitor:
 
     def snapshot(self) -> ServerSnapshot:
         """Return what is known now, with wall-clock times."""
-        now = self._clock.now()
+        now, ahead = self._clock.now(), seconds_ahead(self._clock)
         with self._lock:
-            snapshot = self._state.snapshot(now)
-        return _as_wall_time(snapshot, seconds_ahead(self._clock))
+            return self._state.snapshot(now, ahead)
 
     def engine_states(self) -> Collection[EngineState]:
         """Return the states that the engines are in now."""
@@ -137,8 +137,10 @@ class ServerMonitor:
             return self._state.foresee(self._clock.now())
 
     def record_history(self) -> None:
-        """Keep the present values for the charts."""
-        self.history.add(self.snapshot())
+        """Keep the present values for the charts, and log the engines whose state has changed."""
+        snapshot = self.snapshot()
+        self._state_changes.log(snapshot)
+        self.history.add(snapshot)
 
     def close(self) -> None:
         """Close files and connections; a log that hangs is not waited for."""
@@ -150,10 +152,10 @@ class ServerMonitor:
         if self._prober is not None:
             self._prober.close()
 
-    def _take_log(self, batches: Sequence[TailedBatch], status: LogStatus) -> None:
+    def _take_log(self, batches: Sequence[LogBatch], status: LogStatus) -> None:
         with self._lock:
-            for batch, is_history in batches:
-                self._state.apply_log(batch, is_history=is_history)
+            for batch in batches:
+                self._state.apply_log(batch)
             self._state.apply_log_status(status)
 
     def _apply_scrape(self, result: ScrapeResult) -> None:
@@ -162,6 +164,7 @@ class ServerMonitor:
         with self._lock:
             self._state.apply_scrape(result)
         self._reports.report("metrics", result.reason, is_up=result.reading is not None)
+        log.debug("scrape.ended", server=self.name, reason=result.reason, seconds=round(result.duration, 4))
         self.was_scraped = True
 
 
@@ -202,59 +205,3 @@ def _prober(config: ServerConfig, clock: Clock) -> Prober | None:
 
 def _tls_options(tls: TlsConfig | None) -> TlsOptions:
     return TlsOptions(tls.ca_file, tls.cert_file, tls.key_file) if tls else TlsOptions()
-
-
-def _as_wall_time(snapshot: ServerSnapshot, ahead: float) -> ServerSnapshot:
-    """Return a snapshot of steady times with the wall clock's, which is ahead of them by so much."""
-    if not ahead:  # Nearly always: the steady time starts as the wall clock's.
-        return snapshot
-
-    def move(moment: float) -> float:
-        return moment + ahead
-
-    return snapshot._replace(
-        at=move(snapshot.at),
-        start_time=None if snapshot.start_time is None else _moved_start(snapshot.start_time, move),
-        engines=tuple(_moved_engine(engine, move) for engine in snapshot.engines),
-        former=tuple(_moved_totals(totals, move) for totals in snapshot.former),
-        sources=tuple(
-            source._replace(last_reading=None if source.last_reading is None else move(source.last_reading))
-            for source in snapshot.sources
-        ),
-        comparisons=tuple(item._replace(reading=_moved(item.reading, move)) for item in snapshot.comparisons),
-        admission_rejections={key: _moved(value, move) for key, value in snapshot.admission_rejections.items()},
-    )
-
-
-def _moved_start(start: Reading, move: Move) -> Reading:
-    """Return a start by the wall clock; what the server said itself is by one already, its own."""
-    return _moved(start, move)._replace(value=move(start.value) if start.source == "log" else start.value)
-
-
-def _moved_engine(engine: EngineSnapshot, move: Move) -> EngineSnapshot:
-    gauges = {name: _moved(reading, move) for name, reading in engine.gauges.items()}
-    last = gauges.get("last_token_timestamp_seconds")
-    if last is not None:
-        gauges["last_token_timestamp_seconds"] = last._replace(value=move(last.value))
-    return engine._replace(
-        gauges=gauges,
-        position_acceptance=tuple(
-            None if reading is None else _moved(reading, move) for reading in engine.position_acceptance
-        ),
-        totals=_moved_totals(engine.totals, move),
-        quantiles={key: _moved(reading, move) for key, reading in engine.quantiles.items()},
-        means={stage: _moved(reading, move) for stage, reading in engine.means.items()},
-        first_bounds={stage: _moved(reading, move) for stage, reading in engine.first_bounds.items()},
-    )
-
-
-def _moved_totals(totals: EngineTotals, move: Move) -> EngineTotals:
-    return totals._replace(
-        counters={name: _moved(reading, move) for name, reading in totals.counters.items()},
-        requests_finished={name: _moved(reading, move) for name, reading in totals.requests_finished.items()},
-        histograms={name: _moved(reading, move) for name, reading in totals.histograms.items()},
-    )
-
-
-def _moved(reading: Timed, move: Move) -> Timed:
-    return reading._replace(at=move(reading.at))

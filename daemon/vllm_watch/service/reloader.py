@@ -68,11 +68,11 @@ class Reloader:
             self._replace(self._load(), "config.reloaded")
         except VllmWatchError as error:
             self._note_failure()
-            log.warning("config.refused", reason=str(error), effect="the old configuration stays")
+            log.warning("config.rejected", reason=str(error), effect="the old configuration stays")
         except Exception:  # Whatever a file makes its reader do, the daemon goes on.
             self._note_failure()
             self._errors.count("reload")
-            log.exception("config.refused", effect="the old configuration stays")
+            log.exception("config.rejected", effect="the old configuration stays")
 
     def offer(self, config: Config) -> None:
         """Keep a configuration for `apply_offers`; any thread may call it."""
@@ -106,4 +106,4 @@ def _check_same_process(old: Config, new: Config) -> None:
     """Raise `ConfigError` for a change that a running daemon cannot make: everything but the servers."""
     for name in Config.__struct_fields__:
         if name not in _OF_SERVERS and getattr(old, name) != getattr(new, name):
-            raise ConfigError(f'"{name}" has changed: this needs a restart')
+            raise ConfigError(f'"{name}" has changed: restart vllm-watch to apply it')

@@ -106,7 +106,7 @@ class Supervisor:
             try:
                 self.tick()
             except Exception:  # Whatever it was, the threads that watch go on; the next tick tries again.
-                log.exception("tick.failed")
+                log.exception("main.failed")
                 self.errors.count("main")
             with suppress(Empty):
                 self._wake.get(timeout=self._pause())

@@ -219,7 +219,7 @@ class _Workers:
         except RuntimeError as error:  # The system's limit: the threads that exist do it when they can.
             self._errors.count("threads")
             if not self._has_logged_full:
-                log.warning("workers.no_thread", what=self._what, threads=len(self._threads), error=str(error))
+                log.warning("threads.start_failed", what=self._what, threads=len(self._threads), error=str(error))
             self._has_logged_full = True
             return
         self._threads.append(thread)

@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Where data comes from: log files, /metrics, and hints that something changed."""
+"""Where data comes from: log files, the journal, /metrics and probes; and how far the logs were read."""

@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """
-How far each log has been read, kept in one small file, so that a restart goes on where the last run ended.
+How far each log has been read, kept in one small file, so that a restart resumes where the last run ended.
 
-The file is replaced whole: whatever moment the machine or the process dies at, it holds what was last saved or what
-was saved before that. What cannot be read again is refused with a reason, and logs are then read as on a first start.
+The home of a checkpoint that is damaged, or cannot be written. The file is always replaced as a whole: whenever the
+machine or the process dies, it holds the last save or the one before. A file that cannot be read is rejected with a
+reason, and logs are then read as on a first start. Where reading resumes is in `resumption`.
 """
 
 from __future__ import annotations
@@ -21,15 +22,17 @@ from typing import Any, NamedTuple
 
 import msgspec
 
+from vllm_watch.catalog.reasons import CheckpointReason
+
 
 VERSION = 1
 
 SAVE_INTERVAL = 5.0
-"""Seconds between two writes: what a crash makes the next run read again."""
+"""Seconds between two writes: after a crash so much is read again."""
 
 EARLY_SECONDS = 10.0
 EARLY_INTERVAL = 1.0
-"""Seconds between two writes of the first ones: a daemon that never lives long gets on, too."""
+"""Seconds between the first writes: a daemon that always dies early makes progress, too."""
 
 MAX_SIZE = 16 * 1024 * 1024
 MAX_FUTURE = 86_400.0
@@ -54,11 +57,11 @@ _LIMITS = {
 
 class FilePosition(NamedTuple):
     """
-    How far a file has been read, and what it is known by.
+    How far a file has been read, and what identifies it.
 
-    The head is the file's first bytes, the marker the bytes before the offset, each at most `CHECKED_SIZE` and kept
+    The head is the file's first bytes, the marker the bytes before the offset, each at most `CHECKED_SIZE` and stored
     as its size and CRC-32. `read_until` is a moment before which all that was written to the file had been read, in
-    seconds since the epoch; 0 is that of the whole checkpoint.
+    seconds since the epoch; 0 stands for that of the whole checkpoint.
     """
 
     path: str
@@ -73,7 +76,7 @@ class FilePosition(NamedTuple):
 
 
 class JournalPosition(NamedTuple):
-    """The journal's cursor of the last line that was read of a unit."""
+    """The journal's cursor of a unit's last line that was read."""
 
     unit: str
     cursor: str
@@ -86,19 +89,19 @@ class Positions(NamedTuple):
     journals: tuple[JournalPosition, ...] = ()
 
     def of(self, log: str | None, unit: str | None) -> Positions:
-        """Return those of one log: of the files that a path or glob may name, and of a unit's journal."""
+        """Return those of one log: of the files that its path or glob matches, and of its unit's journal."""
         files = tuple(file for file in self.files if log is not None and _may_name(log, file.path))
         return Positions(files, tuple(journal for journal in self.journals if journal.unit == unit))
 
     def beside(self, others: Iterable[Positions]) -> Positions:
-        """Return these and others; of what is in several the last one holds."""
+        """Return these and others; if several have the same file or unit the last one is taken."""
         each = (self, *others)
         files = {file.path: file for positions in each for file in positions.files}
         journals = {journal.unit: journal for positions in each for journal in positions.journals}
         return Positions(tuple(files.values()), tuple(journals.values()))
 
     def dated(self, read_until: float) -> Positions:
-        """Return them with the moment that they are of, those that have one with their own."""
+        """Return them with a moment before which all had been read; files that have their own keep it."""
         return self._replace(
             files=tuple(file._replace(read_until=file.read_until or read_until) for file in self.files)
         )
@@ -112,11 +115,11 @@ class Loaded(NamedTuple):
     """
 
     positions: Positions
-    reason: str
+    reason: CheckpointReason
     written: float = 0.0
 
 
-# A number of the wrong kind is an impossible value and not a wrong shape: it names the field that was damaged.
+# A float where an int belongs is an impossible value, not a wrong shape.
 _Number = int | float
 
 
@@ -144,18 +147,24 @@ class _Document(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     journals: list[_Journal]
 
 
-class _RefusedError(Exception):
-    """A checkpoint is not used; the text is the reason."""
+class _RejectedError(Exception):
+    """A checkpoint is not used."""
+
+    def __init__(self, reason: CheckpointReason) -> None:
+        super().__init__(reason)
+        self.reason: CheckpointReason = reason
 
 
 class CheckpointFile:
     """
     Loads and saves positions.
 
-    `failures` counts the saves that failed, `last_error` says in the system's words why the last one did, or nothing.
-
     Args:
-        path: The file. Beside it stands for a moment another one, with ``.tmp`` added.
+        path: The file. While it is written there is a second one, with ``.tmp`` added to the name.
+
+    Attributes:
+        failures: How many saves failed.
+        last_error: The operating system's message if the last one failed, else empty.
     """
 
     def __init__(self, path: str) -> None:
@@ -177,8 +186,8 @@ class CheckpointFile:
             return Loaded(Positions(), "absent")
         except OSError:
             return Loaded(Positions(), "unreadable")
-        except _RefusedError as refused:
-            return Loaded(Positions(), str(refused))
+        except _RejectedError as rejected:
+            return Loaded(Positions(), rejected.reason)
 
     def save(self, positions: Positions, now: float, *, read_until: float | None = None, force: bool = False) -> bool:
         """
@@ -187,8 +196,8 @@ class CheckpointFile:
         Args:
             positions: How far everything has been read.
             now: Seconds since the epoch.
-            read_until: What was written before this has been read; by default what was written until now.
-            force: Do not wait: this is the last chance.
+            read_until: A moment before which all that was written had been read; by default now.
+            force: Write at once, because there will be no later attempt.
         """
         if self._holds(positions):
             return True
@@ -221,7 +230,7 @@ class CheckpointFile:
             _write_new(self._temporary, data)
             self._temporary.replace(self._path)
         except OSError:
-            with suppress(OSError):  # The first error tells more.
+            with suppress(OSError):  # The first error says more.
                 self._temporary.unlink()
             raise
         _sync_directory(self._path.parent)
@@ -232,37 +241,38 @@ def _read(path: Path) -> bytes:
     descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY)
     with os.fdopen(descriptor, "rb") as file:
         if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-            raise _RefusedError("unreadable")
+            raise _RejectedError("unreadable")
         data = file.read(MAX_SIZE + 1)
     if len(data) > MAX_SIZE:
-        raise _RefusedError("too_large")
+        raise _RejectedError("too_large")
     if not data.strip():
-        raise _RefusedError("empty")
+        raise _RejectedError("empty")
     return data
 
 
 def _document(data: bytes) -> _Document:
-    # The standard library's parser, for it reads what it wrote: names of files that are no UTF-8.
+    """Return a file's content; raises `_RejectedError` if it has not the shape of a checkpoint."""
+    # The standard library's parser, because it reads what it wrote: file names that are not UTF-8.
     try:
         content: Any = json.loads(data)
     except (ValueError, RecursionError):
-        raise _RefusedError("not_json") from None
+        raise _RejectedError("not_json") from None
     if not isinstance(content, dict):
-        raise _RefusedError("wrong_shape")
+        raise _RejectedError("wrong_shape")
     if content.get("version", VERSION) != VERSION:
-        raise _RefusedError("wrong_version")
+        raise _RejectedError("wrong_version")
     try:
         return msgspec.convert(content, _Document)
-    except (msgspec.ValidationError, UnicodeEncodeError):  # A key may hold half a character.
-        raise _RefusedError("wrong_shape") from None
+    except (msgspec.ValidationError, UnicodeEncodeError):  # A key may hold a lone surrogate.
+        raise _RejectedError("wrong_shape") from None
 
 
 def _positions(document: _Document, now: float) -> Positions:
     moments = [document.written, *(file.read_until for file in document.files)]
     if not all(0 <= moment <= _MAX_INT64 for moment in moments):  # Nor does NaN pass.
-        raise _RefusedError("impossible_values")
+        raise _RejectedError("impossible_values")
     if document.written > now + MAX_FUTURE:
-        raise _RefusedError("from_the_future")
+        raise _RejectedError("from_the_future")
     files = tuple([_file_position(file) for file in document.files])
     return Positions(files, tuple([_journal_position(journal) for journal in document.journals]))
 
@@ -270,27 +280,27 @@ def _positions(document: _Document, now: float) -> Positions:
 def _file_position(file: _File) -> FilePosition:
     numbers = {name: _whole(getattr(file, name), limit) for name, limit in _LIMITS.items()}
     if not _is_name(file.path) or numbers["marker_size"] > numbers["offset"]:
-        raise _RefusedError("impossible_values")
+        raise _RejectedError("impossible_values")
     return FilePosition(file.path, **numbers, read_until=file.read_until)
 
 
 def _journal_position(journal: _Journal) -> JournalPosition:
     if not (_is_name(journal.unit) and _is_name(journal.cursor)):
-        raise _RefusedError("impossible_values")
+        raise _RejectedError("impossible_values")
     return JournalPosition(journal.unit, journal.cursor)
 
 
 def _whole(value: float, limit: int) -> int:
     if isinstance(value, int) and 0 <= value <= limit:
         return value
-    raise _RefusedError("impossible_values")
+    raise _RejectedError("impossible_values")
 
 
 def _is_name(text: str) -> bool:
-    """Whether the system takes a text: as a path, or as the argument of a command."""
+    """Tell whether a text can be a path, or the argument of a command."""
     try:
         return text != "" and b"\0" not in os.fsencode(text)
-    except UnicodeEncodeError:  # Half a character that stands for no byte.
+    except UnicodeEncodeError:  # A lone surrogate that encodes no byte.
         return False
 
 
@@ -316,7 +326,7 @@ def _file_document(file: FilePosition) -> dict[str, object]:
 
 
 def _write_new(path: Path, data: bytes) -> None:
-    # O_EXCL and O_NOFOLLOW: what someone put there in the meantime is not written to.
+    # O_EXCL and O_NOFOLLOW: a file or link that someone else put there is not written to.
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
     with os.fdopen(os.open(path, flags, 0o600), "wb") as file:
         file.write(data)
@@ -325,7 +335,7 @@ def _write_new(path: Path, data: bytes) -> None:
 
 
 def _sync_directory(path: Path) -> None:
-    """Make the new name last through a loss of power."""
+    """Make sure that the new name survives a loss of power."""
     descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         os.fsync(descriptor)

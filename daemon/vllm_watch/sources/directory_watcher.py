@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """
-Hints that a log may have grown, so that its reader looks at once instead of at its next turn.
+Notifications that a log may have changed, through inotify, so that it is polled at once instead of later.
 
-A hint may be missing: events are lost when the kernel's queue overflows, come not at all from some file systems,
-and end when a watched folder is removed. So folders are watched anew when they change, and polling goes on.
+The home of notifications that do not come: they are lost when the kernel's queue overflows, some file systems send
+none, and they end when a watched folder is removed. So folders that were replaced are watched again, and polling
+never stops.
 """
 
 from __future__ import annotations
@@ -27,24 +28,24 @@ MAX_FOLDERS = 64
 """Each watched folder takes a thread; logs in further ones are polled."""
 
 RETRY_SECONDS = 60.0
-"""How long after a watch was refused it is asked for again."""
+"""Seconds until a folder that could not be watched is tried again."""
 
 _GLOB_SIGN = re.compile(r"[*?\[]")
 
 log = structlog.get_logger("vllm_watch.wake")
 
 _CHANGES = frozenset({"modified", "created", "moved", "deleted"})
-"""What happens to a log; that it is opened and read is an event, too."""
+"""The changes of a log; that it is opened or read is an event, too."""
 
 
-class _Hint(FileSystemEventHandler):
-    """Wakes for changes of the paths that begin as a log's does: a folder may be busy with other files."""
+class _Notifier(FileSystemEventHandler):
+    """Sets the event for changes of paths that start like a log's: a folder may be busy with other files."""
 
     def __init__(self, wake: threading.Event) -> None:
         self._wake = wake
-        self.beginnings: tuple[str, ...] = ()
+        self.prefixes: tuple[str, ...] = ()
         self.gone: set[str] = set()
-        """Watched folders that were removed: a new one of the same name may even have the same inode."""
+        """Watched folders that were removed: a new one of the same name may have the same inode."""
 
     def on_any_event(self, event: FileSystemEvent) -> None:
         if event.event_type in {"deleted", "moved"} and event.is_directory:
@@ -54,18 +55,18 @@ class _Hint(FileSystemEventHandler):
 
     def _concerns(self, event: FileSystemEvent) -> bool:
         paths = (os.fsdecode(event.src_path), os.fsdecode(event.dest_path))
-        return any(path.startswith(self.beginnings) for path in paths if path)
+        return any(path.startswith(self.prefixes) for path in paths if path)
 
 
 class Place(NamedTuple):
     """
-    Where changes of a path or glob are to be seen.
+    The folder in which changes of a path or glob are seen.
 
-    `beginning` is how their names begin: the folder behind all links, up to the first glob sign. `identity` tells the
-    folder from another one of the same name; there is none where there is no folder.
+    `prefix` is what all its paths start with: the folder with all links resolved, up to the first glob sign.
+    `identity` tells the folder from another one of the same name; it is `None` if there is no folder.
     """
 
-    beginning: str
+    prefix: str
     folder: str
     identity: tuple[int, int] | None
 
@@ -79,45 +80,45 @@ class DirectoryWatcher:
     """
     Sets an event whenever a followed log may have changed.
 
-    Where that is impossible (no watches left, no such folder) it says so once and does nothing: `covers` tells.
+    If that is impossible (no watches left, no such folder) it logs that once; `covers` tells whether it is possible.
 
     Args:
         wake: The event.
-        clock: Seconds, for trying again where there was no watch left.
+        clock: Returns the time in seconds; for trying again after a failure.
     """
 
     def __init__(self, wake: threading.Event, clock: Callable[[], float] = time.monotonic) -> None:
-        self._handler = _Hint(wake)
+        self._handler = _Notifier(wake)
         self._clock = clock
         self._observer: BaseObserver | None = None
         self._watches: dict[str, _Watched] = {}
-        self._refused: dict[str, float] = {}
+        self._failed: dict[str, float] = {}
 
     def start(self) -> None:
-        """Begin; without means to watch, hints never come."""
+        """Start the watching thread; if that fails, no notification ever comes."""
         try:
             observer = Observer()
             observer.start()
         except (OSError, RuntimeError) as error:  # No inotify, no room for a thread.
-            log.warning("wake.unavailable", error=str(error), effect="logs are polled")
+            log.warning("file_events.unavailable", error=str(error), effect="logs are polled")
             return
         self._observer = observer
 
     def refresh(self, found: Iterable[Place]) -> bool:
         """
-        Watch the folders of these places that are there, and anew those that were replaced.
+        Watch the folders of these places that exist, and again those that were replaced; stop watching all others.
 
-        Folders of none of them are not watched any more. Return whether one is watched that was not before.
+        Return whether a folder is watched now that was not before.
         """
         observer = self._living()
         if observer is None:
             return False
         found = tuple(found)
-        self._handler.beginnings = tuple(dict.fromkeys(place.beginning for place in found))
+        self._handler.prefixes = tuple(dict.fromkeys(place.prefix for place in found))
         wanted = dict(list({place.folder: place.identity for place in found}.items())[:MAX_FOLDERS])
         for folder in self._watches.keys() - wanted.keys():
             self._forget(observer, folder)
-        self._refused = {folder: at for folder, at in self._refused.items() if folder in wanted}
+        self._failed = {folder: at for folder, at in self._failed.items() if folder in wanted}
         deaf = {emitter.watch for emitter in observer.emitters if not emitter.is_alive()}
         before = set(self._watches.values())
         for folder, identity in wanted.items():
@@ -131,7 +132,7 @@ class DirectoryWatcher:
         return not before.issuperset(self._watches.values())
 
     def covers(self, found: Iterable[Place]) -> bool:
-        """Tell whether changes of all these places, of which there are some, give hints."""
+        """Tell whether changes of all these places are notified; without places they are not."""
         folders = [place.folder for place in found]
         return bool(folders) and self._living() is not None and all(folder in self._watches for folder in folders)
 
@@ -144,22 +145,22 @@ class DirectoryWatcher:
 
     def _living(self) -> BaseObserver | None:
         if self._observer is not None and not self._observer.is_alive():
-            log.warning("wake.ended", effect="logs are polled")
+            log.warning("file_events.stopped", effect="logs are polled")
             self.stop()
             self._watches.clear()
         return self._observer
 
     def _watch(self, observer: BaseObserver, folder: str, identity: tuple[int, int]) -> None:
-        refused_at = self._refused.get(folder)
-        if refused_at is not None and self._clock() - refused_at < RETRY_SECONDS:
+        failed_at = self._failed.get(folder)
+        if failed_at is not None and self._clock() - failed_at < RETRY_SECONDS:
             return
         try:
             self._watches[folder] = _Watched(observer.schedule(self._handler, folder), identity)
-            self._refused.pop(folder, None)
+            self._failed.pop(folder, None)
         except (OSError, RuntimeError) as error:
-            self._refused[folder] = self._clock()
-            if refused_at is None:
-                log.warning("wake.refused", folder=folder, error=str(error), effect="the log is polled")
+            self._failed[folder] = self._clock()
+            if failed_at is None:
+                log.warning("file_events.watch_failed", folder=folder, error=str(error), effect="the log is polled")
 
     def _forget(self, observer: BaseObserver, folder: str) -> None:
         watch, _ = self._watches.pop(folder)
@@ -171,7 +172,7 @@ class DirectoryWatcher:
 
 
 def places(paths: Iterable[str]) -> tuple[Place, ...]:
-    """Return where changes of these paths and globs are to be seen now; asking for that may hang as reading may."""
+    """Return where changes of these paths and globs are seen now; like reading, this may hang."""
     return tuple(_place(path) for path in paths)
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from vllm_watch.reading.log_reader import LogReader, TailedBatch
+from vllm_watch.reading.log_reader import LogBatch, LogReader
 from vllm_watch.reading.times import ArrivalTimes
 from vllm_watch.sources.log_file import LogFile
 from vllm_watch.sources.read_counts import ReadCounts
@@ -59,7 +59,7 @@ class DrainingFiles:
         if len(self._files) > MAX_DRAINING:
             self._close(self._files[0])
 
-    def read(self, now: float, *, is_successor_empty: bool) -> list[TailedBatch]:
+    def read(self, now: float, *, is_successor_empty: bool) -> list[LogBatch]:
         """
         Read a piece of each file that has grown.
 
@@ -68,7 +68,7 @@ class DrainingFiles:
             is_successor_empty: Whether only the path's present file comes after the newest one, and is empty: the
                 writer is then silent or has not opened it yet.
         """
-        batches: list[TailedBatch] = []
+        batches: list[LogBatch] = []
         for file in list(self._files):
             try:
                 if file.log.was_rewritten():
@@ -84,7 +84,7 @@ class DrainingFiles:
                 file.grown_at = now
                 batch = file.reader.read(file.log.lines(data), ArrivalTimes(now))
                 self._counts.add(batch, len(data))
-                batches.append(TailedBatch(batch, is_history=False))
+                batches.append(batch)
             elif now - file.grown_at >= ROTATE_WAIT and not (is_successor_empty and self._may_be_written(file)):
                 self._close(file)
         return batches

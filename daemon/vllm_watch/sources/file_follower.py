@@ -11,7 +11,7 @@ import os
 
 from contextlib import suppress
 
-from vllm_watch.reading.log_reader import TailedBatch
+from vllm_watch.reading.log_reader import LogBatch
 from vllm_watch.sources.checkpoint import FilePosition
 from vllm_watch.sources.file_queue import FileQueue
 from vllm_watch.sources.log_file import LogFile
@@ -91,7 +91,7 @@ class FileFollower:
         framers = [log.framer for log in self._queue.logs]
         return sum(framer.long_lines for framer in framers), sum(framer.nul_bytes for framer in framers)
 
-    def start(self, point: ResumePoint | None, now: float, max_search: int = MAX_SEARCH) -> list[TailedBatch]:
+    def start(self, point: ResumePoint | None, now: float, max_search: int = MAX_SEARCH) -> list[LogBatch]:
         """
         Read what happened before the first poll. Raises `OSError`; then nothing more can be done than to close.
 
@@ -105,7 +105,7 @@ class FileFollower:
         log = self._queue.present.log
         return read_history(log, self._queue.reader, log.size(), now, max_search)
 
-    def poll(self, now: float, max_reads: int = MAX_READS) -> list[TailedBatch]:
+    def poll(self, now: float, max_reads: int = MAX_READS) -> list[LogBatch]:
         """Read what was written since the last poll, at most so many pieces; of a new file if the path names one."""
         self.problem = None
         self._check_path(now)
@@ -141,19 +141,19 @@ class FileFollower:
         try:
             status = os.stat(self.path)
             if FileId(status.st_dev, status.st_ino) != self._queue.present.log.file_id:
-                self._queue_successors()
+                self._queue_successors(now)
             self._unseen_since = None
         except OSError as error:
             self.problem = error
             if self._unseen_since is None:
                 self._unseen_since = now
 
-    def _queue_successors(self) -> None:
+    def _queue_successors(self, now: float) -> None:
         """Queue the path's new file, and before it those that it named between two polls."""
         new = LogFile(self.path)
         lost = self._counts.files_lost
         try:
-            between = self._rotated.after(self._queue.present.log, self.file_ids | {new.file_id})
+            between = self._rotated.after(self._queue.present.log, self.file_ids | {new.file_id}, now)
         except OSError:
             new.close()
             raise

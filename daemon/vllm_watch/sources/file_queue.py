@@ -13,7 +13,7 @@ from collections.abc import Iterable
 from contextlib import suppress
 from copy import copy
 
-from vllm_watch.reading.log_reader import LogReader, TailedBatch
+from vllm_watch.reading.log_reader import LogBatch, LogReader
 from vllm_watch.sources.checkpoint import FilePosition
 from vllm_watch.sources.draining import DrainingFiles
 from vllm_watch.sources.log_file import LogFile
@@ -113,7 +113,7 @@ class FileQueue:
         """Tell whether a rotated file is a copy of the present one."""
         return self._truncations.is_read_copy(file, self.present.log, self.position)
 
-    def read(self, now: float, max_reads: int) -> list[TailedBatch]:
+    def read(self, now: float, max_reads: int) -> list[LogBatch]:
         """
         Read what was written since the last poll, first by writers that still have an older file open.
 
@@ -163,18 +163,18 @@ class FileQueue:
             self._counts.close(item.log)
         self._files.clear()
 
-    def _read_file(self, item: QueuedFile, reads: int, now: float, batches: list[TailedBatch]) -> int:
+    def _read_file(self, item: QueuedFile, reads: int, now: float, batches: list[LogBatch]) -> int:
         """Read the oldest file to its end, or until the pieces are used up; return how many may still be read."""
         if item.log.was_rewritten():
-            self.prepend(self._truncations.start_again(item, self.reader, self.file_ids, self.position))
+            self.prepend(self._truncations.start_again(item, self.reader, self.file_ids, self.position, now))
         elif item.log.offset == 0 and item is self.present:
             # Nothing of this file was read, so nothing shows that it was truncated but a copy.
-            self.prepend(self._truncations.copies(item.log, self.file_ids, self.position))
+            self.prepend(self._truncations.copies(item.log, self.file_ids, self.position, now))
         while reads and self._files[0] is item and (data := item.log.read()):
             reads -= 1
             batch = self.reader.read(item.log.lines(data), item.times(now))
             self._counts.add(batch, len(data))
-            batches.append(TailedBatch(batch._replace(is_after_gap=self._is_after_gap), is_history=False))
+            batches.append(batch._replace(is_after_gap=self._is_after_gap))
             self._is_after_gap = False
         return reads
 

@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """
-Bounded requests to one server: bounded in time, and in what the environment can change about them.
+Requests to one server, each within one deadline, and independent of the process's environment.
 
-Requests go through an adapter without a session. A session takes proxies and passwords from the environment, keeps
-cookies, and reads and decodes the whole body of a redirect even if it does not follow it.
+The home of servers that answer slowly, byte by byte, or never. Requests go through an adapter without a session. A
+session takes proxies and passwords from the environment, keeps cookies, and reads and decodes the whole body of a
+redirect even if it does not follow it.
 """
 
 from __future__ import annotations
@@ -17,7 +18,6 @@ import time
 
 from collections.abc import Callable, Iterator
 from contextlib import suppress
-from pathlib import Path
 from typing import Any, Final, Literal, NamedTuple, TypeVar
 
 import requests
@@ -31,12 +31,10 @@ from urllib3.exceptions import TimeoutError as PoolTimeoutError
 from vllm_watch.catalog.reasons import MetricsReason, ProbeReason
 
 
-MAX_TOKEN = 64 * 1024
-
 HTTP_1_1 = 11
 
 NO_HTTP: Final = "no_http"
-"""The reason of an answer that is no HTTP; whoever asked has a better word for what it should have been."""
+"""The reason of an answer that is no HTTP; the caller replaces it by one that says what it expected."""
 
 _TIMEOUTS = (TimeoutError, PoolTimeoutError, requests.Timeout)
 
@@ -64,7 +62,7 @@ class TlsOptions(NamedTuple):
 
 
 class RequestError(Exception):
-    """No good answer came; `reason` says why, in one word from a closed list."""
+    """No good answer came; `reason` is a code from a closed list."""
 
     def __init__(self, reason: RequestReason) -> None:
         super().__init__(reason)
@@ -75,7 +73,7 @@ class Deadline:
     """
     Ends a request when its time is over, by shutting its socket down.
 
-    A socket's own timeout begins again with every byte. What is shut down is a duplicate of the socket: TLS takes the
+    A socket's own timeout starts again with every byte. What is shut down is a duplicate of the socket: TLS takes the
     first one over, and a duplicate's number is no one else's for as long as it is held.
     """
 
@@ -87,7 +85,7 @@ class Deadline:
         self.is_over = False
 
     def start(self, seconds: float) -> None:
-        """Begin to count."""
+        """Start the time."""
         with self._lock:
             self.is_over = False
             self._end = time.monotonic() + seconds
@@ -96,7 +94,7 @@ class Deadline:
         self._timer.start()
 
     def stop(self) -> None:
-        """Stop counting; `is_over` says from now on whether the time was enough."""
+        """Stop the time; from now on `is_over` tells whether it ran out."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer.join()
@@ -125,7 +123,7 @@ class Deadline:
                 _shut_down(self._socket)
 
     def forget(self) -> None:
-        """Let go of the socket."""
+        """Close the duplicate of the socket."""
         with self._lock:
             if self._socket is not None:
                 self._socket.close()
@@ -170,7 +168,7 @@ class BoundedClient:
             self._deadline.stop()
             if not is_good or self._deadline.is_over or not self._has_kept_connection:
                 self._drop_connection()
-        # A socket that was shut down looks like one that the server closed, so what was read may lack its end.
+        # A socket that was shut down looks like one that the server closed: the body may be incomplete.
         if self._deadline.is_over:
             raise RequestError("timeout")
         return made
@@ -192,7 +190,7 @@ class BoundedClient:
         )
 
     def close(self) -> None:
-        """End a request under way, and let go of the connection."""
+        """End a request that is running, and close the connection."""
         self._deadline.expire()
         self._adapter.close()
         self._deadline.forget()
@@ -212,23 +210,13 @@ class BoundedClient:
 
 
 def is_encoded(response: requests.Response) -> bool:
-    """Whether a body is compressed, though nobody asked for that."""
+    """Tell whether a body is compressed, although that was not asked for."""
     return response.headers.get("Content-Encoding", "identity").strip().lower() not in {"", "identity"}
 
 
 def is_timeout(error: BaseException) -> bool:
-    """Whether an error is that of a time that was over."""
+    """Tell whether an error is a timeout."""
     return _is_caused_by(error, _TIMEOUTS)
-
-
-def read_token(path: str) -> str | None:
-    """Return a file's token, or `None` if it has none that a header could carry."""
-    try:
-        with Path(path).open("rb") as file:
-            token = file.read(MAX_TOKEN).decode("ascii").strip()
-    except (OSError, UnicodeDecodeError):
-        return None
-    return token if token and token.isprintable() else None
 
 
 def version_of(response: requests.Response) -> int:
@@ -238,7 +226,7 @@ def version_of(response: requests.Response) -> int:
 
 
 class _GuardedAdapter(HTTPAdapter):
-    """Connections whose sockets a deadline shuts down."""
+    """Makes connections whose sockets a deadline shuts down."""
 
     def __init__(self, deadline: Deadline) -> None:
         super().__init__(pool_connections=1, pool_maxsize=1, max_retries=0)
@@ -252,7 +240,7 @@ class _GuardedAdapter(HTTPAdapter):
 
 
 def _connection_classes(deadline: Deadline) -> dict[str, type[HTTPConnection]]:
-    """Return connections by scheme that show the deadline their sockets before TLS begins."""
+    """Return classes of connections by scheme that give the deadline their sockets before TLS starts."""
 
     class Plain(HTTPConnection):
         def _new_conn(self) -> socket.socket:

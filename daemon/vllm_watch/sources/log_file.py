@@ -71,12 +71,12 @@ class LogFile(OpenFile):
 
     def rewind(self) -> None:
         """Start again at the file's first byte."""
-        self.framer.begin()
+        self.framer.start_file()
         self._move_to(0)
 
     def skip_to(self, offset: int) -> None:
         """Continue at an offset, at the next line that starts there or after it."""
-        self.framer.begin()
+        self.framer.start_file()
         if offset > 0:
             self._lose_place()
         self._move_to(offset)

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """
-The logs of one server, followed by path or glob: files may appear, be rotated, be truncated, be replaced.
+The log files of one server, followed by path or glob: they may appear, be rotated, truncated or replaced.
 
-Polling is the truth: each look compares what is open with what the path names now. Who wakes the looker does not
-matter.
+The home of globs, and of files that are missing or may not be read. Each poll compares what is open with what the path
+names now; nothing depends on notifications.
 """
 
 from __future__ import annotations
@@ -13,10 +13,12 @@ import glob
 import os
 
 from collections.abc import Callable, Iterable
+from dataclasses import asdict
 
 import structlog
 
-from vllm_watch.reading.log_reader import TailedBatch
+from vllm_watch.catalog.reasons import LogReason
+from vllm_watch.reading.log_reader import LogBatch
 from vllm_watch.sources.checkpoint import FilePosition
 from vllm_watch.sources.file_follower import MAX_READS, FileFollower
 from vllm_watch.sources.open_file import FileId, NotRegularError
@@ -31,13 +33,13 @@ from vllm_watch.state.snapshot import TailCounts
 log = structlog.get_logger("vllm_watch.tail")
 
 MAX_FILES = 64
-"""Of a glob's matches so many are followed: those that were written last."""
+"""How many of a glob's matches are followed: those that were written last."""
 
 MAX_POSITIONS = 256
-"""Of files that are gone no more are remembered, the ones that are open always are."""
+"""How many positions of files that are gone are kept; those of open files are always kept."""
 
 _GLOB_SIGNS = frozenset("*?[")
-_REASONS = {
+_REASONS: dict[int, LogReason] = {
     errno.ENOENT: "not_found",
     errno.ENOTDIR: "not_found",
     errno.EACCES: "permission_denied",
@@ -46,8 +48,8 @@ _REASONS = {
     errno.EISDIR: "not_regular",
     errno.ENXIO: "not_regular",
 }
-_HIDDEN = frozenset({"permission_denied", "read_error"})
-"""Reasons for which a file that is there cannot be begun: what is in it when it can was not written just now."""
+_HIDDEN: frozenset[LogReason] = frozenset({"permission_denied", "read_error"})
+"""Reasons why a file that exists cannot be opened: what it holds once it can be was written before."""
 
 
 class LogTailer:
@@ -58,7 +60,7 @@ class LogTailer:
         pattern: The path, or a glob whose matches are all logs of the server.
         positions: How far its files had been read when the daemon was stopped, by path.
         stopped_at: When that was, in seconds since the epoch.
-        wall: What the wall clock, and with it the files' times, say at a moment that `poll` is told.
+        wall: Returns the wall clock's time, which files' times are in, at a moment of `poll`.
     """
 
     def __init__(
@@ -71,18 +73,18 @@ class LogTailer:
         self._pattern = pattern
         self._wall = wall
         self._is_glob = bool(_GLOB_SIGNS & set(pattern))
-        self._followed: dict[str, FileFollower] = {}
-        self._before = {
+        self._followers: dict[str, FileFollower] = {}
+        self._resume_points = {
             position.path: ResumePoint(position._replace(read_until=0.0), position.read_until or stopped_at)
             for position in positions
         }
-        self._passed_over: frozenset[str] = frozenset()
-        self._taken_up: frozenset[str] = frozenset()
+        self._ignored: frozenset[str] = frozenset()
+        self._selected_again: frozenset[str] = frozenset()
         self._hidden: set[str] = set()
         self._counts = ReadCounts()
-        self._has_looked = False
-        self._reason = "not_found"
-        self._said: set[int | None] = set()
+        self._has_polled = False
+        self._reason: LogReason = "not_found"
+        self._logged_errors: set[int | None] = set()
 
     @property
     def pattern(self) -> str:
@@ -91,150 +93,143 @@ class LogTailer:
 
     @property
     def watched_paths(self) -> tuple[str, ...]:
-        """The path or glob, and where the files are that it leads to: changes there are news."""
-        return (self.pattern, *{followed.real_path for followed in self._followed.values()} - {self.pattern})
+        """The path or glob, and the real paths of its files: changes of these are to be polled."""
+        return (self.pattern, *{follower.real_path for follower in self._followers.values()} - {self.pattern})
 
     @property
     def has_more(self) -> bool:
-        """Whether the last look stopped before the end of what was there."""
-        return any(followed.has_more for followed in self._followed.values())
+        """Whether the last poll stopped before the end of what was there."""
+        return any(follower.has_more for follower in self._followers.values())
 
-    def poll(self, now: float) -> list[TailedBatch]:
-        """Look at all files once and return what is new."""
-        batches: list[TailedBatch] = []
+    def poll(self, now: float) -> list[LogBatch]:
+        """Poll all files once and return what is new."""
+        batches: list[LogBatch] = []
         self._reason = "not_found"
-        paths = dict.fromkeys([*self._paths(), *self._followed])
+        paths = dict.fromkeys([*self._paths(), *self._followers])
         for path in paths:
-            batches += self._look_at(path, now, len(paths))
-        self._has_looked = True
+            batches += self._poll_path(path, now, len(paths))
+        self._has_polled = True
         return batches
 
     def positions(self) -> tuple[FilePosition, ...]:
         """
-        Return how far the files have been read; what was found of an earlier run and not seen yet is kept.
+        Return how far the files have been read; positions of an earlier run whose files were not seen yet are kept.
 
-        Where the last look did not come to the end, or something failed, it is said until when all had been read.
+        If the last poll of a file did not reach its end, or failed, its position says until when all had been read.
         """
         before = {
-            path: remembered.position._replace(read_until=remembered.stopped_at)
-            for path, remembered in self._before.items()
+            path: point.position._replace(read_until=point.stopped_at) for path, point in self._resume_points.items()
         }
         known = {
-            path: at if followed.has_read_all else at._replace(read_until=followed.read_until)
-            for path, followed in self._followed.items()
-            if (at := followed.position) is not None
+            path: at if follower.has_read_all else at._replace(read_until=follower.read_until)
+            for path, follower in self._followers.items()
+            if (at := follower.position) is not None
         }
         return tuple({**before, **known}.values())[-MAX_POSITIONS:]
 
     def status(self) -> LogStatus:
         """Return how reading goes."""
-        is_up = not all(followed.is_failing for followed in self._followed.values())
-        counts = self._counts
-        open_counts = [followed.framing_counts() for followed in self._followed.values()]
-        tail = TailCounts(
-            lines=counts.lines,
-            size=counts.size,
-            lag=sum(followed.lag() for followed in self._followed.values()) if is_up else None,
-            truncations=counts.truncations,
-            rotations=counts.rotations,
-            files_lost=counts.files_lost,
-            long_lines=counts.long_lines + sum(long_lines for long_lines, _ in open_counts),
-            nul_bytes=counts.nul_bytes + sum(nul_bytes for _, nul_bytes in open_counts),
-            skipped_bytes=counts.skipped_bytes,
-            read_errors=counts.read_errors,
-            ignored_files=len(self._passed_over),
+        is_up = not all(follower.is_failing for follower in self._followers.values())
+        open_counts = [follower.framing_counts() for follower in self._followers.values()]
+        closed = TailCounts(**asdict(self._counts))
+        tail = closed._replace(
+            lag=sum(follower.lag() for follower in self._followers.values()) if is_up else None,
+            long_lines=closed.long_lines + sum(long_lines for long_lines, _ in open_counts),
+            nul_bytes=closed.nul_bytes + sum(nul_bytes for _, nul_bytes in open_counts),
+            ignored_files=len(self._ignored),
         )
         return LogStatus(is_up, "ok" if is_up else self._reason, tail)
 
     def close(self) -> None:
         """Close all files."""
-        for followed in self._followed.values():
-            followed.close()
-        self._followed.clear()
+        for follower in self._followers.values():
+            follower.close()
+        self._followers.clear()
 
     def _paths(self) -> list[str]:
-        """Return what is to be followed now: of a glob's matches those that were written last, the oldest first."""
+        """Return what to follow now: of a glob's matches those that were written last, the oldest first."""
         if not self._is_glob:
             return [self._pattern]
         found = [path for path in glob.glob(self._pattern) if not is_compressed(path)]
-        logs = {*found, *self._followed, *self._before}
-        # A rotated file belongs to its log; that is followed a while after its name is gone.
+        logs = {*found, *self._followers, *self._resume_points}
+        # A rotated file belongs to its log, which is followed for a while after its name is gone.
         matches = sorted((path for path in found if not is_rotated_of(path, logs)), key=_modified)
-        for path in self._followed.keys() & (set(found) - set(matches[-MAX_FILES:])):
+        for path in self._followers.keys() & (set(found) - set(matches[-MAX_FILES:])):
             self._forget(path)
         self._hidden &= set(found)
-        self._taken_up = self._passed_over.intersection(matches[-MAX_FILES:])
-        self._passed_over = frozenset(matches[:-MAX_FILES])
+        self._selected_again = self._ignored.intersection(matches[-MAX_FILES:])
+        self._ignored = frozenset(matches[:-MAX_FILES])
         return matches[-MAX_FILES:]
 
-    def _look_at(self, path: str, now: float, number: int) -> list[TailedBatch]:
-        """Look at one of so many files."""
-        looked_at = self._wall(now)
-        batches: list[TailedBatch] = []
-        followed = self._followed.get(path)
+    def _poll_path(self, path: str, now: float, number: int) -> list[LogBatch]:
+        """Poll one of so many files."""
+        polled_at = self._wall(now)
+        batches: list[LogBatch] = []
+        follower = self._followers.get(path)
         try:
-            if followed is None:
+            if follower is None:
                 if self._is_glob and self._is_followed_elsewhere(path):
                     return []
-                followed, batches = self._begin(path, now, number)
-                followed.read_until = self._before[path].stopped_at if path in self._before else looked_at
+                follower, batches = self._start(path, now, number)
+                follower.read_until = self._resume_points[path].stopped_at if path in self._resume_points else polled_at
         except OSError as error:
             self._note(error)
             if self._reason in _HIDDEN:
                 self._hidden.add(path)
             return []
-        batches += followed.poll(now, max(MAX_READS // number, 1))
-        if followed.has_read_all:
-            followed.read_until = looked_at
-        if followed.position is not None:
-            self._before.pop(path, None)
-        if followed.problem is not None:
-            self._note(followed.problem, is_counted=followed.is_failing)
-        if followed.is_over(now):
+        batches += follower.poll(now, max(MAX_READS // number, 1))
+        if follower.has_read_all:
+            follower.read_until = polled_at
+        if follower.position is not None:
+            self._resume_points.pop(path, None)
+        if follower.problem is not None:
+            self._note(follower.problem, is_counted=follower.is_failing)
+        if follower.is_over(now):
             self._forget(path)
         return batches
 
-    def _begin(self, path: str, now: float, number: int) -> tuple[FileFollower, list[TailedBatch]]:
-        before = self._before.get(path)
-        followed = FileFollower(path, self._counts)
-        batches: list[TailedBatch] = []
+    def _start(self, path: str, now: float, number: int) -> tuple[FileFollower, list[LogBatch]]:
+        """Follow a path whose file is there: what was in it before the first poll, or could not be read, is history."""
+        point = self._resume_points.get(path)
+        follower = FileFollower(path, self._counts)
+        batches: list[LogBatch] = []
         try:
-            if before is not None or not self._has_looked or path in self._taken_up | self._hidden:
-                batches = followed.start(before, now, MAX_SEARCH // number)
+            if point is not None or not self._has_polled or path in self._selected_again | self._hidden:
+                batches = follower.start(point, now, MAX_SEARCH // number)
         except OSError:
-            followed.close()
+            follower.close()
             raise
         self._hidden.discard(path)
-        self._followed[path] = followed
-        return followed, batches
+        self._followers[path] = follower
+        return follower, batches
 
     def _is_followed_elsewhere(self, path: str) -> bool:
-        """Whether a rotated file was found again under its new name."""
+        """Tell whether a match is a file that is already open under its former name."""
         status = os.stat(path)
         file_id = FileId(status.st_dev, status.st_ino)
-        return any(file_id in followed.file_ids for followed in self._followed.values())
+        return any(file_id in follower.file_ids for follower in self._followers.values())
 
     def _note(self, error: OSError, *, is_counted: bool = False) -> None:
-        """Keep why a file cannot be opened or read, say it once, and count it if the file is not just missing."""
+        """Note why a file cannot be opened or read, log it once, and count it if the file is not just missing."""
         self._reason = "not_regular" if isinstance(error, NotRegularError) else _reason(error)
-        if self._reason == "read_error" and error.errno not in self._said:
-            self._said.add(error.errno)
+        if self._reason == "read_error" and error.errno not in self._logged_errors:
+            self._logged_errors.add(error.errno)
             log.warning("tail.read_error", log=self._pattern, error=str(error))
         if not is_counted and self._reason != "not_found":
             self._counts.read_errors += 1
 
     def _forget(self, path: str) -> None:
-        """Let go of a path, and remember where its file was, for when it is there again."""
-        followed = self._followed.pop(path)
-        remembered = followed.resume_point()
-        followed.close()
-        if remembered is not None:
-            self._before[path] = remembered
-            while len(self._before) > MAX_POSITIONS:
-                del self._before[next(iter(self._before))]
+        """Stop following a path, and keep where its file was read to, in case it appears again."""
+        follower = self._followers.pop(path)
+        point = follower.resume_point()
+        follower.close()
+        if point is not None:
+            self._resume_points[path] = point
+            while len(self._resume_points) > MAX_POSITIONS:
+                del self._resume_points[next(iter(self._resume_points))]
 
 
-def _reason(error: OSError) -> str:
+def _reason(error: OSError) -> LogReason:
     return _REASONS.get(error.errno or 0, "read_error")
 
 

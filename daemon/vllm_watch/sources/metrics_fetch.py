@@ -1,5 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One bounded GET of a page, again and again: bounded in time and in bytes."""
+"""
+Fetches the body of /metrics, bounded in time and in bytes.
+
+The home of answers that are not /metrics, are too large, or break off.
+"""
 
 from __future__ import annotations
 
@@ -23,10 +27,10 @@ from vllm_watch.sources.http_client import (
 
 
 MAX_BODY = 64 * 1024 * 1024
-"""The longest body that is read, in bytes: of what a server may add to its page for ever, some hours' worth."""
+"""The longest body that is read, in bytes; what grows without end at some servers takes hours to reach it."""
 
 PIECE = 256 * 1024
-"""Received in smaller pieces a body of megabytes costs up to a half more."""
+"""In smaller pieces a body of megabytes costs up to a half more."""
 
 HTTP_2 = 20
 
@@ -44,31 +48,31 @@ class Fetcher:
 
     def __init__(self, url: str, timeout: float, tls: TlsOptions) -> None:
         self._url = url
-        self._exchange = BoundedClient(timeout, tls)
+        self._client = BoundedClient(timeout, tls)
 
     def fetch(self, headers: Mapping[str, str], feed: Feed) -> MetricsReason:
-        """Give the page's body away in pieces; return ``ok`` once it was whole, or why it was not."""
+        """Pass the body to `feed` in pieces; return ``ok`` if it was complete, or why it was not."""
         try:
-            self._exchange.run(lambda: self._ask(headers, feed))
+            self._client.run(lambda: self._ask(headers, feed))
         except RequestError as error:
             return cast("MetricsReason", "not_metrics" if error.reason == NO_HTTP else error.reason)
         return OK
 
     def close(self) -> None:
-        """End a request under way, and let go of the connection."""
-        self._exchange.close()
+        """End a request that is running, and close the connection."""
+        self._client.close()
 
     def _ask(self, headers: Mapping[str, str], feed: Feed) -> None:
         request = requests.Request("GET", self._url, headers=headers).prepare()
-        with self._exchange.send(request) as response:
-            refusal = _refusal(response)
-            if refusal is not None:
-                raise RequestError(refusal)
+        with self._client.send(request) as response:
+            rejection = _rejection(response)
+            if rejection is not None:
+                raise RequestError(rejection)
             _read(response, feed)
-            self._exchange.keep(response)
+            self._client.keep(response)
 
 
-def _refusal(response: requests.Response) -> MetricsReason | None:
+def _rejection(response: requests.Response) -> MetricsReason | None:
     """Return why a body is not worth reading, or `None`."""
     status = response.status_code
     if status != requests.codes.ok:
@@ -78,11 +82,11 @@ def _refusal(response: requests.Response) -> MetricsReason | None:
         return "encoded"
     if not headers.get("Content-Type", "").strip().lower().startswith(_CONTENT_TYPES):
         return "not_metrics"
-    return None if _says_its_end(response) else "incomplete"
+    return None if _has_known_end(response) else "incomplete"
 
 
-def _says_its_end(response: requests.Response) -> bool:
-    """Whether a whole body can be told from one that broke off."""
+def _has_known_end(response: requests.Response) -> bool:
+    """Tell whether a complete body can be told from one that broke off."""
     headers = response.headers
     is_chunked = headers.get("Transfer-Encoding", "").strip().lower() == "chunked"
     has_length = headers.get("Content-Length", "").strip().isdecimal()

@@ -2,8 +2,8 @@
 """
 Asks a server for one token, as a user would, and measures how long that takes.
 
-A server can wedge while it is idle: it listens, /health and /metrics answer, and nothing in them moves, as nothing
-moves in a healthy idle server. Only a request tells the two apart.
+The home of servers that hang while they are idle: they listen, /health and /metrics answer, and no value changes, as in
+a healthy idle server. Only a request shows the difference.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ from vllm_watch.sources.http_client import (
     TlsOptions,
     is_encoded,
     is_timeout,
-    read_token,
 )
 from vllm_watch.state.probe_source import ProbeResult
 from vllm_watch.support.clock import Clock
+from vllm_watch.support.tokens import read_token
 
 
 MODELS_PATH = "/v1/models"
@@ -65,7 +65,7 @@ class ProbeTarget(NamedTuple):
     Args:
         url: Where completions are.
         timeout: Seconds for the whole probe.
-        api_key_file: Holds the key to send; read anew for every probe.
+        api_key_file: Holds the key to send; read again for every probe.
         model: The name to ask for; without it the one that the caller knows, else the first that the server lists.
         tls: For an ``https`` URL.
     """
@@ -97,12 +97,12 @@ class _Models(msgspec.Struct):
 
 
 class Prober:
-    """Probes one server whenever told to; `probe` is for one thread at a time, `close` for any."""
+    """Probes one server; `probe` is for one thread at a time, `close` for any."""
 
     def __init__(self, target: ProbeTarget, clock: Clock) -> None:
         self._target = target
         self._clock = clock
-        self._exchange = BoundedClient(target.timeout, target.tls)
+        self._client = BoundedClient(target.timeout, target.tls)
         self._is_name_doubted = False
 
     def probe(self, known_model: str = "") -> ProbeResult:
@@ -110,14 +110,14 @@ class Prober:
         Ask once. Never raises: what goes wrong is the result's reason.
 
         Args:
-            known_model: The model's name by the server's page or log, or nothing.
+            known_model: The model's name by the server's /metrics or log, or empty.
         """
         headers = self._headers()
         if headers is None:
             return ProbeResult(self._clock.now(), "key_unreadable")
         name = self._target.model or ("" if self._is_name_doubted else known_model)
         try:
-            seconds = self._exchange.run(lambda: self._ask(headers, name))
+            seconds = self._client.run(lambda: self._ask(headers, name))
         except RequestError as error:
             reason = cast("ProbeReason", "not_a_stream" if error.reason == NO_HTTP else error.reason)
             # The log may know the model by another name than clients do: the next probe asks the server for it.
@@ -126,8 +126,8 @@ class Prober:
         return ProbeResult(self._clock.now(), "ok", seconds)
 
     def close(self) -> None:
-        """End a probe under way, and let go of the connection."""
-        self._exchange.close()
+        """End a probe that is running, and close the connection."""
+        self._client.close()
 
     def _headers(self) -> dict[str, str] | None:
         headers = {"Accept-Encoding": "identity", "User-Agent": f"vllm-watch/{__version__}", "Connection": "close"}
@@ -137,6 +137,7 @@ class Prober:
         return None if key is None else {**headers, "Authorization": f"Bearer {key}"}
 
     def _ask(self, headers: dict[str, str], name: str) -> float:
+        """Ask for one token; return the seconds until it came, without those that finding the model's name took."""
         model = name or self._first_model(headers)
         wanted = {"model": model, "prompt": "Hello", "max_tokens": 1, "temperature": 0, "stream": True}
         request = requests.Request(
@@ -146,16 +147,17 @@ class Prober:
             data=msgspec.json.encode(wanted),
         ).prepare()
         start = time.monotonic()
-        with self._exchange.send(request) as response:
+        with self._client.send(request) as response:
             _check(response)
             if not response.headers.get("Content-Type", "").strip().lower().startswith(_EVENT_STREAM):
                 raise RequestError("not_a_stream")
             return _first_token_at(response) - start
 
     def _first_model(self, headers: dict[str, str]) -> str:
+        """Return the first name that the server lists."""
         url = urlsplit(self._target.url)._replace(path=MODELS_PATH, query="", fragment="").geturl()
         request = requests.Request("GET", url, headers=headers).prepare()
-        with self._exchange.send(request) as response:
+        with self._client.send(request) as response:
             _check(response)
             body = b"".join(_pieces(response, _PIECE, MAX_MODELS))
         try:
@@ -178,7 +180,7 @@ def _check(response: requests.Response) -> None:
 
 
 def _first_token_at(response: requests.Response) -> float:
-    """Return when the first token came, by the monotonic clock, of a stream that also came to its end."""
+    """Return when the first token came, by the monotonic clock; the stream must also be complete."""
     first: float | None = None
     for data in _events(response):
         if data == _END:
@@ -203,7 +205,7 @@ def _events(response: requests.Response) -> Iterator[bytes]:
 
 
 def _has_token(data: bytes) -> bool:
-    """Whether an event brings a token; the token of an end is an empty text with a reason to finish."""
+    """Tell whether an event has a token; an end-of-sequence token is an empty text with a reason to finish."""
     try:
         event = msgspec.json.decode(data, type=_Event)
     except (msgspec.DecodeError, UnicodeDecodeError):

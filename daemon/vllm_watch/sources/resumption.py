@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from vllm_watch.reading.log_reader import TailedBatch
+from vllm_watch.reading.log_reader import LogBatch
 from vllm_watch.sources.checkpoint import FilePosition
 from vllm_watch.sources.file_queue import FileQueue
 from vllm_watch.sources.log_file import LogFile
@@ -51,7 +51,7 @@ class Resumption:
         self._rotated = rotated
         self._counts = counts
 
-    def resume(self, point: ResumePoint, now: float, max_search: int) -> list[TailedBatch]:
+    def resume(self, point: ResumePoint, now: float, max_search: int) -> list[LogBatch]:
         """
         Resume at a point; return what must be read again to know how the server was started.
 
@@ -71,9 +71,9 @@ class Resumption:
         self._queue.note_backlog(now)
         return batches
 
-    def _resume_in(self, log: LogFile, point: ResumePoint, now: float, max_search: int) -> list[TailedBatch]:
+    def _resume_in(self, log: LogFile, point: ResumePoint, now: float, max_search: int) -> list[LogBatch]:
         """Resume in the file in which reading stopped, knowing what was open there."""
-        batches: list[TailedBatch] = []
+        batches: list[LogBatch] = []
         if point.is_same_run:
             skip_into(log, self._queue.reader, point.position.offset)
         else:
@@ -81,7 +81,7 @@ class Resumption:
         log.resume_at(point.position)
         return batches
 
-    def _resume_among_rotated(self, point: ResumePoint, now: float, max_search: int) -> list[TailedBatch]:
+    def _resume_among_rotated(self, point: ResumePoint, now: float, max_search: int) -> list[LogBatch]:
         """Resume in the rotated file in which reading stopped; what came after it is read from its start."""
         position = point.position
         present = self._queue.present

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from vllm_watch.sources.checkpoint import FilePosition
 from vllm_watch.sources.log_file import LogFile
-from vllm_watch.sources.open_file import FileId
+from vllm_watch.sources.open_file import FileId, NotRegularError
 from vllm_watch.sources.read_counts import ReadCounts
 from vllm_watch.sources.rotated_names import RotatedName, rotated_names
 
@@ -53,6 +53,7 @@ class RotatedFiles:
         self._path = path
         self._counts = counts
         self._has_listed = False
+        self._failing_since: float | None = None
         self._older = _OlderFiles(self.all())
 
     def all(self) -> list[RotatedName]:
@@ -66,28 +67,35 @@ class RotatedFiles:
         self._has_listed = True
         return found
 
-    def after(self, old: LogFile, known: set[FileId]) -> list[RotatedFile]:
-        """Open those that came after an open one, without the known ones; from now on all of them are old."""
-        return self._open(lambda found: self._choose_after(old, found, known), is_all_old=True)
+    def after(self, old: LogFile, known: set[FileId], now: float) -> list[RotatedFile]:
+        """Open those that came after an open one, as `new` does."""
+        return self._open_newer(lambda found: self._choose_after(old, found, known), now)
 
-    def new(self, known: set[FileId]) -> list[RotatedFile]:
-        """Open those that were not there before, without the known ones; from now on all of them are old."""
-        return self._open(
-            lambda found: [name for name in found if name.file_id not in known and name not in self._older],
-            is_all_old=True,
+    def new(self, known: set[FileId], now: float) -> list[RotatedFile]:
+        """
+        Open those that were not there before; from now on all rotated files are old.
+
+        Args:
+            known: Files that are not opened.
+            now: The time.
+
+        Raises:
+            OSError: One cannot be opened now. After `ROTATE_WAIT` it is lost, and the others are opened.
+        """
+        return self._open_newer(
+            lambda found: [name for name in found if name.file_id not in known and name not in self._older], now
         )
 
-    def put_back(self, opened: Iterable[RotatedFile]) -> None:
+    def put_back(self, opened: list[RotatedFile]) -> None:
         """Close what `new` has opened: it is new again."""
+        _close(opened)
         for each in opened:
-            each.log.close()
             self._older.forget(each.name)
 
     def last(self, known: set[FileId]) -> list[RotatedFile]:
-        """Open the last `MAX_ROTATED` without the known ones."""
-        return self._open(
-            lambda found: [name for name in found if name.file_id not in known][-MAX_ROTATED:], is_all_old=False
-        )
+        """Open the last `MAX_ROTATED` without the known ones; what cannot be opened is lost."""
+        opened, _ = self._open(lambda found: [name for name in found if name.file_id not in known][-MAX_ROTATED:])
+        return opened
 
     def is_at(self, file: RotatedFile, position: FilePosition) -> bool:
         """Tell whether a file is that of a position; one that cannot be read is not, and is counted."""
@@ -111,30 +119,54 @@ class RotatedFiles:
             and (index > (place or 0) if first_number and name.number else name not in self._older)
         ]
 
-    def _open(self, choose: _Choice, *, is_all_old: bool) -> list[RotatedFile]:
-        """Open those that are chosen of all rotated files; they may be renamed meanwhile."""
+    def _open_newer(self, choose: _Choice, now: float) -> list[RotatedFile]:
+        """Open those that are chosen, or none as long as one fails that may be readable soon."""
+        may_wait = self._failing_since is None or now - self._failing_since < ROTATE_WAIT
+        try:
+            opened, found = self._open(choose, may_wait=may_wait)
+        except OSError:
+            if self._failing_since is None:
+                self._failing_since = now
+            raise
+        self._failing_since = None
+        self._older = _OlderFiles(found)
+        return opened
+
+    def _open(self, choose: _Choice, *, may_wait: bool = False) -> tuple[list[RotatedFile], list[RotatedName]]:
+        """Open those that are chosen of all rotated files, which may be renamed meanwhile; return also all names."""
         tries = _TRIES
         while True:
             tries -= 1
             found = self.all()
             chosen = choose(found)
-            opened = [RotatedFile(name, log) for name in chosen if (log := self._open_one(name)) is not None]
+            opened: list[RotatedFile] = []
+            try:
+                for name in chosen:
+                    log = self._open_one(name, may_wait=may_wait)
+                    opened += [] if log is None else [RotatedFile(name, log)]
+            except OSError:
+                _close(opened)
+                raise
             missing = len(chosen) - len(opened)
             if not missing or not tries:
                 self._counts.files_lost += missing
-                if is_all_old:
-                    self._older = _OlderFiles(found)
-                return opened
-            for each in opened:
-                each.log.close()
+                return opened, found
+            _close(opened)
 
-    def _open_one(self, name: RotatedName) -> LogFile | None:
-        """Open the file that had this name when the folder was listed, if the name is still that file's."""
+    def _open_one(self, name: RotatedName, *, may_wait: bool) -> LogFile | None:
+        """
+        Open the file that had this name when the folder was listed, if the name is still that file's.
+
+        Raises:
+            OSError: It cannot be opened now, and may be waited for. Permissions are not waited for.
+        """
         try:
             log = LogFile(name.path)
         except FileNotFoundError:
             return None
-        except OSError:
+        except OSError as error:
+            if may_wait and not isinstance(error, PermissionError | NotRegularError):
+                raise
             self._counts.read_errors += 1
             return None
         if log.file_id == name.file_id:
@@ -154,6 +186,11 @@ class _OlderFiles:
 
     def __contains__(self, name: RotatedName) -> bool:
         return _key(name) in self._keys
+
+
+def _close(files: Iterable[RotatedFile]) -> None:
+    for file in files:
+        file.log.close()
 
 
 def _key(name: RotatedName) -> tuple[FileId, str | float]:

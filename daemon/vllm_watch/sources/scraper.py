@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Reads a vLLM server's /metrics: one page, or one reason from a closed list why there is none."""
+"""Scrapes a vLLM server's /metrics: the result is what it reports, or one reason from a closed list."""
 
 from __future__ import annotations
 
@@ -9,10 +9,11 @@ from typing import NamedTuple
 
 from vllm_watch import __version__
 from vllm_watch.catalog.reasons import MetricsReason
-from vllm_watch.sources.http_client import TlsOptions, read_token
+from vllm_watch.sources.http_client import TlsOptions
 from vllm_watch.sources.metrics_fetch import OK, Feed, Fetcher
 from vllm_watch.state.scrape_source import ScrapeResult, scrape_result
 from vllm_watch.support.clock import Clock
+from vllm_watch.support.tokens import read_token
 from vllm_watch_parsers.exposition import ExpositionParser
 from vllm_watch_parsers.metric_names import WANTED
 from vllm_watch_parsers.scrape import reading_of
@@ -20,7 +21,7 @@ from vllm_watch_parsers.scrape import reading_of
 
 # Without OpenMetrics: prometheus_client answers in it as soon as it is named, whatever its rank.
 # Not compressed: the server's event loop would pay 4 ms for each thousand LoRA label sets. Nor is it asked for some
-# names only (`name[]`): with several API servers the page is then empty, and its log would show them all each time.
+# names only (`name[]`): with several API servers the answer is then empty, and its log would get them all each time.
 _HEADERS = {
     "Accept": "text/plain;version=0.0.4,*/*;q=0.1",
     "Accept-Encoding": "identity",
@@ -33,9 +34,9 @@ class ScrapeTarget(NamedTuple):
     Where /metrics is and how to ask for it.
 
     Args:
-        url: The page's URL.
+        url: The URL of /metrics.
         timeout: Seconds for the whole scrape, whatever the server drips.
-        bearer_token_file: Holds the token to send; read anew for every scrape.
+        bearer_token_file: Holds the token to send; read again for every scrape.
         tls: For an ``https`` URL.
     """
 
@@ -46,7 +47,7 @@ class ScrapeTarget(NamedTuple):
 
 
 class Scraper:
-    """Reads one target's page whenever told to; `scrape` is for one thread at a time, `close` for any."""
+    """Scrapes one target; `scrape` is for one thread at a time, `close` for any."""
 
     def __init__(self, target: ScrapeTarget, clock: Clock) -> None:
         self._target = target
@@ -54,7 +55,7 @@ class Scraper:
         self._fetcher = Fetcher(target.url, target.timeout, target.tls)
 
     def scrape(self) -> ScrapeResult:
-        """Read the page once. Never raises: what goes wrong is the result's reason."""
+        """Scrape once. Never raises: what goes wrong is the result's reason."""
         start = time.monotonic()
         parser = ExpositionParser(WANTED)
         outcome = self._fetch(parser.feed)
@@ -66,7 +67,7 @@ class Scraper:
         return scrape_result(at, duration, reading, ahead=self._clock.wall(at) - at)
 
     def close(self) -> None:
-        """Let go of the connection; a scrape under way ends as one that took too long."""
+        """Close the connection; a scrape that is running ends as a timeout."""
         self._fetcher.close()
 
     def _fetch(self, feed: Feed) -> MetricsReason:

@@ -14,8 +14,8 @@ import re
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from vllm_watch.reading.log_reader import LogReader, TailedBatch
-from vllm_watch.reading.printed import LastPrinted, count_new_years, last_printed, places_to_look
+from vllm_watch.reading.log_reader import LogBatch, LogReader
+from vllm_watch.reading.printed import LastPrinted, count_new_years, last_printed, parts_to_read
 from vllm_watch.reading.times import ArrivalTimes, PrintedTimes
 from vllm_watch.sources.log_file import READ_SIZE, LogFile
 from vllm_watch_parsers.events import Lifecycle
@@ -58,7 +58,7 @@ class Stretch(NamedTuple):
     end: int
 
 
-def read_history(log: LogFile, reader: LogReader, end: int, now: float, max_search: int) -> list[TailedBatch]:
+def read_history(log: LogFile, reader: LogReader, end: int, now: float, max_search: int) -> list[LogBatch]:
     """
     Read how the server was started and its last lines before `end`; none of it is counted.
 
@@ -79,7 +79,7 @@ def read_history(log: LogFile, reader: LogReader, end: int, now: float, max_sear
             if not data:
                 break
             batch = reader.read(log.lines(data), times)._replace(is_after_gap=is_after_gap)
-            batches.append(TailedBatch(batch, is_history=True))
+            batches.append(batch._replace(is_history=True))
             is_after_gap = False
         is_after_gap = True
     return batches
@@ -117,7 +117,7 @@ def times_of(log: LogFile, start: int, now: float) -> PrintedTimes:
     """
     size = log.size()
     last = _last_printed(log, size)
-    new_years = count_new_years(log.read_at(offset, part) for offset, part in places_to_look(start, size))
+    new_years = count_new_years(log.read_at(offset, part) for offset, part in parts_to_read(start, size))
     is_recent = bool(last.time) and last.size_after <= MAX_AFTER_LAST
     return PrintedTimes(last.time, min(log.modified(), now), new_years=new_years, is_last_recent=is_recent)
 
@@ -132,14 +132,14 @@ def skip_into(log: LogFile, reader: LogReader, offset: int) -> None:
     start = max(offset - READ_BACK, 0)
     log.skip_to(start)
     if start:
-        reader.skip()
+        reader.lose_place()
     else:
-        reader.begin()
+        reader.start_file()
     while log.offset < offset:
         data = log.read(min(READ_SIZE, offset - log.offset))
         if not data:
             return
-        reader.pass_over(log.lines(data))
+        reader.skip_lines(log.lines(data))
 
 
 def _last_printed(log: LogFile, size: int) -> LastPrinted:

@@ -32,7 +32,7 @@ class Truncations:
         self._counts = counts
 
     def start_again(
-        self, item: QueuedFile, reader: LogReader, known: set[FileId], position: FilePosition | None
+        self, item: QueuedFile, reader: LogReader, known: set[FileId], position: FilePosition | None, now: float
     ) -> list[QueuedFile]:
         """
         Go back to the start of a file that was rewritten; return the copies to be read before it, the oldest first.
@@ -42,9 +42,10 @@ class Truncations:
             reader: Reads its lines.
             known: The files that are open.
             position: How far the oldest unread file had been read after the last poll.
+            now: The time.
         """
         lost = self._counts.files_lost
-        copies = self.copies(item.log, known, position)
+        copies = self.copies(item.log, known, position, now)
         if self._counts.files_lost > lost:
             for each in (*copies, item):
                 each.is_after_gap = True
@@ -54,12 +55,12 @@ class Truncations:
         item.log.rewind()
         item.printed = None
         if not copies or copies[0].log.offset == 0:
-            reader.begin()
+            reader.start_file()
         return copies
 
-    def copies(self, log: LogFile, known: set[FileId], position: FilePosition | None) -> list[QueuedFile]:
+    def copies(self, log: LogFile, known: set[FileId], position: FilePosition | None, now: float) -> list[QueuedFile]:
         """Open the copies that hold what was not read of a file before it was truncated, the oldest first."""
-        opened = self._rotated.new(known)
+        opened = self._rotated.new(known, now)
         try:
             return self._unread(log, opened, position)
         except OSError:

@@ -110,8 +110,8 @@ class EngineCrossCheck:
 
     def add_line(self, at: float, interval: float, stats: EngineStats) -> None:
         """Take in a line of statistics and the seconds that its rates are over."""
-        said = {name: getattr(stats, name) for name in QUANTITIES}
-        values = {name: float(value) for name, value in said.items() if value is not None}
+        logged = {name: getattr(stats, name) for name in QUANTITIES}
+        values = {name: float(value) for name, value in logged.items() if value is not None}
         self._lines.append(_Line(at - interval, at, values))
 
     def add_silence(self, at: float, interval: float) -> None:
@@ -141,10 +141,10 @@ class EngineCrossCheck:
             self._verdicts.popleft()
         found = {}
         for name in QUANTITIES:
-            said = [verdict.differs[name] for verdict in self._verdicts if name in verdict.differs]
-            if len(said) >= LASTING_LINES:
-                differing = sum(said)
-                found[name] = differing >= LASTING_LINES and differing >= len(said) * LASTING_SHARE
+            verdicts = [verdict.differs[name] for verdict in self._verdicts if name in verdict.differs]
+            if len(verdicts) >= LASTING_LINES:
+                differing = sum(verdicts)
+                found[name] = differing >= LASTING_LINES and differing >= len(verdicts) * LASTING_SHARE
         return found
 
     def _rate(self, at: float, generated: float | None) -> float | None:

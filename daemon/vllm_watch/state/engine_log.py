@@ -12,7 +12,7 @@ from vllm_watch_parsers.scrape import DEFAULT_ENGINE
 
 
 DEFAULT_INTERVAL = 10.0
-"""How often vLLM prints statistics unless VLLM_LOG_STATS_INTERVAL says otherwise (V0: 5 s)."""
+"""How often vLLM prints statistics unless VLLM_LOG_STATS_INTERVAL is set (V0: 5 s)."""
 
 MAX_INTERVAL = 300.0
 INTERVALS_UNTIL_STALE = 3
@@ -120,7 +120,7 @@ class EngineLog:
 
         After a pause vLLM divides the tokens by the whole pause, while those of the statistics line are divided by
         one interval. The pause was without tokens, or there would have been lines. Its length is in the line itself;
-        the times of reading say less, for lines may be read late.
+        the times of reading do not show it, for lines may be read late.
         """
         covered = _seconds_covered(spec)
         if covered is None:

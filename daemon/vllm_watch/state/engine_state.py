@@ -152,11 +152,10 @@ def state_from_scrape(scrape: ScrapeSource, key: EngineKey, stall_after: float, 
         stall_after: Seconds without progress after which an engine with work is stalled.
         woke_at: When it last woke up: no progress before that proves nothing.
     """
-    newest, progress = scrape.window.newest, scrape.progress.get(key)
-    engine = newest.reading.engines.get(key) if newest is not None else None
-    if newest is None or engine is None or progress is None:
+    newest, progress = scrape.window.newest_of(key), scrape.progress.get(key)
+    if newest is None or progress is None:
         return None
-    at = newest.at
+    at, engine = newest
     running, waiting = engine.gauges.get("requests_running"), engine.gauges.get("requests_waiting")
     if running is None or waiting is None:
         return UNKNOWN

@@ -1,12 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One engine's values from each source, under the names of their series (without the prefix)."""
+"""
+One engine's values from each source, under the names of their series (without the prefix).
+
+`ahead` is how many seconds the wall clock is ahead of the sources' times: readings have the wall clock's.
+"""
 
 from __future__ import annotations
 
 import math
 import re
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from types import MappingProxyType
 from typing import NamedTuple
 
@@ -16,6 +20,7 @@ from vllm_watch.state.scrape_source import ScrapeSource
 from vllm_watch.state.snapshot import HistogramReading, Reading
 from vllm_watch.state.window import QUANTILES, estimate_quantile
 from vllm_watch_parsers.command_facts import CommandFacts
+from vllm_watch_parsers.events import EngineStats, SpecDecoding
 from vllm_watch_parsers.scrape import EngineKey, EngineReading
 
 
@@ -83,24 +88,37 @@ _HELD_WHILE_IDLE = (
     "requests_deferred",
     "kv_cache_usage_ratio",
 )
+_LOGGED = (
+    *_HELD_WHILE_IDLE,
+    "prefix_cache_hit_ratio",
+    "external_prefix_cache_hit_ratio",
+    "mm_cache_hit_ratio",
+)
+"""The fields of a statistics line that are series of the same names."""
+
+_LOGGED_DRAFTS = {
+    "spec_decode_mean_acceptance_length": "mean_acceptance_length",
+    "spec_decode_acceptance_ratio": "acceptance_ratio",
+    "spec_decode_accepted_tokens_per_second": "accepted_tokens_per_second",
+    "spec_decode_drafted_tokens_per_second": "drafted_tokens_per_second",
+}
 
 
-def gauges_of_scrape(scrape: ScrapeSource, key: EngineKey) -> dict[str, Reading | None]:
+def gauges_of_scrape(scrape: ScrapeSource, key: EngineKey, *, ahead: float) -> dict[str, Reading | None]:
     """
     Return an engine's gauges by the last scrapes.
 
     A quantity that they have, but that has no value at present (a hit ratio without a query), is `None`; one that they
     do not have, or that takes more scrapes than there were so far, is left out.
     """
-    newest = scrape.window.newest
-    engine = newest.reading.engines.get(key) if newest else None
-    if newest is None or engine is None:
+    newest = scrape.window.newest_of(key)
+    if newest is None:
         return {}
+    at, engine = newest.at + ahead, newest.engine
     values: dict[str, float | None] = {name: engine.gauges[name] for name in _NOW if name in engine.gauges}
-    values.update({name: engine.gauges[said] for name, said in _LIFETIME.items() if said in engine.gauges})
+    values.update({name: engine.gauges[gauge] for name, gauge in _LIFETIME.items() if gauge in engine.gauges})
     if scrape.window.has_span(key):
         values.update(_changes(scrape, key, engine))
-    at = newest.at
     return {name: None if value is None else Reading(value, at, "metrics") for name, value in values.items()}
 
 
@@ -142,58 +160,42 @@ def excludes_cached(
     if reading.source == "log":
         found = _RELEASE.match(version or "")
         return (int(found[1]), int(found[2])) >= _FIRST_WITHOUT_CACHED if found else None
-    newest = scrape.reading if scrape else None
-    engine = newest.engines.get(key) if newest else None
-    return engine is not None and not engine.counters.keys().isdisjoint(
+    newest = scrape.window.newest_of(key) if scrape else None
+    return newest is not None and not newest.engine.counters.keys().isdisjoint(
         {"prompt_tokens_computed", "prompt_tokens_cached"}
     )
 
 
-def gauges_of_log(log: LogSource, engine: EngineLog, now: float, *, keeps_stale: bool) -> dict[str, Reading]:
+def gauges_of_log(
+    log: LogSource, engine: EngineLog, now: float, *, keeps_stale: bool, ahead: float
+) -> dict[str, Reading]:
     """Return an engine's gauges by its last lines: fresh ones, and those that the silence of an idle engine implies."""
-    stats, spec = engine.stats, engine.spec
     is_fresh = engine.is_fresh(now) or keeps_stale
-    hit_ratio = None if log.hides_prefix_hit_ratio else stats.prefix_cache_hit_ratio
-    values: dict[str, float | None] = {
-        "prompt_tokens_per_second": stats.prompt_tokens_per_second,
-        "generation_tokens_per_second": stats.generation_tokens_per_second,
-        "requests_running": stats.requests_running,
-        "requests_waiting": stats.requests_waiting,
-        "requests_deferred": stats.requests_deferred,
-        "kv_cache_usage_ratio": stats.kv_cache_usage_ratio,
-        "prefix_cache_hit_ratio": hit_ratio,
-        "external_prefix_cache_hit_ratio": stats.external_prefix_cache_hit_ratio,
-        "mm_cache_hit_ratio": stats.mm_cache_hit_ratio,
-    }
-    readings = _readings(values, engine.stats_at)
-    if not is_fresh:
-        readings = {name: readings[name] for name in _HELD_WHILE_IDLE if name in readings and engine.ended_idle()}
+    names: Iterable[str] = _LOGGED if is_fresh else _HELD_WHILE_IDLE if engine.ended_idle() else ()
+    readings = _readings(engine.stats, zip(names, names, strict=True), engine.stats_at + ahead)
+    if log.hides_prefix_hit_ratio:
+        readings.pop("prefix_cache_hit_ratio", None)
     # An idle or a hanging engine prints no line on drafts; the last one is not about the present.
-    if spec is not None and (keeps_stale or (is_fresh and engine.spec_at >= engine.stats_at)):
-        drafts: dict[str, float | None] = {
-            "spec_decode_mean_acceptance_length": spec.mean_acceptance_length,
-            "spec_decode_acceptance_ratio": spec.acceptance_ratio,
-            "spec_decode_accepted_tokens_per_second": spec.accepted_tokens_per_second,
-            "spec_decode_drafted_tokens_per_second": spec.drafted_tokens_per_second,
-        }
-        readings.update(_readings(drafts, engine.spec_at))
+    if engine.spec is not None and (keeps_stale or (is_fresh and engine.spec_at >= engine.stats_at)):
+        readings.update(_readings(engine.spec, _LOGGED_DRAFTS.items(), engine.spec_at + ahead))
     return readings
 
 
-def _readings(values: Mapping[str, float | None], at: float) -> dict[str, Reading]:
+def _readings(event: EngineStats | SpecDecoding, fields: Iterable[tuple[str, str]], at: float) -> dict[str, Reading]:
+    """Return the fields that a line has; `fields` are pairs of a series and its field."""
+    values = {name: getattr(event, field) for name, field in fields}
     return {name: Reading(float(value), at, "log") for name, value in values.items() if value is not None}
 
 
-def positions_of_scrape(scrape: ScrapeSource, key: EngineKey) -> tuple[Reading, ...] | None:
+def positions_of_scrape(scrape: ScrapeSource, key: EngineKey, *, ahead: float) -> tuple[Reading, ...] | None:
     """Return the recent share of drafts accepted at each position; `None` if /metrics does not have positions."""
-    newest = scrape.window.newest
-    engine = newest.reading.engines.get(key) if newest else None
-    if newest is None or engine is None or not engine.position_accepted or not scrape.window.has_span(key):
+    newest = scrape.window.newest_of(key)
+    if newest is None or not newest.engine.position_accepted or not scrape.window.has_span(key):
         return None
-    return tuple(Reading(ratio, newest.at, "metrics") for ratio in scrape.window.position_ratios(key))
+    return tuple(Reading(ratio, newest.at + ahead, "metrics") for ratio in scrape.window.position_ratios(key))
 
 
-def positions_of_log(engine: EngineLog, now: float, *, keeps_stale: bool) -> tuple[Reading | None, ...]:
+def positions_of_log(engine: EngineLog, now: float, *, keeps_stale: bool, ahead: float) -> tuple[Reading | None, ...]:
     """
     Return the share of drafts accepted at each position, by the last line on drafts if it is about the present.
 
@@ -205,20 +207,23 @@ def positions_of_log(engine: EngineLog, now: float, *, keeps_stale: bool) -> tup
     ratios = spec.position_acceptance_ratio or ()
     if all(ratio is None for ratio in ratios):
         return ()
-    return tuple(None if ratio is None else Reading(ratio, engine.spec_at, "log") for ratio in ratios)
+    return tuple(None if ratio is None else Reading(ratio, engine.spec_at + ahead, "log") for ratio in ratios)
 
 
-def counters_of_scrape(scrape: ScrapeSource, key: EngineKey) -> dict[str, Reading]:
+def counters_of_scrape(scrape: ScrapeSource, key: EngineKey, *, ahead: float) -> dict[str, Reading]:
     """Return an engine's counters as vLLM has them."""
-    newest = scrape.window.newest
-    engine = newest.reading.engines.get(key) if newest else None
-    if newest is None or engine is None:
+    newest = scrape.window.newest_of(key)
+    if newest is None:
         return {}
-    known = {name: engine.counters[counter] for counter, name in _COUNTERS.items() if counter in engine.counters}
-    return {name: Reading(value, newest.at, "metrics") for name, value in known.items()}
+    at, engine = newest.at + ahead, newest.engine
+    return {
+        name: Reading(engine.counters[counter], at, "metrics")
+        for counter, name in _COUNTERS.items()
+        if counter in engine.counters
+    }
 
 
-def counters_of_log(log: LogSource, engine: str) -> dict[str, Reading]:
+def counters_of_log(log: LogSource, engine: str, *, ahead: float) -> dict[str, Reading]:
     """
     Return the sums of what lines print as whole counts.
 
@@ -234,16 +239,16 @@ def counters_of_log(log: LogSource, engine: str) -> dict[str, Reading]:
         "spec_decode_accepted_tokens_total": accepted,
         "preemptions_total": log.totals.preemptions.get(engine),
     }
-    return {name: Reading(count, at, "log") for name, count in counts.items() if count is not None}
+    return {name: Reading(count, at + ahead, "log") for name, count in counts.items() if count is not None}
 
 
-def finished_of(scrape: ScrapeSource, key: EngineKey) -> dict[str, Reading]:
+def finished_of(scrape: ScrapeSource, key: EngineKey, *, ahead: float) -> dict[str, Reading]:
     """Return the requests that an engine has finished, by reason."""
-    newest = scrape.window.newest
-    engine = newest.reading.engines.get(key) if newest else None
-    if newest is None or engine is None:
+    newest = scrape.window.newest_of(key)
+    if newest is None:
         return {}
-    return {reason: Reading(value, newest.at, "metrics") for reason, value in engine.requests_finished.items()}
+    at, engine = newest.at + ahead, newest.engine
+    return {reason: Reading(value, at, "metrics") for reason, value in engine.requests_finished.items()}
 
 
 def _histogram_name(name: str, log: LogSource | None) -> str:
@@ -252,15 +257,17 @@ def _histogram_name(name: str, log: LogSource | None) -> str:
     return _SWAPPED.get(name, name) if is_swapped else name
 
 
-def histograms_of(scrape: ScrapeSource, key: EngineKey, log: LogSource | None) -> dict[str, HistogramReading]:
+def histograms_of(
+    scrape: ScrapeSource, key: EngineKey, log: LogSource | None, *, ahead: float
+) -> dict[str, HistogramReading]:
     """Return an engine's histograms as vLLM has them."""
-    newest = scrape.window.newest
-    engine = newest.reading.engines.get(key) if newest else None
-    if newest is None or engine is None:
+    newest = scrape.window.newest_of(key)
+    if newest is None:
         return {}
+    at, engine = newest.at + ahead, newest.engine
     names = {name: _histogram_name(name, log) for name in HISTOGRAMS}
-    known = {name: engine.histograms[said] for name, said in names.items() if said in engine.histograms}
-    return {name: HistogramReading(histogram, newest.at) for name, histogram in known.items()}
+    known = {name: engine.histograms[source] for name, source in names.items() if source in engine.histograms}
+    return {name: HistogramReading(histogram, at) for name, histogram in known.items()}
 
 
 class Latencies(NamedTuple):
@@ -276,12 +283,12 @@ class Latencies(NamedTuple):
     first_bounds: Mapping[str, Reading] = MappingProxyType({})
 
 
-def latencies_of(scrape: ScrapeSource, key: EngineKey, log: LogSource | None) -> Latencies:
+def latencies_of(scrape: ScrapeSource, key: EngineKey, log: LogSource | None, *, ahead: float) -> Latencies:
     """Return the latencies of the last minute, by an engine's histograms."""
     quantiles: dict[tuple[str, float], Reading] = {}
     means: dict[str, Reading] = {}
     first_bounds: dict[str, Reading] = {}
-    histograms = histograms_of(scrape, key, log)
+    histograms = histograms_of(scrape, key, log, ahead=ahead)
     for stage, name in STAGES.items():
         shown = histograms.get(name)
         if shown is None:
@@ -315,8 +322,8 @@ def facts_of(
         facts["kv_cache_capacity_tokens"] = reading.kv_cache_tokens.get(engine)
         facts["max_concurrency"] = reading.max_concurrency.get(engine)
     if log is not None:
-        said = _facts_of_log(log, engine)
-        facts.update({name: value for name, value in said.items() if value is not None})
+        logged = _facts_of_log(log, engine)
+        facts.update({name: value for name, value in logged.items() if value is not None})
         if (
             facts["data_parallel_size"] is None
             and log.facts.is_believed_alone()
@@ -327,6 +334,7 @@ def facts_of(
 
 
 def _facts_of_log(log: LogSource, engine: str) -> dict[str, float | None]:
+    """Return the facts by series; `None` where the log does not have one."""
     facts = log.facts
     own = facts.of_engine(engine)
     return {

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a server said about itself when it started: holds until it starts again."""
+"""What a server reported about itself when it started: valid until it starts again."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from vllm_watch_parsers.scrape import DEFAULT_ENGINE
 
 
 MAX_ENGINES = 256
-"""So many engines of one log are known."""
+"""So many engines of one log are kept."""
 
 Size = TypeVar("Size", int, float)
 
 
 @dataclass(slots=True)
 class EngineFacts:
-    """What one engine said. Several workers may print a size of their own: the smallest is what serves."""
+    """What one engine reported. Several workers may print a size of their own: the smallest is the one that counts."""
 
     kv_cache_tokens: int | None = None
     max_concurrency: float | None = None
@@ -45,16 +45,16 @@ class Facts:
     log_stats_disabled: bool = False
     engines: dict[str, EngineFacts] = field(default_factory=dict)
     _max_model_len_is_final: bool = False
-    _says_alone: bool = False
-    """Whether an engine's configuration says that there is no other; engines of a dense model say so always."""
+    _reports_alone: bool = False
+    """Whether an engine's configuration has no other engine; that of a dense model never has."""
 
     @property
     def model_name(self) -> str:
-        """The name that clients ask for, or nothing if the log did not say."""
+        """The name that clients use, or nothing if the log does not have it."""
         return self.served_model_name or self.model or ""
 
     def learn(self, fact: StartupFact) -> None:
-        """Take in what one line says."""
+        """Take in one line."""
         self._learn_first(fact)
         self._learn_max_model_len(fact)
         if fact.num_gpu_blocks is not None:
@@ -68,24 +68,24 @@ class Facts:
                 self._learn_engine(self.engines.setdefault(engine, EngineFacts()), fact)
 
     def _learn_first(self, fact: StartupFact) -> None:
-        """Keep what is said first: a draft model's lines look like the main model's and come after them."""
-        for name in _SAID_ONCE:
+        """Keep the first value: a draft model's lines look like the main model's and come after them."""
+        for name in _FIRST_COUNTS:
             if getattr(self, name) is None:
                 setattr(self, name, getattr(fact, name))
 
     def _learn_data_parallel_size(self, fact: StartupFact) -> None:
-        said = fact.data_parallel_size
-        if said == 1 and fact.engine_generation is not None:
-            self._says_alone = True
-        elif said is not None and self.data_parallel_size is None:
-            self.data_parallel_size = said
+        size = fact.data_parallel_size
+        if size == 1 and fact.engine_generation is not None:
+            self._reports_alone = True
+        elif size is not None and self.data_parallel_size is None:
+            self.data_parallel_size = size
 
     def _learn_max_model_len(self, fact: StartupFact) -> None:
-        said = fact.max_model_len
-        # The engine's own configuration and the line on concurrency know; the rest are steps on the way.
+        length = fact.max_model_len
+        # The engine's own configuration and the line on concurrency are final; the rest are steps on the way.
         is_final = fact.engine_generation is not None or fact.max_concurrency is not None
-        if said is not None and (is_final or self.max_model_len is None) and not self._max_model_len_is_final:
-            self.max_model_len = said
+        if length is not None and (is_final or self.max_model_len is None) and not self._max_model_len_is_final:
+            self.max_model_len = length
             self._max_model_len_is_final = is_final
 
     def _learn_engine(self, engine: EngineFacts, fact: StartupFact) -> None:
@@ -96,19 +96,19 @@ class Facts:
 
     @property
     def lone_engine(self) -> str | None:
-        """The one engine that there is, or `None` if there are several, or nothing is known of them."""
+        """The only engine, or `None` if there are several, or none is known."""
         is_lone = self.data_parallel_size in {None, 1} and len(self.engines) == 1
         return next(iter(self.engines)) if is_lone else None
 
     def is_believed_alone(self) -> bool:
-        """Whether the engine's own word that there is no other can be believed."""
-        return self._says_alone and len(self.engines) <= 1
+        """Whether an engine has reported that there is no other, and no other is known."""
+        return self._reports_alone and len(self.engines) <= 1
 
     def of_engine(self, engine: str) -> EngineFacts | None:
         """
-        Return what an engine said, or what all of them said together where lines are of all of them.
+        Return what an engine reported, or all of them together where lines are about all engines.
 
-        Sizes are added up only if every engine has said its own: some may print into another node's log.
+        Sizes are added up only if every engine has reported its own: some may print into another node's log.
         """
         if engine != AGGREGATED or engine in self.engines:
             return self.engines.get(engine)
@@ -134,7 +134,7 @@ class Facts:
         return self.num_gpu_blocks * size if size else None
 
 
-_SAID_ONCE = (
+_FIRST_COUNTS = (
     "version",
     "engine_generation",
     "model",

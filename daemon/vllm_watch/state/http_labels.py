@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Labels of counted HTTP requests, from closed lists: what a client sends never becomes a label."""
+"""Labels of counted HTTP requests, from closed lists: no text of a client becomes a label."""
 
 from __future__ import annotations
 
@@ -56,10 +56,10 @@ HANDLERS = frozenset(
 )
 
 PAUSING: Mapping[str, SleepKind] = {"/pause": "paused", "/resume": "resumed"}
-"""Handlers by which an operator holds an engine and lets it go on."""
+"""Handlers by which an operator pauses and resumes an engine."""
 
 WAKE_UP = "/wake_up"
-"""The handler by which an operator wakes an engine; one that was paused, too, goes on then."""
+"""The handler by which an operator wakes an engine up; that also ends a pause."""
 
 METHODS = frozenset({"GET", "POST", "PUT", "DELETE", "HEAD", "OPTIONS", "PATCH"})
 _CODES = frozenset({"1xx", "2xx", "3xx", "4xx", "5xx", "499", *(str(status.value) for status in HTTPStatus)})

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What sources will say once there is traffic, made up from what they have said: for looking once at a quiet server."""
+"""What sources will report once there is traffic, made up from their reports: for one check of a quiet server."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ from vllm_watch_parsers.scrape import DEFAULT_ENGINE, EngineReading, Histogram, 
 
 
 LATER = 15.0
-"""Seconds until the page that is made up: long enough for rates."""
+"""Seconds until the scrape that is made up: long enough for rates."""
 
 _MORE = 1000.0
 
 
-def scrape_with_traffic(page: MetricsReading) -> MetricsReading:
-    """Return the same page after some traffic: what is on it has grown, what is not is still not on it."""
-    return page._replace(engines={key: _engine_with_traffic(engine) for key, engine in page.engines.items()})
+def scrape_with_traffic(reading: MetricsReading) -> MetricsReading:
+    """Return the same reading after some traffic: what is in it has grown, what is not is still absent."""
+    return reading._replace(engines={key: _engine_with_traffic(engine) for key, engine in reading.engines.items()})
 
 
 def lines_with_traffic(log: LogSource, at: float) -> LogBatch:
-    """Return what a log's next statistics will be: of every release the same quantities, drafts if it makes some."""
+    """Return a log's next statistics: the quantities of every release, and drafts if the server makes some."""
     events: list[TimedEvent] = []
     for name in list(log.engines) or [DEFAULT_ENGINE]:
         if name not in log.engines:

@@ -51,24 +51,18 @@ class LogSource:
         self._nameless = DEFAULT_ENGINE
         """The engine of the last statistics line without a name: a line on drafts has none either."""
 
-    def apply(self, batch: LogBatch, *, is_history: bool = False) -> None:
-        """
-        Take in what some lines report.
-
-        Args:
-            batch: The lines' events.
-            is_history: The lines were written before the daemon started: they inform, and are not counted.
-        """
+    def apply(self, batch: LogBatch) -> None:
+        """Take in what some lines report; what is history is not counted."""
         if batch.is_after_gap:
             self._forget_present()
         self._note_lines(batch)
         self.sleep.apply_calls_before(batch)
-        self._apply_requests(batch, is_history=is_history)
+        self._apply_requests(batch)
         life, notices = self.life.counts(), self.totals.notice_counts()
         for event in batch.events:
             self._apply(event, is_dated=not batch.is_undated)
         self.sleep.apply_calls_after(batch)
-        if is_history:
+        if batch.is_history:
             self.life.restore_counts(life)
             self.totals.restore_counts(notices)
         else:
@@ -112,11 +106,11 @@ class LogSource:
         if batch.lines > waits:
             self.last_news_at = batch.end
 
-    def _apply_requests(self, batch: LogBatch, *, is_history: bool) -> None:
+    def _apply_requests(self, batch: LogBatch) -> None:
         for request, count in batch.requests.items():
             if request.status == _OK and request.path in INFERENCE_HANDLERS and not self.has_served:
                 self.first_served_at = batch.end
-            if not is_history:
+            if not batch.is_history:
                 self.totals.add_request(http_request_key(request.method, request.path, str(request.status)), count)
 
     def _apply(self, timed: TimedEvent, *, is_dated: bool) -> None:

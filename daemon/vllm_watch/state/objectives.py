@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Requests that kept a latency objective, counted exactly: at a bound of vLLM's own buckets, never interpolated."""
+"""Requests that met a latency objective, counted exactly: at a bound of vLLM's own buckets, never interpolated."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ _HISTOGRAMS = {
 
 class Attainment(NamedTuple):
     """
-    How an objective was kept since the server's start.
+    How an objective was met since the server's start.
 
     Args:
-        objective: What it is about.
-        bound: The bucket's bound that requests are judged by, in seconds: the objective, or the next bound above it.
+        objective: The latency that it is about.
+        bound: The bucket's bound that decides, in seconds: the objective, or the next bound above it.
         good: Requests within the bound.
         requests: All requests.
-        at: When it was so.
+        at: The time of the counts.
     """
 
     objective: str
@@ -36,7 +36,7 @@ class Attainment(NamedTuple):
 
 
 def attainments(slo: Mapping[str, float], histograms: Mapping[str, HistogramReading]) -> list[Attainment]:
-    """Return how each configured objective was kept, where there is a histogram to tell it by."""
+    """Return how each configured objective was met, where there is a histogram for it."""
     found = []
     for name, seconds in slo.items():
         objective, histogram_name = _HISTOGRAMS[name]

@@ -9,6 +9,7 @@ value at present (a hit ratio without a query), there is no value. Counters are 
 
 from __future__ import annotations
 
+from vllm_watch.catalog.reasons import SourceName
 from vllm_watch.state.engine_state import UNKNOWN, Judgement, state_from_log, state_from_scrape
 from vllm_watch.state.engine_values import gauges_of_log, gauges_of_scrape, positions_of_log, positions_of_scrape
 from vllm_watch.state.scrape_source import ScrapeSource
@@ -70,13 +71,13 @@ def log_gauges(sources: ServerSources, key: EngineKey, now: float) -> dict[str, 
     log, engine = sources.log, sources.engine_log(key)
     if log is None or engine is None:
         return {}
-    return gauges_of_log(log, engine, now, keeps_stale=sources.settings.keeps_stale)
+    return gauges_of_log(log, engine, now, keeps_stale=sources.settings.keeps_stale, ahead=sources.ahead)
 
 
 def scrape_gauges(sources: ServerSources, key: EngineKey, now: float) -> dict[str, Reading | None]:
     """Return an engine's gauges by /metrics, whether or not it decides; `None` is a quantity without a value."""
     scrape = shown_scrape(sources, now)
-    return {} if scrape is None else gauges_of_scrape(scrape, key)
+    return {} if scrape is None else gauges_of_scrape(scrape, key, ahead=sources.ahead)
 
 
 def gauges(sources: ServerSources, key: EngineKey, now: float) -> dict[str, Reading]:
@@ -95,20 +96,21 @@ def _last_token(sources: ServerSources, key: EngineKey) -> Reading | None:
     progress = sources.scrape.progress.get(key) if sources.scrape else None
     scraped = progress.token_at if progress is not None else None
     logged = sources.log.token_at.get(sources.name_in_log(key)) if sources.log else None
-    readings = [] if scraped is None else [Reading(scraped, scraped, "metrics")]
-    if logged is not None:
-        readings.append(Reading(logged, logged, "log"))
+    found: tuple[tuple[float | None, SourceName], ...] = ((scraped, "metrics"), (logged, "log"))
+    readings = [Reading(at + sources.ahead, at + sources.ahead, source) for at, source in found if at is not None]
     return max(readings, default=None)
 
 
 def position_acceptance(sources: ServerSources, key: EngineKey, now: float) -> tuple[Reading | None, ...]:
     """Return the share of drafts accepted at each position: by /metrics if it decides and has them, else by the log."""
     scrape = deciding_scrape(sources, now)
-    ratios = positions_of_scrape(scrape, key) if scrape is not None else None
+    ratios = positions_of_scrape(scrape, key, ahead=sources.ahead) if scrape is not None else None
     if ratios is not None:
         return ratios
     engine = sources.engine_log(key)
-    return positions_of_log(engine, now, keeps_stale=sources.settings.keeps_stale) if engine else ()
+    if engine is None:
+        return ()
+    return positions_of_log(engine, now, keeps_stale=sources.settings.keeps_stale, ahead=sources.ahead)
 
 
 def start_time(sources: ServerSources) -> Reading | None:
@@ -116,5 +118,5 @@ def start_time(sources: ServerSources) -> Reading | None:
     logged = sources.log.life.started_at if sources.log else None
     start = sources.scrape.process.start if sources.scrape else None
     if start is not None and (logged is None or start.at >= logged):
-        return Reading(start.reported, start.at, "metrics")
-    return None if logged is None else Reading(logged, logged, "log")
+        return Reading(start.reported, start.at + sources.ahead, "metrics")
+    return None if logged is None else Reading(logged + sources.ahead, logged + sources.ahead, "log")

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """
-What the probe says, and when the next one is due: one-token completions, as a user would ask for them.
+What probes report, and when the next one is due: one-token completions, as a user would request them.
 
-A server that failed is asked again at the next turn, then at growing distances: a sick server is not helped by
-more requests.
+A server that failed is probed again after the usual time, then after growing ones: more requests do not help a failing
+server.
 """
 
 from __future__ import annotations
@@ -14,10 +14,10 @@ from vllm_watch.catalog.reasons import ProbeReason
 
 
 LONGEST_PAUSE = 300.0
-"""Seconds between two probes of a server that goes on failing, unless it is asked less often anyway."""
+"""The longest time between two probes of a server that keeps failing, unless it is probed less often anyway."""
 
 LEAST_PAUSE = 10.0
-"""Seconds that always lie between the beginnings of two probes."""
+"""The shortest time between the starts of two probes."""
 
 PAUSES_UNTIL_OVERDUE = 3
 
@@ -29,7 +29,7 @@ class ProbeResult(NamedTuple):
     Args:
         at: When it ended.
         reason: ``ok``, or why there was no token.
-        first_token_seconds: From the beginning to the first token, `None` if it failed.
+        first_token_seconds: From the start to the first token, `None` if it failed.
     """
 
     at: float
@@ -38,19 +38,19 @@ class ProbeResult(NamedTuple):
 
 
 class ProbeSource:
-    """Takes in one server's probes, in order; `every` is the seconds between the beginnings of two good ones."""
+    """Takes in one server's probes, in order; `every` is the seconds between the starts of two good ones."""
 
     def __init__(self, every: float) -> None:
         self._every = every
         self._failures = 0
-        self._began_at: float | None = None
+        self._started_at: float | None = None
         self._due_at: float | None = None
         self.last: ProbeResult | None = None
         self.succeeded_at: float | None = None
 
     def start(self, now: float) -> None:
-        """Take in that a probe begins."""
-        self._began_at = now
+        """Take in that a probe starts."""
+        self._started_at = now
         self._due_at = now + self._pause()
 
     def apply(self, result: ProbeResult) -> None:
@@ -60,26 +60,26 @@ class ProbeSource:
         self._failures = 0 if is_good else self._failures + 1
         if is_good:
             self.succeeded_at = result.at
-        self._due_at = (result.at if self._began_at is None else self._began_at) + self._pause()
+        self._due_at = (result.at if self._started_at is None else self._started_at) + self._pause()
 
     def start_life(self) -> None:
-        """Take in that the server is another one now: what was said of the old one is void, and it is asked soon."""
+        """Take in that the server was started again: results of the old one are void, and it is probed soon."""
         self.last = None
         self._failures = 0
-        self._due_at = None if self._began_at is None else self._began_at + LEAST_PAUSE
+        self._due_at = None if self._started_at is None else self._started_at + LEAST_PAUSE
 
     def due_at(self) -> float | None:
-        """Return when the next probe is to begin; `None` is at once."""
+        """Return when the next probe is due; `None` is at once."""
         return self._due_at
 
     def current(self, now: float) -> ProbeResult | None:
-        """Return the last result unless it is so old that probing itself must hang."""
+        """Return the last result, unless it is so old that probing itself must hang."""
         if self.last is None or self._is_overdue(self.last, now):
             return None
         return self.last
 
     def reason(self, now: float) -> ProbeReason:
-        """Return what the last result says, or why there is none."""
+        """Return the reason of the last result, or why there is none."""
         if self.last is None:
             return "starting"
         return "overdue" if self._is_overdue(self.last, now) else self.last.reason

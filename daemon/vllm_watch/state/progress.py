@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """
-Whether an engine moves, by its pages.
+Whether an engine makes progress, by its scrapes.
 
-vLLM records all of this when the engine core has made a step: what only arrives at the API server, or gives up there,
-moves nothing. Of a request that a client gave up the front end knows without the core, so it does not count.
+vLLM records all of this when the engine core has made a step: a request that only arrives at the API server, or is
+given up there, changes nothing. A request that a client gave up does not count: the front end counts it without the
+core.
 """
 
 from __future__ import annotations
@@ -18,10 +19,10 @@ from vllm_watch_parsers.scrape import EngineReading
 
 
 FIRST_TOKEN_SECONDS = 300.0
-"""How long the first requests after a start may take at least: kernels are compiled for them."""
+"""The first requests after a start may take so long: kernels are compiled for them."""
 
-PAGES_UNTIL_STILL = 3
-"""So many pages must say the same before an engine stands still: two of them may be moments of two requests."""
+SCRAPES_UNTIL_STILL = 3
+"""So many scrapes must be equal before an engine makes no progress: two may be moments of two requests."""
 
 _GAVE_UP = "abort"
 _ASKED = ("prefix_cache_queries", "external_prefix_cache_queries", "mm_cache_queries", "preemptions")
@@ -30,17 +31,17 @@ _QUEUED = ("requests_running", "requests_waiting", "requests_deferred")
 
 class Progress(NamedTuple):
     """
-    What of an engine changes when it moves.
+    What changes when an engine makes progress.
 
-    `prompt` and `generated` are tokens. `done` is what else only changes when something was computed: steps with an
-    output, the KV cache's use (which grows with each chunk of a long prompt, while every counter stands still) and
-    finished requests. `stirs` are requests that come and go and what is looked up for them.
+    `prompt` and `generated` are tokens. `done` is what else changes only when something was computed: steps with an
+    output, the KV cache's use (which grows with each chunk of a long prompt, while no counter changes) and finished
+    requests. `arrivals` are requests that come and go, and the cache lookups for them.
     """
 
     prompt: float
     generated: float
     done: tuple[float | None, ...]
-    stirs: tuple[float | None, ...]
+    arrivals: tuple[float | None, ...]
 
     @property
     def has_served(self) -> bool:
@@ -49,7 +50,7 @@ class Progress(NamedTuple):
 
 
 def progress_of(engine: EngineReading) -> Progress:
-    """Return what moves on one page; of a pooling model the prompt's tokens and the finished requests do."""
+    """Return the progress in one scrape; a pooling model has prompt tokens and finished requests only."""
     steps = engine.histograms.get("iteration_tokens")
     finished = sum(count for reason, count in engine.requests_finished.items() if reason != _GAVE_UP)
     return Progress(
@@ -61,7 +62,7 @@ def progress_of(engine: EngineReading) -> Progress:
 
 
 def has_work(engine: EngineReading) -> bool:
-    """Tell whether an engine has something to compute: what only waits for something remote is nothing yet."""
+    """Return whether an engine has something to compute: a request that waits for something remote does not count."""
     running, waiting, deferred = (engine.gauges.get(name, 0.0) for name in _QUEUED)
     return running > 0 or waiting > deferred
 
@@ -69,44 +70,44 @@ def has_work(engine: EngineReading) -> bool:
 @dataclass(slots=True)
 class EngineProgress:
     """
-    How one engine has moved, page by page.
+    The progress of one engine, scrape by scrape.
 
-    `stirred_at` is when anything moved last, `done_at` when anything was computed, `works_since` when the work began
-    that is there. Of the last movement of the tokens `served_at` is the page that showed it and `served_from` the one
-    before: it came between them; `prompted_from` is the same of prompt tokens, `done_from` of all that is computed.
-    `token_at` is when the last token was generated.
+    `changed_at` is when anything changed last, `done_at` when anything was computed, `works_since` when the present
+    work started. The last tokens came between the scrapes of `served_from` and `served_at`; `prompted_from` is the
+    first of these for prompt tokens, `done_from` for all that is computed. `token_at` is when the last token was
+    generated.
     """
 
     progress: Progress
     at: float
-    stirred_at: float
+    changed_at: float
     done_at: float
-    pages: int = 1
-    """So many pages have said the same."""
+    equal_scrapes: int = 1
+    """So many scrapes were equal."""
     works_since: float | None = None
     before_work: Progress | None = None
-    """The last page without work."""
+    """The last scrape without work."""
     token_at: float | None = None
     served_at: float | None = None
     served_from: float | None = None
     prompted_from: float | None = None
     done_from: float | None = None
     asleep_since: float | None = None
-    """When a page first said that the engine is not awake, if the newest one says so."""
+    """When a scrape first reported that the engine is not awake, if the last one does."""
     woke_at: float = -math.inf
     _asleep_at: float = -math.inf
-    """The last page that said so."""
+    """The last scrape that reported it."""
 
     @classmethod
-    def begin(cls, at: float, engine: EngineReading) -> EngineProgress:
-        """Return what one page tells."""
-        known = cls(progress_of(engine), at, stirred_at=at, done_at=at)
+    def first(cls, at: float, engine: EngineReading) -> EngineProgress:
+        """Return what the first scrape shows."""
+        known = cls(progress_of(engine), at, changed_at=at, done_at=at)
         known._note_work(at, engine)
         known._note_sleep(at, engine)
         return known
 
     def add(self, at: float, engine: EngineReading) -> None:
-        """Take in the next page."""
+        """Take in the next scrape."""
         new, old = progress_of(engine), self.progress
         if new.generated > old.generated:
             self.token_at = at
@@ -114,41 +115,41 @@ class EngineProgress:
             self.served_at, self.served_from = at, self.at
         if new.prompt > old.prompt:
             self.prompted_from = self.at
-        if new._replace(stirs=old.stirs) != old:
+        if new._replace(arrivals=old.arrivals) != old:
             self.done_at, self.done_from = at, self.at
         if new != old:
-            self.stirred_at, self.pages = at, 0
+            self.changed_at, self.equal_scrapes = at, 0
         self.progress, self.at = new, at
-        self.pages += 1
+        self.equal_scrapes += 1
         self._note_work(at, engine)
         self._note_sleep(at, engine)
 
     @property
     def has_token_of_work(self) -> bool:
-        """Whether a token has come since the work began that is there; also where nobody saw it begin."""
-        begun, now = self.before_work, self.progress
-        return begun is None or (begun.prompt, begun.generated) != (now.prompt, now.generated)
+        """Whether there was a token since the present work started, or its start was not seen."""
+        before, now = self.before_work, self.progress
+        return before is None or (before.prompt, before.generated) != (now.prompt, now.generated)
 
     def still_seconds(self, at: float, woke_at: float) -> float:
-        """Return for how long an engine that woke then has had work and not moved; 0 before that is certain."""
-        if self.works_since is None or self.pages < PAGES_UNTIL_STILL:
+        """Return for how long an engine has had work without progress, since it woke up; 0 until that is certain."""
+        if self.works_since is None or self.equal_scrapes < SCRAPES_UNTIL_STILL:
             return 0.0
-        return at - max(self.stirred_at, self.works_since, woke_at)
+        return at - max(self.changed_at, self.works_since, woke_at)
 
     def undone_seconds(self, at: float, woke_at: float) -> float:
-        """Return for how long there has been work and nothing was computed, whatever came and went."""
+        """Return for how long there has been work and nothing was computed, even if requests came and went."""
         return 0.0 if self.works_since is None else at - max(self.done_at, self.works_since, woke_at)
 
     @property
     def served(self) -> TokenSpan | None:
-        """The last tokens."""
+        """When the last tokens were computed."""
         if self.served_at is None or self.served_from is None:
             return None
         return TokenSpan(self.served_from, self.served_at, self.prompted_from)
 
     @property
     def slept_until(self) -> float:
-        """When a page said last that the engine is not awake, if the newest one says that it is."""
+        """When a scrape last reported that the engine is not awake, if the newest one reports that it is."""
         return self._asleep_at if self.asleep_since is None else -math.inf
 
     def _note_sleep(self, at: float, engine: EngineReading) -> None:

@@ -194,7 +194,7 @@ class ScrapeSource:
         for key, engine in reading.engines.items():
             known = self.progress.get(key)
             if known is None:
-                self.progress[key] = EngineProgress.begin(at, engine)
+                self.progress[key] = EngineProgress.first(at, engine)
             else:
                 known.add(at, engine)
 

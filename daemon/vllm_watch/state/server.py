@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import math
 
+from vllm_watch.catalog.reasons import LogReason
 from vllm_watch.catalog.states import EngineState
 from vllm_watch.reading.log_reader import LogBatch
 from vllm_watch.state.cross_check import CrossCheck, comparisons
@@ -30,7 +31,7 @@ from vllm_watch.state.totals import (
     counted_scrape,
     engine_totals,
     former_totals,
-    names_dropped,
+    label_values_dropped,
     values_out_of_range,
 )
 from vllm_watch_parsers.command_facts import CommandFacts
@@ -60,19 +61,19 @@ class ServerState:
         """Take in the command line of a server that was started again."""
         self._sources.settings = self.settings._replace(command=command)
 
-    def apply_log(self, batch: LogBatch, *, is_history: bool = False) -> None:
-        """Take in lines of the log; history informs and is not counted."""
+    def apply_log(self, batch: LogBatch) -> None:
+        """Take in lines of the log."""
         log = self._sources.log
         if log is None:
             return
         starts = log.life.starts
-        log.apply(batch, is_history=is_history)
+        log.apply(batch)
         if log.life.starts != starts:  # Access lines in the same batch may be the old server's.
             self._http_source.start_life()
             self._names.forget_engines()
             self._cross_check.forget()
             return
-        if not is_history:
+        if not batch.is_history:
             self._cross_check.compare_with_scrapes(batch)
         if batch.requests:
             self._http_source.note_lines()
@@ -114,7 +115,7 @@ class ServerState:
         due = probe.due_at()
         return now if due is None else due
 
-    def begin_probe(self, now: float) -> str:
+    def start_probe(self, now: float) -> str:
         """Take in that a probe starts; return the model's name, or nothing if no source has reported it."""
         if self._sources.probe is not None:
             self._sources.probe.start(now)
@@ -131,9 +132,17 @@ class ServerState:
         self._names.last = self._names.current(now)
         return frozenset(whole or engine_state(self._sources, key, now).state for key in self._names.last)
 
-    def snapshot(self, now: float) -> ServerSnapshot:
-        """Return what is known at `now`, in seconds since the epoch."""
+    def snapshot(self, now: float, ahead: float = 0.0) -> ServerSnapshot:
+        """
+        Return what is known at `now`, with the wall clock's times.
+
+        Args:
+            now: Seconds since the epoch, by the clock that the sources' times are from.
+            ahead: Seconds by which the wall clock is ahead of that clock. A start that the server reports itself is by
+                the server's clock and stays as it is.
+        """
         sources, settings = self._sources, self.settings
+        sources.ahead = ahead
         log, scrape = sources.log, sources.scrape
         whole = server_state(log, scrape, now)
         keys = self._names.last = self._names.current(now)
@@ -141,7 +150,7 @@ class ServerState:
         shown = shown_scrape(sources, now)
         return ServerSnapshot(
             name=settings.name,
-            at=now,
+            at=now + ahead,
             version=log.facts.version if log else None,
             engine_generation=log.facts.engine_generation if log else None,
             model_name=keys[0].model_name,
@@ -154,9 +163,9 @@ class ServerState:
             http_requests=self._http_source.count(log, scrape.reading if scrape else None),
             admission_rejections=admission_rejections(sources),
             missing_metrics=shown.missing() if shown else {},
-            refused_values=values_out_of_range(sources),
-            dropped_names=names_dropped(sources),
-            page_long_lines=scrape.long_lines if scrape else None,
+            values_out_of_range=values_out_of_range(sources),
+            label_values_dropped=label_values_dropped(sources),
+            scrape_long_lines=scrape.long_lines if scrape else None,
             log=log.counts(math.inf if settings.keeps_stale else now) if log else None,
             tail=sources.log_status.tail if log else None,
             scrape_duration=scrape.last.duration if scrape and scrape.last else None,
@@ -187,7 +196,7 @@ class ServerState:
         judged = Judgement(whole) if whole else engine_state(sources, key, now)
         is_present = judged.state not in {"down", "starting"} or self.settings.keeps_stale
         shown = shown_scrape(sources, now) if is_present else None
-        latencies = latencies_of(shown, key, log) if shown else Latencies()
+        latencies = latencies_of(shown, key, log, ahead=sources.ahead) if shown else Latencies()
         present = gauges(sources, key, now) if is_present else {}
         prompt_rate, version = present.get("prompt_tokens_per_second"), log.facts.version if log else None
         return EngineSnapshot(
@@ -209,7 +218,7 @@ class ServerState:
         result = self._sources.probe.current(now) if self._sources.probe is not None else None
         return None if result is None else ProbeSnapshot(result.reason == "ok", result.first_token_seconds)
 
-    def _log_reason(self, now: float) -> str:
+    def _log_reason(self, now: float) -> LogReason:
         return log_reason(self._sources, now, is_sleeping=self._is_sleeping(now))
 
     def _is_sleeping(self, now: float) -> bool:

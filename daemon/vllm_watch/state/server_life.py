@@ -70,7 +70,7 @@ class ServerLife:
 
     def note_statistics(self, at: float, *, moves: bool, has_prompt: bool) -> None:
         """
-        Take in a line of statistics: a server that prints one is ready, even if the log lacks the line that says so.
+        Take in a line of statistics: a server that prints one is ready, even if the log lacks the line about that.
 
         Args:
             at: When it was written.

@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import NamedTuple
 
+from vllm_watch.catalog.reasons import LogReason
 from vllm_watch.state.engine_log import EngineLog
 from vllm_watch.state.engine_state import STALL_SECONDS
 from vllm_watch.state.log_source import LogSource
@@ -30,7 +31,7 @@ class ServerSettings(NamedTuple):
         labels: The operator's own labels.
         keeps_stale: For reading what has ended: no value is dropped for its age.
         probe_every: Seconds between probes, or `None` without them.
-        command: What the server's command line says.
+        command: The facts on the server's command line.
     """
 
     name: str
@@ -48,7 +49,7 @@ class LogStatus(NamedTuple):
     """How reading the log goes: `reason` is ``ok`` or why it cannot be read."""
 
     is_up: bool
-    reason: str
+    reason: LogReason
     tail: TailCounts
 
 
@@ -57,6 +58,8 @@ class ServerSources:
 
     def __init__(self, settings: ServerSettings) -> None:
         self.settings = settings
+        self.ahead = 0.0
+        """Seconds by which the wall clock is ahead of the sources' times: what readings of a snapshot add to them."""
         self.log = LogSource() if settings.has_log else None
         self.log_status = LogStatus(is_up=False, reason="starting", tail=TailCounts())
         interval, every = settings.metrics_interval, settings.probe_every

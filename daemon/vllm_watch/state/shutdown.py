@@ -2,9 +2,9 @@
 """
 Failures while a server shuts down.
 
-A server that is stopped while requests run says that its engine died, for it has stopped it itself. That is part of its
-end as long as the end follows, or the next start: one that waits for its clients' connections is killed in the end, and
-with several API servers none says the last word. If neither follows, the server crashed while it was to stop.
+A server that is stopped while requests run reports that its engine died: it has stopped the engine itself. That is part
+of the shutdown if its end follows, or the next start: a server that waits for its clients' connections is killed in the
+end, and with several API servers none prints the last line. If neither follows, the server crashed instead.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ kills after 90 s what does not end by itself.
 """
 
 SHUTDOWN_SECONDS = 600.0
-"""A server that was told to stop and for so long has neither ended nor computed a token goes on."""
+"""A server that for so long after its shutdown started has neither ended nor computed a token still runs."""
 
 _MAX_HELD = 256
-"""So many failures wait for the end; more are counted at once."""
+"""So many failures wait for the end; others are counted at once."""
 
 
 class Shutdown:
@@ -39,11 +39,11 @@ class Shutdown:
         self._held: list[TimedEvent] = []
 
     def start(self, at: float) -> None:
-        """Take in that the server shuts down of its own will."""
+        """Take in that the server starts to shut down."""
         self._began_at, self._ended_at = at, None
 
     def take(self, at: float, failure: Failure) -> bool:
-        """Take in a failure; return whether it belongs to a shutdown as far as can be said now."""
+        """Take in a failure; return whether it belongs to a shutdown, as far as is known now."""
         if self._ended_at is not None:
             return at - self._ended_at <= END_SECONDS
         if self._began_at is None or len(self._held) >= _MAX_HELD:
@@ -55,7 +55,7 @@ class Shutdown:
         return True
 
     def end(self, at: float) -> list[TimedEvent]:
-        """Take in that the server has ended; return the failures that were no part of that."""
+        """Take in that the server has ended; return the failures that were not part of that."""
         crashed = self.settle(at)
         if self._began_at is not None:
             self._ended_at = at
@@ -64,23 +64,23 @@ class Shutdown:
         return crashed
 
     def restart(self, at: float) -> list[TimedEvent]:
-        """Take in that the server starts again; return the failures that were no part of its end."""
+        """Take in that the server starts again; return the failures that were not part of its end."""
         crashed = self.settle(at)
         self._began_at = self._ended_at = None
         self._held.clear()
         return crashed
 
     def note_prompt(self, at: float) -> None:
-        """Take in that a prompt was computed: long after it began to shut down no server takes up a request."""
+        """Take in that a prompt was computed: long after its shutdown started no server does that."""
         if self._began_at is not None and at - self._began_at > DRAIN_SECONDS:
             self._began_at = None
 
     def note_tokens(self, at: float) -> None:
-        """Take in that tokens came: a server that shuts down may finish what runs, for as long as that takes."""
+        """Take in that there were tokens: it may finish its requests during a shutdown, however long that takes."""
         self._busy_at = at
 
     def forget_failures(self) -> None:
-        """Take in that the failures so far were before anyone watched."""
+        """Take in that the failures so far were before the daemon started."""
         self._held.clear()
 
     def settle(self, now: float) -> list[TimedEvent]:

@@ -141,9 +141,9 @@ class ScrapedSleep(SleepReports):
 
 
 class TokenSpan(NamedTuple):
-    """When the last tokens in a source were computed: between `began` and `at`, prompts' after `prompted`."""
+    """When the last tokens in a source were computed: between `start` and `at`, prompts' after `prompted`."""
 
-    began: float
+    start: float
     at: float
     prompted: float | None
 
@@ -163,7 +163,7 @@ def is_still_asleep(since: float, tokens: TokenSpan | None, now: float) -> bool:
         return True
     if tokens.prompted is not None and tokens.prompted >= since + DRAIN_SECONDS:
         return False
-    return tokens.began < since or now - tokens.at > MOVING_SECONDS
+    return tokens.start < since or now - tokens.at > MOVING_SECONDS
 
 
 def _paths_called(batch: LogBatch) -> set[str]:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Whether an engine is sleeping: put to sleep or paused by its operator, by what both sources report."""
+"""Whether an engine is sleeping: put to sleep or paused by its operator, by the reports of both sources."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def is_sleeping(sources: ServerSources, key: EngineKey, scrape: ScrapeSource | N
         progress = scrape.progress.get(key)
         if progress is not None:
             scraped_tokens, slept_until = progress.served, progress.slept_until
-            if scraped_tokens is None or progress.asleep_since is None or scraped_tokens.began < progress.asleep_since:
+            if scraped_tokens is None or progress.asleep_since is None or scraped_tokens.start < progress.asleep_since:
                 scraped.append(progress.asleep_since)
             served = later(served, scraped_tokens)
         if log is None or not log.sleep.prints_pauses or log.sleep.since is not None:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What is known about a server at one moment: immutable, built anew for every look."""
+"""What is known about a server at one moment: immutable, built for every request."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ WatchMode = Literal["events", "poll"]
 
 
 class Reading(NamedTuple):
-    """A value, when it was so (seconds since the epoch), and who said it."""
+    """A value, its time (seconds since the epoch), and its source."""
 
     value: float
     at: float
@@ -23,7 +23,7 @@ class Reading(NamedTuple):
 
 
 class HistogramReading(NamedTuple):
-    """A histogram and when it was so."""
+    """A histogram and its time."""
 
     histogram: Histogram
     at: float
@@ -31,7 +31,7 @@ class HistogramReading(NamedTuple):
 
 class EngineTotals(NamedTuple):
     """
-    What one engine has counted in its server's present life; in the last one, where no other has begun.
+    What one engine has counted in its server's present life; in the last one, while no other has started.
 
     `counters` and `histograms` are by the names of the series without their prefix, `requests_finished` by reason.
     """
@@ -46,12 +46,12 @@ class EngineSnapshot(NamedTuple):
     """
     One engine.
 
-    `gauges` and `facts` are keyed by the names of the series without their prefix; what is not known is not there.
+    `gauges` and `facts` are keyed by the names of the series without their prefix; what is not known is left out.
     `position_acceptance` is in the order of the positions, `None` where a position's is not known. `quantiles` is by
-    stage and quantile, `means` by stage, over the last minute; a quantile that lies in its histogram's first bucket is
-    not there, of whose bound `first_bounds` tells. `disagreements` tells of quantities that both sources have spoken of
-    for minutes whether they differ. `prompt_excludes_cached` tells whether prompt tokens per second are without cached
-    ones, `None` if nobody knows.
+    stage and quantile, `means` by stage, over the last minute; a quantile in its histogram's first bucket is left out,
+    and `first_bounds` has the bound of that bucket. `disagreements` is whether the sources differ, by quantity, of
+    those that both have reported for minutes. `prompt_excludes_cached` is whether prompt tokens per second are without
+    cached ones, `None` if that is not known.
     """
 
     key: EngineKey
@@ -66,7 +66,7 @@ class EngineSnapshot(NamedTuple):
     facts: Mapping[str, float]
     disagreements: Mapping[str, bool]
     stall_reason: StallReason | None = None
-    """Only of an engine that is stalled."""
+    """Why it is stalled, if it is."""
 
     @property
     def counters(self) -> Mapping[str, Reading]:
@@ -85,7 +85,7 @@ class EngineSnapshot(NamedTuple):
 
 
 class SourceSnapshot(NamedTuple):
-    """One source of a server: whether it can be read, and why it says what it says, or nothing."""
+    """One source of a server: whether it can be read, and why it is quiet."""
 
     source: SourceName
     is_up: bool
@@ -94,14 +94,14 @@ class SourceSnapshot(NamedTuple):
 
 
 class ProbeSnapshot(NamedTuple):
-    """How the last probe went: `first_token_seconds` is from its beginning to the first token, if one came."""
+    """The last probe: `first_token_seconds` is from its start to the first token, if there was one."""
 
     is_success: bool
     first_token_seconds: float | None
 
 
 class Comparison(NamedTuple):
-    """What one source says of one quantity of one engine, whether or not it decides."""
+    """What one source reports about one quantity of one engine, whether or not it decides."""
 
     key: EngineKey
     source: SourceName
@@ -119,9 +119,9 @@ class HttpRequestKey(NamedTuple):
 
 class TailCounts(NamedTuple):
     """
-    What has been read of the log so far, and what was lost.
+    What has been read of the log so far, and what was lost: each field is a series.
 
-    `watch_mode` tells whether hints say that there is news; `None` where there are no files to watch.
+    `watch_mode` is whether notifications report changes; `None` where there are no files to watch.
     """
 
     lines: int = 0
@@ -139,7 +139,7 @@ class TailCounts(NamedTuple):
 
 
 class LogCounts(NamedTuple):
-    """What the log has said so far, as counters since this process began to read it."""
+    """What the log has reported so far, as counters since this process started to read it."""
 
     events: Mapping[str, int]
     starts: int
@@ -153,11 +153,11 @@ class ServerSnapshot(NamedTuple):
     """
     One server.
 
-    `former` holds what engines have counted that are not among `engines`: the last page named them, and another
-    source, or the server's next start, names others.
+    `former` has the counts of engines that are not among `engines`: the last scrape named them, and another source, or
+    the server's next start, names others.
     `starts` and `http_requests` come from its log where it has one, else from its /metrics; `http_requests` from there
     also where the log has no access lines. `start_time` is by the
-    clock of who said it: of the log by that of the other times, of /metrics by the server's own.
+    clock of its source: from the log by that of the other times, from /metrics by the server's own.
     """
 
     name: str
@@ -174,9 +174,9 @@ class ServerSnapshot(NamedTuple):
     http_requests: Mapping[HttpRequestKey, float]
     admission_rejections: Mapping[tuple[str, str], Reading]
     missing_metrics: Mapping[str, bool]
-    refused_values: Mapping[tuple[SourceName, str], int]
-    dropped_names: Mapping[SourceName, int]
-    page_long_lines: int | None
+    values_out_of_range: Mapping[tuple[SourceName, str], int]
+    label_values_dropped: Mapping[SourceName, int]
+    scrape_long_lines: int | None
     log: LogCounts | None
     tail: TailCounts | None
     scrape_duration: float | None

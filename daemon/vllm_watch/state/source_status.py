@@ -5,13 +5,14 @@ from __future__ import annotations
 
 import math
 
+from vllm_watch.catalog.reasons import LogReason
 from vllm_watch.state.engine_state import FIRST_STATS_SECONDS, has_silent_start
 from vllm_watch.state.log_source import LogSource
 from vllm_watch.state.server_sources import ServerSources
 from vllm_watch.state.snapshot import SourceSnapshot
 
 
-WITHOUT_STATISTICS = frozenset({"stats_disabled", "api_servers_more_than_one"})
+WITHOUT_STATISTICS: frozenset[LogReason] = frozenset({"stats_disabled", "api_servers_more_than_one"})
 """Reasons why a log will never have statistics, however much traffic there is."""
 
 
@@ -25,22 +26,27 @@ def source_statuses(sources: ServerSources, now: float, *, is_sleeping: bool) ->
         is_sleeping: Whether any engine is sleeping.
     """
     statuses = []
+    ahead = sources.ahead
     log, scrape, probe = sources.log, sources.scrape, sources.probe
     if log is not None:
         last = max((engine.stats_at for engine in log.engines.values()), default=None)
         reason = log_reason(sources, now, is_sleeping=is_sleeping)
-        statuses.append(SourceSnapshot("log", sources.log_status.is_up, reason, last))
+        statuses.append(SourceSnapshot("log", sources.log_status.is_up, reason, _shifted(last, ahead)))
     if scrape is not None:
         is_up = scrape.last is not None and scrape.last.reading is not None
-        reason = scrape.last.reason if scrape.last else "starting"
-        statuses.append(SourceSnapshot("metrics", is_up, reason, scrape.read_at))
+        scraped = scrape.last.reason if scrape.last else "starting"
+        statuses.append(SourceSnapshot("metrics", is_up, scraped, _shifted(scrape.read_at, ahead)))
     if probe is not None:
         probed = "sleeping" if is_sleeping else probe.reason(now)
-        statuses.append(SourceSnapshot("probe", probed == "ok", probed, probe.succeeded_at))
+        statuses.append(SourceSnapshot("probe", probed == "ok", probed, _shifted(probe.succeeded_at, ahead)))
     return tuple(statuses)
 
 
-def log_reason(sources: ServerSources, now: float, *, is_sleeping: bool) -> str:
+def _shifted(moment: float | None, ahead: float) -> float | None:
+    return None if moment is None else moment + ahead
+
+
+def log_reason(sources: ServerSources, now: float, *, is_sleeping: bool) -> LogReason:
     """Return why the log cannot be read or has no fresh statistics, or ``ok``."""
     log = sources.readable_log
     if log is None:
@@ -65,7 +71,7 @@ def log_reason(sources: ServerSources, now: float, *, is_sleeping: bool) -> str:
     return "stalled" if any(engine.ended_still() for engine in engines) else "silent"
 
 
-def _reason_without_statistics(sources: ServerSources, log: LogSource, now: float) -> str:
+def _reason_without_statistics(sources: ServerSources, log: LogSource, now: float) -> LogReason:
     """Return why a log that can be read has had no statistics since the server's start."""
     if sources.settings.command.has_several_api_servers:
         return "api_servers_more_than_one"

@@ -33,14 +33,19 @@ def counted_scrape(sources: ServerSources) -> ScrapeSource | None:
 
 def engine_totals(sources: ServerSources, key: EngineKey) -> EngineTotals:
     """Return what an engine has counted."""
+    ahead = sources.ahead
     if sources.scrape is None:
-        logged = counters_of_log(sources.log, sources.name_in_log(key)) if sources.log else {}
+        logged = counters_of_log(sources.log, sources.name_in_log(key), ahead=ahead) if sources.log else {}
         return EngineTotals(key, logged, {}, {})
     scrape = counted_scrape(sources)
     if scrape is None:
         return EngineTotals(key, {}, {}, {})
-    histograms = histograms_of(scrape, key, sources.log)
-    return EngineTotals(key, counters_of_scrape(scrape, key), finished_of(scrape, key), histograms)
+    return EngineTotals(
+        key,
+        counters_of_scrape(scrape, key, ahead=ahead),
+        finished_of(scrape, key, ahead=ahead),
+        histograms_of(scrape, key, sources.log, ahead=ahead),
+    )
 
 
 def former_totals(sources: ServerSources, present: Iterable[EngineKey]) -> tuple[EngineTotals, ...]:
@@ -57,7 +62,7 @@ def admission_rejections(sources: ServerSources) -> dict[tuple[str, str], Readin
     if newest is None:
         return {}
     rejections = newest.reading.admission_rejections
-    return {key: Reading(value, newest.at, "metrics") for key, value in rejections.items()}
+    return {key: Reading(value, newest.at + sources.ahead, "metrics") for key, value in rejections.items()}
 
 
 def values_out_of_range(sources: ServerSources) -> dict[tuple[SourceName, str], int]:
@@ -70,7 +75,7 @@ def values_out_of_range(sources: ServerSources) -> dict[tuple[SourceName, str], 
     return counts
 
 
-def names_dropped(sources: ServerSources) -> dict[SourceName, int]:
+def label_values_dropped(sources: ServerSources) -> dict[SourceName, int]:
     """Return how many names (engines, models, values of labels) of each source were over the limit."""
     counts: dict[SourceName, int] = {}
     if sources.log is not None:

@@ -2,8 +2,8 @@
 """
 Rates, ratios and quantiles from counters, over the last 10 to 60 seconds.
 
-The log's line covers its last interval of some 10 s and the most recent requests; counters cover a server's whole
-life. Taken over a short window they mean the same.
+The log's line is over its last interval of some 10 s and the most recent requests; counters are over a server's whole
+life. Over a short window both mean the same.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ from vllm_watch_parsers.scrape import EngineKey, EngineReading, Histogram, Metri
 MIN_SECONDS = 10.0
 MAX_SECONDS = 60.0
 MAX_INTERVALS = 3
-"""Pages that come less often than every 20 s are held against those up to so many intervals before."""
+"""Scrapes less often than every 20 s are compared with those up to so many intervals before."""
 
 MAX_READINGS = 256
-"""So many pages are kept also where time stands still: a page a second makes a quarter of them in a minute."""
+"""So many scrapes are kept even if the clock does not move: one a second makes a quarter of them in a minute."""
 
 _JITTER = 0.9
 """Scrapes of every 5 s come a few milliseconds early: 9.99 s is 10 s."""
@@ -32,31 +32,38 @@ QUANTILES = (0.5, 0.9, 0.95, 0.99)
 
 
 class TimedReading(NamedTuple):
-    """One page and when it was read."""
+    """One reading and when it was taken."""
 
     at: float
     reading: MetricsReading
 
 
+class TimedEngine(NamedTuple):
+    """One engine in one reading."""
+
+    at: float
+    engine: EngineReading
+
+
 class Span(NamedTuple):
-    """An engine at the two ends of a stretch of time."""
+    """An engine at the two ends of a period."""
 
     seconds: float
     old: EngineReading
     new: EngineReading
 
     def increase(self, counter: str) -> float | None:
-        """Return how much a counter grew, or `None` if either page does not have it, or it began anew between them."""
+        """Return how much a counter grew, or `None` if either end does not have it, or it was reset between them."""
         old, new = self.old.counters.get(counter), self.new.counters.get(counter)
         return None if old is None or new is None or new < old else new - old
 
 
 class Window:
     """
-    The pages of the last minute, of one life of a server.
+    The readings of the last minute, of one life of a server.
 
     Args:
-        interval: Seconds from one page to the next, where pages come regularly.
+        interval: Seconds from one scrape to the next, where they are regular.
     """
 
     def __init__(self, interval: float = 0.0) -> None:
@@ -68,11 +75,17 @@ class Window:
 
     @property
     def newest(self) -> TimedReading | None:
-        """The page read last."""
+        """The last reading."""
         return self._readings[-1] if self._readings else None
 
+    def newest_of(self, key: EngineKey) -> TimedEngine | None:
+        """Return an engine in the last reading, or `None` if it is not there."""
+        newest = self.newest
+        engine = newest.reading.engines.get(key) if newest is not None else None
+        return None if newest is None or engine is None else TimedEngine(newest.at, engine)
+
     def add(self, at: float, reading: MetricsReading) -> None:
-        """Take in a page, and drop those that no window needs any more."""
+        """Take in a reading, and drop those that no window needs any more."""
         self._readings.append(TimedReading(at, reading))
         while len(self._readings) > 2 and at - self._readings[1].at >= MAX_SECONDS * _JITTER:
             self._readings.popleft()
@@ -83,9 +96,9 @@ class Window:
 
     def spans(self, key: EngineKey) -> Iterator[Span]:
         """
-        Yield the stretches that end now and last 10 s or more, the shortest first.
+        Yield the periods that end now and last 10 s or more, the shortest first.
 
-        None lasts much longer than a minute, or three intervals: what was counted while no page came is not of now.
+        None lasts much longer than a minute, or three intervals: counts from a time without scrapes are not recent.
         """
         if not self._readings:
             return
@@ -97,7 +110,7 @@ class Window:
                 yield Span(end.at - start.at, old, new)
 
     def has_span(self, key: EngineKey) -> bool:
-        """Tell whether there are pages enough to see changes."""
+        """Return whether there are enough readings for changes."""
         return next(self.spans(key), None) is not None
 
     def rate(self, key: EngineKey, counter: str) -> float | None:
@@ -107,7 +120,7 @@ class Window:
         return None if span is None or increase is None else increase / span.seconds
 
     def ratio(self, key: EngineKey, part: str, whole: str) -> float | None:
-        """Return the ratio of two counters' increases, over the shortest stretch in which the whole grew."""
+        """Return the ratio of two counters' increases, over the shortest period in which the whole grew."""
         for span in self.spans(key):
             all_of_it, some = span.increase(whole), span.increase(part)
             if all_of_it is None or some is None:
@@ -148,8 +161,8 @@ def estimate_quantile(histogram: Histogram, quantile: float) -> float | None:
     """
     Estimate a quantile as PromQL's `histogram_quantile` does: linear within its bucket.
 
-    In the first bucket that would be a number out of nothing, whatever the bucket's bound: there is `None`. A quantile
-    in the infinite bucket is the highest finite bound: it is at least that.
+    In the first bucket there is nothing to interpolate from: the result is `None`. A quantile in the infinite bucket is
+    the highest finite bound: it is at least that.
     """
     rank = quantile * histogram.observations
     if histogram.counts[0] >= rank:

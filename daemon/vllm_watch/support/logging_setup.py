@@ -18,11 +18,11 @@ from typing import TextIO, cast
 
 import structlog
 
+from vllm_watch.support.log_options import LogFormat, LogLevel
 from vllm_watch.support.printable import printable
 
 
 _EXCEPTION = "exception"
-
 
 _STANDARD_STREAMS = (0, 1, 2)
 _PATIENCE_MILLISECONDS = 100
@@ -68,17 +68,18 @@ def hold_standard_streams() -> None:
             os.open(os.devnull, os.O_RDWR)  # The lowest free number: this one, since those below are open.
 
 
-def configure_log(*, quiet: bool = False) -> None:
+def configure_log(level: LogLevel = "info", log_format: LogFormat | None = None) -> None:
     """
     Set structlog up once for this process.
 
     Args:
-        quiet: Log errors only, for commands that print a report of their own.
+        level: The least severe events that are written. ``debug`` also writes what libraries log.
+        log_format: ``console`` for people, ``json`` for programs; by default ``console`` on a terminal only.
     """
     is_terminal = sys.stderr is not None and sys.stderr.isatty()
     renderers: list[structlog.typing.Processor]
-    if is_terminal:
-        renderers = [_make_printable, structlog.dev.ConsoleRenderer()]
+    if log_format == "console" or (log_format is None and is_terminal):
+        renderers = [_make_printable, structlog.dev.ConsoleRenderer(colors=is_terminal)]
     else:
         renderers = [structlog.processors.JSONRenderer()]
     stream = cast("TextIO", UnfailingStream(sys.stderr))
@@ -89,17 +90,21 @@ def configure_log(*, quiet: bool = False) -> None:
     ]
     structlog.configure(
         processors=[*processors, *renderers],
-        wrapper_class=structlog.make_filtering_bound_logger(logging.ERROR if quiet else logging.INFO),
+        wrapper_class=structlog.make_filtering_bound_logger(getattr(logging, level.upper())),
         logger_factory=structlog.WriteLoggerFactory(file=stream),
         cache_logger_on_first_use=False,
     )
-    _configure_libraries(stream, [structlog.stdlib.add_logger_name, *processors], renderers)
+    libraries = logging.DEBUG if level == "debug" else logging.ERROR
+    _configure_libraries(stream, libraries, [structlog.stdlib.add_logger_name, *processors], renderers)
 
 
 def _configure_libraries(
-    stream: TextIO, processors: list[structlog.typing.Processor], renderers: list[structlog.typing.Processor]
+    stream: TextIO,
+    level: int,
+    processors: list[structlog.typing.Processor],
+    renderers: list[structlog.typing.Processor],
 ) -> None:
-    """Write what libraries log in the same form, errors only; Python would print it as plain text otherwise."""
+    """Write what libraries log from a level on, in the same form; Python would print it as plain text otherwise."""
     handler = logging.StreamHandler(stream)
     handler.setFormatter(
         structlog.stdlib.ProcessorFormatter(
@@ -107,7 +112,7 @@ def _configure_libraries(
             processors=[structlog.stdlib.ProcessorFormatter.remove_processors_meta, *renderers],
         )
     )
-    logging.basicConfig(level=logging.ERROR, handlers=[handler], force=True)
+    logging.basicConfig(level=level, handlers=[handler], force=True)
     # Its errors at the end of a watch do not matter: logs are polled in any case.
     logging.getLogger("watchdog").setLevel(logging.CRITICAL)
 

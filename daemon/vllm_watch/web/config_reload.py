@@ -14,7 +14,7 @@ from vllm_watch.support.internal_errors import InternalErrors
 POLL_SECONDS = 1.0
 """How often the files are checked for changes, at most."""
 
-_log = structlog.get_logger("vllm_watch.web")
+log = structlog.get_logger("vllm_watch.web")
 
 
 class CurrentWebConfig:
@@ -67,8 +67,8 @@ class CurrentWebConfig:
         except ConfigError as error:
             self._errors.count("web_config")
             if str(error) != self._failure:
-                _log.error("web_config.refused", reason=str(error))
+                log.warning("web_config.rejected", reason=str(error), effect="the old configuration stays")
             self._failure = str(error)
         else:
             self._failure = None
-            _log.info("web_config.reloaded", file=file)
+            log.info("web_config.reloaded", file=file)

@@ -26,9 +26,9 @@ Route = Callable[[Headers, str], Response]
 _NO_CONTENT = Response(b"", PLAIN_TEXT, 204)
 _NOT_FOUND = plain_text("Nothing here: see / for the status page and /metrics for Prometheus.", 404)
 _METHOD_NOT_ALLOWED = plain_text("Only GET and HEAD are answered.", 405)
-_FAILED = plain_text("This page failed: see the log of vllm-watch.", 500)
+_FAILED = plain_text("This request failed: see the log of vllm-watch.", 500)
 
-_log = structlog.get_logger("vllm_watch.web")
+log = structlog.get_logger("vllm_watch.web")
 
 
 class Router:
@@ -63,9 +63,9 @@ class Router:
             return _METHOD_NOT_ALLOWED
         try:
             return route(headers, query)
-        except Exception:  # noqa: BLE001 - One endpoint that fails must not end the others.
-            _log.exception("page.failed", page=path)
-            self._errors.count("page")
+        except Exception:  # One request that fails must not end the others.
+            log.exception("web.request_failed", path=path)
+            self._errors.count("web")
             return _FAILED
 
 

@@ -44,7 +44,7 @@ _MISDIRECTED = plain_text(
 )
 _BUSY = plain_text("Too many passwords wait for their check: try again.", 503)
 
-_log = structlog.get_logger("vllm_watch.web")
+log = structlog.get_logger("vllm_watch.web")
 
 RequestStop = Callable[[], object]
 
@@ -147,7 +147,7 @@ class WebServer:
 
     def _warn_if_open(self, config: WebConfig) -> None:
         if config.tls is None or not config.asks_who:
-            _log.warning(
+            log.warning(
                 "web.open_to_network",
                 host=self._host,
                 port=self._port,

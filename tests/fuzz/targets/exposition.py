@@ -14,14 +14,12 @@ from itertools import pairwise
 
 import msgspec
 
-from prometheus_client import CollectorRegistry, generate_latest
-from prometheus_client.openmetrics.exposition import generate_latest as generate_openmetrics
 from prometheus_client.openmetrics.parser import text_string_to_metric_families as parse_openmetrics
 from prometheus_client.parser import text_string_to_metric_families as parse_text
 from tests.fuzz import seeds as sources
+from tests.support.exposition import exported
 
 from vllm_watch.catalog.series import PREFIX, SERIES
-from vllm_watch.exposition.families import SnapshotCollector
 from vllm_watch.exposition.json_view import server_view
 from vllm_watch.exposition.openmetrics import TimeSeriesFile
 from vllm_watch.exposition.samples import HistogramSample, bound_text, server_samples
@@ -33,8 +31,8 @@ from vllm_watch_parsers.foreign_metrics import FOREIGN_PROGRAMS
 from vllm_watch_parsers.metric_names import COUNTERS, GAUGES, HISTOGRAMS, WANTED
 from vllm_watch_parsers.scrape import (
     MAX_ENGINES,
+    MAX_LABEL_VALUES,
     MAX_POSITIONS,
-    MAX_WORDS,
     EngineReading,
     MetricsReading,
     Unreadable,
@@ -159,7 +157,7 @@ def _check_reading(reading: MetricsReading) -> None:
     for engine in reading.engines.values():
         _check_engine(engine)
     assert all(0 <= count < math.inf for count in reading.admission_rejections.values())
-    assert len(reading.admission_rejections) <= MAX_WORDS
+    assert len(reading.admission_rejections) <= MAX_LABEL_VALUES
     assert all(0 <= count < math.inf for count in reading.http_requests.values())
     assert all(0 < tokens <= 1e15 for tokens in reading.kv_cache_tokens.values())
     assert all(0 < ratio <= 1e7 for ratio in reading.max_concurrency.values())
@@ -173,7 +171,7 @@ def _check_engine(engine: EngineReading) -> None:
         assert 0 <= value <= _MOST.get(name, 1), name
     assert set(engine.counters) <= {*COUNTERS, "prompt_tokens_computed"}
     assert all(0 <= count < math.inf for count in engine.counters.values())
-    assert len(engine.requests_finished) <= MAX_WORDS
+    assert len(engine.requests_finished) <= MAX_LABEL_VALUES
     assert all(0 <= count < math.inf for count in engine.requests_finished.values())
     assert len(engine.position_accepted) <= MAX_POSITIONS
     assert all(0 <= count < math.inf for count in engine.position_accepted)
@@ -202,22 +200,12 @@ def _check_shown(snapshot: ServerSnapshot) -> None:
             assert 0 <= sample.value < math.inf, sample
             assert sample.value <= 1 or not sample.name.endswith("_ratio"), sample
             _put(expected, name, labels, sample.value)
-    text = generate_latest(_registry(snapshot)).decode()
+    text = exported(snapshot).decode()
     assert _samples(parse_text(text)) == expected
-    openmetrics = generate_openmetrics(_registry(snapshot)).decode()
+    openmetrics = exported(snapshot, for_openmetrics=True).decode()
     assert _samples(parse_openmetrics(openmetrics)) == expected
     view = msgspec.json.decode(msgspec.json.encode(server_view(snapshot)))
     assert [engine["engine"] for engine in view["engines"]] == [engine.key.engine for engine in snapshot.engines]
-
-
-def _registry(snapshot: ServerSnapshot) -> CollectorRegistry:
-    registry = CollectorRegistry()
-    registry.register(SnapshotCollector(lambda: [snapshot], list, failed=_fail))
-    return registry
-
-
-def _fail(_name: str, error: Exception) -> None:
-    raise AssertionError("a snapshot cannot be shown") from error
 
 
 def _put(samples: dict, name: str, labels: dict[str, str], value: float) -> None:

@@ -104,7 +104,7 @@ def _check_lines(log: bytes, pieces: list[bytes]) -> list[list[bytes]]:
             small.feed(piece)
             assert set(small._unwrapper._parts) | set(small._unwrapper._dropping) <= {"stdout", "stderr"}
             assert all(len(part) <= SHORT_PARTIAL for part in small._unwrapper._parts.values())
-            assert all(len(dropped.beginning) <= KEPT for dropped in small._unwrapper._dropping.values())
+            assert all(len(dropped.start) <= KEPT for dropped in small._unwrapper._dropping.values())
     return [batch for batch in batches if batch]
 
 

@@ -16,8 +16,8 @@ from collections import Counter
 from tests.fuzz import seeds as sources
 
 from vllm_watch.reading.framing import MAX_LINE
-from vllm_watch.sources import journal_tailer
-from vllm_watch.sources.journal_tailer import JournalTailer
+from vllm_watch.sources.journal_entries import MAX_CUT_STREAMS, CutLines, JournalEntry, parse_entry
+from vllm_watch.sources.journal_reader import JournalReader
 from vllm_watch_parsers.access import ACCESS_START
 
 
@@ -53,18 +53,18 @@ def check(data: bytes) -> None:
     lines = data.split(b"\n")
     entries = [_check_entry(line) for line in lines]
     size = max(1, lines.index(b"") if b"" in lines else 1)
-    tail, texts = _take_in(lines, size)
+    reader, texts = _read(lines, size)
     messages = [entry.message for entry in entries if entry]
     # The first of uvicorn's lines decides, for all that are read with it, whether a terminal wrote the log.
     if not (any(ACCESS_START in each for each in messages) and any(each.endswith(b"\r") for each in messages)):
-        assert _summary((tail, texts)) == _summary(_take_in(lines, len(lines)))
-    assert len(tail._cut_streams) <= journal_tailer._MAX_CUT_STREAMS
-    assert tail._read_to == next((entry.cursor for entry in reversed(entries) if entry), None)
-    assert tail.cursor in {None, *(entry.cursor for entry in entries if entry)}
+        assert _summary((reader, texts)) == _summary(_read(lines, len(lines)))
+    assert reader.cut_lines.cut_streams <= MAX_CUT_STREAMS
+    assert reader.read_to == next((entry.cursor for entry in reversed(entries) if entry), None)
+    assert reader.cursor in {None, *(entry.cursor for entry in entries if entry)}
 
 
-def _check_entry(line: bytes) -> journal_tailer._Entry | None:
-    entry = journal_tailer._parse(line)
+def _check_entry(line: bytes) -> JournalEntry | None:
+    entry = parse_entry(line)
     if entry is None:
         return None
     assert math.isfinite(entry.written)
@@ -75,7 +75,7 @@ def _check_entry(line: bytes) -> journal_tailer._Entry | None:
     expected = message.encode() if isinstance(message, str) else bytes(message or ())
     assert entry.message == expected
     assert entry.is_cut == (theirs.get("_LINE_BREAK") is not None)
-    text = JournalTailer("u")._text(entry)
+    text = CutLines().line(entry)
     if text is not None:
         assert not entry.is_cut
         assert b"\n" not in text
@@ -84,22 +84,30 @@ def _check_entry(line: bytes) -> journal_tailer._Entry | None:
     return entry
 
 
-def _take_in(lines: list[bytes], size: int) -> tuple[JournalTailer, tuple]:
-    """Let a tail read lines in pieces, and return it and all that was read."""
-    tail = JournalTailer("u")
+def _read(lines: list[bytes], size: int) -> tuple[JournalReader, tuple]:
+    """Let a reader read lines in pieces, and return it and all that was read."""
+    reader = JournalReader()
     events, requests, number = [], Counter(), 0
     for at in range(0, len(lines), size):
-        for read in tail._take_in(lines[at : at + size], NOW):
+        for read in reader.read(lines[at : at + size], NOW):
             events += [timed.event for timed in read.batch.events]
             requests.update(read.batch.requests)
             number += read.batch.lines
-    return tail, (events, requests, number)
+    return reader, (events, requests, number)
 
 
-def _summary(taken: tuple[JournalTailer, tuple]) -> tuple:
-    tail, texts = taken
-    return tail._read_to, texts, _counts(tail)
+def _summary(taken: tuple[JournalReader, tuple]) -> tuple:
+    reader, texts = taken
+    return reader.read_to, texts, _counts(reader)
 
 
-def _counts(tail: JournalTailer) -> tuple[int, ...]:
-    return tail._lines, tail._size, tail._long_lines, tail._nul_bytes, tail._skipped
+def _counts(reader: JournalReader) -> tuple[int, ...]:
+    cut_lines = reader.cut_lines
+    return (
+        reader.lines,
+        reader.size,
+        reader.skipped_bytes,
+        cut_lines.long_lines,
+        cut_lines.nul_bytes,
+        cut_lines.skipped_bytes,
+    )

@@ -122,7 +122,7 @@ def _check_event(event: Event) -> None:
         assert event.kind in {"paused", "resumed", "asleep", "awake"}
         assert set(event.memory) <= MEMORY_TAGS
     elif isinstance(event, Notice):
-        assert event.kind in {"api_servers_more_than_one", "stats_unparsed", "value_refused"}
+        assert event.kind in {"api_servers_more_than_one", "stats_unparsed", "value_out_of_range"}
         assert event.quantity is None or event.quantity in _REFUSABLE
     else:
         assert isinstance(event, AccessRequest)

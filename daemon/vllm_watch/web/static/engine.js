@@ -191,13 +191,13 @@ function atMost(limit) {
 }
 
 function deferred(requests) {
-  return requests ? `${count(requests)} of them deferred` : "";
+  return requests ? `${count(requests)} deferred` : "";
 }
 
 // Says what the tokens per second of a prompt count; nothing where that is not known.
 function cached(areExcluded) {
-  if (areExcluded === true) return "without cached ones";
-  return areExcluded === false ? "with cached ones" : "";
+  if (areExcluded === true) return "excluding cached";
+  return areExcluded === false ? "including cached" : "";
 }
 
 function tokensUsed(usage, capacity) {
@@ -234,7 +234,7 @@ function newLatencyCell({ value, below }, target) {
   const isOver = value !== null && target !== null && value > target;
   const cell = element("td", isOver ? "over" : "", below === null ? duration(value) : `< ${duration(below)}`);
   if (isOver) cell.title = `Over the target of ${duration(target)}`;
-  if (below !== null) cell.title = `In the histogram's first bucket: all that is known is that it is below ${duration(below)}`;
+  if (below !== null) cell.title = `In the histogram's first bucket, so it is only known to be below ${duration(below)}`;
   return cell;
 }
 

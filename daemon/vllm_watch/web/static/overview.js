@@ -28,7 +28,7 @@ export class Overview {
   constructor(node, changed) {
     this.#node = node;
     this.#find.type = "search";
-    this.#find.placeholder = "Find by name, model or state";
+    this.#find.placeholder = "Filter by name, model or state";
     this.#find.setAttribute("aria-label", this.#find.placeholder);
     this.#find.addEventListener("input", changed);
     this.#head.append(...COLUMNS.map(([title]) => element("span", "value", title)));

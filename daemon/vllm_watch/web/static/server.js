@@ -36,7 +36,7 @@ export class ServerCard {
     const charts = [this.#tokens, this.#requests, this.#cache, this.#firstToken];
     const header = element("header", "", this.#name, this.#badge, this.#about, this.#meaning);
     const sources = element("section", "wide", element("h3", "", "Sources"), this.#sources);
-    const failures = element("section", "", element("h3", "", "Failures, since counting began"), this.#failures);
+    const failures = element("section", "", element("h3", "", "Failures since the start of counting"), this.#failures);
     this.node = element("article", "server");
     this.node.id = id;
     this.#charts.append(...charts.map((chart) => chart.node));
@@ -125,7 +125,7 @@ function aboutOf(server, at) {
 }
 
 function titleOf(source) {
-  if (source.source === "probe") return source.up === true ? "brings a token" : "brings no token";
+  if (source.source === "probe") return source.up === true ? "returns a token" : "returns no token";
   return source.up === true ? "can be read" : "cannot be read";
 }
 
@@ -150,8 +150,8 @@ function rowsOfDisagreements(server) {
   const quantities = new Set(listOf(server.engines).flatMap((engine) => listOf(engine.disagreements)));
   if (!quantities.size) return [];
   const what = [...quantities].map(plainWords).join(", ");
-  const says = `The two have told different stories for minutes: ${what}. Look whether both are of this server.`;
-  return [{ name: "both", isUp: false, title: "do not agree", says, when: "" }];
+  const says = `The log and /metrics have disagreed for minutes: ${what}. Check that both belong to this server.`;
+  return [{ name: "both", isUp: false, title: "disagree", says, when: "" }];
 }
 
 function newSource({ name, isUp, title, says, when }) {
@@ -165,7 +165,7 @@ function newSource({ name, isUp, title, says, when }) {
 function failureRows(server) {
   const rows = [
     ...rowsOf(server.log_events, (kind) => FAILURES[kind] ?? plainWords(kind)),
-    ...rowsOf(server.admission_rejections, (reason) => REJECTIONS[reason] ?? `refused: ${plainWords(reason)}`),
+    ...rowsOf(server.admission_rejections, (reason) => REJECTIONS[reason] ?? `rejected: ${plainWords(reason)}`),
     ...rowsOf(server.failed_requests, (code) => `requests answered with ${code}`),
   ];
   if (!server.log_events) rows.push({ text: "no log is read" });

@@ -26,14 +26,14 @@ export const FAILURES = {
   nccl_error: "NCCL error",
   out_of_memory: "out of memory",
   request_error: "request failed inside the engine",
-  shm_timeout: "a worker did not take its work in time",
+  shm_timeout: "a worker did not respond in time",
   worker_died: "worker died",
 };
 
 // Why vLLM turned requests away before they were queued.
 export const REJECTIONS = {
-  max_num_queued_reqs: "refused: as many requests wait as may",
-  max_num_queued_tokens: "refused: as many tokens wait as may",
+  max_num_queued_reqs: "rejected: too many requests in the queue",
+  max_num_queued_tokens: "rejected: too many prompt tokens in the queue",
 };
 
 export function plainWords(name) {
