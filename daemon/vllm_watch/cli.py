@@ -2,8 +2,8 @@
 """
 The command line.
 
-Exit status: 0 fine, 1 something is wrong with what was looked at, 2 wrong usage or configuration. Each command loads
-what it needs and no more: `once` is run over many logs.
+Exit status: 0 fine, 1 a problem was found or a file cannot be read or written, 2 wrong usage or configuration. Each
+command loads what it needs and no more: `once` is run over many logs.
 """
 
 from __future__ import annotations
@@ -12,8 +12,6 @@ import sys
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from pathlib import Path
-from typing import TYPE_CHECKING
 
 import click
 
@@ -21,11 +19,6 @@ from vllm_watch import __version__
 from vllm_watch.grafana.commands import grafana
 from vllm_watch.support.errors import UsageError, VllmWatchError
 from vllm_watch.support.log_options import LOG_FORMATS, LOG_LEVELS, LogFormat, LogLevel
-
-
-if TYPE_CHECKING:
-    from vllm_watch.config.model import Config
-    from vllm_watch.discovery.watcher import ServerWatcher
 
 
 _PARTS = 1000
@@ -83,20 +76,13 @@ def run(  # noqa: PLR0913, PLR0917 - Each option is a parameter.
     With --config, SIGHUP reads the file again. Without --config, --log and --metrics it watches the vLLM servers that
     run on this machine, as they come and go; SIGHUP makes it look for them at once.
     """
-    from vllm_watch.service.supervisor import run_service
-    from vllm_watch.support.clock import SystemClock
+    from vllm_watch.commands.run import run_daemon
+    from vllm_watch.commands.watched import Selection
     from vllm_watch.support.logging_setup import configure_log, hold_standard_streams
-
-    def load() -> Config:
-        return _configured(config_file, logs, metrics, listen)
 
     hold_standard_streams()
     configure_log(log_level, log_format)
-    if config_file is None and not logs and not metrics:
-        follower = _server_watcher(listen)
-        run_service(follower.poll(), SystemClock(), follower=follower)
-        return
-    run_service(load(), SystemClock(), load if config_file is not None else None)
+    run_daemon(Selection(config_file, logs, metrics, listen))
 
 
 @cli.command()
@@ -141,21 +127,14 @@ def check(config_file: str | None, logs: tuple[str, ...], metrics: tuple[str, ..
 
     Without --config, --log and --metrics: of the vLLM servers that run on this machine.
     """
-    from vllm_watch.commands.check import check as look
+    from vllm_watch.commands.check import check as report_on
+    from vllm_watch.commands.check import selected_servers
+    from vllm_watch.commands.watched import Selection
     from vllm_watch.support.logging_setup import configure_log
-    from vllm_watch.support.printable import printable
+    from vllm_watch.support.report import print_report
 
     configure_log("error")
-    if config_file is None and not logs and not metrics:
-        config = _server_watcher(None).poll()
-        if not config.servers:
-            raise UsageError("nothing to check: no vLLM server was found; run vllm-watch discover for the reason")
-    else:
-        config = _configured(config_file, logs, metrics, None)
-    is_wrong = False
-    for finding in look(config):
-        click.echo(printable(finding.text))
-        is_wrong = is_wrong or finding.is_wrong
+    is_wrong = print_report(report_on(selected_servers(Selection(config_file, logs, metrics))))
     sys.exit(1 if is_wrong else 0)
 
 
@@ -165,33 +144,11 @@ def check(config_file: str | None, logs: tuple[str, ...], metrics: tuple[str, ..
 @click.option("--force", is_flag=True, help="Write over a FILE that is there.")
 def discover(form: str, file: str | None, *, force: bool) -> None:
     """Say which vLLM servers run on this machine, where their logs go, and what to change to see more of them."""
-    import json
-
-    from vllm_watch.commands.discover import lines_of, view_of
-    from vllm_watch.discovery.config_writer import configuration_of, is_writable, write_configuration
-    from vllm_watch.discovery.names import with_names
-    from vllm_watch.discovery.proc import Proc
-    from vllm_watch.discovery.servers import find_servers
-    from vllm_watch.support.printable import printable
+    from vllm_watch.commands.discover import discover as report_on
 
     if force and file is None:
         raise UsageError("--force requires --write FILE")
-    proc = Proc()
-    found = find_servers(proc, proc.table.processes())
-    named = with_names(found.servers, {})
-    report = list(lines_of(found, named))
-    if form == "json":
-        click.echo(json.dumps(view_of(found, named), indent=2))
-    else:
-        for finding in report:
-            click.echo(printable(finding.text))
-    if file is not None and any(is_writable(each.server) for each in named):
-        write_configuration(Path(file), configuration_of(named), force=force)
-    elif file is not None:
-        click.echo(
-            f"vllm-watch: no server that can be watched was found, so {printable(file)} was not written", err=True
-        )
-    sys.exit(1 if any(finding.is_wrong for finding in report) else 0)
+    sys.exit(1 if report_on(form, file, force=force) else 0)
 
 
 @cli.command()
@@ -205,18 +162,11 @@ def demo(
 ) -> None:
     """Run the daemon over a recorded real server, again and again."""
     from vllm_watch.commands.demo import run_demo
-    from vllm_watch.replay.recording import BUNDLED, Recording
     from vllm_watch.support.logging_setup import configure_log, hold_standard_streams
 
     hold_standard_streams()
     configure_log(log_level, log_format)
-    recording = Recording(Path(folder) if folder else BUNDLED)
-    click.echo(
-        f"A recorded server of {recording.seconds:.0f} s at {speed:g} times its speed. "
-        f"Look at http://{listen or '127.0.0.1:9468'}/ and /metrics; Ctrl+C ends it.",
-        err=True,
-    )
-    run_demo(recording, speed, listen)
+    run_demo(folder, speed, listen)
 
 
 @cli.command()
@@ -249,13 +199,13 @@ def main(arguments: Sequence[str] | None = None) -> None:
             _complain(f"vllm-watch: {printable(line)}")
         sys.exit(error.exit_code)
     except BrokenPipeError:
-        # Whoever read our output has seen enough; nothing may be written to it any more.
+        # The reader of our output has closed it; nothing can be written to it any more.
         sys.stdout = None  # So the interpreter does not flush it at exit.
         sys.exit(0)
 
 
 def _complain(sentence: str) -> None:
-    """Print a sentence on standard error; the exit status says enough where that cannot be written."""
+    """Print a sentence on standard error; where that cannot be written, the exit status has to be enough."""
     try:
         click.echo(sentence, err=True)
     except OSError:
@@ -274,31 +224,9 @@ def _seconds(step: str) -> float:
     return seconds
 
 
-def _server_watcher(listen: str | None) -> ServerWatcher:
-    from vllm_watch.config.model import Config
-    from vllm_watch.config.options import with_listen
-    from vllm_watch.discovery.watcher import ServerWatcher
-    from vllm_watch.support.clock import SystemClock
-
-    config = Config(servers=())
-    return ServerWatcher(SystemClock(), with_listen(config, listen) if listen else config)
-
-
-def _configured(config_file: str | None, logs: Sequence[str], metrics: Sequence[str], listen: str | None) -> Config:
-    from vllm_watch.config.config_file import load_config
-    from vllm_watch.config.options import config_from_options, with_listen
-
-    if config_file is None:
-        return config_from_options(logs, metrics, listen)
-    if logs or metrics:
-        raise UsageError("--config cannot be combined with --log or --metrics")
-    config = load_config(config_file)
-    return with_listen(config, listen) if listen else config
-
-
 @contextmanager
 def _progress() -> Iterator[Callable[[float], None]]:
-    """Show a bar on a terminal; give the function that moves it."""
+    """Show a bar on a terminal; yield the function that moves it."""
     with click.progressbar(length=_PARTS, label="backfill", file=sys.stderr, hidden=not sys.stderr.isatty()) as bar:
 
         def show(share: float) -> None:

@@ -170,24 +170,11 @@ class TestWrongUse:
         [
             (["once"], "vllm-watch: give --log PATH, --metrics URL or FILE, or both\n"),
             (
-                ["once", "--log", "/no/such.log"],
-                "vllm-watch: /no/such.log: cannot be read: No such file or directory\n",
-            ),
-            (["once", "--log", "/"], "vllm-watch: /: cannot be read: Is a directory\n"),
-            (
                 ["run", "--config", "/no/such.yml"],
                 "vllm-watch: /no/such.yml: cannot be read: no such file or directory\n",
             ),
             (["discover", "--force"], "vllm-watch: --force requires --write FILE\n"),
             (["backfill"], "vllm-watch: give either --recording DIR or --log PATH\n"),
-            (
-                ["backfill", "--recording", "/no/such"],
-                f"vllm-watch: /no/such/timeline.jsonl: not readable, so /no/such is not a recording: {NO_FILE}\n",
-            ),
-            (
-                ["backfill", "--log", "/no/such.log"],
-                "vllm-watch: /no/such.log: cannot be read: No such file or directory\n",
-            ),
             (
                 ["run", "--log", "a", "--listen", "here"],
                 'vllm-watch: --listen: expected HOST:PORT such as 127.0.0.1:9468, got "here"\n',
@@ -204,6 +191,43 @@ class TestWrongUse:
         result = vllm_watch(*arguments)
 
         assert (2, sentence) == (result.returncode, result.stderr)
+
+    @pytest.mark.parametrize(
+        ("arguments", "sentence"),
+        [
+            (
+                ["once", "--log", "/no/such.log"],
+                "vllm-watch: /no/such.log: cannot be read: No such file or directory\n",
+            ),
+            (["once", "--log", "/"], "vllm-watch: /: cannot be read: Is a directory\n"),
+            (
+                ["backfill", "--recording", "/no/such"],
+                f"vllm-watch: /no/such/timeline.jsonl: not readable, so /no/such is not a recording: {NO_FILE}\n",
+            ),
+            (
+                ["backfill", "--log", "/no/such.log"],
+                "vllm-watch: /no/such.log: cannot be read: No such file or directory\n",
+            ),
+            (
+                ["once", "--metrics", "/no/such.prom"],
+                "vllm-watch: /no/such.prom: cannot be read: No such file or directory\n",
+            ),
+            (
+                ["backfill", "--log", "/dev/null", "-o", "/no/such/file"],
+                "vllm-watch: /no/such/file: cannot be written: No such file or directory\n",
+            ),
+            (
+                ["demo", "--recording", "/no/such"],
+                f"vllm-watch: /no/such/timeline.jsonl: not readable, so /no/such is not a recording: {NO_FILE}\n",
+            ),
+        ],
+        ids=lambda item: " ".join(item) if isinstance(item, list) else "",
+    )
+    def test_a_file_that_cannot_be_used(self, arguments, sentence):
+        """The command line is right and a file is not: a problem was found, exit 1, in one sentence."""
+        result = vllm_watch(*arguments)
+
+        assert (1, sentence) == (result.returncode, result.stderr)
 
     def test_a_port_in_use(self):
         """E6: a port that is taken is one sentence and exit 2."""

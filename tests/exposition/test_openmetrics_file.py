@@ -10,11 +10,12 @@ import tempfile
 import pytest
 
 from tests.reading.test_years import DAY, utc, written
-from tests.support.recordings import snapshots
+from tests.support.recordings import RECORDINGS, snapshots
 
 from vllm_watch.exposition import openmetrics
 from vllm_watch.exposition.openmetrics import TimeSeriesFile
-from vllm_watch.replay.replay import SETTLED_SECONDS, SPARSE_SECONDS, run_log
+from vllm_watch.exposition.samples import server_samples
+from vllm_watch.replay.replay import SETTLED_SECONDS, SPARSE_SECONDS, read_to_end, run_log
 from vllm_watch.state.server import ServerSettings, ServerState
 
 
@@ -107,6 +108,26 @@ def test_values_settle_before_snapshots_get_fewer(silent_log):
             said[engine.state, tuple(sorted(engine.gauges)), snapshot.sources[0].reason] = since
 
     assert 1 == len(said)
+
+
+def test_the_end_of_a_replayed_log_is_that_of_the_log_read_at_once():
+    """Counters of a log's lines end the same, read line by line with snapshots in between or in one go."""
+    of_the_file = {"log_lines_total", "log_bytes_total"}
+    log = str(RECORDINGS["day"] / "vllm.log")
+    replayed, read = (ServerState(ServerSettings("x", has_log=True, metrics_interval=None)) for _ in range(2))
+    *_, last = run_log(log, replayed, STEP)
+    now = read_to_end(log, read)
+
+    totals, expected = (
+        {
+            sample[:2]: sample.value
+            for sample in server_samples(each)
+            if sample.name.endswith("_total") and sample.name not in of_the_file
+        }
+        for each in (last, read.snapshot(now))
+    )
+    assert expected == totals
+    assert 0 < totals["continuation_lines_total", ("x",)]
 
 
 @pytest.mark.needs_tool("promtool")

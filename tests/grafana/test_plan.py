@@ -17,7 +17,7 @@ from vllm_watch.grafana.model import (
     pushed_digest,
     with_data_source,
 )
-from vllm_watch.grafana.plan import LastPush, Present, judge_delete, judge_push
+from vllm_watch.grafana.plan import LastPush, Present, plan_delete, plan_push
 
 
 WANTED = dashboard()
@@ -32,20 +32,20 @@ def pushed(model=WANTED.model, **changes):
 
 
 class TestPush:
-    """`judge_push` never overwrites what others made unless told to."""
+    """`plan_push` never overwrites what others made unless told to."""
 
     def test_absent(self):
         """What is not there is created."""
-        assert judge_push(WANTED, None, force=False).kind == "create"
+        assert plan_push(WANTED, None, force=False).kind == "create"
 
     def test_equal(self):
         """What is there and equal is left alone, whoever put it there."""
-        assert judge_push(WANTED, pushed(), force=False).kind == "unchanged"
-        assert judge_push(WANTED, pushed()._replace(last_push=None, file="a.json"), force=True).kind == "unchanged"
+        assert plan_push(WANTED, pushed(), force=False).kind == "unchanged"
+        assert plan_push(WANTED, pushed()._replace(last_push=None, file="a.json"), force=True).kind == "unchanged"
 
     def test_an_older_push(self):
         """What an older push left is updated."""
-        assert judge_push(WANTED, pushed(OLDER), force=False).kind == "update"
+        assert plan_push(WANTED, pushed(OLDER), force=False).kind == "update"
 
     @pytest.mark.parametrize("force", [False, True])
     def test_what_grafana_makes_of_it(self, force):
@@ -53,8 +53,8 @@ class TestPush:
         migrated = {**WANTED.model, "schemaVersion": 42, "editable": True, "version": 3}
         present = pushed()._replace(model=migrated, last_push=LastPush(3, digest(WANTED.model), migrated))
 
-        assert judge_push(WANTED, present, force=force).kind == "unchanged"
-        assert judge_push(dashboard(title="New"), present, force=force).kind == "update"
+        assert plan_push(WANTED, present, force=force).kind == "unchanged"
+        assert plan_push(dashboard(title="New"), present, force=force).kind == "update"
 
     @pytest.mark.parametrize(
         ("present", "words"),
@@ -69,23 +69,23 @@ class TestPush:
     )
     def test_others(self, present, words):
         """What others made or changed is refused with the reason, and overwritten with force."""
-        verdict = judge_push(WANTED, present, force=False)
+        action = plan_push(WANTED, present, force=False)
 
-        assert verdict.kind == "refuse"
-        assert words in verdict.why
-        assert verdict.why.endswith("; --force overwrites that")
-        assert judge_push(WANTED, present, force=True).kind == "update"
+        assert action.kind == "refuse"
+        assert words in action.why
+        assert action.why.endswith("; --force overwrites that")
+        assert plan_push(WANTED, present, force=True).kind == "update"
 
     @pytest.mark.parametrize("force", [False, True])
     def test_provisioned(self, force):
         """What Grafana makes from files is refused also with force."""
-        verdict = judge_push(WANTED, pushed(OLDER)._replace(file="fleet.json"), force=force)
+        action = plan_push(WANTED, pushed(OLDER)._replace(file="fleet.json"), force=force)
 
-        assert verdict == ("refuse", "Grafana makes it from the file fleet.json: change or remove it there")
+        assert action == ("refuse", "Grafana makes it from the file fleet.json: change or remove it there")
 
 
 class TestDelete:
-    """`judge_delete` never deletes what a push did not make."""
+    """`plan_delete` never deletes what a push did not make."""
 
     @pytest.mark.parametrize(
         ("present", "kind", "forced"),
@@ -102,8 +102,8 @@ class TestDelete:
     )
     def test_whose_it_is(self, present, kind, forced):
         """Ours goes, what was changed goes with force, and what is another's stays."""
-        assert kind == judge_delete(present, force=False).kind
-        assert forced == judge_delete(present, force=True).kind
+        assert kind == plan_delete(present, force=False).kind
+        assert forced == plan_delete(present, force=True).kind
 
 
 class TestModel:

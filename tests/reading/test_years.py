@@ -16,7 +16,8 @@ from tests.reading.test_times import DAY, in_berlin, utc  # noqa: F401  # A fixt
 from vllm_watch.config.model import ServerConfig
 from vllm_watch.reading.printed import count_new_years, parts_to_read
 from vllm_watch.reading.times import PrintedTimes
-from vllm_watch.replay.replay import printed_times, run_log
+from vllm_watch.replay.finished_log import FinishedLog
+from vllm_watch.replay.replay import run_log
 from vllm_watch.service.monitor import ServerMonitor
 from vllm_watch.state.server import ServerSettings, ServerState
 
@@ -170,7 +171,7 @@ def test_a_large_log_is_looked_at_in_parts(tmp_path):
     read = sum(part for _, part in parts_to_read(0, size))
 
     assert size > 2 * read
-    assert first == printed_times(str(log)).at("")
+    assert first == FinishedLog(str(log)).end
 
 
 @pytest.mark.parametrize("seconds", [1, HOUR, DAY, 6 * DAY])

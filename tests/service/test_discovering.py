@@ -157,7 +157,7 @@ class TestCheck:
         checked = finished(*alone, *COMMAND, "check")
         ran = finished(*alone, "timeout", "3", *COMMAND, "run", "--listen", "127.0.0.1:0")
 
-        assert (1, 2) == (discovered.returncode, checked.returncode)
+        assert (1, 1) == (discovered.returncode, checked.returncode)
         assert "No vLLM server found" in discovered.stdout
         assert "run vllm-watch discover for the reason" in checked.stderr
         assert ["discovery.nothing", "service.started", "service.stopped"] == [

@@ -13,9 +13,10 @@ from tests.support.recordings import recording, snapshots
 
 from vllm_watch.exposition.json_view import server_view
 from vllm_watch.reading.times import ArrivalTimes
+from vllm_watch.replay.finished_log import LogBytes
 from vllm_watch.replay.recording import MetricsRead
-from vllm_watch.replay.replay import LogFeed, recorded_scrape
-from vllm_watch.state.server import ServerSettings, ServerState
+from vllm_watch.replay.replay import recorded_scrape
+from vllm_watch.state.server import LogStatus, ServerSettings, ServerState
 
 
 class Run:
@@ -79,7 +80,7 @@ def test_another_servers_log_is_found_out():
     """The overloaded server's log beside the pages of a server that hangs disagree within 3 minutes."""
     later = 200.0
     state = ServerState(ServerSettings("mixed", has_log=True, metrics_interval=5.0))
-    feed = LogFeed(state)
+    log = LogBytes()
     lines = [(event.at, event) for event in recording("day").events() if not isinstance(event, MetricsRead)]
     pages = [(event.at + later, event) for event in recording("stall").events() if isinstance(event, MetricsRead)]
     found = {}
@@ -87,7 +88,8 @@ def test_another_servers_log_is_found_out():
         if isinstance(event, MetricsRead):
             state.apply_scrape(recorded_scrape(event, at))
         else:
-            feed.feed(event.data, ArrivalTimes(at))
+            state.apply_log(log.read(event.data, ArrivalTimes(at)))
+            state.apply_log_status(LogStatus(is_up=True, reason="ok", tail=log.counts))
         for name, differs in state.snapshot(at).engines[0].disagreements.items():
             if differs:
                 found.setdefault(name, at - later)

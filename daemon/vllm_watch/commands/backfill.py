@@ -9,12 +9,13 @@ import tempfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+from vllm_watch.config.texts import DEFAULT_NAME
 from vllm_watch.exposition.openmetrics import TimeSeriesFile
 from vllm_watch.replay.recording import Recording
 from vllm_watch.replay.replay import Progress, run_log, run_recording
 from vllm_watch.state.server import ServerSettings, ServerState
 from vllm_watch.state.snapshot import ServerSnapshot
-from vllm_watch.support.errors import UsageError
+from vllm_watch.support.errors import FileError
 
 
 _SCRAPE_INTERVAL = 5.0
@@ -28,7 +29,7 @@ def write_backfill(folder: str | None, logs: Sequence[str], step: float, output:
         How many samples were written.
 
     Raises:
-        RecordingError, UsageError: What is read or written cannot be.
+        FileError: A file cannot be read or written.
     """
     with tempfile.TemporaryFile() as spool:
         gathered = TimeSeriesFile(spool)
@@ -46,12 +47,12 @@ def _of_recording(folder: str, step: float, progress: Progress) -> Iterator[Serv
 
 
 def _of_logs(logs: Sequence[str], step: float, progress: Progress) -> Iterator[ServerSnapshot]:
-    state = ServerState(ServerSettings(Path(logs[0]).stem, has_log=True, metrics_interval=None))
+    state = ServerState(ServerSettings(DEFAULT_NAME, has_log=True, metrics_interval=None))
     last = 0.0
     for path in logs:
         for snapshot in run_log(path, state, step, progress):
             if snapshot.at <= last:
-                continue  # Logs that overlap: Prometheus takes one sample of a moment.
+                continue  # Logs that overlap: Prometheus accepts one sample for a moment.
             last = snapshot.at
             yield snapshot
 
@@ -64,4 +65,4 @@ def _write(gathered: TimeSeriesFile, output: str | None) -> None:
         with Path(output).open("w", encoding="utf-8") as file:
             file.writelines(gathered.lines())
     except OSError as error:
-        raise UsageError(f"{output}: cannot be written: {error.strerror}") from error
+        raise FileError(f"{output}: cannot be written: {error.strerror}") from error

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``vllm-watch check``: looks at each source once and says what was found, what is missing, and what to do."""
+"""``vllm-watch check``: reads each source once and reports what was found, what is missing, and what to do."""
 
 from __future__ import annotations
 
@@ -10,16 +10,18 @@ from collections.abc import Iterator, Mapping, Sequence
 from vllm_watch.catalog.reasons import STALLED, SourceName, explain
 from vllm_watch.catalog.states import SLEEPING, EngineState
 from vllm_watch.commands.alert_needs import Silent, alert_needs, silent_alerts
+from vllm_watch.commands.watched import Selection, configured, discovered
 from vllm_watch.config.model import Config, ServerConfig
 from vllm_watch.config.servers_dir import SUFFIX, list_server_files
 from vllm_watch.service.monitor import ServerMonitor
 from vllm_watch.state.snapshot import EngineSnapshot, Reading, ServerSnapshot, SourceSnapshot
 from vllm_watch.support.clock import SystemClock
+from vllm_watch.support.errors import DiscoveryError
 from vllm_watch.support.report import ReportLine
 
 
 ANSWER_SECONDS = 2.0
-"""How long the first lines of a program are waited for."""
+"""How long to wait for the first lines of a program, such as journalctl."""
 
 _PAUSE_SECONDS = 0.02
 
@@ -42,21 +44,37 @@ _FACTS = {
     "num_speculative_tokens": "{:.0f} tokens a draft",
 }
 _COMPUTING: frozenset[EngineState] = frozenset({"serving", "saturated"})
-_LOOK_AGAIN = (
+_CHECK_AGAIN = (
     "Requests run, and no token of theirs is known of by now: whether the engine serves or has stalled, one look "
     "cannot tell. Look again in 30 s."
 )
 
 
+def selected_servers(selection: Selection) -> Config:
+    """
+    Return the configuration to check.
+
+    Raises:
+        DiscoveryError: No server is selected, and none runs on this machine.
+        UsageError, ConfigError: The options or the file are wrong.
+    """
+    if not selection.is_empty:
+        return configured(selection)
+    config = discovered(selection).poll()
+    if not config.servers:
+        raise DiscoveryError("nothing to check: no vLLM server was found; run vllm-watch discover for the reason")
+    return config
+
+
 def check(config: Config) -> Iterator[ReportLine]:
-    """Yield the report, server by server, each with the file of the folder that it stands in."""
+    """Yield the report, server by server; those of `servers_dir` with their files."""
     yield from _check_folder(config)
     for server in config.servers:
         yield from _check_server(server, config.files.get(server.name))
 
 
 def _check_folder(config: Config) -> Iterator[ReportLine]:
-    """Yield what of `servers_dir` is read and what is not."""
+    """Yield how many files of `servers_dir` are read, and which are ignored."""
     if config.servers_dir is None:
         return
     yield ReportLine(f"{config.servers_dir}: {len(config.files)} {'server' if len(config.files) == 1 else 'servers'}")
@@ -71,7 +89,7 @@ def _check_server(config: ServerConfig, file: str | None) -> Iterator[ReportLine
     try:
         _read_log(server)
         server.scrape()
-        if server.next_probe(SystemClock().now()) is not None:  # A server that sleeps is not asked.
+        if server.next_probe(SystemClock().now()) is not None:  # A server that sleeps is not probed.
             server.probe()
         snapshot = server.snapshot()
         silent = silent_alerts(config, snapshot, server.foresee())
@@ -87,7 +105,7 @@ def _check_server(config: ServerConfig, file: str | None) -> Iterator[ReportLine
 
 
 def _read_log(server: ServerMonitor) -> None:
-    """Read all there is, of a program what it shows within a while."""
+    """Read a log to its end, or what a program prints within a few seconds."""
     end = time.monotonic() + ANSWER_SECONDS
     while server.log is not None and (server.log.poll() or (server.log.is_waiting and time.monotonic() < end)):
         if server.log.is_waiting:
@@ -145,7 +163,7 @@ def _missing_sources(config: ServerConfig) -> Iterator[ReportLine]:
 
 
 def _check_engine(engine: EngineSnapshot, snapshot: ServerSnapshot) -> Iterator[ReportLine]:
-    # Also a server that was stopped on purpose answers nobody.
+    # A server that was stopped on purpose is wrong, too: it answers no request.
     yield ReportLine(f"  engine {engine.key.engine}: {engine.state}", is_wrong=engine.state == "down")
     if engine.state == "sleeping":
         yield ReportLine(f"    {SLEEPING}")
@@ -154,14 +172,14 @@ def _check_engine(engine: EngineSnapshot, snapshot: ServerSnapshot) -> Iterator[
     facts = [form.format(engine.facts[name]) for name, form in _FACTS.items() if name in engine.facts]
     yield from _check_gauges(engine.gauges, snapshot.at)
     if _may_be_stalled(engine):
-        yield ReportLine(f"    {_LOOK_AGAIN}")
+        yield ReportLine(f"    {_CHECK_AGAIN}")
     yield ReportLine(f"    configuration: {', '.join(facts) or 'unknown'}")
     if engine.state == "unknown" and not any(source.is_up for source in snapshot.sources):
         yield ReportLine("    no source can be read, so nothing can be said", is_wrong=True)
 
 
 def _may_be_stalled(engine: EngineSnapshot) -> bool:
-    """Whether requests run and no token is known of: one page has no rates, and a log may be silent or say 0."""
+    """Whether requests run and no token is known: one scrape has no rates, and a log may be silent or report 0."""
     rates = [engine.gauges.get(name) for name in ("prompt_tokens_per_second", "generation_tokens_per_second")]
     running = engine.gauges.get("requests_running")
     is_moving = any(rate is not None and rate.value > 0 for rate in rates)
@@ -169,17 +187,17 @@ def _may_be_stalled(engine: EngineSnapshot) -> bool:
 
 
 def _check_gauges(gauges: Mapping[str, Reading], at: float) -> Iterator[ReportLine]:
-    """Yield what each source says of its own moment: one page has no rates, and the log's are of its last line."""
+    """Yield the gauges of each source with their age: one scrape has no rates, and a log's are of its last line."""
     known = {name: form.format(gauges[name].value) for name, form in _GAUGES.items() if name in gauges}
     if not known:
         yield ReportLine("    now: nothing known")
         return
     first = gauges[next(iter(known))].source
     for source in dict.fromkeys([first, *(gauges[name].source for name in known)]):
-        said = [text for name, text in known.items() if gauges[name].source == source]
+        values = [text for name, text in known.items() if gauges[name].source == source]
         seconds = max(at - max(gauges[name].at for name in known if gauges[name].source == source), 0.0)
         when = "now" if source == first else f"from the {source}, {seconds:.0f} s ago"
-        yield ReportLine(f"    {when}: {', '.join(said)}")
+        yield ReportLine(f"    {when}: {', '.join(values)}")
 
 
 def _check_alerts(silent: Sequence[Silent]) -> Iterator[ReportLine]:

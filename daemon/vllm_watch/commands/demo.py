@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """
-``vllm-watch demo``: a recorded server, played back into a log that grows and a /metrics that changes.
+``vllm-watch demo``: a recorded server, replayed into a log that grows and a /metrics that changes.
 
-The daemon that watches them is the one that watches real servers; only its clock runs faster.
+The daemon watches it as it watches a real server; only its clock runs faster.
 """
 
 from __future__ import annotations
@@ -16,15 +16,18 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import IO
 
+import click
+
 from vllm_watch.config.model import Config
 from vllm_watch.config.options import config_from_options
-from vllm_watch.replay.recording import LogWritten, MetricsRead, Recording
+from vllm_watch.config.texts import DEFAULT_LISTEN
+from vllm_watch.replay.recording import BUNDLED, LogWritten, MetricsRead, Recording
 from vllm_watch.service.supervisor import run_service
 from vllm_watch.support.clock import Clock, ScaledClock
 
 
 class StandIn:
-    """A server's /metrics as it was recorded: it answers, refuses, and answers again on the same port."""
+    """A recorded server's /metrics: it answers, refuses connections, and answers again on the same port."""
 
     def __init__(self) -> None:
         self.body = b""
@@ -35,13 +38,13 @@ class StandIn:
         self.refuse()
 
     def answer(self, body: bytes) -> None:
-        """From now on answer with this body."""
+        """Answer with this body from now on."""
         self.body = body
         if self._server is None:
             self._listen()
 
     def refuse(self) -> None:
-        """From now on let nothing listen."""
+        """Refuse connections from now on."""
         if self._server is None or self._thread is None:
             return
         self._server.shutdown()
@@ -72,7 +75,7 @@ class StandIn:
 
 
 class Player:
-    """Plays a recording in a thread, again and again until it is stopped."""
+    """Replays a recording in a thread, again and again until it is stopped."""
 
     def __init__(self, recording: Recording, log: IO[bytes], stand_in: StandIn, clock: Clock) -> None:
         self._recording = recording
@@ -83,11 +86,11 @@ class Player:
         self._thread = threading.Thread(target=self._run, name="player", daemon=True)
 
     def start(self) -> None:
-        """Begin to play."""
+        """Start the replay."""
         self._thread.start()
 
     def stop(self) -> None:
-        """End."""
+        """End the replay."""
         self._stop.set()
         self._thread.join(2)
         self._stand_in.refuse()
@@ -112,7 +115,7 @@ class Player:
 
 @contextmanager
 def played(recording: Recording, clock: Clock, listen: str | None) -> Iterator[Config]:
-    """Play a recording while the context lasts; give the configuration that watches it."""
+    """Replay a recording within this context; yield the configuration that watches it."""
     with tempfile.TemporaryDirectory(prefix="vllm-watch-demo-") as folder:
         path = Path(folder) / "vllm.log"
         with path.open("ab") as log:
@@ -126,8 +129,24 @@ def played(recording: Recording, clock: Clock, listen: str | None) -> Iterator[C
                 player.stop()
 
 
-def run_demo(recording: Recording, speed: float, listen: str | None) -> None:
-    """Run the daemon over a recording until a signal ends it."""
+def run_demo(folder: str | None, speed: float, listen: str | None) -> None:
+    """
+    Run the daemon on a recording until a signal ends it.
+
+    Args:
+        folder: The recording; the one in the package if `None`.
+        speed: Seconds of the recording per second.
+        listen: The daemon's address, if not the default.
+
+    Raises:
+        VllmWatchError: The recording cannot be read, or the daemon cannot start.
+    """
+    recording = Recording(Path(folder) if folder else BUNDLED)
+    click.echo(
+        f"A recorded server of {recording.seconds:.0f} s at {speed:g} times its speed. "
+        f"Open http://{listen or DEFAULT_LISTEN}/ and /metrics; Ctrl+C ends it.",
+        err=True,
+    )
     clock = ScaledClock(speed)
     with played(recording, clock, listen) as config:
         run_service(config, clock)

@@ -1,18 +1,26 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What was found, for people and for programs. Pure."""
+"""``vllm-watch discover``: the servers of this machine, as text, as JSON, or as a configuration."""
 
 from __future__ import annotations
 
+import json
+
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 from typing import Any
 
+import click
+
 from vllm_watch.discovery.command_line import ServeCommand
-from vllm_watch.discovery.names import NamedServer
-from vllm_watch.discovery.servers import DiscoveredServer, Discovery
-from vllm_watch.support.report import ReportLine
+from vllm_watch.discovery.config_writer import configuration_of, is_writable, write_configuration
+from vllm_watch.discovery.names import NamedServer, with_names
+from vllm_watch.discovery.proc import Proc
+from vllm_watch.discovery.servers import DiscoveredServer, Discovery, find_servers
+from vllm_watch.support.printable import printable
+from vllm_watch.support.report import ReportLine, print_report
 
 
-_TOLD = {
+_OPTIONS = {
     "max_num_seqs": "at most {:d} running requests",
     "max_model_len": "at most {:,d} tokens a request",
     "num_speculative_tokens": "{:d} tokens a draft",
@@ -20,6 +28,39 @@ _TOLD = {
     "data_parallel_size": "data parallel over {:d}",
     "api_server_count": "{:d} API servers",
 }
+
+
+def discover(form: str, file: str | None, *, force: bool) -> bool:
+    """
+    Print the servers of this machine as `form` (text or json); return whether something is wrong.
+
+    Args:
+        form: Of what is printed.
+        file: Where to write a configuration, if anywhere.
+        force: Whether to overwrite that file.
+
+    Raises:
+        VllmWatchError: Processes cannot be listed, or the file cannot be written.
+    """
+    proc = Proc()
+    found = find_servers(proc, proc.table.processes())
+    named = with_names(found.servers, {})
+    report = list(lines_of(found, named))
+    if form == "json":
+        click.echo(json.dumps(view_of(found, named), indent=2))
+    else:
+        print_report(report)
+    if file is not None:
+        _write(file, named, force=force)
+    return any(line.is_wrong for line in report)
+
+
+def _write(file: str, named: Sequence[NamedServer], *, force: bool) -> None:
+    if any(is_writable(each.server) for each in named):
+        write_configuration(Path(file), configuration_of(named), force=force)
+    else:
+        text = f"vllm-watch: no server that can be watched was found, so {printable(file)} was not written"
+        click.echo(text, err=True)
 
 
 def lines_of(found: Discovery, named: Sequence[NamedServer]) -> Iterator[ReportLine]:
@@ -40,9 +81,9 @@ def _lines_of_server(server: DiscoveredServer) -> Iterator[ReportLine]:
     yield ReportLine(f"  process {server.pid} of {server.user}, model {server.command.model_name or 'unknown'}")
     yield ReportLine(f"  metrics: {server.url or 'none'}")
     yield ReportLine(f"  log: {_log(server)}")
-    told = _told(server.command)
-    if told:
-        yield ReportLine(f"  started with: {', '.join(told)}")
+    options = _options(server.command)
+    if options:
+        yield ReportLine(f"  started with: {', '.join(options)}")
     for finding in server.findings:
         mark = "TO CHANGE" if finding.is_wrong else "note"
         yield ReportLine(f"  {mark}: {finding.text}", finding.is_wrong)
@@ -52,13 +93,13 @@ def _log(server: DiscoveredServer) -> str:
     return f"the journal of unit {server.journal}" if server.journal is not None else server.log or "none"
 
 
-def _told(command: ServeCommand) -> list[str]:
+def _options(command: ServeCommand) -> list[str]:
     values = command._asdict()
-    return [form.format(values[name]) for name, form in _TOLD.items() if values[name] is not None]
+    return [form.format(values[name]) for name, form in _OPTIONS.items() if values[name] is not None]
 
 
 def view_of(found: Discovery, named: Sequence[NamedServer]) -> dict[str, Any]:
-    """Return the same as plain data: what is not known is not there."""
+    """Return the report as plain data; what is not known is absent."""
     return {
         "servers": [_view_of_server(name, server) for name, _, server in named],
         "findings": [finding._asdict() for finding in found.findings],
@@ -75,7 +116,7 @@ def _view_of_server(name: str, server: DiscoveredServer) -> dict[str, Any]:
         "metrics": server.url,
         "log": server.log,
         "journal": server.journal,
-        "started_with": {name: value for name, value in server.command._asdict().items() if name in _TOLD and value},
+        "started_with": {name: value for name, value in server.command._asdict().items() if name in _OPTIONS and value},
         "findings": [finding._asdict() for finding in server.findings],
     }
     return {name: value for name, value in view.items() if value is not None}

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``vllm-watch once``: everything that a finished log and a page of /metrics say, printed once."""
+"""``vllm-watch once``: what a finished log and one scrape of /metrics show, printed once."""
 
 from __future__ import annotations
 
@@ -14,43 +14,43 @@ from typing import Any, NamedTuple
 import msgspec
 
 from vllm_watch.catalog.reasons import MetricsReason
+from vllm_watch.config.texts import DEFAULT_NAME
 from vllm_watch.exposition.collector import Collected
 from vllm_watch.exposition.json_view import server_view
 from vllm_watch.exposition.samples import server_samples
 from vllm_watch.exposition.text_format import prometheus_text
-from vllm_watch.reading.containers import LineReader
-from vllm_watch.reading.log_reader import LogReader
-from vllm_watch.replay.replay import LogFeed, log_blocks, printed_times
+from vllm_watch.reading.log_reader import TimedEvent
+from vllm_watch.replay.finished_log import FinishedLog
+from vllm_watch.replay.replay import read_to_end
 from vllm_watch.state.scrape_source import ScrapeResult, scrape_result
 from vllm_watch.state.server import ServerSettings, ServerState
 from vllm_watch.state.snapshot import ServerSnapshot
 from vllm_watch.support.clock import SystemClock
-from vllm_watch.support.errors import UsageError
+from vllm_watch.support.errors import FileError
 from vllm_watch.support.printable import ascii_json
 from vllm_watch_parsers.events import Notice
 from vllm_watch_parsers.scrape import read_metrics
 
 
-SERVER_NAME = "vllm"
 _SCRAPE_INTERVAL = 10.0
 
 
-class Found(NamedTuple):
-    """What was found: the snapshot at the end of the log, and why the page could not be read, if so."""
+class OnceResult(NamedTuple):
+    """The snapshot at the end of the log, and why /metrics could not be read, if so."""
 
     snapshot: ServerSnapshot
     metrics_problem: MetricsReason | None
 
 
-def read_once(logs: Sequence[str], metrics: str | None) -> Found:
+def read_once(logs: Sequence[str], metrics: str | None) -> OnceResult:
     """
-    Read logs to their ends and a page, from a URL or a file.
+    Read logs to their ends, and /metrics once, from a URL or a file.
 
     Raises:
-        UsageError: A file cannot be read.
+        FileError: A file cannot be read.
     """
     settings = ServerSettings(
-        SERVER_NAME,
+        DEFAULT_NAME,
         has_log=bool(logs),
         metrics_interval=_SCRAPE_INTERVAL if metrics else None,
         keeps_stale=True,
@@ -65,11 +65,11 @@ def read_once(logs: Sequence[str], metrics: str | None) -> Found:
         state.apply_scrape(result)
         problem = None if result.reading else result.reason
         end = max(end, result.at)
-    return Found(state.snapshot(end), problem)
+    return OnceResult(state.snapshot(end), problem)
 
 
 def as_prometheus(snapshot: ServerSnapshot) -> bytes:
-    """Return a snapshot in the Prometheus text format; each sample has the time at which it was so."""
+    """Return a snapshot in the Prometheus text format; each sample has the time of its value."""
     return prometheus_text(Collected(list(server_samples(snapshot))), with_times=True)
 
 
@@ -80,15 +80,12 @@ def as_json(snapshot: ServerSnapshot) -> bytes:
 
 
 def log_records(path: str) -> Iterator[bytes]:
-    """Yield what each line of a log says, as one line of JSON per event."""
-    reader, lines, times = LogReader(), LineReader(), printed_times(path)
-    number = 0
-    for block in log_blocks(path):
-        for line in lines.feed(block):
-            number += 1
-            for timed in reader.read_line(line, times):
-                if not isinstance(timed.event, Notice):
-                    yield ascii_json(msgspec.json.encode(_record(number, timed.at, timed.event))) + b"\n"
+    """Yield the events of a log, each as one line of JSON."""
+    for number, batch in enumerate(FinishedLog(path).read(by_line=True), 1):
+        requests = [TimedEvent(batch.end, request) for request in batch.requests]
+        for at, event in (*batch.events, *requests):
+            if not isinstance(event, Notice):
+                yield ascii_json(msgspec.json.encode(_record(number, at, event))) + b"\n"
 
 
 def _record(number: int, at: float, event: Any) -> dict[str, Any]:  # noqa: ANN401  # Any of the events.
@@ -109,17 +106,16 @@ _KINDS = {
 
 
 def _read_log(path: str, state: ServerState) -> float:
-    times = printed_times(path)
-    feed = LogFeed(state)
     # Millions of small tuples come and go without a cycle among them: looking for cycles costs a tenth of the time.
     gc.disable()
-    for block in log_blocks(path):
-        feed.feed(block, times)
-    gc.enable()
-    return times.at("")
+    try:
+        return read_to_end(path, state)
+    finally:
+        gc.enable()
 
 
 def _read_metrics(source: str, end: float) -> ScrapeResult:
+    """Scrape a URL, or read a saved answer: its time is the log's end, else the file's."""
     if source.startswith(("http://", "https://")):
         from vllm_watch.sources.scraper import Scraper, ScrapeTarget  # noqa: PLC0415  # Loads requests: not for files.
 
@@ -132,12 +128,12 @@ def _read_metrics(source: str, end: float) -> ScrapeResult:
         body = Path(source).read_bytes()
         at = end or Path(source).stat().st_mtime
     except OSError as error:
-        raise UsageError(f"{source}: cannot be read: {error.strerror}") from error
+        raise FileError(f"{source}: cannot be read: {error.strerror}") from error
     return scrape_result(at, 0.0, read_metrics(_inflate(body)))
 
 
 def _inflate(body: bytes) -> bytes:
-    """Return a body that was saved compressed as it was; anything broken is left for the parser to refuse."""
+    """Return a compressed body uncompressed; a broken one unchanged, for the parser to reject."""
     if not body.startswith(b"\x1f\x8b"):
         return body
     try:

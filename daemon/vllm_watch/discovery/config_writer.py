@@ -13,7 +13,7 @@ import yaml
 from vllm_watch.config.texts import DEFAULT_LISTEN
 from vllm_watch.discovery.names import NamedServer
 from vllm_watch.discovery.servers import DiscoveredServer
-from vllm_watch.support.errors import UsageError
+from vllm_watch.support.errors import FileError, UsageError
 from vllm_watch.support.printable import printable
 
 
@@ -72,7 +72,8 @@ def write_configuration(path: Path, content: str, *, force: bool) -> None:
     Write a configuration.
 
     Raises:
-        UsageError: It is there already and `force` is not given, or cannot be written.
+        UsageError: It exists already, and `force` is not given.
+        FileError: It cannot be written.
     """
     try:
         with path.open("w" if force else "x", encoding="utf-8") as file:
@@ -80,4 +81,4 @@ def write_configuration(path: Path, content: str, *, force: bool) -> None:
     except FileExistsError:
         raise UsageError(f"--write: {path} is there already; --force writes over it") from None
     except OSError as error:
-        raise UsageError(f"--write: {path}: {(error.strerror or str(error)).lower()}") from None
+        raise FileError(f"--write: {path}: {(error.strerror or str(error)).lower()}") from None

@@ -11,7 +11,7 @@ import msgspec
 
 
 class Health(msgspec.Struct):
-    """``/api/health``; the version is hidden from strangers where Grafana is told so."""
+    """``/api/health``; the version may be hidden from anonymous clients."""
 
     database: str
     version: str = ""
@@ -71,7 +71,7 @@ class Saved(msgspec.Struct):
     version: int
 
 
-class Sample(msgspec.Struct):
+class VectorSample(msgspec.Struct):
     """One of a vector: when, and the value as Prometheus writes it."""
 
     value: tuple[float, str]
@@ -80,7 +80,7 @@ class Sample(msgspec.Struct):
 class Vector(msgspec.Struct):
     """What an expression came to."""
 
-    result: list[Sample]
+    result: list[VectorSample]
 
 
 class QueryResult(msgspec.Struct):

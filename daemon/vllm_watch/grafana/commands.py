@@ -135,15 +135,11 @@ def delete(
         _report(delete_all(server, packaged("en"), options, _shown))
 
 
-def _report(findings: Iterable[ReportLine]) -> None:
+def _report(lines: Iterable[ReportLine]) -> None:
     """Print a report as it comes; leave with 1 if something was not done."""
-    from vllm_watch.support.printable import printable
+    from vllm_watch.support.report import print_report
 
-    is_wrong = False
-    for finding in findings:
-        click.echo(printable(finding.text))
-        is_wrong = is_wrong or finding.is_wrong
-    sys.exit(1 if is_wrong else 0)
+    sys.exit(1 if print_report(lines) else 0)
 
 
 def _connect(url: str, token_file: str, ca_file: str | None, timeout: float) -> Grafana:

@@ -6,9 +6,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
-from vllm_watch.grafana.finding import about
 from vllm_watch.grafana.model import FOLDER_UID, Dashboard
-from vllm_watch.grafana.plan import Present, Verdict, judge_delete
+from vllm_watch.grafana.plan import Action, Present, about, plan_delete
 from vllm_watch.support.errors import GrafanaError, RejectedError
 from vllm_watch.support.report import ReportLine
 
@@ -36,7 +35,7 @@ class DeleteOptions(NamedTuple):
 class _Step(NamedTuple):
     dashboard: Dashboard
     present: Present | None
-    verdict: Verdict
+    action: Action
 
 
 def delete(
@@ -51,7 +50,7 @@ def delete(
     yield ReportLine(f"Grafana {grafana.version()}".rstrip() + f" at {grafana.url}")
     folder = grafana.folder()
     steps = [_look(grafana, dashboard, force=options.force) for dashboard in shown(dashboards)]
-    ours = [step for step in steps if step.verdict.kind == "delete"]
+    ours = [step for step in steps if step.action.kind == "delete"]
     if ours and not options.dry_run:
         options.confirm(len(ours))
     yield from _apply(grafana, steps, options)
@@ -62,7 +61,7 @@ def delete(
 
 def _look(grafana: Grafana, dashboard: Dashboard, *, force: bool) -> _Step:
     present = grafana.dashboard(dashboard.uid)
-    return _Step(_as_present(dashboard, present), present, judge_delete(present, force=force))
+    return _Step(_as_present(dashboard, present), present, plan_delete(present, force=force))
 
 
 def _as_present(dashboard: Dashboard, present: Present | None) -> Dashboard:
@@ -82,9 +81,9 @@ def _apply(grafana: Grafana, steps: Sequence[_Step], options: DeleteOptions) -> 
 
 
 def _apply_one(grafana: Grafana, step: _Step, options: DeleteOptions) -> ReportLine:
-    if step.verdict.kind == "refuse":
-        return about("refused", step.dashboard, grafana.url, step.verdict.why)
-    if step.verdict.kind == "absent":
+    if step.action.kind == "refuse":
+        return about("refused", step.dashboard, grafana.url, step.action.why)
+    if step.action.kind == "absent":
         return about("absent", step.dashboard, grafana.url)
     if options.dry_run:
         return about("would be deleted", step.dashboard, grafana.url)

@@ -13,6 +13,10 @@ from __future__ import annotations
 from typing import Literal, NamedTuple
 
 from vllm_watch.grafana.model import TAG, Dashboard, Model, content, digest
+from vllm_watch.support.report import ReportLine
+
+
+_WRONG = frozenset({"failed", "refused", "not done"})
 
 
 class LastPush(NamedTuple):
@@ -53,50 +57,50 @@ class Present(NamedTuple):
     last_push: LastPush | None = None
 
 
-Kind = Literal["create", "update", "delete", "unchanged", "absent", "refuse"]
+ActionKind = Literal["create", "update", "delete", "unchanged", "absent", "refuse"]
 
 
-class Verdict(NamedTuple):
-    """What is to be done, and why if it is a refusal."""
+class Action(NamedTuple):
+    """What is to be done, and why if nothing may be."""
 
-    kind: Kind
+    kind: ActionKind
     why: str = ""
 
 
-def judge_push(wanted: Dashboard, present: Present | None, *, force: bool) -> Verdict:
+def plan_push(wanted: Dashboard, present: Present | None, *, force: bool) -> Action:
     """Return whether a dashboard is to be created, updated, or left; `force` overwrites what others made of it."""
     if present is None:
-        return Verdict("create")
+        return Action("create")
     if content(present.model) == content(wanted.model):
-        return Verdict("unchanged")
+        return Action("unchanged")
     if present.file is not None:
-        return Verdict("refuse", _provisioned(present.file))
-    strangers = _strangers(present) or _changed(present)
-    if strangers and not force:
-        return Verdict("refuse", f"{strangers}; --force overwrites that")
-    if not strangers and present.last_push is not None and present.last_push.digest == digest(wanted.model):
-        return Verdict("unchanged")
-    return Verdict("update")
+        return Action("refuse", _provisioned(present.file))
+    foreign = _not_ours(present) or _changed(present)
+    if foreign and not force:
+        return Action("refuse", f"{foreign}; --force overwrites that")
+    if not foreign and present.last_push is not None and present.last_push.digest == digest(wanted.model):
+        return Action("unchanged")
+    return Action("update")
 
 
-def judge_delete(present: Present | None, *, force: bool) -> Verdict:
+def plan_delete(present: Present | None, *, force: bool) -> Action:
     """Return whether a dashboard is to be deleted; `force` also deletes what others changed, never what they made."""
     if present is None:
-        return Verdict("absent")
+        return Action("absent")
     if present.file is not None:
-        return Verdict("refuse", _provisioned(present.file))
-    if strangers := _strangers(present):
-        return Verdict("refuse", strangers)
+        return Action("refuse", _provisioned(present.file))
+    if foreign := _not_ours(present):
+        return Action("refuse", foreign)
     if (changed := _changed(present)) and not force:
-        return Verdict("refuse", f"{changed}; --force deletes it all the same")
-    return Verdict("delete")
+        return Action("refuse", f"{changed}; --force deletes it all the same")
+    return Action("delete")
 
 
 def _provisioned(file: str) -> str:
     return f"Grafana makes it from the file {file}: change or remove it there"
 
 
-def _strangers(present: Present) -> str:
+def _not_ours(present: Present) -> str:
     """Return why a dashboard is not ours; nothing if it is."""
     if TAG not in (present.model.get("tags") or []):
         return f"vllm-watch did not make it: it lacks the tag {TAG}"
@@ -112,3 +116,8 @@ def _changed(present: Present) -> str:
     who = present.changed_by or "somebody"
     when = f" on {present.changed_at.partition('T')[0]}" if present.changed_at else ""
     return f"{who} changed it in Grafana{when}, after the push that made version {present.last_push.version}"
+
+
+def about(word: str, dashboard: Dashboard, url: str, why: str = "") -> ReportLine:
+    """Return the line of a report on a dashboard: what became of it, its URL, and why."""
+    return ReportLine(f"{word}: {dashboard.title} ({url}/d/{dashboard.uid}){why and f': {why}'}", word in _WRONG)

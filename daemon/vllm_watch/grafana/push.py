@@ -7,9 +7,8 @@ from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from vllm_watch.grafana.diff import json_changes, panel_changes
-from vllm_watch.grafana.finding import about
 from vllm_watch.grafana.model import FOLDER_UID, Dashboard, DataSource, with_data_source
-from vllm_watch.grafana.plan import Present, Verdict, judge_push
+from vllm_watch.grafana.plan import Action, Present, about, plan_push
 from vllm_watch.support.errors import GrafanaError, RejectedError
 from vllm_watch.support.report import ReportLine
 
@@ -44,7 +43,7 @@ Shown = Callable[[Sequence[Dashboard]], Iterable[Dashboard]]
 class _Step(NamedTuple):
     wanted: Dashboard
     present: Present | None
-    verdict: Verdict
+    action: Action
 
 
 def push(grafana: Grafana, dashboards: Sequence[Dashboard], options: PushOptions, shown: Shown) -> Iterator[ReportLine]:
@@ -62,7 +61,7 @@ def push(grafana: Grafana, dashboards: Sequence[Dashboard], options: PushOptions
     steps = [_look(grafana, dashboard, options) for dashboard in shown(dashboards)]
     if folder is not None:
         yield ReportLine(f"folder {folder.title}: found")
-    elif any(step.verdict.kind == "create" for step in steps):
+    elif any(step.action.kind == "create" for step in steps):
         yield _make_folder(grafana, options)
     yield from _apply(grafana, steps, options)
 
@@ -113,7 +112,7 @@ def _seen(grafana: Grafana, source: DataSource) -> str:
 
 def _look(grafana: Grafana, wanted: Dashboard, options: PushOptions) -> _Step:
     present = grafana.dashboard(wanted.uid)
-    return _Step(wanted, present, judge_push(wanted, present, force=options.force))
+    return _Step(wanted, present, plan_push(wanted, present, force=options.force))
 
 
 def _make_folder(grafana: Grafana, options: PushOptions) -> ReportLine:
@@ -137,16 +136,16 @@ def _apply(grafana: Grafana, steps: Sequence[_Step], options: PushOptions) -> It
 
 
 def _apply_one(grafana: Grafana, step: _Step, options: PushOptions) -> Iterator[ReportLine]:
-    wanted, present, verdict = step
-    if verdict.kind == "refuse":
-        yield about("refused", wanted, grafana.url, verdict.why)
+    wanted, present, action = step
+    if action.kind == "refuse":
+        yield about("refused", wanted, grafana.url, action.why)
         return
-    if verdict.kind == "unchanged":
+    if action.kind == "unchanged":
         yield about("unchanged", wanted, grafana.url)
         return
     if not options.dry_run:
         _save(grafana, wanted, present)
-    word = _WORDS[verdict.kind]
+    word = _WORDS[action.kind]
     yield about(f"would be {word}" if options.dry_run else word, wanted, grafana.url)
     if present is not None:
         yield from _differences(present, wanted, options.diff_lines)

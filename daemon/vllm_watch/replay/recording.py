@@ -19,7 +19,7 @@ from typing import NamedTuple
 import msgspec
 
 from vllm_watch.catalog.reasons import MetricsReason
-from vllm_watch.support.errors import RecordingError
+from vllm_watch.support.errors import FileError
 
 
 BUNDLED = Path(__file__).parent / "recordings" / "day"
@@ -34,7 +34,7 @@ class LogWritten(NamedTuple):
 
 
 class MetricsRead(NamedTuple):
-    """The page was asked for: `body` is empty where there was no answer, and `status` says why."""
+    """A scrape: `body` is empty where there was no answer, and `status` is the reason."""
 
     at: float
     body: bytes
@@ -57,7 +57,7 @@ class Recording:
     A recording on disk, its timeline read and checked.
 
     Raises:
-        RecordingError: The folder is no recording, or its timeline is not what this module's docstring says.
+        FileError: The folder is no recording, or its timeline is not what this module's docstring says.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -80,7 +80,7 @@ class Recording:
 
 
 def scrape_failure(status: str) -> MetricsReason:
-    """Return the reason that a recorded status stands for."""
+    """Return the reason for a recorded status."""
     by_status: dict[str, MetricsReason] = {
         "401": "unauthorized",
         "403": "forbidden",
@@ -101,9 +101,9 @@ def _read_timeline(path: Path) -> tuple[_Line, ...]:
         try:
             lines.append(decode(text))
         except msgspec.DecodeError as error:
-            raise RecordingError(f"{path}:{number}: {error}") from error
+            raise FileError(f"{path}:{number}: {error}") from error
     if not lines or lines[0].started_unix is None:
-        raise RecordingError(f'{path}:1: the first line must be {{"started_unix": …}}')
+        raise FileError(f'{path}:1: the first line must be {{"started_unix": …}}')
     return tuple(lines)
 
 
@@ -111,11 +111,11 @@ def _read(path: Path) -> bytes:
     try:
         return path.read_bytes()
     except OSError as error:
-        raise RecordingError(f"{path}: not readable, so {path.parent} is not a recording: {error.strerror}") from error
+        raise FileError(f"{path}: not readable, so {path.parent} is not a recording: {error.strerror}") from error
 
 
 def _unzip(path: Path) -> bytes:
     try:
         return gzip.decompress(_read(path))
     except (OSError, EOFError, zlib.error) as error:
-        raise RecordingError(f"{path}: not a gzip file: {error}") from error
+        raise FileError(f"{path}: not a gzip file: {error}") from error

@@ -5,8 +5,8 @@ Errors that a user can correct: each is one sentence that names the place.
     VllmWatchError
     ├── UsageError          wrong use of the command line (exit 2)
     ├── ConfigError         wrong configuration: file, line, key path (exit 2)
-    ├── RecordingError      a recording that cannot be replayed (exit 2)
-    ├── DiscoveryError      no process table to find servers in (exit 1)
+    ├── FileError           a log, a recording or an output that cannot be read or written (exit 1)
+    ├── DiscoveryError      no server, or no process table to find one in (exit 1)
     └── GrafanaError        Grafana cannot be reached, or does not do what it is asked (exit 1)
         └── RejectedError        it rejected one request; others may succeed (exit 1)
 """
@@ -43,12 +43,14 @@ class ConfigError(VllmWatchError):
         self.messages = messages
 
 
-class RecordingError(VllmWatchError):
-    """A recording is incomplete, or is not a recording."""
+class FileError(VllmWatchError):
+    """A log, a recording or an output cannot be read or written, or is not what it should be."""
+
+    exit_code = 1
 
 
 class DiscoveryError(VllmWatchError):
-    """There is no process table to find servers in."""
+    """There is no server, or no process table to find one in."""
 
     exit_code = 1
 

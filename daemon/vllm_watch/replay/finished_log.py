@@ -1,0 +1,169 @@
+# SPDX-License-Identifier: Apache-2.0
+"""
+A finished log, read once from its start to its end, also a compressed one.
+
+Its times are those that it prints, in this machine's time zone.
+"""
+
+from __future__ import annotations
+
+import gzip
+import os
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import IO, cast
+
+from vllm_watch.reading.containers import LineReader
+from vllm_watch.reading.log_reader import LogBatch, LogReader
+from vllm_watch.reading.printed import count_new_years, first_printed_time, last_printed_time, parts_to_read
+from vllm_watch.reading.times import LineTimes, PrintedTimes, local_seconds
+from vllm_watch.state.snapshot import TailCounts
+from vllm_watch.support.errors import FileError
+
+
+READ_SIZE = 1024 * 1024
+_END_SIZE = 256 * 1024
+
+
+class LogBytes:
+    """The bytes of one log as batches of lines, counted as the daemon counts them."""
+
+    def __init__(self) -> None:
+        self._framing = LineReader()
+        self._reader = LogReader()
+        self._lines = self._size = 0
+
+    def read(self, data: bytes, times: LineTimes) -> LogBatch:
+        """Return what the lines report that these bytes complete."""
+        batch = self._reader.read(self._framing.feed(data), times)
+        self._count(batch.lines, len(data))
+        return batch
+
+    def read_by_line(self, data: bytes, times: LineTimes) -> Iterator[LogBatch]:
+        """Yield what each line reports that these bytes complete."""
+        lines = self._framing.feed(data)
+        self._count(len(lines), len(data))
+        for line in lines:
+            yield self._reader.read([line], times)
+
+    def _count(self, lines: int, size: int) -> None:
+        self._lines += lines
+        self._size += size
+
+    @property
+    def counts(self) -> TailCounts:
+        """What was read so far."""
+        framing = self._framing
+        return TailCounts(self._lines, self._size, 0, long_lines=framing.long_lines, nul_bytes=framing.nul_bytes)
+
+
+class FinishedLog:
+    """
+    A finished log.
+
+    Args:
+        path: A file; one whose name ends in ``.gz`` is compressed.
+
+    Raises:
+        FileError: It cannot be read.
+    """
+
+    def __init__(self, path: str) -> None:
+        self._path = path
+        self._bytes = LogBytes()
+        self._size = max(_status(path).st_size, 1)
+        self._read = 0
+        self._times = _printed_times(path)
+
+    def read(self, *, by_line: bool = False) -> Iterator[LogBatch]:
+        """
+        Yield what the lines report, in large batches or line by line.
+
+        Raises:
+            FileError: It cannot be read.
+        """
+        for block in _blocks(self._path):
+            self._read += len(block)
+            if by_line:
+                yield from self._bytes.read_by_line(block, self._times)
+            else:
+                yield self._bytes.read(block, self._times)
+
+    @property
+    def counts(self) -> TailCounts:
+        """What was read so far."""
+        return self._bytes.counts
+
+    @property
+    def share(self) -> float:
+        """How much of the file was read so far, 0 to 1."""
+        return min(self._read / self._size, 1.0)
+
+    @property
+    def end(self) -> float:
+        """The time of the last line that was read; before reading, that of the first line."""
+        return self._times.at("")
+
+
+def _blocks(path: str) -> Iterator[bytes]:
+    with _open(path) as file:
+        try:
+            while block := file.read(READ_SIZE):
+                yield block
+        except (OSError, EOFError) as error:
+            raise FileError(f"{path}: reading failed: {error}") from error
+
+
+def _open(path: str) -> IO[bytes]:
+    try:
+        if path.endswith(".gz"):
+            return cast("IO[bytes]", gzip.open(path, "rb"))
+        return Path(path).open("rb")
+    except OSError as error:
+        raise FileError(f"{path}: cannot be read: {error.strerror}") from error
+
+
+def _status(path: str) -> os.stat_result:
+    try:
+        return Path(path).stat()
+    except OSError as error:
+        raise FileError(f"{path}: cannot be read: {error.strerror}") from error
+
+
+def _printed_times(path: str) -> PrintedTimes:
+    """Return the times of a log's lines: the last time that it prints is this machine's local time."""
+    modified = _status(path).st_mtime
+    first, last = _ends(path)
+    printed = last_printed_time(last)
+    end = local_seconds(printed, modified) if printed else None
+    new_years = count_new_years(_parts(path))
+    return PrintedTimes(printed, modified if end is None else end, first_printed_time(first), new_years)
+
+
+def _parts(path: str) -> Iterator[bytes]:
+    """Yield the parts of a log that show when its years end."""
+    if path.endswith(".gz"):
+        yield from _blocks(path)
+        return
+    with _open(path) as file:
+        for offset, size in parts_to_read(0, _status(path).st_size):
+            file.seek(offset)
+            yield file.read(size)
+
+
+def _ends(path: str) -> tuple[bytes, bytes]:
+    """Return a log's first and last bytes; a compressed one must be read whole for that."""
+    first = last = b""
+    blocks = _blocks(path) if path.endswith(".gz") else _first_and_last_block(path)
+    for block in blocks:
+        first = first or block[:_END_SIZE]
+        last = (last + block)[-_END_SIZE:]
+    return first, last
+
+
+def _first_and_last_block(path: str) -> Iterator[bytes]:
+    with _open(path) as file:
+        yield file.read(_END_SIZE)
+        file.seek(max(_status(path).st_size - _END_SIZE, file.tell()))
+        yield file.read(_END_SIZE)
