@@ -89,10 +89,10 @@ def _read(lines: list[bytes], size: int) -> tuple[JournalReader, tuple]:
     reader = JournalReader()
     events, requests, number = [], Counter(), 0
     for at in range(0, len(lines), size):
-        for read in reader.read(lines[at : at + size], NOW):
-            events += [timed.event for timed in read.events]
-            requests.update(read.requests)
-            number += read.lines
+        for batch in reader.read(lines[at : at + size], NOW):
+            events += [timed.event for timed in batch.events]
+            requests.update(batch.requests)
+            number += batch.lines
     return reader, (events, requests, number)
 
 
