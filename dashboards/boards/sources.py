@@ -345,7 +345,7 @@ def _daemons(t: Texts) -> Panel:
         ],
         sort_by=[(is_scraped, False), (daemon, False)],
         height=5,
-        runbooks=runbooks(t, "VllmWatchGone", "VllmWatchUnwell", "VllmWatchConfigRefused"),
+        runbooks=runbooks(t, "VllmWatchGone", "VllmWatchUnwell", "VllmWatchConfigRejected"),
     )
 
 

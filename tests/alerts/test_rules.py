@@ -26,7 +26,7 @@ SEVERITIES = {"critical", "warning", "info", "none"}
 TIERS = {"core", "advisory"}
 DASHBOARDS = {"fleet", "server", "spec-decode", "capacity", "sources"}
 ALWAYS_FIRING = "Watchdog"
-OF_THE_DAEMON = {"VllmWatchGone", "VllmWatchUnwell", "VllmWatchConfigRefused", ALWAYS_FIRING}
+OF_THE_DAEMON = {"VllmWatchGone", "VllmWatchUnwell", "VllmWatchConfigRejected", ALWAYS_FIRING}
 """Alerts that speak of no server."""
 
 needs_promtool = pytest.mark.needs_tool("promtool")

@@ -126,14 +126,14 @@ def test_renaming_loses_nothing_where_the_writer_opens_the_file_for_each_line(fo
     """While lines are written the log is renamed five times, and the daemon reads each of them once and in order."""
     log = Log(folder / "vllm.log")
     log.path.touch()
-    read = log.look()
+    read = log.poll()
     with pipe(folder.parent / "pipe") as held, writer(folder, held):
         with Vllm(held) as vllm:
             for part in range(1, 6):
                 until(lambda wanted=part * LINES // 7: vllm.written >= wanted, SECONDS)
                 rotate("vllm", folder)
-                read += log.look()
-        until(lambda: read.extend(log.look()) or len(read) >= LINES, SECONDS)
+                read += log.poll()
+        until(lambda: read.extend(log.poll()) or len(read) >= LINES, SECONDS)
 
     assert read == list(range(LINES))
     assert {path.name for path in folder.iterdir()} >= {"vllm.log", "vllm.log.1", "vllm.log.2.gz"}
@@ -144,14 +144,14 @@ def test_the_writer_may_start_anew(folder):
     """What vLLM writes while there is no writer waits in the pipe."""
     log = Log(folder / "vllm.log")
     log.path.touch()
-    read = log.look()
+    read = log.poll()
     with pipe(folder.parent / "pipe") as held:
         with writer(folder, held):
             os.write(held, stats_line(0))
             until(lambda: log.path.stat().st_size, SECONDS)
         os.write(held, stats_line(1))
         with writer(folder, held):
-            until(lambda: read.extend(log.look()) or len(read) >= 2, SECONDS)
+            until(lambda: read.extend(log.poll()) or len(read) >= 2, SECONDS)
 
     assert read == [0, 1]
 
@@ -160,17 +160,17 @@ def test_copying_loses_nothing_that_was_written_before_or_after(folder):
     """Where vLLM holds the file open, what is not written during the rotation is read once and in order."""
     log = Log(folder / "vllm.log")
     log.path.touch()
-    read = log.look()
+    read = log.poll()
     held = os.open(log.path, os.O_WRONLY | os.O_APPEND)
     for part in range(5):
         for number in range(10):
             os.write(held, stats_line(10 * part + number))
         if part % 2:
-            read += log.look()
+            read += log.poll()
         rotate("vllm-copytruncate", folder)
         os.write(held, b"after %d\n" % part)
         assert log.path.read_bytes() == b"after %d\n" % part
-        read += log.look()
+        read += log.poll()
     os.close(held)
 
     assert read == list(range(50))

@@ -18,7 +18,7 @@ def log(tmp_path):
 
 @pytest.fixture
 def followed(log):
-    """A log that is there, empty and looked at."""
+    """A log that is there, empty and polled."""
     log.write()
-    log.look()
+    log.poll()
     return log

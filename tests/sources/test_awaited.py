@@ -21,12 +21,12 @@ pytestmark = pytest.mark.slow
 
 def test_a_missing_file_is_awaited(log):
     """T15: a log that is not there yet is read from its first byte once it appears."""
-    log.look()
+    log.poll()
     before = log.status
     log.write(1, 2)
 
     assert (False, "not_found") == before
-    assert [1, 2] == log.look()
+    assert [1, 2] == log.poll()
     assert (True, "ok") == log.status
     assert 0 == log.counts.read_errors
 
@@ -35,17 +35,17 @@ def test_a_missing_folder_is_awaited_and_may_go_and_come(tmp_path):
     """T15: a log whose folder is missing, appears, is removed and made again is read from the start each time."""
     folder = tmp_path / "later"
     log = Log(folder / "vllm.log")
-    log.look()
+    log.poll()
     missing = log.status
     found = []
     for number in range(1, 4):
         folder.mkdir()
         log.write(number)
-        found += log.look()
+        found += log.poll()
         shutil.rmtree(folder)
-        found += log.look(ROTATE_WAIT / 2)
+        found += log.poll(ROTATE_WAIT / 2)
         gone = log.status
-        found += log.look(ROTATE_WAIT)
+        found += log.poll(ROTATE_WAIT)
 
     assert [1, 2, 3] == found
     assert (False, "not_found") == missing == log.status
@@ -61,18 +61,18 @@ def test_a_folder_that_is_away_for_a_while(tmp_path, seconds):
     folder.mkdir()
     log = Log(folder / "vllm.log")
     log.write(1)
-    log.look()
+    log.poll()
     log.write(2)
-    log.look()
+    log.poll()
     folder.rename(tmp_path / "away")
-    log.look(seconds)
-    log.look(seconds)
+    log.poll(seconds)
+    log.poll(seconds)
     log.write(3, path=tmp_path / "away" / "vllm.log")
     (tmp_path / "away").rename(folder)
 
-    assert [3] == log.look()
+    assert [3] == log.poll()
     log.write(4)
-    assert [4] == log.look()
+    assert [4] == log.poll()
     assert (0, 0) == (log.counts.files_lost, log.counts.truncations)
     log.tail.close()
 
@@ -80,15 +80,15 @@ def test_a_folder_that_is_away_for_a_while(tmp_path, seconds):
 def test_a_log_that_is_renamed_and_missed_for_long(followed):
     """T12: what was written to a renamed file after it was let go is read when a new file appears."""
     followed.write(1)
-    followed.look()
+    followed.poll()
     followed.path.rename(followed.named(".1"))
-    followed.look()
-    followed.look(ROTATE_WAIT + 1)
+    followed.poll()
+    followed.poll(ROTATE_WAIT + 1)
     away = followed.status
     followed.write(2, path=followed.named(".1"))
     followed.write(3)
 
-    assert ((False, "not_found"), [2, 3]) == (away, followed.look())
+    assert ((False, "not_found"), [2, 3]) == (away, followed.poll())
 
 
 def test_a_deleted_log_is_read_to_its_end_and_its_successor_from_the_start(followed):
@@ -96,13 +96,13 @@ def test_a_deleted_log_is_read_to_its_end_and_its_successor_from_the_start(follo
     with open(followed.path, "ab", buffering=0) as writer:
         followed.path.unlink()
         writer.write(stats_line(1))
-        first = followed.look()
+        first = followed.poll()
         writer.write(stats_line(2))
         followed.write(3)
-        second = followed.look()
+        second = followed.poll()
 
     assert ([1], [2, 3]) == (first, second)
-    followed.look(ROTATE_WAIT + 1)
+    followed.poll(ROTATE_WAIT + 1)
     assert 0 == followed.counts.files_lost
 
 
@@ -116,23 +116,23 @@ PERMISSIONS = """
     log = Log(logs / "vllm.log")
     found, said = [], []
 
-    def look(*running):
-        found.append(log.look(*running))
+    def poll(*running):
+        found.append(log.poll(*running))
         said.append(log.status)
 
     log.write(1)
     if way == "at start":
         log.path.chmod(0)
-        look()
+        poll()
         log.path.chmod(0o600)
-        look()
+        poll()
         log.write(2)
-        look()
+        poll()
         print(json.dumps([found, log.history, said, log.counts.read_errors > 0]))
         sys.exit()
-    log.look()
+    log.poll()
     log.write(2)
-    look()
+    poll()
     if way == "open file":
         log.path.chmod(0)
     if way == "folder":
@@ -141,14 +141,14 @@ PERMISSIONS = """
         log.path.rename(log.named(".1"))
         log.write(3)
         log.path.chmod(0)
-    look(wait)
-    look(wait)
-    look(wait)
+    poll(wait)
+    poll(wait)
+    poll(wait)
     errors = log.counts.read_errors
     logs.chmod(0o700)
     log.path.chmod(0o600)
     log.write(4)
-    look()
+    poll()
     print(json.dumps([found, log.history, said, errors > 0]))
 """
 
@@ -162,7 +162,7 @@ class TestPermission:
         with tempfile.TemporaryDirectory() as folder:  # Those of pytest are in one that belongs to root alone.
             os.chmod(folder, 0o777)
             found, history, said, has_errors = json.loads(run_child(PERMISSIONS, folder, way, wait, user=NOBODY))
-        return [number for look in found for number in look], history, [tuple(status) for status in said], has_errors
+        return [number for poll in found for number in poll], history, [tuple(status) for status in said], has_errors
 
     def test_at_the_start(self):
         """T16: a log without permission says so and is counted; what it held when it is permitted is history."""
@@ -203,7 +203,7 @@ def test_a_symlink_is_followed_to_its_new_target(tmp_path):
     log = Log(link)
     log.write(path=old)
     link.symlink_to(old)
-    log.look()
+    log.poll()
     log.write(1, path=old)
     log.write(90, path=tmp_path / "b.log.1")
     os.utime(tmp_path / "b.log.1", (2**31, 2**31))
@@ -212,7 +212,7 @@ def test_a_symlink_is_followed_to_its_new_target(tmp_path):
     other.symlink_to(new)
     other.replace(link)
 
-    assert [1, 2] == log.look()
+    assert [1, 2] == log.poll()
     log.tail.close()
 
 
@@ -221,15 +221,15 @@ def test_a_dangling_symlink_is_awaited(tmp_path):
     link, target = tmp_path / "vllm.log", tmp_path / "target.log"
     link.symlink_to(target)
     log = Log(link)
-    log.look()
+    log.poll()
     before = log.status
     log.write(1, path=target)
-    found = log.look()
+    found = log.poll()
     target.unlink()
-    log.look()
+    log.poll()
     log.write(2, path=target)
 
-    assert ((False, "not_found"), [1], [2]) == (before, found, log.look())
+    assert ((False, "not_found"), [1], [2]) == (before, found, log.poll())
     log.tail.close()
 
 
@@ -239,17 +239,17 @@ def test_a_loop_of_symlinks_is_said_and_counted(followed):
     with open(followed.path, "ab", buffering=0) as writer:
         followed.path.unlink()
         followed.path.symlink_to(followed.path)
-        first = followed.look()
+        first = followed.poll()
         writer.write(stats_line(2))
-        second = followed.look()
-    followed.look(ROTATE_WAIT)
-    followed.look(ROTATE_WAIT)
+        second = followed.poll()
+    followed.poll(ROTATE_WAIT)
+    followed.poll(ROTATE_WAIT)
     said, errors = followed.status, followed.counts.read_errors
     followed.path.unlink()
     followed.write(3)
 
     assert ([1], [2], (False, "symlink_loop"), 4) == (first, second, said, errors)
-    assert [3] == followed.look()
+    assert [3] == followed.poll()
 
 
 NO_FILES = {
@@ -273,8 +273,8 @@ def test_what_is_no_file_is_refused_without_waiting(tmp_path, make, reason):
         {make}
         log = Log(path)
         signal.alarm(2)
-        log.look()
-        log.look()
+        log.poll()
+        log.poll()
         signal.alarm(0)
         print(*log.status, log.counts.read_errors)
         """,
@@ -288,7 +288,7 @@ def test_what_is_no_file_is_refused_without_waiting(tmp_path, make, reason):
 def test_a_log_that_is_replaced_by_no_file(followed, kind):
     """T18: something else in the log's place is refused, and the log that comes back is read."""
     followed.write(1)
-    followed.look()
+    followed.poll()
     followed.path.rename(followed.named(".1"))
     with socket.socket(socket.AF_UNIX) as unused:
         {
@@ -296,10 +296,10 @@ def test_a_log_that_is_replaced_by_no_file(followed, kind):
             "fifo": lambda: os.mkfifo(followed.path),
             "socket": lambda: unused.bind(str(followed.path)),
         }[kind]()
-    followed.look()
-    followed.look(ROTATE_WAIT + 1)
+    followed.poll()
+    followed.poll(ROTATE_WAIT + 1)
     said = followed.status
     followed.path.rmdir() if kind == "folder" else followed.path.unlink()
     followed.write(2)
 
-    assert ((False, "not_regular"), [2]) == (said, followed.look())
+    assert ((False, "not_regular"), [2]) == (said, followed.poll())

@@ -203,7 +203,7 @@ def test_a_file_system_that_cannot_sync_folders_is_good_enough(path, monkeypatch
 
 
 def test_failed_writes_are_as_far_apart(tmp_path):
-    """A disk that fails is not tried at every look: ten times in the first ten seconds, then every 5 s."""
+    """A disk that fails is not tried at every poll: ten times in the first ten seconds, then every 5 s."""
     checkpoint = CheckpointFile(str(tmp_path / "absent" / "checkpoint.json"))
     for tenth in range(250):
         checkpoint.save(POSITIONS, NOW + tenth / 10)

@@ -101,7 +101,7 @@ def test_other_files_of_a_busy_folder_do_not_wake(watch, wake, tmp_path):
 
 
 def test_a_replaced_folder_is_watched_anew(watch, wake, tmp_path):
-    """T15: a folder that was removed and made again gives hints again after the next look."""
+    """T15: a folder that was removed and made again gives hints again after the next poll."""
     folder = tmp_path / "logs"
     folder.mkdir()
     log = folder / "vllm.log"
@@ -187,7 +187,7 @@ def test_with_exhausted_limits_every_line_is_read(tmp_path, limit):
 
 
 def test_an_overflowing_queue_is_survived(tmp_path):
-    """T23: when the kernel drops events, every line is read by the next look, and later ones give hints again."""
+    """T23: when the kernel drops events, every line is read by the next poll, and later ones give hints again."""
     limit = int(Path("/proc/sys/fs/inotify/max_queued_events").read_text())
     if limit > 100_000:
         pytest.skip("the kernel's queue of events is too long here to be filled in a test")
@@ -199,7 +199,7 @@ def test_an_overflowing_queue_is_survived(tmp_path):
         folder, limit = sys.argv[1], int(sys.argv[2])
         log = Log(os.path.join(folder, "vllm.log"))
         log.write()
-        log.look()
+        log.poll()
         wake = threading.Event()
         watch = DirectoryWatcher(wake)
         watch.start()
@@ -217,7 +217,7 @@ def test_an_overflowing_queue_is_survived(tmp_path):
             os.kill(parent, signal.SIGCONT)
             os._exit(0)
         os.waitpid(child, 0)
-        found = log.look()
+        found = log.poll()
         deadline = time.monotonic() + 20
         hinted = False
         while not hinted and time.monotonic() < deadline:
@@ -321,7 +321,7 @@ def test_the_watching_thread_cannot_start(tmp_path, monkeypatch, error):
 
 
 def test_a_refused_watch_is_asked_for_again(wake, tmp_path, monkeypatch):
-    """T22: a watch that was refused is asked for again after a minute, not at each look."""
+    """T22: a watch that was refused is asked for again after a minute, not at each poll."""
     now = [1000.0]
     watch = DirectoryWatcher(wake, lambda: now[0])
     watch.start()
@@ -375,7 +375,7 @@ def test_a_log_behind_a_link_gives_hints(watch, wake, tmp_path):
     link = tmp_path / "vllm.log"
     link.symlink_to(real)
     log = Log(link)
-    log.look()
+    log.poll()
     watch.refresh(places(log.tail.watched_paths))
     wake.clear()
     real.write_bytes(b"y")

@@ -32,29 +32,29 @@ def test_all_matches_of_a_glob_are_read(logs, tmp_path):
     """A glob's matches are all read, also those that appear later; a rotated one is not read again, soon or late."""
     log = logs("vllm-*", "vllm-a.log")
     log.write()
-    log.look()
+    log.poll()
     log.write(1)
     log.write(2, path=tmp_path / "vllm-b.log")
-    first = log.look()
+    first = log.poll()
     log.path.rename(log.named(".1"))
     log.write(3)
 
-    assert ([1, 2], [3]) == (sorted(first), log.look())
-    assert [] == log.look(ROTATE_WAIT + 1) + log.look() + log.look()
+    assert ([1, 2], [3]) == (sorted(first), log.poll())
+    assert [] == log.poll(ROTATE_WAIT + 1) + log.poll() + log.poll()
 
 
 def test_matches_that_rotate_into_each_other(logs):
     """T4: with a glob that matches rotated files too, each line is read once through many rotations and pauses."""
     log = logs("vllm.log*")
     log.write()
-    log.look()
+    log.poll()
     found = []
     for number in range(12):
         log.write(number)
         log.rotate(retention=4)
-        found += log.look(ROTATE_WAIT if number % 3 else 1.0)
+        found += log.poll(ROTATE_WAIT if number % 3 else 1.0)
         log.named(".4.gz").write_bytes(gzip.compress(b"x\n"))
-    found += log.look(ROTATE_WAIT + 1) + log.look()
+    found += log.poll(ROTATE_WAIT + 1) + log.poll()
 
     assert list(range(12)) == found
     assert 0 == log.counts.files_lost
@@ -66,14 +66,14 @@ def test_matches_that_rotated_while_down(logs):
     log.write(1)
     log.rotate()
     log.write(2)
-    log.look()
+    log.poll()
     stopped = log.stop()
     log.write(3)
     log.rotate()
     log.write(4)
     log.start(stopped)
 
-    assert [3, 4] == log.look() + log.look(ROTATE_WAIT + 1) + log.look()
+    assert [3, 4] == log.poll() + log.poll(ROTATE_WAIT + 1) + log.poll()
     assert 0 == log.counts.files_lost
 
 
@@ -83,7 +83,7 @@ def test_compressed_matches_are_not_read(logs, tmp_path):
     log.write(1)
     for ending in ("gz", "xz", "zst", "bz2"):
         log.write(66, path=tmp_path / f"vllm-8.log.1.{ending}")
-    log.look()
+    log.poll()
 
     assert [1] == log.history
 
@@ -93,11 +93,11 @@ def test_two_servers_are_no_rotation(logs, tmp_path):
     log = logs("vllm*", "vllm")
     for name in ("vllm", "vllm-0", "vllm-8001", "vllm-8001.log", "vllm-1.log"):
         log.write(path=tmp_path / name)
-    log.look()
+    log.poll()
     for number, name in enumerate(("vllm", "vllm-0", "vllm-8001", "vllm-8001.log", "vllm-1.log")):
         log.write(number, path=tmp_path / name)
 
-    assert [0, 1, 2, 3, 4] == sorted(log.look())
+    assert [0, 1, 2, 3, 4] == sorted(log.poll())
 
 
 def test_of_too_many_matches_the_ones_written_last_are_read(logs, tmp_path, monkeypatch):
@@ -109,13 +109,13 @@ def test_of_too_many_matches_the_ones_written_last_are_read(logs, tmp_path, monk
         path = tmp_path / f"{number}.log"
         log.write(number, path=path)
         os.utime(path, (5000 + number, 5000 + number))
-    log.look()
+    log.poll()
     history, ignored = log.history[:], log.counts.ignored_files
     log.write(20, path=tmp_path / "9.log")
     log.write(21, path=tmp_path / "0.log")
-    found = log.look()
+    found = log.poll()
     log.write(22, path=tmp_path / "0.log")
-    found += log.look()
+    found += log.poll()
 
     assert ([6, 7, 8, 9], 6) == (history, ignored)
     assert ([20, 22], [0, 21]) == (found, log.history[4:])
@@ -127,19 +127,19 @@ def test_a_match_that_falls_behind_is_let_go_and_taken_up_where_it_was(logs, tmp
     monkeypatch.setattr(tail_module, "MAX_FILES", 2)
     log = logs("*.log")
     log.write()
-    log.look()
+    log.poll()
     before = open_files()
     log.write(1)
-    found = log.look()
+    found = log.poll()
     for number in range(20):
         path = tmp_path / f"{number}.log"
         log.write(100 + number, path=path)
         os.utime(path, (2**31 + number, 2**31 + number))
-        found += log.look()
+        found += log.poll()
     most = open_files()
     log.write(2)
     os.utime(log.path, (2**31 + 50, 2**31 + 50))
-    found += log.look()
+    found += log.poll()
 
     assert [1, *range(100, 120), 2] == found
     assert most <= before + 1

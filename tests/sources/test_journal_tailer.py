@@ -98,8 +98,8 @@ class Journal:
         self.folder.joinpath("end.new").write_text(complaint)
         self.folder.joinpath("end.new").rename(self.folder / f"end-{run}")
 
-    def look(self, seconds=0.0):
-        """Look once."""
+    def poll(self, seconds=0.0):
+        """Poll once."""
         self.now += seconds
         for batch in self.tail.poll(self.now):
             events = [timed for timed in batch.events if isinstance(timed.event, EngineStats)]
@@ -108,11 +108,11 @@ class Journal:
             self.times += [timed.at for timed in events]
             self.starts += [timed for timed in batch.events if isinstance(timed.event, StartupFact)]
 
-    def look_until(self, condition):
-        """Look again and again, at one time of the clock, until the condition holds."""
+    def poll_until(self, condition):
+        """Poll again and again, at one time of the clock, until the condition holds."""
 
         def is_so():
-            self.look()
+            self.poll()
             return condition()
 
         until(is_so)
@@ -120,7 +120,7 @@ class Journal:
     def arguments(self, run=0):
         """Return what a run was called with, its locale and its standard input."""
         path = self.folder / f"arguments-{run}"
-        self.look_until(path.exists)
+        self.poll_until(path.exists)
         return json.loads(path.read_text())
 
     @property
@@ -153,7 +153,7 @@ def is_child_over(journal):
 def test_a_first_start_reads_the_last_lines_as_history(journal):
     """Lines from before the start are history, with the journal's own time, and not counted."""
     journal.prints(entry(stats_line(1), 1, START - 50), entry(stats_line(2), 2, START - 40))
-    journal.look_until(lambda: journal.tail.cursor == "c2")
+    journal.poll_until(lambda: journal.tail.cursor == "c2")
 
     assert ([1, 2], []) == (journal.history, journal.found)
     assert [START - 50, START - 40] == journal.times
@@ -163,10 +163,10 @@ def test_a_first_start_reads_the_last_lines_as_history(journal):
 def test_lines_after_the_start_are_live(journal):
     """A line from after the start is counted, with the time of its arrival."""
     journal.prints(entry(stats_line(1), 1, START - 50))
-    journal.look_until(lambda: journal.history)
+    journal.poll_until(lambda: journal.history)
     journal.now += 30
     journal.prints(entry(stats_line(2), 2, START + 29))
-    journal.look_until(lambda: journal.found)
+    journal.poll_until(lambda: journal.found)
 
     assert ([1], [2]) == (journal.history, journal.found)
     assert [START - 50, START + 30] == journal.times
@@ -180,9 +180,9 @@ def test_a_clock_that_was_set_does_not_make_history_live(tmp_path, step):
     journal = Journal(tmp_path, wall=lambda moment: moment + step)
     try:
         journal.prints(entry(stats_line(1), 1, at=START + step - 20), entry(stats_line(2), 2, at=START + step - 10))
-        journal.look_until(lambda: len(journal.history + journal.found) == 2)
+        journal.poll_until(lambda: len(journal.history + journal.found) == 2)
         journal.prints(entry(stats_line(3), 3, at=START + step + 1))
-        journal.look_until(lambda: len(journal.history + journal.found) == 3)
+        journal.poll_until(lambda: len(journal.history + journal.found) == 3)
     finally:
         journal.tail.close()
 
@@ -193,10 +193,10 @@ def test_a_clock_that_was_set_does_not_make_history_live(tmp_path, step):
 def test_after_silence_all_lines_are_live(journal):
     """A wall clock that was set back since the start does not turn live lines into history."""
     journal.prints(entry(stats_line(1), 1, START - 50))
-    journal.look_until(lambda: journal.history)
-    journal.look(SETTLED_AFTER)
+    journal.poll_until(lambda: journal.history)
+    journal.poll(SETTLED_AFTER)
     journal.prints(entry(stats_line(2), 2, START - 3600))
-    journal.look_until(lambda: journal.found)
+    journal.poll_until(lambda: journal.found)
 
     assert [START - 50, START + SETTLED_AFTER] == journal.times
 
@@ -213,7 +213,7 @@ def test_the_first_call_asks_for_the_last_lines(journal):
 def test_a_cursor_is_gone_on_from(resumed):
     """With a cursor everything after it is read and counted, with the time at which it was written."""
     resumed.prints(entry(stats_line(1), 8, START - 900), entry(stats_line(2), 9, START + 1))
-    resumed.look_until(lambda: resumed.tail.cursor == "c9")
+    resumed.poll_until(lambda: resumed.tail.cursor == "c9")
 
     assert ["--no-tail", "--after-cursor=c7"] == resumed.arguments()[0][-2:]
     assert ([], [1, 2]) == (resumed.history, resumed.found)
@@ -225,13 +225,13 @@ def test_a_child_that_ended_is_called_again_after_its_last_line(journal):
     """The next child goes on where the last one ended, a second later."""
     journal.prints(entry(stats_line(1), 1))
     journal.ends()
-    journal.look_until(is_child_over(journal))
+    journal.poll_until(is_child_over(journal))
     failed = journal.tail.status()
-    journal.look(0.9)
+    journal.poll(0.9)
     waiting = journal.tail._child
     journal.prints(entry(stats_line(2), 2), run=1)
-    journal.look(0.2)
-    journal.look_until(lambda: len(journal.found) == 2)
+    journal.poll(0.2)
+    journal.poll_until(lambda: len(journal.found) == 2)
 
     assert (False, "journal_failed", None) == (failed.is_up, failed.reason, waiting)
     assert "--after-cursor=c1" == journal.arguments(run=1)[0][-1]
@@ -245,10 +245,10 @@ def test_children_that_end_at_once_are_called_ever_more_rarely(journal):
     for run in range(8):
         journal.ends("No such unit", run=run)
         while journal.tail._child is None:
-            journal.look(0.5)
+            journal.poll(0.5)
         starts.append(journal.now)
         assert run == 0 or (False, "journal_failed") == journal.tail.status()[:2]
-        journal.look_until(is_child_over(journal))
+        journal.poll_until(is_child_over(journal))
 
     assert [1, 2, 4, 8, 16, 32, 60] == [after - before for before, after in itertools.pairwise(starts)]
 
@@ -256,7 +256,7 @@ def test_children_that_end_at_once_are_called_ever_more_rarely(journal):
 def test_a_child_without_rights_is_told_by_its_complaint(journal):
     """The last line of standard error says that the journal may not be read."""
     journal.ends("Hint: …\nNo journal files were opened due to insufficient permissions.")
-    journal.look_until(is_child_over(journal))
+    journal.poll_until(is_child_over(journal))
 
     assert (False, "permission_denied") == journal.tail.status()[:2]
 
@@ -264,10 +264,10 @@ def test_a_child_without_rights_is_told_by_its_complaint(journal):
 def test_a_cursor_that_journalctl_refuses_is_given_up(resumed):
     """A cursor of another journal leads to a first start."""
     resumed.ends("Failed to seek to cursor: Invalid argument")
-    resumed.look_until(is_child_over(resumed))
-    resumed.look(1)
+    resumed.poll_until(is_child_over(resumed))
+    resumed.poll(1)
     resumed.prints(entry(stats_line(3), 1, START - 5), run=1)
-    resumed.look_until(lambda: resumed.history)
+    resumed.poll_until(lambda: resumed.history)
 
     assert f"--lines={HISTORY_LINES}" == resumed.arguments(run=1)[0][-1]
     assert ([3], [], [True]) == (resumed.history, resumed.found, resumed.gaps)
@@ -275,12 +275,12 @@ def test_a_cursor_that_journalctl_refuses_is_given_up(resumed):
 
 def test_a_unit_without_a_line_is_no_source_that_works(journal):
     """Nothing is fine before journalctl has shown a line; the first one makes it so, silence does not."""
-    journal.look()
+    journal.poll()
     first = journal.tail.status()[:2], journal.tail.is_waiting
-    journal.look(SETTLED_AFTER)
+    journal.poll(SETTLED_AFTER)
     settled = journal.tail.status()[:2], journal.tail.is_waiting
     journal.prints(entry(stats_line(1), 1))
-    journal.look_until(lambda: journal.history or journal.found)
+    journal.poll_until(lambda: journal.history or journal.found)
 
     assert ((False, "no_entries"), True) == first
     assert ((False, "no_entries"), False) == settled
@@ -289,9 +289,9 @@ def test_a_unit_without_a_line_is_no_source_that_works(journal):
 
 def test_silence_after_a_cursor_is_fine(resumed):
     """A unit that was read before and says nothing now is read well, and is waited for no longer than it takes."""
-    resumed.look()
+    resumed.poll()
     is_waiting = resumed.tail.is_waiting
-    resumed.look(SETTLED_AFTER)
+    resumed.poll(SETTLED_AFTER)
 
     assert (True, False) == (is_waiting, resumed.tail.is_waiting)
     assert (True, "ok") == resumed.tail.status()[:2]
@@ -321,7 +321,7 @@ def test_binary_messages_are_read(journal):
     """A message given as numbers is its bytes; the journal does that for colours."""
     coloured = list(f"\x1b[36m(APIServer pid=7)\x1b[0;0m {stats_line(4).partition(') ')[2]}".encode())
     journal.prints(entry(coloured, 1), entry([1, 300], 2), entry([0xFF, 0xFE], 3), entry(None, 4))
-    journal.look_until(lambda: journal.tail.cursor == "c4")
+    journal.poll_until(lambda: journal.tail.cursor == "c4")
 
     assert [4] == journal.found
 
@@ -330,7 +330,7 @@ def test_a_long_message_is_dropped_and_counted(journal):
     """A message over the longest line, and an entry over its bound, leave no trace but a count."""
     long = stats_line(1) + "x" * MAX_LINE
     journal.prints(entry(long, 1), b'{"MESSAGE":"' + b"y" * MAX_ENTRY + b'"}\n', entry(stats_line(2), 3))
-    journal.look_until(lambda: journal.tail.cursor == "c3")
+    journal.poll_until(lambda: journal.tail.cursor == "c3")
 
     assert [2] == journal.found
     assert 2 == journal.counts.long_lines
@@ -341,7 +341,7 @@ def test_bad_json_is_skipped_and_counted(journal):
     bad = [b"-- No entries --", b"{", b'{"MESSAGE":"no cursor"}', b"[" * 100_000, b'{"__CURSOR":"c","\xff":1}']
     no_time = entry("x", 1).replace(b'"__REALTIME_TIMESTAMP": "', b'"__REALTIME_TIMESTAMP": "?').rstrip()
     journal.prints(*[line + b"\n" for line in [*bad, no_time]], entry(stats_line(2), 2))
-    journal.look_until(lambda: journal.tail.cursor == "c2")
+    journal.poll_until(lambda: journal.tail.cursor == "c2")
 
     assert [2] == journal.found
     assert sum(map(len, [*bad, no_time])) == journal.counts.skipped_bytes
@@ -351,7 +351,7 @@ def test_what_follows_an_entry_that_cannot_be_read_is_after_a_gap(journal):
     """What was said before it is not the present any more: once, and not of what comes later."""
     for number, lines in enumerate([(), (b"torn\n",), ()], 1):
         journal.prints(*lines, entry(stats_line(number), number))
-        journal.look_until(lambda: journal.tail.cursor == f"c{number}")  # noqa: B023  # Asked at once.
+        journal.poll_until(lambda: journal.tail.cursor == f"c{number}")  # noqa: B023  # Asked at once.
 
     assert ([1, 2, 3], [False, True, False]) == (journal.found, journal.gaps)
 
@@ -361,9 +361,9 @@ def test_an_entry_in_pieces_is_read_when_it_is_whole(journal):
     whole = entry(stats_line(6), 1)
     journal.prints(whole[:50])
     journal.arguments()
-    journal.look()
+    journal.poll()
     journal.prints(whole[50:])
-    journal.look_until(lambda: journal.found)
+    journal.poll_until(lambda: journal.found)
 
     assert [6] == journal.found
 
@@ -392,12 +392,12 @@ def test_a_later_run_goes_on_where_nothing_was_open(tmp_path, pieces, kept):
     entries = [entry(text, number, **{"_STREAM_ID": "a", **fields}) for number, (text, fields) in enumerate(pieces, 1)]
     first = Journal(tmp_path, cursor="c0")
     first.prints(*entries[:-1])
-    first.look_until(lambda: first.tail._reader.read_to == f"c{len(pieces) - 1}")
+    first.poll_until(lambda: first.tail._reader.read_to == f"c{len(pieces) - 1}")
     found = first.tail.cursor
     first.tail.close()
     second = Journal(tmp_path, cursor=found)
     second.prints(*entries[int(found[1:]) :], entry(stats_line(2), 99, _STREAM_ID="a"), run=1)
-    second.look_until(lambda: second.tail.cursor == "c99")
+    second.poll_until(lambda: second.tail.cursor == "c99")
     second.tail.close()
 
     assert kept == found
@@ -409,14 +409,14 @@ def test_a_record_that_never_ends_holds_up_no_cursor(journal):
     """I1: after so many entries a later run goes on, whatever is open."""
     text = record_line("x", end="\r")
     journal.prints(*[entry(text, number) for number in range(MAX_REPEATED + 2)])
-    journal.look_until(lambda: journal.tail.cursor is not None)
+    journal.poll_until(lambda: journal.tail.cursor is not None)
 
 
 def test_a_long_message_may_open_a_record(journal):
     """I1: what follows a message that was dropped for its length continues its record."""
     long = record_line("Added request x").ljust(MAX_LINE + 1, "x") + "\r"
     journal.prints(entry(long, 1), entry(FORGED_START, 2), entry(stats_line(2), 3))
-    journal.look_until(lambda: journal.tail.cursor == "c3")
+    journal.poll_until(lambda: journal.tail.cursor == "c3")
 
     assert ([2], []) == (journal.found, journal.starts)
 
@@ -433,7 +433,7 @@ def test_behind_an_entry_that_cannot_be_read_no_rest_is_believed(journal, lost):
         entry(stats_line(667), 5, _STREAM_ID="b"),
         entry(stats_line(3), 6, _STREAM_ID="b"),
     )
-    journal.look_until(lambda: journal.tail.cursor == "c6")
+    journal.poll_until(lambda: journal.tail.cursor == "c6")
 
     assert ([1, 2, 3], []) == (journal.found, journal.starts)
 
@@ -448,7 +448,7 @@ def test_what_follows_a_cut_is_never_believed(journal, kind):
         entry(stats_line(667), 4, _STREAM_ID="a"),
         entry(stats_line(2), 5, _STREAM_ID="a"),
     )
-    journal.look_until(lambda: journal.tail.cursor == "c5")
+    journal.poll_until(lambda: journal.tail.cursor == "c5")
 
     assert [1, 2] == journal.found
     assert (1, 3) == (journal.counts.long_lines, journal.counts.lines)
@@ -459,7 +459,7 @@ def test_many_streams_that_ended_in_a_cut_hide_no_new_one(journal):
     ended = [entry("Segm", number, _LINE_BREAK="eof", _STREAM_ID=f"s{number}") for number in range(100)]
     cut = entry("x", 100, _LINE_BREAK="line-max", _STREAM_ID="a")
     journal.prints(*ended, cut, entry(stats_line(666), 101, _STREAM_ID="a"), entry(stats_line(1), 102, _STREAM_ID="a"))
-    journal.look_until(lambda: journal.tail.cursor == "c102")
+    journal.poll_until(lambda: journal.tail.cursor == "c102")
 
     assert [1] == journal.found
 
@@ -467,7 +467,7 @@ def test_many_streams_that_ended_in_a_cut_hide_no_new_one(journal):
 def test_lines_inside_a_message_are_none(journal):
     """Only a message's first line is one: the rest belongs to its record."""
     journal.prints(entry("hello\r\n" + stats_line(666), 1), entry(stats_line(1), 2))
-    journal.look_until(lambda: journal.tail.cursor == "c2")
+    journal.poll_until(lambda: journal.tail.cursor == "c2")
 
     assert [1] == journal.found
 
@@ -475,23 +475,23 @@ def test_lines_inside_a_message_are_none(journal):
 def test_nuls_are_taken_away_and_counted(journal):
     """NUL bytes in a message are counted and not read."""
     journal.prints(entry("\0\0" + stats_line(1), 1))
-    journal.look_until(lambda: journal.found)
+    journal.poll_until(lambda: journal.found)
 
     assert ([1], 2) == (journal.found, journal.counts.nul_bytes)
 
 
 def test_a_backlog_waits_in_bounded_memory(journal):
-    """While no one looks, only so much is read; then all of it comes, in order."""
+    """While no one polls, only so much is read; then all of it comes, in order."""
     padding = "z" * 60_000
     lines = [entry(stats_line(number) if number % 2 else padding, number) for number in range(400)]
     journal.prints(*lines)
-    journal.look()
+    journal.poll()
     child = journal.tail._child
     until(lambda: child.pending >= QUEUE_SIZE)
     full = child.pending
-    journal.look()
+    journal.poll()
     has_more = journal.tail.has_more
-    journal.look_until(lambda: journal.tail.cursor == "c399")
+    journal.poll_until(lambda: journal.tail.cursor == "c399")
 
     assert QUEUE_SIZE <= full < QUEUE_SIZE + MAX_ENTRY + 64 * 1024
     assert has_more
@@ -504,11 +504,11 @@ def test_nothing_is_left_after_closing(tmp_path):
     journal = Journal(tmp_path)
     pids = []
     for run in range(3):
-        journal.look(60)
+        journal.poll(60)
         pids.append(journal.tail._child._process.pid)
         journal.ends(run=run)
-        journal.look_until(is_child_over(journal))
-    journal.look(60)
+        journal.poll_until(is_child_over(journal))
+    journal.poll(60)
     pids.append(journal.tail._child._process.pid)
     journal.tail.close()
     journal.tail.close()

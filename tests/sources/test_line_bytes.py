@@ -33,7 +33,7 @@ def test_a_giant_line_is_dropped_and_the_next_one_read(followed):
     """T19: a line over 64 KiB is dropped and counted, and takes nothing with it."""
     followed.append(b"x" * 3_000_000 + b"\n" + stats_line(4))
 
-    assert [4] == followed.look()
+    assert [4] == followed.poll()
     assert 1 == followed.counts.long_lines
 
 
@@ -45,16 +45,16 @@ def test_a_giant_line_takes_no_memory(tmp_path):
         from tests.support.logs import Log, stats_line
         log = Log(sys.argv[1])
         log.write()
-        log.look()
+        log.poll()
         piece = b"x" * (1 << 20)
         log.append(piece)
-        log.look()
+        log.poll()
         before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
         for _ in range(99):
             log.append(piece)
-            log.look()
+            log.poll()
         log.append(b"\\n" + stats_line(4))
-        assert [4] == log.look(), "the next line is not read"
+        assert [4] == log.poll(), "the next line is not read"
         assert 1 == log.counts.long_lines, log.counts
         print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before)
         """,
@@ -67,24 +67,24 @@ def test_a_giant_line_takes_no_memory(tmp_path):
 def test_a_restart_inside_a_giant_line(log):
     """T19: what comes after a restart of a line that is being dropped is dropped too: it may look like any line."""
     log.write(1)
-    log.look()
+    log.poll()
     log.append(b"x" * 100_000)
-    log.look()
+    log.poll()
     stopped = log.stop()
     log.start(stopped)
-    first = log.look()
+    first = log.poll()
     log.append(stats_line(66) + stats_line(2))
 
-    assert ([], [2]) == (first, log.look())
+    assert ([], [2]) == (first, log.poll())
 
 
-def test_a_first_look_into_a_giant_line(log):
+def test_a_first_poll_into_a_giant_line(log):
     """T19: a log whose last 256 KiB are one line without an end is read from the next line on."""
     log.append(b"x" * 1_000_000)
-    log.look()
+    log.poll()
     log.append(stats_line(66) + stats_line(2))
 
-    assert ([2], []) == (log.look(), log.history)
+    assert ([2], []) == (log.poll(), log.history)
 
 
 @pytest.mark.parametrize("odd", ODD.values(), ids=ODD)
@@ -92,5 +92,5 @@ def test_odd_bytes_are_inside_their_line(followed, odd):
     """T20: whatever bytes a line holds but a line feed, it is one line, and statistics quoted behind them are none."""
     followed.append(odd + stats_line(66) + stats_line(1) + odd + b"\n" + stats_line(2))
 
-    assert [1, 2] == followed.look()
+    assert [1, 2] == followed.poll()
     assert 4 == followed.counts.lines

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Following logs: every look is made by the test, at the time the test says."""
+"""Following logs: every poll is made by the test, at the time the test says."""
 
 from __future__ import annotations
 
@@ -34,10 +34,10 @@ pytestmark = pytest.mark.slow
 def test_lines_are_read_once_and_in_order(followed):
     """T1: each line that is appended is read once, whether it comes alone or with others."""
     followed.write(1)
-    first = followed.look()
+    first = followed.poll()
     followed.write(2, 3)
 
-    assert ([1], [2, 3], []) == (first, followed.look(), followed.look())
+    assert ([1], [2, 3], []) == (first, followed.poll(), followed.poll())
 
 
 def test_a_line_in_pieces_is_read_when_it_is_complete(followed):
@@ -47,7 +47,7 @@ def test_a_line_in_pieces_is_read_when_it_is_complete(followed):
     for piece in (line[:10], line[10:90], line[90:-1], line[-1:]):
         with open(followed.path, "ab") as file:
             file.write(piece)
-        found.append(followed.look())
+        found.append(followed.poll())
 
     assert [[], [], [], [5]] == found
 
@@ -56,18 +56,18 @@ def test_an_unfinished_line_counts_as_lag(followed):
     """Bytes of a line without its end are not read yet."""
     with open(followed.path, "ab") as file:
         file.write(b"half a line")
-    followed.look()
+    followed.poll()
 
     assert len(b"half a line") == followed.counts.lag
 
 
 def test_what_was_there_before_informs_and_is_not_counted(log):
-    """Lines older than the first look come as history."""
+    """Lines older than the first poll come as history."""
     log.write(1, 2)
-    log.look()
+    log.poll()
     log.write(3)
 
-    assert ([1, 2], [3]) == (log.history, log.look())
+    assert ([1, 2], [3]) == (log.history, log.poll())
     assert 1 == log.counts.lines
 
 
@@ -79,7 +79,7 @@ def test_history_is_the_last_start_and_the_end(log):
         file.write(start)
         file.write(b'INFO:     127.0.0.1:1 - "GET /health HTTP/1.1" 200 OK\n' * 100_000)
         file.write(stats_line(9))
-    log.look()
+    log.poll()
 
     assert (1, 9) == (log.history[-2], log.history[-1])
     assert len(log.history) < 200
@@ -109,7 +109,7 @@ def test_history_ends_when_the_file_was_last_written(log):
     written = time.mktime((2025, 11, 21, 2, 35, 40, 0, 0, -1))
     os.utime(log.path, (written, written))
 
-    times = [timed.at for batch, _ in log.tail.poll(written + 4000) for timed in batch.events]
+    times = [timed.at for batch in log.tail.poll(written + 4000) for timed in batch.events]
     log.tail.close()
 
     assert [written - 30, written] == times
@@ -126,7 +126,7 @@ def test_dockers_wrapping_is_taken_away(followed):
             )
             file.write("\n")
 
-    assert [1, 2] == followed.look()
+    assert [1, 2] == followed.poll()
 
 
 def test_kubernetes_wrapping_is_taken_away(followed):
@@ -136,15 +136,15 @@ def test_kubernetes_wrapping_is_taken_away(followed):
     with open(followed.path, "a") as file:
         file.writelines(f"2026-11-21T02:35:00.123456789Z {stream} {tag} {text}\n" for stream, tag, text in parts)
 
-    assert [1, 2] == followed.look()
+    assert [1, 2] == followed.poll()
 
 
 def test_a_backlog_is_read_in_pieces(followed):
-    """T21: one look reads a limited part of a backlog and says that there is more."""
+    """T21: one poll reads a limited part of a backlog and says that there is more."""
     followed.write(*[1] * 60_000)
-    first = len(followed.look())
+    first = len(followed.poll())
     has_more = followed.tail.has_more
-    rest = sum(len(followed.look()) for _ in range(20))
+    rest = sum(len(followed.poll()) for _ in range(20))
 
     assert has_more
     assert first < 60_000 == first + rest
@@ -155,12 +155,12 @@ def test_a_gib_of_backlog_is_bounded(followed, monkeypatch):
     monkeypatch.setattr(file_queue, "MAX_BACKLOG", 1000)
     monkeypatch.setattr(startup_scan, "READ_SIZE", 1000)
     followed.write(1)
-    followed.look()
+    followed.poll()
     stopped = followed.stop()
     followed.write(*range(2, 100))
     size = len(b"".join(stats_line(number) for number in range(2, 100)))
     followed.start(stopped)
-    found = followed.look()
+    found = followed.poll()
     read = sum(len(stats_line(number)) for number in found)
 
     assert list(range(100 - len(found), 100)) == found
@@ -172,9 +172,9 @@ def test_a_log_that_outruns_its_reader(followed, monkeypatch):
     """T21: a reader that has fallen far behind skips ahead, counted, rather than be late for ever."""
     monkeypatch.setattr(file_queue, "MAX_BACKLOG", 1_000_000)
     followed.append((b"x" * 999 + b"\n") * 16_000)
-    followed.look()
+    followed.poll()
     behind = followed.counts.lag
-    followed.look()
+    followed.poll()
 
     assert behind > 1_000_000
     assert -1000 < followed.counts.skipped_bytes - (behind - 1_000_000) <= 0  # To the beginning of a line.
@@ -215,8 +215,8 @@ def test_sigterm_is_honoured_during_a_backlog(tmp_path):
     assert 20 * len(block) < saved < log.stat().st_size
 
 
-def test_many_logs_share_one_look(tmp_path):
-    """T21: one look at many logs with a backlog reads no more than one at a single one."""
+def test_many_logs_share_one_poll(tmp_path):
+    """T21: one poll at many logs with a backlog reads no more than one at a single one."""
     tails = []
     for number in (1, 8):
         folder = tmp_path / str(number)
@@ -225,10 +225,10 @@ def test_many_logs_share_one_look(tmp_path):
         tail = Log(folder / "0.log", folder / "*.log")
         for path in paths:
             path.touch()
-        tail.look()
+        tail.poll()
         for path in paths:
             tail.append((b"x" * 999 + b"\n") * 16_000, path)
-        tail.look()
+        tail.poll()
         tails.append(tail.counts.size)
         tail.tail.close()
 
@@ -297,7 +297,7 @@ def test_ten_thousand_scrapes_leave_no_thread():
 
 
 def test_connections_that_end_leave_nothing_open(tmp_path):
-    """T32: descriptors are as many after 60 looks and scrapes, each on a connection of its own, as after the first."""
+    """T32: descriptors are as many after 60 polls and scrapes, each on a connection of its own, as after the first."""
     log = tmp_path / "vllm.log"
     log.touch()
     page = answer(b'vllm:num_requests_running{engine="0",model_name="m"} 1.0\n')

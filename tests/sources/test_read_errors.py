@@ -85,17 +85,17 @@ def system(monkeypatch):
 def test_a_failure_is_waited_out(followed, system, name, number, seconds):
     """T31: while a file cannot be read that is said and counted; then it is read on where it was, nothing twice."""
     followed.write(1)
-    found = followed.look()
+    found = followed.poll()
     before = open_files()
     system.fail(name, number)
     for _ in range(3):
         followed.write(2)
-        found += followed.look(seconds)
+        found += followed.poll(seconds)
         assert followed.tail.positions()
     said, errors = followed.status, followed.counts.read_errors
     system.heal()
     followed.write(3)
-    found += followed.look()
+    found += followed.poll()
 
     assert [1, 2, 2, 2, 3] == found
     assert (True, "ok") == followed.status
@@ -105,20 +105,20 @@ def test_a_failure_is_waited_out(followed, system, name, number, seconds):
 
 
 @pytest.mark.parametrize("number", ERRORS)
-def test_a_path_that_cannot_be_looked_at(followed, system, number):
-    """T31: while the path cannot be looked at the open file is read on; afterwards nothing is read twice."""
+def test_a_path_that_cannot_be_read(followed, system, number):
+    """T31: while the path cannot be read the open file is read on; afterwards nothing is read twice."""
     followed.write(1)
-    found = followed.look()
+    found = followed.poll()
     system.fail("stat", number)
     for _ in range(3):
         followed.write(2)
-        found += followed.look()
+        found += followed.poll()
     for _ in range(3):
-        found += followed.look(ROTATE_WAIT)
+        found += followed.poll(ROTATE_WAIT)
     said, errors = followed.status, followed.counts.read_errors
     followed.write(3)
     system.heal()
-    found += followed.look()
+    found += followed.poll()
 
     assert [1, 2, 2, 2, 3] == found
     assert errors > 0
@@ -129,7 +129,7 @@ def test_a_path_that_cannot_be_looked_at(followed, system, number):
 def test_a_handle_that_has_expired_is_replaced(followed, system, monkeypatch):
     """T31: a file whose open handle has expired is opened anew and read on from where it was."""
     followed.write(1)
-    found = followed.look()
+    found = followed.poll()
     expired = followed.tail._followers[str(followed.path)]._queue.logs[0]._fd
     opened = os.open(os.devnull, os.O_RDONLY)  # The next one will have another number.
     read = os.pread
@@ -141,9 +141,9 @@ def test_a_handle_that_has_expired_is_replaced(followed, system, monkeypatch):
 
     monkeypatch.setattr(system, "pread", expire, raising=False)
     followed.write(2)
-    found += followed.look()
+    found += followed.poll()
     os.close(opened)
-    found += followed.look()
+    found += followed.poll()
 
     assert [1, 2] == found
     assert 1 == followed.counts.read_errors
@@ -152,14 +152,14 @@ def test_a_handle_that_has_expired_is_replaced(followed, system, monkeypatch):
 def test_a_rotated_file_that_stays_unreadable_is_given_up(followed, system):
     """T31: a rotated file that cannot be read keeps its successors waiting for a while only, and is counted as lost."""
     followed.write(1)
-    found = followed.look()
+    found = followed.poll()
     followed.write(2)
     followed.rotate()
     followed.write(3)
     system.fail("pread", errno.EIO, followed.named(".1"))
-    found += followed.look()
+    found += followed.poll()
     waiting = followed.status
-    found += followed.look(ROTATE_WAIT)
+    found += followed.poll(ROTATE_WAIT)
 
     assert ((False, "read_error"), [1, 3]) == (waiting, found)
     assert 1 == followed.counts.files_lost
@@ -170,18 +170,18 @@ def test_a_rotated_file_that_stays_unreadable_is_given_up(followed, system):
 def test_a_rotated_file_that_cannot_be_opened_for_a_moment_is_read(followed, system, number):
     """T31: a file that was rotated twice between two polls and cannot be opened at the next one is read later."""
     followed.write(1)
-    found = followed.look()
+    found = followed.poll()
     for line in (2, 3, 4):
         followed.write(line)
         followed.rotate()
     followed.write(5)
     before = open_files()
     system.fail("open", number, followed.named(".1"))
-    found += followed.look()
-    found += followed.look(ROTATE_WAIT - 2)
+    found += followed.poll()
+    found += followed.poll(ROTATE_WAIT - 2)
     waiting = open_files()
     system.heal()
-    found += followed.look()
+    found += followed.poll()
 
     assert [1, 2, 3, 4, 5] == found
     assert before == waiting
@@ -191,14 +191,14 @@ def test_a_rotated_file_that_cannot_be_opened_for_a_moment_is_read(followed, sys
 def test_a_rotated_file_that_can_never_be_opened_is_given_up(followed, system):
     """T31: a rotated file that cannot be opened keeps its successors waiting for a while only, and is counted lost."""
     followed.write(1)
-    found = followed.look()
+    found = followed.poll()
     for line in (2, 3):
         followed.write(line)
         followed.rotate()
     followed.write(4)
     system.fail("open", errno.EIO, followed.named(".1"))
-    found += followed.look()
-    found += followed.look(ROTATE_WAIT)
+    found += followed.poll()
+    found += followed.poll(ROTATE_WAIT)
 
     assert [1, 2, 4] == found
     assert 1 == followed.counts.files_lost
@@ -208,14 +208,14 @@ def test_a_rotated_file_that_can_never_be_opened_is_given_up(followed, system):
 def test_a_copy_that_cannot_be_opened_for_a_moment_is_read(followed, system):
     """T31: what was copied away before the log was truncated is read as soon as the copy can be opened."""
     followed.write(1)
-    found = followed.look()
+    found = followed.poll()
     followed.write(2)
     followed.copytruncate()
     followed.write(3)
     system.fail("open", errno.ESTALE, followed.named(".1"))
-    found += followed.look()
+    found += followed.poll()
     system.heal()
-    found += followed.look()
+    found += followed.poll()
 
     assert [1, 2, 3] == found
     assert 0 == followed.counts.files_lost
@@ -224,15 +224,15 @@ def test_a_copy_that_cannot_be_opened_for_a_moment_is_read(followed, system):
 def test_what_follows_a_file_that_is_given_up_is_after_a_gap(followed, system):
     """T31: what was said before a file that is lost is not the present any more; what follows says so, once."""
     followed.write(1)
-    followed.look()
+    followed.poll()
     followed.write(2)
     followed.rotate()
     followed.write(3)
     system.fail("pread", errno.EIO, followed.named(".1"))
-    followed.look()
-    followed.look(ROTATE_WAIT)
+    followed.poll()
+    followed.poll(ROTATE_WAIT)
     followed.write(4)
-    followed.look()
+    followed.poll()
 
     assert [False, True, False] == followed.gaps
 
@@ -242,32 +242,32 @@ def test_an_error_is_said_once(followed, system):
     with structlog.testing.capture_logs() as said:
         for number in (errno.EIO, errno.ESTALE, errno.EIO):
             system.fail("pread", number)
-            followed.look()
-            followed.look()
+            followed.poll()
+            followed.poll()
 
     assert [os.strerror(errno.EIO), os.strerror(errno.ESTALE)] == [each["error"].split("] ")[1] for each in said]
 
 
-def test_the_first_look_fails(log, system):
+def test_the_first_poll_fails(log, system):
     """T31: a log that cannot be read at first is begun once it can be, and what it held is history, once."""
     log.write(1, 2)
     before = open_files()
     system.fail("pread", errno.EIO)
-    log.look()
-    log.look()
+    log.poll()
+    log.poll()
     said, opened = log.status, open_files()
     system.heal()
-    log.look()
+    log.poll()
     log.write(3)
 
     assert ((False, "read_error"), before) == (said, opened)
-    assert ([1, 2], [3]) == (log.history, log.look())
+    assert ([1, 2], [3]) == (log.history, log.poll())
 
 
 def test_a_restart_among_rotated_files_that_fail(followed, system):
     """T31: a restart that cannot read its files goes on where it was once it can."""
     followed.write(1)
-    followed.look()
+    followed.poll()
     stopped = followed.stop()
     followed.write(2)
     followed.rotate()
@@ -275,27 +275,27 @@ def test_a_restart_among_rotated_files_that_fail(followed, system):
     before = open_files()
     system.fail("pread", errno.EIO, followed.path)
     followed.start(stopped)
-    found = followed.look() + followed.look()
+    found = followed.poll() + followed.poll()
     opened = open_files()
     system.heal()
-    found += followed.look()
+    found += followed.poll()
 
     assert (before, [2, 3]) == (opened, found)
 
 
-def test_a_look_that_fails_has_not_read_all(followed, system, monkeypatch):
-    """T31: what was copied away before a look that fails is read after a restart, however long ago it was written."""
+def test_a_poll_that_fails_has_not_read_all(followed, system, monkeypatch):
+    """T31: what was copied away before a poll that fails is read after a restart, however long ago it was written."""
     monkeypatch.setattr(rotated_names, "os", system)
     followed.write(1)
     followed.copytruncate()
     followed.write(2)
     system.fail("scandir", errno.EIO)
-    found = followed.look()
+    found = followed.poll()
     stopped = followed.stop()
     system.heal()
     followed.start(stopped)
 
-    assert ([], [1, 2]) == (found, followed.look())
+    assert ([], [1, 2]) == (found, followed.poll())
 
 
 def test_the_positions_say_until_when_all_was_read(tmp_path, system):

@@ -20,19 +20,19 @@ def test_a_line_cut_by_a_restart_is_read_once(followed):
     line = stats_line(2)
     followed.write(1)
     followed.append(line[:60])
-    before = followed.look()
+    before = followed.poll()
     followed.start(followed.stop())
-    during = followed.look()
+    during = followed.poll()
     followed.append(line[60:])
 
-    assert ([1], [], [2], []) == (before, during, followed.look(), followed.look())
+    assert ([1], [], [2], []) == (before, during, followed.poll(), followed.poll())
 
 
 @pytest.mark.parametrize("rotations", [1, 2, 3])
 def test_rotated_while_down(followed, rotations):
     """T5: after rotations in its absence the daemon goes on in the rotated file, then in its successors."""
     followed.write(1)
-    followed.look()
+    followed.poll()
     stopped = followed.stop()
     followed.write(2)
     for number in range(rotations):
@@ -40,7 +40,7 @@ def test_rotated_while_down(followed, rotations):
         followed.write(10 + number)
     followed.start(stopped)
 
-    assert [2, *range(10, 10 + rotations)] == followed.look()
+    assert [2, *range(10, 10 + rotations)] == followed.poll()
     assert (rotations, 0) == (followed.counts.rotations, followed.counts.files_lost)
     assert [1] == followed.history
 
@@ -48,7 +48,7 @@ def test_rotated_while_down(followed, rotations):
 def test_rotated_beyond_retention_while_down(followed):
     """T5: what was rotated away unread is counted as one generation, and all that is left is read from its start."""
     followed.write(1)
-    followed.look()
+    followed.poll()
     stopped = followed.stop()
     followed.write(2)
     for number in range(10, 14):
@@ -58,14 +58,14 @@ def test_rotated_beyond_retention_while_down(followed):
         os.utime(path, (stopped[1] + 60, stopped[1] + 60))
     followed.start(stopped)
 
-    assert [11, 12, 13] == followed.look()
+    assert [11, 12, 13] == followed.poll()
     assert 1 == followed.counts.files_lost
 
 
 def test_rotated_and_compressed_while_down(followed):
     """T6: a rotated file that was compressed is not read, and counted as lost; the present one is read."""
     followed.write(1)
-    followed.look()
+    followed.poll()
     stopped = followed.stop()
     followed.write(2)
     followed.rotate()
@@ -74,27 +74,27 @@ def test_rotated_and_compressed_while_down(followed):
     followed.write(3)
     followed.start(stopped)
 
-    assert [3] == followed.look()
+    assert [3] == followed.poll()
     assert 1 == followed.counts.files_lost
 
 
 def test_copied_and_truncated_while_down(followed):
     """T7: what was written before a copy and truncation in the daemon's absence is read from the copy."""
     followed.write(1)
-    followed.look()
+    followed.poll()
     stopped = followed.stop()
     followed.write(2)
     followed.copytruncate()
     followed.write(3)
     followed.start(stopped)
 
-    assert [2, 3] == followed.look()
+    assert [2, 3] == followed.poll()
 
 
 def test_the_same_inode_is_another_file(followed):
     """T13: a new file that has the inode of the one in the checkpoint is read from its start."""
     followed.write(1)
-    followed.look()
+    followed.poll()
     stopped = followed.stop()
     inode = followed.path.stat().st_ino
     for _ in range(200):
@@ -106,62 +106,62 @@ def test_the_same_inode_is_another_file(followed):
         pytest.skip("this file system does not use inodes again")
     followed.start(stopped)
 
-    assert list(range(10, 30)) == followed.look()
+    assert list(range(10, 30)) == followed.poll()
     assert stopped[0][0].inode == inode
     assert 1 == followed.counts.truncations + followed.counts.files_lost
 
 
 def test_the_same_inode_in_the_same_run(followed):
-    """T13: a file removed and made again between two looks, with the same inode or not, is read from its start."""
+    """T13: a file removed and made again between two polls, with the same inode or not, is read from its start."""
     followed.write(1)
-    followed.look()
+    followed.poll()
     for number in range(20):
         followed.path.unlink()
         followed.write(number, number)
-        assert [number, number] == followed.look()
+        assert [number, number] == followed.poll()
 
 
 def test_the_same_beginning_is_not_the_same_file(followed):
     """T14: a new file with the old one's first 700 bytes is told from it by what comes before the offset."""
     followed.append(BANNER)
     followed.write(1)
-    followed.look()
+    followed.poll()
     stopped = followed.stop()
     followed.path.unlink()
     followed.append(BANNER)
     followed.write(7, 8)
     followed.start(stopped)
 
-    assert [7, 8] == followed.look()
+    assert [7, 8] == followed.poll()
 
 
 def test_the_same_beginning_in_the_same_run(followed):
     """T14: a log that begins again with the same banner, in place or as a new file, is read from its start."""
     followed.append(BANNER)
     followed.write(1)
-    followed.look()
+    followed.poll()
     with open(followed.path, "r+b") as file:
         file.write(BANNER + stats_line(7) + stats_line(8))
-    first = followed.look()
+    first = followed.poll()
     followed.path.unlink()
     followed.append(BANNER)
     followed.write(9)
 
-    assert ([7, 8], [9]) == (first, followed.look())
+    assert ([7, 8], [9]) == (first, followed.poll())
 
 
 def test_an_empty_file_after_a_rotation(followed):
     """T5: stopped while the new file is empty, the daemon goes on at the end of the old one and repeats nothing."""
     followed.write(1, 2)
-    followed.look()
+    followed.poll()
     followed.rotate()
-    followed.look()
+    followed.poll()
     stopped = followed.stop()
     followed.write(3, path=followed.named(".1"))
     followed.write(4)
     followed.start(stopped)
 
-    assert [3, 4] == followed.look()
+    assert [3, 4] == followed.poll()
 
 
 def test_other_files_beside_the_log_are_not_read_after_a_restart(log):
@@ -170,7 +170,7 @@ def test_other_files_beside_the_log_are_not_read_after_a_restart(log):
     os.utime(log.named("-20250101"), (5000, 5000))
     log.write(91, path=log.named(".bak"))
     log.write(1)
-    log.look()
+    log.poll()
     shutil.copy(log.path, log.named("-20251121"))
     stopped = log.stop()
     log.write(2)
@@ -178,13 +178,13 @@ def test_other_files_beside_the_log_are_not_read_after_a_restart(log):
     log.write(3)
     log.start(stopped)
 
-    assert [2, 3] == log.look()
+    assert [2, 3] == log.poll()
 
 
 def test_hundreds_of_rotated_files(log):
     """T32: a folder with 500 rotated files does not make the daemon open them all."""
     log.write(1)
-    log.look()
+    log.poll()
     stopped = log.stop()
     log.write(2)
     for number in range(500, 1, -1):
@@ -194,14 +194,14 @@ def test_hundreds_of_rotated_files(log):
     log.write(3)
     log.start(stopped)
 
-    assert [2, 3] == log.look()
+    assert [2, 3] == log.poll()
     assert len(os.listdir("/proc/self/fd")) < 64
 
 
 def test_what_is_no_file_among_the_rotated_ones(followed):
     """T18: a folder and a dangling link that are named like rotated files are passed at the start."""
     followed.write(1)
-    followed.look()
+    followed.poll()
     stopped = followed.stop()
     followed.rotate()
     followed.write(2)
@@ -210,8 +210,8 @@ def test_what_is_no_file_among_the_rotated_ones(followed):
     followed.named(".2").symlink_to("nowhere")
     followed.start(stopped)
 
-    assert [2] == followed.look()
-    assert [] == followed.look()
+    assert [2] == followed.poll()
+    assert [] == followed.poll()
     assert (True, "ok") == followed.status
 
 
@@ -224,13 +224,13 @@ def test_a_symlink_into_another_file_system(tmp_path):
     real.write(1)
     link.symlink_to(real.path)
     log = Log(link)
-    log.look()
+    log.poll()
     real.write(2)
     real.rotate()
     real.write(3)
     real.rotate()
     real.write(4)
-    between_looks = log.look()
+    between_polls = log.poll()
     positions, _ = log.stop()
     stopped_at = max(path.stat().st_mtime for path in real.path.parent.glob("*")) + 0.2
     real.write(5)
@@ -238,5 +238,5 @@ def test_a_symlink_into_another_file_system(tmp_path):
     real.write(6)
     log.start((positions, stopped_at))
 
-    assert ([2, 3, 4], [5, 6]) == (between_looks, log.look())
+    assert ([2, 3, 4], [5, 6]) == (between_polls, log.poll())
     log.tail.close()

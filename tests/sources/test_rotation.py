@@ -23,44 +23,44 @@ ROTATIONS = sample(1_000, whole=10_000)
 def test_a_renamed_log_is_drained_and_the_new_one_read(followed):
     """T3: a writer that keeps the old file for a while and then opens the new one is read in both, nothing twice."""
     followed.write(1)
-    followed.look()
+    followed.poll()
     with open(followed.path, "ab", buffering=0) as old:
         followed.path.rename(followed.named(".1"))
         old.write(stats_line(2))
-        first = followed.look()
+        first = followed.poll()
         followed.write(3)
         old.write(stats_line(4))
-        second = followed.look()
+        second = followed.poll()
     followed.write(5)
 
-    assert ([2], [3, 4], [5], []) == (first, sorted(second), followed.look(), followed.look())
+    assert ([2], [3, 4], [5], []) == (first, sorted(second), followed.poll(), followed.poll())
     assert 1 == followed.counts.rotations
 
 
 @pytest.mark.parametrize("rotations", [2, 3])
-def test_several_rotations_between_two_looks(followed, rotations):
-    """T4: two and three rotations between two looks lose no line and change no order."""
+def test_several_rotations_between_two_polls(followed, rotations):
+    """T4: two and three rotations between two polls lose no line and change no order."""
     followed.write(1)
-    followed.look()
+    followed.poll()
     followed.write(2)
     for number in range(rotations):
         followed.rotate()
         followed.write(10 + number)
 
-    assert [2, *range(10, 10 + rotations)] == followed.look()
+    assert [2, *range(10, 10 + rotations)] == followed.poll()
     assert 0 == followed.counts.files_lost
 
 
-def test_rotated_beyond_retention_between_two_looks(followed):
+def test_rotated_beyond_retention_between_two_polls(followed):
     """T4: what was open is read to its end although it was removed, and what is left of its successors, in order."""
     followed.write(1)
-    followed.look()
+    followed.poll()
     followed.write(2)
     for number in range(10, 15):
         followed.rotate(retention=3)
         followed.write(number)
 
-    assert [2, 11, 12, 13, 14] == followed.look()
+    assert [2, 11, 12, 13, 14] == followed.poll()
 
 
 def test_numbers_of_two_digits_are_older(followed):
@@ -68,14 +68,14 @@ def test_numbers_of_two_digits_are_older(followed):
     for number in range(8):
         followed.write(number)
         followed.rotate(retention=20)
-        followed.look()
+        followed.poll()
     followed.write(8)
     for number in range(9, 13):
         followed.rotate(retention=20)
         followed.write(number)
 
     assert followed.named(".10").exists()
-    assert [8, 9, 10, 11, 12] == followed.look()
+    assert [8, 9, 10, 11, 12] == followed.poll()
 
 
 @pytest.mark.parametrize(
@@ -87,65 +87,65 @@ def test_dated_files_and_a_clock_that_is_set(followed, names, step):
     followed.write(0)
     followed.path.rename(followed.named("-20261101"))
     followed.write()
-    followed.look()
+    followed.poll()
     found = []
     for number, name in enumerate(names, 1):
         followed.write(number)
         followed.path.rename(followed.named(name))
         os.utime(followed.named(name), (5000.0 + step * number, 5000.0 + step * number))
         followed.write()
-    found = followed.look()
+    found = followed.poll()
 
     assert [1, 2, 3] == (found if step >= 0 else sorted(found))
     followed.write(4)
-    assert [4] == followed.look()
+    assert [4] == followed.poll()
 
 
 def test_files_that_others_put_beside_the_log_are_not_read(log):
     """Copies, extracts and old generations of another naming that lie beside a log are not taken for a part of it."""
     log.write(90, path=log.named("-20250101"))
     log.write(1)
-    log.look()
+    log.poll()
     log.write(91, path=log.named(".bak"))
     log.write(92, path=log.named(".stats"))
     log.write(93, path=log.named(".2"))
     log.rotate()
     log.write(2)
-    first = log.look()
+    first = log.poll()
     log.rotate()
     log.write(3)
 
-    assert ([2], [3]) == (first, log.look())
+    assert ([2], [3]) == (first, log.poll())
 
 
 def test_a_copy_of_what_was_read_is_not_read_again(followed):
     """A copy that someone makes before a rotation, under a name like a rotated file's, is not read again."""
     followed.write(*range(1, 9))
-    followed.look()
+    followed.poll()
     shutil.copy(followed.path, followed.named("-20261121"))
     followed.rotate()
     followed.write(9)
 
-    assert [9] == followed.look()
+    assert [9] == followed.poll()
 
 
 def test_a_hard_link_to_the_log_is_the_log(followed):
     """A second name of the present file, like a rotated file's, makes nothing be read twice."""
     followed.write(1)
-    followed.look()
+    followed.poll()
     os.link(followed.path, followed.named(".1"))
     followed.write(2)
-    first = followed.look()
+    first = followed.poll()
     followed.path.unlink()
     followed.write(3)
 
-    assert ([2], [3], []) == (first, followed.look(), followed.look())
+    assert ([2], [3], []) == (first, followed.poll(), followed.poll())
 
 
-def test_files_are_renamed_while_they_are_looked_for(followed, monkeypatch):
+def test_files_are_renamed_while_they_are_listed(followed, monkeypatch):
     """T4: a rotation that goes on between the listing of rotated files and their opening loses nothing."""
     followed.write(1)
-    followed.look()
+    followed.poll()
     followed.rotate()
     followed.write(2)
     followed.rotate()
@@ -162,13 +162,13 @@ def test_files_are_renamed_while_they_are_looked_for(followed, monkeypatch):
 
     monkeypatch.setattr(rotation, "rotated_names", list_and_rotate)
 
-    assert [2, 3, 4] == sorted(followed.look() + followed.look())
+    assert [2, 3, 4] == sorted(followed.poll() + followed.poll())
 
 
 def test_an_unreadable_rotated_file_is_counted_and_passed(followed, monkeypatch):
     """T16: a rotated file that cannot be opened is lost and counted, and the others are read."""
     followed.write(1)
-    followed.look()
+    followed.poll()
     followed.rotate()
     followed.write(2)
     followed.rotate()
@@ -182,7 +182,7 @@ def test_an_unreadable_rotated_file_is_counted_and_passed(followed, monkeypatch)
 
     monkeypatch.setattr(rotation, "LogFile", refuse)
 
-    assert [3] == followed.look()
+    assert [3] == followed.poll()
     assert 1 == followed.counts.files_lost
     assert [False, True] == followed.gaps
     assert followed.counts.read_errors > 0
@@ -192,12 +192,12 @@ def test_an_unreadable_rotated_file_is_counted_and_passed(followed, monkeypatch)
 def test_a_writer_that_never_notices_is_read_on(followed):
     """T3: a writer that goes on in the renamed file, with long silences, is read while the new one is empty."""
     followed.rotate()
-    followed.look()
+    followed.poll()
     found = []
     for number in range(5):
-        found += followed.look(ROTATE_WAIT * 3)
+        found += followed.poll(ROTATE_WAIT * 3)
         followed.write(number, path=followed.named(".1"))
-    found += followed.look()
+    found += followed.poll()
 
     assert [0, 1, 2, 3, 4] == found
 
@@ -209,7 +209,7 @@ def test_a_writer_that_notices_late_is_read_on(followed):
     for number in range(6):
         followed.write(number)
         followed.write(100 + number, path=followed.named(".1"))
-        found += followed.look(10.5)
+        found += followed.poll(10.5)
 
     assert [*range(6), *range(100, 106)] == sorted(found)
 
@@ -219,15 +219,15 @@ def test_a_rotated_file_is_let_go(followed):
     before = open_files()
     followed.rotate()
     followed.write(1)
-    followed.look()
+    followed.poll()
     during = open_files()
-    followed.look(ROTATE_WAIT + 1)
+    followed.poll(ROTATE_WAIT + 1)
 
     assert (before + 1, before) == (during, open_files())
     followed.rotate()
     followed.named(".1").unlink()
-    followed.look()
-    followed.look(ROTATE_WAIT + 1)
+    followed.poll()
+    followed.poll(ROTATE_WAIT + 1)
     assert before == open_files()
 
 
@@ -235,11 +235,11 @@ def test_a_line_that_is_never_finished_is_dropped_and_counted(followed):
     """T3: the beginning of a line at the end of a rotated file is never joined to what comes in the next one."""
     line = stats_line(5)
     followed.append(line[:-20])
-    followed.look()
+    followed.poll()
     followed.rotate()
     followed.append(line[-20:] + stats_line(6))
-    first = followed.look()
-    followed.look(ROTATE_WAIT + 1)
+    first = followed.poll()
+    followed.poll(ROTATE_WAIT + 1)
 
     assert [6] == first
     assert len(line) - 20 == followed.counts.skipped_bytes
@@ -253,11 +253,11 @@ def test_thousands_of_rotations_leave_nothing_open(followed):
     for number in range(ROTATIONS):
         followed.write(number)
         followed.rotate(retention=2)
-        read += len(followed.look(0.5))
+        read += len(followed.poll(0.5))
         most = max(most, open_files())
     followed.write(1)
-    read += len(followed.look())
-    followed.look(ROTATE_WAIT + 1)
+    read += len(followed.poll())
+    followed.poll(ROTATE_WAIT + 1)
 
     assert (ROTATIONS + 1, ROTATIONS) == (read, followed.counts.rotations)
     assert most <= before[0] + MAX_DRAINING + 1
@@ -270,15 +270,15 @@ def test_a_replaced_folder(tmp_path):
     folder.mkdir()
     log = Log(folder / "vllm.log")
     log.write(1)
-    log.look()
+    log.poll()
     with open(log.path, "ab", buffering=0) as old:
         folder.rename(tmp_path / "away")
         old.write(stats_line(2))
-        first = log.look()
+        first = log.poll()
         folder.mkdir()
         log.write(3)
-        second = log.look()
+        second = log.poll()
         old.write(stats_line(4))
 
-    assert ([2], [3], [4]) == (first, second, log.look())
+    assert ([2], [3], [4]) == (first, second, log.poll())
     log.tail.close()

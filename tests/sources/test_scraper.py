@@ -584,7 +584,7 @@ def test_closed_connection_is_let_go(make_scraper):
     with served(answer(PAGE, Connection="close"), closes=True) as server:
         scraper = make_scraper(server.url)
         assert scraper.scrape().reason == "ok"
-        assert scraper._fetcher._exchange._deadline._socket is None
+        assert scraper._fetcher._client._deadline._socket is None
 
 
 def test_connection_closed_at_reuse(make_scraper):

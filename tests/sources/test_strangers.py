@@ -115,16 +115,16 @@ class Server:
         """Begin to watch, as a new process would."""
         self.tail = LogTailer(str(self.path), positions)
         self.state = ServerState(ServerSettings("s", True, 5.0 if self.has_metrics else None))
-        self.look()
+        self.poll()
 
     def write(self, text):
-        """Append to the log and look."""
+        """Append to the log and poll."""
         with open(self.path, "ab") as file:
             file.write(text)
-        self.look()
+        self.poll()
 
-    def look(self):
-        """Look once, a moment later."""
+    def poll(self):
+        """Poll once, a moment later."""
         self.now += 0.001
         for batch in self.tail.poll(self.now):
             self.state.apply_log(batch)

@@ -4,9 +4,9 @@ T33: random histories of a log against a model of what must be read, on a disk a
 
 Each line holds one number twice, in fields that are read separately, so that a line torn or spliced from two shows.
 The model knows of each line whether it may be lost: because its file was truncated, removed, or rotated out of reach
-before the next look. Everything else must be read, and once, unless the daemon was killed. A file system that fails
-does so from some call of a look on, or for whole looks it names nothing or lets nobody in; one that hangs lets a call
-of a look wait while the log goes on, until it answers, fails, or the daemon is killed.
+before the next poll. Everything else must be read, and once, unless the daemon was killed. A file system that fails
+does so from some call of a poll on, or for whole polls it names nothing or lets nobody in; one that hangs lets a call
+of a poll wait while the log goes on, until it answers, fails, or the daemon is killed.
 
 The times of its files are the model's, and go on as its clock does: at the pace of a busy machine, on which many things
 happen between two ticks of the file system's clock, or slowly. Which new file gets a removed one's inode is decided by
@@ -207,7 +207,7 @@ class History:
         self.clock += self.pace.choice(self.steps)
 
     def wall(self, _):
-        """Return the time by the clock that dates the files: the tail asks at the beginning of a look."""
+        """Return the time by the clock that dates the files: the tail asks at the beginning of a poll."""
         return self.clock
 
     def append(self, data):
@@ -281,7 +281,7 @@ class History:
         self.files.insert(0, [])
 
     def switch(self):
-        """Let the link lead to another file after a look; the old one is written once more."""
+        """Let the link lead to another file after a poll; the old one is written once more."""
         if self.path == self.followed:
             return
         self.poll()
@@ -326,7 +326,7 @@ class History:
             self.write()
 
     def delete(self):
-        """Remove the file after a look, and go on in a new one."""
+        """Remove the file after a poll, and go on in a new one."""
         self.lose_partial()
         self.poll()
         self.excused |= self.unread(self.files[0])
@@ -346,7 +346,7 @@ class History:
         self.date(self.path)
 
     def poll(self):
-        """Look once, and check every value."""
+        """Poll once, and check every value."""
         self.now += 1
         self.pass_time()
         looked_at = self.clock
@@ -357,7 +357,7 @@ class History:
         self.take_in(batches)
 
     def take_in(self, batches):
-        """Check and keep what a look has brought, and where it stopped: that is what is known until the next one."""
+        """Check and keep what a poll has brought, and where it stopped: that is what is known until the next one."""
         has_failed = self.system is not None and self.system.has_failed
         if self.system is not None and self.tail.status().tail.files_lost:
             self.repeatable |= set(self.read)  # A file was given up for lost that is there: it is read again.
@@ -374,7 +374,7 @@ class History:
         self.positions = self.tail.positions()
 
     def fail(self):
-        """Let the file system fail for some looks, from a call of the first one on if it is not just absent."""
+        """Let the file system fail for some polls, from a call of the first one on if it is not just absent."""
         number = self.random.choice(FAILURES + ABSENCES)
         self.system.fail(number, 0 if number in ABSENCES else self.random.randint(0, 12))
         for _ in range(self.random.randint(1, 3)):
@@ -383,22 +383,22 @@ class History:
         self.system.heal()
 
     def hang(self):
-        """Let a call of a look hang while the log goes on; then it answers or fails, or the daemon is killed."""
+        """Let a call of a poll hang while the log goes on; then it answers or fails, or the daemon is killed."""
         brought = []
         self.now += 1
         self.pass_time()
         looked_at = self.clock
         self.system.has_failed = False
         self.system.hang(self.random.randint(0, 12))
-        look = threading.Thread(target=lambda: brought.append(self.tail.poll(self.now)))
-        look.start()
-        while look.is_alive() and not self.system.is_hanging.wait(0.002):
+        poll = threading.Thread(target=lambda: brought.append(self.tail.poll(self.now)))
+        poll.start()
+        while poll.is_alive() and not self.system.is_hanging.wait(0.002):
             continue
         for _ in range(self.random.randint(0, 4)):
             self.random.choice([self.write, self.write_partial, self.save])()
-        is_killed = look.is_alive() and self.random.random() < 0.3
+        is_killed = poll.is_alive() and self.random.random() < 0.3
         self.system.answer(self.random.choice([None, *FAILURES]))
-        look.join(SECONDS)
+        poll.join(SECONDS)
         self.system.heal()
         if is_killed:
             self.kill()  # Nothing of what it was about to bring is known.

@@ -24,35 +24,35 @@ GIB = 1 << 30
 def test_a_copied_and_truncated_log_is_read_from_its_start(followed):
     """T7: a log that was read to its end, copied and truncated goes on at its start; nothing is lost."""
     followed.write(1, 2)
-    followed.look()
+    followed.poll()
     followed.copytruncate()
     followed.write(3)
 
-    assert [3] == followed.look()
+    assert [3] == followed.poll()
     assert (1, 0, 0) == (followed.counts.truncations, followed.counts.rotations, followed.counts.skipped_bytes)
 
 
 def test_what_was_not_read_before_a_truncation_is_in_the_copy(followed):
-    """T7: lines written between the last look and the copy are read from the copy, the one begun before whole."""
+    """T7: lines written between the last poll and the copy are read from the copy, the one begun before whole."""
     followed.write(1)
     line = stats_line(2)
     followed.append(line[:50])
-    followed.look()
+    followed.poll()
     followed.append(line[50:])
     followed.write(3)
     followed.copytruncate()
     followed.write(4)
 
-    assert [2, 3, 4] == followed.look()
+    assert [2, 3, 4] == followed.poll()
     followed.copytruncate()
     followed.write(5)
-    assert [5] == followed.look()
+    assert [5] == followed.poll()
 
 
-def test_copies_of_two_truncations_between_two_looks(followed):
-    """T7: two rounds of copy and truncate between two looks lose nothing either."""
+def test_copies_of_two_truncations_between_two_polls(followed):
+    """T7: two rounds of copy and truncate between two polls lose nothing either."""
     followed.write(1)
-    followed.look()
+    followed.poll()
     followed.write(2)
     followed.copytruncate()
     followed.write(3)
@@ -60,58 +60,58 @@ def test_copies_of_two_truncations_between_two_looks(followed):
     followed.copytruncate()
     followed.write(4)
 
-    assert [2, 3, 4] == followed.look()
+    assert [2, 3, 4] == followed.poll()
 
 
 def test_what_follows_a_lost_copy_is_after_a_gap(followed):
     """T7: where the copy that was read into is gone, what was said before is not the present any more."""
     followed.write(1)
-    followed.look()
+    followed.poll()
     followed.copytruncate()
     followed.write(2)
     followed.copytruncate()
     followed.write(3)
 
-    assert [2, 3] == followed.look()
+    assert [2, 3] == followed.poll()
     assert ([False, True, True], 1) == (followed.gaps, followed.counts.files_lost)
 
 
 def test_copies_of_a_log_that_was_not_read_yet(followed):
-    """T7: what was written to a new log and copied away before the first look at it is read from the copy."""
+    """T7: what was written to a new log and copied away before the first poll at it is read from the copy."""
     line = stats_line(3, second=30)
     followed.write(1, 2)
     followed.copytruncate()
     followed.append(line[:40])
-    first = followed.look()
+    first = followed.poll()
     followed.append(line[40:])
     followed.named(".1").rename(followed.named(".2"))
     followed.copytruncate()
     followed.write(4)
 
-    assert ([1, 2], [3, 4], []) == (first, followed.look(), followed.look())
+    assert ([1, 2], [3, 4], []) == (first, followed.poll(), followed.poll())
 
 
 def test_without_a_copy_an_unfinished_line_is_lost_and_counted(followed):
     """T7: the beginning of a line that was truncated away is never joined to anything, and counted."""
     line = stats_line(5)
     followed.append(line[:-20])
-    followed.look()
+    followed.poll()
     os.truncate(followed.path, 0)
     followed.append(line[-20:] + stats_line(6))
 
-    assert [6] == followed.look()
+    assert [6] == followed.poll()
     assert (1, len(line) - 20) == (followed.counts.truncations, followed.counts.skipped_bytes)
 
 
 @pytest.mark.parametrize("lines", [2, 3, 50])
 def test_a_log_truncated_and_refilled_is_noticed(followed, lines):
-    """T8: a log refilled to the same length or more before the next look is read from its start, no line torn."""
+    """T8: a log refilled to the same length or more before the next poll is read from its start, no line torn."""
     followed.write(1, 2)
-    followed.look()
+    followed.poll()
     os.truncate(followed.path, 0)
     followed.write(*range(10, 10 + lines))
 
-    assert list(range(10, 10 + lines)) == followed.look()
+    assert list(range(10, 10 + lines)) == followed.poll()
     assert 1 == followed.counts.truncations
 
 
@@ -119,14 +119,14 @@ def test_a_log_truncated_and_refilled_is_noticed(followed, lines):
 def test_a_log_truncated_to_a_part_is_read_from_its_start(followed, kept):
     """T9: a log cut to a non-zero length inside what was read is read again from its start, and counted once."""
     followed.write(1, 2)
-    followed.look()
+    followed.poll()
     with open(followed.path, "r+b") as file:
         head = file.read(kept)
     os.truncate(followed.path, kept)
-    first = followed.look()
+    first = followed.poll()
     followed.append(b"\n")
     followed.write(3)
-    second = followed.look()
+    second = followed.poll()
 
     assert [1] * head.count(b"\n") == first
     assert ([3], 1) == (second, followed.counts.truncations)
@@ -136,25 +136,25 @@ def test_the_hole_of_a_writer_that_does_not_append(followed):
     """T10: the NUL bytes that a writer without O_APPEND leaves after a truncation spoil no line, and are counted."""
     with open(followed.path, "r+b", buffering=0) as writer:
         writer.write(stats_line(1))
-        followed.look()
+        followed.poll()
         shutil.copy(followed.path, followed.named(".1"))
         os.truncate(followed.path, 0)
         writer.write(stats_line(2))
-        first = followed.look()
+        first = followed.poll()
         writer.write(stats_line(3))
 
-    assert ([2], [3]) == (first, followed.look())
+    assert ([2], [3]) == (first, followed.poll())
     assert (1, len(stats_line(1))) == (followed.counts.truncations, followed.counts.nul_bytes)
 
 
 def test_a_huge_hole_takes_no_time(followed):
     """T10: eight GiB of nothing are passed at once, and the line behind them is read."""
     followed.write(1)
-    followed.look()
+    followed.poll()
     with open(followed.path, "r+b") as file:
         os.pwrite(file.fileno(), b"\n" + stats_line(2), HOLE)
     start = time.monotonic()
-    found = followed.look()
+    found = followed.poll()
     took = time.monotonic() - start
 
     assert [2] == found
@@ -166,33 +166,33 @@ def test_a_hole_in_an_unfinished_line(log):
     """T10: a restart inside a line with a hole in it begins with the line, not behind its first part."""
     line = stats_line(7)
     log.write(1)
-    log.look()
+    log.poll()
     log.append(line[:30] + bytes(40) + line[30:60])
-    log.look()
+    log.poll()
     stopped = log.stop()
     log.start(stopped)
     log.append(line[60:])
 
     assert stopped[0][0].offset == len(stats_line(1))
-    assert [7] == log.look()
+    assert [7] == log.poll()
 
 
 @pytest.mark.parametrize("is_restarted", [False, True])
 def test_a_hole_where_a_hole_was_is_another(followed, is_restarted):
     """T10: a log truncated while reading is inside or behind a hole, and refilled with another one, is begun again."""
     followed.write(1)
-    followed.look()
+    followed.poll()
     os.truncate(followed.path, 1 << 20)
-    followed.look()
+    followed.poll()
     if is_restarted:
         followed.start(followed.stop())
-        followed.look()
+        followed.poll()
     os.truncate(followed.path, 0)
     followed.write(2)
     with open(followed.path, "r+b") as file:
         os.pwrite(file.fileno(), b"\n" + stats_line(3), 2 << 20)
 
-    assert [2, 3] == followed.look()
+    assert [2, 3] == followed.poll()
     assert 1 == followed.counts.truncations
 
 
@@ -227,7 +227,7 @@ def test_nuls_without_end_take_no_memory(tmp_path, is_sparse):
         path, size, is_sparse = sys.argv[1], int(sys.argv[2]), sys.argv[3] == "True"
         log = Log(path)
         log.write()
-        log.look()
+        log.poll()
         before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
         if is_sparse:
             os.truncate(path, size)
@@ -235,9 +235,9 @@ def test_nuls_without_end_take_no_memory(tmp_path, is_sparse):
             for _ in range(size >> 20):
                 log.append(bytes(1 << 20))
         for _ in range(60):
-            log.look()
+            log.poll()
         log.append(b"\\n" + stats_line(5))
-        assert [5] == log.look(), "not read"
+        assert [5] == log.poll(), "not read"
         assert log.counts.nul_bytes == size, log.counts
         print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before)
         """,

@@ -36,12 +36,12 @@ def start_by_log(log, silence, size):
     with open(log.path, "wb") as file:
         file.write(server_lines(time.time() - silence))
         file.write(HEALTH * (size // len(HEALTH)))
-    snapshot = look(log).snapshot(time.time())
+    snapshot = poll(log).snapshot(time.time())
     return None if snapshot.start_time is None else time.time() - snapshot.start_time.value
 
 
-def look(log):
-    """Return the state after the first look at a log."""
+def poll(log):
+    """Return the state after the first poll at a log."""
     state = ServerState(ServerSettings("s", has_log=True, metrics_interval=5.0))
     for batch in log.tail.poll(time.time()):
         state.apply_log(batch)
@@ -73,7 +73,7 @@ def test_the_page_says_when_the_log_cannot(log):
     start = time.time() - 5 * HOUR
     with open(log.path, "wb") as file:
         file.write(server_lines(start + UP) + HEALTH * (2 * TAIL // len(HEALTH)))
-    state, now = look(log), time.time()
+    state, now = poll(log), time.time()
     reading = read_metrics((page() + started(start)).encode())
     assert isinstance(reading, MetricsReading)
     state.apply_scrape(ScrapeResult(now, 0.01, reading, "ok"))

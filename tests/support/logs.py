@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A log that a test writes and follows: every look is made by the test, at the time the test says."""
+"""A log that a test writes and follows: every poll is made by the test, at the time the test says."""
 
 from __future__ import annotations
 
@@ -53,8 +53,8 @@ class Log:
         with open(path or self.path, "ab") as file:
             file.write(data)
 
-    def look(self, seconds=1.0):
-        """Look once, later; return the numbers that were read."""
+    def poll(self, seconds=1.0):
+        """Poll once, later; return the numbers that were read."""
         self.now += seconds
         found = []
         for batch in self.tail.poll(self.now):

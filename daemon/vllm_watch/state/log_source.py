@@ -114,6 +114,7 @@ class LogSource:
                 self.totals.add_request(http_request_key(request.method, request.path, str(request.status)), count)
 
     def _apply(self, timed: TimedEvent, *, is_dated: bool) -> None:
+        """Take in one event; `is_dated` is whether its time is known."""
         at, event = timed
         if isinstance(event, EngineStats):
             self._apply_stats(at, event)
@@ -132,6 +133,7 @@ class LogSource:
             self.sleep.apply_line(at, event)
 
     def _apply_stats(self, at: float, stats: EngineStats) -> None:
+        """Take in a line of statistics, or V0's line of hit ratios; engines over the limit are only counted."""
         self.totals.add_unknown_fields(stats.unknown_fields)
         name = name_of(stats)
         if stats.engine is None:

@@ -90,9 +90,9 @@ def _read(lines: list[bytes], size: int) -> tuple[JournalReader, tuple]:
     events, requests, number = [], Counter(), 0
     for at in range(0, len(lines), size):
         for read in reader.read(lines[at : at + size], NOW):
-            events += [timed.event for timed in read.batch.events]
-            requests.update(read.batch.requests)
-            number += read.batch.lines
+            events += [timed.event for timed in read.events]
+            requests.update(read.requests)
+            number += read.lines
     return reader, (events, requests, number)
 
 
