@@ -18,10 +18,10 @@ DAEMON = Path(vllm_watch.__file__).parent
 LAYERS = (
     "catalog",
     "support",
+    "config",
     "reading",
     "state",
     "sources",
-    "config",
     "discovery",
     "exposition",
     "replay",

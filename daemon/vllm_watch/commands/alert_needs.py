@@ -79,6 +79,7 @@ def silent_alerts(config: ServerConfig, now: ServerSnapshot, later: ServerSnapsh
 
 
 def _shown(config: ServerConfig, later: ServerSnapshot) -> Iterator[Need]:
+    """Yield the series that a server will show."""
     for sample in server_samples(later):
         yield Need(sample.name)
         labels = SERIES[sample.name].labels

@@ -85,6 +85,7 @@ def _check_folder(config: Config) -> Iterator[ReportLine]:
 
 
 def _check_server(config: ServerConfig, file: str | None) -> Iterator[ReportLine]:
+    """Read each source of a server once, and yield the report on it."""
     server = ServerMonitor(config, SystemClock())
     try:
         _read_log(server)
@@ -163,6 +164,7 @@ def _missing_sources(config: ServerConfig) -> Iterator[ReportLine]:
 
 
 def _check_engine(engine: EngineSnapshot, snapshot: ServerSnapshot) -> Iterator[ReportLine]:
+    """Yield the state, the gauges and the facts of an engine."""
     # A server that was stopped on purpose is wrong, too: it answers no request.
     yield ReportLine(f"  engine {engine.key.engine}: {engine.state}", is_wrong=engine.state == "down")
     if engine.state == "sleeping":

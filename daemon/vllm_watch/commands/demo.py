@@ -53,6 +53,7 @@ class StandIn:
         self._server = None
 
     def _listen(self) -> None:
+        """Start a server on the same port as before; the first time on any free one."""
         stand_in = self
 
         class Handler(BaseHTTPRequestHandler):

@@ -108,6 +108,7 @@ def view_of(found: Discovery, named: Sequence[NamedServer]) -> dict[str, Any]:
 
 
 def _view_of_server(name: str, server: DiscoveredServer) -> dict[str, Any]:
+    """Return a server as plain data, without what is not known."""
     view = {
         "name": name,
         "pid": server.pid,

@@ -37,6 +37,7 @@ def _lines(named: Sequence[NamedServer]) -> Iterator[str]:
 
 
 def _lines_of_server(named: NamedServer) -> Iterator[str]:
+    """Yield the item of the list for one server, with its findings as comments."""
     server = named.server
     if is_writable(server):
         yield f"  - name: {_text(named.name)}"

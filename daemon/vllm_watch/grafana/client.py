@@ -186,6 +186,7 @@ class Grafana:
         self._ask(dict[str, Any], "delete the dashboard", self._api.dashboard.delete_dashboard, uid)
 
     def _last_push(self, uid: str) -> LastPush | None:
+        """Return the newest push of ours in a dashboard's history."""
         doing = f"read the history of the dashboard {uid}"
         history = self._ask(
             _HISTORY,
@@ -242,6 +243,7 @@ class Grafana:
 
 
 def _api(target: Target) -> GrafanaApi:
+    """Return the library's client for a Grafana; it follows no redirect."""
     url = urlsplit(target.url)
     host = url.hostname or ""
     path = url.path.strip("/")

@@ -136,6 +136,7 @@ def _apply(grafana: Grafana, steps: Sequence[_Step], options: PushOptions) -> It
 
 
 def _apply_one(grafana: Grafana, step: _Step, options: PushOptions) -> Iterator[ReportLine]:
+    """Save a dashboard if that is planned, and yield what became of it."""
     wanted, present, action = step
     if action.kind == "refuse":
         yield about("refused", wanted, grafana.url, action.why)
