@@ -8,8 +8,9 @@ import sys
 from vllm_watch.catalog.reasons import STALLED
 from vllm_watch.catalog.series import GROUPS, PREFIX, STATE, Origin, Series, Source
 from vllm_watch.catalog.states import SLEEPING
-from vllm_watch.state.engine_state import DOUBT_SECONDS, FIRST_STEP_FACTOR, LOG_ONLY_FACTOR, UNCOMPUTED_FACTOR
+from vllm_watch.state.engine_state import DOUBT_SECONDS
 from vllm_watch.state.progress import FIRST_TOKEN_SECONDS
+from vllm_watch.state.stall import FIRST_STEP_FACTOR, LOG_ONLY_FACTOR, UNCOMPUTED_FACTOR
 
 
 _INTRODUCTION = f"""\

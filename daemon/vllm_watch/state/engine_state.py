@@ -1,14 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """
-The state of an engine by each source, and of a server that is not up; stalls are detected here.
+The state of an engine by each source, and of a server that is not up. When an engine is stalled is in `stall`.
 
 starting: the server loads. idle: no request runs or waits. serving: there is work, and tokens come. saturated: serving,
 and requests wait for capacity. stalled: there is work, and for some time no progress. sleeping: put to sleep or paused
 by its operator. down: nothing listens, or the log ends in a fatal error or a stop and nothing contradicts it. unknown:
 no source has anything fresh.
-
-A hanging engine makes no progress, and neither do some healthy ones for a while. Where one long step looks the same as
-a stall, more time passes before it is called one: see `seconds_until_stalled`.
 """
 
 from __future__ import annotations
@@ -19,20 +16,13 @@ from vllm_watch.catalog.reasons import StallReason
 from vllm_watch.catalog.states import EngineState
 from vllm_watch.state.engine_log import EngineLog
 from vllm_watch.state.log_source import LogSource
-from vllm_watch.state.progress import FIRST_TOKEN_SECONDS, EngineProgress
 from vllm_watch.state.scrape_source import NOTHING_LISTENS, ScrapeSource
+from vllm_watch.state.stall import stall_in_log, stall_in_scrapes
 from vllm_watch_parsers.scrape import EngineKey
 
 
-STALL_SECONDS = 30.0
-FIRST_STEP_FACTOR = 4.0
-"""The wait is so many times longer while there is work and no token of it yet: that may be one long step."""
-LOG_ONLY_FACTOR = 2.0
-"""And so many times longer with a log only: it does not show one long prompt before its first token."""
-UNCOMPUTED_FACTOR = 10.0
-"""Requests may come and go so many times longer while nothing is computed for any of them."""
 DOUBT_SECONDS = 30.0
-"""If /scrape still answers this long after a line about the server's end, that line was forged or quoted."""
+"""If /metrics still answers this long after a line about the server's end, that line was forged or quoted."""
 START_SECONDS = 600.0
 """
 A start without any line for so long is no start any more, and has failed where nothing listens: vLLM itself gives up on
@@ -161,25 +151,10 @@ def state_from_scrape(scrape: ScrapeSource, key: EngineKey, stall_after: float, 
         return UNKNOWN
     if running + waiting == 0:
         return Judgement("idle")
-    limit = seconds_until_stalled(progress, stall_after)
-    if progress.still_seconds(at, woke_at) >= limit:
-        return Judgement("stalled", _stall_reason(progress, running))
-    if progress.undone_seconds(at, woke_at) >= max(UNCOMPUTED_FACTOR * stall_after, limit):
-        return Judgement("stalled", "nothing_computed")
+    reason = stall_in_scrapes(progress, running, at, stall_after, woke_at)
+    if reason is not None:
+        return Judgement("stalled", reason)
     return Judgement("saturated" if waiting > engine.gauges.get("requests_deferred", 0) else "serving")
-
-
-def seconds_until_stalled(progress: EngineProgress, stall_after: float) -> float:
-    """Return for how many seconds an engine may make no progress: longer where that may be one long step."""
-    if not progress.progress.has_served:
-        return max(stall_after, FIRST_TOKEN_SECONDS)
-    return stall_after if progress.has_token_of_work else FIRST_STEP_FACTOR * stall_after
-
-
-def _stall_reason(progress: EngineProgress, running: float) -> StallReason:
-    if not progress.progress.has_served:
-        return "no_first_token"
-    return "batch_stands_still" if running else "queue_stands_still"
 
 
 def _state_without_statistics(log: LogSource, now: float) -> EngineState:
@@ -199,18 +174,12 @@ def state_from_log(
         return Judgement(_state_without_statistics(log, now))
     if engine.ended_idle():
         return Judgement("idle")
-    if engine.ended_still() and now - max(engine.moved_at, woke_at) >= _seconds_until_stalled_by_log(
-        engine, stall_after
-    ):
-        return Judgement("stalled", "log_fell_silent" if engine.has_moved else "no_first_token")
+    reason = stall_in_log(engine, now, stall_after, woke_at)
+    if reason is not None:
+        return Judgement("stalled", reason)
     if not engine.is_fresh(now):
         return UNKNOWN
     if not engine.has_work:
         return Judgement("idle")
     waiting = engine.stats.requests_waiting or 0
     return Judgement("saturated" if waiting > (engine.stats.requests_deferred or 0) else "serving")
-
-
-def _seconds_until_stalled_by_log(engine: EngineLog, stall_after: float) -> float:
-    enough = LOG_ONLY_FACTOR * stall_after
-    return enough if engine.has_moved else max(enough, FIRST_TOKEN_SECONDS)
