@@ -273,7 +273,7 @@ class TestCommand:
         here.start(f"{here.command()} >> vllm.log 2>&1")
         result = discover("--write", tmp_path / "no" / "such.yml")
 
-        assert 2 == result.returncode
+        assert 1 == result.returncode
         assert "no such file or directory" in result.stderr
 
     def test_it_is_quick(self, here):

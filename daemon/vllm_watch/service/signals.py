@@ -1,5 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The signals that end the daemon or make it reload."""
+"""
+The signals that end the daemon (SIGTERM, SIGINT) or make it reload (SIGHUP).
+
+What a reload does is in `reloader`, and a stop in `supervisor`.
+"""
 
 from __future__ import annotations
 
