@@ -8,7 +8,7 @@ from itertools import pairwise
 from grafana_foundation_sdk.models import dashboard as models
 
 from boards import server
-from boards.kit import engines, palette, series, variables
+from boards.kit import engines, palette, promql, variables
 from boards.kit.board import Row, board
 from boards.kit.engines import cell
 from boards.kit.links import runbooks
@@ -52,13 +52,13 @@ _RECENT = "10m"
 _TREND = "10m"
 """Over which VllmKvCacheExhaustionAhead looks at the KV cache."""
 
-_RUNNING = series.of_engine("requests_running")
-_USAGE = series.of_engine("kv_cache_usage_ratio")
-_CAPACITY = series.of_engine("kv_cache_capacity_tokens")
-_DONE = series.recorded("tokens_per_second:avg5m")
-_MOST = series.recorded("tokens_per_second:sustained_max")
-_SHARE = series.recorded("demand_ratio")
-_PLACES = f"{series.of_engine('max_running_requests')} - {_RUNNING}"
+_RUNNING = promql.of_engine("requests_running")
+_USAGE = promql.of_engine("kv_cache_usage_ratio")
+_CAPACITY = promql.of_engine("kv_cache_capacity_tokens")
+_DONE = promql.recorded("tokens_per_second:avg5m")
+_MOST = promql.recorded("tokens_per_second:sustained_max")
+_SHARE = promql.recorded("demand_ratio")
+_PLACES = f"{promql.of_engine('max_running_requests')} - {_RUNNING}"
 _FREE = f"{_CAPACITY} * (1 - {_USAGE})"
 
 
@@ -80,13 +80,13 @@ def dashboard(language: str) -> models.Dashboard:
 
 def _figures(t: Texts) -> list[Panel]:
     """Return what is worst among the chosen servers, each with the server's name: no number is of two servers."""
-    waited = series.answering(series.quantile(0.95, "queue_time_seconds"))
-    below = series.answering(series.quantile_below(0.95, "queue_time_seconds"))
+    waited = promql.answering(promql.quantile(0.95, "queue_time_seconds"))
+    below = promql.answering(promql.quantile_below(0.95, "queue_time_seconds"))
     return [
         figure(
             t.panel("demand_now"),
             RATIO,
-            _named("topk", series.per_server(_SHARE, "max")),
+            _named("topk", promql.per_server(_SHARE, "max")),
             width=4,
             steps=_DEMAND,
             decimals=0,
@@ -96,7 +96,7 @@ def _figures(t: Texts) -> list[Panel]:
         figure(
             t.panel("places_now"),
             TOKENS,
-            _named("bottomk", series.per_server(_PLACES)),
+            _named("bottomk", promql.per_server(_PLACES)),
             width=4,
             steps=_SOME_LEFT,
             below=palette.WARNING,
@@ -116,7 +116,7 @@ def _figures(t: Texts) -> list[Panel]:
         figure(
             t.panel("full_in"),
             SECONDS,
-            _named("bottomk", series.per_server(_full_in(), "min")),
+            _named("bottomk", promql.per_server(_full_in(), "min")),
             width=4,
             steps=_SOON[1:],
             below=palette.WARNING,
@@ -143,19 +143,19 @@ def _named(how: str, expr: str) -> Query:
 def _most_of_server() -> str:
     """Return the sum of its engines' maxima where each of them has one: part of a sum is no maximum."""
     return (
-        f"({series.per_server(_MOST)} unless {series.per_server(_MOST, 'count')} < {series.per_server(_DONE, 'count')})"
+        f"({promql.per_server(_MOST)} unless {promql.per_server(_MOST, 'count')} < {promql.per_server(_DONE, 'count')})"
     )
 
 
 def _fitting() -> str:
     """Return how many requests of the recent mean length the free part of a server's KV cache holds."""
-    length = " + ".join(f"({series.mean(f'request_{kind}_tokens', _RECENT)})" for kind in ("prompt", "generation"))
-    return f"{series.per_server(_FREE)} / ({length})"
+    length = " + ".join(f"({promql.mean(f'request_{kind}_tokens', _RECENT)})" for kind in ("prompt", "generation"))
+    return f"{promql.per_server(_FREE)} / ({length})"
 
 
 def _trending() -> str:
     """Return the conditions of VllmKvCacheExhaustionAhead under which the KV cache has a trend."""
-    share = series.recorded("kv_cache_usage_ratio:avg1m")
+    share = promql.recorded("kv_cache_usage_ratio:avg1m")
     return (
         f"{share} > {number('exhaustion_from_ratio'):g} and {share} <= {number('kv_full_ratio'):g}"
         f" and avg_over_time({_USAGE}[5m]) > {number('exhaustion_growth'):g} * avg_over_time({_USAGE}[5m] offset 5m)"
@@ -169,7 +169,7 @@ def _full_in() -> str:
 
 
 def _room(t: Texts) -> Panel:
-    batch = f"{_RUNNING} / {series.of_engine('max_running_requests')}"
+    batch = f"{_RUNNING} / {promql.of_engine('max_running_requests')}"
     return grid(
         t.panel("room"),
         engines.keys(t, server.UID),
@@ -206,14 +206,14 @@ def _demand(t: Texts) -> Panel:
 
 def _throughput(t: Texts) -> Panel:
     present = " + ".join(
-        series.per_server(series.of_engine(f"{kind}_tokens_per_second")) for kind in ("prompt", "generation")
+        promql.per_server(promql.of_engine(f"{kind}_tokens_per_second")) for kind in ("prompt", "generation")
     )
     return lines(
         t.panel("throughput"),
         TOKENS_PER_SECOND,
         [
             Query(present, f"{{{{server}}}} {t.name('present')}", palette.GREY),
-            Query(series.per_server(_DONE), f"{{{{server}}}} {t.name('mean_5m')}", palette.GREEN),
+            Query(promql.per_server(_DONE), f"{{{{server}}}} {t.name('mean_5m')}", palette.GREEN),
             Query(_most_of_server(), f"{{{{server}}}} {t.name('sustained')}", palette.LIMIT, limit=True),
         ],
         runbooks=runbooks(t, "VllmDemandNearMaximum"),
@@ -232,10 +232,10 @@ def _gain(t: Texts) -> Panel:
 
 
 def _with_batch(low: int, high: int | None) -> str:
-    generated = series.of_engine("generation_tokens_per_second")
+    generated = promql.of_engine("generation_tokens_per_second")
     chosen = f"{_RUNNING} >= {low}" + (f" <= {high}" if high is not None else "")
     mean = f"avg_over_time(({generated} and {chosen})[$__range:$__interval])"
-    return series.per_server(mean, "avg")
+    return promql.per_server(mean, "avg")
 
 
 def _range(low: int, high: int | None) -> str:
@@ -248,8 +248,8 @@ def _kv_cache(t: Texts) -> Panel:
         t.panel("kv_cache"),
         RATIO,
         [
-            Query(series.per_server(_USAGE, "max"), f"{{{{server}}}} {t.name('present')}", palette.SKY),
-            Query(series.per_server(ahead, "max"), f"{{{{server}}}} {t.name('ahead')}", palette.ORANGE, limit=True),
+            Query(promql.per_server(_USAGE, "max"), f"{{{{server}}}} {t.name('present')}", palette.SKY),
+            Query(promql.per_server(ahead, "max"), f"{{{{server}}}} {t.name('ahead')}", palette.ORANGE, limit=True),
         ],
         width=6,
         most=1,
@@ -260,7 +260,7 @@ def _kv_cache(t: Texts) -> Panel:
 
 def _places(t: Texts) -> Panel:
     """Return the smaller of two rooms, in the colour of the one that it is."""
-    places, fitting = f"({series.per_server(_PLACES)})", f"({_fitting()})"
+    places, fitting = f"({promql.per_server(_PLACES)})", f"({_fitting()})"
     return lines(
         t.panel("places"),
         COUNT,
@@ -283,10 +283,10 @@ def _queue_time(t: Texts) -> Panel:
         t.panel("queue_time"),
         SECONDS,
         [
-            Query(series.quantile(0.95, "queue_time_seconds"), "{{server}} p95", palette.ORANGE, several=True),
-            Query(series.mean("queue_time_seconds"), f"{{{{server}}}} {t.name('mean')}", palette.GREEN, several=True),
+            Query(promql.quantile(0.95, "queue_time_seconds"), "{{server}} p95", palette.ORANGE, several=True),
+            Query(promql.mean("queue_time_seconds"), f"{{{{server}}}} {t.name('mean')}", palette.GREEN, several=True),
             Query(
-                series.quantile_below(0.95, "queue_time_seconds"),
+                promql.quantile_below(0.95, "queue_time_seconds"),
                 f"{{{{server}}}} {t.name('p95_below')}",
                 palette.GREY,
                 limit=True,
@@ -300,7 +300,7 @@ def _queue_time(t: Texts) -> Panel:
 
 
 def _preemptions(t: Texts) -> Panel:
-    preempted = series.per_server(series.rate(series.of_engine("preemptions_total")))
+    preempted = promql.per_server(promql.rate(promql.of_engine("preemptions_total")))
     return lines(
         t.panel("preemptions"),
         "suffix: /s",
@@ -324,10 +324,10 @@ def _shape(t: Texts) -> Panel:
         [
             Column(_state_with_version(), t.name("state"), mappings=state_mappings(t), width=95),
             Column(cell(_on_engines("server_start_timestamp_seconds", 1000)), t.name("started"), TIME_AGO, width=110),
-            Column(cell(series.of_engine("model_load_seconds")), t.name("load"), SECONDS, width=100),
-            Column(cell(series.of_engine("tensor_parallel_size")), "TP", width=55),
-            Column(cell(series.of_engine("data_parallel_size")), "DP", width=55),
-            Column(cell(series.of_engine("num_speculative_tokens")), t.name("drafts"), width=100),
+            Column(cell(promql.of_engine("model_load_seconds")), t.name("load"), SECONDS, width=100),
+            Column(cell(promql.of_engine("tensor_parallel_size")), "TP", width=55),
+            Column(cell(promql.of_engine("data_parallel_size")), "DP", width=55),
+            Column(cell(promql.of_engine("num_speculative_tokens")), t.name("drafts"), width=100),
         ],
         sort_by=[(t.name("server"), False)],
         height=5,
@@ -339,10 +339,10 @@ def _limits(t: Texts) -> Panel:
         t.panel("limits"),
         engines.keys(t, server.UID),
         [
-            Column(cell(series.of_engine("max_model_len_tokens")), t.name("max_len"), TOKENS),
-            Column(cell(series.of_engine("max_running_requests")), t.name("max_seqs"), TOKENS),
+            Column(cell(promql.of_engine("max_model_len_tokens")), t.name("max_len"), TOKENS),
+            Column(cell(promql.of_engine("max_running_requests")), t.name("max_seqs"), TOKENS),
             Column(cell(_CAPACITY), t.name("kv_tokens"), TOKENS),
-            Column(cell(series.of_engine("max_concurrency")), t.name("concurrency"), decimals=1),
+            Column(cell(promql.of_engine("max_concurrency")), t.name("concurrency"), decimals=1),
             Column(cell(_on_engines("slo_time_to_first_token_seconds")), t.name("slo_ttft"), SECONDS),
             Column(cell(_on_engines("slo_time_per_output_token_seconds")), t.name("slo_tpot"), SECONDS),
         ],
@@ -355,12 +355,12 @@ def _state_with_version() -> str:
     """Return each engine's state, with what the server said of itself last as labels: before a restart it was else."""
     said = ("model_name", "version", "engine_generation")
     # Loaded from files, series have no mark of their end, and what was said before is there for five minutes more.
-    last = f"topk by (instance, server) (1, timestamp({series.of_model('server_info')})) > bool 0"
-    info = series.only(last, "instance", "server", *said)
-    return f"{cell(series.state())} * on (instance, server) group_left ({', '.join(said)}) {info}"
+    last = f"topk by (instance, server) (1, timestamp({promql.of_model('server_info')})) > bool 0"
+    info = promql.only(last, "instance", "server", *said)
+    return f"{cell(promql.state())} * on (instance, server) group_left ({', '.join(said)}) {info}"
 
 
 def _on_engines(name: str, factor: int = 1) -> str:
     """Return a server's quantity, so many times, on each of its engines: so it stands in their rows."""
-    engines_of_it = f"max without (state) ({series.of_engine('engine_state')}) * 0"
-    return f"{engines_of_it} + ignoring (model_name, engine) group_left () {series.of_server(name)} * {factor}"
+    engines_of_it = f"max without (state) ({promql.of_engine('engine_state')}) * 0"
+    return f"{engines_of_it} + ignoring (model_name, engine) group_left () {promql.of_server(name)} * {factor}"

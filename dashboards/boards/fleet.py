@@ -7,7 +7,7 @@ from collections.abc import Mapping
 
 from grafana_foundation_sdk.models import dashboard as models
 
-from boards.kit import palette, series, variables
+from boards.kit import palette, promql, variables
 from boards.kit.alerts import CHOSEN, firing
 from boards.kit.board import Row, board
 from boards.kit.links import runbooks, to_board
@@ -46,7 +46,7 @@ _REMEMBERED = "1h"
 _STEADY = "5m"
 """What latencies in the table are over, whatever the time range: two servers are compared."""
 
-_KINDS_OF_TOKENS = tuple(series.of_engine(f"{kind}_tokens_per_second") for kind in ("prompt", "generation"))
+_KINDS_OF_TOKENS = tuple(promql.of_engine(f"{kind}_tokens_per_second") for kind in ("prompt", "generation"))
 
 _NAMED = {"server": "${__data.fields.server}", "daemon": "${__data.fields.instance}"}
 
@@ -81,8 +81,8 @@ def _strip(t: Texts) -> list[Panel]:
             width=12,
         ),
         figure(t.panel("tokens"), TOKENS_PER_SECOND, Query(tokens, t.name("total"))),
-        figure(t.panel("running"), COUNT, Query(f"sum({series.of_engine('requests_running')})", t.name("running"))),
-        figure(t.panel("waiting"), COUNT, Query(f"sum({series.of_engine('requests_waiting')})", t.name("waiting"))),
+        figure(t.panel("running"), COUNT, Query(f"sum({promql.of_engine('requests_running')})", t.name("running"))),
+        figure(t.panel("waiting"), COUNT, Query(f"sum({promql.of_engine('requests_waiting')})", t.name("waiting"))),
         figures(
             t.panel("firing"),
             COUNT,
@@ -99,13 +99,13 @@ def _strip(t: Texts) -> list[Panel]:
 def _worst() -> str:
     """Return each server's worst state; one that is not shown any more, though its daemon is a target, is unknown."""
     unknown = STATES["unknown"].severity
-    shown = series.worst_state()
+    shown = promql.worst_state()
     before = f"max without (engine, model_name, state) ({_before()})"
     return f"({shown} or ({before} and on (job, instance) up unless {shown}) * 0 + {unknown})"
 
 
 def _before() -> str:
-    return f"last_over_time({series.of_engine('engine_state')}[{_REMEMBERED}])"
+    return f"last_over_time({promql.of_engine('engine_state')}[{_REMEMBERED}])"
 
 
 def _servers(t: Texts) -> Panel:
@@ -168,26 +168,26 @@ def _from_one(color: str) -> Steps:
 
 
 def _unread() -> str:
-    return f"sum without (source) ({series.of_server('source_up')} == bool 0)"
+    return f"sum without (source) ({promql.of_server('source_up')} == bool 0)"
 
 
 def _tokens() -> str:
-    return " + ".join(series.per_server(kind) for kind in _KINDS_OF_TOKENS)
+    return " + ".join(promql.per_server(kind) for kind in _KINDS_OF_TOKENS)
 
 
 def _summed(gauge: str) -> str:
-    return series.per_server(series.of_engine(gauge))
+    return promql.per_server(promql.of_engine(gauge))
 
 
 def _fullest() -> str:
-    return series.per_server(series.of_engine("kv_cache_usage_ratio"), "max")
+    return promql.per_server(promql.of_engine("kv_cache_usage_ratio"), "max")
 
 
 def _latency(t: Texts) -> list[Column]:
-    first_token = series.answering(series.quantile(0.95, "time_to_first_token_seconds", _STEADY))
-    mean = series.answering(series.mean("time_to_first_token_seconds", _STEADY))
-    objective = series.of_server("slo_time_to_first_token_seconds")
-    bad = series.answering(series.per_server(series.recorded("slo_bad_ratio:rate1h"), "max"))
+    first_token = promql.answering(promql.quantile(0.95, "time_to_first_token_seconds", _STEADY))
+    mean = promql.answering(promql.mean("time_to_first_token_seconds", _STEADY))
+    objective = promql.of_server("slo_time_to_first_token_seconds")
+    bad = promql.answering(promql.per_server(promql.recorded("slo_bad_ratio:rate1h"), "max"))
     return [
         Column(first_token, t.name("ttft"), SECONDS, width=85),
         Column(mean, t.name("ttft_mean"), SECONDS, width=95),
@@ -211,19 +211,19 @@ def _latency(t: Texts) -> list[Column]:
 
 
 def _since_token() -> str:
-    return f"time() - {series.per_server(series.of_engine('last_token_timestamp_seconds'), 'max')}"
+    return f"time() - {promql.per_server(promql.of_engine('last_token_timestamp_seconds'), 'max')}"
 
 
 def _since_start() -> str:
-    return f"time() - {series.of_server('server_start_timestamp_seconds')}"
+    return f"time() - {promql.of_server('server_start_timestamp_seconds')}"
 
 
 def _info() -> str:
-    return f"max without (model_name, engine_generation) ({series.of_model('server_info')})"
+    return f"max without (model_name, engine_generation) ({promql.of_model('server_info')})"
 
 
 def _state(t: Texts) -> Panel:
-    rows = series.in_order(series.state(), "server", "engine", "instance")
+    rows = promql.in_order(promql.state(), "server", "engine", "instance")
     return states(t.panel("state"), t, Query(rows, "{{_row}}"), height=12, rows_per_page=20)
 
 
@@ -255,14 +255,14 @@ def _courses(t: Texts) -> list[Panel]:
         lines(
             t.panel("ttft_course"),
             SECONDS,
-            _ranked_first_token(series.quantile(0.95, "time_to_first_token_seconds")),
+            _ranked_first_token(promql.quantile(0.95, "time_to_first_token_seconds")),
             logarithmic=True,
             runbooks=runbooks(t, "VllmLatencyBudgetBurnsFast"),
         ),
         lines(
             t.panel("ttft_mean_course"),
             SECONDS,
-            _ranked_first_token(series.mean("time_to_first_token_seconds")),
+            _ranked_first_token(promql.mean("time_to_first_token_seconds")),
             logarithmic=True,
             runbooks=runbooks(t, "VllmLatencyBudgetBurnsFast"),
         ),
@@ -270,21 +270,21 @@ def _courses(t: Texts) -> list[Panel]:
 
 
 def _tokens_over_range() -> str:
-    return f"({' + '.join(series.per_server(_mean_over_range(kind)) for kind in _KINDS_OF_TOKENS)})"
+    return f"({' + '.join(promql.per_server(_mean_over_range(kind)) for kind in _KINDS_OF_TOKENS)})"
 
 
 def _mean_over_range(gauge: str) -> str:
-    return series.over_range(gauge, "avg_over_time")
+    return promql.over_range(gauge, "avg_over_time")
 
 
 def _ranked_gauge(gauge: str, how: str) -> list[Query]:
-    of_engine = series.of_engine(gauge)
-    return _ranked(series.per_server(of_engine, how), series.per_server(_mean_over_range(of_engine), how))
+    of_engine = promql.of_engine(gauge)
+    return _ranked(promql.per_server(of_engine, how), promql.per_server(_mean_over_range(of_engine), how))
 
 
 def _ranked_first_token(shown: str) -> list[Query]:
     seconds, requests = (
-        series.per_server(series.over_range(series.of_engine(f"time_to_first_token_seconds_{part}"), "rate"))
+        promql.per_server(promql.over_range(promql.of_engine(f"time_to_first_token_seconds_{part}"), "rate"))
         for part in ("sum", "count")
     )
     return _ranked(f"({shown})", f"{seconds} / {requests}")
@@ -293,5 +293,5 @@ def _ranked_first_token(shown: str) -> list[Query]:
 def _ranked(expr: str, by: str) -> list[Query]:
     """Return a query for each place, of which there are as many as colours that can be told apart."""
     return [
-        Query(series.ranked(expr, by, place), _SERVER, color) for place, color in enumerate(palette.COLORS, start=1)
+        Query(promql.ranked(expr, by, place), _SERVER, color) for place, color in enumerate(palette.COLORS, start=1)
     ]

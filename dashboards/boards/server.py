@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from grafana_foundation_sdk.models import dashboard as models
 
-from boards.kit import palette, series, variables
+from boards.kit import palette, promql, variables
 from boards.kit.alerts import firing
 from boards.kit.board import Row, board
 from boards.kit.links import runbooks
@@ -54,24 +54,24 @@ def dashboard(language: str) -> models.Dashboard:
 
 
 def _state(t: Texts) -> Panel:
-    return states(t.panel("state"), t, Query(series.state(), "{{server}} {{engine}}"), width=13, height=6)
+    return states(t.panel("state"), t, Query(promql.state(), "{{server}} {{engine}}"), width=13, height=6)
 
 
 def _users_figures(t: Texts) -> list[Panel]:
-    answered = series.of_server("http_requests_total", _COMPLETIONS)
-    answered_well = series.of_server("http_requests_total", f'{_COMPLETIONS},code=~"2.."')
+    answered = promql.of_server("http_requests_total", _COMPLETIONS)
+    answered_well = promql.of_server("http_requests_total", f'{_COMPLETIONS},code=~"2.."')
     return [
         figure(t.panel("qps"), PER_SECOND, Query(f"sum({_finished()})", t.name("finished"))),
         figure(
             t.panel("success"),
             RATIO,
-            Query(f"sum({series.rate(answered_well)}) / (sum({series.rate(answered)}) > 0)", t.name("success")),
+            Query(f"sum({promql.rate(answered_well)}) / (sum({promql.rate(answered)}) > 0)", t.name("success")),
             steps=[(0, palette.BAD), (0.99, palette.WARNING), (0.999, palette.GOOD)],
         ),
         figure(
             t.panel("rejected"),
             PER_SECOND,
-            Query(f"sum({series.rate(series.of_model('admission_rejections_total'))})", t.name("rejected")),
+            Query(f"sum({promql.rate(promql.of_model('admission_rejections_total'))})", t.name("rejected")),
             steps=[(0, palette.GOOD), (0.001, palette.BAD)],
             runbooks=runbooks(t, "VllmAdmissionRejections"),
         ),
@@ -80,7 +80,7 @@ def _users_figures(t: Texts) -> list[Panel]:
                 t.panel(f"{name}_p95"),
                 SECONDS,
                 Query(_p95_or_below(histogram), "p95 {{_is}}"),
-                Query(series.worst(series.mean(histogram)), t.name("mean")),
+                Query(promql.worst(promql.mean(histogram)), t.name("mean")),
             )
             for name, histogram in (
                 ("ttft", "time_to_first_token_seconds"),
@@ -91,14 +91,14 @@ def _users_figures(t: Texts) -> list[Panel]:
         figure(
             t.panel("objective_kept"),
             RATIO,
-            Query(f"min({series.answering(_good_share('$__range'))})", t.name("good")),
+            Query(f"min({promql.answering(_good_share('$__range'))})", t.name("good")),
             decimals=2,
             runbooks=runbooks(t, "VllmLatencyBudgetBurnsFast"),
         ),
         figure(
             t.panel("budget_burn"),
             TIMES,
-            Query(f"max((1 - {series.answering(_good_share('1h'))}) / (1 - $slo))", t.name("burn")),
+            Query(f"max((1 - {promql.answering(_good_share('1h'))}) / (1 - $slo))", t.name("burn")),
             steps=[(0, palette.GOOD), (1, palette.WARNING), (number("burn_page_slow"), palette.BAD)],
             decimals=1,
             runbooks=runbooks(t, "VllmLatencyBudgetBurnsFast"),
@@ -108,31 +108,31 @@ def _users_figures(t: Texts) -> list[Panel]:
 
 def _finished() -> str:
     """Return each server's finished requests per second; without a page, those that its access log has answered."""
-    by_page = f"sum without (model_name, engine, reason) ({series.rate(series.of_engine('requests_finished_total'))})"
-    answered = series.of_server("http_requests_total", f'{_COMPLETIONS},code=~"2.."')
-    return f"{by_page} or sum without (handler, method, code) ({series.rate(answered)})"
+    by_page = f"sum without (model_name, engine, reason) ({promql.rate(promql.of_engine('requests_finished_total'))})"
+    answered = promql.of_server("http_requests_total", f'{_COMPLETIONS},code=~"2.."')
+    return f"{by_page} or sum without (handler, method, code) ({promql.rate(answered)})"
 
 
 def _p95_or_below(histogram: str) -> str:
     """Return the slowest server's quantile, or else what all are below, with a label that says so in any language."""
-    below = series.worst(series.quantile_below(_USUAL, histogram))
-    return f'{series.worst(series.quantile(_USUAL, histogram))} or on () label_replace({below}, "_is", "<", "", "")'
+    below = promql.worst(promql.quantile_below(_USUAL, histogram))
+    return f'{promql.worst(promql.quantile(_USUAL, histogram))} or on () label_replace({below}, "_is", "<", "", "")'
 
 
 def _good_share(window: str, objective: str = "") -> str:
     chosen = f'objective="{objective}"' if objective else ""
-    good = series.rate(series.of_engine("slo_good_requests_total", chosen), window)
-    judged = series.rate(series.of_engine("slo_requests_total", chosen), window)
+    good = promql.rate(promql.of_engine("slo_good_requests_total", chosen), window)
+    judged = promql.rate(promql.of_engine("slo_requests_total", chosen), window)
     # Over all bounds: each request is judged by the objective of its time.
-    good, judged = (f"sum without (bound) ({series.per_server(each)})" for each in (good, judged))
+    good, judged = (f"sum without (bound) ({promql.per_server(each)})" for each in (good, judged))
     return f"{good} / ({judged} > 0)"
 
 
 def _users(t: Texts) -> list[Panel]:
     return [
         _traffic(t),
-        _latency(t, "ttft", "time_to_first_token_seconds", series.of_server("slo_time_to_first_token_seconds")),
-        _latency(t, "tpot", "time_per_output_token_seconds", series.of_server("slo_time_per_output_token_seconds")),
+        _latency(t, "ttft", "time_to_first_token_seconds", promql.of_server("slo_time_to_first_token_seconds")),
+        _latency(t, "tpot", "time_per_output_token_seconds", promql.of_server("slo_time_per_output_token_seconds")),
         _latency(t, "itl", "inter_token_latency_seconds"),
         _latency(t, "e2e", "e2e_request_latency_seconds", _slowest("e2e_request_latency_seconds:objective_5m")),
         _burn(t),
@@ -140,13 +140,13 @@ def _users(t: Texts) -> list[Panel]:
 
 
 def _slowest(recorded: str) -> str:
-    return f"{series.per_server(series.recorded(recorded), 'max')} >= 0"  # Nothing observed is NaN.
+    return f"{promql.per_server(promql.recorded(recorded), 'max')} >= 0"  # Nothing observed is NaN.
 
 
 def _traffic(t: Texts) -> Panel:
-    answered = series.of_server("http_requests_total", f'{_COMPLETIONS},code!~"2.."')
-    failed = f"sum without (handler, method, code) ({series.rate(answered)})"
-    rejected = f"sum without (model_name, reason) ({series.rate(series.of_model('admission_rejections_total'))})"
+    answered = promql.of_server("http_requests_total", f'{_COMPLETIONS},code!~"2.."')
+    failed = f"sum without (handler, method, code) ({promql.rate(answered)})"
+    rejected = f"sum without (model_name, reason) ({promql.rate(promql.of_model('admission_rejections_total'))})"
     return lines(
         t.panel("traffic"),
         PER_SECOND,
@@ -161,10 +161,10 @@ def _traffic(t: Texts) -> Panel:
 
 def _latency(t: Texts, name: str, histogram: str, objective: str | None = None) -> Panel:
     queries = [
-        Query(series.quantile(_SHORT, histogram), "{{server}} p50", palette.SKY),
-        Query(series.quantile(_USUAL, histogram), "{{server}} p95", palette.ORANGE),
-        Query(series.quantile(_LONG, histogram), "{{server}} p99", palette.PURPLE),
-        Query(series.mean(histogram), f"{{{{server}}}} {t.name('mean')}", palette.GREEN),
+        Query(promql.quantile(_SHORT, histogram), "{{server}} p50", palette.SKY),
+        Query(promql.quantile(_USUAL, histogram), "{{server}} p95", palette.ORANGE),
+        Query(promql.quantile(_LONG, histogram), "{{server}} p99", palette.PURPLE),
+        Query(promql.mean(histogram), f"{{{{server}}}} {t.name('mean')}", palette.GREEN),
         _quantiles_below(t, histogram),
     ]
     if objective is not None:
@@ -175,7 +175,7 @@ def _latency(t: Texts, name: str, histogram: str, objective: str | None = None) 
 
 def _quantiles_below(t: Texts, histogram: str) -> Query:
     """Return the line under which quantiles are that are not drawn: the lowest is there first."""
-    below = series.quantile_below(_SHORT, histogram)
+    below = promql.quantile_below(_SHORT, histogram)
     return Query(below, f"{{{{server}}}} {t.name('quantiles_below')}", palette.GREY, limit=True)
 
 
@@ -204,8 +204,8 @@ def _system(t: Texts) -> list[Panel]:
 
 
 def _throughput(t: Texts) -> Panel:
-    prompt = series.per_server(series.of_engine("prompt_tokens_per_second"))
-    generation = series.per_server(series.of_engine("generation_tokens_per_second"))
+    prompt = promql.per_server(promql.of_engine("prompt_tokens_per_second"))
+    generation = promql.per_server(promql.of_engine("generation_tokens_per_second"))
     return lines(
         t.panel("throughput"),
         TOKENS_PER_SECOND,
@@ -236,7 +236,7 @@ def _requests(t: Texts) -> Panel:
 
 
 def _summed(gauge: str) -> str:
-    return series.per_server(series.of_engine(gauge))
+    return promql.per_server(promql.of_engine(gauge))
 
 
 def _batch(t: Texts) -> Panel:
@@ -244,14 +244,14 @@ def _batch(t: Texts) -> Panel:
         t.panel("batch"),
         COUNT,
         [
-            Query(series.mean("iteration_tokens"), f"{{{{server}}}} {t.name('mean')}", palette.SKY),
-            Query(series.quantile(_USUAL, "iteration_tokens"), "{{server}} p95", palette.ORANGE),
+            Query(promql.mean("iteration_tokens"), f"{{{{server}}}} {t.name('mean')}", palette.SKY),
+            Query(promql.quantile(_USUAL, "iteration_tokens"), "{{server}} p95", palette.ORANGE),
         ],
     )
 
 
 def _finish_reasons(t: Texts) -> Panel:
-    finished = series.per_server(series.rate(series.of_engine("requests_finished_total")))
+    finished = promql.per_server(promql.rate(promql.of_engine("requests_finished_total")))
     return lines(
         t.panel("finish_reasons"),
         PER_SECOND,
@@ -272,7 +272,7 @@ def _lengths(t: Texts) -> Panel:
         t.panel("lengths"),
         TOKENS,
         [
-            Query(series.quantile(of, f"request_{kind}_tokens"), f"{{{{server}}}} {t.name(kind)} p{of * 100:g}", color)
+            Query(promql.quantile(of, f"request_{kind}_tokens"), f"{{{{server}}}} {t.name(kind)} p{of * 100:g}", color)
             for kind, of, color in (
                 ("prompt", _SHORT, palette.SKY),
                 ("prompt", _USUAL, palette.BLUE),
@@ -281,7 +281,7 @@ def _lengths(t: Texts) -> Panel:
             )
         ]
         + [
-            Query(series.mean(f"request_{kind}_tokens"), f"{{{{server}}}} {t.name(kind)} {t.name('mean')}", color)
+            Query(promql.mean(f"request_{kind}_tokens"), f"{{{{server}}}} {t.name(kind)} {t.name('mean')}", color)
             for kind, color in (("prompt", palette.PURPLE), ("generation", palette.GREY))
         ],
     )
@@ -292,7 +292,7 @@ def _phases(t: Texts) -> Panel:
         t.panel("phases"),
         SECONDS,
         [
-            Query(series.mean(f"{phase}_time_seconds"), f"{{{{server}}}} {t.name(phase)}", color)
+            Query(promql.mean(f"{phase}_time_seconds"), f"{{{{server}}}} {t.name(phase)}", color)
             for phase, color in (("queue", palette.ORANGE), ("prefill", palette.SKY), ("decode", palette.GREEN))
         ],
         stacked=True,
@@ -313,11 +313,11 @@ def _shortage(t: Texts) -> list[Panel]:
 
 
 def _kv_cache(t: Texts) -> Panel:
-    usage = series.of_engine("kv_cache_usage_ratio")
+    usage = promql.of_engine("kv_cache_usage_ratio")
     return lines(
         t.panel("kv_cache"),
         RATIO,
-        [Query(series.per_server(usage, "max"), "{{server}}", palette.SKY)],
+        [Query(promql.per_server(usage, "max"), "{{server}}", palette.SKY)],
         width=6,
         most=1,
         bounds=[(number("kv_full_ratio"), palette.BAD)],
@@ -326,14 +326,14 @@ def _kv_cache(t: Texts) -> Panel:
 
 
 def _kv_tokens(t: Texts) -> Panel:
-    capacity = series.of_engine("kv_cache_capacity_tokens")
-    used = series.per_server(f"{series.of_engine('kv_cache_usage_ratio')} * {capacity}")
+    capacity = promql.of_engine("kv_cache_capacity_tokens")
+    used = promql.per_server(f"{promql.of_engine('kv_cache_usage_ratio')} * {capacity}")
     return lines(
         t.panel("kv_tokens"),
         TOKENS,
         [
             Query(used, f"{{{{server}}}} {t.name('used')}", palette.SKY),
-            Query(series.per_server(capacity), f"{{{{server}}}} {t.name('capacity')}", palette.LIMIT, limit=True),
+            Query(promql.per_server(capacity), f"{{{{server}}}} {t.name('capacity')}", palette.LIMIT, limit=True),
         ],
         width=6,
     )
@@ -344,11 +344,11 @@ def _queue_time(t: Texts) -> Panel:
         t.panel("queue_time"),
         SECONDS,
         [
-            Query(series.quantile(of, "queue_time_seconds"), f"{{{{server}}}} p{of * 100:g}", color)
+            Query(promql.quantile(of, "queue_time_seconds"), f"{{{{server}}}} p{of * 100:g}", color)
             for of, color in ((_SHORT, palette.SKY), (_USUAL, palette.ORANGE), (_LONG, palette.PURPLE))
         ]
         + [
-            Query(series.mean("queue_time_seconds"), f"{{{{server}}}} {t.name('mean')}", palette.GREEN),
+            Query(promql.mean("queue_time_seconds"), f"{{{{server}}}} {t.name('mean')}", palette.GREEN),
             _quantiles_below(t, "queue_time_seconds"),
         ],
         width=6,
@@ -358,7 +358,7 @@ def _queue_time(t: Texts) -> Panel:
 
 
 def _preemptions(t: Texts) -> Panel:
-    preempted = series.per_server(series.rate(series.of_engine("preemptions_total")))
+    preempted = promql.per_server(promql.rate(promql.of_engine("preemptions_total")))
     return lines(
         t.panel("preemptions"),
         "suffix: /s",
@@ -376,7 +376,7 @@ def _hit_ratios(t: Texts) -> Panel:
         RATIO,
         [
             Query(
-                series.of_engine(f"{cache}_hit_ratio"),
+                promql.of_engine(f"{cache}_hit_ratio"),
                 f"{{{{server}}}} {{{{engine}}}} {t.name(cache)}",
                 color,
                 several=True,
@@ -394,15 +394,15 @@ def _hit_ratios(t: Texts) -> Panel:
 
 
 def _rejections(t: Texts) -> Panel:
-    rejected = f"sum without (model_name) ({series.rate(series.of_model('admission_rejections_total'))})"
-    turned_away = series.of_server("http_requests_total", f'{_COMPLETIONS},code=~"429|503"')
+    rejected = f"sum without (model_name) ({promql.rate(promql.of_model('admission_rejections_total'))})"
+    turned_away = promql.of_server("http_requests_total", f'{_COMPLETIONS},code=~"429|503"')
     return lines(
         t.panel("rejections"),
         PER_SECOND,
         [
             Query(rejected, "{{server}} {{reason}}", palette.GREY, several=True),
             Query(
-                f"sum without (handler, method) ({series.rate(turned_away)})",
+                f"sum without (handler, method) ({promql.rate(turned_away)})",
                 "{{server}} HTTP {{code}}",
                 palette.VERMILLION,
                 several=True,
@@ -416,7 +416,7 @@ def _rejections(t: Texts) -> Panel:
 
 
 def _failures(t: Texts) -> Panel:
-    happened = series.happened(series.of_server("log_events_total"))
+    happened = promql.happened(promql.of_server("log_events_total"))
     return lines(
         t.panel("failures"),
         COUNT,
@@ -429,7 +429,7 @@ def _failures(t: Texts) -> Panel:
 
 
 def _starts(t: Texts) -> Panel:
-    age = f"time() - {series.of_server('server_start_timestamp_seconds')}"
+    age = f"time() - {promql.of_server('server_start_timestamp_seconds')}"
     return lines(
         t.panel("uptime"),
         SECONDS,
@@ -452,7 +452,7 @@ def _by_engine(t: Texts, key: str, gauge: str, unit: str) -> Panel:
     return lines(
         t.panel(key),
         unit,
-        [Query(series.of_engine(gauge), "{{server}} {{engine}}", palette.GREY, several=True)],
+        [Query(promql.of_engine(gauge), "{{server}} {{engine}}", palette.GREY, several=True)],
         width=6,
         most=1 if unit == RATIO else None,
         soft_most=1,
@@ -465,7 +465,7 @@ def _distributions(t: Texts) -> list[Panel]:
         shares(
             t.panel(f"{name}_buckets"),
             SECONDS,
-            Query(f"sum by (le) ({series.rate(series.of_engine(histogram + '_bucket'))})", "{{le}}"),
+            Query(f"sum by (le) ({promql.rate(promql.of_engine(histogram + '_bucket'))})", "{{le}}"),
             width=6,
         )
         for name, histogram in (

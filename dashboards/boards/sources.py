@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 
 from grafana_foundation_sdk.models import dashboard as models
 
-from boards.kit import palette, series, variables
+from boards.kit import palette, promql, variables
 from boards.kit.board import Row, board
 from boards.kit.links import runbooks, to_board
 from boards.kit.panels import (
@@ -97,8 +97,8 @@ def dashboard(language: str) -> models.Dashboard:
 
 def _sources(t: Texts) -> Panel:
     is_read, server, source = t.name("is_read"), t.name("server"), t.name("source")
-    why = f'label_join({series.of_daemon("source_info")}, "why", ":", "source", "reason")'
-    is_up, last = series.of_daemon("source_up"), _age("source_last_reading_timestamp_seconds")
+    why = f'label_join({promql.of_daemon("source_info")}, "why", ":", "source", "reason")'
+    is_up, last = promql.of_daemon("source_up"), _age("source_last_reading_timestamp_seconds")
     keys = ("instance", "server", "source")
     return grid(
         t.panel("sources"),
@@ -108,9 +108,9 @@ def _sources(t: Texts) -> Panel:
             Key("source", source, width=90),
         ],
         [
-            Column(series.only(is_up, *keys), is_read, mappings=[_yes_or_no(t, "readable", "unreadable")], width=120),
-            Column(series.only(last, *keys), t.name("last_reading"), SECONDS, decimals=0, width=110),
-            Column(series.only(why, *keys, "why"), t.name("info"), hidden=True),
+            Column(promql.only(is_up, *keys), is_read, mappings=[_yes_or_no(t, "readable", "unreadable")], width=120),
+            Column(promql.only(last, *keys), t.name("last_reading"), SECONDS, decimals=0, width=110),
+            Column(promql.only(why, *keys, "why"), t.name("info"), hidden=True),
         ],
         facts=[Key("why", t.name("why"), mappings=[_reasons(t)])],
         sort_by=[(is_read, False), (server, False), (source, False)],
@@ -133,7 +133,7 @@ def _yes_or_no(t: Texts, yes: str, no: str) -> models.ValueMapping:
 
 
 def _age(of_daemon: str) -> str:
-    return f"time() - {series.of_daemon(of_daemon)}"
+    return f"time() - {promql.of_daemon(of_daemon)}"
 
 
 def _reasons(t: Texts) -> models.ValueMapping:
@@ -149,7 +149,7 @@ def _reasons(t: Texts) -> models.ValueMapping:
 def _readable(t: Texts) -> Panel:
     return timeline(
         t.panel("readable"),
-        Query(series.in_order(series.of_server("source_up"), "server", "source"), "{{_row}}"),
+        Query(promql.in_order(promql.of_server("source_up"), "server", "source"), "{{_row}}"),
         [_yes_or_no(t, "readable", "unreadable")],
         width=12,
         height=7,
@@ -159,11 +159,11 @@ def _readable(t: Texts) -> Panel:
 
 
 def _quiet(t: Texts) -> Panel:
-    reasons = series.of_server("source_info", 'reason!="ok"')
-    is_read = f"{reasons} * ignoring (reason) group_left () {series.of_server('source_up')}"
+    reasons = promql.of_server("source_info", 'reason!="ok"')
+    is_read = f"{reasons} * ignoring (reason) group_left () {promql.of_server('source_up')}"
     return timeline(
         t.panel("quiet"),
-        Query(series.in_order(is_read, "server", "source", "reason"), "{{_row}}"),
+        Query(promql.in_order(is_read, "server", "source", "reason"), "{{_row}}"),
         [value_mapping({"1": (t.name("quiet"), palette.PLAIN), "0": (t.name("unreadable"), palette.BAD)})],
         width=12,
         height=7,
@@ -180,7 +180,7 @@ def _compared(t: Texts) -> Iterator[Panel]:
             unit,
             [
                 Query(
-                    series.of_engine("source_value", f'source="{source}",quantity="{quantity}"'),
+                    promql.of_engine("source_value", f'source="{source}",quantity="{quantity}"'),
                     f"{{{{server}}}} {{{{engine}}}} {t.name(f'of_{source}')}",
                     color,
                     several=True,
@@ -196,7 +196,7 @@ def _compared(t: Texts) -> Iterator[Panel]:
 
 
 def _disagreement(t: Texts) -> Panel:
-    differing = series.in_order(series.of_engine("source_disagreement"), "quantity", "server", "engine")
+    differing = promql.in_order(promql.of_engine("source_disagreement"), "quantity", "server", "engine")
     return timeline(
         t.panel("disagreement"),
         Query(differing, "{{_row}}"),
@@ -208,7 +208,7 @@ def _disagreement(t: Texts) -> Panel:
 
 
 def _missing(t: Texts) -> Panel:
-    missing = series.of_server("required_metric_missing")
+    missing = promql.of_server("required_metric_missing")
     server, metric = t.name("server"), t.name("metric")
     return grid(
         t.panel("missing"),
@@ -221,7 +221,7 @@ def _missing(t: Texts) -> Panel:
 
 
 def _counted(t: Texts) -> Panel:
-    counted = " or ".join(f'label_replace({series.of_server(name)} > 0, "kind", "{name}", "", "")' for name in _COUNTED)
+    counted = " or ".join(f'label_replace({promql.of_server(name)} > 0, "kind", "{name}", "", "")' for name in _COUNTED)
     count = t.name("count")
     kinds = value_mapping({name: (t.name(name), palette.PLAIN) for name in _COUNTED})
     return grid(
@@ -251,7 +251,7 @@ def _bars(t: Texts, key: str, colors: Mapping[str, str], *, width: int) -> Panel
         COUNT,
         [
             Query(
-                f"sum without (source, quantity, field) ({series.happened(series.of_server(name))})",
+                f"sum without (source, quantity, field) ({promql.happened(promql.of_server(name))})",
                 f"{{{{server}}}} {t.name(name)}",
                 color,
             )
@@ -265,9 +265,9 @@ def _bars(t: Texts, key: str, colors: Mapping[str, str], *, width: int) -> Panel
 
 
 def _reading(t: Texts) -> list[Panel]:
-    lag = Query(series.of_server("log_lag_bytes"), _SERVER, palette.ORANGE, several=True)
-    read_lines = Query(series.rate(series.of_server("log_lines_total")), _SERVER, palette.SKY, several=True)
-    read_bytes = Query(series.rate(series.of_server("log_bytes_total")), _SERVER, palette.SKY, several=True)
+    lag = Query(promql.of_server("log_lag_bytes"), _SERVER, palette.ORANGE, several=True)
+    read_lines = Query(promql.rate(promql.of_server("log_lines_total")), _SERVER, palette.SKY, several=True)
+    read_bytes = Query(promql.rate(promql.of_server("log_bytes_total")), _SERVER, palette.SKY, several=True)
     return [
         lines(t.panel("lag"), BYTES, [lag], width=6, soft_most=_LONG_LINE),
         lines(t.panel("log_lines"), "suffix: /s", [read_lines], width=6, soft_most=1),
@@ -277,14 +277,14 @@ def _reading(t: Texts) -> list[Panel]:
 
 
 def _asking(t: Texts) -> list[Panel]:
-    scrape = Query(series.of_server("scrape_duration_seconds"), _SERVER, palette.SKY, several=True)
-    probe = Query(series.of_server("probe_time_to_first_token_seconds"), _SERVER, palette.GREEN, several=True)
+    scrape = Query(promql.of_server("scrape_duration_seconds"), _SERVER, palette.SKY, several=True)
+    probe = Query(promql.of_server("probe_time_to_first_token_seconds"), _SERVER, palette.GREEN, several=True)
     return [
         lines(t.panel("scrape"), SECONDS, [scrape], soft_most=0.1),
         lines(t.panel("probe"), SECONDS, [probe], soft_most=0.1),
         timeline(
             t.panel("probe_success"),
-            Query(series.of_server("probe_success"), _SERVER),
+            Query(promql.of_server("probe_success"), _SERVER),
             [_yes_or_no(t, "succeeded", "failed")],
             width=8,
             height=8,
@@ -296,19 +296,19 @@ def _asking(t: Texts) -> list[Panel]:
 def _daemons(t: Texts) -> Panel:
     daemon, is_scraped = t.name("daemon"), t.name("is_scraped")
     age = f"time() - {_of_process('process_start_time_seconds')}"
-    servers = series.only(series.of_daemon("source_up"), "instance", "server")
+    servers = promql.only(promql.of_daemon("source_up"), "instance", "server")
     opened = f"{_of_process('process_open_fds')} / {_of_process('process_max_fds')}"
     # A daemon that is gone is told of by what Prometheus knows: it was there, and is still a target.
-    scraped = f"{_of_target('up')} and on (job, instance) last_over_time({series.of_daemon('build_info')}[$__range])"
+    scraped = f"{_of_target('up')} and on (job, instance) last_over_time({promql.of_daemon('build_info')}[$__range])"
     return grid(
         t.panel("daemons"),
         [Key("instance", daemon)],
         [
-            Column(series.only(scraped, "instance"), is_scraped, mappings=[_yes_or_no(t, "yes", "no")], width=85),
-            Column(series.only(age, "instance"), t.name("runs_for"), SECONDS, decimals=1, width=85),
+            Column(promql.only(scraped, "instance"), is_scraped, mappings=[_yes_or_no(t, "yes", "no")], width=85),
+            Column(promql.only(age, "instance"), t.name("runs_for"), SECONDS, decimals=1, width=85),
             Column(f"count by (instance) ({servers})", t.name("servers"), width=75),
             Column(
-                series.only(series.of_daemon("config_last_reload_successful"), "instance"),
+                promql.only(promql.of_daemon("config_last_reload_successful"), "instance"),
                 t.name("configuration"),
                 mappings=[_yes_or_no(t, "accepted", "refused")],
                 width=85,
@@ -317,7 +317,7 @@ def _daemons(t: Texts) -> Panel:
             _failures(t, "checkpoint_failures_total", "checkpoint_failures", 85),
             _failures(t, "internal_errors_total", "internal_errors", 70),
             Column(
-                series.only(_heartbeat_age(), "instance"),
+                promql.only(_heartbeat_age(), "instance"),
                 t.name("oldest_heartbeat"),
                 SECONDS,
                 steps=[(0, palette.GOOD), (number("heartbeat_seconds"), palette.BAD)],
@@ -325,7 +325,7 @@ def _daemons(t: Texts) -> Panel:
                 width=90,
             ),
             Column(
-                series.only(opened, "instance"),
+                promql.only(opened, "instance"),
                 t.name("descriptors"),
                 RATIO,
                 steps=[(0, palette.GOOD), (_NEARLY_ALL, palette.WARNING)],
@@ -333,11 +333,11 @@ def _daemons(t: Texts) -> Panel:
                 width=90,
             ),
             Column(
-                series.only(series.of_daemon("checkpoint_info"), "instance", "reason"),
+                promql.only(promql.of_daemon("checkpoint_info"), "instance", "reason"),
                 t.name("checkpoint_info"),
                 hidden=True,
             ),
-            Column(series.only(series.of_daemon("build_info"), "instance", "version"), t.name("info"), hidden=True),
+            Column(promql.only(promql.of_daemon("build_info"), "instance", "version"), t.name("info"), hidden=True),
         ],
         facts=[
             Key("reason", t.name("checkpoint"), width=110),
@@ -350,7 +350,7 @@ def _daemons(t: Texts) -> Panel:
 
 
 def _failures(t: Texts, counter: str, name: str, width: int) -> Column:
-    grown = f"sum by (instance) ({series.increase(series.of_daemon(counter), '$__range')})"
+    grown = f"sum by (instance) ({promql.increase(promql.of_daemon(counter), '$__range')})"
     return Column(grown, t.name(name), steps=[(0, palette.GOOD), (0.5, palette.WARNING)], decimals=0, width=width)
 
 
@@ -361,22 +361,22 @@ def _of_target(name: str) -> str:
 def _of_process(name: str, window: str = "") -> str:
     """Return a metric that every process may have, of the daemons' only."""
     metric = f"rate({_of_target(name)}[{window}])" if window else _of_target(name)
-    return f"({metric} and on (job, instance) {series.of_daemon('build_info')})"
+    return f"({metric} and on (job, instance) {promql.of_daemon('build_info')})"
 
 
 def _heartbeat_age() -> str:
     """Return how old the threads' heartbeats were at the scrape: `time()` would add the time since then."""
-    heartbeat = series.of_daemon("heartbeat_timestamp_seconds")
+    heartbeat = promql.of_daemon("heartbeat_timestamp_seconds")
     return f"(timestamp({heartbeat}) - {heartbeat})"
 
 
 def _cost(t: Texts) -> list[Panel]:
-    failed = series.happened(series.of_daemon("internal_errors_total"))
+    failed = promql.happened(promql.of_daemon("internal_errors_total"))
     return [
         lines(
             t.panel("cpu"),
             RATIO,
-            [_by_daemon("process_cpu_seconds_total", palette.SKY, series.WINDOW)],
+            [_by_daemon("process_cpu_seconds_total", palette.SKY, promql.WINDOW)],
             width=6,
             soft_most=0.05,
         ),

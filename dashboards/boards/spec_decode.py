@@ -6,7 +6,7 @@ from __future__ import annotations
 from grafana_foundation_sdk.models import dashboard as models
 
 from boards import server
-from boards.kit import engines, palette, series, variables
+from boards.kit import engines, palette, promql, variables
 from boards.kit.board import Row, board
 from boards.kit.engines import cell
 from boards.kit.links import runbooks
@@ -45,12 +45,12 @@ _POSITIONS = {
     )
 }
 
-_DRAFTED = series.of_engine("spec_decode_drafted_tokens_per_second")
-_ACCEPTED = series.of_engine("spec_decode_accepted_tokens_per_second")
-_LENGTH = series.of_engine("spec_decode_mean_acceptance_length")
-_RATIO = series.of_engine("spec_decode_acceptance_ratio")
-_POSITION = series.of_engine("spec_decode_position_acceptance_ratio")
-_PER_DRAFT = series.of_engine("num_speculative_tokens")
+_DRAFTED = promql.of_engine("spec_decode_drafted_tokens_per_second")
+_ACCEPTED = promql.of_engine("spec_decode_accepted_tokens_per_second")
+_LENGTH = promql.of_engine("spec_decode_mean_acceptance_length")
+_RATIO = promql.of_engine("spec_decode_acceptance_ratio")
+_POSITION = promql.of_engine("spec_decode_position_acceptance_ratio")
+_PER_DRAFT = promql.of_engine("num_speculative_tokens")
 
 
 def dashboard(language: str) -> models.Dashboard:
@@ -112,10 +112,10 @@ def _share(expr: str, name: str) -> Column:
 
 def _use() -> str:
     """Return 2 while drafts are made, 1 between them, 0 where nothing speaks of any, -1 where nothing is known."""
-    engine = f"max without (state) ({series.of_engine('engine_state')})"
-    away = series.of_engine("engine_state", 'state=~"unknown|down|starting"')
+    engine = f"max without (state) ({promql.of_engine('engine_state')})"
+    away = promql.of_engine("engine_state", 'state=~"unknown|down|starting"')
     unreached = f"max without (state) ({away}) == 1"
-    configured = f"{_PER_DRAFT} or {series.of_engine('spec_decode_draft_tokens_total')}"
+    configured = f"{_PER_DRAFT} or {promql.of_engine('spec_decode_draft_tokens_total')}"
     return " or ignoring (model_name) ".join(
         f"({expr}) * 0 + {value}"
         for expr, value in ((f"{_DRAFTED} > 0", 2), (configured, 1), (unreached, -1), (engine, 0))
@@ -157,7 +157,7 @@ def _judged() -> str:
 
 
 def _figures(t: Texts) -> list[Panel]:
-    thrown_away = series.per_server(f"{_DRAFTED} - {_ACCEPTED}")
+    thrown_away = promql.per_server(f"{_DRAFTED} - {_ACCEPTED}")
     collapsed = runbooks(t, "VllmAcceptanceCollapsed")
     wasteful = runbooks(t, "VllmDraftsDoNotPay")
     return [
@@ -197,13 +197,13 @@ def _now(ratio: str) -> str:
     """Return a server's ratio out of those of its engines, each by how much it drafts."""
     weighted = f"{ratio} * ignoring (position) group_left () {_DRAFTED}"
     weight = f"{ratio} * 0 + ignoring (position) group_left () {_DRAFTED}"
-    return f"{series.per_server(weighted)} / ({series.per_server(weight)} > 0)"
+    return f"{promql.per_server(weighted)} / ({promql.per_server(weight)} > 0)"
 
 
 def _length(t: Texts) -> Panel:
     """Return the length with its most, and the bound under which the alert on a collapse fires."""
     memory = f"{_LENGTH}[{thresholds()['baseline_window']}] offset {thresholds()['baseline_before']}"
-    most = series.per_server(f"({_PER_DRAFT} or count without (position) ({_POSITION})) + 1", "max")
+    most = promql.per_server(f"({_PER_DRAFT} or count without (position) ({_POSITION})) + 1", "max")
     bound = f"(1 + {number('collapse_gain_ratio'):g} * (quantile_over_time(0.5, {memory}) - 1)) and {_DRAFTED}"
     return lines(
         t.panel("length"),
@@ -211,7 +211,7 @@ def _length(t: Texts) -> Panel:
         [
             Query(_LENGTH, "{{server}} {{engine}}", palette.GREEN, several=True),
             Query(most, f"{{{{server}}}} {t.name('most')}", palette.SKY, limit=True),
-            Query(series.per_server(bound, "max"), f"{{{{server}}}} {t.name('collapse')}", palette.LIMIT, limit=True),
+            Query(promql.per_server(bound, "max"), f"{{{{server}}}} {t.name('collapse')}", palette.LIMIT, limit=True),
         ],
         bounds=[(1, palette.GREY)],
         runbooks=runbooks(t, "VllmAcceptanceCollapsed"),
@@ -246,9 +246,9 @@ def _flow(t: Texts) -> Panel:
         t.panel("flow"),
         TOKENS_PER_SECOND,
         [
-            Query(series.per_server(_DRAFTED), f"{{{{server}}}} {t.name('drafted')}", palette.SKY),
-            Query(series.per_server(_ACCEPTED), f"{{{{server}}}} {t.name('accepted')}", palette.GREEN),
-            Query(series.per_server(f"{_DRAFTED} - {_ACCEPTED}"), f"{{{{server}}}} {t.name('wasted')}", palette.ORANGE),
+            Query(promql.per_server(_DRAFTED), f"{{{{server}}}} {t.name('drafted')}", palette.SKY),
+            Query(promql.per_server(_ACCEPTED), f"{{{{server}}}} {t.name('accepted')}", palette.GREEN),
+            Query(promql.per_server(f"{_DRAFTED} - {_ACCEPTED}"), f"{{{{server}}}} {t.name('wasted')}", palette.ORANGE),
         ],
         width=12,
         runbooks=runbooks(t, "VllmDraftsDoNotPay"),
@@ -266,8 +266,8 @@ def _from_drafts(t: Texts) -> Panel:
 
 
 def _share_from_drafts() -> str:
-    generated = series.per_server(series.of_engine("generation_tokens_per_second"))
-    return f"{series.per_server(_ACCEPTED)} / ({generated} > 0)"
+    generated = promql.per_server(promql.of_engine("generation_tokens_per_second"))
+    return f"{promql.per_server(_ACCEPTED)} / ({generated} > 0)"
 
 
 def _tpot(t: Texts) -> Panel:
@@ -298,7 +298,7 @@ def _tokens_per_output(t: Texts) -> Panel:
 
 
 def _load(t: Texts) -> Panel:
-    running = series.per_server(series.of_engine("requests_running"))
+    running = promql.per_server(promql.of_engine("requests_running"))
     return lines(
         t.panel("load"),
         COUNT,
@@ -321,9 +321,9 @@ def _later_tokens() -> str:
 
 
 def _rate_of(counter: str) -> str:
-    return series.per_server(series.rate(series.of_engine(counter)))
+    return promql.per_server(promql.rate(promql.of_engine(counter)))
 
 
 def _drafting(expr: str) -> str:
     """Return what is of servers that speculate: the others would be lines that say nothing here."""
-    return f"{expr} and {series.per_server(series.of_engine('spec_decode_draft_tokens_total'))}"
+    return f"{expr} and {promql.per_server(promql.of_engine('spec_decode_draft_tokens_total'))}"

@@ -269,7 +269,7 @@ class TestCommand:
         assert before == file.read_text()
 
     def test_where_it_cannot_write(self, here, tmp_path):
-        """A folder that is not there is one sentence and exit 2."""
+        """A folder that is not there is one sentence and exit 1."""
         here.start(f"{here.command()} >> vllm.log 2>&1")
         result = discover("--write", tmp_path / "no" / "such.yml")
 

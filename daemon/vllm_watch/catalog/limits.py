@@ -1,8 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Limits of the daemon that texts of the catalogue name."""
+"""Limits of the daemon that several packages or texts name."""
 
 from __future__ import annotations
 
 
 MAX_HANGING_PROCESSES = 64
 """When discovery waits for so many, it asks no other: each has a thread that nothing can end."""
+
+STALL_SECONDS = 30.0
+"""Seconds for which an engine with work may make no progress, unless the server's `stall_after` says otherwise."""

@@ -13,6 +13,7 @@ from urllib.parse import urlsplit
 
 import msgspec
 
+from vllm_watch.catalog.limits import STALL_SECONDS
 from vllm_watch.config.texts import COMPLETIONS_PATH, DEFAULT_LISTEN, parse_listen
 from vllm_watch_parsers.command_facts import CommandFacts
 
@@ -78,7 +79,7 @@ class ServerConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_o
     probe: ProbeConfig | None = None
     slo: SloConfig | None = None
     labels: Mapping[str, str] = MappingProxyType({})
-    stall_after: float = 30.0
+    stall_after: float = STALL_SECONDS
     command: CommandFacts = CommandFacts()
 
     @property

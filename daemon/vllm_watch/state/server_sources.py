@@ -6,13 +6,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import NamedTuple
 
+from vllm_watch.catalog.limits import STALL_SECONDS
 from vllm_watch.catalog.reasons import LogReason
 from vllm_watch.state.engine_log import EngineLog
 from vllm_watch.state.log_source import LogSource
 from vllm_watch.state.probe_source import ProbeSource
 from vllm_watch.state.scrape_source import ScrapeSource
 from vllm_watch.state.snapshot import TailCounts
-from vllm_watch.state.stall import STALL_SECONDS
 from vllm_watch_parsers.command_facts import CommandFacts
 from vllm_watch_parsers.events import AGGREGATED
 from vllm_watch_parsers.scrape import EngineKey

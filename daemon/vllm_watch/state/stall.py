@@ -13,7 +13,6 @@ from vllm_watch.state.engine_log import EngineLog
 from vllm_watch.state.progress import FIRST_TOKEN_SECONDS, EngineProgress
 
 
-STALL_SECONDS = 30.0
 FIRST_STEP_FACTOR = 4.0
 """The wait is this many times longer while there is work and no token of it yet: that may be one long step."""
 LOG_ONLY_FACTOR = 2.0

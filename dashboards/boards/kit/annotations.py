@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 from grafana_foundation_sdk.builders import dashboard as builders
 from grafana_foundation_sdk.models import dashboard
 
-from boards.kit import palette, series
+from boards.kit import palette, promql
 from boards.kit.panels import DATASOURCE
 from boards.kit.texts import Texts
 
@@ -40,16 +40,16 @@ def marks(texts: Texts) -> Iterator[builders.AnnotationQuery]:
     yield _annotation(
         texts.name("starts"),
         palette.SKY,
-        f"{series.of_server('server_start_timestamp_seconds')} * 1000",
+        f"{promql.of_server('server_start_timestamp_seconds')} * 1000",
         useValueForTime=True,
         titleFormat=texts.name("start_of"),
         step="15s",
     )
-    failures = series.of_server("log_events_total", f'event=~"{CRASHES}"')
+    failures = promql.of_server("log_events_total", f'event=~"{CRASHES}"')
     yield _annotation(
         texts.name("crashes"),
         palette.PURPLE,
-        series.happened(failures),
+        promql.happened(failures),
         titleFormat="{{server}}: {{event}}",
         step="15s",
     )

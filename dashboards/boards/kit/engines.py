@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from boards.kit import series
+from boards.kit import promql
 from boards.kit.links import to_board
 from boards.kit.panels import Key
 from boards.kit.texts import Texts
@@ -24,4 +24,4 @@ def keys(texts: Texts, uid: str) -> list[Key]:
 
 def cell(expr: str, *more: str) -> str:
     """Return what a query gives as one value for each row, with some more labels where it brings them."""
-    return series.only(expr, *_LABELS, *more)
+    return promql.only(expr, *_LABELS, *more)
