@@ -2,9 +2,9 @@
 """
 A bounded and quick parser of the Prometheus text format and OpenMetrics.
 
-A general parser builds families of every sample with help and type, in time that grows with the square of the labels
-of a hostile line. Here only wanted names are kept, the length and number of their lines are limited, and there is no
-result unless all of them are well formed. All other lines are skipped, however many they are.
+A general parser keeps every sample with its help and type, and a hostile line with many labels takes it time that grows
+with the square of their number. This parser keeps only wanted names and limits the length and number of their lines.
+If one of these lines is malformed, there is no result. All other lines are skipped, however many there are.
 """
 
 from __future__ import annotations

@@ -42,7 +42,7 @@ _OTHER_HEADS = re.compile(
     r"WorkerProc (?:hit an exception|failed)|Error executing method |Error in model execution|Exception in worker "
 )
 MAX_ERROR_NAME = 80
-"""A traceback's last line names its exception within so many characters."""
+"""A traceback's last line names its exception within this many characters."""
 
 SHM_TIMEOUT_START = b"No available "
 """How a line about a stuck worker starts, at whatever level."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 
 MAX_HANGING_PROCESSES = 64
-"""When discovery waits for so many, it asks no other: each has a thread that nothing can end."""
+"""While discovery waits for this many processes, it reads no other: each holds a thread that cannot be ended."""
 
 STALL_SECONDS = 30.0
 """Seconds for which an engine with work may make no progress, unless the server's `stall_after` says otherwise."""

@@ -113,7 +113,7 @@ NOW = Group(
             "prompt_tokens_per_second",
             labels=_ENGINE,
             unit="tokens/s",
-            help="Prompt tokens computed per second. Cached tokens are not counted from vLLM 0.16 on; before, they are.",
+            help="Prompt tokens computed per second. vLLM before 0.16 also counts cached tokens.",
             sources=(
                 _scrape(
                     'rate of `vllm:prompt_tokens_by_source_total{source="local_compute"}` (before 0.16 '
@@ -372,9 +372,9 @@ DONE = Group(
             labels=(*_SERVER, "event"),
             unit="events",
             help=(
-                "Failures reported in the log; each crash counts once. All kinds start at 0. Failures during an "
-                "orderly shutdown do not count, nor does a slow worker before the server's first token (while it "
-                "starts, and in its first five minutes)."
+                "Failures reported in the log; each crash counts once. All kinds start at 0. Not counted: failures "
+                "during an orderly shutdown, and a slow worker before the server's first token (while it starts, and "
+                "in its first five minutes)."
             ),
             sources=(_log("see the parsers' `failures` module"),),
         ),
@@ -646,9 +646,10 @@ SOURCES = Group(
             labels=(*_ENGINE, "quantity"),
             unit="1",
             help=(
-                "Whether the log and /metrics have disagreed for minutes: of the log lines of the last 5 min at least "
-                "6, and at least a third, were far from the scrapes around them; for `engine_state`, the server goes "
-                "on although its log reported its end. The scrape is used; check whether both are of the same server."
+                "Whether the log and /metrics have disagreed for minutes: of the log lines of the last 5 min, "
+                "at least 6 and at least a third differ much from the scrapes around them; for `engine_state`, the "
+                "server still answers although its log reported its end. /metrics is used; check that both are of the "
+                "same server."
             ),
             sources=(_scrape(), _log()),
             combine="all",
@@ -896,7 +897,7 @@ DAEMON = Group(
             unit="processes",
             help=(
                 "Processes that discovery skips because reading their details hangs. At "
-                f"{MAX_HANGING_PROCESSES} no new server is found. Only without a configuration."
+                f"{MAX_HANGING_PROCESSES} no new server is found. Absent if servers are not discovered."
             ),
         ),
         _gauge(

@@ -5,8 +5,8 @@ The formats in which container runtimes wrap each line: Docker's json-file and K
 Docker writes ``{"log":"…\n","stream":"stdout","time":"…"}`` and cuts lines at 16 KiB; CRI writes
 ``2026-11-21T02:17:58.1Z stdout F …`` with ``P`` for a part of a line. The parts of both streams may alternate.
 
-A client that can make a line long can choose the text after a cut. So a part is never a line of its own: where the
-parts before it were dropped or are not known, it is dropped with all that follows up to the line's real end.
+A client that can make a line long can choose the text after a cut. So one part is never treated as a whole line: if
+the parts before it were dropped or are not known, everything up to the real end of the line is dropped too.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ MAX_WRAPPED = 128 * 1024
 """Docker's 16 KiB take six times as many bytes where each must be escaped."""
 
 MAX_FOREIGN = 100
-"""After so many lines in a row without wrapping there is none: the first line was untrusted text."""
+"""After this many lines in a row without wrapping there is none: the first line was untrusted text."""
 
 _ENOUGH = 64
 """So many bytes of a file show how its lines are wrapped."""

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """
-Which events of a log are news and can be believed: what takes more than one line to know.
+Decides which events of a log are new and can be trusted, where one line is not enough to know.
 
-A line on speculative decoding belongs to the statistics line before it; a crash prints its failure many times; the
-processes of one server report its start one by one.
+Examples: a line on speculative decoding belongs to the statistics line before it; a crash prints its failure many
+times; each process of a server reports the server's start.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 r"""
-Bytes to lines: split at ``\n`` and at nothing else, in bounded memory.
+Splits bytes into lines, only at ``\n`` and in bounded memory.
 
-``\r``, form feeds and Unicode's line separators occur in untrusted text within lines; a reader that splits there takes
-that text for lines. For the same reason a line that is dropped leaves a mark: the reader must know whether a record is
-open after it.
+Untrusted text within a line may contain ``\r``, form feeds and Unicode's line separators. If they split the line, that
+text would be read as lines. For the same reason a dropped line leaves a mark: the reader must know whether the record
+continues after it.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """
-Lines of one log to events in time.
+Turns the lines of one log into events with their times.
 
-A line that continues a record is judged by how the record started; which events count is up to `event_filter`.
+The first line of a record decides how the lines that continue it are read. `event_filter` decides which events count.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The first and last time that some lines print, and the years that end between them."""
+"""The first and the last time printed in a part of a log, and how often a new year starts between them."""
 
 from __future__ import annotations
 

@@ -2,11 +2,11 @@
 """
 When a line of the log was written.
 
-A line that is read as it is written has the time at which it is read. A line that is read later has the time it
-prints, but vLLM prints neither year nor time zone, and nothing at all on uvicorn's lines: only differences between
-printed times can be trusted, so they are counted back from a moment that is known. The order of the lines shows the
-rest: a year is over where the times fall by much, and the second of two equal hours, at the end of summer time, starts
-where they fall within it.
+A line that is read while it is written gets the time at which it is read. A line that is read later gets the time that
+it prints. But vLLM prints no year and no time zone, and uvicorn's lines print no time. Only the difference between two
+printed times is reliable, so times are counted back from one known moment. The order of the lines shows the rest: if
+the printed time goes back by more than a week, a new year has started; if it goes back within the hour that occurs
+twice at the end of summer time, the second of these two hours has started.
 """
 
 from __future__ import annotations

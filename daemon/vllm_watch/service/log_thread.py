@@ -2,9 +2,9 @@
 """
 The threads that poll the logs: one for all of them, and one more for each log whose file system does not answer.
 
-Nothing ends a thread that waits in the kernel for a file server that is gone. So it is abandoned with its log, and
-another one goes on with the others. When the file system answers, the abandoned thread ends, and its log is polled with
-the others again. `vllm_watch.discovery.hang_guard` does the same for reading about processes.
+A thread that waits in the kernel for a file server that is gone cannot be ended. So this thread is left alone with its
+log, and a new thread polls the other logs. When the file system answers again, the old thread ends, and its log is
+polled together with the others. `vllm_watch.discovery.hang_guard` does the same where details of processes are read.
 """
 
 from __future__ import annotations

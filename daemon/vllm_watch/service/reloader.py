@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""New configurations for a running daemon: of the file that is read again, and of discovery."""
+"""Applies a new configuration to the running daemon: the file, read again on SIGHUP, or what discovery found."""
 
 from __future__ import annotations
 

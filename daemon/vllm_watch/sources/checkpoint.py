@@ -2,8 +2,8 @@
 """
 How far each log has been read, kept in one small file, so that a restart resumes where the last run ended.
 
-The home of a checkpoint that is damaged, or cannot be written. The file is always replaced as a whole: whenever the
-machine or the process dies, it holds the last save or the one before. A file that cannot be read is rejected with a
+This module handles a checkpoint that is damaged, or cannot be written. The file is always replaced as a whole: whenever
+the machine or the process dies, it holds the last save or the one before. A file that cannot be read is rejected with a
 reason, and logs are then read as on a first start. Where reading resumes is in `resumption`.
 """
 

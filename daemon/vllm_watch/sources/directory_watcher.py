@@ -2,8 +2,8 @@
 """
 Notifications that a log may have changed, through inotify, so that it is polled at once instead of later.
 
-The home of notifications that do not come: they are lost when the kernel's queue overflows, some file systems send
-none, and they end when a watched folder is removed. So folders that were replaced are watched again, and polling
+This module handles notifications that do not come: they are lost when the kernel's queue overflows, some file systems
+send none, and they end when a watched folder is removed. So folders that were replaced are watched again, and polling
 never stops.
 """
 

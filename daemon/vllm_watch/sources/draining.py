@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """
-Files that were read to their end and have a successor: their writer may not have noticed yet, and write more.
+Files that were read to their end and then replaced by a new file: their writer may still write to the old file.
 
-The home of rotation by renaming where the writer is late, or never opens the new file.
+This module handles rotation by renaming when the writer opens the new file late or never.
 """
 
 from __future__ import annotations

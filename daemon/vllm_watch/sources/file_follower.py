@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """
-One followed path: notices when it names another file, and reads on whatever it named before.
+Follows one path: notices when the path names another file, and continues to read the files that it named before.
 
-The home of paths that name nothing for a while, or nothing that can be opened: what is open is read on.
+This module handles a path that names no file for a while, or a file that cannot be opened: the files that are already
+open are still read.
 """
 
 from __future__ import annotations
@@ -106,7 +107,7 @@ class FileFollower:
         return read_history(log, self._queue.reader, log.size(), now, max_search)
 
     def poll(self, now: float, max_reads: int = MAX_READS) -> list[LogBatch]:
-        """Read what was written since the last poll, at most so many pieces; of a new file if the path names one."""
+        """Read what was written since the last poll, at most `max_reads` pieces, also of a new file at the path."""
         self.problem = None
         self._check_path(now)
         if self.has_more:
@@ -120,7 +121,7 @@ class FileFollower:
         return batches
 
     def is_over(self, now: float) -> bool:
-        """Tell whether the path has named nothing that can be opened for so long that nothing more will come."""
+        """Tell whether the path has named nothing that can be opened for long enough to give it up."""
         return self._unseen_since is not None and now - max(self._unseen_since, self._grown_at) >= ROTATE_WAIT
 
     def resume_point(self) -> ResumePoint | None:

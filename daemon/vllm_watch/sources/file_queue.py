@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """
-The files that one path has named and that are not read to their end, and reading them in order.
+The files that one path has named and that are not yet read to their end. They are read in order.
 
-The home of files that cannot be read (their successors wait for a while only) and of a backlog that is too long to be
-ever read.
+This module handles files that cannot be read (the files after them wait only for a limited time) and a backlog that is
+too long to read completely.
 """
 
 from __future__ import annotations

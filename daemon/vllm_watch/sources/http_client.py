@@ -2,7 +2,7 @@
 """
 Requests to one server, each within one deadline, and independent of the process's environment.
 
-The home of servers that answer slowly, byte by byte, or never. Requests go through an adapter without a session. A
+This module handles servers that answer slowly, byte by byte, or never. Requests use an adapter without a session. A
 session takes proxies and passwords from the environment, keeps cookies, and reads and decodes the whole body of a
 redirect even if it does not follow it.
 """

@@ -2,10 +2,10 @@
 """
 Entries of systemd's journal as journalctl prints them, and the lines that a service printed in them.
 
-The home of cut lines. The journal cuts what a service prints into entries, and where it cuts inside a line (after
-LineMax, 48 KiB by default, at a NUL, or when the process changes) the pieces cannot be joined again: entries of other
-processes are between them. All pieces of such a line are dropped and counted, because what follows a cut is untrusted
-text.
+This module handles cut lines. The journal cuts what a service prints into entries, and where it cuts inside a line
+(after LineMax, 48 KiB by default, at a NUL, or when the process changes) the pieces cannot be joined again: entries of
+other processes are between them. All pieces of such a line are dropped and counted, because what follows a cut is
+untrusted text.
 """
 
 from __future__ import annotations

@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """
-What journalctl prints, to batches of messages, and the cursor at which a later run resumes.
+Turns what journalctl prints into batches of messages, and keeps the cursor at which a later run resumes.
 
-The home of the journal's backlog (entries from before journalctl was started bear the journal's times), and of output
-that is no entry. A later run resumes only where no line and no record is open: what continues one is untrusted text.
+This module handles the journal's backlog (entries from before journalctl was started have the journal's times) and
+output that is not an entry. A later run resumes only where no line and no record is unfinished: the text that continues
+one is untrusted.
 """
 
 from __future__ import annotations

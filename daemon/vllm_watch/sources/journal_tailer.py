@@ -2,7 +2,7 @@
 """
 One unit's lines from systemd's journal, through ``journalctl``: it knows the journal's formats, rights and rotations.
 
-The home of a journal that cannot be read, is empty, or does not know the cursor of an earlier run.
+This module handles a journal that cannot be read, is empty, or does not know the cursor of an earlier run.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 """
 A running journalctl: the child process, the thread that reads its output, and the delay before it is started again.
 
-The home of a journalctl that hangs, floods, or ends.
+This module handles a journalctl that hangs, prints too much, or ends.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """
-One open log file: reads on from an offset, and knows by which bytes a later run finds the place again.
+One open log file: reads from an offset, and remembers the bytes by which a later run finds the same place.
 
-The home of holes: a writer that does not append leaves one when its file is truncated, and it is skipped unread.
+This module handles holes. When a file is truncated, a writer that does not append leaves a hole; holes are skipped.
 """
 
 from __future__ import annotations

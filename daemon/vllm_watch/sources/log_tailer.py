@@ -2,8 +2,8 @@
 """
 The log files of one server, followed by path or glob: they may appear, be rotated, truncated or replaced.
 
-The home of globs, and of files that are missing or may not be read. Each poll compares what is open with what the path
-names now; nothing depends on notifications.
+This module handles globs, and files that are missing or may not be read. Each poll compares what is open with what the
+path names now; nothing depends on notifications.
 """
 
 from __future__ import annotations
@@ -162,7 +162,7 @@ class LogTailer:
         return matches[-MAX_FILES:]
 
     def _poll_path(self, path: str, now: float, number: int) -> list[LogBatch]:
-        """Poll one of so many files."""
+        """Poll one of `number` files."""
         polled_at = self._wall(now)
         batches: list[LogBatch] = []
         follower = self._followers.get(path)

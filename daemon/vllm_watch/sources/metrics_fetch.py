@@ -2,7 +2,7 @@
 """
 Fetches the body of /metrics, bounded in time and in bytes.
 
-The home of answers that are not /metrics, are too large, or break off.
+This module handles answers that are not /metrics, are too large, or end too early.
 """
 
 from __future__ import annotations

@@ -2,8 +2,8 @@
 """
 An open regular file: all that a log's reader asks the operating system about a file that it has open.
 
-The home of file handles that fail: a handle of a network file system expires and is replaced, and a path that names a
-pipe or a device is not opened.
+This module handles file handles that fail: an expired handle of a network file system is replaced, and a path that
+names a pipe or a device is not opened.
 """
 
 from __future__ import annotations

@@ -2,8 +2,8 @@
 """
 Asks a server for one token, as a user would, and measures how long that takes.
 
-The home of servers that hang while they are idle: they listen, /health and /metrics answer, and no value changes, as in
-a healthy idle server. Only a request shows the difference.
+This module handles servers that hang while they are idle: they listen, /health and /metrics answer, and no value
+changes, as in a healthy idle server. Only a request shows the difference.
 """
 
 from __future__ import annotations

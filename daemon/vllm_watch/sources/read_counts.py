@@ -24,7 +24,7 @@ class ReadCounts:
     read_errors: int = 0
 
     def add(self, batch: LogBatch, size: int) -> None:
-        """Count lines that were read from so many bytes."""
+        """Count lines, and the bytes that they were read from."""
         self.lines += batch.lines
         self.size += size
 

@@ -2,8 +2,8 @@
 """
 Where reading of a path resumes: where it stopped, in the path's file or in one that was rotated since.
 
-The home of restarts, and of paths that named nothing for a while: of files that were rotated, truncated, replaced or
-removed meanwhile.
+This module handles restarts, and paths that named no file for a while: in the meantime the file may have been rotated,
+truncated, replaced or removed.
 """
 
 from __future__ import annotations

@@ -2,8 +2,8 @@
 """
 Whether the bytes that were read of a file are still in it.
 
-The home of how a truncation is detected, with files that have holes. A file that was truncated and filled again may be
-as long as before, or longer: only its bytes differ. What is then done is in `truncation`.
+This module detects a truncation, also in files that have holes. A file that was truncated and filled again may be as
+long as before, or longer: only its bytes differ. What the daemon does then is in `truncation`.
 """
 
 from __future__ import annotations

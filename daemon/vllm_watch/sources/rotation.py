@@ -2,8 +2,8 @@
 """
 The rotated files of a log: which of them came after a file that is open.
 
-The home of rotation: a log may be rotated several times between two polls, and while its rotated files are listed and
-opened. No clock is asked which file is newer as long as something else shows it: clocks are set back.
+This module handles rotation: a log may be rotated several times between two polls, and while its rotated files are
+listed and opened. File times decide which file is newer only if nothing else shows it, because clocks can be set back.
 """
 
 from __future__ import annotations

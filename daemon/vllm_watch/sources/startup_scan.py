@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """
-What is read of a log that was there before the daemon.
+How the daemon reads a log that already has content when the daemon starts.
 
-Its last lines show the present; capacity, limits and version are where the server started, perhaps gigabytes before.
-Both are read, the rest is skipped, and nothing of it is counted: it happened before the daemon watched.
+The last lines show the present state. Capacity, limits and version are in the lines of the server's start, perhaps
+gigabytes earlier. Both parts are read and the rest is skipped. Nothing is counted, because all of it happened before
+the daemon started to watch.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """
-Files that were truncated, and the copies that hold what was not read of them: logrotate's ``copytruncate``.
+Files that were truncated, and the copies that contain what was not read before (logrotate's ``copytruncate``).
 
-The home of truncation: of a file that is emptied, filled again, or copied and then emptied, once or several times
-between two polls. How a truncation is detected is in `rewrite_check`.
+This module handles truncation: a file that is emptied, filled again, or copied and then emptied, once or several times
+between two polls. `rewrite_check` detects it.
 """
 
 from __future__ import annotations

@@ -45,7 +45,7 @@ LASTING_SHARE = 1 / 3
 """The share of lines that differ: a forged line between every two true ones is half of them."""
 
 AROUND_SECONDS = 20.0
-"""Scrapes are compared with a line if they were so long before its interval or after it."""
+"""Scrapes are compared with a line if they are at most this long before or after its interval."""
 
 MAX_POINTS = 512
 

@@ -25,7 +25,7 @@ DOUBT_SECONDS = 30.0
 """If /metrics still answers this long after a line about the server's end, that line was forged or quoted."""
 START_SECONDS = 600.0
 """
-A start without any line for so long is no start any more, and has failed where nothing listens: vLLM itself gives up on
+A start without any line for this long has failed if nothing listens, and is unknown otherwise: vLLM itself gives up on
 an engine that is not ready after this time (VLLM_ENGINE_READY_TIMEOUT_S), and loading prints a line for each file.
 """
 UNSEEN_SECONDS = 120.0
@@ -34,7 +34,7 @@ A server of which nothing was seen yet may have been started just now: it listen
 after its imports. So long after the first refused connection it is down.
 """
 FIRST_STATS_SECONDS = 30.0
-"""A server that has answered requests for so long without a line of statistics prints none."""
+"""A server that has answered requests for this long without a line of statistics prints none."""
 
 
 class Judgement(NamedTuple):
@@ -69,7 +69,7 @@ def server_state(log: LogSource | None, scrape: ScrapeSource | None, now: float)
 
 
 def has_silent_start(log: LogSource, now: float) -> bool:
-    """Return whether the server started, and its log has had no line for so long that nobody knows what it does."""
+    """Return whether the server started, and its log has had no line for too long to call it starting."""
     return log.life.phase == "starting" and log.last_news_at is not None and now - log.last_news_at > START_SECONDS
 
 

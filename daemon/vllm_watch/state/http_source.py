@@ -20,7 +20,7 @@ PROVING_REQUESTS = 5
 """So many requests that /metrics counts, and none of them in the log, prove that the log has no access lines."""
 
 LATE_SECONDS = 15.0
-"""An access line is read at the latest so long after /metrics has counted its request."""
+"""An access line is read at most this long after /metrics has counted its request."""
 
 _IN_FLIGHT = ("requests_running", "requests_waiting")
 

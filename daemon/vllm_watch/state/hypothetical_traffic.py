@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What sources will report once there is traffic, made up from their reports: for one check of a quiet server."""
+"""Example reports, made from real ones, that show what a quiet server's sources will report once there is traffic."""
 
 from __future__ import annotations
 

@@ -2,9 +2,9 @@
 """
 Which source decides a value: the rule of the whole program.
 
-Where both sources are fresh, the scrape decides: it is exact and cannot be forged. Where it is missing or stale, the
-log takes its place at once. What /metrics does not have, the log may add; where /metrics has a quantity without a
-value at present (a hit ratio without a query), there is no value. Counters are of one source: see `totals`.
+If both sources are fresh, the scrape is used: it is exact and cannot be forged. If it is missing or stale, the log is
+used at once. The log may add a quantity that /metrics does not have. If /metrics has the quantity but no value for it
+now (a hit ratio without queries), no value is shown. All counters come from one source: see `totals`.
 """
 
 from __future__ import annotations

@@ -2,9 +2,9 @@
 """
 Whether an engine makes progress, by its scrapes.
 
-vLLM records all of this when the engine core has made a step: a request that only arrives at the API server, or is
-given up there, changes nothing. A request that a client gave up does not count: the front end counts it without the
-core.
+vLLM updates these values when the engine core finishes a step. A request that only arrives at the API server, or is
+cancelled there, changes nothing. A request that its client cancelled is not progress: the front end counts it without
+the engine core.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from vllm_watch_parsers.scrape import EngineReading
 
 
 FIRST_TOKEN_SECONDS = 300.0
-"""The first requests after a start may take so long: kernels are compiled for them."""
+"""The first requests after a start may take this long: kernels are compiled for them."""
 
 SCRAPES_UNTIL_STILL = 3
 """So many scrapes must be equal before an engine makes no progress: two may be moments of two requests."""

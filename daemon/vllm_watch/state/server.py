@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """
-One server's state: events of its log and scrapes of its /metrics in, a snapshot of any moment out.
+The state of one server. Input: events of its log and scrapes of its /metrics. Output: a snapshot for any moment.
 
-Pure: every time comes in as an argument. The same code runs live, over an old log and over a recording. Which source
-decides a value is in `precedence`.
+The code reads no clock: every time is an argument. So the same code runs live, on an old log and on a recording.
+`precedence` decides which source gives a value.
 """
 
 from __future__ import annotations

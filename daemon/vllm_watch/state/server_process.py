@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which process answers at a server's address: when it was started, and whether several take turns."""
+"""Which process answers at a server's address: when it started, and whether several servers answer there in turn."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ SAME_START_SECONDS = 1.0
 """Start times no further apart are those of one process."""
 
 ALTERNATION_SECONDS = 600.0
-"""For so long after a start time came back, several servers are taken to answer at one address."""
+"""For this long after an earlier start time came back, several servers are assumed to answer at one address."""
 
 REMEMBERED_STARTS = 16
 

@@ -2,9 +2,10 @@
 """
 Failures while a server shuts down.
 
-A server that is stopped while requests run reports that its engine died: it has stopped the engine itself. That is part
-of the shutdown if its end follows, or the next start: a server that waits for its clients' connections is killed in the
-end, and with several API servers none prints the last line. If neither follows, the server crashed instead.
+A server that is stopped while requests run reports that its engine died, although it stopped the engine itself. This
+report belongs to the shutdown if the log then shows the server's end or its next start. The end may be missing: a
+server that waits for its clients' connections is killed, and with several API servers none prints the last line. If
+neither the end nor a start follows, the server crashed.
 """
 
 from __future__ import annotations
@@ -18,12 +19,12 @@ from vllm_watch_parsers.events import Failure
 
 END_SECONDS = 120.0
 """
-So long after a failure the end must have followed, and so long after the end its processes may still complain. systemd
-kills after 90 s what does not end by itself.
+The end must follow a failure within this time, and for this long after the end its processes may still complain.
+systemd kills after 90 s what does not end by itself.
 """
 
 SHUTDOWN_SECONDS = 600.0
-"""A server that for so long after its shutdown started has neither ended nor computed a token still runs."""
+"""A server that has neither ended nor computed a token for this long after its shutdown started still runs."""
 
 _MAX_HELD = 256
 """So many failures wait for the end; others are counted at once."""

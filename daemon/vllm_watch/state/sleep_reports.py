@@ -2,9 +2,9 @@
 """
 What each source reports about sleep: an operator puts a server to sleep (``/sleep``) or pauses it (``/pause``).
 
-It then accepts requests and holds them; nobody is paged for that. A report can be wrong: it may be forged, the line
-that ends it may be lost, and some releases leave ``engine_sleep_state`` behind. So tokens end it: a sleeping engine
-computes none, but for those of requests that it had started before.
+The server then accepts requests and holds them; nobody is paged for that. A report can be wrong: it may be forged, the
+line that ends the sleep may be lost, and some releases do not reset ``engine_sleep_state``. So new tokens end a
+reported sleep: a sleeping engine computes no tokens, except for requests that it started before the sleep.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ from vllm_watch_parsers.scrape import MetricsReading
 
 
 DRAIN_SECONDS = 120.0
-"""A paused engine starts no request: one whose prompt is computed so long after the pause was resumed."""
+"""A paused engine starts no request: if a prompt is computed this long after the pause, the engine was resumed."""
 
 MOVING_SECONDS = 30.0
-"""An engine that finishes what it had started is serving for so long after its last token."""
+"""An engine that finishes its running requests is serving until this long after its last token."""
 
 _OK = 200
 _PAUSE, _RESUME = PAUSING

@@ -2,8 +2,8 @@
 """
 When an engine is stalled: it has work, and makes no progress for too long. What counts as progress is in `progress`.
 
-A hanging engine makes no progress, and neither do some healthy ones for a while. Where one long step looks the same as
-a stall, more time passes before it is called one. Which source is asked is decided in `precedence`.
+A hanging engine makes no progress, but a healthy engine may also make none for a while. If one long step can look like
+a stall, the engine is called stalled only after a longer time. `precedence` decides which source is used.
 """
 
 from __future__ import annotations

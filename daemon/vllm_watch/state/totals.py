@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """
-What a server has counted in its present life, by one source: counts of two sources are never mixed.
+What a server has counted since its last start, from one source: counts of two sources are never mixed.
 
-A server with /metrics is counted by it alone, also while it cannot be read; one without, by its log.
+If /metrics is configured, only /metrics is used, even while it cannot be read. Otherwise the log is used.
 """
 
 from __future__ import annotations

@@ -2,8 +2,8 @@
 """
 Rates, ratios and quantiles from counters, over the last 10 to 60 seconds.
 
-The log's line is over its last interval of some 10 s and the most recent requests; counters are over a server's whole
-life. Over a short window both mean the same.
+A statistics line in the log covers about 10 s and the most recent requests. A counter covers the whole time since the
+server's start. The increase of a counter over a short window means the same as the log line.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from vllm_watch_parsers.scrape import EngineKey, EngineReading, Histogram, Metri
 MIN_SECONDS = 10.0
 MAX_SECONDS = 60.0
 MAX_INTERVALS = 3
-"""Scrapes less often than every 20 s are compared with those up to so many intervals before."""
+"""If scrapes come less often than every 20 s, each is compared with those up to this many intervals before."""
 
 MAX_READINGS = 256
 """So many scrapes are kept even if the clock does not move: one a second makes a quarter of them in a minute."""
