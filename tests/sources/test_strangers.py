@@ -447,7 +447,7 @@ class TestRawText:
 
     @pytest.mark.parametrize("raw", RAW)
     def test_the_scrape_decides(self, tmp_path, raw):
-        """I2: no line of the log keeps a server down that computes: two scrapes after it show what is computed since."""
+        """I2: no line of the log keeps a server down that computes: two scrapes after it show what is computed."""
         server = Server(tmp_path, has_metrics=True)
         for tokens in range(3):
             self.scrape(server, tokens)
