@@ -21,7 +21,7 @@ import click
 from vllm_watch.config.model import Config
 from vllm_watch.config.options import config_from_options
 from vllm_watch.config.texts import DEFAULT_LISTEN
-from vllm_watch.replay.recording import BUNDLED, LogWritten, MetricsRead, Recording
+from vllm_watch.replay.recording import BUNDLED, LogWritten, MetricsRead, Recording, with_start_moved
 from vllm_watch.service.supervisor import run_service
 from vllm_watch.support.clock import Clock, ScaledClock
 
@@ -102,14 +102,15 @@ class Player:
             for event in self._recording.events():
                 if self._clock.wait(self._stop, start + event.at - self._clock.now()):
                     return
-                self._play(event)
+                self._play(event, start - self._recording.started)
 
-    def _play(self, event: LogWritten | MetricsRead) -> None:
+    def _play(self, event: LogWritten | MetricsRead, later: float) -> None:
+        """Let the stand-in do what the server did, `later` seconds ago: each replay is a start of its own."""
         if isinstance(event, LogWritten):
             self._log.write(event.data)
             self._log.flush()
         elif event.body:
-            self._stand_in.answer(event.body)
+            self._stand_in.answer(with_start_moved(event.body, later))
         else:
             self._stand_in.refuse()
 

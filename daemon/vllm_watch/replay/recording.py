@@ -10,6 +10,7 @@ A folder holds ``vllm.log``, ``timeline.jsonl`` and the bodies. The timeline's f
 from __future__ import annotations
 
 import gzip
+import re
 import zlib
 
 from collections.abc import Iterator
@@ -20,6 +21,7 @@ import msgspec
 
 from vllm_watch.catalog.reasons import MetricsReason
 from vllm_watch.support.errors import FileError
+from vllm_watch_parsers.metric_names import PROCESS_START
 
 
 BUNDLED = Path(__file__).parent / "recordings" / "day"
@@ -42,6 +44,8 @@ class MetricsRead(NamedTuple):
 
 
 RecordedEvent = LogWritten | MetricsRead
+
+_PROCESS_START = re.compile(rb"^(%s )([0-9.e+]+)$" % PROCESS_START.encode(), re.MULTILINE)
 
 
 class _Line(msgspec.Struct, frozen=True):
@@ -77,6 +81,11 @@ class Recording:
             else:
                 body = _unzip(self.folder / line.scrape) if line.scrape else b""
                 yield MetricsRead(line.t, body, str(line.status))
+
+
+def with_start_moved(body: bytes, seconds: float) -> bytes:
+    """Return a body whose process started this many seconds later: a replay at another time is another start."""
+    return _PROCESS_START.sub(lambda found: b"%s%.2f" % (found[1], float(found[2]) + seconds), body)
 
 
 def scrape_failure(status: str) -> MetricsReason:
