@@ -231,7 +231,7 @@ class TestNotifications:
         monkeypatch.setattr(ServerState, "snapshot", None)
         service.tick()
 
-        assert states == set(server.engine_states())
+        assert states == set(server.engine_states().values())
         assert {"serving"} == states
 
 

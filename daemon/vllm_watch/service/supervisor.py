@@ -30,7 +30,7 @@ from vllm_watch.web.server import WebServer
 log = structlog.get_logger("vllm_watch.service")
 
 TICK_SECONDS = 1.0
-"""How often the main thread does what belongs to no source: history, checkpoint, status, signs of life."""
+"""How often the main thread does what belongs to no source: states, history, checkpoint, status, signs of life."""
 
 FIRST_TICK_SECONDS = 0.1
 """The same until the daemon is ready, so that systemd hears of it soon."""
@@ -118,6 +118,7 @@ class Supervisor:
             self._wants_reload = False
             self.reload()
         self.reloader.apply_offers()
+        self.fleet.log_state_changes()
         self.fleet.record_history()
         self.threads.tail.attend()
         self.checkpointer.save(self.fleet.logs)
