@@ -131,7 +131,8 @@ def _break_page(daemon, monkeypatch):
 
 def _break_web_config(daemon, monkeypatch):
     monkeypatch.setattr(current_module, "POLL_SECONDS", 0.0)
-    (daemon.folder / "web.yml").write_text("{tls: wrong}")
+    monkeypatch.setattr(current_module, "load_web_config", fail)
+    (daemon.folder / "web.yml").write_text("# changed\n{}")
 
 
 def _break_notify(daemon, monkeypatch):

@@ -3,33 +3,99 @@
 
 from __future__ import annotations
 
+import pytest
 import structlog
 
 from tests.parsers.lines import STATS_MESSAGE, record
 
-from vllm_watch.config.model import ServerConfig
-from vllm_watch.service.monitor import ServerMonitor
+from vllm_watch.config.model import Config, ServerConfig
+from vllm_watch.service.supervisor import Supervisor
+from vllm_watch.state.server import ServerState
 from vllm_watch.support.clock import SystemClock
 
 
-def test_a_change_of_state_is_logged_once(tmp_path, monkeypatch):
+SATURATED = record(STATS_MESSAGE) + b"\n"
+ENDED = b"INFO:     Finished server process [7]\n"
+
+
+class Watched:
+    """A daemon of one log without threads, and what it logs of the server's states."""
+
+    def __init__(self, folder):
+        self.path = folder / "vllm.log"
+        self.path.touch()
+        self.clock = SystemClock()
+        self.config = Config(listen="127.0.0.1:0", servers=(ServerConfig(name="a", log=str(self.path)),))
+        self.daemon = Supervisor(self.config, self.clock)
+
+    def tick(self, lines=b""):
+        """Append to the log; let the daemon read it, and do what it does each second."""
+        with self.path.open("ab") as file:
+            file.write(lines)
+        with structlog.testing.capture_logs() as logged:
+            for log in self.daemon.fleet.logs:
+                log.poll()
+            self.daemon.tick()
+        return self.changes(logged)
+
+    def watch(self, *servers):
+        """Watch other servers, as after a reload; return what the daemon logs before it has read a line of theirs."""
+        with structlog.testing.capture_logs() as logged:
+            self.daemon.fleet.replace(Config(listen="127.0.0.1:0", servers=servers))
+            self.daemon.tick()
+        return self.changes(logged)
+
+    def changes(self, logged):
+        """Return the changes of state in a log."""
+        changes = [entry for entry in logged if entry["event"] == "engine.state_changed"]
+        assert {(entry["server"], entry["engine"], entry["log_level"]) for entry in changes} <= {("a", "0", "info")}
+        return [(entry["from"], entry["to"]) for entry in changes]
+
+
+@pytest.fixture
+def watched(tmp_path):
+    """A daemon of one server, of which nothing was read yet."""
+    watched = Watched(tmp_path)
+    yield watched
+    watched.daemon.fleet.close()
+
+
+def test_a_change_of_state_is_logged_once(watched, monkeypatch):
     """Each change of an engine's state is one line at info, with the state before it; what stays the same is none."""
-    path = tmp_path / "vllm.log"
-    path.touch()
-    server = ServerMonitor(ServerConfig(name="a", log=str(path)), SystemClock())
+    assert watched.tick() == []
+    assert watched.tick(SATURATED) == [("unknown", "saturated")]
+    assert watched.tick() == []
+    monkeypatch.setattr(watched.clock, "_offset", watched.clock._offset + 3600.0)
+    assert watched.tick() == [("saturated", "unknown")]
 
-    with structlog.testing.capture_logs() as entries:
-        server.log.poll()
-        server.record_history()
-        with path.open("ab") as log:
-            log.write(record(STATS_MESSAGE) + b"\n")
-        server.log.poll()
-        server.record_history()
-        server.record_history()
-        monkeypatch.setattr(server._clock, "_offset", server._clock._offset + 3600.0)
-        server.record_history()
-    server.close()
 
-    changes = [entry for entry in entries if entry["event"] == "engine.state_changed"]
-    assert [("unknown", "saturated"), ("saturated", "unknown")] == [(entry["from"], entry["to"]) for entry in changes]
-    assert {("a", "0", "info")} == {(entry["server"], entry["engine"], entry["log_level"]) for entry in changes}
+def test_a_state_that_lasts_a_second_is_logged(watched):
+    """States are compared at each tick, not only when the charts take their values."""
+    assert watched.tick() == []
+    assert watched.tick(SATURATED) == [("unknown", "saturated")]
+    assert watched.tick(ENDED) == [("saturated", "down")]
+
+
+def test_a_comparison_takes_no_snapshot(watched, monkeypatch):
+    """Two hundred servers are compared each second: a snapshot would cost ten times as much."""
+    watched.tick(SATURATED)
+    monkeypatch.setattr(ServerState, "snapshot", None)
+
+    assert watched.tick(ENDED) == [("saturated", "down")]
+
+
+def test_a_reload_hands_the_states_on(watched):
+    """A server that is configured anew is compared with what it was before, once its sources were read."""
+    watched.tick(SATURATED)
+
+    assert watched.watch(ServerConfig(name="a", log=str(watched.path), stall_after=77.0)) == []
+    assert watched.tick(ENDED) == [("saturated", "down")]
+
+
+def test_a_server_that_comes_back_is_a_new_one(watched):
+    """What a server was before it was taken out of the configuration says nothing of it now."""
+    watched.tick(SATURATED)
+    assert watched.watch() == []
+
+    assert watched.watch(*watched.config.servers) == []
+    assert watched.tick(SATURATED) == [("unknown", "saturated")]

@@ -231,7 +231,7 @@ class TestNotifications:
         monkeypatch.setattr(ServerState, "snapshot", None)
         service.tick()
 
-        assert states == set(server.engine_states())
+        assert states == set(server.engine_states().values())
         assert {"serving"} == states
 
 
@@ -313,6 +313,32 @@ class TestReload:
         assert servers == service.fleet.servers
         assert (0, 1) == (page["config_last_reload_successful",], page["config_reload_failures_total",])
         assert before == page["config_last_reload_success_timestamp_seconds",]
+
+    def test_a_bad_web_configuration_is_a_bad_configuration(self, watch):
+        """D4: SIGHUP reads it too; a bad one is logged and shown, the servers change anyway; a good one ends it."""
+        web = watch.folder / "web.yml"
+        web.write_text("http_server_config: {headers: {X-Frame-Options: deny}}")
+        watch.write("a", listen="127.0.0.1:0\nweb_config_file: web.yml")
+        service = watch.start()
+        until(lambda: service.fleet.is_ready)
+        web.write_text("nonsense: 1")
+        watch.write("a", "b", listen="127.0.0.1:0\nweb_config_file: web.yml")
+        with structlog.testing.capture_logs() as logged:
+            watch.reload()
+        page = watch.page()
+        events = [entry["event"] for entry in logged if "config" in entry["event"]]
+
+        assert ["config.reloaded", "web_config.rejected"] == events
+        assert ["a", "b"] == [server.name for server in service.fleet.servers]
+        assert (0, 1) == (page["config_last_reload_successful",], page["config_reload_failures_total",])
+        assert 0 == page["internal_errors_total", "web_config"]
+        with urllib.request.urlopen(f"http://127.0.0.1:{service.port}/-/healthy", timeout=SECONDS) as reply:
+            assert "deny" == reply.headers["X-Frame-Options"]
+
+        web.write_text("{}")
+        watch.reload()
+        page = watch.page()
+        assert (1, 1) == (page["config_last_reload_successful",], page["config_reload_failures_total",])
 
     def test_a_good_file_after_a_bad_one_is_taken(self, watch):
         """D4: the gauge says how the last reload went, and systemd is told READY after each."""

@@ -282,9 +282,14 @@ class TestChange:
         return HandClock()
 
     @pytest.fixture
-    def config(self, file, clock):
+    def errors(self):
+        """The failures of the daemon itself."""
+        return InternalErrors()
+
+    @pytest.fixture
+    def config(self, file, errors, clock):
         """What is made of it."""
-        config = CurrentWebConfig(str(file), InternalErrors(), clock)
+        config = CurrentWebConfig(str(file), errors, clock)
         config.load()
         return config
 
@@ -302,6 +307,54 @@ class TestChange:
         file.write_text("http_server_config: {headers: {X-Frame-Options: sameorigin}}")
         clock.time += 1
         assert config.get().headers == {"X-Frame-Options": "sameorigin"}
+
+    def test_wrong_file_is_no_failure_of_the_daemon(self, config, errors, file, clock):
+        """A rejection shows until the file is read well again, counts once, and is no internal error."""
+        file.write_text("nonsense: 1")
+        for _ in range(3):
+            clock.time += 1
+            config.get()
+        assert (config.is_good, config.failures) == (False, 1)
+
+        file.write_text("{}")
+        clock.time += 1
+        config.get()
+        assert (config.is_good, config.failures) == (True, 1)
+        assert errors.counts()["web_config"] == 0
+
+    def test_failing_reader_keeps_the_old_one(self, monkeypatch, config, errors, file, clock):
+        """A reader that fails is an internal error, and clients are served as before."""
+
+        def fail(_file):
+            raise RuntimeError
+
+        old = config.get()
+        file.write_text("{}")
+        with monkeypatch.context() as patch, structlog.testing.capture_logs() as logs:
+            patch.setattr(config_reload, "load_web_config", fail)
+            for _ in range(2):
+                clock.time += 1
+                assert config.get() is old
+        assert [(entry["event"], entry["log_level"]) for entry in logs] == [("web_config.rejected", "error")]
+        assert (config.is_good, errors.counts()["web_config"]) == (False, 2)
+
+        clock.time += 1
+        assert config.get().headers == {}
+        assert config.is_good
+
+    def test_reload_waits_for_no_check(self, config, file):
+        """SIGHUP reads the file at once, and says each time that it is wrong."""
+        file.write_text("nonsense: 1")
+        with structlog.testing.capture_logs() as logs:
+            config.reload()
+            config.reload()
+        assert [entry["event"] for entry in logs] == ["web_config.rejected"] * 2
+        assert (config.is_good, config.failures) == (False, 2)
+
+        file.write_text("{}")
+        config.reload()
+        assert config.is_good
+        assert config.get().headers == {}
 
     def test_missing_file_keeps_the_old_one(self, config, file, clock):
         """E7: a file that is gone for a moment changes nothing."""

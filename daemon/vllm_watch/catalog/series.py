@@ -850,7 +850,7 @@ DAEMON = Group(
             "config_last_reload_successful",
             labels=(),
             unit="1",
-            help="Whether the last load of the configuration succeeded.",
+            help="Whether the last load of the configuration and of the web configuration file succeeded.",
         ),
         _gauge(
             "config_last_reload_success_timestamp_seconds",
@@ -862,7 +862,7 @@ DAEMON = Group(
             "config_reload_failures_total",
             labels=(),
             unit="reloads",
-            help="Rejected configuration reloads; the previous configuration stays in use.",
+            help="Rejected reloads of the configuration or the web configuration file; the previous one stays in use.",
         ),
         _gauge(
             "checkpoint_info",

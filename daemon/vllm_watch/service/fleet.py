@@ -17,6 +17,7 @@ from vllm_watch.service.checkpointer import Checkpointer
 from vllm_watch.service.history import HISTORY_STEP
 from vllm_watch.service.log_monitor import LogMonitor
 from vllm_watch.service.monitor import ServerMonitor
+from vllm_watch.service.state_changes import StateChanges
 from vllm_watch.state.snapshot import ServerSnapshot
 from vllm_watch.support.clock import Clock
 from vllm_watch.support.internal_errors import InternalErrors
@@ -44,6 +45,7 @@ class Fleet:
         self._checkpointer = checkpointer
         self._errors = errors
         self.servers = tuple(ServerMonitor(server, clock, checkpointer.loaded) for server in config.servers)
+        self._state_changes = StateChanges()
         self._history_due = clock.now()
         self._collect_errors_lock = threading.Lock()
         self._collect_errors: Counter[str] = Counter()
@@ -89,8 +91,15 @@ class Fleet:
         return self.each(lambda server: server.snapshot())
 
     def engine_states(self, limit: int) -> list[tuple[str, Collection[EngineState]]]:
-        """Return the first servers' names with the states of their engines."""
-        return self.each(lambda server: (server.name, server.engine_states()), self.servers[:limit])
+        """Return the first servers' names with the states that their engines are in."""
+        return self.each(lambda server: (server.name, server.engine_states().values()), self.servers[:limit])
+
+    def log_state_changes(self) -> None:
+        """Log the engines whose state has changed since the last call."""
+        self._state_changes.keep_only({server.name for server in self.servers})
+        # Nothing is known yet of a server whose sources were not read; what was known before a reload is kept for it.
+        ready = [server for server in self.servers if server.is_ready]
+        self.each(lambda server: self._state_changes.log(server.name, server.engine_states()), ready)
 
     def record_history(self) -> None:
         """Keep the present values for the charts, if the last ones are old enough."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import threading
 
-from collections.abc import Collection, Sequence
+from collections.abc import Mapping, Sequence
 
 import msgspec
 import structlog
@@ -16,7 +16,6 @@ from vllm_watch.reading.log_reader import LogBatch
 from vllm_watch.service.history import ChartHistory
 from vllm_watch.service.log_monitor import LogMonitor
 from vllm_watch.service.source_reports import SourceReports
-from vllm_watch.service.state_changes import StateChanges
 from vllm_watch.sources.checkpoint import Loaded, Positions
 from vllm_watch.sources.http_client import TlsOptions
 from vllm_watch.sources.prober import Prober, ProbeTarget
@@ -25,6 +24,7 @@ from vllm_watch.state.scrape_source import ScrapeResult
 from vllm_watch.state.server import LogStatus, ServerSettings, ServerState
 from vllm_watch.state.snapshot import ServerSnapshot
 from vllm_watch.support.clock import Clock, seconds_ahead
+from vllm_watch_parsers.scrape import EngineKey
 
 
 log = structlog.get_logger("vllm_watch.service")
@@ -54,7 +54,6 @@ class ServerMonitor:
         self._state = ServerState(_settings(config))
         self._lock = threading.Lock()
         self._reports = SourceReports(config.name)
-        self._state_changes = StateChanges(config.name)
         self.log = (
             LogMonitor(config, clock, before, reports=self._reports, take=self._take_log) if config.has_log else None
         )
@@ -125,8 +124,8 @@ class ServerMonitor:
         with self._lock:
             return self._state.snapshot(now, ahead)
 
-    def engine_states(self) -> Collection[EngineState]:
-        """Return the states that the engines are in now."""
+    def engine_states(self) -> Mapping[EngineKey, EngineState]:
+        """Return the state of each engine now."""
         now = self._clock.now()
         with self._lock:
             return self._state.engine_states(now)
@@ -137,10 +136,8 @@ class ServerMonitor:
             return self._state.foresee(self._clock.now())
 
     def record_history(self) -> None:
-        """Keep the present values for the charts, and log the engines whose state has changed."""
-        snapshot = self.snapshot()
-        self._state_changes.log(snapshot)
-        self.history.add(snapshot)
+        """Keep the present values for the charts."""
+        self.history.add(self.snapshot())
 
     def close(self) -> None:
         """Close files and connections; a log that hangs is not waited for."""

@@ -3,26 +3,36 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Mapping
+
 import structlog
 
 from vllm_watch.catalog.states import EngineState
-from vllm_watch.state.snapshot import ServerSnapshot
+from vllm_watch_parsers.scrape import EngineKey
 
 
 log = structlog.get_logger("vllm_watch.service")
 
 
 class StateChanges:
-    """Logs one server's engines whose state differs from that in the snapshot before; at first each is unknown."""
+    """Logs the engines whose state differs from that before; at first each is unknown."""
 
-    def __init__(self, server: str) -> None:
-        self._server = server
-        self._states: dict[str, EngineState] = {}
+    def __init__(self) -> None:
+        self._states: dict[str, Mapping[str, EngineState]] = {}
+        """By server and engine."""
 
-    def log(self, snapshot: ServerSnapshot) -> None:
+    def log(self, server: str, states: Mapping[EngineKey, EngineState]) -> None:
         """Log what has changed."""
-        before, self._states = self._states, {engine.key.engine: engine.state for engine in snapshot.engines}
-        for engine, state in self._states.items():
+        before, now = self._states.get(server, {}), {key.engine: state for key, state in states.items()}
+        if now == before:
+            return
+        self._states[server] = now
+        for engine, state in now.items():
             old = before.get(engine, "unknown")
             if state != old:
-                log.info("engine.state_changed", server=self._server, engine=engine, **{"from": old, "to": state})
+                log.info("engine.state_changed", server=server, engine=engine, **{"from": old, "to": state})
+
+    def keep_only(self, servers: Collection[str]) -> None:
+        """Forget the servers that are not among these."""
+        for server in self._states.keys() - servers:
+            del self._states[server]

@@ -13,7 +13,7 @@ import structlog
 from vllm_watch import __version__
 from vllm_watch.config.model import Config
 from vllm_watch.discovery.watcher import ServerWatcher
-from vllm_watch.exposition.self_metrics import SelfStatus
+from vllm_watch.exposition.self_metrics import ReloadStatus, SelfStatus
 from vllm_watch.service.checkpointer import Checkpointer
 from vllm_watch.service.endpoints import DaemonEndpoints
 from vllm_watch.service.fleet import Fleet
@@ -30,7 +30,7 @@ from vllm_watch.web.server import WebServer
 log = structlog.get_logger("vllm_watch.service")
 
 TICK_SECONDS = 1.0
-"""How often the main thread does what belongs to no source: history, checkpoint, status, signs of life."""
+"""How often the main thread does what belongs to no source: states, history, checkpoint, status, signs of life."""
 
 FIRST_TICK_SECONDS = 0.1
 """The same until the daemon is ready, so that systemd hears of it soon."""
@@ -118,19 +118,21 @@ class Supervisor:
             self._wants_reload = False
             self.reload()
         self.reloader.apply_offers()
+        self.fleet.log_state_changes()
         self.fleet.record_history()
         self.threads.tail.attend()
         self.checkpointer.save(self.fleet.logs)
         self._notify()
 
     def reload(self) -> None:
-        """Look for servers at once, and read the configuration again; a bad one changes nothing."""
+        """Look for servers at once, and read the configuration's files again; a bad one changes nothing."""
         self.threads.discover_now()
         if not self.reloader.can_reload:
             return
         if self._is_announced:
             self._notifier.reloading()
         self.reloader.reload()
+        self._web.config.reload()
         if self._is_announced:
             self._notifier.ready()
 
@@ -168,13 +170,18 @@ class Supervisor:
     def _self_status(self) -> SelfStatus:
         return SelfStatus(
             at=self._clock.now(),
-            reload=self.reloader.status(),
+            reload=self._reload_status(),
             checkpoint=self.checkpointer.status(),
             hanging_processes=self.threads.hanging_processes,
             heartbeats=self.liveness.timestamps(),
             collect_errors=self.fleet.collect_errors(),
             internal_errors=self.errors.counts(),
         )
+
+    def _reload_status(self) -> ReloadStatus:
+        """Return how the last reload went: good only if neither the configuration nor the web configuration is bad."""
+        status, web = self.reloader.status(), self._web.config
+        return status._replace(is_good=status.is_good and web.is_good, failures=status.failures + web.failures)
 
     def _notify(self) -> None:
         if not self._is_announced and self.fleet.is_ready:

@@ -10,6 +10,8 @@ from __future__ import annotations
 
 import math
 
+from collections.abc import Mapping
+
 from vllm_watch.catalog.reasons import LogReason
 from vllm_watch.catalog.states import EngineState
 from vllm_watch.reading.log_reader import LogBatch
@@ -126,11 +128,11 @@ class ServerState:
         if self._sources.probe is not None:
             self._sources.probe.apply(result)
 
-    def engine_states(self, now: float) -> frozenset[EngineState]:
-        """Return the states that engines are in at `now`: a snapshot's, for a tenth of its cost."""
+    def engine_states(self, now: float) -> Mapping[EngineKey, EngineState]:
+        """Return the state of each engine at `now`: a snapshot's, for a tenth of its cost."""
         whole = server_state(self._sources.log, self._sources.scrape, now)
         self._names.last = self._names.current(now)
-        return frozenset(whole or engine_state(self._sources, key, now).state for key in self._names.last)
+        return {key: whole or engine_state(self._sources, key, now).state for key in self._names.last}
 
     def snapshot(self, now: float, ahead: float = 0.0) -> ServerSnapshot:
         """

@@ -1,7 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The present web configuration: read again when one of its files has changed, kept when the new one is wrong."""
+"""
+The present web configuration: read again on SIGHUP and when one of its files has changed, kept when the new one is
+rejected.
+"""
 
 from __future__ import annotations
+
+import threading
 
 import structlog
 
@@ -19,11 +24,11 @@ log = structlog.get_logger("vllm_watch.web")
 
 class CurrentWebConfig:
     """
-    Holds the configuration.
+    Holds the configuration. Any thread may call its methods.
 
     Args:
         file: The configuration file; without one there is no TLS and no password.
-        errors: Counts each attempt to load a file that is wrong.
+        errors: Counts failures of the daemon itself; a rejected file is none.
         clock: The time.
     """
 
@@ -31,9 +36,21 @@ class CurrentWebConfig:
         self._file = file
         self._errors = errors
         self._clock = clock
+        self._lock = threading.Lock()
         self._config = WebConfig()
         self._polled_at = clock.now()
         self._failure: str | None = None
+        self._failures = 0
+
+    @property
+    def is_good(self) -> bool:
+        """Whether the file was not rejected when it was last read."""
+        return self._failure is None
+
+    @property
+    def failures(self) -> int:
+        """How often the file was rejected; checks that reject it again for the same reason are not counted."""
+        return self._failures
 
     def load(self) -> WebConfig:
         """
@@ -44,31 +61,47 @@ class CurrentWebConfig:
         """
         if self._file is not None:
             self._config = load_web_config(self._file)
-            self._failure = None
         self._polled_at = self._clock.now()
         return self._config
 
+    def reload(self) -> None:
+        """Read the file again, as SIGHUP asks for; one that is rejected changes nothing and is logged."""
+        with self._lock:
+            self._polled_at = self._clock.now()
+            if self._file is not None:
+                self._read(self._file, is_asked=True)
+
     def get(self) -> WebConfig:
         """Return the configuration; before that check its files for changes, if the last check is long enough ago."""
-        now = self._clock.now()
-        if self._file is not None and now - self._polled_at >= POLL_SECONDS:
-            self._polled_at = now
-            if self._failure is not None or self._has_changed():
-                self._reload(self._file)
-        return self._config
+        with self._lock:
+            now = self._clock.now()
+            if self._file is not None and now - self._polled_at >= POLL_SECONDS:
+                self._polled_at = now
+                if self._failure is not None or self._has_changed():
+                    self._read(self._file)
+            return self._config
 
     def _has_changed(self) -> bool:
         return any(stamp_of(file) != stamp for file, stamp in self._config.stamps.items())
 
-    def _reload(self, file: str) -> None:
-        """Take the new configuration; a wrong one is logged once, and loaded again at each check."""
+    def _read(self, file: str, *, is_asked: bool = False) -> None:
+        """Take the new configuration; a rejected one is read again at each check."""
         try:
             self._config = load_web_config(file)
         except ConfigError as error:
-            self._errors.count("web_config")
-            if str(error) != self._failure:
+            if self._note_failure(error, is_asked=is_asked):
                 log.warning("web_config.rejected", reason=str(error), effect="the old configuration stays")
-            self._failure = str(error)
+        except Exception as error:  # Whatever a file makes its reader do, clients are served.
+            self._errors.count("web_config")
+            if self._note_failure(error, is_asked=is_asked):
+                log.exception("web_config.rejected", effect="the old configuration stays")
         else:
             self._failure = None
             log.info("web_config.reloaded", file=file)
+
+    def _note_failure(self, error: Exception, *, is_asked: bool) -> bool:
+        """Keep why the file was rejected; return whether to log it: not at each check for the same reason."""
+        before, self._failure = self._failure, repr(error)
+        is_new = is_asked or self._failure != before
+        self._failures += is_new
+        return is_new

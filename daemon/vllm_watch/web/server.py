@@ -57,7 +57,7 @@ class WebServer:
         host: A name or an address to listen on.
         port: A port, or 0 for any that is free.
         endpoints: What to serve besides the status page's files.
-        web_config_file: TLS, users and headers; read again when it changes.
+        web_config_file: TLS, users and headers; read again when it changes, and when `config.reload` is called.
         allowed_hosts: Names that a request's Host may have, besides addresses and this machine's own. Without them, and
             where other machines can connect, any name is accepted: only they know what this machine is called there.
         clock: The time.
@@ -81,7 +81,8 @@ class WebServer:
         self._host = host
         self._port = port
         self._router = Router(endpoints, errors)
-        self._config = CurrentWebConfig(web_config_file, errors, clock or SystemClock())
+        self.config = CurrentWebConfig(web_config_file, errors, clock or SystemClock())
+        """The web configuration."""
         self._allowed_hosts = allowed_hosts
         self._names: Collection[str] | None = None
         """The accepted names; `None` is any."""
@@ -102,7 +103,7 @@ class WebServer:
             ConfigError: The web configuration file, or one that it names, is wrong.
             UsageError: The address cannot be listened on.
         """
-        config = self._config.load()
+        config = self.config.load()
         sockets = bind(self._host, self._port)
         self._port = sockets[0].getsockname()[1]
         is_open = not is_loopback(sockets)
@@ -133,7 +134,7 @@ class WebServer:
     ) -> None:
         loop = asyncio.get_running_loop()
         stopping = asyncio.Event()
-        server = BoundedServer(lambda request: self._handle(request, authenticator), lambda: self._config.get().tls)
+        server = BoundedServer(lambda request: self._handle(request, authenticator), lambda: self.config.get().tls)
         server.add_sockets(sockets)
         self.heartbeat.beat()
         beating = PeriodicCallback(self.heartbeat.beat, _BEAT_MILLISECONDS)
@@ -157,7 +158,7 @@ class WebServer:
             )
 
     def _handle(self, request: HTTPServerRequest, authenticator: Authenticator) -> None:
-        config = self._config.get()
+        config = self.config.get()
         if self._names is not None and not is_named(request.headers.get("Host", ""), self._names):
             send(request, _MISDIRECTED, config.headers)
             return
