@@ -24,6 +24,7 @@ import shutil
 import tempfile
 import threading
 
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
