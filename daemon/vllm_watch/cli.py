@@ -19,6 +19,7 @@ from vllm_watch import __version__
 from vllm_watch.grafana.commands import grafana
 from vllm_watch.support.errors import UsageError, VllmWatchError
 from vllm_watch.support.log_options import LOG_FORMATS, LOG_LEVELS, LogFormat, LogLevel
+from vllm_watch.support.standard_streams import guard_standard_error
 
 
 _PARTS = 1000
@@ -190,26 +191,19 @@ cli.add_command(grafana)
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run the command line and leave with its exit status."""
+    guard_standard_error()
     try:
         cli.main(args=arguments, prog_name="vllm-watch")
     except VllmWatchError as error:
         from vllm_watch.support.printable import printable
 
         for line in str(error).split("\n"):
-            _complain(f"vllm-watch: {printable(line)}")
+            click.echo(f"vllm-watch: {printable(line)}", err=True)
         sys.exit(error.exit_code)
     except BrokenPipeError:
         # The reader of our output has closed it; nothing can be written to it any more.
         sys.stdout = None  # So the interpreter does not flush it at exit.
         sys.exit(0)
-
-
-def _complain(sentence: str) -> None:
-    """Print a sentence on standard error; where that cannot be written, the exit status has to be enough."""
-    try:
-        click.echo(sentence, err=True)
-    except OSError:
-        sys.stderr = None  # So the interpreter does not fail at it once more at exit.
 
 
 def _seconds(step: str) -> float:

@@ -358,6 +358,17 @@ class TestWithoutStandardError:
 
         assert status == subprocess.run(command, stdout=subprocess.DEVNULL, check=False, timeout=TIMEOUT).returncode
 
+    @pytest.mark.parametrize("where", ["2>/dev/full", "2>&-"])
+    def test_backfill_writes_its_file(self, tmp_path, where):
+        """The bar and the closing sentence are not needed: the file is the same, and the status is 0."""
+        arguments = [*COMMAND, "backfill", "--recording", RECORDINGS["vl"], "--step", "60s", "-o"]
+        subprocess.run([*arguments, tmp_path / "a.om"], capture_output=True, check=True, timeout=TIMEOUT)
+        command = ["/bin/sh", "-c", f'exec "$@" {where}', "sh", *arguments, tmp_path / "b.om"]
+        result = subprocess.run(command, stdout=subprocess.DEVNULL, check=False, timeout=TIMEOUT)
+
+        assert 0 == result.returncode
+        assert (tmp_path / "a.om").read_bytes() == (tmp_path / "b.om").read_bytes()
+
 
 class TestCheckOfTheJournal:
     """`check` waits for journalctl's first lines, not for ever."""
