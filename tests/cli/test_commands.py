@@ -42,6 +42,12 @@ def vllm_watch(*arguments, **options):
     )
 
 
+def in_shell(script, *arguments):
+    """Run the command line as "$@" of a shell's script."""
+    command = ["/bin/sh", "-c", script, "sh", *COMMAND, *map(str, arguments)]
+    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=TIMEOUT)
+
+
 def values(text):
     """Return a page's values by name and labels."""
     return {
@@ -368,6 +374,86 @@ class TestWithoutStandardError:
 
         assert 0 == result.returncode
         assert (tmp_path / "a.om").read_bytes() == (tmp_path / "b.om").read_bytes()
+
+
+class TestStandardOutput:
+    """Where nothing can be printed that is said in one sentence; a reader that has enough is no error."""
+
+    LOG = RECORDINGS["dp1"] / "vllm.log"
+
+    @pytest.mark.parametrize(
+        ("where", "reason"), [(">/dev/full", "No space left on device"), (">&-", "Bad file descriptor")]
+    )
+    @pytest.mark.parametrize(
+        "arguments",
+        [
+            ["once", "--log", LOG],
+            ["once", "--log", LOG, "--format", "json"],
+            ["once", "--log", LOG, "--format", "events"],
+            ["check", "--log", LOG],
+            ["backfill", "--log", LOG, "--step", "60s"],
+            ["discover"],
+            ["discover", "--format", "json"],
+            ["--version"],
+            ["once", "--help"],
+        ],
+        ids=lambda arguments: " ".join(argument for argument in arguments if isinstance(argument, str)),
+    )
+    def test_that_cannot_be_written(self, arguments, where, reason):
+        """A full or closed standard output is one sentence and exit 1."""
+        result = in_shell(f'exec "$@" {where}', *arguments)
+
+        assert (1, f"vllm-watch: standard output: cannot be written: {reason}\n") == (result.returncode, result.stderr)
+
+    @pytest.mark.parametrize("where", [">/dev/full 2>/dev/full", ">&- 2>&-"])
+    def test_without_both_streams(self, where):
+        """With no place for the sentence either, the exit status says it."""
+        assert 1 == in_shell(f'exec "$@" {where}', "once", "--log", self.LOG).returncode
+
+    @pytest.mark.parametrize(("arguments", "status"), [(["once"], 2), (["once", "--nonsense"], 2), ([], 2)])
+    def test_wrong_use_is_still_wrong_use(self, arguments, status):
+        """Nothing is printed there, so nothing fails."""
+        result = in_shell('exec "$@" >/dev/full', *arguments)
+
+        assert status == result.returncode
+        assert "cannot be written" not in result.stderr
+
+    @pytest.mark.parametrize(
+        "arguments",
+        [
+            ["once", "--log", LOG],
+            ["once", "--log", LOG, "--format", "events"],
+            ["backfill", "--log", LOG],
+            ["check", "--log", LOG],
+            ["once", "--help"],
+        ],
+        ids=lambda arguments: " ".join(argument for argument in arguments if isinstance(argument, str)),
+    )
+    def test_whose_reader_has_enough(self, arguments):
+        """A pipe that is closed ends the command quietly, with exit 0."""
+        reading, writing = os.pipe()
+        os.close(reading)
+        with open(writing, "wb") as pipe:
+            command = [*COMMAND, *map(str, arguments)]
+            result = subprocess.run(command, stdout=pipe, stderr=subprocess.PIPE, check=False, timeout=TIMEOUT)
+
+        assert (0, b"") == (result.returncode, result.stderr)
+
+    def test_an_abort(self):
+        """A question without an answer ends the command with exit 1, as click does."""
+        code = (
+            "import click; from vllm_watch import cli\n"
+            "cli.cli.add_command(click.Command('ask', callback=lambda: click.confirm('Sure?', abort=True)))\n"
+            "cli.main(['ask'])"
+        )
+        command = [sys.executable, "-c", code]
+        result = subprocess.run(
+            command, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False, timeout=TIMEOUT
+        )
+
+        assert 1 == result.returncode
+        assert result.stderr.endswith("Aborted!\n")
+        assert "Traceback" not in result.stderr
 
 
 class TestCheckOfTheJournal:

@@ -1,5 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Standard error of the command line: what cannot be written there is dropped, for the exit status says enough."""
+"""
+The command line's standard output and standard error, where they are full or closed or nobody reads them.
+
+Output that cannot be written is an error in one sentence. What cannot be written on standard error is dropped: the exit
+status has to be enough.
+"""
 
 from __future__ import annotations
 
@@ -10,6 +15,8 @@ import sys
 from contextlib import suppress
 from typing import TYPE_CHECKING, TextIO
 
+from vllm_watch.support.errors import FileError
+
 
 if TYPE_CHECKING:
     from _typeshed import ReadableBuffer
@@ -17,6 +24,10 @@ if TYPE_CHECKING:
 
 _CLOSED = -1
 """In place of the descriptor of a stream that is closed: its number may belong to a file that is opened later."""
+
+
+class ReaderGoneError(Exception):
+    """The reader of standard output has closed it, as ``head`` does when it has enough."""
 
 
 class _Descriptor(io.RawIOBase):
@@ -43,6 +54,30 @@ class _Descriptor(io.RawIOBase):
         return os.write(self._descriptor, data)
 
 
+class _OutputDescriptor(_Descriptor):
+    """Raises the first error, and drops everything after it: the interpreter flushes once more at exit."""
+
+    _has_failed = False
+
+    def write(self, data: ReadableBuffer) -> int:
+        """
+        Write what the descriptor takes.
+
+        Raises:
+            ReaderGoneError: Nobody reads it any more.
+            FileError: It cannot be written for another reason.
+        """
+        if self._has_failed:
+            return memoryview(data).nbytes
+        try:
+            return super().write(data)
+        except OSError as error:
+            self._has_failed = True
+            if isinstance(error, BrokenPipeError):
+                raise ReaderGoneError from error  # click ends the process with 1 at a BrokenPipeError.
+            raise FileError(f"standard output: cannot be written: {error.strerror}") from error
+
+
 class _ErrorDescriptor(_Descriptor):
     """Drops what cannot be written."""
 
@@ -53,9 +88,16 @@ class _ErrorDescriptor(_Descriptor):
         return memoryview(data).nbytes
 
 
-def guard_standard_error() -> None:
-    """Replace the process's standard error with one that never fails, also where it is closed or full."""
-    if sys.stderr is sys.__stderr__:  # A test may have put its own there.
+def guard_standard_streams() -> None:
+    """
+    Replace the process's standard output with one that raises a `FileError` or `ReaderGoneError` at its first error.
+
+    Standard error is replaced with one that never fails.
+    """
+    # A test may have put its own streams there.
+    if sys.stdout is sys.__stdout__:
+        sys.stdout = _text(_OutputDescriptor(_CLOSED if sys.stdout is None else 1), sys.stdout, "strict")
+    if sys.stderr is sys.__stderr__:
         sys.stderr = _text(_ErrorDescriptor(_CLOSED if sys.stderr is None else 2), sys.stderr, "backslashreplace")
 
 
@@ -65,5 +107,5 @@ def _text(raw: _Descriptor, original: TextIO | None, errors: str) -> TextIO:
         io.BufferedWriter(raw),
         encoding="utf-8" if original is None else original.encoding,
         errors=errors if original is None else original.errors,
-        line_buffering=original is None or bool(original.line_buffering),
+        line_buffering=original is not None and bool(original.line_buffering),
     )
