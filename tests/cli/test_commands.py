@@ -186,6 +186,10 @@ class TestWrongUse:
                 'vllm-watch: --listen: expected HOST:PORT such as 127.0.0.1:9468, got "here"\n',
             ),
             (
+                ["demo", "--listen", "x"],
+                'vllm-watch: --listen: expected HOST:PORT such as 127.0.0.1:9468, got "x"\n',
+            ),
+            (
                 ["run", "--metrics", "ftp://a/metrics"],
                 "vllm-watch: --metrics: expected a URL that starts with http:// or https://\n",
             ),
@@ -235,17 +239,19 @@ class TestWrongUse:
 
         assert (1, sentence) == (result.returncode, result.stderr)
 
-    def test_a_port_in_use(self):
+    @pytest.mark.parametrize("command", [["run", "--log", "/tmp/none.log"], ["demo"]], ids=["run", "demo"])
+    def test_a_port_in_use(self, command):
         """E6: a port that is taken is one sentence and exit 2."""
         with socket.socket() as other:
             other.bind(("127.0.0.1", 0))
             other.listen()
             address = f"127.0.0.1:{other.getsockname()[1]}"
-            result = vllm_watch("run", "--log", "/tmp/none.log", "--listen", address)
+            result = vllm_watch(*command, "--listen", address)
 
         assert 2 == result.returncode
         assert f"vllm-watch: cannot listen on {address}: address already in use" in result.stderr
         assert "Traceback" not in result.stderr
+        assert "Open http" not in result.stderr
 
 
 class TestCheck:
@@ -607,6 +613,20 @@ class TestDaemon:
         changes = [(record["source"], record["reason"]) for record in said if record["event"] == "source.changed"]
         assert [("log", "not_found"), ("log", "ok"), ("metrics", "refused")] == sorted(changes)
         assert 0 == status
+
+    @pytest.mark.parametrize(("listen", "url"), [("127.0.0.1:0", "127.0.0.1"), (":0", "127.0.0.1")])
+    def test_the_demo_names_the_address_that_it_listens_on(self, listen, url):
+        """The address to open is one that answers, with the port that was free."""
+        with subprocess.Popen([*COMMAND, "demo", "--listen", listen], stderr=subprocess.PIPE, text=True) as process:
+            try:
+                line = next(line for line in process.stderr if "Open " in line)
+                opened = re.search(r"Open (http://(.*):(\d+)/) ", line)
+                with urllib.request.urlopen(f"{opened[1]}-/healthy", timeout=5) as reply:
+                    status = reply.status
+            finally:
+                process.kill()
+
+        assert (200, url) == (status, opened[2])
 
     @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
     def test_signals_end_it_well(self, tmp_path, number):
