@@ -153,6 +153,16 @@ class TestOnce:
         assert "Nothing listens at this address" in result.stderr
         assert 1 == value(values(result.stdout), "source_info", reason="refused")
 
+    @pytest.mark.parametrize("scheme", ["http", "HTTP"])
+    def test_a_url_without_a_path(self, scheme):
+        """As for `run`, the path is /metrics."""
+        page = answer(b'vllm:num_requests_running{engine="0",model_name="m"} 3.0\n')
+        with StandIn(lambda head: [page if " /metrics " in head else answer()]) as server:
+            url = f"{scheme}{server.url.removeprefix('http').removesuffix('/metrics')}"
+            result = vllm_watch("once", "--metrics", url)
+
+        assert (0, 3) == (result.returncode, value(values(result.stdout), "requests_running"))
+
     def test_secrets_are_in_no_output(self, tmp_path):
         """An API key that the log prints is in none of the formats."""
         log = tmp_path / "vllm.log"
@@ -188,6 +198,14 @@ class TestWrongUse:
             (
                 ["demo", "--listen", "x"],
                 'vllm-watch: --listen: expected HOST:PORT such as 127.0.0.1:9468, got "x"\n',
+            ),
+            (
+                ["once", "--metrics", "ftp://a/metrics"],
+                "vllm-watch: --metrics: expected a URL that starts with http:// or https://\n",
+            ),
+            (
+                ["once", "--log", "/no/such.log", "--metrics", "http://"],
+                "vllm-watch: --metrics: the URL has no host\n",
             ),
             (
                 ["run", "--metrics", "ftp://a/metrics"],
