@@ -364,6 +364,40 @@ class TestCheck:
         assert f"  ignored, because its name does not end in .yml: {folder}/other.yaml\n" in result.stdout
         assert f"\nday ({folder}/day.yml):\n" in result.stdout
 
+    @pytest.mark.parametrize(
+        ("content", "reason"),
+        [
+            (None, "cannot be read: no such file or directory"),
+            ("nonsense: 1\n", "unknown key"),
+            ("basic_auth_users: {a: secret}\n", "expected a bcrypt hash"),
+            ("tls_server_config: {cert_file: /no/such.crt, key_file: /no/such.key}\n", "no such file or directory"),
+        ],
+        ids=["missing", "key", "password", "certificate"],
+    )
+    def test_a_wrong_web_configuration_file(self, tmp_path, content, reason):
+        """`check` rejects what `run` rejects, with the same sentence and exit 2."""
+        if content is not None:
+            (tmp_path / "web.yml").write_text(content)
+        config = tmp_path / "config.yml"
+        log = RECORDINGS["day"] / "vllm.log"
+        config.write_text(f"listen: 127.0.0.1:0\nweb_config_file: web.yml\nservers: [{{name: a, log: {log}}}]\n")
+        checked = vllm_watch("check", "--config", config)
+        ran = vllm_watch("run", "--config", config)
+
+        assert 2 == checked.returncode == ran.returncode
+        assert str(tmp_path / "web.yml") in checked.stderr
+        assert reason in checked.stderr
+        assert checked.stderr == ran.stderr
+
+    def test_a_good_web_configuration_file(self, tmp_path):
+        """A web configuration file that is right changes nothing in the report."""
+        (tmp_path / "web.yml").write_text("http_server_config: {headers: {X-Frame-Options: deny}}\n")
+        config = tmp_path / "config.yml"
+        log = RECORDINGS["day"] / "vllm.log"
+        config.write_text(f"web_config_file: web.yml\nservers: [{{name: a, log: {log}}}]\n")
+
+        assert 0 == vllm_watch("check", "--config", config).returncode
+
     def test_an_empty_folder_of_servers(self, tmp_path):
         """A daemon may watch nothing for a while, but that is not all right: the exit status is 1."""
         (tmp_path / "servers.d").mkdir()
