@@ -19,6 +19,7 @@ from vllm_watch import __version__
 from vllm_watch.grafana.commands import grafana
 from vllm_watch.support.errors import UsageError, VllmWatchError
 from vllm_watch.support.log_options import LOG_FORMATS, LOG_LEVELS, LogFormat, LogLevel
+from vllm_watch.support.standard_streams import ReaderGoneError, guard_standard_streams
 
 
 _PARTS = 1000
@@ -190,26 +191,38 @@ cli.add_command(grafana)
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run the command line and leave with its exit status."""
+    guard_standard_streams()
+    status = _status_of(lambda: _run(arguments))
+    # What is still buffered is written here: at exit the interpreter would print a traceback if that fails.
+    sys.exit(_status_of(sys.stdout.flush) or status)
+
+
+def _run(arguments: Sequence[str] | None) -> int | None:
+    """Run the command line; return the status that click ends it with, such as after --help."""
+    status: int | None = cli.main(args=arguments, prog_name="vllm-watch", standalone_mode=False)
+    return status
+
+
+def _status_of(action: Callable[[], int | None]) -> int:
+    """Do something; print the errors that a user can correct, and return the exit status."""
     try:
-        cli.main(args=arguments, prog_name="vllm-watch")
+        return action() or 0
+    except SystemExit as ended:
+        return int(ended.code or 0)
+    except ReaderGoneError:
+        return 0
     except VllmWatchError as error:
         from vllm_watch.support.printable import printable
 
         for line in str(error).split("\n"):
-            _complain(f"vllm-watch: {printable(line)}")
-        sys.exit(error.exit_code)
-    except BrokenPipeError:
-        # The reader of our output has closed it; nothing can be written to it any more.
-        sys.stdout = None  # So the interpreter does not flush it at exit.
-        sys.exit(0)
-
-
-def _complain(sentence: str) -> None:
-    """Print a sentence on standard error; where that cannot be written, the exit status has to be enough."""
-    try:
-        click.echo(sentence, err=True)
-    except OSError:
-        sys.stderr = None  # So the interpreter does not fail at it once more at exit.
+            click.echo(f"vllm-watch: {printable(line)}", err=True)
+        return error.exit_code
+    except click.ClickException as error:
+        error.show()
+        return error.exit_code
+    except (click.Abort, KeyboardInterrupt):
+        click.echo("Aborted!", err=True)
+        return 1
 
 
 def _seconds(step: str) -> float:

@@ -42,6 +42,12 @@ def vllm_watch(*arguments, **options):
     )
 
 
+def in_shell(script, *arguments):
+    """Run the command line as "$@" of a shell's script."""
+    command = ["/bin/sh", "-c", script, "sh", *COMMAND, *map(str, arguments)]
+    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=TIMEOUT)
+
+
 def values(text):
     """Return a page's values by name and labels."""
     return {
@@ -147,6 +153,16 @@ class TestOnce:
         assert "Nothing listens at this address" in result.stderr
         assert 1 == value(values(result.stdout), "source_info", reason="refused")
 
+    @pytest.mark.parametrize("scheme", ["http", "HTTP"])
+    def test_a_url_without_a_path(self, scheme):
+        """As for `run`, the path is /metrics."""
+        page = answer(b'vllm:num_requests_running{engine="0",model_name="m"} 3.0\n')
+        with StandIn(lambda head: [page if " /metrics " in head else answer()]) as server:
+            url = f"{scheme}{server.url.removeprefix('http').removesuffix('/metrics')}"
+            result = vllm_watch("once", "--metrics", url)
+
+        assert (0, 3) == (result.returncode, value(values(result.stdout), "requests_running"))
+
     def test_secrets_are_in_no_output(self, tmp_path):
         """An API key that the log prints is in none of the formats."""
         log = tmp_path / "vllm.log"
@@ -178,6 +194,18 @@ class TestWrongUse:
             (
                 ["run", "--log", "a", "--listen", "here"],
                 'vllm-watch: --listen: expected HOST:PORT such as 127.0.0.1:9468, got "here"\n',
+            ),
+            (
+                ["demo", "--listen", "x"],
+                'vllm-watch: --listen: expected HOST:PORT such as 127.0.0.1:9468, got "x"\n',
+            ),
+            (
+                ["once", "--metrics", "ftp://a/metrics"],
+                "vllm-watch: --metrics: expected a URL that starts with http:// or https://\n",
+            ),
+            (
+                ["once", "--log", "/no/such.log", "--metrics", "http://"],
+                "vllm-watch: --metrics: the URL has no host\n",
             ),
             (
                 ["run", "--metrics", "ftp://a/metrics"],
@@ -229,17 +257,19 @@ class TestWrongUse:
 
         assert (1, sentence) == (result.returncode, result.stderr)
 
-    def test_a_port_in_use(self):
+    @pytest.mark.parametrize("command", [["run", "--log", "/tmp/none.log"], ["demo"]], ids=["run", "demo"])
+    def test_a_port_in_use(self, command):
         """E6: a port that is taken is one sentence and exit 2."""
         with socket.socket() as other:
             other.bind(("127.0.0.1", 0))
             other.listen()
             address = f"127.0.0.1:{other.getsockname()[1]}"
-            result = vllm_watch("run", "--log", "/tmp/none.log", "--listen", address)
+            result = vllm_watch(*command, "--listen", address)
 
         assert 2 == result.returncode
         assert f"vllm-watch: cannot listen on {address}: address already in use" in result.stderr
         assert "Traceback" not in result.stderr
+        assert "Open http" not in result.stderr
 
 
 class TestCheck:
@@ -334,6 +364,40 @@ class TestCheck:
         assert f"  ignored, because its name does not end in .yml: {folder}/other.yaml\n" in result.stdout
         assert f"\nday ({folder}/day.yml):\n" in result.stdout
 
+    @pytest.mark.parametrize(
+        ("content", "reason"),
+        [
+            (None, "cannot be read: no such file or directory"),
+            ("nonsense: 1\n", "unknown key"),
+            ("basic_auth_users: {a: secret}\n", "expected a bcrypt hash"),
+            ("tls_server_config: {cert_file: /no/such.crt, key_file: /no/such.key}\n", "no such file or directory"),
+        ],
+        ids=["missing", "key", "password", "certificate"],
+    )
+    def test_a_wrong_web_configuration_file(self, tmp_path, content, reason):
+        """`check` rejects what `run` rejects, with the same sentence and exit 2."""
+        if content is not None:
+            (tmp_path / "web.yml").write_text(content)
+        config = tmp_path / "config.yml"
+        log = RECORDINGS["day"] / "vllm.log"
+        config.write_text(f"listen: 127.0.0.1:0\nweb_config_file: web.yml\nservers: [{{name: a, log: {log}}}]\n")
+        checked = vllm_watch("check", "--config", config)
+        ran = vllm_watch("run", "--config", config)
+
+        assert 2 == checked.returncode == ran.returncode
+        assert str(tmp_path / "web.yml") in checked.stderr
+        assert reason in checked.stderr
+        assert checked.stderr == ran.stderr
+
+    def test_a_good_web_configuration_file(self, tmp_path):
+        """A web configuration file that is right changes nothing in the report."""
+        (tmp_path / "web.yml").write_text("http_server_config: {headers: {X-Frame-Options: deny}}\n")
+        config = tmp_path / "config.yml"
+        log = RECORDINGS["day"] / "vllm.log"
+        config.write_text(f"web_config_file: web.yml\nservers: [{{name: a, log: {log}}}]\n")
+
+        assert 0 == vllm_watch("check", "--config", config).returncode
+
     def test_an_empty_folder_of_servers(self, tmp_path):
         """A daemon may watch nothing for a while, but that is not all right: the exit status is 1."""
         (tmp_path / "servers.d").mkdir()
@@ -357,6 +421,97 @@ class TestWithoutStandardError:
         command = ["/bin/sh", "-c", script, "sh", *COMMAND, "check", "--config", tmp_path / "config.yml"]
 
         assert status == subprocess.run(command, stdout=subprocess.DEVNULL, check=False, timeout=TIMEOUT).returncode
+
+    @pytest.mark.parametrize("where", ["2>/dev/full", "2>&-"])
+    def test_backfill_writes_its_file(self, tmp_path, where):
+        """The bar and the closing sentence are not needed: the file is the same, and the status is 0."""
+        arguments = [*COMMAND, "backfill", "--recording", RECORDINGS["vl"], "--step", "60s", "-o"]
+        subprocess.run([*arguments, tmp_path / "a.om"], capture_output=True, check=True, timeout=TIMEOUT)
+        command = ["/bin/sh", "-c", f'exec "$@" {where}', "sh", *arguments, tmp_path / "b.om"]
+        result = subprocess.run(command, stdout=subprocess.DEVNULL, check=False, timeout=TIMEOUT)
+
+        assert 0 == result.returncode
+        assert (tmp_path / "a.om").read_bytes() == (tmp_path / "b.om").read_bytes()
+
+
+class TestStandardOutput:
+    """Where nothing can be printed that is said in one sentence; a reader that has enough is no error."""
+
+    LOG = RECORDINGS["dp1"] / "vllm.log"
+
+    @pytest.mark.parametrize(
+        ("where", "reason"), [(">/dev/full", "No space left on device"), (">&-", "Bad file descriptor")]
+    )
+    @pytest.mark.parametrize(
+        "arguments",
+        [
+            ["once", "--log", LOG],
+            ["once", "--log", LOG, "--format", "json"],
+            ["once", "--log", LOG, "--format", "events"],
+            ["check", "--log", LOG],
+            ["backfill", "--log", LOG, "--step", "60s"],
+            ["discover"],
+            ["discover", "--format", "json"],
+            ["--version"],
+            ["once", "--help"],
+        ],
+        ids=lambda arguments: " ".join(argument for argument in arguments if isinstance(argument, str)),
+    )
+    def test_that_cannot_be_written(self, arguments, where, reason):
+        """A full or closed standard output is one sentence and exit 1."""
+        result = in_shell(f'exec "$@" {where}', *arguments)
+
+        assert (1, f"vllm-watch: standard output: cannot be written: {reason}\n") == (result.returncode, result.stderr)
+
+    @pytest.mark.parametrize("where", [">/dev/full 2>/dev/full", ">&- 2>&-"])
+    def test_without_both_streams(self, where):
+        """With no place for the sentence either, the exit status says it."""
+        assert 1 == in_shell(f'exec "$@" {where}', "once", "--log", self.LOG).returncode
+
+    @pytest.mark.parametrize(("arguments", "status"), [(["once"], 2), (["once", "--nonsense"], 2), ([], 2)])
+    def test_wrong_use_is_still_wrong_use(self, arguments, status):
+        """Nothing is printed there, so nothing fails."""
+        result = in_shell('exec "$@" >/dev/full', *arguments)
+
+        assert status == result.returncode
+        assert "cannot be written" not in result.stderr
+
+    @pytest.mark.parametrize(
+        "arguments",
+        [
+            ["once", "--log", LOG],
+            ["once", "--log", LOG, "--format", "events"],
+            ["backfill", "--log", LOG],
+            ["check", "--log", LOG],
+            ["once", "--help"],
+        ],
+        ids=lambda arguments: " ".join(argument for argument in arguments if isinstance(argument, str)),
+    )
+    def test_whose_reader_has_enough(self, arguments):
+        """A pipe that is closed ends the command quietly, with exit 0."""
+        reading, writing = os.pipe()
+        os.close(reading)
+        with open(writing, "wb") as pipe:
+            command = [*COMMAND, *map(str, arguments)]
+            result = subprocess.run(command, stdout=pipe, stderr=subprocess.PIPE, check=False, timeout=TIMEOUT)
+
+        assert (0, b"") == (result.returncode, result.stderr)
+
+    def test_an_abort(self):
+        """A question without an answer ends the command with exit 1, as click does."""
+        code = (
+            "import click; from vllm_watch import cli\n"
+            "cli.cli.add_command(click.Command('ask', callback=lambda: click.confirm('Sure?', abort=True)))\n"
+            "cli.main(['ask'])"
+        )
+        command = [sys.executable, "-c", code]
+        result = subprocess.run(
+            command, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False, timeout=TIMEOUT
+        )
+
+        assert 1 == result.returncode
+        assert result.stderr.endswith("Aborted!\n")
+        assert "Traceback" not in result.stderr
 
 
 class TestCheckOfTheJournal:
@@ -510,6 +665,20 @@ class TestDaemon:
         changes = [(record["source"], record["reason"]) for record in said if record["event"] == "source.changed"]
         assert [("log", "not_found"), ("log", "ok"), ("metrics", "refused")] == sorted(changes)
         assert 0 == status
+
+    @pytest.mark.parametrize(("listen", "url"), [("127.0.0.1:0", "127.0.0.1"), (":0", "127.0.0.1")])
+    def test_the_demo_names_the_address_that_it_listens_on(self, listen, url):
+        """The address to open is one that answers, with the port that was free."""
+        with subprocess.Popen([*COMMAND, "demo", "--listen", listen], stderr=subprocess.PIPE, text=True) as process:
+            try:
+                line = next(line for line in process.stderr if "Open " in line)
+                opened = re.search(r"Open (http://(.*):(\d+)/) ", line)
+                with urllib.request.urlopen(f"{opened[1]}-/healthy", timeout=5) as reply:
+                    status = reply.status
+            finally:
+                process.kill()
+
+        assert (200, url) == (status, opened[2])
 
     @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
     def test_signals_end_it_well(self, tmp_path, number):

@@ -13,6 +13,7 @@ from vllm_watch.commands.alert_needs import Silent, alert_needs, silent_alerts
 from vllm_watch.commands.watched import Selection, configured, discovered
 from vllm_watch.config.model import Config, ServerConfig
 from vllm_watch.config.servers_dir import SUFFIX, list_server_files
+from vllm_watch.config.web import load_web_config
 from vllm_watch.service.monitor import ServerMonitor
 from vllm_watch.state.snapshot import EngineSnapshot, Reading, ServerSnapshot, SourceSnapshot
 from vllm_watch.support.clock import SystemClock
@@ -56,10 +57,13 @@ def selected_servers(selection: Selection) -> Config:
 
     Raises:
         DiscoveryError: No server is selected, and none runs on this machine.
-        UsageError, ConfigError: The options or the file are wrong.
+        UsageError, ConfigError: The options, the file or the web configuration file are wrong.
     """
     if not selection.is_empty:
-        return configured(selection)
+        config = configured(selection)
+        if config.web_config_file is not None:
+            load_web_config(config.web_config_file)
+        return config
     config = discovered(selection).poll()
     if not config.servers:
         raise DiscoveryError("nothing to check: no vLLM server was found; run vllm-watch discover for the reason")

@@ -20,7 +20,6 @@ import click
 
 from vllm_watch.config.model import Config
 from vllm_watch.config.options import config_from_options
-from vllm_watch.config.texts import DEFAULT_LISTEN
 from vllm_watch.replay.recording import BUNDLED, LogWritten, MetricsRead, Recording, with_start_moved
 from vllm_watch.service.supervisor import run_service
 from vllm_watch.support.clock import Clock, ScaledClock
@@ -144,11 +143,21 @@ def run_demo(folder: str | None, speed: float, listen: str | None) -> None:
         VllmWatchError: The recording cannot be read, or the daemon cannot start.
     """
     recording = Recording(Path(folder) if folder else BUNDLED)
-    click.echo(
-        f"A recorded server of {recording.seconds:.0f} s at {speed:g} times its speed. "
-        f"Open http://{listen or DEFAULT_LISTEN}/ and /metrics; Ctrl+C ends it.",
-        err=True,
-    )
     clock = ScaledClock(speed)
     with played(recording, clock, listen) as config:
-        run_service(config, clock)
+
+        def announce(port: int) -> None:
+            click.echo(
+                f"A recorded server of {recording.seconds:.0f} s at {speed:g} times its speed. "
+                f"Open http://{_host_of_url(config.host)}:{port}/ and /metrics; Ctrl+C ends it.",
+                err=True,
+            )
+
+        run_service(config, clock, listening=announce)
+
+
+def _host_of_url(host: str) -> str:
+    """Return the host of an address to listen on as one to connect to."""
+    if not host:  # All interfaces.
+        return "127.0.0.1"
+    return f"[{host}]" if ":" in host else host

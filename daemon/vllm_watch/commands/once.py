@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from vllm_watch.catalog.reasons import MetricsReason
-from vllm_watch.config.texts import DEFAULT_NAME
+from vllm_watch.config.texts import DEFAULT_NAME, parse_url
 from vllm_watch.exposition.collector import Collected
 from vllm_watch.exposition.json_view import server_view
 from vllm_watch.exposition.samples import server_samples
@@ -26,7 +26,7 @@ from vllm_watch.state.scrape_source import ScrapeResult, scrape_result
 from vllm_watch.state.server import ServerSettings, ServerState
 from vllm_watch.state.snapshot import ServerSnapshot
 from vllm_watch.support.clock import SystemClock
-from vllm_watch.support.errors import FileError
+from vllm_watch.support.errors import FileError, UsageError
 from vllm_watch.support.printable import ascii_json
 from vllm_watch_parsers.events import Notice
 from vllm_watch_parsers.scrape import read_metrics
@@ -47,8 +47,10 @@ def read_once(logs: Sequence[str], metrics: str | None) -> OnceResult:
     Read logs to their ends, and /metrics once, from a URL or a file.
 
     Raises:
+        UsageError: The URL is wrong.
         FileError: A file cannot be read.
     """
+    url = _url(metrics) if metrics and "://" in metrics else None
     settings = ServerSettings(
         DEFAULT_NAME,
         has_log=bool(logs),
@@ -61,7 +63,7 @@ def read_once(logs: Sequence[str], metrics: str | None) -> OnceResult:
         end = max(end, _read_log(path, state))
     problem = None
     if metrics:
-        result = _read_metrics(metrics, end)
+        result = _scrape(url) if url else _read_saved(metrics, end)
         state.apply_scrape(result)
         problem = None if result.reading else result.reason
         end = max(end, result.at)
@@ -114,21 +116,30 @@ def _read_log(path: str, state: ServerState) -> float:
         gc.enable()
 
 
-def _read_metrics(source: str, end: float) -> ScrapeResult:
-    """Scrape a URL, or read a saved answer: its time is the log's end, else the file's."""
-    if source.startswith(("http://", "https://")):
-        from vllm_watch.sources.scraper import Scraper, ScrapeTarget  # noqa: PLC0415  # Loads requests: not for files.
-
-        scraper = Scraper(ScrapeTarget(source), SystemClock())
-        try:
-            return scraper.scrape()
-        finally:
-            scraper.close()
+def _url(text: str) -> str:
     try:
-        body = Path(source).read_bytes()
-        at = end or Path(source).stat().st_mtime
+        return parse_url(text)
+    except ValueError as error:
+        raise UsageError(f"--metrics: {error}") from None
+
+
+def _scrape(url: str) -> ScrapeResult:
+    from vllm_watch.sources.scraper import Scraper, ScrapeTarget  # noqa: PLC0415  # Loads requests: not for files.
+
+    scraper = Scraper(ScrapeTarget(url), SystemClock())
+    try:
+        return scraper.scrape()
+    finally:
+        scraper.close()
+
+
+def _read_saved(file: str, end: float) -> ScrapeResult:
+    """Read a saved answer of /metrics: its time is the log's end, else the file's."""
+    try:
+        body = Path(file).read_bytes()
+        at = end or Path(file).stat().st_mtime
     except OSError as error:
-        raise FileError(f"{source}: cannot be read: {error.strerror}") from error
+        raise FileError(f"{file}: cannot be read: {error.strerror}") from error
     return scrape_result(at, 0.0, read_metrics(_inflate(body)))
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import os
 
+from collections.abc import Callable
 from contextlib import suppress
 from queue import Empty, SimpleQueue
 
@@ -202,12 +203,29 @@ class Supervisor:
         return min(longest, self._notifier.interval or longest)
 
 
-def run_service(config: Config, clock: Clock, load: Load | None = None, follower: ServerWatcher | None = None) -> None:
-    """Run the daemon until a signal ends it; SIGHUP makes `load` read the configuration again, or `follower` look."""
+def run_service(
+    config: Config,
+    clock: Clock,
+    load: Load | None = None,
+    follower: ServerWatcher | None = None,
+    listening: Callable[[int], None] | None = None,
+) -> None:
+    """
+    Run the daemon until a signal ends it.
+
+    Args:
+        config: What to watch first.
+        clock: The time.
+        load: Reads the configuration again at SIGHUP.
+        follower: Finds servers, at SIGHUP at once.
+        listening: Is called with the port once the daemon listens.
+    """
     supervisor = Supervisor(config, clock, load=load, follower=follower)
     with handle_signals(supervisor, reloads=load is not None or follower is not None):
         supervisor.start()
         try:
+            if listening is not None:
+                listening(supervisor.port)
             supervisor.run()
         finally:
             supervisor.stop()
