@@ -682,6 +682,9 @@ def _page_of_start(started):
 JOURNALCTL = """\
 #!{python}
 import json, os, sys, time
+if "--reverse" in sys.argv:
+    print(json.dumps(dict(__CURSOR="c1", __REALTIME_TIMESTAMP="1", MESSAGE={start!r})))
+    sys.exit()
 cursor = [word.partition("=")[2] for word in sys.argv if word.startswith("--after-cursor=")]
 number = int(cursor[0][1:]) + 1 if cursor else 1
 now = str(int(time.time() * 1e6))
@@ -850,7 +853,9 @@ class TestCheckpoint:
         programs = watch.folder / "programs"
         programs.mkdir()
         program = programs / "journalctl"
-        program.write_text(JOURNALCTL.format(python=sys.executable, stats=STATS, parent=os.getpid()))
+        program.write_text(
+            JOURNALCTL.format(python=sys.executable, stats=STATS, start=STARTING.strip(), parent=os.getpid())
+        )
         program.chmod(0o755)
         monkeypatch.setenv("PATH", f"{programs}:{os.environ['PATH']}")
         watch.write("{name: a, log: {journal: vllm.service}}", checkpoint="state.json")
@@ -861,3 +866,4 @@ class TestCheckpoint:
         watch.start()
 
         until(lambda: any(n == "requests_running" and v == 2 for (n, *_), v in watch.page().items()))
+        assert any(n == "server_info" and "0.9.2" in labels for n, *labels in watch.page())

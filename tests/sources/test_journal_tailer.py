@@ -17,8 +17,9 @@ import pytest
 from tests.support.waiting import until
 
 from vllm_watch.reading.framing import MAX_LINE
+from vllm_watch.sources.journal_history import HISTORY_LINES, MAX_SECONDS
 from vllm_watch.sources.journal_reader import MAX_REPEATED
-from vllm_watch.sources.journal_tailer import HISTORY_LINES, SETTLED_AFTER, JournalTailer
+from vllm_watch.sources.journal_tailer import SETTLED_AFTER, JournalTailer
 from vllm_watch.sources.journalctl import MAX_ENTRY, QUEUE_SIZE
 from vllm_watch_parsers.events import EngineStats, StartupFact
 
@@ -29,10 +30,22 @@ pytestmark = pytest.mark.slow
 START = 1_795_000_000.0
 DEADLINE = 10.0
 
-# Prints the files of its folder named out-<run>-<piece> as they appear, then does what the file end-<run> says.
+# Prints the files of its folder named out-<run>-<piece> as they appear, then does what the file end-<run> says. Asked
+# for history, it prints the file named history and ends, unless there is a file named hang.
 FAKE = """
     import json, os, sys, time
     folder = {folder!r}
+    if "--reverse" in sys.argv:
+        with open(os.path.join(folder, "asked"), "a") as file:
+            file.write(" ".join(sys.argv[1:]) + "\\n")
+        path = os.path.join(folder, "history")
+        if os.path.exists(path):
+            with open(path, "rb") as file:
+                sys.stdout.buffer.write(file.read())
+            sys.stdout.buffer.flush()
+        while os.path.exists(os.path.join(folder, "hang")) and os.getppid() == {parent}:
+            time.sleep(0.005)
+        sys.exit()
     run = len([name for name in os.listdir(folder) if name.startswith("arguments-")])
     with open(os.path.join(folder, "new"), "w") as file:
         json.dump([sys.argv[1:], os.environ.get("LC_ALL"), os.readlink("/proc/self/fd/0")], file)
@@ -93,6 +106,15 @@ class Journal:
         path.with_suffix(".new").write_bytes(b"".join(lines))
         path.with_suffix(".new").rename(path)
 
+    def remembers(self, *lines):
+        """Let it print lines, given the oldest first, when it is asked for those up to a cursor."""
+        self.folder.joinpath("history").write_bytes(b"".join(reversed(lines)))
+
+    def asked(self):
+        """Return how it was asked for history."""
+        path = self.folder / "asked"
+        return path.read_text().splitlines() if path.exists() else []
+
     def ends(self, complaint="", run=0):
         """Let a run end when it has printed everything."""
         self.folder.joinpath("end.new").write_text(complaint)
@@ -147,7 +169,7 @@ def resumed(tmp_path):
 
 def is_child_over(journal):
     """Whether the tail has noticed that its child ended."""
-    return lambda: journal.tail._child is None
+    return lambda: journal.tail._child is None and journal.tail._history_run is None
 
 
 def test_a_first_start_reads_the_last_lines_as_history(journal):
@@ -221,6 +243,96 @@ def test_a_cursor_is_gone_on_from(resumed):
     assert 2 == resumed.counts.lines
 
 
+STARTUP = [
+    entry(f"(APIServer pid=7) INFO 11-21 02:30:00 [api_server.py:1] {text}", number, START - 900)
+    for number, text in enumerate(["vLLM API server version 0.12.0", "non-default args: {'model': 'm'}"])
+]
+
+
+def test_what_was_before_the_cursor_is_known_after_a_restart(resumed):
+    """The server's start, and all else up to the cursor, is history; what follows is read and counted once."""
+    resumed.remembers(*STARTUP, entry(stats_line(1), 7, START - 100))
+    resumed.prints(entry(stats_line(2), 8, START - 50))
+    resumed.poll_until(lambda: resumed.tail.cursor == "c8")
+
+    assert ["0.12.0"] == [timed.event.version for timed in resumed.starts if timed.event.version]
+    assert ["m"] == [timed.event.model for timed in resumed.starts if timed.event.model]
+    assert ([1], [2]) == (resumed.history, resumed.found)
+    assert [START - 100, START - 50] == resumed.times
+    assert (1, len(stats_line(2)) + 1) == (resumed.counts.lines, resumed.counts.size)
+    assert not any(resumed.gaps)
+    [asked] = resumed.asked()
+    assert ["--reverse", f"--lines={HISTORY_LINES}", "--cursor=c7"] == asked.split()[-3:]
+    assert "--follow" not in asked
+
+
+def test_history_moves_no_cursor_and_is_no_future(resumed):
+    """Until new lines come, a later run resumes where this one did; what bears a later time than now is of now."""
+    resumed.remembers(entry(stats_line(1), 6, START + 3600), b"torn\n", entry("\0" + "x" * (MAX_LINE + 1), 7))
+    resumed.poll_until(lambda: resumed.history)
+    resumed.poll()
+
+    assert ("c7", [START], []) == (resumed.tail.cursor, resumed.times, resumed.found)
+    assert (0, 0, 0, 0) == (
+        resumed.counts.lines,
+        resumed.counts.long_lines,
+        resumed.counts.nul_bytes,
+        resumed.counts.skipped_bytes,
+    )
+
+
+def test_history_is_not_read_again_in_one_life(resumed):
+    """A child that ends is followed by another one after its last line, without history."""
+    resumed.remembers(entry(stats_line(1), 7, START - 100))
+    resumed.ends()
+    resumed.poll_until(lambda: resumed.tail._child)
+    resumed.poll_until(is_child_over(resumed))
+    resumed.poll(1)
+    resumed.prints(entry(stats_line(2), 8), run=1)
+    resumed.poll_until(lambda: resumed.found)
+
+    assert ([1], [2], 1) == (resumed.history, resumed.found, len(resumed.asked()))
+
+
+def test_history_that_is_not_printed_holds_up_no_line(resumed):
+    """A run for history that hangs is given up; what it has printed is used."""
+    resumed.folder.joinpath("hang").touch()
+    resumed.remembers(entry(stats_line(1), 7, START - 100))
+    resumed.prints(entry(stats_line(2), 8))
+    resumed.poll()
+    until(lambda: resumed.tail._history_run._child.pending)
+    process = resumed.tail._history_run._child._process
+    waiting = resumed.tail.is_waiting, resumed.tail.status()[:2], list(resumed.history)
+    resumed.poll(MAX_SECONDS)
+    resumed.poll_until(lambda: resumed.found)
+    until(lambda: process.returncode is not None)
+
+    assert (True, (True, "ok"), []) == waiting
+    assert ([1], [2]) == (resumed.history, resumed.found)
+
+
+def test_history_that_is_cut_starts_with_no_forgery(resumed):
+    """I1: the first of so many lines may continue a record; what has its time is not believed."""
+    text = "(APIServer pid=7) INFO 11-21 02:31:00 [launcher.py:1] Route: /health, Methods: GET"
+    resumed.remembers(
+        entry(record_line("vLLM API server version 9.9.9"), 1, START - 100),
+        *[entry(text, 2, START - 100)] * (HISTORY_LINES - 2),
+        entry(stats_line(1), 7, START - 100),
+    )
+    resumed.poll_until(lambda: resumed.history)
+
+    assert ([1], []) == (resumed.history, resumed.starts)
+
+
+def test_a_record_that_is_open_at_the_cursor_is_known_after_a_restart(resumed):
+    """I1: where one is open for so long that the cursor is in it, no line that continues it is believed."""
+    resumed.remembers(entry(record_line("Added request x", end="\r"), 7, START - 100))
+    resumed.prints(entry(FORGED_START, 8), entry(stats_line(2), 9))
+    resumed.poll_until(lambda: resumed.tail.cursor == "c9")
+
+    assert ([2], []) == (resumed.found, resumed.starts)
+
+
 def test_a_child_that_ended_is_called_again_after_its_last_line(journal):
     """The next child goes on where the last one ended, a second later."""
     journal.prints(entry(stats_line(1), 1))
@@ -291,6 +403,7 @@ def test_silence_after_a_cursor_is_fine(resumed):
     """A unit that was read before and says nothing now is read well, and is waited for no longer than it takes."""
     resumed.poll()
     is_waiting = resumed.tail.is_waiting
+    resumed.poll_until(lambda: resumed.tail._child)
     resumed.poll(SETTLED_AFTER)
 
     assert (True, False) == (is_waiting, resumed.tail.is_waiting)
@@ -546,10 +659,10 @@ def _journal_problem():
 @pytest.mark.needs_tool("journalctl")
 def test_the_real_journalctl_takes_the_options():
     """The machine's journalctl understands how it is called."""
-    for cursor in (None, "s=0;i=0"):
-        tail = JournalTailer("vllm-watch-test.service", cursor=cursor)
-        options = [argument for argument in tail._arguments() if argument != "--follow"]
-        asked = subprocess.run(options, capture_output=True, timeout=10, check=False, stdin=subprocess.DEVNULL)
+    after, up_to = ["--no-tail", "--after-cursor=s=0;i=0"], ["--reverse", "--lines=2", "--cursor=s=0;i=0"]
+    for options in (["--lines=2"], after, up_to):
+        arguments = JournalTailer("vllm-watch-test.service")._arguments(*options)
+        asked = subprocess.run(arguments, capture_output=True, timeout=10, check=False, stdin=subprocess.DEVNULL)
 
         assert b"option" not in asked.stderr
 

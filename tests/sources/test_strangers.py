@@ -401,7 +401,10 @@ class TestTheJournal:
                 {"__CURSOR": f"c{number}", "__REALTIME_TIMESTAMP": "1", "MESSAGE": message, "_STREAM_ID": "a"}
             )
         (tmp_path / "entries").write_text("".join(json.dumps(entry) + "\n" for entry in entries))
-        script = f"import shutil, sys, time; shutil.copyfileobj(open({str(tmp_path / 'entries')!r}), sys.stdout)"
+        script = (
+            "import shutil, sys\n"
+            f"if '--reverse' not in sys.argv: shutil.copyfileobj(open({str(tmp_path / 'entries')!r}), sys.stdout)"
+        )
         state = ServerState(ServerSettings("s", True, None))
         tail = JournalTailer("vllm.service", cursor="c", command=(sys.executable, "-S", "-E", "-c", script))
 

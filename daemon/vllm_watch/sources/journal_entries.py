@@ -101,6 +101,10 @@ class CutLines:
         self._cut_streams.clear()
         self._sure_streams = None
 
+    def forget_counts(self) -> None:
+        """Count from zero."""
+        self.skipped_bytes = self.long_lines = self.nul_bytes = 0
+
     def lose_place(self) -> None:
         """Continue after output that is no entry: a line may have been cut in it."""
         self._sure_streams = set()

@@ -10,6 +10,7 @@ one is untrusted.
 from __future__ import annotations
 
 import itertools
+import math
 
 from collections.abc import Iterable
 from typing import NamedTuple
@@ -60,7 +61,7 @@ class Backlog:
         """Return the journal's time, to the second, for an entry of the backlog, and else that of arrival."""
         written -= self._ahead
         if self._started_at is not None and written <= self._started_at:
-            return Moment(float(int(written)), self._is_history)
+            return Moment(min(float(int(written)), now), self._is_history)
         self.end()
         return Moment(now, is_history=False)
 
@@ -101,6 +102,26 @@ class JournalReader:
         if is_cold:
             self._log_reader = LogReader()
             self.cut_lines.forget()
+
+    def read_history(self, lines: Iterable[bytes], now: float, *, ahead: float, is_cut: bool) -> list[LogBatch]:
+        """
+        Return the messages in lines of journalctl's output that end at the cursor; nothing is counted.
+
+        Args:
+            lines: The lines, the oldest first.
+            now: The time.
+            ahead: By how many seconds the wall clock is ahead of that of `now`.
+            is_cut: Whether there may be lines before them: the first one may continue a record.
+        """
+        past = JournalReader()
+        past.backlog = Backlog(math.inf, ahead, is_history=True)
+        if is_cut:
+            past._log_reader.lose_place()
+        batches = past.read(lines, now)
+        if batches:  # What follows the cursor is read as if there had been no restart.
+            self._log_reader, self.cut_lines = past._log_reader, past.cut_lines
+            self.cut_lines.forget_counts()
+        return batches
 
     def drop_cursor(self) -> None:
         """Start again with the last entries: the cursor is none of this journal's."""

@@ -2,23 +2,25 @@
 """
 One unit's lines from systemd's journal, through ``journalctl``: it knows the journal's formats, rights and rotations.
 
-This module handles a journal that cannot be read, is empty, or does not know the cursor of an earlier run.
+This module handles a journal that cannot be read, is empty, or does not know the cursor of an earlier run. Where it
+resumes after a cursor, the last lines up to it are read first, as history.
 """
 
 from __future__ import annotations
+
+import contextlib
 
 from collections.abc import Callable, Sequence
 
 from vllm_watch.catalog.reasons import LogReason
 from vllm_watch.reading.log_reader import LogBatch
 from vllm_watch.sources.journal_entries import FIELDS
+from vllm_watch.sources.journal_history import HISTORY_LINES, HistoryRun
 from vllm_watch.sources.journal_reader import JournalReader
 from vllm_watch.sources.journalctl import Journalctl, RestartDelay
 from vllm_watch.state.server import LogStatus
 from vllm_watch.state.snapshot import TailCounts
 
-
-HISTORY_LINES = 2000
 
 SETTLED_AFTER = 10.0
 """Seconds without output after which journalctl counts as having printed all that there was."""
@@ -30,7 +32,7 @@ class JournalTailer:
 
     Args:
         unit: The unit's name.
-        cursor: Where to resume, from an earlier run; without it the last lines are read as history.
+        cursor: Where to resume, from an earlier run; the last lines up to there, or of all without it, are history.
         command: How journalctl is called, before its options.
         wall: Returns the wall clock's time at a moment of `poll`: entries bear its times.
 
@@ -50,6 +52,9 @@ class JournalTailer:
         self._command = tuple(command)
         self._wall = wall
         self._reader = JournalReader(cursor)
+        self._history_end = cursor
+        """Where the history that is still to be read ends."""
+        self._history_run: HistoryRun | None = None
         self._child: Journalctl | None = None
         self._restart_delay = RestartDelay()
         self._started_at = float("-inf")
@@ -66,6 +71,8 @@ class JournalTailer:
     @property
     def is_waiting(self) -> bool:
         """Whether journalctl was started and has not yet shown whether there is anything."""
+        if self._history_run is not None:
+            return True
         return self._child is not None and not self._reader.has_read and not self._is_settled
 
     @property
@@ -76,22 +83,23 @@ class JournalTailer:
     def poll(self, now: float) -> list[LogBatch]:
         """Read what came since the last poll, without waiting; start the child if it is due."""
         self._has_more = False
-        if self._child is None and self._restart_delay.is_over(now):
+        history = self._poll_history(now)
+        if self._is_due(now):
             self._start(now)
         child = self._child
         if child is None:
-            return []
+            return history
         is_over = child.is_over  # Asked first: then no line comes after those taken now.
         lines, self._has_more = child.take()
         batches = self._reader.read(lines, now)
         self._judge(child, now, is_silent=not lines)
         if is_over:
             self._note_end(child, now)
-        return batches
+        return history + batches
 
     def status(self) -> LogStatus:
         """Return how reading goes."""
-        is_up = self._reason == "ok" and self._child is not None
+        is_up = self._reason == "ok" and (self._child is not None or self._history_run is not None)
         reader, cut_lines = self._reader, self._reader.cut_lines
         long_entries = self._long_entries + (self._child.long_lines if self._child else 0)
         counts = TailCounts(
@@ -106,19 +114,55 @@ class JournalTailer:
 
     def close(self) -> None:
         """End the child."""
+        if self._history_run is not None:
+            self._history_run.close()
+            self._history_run = None
         if self._child is not None:
             self._child.close()
             self._long_entries += self._child.long_lines
             self._child = None
 
+    def _is_due(self, now: float) -> bool:
+        """Tell whether journalctl is to be started."""
+        return self._child is None and self._history_run is None and self._restart_delay.is_over(now)
+
+    def _poll_history(self, now: float) -> list[LogBatch]:
+        """
+        Read the last lines up to the cursor, without waiting; start the run that prints them if it is due.
+
+        They are returned when all are there, once. If there is none, they are asked for again before the next child.
+        """
+        if self._history_run is None:
+            self._start_history(now)
+        run = self._history_run
+        if run is None or not run.poll(now):
+            return []
+        self._history_run = None
+        run.close()
+        batches = self._reader.read_history(run.lines, now, ahead=self._wall(now) - now, is_cut=run.is_cut)
+        if batches:
+            self._history_end = None
+        return batches
+
+    def _start_history(self, now: float) -> None:
+        """Start the run that prints history, if it is due; if that fails, the child that is started next says why."""
+        cursor = self._reader.read_to
+        if cursor is not None and cursor == self._history_end and self._is_due(now):
+            options = ["--reverse", f"--lines={HISTORY_LINES}", f"--cursor={cursor}"]
+            with contextlib.suppress(OSError):
+                self._history_run = HistoryRun(self._arguments(*options), now)
+
     def _start(self, now: float) -> None:
         """Start the child; if that fails, note why."""
-        self._is_cold = self._reader.read_to is None
+        read_to = self._reader.read_to
+        self._is_cold = read_to is None
         self._is_settled = False
         self._started_at = now
         self._reader.start_run(now, ahead=self._wall(now) - now)
+        # Without --no-tail, --follow shows the last ten lines only.
+        first = [f"--lines={HISTORY_LINES}"] if read_to is None else ["--no-tail", f"--after-cursor={read_to}"]
         try:
-            self._child = Journalctl(self._arguments())
+            self._child = Journalctl(self._arguments("--follow", *first))
         except (FileNotFoundError, NotADirectoryError):
             self._fail("journalctl_missing", now)
         except PermissionError:
@@ -126,12 +170,10 @@ class JournalTailer:
         except OSError:
             self._fail("journal_failed", now)
 
-    def _arguments(self) -> list[str]:
-        # Without --all, a message over 4 KiB is left out; without --no-tail, --follow shows the last ten lines only.
-        options = ["--output=json", f"--output-fields={FIELDS}", "--all", "--follow", "--no-pager"]
-        read_to = self._reader.read_to
-        first = [f"--lines={HISTORY_LINES}"] if read_to is None else ["--no-tail", f"--after-cursor={read_to}"]
-        return [*self._command, *options, f"--unit={self.unit}", *first]
+    def _arguments(self, *options: str) -> list[str]:
+        # Without --all, a message over 4 KiB is left out.
+        common = ["--output=json", f"--output-fields={FIELDS}", "--all", "--no-pager", f"--unit={self.unit}"]
+        return [*self._command, *common, *options]
 
     def _judge(self, child: Journalctl, now: float, *, is_silent: bool) -> None:
         """Take a child for working once it has printed lines, or nothing for a while; until then name its failure."""
