@@ -309,6 +309,14 @@ class TestLifeAndDeath:
             engine = server.engine(after=1)
             assert ("down", False) == (engine.state, engine.disagreements.get("engine_state", False)), minute
 
+    def test_a_server_that_shuts_down_for_its_dead_engine_stays_down(self):
+        """An API server that answers once more while it stops after its engine died is not idle meanwhile."""
+        server = Server().scrape(page()).log(DEAD, after=1)
+        server.log(b"INFO:     Shutting down", after=1)
+
+        assert "down" == server.scrape(page(), after=1).engine().state
+        assert "down" == server.log(b"INFO:     Finished server process [7]", after=1).engine().state
+
     @pytest.mark.parametrize("reason", [None, "refused"])
     def test_a_server_that_was_started_since_is_not_dead(self, reason):
         """A process that was started after the fatal error, or that listens again, is another one."""

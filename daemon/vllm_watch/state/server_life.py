@@ -43,7 +43,9 @@ class ServerLife:
 
     def apply_phase(self, at: float, event: Lifecycle, *, is_dated: bool) -> None:
         """Take in that the server starts, is ready, shuts down or has stopped; `is_dated` is whether `at` is known."""
-        if event.phase == "shutting_down" and self.phase != "dead":
+        if event.phase == "shutting_down":
+            if self.phase == "dead":
+                return  # It shuts down because its engine died: it finishes no request.
             self._shutdown.start(at)
         elif event.phase == "stopped":
             self._count_crashes(self._shutdown.end(at))
