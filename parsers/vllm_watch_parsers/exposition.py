@@ -206,7 +206,7 @@ class ExpositionParser:
             return "too_many_samples"
         if not is_long and _parse_in_full(line) is None:
             return "not_metrics"
-        family = _SUFFIX.sub(b"", name)
+        family = _SUFFIX.sub(b"", name) or name  # A name may be a suffix and nothing else.
         # With the character after it no name is the start of another.
         self._run = family if family not in self._beginnings else line.lstrip(b" \t")[: len(name) + 1]
         self._foreign[name] = self._run

@@ -237,3 +237,11 @@ def test_long_and_short_series_are_read_alike(length):
     body = f'a{{b="{"x" * length}"}} 1\n'
 
     assert samples(body) == samples(body) == (Sample("a", (("b", "x" * length),), 1.0),)
+
+
+@pytest.mark.parametrize("name", ["_created", "_total", "_bucket"])
+def test_a_name_that_is_only_a_suffix_hides_no_other_line(name):
+    """An unwanted sample whose whole name is the suffix of a family is skipped alone."""
+    page = parse_exposition(f"{name} 1\nwanted 2\n".encode(), {"wanted"})
+
+    assert [("wanted", 2.0)] == [(sample.name, sample.value) for sample in page.samples]
