@@ -3,11 +3,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import grp
 import json
 import os
 import pty
 import shlex
+import socket
 import subprocess
 import sys
 import tempfile
@@ -231,6 +233,13 @@ class TestServers:
         assert f"may not be read by nobody (root:{grp.getgrgid(4).gr_name} 0640)" in said
 
 
+def listens(port):
+    """Tell whether somebody takes connections on a port of this machine."""
+    with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), timeout=1):
+        return True
+    return False
+
+
 class TestCommand:
     """The command as it is typed."""
 
@@ -252,6 +261,7 @@ class TestCommand:
         """What --write writes is a configuration of what was found, and is not written over without --force."""
         port = free_port()
         here.start(f"{here.command(port=port)} >> 'vllm log é.txt' 2>&1")
+        until(lambda: listens(port))  # What is written says so of a server that does not listen yet.
         file = tmp_path / "vllm-watch.yml"
         discover("--write", file)
         servers = [each for each in load_config(str(file)).servers if each.name == here.folder.name]
