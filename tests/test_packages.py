@@ -18,6 +18,7 @@ DAEMON = Path(vllm_watch.__file__).parent
 LAYERS = (
     "catalog",
     "support",
+    "statistics",
     "config",
     "reading",
     "state",
@@ -25,6 +26,10 @@ LAYERS = (
     "discovery",
     "exposition",
     "replay",
+    "recorder",
+    "loadtest",
+    "comparison",
+    "rendering",
     "web",
     "service",
     "grafana",

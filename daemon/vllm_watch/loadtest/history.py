@@ -1,0 +1,50 @@
+# SPDX-License-Identifier: Apache-2.0
+"""
+What a server reported over time, all its engines together, whichever source it came from.
+
+A recording, a finished log and a Prometheus give the same values, so that one analysis reads them all.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from vllm_watch.catalog.states import EngineState
+from vllm_watch.loadtest.model import Event
+from vllm_watch_parsers.scrape import Histogram
+
+
+class Point(NamedTuple):
+    """
+    A server at one moment.
+
+    `gauges`, `counters` and `histograms` are by the names of the series without their prefix, summed over the engines;
+    ratios are means. `gauges` are present only while they are fresh; counters keep their values. `is_fresh` is whether
+    this point has new values of its own: the others repeat what was there before. `process` counts the server's starts.
+    """
+
+    at: float
+    state: EngineState
+    gauges: Mapping[str, float]
+    counters: Mapping[str, float]
+    histograms: Mapping[str, Histogram]
+    position_acceptance: tuple[float | None, ...] = ()
+    process: int = 0
+
+
+class ServerHistory(NamedTuple):
+    """
+    One server over time: its points in order, what is known of it, and what happened.
+
+    `config` is by vLLM's flags without dashes; `facts` are numbers by the names of the series without their prefix.
+    """
+
+    source: str
+    name: str
+    model: str | None
+    version: str | None
+    config: Mapping[str, str]
+    facts: Mapping[str, float]
+    points: tuple[Point, ...]
+    events: tuple[Event, ...] = ()
