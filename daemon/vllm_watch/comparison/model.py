@@ -16,14 +16,14 @@ an answer. not_compared: these two sides cannot be compared in this metric; the 
 """
 
 
-class Side(Struct):
+class Side(Struct, frozen=True, kw_only=True):
     """One configuration: its name and the runs of it."""
 
     name: str
     runs: tuple[Run, ...]
 
 
-class ConfigDifference(Struct):
+class ConfigDifference(Struct, frozen=True, kw_only=True):
     """A flag that differs between the sides; `None` where it is not known."""
 
     flag: str
@@ -31,7 +31,7 @@ class ConfigDifference(Struct):
     b: str | None = None
 
 
-class Row(Struct):
+class Row(Struct, frozen=True, kw_only=True):
     """
     One metric, ``ttft_ms.p99`` or ``output_throughput``.
 
@@ -56,7 +56,7 @@ class Row(Struct):
     note: str | None = None
 
 
-class Comparison(Struct):
+class Comparison(Struct, frozen=True, kw_only=True):
     """
     Two configurations; `a` is the baseline.
 
@@ -75,7 +75,7 @@ class Comparison(Struct):
     metrics: tuple[Row, ...] = ()
 
 
-class MatrixRow(Struct):
+class MatrixRow(Struct, frozen=True, kw_only=True):
     """One configuration among several: what was tested, and its values by metric."""
 
     name: str
@@ -83,7 +83,7 @@ class MatrixRow(Struct):
     values: tuple[tuple[str, float], ...] = ()
 
 
-class Decision(Struct):
+class Decision(Struct, frozen=True, kw_only=True):
     """Who wins by one criterion: ``lowest TTFT`` … `winner` is `None` where no difference is shown."""
 
     criterion: str
@@ -92,7 +92,7 @@ class Decision(Struct):
     note: str | None = None
 
 
-class Comparisons(Struct):
+class Comparisons(Struct, frozen=True, kw_only=True):
     """All sides: each compared with the baseline, and, if there are more than two, side by side."""
 
     baseline: str

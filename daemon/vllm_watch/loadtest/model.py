@@ -39,14 +39,14 @@ class Struct(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """An immutable value whose unknown fields are not in its JSON."""
 
 
-class Bounds(Struct):
+class Bounds(Struct, frozen=True, kw_only=True):
     """Between which values a percentile is: those of its bucket, or of its confidence interval. `None`: open."""
 
     low: float | None = None
     high: float | None = None
 
 
-class Latency(Struct):
+class Latency(Struct, frozen=True, kw_only=True):
     """
     One latency of all requests, in milliseconds.
 
@@ -66,14 +66,14 @@ class Latency(Struct):
     too_few: tuple[Quantile, ...] = ()
 
 
-class Objective(Struct):
+class Objective(Struct, frozen=True, kw_only=True):
     """What the load had to be answered within: limits in milliseconds, by latency. `name` is chat, batch or given."""
 
     name: str
     limits: Mapping[LatencyName, float]
 
 
-class Goodput(Struct):
+class Goodput(Struct, frozen=True, kw_only=True):
     """
     The requests within the objective.
 
@@ -87,7 +87,7 @@ class Goodput(Struct):
     bounds: Bounds | None = None
 
 
-class Result(Struct):
+class Result(Struct, frozen=True, kw_only=True):
     """The result block: requests, tokens, rates and latencies of one view over one period."""
 
     view: View
@@ -106,7 +106,7 @@ class Result(Struct):
     goodput: Goodput | None = None
 
 
-class Load(Struct):
+class Load(Struct, frozen=True, kw_only=True):
     """
     What was sent. `request_rate` is in requests per second, or ``inf`` as text.
 
@@ -128,14 +128,14 @@ class Load(Struct):
     metadata: Mapping[str, str] = {}
 
 
-class Distribution(Struct):
+class Distribution(Struct, frozen=True, kw_only=True):
     """How values are spread: `counts` has one more entry than `bounds`, that of the values above the last."""
 
     bounds: tuple[float, ...]
     counts: tuple[float, ...]
 
 
-class ServerUse(Struct):
+class ServerUse(Struct, frozen=True, kw_only=True):
     """
     What the server did in a period. Rates are means over it, ratios from 0 to 1.
 
@@ -163,7 +163,7 @@ class ServerUse(Struct):
     batch_size: Distribution | None = None
 
 
-class Phase(Struct):
+class Phase(Struct, frozen=True, kw_only=True):
     """A part of the time in which the server did one thing."""
 
     phase: PhaseName
@@ -172,7 +172,7 @@ class Phase(Struct):
     result: ServerUse = ServerUse()
 
 
-class Steady(Struct):
+class Steady(Struct, frozen=True, kw_only=True):
     """
     The steady window: `method` names how it was found, `problem` why its values say little, if they do.
 
@@ -189,7 +189,7 @@ class Steady(Struct):
     blocks: Mapping[str, tuple[float, ...]] = {}
 
 
-class Capacity(Struct):
+class Capacity(Struct, frozen=True, kw_only=True):
     """How many tokens per second (generated) the server sustains; the band to plan with is 70 to 85 % of `low`."""
 
     tokens_per_second: float
@@ -199,21 +199,21 @@ class Capacity(Struct):
     explanation: str
 
 
-class Event(Struct):
+class Event(Struct, frozen=True, kw_only=True):
     """What happened at a moment: a start, a crash, a preemption storm. `text` is one short clause."""
 
     at: float
     text: str
 
 
-class Timeline(Struct):
+class Timeline(Struct, frozen=True, kw_only=True):
     """Series for plots: `times` and, for each name, a value or `None` at each of them."""
 
     times: tuple[float, ...] = ()
     values: Mapping[str, tuple[float | None, ...]] = {}
 
 
-class Run(Struct):
+class Run(Struct, frozen=True, kw_only=True):
     """
     One run of a load test, from one or more sources.
 
@@ -245,7 +245,7 @@ class Run(Struct):
     warnings: tuple[str, ...] = ()
 
 
-class Report(Struct):
+class Report(Struct, frozen=True, kw_only=True):
     """The runs that `report` found in its sources, in order of time. The JSON is this, with ``timeline`` left out."""
 
     runs: tuple[Run, ...]
