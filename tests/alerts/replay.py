@@ -24,6 +24,7 @@ from tests.alerts.promtool import promtool
 from tests.support.shared import shared
 
 from vllm_watch.exposition.openmetrics import TimeSeriesFile
+from vllm_watch.replay.open_recording import open_recording
 from vllm_watch.replay.recording import Recording
 from vllm_watch.replay.replay import run_recording
 from vllm_watch.state.server import ServerSettings, ServerState
@@ -188,7 +189,7 @@ def replayed(folder: Path, *, has_slo: bool, has_log: bool, has_metrics: bool) -
 def _replay(folder: Path, sources: str) -> tuple[dict[str, list[str]], int]:
     interval = float(STEP) if sources != "log" else None
     settings = ServerSettings(folder.name, sources != "metrics", interval, slo=CHAT)
-    return series_of(Recording(folder), settings)
+    return series_of(open_recording(folder), settings)
 
 
 def of_the_daemon(steps: int) -> dict[str, list[str]]:
