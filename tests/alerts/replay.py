@@ -18,10 +18,9 @@ from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
-import yaml
-
 from tests.alerts.promtool import promtool
 from tests.support.shared import shared
+from tests.support.yaml_files import load_yaml
 
 from vllm_watch.exposition.openmetrics import TimeSeriesFile
 from vllm_watch.replay.open_recording import open_recording
@@ -127,8 +126,7 @@ def groups_at_worst() -> list[str]:
     Prometheus evaluates each group at a moment of its own, so that may be; where no order is given promtool takes any.
     """
     names = [
-        [group["name"] for group in yaml.safe_load(path.read_text(encoding="utf-8"))["groups"]]
-        for path in _rule_files()
+        [group["name"] for group in load_yaml(path.read_text(encoding="utf-8"))["groups"]] for path in _rule_files()
     ]
     return [name for group in names for name in group]
 

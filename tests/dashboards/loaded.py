@@ -36,6 +36,7 @@ from tests.alerts.incidents import INCIDENTS
 from tests.alerts.replay import NOTHING, STALE, STEP, evaluated, replayed
 from tests.support.monitoring import free_port, get_text, process
 from tests.support.shared import new_folder
+from tests.support.yaml_files import load_yaml
 
 from vllm_watch.catalog.series import DAEMON
 from vllm_watch.exposition.text_format import label_text
@@ -144,7 +145,7 @@ def fill(folder: Path, names: Iterable[str]) -> Mapping[str, Span]:
     folder.mkdir(parents=True, exist_ok=True)
     kept = folder / "spans.yml"
     if kept.exists():
-        spans = {name: Span(*span) for name, span in yaml.safe_load(kept.read_text()).items()}
+        spans = {name: Span(*span) for name, span in load_yaml(kept.read_text()).items()}
         if set(spans) != chosen:
             raise DataError(f"{folder} has {', '.join(spans)}, and not what is asked for")
         return spans
