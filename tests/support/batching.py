@@ -91,7 +91,7 @@ def as_run(requests, name, rate=None, users=None, model="model"):
         model=model,
         load=Load(
             endpoint="online",
-            request_rate=rate if rate else "inf",
+            request_rate=rate or "inf",
             max_concurrency=users,
             num_prompts=len(requests),
             mean_input_tokens=200,
@@ -135,7 +135,9 @@ def _e2el(request):
 def _latency(values):
     ordered = sorted(values)
     return Latency(
-        mean=fmean(ordered), count=len(ordered), **{f"p{each}": percentile(ordered, each / 100) for each in (50, 90, 95, 99)}
+        mean=fmean(ordered),
+        count=len(ordered),
+        **{f"p{each}": percentile(ordered, each / 100) for each in (50, 90, 95, 99)},
     )
 
 
