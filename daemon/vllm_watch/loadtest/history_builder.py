@@ -25,7 +25,7 @@ MAX_EVENTS = 1000
 _NO_EVENTS = frozenset({"shm_timeout", "request_error"})
 """Failures that may repeat for every request: they are counted, and no events."""
 
-_STATES_TO_TELL = frozenset({"starting", "stalled", "down", "sleeping"})
+_STATES_TO_TELL = frozenset({"stalled", "down", "sleeping"})
 _FAILURES: Mapping[str, str] = {
     "engine_dead": "the engine died",
     "execution_timeout": "a model execution timed out",
