@@ -153,13 +153,19 @@ def discover(form: str, file: str | None, *, force: bool) -> None:
 
 
 @cli.command()
-@click.option("--recording", "folder", metavar="DIR", help="A recorded server [default: the one in the package].")
+@click.option("--recording", metavar="DIR|FILE", help="A recorded server [default: the one in the package].")
+@click.option("--server", metavar="NAME", help="Which server, of a recording of several.")
 @click.option("--speed", type=click.FloatRange(0.1, 100), default=10.0, show_default=True, help="Times real time.")
 @_LISTEN
 @_LOG_LEVEL
 @_LOG_FORMAT
-def demo(
-    folder: str | None, speed: float, listen: str | None, log_level: LogLevel, log_format: LogFormat | None
+def demo(  # noqa: PLR0913, PLR0917 - Each option is a parameter.
+    recording: str | None,
+    server: str | None,
+    speed: float,
+    listen: str | None,
+    log_level: LogLevel,
+    log_format: LogFormat | None,
 ) -> None:
     """Run the daemon over a recorded real server, again and again."""
     from vllm_watch.commands.demo import run_demo
@@ -167,22 +173,22 @@ def demo(
 
     hold_standard_streams()
     configure_log(log_level, log_format)
-    run_demo(folder, speed, listen)
+    run_demo(recording, server, speed, listen)
 
 
 @cli.command()
-@click.option("--recording", "folder", metavar="DIR", help="A recorded server.")
+@click.option("--recording", metavar="DIR|FILE", help="One or more recorded servers.")
 @click.option("--log", "logs", multiple=True, metavar="PATH", help="An old log, in this machine's time zone.")
 @_STEP
 @click.option("-o", "--output", metavar="FILE", help="Where to write [default: standard output].")
-def backfill(folder: str | None, logs: tuple[str, ...], step: str, output: str | None) -> None:
+def backfill(recording: str | None, logs: tuple[str, ...], step: str, output: str | None) -> None:
     """Write the series of a recording or an old log as OpenMetrics with timestamps, for promtool."""
     from vllm_watch.commands.backfill import write_backfill
 
-    if bool(folder) == bool(logs):
-        raise UsageError("give either --recording DIR or --log PATH")
+    if bool(recording) == bool(logs):
+        raise UsageError("give either --recording DIR or FILE, or --log PATH")
     with _progress() as progress:
-        samples = write_backfill(folder, logs, _seconds(step), output, progress)
+        samples = write_backfill(recording, logs, _seconds(step), output, progress)
     click.echo(f"{samples} samples. Load them with: promtool tsdb create-blocks-from openmetrics FILE DIR", err=True)
 
 
