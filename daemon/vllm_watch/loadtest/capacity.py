@@ -18,7 +18,7 @@ from typing import NamedTuple
 from vllm_watch.loadtest.growth import Growth
 from vllm_watch.loadtest.history import Point
 from vllm_watch.loadtest.loads import LoadSpan
-from vllm_watch.loadtest.model import Capacity, Phase, Run, ServerUse
+from vllm_watch.loadtest.model import Capacity, LatencyTurn, Phase, Run, ServerUse
 from vllm_watch.loadtest.usage import GENERATED, finished, server_use
 from vllm_watch.statistics.throughput_fit import ThroughputFit, fit_throughput
 
@@ -43,6 +43,17 @@ _LOW, _HIGH = 0.87, 1.05
 
 _LADDER = 3
 _PLATEAU = 0.05
+_MORE = 1.2
+"""So many times the requests at once are more of them, and not chance."""
+
+
+UNKNOWN = "The maximum is not known"
+"""How the reason begins why there is no capacity."""
+
+POWER = (
+    "Kleinrock's power: the run with the most output tokens per second for its mean end-to-end latency; with more "
+    "requests at once latency grows more than throughput"
+)
 
 
 class Estimate(NamedTuple):
@@ -79,7 +90,7 @@ def ladder_capacity(runs: Sequence[Run]) -> Capacity | None:
         return None
     best = max(throughput for _, throughput in steps)
     after = [throughput for _, throughput in steps[-2:]]
-    has_more_at_once = steps[-1][0] >= 1.2 * steps[-2][0]
+    has_more_at_once = steps[-1][0] >= _MORE * steps[-2][0]
     if not has_more_at_once or min(after) < (1 - _PLATEAU) * best:
         return None
     value = fmean(after)
@@ -138,7 +149,7 @@ def _by_curve(loads: Sequence[LoadSpan], facts: Mapping[str, float]) -> Estimate
     uses = [server_use(window) for window in windows]
     limit = running_limit(uses, windows, facts)
     if isinstance(limit, str):
-        return Estimate(None, f"The maximum is not known: {limit}.")
+        return Estimate(None, f"{UNKNOWN}: {limit}.")
     seen = [(use.running, use.generation_tokens_per_second) for use in uses]
     pairs = [(running, tokens) for running, tokens in seen if running and tokens]
     reason = _unfit(pairs, uses, windows, limit)
@@ -147,7 +158,7 @@ def _by_curve(loads: Sequence[LoadSpan], facts: Mapping[str, float]) -> Estimate
         quality = "" if fit is None else f" (R² {fit.r_squared:.2f}, at least {_MIN_R_SQUARED} is needed)"
         reason = f"throughput against requests at once is no curve that flattens{quality}"
     if reason is not None or fit is None:
-        return Estimate(None, f"The maximum is not known: it was not reached, and {reason}.")
+        return Estimate(None, f"{UNKNOWN}: it was not reached, and {reason}.")
     return Estimate(_at_limit(fit, limit, pairs, uses))
 
 
@@ -247,25 +258,32 @@ def _length(window: Sequence[Point]) -> float | None:
     return sum(known) if len(known) == len(sizes) else None
 
 
-def knee(runs: Sequence[Run]) -> Run | None:
+def latency_turn(runs: Sequence[Run]) -> LatencyTurn | None:
     """
-    Return the run at which latency turns: the one with the most power, which is throughput divided by latency.
+    Return where latency turns: the run with the most power, which is throughput divided by latency.
 
-    Before it more requests at once gain more throughput than they cost latency, after it they cost more (Kleinrock).
     `None` if there are fewer than three loads, or the most power is that of the lightest or the heaviest.
     """
-    powers = [
-        (in_flight, run.result.output_throughput / run.result.e2el_ms.mean, run)
-        for run in runs
-        if run.result is not None
-        and run.result.output_throughput
-        and run.result.e2el_ms is not None
-        and run.result.e2el_ms.mean
-        and (in_flight := requests_in_flight(run))
-    ]
-    ordered = sorted(powers, key=lambda each: each[0])
-    distinct = sum(later[0] > 1.1 * earlier[0] for earlier, later in pairwise(ordered)) + 1
-    if len(ordered) < _LADDER or distinct < _LADDER:
+    points = sorted(
+        (
+            LatencyTurn(
+                run=run.name,
+                requests_in_flight=in_flight,
+                output_throughput=result.output_throughput,
+                e2el_ms=result.e2el_ms.mean,
+                method=POWER,
+            )
+            for run in runs
+            if (result := run.result) is not None
+            and result.output_throughput
+            and result.e2el_ms is not None
+            and result.e2el_ms.mean
+            and (in_flight := requests_in_flight(run))
+        ),
+        key=lambda each: each.requests_in_flight,
+    )
+    more = sum(new.requests_in_flight > _MORE * old.requests_in_flight for old, new in pairwise(points))
+    if more + 1 < _LADDER:
         return None
-    best = max(ordered, key=lambda each: each[1])
-    return None if best[2] in (ordered[0][2], ordered[-1][2]) else best[2]
+    best = max(range(len(points)), key=lambda place: points[place].output_throughput / points[place].e2el_ms)
+    return points[best] if 0 < best < len(points) - 1 else None

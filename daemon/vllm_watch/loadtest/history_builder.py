@@ -22,6 +22,11 @@ MAX_POINTS = 16_384
 MAX_EVENTS = 1000
 """So many events are kept, the last ones."""
 
+LOG_ALONE = (
+    "There is no /metrics: tokens are sums of the log's statistics lines, requests are those of its access log, and "
+    "nothing is known of latencies."
+)
+
 _NO_EVENTS = frozenset({"shm_timeout", "request_error"})
 """Failures that may repeat for every request: they are counted, and no events."""
 

@@ -42,11 +42,11 @@ class LoadSpan(NamedTuple):
     points: tuple[Point, ...]
 
 
-def find_loads(points: Sequence[Point]) -> list[LoadSpan]:
-    """Return the loads of a history, in order."""
+def find_loads(points: Sequence[Point], idle_seconds: float = IDLE_SECONDS) -> list[LoadSpan]:
+    """Return the loads of a history, in order; an idle time of at least so long is between two."""
     found: list[tuple[int, int]] = []
     for index in _busy_intervals(points):
-        if found and points[index - 1].at - points[found[-1][1]].at < IDLE_SECONDS:
+        if found and points[index - 1].at - points[found[-1][1]].at < idle_seconds:
             found[-1] = (found[-1][0], index)
         else:
             found.append((index, index))
