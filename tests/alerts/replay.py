@@ -18,12 +18,12 @@ from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
-import yaml
-
 from tests.alerts.promtool import promtool
 from tests.support.shared import shared
+from tests.support.yaml_files import load_yaml
 
 from vllm_watch.exposition.openmetrics import TimeSeriesFile
+from vllm_watch.replay.open_recording import open_recording
 from vllm_watch.replay.recording import Recording
 from vllm_watch.replay.replay import run_recording
 from vllm_watch.state.server import ServerSettings, ServerState
@@ -126,8 +126,7 @@ def groups_at_worst() -> list[str]:
     Prometheus evaluates each group at a moment of its own, so that may be; where no order is given promtool takes any.
     """
     names = [
-        [group["name"] for group in yaml.safe_load(path.read_text(encoding="utf-8"))["groups"]]
-        for path in _rule_files()
+        [group["name"] for group in load_yaml(path.read_text(encoding="utf-8"))["groups"]] for path in _rule_files()
     ]
     return [name for group in names for name in group]
 
@@ -188,7 +187,7 @@ def replayed(folder: Path, *, has_slo: bool, has_log: bool, has_metrics: bool) -
 def _replay(folder: Path, sources: str) -> tuple[dict[str, list[str]], int]:
     interval = float(STEP) if sources != "log" else None
     settings = ServerSettings(folder.name, sources != "metrics", interval, slo=CHAT)
-    return series_of(Recording(folder), settings)
+    return series_of(open_recording(folder), settings)
 
 
 def of_the_daemon(steps: int) -> dict[str, list[str]]:

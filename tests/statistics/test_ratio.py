@@ -57,12 +57,21 @@ def test_swapping_the_sides_inverts_the_ratio():
 
 @pytest.mark.parametrize(
     ("a", "b"),
-    [([1.0], [2.0, 3.0]), ([1.0, 2.0], []), ([0.0, 1.0], [1.0, 2.0]), ([10.0, 10.0], [11.0, 11.0, 11.0])],
+    [([1.0], [2.0]), ([1.0, 2.0], []), ([0.0, 1.0], [1.0, 2.0]), ([10.0, 10.0], [11.0, 11.0, 11.0])],
     ids=["one-run", "no-run", "zero", "no-variation"],
 )
 def test_no_interval_without_knowledge(a, b):
     """Of one run, of values of 0, and of runs that are all the same nothing is known about their variation."""
     assert ratio_interval(a, b) is None
+
+
+def test_one_run_is_taken_to_vary_as_the_other_side():
+    """The interval of one run to five covers the truth in 93 to 97 % of 2,000 pairs."""
+    generator = random.Random(10)
+    found = [ratio_interval(runs(generator, 100, 0.05, 5), runs(generator, 90, 0.05, 1)) for _ in range(2000)]
+
+    assert 0.93 <= sum(each.low <= 0.9 <= each.high for each in found) / 2000 <= 0.97
+    assert {4} == {each.degrees for each in found}
 
 
 def test_one_side_may_not_vary():

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import gzip
 import os
+import re
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -90,10 +91,30 @@ class FinishedLog:
             else:
                 yield self._bytes.read(block, self._times)
 
+    def read_until(self, mark: re.Pattern[bytes]) -> Iterator[LogBatch]:
+        """
+        Yield what the lines report, in batches that end where `mark` does, and at least every megabyte.
+
+        Raises:
+            FileError: It cannot be read.
+        """
+        for block in _blocks(self._path):
+            self._read += len(block)
+            start = 0
+            for found in mark.finditer(block):
+                yield self._bytes.read(block[start : found.end()], self._times)
+                start = found.end()
+            yield self._bytes.read(block[start:], self._times)
+
     @property
     def counts(self) -> TailCounts:
         """What was read so far."""
         return self._bytes.counts
+
+    @property
+    def size(self) -> int:
+        """The size of the file in bytes."""
+        return self._size
 
     @property
     def share(self) -> float:

@@ -54,16 +54,21 @@ def ratio_interval(a: Sequence[float], b: Sequence[float], confidence: float = C
     """
     Return the ratio of b to a with its interval.
 
-    `None` if a side has fewer than two values, or one that is not positive, or if no value differs from the others of
-    its side: then nothing is known of how they vary.
+    A side of one value is taken to vary as the other does. `None` if neither side has two values, or one is not
+    positive, or if no value differs from the others of its side: then nothing is known of how they vary.
     """
-    if min(len(a), len(b)) < 2 or min(*a, *b) <= 0:
+    if not a or not b or min(*a, *b) <= 0:
         return None
-    (mean_a, square_a), (mean_b, square_b) = _of_logarithms(a), _of_logarithms(b)
+    (mean_a, *known_a), (mean_b, *known_b) = _of_logarithms(a), _of_logarithms(b)
+    if not known_a and not known_b:
+        return None
+    square_a, square_b = (known_a or known_b)[0] / len(a), (known_b or known_a)[0] / len(b)
     error = math.sqrt(square_a + square_b)
     if error <= abs(mean_a - mean_b) * 1e-12 + 1e-15:  # Less than what rounding does.
         return None
-    degrees = (square_a + square_b) ** 2 / (square_a**2 / (len(a) - 1) + square_b**2 / (len(b) - 1))
+    degrees: float = max(len(a), len(b)) - 1
+    if min(len(a), len(b)) > 1:
+        degrees = (square_a + square_b) ** 2 / (square_a**2 / (len(a) - 1) + square_b**2 / (len(b) - 1))
     return log_interval(mean_b - mean_a, error, degrees, confidence)
 
 
@@ -96,15 +101,15 @@ def coefficient_of_variation(values: Sequence[float]) -> float | None:
     """Return the standard deviation of the logarithms, which is the coefficient of variation while it is small."""
     if len(values) < 2 or min(values) <= 0:
         return None
-    return math.sqrt(_of_logarithms(values)[1] * len(values))
+    return math.sqrt(_of_logarithms(values)[1])
 
 
-def _of_logarithms(values: Sequence[float]) -> tuple[float, float]:
-    """Return the mean of the values' logarithms, and the square of its standard error."""
+def _of_logarithms(values: Sequence[float]) -> tuple[float, ...]:
+    """Return the mean of the values' logarithms, and their variance, which one value does not have."""
     logarithms = [math.log(each) for each in values]
     mean = math.fsum(logarithms) / len(logarithms)
     squares = math.fsum((each - mean) ** 2 for each in logarithms)
-    return mean, squares / (len(logarithms) - 1) / len(logarithms)
+    return (mean, squares / (len(logarithms) - 1)) if len(logarithms) > 1 else (mean,)
 
 
 def _exp(value: float) -> float:

@@ -14,7 +14,7 @@ import math
 _PRECISION = 1e-15
 _TERMS = 10_000
 _TINY = 1e-300
-_HALVINGS = 200
+_STEPS = 100
 
 
 def t_distribution(t: float, degrees: float) -> float:
@@ -52,12 +52,21 @@ def t_quantile(probability: float, degrees: float) -> float:
     low, high = 0.0, 1.0
     while t_tail(high, degrees) > tail:
         low, high = high, high * 2
-    for _ in range(_HALVINGS):
-        middle = (low + high) / 2
-        if middle in {low, high}:
+    t = (low + high) / 2
+    for _ in range(_STEPS):  # Newton's steps, or halving where one would leave the bracket.
+        excess = t_tail(t, degrees) - tail
+        low, high = (t, high) if excess > 0 else (low, t)
+        step = t + excess / _density(t, degrees)
+        nearer = step if low < step < high else (low + high) / 2
+        if abs(nearer - t) <= _PRECISION * (1 + t):
             break
-        low, high = (middle, high) if t_tail(middle, degrees) > tail else (low, middle)
-    return high if probability > 0.5 else -high
+        t = nearer
+    return t if probability > 0.5 else -t
+
+
+def _density(t: float, degrees: float) -> float:
+    scale = math.lgamma((degrees + 1) / 2) - math.lgamma(degrees / 2) - 0.5 * math.log(degrees * math.pi)
+    return math.exp(scale - (degrees + 1) / 2 * math.log1p(t * t / degrees))
 
 
 def _incomplete_beta(x: float, a: float, b: float) -> float:
