@@ -48,7 +48,7 @@ def _request(private: PrivateText, request: str) -> str:
 
 
 def _query_value(private: PrivateText, item: str) -> str:
-    name, sign, value = item.partition("=")
+    name, _, value = item.partition("=")
     if name in _READ_QUERIES and value.isalnum():
         return item
     return private.remove("keys", item)
