@@ -18,7 +18,7 @@ from vllm_watch.recorder.access_redaction import UVICORN_START, redact_access
 from vllm_watch.recorder.client_messages import LITERAL, ClientMessages
 from vllm_watch.recorder.private_text import REMOVED, PrivateText
 from vllm_watch_parsers.access import ACCESS_START
-from vllm_watch_parsers.line import LogLine, Record, parse_line
+from vllm_watch_parsers.line import UNKNOWN_RECORD, LogLine, Record, parse_line
 from vllm_watch_parsers.prefix import Head, parse_head, parse_prefixed_head, split_process, strip_ansi
 
 
@@ -33,7 +33,6 @@ _REQUEST_TRACEBACK = "Exception in ASGI application"
 _EXCEPTION = re.compile(
     r"([A-Za-z_][\w.]*(?:Error|Exception|Exit|Interrupt|Warning|Timeout|Failure))(: ?)(.+)", re.DOTALL
 )
-_FRAME = re.compile(r'  File "|Traceback \(most recent call last\):|    |  \+|  \||$')
 _MIN_LITERAL = 24
 
 
@@ -51,10 +50,20 @@ class LogRedactor:
         self._record: Record | None = None
         self._is_of_client = False
         """Whether the open record has text of a client."""
-        self._drops_bare = True
-        """Whether lines without a head may continue such a record: nothing is known where reading starts."""
+        self._drops_bare = False
+        """Whether lines without a head may continue such a record."""
         self._is_request_failure = False
         """Whether the traceback that is being printed is one of a request."""
+
+    def lose_place(self) -> None:
+        """Continue elsewhere: the next line may continue a record of which nothing is known."""
+        self._record = UNKNOWN_RECORD
+        self._is_of_client = self._drops_bare = True
+
+    def start_file(self) -> None:
+        """Continue at the start of a file: the next line continues no record."""
+        self._record = None
+        self._is_of_client = self._drops_bare = self._is_request_failure = False
 
     def redact(self, line: bytes) -> bytes:
         r"""Return what is left of a line (without its ``\n``)."""
@@ -107,7 +116,7 @@ class LogRedactor:
                 self._is_of_client = "prompts" in self._private.removes
                 self._drops_bare = self._is_of_client
                 return _FORGED_STATISTICS if parsed.is_rejected and made != message else made
-            quoting = self._messages.without_quoted(site, message)
+            quoting = self._messages.without_quoted(site, level, message)
             if quoting is not None:
                 self._drops_bare = False
                 return quoting

@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 
 from collections import Counter
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from typing import Literal, get_args
 
 from vllm_watch.recorder.printed_values import value_end
@@ -22,13 +22,18 @@ KINDS: tuple[Kind, ...] = get_args(Kind)
 REMOVED = "[removed]"
 """What is written in place of what was removed."""
 
-_HARMLESS = re.compile(r"""None|null|True|False|true|false|\*+|-?\d+(?:\.\d+)?|["']{2}|\[\]|\{\}|\(\)|\[removed\]|""")
+_HARMLESS = re.compile(
+    r"""None|null|True|False|true|false|["']?\*+["']?|-?\d+(?:\.\d+)?(?:e[+-]?\d+)?|["']{2}|\[\]|\{\}|\(\)|\[removed\]"""
+)
 """Values that tell nothing, and are left as they are."""
 
 
+_HARMLESS_WORD = re.compile(rf"(?:{_HARMLESS.pattern})(?=[\s,;)\]}}]|\Z)")
+
+
 def _named(names: str) -> re.Pattern[str]:
-    """Return the pattern of a name and the sign after it: ``'name': ``, ``name=``, ``"name": ``."""
-    return re.compile(rf"""(?<![\w-])(?:\\*['"])?(?:{names})(?:\\*['"])?\s?(?::|=(?!=))\s?""", re.IGNORECASE)
+    """Return the pattern of a name and the sign after it: ``'name': ``, ``name=``, ``"name": ``; not ``name = ``."""
+    return re.compile(rf"""(?<![\w-])(?:\\*['"])?(?:{names})(?:\\*['"])?(?:\s?:\s?|=(?![=\s]))""", re.IGNORECASE)
 
 
 _KEY_NAMES = (
@@ -48,14 +53,13 @@ _NAMES: Mapping[Kind, re.Pattern[str]] = {
     "addresses": _named(r"client(?:_(?:ip|host|addr|address))?|remote_addr|x-forwarded-for|x-real-ip|peername|raddr"),
     "request-ids": _named(r"(?:\w+_)?req(?:uest)?[ _-]?ids?|x-request-id|(?:\w+_)?response[ _]id"),
 }
-_WORDS = re.compile(r".*", re.DOTALL)
 _BARE: Mapping[Kind, re.Pattern[str]] = {
     "keys": re.compile(r"(?:(?:Bearer|Basic|Digest|Token)\s+)?[^\s,;)\]}'\"&]*", re.IGNORECASE),
-    "prompts": _WORDS,
+    "prompts": re.compile(r"(?<==)[^,)\]}]*|.*", re.DOTALL),
     "addresses": re.compile(r"[^\s,;)]*"),
     "request-ids": re.compile(r"[^\s,;)\]}'\"]*"),
 }
-"""What a value is that is neither a string nor in brackets: a prompt is all that follows."""
+"""What a value is that is neither a string nor in brackets: after a colon, a prompt is all that follows."""
 
 _OPTION = re.compile(r"""--[\w-]*(?:api[_-]key|token|password|secret)(?:\\*['"])?(?:=|,?\s+)""")
 _OPTION_VALUES = re.compile(r"[^\s'\",\]-][^\s'\",\]]*(?:\s+[^\s'\",\]-][^\s'\",\]]*)*")
@@ -71,7 +75,7 @@ _ID_FORMS = re.compile(
     r"|(?<![\w-])(?:chat)?cmpl-[\w.:+-]*[\w+-]"
     r"|\b[0-9a-f]{8}-(?:[0-9a-f]{4}-){3}[0-9a-f]{12}\b[\w-]*|(?<![\w/.])[0-9a-f]{32}(?![\w/.])[\w-]*"
 )
-_AFTER_REQUEST = re.compile(r"(?<!per )\b([Rr]equests?(?:\(s\))? )(?=[^\s]*[\d-])([\w.:/+@=-]*[\w/+@=])")
+_AFTER_REQUEST = re.compile(r"(?<!per )\b([Rr]equests?(?:\(s\))? )(?=[^\s=]*[\d-])([\w.:/+@-]*[\w/+@])(?![=\w])")
 
 
 class PrivateText:
@@ -90,12 +94,30 @@ class PrivateText:
         """The kinds that are removed."""
         self.counts: Counter[Kind] = Counter()
 
+    def is_harmless(self, value: str) -> bool:
+        """Return whether a printed value tells nothing: a number, nothing at all."""
+        return _HARMLESS.fullmatch(value) is not None
+
     def remove(self, kind: Kind, value: str) -> str:
         """Return what is written in place of a value of a kind: itself if that is kept."""
-        if kind not in self.removes or _HARMLESS.fullmatch(value):
+        if kind not in self.removes or self.is_harmless(value):
             return value
         self.counts[kind] += 1
         return REMOVED
+
+    def kind_of(self, name: str) -> Kind | None:
+        """Return the kind of private data that a name announces, if that is removed."""
+        return next((kind for kind in KINDS if kind in self.removes and _NAMES[kind].fullmatch(f"{name}:")), None)
+
+    def clean_arguments(self, argv: Sequence[str]) -> tuple[str, ...]:
+        """Return a command line without the values of private options."""
+        cleaned: list[str] = []
+        announced: Kind | None = None
+        for argument in argv:
+            cleaned.append(self.remove(announced, argument) if announced else self.clean(argument))
+            is_option = argument.startswith("-") and "=" not in argument
+            announced = self.kind_of(argument.lstrip("-").replace("-", "_")) if is_option else None
+        return tuple(cleaned)
 
     def clean(self, text: str) -> str:
         """Return a text without what its names or its form show to be private."""
@@ -121,6 +143,8 @@ class PrivateText:
             if found.start() < at:
                 continue
             end = value_end(text, start)
+            if end is None and _HARMLESS_WORD.match(text, start):
+                continue
             if end is None:
                 word = bare.match(text, start)
                 end = word.end() if word else start
