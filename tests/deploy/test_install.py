@@ -16,6 +16,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.copied_venvs import copying_python
 from tests.support.wheels import link_dependencies, make_wheel
 
 
@@ -40,7 +41,7 @@ class Machine:
             (self.root / each).mkdir(parents=True)
         self.environment = {
             **os.environ,
-            "PYTHON": sys.executable,
+            "PYTHON": str(copying_python(folder)),
             "PYTHONPATH": str(link_dependencies(folder / "dependencies")),
             "PYTHONDONTWRITEBYTECODE": "1",
             "PIP_NO_INDEX": "1",
@@ -59,9 +60,9 @@ class Machine:
             check=False,
         )
 
-    def done(self, *arguments):
+    def done(self, *arguments, **environment):
         """Run the script, which must succeed; return what it says."""
-        run = self.run(*arguments)
+        run = self.run(*arguments, **environment)
         assert run.returncode == 0, run.stdout + run.stderr
         return run.stdout
 
@@ -106,9 +107,9 @@ def machine(tmp_path):
 
 @pytest.fixture(scope="module")
 def image(tmp_path_factory, wheels):
-    """The root of a machine with version 1.0."""
+    """The root of a machine with version 1.0, in a virtual environment that is made and not copied."""
     machine = Machine(tmp_path_factory.mktemp("image"))
-    machine.done("install", "--wheel", wheels["1.0"])
+    machine.done("install", "--wheel", wheels["1.0"], PYTHON=sys.executable)
     return machine.root
 
 

@@ -22,10 +22,15 @@ MAX_POINTS = 16_384
 MAX_EVENTS = 1000
 """So many events are kept, the last ones."""
 
+LOG_ALONE = (
+    "There is no /metrics: tokens are sums of the log's statistics lines, requests are those of its access log, and "
+    "nothing is known of latencies."
+)
+
 _NO_EVENTS = frozenset({"shm_timeout", "request_error"})
 """Failures that may repeat for every request: they are counted, and no events."""
 
-_STATES_TO_TELL = frozenset({"starting", "stalled", "down", "sleeping"})
+_STATES_TO_TELL = frozenset({"stalled", "down", "sleeping"})
 _FAILURES: Mapping[str, str] = {
     "engine_dead": "the engine died",
     "execution_timeout": "a model execution timed out",
