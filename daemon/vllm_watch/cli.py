@@ -199,7 +199,7 @@ def backfill(recording: str | None, logs: tuple[str, ...], step: str, output: st
     if bool(recording) == bool(logs):
         raise UsageError("give either --recording DIR or FILE, or --log PATH")
     with _progress("backfill") as progress:
-        samples = write_backfill(recording, logs, _seconds(step), output, progress)
+        samples = write_backfill(recording, logs, _seconds("--step", step), output, progress)
     click.echo(f"{samples} samples. Load them with: promtool tsdb create-blocks-from openmetrics FILE DIR", err=True)
 
 
@@ -231,6 +231,56 @@ def report(
     options = read_options(objective, zone)
     with _progress("report") as progress:
         write_report(sources, form, output, options, progress)
+
+
+@cli.command()
+@_CONFIG
+@_LOG
+@_METRICS
+@click.option("--server", "names", multiple=True, metavar="NAME", help="Record only this; may be repeated.")
+@click.option("-o", "--output", required=True, metavar="FILE", help="Where to write, such as test.jsonl.xz.")
+@click.option("--force", is_flag=True, help="Write over a FILE that is there.")
+@click.option("--every", metavar="DURATION", help="Time between two scrapes [default: as configured, else 5s].")
+@click.option("--for", "duration", metavar="DURATION", help="How long to record [default: until Ctrl-C].")
+@click.option("--keep", metavar="KINDS", help="What not to remove: prompts,request-ids,keys,addresses.")
+@click.argument("argv", metavar="[-- COMMAND...]", nargs=-1, type=click.UNPROCESSED)
+def record(  # noqa: PLR0913, PLR0917 - Each option is a parameter.
+    config_file: str | None,
+    logs: tuple[str, ...],
+    metrics: tuple[str, ...],
+    names: tuple[str, ...],
+    output: str,
+    force: bool,  # noqa: FBT001 - An option.
+    every: str | None,
+    duration: str | None,
+    keep: str | None,
+    argv: tuple[str, ...],
+) -> None:
+    """
+    Record the logs and /metrics of running servers into one file, from now until Ctrl-C.
+
+    With a COMMAND after --, such as vllm bench serve, record while it runs, and its result too. Prompts, request ids,
+    keys and addresses of clients are removed. Without --config, --log and --metrics: of the vLLM servers that run on
+    this machine.
+    """
+    from vllm_watch.commands.record import RecordOptions, kinds_of
+    from vllm_watch.commands.record import record as record_servers
+    from vllm_watch.commands.watched import Selection
+    from vllm_watch.support.logging_setup import configure_log
+
+    configure_log("error")
+    record_servers(
+        Selection(config_file, logs, metrics),
+        RecordOptions(
+            output,
+            names,
+            None if every is None else _seconds("--every", every),
+            None if duration is None else _seconds("--for", duration),
+            kinds_of(keep or ""),
+            force,
+            argv,
+        ),
+    )
 
 
 cli.add_command(grafana)
@@ -272,15 +322,15 @@ def _status_of(action: Callable[[], int | None]) -> int:
         return 1
 
 
-def _seconds(step: str) -> float:
+def _seconds(option: str, text: str) -> float:
     from vllm_watch.config.texts import parse_duration
 
     try:
-        seconds = parse_duration(step)
+        seconds = parse_duration(text)
     except ValueError as error:
-        raise UsageError(f"--step: {error}") from error
+        raise UsageError(f"{option}: {error}") from error
     if seconds <= 0:
-        raise UsageError("--step: expected more than 0 s")
+        raise UsageError(f"{option}: expected more than 0 s")
     return seconds
 
 

@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 from statistics import fmean
 from typing import Literal, NamedTuple
 
-from vllm_watch.comparison.metrics import FAMILY, Metric, metric_bounds, metric_value, needed_values
+from vllm_watch.comparison.metrics import Metric, metric_bounds, metric_value, needed_values
 from vllm_watch.comparison.pair import Measured, Pair, metric_mean, metric_values
 from vllm_watch.comparison.speculation import speculation
 from vllm_watch.loadtest.model import Bounds, Run
@@ -24,8 +24,6 @@ from vllm_watch.statistics.ratio import CONFIDENCE, detectable_ratio, ratio_inte
 
 
 SIGNIFICANCE = 1 - CONFIDENCE
-FAMILY_CONFIDENCE = 1 - SIGNIFICANCE / len(FAMILY)
-"""Of each of six intervals, so that all of them hold together."""
 
 _FEW_USERS = 8
 _FEW_USERS_FACTOR = 4.0
@@ -40,7 +38,7 @@ class Estimate(NamedTuple):
     One metric on two sides.
 
     `low`, `ratio` and `high` are b to a; `n` is how many values each side has, of the `unit`. `p` is that of a single
-    test; of blocks there is none, and `is_apart` says whether their interval leaves out 1 with all six tests together.
+    test; of blocks there is none, and `is_apart` says whether their interval of the asked confidence leaves out 1.
     `detectable` is the smallest ratio that is found in nine of ten cases. `note` says what is missing, or restricts.
     """
 
@@ -58,8 +56,15 @@ class Estimate(NamedTuple):
     note: str | None = None
 
 
-def estimate(metric: Metric, pair: Pair) -> Estimate | None:
-    """Return what is known of a metric, `None` if neither side has a value."""
+def estimate(metric: Metric, pair: Pair, confidence: float = CONFIDENCE) -> Estimate | None:
+    """
+    Return what is known of a metric, `None` if neither side has a value.
+
+    Args:
+        metric: Which one.
+        pair: The two sides.
+        confidence: With which a difference is to be found: higher than that of the interval if others are tested, too.
+    """
     a, b = (metric_values(metric, side) for side in pair.sides)
     if not a and not b:
         return None
@@ -68,8 +73,8 @@ def estimate(metric: Metric, pair: Pair) -> Estimate | None:
     if note is not None:
         return known._replace(note=note)
     if pair.is_single:
-        return _of_blocks(known, pair)
-    return _with_bounds(_of_runs(known, a, b), _bounds(metric, pair.a), _bounds(metric, pair.b))
+        return _of_blocks(known, pair, confidence)
+    return _with_bounds(_of_runs(known, a, b, confidence), _bounds(metric, pair.a), _bounds(metric, pair.b))
 
 
 def _missing(metric: Metric, pair: Pair, values: Sequence[Sequence[float]]) -> str | None:
@@ -85,12 +90,11 @@ def _missing(metric: Metric, pair: Pair, values: Sequence[Sequence[float]]) -> s
     return None
 
 
-def _of_runs(known: Estimate, a: Sequence[float], b: Sequence[float]) -> Estimate:
+def _of_runs(known: Estimate, a: Sequence[float], b: Sequence[float], confidence: float) -> Estimate:
     """Return the interval from several runs."""
     found = ratio_interval(a, b)
     if found is None:
         return known._replace(note="all runs of a side have the same value, so nothing is known of how they vary")
-    confidence = FAMILY_CONFIDENCE if known.metric.in_family else CONFIDENCE
     check = permutation_p(a, b)
     is_doubtful = check is not None and found.p < SIGNIFICANCE < check
     single = next((name for name, values in (("a", a), ("b", b)) if len(values) == 1), None)
@@ -148,7 +152,7 @@ def _text(bounds: Bounds) -> str:
     return f"{bounds.low or 0:g} to {bounds.high:g}"
 
 
-def _of_blocks(known: Estimate, pair: Pair) -> Estimate:
+def _of_blocks(known: Estimate, pair: Pair, confidence: float) -> Estimate:
     """Return the interval from the blocks of one run a side."""
     metric, runs = known.metric, (pair.a.runs[0], pair.b.runs[0])
     if metric.cv_of_runs is None:
@@ -163,7 +167,7 @@ def _of_blocks(known: Estimate, pair: Pair) -> Estimate:
     if note is not None:
         return known._replace(note=note)
     cv = metric.cv_of_runs * _few_users(runs)
-    shown, together = (block_interval(blocks[0], blocks[1], cv, each) for each in (CONFIDENCE, FAMILY_CONFIDENCE))
+    shown, together = (block_interval(blocks[0], blocks[1], cv, each) for each in (CONFIDENCE, confidence))
     if shown is None or together is None:
         return known._replace(note="a block has no positive mean")
     return known._replace(

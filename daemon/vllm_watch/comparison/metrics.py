@@ -3,7 +3,7 @@
 The metrics that `compare` compares, each once: its unit, its good direction, and what matters.
 
 Six of them are the family that is tested, fixed before any value is seen, so that Holm's correction holds for all of
-them together. The others have intervals and no verdict.
+them together. One of the six is the headline. The others have intervals and no verdict.
 """
 
 from __future__ import annotations
@@ -53,6 +53,9 @@ TPOT = "tpot_ms.mean"
 
 FAMILY = (OUTPUT, "ttft_ms.p50", TPOT, "ttft_ms.p99", "e2el_ms.mean", GOODPUT)
 
+HEADLINE_WEIGHT = 0.5
+"""The part that the headline has of the chance of a false verdict; the other five metrics share the rest."""
+
 _STATISTICS = ("mean", *QUANTILES)
 _MATTERS: Mapping[LatencyName, float] = {"ttft_ms": 0.05, "tpot_ms": 0.02, "itl_ms": 0.02, "e2el_ms": 0.05}
 _TAILS = ("p90", "p95", "p99")
@@ -90,6 +93,12 @@ METRICS: tuple[Metric, ...] = (
 
 METRIC_NAMES = tuple(metric.name for metric in METRICS)
 THROUGHPUTS = (OUTPUT, "total_token_throughput", "request_throughput")
+
+
+def family_weights(headline: str) -> dict[str, float]:
+    """Return the weight of each metric of the family, all of them together 1; the headline is one of them."""
+    others = (1 - HEADLINE_WEIGHT) / (len(FAMILY) - 1)
+    return {name: HEADLINE_WEIGHT if name == headline else others for name in FAMILY}
 
 
 def metric_value(metric: Metric, result: Result) -> float | None:

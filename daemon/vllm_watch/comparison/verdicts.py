@@ -8,7 +8,7 @@ import math
 from collections.abc import Sequence
 
 from vllm_watch.comparison.estimate import SIGNIFICANCE, Estimate
-from vllm_watch.comparison.metrics import FAMILY
+from vllm_watch.comparison.metrics import FAMILY, family_weights
 from vllm_watch.comparison.model import Row, Verdict
 from vllm_watch.comparison.pair import Pair
 from vllm_watch.statistics.holm import holm_adjusted
@@ -18,7 +18,7 @@ _OUTSIDE = "no verdict: it is not one of the six metrics that are tested togethe
 _CORRECTED = "the interval leaves out 0, but six metrics are tested together, and then it is not enough"
 
 
-def verdict_rows(estimates: Sequence[Estimate], headline: str | None) -> tuple[Row, ...]:
+def verdict_rows(estimates: Sequence[Estimate], headline: str) -> tuple[Row, ...]:
     """
     Return the rows of the metrics that are compared.
 
@@ -27,11 +27,11 @@ def verdict_rows(estimates: Sequence[Estimate], headline: str | None) -> tuple[R
         headline: The metric that was chosen before any value was seen.
     """
     tested = {each.metric.name: each.p for each in estimates if each.metric.in_family and each.p is not None}
-    adjusted = holm_adjusted(tested, len(FAMILY))
+    adjusted = holm_adjusted(tested, family_weights(headline))
     return tuple(_row(each, adjusted.get(each.metric.name), headline) for each in estimates)
 
 
-def blocked_row(known: Estimate, note: str, headline: str | None) -> Row:
+def blocked_row(known: Estimate, note: str, headline: str) -> Row:
     """Return the row of a metric that the sides cannot be compared in: its values, and why."""
     return Row(
         metric=known.metric.name,
@@ -63,7 +63,7 @@ def method(pair: Pair) -> str:
     )
 
 
-def _row(known: Estimate, adjusted: float | None, headline: str | None) -> Row:
+def _row(known: Estimate, adjusted: float | None, headline: str) -> Row:
     verdict, note = _verdict(known, adjusted)
     has_interval = known.ratio is not None
     return Row(
