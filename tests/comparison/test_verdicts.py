@@ -11,7 +11,7 @@ from tests.support.load_tests import LOAD, OPEN, called_different, latency, row,
 from vllm_watch.comparison.compare import compare_pair
 from vllm_watch.comparison.metrics import FAMILY, METRIC_NAMES, METRICS, family_weights
 from vllm_watch.comparison.model import Side
-from vllm_watch.loadtest.model import Bounds, Phase
+from vllm_watch.loadtest.model import Bounds, Phase, ServerUse
 
 
 def test_the_list_of_metrics_is_whole():
@@ -166,18 +166,19 @@ class TestOneRunASide:
         assert (found.verdict, found.percent) == ("too_few", None)
         assert "varies too much between runs" in found.note
 
-    def test_ttft_is_told_only_if_the_server_was_not_saturated(self):
-        """TTFT's P50 has a verdict where the phases show no saturation; if that is unknown, it has none."""
+    def test_ttft_is_told_only_if_no_requests_queued(self):
+        """TTFT's P50 has a verdict where the server was not near saturation; if that is unknown, it has none."""
         quiet, full = (Phase(phase=name, start=0, end=100) for name in ("steady", "saturated"))
 
-        def found(phase):
-            sides = [single("a"), single("b", speed=2.0)]
-            phased = [Side(name=each.name, runs=(replace(each.runs[0], phases=phase),)) for each in sides]
+        def found(phases=(), **use):
+            sides = [single("a", use=ServerUse(**use)), single("b", speed=2.0, use=ServerUse(**use))]
+            phased = [Side(name=each.name, runs=(replace(each.runs[0], phases=phases),)) for each in sides]
             return row(compare_pair(*phased), "ttft_ms.p50")
 
-        assert found((quiet,)).verdict == "better"
+        assert found((quiet,)).verdict == found(running=16.0, waiting=0.1).verdict == "better"
         assert found((full,)).note == "near saturation one run a side tells nothing of TTFT"
-        assert "cannot be excluded" in found(()).note
+        assert found((quiet,), running=30.0, waiting=2.0).verdict == "too_few"
+        assert "cannot be excluded" in found().note
 
     @pytest.mark.parametrize(
         ("how", "note"),

@@ -14,6 +14,7 @@ from collections.abc import Mapping, Sequence
 from statistics import fmean
 from typing import Literal, NamedTuple
 
+from vllm_watch.comparison.loads import is_near_saturation
 from vllm_watch.comparison.metrics import Metric, metric_bounds, metric_value, needed_values
 from vllm_watch.comparison.pair import Measured, Pair, metric_mean, metric_values
 from vllm_watch.comparison.speculation import speculation
@@ -157,8 +158,9 @@ def _of_blocks(known: Estimate, pair: Pair, confidence: float) -> Estimate:
     metric, runs = known.metric, (pair.a.runs[0], pair.b.runs[0])
     if metric.cv_of_runs is None:
         return known._replace(note="one run a side tells nothing of it: it varies too much between runs")
-    if metric.latency == "ttft_ms" and pair.a.is_saturated is not False:
-        state = "saturation" if pair.a.is_saturated else "saturation, which cannot be excluded here,"
+    queued = [is_near_saturation(side.runs[0], side.results[0]) for side in pair.sides]
+    if metric.latency == "ttft_ms" and queued != [False, False]:
+        state = "saturation" if True in queued else "saturation, which cannot be excluded here,"
         return known._replace(note=f"near {state} one run a side tells nothing of TTFT")
     blocks = [_blocks(run, metric.name) for run in runs]
     note = next(
