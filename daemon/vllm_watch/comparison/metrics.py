@@ -126,8 +126,10 @@ def needed_values(metric: Metric, result: Result) -> int | None:
         return None
     quantile = cast("Quantile", metric.statistic)
     needed = min_count(QUANTILES[quantile])
-    is_short = quantile in latency.too_few or (latency.count is not None and latency.count < needed)
-    return needed if is_short else None
+    known = latency.count
+    if known is None and metric.latency != "itl_ms":  # Of the others a request has one value at most.
+        known = result.successful
+    return needed if quantile in latency.too_few or (known is not None and known < needed) else None
 
 
 def _latency_of(metric: Metric, result: Result) -> Latency | None:
