@@ -39,7 +39,6 @@ def test_the_sections_are_in_order():
     assert headings(report_text(reports.report())) == [
         "Validity",
         "What ran",
-        "Flags",
         "Result",
         "Goodput",
         "Phases",

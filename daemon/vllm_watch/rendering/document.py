@@ -71,7 +71,7 @@ class Figure(NamedTuple):
     A drawing and what can be said of it without seeing it.
 
     `key` is unique in the document; `svg` is a whole element, labelled by the ids ``KEY-title`` and ``KEY-desc`` that
-    are in it. `table` has the numbers behind it.
+    are in it. `table` has the numbers behind it. `phases` are those whose bands it has.
     """
 
     key: str
@@ -80,6 +80,7 @@ class Figure(NamedTuple):
     legend: tuple[Entry, ...] = ()
     table: Table | None = None
     notes: tuple[str, ...] = ()
+    phases: tuple[str, ...] = ()
 
 
 Block: TypeAlias = Statement | Paragraph | Table | Figure
