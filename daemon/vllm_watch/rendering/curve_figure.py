@@ -1,9 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Throughput against latency: each run a point with its load, runs of one configuration joined in order of the load."""
+"""Throughput against latency: each run a point, the loads of one configuration joined in their order."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from itertools import groupby
+from statistics import fmean
 from typing import NamedTuple
 
 from vllm_watch.loadtest.model import Load, Result, Run
@@ -81,7 +83,6 @@ def _figure(title: str, lines: Sequence[Line], key: str) -> list[Figure]:
     plot = Plot(x, y, _TOP, _HEIGHT)
     parts = [upright_axis(plot, milliseconds), level_axis(plot, "Output, tokens/s", has_grid=False)]
     parts += [_line(at, each, plot) for at, (_, each) in enumerate(drawn)]
-    parts += [_label(point, plot) for _, each in drawn for point in each]
     description = " ".join(f"{line.label}: {_in_words(each)}." for line, each in drawn)
     svg = drawing(key, title, description, _TOP + _HEIGHT + AXIS_HEIGHT, *parts)
     entries = tuple(Entry(at, line.label, is_marked=True) for at, (line, _) in enumerate(drawn))
@@ -134,15 +135,16 @@ def _unit(load: Load) -> str:
 
 
 def _line(style: int, points: Sequence[_Point], plot: Plot) -> str:
-    places = [(point.throughput, point.latency) for point in points]
-    marks = [mark(style, *plot.place(*place)) for place in places]
-    return polyline(style, plot, joined(places, plot)) + "".join(marks)
-
-
-def _label(point: _Point, plot: Plot) -> str:
-    """Return the load of a point, above it."""
-    share, top = plot.place(point.throughput, point.latency)
-    return label(_short(point.run.load), share, top - _ABOVE)
+    """Return a mark for each run, and a line through the means of the runs of each load, with the load above."""
+    marks = [mark(style, *plot.place(point.throughput, point.latency)) for point in points]
+    means, labels = [], []
+    for _, runs in groupby(points, key=lambda point: _load_order(point.run.load)):
+        group = list(runs)
+        means.append((fmean(point.throughput for point in group), fmean(point.latency for point in group)))
+        highest = max(group, key=lambda point: point.latency)
+        share, top = plot.place(means[-1][0], highest.latency)
+        labels.append(label(_short(highest.run.load), share, top - _ABOVE))
+    return polyline(style, plot, joined(means, plot)) + "".join(marks) + "".join(labels)
 
 
 def _in_words(points: Sequence[_Point]) -> str:

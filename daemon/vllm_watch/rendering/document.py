@@ -27,11 +27,12 @@ class Paragraph(NamedTuple):
 
 
 class Column(NamedTuple):
-    """The head of a column; its cells are numbers, to the right, unless `is_text`."""
+    """The head of a column. Its cells are numbers, to the right, unless `is_text`; the first word may be a verdict."""
 
     head: str
     unit: str = ""
     is_text: bool = False
+    is_verdict: bool = False
 
 
 Cells: TypeAlias = tuple[str, ...]

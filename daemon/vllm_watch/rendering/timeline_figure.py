@@ -3,11 +3,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from vllm_watch.loadtest.model import Phase, Run, Timeline
-from vllm_watch.rendering.document import Column, Entry, Figure, Table, plain_table
+from vllm_watch.rendering.document import Column, Entry, Figure, Group, Table, plain_table
 from vllm_watch.rendering.numbers import duration, moment, significant
 from vllm_watch.rendering.setup import run_start
 from vllm_watch.rendering.svg import drawing, label, upright
@@ -54,6 +54,7 @@ PANELS = (
 TABLE_ROWS = 40
 """How many rows the table behind a drawing has."""
 
+_OVERLAY = "The sides over time"
 _PANEL_HEIGHT = 84
 _PANEL_PITCH = 118
 _STRIP_TOP = 16
@@ -99,6 +100,38 @@ def timeline_figure(run: Run, key: str, columns: int = COLUMNS, rows: int = TABL
         notes,
         _bands(run.phases),
     )
+
+
+def overlay_figure(runs: Mapping[str, Run], key: str) -> Figure | None:
+    """
+    Return several runs over time in one drawing, each from its own start; `None` if nothing is known of them.
+
+    Args:
+        runs: One run of each side, by the side's name.
+        key: The figure's key in the document.
+    """
+    curves = [(panel, curve) for panel in PANELS for curve in panel.curves]
+    shown = [(panel, curve) for panel, curve in curves if any(_is_known(run, curve.name) for run in runs.values())]
+    if not shown:
+        return None
+    xs = {name: [at - run_start(run) for at in run.timeline.times] for name, run in runs.items()}
+    x = clock(max(at for each in xs.values() for at in each))
+    bottom = panels_bottom(len(shown))
+    parts: list[str] = []
+    for at, (panel, curve) in enumerate(shown):
+        title = panel.title if len(panel.curves) == 1 else curve.label
+        series = [Series(name, xs[name], scaled(run.timeline, curve.name, panel.scale)) for name, run in runs.items()]
+        parts += panel_parts(title, series, x, _TOP + at * _PANEL_PITCH, COLUMNS)
+    parts.append(time_axis(x, bottom))
+    labels = ", ".join(f"{name} ({run.name})" for name, run in runs.items())
+    description = f"{'; '.join(curve.label for _, curve in shown)} of {labels}, over {duration(x.high)}."
+    svg = drawing(key, _OVERLAY, description, bottom + AXIS_HEIGHT, *parts)
+    legend = tuple(Entry(at, f"{name}: {run.name}") for at, (name, run) in enumerate(runs.items()))
+    return Figure(key, _OVERLAY, svg, legend, _overlay_table(runs, shown), ("Each run begins at 0.",))
+
+
+def _is_known(run: Run, name: str) -> bool:
+    return bool(set(run.timeline.values.get(name, ())) - {None})
 
 
 def known_panels(timeline: Timeline) -> tuple[Panel, ...]:
@@ -207,6 +240,23 @@ def _table(timeline: Timeline, panels: Sequence[Panel], start: float, most: int)
         rows.append((duration(timeline.times[at] - start), *map(significant, means)))
     caption = "Means of equal parts of the time" if size > 1 else "The values in order of time"
     return plain_table(caption, columns, tuple(rows))
+
+
+def _overlay_table(runs: Mapping[str, Run], shown: Sequence[tuple[Panel, Curve]]) -> Table:
+    """Return the mean and the highest value of each line."""
+    groups = []
+    for panel, curve in shown:
+        rows = [
+            (
+                name,
+                significant(_mean(values)),
+                significant(max((each for each in values if each is not None), default=None)),
+            )
+            for name, run in runs.items()
+            for values in [scaled(run.timeline, curve.name, panel.scale)]
+        ]
+        groups.append(Group(curve.label, tuple(rows)))
+    return Table("Each line in numbers", (Column("", is_text=True), Column("Mean"), Column("Highest")), tuple(groups))
 
 
 def _mean(values: Sequence[float | None]) -> float | None:
