@@ -143,6 +143,19 @@ def test_runs_that_are_all_the_same():
     assert found.note == "all runs of a side have the same value, so nothing is known of how they vary"
 
 
+def test_two_runs_that_vary_much_are_too_few():
+    """Where not even a factor of ten would have been found, that is the verdict; its figure would mean nothing."""
+    sides = [
+        Side(name=name, runs=(run(f"{name}1"), run(f"{name}2", speed))) for name, speed in (("a", 3.0), ("b", 3.3))
+    ]
+    sides[1] = Side(name="b", runs=(run("b1", 1.1), sides[1].runs[1]))
+    found = row(compare_pair(*sides), "output_throughput")
+
+    assert (found.verdict, found.detectable_percent) == ("too_few", None)
+    assert found.low < 0 < found.high
+    assert found.note == "too few runs for how much they vary: not even a factor of ten would have been found"
+
+
 def test_one_run_against_five():
     """A side of one run is taken to vary as the other, and the row says so."""
     found = row(compare_pair(side("a"), Side(name="b", runs=runs("b", 1, 1.3))), "output_throughput")

@@ -67,7 +67,7 @@ def check_rule(rule: Rule, comparison: Comparison) -> Outcome:
         return Outcome(has_failed=True, text=f"failed: {where}: {measured}")
     if _is_within(rule, row):
         return Outcome(has_failed=False, text=f"passed: {where}: {measured}")
-    return Outcome(has_failed=False, text=f"not shown: {where}: {measured} holds the limit; more runs tell")
+    return Outcome(has_failed=False, text=f"not shown: {where}: {measured} includes the limit; more runs are needed")
 
 
 def _is_beyond(rule: Rule, row: Row) -> bool:
