@@ -3,6 +3,8 @@
 PYTHON ?= python3
 BIN := .venv/bin
 ARGS ?=
+# Tests start Python hundreds of times: what it compiled once is kept, whatever the environment says.
+unexport PYTHONDONTWRITEBYTECODE
 # A file's tests stay together: they share what is costly to begin with. Files come in the order of their folders, for
 # those that take longest are in the first.
 PYTEST = $(BIN)/pytest -q --maxprocesses 8 --dist loadfile --no-loadscope-reorder --numprocesses

@@ -10,7 +10,8 @@ import sys
 from pathlib import Path
 
 import pytest
-import yaml
+
+from tests.support.yaml_files import load_yaml
 
 
 pytest.importorskip("check_jsonschema", reason="the schemas come with the group deploy")
@@ -46,12 +47,12 @@ def test_actions_have_a_pinned_version():
     for path in SCHEMAS["vendor.github-workflows"]:
         text = path.read_text()
         assert re.findall(r"uses: (\S+)", text) == re.findall(r"uses: (actions/[a-z-]+@v\d+)", text)
-        assert yaml.safe_load(text)["permissions"] == {"contents": "read"}
+        assert load_yaml(text)["permissions"] == {"contents": "read"}
 
 
 def test_pre_commit_runs_what_make_lint_runs():
     """The hooks are those of `make lint`, from the same .venv: nothing is downloaded."""
-    (repository,) = yaml.safe_load((ROOT / ".pre-commit-config.yaml").read_text())["repos"]
+    (repository,) = load_yaml((ROOT / ".pre-commit-config.yaml").read_text())["repos"]
     lint = re.search(r"(?m)^lint:.*\n((?:\t.+\n)+)", (ROOT / "Makefile").read_text())[1]
 
     assert repository["repo"] == "local"

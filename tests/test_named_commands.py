@@ -9,7 +9,8 @@ from pathlib import Path
 
 import click
 import pytest
-import yaml
+
+from tests.support.yaml_files import load_all_yaml
 
 from vllm_watch.cli import cli
 
@@ -114,9 +115,7 @@ def test_each_command_that_is_named_is_there(path):
     if path.suffix == ".md":
         text = unwrapped(text)
     elif path.suffix in {".yml", ".yaml"}:
-        text = "\n".join(
-            [text, *scalars(list(yaml.safe_load_all(text)))]
-        )  # Comments, and sentences without their breaks.
+        text = "\n".join([text, *scalars(load_all_yaml(text))])  # Comments, and sentences without their breaks.
 
     assert wrong(text) == []
 

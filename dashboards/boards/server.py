@@ -56,8 +56,17 @@ def _state(t: Texts) -> Panel:
 
 
 def _users_figures(t: Texts) -> list[Panel]:
+<<<<<<< HEAD
     answered = promql.of_server("http_requests_total", promql.COMPLETIONS)
     answered_well = promql.of_server("http_requests_total", f'{promql.COMPLETIONS},code=~"2.."')
+=======
+    return [*_request_figures(t), *_latency_figures(t), *_objective_figures(t)]
+
+
+def _request_figures(t: Texts) -> list[Panel]:
+    answered = promql.of_server("http_requests_total", _COMPLETIONS)
+    answered_well = promql.of_server("http_requests_total", f'{_COMPLETIONS},code=~"2.."')
+>>>>>>> main
     return [
         figure(t.panel("qps"), PER_SECOND, Query(f"sum({_finished()})", t.name("finished"))),
         figure(
@@ -73,19 +82,27 @@ def _users_figures(t: Texts) -> list[Panel]:
             steps=[(0, palette.GOOD), (0.001, palette.BAD)],
             runbooks=runbooks(t, "VllmAdmissionRejections"),
         ),
-        *(
-            figure(
-                t.panel(f"{name}_p95"),
-                SECONDS,
-                Query(_p95_or_below(histogram), "p95 {{_is}}"),
-                Query(promql.worst(promql.mean(histogram)), t.name("mean")),
-            )
-            for name, histogram in (
-                ("ttft", "time_to_first_token_seconds"),
-                ("tpot", "time_per_output_token_seconds"),
-                ("e2e", "e2e_request_latency_seconds"),
-            )
-        ),
+    ]
+
+
+def _latency_figures(t: Texts) -> list[Panel]:
+    return [
+        figure(
+            t.panel(f"{name}_p95"),
+            SECONDS,
+            Query(_p95_or_below(histogram), "p95 {{_is}}"),
+            Query(promql.worst(promql.mean(histogram)), t.name("mean")),
+        )
+        for name, histogram in (
+            ("ttft", "time_to_first_token_seconds"),
+            ("tpot", "time_per_output_token_seconds"),
+            ("e2e", "e2e_request_latency_seconds"),
+        )
+    ]
+
+
+def _objective_figures(t: Texts) -> list[Panel]:
+    return [
         figure(
             t.panel("objective_kept"),
             RATIO,

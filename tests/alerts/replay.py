@@ -18,12 +18,12 @@ from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
-import yaml
-
 from tests.alerts.promtool import promtool
 from tests.support.shared import shared
+from tests.support.yaml_files import load_yaml
 
 from vllm_watch.exposition.openmetrics import TimeSeriesFile
+from vllm_watch.replay.open_recording import open_recording
 from vllm_watch.replay.recording import Recording
 from vllm_watch.replay.replay import run_recording
 from vllm_watch.state.server import ServerSettings, ServerState
@@ -48,12 +48,15 @@ ALWAYS_FIRING = frozenset({"Watchdog"})
 _NEVER = {"labels": "{}", "value": -987654321}
 """What no query gives: promtool prints only what is not as expected."""
 
-_GOT = re.compile(r'expr: ".*?", time: ([\dhms]+),\n.*?\n\s+got: (.*)')
+_GOT = re.compile(r'expr: (".*?"), time: ([\dhms]+),\n.*?\n\s+got: (.*)')
 _SAMPLE = re.compile(r'\{((?:[^"{}]|"(?:[^"\\]|\\.)*")*)\} ([^\s,]+)')
 _LABEL = re.compile(r'(\w+)="((?:[^"\\]|\\.)*)"')
 
 Labels = tuple[tuple[str, str], ...]
 """Names and values, the series' name as ``__name__``."""
+
+Answers = dict[int, dict[Labels, float]]
+"""What a query gives after each evaluation of the rules, by second."""
 
 
 class Fired(NamedTuple):
@@ -86,7 +89,7 @@ def fired(
     return {name: list(_intervals(_of_server(firing, name, steps))) for name, (_, steps) in replays.items()}
 
 
-def _of_server(firing: Mapping[int, Mapping[Labels, float]], name: str, steps: int) -> dict[int, dict[Labels, float]]:
+def _of_server(firing: Mapping[int, Mapping[Labels, float]], name: str, steps: int) -> Answers:
     """Return what fires while a recording lasts, of its server or of none."""
     return {
         moment: {labels: value for labels, value in now.items() if dict(labels).get("server", name) == name}
@@ -100,8 +103,13 @@ def alerts_of(series: Mapping[str, list[str]], steps: int) -> list[Fired]:
     return list(_intervals(evaluated(series, steps, FIRING)))
 
 
-def evaluated(series: Mapping[str, list[str]], steps: int, query: str) -> dict[int, dict[Labels, float]]:
-    """Return what a query gives after each evaluation of the rules over series, by second."""
+def evaluated(series: Mapping[str, list[str]], steps: int, query: str) -> Answers:
+    """Return what a query gives over series, each of which has a value for every step."""
+    return evaluated_together(series, steps, [query])[query]
+
+
+def evaluated_together(series: Mapping[str, list[str]], steps: int, queries: Collection[str]) -> dict[str, Answers]:
+    """Return what queries give over series, by the query; the rules are evaluated once."""
     moments = range(0, steps * STEP, EVALUATION)
     document = {
         "rule_files": [str(path) for path in _rule_files()],
@@ -112,13 +120,16 @@ def evaluated(series: Mapping[str, list[str]], steps: int, query: str) -> dict[i
                 "interval": f"{STEP}s",
                 "input_series": [{"series": name, "values": " ".join(values)} for name, values in series.items()],
                 "promql_expr_test": [
-                    {"expr": query, "eval_time": f"{moment}s", "exp_samples": [_NEVER]} for moment in moments
+                    {"expr": query, "eval_time": f"{moment}s", "exp_samples": [_NEVER]}
+                    for query in queries
+                    for moment in moments
                 ],
             }
         ],
     }
     found = _promtool(document)
-    return {moment: found.get(moment, {}) for moment in moments}
+    assert {query for query, _ in found} <= set(queries)
+    return {query: {moment: found.get((query, moment), {}) for moment in moments} for query in queries}
 
 
 def groups_at_worst() -> list[str]:
@@ -128,8 +139,7 @@ def groups_at_worst() -> list[str]:
     Prometheus evaluates each group at a moment of its own, so that may be; where no order is given promtool takes any.
     """
     names = [
-        [group["name"] for group in yaml.safe_load(path.read_text(encoding="utf-8"))["groups"]]
-        for path in _rule_files()
+        [group["name"] for group in load_yaml(path.read_text(encoding="utf-8"))["groups"]] for path in _rule_files()
     ]
     return [name for group in names for name in group]
 
@@ -138,13 +148,13 @@ def _rule_files() -> list[Path]:
     return [RULES / "alerts.yml", RULES / "recording.yml"]
 
 
-def _promtool(document: object) -> dict[int, dict[Labels, float]]:
-    """Return what promtool got, by second."""
+def _promtool(document: object) -> dict[tuple[str, int], dict[Labels, float]]:
+    """Return what promtool got, by query and second."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "replay.yml"
         path.write_text(json.dumps(document))  # JSON is YAML, and written in a hundredth of the time.
         _, printed = promtool("test", "rules", path)
-    found = {_seconds(moment): dict(_samples(got)) for moment, got in _GOT.findall(printed)}
+    found = {(json.loads(query), _seconds(moment)): dict(_samples(got)) for query, moment, got in _GOT.findall(printed)}
     if not found:
         raise RuntimeError(f"promtool evaluated nothing: {printed[:2000]}")
     return found
@@ -190,7 +200,7 @@ def replayed(folder: Path, *, has_slo: bool, has_log: bool, has_metrics: bool) -
 def _replay(folder: Path, sources: str) -> tuple[dict[str, list[str]], int]:
     interval = float(STEP) if sources != "log" else None
     settings = ServerSettings(folder.name, sources != "metrics", interval, slo=CHAT)
-    return series_of(Recording(folder), settings)
+    return series_of(open_recording(folder), settings)
 
 
 def of_the_daemon(steps: int) -> dict[str, list[str]]:

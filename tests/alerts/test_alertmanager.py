@@ -20,13 +20,14 @@ from tests.support.monitoring import (
     post_json,
 )
 from tests.support.waiting import until
+from tests.support.yaml_files import load_yaml
 
 
 EXAMPLES = sorted((SHIPPED.parent / "examples").glob("*.yml"))
 RULES = [
     rule
     for path in sorted((ALERTS / "rules").glob("*.yml"))
-    for group in yaml.safe_load(path.read_text(encoding="utf-8"))["groups"]
+    for group in load_yaml(path.read_text(encoding="utf-8"))["groups"]
     for rule in group["rules"]
     if "alert" in rule
 ]
@@ -52,7 +53,7 @@ def amtool(*arguments):
 def test_the_shipped_file_is_valid_and_finds_its_templates():
     """Alertmanager takes the file as it stands, and its templates are where it looks."""
     assert " 4 receivers" in amtool("check-config", SHIPPED)
-    (pattern,) = yaml.safe_load(SHIPPED.read_text(encoding="utf-8"))["templates"]
+    (pattern,) = load_yaml(SHIPPED.read_text(encoding="utf-8"))["templates"]
     assert {path.name for path in SHIPPED.parent.glob(pattern)} == {"chat.tmpl", "email.tmpl"}
 
 
@@ -61,10 +62,10 @@ def test_the_shipped_file_is_valid_and_finds_its_templates():
 def test_an_example_is_valid_by_itself_and_in_the_shipped_file(path, tmp_path):
     """An example is a whole configuration, and its receivers fit in the place of the shipped ones."""
     amtool("check-config", path)
-    own = yaml.safe_load(path.read_text(encoding="utf-8"))
+    own = load_yaml(path.read_text(encoding="utf-8"))
     for pattern in own.get("templates", ()):
         assert len(list(path.parent.glob(pattern))) == 2
-    shipped = yaml.safe_load(SHIPPED.read_text(encoding="utf-8"))
+    shipped = load_yaml(SHIPPED.read_text(encoding="utf-8"))
     replaced = {receiver["name"]: receiver for receiver in shipped["receivers"]}
     assert {receiver["name"] for receiver in own["receivers"]} <= set(replaced) - {"nobody"}
     replaced |= {receiver["name"]: receiver for receiver in own["receivers"]}
@@ -87,7 +88,7 @@ def test_examples_name_only_texts_that_there_are():
 
 def test_no_receiver_of_the_shipped_file_swallows_what_somebody_should_read():
     """Until a user changes them, pages go where nothing listens, and Alertmanager says so: only `nobody` is silent."""
-    receivers = {each["name"]: each for each in yaml.safe_load(SHIPPED.read_text(encoding="utf-8"))["receivers"]}
+    receivers = {each["name"]: each for each in load_yaml(SHIPPED.read_text(encoding="utf-8"))["receivers"]}
     assert receivers.pop("nobody") == {"name": "nobody"}
     for name, receiver in receivers.items():
         assert [each["url"] for each in receiver["webhook_configs"]] == [NOWHERE + name]
@@ -116,7 +117,7 @@ def test_each_alert_goes_where_its_severity_says(rule):
 @pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule["alert"])
 def test_each_alert_reaches_somebody(rule):
     """No rule's alert ends at a receiver that sends nothing, with or without a server's labels."""
-    receivers = {each["name"]: each for each in yaml.safe_load(SHIPPED.read_text(encoding="utf-8"))["receivers"]}
+    receivers = {each["name"]: each for each in load_yaml(SHIPPED.read_text(encoding="utf-8"))["receivers"]}
     for labels in ({}, {"server": "qwen", "engine": "0", "instance": "a:9468", "cluster": "b"}):
         reached = route(alertname=rule["alert"], **labels, **rule["labels"])
         assert [name for name in reached if receivers[name].get("webhook_configs")]
@@ -126,7 +127,7 @@ def test_advice_is_told_once_a_day_and_again_before_it_is_forgotten():
     """Advice never rings for each server, and an alert that stays is repeated within Alertmanager's own memory."""
     (advice,) = (
         each
-        for each in yaml.safe_load(SHIPPED.read_text(encoding="utf-8"))["route"]["routes"]
+        for each in load_yaml(SHIPPED.read_text(encoding="utf-8"))["route"]["routes"]
         if each.get("matchers") == ['severity="info"']
     )
     assert (advice["group_by"], advice["group_interval"]) == (["cluster", "alertname"], "1d")
@@ -157,7 +158,7 @@ def test_other_alerts_have_a_way_too(labels, receiver):
 
 def test_pages_are_kept_apart_and_messages_together():
     """Each kind of page of a server rings by itself, its warnings are one message, the Watchdog is alone."""
-    root = yaml.safe_load(SHIPPED.read_text(encoding="utf-8"))["route"]
+    root = load_yaml(SHIPPED.read_text(encoding="utf-8"))["route"]
     groups = [(each["receiver"], each.get("group_by")) for each in root["routes"]]
     assert root["group_by"] == ["cluster", "instance", "server"]
     assert groups == [
@@ -175,13 +176,13 @@ def test_pages_are_kept_apart_and_messages_together():
 
 def test_inhibition_names_only_alerts_that_there_are():
     """An alert that was renamed would silence nothing and be silenced by nothing, without a word."""
-    rules = yaml.safe_load(SHIPPED.read_text(encoding="utf-8"))["inhibit_rules"]
+    rules = load_yaml(SHIPPED.read_text(encoding="utf-8"))["inhibit_rules"]
     assert set(NAME.findall(json.dumps(rules))) <= {rule["alert"] for rule in RULES}
 
 
 def test_inhibition_is_bound_to_a_server_or_a_daemon():
     """Each label that must be equal is also matched as not empty on both sides, but for those that only narrow it."""
-    for rule in yaml.safe_load(SHIPPED.read_text(encoding="utf-8"))["inhibit_rules"]:
+    for rule in load_yaml(SHIPPED.read_text(encoding="utf-8"))["inhibit_rules"]:
         bound = set(rule["equal"]) - {"cluster"} - ({"instance"} if "server" in rule["equal"] else set())
         assert bound & {"server", "instance"}
         for side in ("source_matchers", "target_matchers"):

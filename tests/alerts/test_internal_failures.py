@@ -6,9 +6,9 @@ from __future__ import annotations
 import re
 
 import pytest
-import yaml
 
 from tests.alerts.replay import RULES, alerts_of
+from tests.support.yaml_files import load_yaml
 
 from vllm_watch.catalog.parts import PARTS
 from vllm_watch.catalog.series import GROUPS
@@ -31,7 +31,7 @@ STEPS = 120
 
 def expressions():
     """Return the expressions of all alerts, as one text."""
-    groups = yaml.safe_load((RULES / "alerts.yml").read_text(encoding="utf-8"))["groups"]
+    groups = load_yaml((RULES / "alerts.yml").read_text(encoding="utf-8"))["groups"]
     return "\n".join(rule["expr"] for group in groups for rule in group["rules"] if "alert" in rule)
 
 

@@ -6,10 +6,10 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-import yaml
 
 from tests.support.exposition import exported
 from tests.support.recordings import RECORDINGS, snapshots
+from tests.support.yaml_files import load_yaml
 
 
 ENGINES = 200
@@ -19,7 +19,7 @@ CONFIGURATION = Path(__file__).parents[2] / "alerts" / "prometheus" / "prometheu
 @pytest.mark.parametrize("name", sorted(RECORDINGS))
 def test_two_hundred_engines_fit(name):
     """Two hundred engines like a recorded one stay below both limits."""
-    (job,) = yaml.safe_load(CONFIGURATION.read_text())["scrape_configs"]
+    (job,) = load_yaml(CONFIGURATION.read_text())["scrape_configs"]
     samples = size = 0.0
     for _, snapshot in snapshots(name, step=30.0):
         page = exported(snapshot)

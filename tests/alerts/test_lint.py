@@ -8,10 +8,10 @@ import gzip
 from pathlib import Path
 
 import pytest
-import yaml
 
 from tests.alerts.lint import KNOWN, lint
 from tests.alerts.shapes import REQUEST_BOUNDS
+from tests.support.yaml_files import load_yaml
 
 
 ROOT = Path(__file__).parents[2]
@@ -22,7 +22,7 @@ GOOD = "vllm_watch_requests_running > 5"
 
 def shipped():
     """Return the shipped rule files."""
-    return {path.name: yaml.safe_load(path.read_text(encoding="utf-8")) for path in sorted(RULES.glob("*.yml"))}
+    return {path.name: load_yaml(path.read_text(encoding="utf-8")) for path in sorted(RULES.glob("*.yml"))}
 
 
 def faults(expr, description="", before=(), after=()):

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import yaml
+from tests.support.yaml_files import load_yaml
 
 from vllm_watch.catalog.reasons import NOT_JUDGED
 
@@ -15,7 +15,7 @@ ALERTS = Path(__file__).parents[2] / "alerts"
 
 def test_reasons():
     """The reasons that page nobody are those that the daemon gives where it could not judge the server."""
-    groups = yaml.safe_load((ALERTS / "rules" / "alerts.yml").read_text(encoding="utf-8"))["groups"]
+    groups = load_yaml((ALERTS / "rules" / "alerts.yml").read_text(encoding="utf-8"))["groups"]
     (rule,) = [rule for group in groups for rule in group["rules"] if rule.get("alert") == "VllmProbeFailing"]
 
     assert f'reason=~"{"|".join(NOT_JUDGED)}"' in rule["expr"]

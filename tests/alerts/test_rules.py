@@ -11,11 +11,11 @@ from pathlib import Path
 
 import promql_parser as promql
 import pytest
-import yaml
 
 from tests.alerts.promtool import promtool
 from tests.alerts.replay import groups_at_worst
 from tests.alerts.shapes import CONFIGURED, Judge, selectors, shown_series
+from tests.support.yaml_files import load_yaml
 
 
 ALERTS = Path(__file__).parents[2] / "alerts"
@@ -41,9 +41,9 @@ def _render():
 
 
 RENDER = _render()
-GROUPS = [group for path in RULES for group in yaml.safe_load(path.read_text(encoding="utf-8"))["groups"]]
+GROUPS = [group for path in RULES for group in load_yaml(path.read_text(encoding="utf-8"))["groups"]]
 ALERT_RULES = {rule["alert"]: rule for group in GROUPS for rule in group["rules"] if "alert" in rule}
-CASES = {path.name: yaml.safe_load(path.read_text(encoding="utf-8")) for path in TESTS}
+CASES = {path.name: load_yaml(path.read_text(encoding="utf-8")) for path in TESTS}
 
 
 def asked():
@@ -82,10 +82,18 @@ def test_every_threshold_is_used():
 def test_every_threshold_has_a_name(path):
     """What an expression compares with is a name of thresholds.yml; but for 0 and 1, none and all."""
     source = re.sub(r"%\{(\w+)\}", r"\1", path.read_text(encoding="utf-8"))
-    rules = [rule for group in yaml.safe_load(source)["groups"] for rule in group["rules"]]
+    rules = [rule for group in load_yaml(source)["groups"] for rule in group["rules"]]
     for rule in rules:
         for number in re.findall(r"[<>=]=?\s*([\d.]+)\b", rule["expr"]):
             assert float(number) in {0, 1}, rule["expr"]
+
+
+@pytest.mark.parametrize("path", sorted((ALERTS / "source").glob("*.yml")), ids=lambda path: path.name)
+def test_how_long_a_rule_waits_is_a_threshold(path):
+    """Whoever wants an alert later or sooner changes one line of thresholds.yml."""
+    waits = re.findall(r"(?m)^ +(?:keep_firing_)?for: (.+)$", path.read_text(encoding="utf-8"))
+
+    assert [] == [wait for wait in waits if not re.fullmatch(r"%\{\w+_for\}", wait)]
 
 
 def test_names_are_unique():

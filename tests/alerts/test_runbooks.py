@@ -9,7 +9,6 @@ import subprocess
 
 import promql_parser as promql
 import pytest
-import yaml
 
 from tests.alerts.replay import STEP, of_the_daemon, replayed
 from tests.alerts.runbooks import (
@@ -25,6 +24,7 @@ from tests.alerts.runbooks import (
     selectors,
 )
 from tests.support.recordings import RECORDINGS, snapshots
+from tests.support.yaml_files import load_yaml
 
 from vllm_watch.exposition.json_view import server_view
 from vllm_watch.replay.recording import BUNDLED
@@ -101,7 +101,7 @@ _ROW = re.compile(r"^\| \[(\w+)\]\(([^)]+)\) \| (\w+) \| (\w+) \| (.+) \|$", re.
 
 def load(name):
     """Return the rules of a rule file."""
-    document = yaml.safe_load((ALERTS / "rules" / name).read_text(encoding="utf-8"))
+    document = load_yaml((ALERTS / "rules" / name).read_text(encoding="utf-8"))
     return [rule for group in document["groups"] for rule in group["rules"]]
 
 

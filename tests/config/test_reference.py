@@ -8,7 +8,8 @@ import re
 from pathlib import Path
 
 import pytest
-import yaml
+
+from tests.support.yaml_files import load_yaml
 
 from vllm_watch.config.config_file import CONFIGURATION, load_config
 from vllm_watch.config.reference import document
@@ -34,15 +35,15 @@ def keys_of(section, path=""):
 
 def yaml_blocks():
     """Yield each block of YAML in the documents, and where it is."""
-    for path in sorted(ROOT.rglob("*.md")):
-        if not HIDDEN & set(path.relative_to(ROOT).parts):
-            for number, found in enumerate(re.findall(r"(?ms)^```yaml\n(.*?)^```$", path.read_text(encoding="utf-8"))):
-                yield pytest.param(found, id=f"{path.relative_to(ROOT)}-{number}")
+    folders = [path for path in ROOT.iterdir() if path.is_dir() and path.name not in HIDDEN]
+    for path in sorted([*ROOT.glob("*.md"), *(path for folder in folders for path in folder.rglob("*.md"))]):
+        for number, found in enumerate(re.findall(r"(?ms)^```yaml\n(.*?)^```$", path.read_text(encoding="utf-8"))):
+            yield pytest.param(found, id=f"{path.relative_to(ROOT)}-{number}")
 
 
 def load_block(text, folder):
     """Load a block as the daemon would, with `folder` in place of its own; `False` if it is another program's."""
-    keys = set(yaml.safe_load(text))
+    keys = set(load_yaml(text))
     if keys & set(ELSEWHERE):
         return False
     text = text.replace("/etc/vllm-watch", str(folder))
@@ -82,7 +83,7 @@ def test_no_key_is_left_out(section):
 @pytest.mark.parametrize("text", list(yaml_blocks()))
 def test_each_configuration_in_the_documents_loads(tmp_path, text):
     """A block of YAML in a document is a configuration that the daemon accepts, or another program's file."""
-    assert load_block(text, tmp_path) or set(yaml.safe_load(text)) & set(ELSEWHERE)
+    assert load_block(text, tmp_path) or set(load_yaml(text)) & set(ELSEWHERE)
 
 
 def test_a_wrong_example_is_found(tmp_path):

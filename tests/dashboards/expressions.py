@@ -17,12 +17,12 @@ from pathlib import Path
 from typing import NamedTuple
 
 import promql_parser as promql
-import yaml
 
 from prometheus_client import CollectorRegistry, ProcessCollector
 from tests.alerts.lint import recorded
 from tests.alerts.replay import RULES
 from tests.alerts.shapes import LABEL_VALUES, TARGET, Judge, Shape, shown_series
+from tests.support.yaml_files import load_yaml
 
 
 RATE_INTERVAL, RANGE = "$__rate_interval", "$__range"
@@ -119,7 +119,7 @@ def known_series() -> Mapping[str, Shape]:
 
 
 def _read(path: Path) -> list[Mapping[str, object]]:
-    return yaml.safe_load(path.read_text(encoding="utf-8"))["groups"]
+    return load_yaml(path.read_text(encoding="utf-8"))["groups"]
 
 
 @cache

@@ -8,9 +8,9 @@ import json
 from pathlib import Path
 
 import pytest
-import yaml
 
 from tests.support.recordings import ROOT
+from tests.support.yaml_files import load_yaml
 
 
 DASHBOARDS = ROOT.parent / "dashboards"
@@ -29,7 +29,7 @@ PROVIDER_KEYS = {
 
 
 def _loaded(path: Path) -> dict:
-    return yaml.safe_load(path.read_text(encoding="utf-8"))
+    return load_yaml(path.read_text(encoding="utf-8"))
 
 
 def test_the_data_source_is_a_prometheus_with_the_interval_of_the_job():

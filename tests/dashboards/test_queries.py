@@ -7,7 +7,6 @@ from functools import cache
 from pathlib import Path
 
 import pytest
-import yaml
 
 from tests.dashboards.api import Api
 from tests.dashboards.loaded import Span
@@ -15,9 +14,10 @@ from tests.dashboards.panels import annotations_of, opened, panels_of, sent_by
 from tests.dashboards.proof import asked, confused, crowded, empty, errors, unreal
 from tests.dashboards.shipped import UIDS, dashboard
 from tests.dashboards.small import CHOSEN, small, target
+from tests.support.yaml_files import load_yaml
 
 
-EXCEPTIONS = yaml.safe_load((Path(__file__).parent / "exceptions.yml").read_text(encoding="utf-8"))
+EXCEPTIONS = load_yaml((Path(__file__).parent / "exceptions.yml").read_text(encoding="utf-8"))
 EVERY_DASHBOARD = pytest.mark.parametrize("uid", UIDS)
 
 

@@ -11,10 +11,10 @@ import sys
 from pathlib import Path
 
 import pytest
-import yaml
 
 from tests.support.leftovers import inherited
 from tests.support.monitoring import ALERTMANAGER, PROMETHEUS
+from tests.support.yaml_files import load_yaml
 
 import vllm_watch
 
@@ -30,7 +30,7 @@ CONFINED = ("monitoring", "vllm-watch", "prometheus", "alertmanager", "grafana")
 @pytest.fixture(scope="module")
 def compose():
     """The file, as YAML."""
-    return yaml.safe_load(FILE.read_text(encoding="utf-8"))
+    return load_yaml(FILE.read_text(encoding="utf-8"))
 
 
 def mounts(service):
@@ -68,7 +68,7 @@ def test_compose_itself_takes_the_file():
     )
 
     assert 0 == ran.returncode, ran.stderr
-    assert set(yaml.safe_load(ran.stdout)["services"]) == {"vllm", *CONFINED}
+    assert set(load_yaml(ran.stdout)["services"]) == {"vllm", *CONFINED}
 
 
 def test_everything_that_is_mounted_is_there(compose):
@@ -119,7 +119,7 @@ def test_the_daemon_reads_what_vllm_writes(compose):
 
 def test_grafana_finds_what_is_provisioned(compose):
     """The folder that the provisioning names is where the dashboards are mounted."""
-    provider = yaml.safe_load((FOLDER / "../../dashboards/provisioning/dashboards/vllm-watch.yml").read_text())
+    provider = load_yaml((FOLDER / "../../dashboards/provisioning/dashboards/vllm-watch.yml").read_text())
     places = {place: FOLDER / source for source, place, _ in mounts(compose["services"]["grafana"])}
 
     assert list(places[provider["providers"][0]["options"]["path"]].glob("*.json"))

@@ -16,6 +16,7 @@ import pytest
 import yaml
 
 from tests.support.needs import without
+from tests.support.yaml_files import load_all_yaml, load_yaml
 
 import vllm_watch
 
@@ -42,7 +43,7 @@ def build(folder):
     """Return the objects that a kustomization makes."""
     ran = subprocess.run(["kubectl", "kustomize", folder], capture_output=True, text=True, timeout=60, check=False)
     assert 0 == ran.returncode, ran.stderr
-    return list(yaml.safe_load_all(ran.stdout))
+    return load_all_yaml(ran.stdout)
 
 
 @pytest.fixture(scope="module")
@@ -74,7 +75,7 @@ def faults(document):
     jsonschema = pytest.importorskip("jsonschema", reason=without("jsonschema"))
     kubernetes = pytest.importorskip("kubernetes_validate", reason=without("kubernetes_validate"))
     if document["apiVersion"].startswith("monitoring.coreos.com/"):
-        schemas = yaml.safe_load((Path(__file__).parent / "operator_schemas.yml").read_text(encoding="utf-8"))
+        schemas = load_yaml((Path(__file__).parent / "operator_schemas.yml").read_text(encoding="utf-8"))
         schema = {
             "definitions": schemas["definitions"],
             "allOf": [{"$ref": "#/definitions/object"}],
@@ -95,14 +96,14 @@ def test_all_that_is_generated_is_applied():
     there = sorted(path.name for path in (FOLDER / "base").glob("*.yaml") if path.name != "kustomization.yaml")
     kustomization = (FOLDER / "base" / "kustomization.yaml").read_text(encoding="utf-8")
 
-    assert [*there, "../../../dashboards"] == yaml.safe_load(kustomization)["resources"]
+    assert [*there, "../../../dashboards"] == load_yaml(kustomization)["resources"]
 
 
 def test_the_rules_are_those_of_every_prometheus():
     """The groups in the PrometheusRules are the groups of alerts/rules, to the letter."""
     for path in (ROOT / "alerts" / "rules").glob("*.yml"):
-        written = yaml.safe_load((FOLDER / "base" / f"prometheusrule-{path.stem}.yaml").read_text(encoding="utf-8"))
-        assert yaml.safe_load(path.read_text(encoding="utf-8"))["groups"] == written["spec"]["groups"]
+        written = load_yaml((FOLDER / "base" / f"prometheusrule-{path.stem}.yaml").read_text(encoding="utf-8"))
+        assert load_yaml(path.read_text(encoding="utf-8"))["groups"] == written["spec"]["groups"]
 
 
 @pytest.mark.needs_tool("promtool")
@@ -111,7 +112,7 @@ def test_prometheus_takes_the_rules_of_the_objects(tmp_path):
     files = []
     for path in (FOLDER / "base").glob("prometheusrule-*.yaml"):
         files.append(tmp_path / path.name)
-        files[-1].write_text(yaml.safe_dump(yaml.safe_load(path.read_text(encoding="utf-8"))["spec"]))
+        files[-1].write_text(yaml.safe_dump(load_yaml(path.read_text(encoding="utf-8"))["spec"]))
 
     ran = subprocess.run(
         ["promtool", "check", "rules", *files], capture_output=True, text=True, timeout=60, check=False
@@ -234,7 +235,7 @@ def test_the_policy_lets_through_what_is_needed(built, overlay):
     pod = pod_of(built[overlay])
     names, vllm = policy["spec"]["egress"]
     (config,) = (each for each in of_kind(built[overlay], "ConfigMap") if "vllm-watch.yml" in each["data"])
-    servers = yaml.safe_load(config["data"]["vllm-watch.yml"])["servers"]
+    servers = load_yaml(config["data"]["vllm-watch.yml"])["servers"]
     # A Service on 80 of production-stack leads to 8000 of its pods, and it is their port that a policy is about.
     asked = {urlsplit(server["metrics"]).port or 8000 for server in servers}
 
@@ -365,7 +366,7 @@ def test_the_readmes_kustomization_takes_what_is_the_users(beside):
     assert {"vllm"} == {each["metadata"]["namespace"] for each in objects}
     assert f"registry.example.com/vllm-watch:{vllm_watch.__version__}" == watch_of(pod)["image"]
     assert ["mine"] == [
-        yaml.safe_load(each["data"]["vllm-watch.yml"])["servers"][0]["name"]
+        load_yaml(each["data"]["vllm-watch.yml"])["servers"][0]["name"]
         for each in of_kind(objects, "ConfigMap")
         if each["metadata"]["name"] == mounted
     ]

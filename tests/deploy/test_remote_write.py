@@ -25,6 +25,7 @@ import yaml
 
 from tests.support.monitoring import PROMETHEUS, free_port, get_json, get_text, process
 from tests.support.waiting import until
+from tests.support.yaml_files import load_yaml
 
 
 ROOT = Path(__file__).parents[2]
@@ -62,8 +63,8 @@ def test_an_agent_takes_the_file(path):
 @pytest.mark.parametrize("path", PLACES, ids=lambda path: path.stem)
 def test_a_place_fits_into_the_agents_file(path, tmp_path):
     """The remote_write of an example is valid in the place of the agent's own, and is sent encrypted."""
-    shipped = yaml.safe_load((SHIPPED / "agent.yml").read_text())
-    (place,) = yaml.safe_load(path.read_text())["remote_write"]
+    shipped = load_yaml((SHIPPED / "agent.yml").read_text())
+    (place,) = load_yaml(path.read_text())["remote_write"]
     merged = tmp_path / "agent.yml"
     merged.write_text(yaml.safe_dump({**shipped, "remote_write": [place]}))
 
@@ -79,8 +80,8 @@ def test_the_job_of_vllm_itself_is_valid():
 
 def test_the_agent_has_the_limits_of_the_shipped_prometheus():
     """The daemon's job is the one of alerts/prometheus, but for the instance's name."""
-    (agents,) = yaml.safe_load((SHIPPED / "agent.yml").read_text())["scrape_configs"]
-    (others,) = yaml.safe_load((ROOT / "alerts" / "prometheus" / "prometheus.yml").read_text())["scrape_configs"]
+    (agents,) = load_yaml((SHIPPED / "agent.yml").read_text())["scrape_configs"]
+    (others,) = load_yaml((ROOT / "alerts" / "prometheus" / "prometheus.yml").read_text())["scrape_configs"]
     (target,) = agents["static_configs"]
 
     assert target.pop("labels") == {"instance": OWN["instance"]}
@@ -167,7 +168,7 @@ def substituted(text, *pairs):
 def recording_rules(folder):
     """Write the recording rules as they ship, evaluated each second: Debian's vmalert is too old for some alerts."""
     for path in RULES.glob("*.yml"):
-        groups = yaml.safe_load(path.read_text())["groups"]
+        groups = load_yaml(path.read_text())["groups"]
         for group in groups:
             group["interval"] = "1s"
             group["rules"] = [rule for rule in group["rules"] if "record" in rule]
@@ -176,7 +177,7 @@ def recording_rules(folder):
 
 def expression(name):
     """Return what a recording rule evaluates."""
-    groups = yaml.safe_load((RULES / "recording.yml").read_text())["groups"]
+    groups = load_yaml((RULES / "recording.yml").read_text())["groups"]
     return next(rule["expr"] for group in groups for rule in group["rules"] if rule.get("record") == name)
 
 

@@ -6,7 +6,11 @@ from __future__ import annotations
 import math
 import socket
 
+<<<<<<< HEAD
 from collections.abc import Callable, Iterator, Sequence
+=======
+from collections.abc import Callable
+>>>>>>> main
 from functools import partial
 from typing import Any, NamedTuple, TypeVar
 from urllib.parse import urlsplit
@@ -35,6 +39,7 @@ from vllm_watch.grafana.answers import (
 from vllm_watch.grafana.deadline import within
 from vllm_watch.grafana.model import FOLDER_UID, Annotation, Dashboard, DataSource, content, push_message, pushed_digest
 from vllm_watch.grafana.plan import LastPush, Present
+from vllm_watch.support.causes import causes_of
 from vllm_watch.support.errors import GrafanaError, RejectedError
 
 
@@ -313,7 +318,7 @@ def _location(error: RequestException) -> str:
 
 def _no_answer(error: OSError) -> str:
     """Return why no answer came."""
-    causes = list(_chain(error))
+    causes = list(causes_of(error))
     if isinstance(error, SSLError):
         return f"TLS failed ({causes[-1]}): check the URL's scheme, or give the certificate's authority with --ca-file"
     if any(isinstance(cause, socket.gaierror) for cause in causes):
@@ -321,10 +326,3 @@ def _no_answer(error: OSError) -> str:
     if any(isinstance(cause, ConnectionRefusedError) for cause in causes):
         return "nothing listens at this address: is Grafana running, and is this its port?"
     return "the network does not lead there, or the connection broke"
-
-
-def _chain(error: BaseException) -> Iterator[BaseException]:
-    cause: BaseException | None = error
-    while cause is not None:
-        yield cause
-        cause = cause.__cause__ or cause.__context__

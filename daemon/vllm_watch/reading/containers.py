@@ -217,7 +217,7 @@ class LineReader:
 
 def _start_of(data: bytes) -> bytes:
     """Return the start of a file's first line, as it will be framed."""
-    return data.replace(b"\0", b"").lstrip(_ENDS)
+    return data.translate(None, b"\0").lstrip(_ENDS)
 
 
 def _unwrap_docker(line: bytes) -> tuple[str, bytes, bool] | None:

@@ -98,4 +98,4 @@ class LineFramer:
 
     def _without_nuls(self, data: bytes) -> bytes:
         self.nul_bytes += data.count(b"\0")
-        return data.replace(b"\0", b"")
+        return data.translate(None, b"\0")  # Holes are made of them: `replace` takes fifty times as long there.

@@ -58,16 +58,18 @@ def board(
         made.annotation(annotation.enable(annotated))
     made.annotation(load_tests(texts).enable(True))
     for row in rows:
-        head = builders.Row(row.title)
-        if row.collapsed:
-            for panel in row.panels:
-                head.with_panel(panel)
-            made.with_row(head)
-        else:
-            made.with_row(head)
-            for panel in row.panels:
-                made.with_panel(panel)
+        _add_row(made, row)
     return _numbered(made.build())
+
+
+def _add_row(made: builders.Dashboard, row: Row) -> None:
+    """Add a heading and its panels: inside it if it is collapsed, else behind it."""
+    head = builders.Row(row.title)
+    for panel in row.panels if row.collapsed else ():
+        head.with_panel(panel)
+    made.with_row(head)
+    for panel in () if row.collapsed else row.panels:
+        made.with_panel(panel)
 
 
 def _link(title: str, tag: str, *, dropdown: bool) -> builders.DashboardLink:

@@ -1,0 +1,41 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How values are spread: between which bounds a quantile is, and what share is below each bound."""
+
+from __future__ import annotations
+
+from itertools import accumulate
+
+from vllm_watch.loadtest.model import Bounds, Distribution
+
+
+def is_known(distribution: Distribution) -> bool:
+    """Whether there are values, in buckets that fit their bounds."""
+    return len(distribution.counts) == len(distribution.bounds) + 1 and sum(distribution.counts) > 0
+
+
+def quantile_bounds(distribution: Distribution, quantile: float) -> Bounds:
+    """Return the bounds of the bucket that a quantile is in; both are open if there are no values."""
+    if not is_known(distribution):
+        return Bounds()
+    total = sum(distribution.counts)
+    for at, reached in enumerate(accumulate(distribution.counts)):
+        if reached >= quantile * total:
+            low = distribution.bounds[at - 1] if at else None
+            return Bounds(low=low, high=distribution.bounds[at] if at < len(distribution.bounds) else None)
+    return Bounds()
+
+
+def shares_below(distribution: Distribution) -> tuple[tuple[float, float], ...]:
+    """
+    Return the share of the values that are at or below each bound, as pairs of bound and share.
+
+    Bounds below all values but the last, and above all values but the first, are left out.
+    """
+    if not is_known(distribution):
+        return ()
+    total = sum(distribution.counts)
+    reached = accumulate(distribution.counts[:-1])
+    shares = [(bound, value / total) for bound, value in zip(distribution.bounds, reached, strict=True)]
+    start = max((at for at, (_, share) in enumerate(shares) if share == 0), default=0)
+    end = min((at for at, (_, share) in enumerate(shares) if share == 1), default=len(shares))
+    return tuple(shares[start : end + 1])
