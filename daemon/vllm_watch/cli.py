@@ -12,6 +12,7 @@ import sys
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from typing import Any, TypeVar
 
 import click
 
@@ -22,6 +23,8 @@ from vllm_watch.support.log_options import LOG_FORMATS, LOG_LEVELS, LogFormat, L
 from vllm_watch.support.report_formats import COMPARISON_FORMATS, REPORT_FORMATS, ComparisonFormat, ReportFormat
 from vllm_watch.support.standard_streams import ReaderGoneError, guard_standard_streams
 
+
+_Command = TypeVar("_Command", bound=Callable[..., Any])
 
 _PARTS = 1000
 """How finely the progress bar moves."""
@@ -58,7 +61,25 @@ _ZONE = click.option(
     metavar="ZONE",
     help="Time zone of logs and results, such as Asia/Shanghai or +08:00 [default: this machine's].",
 )
+_PROMETHEUS = (
+    click.option("--prometheus", "url", metavar="URL", help="Read a server's series from this Prometheus."),
+    click.option("--server", metavar="NAME", help="Which server of it: the label `server`."),
+    click.option("--from", "start", metavar="TIME", help='From when, such as -2h, "2026-11-20 14:00" or RFC 3339.'),
+    click.option("--to", "end", metavar="TIME", help="Until when [default: now]."),
+    click.option("--bearer-token-file", "token_file", metavar="FILE", help="The file with its bearer token."),
+)
 _STEP = click.option("--step", default="5s", show_default=True, metavar="DURATION", help="Time between two samples.")
+
+
+def _with(options: Sequence[Callable[[_Command], _Command]]) -> Callable[[_Command], _Command]:
+    """Give a command several options, in this order."""
+
+    def add(command: _Command) -> _Command:
+        for option in reversed(options):
+            command = option(command)
+        return command
+
+    return add
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
@@ -214,21 +235,28 @@ def backfill(recording: str | None, logs: tuple[str, ...], step: str, output: st
 )
 @_OBJECTIVE
 @_ZONE
+@_with(_PROMETHEUS)
 def report(
-    sources: tuple[str, ...], output: str | None, form: ReportFormat | None, objective: str | None, zone: str | None
+    sources: tuple[str, ...],
+    output: str | None,
+    form: ReportFormat | None,
+    objective: str | None,
+    zone: str | None,
+    **prometheus: str | None,
 ) -> None:
     """
     Write a load test in numbers and plots.
 
     A SOURCE is a server's log (a rotated one by its own path), a recording, or what a benchmark wrote: the JSON of vllm
-    bench serve, throughput or latency, or what it printed. Sources of one test belong together: what the client
-    measured, and what the server did meanwhile.
+    bench serve, throughput or latency, or what it printed. A Prometheus is one more source. Sources of one test belong
+    together: what the client measured, and what the server did meanwhile.
     """
-    from vllm_watch.commands.report import read_options, write_report
+    from vllm_watch.commands.report import prometheus_query, read_options, write_report
 
-    if not sources:
-        raise UsageError("give at least one SOURCE: a log, a recording or a benchmark's result")
-    options = read_options(objective, zone)
+    query = prometheus_query(**prometheus)
+    if not sources and query is None:
+        raise UsageError("give at least one SOURCE: a log, a recording or a benchmark's result; or --prometheus")
+    options = read_options(objective, zone)._replace(prometheus=query)
     with _progress("report") as progress:
         write_report(sources, form, output, options, progress)
 
