@@ -128,6 +128,7 @@ def figure(
     decimals: int | None = None,
     mappings: Sequence[dashboard.ValueMapping] = (),
     runbooks: Links = (),
+    points: int | None = None,
 ) -> Panel:
     """
     Return one number, coloured by its thresholds.
@@ -140,6 +141,7 @@ def figure(
     decimals: digits behind the point, where Grafana's choice will not do.
     mappings: words and colours in place of values.
     runbooks: links in the panel's corner.
+    points: into how many steps (``$__interval``) the time range is divided, where as many as pixels are too few.
     """
     panel = (
         _numbers(unit, is_named=query.several or bool(more))
@@ -152,13 +154,19 @@ def figure(
         panel.with_target(_target(each, letter).instant())
     if decimals is not None:
         panel.decimals(decimals)
+    if points is not None:
+        panel.max_data_points(points)
     return _finished(panel, text, width, height, runbooks)
 
 
 def comparison(
     text: PanelText, unit: str, queries: Sequence[Query], *, width: int = 8, height: int = 8, runbooks: Links = ()
 ) -> Panel:
-    """Return a bar for each series of the queries, in their order: what they give at the end of the time range."""
+    """
+    Return a bar for each series of the queries, in their order: what they give at the end of the time range.
+
+    Each bar has its query's colour.
+    """
     panel = (
         bargauge.Panel()
         .unit(unit)
@@ -176,6 +184,8 @@ def comparison(
     )
     for letter, query in _lettered(queries):
         panel.with_target(_target(query, letter).instant())
+        if query.color != palette.PLAIN:
+            panel.override_by_query(letter, [_color("fixed", query.color)])
     return _finished(panel, text, width, height, runbooks)
 
 
