@@ -56,17 +56,12 @@ def _state(t: Texts) -> Panel:
 
 
 def _users_figures(t: Texts) -> list[Panel]:
-<<<<<<< HEAD
-    answered = promql.of_server("http_requests_total", promql.COMPLETIONS)
-    answered_well = promql.of_server("http_requests_total", f'{promql.COMPLETIONS},code=~"2.."')
-=======
     return [*_request_figures(t), *_latency_figures(t), *_objective_figures(t)]
 
 
 def _request_figures(t: Texts) -> list[Panel]:
-    answered = promql.of_server("http_requests_total", _COMPLETIONS)
-    answered_well = promql.of_server("http_requests_total", f'{_COMPLETIONS},code=~"2.."')
->>>>>>> main
+    answered = promql.of_server("http_requests_total", promql.COMPLETIONS)
+    answered_well = promql.of_server("http_requests_total", f'{promql.COMPLETIONS},code=~"2.."')
     return [
         figure(t.panel("qps"), PER_SECOND, Query(f"sum({_finished()})", t.name("finished"))),
         figure(

@@ -6,11 +6,7 @@ from __future__ import annotations
 import math
 import socket
 
-<<<<<<< HEAD
-from collections.abc import Callable, Iterator, Sequence
-=======
-from collections.abc import Callable
->>>>>>> main
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, NamedTuple, TypeVar
 from urllib.parse import urlsplit
