@@ -21,6 +21,8 @@ UNCOVERED_SECONDS = 60.0
 _SLOW_CLIENT_MS = 20.0
 _SLOW_CLIENT_RATIO = 1.5
 _LENGTHS = 0.1
+_PRINTED_SECONDS = 0.011
+"""By how much a printed duration differs from the one in JSON."""
 
 
 class _Matched(NamedTuple):
@@ -136,10 +138,10 @@ def _is_twin(one: Run, other: Run) -> bool:
     if other.start is not None or other.source == one.source or one.result is None or other.result is None:
         return False
     counts = [
-        (each.successful, each.total_input_tokens, each.total_output_tokens, round(each.duration_s or 0.0, 1))
-        for each in (one.result, other.result)
+        (each.successful, each.total_input_tokens, each.total_output_tokens) for each in (one.result, other.result)
     ]
-    return counts[0] == counts[1]
+    seconds = [each.duration_s or 0.0 for each in (one.result, other.result)]
+    return counts[0] == counts[1] and abs(seconds[0] - seconds[1]) <= _PRINTED_SECONDS
 
 
 def _filled(run: Run, twin: Run) -> Run:

@@ -16,6 +16,7 @@ from vllm_watch.loadtest.joining import join
 from vllm_watch.loadtest.log_history import ToMoment, read_logs
 from vllm_watch.loadtest.log_parts import find_logs
 from vllm_watch.loadtest.model import Objective, Report, Run
+from vllm_watch.loadtest.prometheus_source import PrometheusQuery, read_prometheus
 from vllm_watch.loadtest.recording_history import read_recording
 from vllm_watch.loadtest.source_kind import SourceKind, open_text, source_kind
 from vllm_watch.replay.open_recording import open_recording
@@ -31,10 +32,12 @@ class ReadOptions(NamedTuple):
     Args:
         objective: What requests have to be answered within.
         zone: The time zone of logs and benchmark results, which print local time; `None` is this machine's.
+        prometheus: A server's series in a Prometheus, which are one more source.
     """
 
     objective: Objective | None = None
     zone: tzinfo | None = None
+    prometheus: PrometheusQuery | None = None
 
 
 class Sources(NamedTuple):
@@ -57,12 +60,14 @@ def read_report(
 
     Raises:
         FileError: A source cannot be read, or is none, or nothing ran in any of them.
+        PrometheusError: The Prometheus cannot be read.
     """
     options = options or ReadOptions()
     sources = read_sources(paths, options, progress)
     report = join(sources.clients, sources.histories, options.objective)
     if not report.runs:
-        raise FileError(f"{', '.join(paths)}: no load is in it: the server never had a request")
+        named = [*paths, *(history.source for history in sources.histories if history.source not in paths)]
+        raise FileError(f"{', '.join(dict.fromkeys(named))}: no load is in it: the server never had a request")
     return report
 
 
@@ -70,10 +75,11 @@ def read_sources(
     paths: Sequence[str], options: ReadOptions | None = None, progress: Progress = lambda _share: None
 ) -> Sources:
     """
-    Return what is in some files and folders.
+    Return what is in some files and folders, and in a Prometheus.
 
     Raises:
         FileError: One of them cannot be read, or is none of the sources.
+        PrometheusError: The Prometheus cannot be read.
     """
     options = options or ReadOptions()
     clients: list[Run] = []
@@ -95,6 +101,8 @@ def read_sources(
             clients += _recorded_benchmarks(recording, options)
             histories += _recorded_servers(recording, part)
         done += unit.size
+    if options.prometheus is not None:
+        histories.append(read_prometheus(options.prometheus, progress if not units else lambda _share: None))
     progress(1.0)
     return Sources(tuple(clients), tuple(histories))
 

@@ -15,7 +15,7 @@ from vllm_watch.rendering.numbers import MISSING, duration, moment
 from vllm_watch.rendering.overview import overview
 from vllm_watch.rendering.results import goodput_block, result_block
 from vllm_watch.rendering.server_use import phase_tables, phase_totals, use_block
-from vllm_watch.rendering.setup import flags, load_label, period, what_ran
+from vllm_watch.rendering.setup import flags, load_label, period, run_start, what_ran
 from vllm_watch.rendering.text import render_text
 from vllm_watch.rendering.validity import validity
 
@@ -99,8 +99,7 @@ def facts(run: Run) -> tuple[Section, ...]:
     known = flags(run)
     return (
         Section("Validity", validity(run)),
-        Section("What ran", (what_ran(run),)),
-        Section("Flags", (Paragraph("No flags are known.") if known.is_empty else known,)),
+        Section("What ran", (what_ran(run), Paragraph("No flags are known.") if known.is_empty else known)),
     )
 
 
@@ -129,13 +128,6 @@ def events(run: Run) -> Table:
     return plain_table("", columns, rows)._replace(
         notes=(f"{left_out} later events are left out.",) if left_out else ()
     )
-
-
-def run_start(run: Run) -> float:
-    """Return when a run's first known moment was, in seconds since the epoch; 0 if none is known."""
-    moments = [each.start for each in run.phases] + list(run.timeline.times[:1])
-    moments += [event.at for event in run.events] if not moments else []
-    return min(moments, default=0.0) if run.start is None else run.start
 
 
 def _short(run: Run) -> tuple[Section, ...]:

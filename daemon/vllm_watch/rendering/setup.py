@@ -27,15 +27,14 @@ def what_ran(run: Run) -> Table:
     objective = run_objective(run)
     if objective is not None:
         rows.append(("Objective", objective_text(objective)))
-    rows += [("Source" if at == 0 else "", source) for at, source in enumerate(run.source)]
+    rows += [("Source", source) for source in run.source]
     return plain_table("", _FACT_COLUMNS, tuple(rows))
 
 
 def flags(run: Run) -> Table:
     """Return every flag that is known, by name."""
-    return plain_table(
-        "", (Column("Flag", is_text=True), Column("Value", is_text=True)), tuple(sorted(run.config.items()))
-    )
+    columns = (Column("Flag", is_text=True), Column("Value", is_text=True))
+    return plain_table("", columns, tuple(sorted(run.config.items())))
 
 
 def period(run: Run) -> str:
@@ -45,6 +44,13 @@ def period(run: Run) -> str:
     if run.end is None:
         return f"from {moment(run.start)} UTC"
     return f"{moment(run.start)} to {moment(run.end)} UTC ({duration(run.end - run.start)})"
+
+
+def run_start(run: Run) -> float:
+    """Return when a run's first known moment was, in seconds since the epoch; 0 if none is known."""
+    moments = [each.start for each in run.phases] + list(run.timeline.times[:1])
+    moments += [event.at for event in run.events] if not moments else []
+    return min(moments, default=0.0) if run.start is None else run.start
 
 
 def load_rows(load: Load) -> list[Cells]:
