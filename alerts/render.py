@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """
-Writes ``rules/`` from ``source/`` and ``thresholds.yml``, and what `vllm-watch check` knows about them:
-``make generate``.
+Writes ``rules/`` from ``source/`` and ``thresholds.yml``, and what the daemon takes from them: which series each alert
+needs, for `vllm-watch check`, and the thresholds at which the status page changes a colour (``make generate``).
 
 Prometheus' rules know no constants, and a number that is in two rules is soon two numbers. In ``source/`` a
 threshold is written ``%{name}``, and so is ``%{probe_not_judged}``: the reasons for which a probe's failure is no
@@ -25,6 +25,8 @@ from vllm_watch.catalog.reasons import NOT_JUDGED
 
 HERE = Path(__file__).parent
 NEEDS = HERE.parent / "daemon" / "vllm_watch" / "commands" / "alert_needs.json"
+STATUS_PAGE = HERE.parent / "daemon" / "vllm_watch" / "web" / "static" / "thresholds.js"
+ON_STATUS_PAGE = ("kv_full_ratio",)
 HEAD = "# Made by `make generate` from source/{name} and thresholds.yml: change those.\n"
 
 _PLACE = re.compile(r"%\{(\w+)\}")
@@ -63,13 +65,24 @@ def rendered_needs() -> str:
     return json.dumps(needs(rendered()), indent=1) + "\n"
 
 
+def rendered_status_page() -> str:
+    """Return the thresholds that the status page uses, as a module of JavaScript."""
+    values = thresholds()
+    lines = [
+        "// SPDX-License-Identifier: Apache-2.0",
+        "// Made by `make generate` from alerts/thresholds.yml: change that.",
+        "",
+        *(f"export const {name.upper()} = {float(values[name])};" for name in ON_STATUS_PAGE),
+    ]
+    return "\n".join(lines) + "\n"
+
+
 def main() -> None:
-    """Write the rule files, and which series each alert needs."""
-    for name, text in rendered().items():
-        (HERE / "rules" / name).write_text(text, encoding="utf-8")
-        print(HERE / "rules" / name, file=sys.stderr)
-    NEEDS.write_text(rendered_needs(), encoding="utf-8")
-    print(NEEDS, file=sys.stderr)
+    """Write the rule files, and what the daemon takes from them."""
+    written = {HERE / "rules" / name: text for name, text in rendered().items()}
+    for path, text in {**written, NEEDS: rendered_needs(), STATUS_PAGE: rendered_status_page()}.items():
+        path.write_text(text, encoding="utf-8")
+        print(path, file=sys.stderr)
 
 
 if __name__ == "__main__":

@@ -38,7 +38,11 @@ LAYERS = (
 )
 """The daemon's packages, and `cli.py`: each imports only those before it."""
 MAX_METHODS = 20
-PURE = sorted([*PARSERS.glob("*.py"), *(DAEMON / "state").glob("*.py"), *(DAEMON / "reading").glob("*.py")])
+MAX_LINES = 40
+ROOT = Path(__file__).parents[1]
+PRODUCT = [ROOT / name for name in ("daemon", "parsers", "alerts", "dashboards", "deploy")]
+PURE_PACKAGES = ("state", "reading", "statistics", "comparison")
+PURE = sorted([*PARSERS.glob("*.py"), *(path for name in PURE_PACKAGES for path in (DAEMON / name).glob("*.py"))])
 IMPURE = {"os", "io", "socket", "threading", "subprocess", "logging", "structlog", "requests", "random", "pathlib"}
 
 
@@ -118,7 +122,9 @@ def test_no_modules_import_each_other():
 def test_no_class_is_large():
     """No class of the daemon or of the parsers has more than twenty methods."""
     classes = {
-        node.name: len([each for each in node.body if isinstance(each, ast.FunctionDef | ast.AsyncFunctionDef)])
+        f"{path.stem}.{node.name}": len(
+            [each for each in node.body if isinstance(each, ast.FunctionDef | ast.AsyncFunctionDef)]
+        )
         for path in [*DAEMON.rglob("*.py"), *PARSERS.rglob("*.py")]
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
         if isinstance(node, ast.ClassDef)
@@ -126,6 +132,20 @@ def test_no_class_is_large():
 
     assert len(classes) > 100
     assert set() == {name for name, methods in classes.items() if methods > MAX_METHODS}
+
+
+def test_no_function_is_long():
+    """No function of the product has more than forty lines, its docstring included."""
+    functions = {
+        f"{path.relative_to(ROOT)}:{node.lineno} {node.name}": node.end_lineno - node.lineno + 1
+        for part in PRODUCT
+        for path in part.rglob("*.py")
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+    }
+
+    assert len(functions) > 1000
+    assert set() == {name for name, lines in functions.items() if lines > MAX_LINES}
 
 
 @pytest.mark.parametrize("path", sorted(PARSERS.glob("*.py")), ids=lambda path: path.stem)
@@ -136,7 +156,7 @@ def test_parsers_import_nothing_of_the_daemon(path):
 
 @pytest.mark.parametrize("path", PURE, ids=lambda path: f"{path.parent.name}.{path.stem}")
 def test_the_core_does_no_io_and_reads_no_clock(path):
-    """Parsers, reading and state import nothing that reads or writes; the clock is an argument."""
+    """Parsers and the pure packages import nothing that reads or writes; the clock is an argument."""
     text = path.read_text(encoding="utf-8")
 
     assert not {name.partition(".")[0] for name in imports(path)} & IMPURE

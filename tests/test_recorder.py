@@ -10,7 +10,8 @@ from pathlib import Path
 from tests.recordings.record import Recorder
 from tests.support.http_servers import StandIn, answer
 
-from vllm_watch.replay.recording import LogWritten, MetricsRead, Recording
+from vllm_watch.replay.open_recording import open_recording
+from vllm_watch.replay.recording import LogWritten, MetricsRead
 
 
 TESTS = Path(__file__).parent
@@ -31,7 +32,7 @@ def test_what_is_recorded_can_be_replayed(tmp_path):
         recorder.record_log(0.5)
     recorder.record_scrape(0.6, *recorder.scrape())
 
-    recording = Recording(tmp_path / "made")
+    recording = open_recording(tmp_path / "made")
 
     assert recording.started == 1_800_000_000.5
     assert list(recording.events()) == [

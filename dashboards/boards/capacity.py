@@ -80,8 +80,10 @@ def dashboard(language: str) -> models.Dashboard:
 
 def _figures(t: Texts) -> list[Panel]:
     """Return what is worst among the chosen servers, each with the server's name: no number is of two servers."""
-    waited = promql.answering(promql.quantile(0.95, "queue_time_seconds"))
-    below = promql.answering(promql.quantile_below(0.95, "queue_time_seconds"))
+    return [*_demand_figures(t), *_room_figures(t), *_shortage_figures(t)]
+
+
+def _demand_figures(t: Texts) -> list[Panel]:
     return [
         figure(
             t.panel("demand_now"),
@@ -93,6 +95,11 @@ def _figures(t: Texts) -> list[Panel]:
             runbooks=runbooks(t, "VllmDemandNearMaximum"),
         ),
         figure(t.panel("most_now"), TOKENS_PER_SECOND, _named("bottomk", _most_of_server()), width=4, decimals=0),
+    ]
+
+
+def _room_figures(t: Texts) -> list[Panel]:
+    return [
         figure(
             t.panel("places_now"),
             TOKENS,
@@ -113,6 +120,13 @@ def _figures(t: Texts) -> list[Panel]:
             decimals=0,
             runbooks=runbooks(t, "VllmKvCacheSaturated"),
         ),
+    ]
+
+
+def _shortage_figures(t: Texts) -> list[Panel]:
+    waited = promql.answering(promql.quantile(0.95, "queue_time_seconds"))
+    below = promql.answering(promql.quantile_below(0.95, "queue_time_seconds"))
+    return [
         figure(
             t.panel("full_in"),
             SECONDS,

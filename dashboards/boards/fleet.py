@@ -118,31 +118,8 @@ def _servers(t: Texts) -> Panel:
         ],
         [
             Column(_worst(), state, mappings=state_mappings(t), width=80),
-            Column(
-                _alerts("critical|warning", "by (instance, server)"),
-                t.name("alerts"),
-                steps=_from_one(palette.WARNING),
-                width=60,
-            ),
-            Column(_unread(), t.name("unread"), steps=_from_one(palette.WARNING), width=70, links=[_to(t, "sources")]),
-            Column(_tokens(), t.name("tokens"), TOKENS, decimals=0, width=75),
-            Column(_summed("requests_running"), t.name("running"), width=75),
-            Column(
-                _summed("requests_waiting"),
-                waiting,
-                steps=[(number("queue_growing_requests"), palette.WARNING)],
-                width=85,
-                links=[_to(t, "capacity")],
-            ),
-            Column(
-                _fullest(),
-                t.name("kv"),
-                RATIO,
-                steps=[(number("kv_full_ratio"), palette.BAD)],
-                decimals=0,
-                width=75,
-                links=[_to(t, "capacity")],
-            ),
+            *_warnings(t),
+            *_load(t, waiting),
             *_latency(t),
             Column(_since_token(), t.name("last_token"), SECONDS, decimals=0, width=85),
             Column(_since_start(), t.name("since_start"), SECONDS, decimals=1, width=75),
@@ -153,6 +130,37 @@ def _servers(t: Texts) -> Panel:
         sort_by=[(state, True), (waiting, True), (server, False)],
         height=12,
     )
+
+
+def _warnings(t: Texts) -> list[Column]:
+    firing_here = _alerts("critical|warning", "by (instance, server)")
+    return [
+        Column(firing_here, t.name("alerts"), steps=_from_one(palette.WARNING), width=60),
+        Column(_unread(), t.name("unread"), steps=_from_one(palette.WARNING), width=70, links=[_to(t, "sources")]),
+    ]
+
+
+def _load(t: Texts, waiting: str) -> list[Column]:
+    return [
+        Column(_tokens(), t.name("tokens"), TOKENS, decimals=0, width=75),
+        Column(_summed("requests_running"), t.name("running"), width=75),
+        Column(
+            _summed("requests_waiting"),
+            waiting,
+            steps=[(number("queue_growing_requests"), palette.WARNING)],
+            width=85,
+            links=[_to(t, "capacity")],
+        ),
+        Column(
+            _fullest(),
+            t.name("kv"),
+            RATIO,
+            steps=[(number("kv_full_ratio"), palette.BAD)],
+            decimals=0,
+            width=75,
+            links=[_to(t, "capacity")],
+        ),
+    ]
 
 
 def _to(t: Texts, board_name: str) -> Mapping[str, object]:

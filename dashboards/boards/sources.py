@@ -295,43 +295,12 @@ def _asking(t: Texts) -> list[Panel]:
 
 def _daemons(t: Texts) -> Panel:
     daemon, is_scraped = t.name("daemon"), t.name("is_scraped")
-    age = f"time() - {_of_process('process_start_time_seconds')}"
-    servers = promql.only(promql.of_daemon("source_up"), "instance", "server")
-    opened = f"{_of_process('process_open_fds')} / {_of_process('process_max_fds')}"
-    # A daemon that is gone is told of by what Prometheus knows: it was there, and is still a target.
-    scraped = f"{_of_target('up')} and on (job, instance) last_over_time({promql.of_daemon('build_info')}[$__range])"
     return grid(
         t.panel("daemons"),
         [Key("instance", daemon)],
         [
-            Column(promql.only(scraped, "instance"), is_scraped, mappings=[_yes_or_no(t, "yes", "no")], width=85),
-            Column(promql.only(age, "instance"), t.name("runs_for"), SECONDS, decimals=1, width=85),
-            Column(f"count by (instance) ({servers})", t.name("servers"), width=75),
-            Column(
-                promql.only(promql.of_daemon("config_last_reload_successful"), "instance"),
-                t.name("configuration"),
-                mappings=[_yes_or_no(t, "accepted", "refused")],
-                width=85,
-            ),
-            _failures(t, "config_reload_failures_total", "reload_failures", 80),
-            _failures(t, "checkpoint_failures_total", "checkpoint_failures", 85),
-            _failures(t, "internal_errors_total", "internal_errors", 70),
-            Column(
-                promql.only(_heartbeat_age(), "instance"),
-                t.name("oldest_heartbeat"),
-                SECONDS,
-                steps=[(0, palette.GOOD), (number("heartbeat_seconds"), palette.BAD)],
-                decimals=1,
-                width=90,
-            ),
-            Column(
-                promql.only(opened, "instance"),
-                t.name("descriptors"),
-                RATIO,
-                steps=[(0, palette.GOOD), (_NEARLY_ALL, palette.WARNING)],
-                decimals=1,
-                width=90,
-            ),
+            Column(_scraped(), is_scraped, mappings=[_yes_or_no(t, "yes", "no")], width=85),
+            *_daemon_columns(t),
             Column(
                 promql.only(promql.of_daemon("checkpoint_info"), "instance", "reason"),
                 t.name("checkpoint_info"),
@@ -347,6 +316,47 @@ def _daemons(t: Texts) -> Panel:
         height=5,
         runbooks=runbooks(t, "VllmWatchGone", "VllmWatchUnwell", "VllmWatchConfigRejected"),
     )
+
+
+def _scraped() -> str:
+    """Return whether Prometheus can scrape each daemon, also one that is gone: it was there, and is still a target."""
+    there = f"last_over_time({promql.of_daemon('build_info')}[$__range])"
+    return promql.only(f"{_of_target('up')} and on (job, instance) {there}", "instance")
+
+
+def _daemon_columns(t: Texts) -> list[Column]:
+    age = f"time() - {_of_process('process_start_time_seconds')}"
+    servers = promql.only(promql.of_daemon("source_up"), "instance", "server")
+    opened = f"{_of_process('process_open_fds')} / {_of_process('process_max_fds')}"
+    return [
+        Column(promql.only(age, "instance"), t.name("runs_for"), SECONDS, decimals=1, width=85),
+        Column(f"count by (instance) ({servers})", t.name("servers"), width=75),
+        Column(
+            promql.only(promql.of_daemon("config_last_reload_successful"), "instance"),
+            t.name("configuration"),
+            mappings=[_yes_or_no(t, "accepted", "refused")],
+            width=85,
+        ),
+        _failures(t, "config_reload_failures_total", "reload_failures", 80),
+        _failures(t, "checkpoint_failures_total", "checkpoint_failures", 85),
+        _failures(t, "internal_errors_total", "internal_errors", 70),
+        Column(
+            promql.only(_heartbeat_age(), "instance"),
+            t.name("oldest_heartbeat"),
+            SECONDS,
+            steps=[(0, palette.GOOD), (number("heartbeat_seconds"), palette.BAD)],
+            decimals=1,
+            width=90,
+        ),
+        Column(
+            promql.only(opened, "instance"),
+            t.name("descriptors"),
+            RATIO,
+            steps=[(0, palette.GOOD), (_NEARLY_ALL, palette.WARNING)],
+            decimals=1,
+            width=90,
+        ),
+    ]
 
 
 def _failures(t: Texts, counter: str, name: str, width: int) -> Column:

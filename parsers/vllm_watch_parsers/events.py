@@ -94,7 +94,12 @@ class SpecDecoding(NamedTuple):
 
 
 class StartupFact(NamedTuple):
-    """What the server reports about itself while it starts. Sizes in tokens or GiB."""
+    """
+    What the server reports about itself while it starts. Sizes in tokens or GiB.
+
+    `flags` are those that matter to its speed, by name, each with its value as text: what was given on the command
+    line, or, together with an `engine_generation`, what vLLM made of that.
+    """
 
     engine: str | None = None
     version: str | None = None
@@ -117,6 +122,7 @@ class StartupFact(NamedTuple):
     max_concurrency: float | None = None
     num_gpu_blocks: int | None = None
     engine_init_seconds: float | None = None
+    flags: tuple[tuple[str, str], ...] = ()
 
 
 class Lifecycle(NamedTuple):

@@ -70,7 +70,7 @@ _NEWS = frozenset(
 )
 """How texts start that may have an event; most lines that continue a record start otherwise."""
 
-_ECHOING_SITES = frozenset({"logger.py", "request_logger.py", "log_response.py", "protocol.py"})
+ECHOING_SITES = frozenset({"logger.py", "request_logger.py", "log_response.py", "protocol.py"})
 """Files whose records have text that clients sent."""
 
 
@@ -218,7 +218,7 @@ def _parse_message(head: Head, message: str) -> tuple[Event, ...]:
     site = head.site
     if site in STATS_SITES:
         return _parse_statistics(message)
-    if site in _ECHOING_SITES:
+    if site in ECHOING_SITES:
         return ()
     if site == UVICORN:
         return parse_uvicorn(message) or _access_events(head.message)

@@ -75,6 +75,12 @@ class Head(NamedTuple):
     prefix: str = ""
 
 
+def split_process(line: bytes) -> tuple[bytes, bytes]:
+    """Split a line after the process groups that it starts with, if it does."""
+    size = _RECORD.match(line).end(1)  # type: ignore[union-attr]  # All of it is optional.
+    return line[:size], line[size:]
+
+
 def strip_ansi(line: bytes) -> bytes:
     """Remove colour codes: releases up to 0.15 write them into files, too."""
     return _ANSI.sub(b"", line) if b"\x1b" in line else line

@@ -15,6 +15,7 @@ from itertools import pairwise
 from typing import Literal, NamedTuple
 
 from vllm_watch_parsers.exposition import Exposition, Problem, Sample, parse_exposition
+from vllm_watch_parsers.flags import Flags, cache_flags
 from vllm_watch_parsers.foreign_metrics import ForeignProgram, foreign_program
 from vllm_watch_parsers.metric_names import (
     ACCEPTED_PER_POSITION,
@@ -108,9 +109,10 @@ class MetricsReading(NamedTuple):
     One scrape.
 
     `admission_rejections` is by model and reason, `http_requests` is empty before 0.8.3. `kv_cache_tokens` and
-    `max_concurrency` are facts from `vllm:cache_config_info`. `out_of_range` counts values out of range, by quantity,
-    `dropped` the engines and values of labels that were over the limit, `long_lines` the lines that were skipped for
-    their length. `is_before_first_request` is whether there are no engines yet because there was no request.
+    `max_concurrency` are facts from `vllm:cache_config_info`, `flags` the flags among its labels. `out_of_range` counts
+    values out of range, by quantity, `dropped` the engines and values of labels that were over the limit, `long_lines`
+    the lines that were skipped for their length. `is_before_first_request` is whether there are no engines yet because
+    there was no request.
     """
 
     engines: Mapping[EngineKey, EngineReading]
@@ -123,6 +125,7 @@ class MetricsReading(NamedTuple):
     dropped: int = 0
     long_lines: int = 0
     is_before_first_request: bool = False
+    flags: Flags = ()
 
     @property
     def reason(self) -> Literal["ok", "no_requests_yet"]:
@@ -220,6 +223,7 @@ class _SeriesReader:
             max_concurrency=concurrency,
             out_of_range=dict(self._out_of_range),
             dropped=self._dropped,
+            flags=cache_flags(dict(next(iter(self._series.get(CACHE_CONFIG, {})), ()))),
         )
 
     def _newest(self, names: Iterable[str]) -> _Series:

@@ -2,7 +2,7 @@
 """
 Lines of a server's start, rest and end: version, model, limits, capacity, ready, asleep, paused, shut down.
 
-Everything else that the start prints is ignored, above all the other arguments: releases before 0.29
+Everything else that the start prints is ignored, above all the arguments that no list names: releases before 0.29
 print the API key among them.
 """
 
@@ -13,6 +13,7 @@ import re
 from collections.abc import Callable
 
 from vllm_watch_parsers.events import MEMORY_TAGS, Event, Lifecycle, Notice, SleepOrPause, StartupFact
+from vllm_watch_parsers.flags import printed_flags
 from vllm_watch_parsers.numbers import MAX_DRAFT_TOKENS, MAX_REQUESTS, MAX_TOKENS, number, whole
 from vllm_watch_parsers.python_repr import top_level_items, unquote
 
@@ -81,11 +82,12 @@ def _initializing(found: re.Match[str]) -> tuple[Event, ...]:
         tensor_parallel_size=whole(items.get("tensor_parallel_size", "")),
         data_parallel_size=whole(items.get("data_parallel_size", "")),
         num_speculative_tokens=_spec_tokens(items.get("speculative_config", "")),
+        flags=printed_flags(found[3]),
     )
 
 
 def _arguments(found: re.Match[str]) -> tuple[Event, ...]:
-    """Return the facts in the printed arguments; all others are ignored, for they may hold secrets."""
+    """Return the facts and flags in the printed arguments; all others are ignored, for they may hold secrets."""
     items = dict(top_level_items(found[1]))
     spec_tokens = _spec_tokens(items.get("speculative_config", ""))
     return _fact(
@@ -99,6 +101,7 @@ def _arguments(found: re.Match[str]) -> tuple[Event, ...]:
         num_speculative_tokens=spec_tokens or whole(items.get("num_speculative_tokens", "")),
         block_size=whole(items.get("block_size", "")),
         log_stats_disabled=True if items.get("disable_log_stats") == "True" else None,
+        flags=printed_flags(found[1]),
     )
 
 

@@ -23,6 +23,7 @@ from tests.support.shared import shared
 from tests.support.yaml_files import load_yaml
 
 from vllm_watch.exposition.openmetrics import TimeSeriesFile
+from vllm_watch.replay.open_recording import open_recording
 from vllm_watch.replay.recording import Recording
 from vllm_watch.replay.replay import run_recording
 from vllm_watch.state.server import ServerSettings, ServerState
@@ -43,6 +44,9 @@ STALE = "stale"
 NOTHING = "_"
 FIRING = 'ALERTS{alertstate="firing"}'
 ALWAYS_FIRING = frozenset({"Watchdog"})
+
+_NEVER = {"labels": "{}", "value": -987654321}
+"""What no query gives: promtool prints only what is not as expected."""
 
 _GOT = re.compile(r'expr: (".*?"), time: ([\dhms]+),\n.*?\n\s+got: (.*)')
 _SAMPLE = re.compile(r'\{((?:[^"{}]|"(?:[^"\\]|\\.)*")*)\} ([^\s,]+)')
@@ -116,7 +120,7 @@ def evaluated_together(series: Mapping[str, list[str]], steps: int, queries: Col
                 "interval": f"{STEP}s",
                 "input_series": [{"series": name, "values": " ".join(values)} for name, values in series.items()],
                 "promql_expr_test": [
-                    {"expr": query, "eval_time": f"{moment}s", "exp_samples": [{"labels": "{}", "value": 0}]}
+                    {"expr": query, "eval_time": f"{moment}s", "exp_samples": [_NEVER]}
                     for query in queries
                     for moment in moments
                 ],
@@ -196,7 +200,7 @@ def replayed(folder: Path, *, has_slo: bool, has_log: bool, has_metrics: bool) -
 def _replay(folder: Path, sources: str) -> tuple[dict[str, list[str]], int]:
     interval = float(STEP) if sources != "log" else None
     settings = ServerSettings(folder.name, sources != "metrics", interval, slo=CHAT)
-    return series_of(Recording(folder), settings)
+    return series_of(open_recording(folder), settings)
 
 
 def of_the_daemon(steps: int) -> dict[str, list[str]]:

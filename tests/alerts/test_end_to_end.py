@@ -35,7 +35,8 @@ from tests.support.monitoring import (
 from tests.support.waiting import until
 
 from vllm_watch.commands.demo import StandIn
-from vllm_watch.replay.recording import LogWritten, Recording
+from vllm_watch.replay.open_recording import open_recording
+from vllm_watch.replay.recording import LogWritten
 
 
 STALL = Path(__file__).parents[1] / "recordings" / "stall"
@@ -91,7 +92,7 @@ class Playback:
     def _run(self) -> None:
         at = 0.0
         with self._log.open("ab", buffering=0) as log:
-            for event in Recording(STALL).events():
+            for event in open_recording(STALL).events():
                 if event.at >= RECOVERY:
                     self.go_on.wait()
                 if self._stop.wait((event.at - at) / SPEED):

@@ -10,7 +10,8 @@ import pytest
 from tests.alerts.incidents import EVERY, HEALTHY, INCIDENTS, RECORDINGS, described
 from tests.alerts.replay import fired, replayed, series_of
 
-from vllm_watch.replay.recording import BUNDLED, MetricsRead, Recording
+from vllm_watch.replay.open_recording import open_recording
+from vllm_watch.replay.recording import BUNDLED, MetricsRead
 from vllm_watch.state.server import ServerSettings
 
 
@@ -38,7 +39,7 @@ def test_every_recording_has_a_story():
 
 def test_objectives_add_series_and_change_none():
     """A server with objectives shows what one without them does, and what they are about."""
-    day = Recording(BUNDLED)
+    day = open_recording(BUNDLED)
     plain, steps = series_of(day, ServerSettings(day.folder.name, has_log=True, metrics_interval=5.0))
 
     assert (plain, steps) == replayed(BUNDLED, has_slo=False, has_log=True, has_metrics=True)
@@ -95,7 +96,7 @@ def test_a_healthy_server_pages_nobody_by_one_source(incident, has_log):
     Before the first page has come, /metrics alone cannot tell a start from a server that is down.
     """
     up = next(
-        event.at for event in Recording(incident.folder).events() if isinstance(event, MetricsRead) and event.body
+        event.at for event in open_recording(incident.folder).events() if isinstance(event, MetricsRead) and event.body
     )
     alerts = alerts_of(BY_ONE_SOURCE, has_log=has_log, has_metrics=not has_log)[incident.name]
 

@@ -88,6 +88,14 @@ def test_every_threshold_has_a_name(path):
             assert float(number) in {0, 1}, rule["expr"]
 
 
+@pytest.mark.parametrize("path", sorted((ALERTS / "source").glob("*.yml")), ids=lambda path: path.name)
+def test_how_long_a_rule_waits_is_a_threshold(path):
+    """Whoever wants an alert later or sooner changes one line of thresholds.yml."""
+    waits = re.findall(r"(?m)^ +(?:keep_firing_)?for: (.+)$", path.read_text(encoding="utf-8"))
+
+    assert [] == [wait for wait in waits if not re.fullmatch(r"%\{\w+_for\}", wait)]
+
+
 def test_names_are_unique():
     """No two alerts, no two recorded series and no two groups have one name: a test names a group to order it."""
     recorded = [rule["record"] for group in GROUPS for rule in group["rules"] if "record" in rule]

@@ -190,7 +190,7 @@ class TestWrongUse:
                 "vllm-watch: /no/such.yml: cannot be read: no such file or directory\n",
             ),
             (["discover", "--force"], "vllm-watch: --force requires --write FILE\n"),
-            (["backfill"], "vllm-watch: give either --recording DIR or --log PATH\n"),
+            (["backfill"], "vllm-watch: give either --recording DIR or FILE, or --log PATH\n"),
             (
                 ["run", "--log", "a", "--listen", "here"],
                 'vllm-watch: --listen: expected HOST:PORT such as 127.0.0.1:9468, got "here"\n',
@@ -230,7 +230,7 @@ class TestWrongUse:
             (["once", "--log", "/"], "vllm-watch: /: cannot be read: Is a directory\n"),
             (
                 ["backfill", "--recording", "/no/such"],
-                f"vllm-watch: /no/such/timeline.jsonl: not readable, so /no/such is not a recording: {NO_FILE}\n",
+                f"vllm-watch: /no/such: cannot be read: {NO_FILE}\n",
             ),
             (
                 ["backfill", "--log", "/no/such.log"],
@@ -246,7 +246,7 @@ class TestWrongUse:
             ),
             (
                 ["demo", "--recording", "/no/such"],
-                f"vllm-watch: /no/such/timeline.jsonl: not readable, so /no/such is not a recording: {NO_FILE}\n",
+                f"vllm-watch: /no/such: cannot be read: {NO_FILE}\n",
             ),
         ],
         ids=lambda item: " ".join(item) if isinstance(item, list) else "",

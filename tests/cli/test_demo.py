@@ -47,9 +47,9 @@ class Replays:
         self.left = REPLAYS
         self.is_over = None
 
-    def events(self):
+    def events(self, server):
         """Yield what happened."""
-        yield from self._recording.events()
+        yield from self._recording.events(server)
         self.left -= 1
         if not self.left:
             self.is_over.set()

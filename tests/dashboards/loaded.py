@@ -40,6 +40,7 @@ from tests.support.yaml_files import load_yaml
 
 from vllm_watch.catalog.series import DAEMON
 from vllm_watch.exposition.text_format import label_text
+from vllm_watch.replay.open_recording import open_recording
 from vllm_watch.replay.recording import Recording
 
 
@@ -195,7 +196,7 @@ def _samples(stretch: Stretch) -> Iterator[tuple[str, float, float]]:
 def _stretches(names: Collection[str], page: Page) -> Iterator[tuple[str, Stretch]]:
     """Yield the stretches in order of time."""
     wanted = RECORDINGS if FLEET in names else names
-    watched = {name: _watched(Recording(folder)) for name, folder in RECORDINGS.items() if name in wanted}
+    watched = {name: _watched(open_recording(folder)) for name, folder in RECORDINGS.items() if name in wanted}
     if FLEET in names:
         yield FLEET, _fleet(watched, page)
     for name, stretch in sorted(watched.items(), key=lambda item: item[1].start):
@@ -219,7 +220,7 @@ def _fleet(watched: Mapping[str, Stretch], page: Page) -> Stretch:
 
 def _watched(recording: Recording) -> Stretch:
     """Return a recording's series as its daemon shows them."""
-    series, steps = replayed(recording.folder, has_slo=True, has_log=True, has_metrics=True)
+    series, steps = replayed(recording.path, has_slo=True, has_log=True, has_metrics=True)
     return Stretch(recording.started, steps, series)
 
 

@@ -39,6 +39,7 @@ MESSAGES = {
                 served_model_name="q3",
                 max_model_len=4096,
                 tensor_parallel_size=2,
+                flags=(("max-model-len", "4096"), ("tensor-parallel-size", "2")),
             ),
         ),
     ),
@@ -58,6 +59,13 @@ MESSAGES = {
                 tensor_parallel_size=1,
                 data_parallel_size=4,
                 num_speculative_tokens=3,
+                flags=(
+                    ("data-parallel-size", "4"),
+                    ("max-model-len", "32768"),
+                    ("speculative-config.method", "mtp"),
+                    ("speculative-config.num_speculative_tokens", "3"),
+                    ("tensor-parallel-size", "1"),
+                ),
             ),
         ),
     ),
@@ -74,6 +82,7 @@ MESSAGES = {
                 tensor_parallel_size=1,
                 block_size=16,
                 log_stats_disabled=True,
+                flags=(("block-size", "16"), ("max-num-seqs", "256"), ("tensor-parallel-size", "1")),
             ),
         ),
     ),
@@ -93,6 +102,14 @@ MESSAGES = {
                 api_server_count=2,
                 data_parallel_size=2,
                 num_speculative_tokens=5,
+                flags=(
+                    ("api-server-count", "2"),
+                    ("data-parallel-size", "2"),
+                    ("max-model-len", "8192"),
+                    ("max-num-seqs", "64"),
+                    ("speculative-config.method", "ngram"),
+                    ("speculative-config.num_speculative_tokens", "5"),
+                ),
             ),
         ),
     ),
@@ -326,7 +343,7 @@ def test_a_model_s_name_is_spelt_like_one(name):
     """What becomes a label holds no blanks, brackets or line breaks, and has an end."""
     said = events(record(f"args: Namespace(model={name!r}, max_num_seqs=1)", "utils.py"))
 
-    assert said == (StartupFact(max_num_seqs=1),)
+    assert said == (StartupFact(max_num_seqs=1, flags=(("max-num-seqs", "1"),)),)
 
 
 MAIN_MODEL = [

@@ -453,14 +453,16 @@ class TestPage:
         """Of many servers the last hours are megabytes: who names servers gets theirs, and all else of every server."""
         service = watch.start()
         until(lambda: service.fleet.is_ready)
-        every, one, none = (
-            msgspec.json.decode(service.endpoints.snapshot(names).body)["servers"] for names in (None, {"b"}, {""})
+        every, one, none, gone = (
+            msgspec.json.decode(service.endpoints.snapshot(names).body)["servers"]
+            for names in (None, {"b"}, {""}, {"b", "gone"})
         )
 
-        assert [["t" in server.get("history", {}) for server in shown] for shown in (every, one, none)] == [
+        assert [["t" in server.get("history", {}) for server in shown] for shown in (every, one, none, gone)] == [
             [True, True],
             [False, True],
             [False, False],
+            [False, True],
         ]
         assert all("engines" in server for server in none)
 

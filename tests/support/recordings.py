@@ -8,6 +8,7 @@ import functools
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
+from vllm_watch.replay.open_recording import open_recording
 from vllm_watch.replay.recording import BUNDLED, Recording
 from vllm_watch.replay.replay import run_recording
 from vllm_watch.state.server import ServerSettings, ServerState
@@ -24,7 +25,7 @@ SOURCES = {"both": (True, True), "log": (True, False), "metrics": (False, True)}
 
 def recording(name: str) -> Recording:
     """Return any recording."""
-    return Recording(RECORDINGS.get(name, ROOT / "recordings" / name))
+    return open_recording(RECORDINGS.get(name, ROOT / "recordings" / name))
 
 
 @functools.lru_cache(maxsize=8)

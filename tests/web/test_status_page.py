@@ -5,7 +5,10 @@ from __future__ import annotations
 
 import re
 
+from pathlib import Path
+
 import pytest
+import yaml
 
 from tests.state.test_sources_together import Server, page
 
@@ -51,6 +54,15 @@ def test_nothing_is_loaded_from_elsewhere(path):
 def test_nothing_is_read_as_html(path):
     """Scripts make nodes and text only: what a log or a client says cannot become markup or code."""
     assert re.findall(r"innerHTML|outerHTML|insertAdjacentHTML|document\.write|\beval\b|DOMParser", SCRIPTS[path]) == []
+
+
+def test_thresholds_are_those_of_the_alerts():
+    """The bar of the KV cache changes its colour where the alert fires."""
+    alerts = yaml.safe_load((Path(__file__).parents[2] / "alerts" / "thresholds.yml").read_text(encoding="utf-8"))
+    exported = dict(re.findall(r"export const (\w+) = ([\d.]+);", SCRIPTS["/static/thresholds.js"]))
+
+    assert {"KV_FULL_RATIO": alerts["kv_full_ratio"]} == {name: float(value) for name, value in exported.items()}
+    assert "new Bar(KV_FULL_RATIO)" in SCRIPTS["/static/engine.js"]
 
 
 def test_page_has_no_code_of_its_own():

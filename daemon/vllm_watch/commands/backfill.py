@@ -9,21 +9,18 @@ import tempfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+from vllm_watch.commands.recorded import opened
 from vllm_watch.config.texts import DEFAULT_NAME
 from vllm_watch.exposition.openmetrics import TimeSeriesFile
-from vllm_watch.replay.recording import Recording
 from vllm_watch.replay.replay import Progress, run_log, run_recording
 from vllm_watch.state.server import ServerSettings, ServerState
 from vllm_watch.state.snapshot import ServerSnapshot
 from vllm_watch.support.errors import FileError
 
 
-_SCRAPE_INTERVAL = 5.0
-
-
-def write_backfill(folder: str | None, logs: Sequence[str], step: float, output: str | None, progress: Progress) -> int:
+def write_backfill(path: str | None, logs: Sequence[str], step: float, output: str | None, progress: Progress) -> int:
     """
-    Write the series of a recording's folder, or of old logs of one server.
+    Write the series of all servers of a recording, or of old logs of one server.
 
     Returns:
         How many samples were written.
@@ -33,17 +30,22 @@ def write_backfill(folder: str | None, logs: Sequence[str], step: float, output:
     """
     with tempfile.TemporaryFile() as spool:
         gathered = TimeSeriesFile(spool)
-        snapshots = _of_recording(folder, step, progress) if folder else _of_logs(logs, step, progress)
+        snapshots = _of_recording(path, step, progress) if path else _of_logs(logs, step, progress)
         for snapshot in snapshots:
             gathered.add(snapshot)
         _write(gathered, output)
         return gathered.samples
 
 
-def _of_recording(folder: str, step: float, progress: Progress) -> Iterator[ServerSnapshot]:
-    recording = Recording(Path(folder))
-    settings = ServerSettings(recording.folder.resolve().name, has_log=True, metrics_interval=_SCRAPE_INTERVAL)
-    return run_recording(recording, ServerState(settings), step, progress)
+def _of_recording(path: str, step: float, progress: Progress) -> Iterator[ServerSnapshot]:
+    recording = opened(path)
+    for number, (name, sources) in enumerate(recording.sources.items()):
+
+        def part(share: float, done: int = number) -> None:
+            progress((done + share) / len(recording.servers))
+
+        state = ServerState(ServerSettings(name, sources.has_log, sources.interval))
+        yield from run_recording(recording, state, step, part, name)
 
 
 def _of_logs(logs: Sequence[str], step: float, progress: Progress) -> Iterator[ServerSnapshot]:

@@ -18,9 +18,10 @@ from typing import IO
 
 import click
 
+from vllm_watch.commands.recorded import opened
 from vllm_watch.config.model import Config
 from vllm_watch.config.options import config_from_options
-from vllm_watch.replay.recording import BUNDLED, LogWritten, MetricsRead, Recording, with_start_moved
+from vllm_watch.replay.recording import BUNDLED, LogWritten, MetricsRead, Recording, server_name, with_start_moved
 from vllm_watch.service.supervisor import run_service
 from vllm_watch.support.clock import Clock, ScaledClock
 
@@ -75,10 +76,13 @@ class StandIn:
 
 
 class Player:
-    """Replays a recording in a thread, again and again until it is stopped."""
+    """Replays a recorded server in a thread, again and again until it is stopped."""
 
-    def __init__(self, recording: Recording, log: IO[bytes], stand_in: StandIn, clock: Clock) -> None:
+    def __init__(
+        self, recording: Recording, log: IO[bytes], stand_in: StandIn, clock: Clock, server: str | None = None
+    ) -> None:
         self._recording = recording
+        self._server = server
         self._log = log
         self._stand_in = stand_in
         self._clock = clock
@@ -98,7 +102,7 @@ class Player:
     def _run(self) -> None:
         while not self._stop.is_set():
             start = self._clock.now()
-            for event in self._recording.events():
+            for event in self._recording.events(self._server):
                 if self._clock.wait(self._stop, start + event.at - self._clock.now()):
                     return
                 self._play(event, start - self._recording.started)
@@ -115,36 +119,40 @@ class Player:
 
 
 @contextmanager
-def played(recording: Recording, clock: Clock, listen: str | None) -> Iterator[Config]:
-    """Replay a recording within this context; yield the configuration that watches it."""
+def played(recording: Recording, server: str, clock: Clock, listen: str | None) -> Iterator[Config]:
+    """Replay a recorded server within this context; yield the configuration that watches it."""
+    sources = recording.sources[server]
     with tempfile.TemporaryDirectory(prefix="vllm-watch-demo-") as folder:
         path = Path(folder) / "vllm.log"
         with path.open("ab") as log:
             stand_in = StandIn()
-            player = Player(recording, log, stand_in, clock)
-            url = f"http://127.0.0.1:{stand_in.port}/metrics"
+            player = Player(recording, log, stand_in, clock, server)
+            logs = [str(path)] if sources.has_log else []
+            urls = [f"http://127.0.0.1:{stand_in.port}/metrics"] if sources.interval is not None else []
             player.start()
             try:
-                yield config_from_options([str(path)], [url], listen)
+                yield config_from_options(logs, urls, listen)
             finally:
                 player.stop()
 
 
-def run_demo(folder: str | None, speed: float, listen: str | None) -> None:
+def run_demo(path: str | None, server: str | None, speed: float, listen: str | None) -> None:
     """
     Run the daemon on a recording until a signal ends it.
 
     Args:
-        folder: The recording; the one in the package if `None`.
+        path: The recording; the one in the package if `None`.
+        server: Which of its servers; the only one if `None`.
         speed: Seconds of the recording per second.
         listen: The daemon's address, if not the default.
 
     Raises:
         VllmWatchError: The recording cannot be read, or the daemon cannot start.
     """
-    recording = Recording(Path(folder) if folder else BUNDLED)
+    recording = opened(path or str(BUNDLED))
+    name = server_name(recording, server)
     clock = ScaledClock(speed)
-    with played(recording, clock, listen) as config:
+    with played(recording, name, clock, listen) as config:
 
         def announce(port: int) -> None:
             click.echo(

@@ -20,8 +20,10 @@ class Point(NamedTuple):
     A server at one moment.
 
     `gauges`, `counters` and `histograms` are by the names of the series without their prefix, summed over the engines;
-    ratios are means. `gauges` are present only while they are fresh; counters keep their values. `is_fresh` is whether
-    this point has new values of its own: the others repeat what was there before. `process` counts the server's starts.
+    ratios are means. `gauges` are present only while they are fresh; counters keep their values. A counter with a label
+    has the label's value after a dot (``requests_finished_total.stop``); those that are no series have the names of
+    `metric_names` (``prefix_cache_hits``). `is_fresh` is whether this point has new values of its own: the others
+    repeat what was there before. `process` counts the server's starts.
     """
 
     at: float
@@ -31,6 +33,12 @@ class Point(NamedTuple):
     histograms: Mapping[str, Histogram]
     position_acceptance: tuple[float | None, ...] = ()
     process: int = 0
+    is_fresh: bool = True
+
+
+def labelled(counter: str, value: str) -> str:
+    """Return the name that a point has for a counter with one value of its label."""
+    return f"{counter}.{value}"
 
 
 class ServerHistory(NamedTuple):
@@ -48,3 +56,8 @@ class ServerHistory(NamedTuple):
     facts: Mapping[str, float]
     points: tuple[Point, ...]
     events: tuple[Event, ...] = ()
+    hardware: Mapping[str, str] = {}
+    has_metrics: bool = True
+    """Whether its counters are /metrics': those of a log alone are sums of what its lines print."""
+    warnings: tuple[str, ...] = ()
+    """Sentences on what its source cannot show."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import gzip
 import os
+import re
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -46,6 +47,10 @@ class LogBytes:
         self._count(len(lines), len(data))
         for line in lines:
             yield self._reader.read([line], times)
+
+    def lose_place(self) -> None:
+        """Continue elsewhere: lines before the next one were not read."""
+        self._reader.lose_place()
 
     def _count(self, lines: int, size: int) -> None:
         self._lines += lines
@@ -90,10 +95,30 @@ class FinishedLog:
             else:
                 yield self._bytes.read(block, self._times)
 
+    def read_until(self, mark: re.Pattern[bytes]) -> Iterator[LogBatch]:
+        """
+        Yield what the lines report, in batches that end where `mark` does, and at least every megabyte.
+
+        Raises:
+            FileError: It cannot be read.
+        """
+        for block in _blocks(self._path):
+            self._read += len(block)
+            start = 0
+            for found in mark.finditer(block):
+                yield self._bytes.read(block[start : found.end()], self._times)
+                start = found.end()
+            yield self._bytes.read(block[start:], self._times)
+
     @property
     def counts(self) -> TailCounts:
         """What was read so far."""
         return self._bytes.counts
+
+    @property
+    def size(self) -> int:
+        """The size of the file in bytes."""
+        return self._size
 
     @property
     def share(self) -> float:

@@ -1,26 +1,20 @@
 # SPDX-License-Identifier: Apache-2.0
 """
-A recorded server: its log as the bytes came, and its /metrics as they were read.
+A recording: the logs of real servers as they grew, and their /metrics as they were read.
 
-A folder holds ``vllm.log``, ``timeline.jsonl`` and the bodies. The timeline's first line is
-``{"started_unix": …}``; each other is ``{"t": seconds, "log_bytes": n}`` (so many bytes more of the log) or
-``{"t": seconds, "scrape": "metrics/0001.txt.gz" or null, "status": 200 or why not}``.
+It is one file (`recording_file`) or a folder (`recording_folder`).
 """
 
 from __future__ import annotations
 
-import gzip
 import re
-import zlib
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, Protocol, cast
 
-import msgspec
-
-from vllm_watch.catalog.reasons import MetricsReason
-from vllm_watch.support.errors import FileError
+from vllm_watch.catalog.reasons import METRICS, MetricsReason
+from vllm_watch.support.errors import UsageError
 from vllm_watch_parsers.metric_names import PROCESS_START
 
 
@@ -29,58 +23,108 @@ BUNDLED = Path(__file__).parent / "recordings" / "day"
 
 
 class LogWritten(NamedTuple):
-    """The log grew. `at` is in seconds since the recording's start."""
+    """
+    The log grew. `at` is in seconds since the recording's start.
+
+    `is_history` marks lines that were there before it, with a negative `at`; `is_after_gap` those before which lines
+    were not read.
+    """
 
     at: float
     data: bytes
+    is_history: bool = False
+    is_after_gap: bool = False
 
 
 class MetricsRead(NamedTuple):
-    """A scrape: `body` is empty where there was no answer, and `status` is the reason."""
+    """
+    A scrape that took `duration` seconds and ended at `at`.
+
+    `body` is empty where there was no answer, and `status` is the reason.
+    """
 
     at: float
     body: bytes
     status: str
+    duration: float = 0.0
 
 
 RecordedEvent = LogWritten | MetricsRead
 
-_PROCESS_START = re.compile(rb"^(%s )([0-9.e+]+)$" % PROCESS_START.encode(), re.MULTILINE)
+
+class RecordedSources(NamedTuple):
+    """What was recorded of a server: its log or not, and /metrics every `interval` seconds or not."""
+
+    has_log: bool
+    interval: float | None
 
 
-class _Line(msgspec.Struct, frozen=True):
-    t: float = 0.0
-    started_unix: float | None = None
-    log_bytes: int | None = None
-    scrape: str | None = None
-    status: int | str | None = None
+class RecordedCommand(NamedTuple):
+    """A command that ran while it was recorded, from `started` to `ended`; `exit_status` is negative for a signal."""
+
+    argv: tuple[str, ...]
+    exit_status: int
+    started: float
+    ended: float
 
 
-class Recording:
+class RecordedBenchmark(NamedTuple):
+    """What a benchmark client wrote: `name` is its file's, ``printed.txt`` for what it printed."""
+
+    name: str
+    content: str
+
+
+class Recording(Protocol):
     """
-    A recording on disk, its timeline read and checked.
+    A recording that was opened, all of it read once and checked.
+
+    Attributes:
+        path: Where it is.
+        started: When it was started, in seconds since the epoch.
+        seconds: How long it is.
+        servers: The names of the recorded servers.
+        sources: What was recorded of each of them.
+        benchmarks: The results that the recorded command left.
+        command: The recorded command.
+        removed: How many of each kind of private data were removed.
+        broken_off: A sentence that says what is missing at its end, if anything is.
+    """
+
+    path: Path
+    started: float
+    seconds: float
+    servers: tuple[str, ...]
+    sources: Mapping[str, RecordedSources]
+    benchmarks: tuple[RecordedBenchmark, ...]
+    command: RecordedCommand | None
+    removed: Mapping[str, int]
+    broken_off: str | None
+
+    def events(self, server: str | None = None) -> Iterator[RecordedEvent]:
+        """
+        Yield what happened to a server, in order of time; without a name, to the only one.
+
+        Raises:
+            UsageError: There is no such server, or several and no name.
+            FileError: It cannot be read any more.
+        """
+
+
+def server_name(recording: Recording, name: str | None) -> str:
+    """
+    Return the name of the server that is meant.
 
     Raises:
-        FileError: The folder is no recording, or its timeline is not what this module's docstring says.
+        UsageError: There is no such server, or several and no name.
     """
-
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-        self._lines = _read_timeline(folder / "timeline.jsonl")
-        self._log = _read(folder / "vllm.log")
-        self.started = self._lines[0].started_unix or 0.0
-        self.seconds = self._lines[-1].t
-
-    def events(self) -> Iterator[RecordedEvent]:
-        """Yield what happened, in order of time."""
-        offset = 0
-        for line in self._lines[1:]:
-            if line.log_bytes is not None:
-                yield LogWritten(line.t, self._log[offset : offset + line.log_bytes])
-                offset += line.log_bytes
-            else:
-                body = _unzip(self.folder / line.scrape) if line.scrape else b""
-                yield MetricsRead(line.t, body, str(line.status))
+    servers = recording.servers
+    if name is None and len(servers) == 1:
+        return servers[0]
+    if name in servers:
+        return name
+    named = "a server must be chosen" if name is None else f"it has no server {name}"
+    raise UsageError(f"{recording.path}: {named}: --server takes {' or '.join(servers)}")
 
 
 def with_start_moved(body: bytes, seconds: float) -> bytes:
@@ -88,8 +132,13 @@ def with_start_moved(body: bytes, seconds: float) -> bytes:
     return _PROCESS_START.sub(lambda found: b"%s%.2f" % (found[1], float(found[2]) + seconds), body)
 
 
+_PROCESS_START = re.compile(rb"^(%s )([0-9.e+]+)$" % PROCESS_START.encode(), re.MULTILINE)
+
+
 def scrape_failure(status: str) -> MetricsReason:
-    """Return the reason for a recorded status."""
+    """Return the reason for a recorded status: a reason itself, an HTTP status, or Python's name for a failure."""
+    if status in METRICS and status != "ok":
+        return cast("MetricsReason", status)
     by_status: dict[str, MetricsReason] = {
         "401": "unauthorized",
         "403": "forbidden",
@@ -101,30 +150,3 @@ def scrape_failure(status: str) -> MetricsReason:
     if "timeout" in status.lower():
         return "timeout"
     return "refused" if status in {"URLError", "ConnectionRefusedError"} else "unreachable"
-
-
-def _read_timeline(path: Path) -> tuple[_Line, ...]:
-    decode = msgspec.json.Decoder(_Line).decode
-    lines = []
-    for number, text in enumerate(_read(path).splitlines(), 1):
-        try:
-            lines.append(decode(text))
-        except msgspec.DecodeError as error:
-            raise FileError(f"{path}:{number}: {error}") from error
-    if not lines or lines[0].started_unix is None:
-        raise FileError(f'{path}:1: the first line must be {{"started_unix": …}}')
-    return tuple(lines)
-
-
-def _read(path: Path) -> bytes:
-    try:
-        return path.read_bytes()
-    except OSError as error:
-        raise FileError(f"{path}: not readable, so {path.parent} is not a recording: {error.strerror}") from error
-
-
-def _unzip(path: Path) -> bytes:
-    try:
-        return gzip.decompress(_read(path))
-    except (OSError, EOFError, zlib.error) as error:
-        raise FileError(f"{path}: not a gzip file: {error}") from error

@@ -28,22 +28,38 @@ Progress = Callable[[float], None]
 
 
 def run_recording(
-    recording: Recording, state: ServerState, step: float, progress: Progress = lambda _share: None
+    recording: Recording,
+    state: ServerState,
+    step: float,
+    progress: Progress = lambda _share: None,
+    server: str | None = None,
 ) -> Iterator[ServerSnapshot]:
-    """Yield a snapshot every `step` seconds of a recording, after what happened until then."""
+    """
+    Yield a snapshot every `step` seconds of a recorded server, after what happened until then.
+
+    Args:
+        recording: The recording.
+        state: What the server's log and scrapes go into.
+        step: Seconds.
+        progress: Called with the share that is done.
+        server: Which server of the recording; without it, the only one.
+    """
     log = LogBytes() if state.settings.has_log else None
     _apply_counts(state, TailCounts(0, 0, 0))
     moment = 0.0
-    for event in recording.events():
+    for event in recording.events(server):
         while moment < event.at:
             yield state.snapshot(recording.started + moment)
-            progress(moment / recording.seconds)
+            progress(min(moment / recording.seconds, 1.0))
             moment += step
         at = recording.started + event.at
         if isinstance(event, MetricsRead):
             state.apply_scrape(recorded_scrape(event, at))
         elif log is not None:
-            state.apply_log(log.read(event.data, ArrivalTimes(at)))
+            if event.is_after_gap:
+                log.lose_place()
+            batch = log.read(event.data, ArrivalTimes(at))
+            state.apply_log(batch._replace(is_history=event.is_history, is_after_gap=event.is_after_gap))
             _apply_counts(state, log.counts)
     yield state.snapshot(recording.started + moment)
     progress(1.0)
@@ -56,8 +72,8 @@ def _apply_counts(state: ServerState, counts: TailCounts) -> None:
 def recorded_scrape(event: MetricsRead, at: float) -> ScrapeResult:
     """Return the result of a scrape that gets the recorded answer."""
     if not event.body:
-        return ScrapeResult(at, 0.0, None, scrape_failure(event.status))
-    return scrape_result(at, 0.0, read_metrics(event.body))
+        return ScrapeResult(at, event.duration, None, scrape_failure(event.status))
+    return scrape_result(at, event.duration, read_metrics(event.body))
 
 
 def read_to_end(path: str, state: ServerState) -> float:

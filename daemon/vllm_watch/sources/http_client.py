@@ -29,6 +29,7 @@ from urllib3.exceptions import SSLError as PoolSSLError
 from urllib3.exceptions import TimeoutError as PoolTimeoutError
 
 from vllm_watch.catalog.reasons import MetricsReason, ProbeReason
+from vllm_watch.support.causes import causes_of
 
 
 HTTP_1_1 = 11
@@ -214,9 +215,23 @@ def is_encoded(response: requests.Response) -> bool:
     return response.headers.get("Content-Encoding", "identity").strip().lower() not in {"", "identity"}
 
 
-def is_timeout(error: BaseException) -> bool:
-    """Tell whether an error is a timeout."""
-    return _is_caused_by(error, _TIMEOUTS)
+def body_pieces(response: requests.Response, size: int, limit: int) -> Iterator[bytes]:
+    """
+    Yield an answer's body as it was sent, in pieces of at most `size` bytes.
+
+    Raises:
+        RequestError: The body is longer than `limit` bytes, does not come in time, or ends too early.
+    """
+    total = 0
+    try:
+        # Not `stream`, which reads the sizes of chunks as lines of any length.
+        while piece := response.raw.read(size, decode_content=False):
+            total += len(piece)
+            if total > limit:
+                raise RequestError("too_large")
+            yield piece
+    except (HTTPError, OSError) as error:
+        raise RequestError("timeout" if _is_caused_by(error, _TIMEOUTS) else "incomplete") from None
 
 
 def version_of(response: requests.Response) -> int:
@@ -275,11 +290,4 @@ def _reason(error: BaseException) -> RequestReason:
 
 
 def _is_caused_by(error: BaseException, types: tuple[type[BaseException], ...]) -> bool:
-    return any(isinstance(cause, types) for cause in _chain(error))
-
-
-def _chain(error: BaseException) -> Iterator[BaseException]:
-    cause: BaseException | None = error
-    while cause is not None:
-        yield cause
-        cause = cause.__cause__ or cause.__context__
+    return any(isinstance(cause, types) for cause in causes_of(error))

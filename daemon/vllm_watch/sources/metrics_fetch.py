@@ -12,16 +12,14 @@ from typing import Final, cast
 
 import requests
 
-from urllib3.exceptions import HTTPError
-
 from vllm_watch.catalog.reasons import MetricsReason
 from vllm_watch.sources.http_client import (
     NO_HTTP,
     BoundedClient,
     RequestError,
     TlsOptions,
+    body_pieces,
     is_encoded,
-    is_timeout,
     version_of,
 )
 
@@ -68,7 +66,8 @@ class Fetcher:
             rejection = _rejection(response)
             if rejection is not None:
                 raise RequestError(rejection)
-            _read(response, feed)
+            for piece in body_pieces(response, PIECE, MAX_BODY):
+                feed(piece)
             self._client.keep(response)
 
 
@@ -91,16 +90,3 @@ def _has_known_end(response: requests.Response) -> bool:
     is_chunked = headers.get("Transfer-Encoding", "").strip().lower() == "chunked"
     has_length = headers.get("Content-Length", "").strip().isdecimal()
     return is_chunked or has_length or version_of(response) >= HTTP_2
-
-
-def _read(response: requests.Response, feed: Feed) -> None:
-    size = 0
-    try:
-        # Not `stream`, which reads the sizes of chunks as lines of any length.
-        while piece := response.raw.read(PIECE, decode_content=False):
-            size += len(piece)
-            if size > MAX_BODY:
-                raise RequestError("too_large")
-            feed(piece)
-    except (HTTPError, OSError) as error:
-        raise RequestError("timeout" if is_timeout(error) else "incomplete") from None

@@ -17,8 +17,6 @@ from urllib.parse import urlsplit
 import msgspec
 import requests
 
-from urllib3.exceptions import HTTPError
-
 from vllm_watch import __version__
 from vllm_watch.catalog.reasons import ProbeReason
 from vllm_watch.sources.http_client import (
@@ -26,8 +24,8 @@ from vllm_watch.sources.http_client import (
     BoundedClient,
     RequestError,
     TlsOptions,
+    body_pieces,
     is_encoded,
-    is_timeout,
 )
 from vllm_watch.state.probe_source import ProbeResult
 from vllm_watch.support.clock import Clock
@@ -159,7 +157,7 @@ class Prober:
         request = requests.Request("GET", url, headers=headers).prepare()
         with self._client.send(request) as response:
             _check(response)
-            body = b"".join(_pieces(response, _PIECE, MAX_MODELS))
+            body = b"".join(body_pieces(response, _PIECE, MAX_MODELS))
         try:
             models = msgspec.json.decode(body, type=_Models).data
         except (msgspec.DecodeError, UnicodeDecodeError):
@@ -195,7 +193,7 @@ def _first_token_at(response: requests.Response) -> float:
 def _events(response: requests.Response) -> Iterator[bytes]:
     line = bytearray()
     # Byte by byte: a longer read would wait for bytes that come after the token.
-    for byte in _pieces(response, 1, MAX_STREAM):
+    for byte in body_pieces(response, 1, MAX_STREAM):
         if byte != b"\n":
             line += byte
             continue
@@ -213,16 +211,3 @@ def _has_token(data: bytes) -> bool:
     if event.error is not None or event.object == "error":
         raise RequestError("failed")
     return any(choice.text or choice.finish_reason for choice in event.choices)
-
-
-def _pieces(response: requests.Response, size: int, most: int) -> Iterator[bytes]:
-    """Yield the body in pieces, and no more of it than `most` bytes."""
-    read = 0
-    try:
-        while piece := response.raw.read(size, decode_content=False):
-            read += len(piece)
-            if read > most:
-                raise RequestError("too_large")
-            yield piece
-    except (HTTPError, OSError) as error:
-        raise RequestError("timeout" if is_timeout(error) else "incomplete") from None

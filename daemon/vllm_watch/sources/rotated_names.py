@@ -2,8 +2,8 @@
 """
 The names that log rotation gives to a log's former files: ``vllm.log.1``, ``vllm.log-20261121`` and the like.
 
-Compressed files are ignored: what is in them was written long ago. So are names that no rotation gives: a
-``vllm.log.bak`` that someone made is no part of the log.
+The daemon ignores compressed files: what is in them was written long ago. Names that no rotation gives are ignored,
+too: a ``vllm.log.bak`` that someone made is no part of the log.
 """
 
 from __future__ import annotations
@@ -18,7 +18,8 @@ from typing import NamedTuple
 from vllm_watch.sources.open_file import FileId
 
 
-_COMPRESSED = (".gz", ".xz", ".zst", ".bz2", ".lz4", ".zip")
+GZIP = ".gz"
+_COMPRESSED = (GZIP, ".xz", ".zst", ".bz2", ".lz4", ".zip")
 _NUMBER = re.compile(r"\.(\d{1,4})$", re.ASCII)
 _ROTATED = re.compile(r"[.-](?:\d[\w.:+-]*|old|prev)$", re.ASCII)
 # In a glob `vllm-0` and `vllm-1` are two servers: only a number after a dot, or a date, says that a match is rotated.
@@ -55,6 +56,28 @@ def rotated_names(path: str) -> list[RotatedName]:
     return sorted(found.values(), key=_age, reverse=True)
 
 
+def former_files(path: str) -> list[str]:
+    """Return the paths of a log's rotated files, those that gzip has compressed included; none if it has no folder."""
+    folder, name = os.path.split(path)
+    try:
+        entries = [entry.name for entry in _entries(folder or ".")]
+    except OSError:
+        return []
+    return [
+        os.path.join(folder, entry)
+        for entry in entries
+        if entry.startswith(name) and _ROTATED.match(entry.removesuffix(GZIP), len(name)) and _is_readable(entry)
+    ]
+
+
+def log_name(path: str) -> str:
+    """Return the path of the log that a file is a part of, by its name: the path itself if it is not rotated."""
+    name = path.removesuffix(GZIP)
+    start = name.rfind("/") + 1
+    found = _SURELY_ROTATED.search(name, start)
+    return name[: found.start()] if found and found.start() > start else name
+
+
 def is_compressed(path: str) -> bool:
     """Tell whether a file is compressed, by its name."""
     return path.endswith(_COMPRESSED)
@@ -65,6 +88,10 @@ def is_rotated_of(path: str, logs: Collection[str]) -> bool:
     start = path.rfind("/") + 1
     cuts = (found.start() for found in re.finditer(r"[.-]", path) if found.start() > start)
     return any(path[:cut] in logs and _SURELY_ROTATED.match(path, cut) for cut in cuts)
+
+
+def _is_readable(name: str) -> bool:
+    return not is_compressed(name) or name.endswith(GZIP)
 
 
 def _entries(folder: str) -> list[os.DirEntry[str]]:

@@ -34,6 +34,12 @@ def shown_scrape(sources: ServerSources, now: float) -> ScrapeSource | None:
     return scrape if scrape is not None and (scrape.is_recent(now) or sources.settings.keeps_stale) else None
 
 
+def missing_metrics(sources: ServerSources, now: float) -> dict[str, bool]:
+    """Return for each required quantity whether the shown scrape lacks it; empty if no scrape is shown."""
+    scrape = shown_scrape(sources, now)
+    return scrape.missing() if scrape else {}
+
+
 def engine_state(sources: ServerSources, key: EngineKey, now: float) -> Judgement:
     """
     Return the state of an engine of a server that is up.

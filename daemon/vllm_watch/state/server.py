@@ -21,7 +21,14 @@ from vllm_watch.state.engine_state import Judgement, server_state
 from vllm_watch.state.engine_values import Latencies, excludes_cached, facts_of, latencies_of
 from vllm_watch.state.http_source import HttpSource
 from vllm_watch.state.hypothetical_traffic import LATER, lines_with_traffic, scrape_with_traffic
-from vllm_watch.state.precedence import engine_state, gauges, position_acceptance, shown_scrape, start_time
+from vllm_watch.state.precedence import (
+    engine_state,
+    gauges,
+    missing_metrics,
+    position_acceptance,
+    shown_scrape,
+    start_time,
+)
 from vllm_watch.state.probe_source import ProbeResult
 from vllm_watch.state.scrape_source import ScrapeResult
 from vllm_watch.state.server_sources import LogStatus, ServerSettings, ServerSources
@@ -149,7 +156,6 @@ class ServerState:
         whole = server_state(log, scrape, now)
         keys = self._names.last = self._names.current(now)
         is_sleeping = self._is_sleeping(now)
-        shown = shown_scrape(sources, now)
         return ServerSnapshot(
             name=settings.name,
             at=now + ahead,
@@ -164,7 +170,7 @@ class ServerState:
             start_time=start_time(sources),
             http_requests=self._http_source.count(log, scrape.reading if scrape else None),
             admission_rejections=admission_rejections(sources),
-            missing_metrics=shown.missing() if shown else {},
+            missing_metrics=missing_metrics(sources, now),
             values_out_of_range=values_out_of_range(sources),
             label_values_dropped=label_values_dropped(sources),
             scrape_long_lines=scrape.long_lines if scrape else None,

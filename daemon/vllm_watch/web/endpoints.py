@@ -33,7 +33,12 @@ class Endpoints(Protocol):
         """Return all series in the format that the client accepts, compressed if it accepts that."""
 
     def snapshot(self, histories: Collection[str] | None = None) -> Response:
-        """Return everything that is known now as JSON, with the last hour of every server, or of these."""
+        """
+        Return everything that is known now as JSON, with the last hour of every server, or of these.
+
+        A name that is not watched is skipped and is no error: the status page asks for a server that has just been
+        removed, and learns that from the response.
+        """
 
     def targets(self) -> Response:
         """Return the watched servers as targets for Prometheus' HTTP service discovery."""

@@ -105,39 +105,10 @@ def lines(
     bars: for what happens now and then, and not all the time.
     colors: of series whose name ends with the key, for the values of a label that are known (a reason).
     """
-    panel = (
-        timeseries.Panel()
-        .unit(unit)
-        .draw_style(common.GraphDrawStyle.BARS if bars else common.GraphDrawStyle.LINE)
-        .line_width(2)
-        .fill_opacity(40 if stacked or bars else 8 if len(queries) == 1 and not queries[0].several else 0)
-        .show_points(common.VisibilityMode.AUTO)
-        .line_interpolation(common.LineInterpolation.STEP_AFTER if stepped else common.LineInterpolation.LINEAR)
-        .legend(
-            common_builders.VizLegendOptions()
-            .display_mode(common.LegendDisplayMode.LIST)
-            .placement(common.LegendPlacement.BOTTOM)
-            .show_legend(True)
-        )
-        .tooltip(
-            common_builders.VizTooltipOptions().mode(common.TooltipDisplayMode.MULTI).sort(common.SortOrder.DESCENDING)
-        )
-        .thresholds(_steps(bounds, palette.PLAIN))
-    )
-    if logarithmic:
-        panel.scale_distribution(common_builders.ScaleDistributionConfig().type(common.ScaleDistribution.LOG).log(10))
-    else:
-        panel.min(0)
-    if most is not None:
-        panel.max(most)
-    if soft_most is not None:
-        panel.axis_soft_max(soft_most)
-    if stacked:
-        panel.stacking(common_builders.StackingConfig().mode(common.StackingMode.NORMAL))
-    if bounds:
-        panel.thresholds_style(
-            common_builders.GraphThresholdsStyleConfig().mode(common.GraphThresholdsStyleMode.DASHED)
-        )
+    filled = 40 if stacked or bars else 8 if len(queries) == 1 and not queries[0].several else 0
+    panel = _time_series(unit, filled=filled, stepped=stepped, bars=bars, stacked=stacked)
+    _set_axis(panel, most, soft_most, logarithmic=logarithmic)
+    _draw_bounds(panel, bounds)
     for letter, query in _lettered(queries):
         panel.with_target(_target(query, letter)).override_by_query(letter, _line_properties(query, stacked=stacked))
     for ending, color in colors.items():
@@ -157,6 +128,7 @@ def figure(
     decimals: int | None = None,
     mappings: Sequence[dashboard.ValueMapping] = (),
     runbooks: Links = (),
+    points: int | None = None,
 ) -> Panel:
     """
     Return one number, coloured by its thresholds.
@@ -169,15 +141,11 @@ def figure(
     decimals: digits behind the point, where Grafana's choice will not do.
     mappings: words and colours in place of values.
     runbooks: links in the panel's corner.
+    points: into how many steps (``$__interval``) the time range is divided, where as many as pixels are too few.
     """
     panel = (
-        stat.Panel()
-        .unit(unit)
-        .color_mode(common.BigValueColorMode.VALUE)
-        .graph_mode(common.BigValueGraphMode.NONE)
-        .text_mode(common.BigValueTextMode.VALUE_AND_NAME if query.several or more else common.BigValueTextMode.VALUE)
+        _numbers(unit, is_named=query.several or bool(more))
         .wide_layout(False)
-        .reduce_options(common_builders.ReduceDataOptions().calcs(["last"]))
         # Without a value the lowest colour holds, and that nothing is known is no alarm: no quantity here is below 0.
         .thresholds(_steps([(0, below), *steps], palette.GREY))
         .mappings(list(mappings))
@@ -186,13 +154,19 @@ def figure(
         panel.with_target(_target(each, letter).instant())
     if decimals is not None:
         panel.decimals(decimals)
+    if points is not None:
+        panel.max_data_points(points)
     return _finished(panel, text, width, height, runbooks)
 
 
 def comparison(
     text: PanelText, unit: str, queries: Sequence[Query], *, width: int = 8, height: int = 8, runbooks: Links = ()
 ) -> Panel:
-    """Return a bar for each series of the queries, in their order: what they give at the end of the time range."""
+    """
+    Return a bar for each series of the queries, in their order: what they give at the end of the time range.
+
+    Each bar has its query's colour.
+    """
     panel = (
         bargauge.Panel()
         .unit(unit)
@@ -210,6 +184,8 @@ def comparison(
     )
     for letter, query in _lettered(queries):
         panel.with_target(_target(query, letter).instant())
+        if query.color != palette.PLAIN:
+            panel.override_by_query(letter, [_color("fixed", query.color)])
     return _finished(panel, text, width, height, runbooks)
 
 
@@ -223,14 +199,7 @@ def figures(
 ) -> Panel:
     """Return several numbers side by side, each in its query's colour from 1 on and grey below."""
     panel = (
-        stat.Panel()
-        .unit(unit)
-        .color_mode(common.BigValueColorMode.VALUE)
-        .graph_mode(common.BigValueGraphMode.NONE)
-        .text_mode(common.BigValueTextMode.VALUE_AND_NAME)
-        .orientation(common.VizOrientation.VERTICAL)
-        .reduce_options(common_builders.ReduceDataOptions().calcs(["last"]))
-        .thresholds(_steps((), palette.GREY))
+        _numbers(unit, is_named=True).orientation(common.VizOrientation.VERTICAL).thresholds(_steps((), palette.GREY))
     )
     for letter, query in _lettered(queries):
         steps = _steps([(1, query.color)], palette.GREY).build()
@@ -274,12 +243,7 @@ def timeline(
         .fill_opacity(85)
         .line_width(0)
         .per_page(rows_per_page)
-        .legend(
-            common_builders.VizLegendOptions()
-            .display_mode(common.LegendDisplayMode.LIST)
-            .placement(common.LegendPlacement.BOTTOM)
-            .show_legend(True)
-        )
+        .legend(_legend())
         .with_target(_target(query, "A"))
     )
     return _finished(panel, text, width, height, runbooks)
@@ -363,49 +327,18 @@ def grid(
     Every query must give at most one series for a set of the keys; all labels but keys and facts are left out. Where
     there are several columns none may keep a metric's name (`series.only`), for it would tell their rows apart.
     """
-    panel = (
-        table.Panel()
-        .unit(COUNT)
-        .thresholds(_steps((), palette.PLAIN))
-        .cell_height(common.TableCellHeight.SM)
-        .sort_by(
-            [
-                common_builders.TableSortByFieldState().display_name(name).desc(descending)
-                for name, descending in sort_by
-            ]
-        )
-    )
+    panel = _table(sort_by)
     names = {}
     for letter, column in _lettered(columns):
-        panel.with_target(
-            prometheus.Dataquery()
-            .expr(column.expr)
-            .legend_format(column.name)
-            .format(prometheus_models.PromQueryFormat.TABLE)
-            .instant()
-            .datasource(DATASOURCE)
-            .ref_id(letter)
-        ).override_by_name(column.name, _column_properties(column))
+        panel.with_target(_cells(column, letter)).override_by_name(column.name, _column_properties(column))
         names[f"Value #{letter}" if len(columns) > 1 else "Value"] = column.name
     values = list(names)
     for key in (*keys, *facts):
         panel.override_by_name(key.name, _key_properties(key))
         names[key.label] = key.name
     shown = [*(key.label for key in keys), *values, *(fact.label for fact in facts)]
-    panel.with_transformation(_transformation("merge", {}))
-    if required:
-        panel.with_transformation(_transformation("filterByValue", _not_empty(values[0])))
-    panel.with_transformation(_transformation("filterFieldsByName", {"include": {"names": shown}}))
-    panel.with_transformation(
-        _transformation(
-            "organize",
-            {
-                "indexByName": {field: place for place, field in enumerate(shown)},
-                "renameByName": names,
-                "excludeByName": {},
-            },
-        )
-    )
+    for transformation in _transformations(shown, names, values[0] if required else None):
+        panel.with_transformation(transformation)
     return _finished(panel, text, width, height, runbooks)
 
 
@@ -454,6 +387,64 @@ def _finished(panel: _P, text: PanelText, width: int, height: int, links: Links)
         .span(width)
         .height(height)
         .links(list(links))
+    )
+
+
+def _numbers(unit: str, *, is_named: bool) -> stat.Panel:
+    return (
+        stat.Panel()
+        .unit(unit)
+        .color_mode(common.BigValueColorMode.VALUE)
+        .graph_mode(common.BigValueGraphMode.NONE)
+        .text_mode(common.BigValueTextMode.VALUE_AND_NAME if is_named else common.BigValueTextMode.VALUE)
+        .reduce_options(common_builders.ReduceDataOptions().calcs(["last"]))
+    )
+
+
+def _time_series(unit: str, *, filled: int, stepped: bool, bars: bool, stacked: bool) -> timeseries.Panel:
+    panel = (
+        timeseries.Panel()
+        .unit(unit)
+        .draw_style(common.GraphDrawStyle.BARS if bars else common.GraphDrawStyle.LINE)
+        .line_width(2)
+        .fill_opacity(filled)
+        .show_points(common.VisibilityMode.AUTO)
+        .line_interpolation(common.LineInterpolation.STEP_AFTER if stepped else common.LineInterpolation.LINEAR)
+        .legend(_legend())
+        .tooltip(
+            common_builders.VizTooltipOptions().mode(common.TooltipDisplayMode.MULTI).sort(common.SortOrder.DESCENDING)
+        )
+    )
+    if stacked:
+        panel.stacking(common_builders.StackingConfig().mode(common.StackingMode.NORMAL))
+    return panel
+
+
+def _set_axis(panel: timeseries.Panel, most: float | None, soft_most: float | None, *, logarithmic: bool) -> None:
+    if logarithmic:
+        panel.scale_distribution(common_builders.ScaleDistributionConfig().type(common.ScaleDistribution.LOG).log(10))
+    else:
+        panel.min(0)
+    if most is not None:
+        panel.max(most)
+    if soft_most is not None:
+        panel.axis_soft_max(soft_most)
+
+
+def _draw_bounds(panel: timeseries.Panel, bounds: Steps) -> None:
+    panel.thresholds(_steps(bounds, palette.PLAIN))
+    if bounds:
+        panel.thresholds_style(
+            common_builders.GraphThresholdsStyleConfig().mode(common.GraphThresholdsStyleMode.DASHED)
+        )
+
+
+def _legend() -> common_builders.VizLegendOptions:
+    return (
+        common_builders.VizLegendOptions()
+        .display_mode(common.LegendDisplayMode.LIST)
+        .placement(common.LegendPlacement.BOTTOM)
+        .show_legend(True)
     )
 
 
@@ -521,6 +512,45 @@ def _key_properties(key: Key) -> list[dashboard.DynamicConfigValue]:
             dashboard.DynamicConfigValue("custom.cellOptions", {"type": "color-text"}),
         ]
     return properties
+
+
+def _table(sort_by: Sequence[tuple[str, bool]]) -> table.Panel:
+    return (
+        table.Panel()
+        .unit(COUNT)
+        .thresholds(_steps((), palette.PLAIN))
+        .cell_height(common.TableCellHeight.SM)
+        .sort_by(
+            [
+                common_builders.TableSortByFieldState().display_name(name).desc(descending)
+                for name, descending in sort_by
+            ]
+        )
+    )
+
+
+def _cells(column: Column, letter: str) -> prometheus.Dataquery:
+    return (
+        prometheus.Dataquery()
+        .expr(column.expr)
+        .legend_format(column.name)
+        .format(prometheus_models.PromQueryFormat.TABLE)
+        .instant()
+        .datasource(DATASOURCE)
+        .ref_id(letter)
+    )
+
+
+def _transformations(
+    shown: Sequence[str], names: Mapping[str, str], required: str | None
+) -> Iterator[dashboard.DataTransformerConfig]:
+    """Yield what makes one table of all queries: these fields, in this order, under these names."""
+    yield _transformation("merge", {})
+    if required is not None:
+        yield _transformation("filterByValue", _not_empty(required))
+    yield _transformation("filterFieldsByName", {"include": {"names": shown}})
+    places = {field: place for place, field in enumerate(shown)}
+    yield _transformation("organize", {"indexByName": places, "renameByName": names, "excludeByName": {}})
 
 
 def _not_empty(field: str) -> Mapping[str, object]:

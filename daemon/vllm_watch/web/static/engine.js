@@ -4,11 +4,11 @@
 import { element, refill, setBadge, setText } from "./dom.js";
 import { age, count, duration, number, numberOf, percent, roughly, UNKNOWN } from "./format.js";
 import { fact, gauge, listOf, mean, quantile, quantileIsBelow, stateOf } from "./snapshot.js";
+import { KV_FULL_RATIO } from "./thresholds.js";
 import { STAGES, TARGETS } from "./words.js";
 
 const LEVELS = ["0.5", "0.95", "0.99"];
 const ALWAYS_SHOWN = new Set(["time_to_first_token", "inter_token", "e2e"]);
-const NEARLY_FULL = 0.9;
 
 class Tile {
   #value = element("span");
@@ -31,15 +31,18 @@ class Tile {
 
 class Bar {
   #fill = element("div");
+  #fullFrom;
 
-  constructor() {
+  // From the ratio `fullFrom` on the bar has the colour of something that runs out; without one it never has.
+  constructor(fullFrom = Infinity) {
+    this.#fullFrom = fullFrom;
     this.node = element("div", "bar", this.#fill);
   }
 
   update(ratio) {
     this.node.style.visibility = ratio === null ? "hidden" : "";
     this.#fill.style.width = `${Math.min(Math.max(ratio ?? 0, 0), 1) * 100}%`;
-    this.node.classList.toggle("full", (ratio ?? 0) >= NEARLY_FULL);
+    this.node.classList.toggle("full", (ratio ?? 0) >= this.#fullFrom);
   }
 }
 
@@ -64,7 +67,7 @@ export class EngineTiles {
   #running = new Tile("Running", "requests");
   #waiting = new Tile("Waiting", "requests");
   #cache = new Tile("KV cache");
-  #cacheBar = new Bar();
+  #cacheBar = new Bar(KV_FULL_RATIO);
   #generation = new Tile("Generation", "tokens/s");
   #prompt = new Tile("Prompt", "tokens/s");
   #last = new Tile("Last token", "ago");

@@ -1,0 +1,215 @@
+# SPDX-License-Identifier: Apache-2.0
+"""
+What is known of one metric on two sides: the ratio of b to a and its interval.
+
+With several runs the run is the unit. With one run a side the blocks of its steady window are, and the interval is
+widened by a stated variation between runs.
+"""
+
+from __future__ import annotations
+
+import math
+
+from collections.abc import Mapping, Sequence
+from statistics import fmean
+from typing import Literal, NamedTuple
+
+from vllm_watch.comparison.loads import is_near_saturation, load_kind
+from vllm_watch.comparison.metrics import Metric, metric_bounds, metric_value, needed_values
+from vllm_watch.comparison.pair import Measured, Pair, metric_mean, metric_values
+from vllm_watch.comparison.speculation import speculation
+from vllm_watch.loadtest.model import Bounds, Run
+from vllm_watch.statistics.blocks import MIN_BLOCKS, block_interval
+from vllm_watch.statistics.permutation import permutation_p
+from vllm_watch.statistics.ratio import CONFIDENCE, detectable_ratio, ratio_interval
+
+
+SIGNIFICANCE = 1 - CONFIDENCE
+
+_FEW_USERS = 8
+_FEW_USERS_FACTOR = 4.0
+"""With drafts and fewer than eight users a run varies several times as much."""
+_OPEN_FACTOR = 1.5
+"""At a fixed rate a slower server also has a larger batch, which makes it slower still."""
+_FOUND_IN_NINE_OF_TEN = 1 + 1.2816 / 1.96
+
+Unit = Literal["runs", "blocks", "none"]
+
+
+class Estimate(NamedTuple):
+    """
+    One metric on two sides.
+
+    `low`, `ratio` and `high` are b to a; `n` is how many values each side has, of the `unit`. `p` is that of a single
+    test; of blocks there is none, and `is_apart` says whether their interval of the asked confidence leaves out 1.
+    `detectable` is the smallest ratio that is found in nine of ten cases. `note` says what is missing, or restricts.
+    """
+
+    metric: Metric
+    a: float | None = None
+    b: float | None = None
+    ratio: float | None = None
+    low: float | None = None
+    high: float | None = None
+    n: tuple[int, int] = (0, 0)
+    unit: Unit = "none"
+    p: float | None = None
+    is_apart: bool = False
+    detectable: float | None = None
+    note: str | None = None
+
+
+def estimate(metric: Metric, pair: Pair, confidence: float = CONFIDENCE) -> Estimate | None:
+    """
+    Return what is known of a metric, `None` if neither side has a value, or one has none and it is not tested.
+
+    Args:
+        metric: Which one.
+        pair: The two sides.
+        confidence: With which a difference is to be found: higher than that of the interval if others are tested, too.
+    """
+    a, b = (metric_values(metric, side) for side in pair.sides)
+    if not (a or b) or not (metric.in_family or (a and b)):
+        return None
+    known = Estimate(metric, metric_mean(metric, pair.a), metric_mean(metric, pair.b), n=(len(a), len(b)), unit="runs")
+    note = _missing(metric, pair, (a, b))
+    if note is not None:
+        return known._replace(note=note)
+    if pair.is_single:
+        return _of_blocks(known, pair, confidence)
+    return _with_bounds(_of_runs(known, a, b, confidence), _bounds(metric, pair.a), _bounds(metric, pair.b))
+
+
+def _missing(metric: Metric, pair: Pair, values: Sequence[Sequence[float]]) -> str | None:
+    """Return why there cannot be an interval."""
+    for side, known in zip(pair.sides, values, strict=True):
+        if not known:
+            return f"{side.name} has no value"
+        if min(known) <= 0:
+            return f"{side.name} has a value of {min(known):g}, which has no ratio"
+        few = [needed for result in side.results if (needed := needed_values(metric, result)) is not None]
+        if few:
+            return f"{metric.statistic.upper()} needs {few[0]} requests a run, and {side.name} has fewer"
+    return None
+
+
+def _of_runs(known: Estimate, a: Sequence[float], b: Sequence[float], confidence: float) -> Estimate:
+    """Return the interval from several runs."""
+    found = ratio_interval(a, b)
+    if found is None:
+        return known._replace(note="all runs of a side have the same value, so nothing is known of how they vary")
+    check = permutation_p(a, b)
+    is_doubtful = check is not None and found.p < SIGNIFICANCE < check
+    single = next((name for name, values in (("a", a), ("b", b)) if len(values) == 1), None)
+    return known._replace(
+        ratio=found.ratio,
+        low=found.low,
+        high=found.high,
+        p=1.0 if is_doubtful else found.p,
+        detectable=detectable_ratio(found.error, found.degrees, confidence),
+        note=f"the exact permutation test does not agree (p = {check:.2f})"
+        if is_doubtful
+        else "a side of one run is taken to vary as the other does"
+        if single
+        else None,
+    )
+
+
+def _bounds(metric: Metric, side: Measured) -> Bounds | None:
+    """Return the bounds of all runs together, if any run has its percentile from buckets."""
+    known = [bounds for result in side.results if (bounds := metric_bounds(metric, result)) is not None]
+    if not known:
+        return None
+    lows, highs = [each.low for each in known], [each.high for each in known]
+    exact = [
+        value
+        for result in side.results
+        if metric_bounds(metric, result) is None and (value := metric_value(metric, result)) is not None
+    ]
+    return Bounds(
+        low=None if None in lows else min([*(low for low in lows if low is not None), *exact]),
+        high=None if None in highs else max([*(high for high in highs if high is not None), *exact]),
+    )
+
+
+def _with_bounds(known: Estimate, a: Bounds | None, b: Bounds | None) -> Estimate:
+    """Widen an interval to what the buckets leave open: they are different only if their bounds do not overlap."""
+    if (a is None and b is None) or known.ratio is None or known.a is None or known.b is None:
+        return known
+    a, b = a or Bounds(low=known.a, high=known.a), b or Bounds(low=known.b, high=known.b)
+    low = None if b.low is None or a.high is None else b.low / a.high
+    high = None if b.high is None or not a.low else b.high / a.low
+    is_open = low is None or high is None or low <= 1 <= high
+    return known._replace(
+        low=None if low is None or known.low is None else min(low, known.low),
+        high=None if high is None or known.high is None else max(high, known.high),
+        p=1.0 if is_open and (low is None or low <= 1) and (high is None or high >= 1) else known.p,
+        detectable=None,
+        note=f"from buckets: {_text(a)} and {_text(b)} {known.metric.unit}",
+    )
+
+
+def _text(bounds: Bounds) -> str:
+    if bounds.high is None:
+        return f"more than {bounds.low or 0:g}"
+    return f"{bounds.low or 0:g} to {bounds.high:g}"
+
+
+def _of_blocks(known: Estimate, pair: Pair, confidence: float) -> Estimate:
+    """Return the interval from the blocks of one run a side."""
+    metric, runs = known.metric, (pair.a.runs[0], pair.b.runs[0])
+    if metric.cv_of_runs is None:
+        return known._replace(note="one run a side tells nothing of it: it varies too much between runs")
+    queued = [is_near_saturation(side.runs[0], side.results[0]) for side in pair.sides]
+    if metric.latency == "ttft_ms" and queued != [False, False]:
+        state = "saturation" if True in queued else "saturation, which cannot be excluded here,"
+        return known._replace(note=f"near {state} one run a side tells nothing of TTFT")
+    blocks = [_blocks(run, metric.name) for run in runs]
+    note = next((text for text in map(_no_blocks, pair.sides, blocks) if text is not None), None)
+    if note is not None:
+        return known._replace(note=note)
+    cv = metric.cv_of_runs * _load_factor(runs)
+    shown, together = (block_interval(blocks[0], blocks[1], cv, each) for each in (CONFIDENCE, confidence))
+    if shown is None or together is None:
+        return known._replace(note="a block has no positive mean")
+    return known._replace(
+        a=fmean(blocks[0]),
+        b=fmean(blocks[1]),
+        ratio=shown.ratio,
+        low=shown.low,
+        high=shown.high,
+        n=(len(blocks[0]), len(blocks[1])),
+        unit="blocks",
+        is_apart=together.is_different,
+        detectable=math.exp(together.half * _FOUND_IN_NINE_OF_TEN),
+        note=f"within one run; runs of one configuration are taken to vary by {cv:.0%}",
+    )
+
+
+def _blocks(run: Run, name: str) -> tuple[float, ...]:
+    blocks: Mapping[str, tuple[float, ...]] = {} if run.steady is None else run.steady.blocks
+    return blocks.get(name, ())
+
+
+def _no_blocks(side: Measured, blocks: Sequence[float]) -> str | None:
+    """Return why the only run of a side has no blocks to judge by."""
+    steady = side.runs[0].steady
+    if steady is None:
+        return f"one run a side, and that of {side.name} has no steady window: give several runs of each side"
+    if steady.problem is not None:
+        return f"one run a side, and that of {side.name}: {steady.problem}"
+    if len(blocks) < MIN_BLOCKS:
+        return f"one run a side, and that of {side.name} has too few blocks of it: give several runs of each side"
+    return None
+
+
+def _load_factor(runs: Sequence[Run]) -> float:
+    """Return how many times as much runs of this load vary as those of many users without a given rate."""
+    factors = [1.0]
+    for run in runs:
+        users = run.load.max_concurrency
+        if load_kind(run.load) == "open":
+            factors.append(_OPEN_FACTOR)
+        elif users is not None and users < _FEW_USERS and speculation(run) not in {None, "off"}:
+            factors.append(_FEW_USERS_FACTOR)
+    return max(factors)

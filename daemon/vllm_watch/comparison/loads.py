@@ -1,0 +1,69 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What was sent to the two sides: the kind of load, its size in words, and whether a server was saturated by it."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from vllm_watch.loadtest.model import Load, Result, Run
+
+
+LoadKind = Literal["open", "closed", "burst"]
+"""open: requests come at a rate. closed: each of N users waits for an answer. burst: all requests come at once."""
+
+_SATURATED_SHARE = 0.5
+_SERVED = 0.98
+_OVERLOADED = 0.90
+_WAITING_SHARE = 0.02
+"""A request waits for the end of a step also where there is room, which is less than this part of its time."""
+
+
+def load_kind(load: Load) -> LoadKind | None:
+    """Return the kind of a load, `None` if it is not known."""
+    if isinstance(load.request_rate, float | int):
+        return "open"
+    if load.max_concurrency is not None:
+        return "closed"
+    return "burst" if load.request_rate == "inf" else None
+
+
+def load_text(load: Load) -> str:
+    """Return a load in words: ``4 requests/s``, ``8 at once``, ``all at once``."""
+    kind = load_kind(load)
+    if kind == "open":
+        limit = f", at most {load.max_concurrency} at once" if load.max_concurrency is not None else ""
+        return f"{load.request_rate:g} requests/s{limit}"
+    if kind == "closed":
+        return f"{load.max_concurrency} at once"
+    return "all at once" if kind == "burst" else "an unknown load"
+
+
+def is_saturated(run: Run, result: Result | None) -> bool | None:
+    """Return whether more was offered than the server could serve, `None` if that is not known."""
+    if run.capacity is not None and run.capacity.basis == "saturated":
+        return True
+    working = [phase for phase in run.phases if phase.phase in {"ramp", "steady", "saturated", "stalled"}]
+    if working:
+        saturated = sum(phase.end - phase.start for phase in working if phase.phase == "saturated")
+        return saturated > _SATURATED_SHARE * sum(phase.end - phase.start for phase in working)
+    kind, rate = load_kind(run.load), run.load.request_rate
+    if kind == "burst":
+        return True
+    if kind == "open" and result is not None and result.request_throughput is not None and rate != "inf" and rate:
+        served = result.request_throughput / rate
+        return True if served < _OVERLOADED else False if served >= _SERVED else None
+    return None
+
+
+def is_near_saturation(run: Run, result: Result | None) -> bool | None:
+    """
+    Return whether requests queued for a place in the batch, `None` if that is not known.
+
+    Then the time to the first token is that of the queue, which grows and shrinks over minutes.
+    """
+    if is_saturated(run, result):
+        return True
+    use = run.use if run.steady is None or run.steady.use.waiting is None else run.steady.use
+    if use.waiting is not None and use.running is not None and use.waiting + use.running > 0:
+        return use.waiting / (use.waiting + use.running) > _WAITING_SHARE
+    return is_saturated(run, result)

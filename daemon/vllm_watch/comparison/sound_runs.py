@@ -1,0 +1,138 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Whether the runs of both sides are sound: long enough, settled, without errors, each there once, in turns."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from vllm_watch.comparison.finding import Finding
+from vllm_watch.comparison.loads import load_kind
+from vllm_watch.comparison.pair import Pair
+from vllm_watch.comparison.speculation import speculation
+from vllm_watch.loadtest.model import Result, Run
+
+
+ACCEPTANCE_TOLERANCE = 0.03
+SUCCESS_GOOD = 0.99
+SUCCESS_LIMIT = 0.90
+SHORTEST_SECONDS = 10.0
+STEADY_SECONDS = 60.0
+ROUNDS = 10
+"""How many requests each user of a closed load sends at least."""
+LATENCIES = 5
+"""How many times the slowest requests a run lasts at least."""
+
+
+def check_repetition(pair: Pair) -> Iterator[Finding]:
+    """No run is there twice."""
+    seen: list[tuple[Result, float | None]] = []
+    names: list[str] = []
+    for side in pair.sides:
+        for run, result in zip(side.runs, side.results, strict=True):
+            if result.duration_s is not None and (result, run.start) in seen:
+                twin = names[seen.index((result, run.start))]
+                yield Finding(f"the same run twice: {run.name} of {side.name} and {twin}", refuses=True)
+                return
+            seen.append((result, run.start))
+            names.append(f"{run.name} of {side.name}")
+
+
+def check_acceptance(pair: Pair) -> Iterator[Finding]:
+    """With the same speculative decoding equally many drafts were accepted."""
+    ways = [{speculation(run) for run in side.runs} for side in pair.sides]
+    a, b = (side.mean(_acceptance) for side in pair.sides)
+    if ways[0] == ways[1] and a is not None and b is not None and abs(a - b) > ACCEPTANCE_TOLERANCE:
+        yield Finding(f"at other acceptance of drafts: {a:.0%} and {b:.0%}", refuses=False)
+
+
+def check_errors(pair: Pair) -> Iterator[Finding]:
+    """Nearly all requests succeeded: failed ones make all the others faster."""
+    for side in pair.sides:
+        share = _success(side.results)
+        if share is not None and share < SUCCESS_GOOD:
+            text = f"too many errors: only {share:.1%} of the requests of {side.name} succeeded"
+            yield Finding(text, refuses=share < SUCCESS_LIMIT)
+
+
+def check_duration(pair: Pair) -> Iterator[Finding]:
+    """Each run is long enough to tell of a server that has settled."""
+    for side in pair.sides:
+        short = [text for run, result in zip(side.runs, side.results, strict=True) if (text := _too_short(run, result))]
+        if short:
+            yield Finding(f"too short: {short[0]}", refuses=True)
+            continue
+        seconds = [result.duration_s for result in side.results if result.duration_s is not None]
+        if seconds and min(seconds) < STEADY_SECONDS:
+            yield Finding(
+                f"the runs of {side.name} last only {min(seconds):.0f} s: the start and the end of the load are a part "
+                f"of the values, and {STEADY_SECONDS:.0f} s are advised",
+                refuses=False,
+            )
+
+
+def check_steadiness(pair: Pair) -> Iterator[Finding]:
+    """No run drifts."""
+    for side in pair.sides:
+        problems = [
+            run.steady.problem for run in side.runs if run.steady is not None and run.steady.problem is not None
+        ]
+        drifts = [problem for problem in problems if not problem.startswith("too short")]
+        if drifts:
+            number = f" in {len(drifts)} of {len(side.runs)} runs" if len(side.runs) > 1 else ""
+            yield Finding(f"{side.name}{number}: {drifts[0]}", refuses=False)
+
+
+def check_saturation(pair: Pair) -> Iterator[Finding]:
+    """Both sides were saturated, or neither."""
+    states = pair.a.is_saturated, pair.b.is_saturated
+    if None not in states and states[0] != states[1]:
+        side = pair.a if states[0] else pair.b
+        yield Finding(
+            f"saturated against not: the server of {side.name} was saturated and the other was not, so the latencies "
+            "are not compared",
+            refuses=False,
+        )
+
+
+def check_order(pair: Pair) -> Iterator[Finding]:
+    """The sides took turns: otherwise all that changed over time counts as a difference between them."""
+    starts = [[run.start for run in side.runs if run.start is not None] for side in pair.sides]
+    if min(map(len, starts)) < 2:
+        return
+    if max(starts[0]) < min(starts[1]) or max(starts[1]) < min(starts[0]):
+        yield Finding(
+            "all runs of one side came before those of the other: what changed with time (clocks, heat, caches) counts "
+            "as a difference; let the sides take turns",
+            refuses=False,
+        )
+
+
+def _acceptance(run: Run) -> float | None:
+    drafted, wasted = run.use.drafted_tokens, run.use.wasted_draft_tokens
+    return None if not drafted or wasted is None else 1 - wasted / drafted
+
+
+def _success(results: Sequence[Result]) -> float | None:
+    """Return the share of requests that succeeded, `None` if nothing is known of failures."""
+    known = [(result.successful, result.failed) for result in results]
+    good = sum(successful for successful, failed in known if successful is not None and failed is not None)
+    bad = sum(failed for successful, failed in known if successful is not None and failed is not None)
+    return good / (good + bad) if good + bad else None
+
+
+def _too_short(run: Run, result: Result) -> str | None:
+    """Return why a run is too short for anything."""
+    seconds, users = result.duration_s, run.load.max_concurrency
+    if seconds is not None and seconds < SHORTEST_SECONDS:
+        return f"{run.name} lasts {seconds:.1f} s, and {SHORTEST_SECONDS:.0f} s are the least"
+    if (
+        load_kind(run.load) == "closed"
+        and users
+        and result.successful is not None
+        and result.successful < ROUNDS * users
+    ):
+        return f"{run.name} has {result.successful} requests of {users} users, and {ROUNDS * users} are the least"
+    slowest = None if result.e2el_ms is None else result.e2el_ms.p99
+    if seconds is not None and slowest is not None and seconds < LATENCIES * slowest / 1000:
+        return f"{run.name} lasts {seconds:.0f} s, and its P99 of E2EL is {slowest / 1000:.0f} s"
+    return None

@@ -1,0 +1,107 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Known traps: metrics that mean something else on the two sides, or nothing, though both have a value."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from vllm_watch.comparison.loads import load_kind
+from vllm_watch.comparison.metrics import THROUGHPUTS, Metric
+from vllm_watch.comparison.pair import Measured, Pair, result_in
+from vllm_watch.comparison.speculation import differs_in_chunks
+from vllm_watch.loadtest.model import Objective, Result
+
+
+_CLIENT_SHARE = 0.25
+"""From so large a share of the client's TTFT on that the server does not know of, the client was slow itself."""
+_CLIENT_EXPLAINS = 0.5
+"""From so large a part of the difference on that is the clients' alone, the servers' is not known from it."""
+_CLIENT_SAME = 0.05
+
+
+class Traps:
+    """
+    What is not compared between two sides, and why.
+
+    Args:
+        pair: The sides.
+    """
+
+    def __init__(self, pair: Pair) -> None:
+        self._chunks = differs_in_chunks(pair)
+        self._is_one_saturated = pair.a.is_saturated is not None and pair.a.is_saturated is not pair.b.is_saturated
+        self._is_one_saturated &= pair.b.is_saturated is not None
+        self._repeated_rate = _repeated_rate(pair)
+        self._client = _client_difference(pair)
+        self._objectives = _other_objectives(pair)
+
+    def note(self, metric: Metric) -> str | None:
+        """Return why a metric is not compared, `None` if it is."""
+        if metric.latency == "itl_ms" and self._chunks is not None:
+            return f"ITL counts chunks, not tokens: {self._chunks}. Compare TPOT"
+        if metric.name in THROUGHPUTS and self._repeated_rate is not None:
+            return self._repeated_rate
+        if metric.latency is not None and self._is_one_saturated:
+            return "one side was saturated and the other was not: latencies then only tell how long the queue grew"
+        if metric.latency == "ttft_ms" and self._client is not None:
+            return self._client
+        return self._objectives if metric.name == "request_goodput" else None
+
+
+def trap_warnings(pair: Pair) -> Iterator[str]:
+    """Yield what a reader must know of values that are compared."""
+    for side in pair.sides:
+        added = _client_added(side)
+        if added is not None and added[0] > _CLIENT_SHARE * added[1]:
+            yield (
+                f"the client of {side.name} was slow itself: of its mean TTFT of {added[1]:.0f} ms the server knows "
+                f"{added[1] - added[0]:.0f} ms"
+            )
+
+
+def _repeated_rate(pair: Pair) -> str | None:
+    """Return why throughput says nothing: the server kept up with a given rate."""
+    rates = [run.load.request_rate for side in pair.sides for run in side.runs if load_kind(run.load) == "open"]
+    if len(rates) < sum(len(side.runs) for side in pair.sides) or any(side.is_saturated for side in pair.sides):
+        return None
+    return f"at a fixed rate of {rates[0]:g} requests/s throughput only repeats the rate"
+
+
+def _client_added(side: Measured) -> tuple[float, float] | None:
+    """Return by how much the client's mean TTFT is above the server's, and the client's, in milliseconds."""
+    pairs = [(_mean_ttft(result_in(run, "client")), _mean_ttft(result_in(run, "server"))) for run in side.runs]
+    known = [(client, server) for client, server in pairs if client is not None and server is not None]
+    if not known:
+        return None
+    client = sum(each for each, _ in known) / len(known)
+    return client - sum(each for _, each in known) / len(known), client
+
+
+def _client_difference(pair: Pair) -> str | None:
+    """Return why the client's TTFT is not compared: most of the difference is its own slowness."""
+    if pair.view != "client":
+        return None
+    a, b = (_client_added(side) for side in pair.sides)
+    if a is None or b is None or max(a[0] / a[1], b[0] / b[1]) <= _CLIENT_SHARE:
+        return None
+    difference = abs(b[1] - a[1])
+    if difference <= _CLIENT_SAME * a[1] or abs(b[0] - a[0]) < _CLIENT_EXPLAINS * difference:
+        return None
+    return (
+        f"the client's own slowness is most of the difference: it adds {a[0]:.0f} ms to TTFT in {pair.a.name} and "
+        f"{b[0]:.0f} ms in {pair.b.name}"
+    )
+
+
+def _mean_ttft(result: Result | None) -> float | None:
+    return None if result is None or result.ttft_ms is None else result.ttft_ms.mean
+
+
+def _other_objectives(pair: Pair) -> str | None:
+    """Return why goodput is not compared: the sides were measured by other limits."""
+    limits = {tuple(sorted(found.limits.items())) for side in pair.sides for found in _objectives(side)}
+    return "the sides have other objectives" if len(limits) > 1 else None
+
+
+def _objectives(side: Measured) -> list[Objective]:
+    return [result.goodput.objective for result in side.results if result.goodput is not None]

@@ -1,0 +1,130 @@
+# SPDX-License-Identifier: Apache-2.0
+"""
+Builds a server's history while its log and scrapes are read, in bounded memory.
+
+There are at most `MAX_POINTS` points. If there are more, each two that follow each other become one: a long log is
+seen in less detail, and takes no more memory.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Mapping, Sequence
+from itertools import pairwise
+
+from vllm_watch.loadtest.history import Point, ServerHistory
+from vllm_watch.loadtest.model import Event
+from vllm_watch.loadtest.started_with import StartedWith
+from vllm_watch.state.snapshot import ServerSnapshot
+
+
+MAX_POINTS = 16_384
+MAX_EVENTS = 1000
+"""So many events are kept, the last ones."""
+
+LOG_ALONE = (
+    "There is no /metrics: tokens are sums of the log's statistics lines, requests are those of its access log, and "
+    "nothing is known of latencies."
+)
+
+_NO_EVENTS = frozenset({"shm_timeout", "request_error"})
+"""Failures that may repeat for every request: they are counted, and no events."""
+
+_STATES_TO_TELL = frozenset({"stalled", "down", "sleeping"})
+_FAILURES: Mapping[str, str] = {
+    "engine_dead": "the engine died",
+    "execution_timeout": "a model execution timed out",
+    "gpu_memory_too_small": "the GPU's memory is too small",
+    "kv_cache_too_small": "the KV cache is too small",
+    "nccl_error": "NCCL error",
+    "out_of_memory": "out of memory",
+    "worker_died": "a worker died",
+}
+
+
+class HistoryBuilder:
+    """Takes in points and snapshots in order of time."""
+
+    def __init__(self) -> None:
+        self.started_with = StartedWith()
+        self.points: list[Point] = []
+        self._events: deque[Event] = deque(maxlen=MAX_EVENTS)
+        self._starts: int | None = None
+        self._failures: Mapping[str, int] | None = None
+        self._merges = 0
+
+    def add(self, point: Point) -> None:
+        """Take in a point; one of the same second as the last one takes its place."""
+        if self.points and point.at <= self.points[-1].at:
+            point = point._replace(at=self.points[-1].at, is_fresh=point.is_fresh or self.points[-1].is_fresh)
+            self.points.pop()
+        if self.points and point.state != self.points[-1].state and point.state in _STATES_TO_TELL:
+            self._events.append(Event(at=point.at, text=f"the server is {point.state}"))
+        self.points.append(point)
+        if len(self.points) > MAX_POINTS:
+            self.points = merged(self.points)
+            self._merges += 1
+
+    def note(self, snapshot: ServerSnapshot) -> None:
+        """Take in what happened since the last snapshot."""
+        self.count(snapshot.at, snapshot.starts, None if snapshot.log is None else snapshot.log.events)
+        self.started_with.note_snapshot(snapshot)
+
+    def count(self, at: float, starts: int, failures: Mapping[str, int] | None) -> None:
+        """Take in how often the server has started, and how often each failure was in its log, if it has one."""
+        if self._starts is not None and starts > self._starts:
+            self._events.append(Event(at=at, text="the server starts"))
+        if failures is not None and self._failures is not None:
+            for kind, count in failures.items():
+                if kind not in _NO_EVENTS and count > self._failures.get(kind, 0):
+                    self._events.append(Event(at=at, text=_FAILURES[kind]))
+        self._starts, self._failures = starts, failures
+
+    def build(self, source: str, name: str, *, has_metrics: bool, warnings: Sequence[str] = ()) -> ServerHistory:
+        """Return the history."""
+        known = self.started_with
+        thinned = [f"The history is long: each of its points is {2**self._merges} of them."] if self._merges else []
+        return ServerHistory(
+            source=source,
+            name=name,
+            model=known.model,
+            version=known.version,
+            config=known.config,
+            facts=known.facts,
+            points=tuple(self.points),
+            events=tuple(self._events),
+            hardware=known.hardware,
+            has_metrics=has_metrics,
+            warnings=(*warnings, *thinned),
+        )
+
+
+def merged(points: Sequence[Point]) -> list[Point]:
+    """Return half as many points: two that follow each other and have one state become one."""
+    found: list[Point] = []
+    waiting: Point | None = None
+    for point in points:
+        if waiting is None:
+            waiting = point
+        elif _are_alike(waiting, point):
+            found.append(_pair(waiting, point))
+            waiting = None
+        else:
+            found.append(waiting)
+            waiting = point
+    return [*found, waiting] if waiting is not None else found
+
+
+def _are_alike(one: Point, other: Point) -> bool:
+    return one.state == other.state and one.process == other.process and one.gauges.keys() == other.gauges.keys()
+
+
+def _pair(one: Point, other: Point) -> Point:
+    gauges = {name: (one.gauges[name] + value) / 2 for name, value in other.gauges.items()}
+    return other._replace(gauges=gauges, is_fresh=one.is_fresh or other.is_fresh)
+
+
+def typical_step(points: Sequence[Point]) -> float:
+    """Return the usual seconds between two points that have values of their own; 0 if there are not two."""
+    steps = sorted(later.at - earlier.at for earlier, later in pairwise(point for point in points if point.is_fresh))
+    return steps[len(steps) // 2] if steps else 0.0

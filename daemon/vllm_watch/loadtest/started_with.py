@@ -1,0 +1,91 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a server ran with: version, model, flags, sizes and hardware, as far as its sources show them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from vllm_watch.reading.log_reader import TimedEvent
+from vllm_watch.state.snapshot import ServerSnapshot
+from vllm_watch_parsers.events import Lifecycle, StartupFact
+from vllm_watch_parsers.flags import PARALLEL_SIZES
+from vllm_watch_parsers.scrape import MetricsReading
+
+
+_DEVICE = "device"
+_SIZES = {
+    "model_load_gib": "model_memory_gib",
+    "kv_cache_memory_gib": "kv_cache_memory_gib",
+}
+"""What the log prints of memory, and what it is called among the hardware."""
+
+_FLAGS_OF_FACTS = {
+    "tensor_parallel_size": "tensor-parallel-size",
+    "data_parallel_size": "data-parallel-size",
+    "max_running_requests": "max-num-seqs",
+    "max_model_len_tokens": "max-model-len",
+    "num_speculative_tokens": "speculative-config.num_speculative_tokens",
+}
+"""Facts by the names of their series, and the flags that set them: for a server whose flags are not in its log."""
+
+
+class StartedWith:
+    """
+    Gathers what is known of a server; a new start replaces what the one before it reported.
+
+    `config` has flags by name. `hardware` has what the log shows: the device (``cpu``, ``cuda``) and memory in GiB.
+    """
+
+    def __init__(self) -> None:
+        self.version: str | None = None
+        self.model: str | None = None
+        self.facts: dict[str, float] = {}
+        self._given: dict[str, str] = {}
+        self._resolved: dict[str, str] = {}
+        self._labels: dict[str, str] = {}
+        self._memory: dict[str, str] = {}
+
+    def note_events(self, events: Iterable[TimedEvent]) -> None:
+        """Take in events of the log, in order."""
+        for _, event in events:
+            if isinstance(event, StartupFact):
+                self._note_fact(event)
+            elif isinstance(event, Lifecycle) and event.phase == "starting":
+                self._given, self._resolved, self._memory = {}, {}, {}
+
+    def note_reading(self, reading: MetricsReading) -> None:
+        """Take in a scrape."""
+        self._labels = dict(reading.flags)
+
+    def note_snapshot(self, snapshot: ServerSnapshot) -> None:
+        """Take in the server's names and facts."""
+        self.version = snapshot.version or self.version
+        self.model = snapshot.model_name or self.model
+        for engine in snapshot.engines:
+            if engine.facts:
+                self.facts.update(engine.facts)
+
+    @property
+    def config(self) -> Mapping[str, str]:
+        """Every flag that is known: what vLLM made of it before what was given, and the log before /metrics."""
+        resolved = {name: value for name, value in self._resolved.items() if name not in PARALLEL_SIZES}
+        known = {**self._labels, **self._resolved, **self._given, **resolved}
+        for fact, flag in _FLAGS_OF_FACTS.items():
+            if fact in self.facts:
+                known.setdefault(flag, f"{self.facts[fact]:g}")
+        known.pop(_DEVICE, None)
+        return dict(sorted(known.items()))
+
+    @property
+    def hardware(self) -> Mapping[str, str]:
+        """What is known of the machine."""
+        device = self._resolved.get(_DEVICE) or self._given.get(_DEVICE)
+        return {**({_DEVICE: device} if device else {}), **self._memory}
+
+    def _note_fact(self, fact: StartupFact) -> None:
+        (self._resolved if fact.engine_generation is not None else self._given).update(fact.flags)
+        for field, name in _SIZES.items():
+            value = getattr(fact, field)
+            # A draft model's line looks like the main model's and comes after it.
+            if value is not None:
+                self._memory.setdefault(name, f"{value:g}")

@@ -1,0 +1,49 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How much a server can carry, how that was determined, and how much of it was asked for."""
+
+from __future__ import annotations
+
+from vllm_watch.loadtest.model import Capacity, Run
+from vllm_watch.rendering.document import Block, Column, Paragraph, plain_table
+from vllm_watch.rendering.numbers import MISSING, significant, spread
+
+
+PLANNED = (0.70, 0.85)
+"""Which part of the sustained maximum to plan with."""
+
+_BASES = {
+    "saturated": "the server was saturated",
+    "curve": "fitted to tokens per second by running requests",
+    "bench": "benchmarks at several loads",
+}
+
+
+def capacity_blocks(run: Run) -> tuple[Block, ...]:
+    """Return the sustained maximum with the band to plan with, and the rates offered and served, as far as known."""
+    use = run.use if run.steady is None else run.steady.use
+    offered = use.offered_requests_per_second
+    rows = [
+        *(() if run.capacity is None else _maximum(run.capacity)),
+        ("Requests offered (1/s)", significant(run.load.offered_request_rate if offered is None else offered)),
+        ("Requests served (1/s)", significant(use.requests_per_second)),
+    ]
+    known = tuple(row for row in rows if row[1] != MISSING)
+    table = plain_table("", (Column("", is_text=True), Column("")), known)
+    if run.capacity is None:
+        return (Paragraph("The sustained maximum is not known."), table)
+    basis = f"Determined by: {_BASES[run.capacity.basis]}."
+    return (Paragraph(f"{basis} {sentence(run.capacity.explanation)}"), table)
+
+
+def _maximum(capacity: Capacity) -> tuple[tuple[str, str], ...]:
+    low, high = (capacity.low * part for part in PLANNED)
+    return (
+        ("Sustained maximum (tokens/s)", significant(capacity.tokens_per_second)),
+        ("between (tokens/s)", spread(capacity.low, capacity.high)),
+        ("plan with 70 to 85 % of the lower bound (tokens/s)", spread(low, high)),
+    )
+
+
+def sentence(text: str) -> str:
+    """Return a clause as a sentence."""
+    return f"{text[:1].upper()}{text[1:].rstrip('.')}." if text.strip() else ""

@@ -1,0 +1,149 @@
+# SPDX-License-Identifier: Apache-2.0
+"""
+A report as text and Markdown, and the parts that HTML shares with them.
+
+The order is the same everywhere: whether the run counts, what ran, what came out, what the server did, what it carries.
+"""
+
+from __future__ import annotations
+
+from vllm_watch.loadtest.model import Report, Run
+from vllm_watch.rendering.capacity import capacity_blocks
+from vllm_watch.rendering.document import Block, Column, Document, Paragraph, Section, Statement, Table, plain_table
+from vllm_watch.rendering.markdown import render_markdown
+from vllm_watch.rendering.numbers import MISSING, duration, moment
+from vllm_watch.rendering.overview import overview
+from vllm_watch.rendering.results import goodput_block, result_block
+from vllm_watch.rendering.server_use import phase_tables, phase_totals, use_block
+from vllm_watch.rendering.setup import flags, load_label, period, run_start, what_ran
+from vllm_watch.rendering.text import render_text
+from vllm_watch.rendering.validity import validity
+
+
+MAX_EVENTS = 100
+"""How many events a table has; of more, the first ones."""
+
+_TEXT_PHASES = 24
+
+
+def report_text(report: Report) -> str:
+    """Return a report for a terminal."""
+    sections = [run_section(run, (*facts(run), *numbers(run, _TEXT_PHASES))) for run in report.runs]
+    return render_text(document(report, tuple(sections)))
+
+
+def report_markdown(report: Report) -> str:
+    """Return a report for a pull request: the result and what it is worth; flags and phases are folded."""
+    return render_markdown(document(report, tuple(run_section(run, _short(run)) for run in report.runs)))
+
+
+def document(report: Report, sections: tuple[Section, ...], curves: tuple[Block, ...] = ()) -> Document:
+    """
+    Return a report of sections, one for each run; of several, after a table of them all.
+
+    Args:
+        report: The runs.
+        sections: The section of each run.
+        curves: What is drawn of several runs together.
+    """
+    if not report.runs:
+        nothing = Section("No load test", (Statement("unknown", "There is no load test in these sources."),))
+        return Document("Load test", "", (nothing,))
+    if len(report.runs) == 1:
+        return Document(title(report.runs[0]), lead(report.runs[0]), sections[0].sections)
+    several = Section(f"All {len(report.runs)} runs", (overview(report.runs), *curves))
+    folded = [section._replace(is_folded=True, is_open=at == 0) for at, section in enumerate(sections)]
+    return Document(f"{len(report.runs)} load tests", _common_lead(report), (several, *folded))
+
+
+def title(run: Run) -> str:
+    """Return what a run is called."""
+    return f"Load test: {run.name}" if run.name else "Load test"
+
+
+def lead(run: Run) -> str:
+    """Return one line on what ran and when."""
+    parts = [
+        run.model,
+        None if run.version is None else f"vLLM {run.version}",
+        None if load_label(run.load) == MISSING else load_label(run.load),
+        None if period(run) == MISSING else period(run),
+    ]
+    return " · ".join(part for part in parts if part is not None)
+
+
+def _common_lead(report: Report) -> str:
+    """Return one line on what all runs have in common."""
+    models = {run.model for run in report.runs}
+    versions = {run.version for run in report.runs}
+    starts = [run.start for run in report.runs if run.start is not None]
+    ends = [run.end for run in report.runs if run.end is not None]
+    whole = Run(
+        source=(),
+        name="",
+        model=models.pop() if len(models) == 1 else f"{len(models)} models",
+        version=versions.pop() if len(versions) == 1 else None,
+        start=min(starts, default=None),
+        end=max(ends, default=None),
+    )
+    return lead(whole)
+
+
+def run_section(run: Run, sections: tuple[Section, ...]) -> Section:
+    """Return the section of a run among several."""
+    return Section(f"Run: {run.name}", sections=sections)
+
+
+def facts(run: Run) -> tuple[Section, ...]:
+    """Return whether the run counts, and what ran."""
+    known = flags(run)
+    return (
+        Section("Validity", validity(run)),
+        Section("What ran", (what_ran(run), Paragraph("No flags are known.") if known.is_empty else known)),
+    )
+
+
+def numbers(run: Run, max_phases: int) -> tuple[Section, ...]:
+    """Return what came out, what the server did, and what it carries; without the sections that would be empty."""
+    sections = (
+        Section("Result", (_or_nothing(result_block(run), "No result is known."),)),
+        Section("Goodput", _some(goodput_block(run))),
+        Section("Phases", (phase_totals(run), *phase_tables(run, max_phases)) if run.phases else ()),
+        Section("The server during the load", _some(use_block(run))),
+        Section("How much it can carry", capacity_blocks(run)),
+        Section("Events", _some(events(run))),
+    )
+    return tuple(section for section in sections if section.blocks)
+
+
+def events(run: Run) -> Table:
+    """Return what happened, with its number in the drawing of the timeline and its time since the start."""
+    start = run_start(run)
+    rows = tuple(
+        (str(at), moment(event.at), duration(event.at - start), event.text)
+        for at, event in enumerate(run.events[:MAX_EVENTS], start=1)
+    )
+    columns = (Column("No."), Column("Time", "UTC", is_text=True), Column("After"), Column("Event", is_text=True))
+    left_out = len(run.events) - len(rows)
+    return plain_table("", columns, rows)._replace(
+        notes=(f"{left_out} later events are left out.",) if left_out else ()
+    )
+
+
+def _short(run: Run) -> tuple[Section, ...]:
+    sections = (
+        Section("Validity", validity(run)),
+        Section("Result", (_or_nothing(result_block(run), "No result is known."), *_some(goodput_block(run)))),
+        Section("How much it can carry", capacity_blocks(run) if run.capacity is not None else ()),
+        Section("What ran", (what_ran(run), flags(run)), is_folded=True),
+        Section("Phases", (phase_totals(run), use_block(run)) if run.phases else (), is_folded=True),
+    )
+    return tuple(section for section in sections if section.blocks)
+
+
+def _or_nothing(table: Table, sentence: str) -> Block:
+    return Paragraph(sentence) if table.is_empty else table
+
+
+def _some(table: Table | None) -> tuple[Block, ...]:
+    return () if table is None or table.is_empty else (table,)

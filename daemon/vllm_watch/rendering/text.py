@@ -1,0 +1,101 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A document as text of 80 columns for a terminal. It has no colours: words say everything."""
+
+from __future__ import annotations
+
+import textwrap
+
+from collections.abc import Iterator
+
+from vllm_watch.rendering.document import Cells, Column, Document, Paragraph, Section, Statement, Table, Tone
+from vllm_watch.support.printable import printable
+
+
+WIDTH = 80
+_GAP = "  "
+_LEAST_TEXT = 12
+_MARKS: dict[Tone, str] = {"good": "ok       ", "warning": "warning  ", "unknown": "unknown  "}
+
+
+def render_text(document: Document) -> str:
+    """Return a document as lines of at most 80 columns, unless a table of numbers alone is wider."""
+    lines = [*_wrapped(document.title), *_wrapped(document.lead)]
+    lines.append("=" * max(map(len, lines), default=0))
+    for section in document.sections:
+        lines += _section(section, "-")
+    return "\n".join(line.rstrip() for line in lines) + "\n"
+
+
+def _section(section: Section, underline: str) -> Iterator[str]:
+    heads = list(_wrapped(section.title))
+    yield from ["", *heads, underline * max(map(len, heads), default=0)]
+    was_table = False
+    for block in section.blocks:
+        if isinstance(block, Statement):
+            yield from _wrapped(block.text, _MARKS[block.tone])
+        elif isinstance(block, Paragraph):
+            yield from _wrapped(block.text)
+        elif isinstance(block, Table) and not block.is_empty:
+            yield from [""] if was_table else []
+            yield from table_lines(block)
+            was_table = True
+    for inner in section.sections:
+        yield from _section(inner, ".")
+
+
+def _wrapped(text: str, mark: str = "") -> Iterator[str]:
+    """Yield a text's lines, the mark before the first and as much space before the others."""
+    yield from textwrap.wrap(printable(text), WIDTH, initial_indent=mark, subsequent_indent=" " * len(mark))
+
+
+def table_lines(table: Table) -> Iterator[str]:
+    """Yield a table's lines: caption, head, a rule, the rows with their groups' titles, the notes."""
+    widths = _widths(table)
+    yield from _wrapped(table.caption)
+    heads = [_laid_out(tuple(column.head for column in table.columns), table.columns, widths)]
+    if any(column.unit for column in table.columns):
+        heads.append(_laid_out(tuple(column.unit for column in table.columns), table.columns, widths))
+    if any(column.head for column in table.columns):
+        for head in heads:
+            yield from head
+        yield _GAP.join("-" * width for width in widths)
+    for group in table.groups:
+        yield from _wrapped(group.title)
+        for row in group.rows:
+            yield from _laid_out((_GAP + row[0] if group.title else row[0], *row[1:]), table.columns, widths)
+    for note in table.notes:
+        yield from _wrapped(note)
+
+
+def _widths(table: Table) -> list[int]:
+    """Return how wide each column is; columns of text give way, the widest first, until the table fits."""
+    indent = len(_GAP) * any(group.title for group in table.groups)
+    rows = [row for group in table.groups for row in group.rows]
+    widths = [max(len(column.head), len(column.unit)) for column in table.columns]
+    for row in rows:
+        widths = [max(width, len(printable(cell))) for width, cell in zip(widths, row, strict=True)]
+    widths[0] = max(widths[0], max((len(printable(row[0])) for row in rows), default=0) + indent)
+    texts = [at for at, column in enumerate(table.columns) if column.is_text or at == 0]
+    while sum(widths) + len(_GAP) * (len(widths) - 1) > WIDTH:
+        widest = max(texts, key=lambda at: widths[at])
+        if widths[widest] <= _LEAST_TEXT:
+            break
+        widths[widest] -= 1
+    return widths
+
+
+def _laid_out(cells: Cells, columns: tuple[Column, ...], widths: list[int]) -> list[str]:
+    """Return a row's lines: text to the left and wrapped, numbers to the right."""
+    wrapped = [
+        textwrap.wrap(printable(cell), width, drop_whitespace=at > 0) or [""] if column.is_text or at == 0 else [cell]
+        for at, (cell, column, width) in enumerate(zip(cells, columns, widths, strict=True))
+    ]
+    lines = []
+    for line in range(max(map(len, wrapped))):
+        parts = [part[line] if line < len(part) else "" for part in wrapped]
+        shown = [
+            part.ljust(width) if column.is_text or at == 0 else part.rjust(width)
+            for at, (part, column, width) in enumerate(zip(parts, columns, widths, strict=True))
+        ]
+        lines.append(_GAP.join(shown))
+    return lines

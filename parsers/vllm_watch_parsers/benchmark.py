@@ -1,0 +1,161 @@
+# SPDX-License-Identifier: Apache-2.0
+"""
+Results of vLLM's benchmarks, from their JSON or from what they print on a terminal: the entry point.
+
+A file may have several: ``--append-result`` adds one object after the other, ``vllm bench sweep`` writes a list, a
+terminal's log has one block after the other. JSON and printed blocks in one file are an error, and so is anything that
+is cut off.
+"""
+
+from __future__ import annotations
+
+import re
+
+from collections.abc import Iterator
+
+from vllm_watch_parsers.benchmark_foreign import foreign_line, foreign_list, foreign_object
+from vllm_watch_parsers.benchmark_json import is_serve, read_serve
+from vllm_watch_parsers.benchmark_printed import is_title, read_printed_serve
+from vllm_watch_parsers.benchmark_result import BenchmarkError, BenchmarkKind, BenchmarkResult
+from vllm_watch_parsers.benchmark_throughput import (
+    is_latency,
+    is_printed_latency,
+    is_printed_throughput,
+    is_throughput,
+    read_latency,
+    read_printed_latency,
+    read_printed_throughput,
+    read_throughput,
+)
+from vllm_watch_parsers.json_fields import decode_objects, top_level_keys
+
+
+MAX_TEXT = 1 << 30
+"""Characters of the longest text: ten thousand answers of a thousand tokens, with all times, are a quarter of it."""
+
+_HEAD = 1 << 18
+"""So many characters have the keys that tell what JSON is: lists come after them."""
+
+_COLOUR = re.compile(r"\x1b\[[0-9;?]{0,20}[A-Za-z]")
+_MARKS = ("Serving Benchmark Result", "Throughput: ", "Avg latency: ")
+
+
+def what_is(text: str) -> BenchmarkKind | None:
+    """
+    Return which benchmark a text is a result of, by the first result in it, or `None` if it has none.
+
+    JSON is judged by its first keys: `read_benchmarks` may still find it cut off or wrong.
+    """
+    if _is_json(text):
+        keys = top_level_keys(text[:_HEAD])
+        return None if foreign_object(keys) else _kind_of(keys)
+    lines = _lines(text)
+    return next((kind for line in lines if (kind := _printed_kind(line))), None)
+
+
+def read_benchmarks(text: str) -> tuple[BenchmarkResult, ...]:
+    """
+    Read every result of a file, in the order of the file; there is at least one.
+
+    Raises:
+        BenchmarkError: There is none, the file is another program's, or a result is cut off or cannot be believed.
+    """
+    if len(text) > MAX_TEXT:
+        raise BenchmarkError(1, f"the file is longer than {MAX_TEXT:,} characters")
+    if not text.strip("\ufeff \t\r\n"):
+        raise BenchmarkError(1, "the file is empty")
+    results = tuple(_read_json(text.lstrip("\ufeff")) if _is_json(text) else _read_printed(text))
+    if not results:
+        raise BenchmarkError(1, "no result of vllm bench serve, throughput or latency in it, as JSON or printed")
+    return results
+
+
+def _is_json(text: str) -> bool:
+    start = text[:4096].lstrip("\ufeff \t\r\n")
+    # A terminal's line can start with a bracket too: "[rank0] …".
+    return start.startswith("{") or re.match(r"\[\s*[\[{\]]", start) is not None
+
+
+def _kind_of(keys: set[str]) -> BenchmarkKind | None:
+    if is_serve(keys):
+        return "serve"
+    if is_throughput(keys):
+        return "throughput"
+    return "latency" if is_latency(keys) else None
+
+
+def _read_json(text: str) -> Iterator[BenchmarkResult]:
+    for line, value in decode_objects(text):
+        if not isinstance(value, list):
+            yield _read_object(value, line)
+            continue
+        what = foreign_list(value[0] if value else None)
+        if what or not value:
+            raise BenchmarkError(line, f"this is {what or 'an empty list'}")
+        for number, entry in enumerate(value):
+            try:
+                yield _read_object(entry, line)
+            except BenchmarkError as error:
+                raise BenchmarkError(line, f"[{number}]: {error.reason}") from None
+
+
+def _read_object(value: object, line: int) -> BenchmarkResult:
+    if not isinstance(value, dict):
+        raise BenchmarkError(line, "a result must be a JSON object")
+    what = foreign_object(value.keys())
+    if what:
+        raise BenchmarkError(line, f"this is {what}, not a result of vLLM's benchmarks")
+    kind = _kind_of(set(value))
+    if kind == "serve":
+        return read_serve(value, line)
+    if kind == "throughput":
+        return read_throughput(value, line)
+    if kind == "latency":
+        return read_latency(value, line)
+    raise BenchmarkError(line, "this JSON object is no result of vllm bench serve, throughput or latency")
+
+
+def _read_printed(text: str) -> Iterator[BenchmarkResult]:
+    lines = _lines(text)
+    above = index = 0
+    while index < len(lines):
+        kind = _printed_kind(lines[index])
+        if lines[index].startswith("{") and _kind_of(top_level_keys(lines[index][:_HEAD])):
+            raise BenchmarkError(index + 1, "JSON follows printed text, and a file must be one of them")
+        if kind == "serve":
+            result, after = read_printed_serve(lines, index, above)
+            _reject_foreign(lines[index:after], index + 1)
+            yield result
+            above = index = after
+            continue
+        if kind == "throughput":
+            yield read_printed_throughput(lines, index)
+        elif kind == "latency":
+            yield read_printed_latency(lines, index)
+        index += 1
+
+
+def _printed_kind(line: str) -> BenchmarkKind | None:
+    """Return what starts at a line of a terminal."""
+    if not any(mark in line for mark in _MARKS):
+        return None
+    if is_title(line):
+        return "serve"
+    if is_printed_throughput(line):
+        return "throughput"
+    return "latency" if is_printed_latency(line) else None
+
+
+def _reject_foreign(block: list[str], line: int) -> None:
+    what = next((found for text in block if (found := foreign_line(text))), None)
+    if what:
+        raise BenchmarkError(line, f"this is {what}, not of vLLM's benchmarks")
+
+
+def _lines(text: str) -> list[str]:
+    """Return the lines as a terminal shows them: without colours, and of a progress bar's states the last one."""
+    shown = []
+    for line in text.split("\n"):
+        plain = _COLOUR.sub("", line) if "\x1b" in line else line
+        shown.append(plain.rstrip("\r").rpartition("\r")[2] if "\r" in plain else plain)
+    return shown

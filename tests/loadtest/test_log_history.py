@@ -1,0 +1,123 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The history of a finished log: every part of it, in order, and as many tokens as /metrics counted."""
+
+from __future__ import annotations
+
+import gzip
+
+import pytest
+
+from tests.support.recordings import recording
+
+from vllm_watch.loadtest import history_builder
+from vllm_watch.loadtest.log_history import read_logs
+from vllm_watch.loadtest.log_parts import find_logs
+from vllm_watch.loadtest.recording_history import read_recording
+from vllm_watch.support.errors import FileError
+
+
+def log_of(name):
+    """Return the bytes of a recording's log."""
+    return (recording(name).path / "vllm.log").read_bytes()
+
+
+def read(*paths):
+    """Return the history of a log's parts."""
+    return read_logs([str(path) for path in paths], "log", "log", lambda moment: moment)
+
+
+def split(tmp_path, data, at=(0.3, 0.7)):
+    """Write a log as rotation leaves it: a compressed part, one that is not, and the present one."""
+    cuts = [data.index(b"\n", int(len(data) * share)) + 1 for share in at]
+    (tmp_path / "vllm.log.2.gz").write_bytes(gzip.compress(data[: cuts[0]]))
+    (tmp_path / "vllm.log.1").write_bytes(data[cuts[0] : cuts[1]])
+    (tmp_path / "vllm.log").write_bytes(data[cuts[1] :])
+    return tmp_path
+
+
+@pytest.mark.parametrize("name", ["busy", "queue", "acceptance", "sustained"])
+def test_tokens_are_those_that_metrics_counted(name):
+    """The sum of the log's rates differs from the counter by less than one per cent."""
+    recorded = read_recording(recording(name), name, recording(name).servers[0]).points[-1].counters
+    logged = read(recording(name).path / "vllm.log").points[-1].counters
+
+    assert logged["generation_tokens_total"] == pytest.approx(recorded["generation_tokens_total"], rel=0.01)
+    assert logged["spec_decode_draft_tokens_total"] == pytest.approx(
+        recorded["spec_decode_draft_tokens_total"], rel=0.01
+    )
+
+
+def test_rotated_parts_are_one_log(tmp_path):
+    """The log's own path finds its parts, and they give what the whole log gives."""
+    data = log_of("busy")
+    (tmp_path / "whole").mkdir()
+    (tmp_path / "whole" / "vllm.log").write_bytes(data)
+    folder = split(tmp_path, data)
+    (name, files), *others = find_logs([str(folder / "vllm.log")]).items()
+
+    assert (name, others) == (str(folder / "vllm.log"), [])
+    assert sorted(files) == [str(folder / each) for each in ("vllm.log", "vllm.log.1", "vllm.log.2.gz")]
+    assert [(point.at, point.state, point.counters) for point in read(*files).points] == [
+        (point.at, point.state, point.counters) for point in read(tmp_path / "whole" / "vllm.log").points
+    ]
+
+
+def test_parts_are_put_in_order(tmp_path):
+    """Parts that are given in any order are read in the order of their printed times."""
+    folder = split(tmp_path, log_of("busy"))
+    files = [folder / "vllm.log", folder / "vllm.log.2.gz", folder / "vllm.log.1"]
+    (found,) = find_logs([str(path) for path in files]).values()
+
+    assert read(*found).points == read(*reversed(files)).points
+
+
+def test_two_logs_are_two(tmp_path):
+    """Files whose names are of two logs are two."""
+    for name in ("a.log", "b.log", "b.log.1", "a.log.bak"):
+        (tmp_path / name).touch()
+
+    assert find_logs([str(tmp_path / "a.log"), str(tmp_path / "b.log")]) == {
+        str(tmp_path / "a.log"): (str(tmp_path / "a.log"),),
+        str(tmp_path / "b.log"): (str(tmp_path / "b.log.1"), str(tmp_path / "b.log")),
+    }
+
+
+def test_a_silence_shows_the_stall(tmp_path):
+    """A log that ends with work and no token is stalled half a minute later, although no line says so."""
+    path = tmp_path / "vllm.log"
+    path.write_bytes(log_of("stall"))
+
+    assert "stalled" in {point.state for point in read(path).points}
+
+
+@pytest.mark.parametrize("data", [b"", b"hello\nworld\n", b"\x00" * 5000, b'{"a": 1}\n'])
+def test_what_is_no_log_is_said(tmp_path, data):
+    """An empty file and a foreign one are errors that name the file."""
+    path = tmp_path / "vllm.log"
+    path.write_bytes(data)
+
+    with pytest.raises(FileError, match=r"vllm\.log: no line of a vLLM server's log"):
+        read(path)
+
+
+def test_a_compressed_part_that_is_cut_off_is_said(tmp_path):
+    """A truncated gzip file is an error that names it."""
+    path = tmp_path / "vllm.log.1.gz"
+    path.write_bytes(gzip.compress(log_of("busy"))[:-2000])
+
+    with pytest.raises(FileError, match=r"vllm\.log\.1\.gz: reading failed"):
+        read(path)
+
+
+def test_a_long_log_takes_no_more_points(tmp_path, monkeypatch):
+    """Above the limit two points become one; counters stay, and the history says how coarse it is."""
+    path = tmp_path / "vllm.log"
+    path.write_bytes(log_of("sustained"))
+    whole = read(path)
+    monkeypatch.setattr(history_builder, "MAX_POINTS", 12)
+    coarse = read(path)
+
+    assert len(coarse.points) <= 12 < len(whole.points)
+    assert coarse.points[-1].counters == whole.points[-1].counters
+    assert {point.state for point in coarse.points} == {point.state for point in whole.points}
+    assert "each of its points is" in coarse.warnings[-1]

@@ -1,0 +1,83 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The history of a recorded server has what its scrapes and its log report, each at its own time."""
+
+from __future__ import annotations
+
+import functools
+
+import pytest
+
+from tests.support.recordings import recording
+
+from vllm_watch.loadtest.recording_history import read_recording
+from vllm_watch.replay.recording import MetricsRead
+
+
+@functools.lru_cache
+def history(name):
+    """Return a recording's history."""
+    played = recording(name)
+    return read_recording(played, name, played.servers[0])
+
+
+def test_each_scrape_is_a_point_at_its_own_time():
+    """The points with new values are at the times of the scrapes that were answered."""
+    played = recording("busy")
+    answered = [played.started + event.at for event in played.events() if isinstance(event, MetricsRead) and event.body]
+
+    assert [point.at for point in history("busy").points if point.is_fresh] == answered
+
+
+def test_counters_are_those_of_the_page():
+    """Tokens, finished requests, prefix hits and drafts of the last point are what the last page counts."""
+    last = history("busy").points[-1].counters
+
+    assert last["generation_tokens_total"] > 0
+    assert last["requests_finished_total.length"] + last["requests_finished_total.stop"] > 0
+    assert last["spec_decode_accepted_tokens_total"] == sum(
+        count for name, count in last.items() if name.startswith("spec_decode_accepted_tokens_total.")
+    )
+    assert last["prefix_cache_queries"] == last["prompt_tokens_total"]
+
+
+@pytest.mark.parametrize(
+    ("name", "state"),
+    [("stall", "stalled"), ("queue", "saturated"), ("deadkill", "down"), ("sleep", "sleeping"), ("busy", "serving")],
+)
+def test_the_states_are_those_of_the_daemon(name, state):
+    """A history has the state that each recording is known for."""
+    assert state in {point.state for point in history(name).points}
+
+
+def test_engines_are_added_up():
+    """Two engines' running requests and tokens are those of one server."""
+    found = history("dp1")
+    by_engine = recording("dp1")
+    last = [event.body for event in by_engine.events() if isinstance(event, MetricsRead) and event.body][-1]
+    tokens = [
+        float(line.rpartition(b" ")[2])
+        for line in last.splitlines()
+        if line.startswith(b"vllm:generation_tokens_total{")
+    ]
+
+    assert len(tokens) == 2
+    assert found.points[-1].counters["generation_tokens_total"] == sum(tokens)
+
+
+def test_what_it_ran_with():
+    """Version, model, flags and device come from the log, and flags from /metrics, too."""
+    found = history("busy")
+
+    assert (found.version, found.hardware["device"]) == ("0.32.0", "cpu")
+    assert found.config["max-num-seqs"] == "24"
+    assert found.config["enable-prefix-caching"] == "True"
+    assert found.config["gpu-memory-utilization"] == "0.92"
+    assert not {name for name in found.config if "key" in name}
+
+
+def test_a_start_and_a_failure_are_events():
+    """The history says when the server started, and when it died."""
+    texts = [event.text for event in history("dead").events]
+
+    assert "the server starts" in texts
+    assert "the engine died" in texts

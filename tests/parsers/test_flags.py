@@ -1,0 +1,80 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Flags that matter to a server's speed: found in what it prints of itself, and no secret among them."""
+
+from __future__ import annotations
+
+import pytest
+
+from vllm_watch_parsers.flags import cache_flags, printed_flags
+
+
+PRINTED = {
+    "all arguments, to 0.8.5": (
+        (
+            "Namespace(host=None, api_key='sk-1', dtype='auto', kv_cache_dtype='fp8', gpu_memory_utilization=0.9, "
+            "enforce_eager=False, speculative_model='[ngram]', quantization=None)"
+        ),
+        {
+            "kv-cache-dtype": "fp8",
+            "gpu-memory-utilization": "0.9",
+            "enforce-eager": "False",
+            "speculative-model": "[ngram]",
+        },
+    ),
+    "arguments that were given, 0.9.0 and later": (
+        (
+            "{'model': 'm', 'api_key': '***', 'max_num_seqs': 24, "
+            "'speculative_config': {'method': 'mtp', 'num_speculative_tokens': 4}}"
+        ),
+        {
+            "max-num-seqs": "24",
+            "speculative-config.method": "mtp",
+            "speculative-config.num_speculative_tokens": "4",
+        },
+    ),
+    "the engine's configuration": (
+        (
+            "model='m', speculative_config=SpeculativeConfig(method='eagle', model='d', num_spec_tokens=3), "
+            "dtype=torch.bfloat16, max_seq_len=2048, device_config=cuda, chunked_prefill_enabled=True, "
+            "compilation_config={'mode': <CompilationMode.VLLM_COMPILE: 3>, 'cudagraph_mode': <CUDAGraphMode.FULL: 2>}"
+        ),
+        {
+            "speculative-config.method": "eagle",
+            "speculative-config.model": "d",
+            "speculative-config.num_speculative_tokens": "3",
+            "dtype": "bfloat16",
+            "max-model-len": "2048",
+            "device": "cuda",
+            "enable-chunked-prefill": "True",
+            "compilation-config.mode": "VLLM_COMPILE",
+            "compilation-config.cudagraph_mode": "FULL",
+        },
+    ),
+}
+
+
+@pytest.mark.parametrize(("text", "flags"), PRINTED.values(), ids=PRINTED)
+def test_flags_are_found_in_every_form(text, flags):
+    """Each form gives the flags by their names on the command line, without what is not set."""
+    assert dict(printed_flags(text)) == flags
+
+
+@pytest.mark.parametrize("value", ["a b", "x\n", "\x1b[2J", "{1}", "y" * 200, "sk 1"])
+def test_a_value_is_one_plain_word(value):
+    """What is no plain word, or too long, is no flag's value."""
+    assert printed_flags(f"{{'dtype': {value!r}}}") == ()
+
+
+@pytest.mark.parametrize(
+    "name", ["api_key", "hf_token", "chat_template", "ssl_keyfile", "otlp_traces_endpoint", "model"]
+)
+def test_what_no_list_names_is_not_taken(name):
+    """Secrets, paths and names are no flags."""
+    assert printed_flags(f"{{'{name}': 'value'}}") == ()
+
+
+def test_labels_of_the_cache_are_flags():
+    """/metrics has some of the flags, also where there is no log."""
+    labels = {"block_size": "16", "cache_dtype": "auto", "enable_prefix_caching": "False", "num_gpu_blocks": "7"}
+
+    assert dict(cache_flags(labels)) == {"block-size": "16", "enable-prefix-caching": "False"}

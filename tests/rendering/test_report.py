@@ -1,0 +1,190 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A report as text, Markdown and JSON says what is known, in one order, and nothing else."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+
+from itertools import pairwise
+
+import pytest
+
+from markdown_it import MarkdownIt
+from tests.rendering import reports
+
+from vllm_watch.loadtest.model import Latency, Report, Result
+from vllm_watch.rendering.plain import report_json
+from vllm_watch.rendering.report import report_markdown, report_text
+
+
+FORMATS = [report_text, report_markdown, report_json]
+PARTIAL = dict(reports.emptied())
+
+
+def rows(text):
+    """Return the cells of each line of a text, which lie two spaces apart."""
+    return [re.split(r" {2,}", line.strip()) for line in text.splitlines()]
+
+
+def headings(text):
+    """Return the headings of a report of one run as text."""
+    lines = text.splitlines()
+    return [line for line, below in pairwise(lines) if line and re.fullmatch("-+", below)]
+
+
+def test_the_sections_are_in_order():
+    """Whether the numbers count comes first, then what ran, then the numbers, then what happened."""
+    assert headings(report_text(reports.report())) == [
+        "Validity",
+        "What ran",
+        "Result",
+        "Goodput",
+        "Phases",
+        "The server during the load",
+        "How much it can carry",
+        "Events",
+    ]
+
+
+def test_a_terminal_of_80_columns_is_wide_enough():
+    """No line of a report is wider than 80 columns, also with names that are."""
+    texts = [report_text(each) for each in (reports.report(), reports.sweep(), reports.hostile(), reports.bare())]
+
+    assert max(len(line) for text in texts for line in text.splitlines()) <= 80
+
+
+def test_the_views_are_beside_each_other():
+    """Client, server and steady window are columns; a percentile from buckets shows its bounds, few values say so."""
+    shown = rows(report_text(reports.report()))
+
+    assert ["Median", "58.0", "50 to 75", "50 to 75"] in shown
+    assert ["P99", "186", "more than 1,000", "more than 1,000"] in shown
+    assert ["P95", "6.16", "too few values", "too few values"] in shown
+    assert ["P99", "10.4", "at least 812", "at least 812"] in shown
+    assert ["Failed requests", "0", "\N{EN DASH}", "\N{EN DASH}"] in shown
+
+
+def test_a_median_is_not_lost_between_its_two_names():
+    """A result that has a median but no P50 shows it."""
+    result = Result(view="client", ttft_ms=Latency(median=58.0))
+
+    assert ["Median", "58.0"] in rows(report_text(reports.report(result=result, views=(), steady=None)))
+
+
+@pytest.mark.parametrize(
+    ("known", "sentence"),
+    [
+        ({}, "ok       All 2,400 requests succeeded."),
+        (
+            {"result": Result(view="client", successful=990, failed=10)},
+            "warning  10 of 1,000 requests failed (1.00 %).",
+        ),
+        (
+            {"result": Result(view="server", successful=7)},
+            "unknown  7 requests succeeded. How many failed is not known.",
+        ),
+        ({"result": Result(view="client", successful=0, failed=0)}, "warning  No request was counted."),
+        ({"phases": ()}, "unknown  Whether the server was saturated is not known."),
+        ({}, "warning  The server was saturated for 2 min 36 s of 10 min."),
+        ({}, "warning  The server was down for 24 s."),
+        ({"phases": reports.phases()[:4]}, "ok       The server was not saturated."),
+    ],
+)
+def test_validity_is_said_in_words(known, sentence):
+    """Errors, saturation and outages are sentences, each marked good, bad or unknown."""
+    assert sentence in report_text(reports.report(**known))
+
+
+def test_several_runs_begin_with_a_table_of_them():
+    """Of several runs the first section has a row for each, with its load; failures only where there are any."""
+    text = report_text(reports.sweep())
+
+    assert ["concurrency 8", "8 at once", "424", "56.0", "179", "20.8", "98.5"] in rows(text)
+    assert text.index("All 8 runs") < text.index("Run: concurrency 1")
+    assert "Failed  " not in text.split("Run: concurrency 1")[0]
+
+
+def test_the_longest_phases_are_shown():
+    """Of hundreds of phases a terminal shows the longest, and says how many are left out."""
+    many = tuple(phase for at in range(50) for phase in reports.phases(start=reports.START + at * 600))
+    text = report_text(reports.report(phases=many))
+
+    assert "276 shorter phases are left out." in text
+    assert len(re.findall(r"^steady .*18\.3$", text, re.MULTILINE)) == 24
+
+
+@pytest.mark.parametrize("render", FORMATS)
+@pytest.mark.parametrize("missing", PARTIAL)
+def test_a_run_may_lack_anything(render, missing):
+    """Whichever part of a run is unknown, each format shows the rest and no value of Python's."""
+    text = render(PARTIAL[missing])
+
+    assert "draft2-run1" in text
+    assert not re.search(r"\b(None|nan|inf)\b", text.replace('"inf"', ""))
+
+
+@pytest.mark.parametrize("render", FORMATS)
+@pytest.mark.parametrize("sources", [reports.bare(), Report(runs=())])
+def test_nothing_known_is_said(render, sources):
+    """A run of which nothing is known, and a report without runs, are shown as that."""
+    text = render(sources)
+
+    assert "None" not in text
+    assert text.endswith("\n")
+
+
+@pytest.mark.parametrize("render", FORMATS)
+def test_no_text_moves_a_terminals_cursor(render):
+    """Control characters and turns of direction in names are escaped in every format."""
+    assert not re.search("[\x00-\x09\x0b-\x1f\x7f\u202e]", render(reports.hostile()))
+
+
+def test_markdown_takes_no_name_for_markup():
+    """No name becomes a link, a tag, emphasis or a further cell in Markdown."""
+    html = MarkdownIt("commonmark", {"html": True}).enable("table").render(report_markdown(reports.hostile()))
+
+    assert "<script" not in html
+    assert "<a " not in html
+    assert "<em>" not in html
+    assert {len(re.findall("<t[dh]", row)) for row in re.findall("<tr>.*?</tr>", html, re.DOTALL)} <= {2, 3, 4}
+
+
+def test_markdown_is_short():
+    """In Markdown the flags and the phases are folded."""
+    text = report_markdown(reports.report())
+
+    assert (
+        text.index("**Time to first token (ms)**") < text.index("<details><summary>What ran") < text.index("| steady ")
+    )
+    assert text.count("<details>") == text.count("</details>") == 2
+
+
+def test_json_has_the_names_of_the_benchmark():
+    """The JSON has the documented keys with full precision, no timeline, and nothing that is not known."""
+    run = json.loads(report_json(reports.report()))["runs"][0]
+
+    assert {"source", "model", "version", "config", "load", "result", "phases", "steady", "capacity"} <= set(run)
+    assert "timeline" not in run
+    assert {"request_rate": "inf", "max_concurrency": 8, "num_prompts": 2400}.items() <= run["load"].items()
+    assert 185.6 == pytest.approx(run["result"]["ttft_ms"]["p99"])
+    assert 0 == run["result"]["failed"]
+    assert "failed" not in run["views"][1]
+    assert {"phase": "down", "start": reports.START + 576, "end": reports.START + 600} == run["phases"][-1]
+    assert {"tokens_per_second", "low", "high", "basis"} <= set(run["capacity"])
+
+
+def test_json_of_nothing_is_an_empty_list():
+    """A report without runs is a list without entries, and a run keeps its source."""
+    assert {"runs": []} == json.loads(report_json(Report(runs=())))
+    assert {"runs": [{"source": ["a.log"], "name": "a"}]} == json.loads(report_json(reports.bare()))
+
+
+def test_json_has_no_number_that_json_lacks():
+    """A value that is no finite number is absent, and what is not UTF-8 in a name is escaped."""
+    result = Result(view="client", output_throughput=math.nan, request_throughput=math.inf)
+    text = report_json(reports.report(result=result, name="a\udc80"))
+
+    assert {"view": "client"} == json.loads(text)["runs"][0]["result"]
+    assert text.encode("ascii")

@@ -1,0 +1,73 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The curve of throughput by concurrency, and Little's law."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from vllm_watch.statistics.littles_law import check_littles_law
+from vllm_watch.statistics.throughput_fit import fit_throughput
+
+
+def curve(alpha, beta, concurrencies):
+    """Return points of a known curve."""
+    return [(n, n / (alpha + beta * n)) for n in concurrencies]
+
+
+def test_a_known_curve_is_found():
+    """Points on a curve give back its coefficients, an R² of 1, and values between and beyond them."""
+    found = fit_throughput(curve(0.02, 0.0005, [1, 2, 4, 8, 16, 32]))
+
+    assert (found.alpha, found.beta, found.r_squared) == pytest.approx((0.02, 0.0005, 1.0))
+    assert found.at(64) == pytest.approx(64 / (0.02 + 0.032))
+
+
+def test_noisy_first_points_do_not_decide():
+    """A first point that is 40 % off moves the curve at the end by less than 3 %: the fit is in X, not in 1/X."""
+    points = curve(0.02, 0.0005, [1, 8, 16, 32, 64, 128])
+    points[0] = (1, points[0][1] * 0.6)
+
+    assert fit_throughput(points).at(128) == pytest.approx(128 / (0.02 + 0.064), rel=0.03)
+
+
+def test_the_fit_has_the_least_squares():
+    """No curve nearby has a smaller sum of squares in X."""
+    generator = random.Random(31)
+    points = [(n, x * generator.gauss(1, 0.05)) for n, x in curve(0.02, 0.0005, range(1, 40))]
+    found = fit_throughput(points)
+
+    def squares(alpha, beta):
+        return sum((x - n / (alpha + beta * n)) ** 2 for n, x in points)
+
+    least = squares(found.alpha, found.beta)
+    assert found.alpha == pytest.approx(0.02, rel=0.2)
+    for alpha, beta in ((1.01, 1), (0.99, 1), (1, 1.01), (1, 0.99), (1.01, 0.99), (0.99, 1.01)):
+        assert least <= squares(found.alpha * alpha, found.beta * beta)
+    assert 0.9 < found.r_squared < 1
+
+
+@pytest.mark.parametrize(
+    "points",
+    [[], [(1, 50.0), (8, 300.0)], [(1, 50.0), (1, 51.0), (1, 49.0), (8, 300.0)], [(1, 10.0), (10, 200.0), (20, 900.0)]],
+    ids=["none", "two", "two-concurrencies", "bent-upwards"],
+)
+def test_no_curve_where_there_is_none(points):
+    """Fewer than three concurrencies, or throughput that grows faster than concurrency, have no such curve."""
+    assert fit_throughput(points) is None
+
+
+@pytest.mark.parametrize(
+    ("inside", "deviation", "grade"), [(10.2, 0.02, "good"), (9.0, -0.1, "acceptable"), (13.0, 0.3, "doubtful")]
+)
+def test_littles_law(inside, deviation, grade):
+    """Five requests a second of two seconds each are ten inside; the deviation from that has its grade."""
+    found = check_littles_law(inside, rate=5.0, seconds=2.0)
+
+    assert (found.expected, found.deviation, found.grade) == (10, pytest.approx(deviation), grade)
+
+
+def test_nothing_inside_cannot_be_checked():
+    """Without requests there is nothing to compare with."""
+    assert check_littles_law(0.0, rate=0.0, seconds=2.0) is None

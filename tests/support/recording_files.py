@@ -1,0 +1,45 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Recordings in one file, made by tests."""
+
+from __future__ import annotations
+
+import lzma
+
+from pathlib import Path
+
+import msgspec
+
+from vllm_watch.replay.recording import LogWritten, Recording
+from vllm_watch.replay.recording_lines import FORMAT, Header, Sources
+from vllm_watch.replay.recording_writer import RecordingWriter
+
+
+STARTED = 1_800_000_000.0
+
+
+def header(*servers: str, started: float = STARTED) -> Header:
+    """Return a first line; of each server the log and /metrics are recorded."""
+    return Header(FORMAT, started, "0.0", {name: Sources(log=True, scrape_interval=5.0) for name in servers})
+
+
+def write_lines(path: Path, *lines: bytes | dict[str, object], first: Header | None = None) -> Path:
+    """Write a file with these lines after a first one."""
+    rest = [line if isinstance(line, bytes) else msgspec.json.encode(line) for line in lines]
+    path.write_bytes(lzma.compress(b"\n".join([msgspec.json.encode(first or header("a")), *rest, b""])))
+    return path
+
+
+def as_file(recording: Recording, path: Path) -> Path:
+    """Write a recording into one file."""
+    with path.open("wb") as file:
+        writer = RecordingWriter(file, header(*recording.servers, started=recording.started))
+        for name in recording.servers:
+            for event in recording.events(name):
+                if isinstance(event, LogWritten):
+                    writer.add_log(event.at, name, event.data)
+                elif event.body:
+                    writer.add_scrape(event.at, name, event.duration, event.body)
+                else:
+                    writer.add_failed_scrape(event.at, name, event.duration, event.status)
+        writer.end(recording.seconds, "interrupted", {})
+    return path
