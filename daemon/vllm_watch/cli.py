@@ -20,7 +20,7 @@ from vllm_watch import __version__
 from vllm_watch.grafana.commands import grafana
 from vllm_watch.support.errors import UsageError, VllmWatchError
 from vllm_watch.support.log_options import LOG_FORMATS, LOG_LEVELS, LogFormat, LogLevel
-from vllm_watch.support.report_formats import REPORT_FORMATS, ReportFormat
+from vllm_watch.support.report_formats import COMPARISON_FORMATS, REPORT_FORMATS, ComparisonFormat, ReportFormat
 from vllm_watch.support.standard_streams import ReaderGoneError, guard_standard_streams
 
 
@@ -259,6 +259,62 @@ def report(
     options = read_options(objective, zone)._replace(prometheus=query)
     with _progress("report") as progress:
         write_report(sources, form, output, options, progress)
+
+
+@cli.command()
+@click.argument("sides", nargs=-1, metavar="A B [C...]")
+@click.option("--baseline", metavar="NAME", help="The side that the others are compared with [default: the first].")
+@click.option("-o", "--output", metavar="FILE", help="Where to write [default: standard output].")
+@click.option(
+    "--format",
+    "form",
+    type=click.Choice(COMPARISON_FORMATS),
+    help="[default: by the ending of FILE, else table].",
+)
+@click.option(
+    "--fail-if",
+    "rules",
+    multiple=True,
+    metavar="RULE",
+    help="Exit with 1 if this is shown, such as 'ttft_ms.p99 > +10%'; may be repeated.",
+)
+@click.option("--force", is_flag=True, help="Show numbers also if the sides are not comparable.")
+@_OBJECTIVE
+@_ZONE
+def compare(  # noqa: PLR0913, PLR0917 - Each option is a parameter.
+    sides: tuple[str, ...],
+    baseline: str | None,
+    output: str | None,
+    form: ComparisonFormat | None,
+    rules: tuple[str, ...],
+    force: bool,  # noqa: FBT001 - An option.
+    objective: str | None,
+    zone: str | None,
+) -> None:
+    """
+    Compare configurations by their load tests: what is different, and whether it is real.
+
+    Each side is a source, as of report, or several with a name: A=run1.json,run2.json. One run of a configuration says
+    little, for the next one is different; five runs of each, taking turns, find a difference of a few per cent.
+
+    --fail-if fails only if the whole 95 % interval is beyond the limit, and never if nothing was measured.
+    """
+    from vllm_watch.commands.compare import check_rules, named_sides, read_sides, write_comparison
+    from vllm_watch.commands.report import read_options
+    from vllm_watch.comparison.compare import compare_sides
+    from vllm_watch.comparison.fail_if import parse_rule
+
+    parsed = [parse_rule(text) for text in rules]
+    named = named_sides(sides, baseline)
+    options = read_options(objective, zone)
+    with _progress("compare") as progress:
+        read = read_sides(named, options, progress)
+    found = compare_sides(read, baseline, force=force)
+    write_comparison(found, form, output)
+    outcomes = check_rules(parsed, found)
+    for outcome in outcomes:
+        click.echo(f"vllm-watch: {outcome.text}", err=True)
+    sys.exit(1 if any(outcome.has_failed for outcome in outcomes) else 0)
 
 
 @cli.command()
