@@ -1,28 +1,28 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# Installs vllm-watch as a systemd service, upgrades it, and takes it away again. Each step is said before it is done.
+# Installs vllm-watch as a systemd service, upgrades it, and removes it. Each step is printed before it is done.
 set -eu
-umask 022  # The service's user owns nothing of this, whatever root's own files are for.
+umask 022  # The service's user owns none of these files and must read them, whatever root's umask is.
 
 usage() {
   cat <<'END'
 Usage: install.sh install|upgrade|uninstall [OPTION]...
 
-  install    put vllm-watch under /opt/vllm-watch, its unit and a configuration beside it, and start it
-  upgrade    the same with another version; the old one stays if the new one does not start
-  uninstall  take it away; configuration and checkpoint stay
+  install    install vllm-watch under /opt/vllm-watch, with its unit and a configuration, and start it
+  upgrade    install another version; the old one stays if the new one does not start
+  uninstall  remove it; configuration and checkpoint stay
 
-  --wheel FILE    what to install: a wheel
-  --source DIR    what to install: a source tree [default: the one that this script is in]
-  --prefix DIR    where to [default: /opt/vllm-watch]
+  --wheel FILE    install this wheel
+  --source DIR    install this source tree [default: the one that contains this script]
+  --prefix DIR    where to install it [default: /opt/vllm-watch]
   --root DIR      treat DIR as /, for an image: nothing is started
   --no-start      neither start nor restart the service
-  --dry-run       say what would be done
-  --purge         with uninstall: configuration, drop-ins and checkpoint, too
+  --dry-run       print what would be done
+  --purge         with uninstall: also remove configuration, drop-ins and checkpoint
 
-PYTHON names the interpreter [default: python3], 3.10 or newer. What vllm-watch needs comes by pip, which heeds its own
-variables: PIP_INDEX_URL, or PIP_NO_INDEX=1 and PIP_FIND_LINKS=DIR where there is no network.
-Exit status: 0 done, or nothing to do; 1 it failed, and was said how things are; 2 wrong usage.
+PYTHON names the interpreter [default: python3], 3.10 or newer. pip installs the dependencies; its own variables apply:
+PIP_INDEX_URL, or PIP_NO_INDEX=1 and PIP_FIND_LINKS=DIR without a network.
+Exit status: 0 done, or nothing to do; 1 it failed, and the state of the installation was printed; 2 wrong usage.
 END
 }
 
@@ -30,7 +30,7 @@ say() { printf '%s\n' "$*"; }
 fail() { printf 'install.sh: %s\n' "$*" >&2; exit 1; }
 misused() { printf 'install.sh: %s\n' "$*" >&2; usage >&2; exit 2; }
 
-# Say a step, then do it.
+# Print a step, then do it.
 step() {
   say "$1"
   shift
@@ -57,7 +57,7 @@ while [ $# -gt 0 ]; do
   esac
   shift
 done
-[ -n "$command" ] || misused "say what to do"
+[ -n "$command" ] || misused "a command is missing"
 [ -z "$wheel" ] || [ -z "$source" ] || misused "--wheel or --source, not both"
 case $prefix in /*/*) ;; *) misused "--prefix needs a folder of its own, such as /opt/vllm-watch" ;; esac
 [ -z "$root" ] || root=$(cd "$root" 2>/dev/null && pwd) || fail "--root: no such folder"
@@ -71,7 +71,7 @@ work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 trap 'exit 1' HUP INT TERM
 
-# What is there.
+# The present state.
 
 is_running_systemd() { [ -z "$root" ] && [ -d /run/systemd/system ]; }
 installed() { if [ -L "$root$prefix/bin" ]; then basename "$(dirname "$(readlink "$root$prefix/bin")")"; fi; }
@@ -80,11 +80,11 @@ need_root() {
   [ -n "$root" ] || [ "$(id -u)" = 0 ] || fail "this needs root"
 }
 
-# What is installed otherwise is left to whatever installed it.
+# An installation by other means is not touched.
 need_own() {
   [ ! -e "$root/lib/systemd/system/vllm-watch.service" ] || fail "vllm-watch is installed as a package: use dpkg or apt"
   [ ! -f "$unit" ] || grep -q "^ExecStart=$prefix/bin/" "$unit" ||
-    fail "vllm-watch is installed elsewhere: give --prefix as the ExecStart of $unit has it"
+    fail "vllm-watch is installed elsewhere: give the --prefix that is in the ExecStart of $unit"
 }
 
 need_python() {
@@ -94,10 +94,10 @@ need_python() {
   "$python" -c 'import ensurepip, venv' 2>/dev/null ||
     fail "$python cannot make virtual environments: on Debian and Ubuntu install python3-venv"
   as_nobody "$python" -I -c '' 2>/dev/null ||
-    say "Beware: not everybody may run $python, and so the service cannot: PYTHON=/usr/bin/python3 names another"
+    say "Warning: only some users may run $python, and the service may not: PYTHON=/usr/bin/python3 names another"
 }
 
-# COMMAND...: run it as the user nobody, who may do no more than the service's user; without root it runs as it is.
+# COMMAND...: run it as the user nobody, who has no more rights than the service's user; without root, as the caller.
 as_nobody() {
   if [ "$(id -u)" = 0 ] && command -v setpriv >/dev/null; then
     setpriv --reuid=65534 --regid=65534 --clear-groups "$@"
@@ -106,29 +106,29 @@ as_nobody() {
   fi
 }
 
-# Have one wheel in $wheel.
+# Set $wheel to one wheel.
 find_wheel() {
   if [ -z "$wheel" ]; then
     source=${source:-$(dirname "$here")}
-    [ -f "$source/pyproject.toml" ] || fail "$source is no source tree: give --wheel FILE or --source DIR"
-    say "Build a wheel of $source, outside of it"
+    [ -f "$source/pyproject.toml" ] || fail "$source is not a source tree: give --wheel FILE or --source DIR"
+    say "Build a wheel from $source, in another folder"
     "$python" -m venv "$work/build"
     "$work/build/bin/python" -I -m pip --disable-pip-version-check --quiet wheel --no-deps --wheel-dir "$work" "$source" ||
-      fail "no wheel could be built of $source"
+      fail "no wheel could be built from $source"
     wheel=$(echo "$work"/vllm_watch-*.whl)
   fi
-  case $(basename "$wheel") in vllm_watch-*.whl) ;; *) fail "$wheel is no wheel of vllm-watch" ;; esac
+  case $(basename "$wheel") in vllm_watch-*.whl) ;; *) fail "$wheel is not a wheel of vllm-watch" ;; esac
   [ -f "$wheel" ] || fail "$wheel: no such file"
 }
 
-# A release is named for its version and what is in it, and for the interpreter that it was made with.
+# The name of a release has its version, a digest of its content, and the version of the interpreter.
 release_of_wheel() {
   version=$(basename "$wheel" | cut -d - -f 2)
   content=$(sha256sum <"$wheel" | cut -c 1-12)
   echo "$version-$content-py$("$python" -c 'import sys; print("%d.%d" % sys.version_info[:2])')"
 }
 
-# What is put there.
+# The files.
 
 put() { # FILE TARGET
   [ -f "$2" ] && cmp -s "$1" "$2" && return
@@ -139,26 +139,26 @@ put_once() { # FILE TARGET
   [ -e "$2" ] || put "$1" "$2"
 }
 
-# Each of these functions is asked whether it succeeded, where `set -e` does not hold.
+# Callers test whether these functions succeed, and there `set -e` does not apply.
 
 make_environment() { # FOLDER
   "$python" -m venv "$1" &&
     "$1/bin/python" -I -m pip --disable-pip-version-check --no-cache-dir --quiet install --no-compile "$wheel" &&
-    # It is never changed, so nobody needs these.
+    # The environment is never changed, so these are not needed.
     "$1/bin/python" -I -m pip --disable-pip-version-check --quiet uninstall --yes pip setuptools 2>/dev/null &&
     rm -f "$1"/bin/activate* "$1"/bin/Activate* &&
     settle "$1" &&
     "$1/bin/python" -I -m compileall -q -s "$root" ${root:+-p /} "$1/lib"
 }
 
-settle() { # FOLDER: let it believe that it stands where it will, which is not where it is made if --root is given
+settle() { # FOLDER: write its final path into its scripts; with --root it is created at another path
   sed -i "s|$root$prefix/|$prefix/|g" "$1/pyvenv.cfg" || return 1
   for script in "$1"/bin/*; do
     [ -L "$script" ] || sed -i "1s|^#!$root$prefix/|#!$prefix/|" "$script" || return 1
   done
 }
 
-program() { # RELEASE ARGUMENT...: the command line of a release, wherever its scripts believe that it stands
+program() { # RELEASE ARGUMENT...: run the command of a release, whatever path is in its scripts
   in_release=$releases/$1
   shift
   "$in_release/bin/python" "$in_release/bin/vllm-watch" "$@"
@@ -170,32 +170,32 @@ configured() { # the configuration's path, as the unit sees it
   echo "${path:-/etc/vllm-watch/vllm-watch.yml}"
 }
 
-# Whether a release starts, for the service's user, too, and takes the configuration; what it says is shown if not.
+# Whether a release starts, also as the service's user, and accepts the configuration; if not, its output is shown.
 works() { # RELEASE
   program "$1" --version >"$work/said" 2>&1 || { cat "$work/said" >&2; return 1; }
   if [ -z "$root" ] && as_nobody "$python" -I -c '' 2>/dev/null; then
     as_nobody "$releases/$1/bin/vllm-watch" --version >"$work/said" 2>&1 ||
-      { cat "$work/said" >&2; say "root may run it, the service's user may not" >&2; return 1; }
+      { cat "$work/said" >&2; say "root can run it, but the service's user cannot" >&2; return 1; }
   fi
   [ -f "$root$(configured)" ] || return 0
   status=0
   program "$1" check --config "$root$(configured)" >"$work/said" 2>&1 || status=$?
-  # 1 is a source that cannot be read, which is no fault of the release.
+  # 1 is a source that cannot be read, which is not a fault of the release.
   [ "$status" -le 1 ] || { cat "$work/said" >&2; return 1; }
 }
 
 point_to() { # RELEASE
   ln -sfn "releases/$1/bin" "$root$prefix/bin.new"
-  mv -T "$root$prefix/bin.new" "$root$prefix/bin"  # At once: there is no moment without a program.
+  mv -T "$root$prefix/bin.new" "$root$prefix/bin"  # Atomic: the program always exists.
 }
 
 make_release() { # RELEASE
-  step "Make a virtual environment in $releases/$1, and install $(basename "$wheel") there" true
+  step "Create a virtual environment in $releases/$1, and install $(basename "$wheel") there" true
   $dry_run && return
-  rm -rf "${releases:?}/$1"  # Of a run that was interrupted.
+  rm -rf "${releases:?}/$1"  # Left by an interrupted run.
   install -d -m 755 "$root$prefix" "$releases"
   make_environment "$releases/$1" || { discard "$1"; fail "the installation by pip failed: nothing has changed"; }
-  say "See whether it starts and takes $(configured)"
+  say "Test whether it starts and accepts $(configured)"
   works "$1" || { discard "$1"; fail "$1 does not start: nothing has changed"; }
 }
 
@@ -211,24 +211,24 @@ put_files() {
   put_once "$here/vllm-watch.yml" "$configuration/vllm-watch.yml"
   put_once "$here/systemd/vllm-watch.default" "$settings"
   if [ "$(readlink "$link" || true)" != "$prefix/bin/vllm-watch" ]; then
-    [ ! -e "$link" ] || [ -L "$link" ] || fail "$link is there and not of this script"
+    [ ! -e "$link" ] || [ -L "$link" ] || fail "$link exists and was not created by this script"
     step "Link $link to $prefix/bin/vllm-watch" mkdir -p "$(dirname "$link")"
     $dry_run || ln -sfn "$prefix/bin/vllm-watch" "$link"
   fi
 }
 
-start_service() { # start or restart it; fails if it does not get ready
+start_service() { # start or restart it; fails if it does not become ready
   if ! is_running_systemd; then
-    $changed && say "No systemd runs here: nothing is started. There: systemctl enable --now vllm-watch"
+    $changed && say "systemd does not run here: nothing is started. On the machine itself: systemctl enable --now vllm-watch"
     return 0
   fi
   $changed || return 0
   step "Make systemd read its units again" systemctl daemon-reload || return 1
-  if [ "$command" = upgrade ]; then  # Whoever stopped it meant it.
+  if [ "$command" = upgrade ]; then  # A stopped service stays stopped.
     ! $start || step "Restart vllm-watch, if it runs, and wait until it is ready" systemctl try-restart vllm-watch
     return
   fi
-  step "Let vllm-watch start with the machine" systemctl --quiet enable vllm-watch || return 1
+  step "Enable vllm-watch, so that it starts with the machine" systemctl --quiet enable vllm-watch || return 1
   ! $start || step "Start vllm-watch and wait until it is ready" systemctl restart vllm-watch
 }
 
@@ -258,7 +258,7 @@ go_back() { # RELEASE OLD
   step "It does not start: switch $root$prefix/bin back to $2" point_to "$2"
   put "$work/unit.old" "$unit"
   systemctl daemon-reload
-  step "Restart the old one" systemctl restart vllm-watch
+  step "Restart the old release" systemctl restart vllm-watch
   discard "$1"
   fail "$1 does not start, $2 runs again: see journalctl -u vllm-watch"
 }
@@ -269,7 +269,7 @@ do_install() {
   need_root
   need_own
   need_python
-  [ -n "$(installed)" ] || [ ! -e "$root$prefix/bin" ] || fail "$root$prefix is there and not of this script"
+  [ -n "$(installed)" ] || [ ! -e "$root$prefix/bin" ] || fail "$root$prefix exists and was not created by this script"
   find_wheel
   release=$(release_of_wheel)
   case $command:$(installed) in
@@ -289,13 +289,13 @@ do_uninstall() {
   need_root
   need_own
   if is_running_systemd && [ -f "$unit" ]; then
-    step "Stop vllm-watch, and let it start no more" systemctl --quiet disable --now vllm-watch
+    step "Stop and disable vllm-watch" systemctl --quiet disable --now vllm-watch
   fi
   remove "$root/etc/systemd/system/multi-user.target.wants/vllm-watch.service" "$unit"
   [ "$(readlink "$link" || true)" != "$prefix/bin/vllm-watch" ] || remove "$link"
   if [ -d "$releases" ]; then
     remove "$root$prefix/bin" "$releases"
-    $dry_run || rmdir "$root$prefix" || fail "$root$prefix holds what is not of this script"
+    $dry_run || rmdir "$root$prefix" || fail "$root$prefix contains files that this script did not create"
   fi
   if $purge; then
     remove "$configuration" "$settings" "$unit.d" "$root/var/lib/vllm-watch" "$root/var/lib/private/vllm-watch"

@@ -1,14 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """
-Runs a server and keeps what it writes: on the console as before, and in a file of limited size beside it.
+Runs a server and writes its output to the console, as before, and to a file of limited size.
 
     python3 keep_log.py --log /var/log/vllm/vllm.log -- vllm serve MODEL
 
-For containers, where nothing rotates a file and vLLM cannot be told to open another. At its limit the file is renamed
-to LOG.1, between two lines, so that whoever follows it loses nothing; the two together take twice the limit and a
-little. It needs Python 3.8 and nothing else, so it runs in the image of vLLM. A full disk never stops the server.
-Signals go on to the server, and as a container's process 1 it reaps orphans. Exit status: the server's, 128 + N if
-signal N ended it, 127 if there is none.
+For containers, where nothing rotates the log and vLLM cannot open another file. At its limit the file is renamed to
+LOG.1, between two lines, so that a program that follows it loses nothing; both files together need a little more than
+twice the limit. It needs only Python 3.8, so it runs in the image of vLLM. A full disk never stops the server. Signals
+are forwarded to the server, and as process 1 of a container it reaps orphans. Exit status: the server's, 128 + N if
+signal N ended it, 127 if the command cannot be started.
 """
 
 from __future__ import annotations
@@ -28,15 +28,15 @@ from typing import BinaryIO
 MIB = 1 << 20
 PIECE = 1 << 16
 LAST_WORDS_SECONDS = 5.0
-"""How long to wait for what is still in the pipe once the server is gone; a child of it may hold the other end."""
+"""How long to wait for the rest of the pipe after the server has ended: a child of it may hold the other end open."""
 
 
 class LimitedFile:
     """
-    A file that is appended to and renamed when it is full. No failure is raised: each kind is told once.
+    A file that is appended to and renamed when it is full. No failure is raised: each kind is printed once.
 
     Args:
-        path: The file; what stands in it already stays.
+        path: The file; what it already contains stays.
         limit: Bytes after which it is renamed, at the next end of a line.
     """
 
@@ -45,16 +45,16 @@ class LimitedFile:
         self._limit = limit
         self._file: BinaryIO | None = None
         self._is_torn = False
-        self._told: set[int | None] = set()
+        self._printed: set[int | None] = set()
 
     def write(self, data: bytes) -> None:
-        """Append all of it, or nothing more than a part if the disk is full."""
+        """Append the data, or only a part of it if the disk is full."""
         try:
             self._write(data)
         except OSError as error:
             self._is_torn = True
-            if error.errno not in self._told:
-                self._told.add(error.errno)
+            if error.errno not in self._printed:
+                self._printed.add(error.errno)
                 say(f"{self._path} is not written: {error.strerror}")
 
     def _write(self, data: bytes) -> None:
@@ -82,13 +82,13 @@ def _show(data: bytes) -> None:
 
 
 def say(sentence: str) -> None:
-    """Print a sentence on standard error, if anybody reads it."""
+    """Print a sentence on standard error, unless it is closed."""
     with contextlib.suppress(OSError):
         print(f"keep_log: {sentence}", file=sys.stderr, flush=True)
 
 
 def copy(source: BinaryIO, log: LimitedFile) -> None:
-    """Bring all that is read to the console and into the file, as it comes, until the source ends."""
+    """Copy everything from the source to the console and into the file, as it arrives, until the source ends."""
     console = True
     while data := os.read(source.fileno(), PIECE):
         log.write(data)
@@ -100,7 +100,7 @@ def copy(source: BinaryIO, log: LimitedFile) -> None:
 
 
 class Signals:
-    """Hands signals on to a server; those that come before there is one wait for it."""
+    """Forwards signals to a server; those that arrive before it is started are kept."""
 
     def __init__(self) -> None:
         self._server: subprocess.Popen[bytes] | None = None
@@ -109,7 +109,7 @@ class Signals:
             signal.signal(number, lambda number, _: self._take(number))
 
     def go_to(self, server: subprocess.Popen[bytes]) -> None:
-        """Send the server what has come, and from now on what comes."""
+        """Send the server the signals that have arrived, and from now on each new one."""
         self._server = server
         while self._early:
             self._take(self._early.pop(0))
@@ -118,13 +118,13 @@ class Signals:
         if self._server is None:
             self._early.append(number)
         elif self._server.returncode is None:
-            # Not by its own method, which would reap it if it has ended, while somebody waits for it.
+            # Not `Popen.send_signal`, which would reap a server that has ended while `wait` waits for it.
             with contextlib.suppress(ProcessLookupError):
                 os.kill(self._server.pid, number)
 
 
 def wait(server: subprocess.Popen[bytes]) -> int:
-    """Wait until the server ends; reap what else ends until then, for process 1 is given the orphans of all others."""
+    """Wait until the server ends, and reap other processes meanwhile: process 1 inherits all orphans."""
     while ended := os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOWAIT):
         if ended.si_pid == server.pid:
             break
@@ -133,10 +133,10 @@ def wait(server: subprocess.Popen[bytes]) -> int:
 
 
 def run(command: list[str], log: LimitedFile) -> int:
-    """Run a command until it ends and return its exit status as a shell tells it."""
+    """Run a command until it ends and return its exit status as a shell does."""
     signals = Signals()
     try:
-        # In a session of its own, so that Ctrl+C on a terminal comes once, from here.
+        # In its own session, so that Ctrl+C on a terminal arrives only once, from here.
         server = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, start_new_session=True)  # noqa: S603 - It is what this is for.
     except OSError as error:
         say(f"{command[0]}: {error.strerror}")

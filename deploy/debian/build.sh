@@ -1,7 +1,7 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# Makes a Debian package: what install.sh installs, with all that it needs inside, for this release of Debian and this
-# machine's architecture.
+# Builds a Debian package: what install.sh installs, with all dependencies included, for this release of Debian and the
+# architecture of this machine.
 set -eu
 
 usage() {
@@ -30,7 +30,7 @@ while [ $# -gt 0 ]; do
   shift 2
 done
 command -v dpkg-deb >/dev/null || fail "dpkg-deb is not here"
-# The one with the number: what is inside fits no other.
+# The interpreter with its version: the packages inside work with no other.
 python=$(readlink -f "${PYTHON:-/usr/bin/python3}")
 case $python in
   /usr/bin/python3.*) ;;
@@ -46,12 +46,12 @@ umask 022
 
 PYTHON=$python "$here/../install.sh" install --root "$tree" ${what:+"$what" "$value"}
 
-# A package has its unit and its program where the administrator's are not.
+# A package installs its unit and program outside the administrator's folders.
 mkdir -p "$tree/lib/systemd/system" "$tree/usr/bin" "$tree/DEBIAN"
 mv "$tree/etc/systemd/system/vllm-watch.service" "$tree/lib/systemd/system/"
 mv "$tree/usr/local/bin/vllm-watch" "$tree/usr/bin/"
 rmdir -p "$tree/etc/systemd/system" "$tree/usr/local/bin" 2>/dev/null || true
-# Where pip found the wheel is of no use elsewhere.
+# From where pip installed the wheel is of no use elsewhere.
 find "$tree/opt" -name direct_url.json -delete
 install -D -m 644 "$here/../../LICENSE" "$tree/usr/share/doc/vllm-watch/copyright"
 

@@ -35,10 +35,22 @@ from vllm_watch_parsers.json_fields import JsonFields
 from vllm_watch_parsers.numbers import MAX_DRAFT_TOKENS, MAX_REQUESTS, MAX_TOKENS, MAX_TOKENS_PER_SECOND
 
 
-_LISTS = frozenset({"errors", "generated_texts", "input_lens", "itls", "latencies", "output_lens", "ttfts"})
+_LISTS = ("input_lens", "output_lens", "ttfts", "itls", "latencies", "start_times", "queue_times", "errors")
+"""Lists with one entry for each request, also for those that failed."""
+
 _RESULTS = frozenset({"completed", "duration", "request_throughput", "total_input_tokens"})
 _SETTINGS = frozenset(
-    {"backend", "date", "endpoint_type", "model_id", "num_prompts", "request_rate", "tokenizer_id", *_LISTS}
+    {
+        "backend",
+        "date",
+        "endpoint_type",
+        "model_id",
+        "num_prompts",
+        "request_rate",
+        "tokenizer_id",
+        "generated_texts",
+        *_LISTS,
+    }
 )
 _NAMED = frozenset(
     {"backend", "date", "endpoint_type", "label", "model_id", "ramp_up_strategy", "request_rate", "tokenizer_id"}
@@ -263,7 +275,7 @@ def _probe(fields: JsonFields) -> Probe | None:
 
 def _requests(fields: JsonFields, completed: int) -> Requests | None:
     """Return the successful requests, if the file has single requests and says which were successful."""
-    lists = {key: fields.items(key) for key in (*_LISTS - {"generated_texts"}, "start_times", "queue_times")}
+    lists = {key: fields.items(key) for key in _LISTS}
     sizes = {key: len(items) for key, items in lists.items() if items}
     if not sizes or not completed:
         return None

@@ -84,6 +84,7 @@ _BY_LOWER_CASE = {name.lower(): name for name in _LINES}
 _RATE = re.compile(r"Traffic request rate: ([0-9.]{1,40}|inf)\s*\Z")
 _BURSTINESS = re.compile(r"Burstiness factor: ([0-9.]{1,40}) \(")
 _LIMIT = re.compile(r"Maximum request concurrency: (\d{1,8}|None)\s*\Z", re.ASCII)
+_OBJECTIVE = re.compile(r"'(ttft|tpot|e2el):(\d{1,9}(?:\.\d{1,9})?)'", re.ASCII)
 _ARGUMENTS = re.compile(r"Namespace\(.*\)\s*\Z")
 _MODERN = ("Burstiness factor: ", "Maximum request concurrency: ")
 """What the client prints from 0.6.4 on, the first release with mean and median of E2EL as they are."""
@@ -262,6 +263,7 @@ def _settings(above: list[str], counts: Mapping[str, float]) -> Settings:
         temperature=_real(arguments.get("temperature")),
         num_warmups=_whole(arguments.get("num_warmups")),
         dataset_name=_named(arguments, "dataset_name"),
+        goodput={name: float(limit) for name, limit in _OBJECTIVE.findall(arguments.get("goodput", ""))},
     )
 
 

@@ -105,7 +105,7 @@ class Settings(NamedTuple):
     `date` is as written, ``YYYYmmdd-HHMMSS`` at the end of the run in the client's time zone. `request_rate` is
     infinite where there was no limit. `is_limited` is whether there was a limit of concurrent requests, if that is
     known: `max_concurrency` is `None` with and without. `metadata` are the user's own keys and texts. `temperature`,
-    `num_warmups`, `dataset_name` and `goodput` are only in what the client printed.
+    `num_warmups`, `dataset_name` and `goodput` (limits in milliseconds) are only in what the client printed.
     """
 
     date: str | None = None
@@ -123,6 +123,7 @@ class Settings(NamedTuple):
     temperature: float | None = None
     num_warmups: int | None = None
     dataset_name: str | None = None
+    goodput: Mapping[Literal["ttft", "tpot", "e2el"], float] = {}
 
 
 class ServeResult(NamedTuple):

@@ -83,6 +83,7 @@ PARALLEL_SIZES = ("data-parallel-size", "api-server-count")
 CACHE_LABELS = frozenset({"block_size", "cache_dtype", "enable_prefix_caching", "gpu_memory_utilization"})
 """Labels of `vllm:cache_config_info` that are flags."""
 
+_DRAFT_MODEL = "speculative-config.model"
 _VALUE = re.compile(r"[A-Za-z0-9/\[][A-Za-z0-9._/:@+\[\]-]{0,120}\Z", re.ASCII)
 _ENUM = re.compile(r"<\w{1,40}\.(\w{1,40}): [^<>]{1,40}>\Z", re.ASCII)
 _UNSET = frozenset({"None", "auto"})
@@ -91,12 +92,16 @@ _UNSET = frozenset({"None", "auto"})
 def printed_flags(text: str) -> Flags:
     """Return the flags in ``{'max_num_seqs': 24, …}``, ``Namespace(…)`` or ``dtype=…, max_seq_len=…``."""
     found: dict[str, str] = {}
+    main = ""
     for key, value in top_level_items(text):
+        main = _value(value) or "" if key == "model" else main
         name = _RENAMED.get(key, key)
         if name in _NESTED:
             found.update(_nested(name, value))
         else:
             found.update(_known([(name, value)], _PLAIN))
+    if found.get(_DRAFT_MODEL) == main:  # The main model drafts for itself.
+        del found[_DRAFT_MODEL]
     return tuple(sorted(found.items()))
 
 

@@ -16,6 +16,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.copied_venvs import copying_python
 from tests.support.wheels import link_dependencies, make_wheel
 
 
@@ -40,7 +41,7 @@ class Machine:
             (self.root / each).mkdir(parents=True)
         self.environment = {
             **os.environ,
-            "PYTHON": sys.executable,
+            "PYTHON": str(copying_python(folder)),
             "PYTHONPATH": str(link_dependencies(folder / "dependencies")),
             "PYTHONDONTWRITEBYTECODE": "1",
             "PIP_NO_INDEX": "1",
@@ -59,9 +60,9 @@ class Machine:
             check=False,
         )
 
-    def done(self, *arguments):
+    def done(self, *arguments, **environment):
         """Run the script, which must succeed; return what it says."""
-        run = self.run(*arguments)
+        run = self.run(*arguments, **environment)
         assert run.returncode == 0, run.stdout + run.stderr
         return run.stdout
 
@@ -106,9 +107,9 @@ def machine(tmp_path):
 
 @pytest.fixture(scope="module")
 def image(tmp_path_factory, wheels):
-    """The root of a machine with version 1.0."""
+    """The root of a machine with version 1.0, in a virtual environment that is made and not copied."""
     machine = Machine(tmp_path_factory.mktemp("image"))
-    machine.done("install", "--wheel", wheels["1.0"])
+    machine.done("install", "--wheel", wheels["1.0"], PYTHON=sys.executable)
     return machine.root
 
 
@@ -216,7 +217,7 @@ def test_a_dry_run_does_nothing(machine, wheels):
     done = machine.done("install", "--wheel", wheels["1.0"])
 
     assert after == before
-    assert [line for line in done.splitlines() if not line.startswith("See whether")] == said.splitlines()
+    assert [line for line in done.splitlines() if not line.startswith("Test whether")] == said.splitlines()
     installed = machine.contents()
     machine.done("uninstall", "--purge", "--dry-run")
     assert machine.contents() == installed
@@ -241,7 +242,7 @@ def test_what_is_not_its_own_is_left_alone(equipped):
     run = equipped.run("uninstall", "--purge")
 
     assert run.returncode == 1
-    assert "holds what is not of this script" in run.stderr
+    assert "contains files that this script did not create" in run.stderr
     assert equipped.file("opt/vllm-watch/notes").exists()
     assert equipped.file("usr/local/bin/vllm-watch").read_text() == "mine"
 
@@ -260,22 +261,22 @@ def test_what_is_installed_otherwise_is_left_alone(equipped, wheels, command):
 
     assert unchanged == before
     assert (elsewhere.returncode, packaged.returncode) == (1, 1)
-    assert "vllm-watch is installed elsewhere: give --prefix" in elsewhere.stderr
+    assert "vllm-watch is installed elsewhere: give the --prefix that is in" in elsewhere.stderr
     assert packaged.stderr == "install.sh: vllm-watch is installed as a package: use dpkg or apt\n"
 
 
 @pytest.mark.parametrize(
     ("arguments", "status", "sentence"),
     [
-        ((), 2, "say what to do"),
+        ((), 2, "a command is missing"),
         (("install", "upgrade"), 2, "one command at a time"),
         (("install", "--fast"), 2, "unknown: --fast"),
         (("install", "--wheel"), 2, "needs"),
         (("install", "--wheel", "a", "--source", "b"), 2, "--wheel or --source, not both"),
         (("uninstall", "--prefix", "/usr"), 2, "a folder of its own"),
-        (("install", "--wheel", "other-1.0-py3-none-any.whl"), 1, "is no wheel of vllm-watch"),
+        (("install", "--wheel", "other-1.0-py3-none-any.whl"), 1, "is not a wheel of vllm-watch"),
         (("install", "--wheel", "vllm_watch-1.0-py3-none-any.whl"), 1, "no such file"),
-        (("install", "--source", "/usr"), 1, "is no source tree"),
+        (("install", "--source", "/usr"), 1, "is not a source tree"),
     ],
     ids=str,
 )

@@ -110,7 +110,7 @@ def test_a_release_that_only_root_may_run_is_not_switched_to(machine, wheels):
     """)
 
     assert run.returncode == 1
-    assert "root may run it, the service's user may not\n" in run.stderr
+    assert "root can run it, but the service's user cannot\n" in run.stderr
     assert "does not start: nothing has changed" in run.stderr
     assert machine.calls() == []
 

@@ -329,7 +329,7 @@ def test_a_block_of_another_program_is_named():
         ({"p99_itl_ms": float("inf")}, "p99_itl_ms: must be from 0 to 1e+11, not inf"),
         ({"request_rate": "fast"}, "request_rate: must be a number, not 'fast'"),
         ({"date": 20261110}, "date: must be a text, not 20261110"),
-        ({"ttfts": [0.1]}, "has 1 entries"),
+        ({"ttfts": [0.1]}, "ttfts: has 1 entries, but input_lens has 24"),
         ({"ttfts": 5}, "ttfts: must be a list, not 5"),
         ({"ttfts": [0.1] * 23 + ["x"]}, "ttfts[23]: must be a number from 0 to 1e+08, not 'x'"),
         ({"ttfts": [0.1] * 23 + [-1]}, "ttfts[23]: must be a number from 0 to 1e+08, not -1"),

@@ -41,18 +41,30 @@ def test_one_in_twenty_is_false():
     assert 0.03 <= false / 2000 <= 0.06
 
 
+EQUAL = dict.fromkeys("abc", 1 / 3)
+
+
 def test_holm_multiplies_by_the_tests_that_are_left():
     """The smallest p counts as many times as there are tests, the next one less, and none falls below one before it."""
-    assert holm_adjusted({"a": 0.01, "b": 0.04, "c": 0.03}, 3) == pytest.approx({"a": 0.03, "c": 0.06, "b": 0.06})
+    found = holm_adjusted({"a": 0.01, "b": 0.04, "c": 0.03}, EQUAL)
+
+    assert found == pytest.approx({"a": 0.03, "c": 0.06, "b": 0.06})
+
+
+def test_a_weight_is_a_part_of_the_chance():
+    """A test with half of the weight counts twice; once it is done, the others share all of the chance."""
+    found = holm_adjusted({"a": 0.01, "b": 0.02}, {"a": 0.5, "b": 0.25, "c": 0.25})
+
+    assert found == pytest.approx({"a": 0.02, "b": 0.04})
 
 
 def test_tests_that_were_not_done_count():
-    """A family is fixed beforehand: one test of six counts six times, and a p never exceeds 1."""
-    assert holm_adjusted({"a": 0.01}, 6) == pytest.approx({"a": 0.06})
-    assert holm_adjusted({"a": 0.5}, 6) == {"a": 1.0}
+    """A family is fixed beforehand: one test of three counts three times, and a p never exceeds 1."""
+    assert holm_adjusted({"a": 0.01}, EQUAL) == pytest.approx({"a": 0.03})
+    assert holm_adjusted({"a": 0.5}, EQUAL) == {"a": 1.0}
 
 
-def test_more_tests_than_were_planned_are_an_error():
+def test_a_test_that_was_not_planned_is_an_error():
     """A family does not grow."""
-    with pytest.raises(ValueError, match="at most 1 tests, not 2"):
-        holm_adjusted({"a": 0.5, "b": 0.5}, 1)
+    with pytest.raises(KeyError):
+        holm_adjusted({"d": 0.5}, EQUAL)

@@ -15,6 +15,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.copied_venvs import copied_venv, copying_python
 from tests.support.wheels import link_dependencies
 
 
@@ -64,7 +65,7 @@ class Machine:
         self._environment = {
             **os.environ,
             "PATH": f"{folder / 'bin'}:{os.environ['PATH']}",
-            "PYTHON": sys.executable,
+            "PYTHON": str(copying_python(folder)),
             "PYTHONPATH": str(link_dependencies(folder / "dependencies")),
             "PIP_NO_INDEX": "1",
             "PIP_NO_DEPS": "1",
@@ -74,7 +75,7 @@ class Machine:
         """Run a script in which install.sh is $install, and build.sh $build; return the run."""
         empty = self.folder / "empty"
         empty.mkdir(exist_ok=True)
-        kept = {"/dev", "/proc", str(self.folder), str(ROOT), sys.base_prefix, sys.prefix}
+        kept = {"/dev", "/proc", str(self.folder), str(ROOT), str(copied_venv()), sys.base_prefix, sys.prefix}
         command = ["unshare", "-m", "/bin/sh", "-c", OVERLAY, "sh", str(empty), *sorted(kept), "--"]
         return subprocess.run(
             [

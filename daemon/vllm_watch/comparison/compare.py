@@ -10,10 +10,10 @@ from msgspec.structs import replace
 from vllm_watch.comparison.comparability import findings
 from vllm_watch.comparison.configuration import common_settings, config_differences, config_warnings
 from vllm_watch.comparison.decisions import decide, matrix
-from vllm_watch.comparison.estimate import estimate
+from vllm_watch.comparison.estimate import SIGNIFICANCE, estimate
 from vllm_watch.comparison.levels import split_by_load
 from vllm_watch.comparison.loads import load_kind
-from vllm_watch.comparison.metrics import GOODPUT, METRICS, OUTPUT, TPOT
+from vllm_watch.comparison.metrics import GOODPUT, METRICS, OUTPUT, TPOT, family_weights
 from vllm_watch.comparison.model import Comparison, Comparisons, Row, Side
 from vllm_watch.comparison.pair import Pair, common_view, measured
 from vllm_watch.comparison.traps import Traps, trap_warnings
@@ -96,7 +96,12 @@ def _no_view(a: Side, b: Side) -> str:
 def _rows(pair: Pair) -> tuple[Row, ...]:
     """Return the rows of all metrics that a side has, the headline first."""
     headline, traps = headline_metric(pair), Traps(pair)
-    known = [found for metric in METRICS if (found := estimate(metric, pair)) is not None]
+    weights = family_weights(headline)
+    known = [
+        found
+        for metric in METRICS
+        if (found := estimate(metric, pair, 1 - SIGNIFICANCE * weights.get(metric.name, 1.0))) is not None
+    ]
     notes = {each.metric.name: note for each in known if (note := traps.note(each.metric)) is not None}
     judged = verdict_rows([each for each in known if each.metric.name not in notes], headline)
     rows = {row.metric: row for row in judged}

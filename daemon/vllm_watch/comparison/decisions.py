@@ -75,7 +75,9 @@ def _decision(criterion: str, metric: Metric, sides: Sequence[Measured], view: V
     if trap is not None:
         return Decision(criterion=criterion, metric=metric.name, note=trap)
     tests = math.comb(len(sides), 2)  # Which one is best was seen before: any pair could have been the one tested.
-    open_pairs = [pair.a.name for pair in pairs if not _is_shown(estimate(metric, pair), tests)]
+    open_pairs = [
+        pair.a.name for pair in pairs if not _is_shown(estimate(metric, pair, 1 - SIGNIFICANCE / tests), tests)
+    ]
     if open_pairs:
         note = f"{best.name} has the best value; a difference to {', '.join(open_pairs)} is not shown"
         return Decision(criterion=criterion, metric=metric.name, note=note)

@@ -3,7 +3,7 @@
 The metrics that `compare` compares, each once: its unit, its good direction, and what matters.
 
 Six of them are the family that is tested, fixed before any value is seen, so that Holm's correction holds for all of
-them together. The others have intervals and no verdict.
+them together. One of the six is the headline. The others have intervals and no verdict.
 """
 
 from __future__ import annotations
@@ -27,6 +27,8 @@ class Metric(NamedTuple):
         in_family: Whether it is tested.
         cv_of_runs: How much it is taken to vary between runs of one configuration where that cannot be seen, because
             there is one run a side. `None`: so much that one run a side tells nothing.
+        latency: The latency that it is a statistic of.
+        statistic: What it is of its latency: ``mean``, ``p99``.
     """
 
     name: str
@@ -35,16 +37,8 @@ class Metric(NamedTuple):
     matters: float
     in_family: bool = False
     cv_of_runs: float | None = None
-
-    @property
-    def latency(self) -> LatencyName | None:
-        """The latency that it is a statistic of."""
-        return next((name for name in LATENCIES if self.name.startswith(f"{name}.")), None)
-
-    @property
-    def statistic(self) -> str:
-        """What it is of its latency: ``mean``, ``p99``."""
-        return self.name.partition(".")[2]
+    latency: LatencyName | None = None
+    statistic: str = ""
 
 
 GOODPUT = "request_goodput"
@@ -52,6 +46,9 @@ OUTPUT = "output_throughput"
 TPOT = "tpot_ms.mean"
 
 FAMILY = (OUTPUT, "ttft_ms.p50", TPOT, "ttft_ms.p99", "e2el_ms.mean", GOODPUT)
+
+HEADLINE_WEIGHT = 0.5
+"""The part that the headline has of the chance of a false verdict; the other five metrics share the rest."""
 
 _STATISTICS = ("mean", *QUANTILES)
 _MATTERS: Mapping[LatencyName, float] = {"ttft_ms": 0.05, "tpot_ms": 0.02, "itl_ms": 0.02, "e2el_ms": 0.05}
@@ -75,7 +72,14 @@ def _latency(latency: LatencyName, statistic: str) -> Metric:
     name = f"{latency}.{statistic}"
     matters = _TAIL_MATTERS if statistic in _TAILS else _MATTERS[latency]
     return Metric(
-        name, "ms", higher_is_better=False, matters=matters, in_family=name in FAMILY, cv_of_runs=_CV_OF_RUNS.get(name)
+        name,
+        "ms",
+        higher_is_better=False,
+        matters=matters,
+        in_family=name in FAMILY,
+        cv_of_runs=_CV_OF_RUNS.get(name),
+        latency=latency,
+        statistic=statistic,
     )
 
 
@@ -92,15 +96,19 @@ METRIC_NAMES = tuple(metric.name for metric in METRICS)
 THROUGHPUTS = (OUTPUT, "total_token_throughput", "request_throughput")
 
 
+def family_weights(headline: str) -> dict[str, float]:
+    """Return the weight of each metric of the family, all of them together 1; the headline is one of them."""
+    others = (1 - HEADLINE_WEIGHT) / (len(FAMILY) - 1)
+    return {name: HEADLINE_WEIGHT if name == headline else others for name in FAMILY}
+
+
 def metric_value(metric: Metric, result: Result) -> float | None:
     """Return a metric's value in a result, `None` if it is not known."""
     if metric.name == GOODPUT:
         return None if result.goodput is None else result.goodput.request_goodput
     latency = _latency_of(metric, result)
-    if metric.latency is None:
-        return cast("float | None", getattr(result, metric.name))
     if latency is None:
-        return None
+        return None if metric.latency else cast("float | None", getattr(result, metric.name))
     value = cast("float | None", getattr(latency, metric.statistic))
     return latency.median if value is None and metric.statistic == "p50" else value
 
@@ -118,8 +126,10 @@ def needed_values(metric: Metric, result: Result) -> int | None:
         return None
     quantile = cast("Quantile", metric.statistic)
     needed = min_count(QUANTILES[quantile])
-    is_short = quantile in latency.too_few or (latency.count is not None and latency.count < needed)
-    return needed if is_short else None
+    known = latency.count
+    if known is None and metric.latency != "itl_ms":  # Of the others a request has one value at most.
+        known = result.successful
+    return needed if quantile in latency.too_few or (known is not None and known < needed) else None
 
 
 def _latency_of(metric: Metric, result: Result) -> Latency | None:

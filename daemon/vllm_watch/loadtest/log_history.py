@@ -9,7 +9,7 @@ import re
 from collections.abc import Callable, Iterator, Sequence
 
 from vllm_watch.loadtest.history import ServerHistory
-from vllm_watch.loadtest.history_builder import HistoryBuilder
+from vllm_watch.loadtest.history_builder import LOG_ALONE, HistoryBuilder
 from vllm_watch.loadtest.log_tokens import LogTokens
 from vllm_watch.loadtest.snapshot_point import snapshot_point, worst_state
 from vllm_watch.reading.log_reader import LogBatch
@@ -30,11 +30,6 @@ _STATISTICS = re.compile(rb"Running: [^\n]*\n(?:[^\n]*Spec[a-zA-Z]{1,20} metrics
 _SILENCE_STEP = 10.0
 _SETTLED_SECONDS = 1800.0
 """This long after a log's last line no state changes any more."""
-
-_WARNING = (
-    "There is no /metrics: tokens are sums of the log's statistics lines, requests are those of its access log, and "
-    "nothing is known of latencies."
-)
 
 
 def read_logs(
@@ -91,7 +86,7 @@ class _Reader:
 
     def history(self, source: str, name: str) -> ServerHistory:
         self._add(self._end, is_fresh=False)
-        return self._builder.build(source, name, has_metrics=False, warnings=[_WARNING])
+        return self._builder.build(source, name, has_metrics=False, warnings=[LOG_ALONE])
 
     def _note_silence(self, end: float) -> None:
         """Add the points since the last one at which the state changed without a line."""

@@ -245,7 +245,19 @@ class Run(Struct, frozen=True, kw_only=True):
     warnings: tuple[str, ...] = ()
 
 
+class LatencyTurn(Struct, frozen=True, kw_only=True):
+    """The run, among several with ever more requests at once, from which on more of them cost more than they gain."""
+
+    run: str
+    requests_in_flight: float
+    output_throughput: float
+    e2el_ms: float
+    method: str
+
+
 class Report(Struct, frozen=True, kw_only=True):
     """The runs that `report` found in its sources, in order of time. The JSON is this, with ``timeline`` left out."""
 
     runs: tuple[Run, ...]
+    latency_turn: LatencyTurn | None = None
+    """Where latency turns, if the runs are loads of one configuration and show it."""

@@ -4,13 +4,13 @@
 from __future__ import annotations
 
 from vllm_watch.loadtest.history import ServerHistory
-from vllm_watch.loadtest.history_builder import HistoryBuilder
+from vllm_watch.loadtest.history_builder import LOG_ALONE, HistoryBuilder
 from vllm_watch.loadtest.log_tokens import LogTokens
 from vllm_watch.loadtest.snapshot_point import snapshot_point
 from vllm_watch.reading.log_reader import LogBatch
 from vllm_watch.reading.times import ArrivalTimes
 from vllm_watch.replay.finished_log import LogBytes
-from vllm_watch.replay.recording import LogWritten, MetricsRead, Recording
+from vllm_watch.replay.recording import LogWritten, MetricsRead, RecordedSources, Recording
 from vllm_watch.replay.replay import Progress, recorded_scrape
 from vllm_watch.state.server import LogStatus, ServerSettings, ServerState
 from vllm_watch.state.snapshot import TailCounts
@@ -18,35 +18,34 @@ from vllm_watch_parsers.events import EngineStats
 from vllm_watch_parsers.scrape import MetricsReading
 
 
-SCRAPE_INTERVAL = 5.0
-_LOG_ALONE_AFTER = 15.0
+LOG_ALONE_AFTER = 15.0
 """If there was no scrape for this long, the log's statistics lines make points."""
 
 
 def read_recording(
-    recording: Recording, source: str, name: str, progress: Progress = lambda _share: None
+    recording: Recording, source: str, server: str, progress: Progress = lambda _share: None
 ) -> ServerHistory:
     """
-    Return the history of a recorded server.
+    Return the history of one server of a recording.
 
     Raises:
         FileError: The recording is not whole.
     """
-    replay = _Replay(name)
-    for event in recording.events():
+    replay = _Replay(server, recording.sources[server])
+    for event in recording.events(server):
         at = recording.started + event.at
         if isinstance(event, MetricsRead):
             replay.scrape(event, at)
         else:
             replay.read_log(event, at)
-        progress(event.at / max(recording.seconds, 1e-9))
+        progress(min(max(event.at, 0.0) / max(recording.seconds, 1e-9), 1.0))
     progress(1.0)
-    return replay.history(source, name)
+    return replay.history(source, server, recording.broken_off)
 
 
 class _Replay:
-    def __init__(self, name: str) -> None:
-        self._state = ServerState(ServerSettings(name, has_log=True, metrics_interval=SCRAPE_INTERVAL))
+    def __init__(self, name: str, sources: RecordedSources) -> None:
+        self._state = ServerState(ServerSettings(name, sources.has_log, sources.interval))
         self._log = LogBytes()
         self._tokens = LogTokens()
         self._builder = HistoryBuilder()
@@ -63,12 +62,15 @@ class _Replay:
         self._add(at, is_fresh=result.reading is not None)
 
     def read_log(self, event: LogWritten, at: float) -> None:
+        if event.is_after_gap:
+            self._log.lose_place()
         batch = self._log.read(event.data, ArrivalTimes(at))
+        batch = batch._replace(is_history=event.is_history, is_after_gap=event.is_after_gap)
         self._state.apply_log(batch)
         self._builder.started_with.note_events(batch.events)
-        if _has_statistics(batch):
+        if _has_statistics(batch) and not event.is_history:
             self._tokens.note(batch)
-            if at - (self._scraped_at or 0.0) > _LOG_ALONE_AFTER:
+            if at - (self._scraped_at or 0.0) > LOG_ALONE_AFTER:
                 self._add(at, is_fresh=True)
 
     def _add(self, at: float, *, is_fresh: bool) -> None:
@@ -79,8 +81,12 @@ class _Replay:
         self._builder.note(snapshot)
         self._builder.add(point)
 
-    def history(self, source: str, name: str) -> ServerHistory:
-        return self._builder.build(source, name, has_metrics=self._reading is not None)
+    def history(self, source: str, name: str, broken_off: str | None) -> ServerHistory:
+        warnings = [] if broken_off is None else [f"{broken_off[0].upper()}{broken_off[1:]}."]
+        has_metrics = self._reading is not None
+        if not has_metrics:
+            warnings.append(LOG_ALONE)
+        return self._builder.build(source, name, has_metrics=has_metrics, warnings=warnings)
 
 
 def _has_statistics(batch: LogBatch) -> bool:

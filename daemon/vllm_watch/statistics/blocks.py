@@ -19,8 +19,8 @@ from vllm_watch.statistics.autocorrelation import autocorrelation
 from vllm_watch.statistics.student_t import t_quantile
 
 
-MIN_BLOCKS = 5
-"""Of fewer blocks their variation is hardly known."""
+MIN_BLOCKS = 8
+"""Of fewer blocks it is hardly known how they vary, and how much neighbours resemble each other."""
 FLOOR_FACTOR = 3.0
 
 
@@ -59,7 +59,7 @@ def block_interval(
         confidence: Of the blocks' part of the interval.
 
     Returns:
-        `None` if a side has fewer than five blocks, or a mean that is not positive.
+        `None` if a side has fewer than eight blocks, or a mean that is not positive.
     """
     if min(len(a), len(b)) < MIN_BLOCKS or min(fmean(a), fmean(b)) <= 0:
         return None
@@ -73,10 +73,10 @@ def block_interval(
     return BlockInterval(ratio, ratio * math.exp(-half), ratio * math.exp(half), half)
 
 
-def _relative_error(values: Sequence[float]) -> tuple[float, float]:
-    """Return the square of the mean's relative standard error, and its degrees of freedom; neighbours may be alike."""
-    mean = fmean(values)
-    square = math.fsum((each - mean) ** 2 for each in values) / (len(values) - 1) / len(values) / mean**2
-    rho = min(max(autocorrelation(values), 0.0), 0.9)
-    # Dependent blocks are worth fewer independent ones, so the mean is less certain and so is its error.
-    return square * (1 + rho) / (1 - rho), max((len(values) - 1) * (1 - rho) / (1 + rho), 1.0)
+def _relative_error(values: Sequence[float]) -> tuple[float, int]:
+    """Return the square of the mean's relative standard error, and its degrees of freedom."""
+    mean, count = fmean(values), len(values)
+    square = math.fsum((each - mean) ** 2 for each in values) / (count - 1) / count / mean**2
+    # Blocks that resemble their neighbours are worth fewer; of few blocks the autocorrelation comes out too low.
+    rho = min(max((count * autocorrelation(values) + 1) / (count - 4), 0.0), 0.9)
+    return square * (1 + rho) / (1 - rho), count - 1

@@ -1,0 +1,129 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``vllm-watch report``: a load test in numbers and plots."""
+
+from __future__ import annotations
+
+import re
+import sys
+import time
+
+from collections.abc import Callable, Mapping, Sequence
+from datetime import timedelta, timezone, tzinfo
+from pathlib import Path
+from zoneinfo import ZoneInfo
+
+from vllm_watch.config.quoting import quote
+from vllm_watch.config.texts import parse_url
+from vllm_watch.config.times import parse_time_range
+from vllm_watch.loadtest.model import Report
+from vllm_watch.loadtest.objective import parse_objective
+from vllm_watch.loadtest.prometheus_source import PrometheusQuery, PrometheusTarget
+from vllm_watch.loadtest.sources import ReadOptions, read_report
+from vllm_watch.rendering.plain import report_json
+from vllm_watch.rendering.report import report_markdown, report_text
+from vllm_watch.rendering.report_html import report_html
+from vllm_watch.replay.replay import Progress
+from vllm_watch.support.errors import UsageError
+from vllm_watch.support.report_formats import ReportFormat
+from vllm_watch.support.whole_file import write_whole
+
+
+_BY_SUFFIX: Mapping[str, ReportFormat] = {
+    ".html": "html",
+    ".htm": "html",
+    ".json": "json",
+    ".md": "markdown",
+    ".markdown": "markdown",
+    ".txt": "text",
+}
+_RENDERERS: Mapping[ReportFormat, Callable[[Report], str]] = {
+    "text": report_text,
+    "markdown": report_markdown,
+    "json": report_json,
+    "html": report_html,
+}
+_OFFSET = re.compile(r"(?:UTC)?([+-])(\d\d):?(\d\d)", re.ASCII)
+
+
+def write_report(
+    paths: Sequence[str], form: ReportFormat | None, output: str | None, options: ReadOptions, progress: Progress
+) -> None:
+    """
+    Read sources and write what they show.
+
+    Args:
+        paths: Logs, recordings and results of benchmarks.
+        form: `None`: by the ending of `output`, else text.
+        output: A file, or `None` for standard output. It is only written if all went well.
+        options: How the sources are read.
+        progress: Called with the share that is done.
+
+    Raises:
+        FileError: A source cannot be read, or the output not be written.
+    """
+    chosen = form or form_of(output)
+    text = _RENDERERS[chosen](read_report(paths, options, progress))
+    if output is None:
+        sys.stdout.write(text)
+    else:
+        write_whole(Path(output), text.encode())
+
+
+def form_of(output: str | None) -> ReportFormat:
+    """Return the format that a file's name stands for; text if it says nothing."""
+    return _BY_SUFFIX.get(Path(output).suffix.lower(), "text") if output else "text"
+
+
+def read_options(objective: str | None, zone: str | None) -> ReadOptions:
+    """
+    Return what the options of the command line say.
+
+    Raises:
+        UsageError: One of them is wrong.
+    """
+    try:
+        limits = None if objective is None else parse_objective(objective)
+    except ValueError as error:
+        raise UsageError(f"--objective: {error}") from None
+    return ReadOptions(limits, None if zone is None else parse_zone(zone))
+
+
+def prometheus_query(
+    url: str | None, server: str | None, start: str | None, end: str | None, token_file: str | None
+) -> PrometheusQuery | None:
+    """
+    Return what is asked of a Prometheus, if it is.
+
+    Raises:
+        UsageError: Something is missing or wrong.
+    """
+    if url is None:
+        given = {"--server": server, "--from": start, "--to": end, "--bearer-token-file": token_file}
+        alone = next((name for name, value in given.items() if value is not None), None)
+        if alone is not None:
+            raise UsageError(f"{alone} requires --prometheus URL")
+        return None
+    if server is None or start is None:
+        raise UsageError(f"--prometheus requires {'--server NAME' if server is None else '--from TIME'}")
+    try:
+        target = PrometheusTarget(parse_url(url, path="", instead="--bearer-token-file"), token_file)
+    except ValueError as error:
+        raise UsageError(f"--prometheus: {error}") from None
+    return PrometheusQuery(target, server, parse_time_range(start, end or "now", time.time()))
+
+
+def parse_zone(text: str) -> tzinfo:
+    """
+    Return a time zone by its name, or by its distance from UTC: ``Asia/Shanghai``, ``UTC``, ``+08:00``.
+
+    Raises:
+        UsageError: There is none of that name.
+    """
+    found = _OFFSET.fullmatch(text)
+    try:
+        if found is None:
+            return ZoneInfo(text)
+        distance = timedelta(hours=int(found[2]), minutes=int(found[3]))
+        return timezone(-distance if found[1] == "-" else distance)
+    except (ValueError, OSError, KeyError):
+        raise UsageError(f"--zone: expected a time zone such as Asia/Shanghai or +08:00, got {quote(text)}") from None

@@ -1,0 +1,171 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The result block as the server saw it: requests and tokens it counted, latencies by its histograms."""
+
+from __future__ import annotations
+
+import math
+
+from collections.abc import Mapping, Sequence
+
+from vllm_watch.loadtest.growth import Growth
+from vllm_watch.loadtest.history import Point
+from vllm_watch.loadtest.model import (
+    QUANTILES,
+    Bounds,
+    Goodput,
+    Latency,
+    LatencyName,
+    Objective,
+    Quantile,
+    Result,
+)
+from vllm_watch.loadtest.snapshot_point import FINISHED, HTTP_REQUESTS, REJECTIONS
+from vllm_watch.loadtest.usage import COMPUTED, GENERATED, PROMPTED, server_use
+from vllm_watch.state.window import estimate_quantile
+from vllm_watch.statistics.percentiles import min_count
+from vllm_watch_parsers.scrape import Histogram
+
+
+HISTOGRAMS: Mapping[LatencyName, str] = {
+    "ttft_ms": "time_to_first_token_seconds",
+    "tpot_ms": "time_per_output_token_seconds",
+    "itl_ms": "inter_token_latency_seconds",
+    "e2el_ms": "e2e_request_latency_seconds",
+}
+MILLISECONDS = 1000.0
+_FAILED = frozenset({"abort", "error"})
+
+
+def server_result(points: Sequence[Point], seconds: float, objective: Objective | None = None) -> Result:
+    """
+    Return what a server counted between the first and the last point.
+
+    Args:
+        points: In order of time.
+        seconds: How long it had work: rates are over that time.
+        objective: What the requests had to be answered within.
+    """
+    growth = Growth(points)
+    successful, failed = _requests(growth)
+    given, generated = _input_tokens(points, growth), growth.counter(GENERATED)
+    both = None if given is None or generated is None else given + generated
+    return Result(
+        view="server",
+        successful=successful,
+        failed=failed,
+        duration_s=seconds if seconds > 0 else None,
+        total_input_tokens=None if given is None else round(given),
+        total_output_tokens=None if generated is None else round(generated),
+        request_throughput=_rate(successful, seconds),
+        output_throughput=_rate(generated, seconds),
+        total_token_throughput=_rate(both, seconds),
+        goodput=_goodput(growth, successful, seconds, objective),
+        **{name: latency(growth.histogram(series)) for name, series in HISTOGRAMS.items()},
+    )
+
+
+def latency(histogram: Histogram | None) -> Latency | None:
+    """Return a histogram's mean, which is exact, and its percentiles with the bounds of their buckets."""
+    if histogram is None:
+        return None
+    count = round(histogram.observations)
+    values: dict[Quantile, float | None] = {}
+    bounds: dict[Quantile, Bounds] = {}
+    for name, quantile in QUANTILES.items():
+        low, high = _bucket(histogram, quantile)
+        bounds[name] = Bounds(low=_milli(low), high=_milli(high))
+        # In the last bucket, which has no end, all that is known is that it is more.
+        values[name] = None if high is None else _milli(_estimate(histogram, quantile, high))
+    return Latency(
+        mean=histogram.sum / histogram.observations * MILLISECONDS,
+        median=values["p50"],
+        count=count,
+        bounds=bounds,
+        too_few=tuple(name for name, quantile in QUANTILES.items() if count < min_count(quantile)),
+        **values,
+    )
+
+
+def _estimate(histogram: Histogram, quantile: float, high: float) -> float:
+    """Estimate a percentile linearly within its bucket, the first of which starts at 0."""
+    seconds = estimate_quantile(histogram, quantile)
+    if seconds is not None:
+        return seconds
+    return high * quantile * histogram.observations / histogram.counts[0]
+
+
+def _bucket(histogram: Histogram, quantile: float) -> tuple[float | None, float | None]:
+    """Return the bounds of the bucket that a percentile is in; `None` above the last one."""
+    rank = quantile * histogram.observations
+    low = 0.0
+    for bound, count in zip(histogram.bounds, histogram.counts, strict=True):
+        if count >= rank and count > 0:
+            return low, None if math.isinf(bound) else bound
+        low = bound
+    return low, None
+
+
+def _requests(growth: Growth) -> tuple[int | None, int | None]:
+    """
+    Return how many requests were answered, and how many were not.
+
+    A request that its client gives up is counted as aborted, and has no status of failure; an error has both.
+    """
+    by_reason, by_status = growth.labelled(FINISHED), growth.labelled(HTTP_REQUESTS)
+    refused = sum(count for status, count in by_status.items() if status in {"4xx", "5xx"})
+    if not by_reason:
+        return (round(by_status.get("2xx", 0.0)), round(refused)) if by_status else (None, None)
+    done = sum(count for reason, count in by_reason.items() if reason not in _FAILED)
+    at_the_door = growth.counter(REJECTIONS) or 0.0
+    return round(done), round(by_reason.get("abort", 0.0) + max(by_reason.get("error", 0.0) + at_the_door, refused))
+
+
+def _input_tokens(points: Sequence[Point], growth: Growth) -> float | None:
+    """Return the tokens of all prompts; where only computed ones are known, they are all if none was cached."""
+    prompted = growth.counter(PROMPTED)
+    if prompted is not None:
+        return prompted
+    computed = growth.counter(COMPUTED)
+    return computed if server_use(points).prefix_cache_hit_ratio in {None, 0.0} else None
+
+
+def _goodput(growth: Growth, successful: int | None, seconds: float, objective: Objective | None) -> Goodput | None:
+    """
+    Return between which shares of the requests were within all limits.
+
+    Histograms do not show which request was within which limit: at least what no limit leaves out, at most the share
+    of the limit that was met least.
+    """
+    if objective is None:
+        return None
+    shares = []
+    for name, limit in objective.limits.items():
+        histogram = growth.histogram(HISTOGRAMS[name])
+        if histogram is None:
+            return None
+        shares.append(_share_within(histogram, limit / MILLISECONDS))
+    low = max(1 - sum(1 - share[0] for share in shares), 0.0)
+    high = min(share[1] for share in shares)
+    ratio = low if math.isclose(low, high) else None
+    rate = _rate(successful, seconds)
+    return Goodput(
+        objective=objective,
+        ratio=ratio,
+        request_goodput=None if ratio is None or rate is None else ratio * rate,
+        bounds=Bounds(low=low, high=high),
+    )
+
+
+def _share_within(histogram: Histogram, limit: float) -> tuple[float, float]:
+    """Return between which shares of the values are at most `limit`: its bucket may be on either side."""
+    below = [0.0, *(n for bound, n in zip(histogram.bounds, histogram.counts, strict=True) if bound <= limit)]
+    above = [n for bound, n in zip(histogram.bounds, histogram.counts, strict=True) if bound >= limit]
+    return below[-1] / histogram.observations, above[0] / histogram.observations
+
+
+def _milli(seconds: float | None) -> float | None:
+    return None if seconds is None else seconds * MILLISECONDS
+
+
+def _rate(count: float | None, seconds: float) -> float | None:
+    return None if count is None or seconds <= 0 else count / seconds

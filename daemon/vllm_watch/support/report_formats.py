@@ -1,0 +1,13 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The formats of reports and comparisons, for the command line, which loads nothing else for its help."""
+
+from __future__ import annotations
+
+from typing import Literal, get_args
+
+
+ReportFormat = Literal["text", "markdown", "json", "html"]
+REPORT_FORMATS: tuple[ReportFormat, ...] = get_args(ReportFormat)
+
+ComparisonFormat = Literal["table", "markdown", "json", "html"]
+COMPARISON_FORMATS: tuple[ComparisonFormat, ...] = get_args(ComparisonFormat)

@@ -1,0 +1,32 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A file that is written whole or not at all: beside its place first, and put there when it is complete."""
+
+from __future__ import annotations
+
+import os
+
+from pathlib import Path
+
+from vllm_watch.support.errors import FileError
+
+
+def write_whole(path: Path, data: bytes) -> None:
+    """
+    Write a file; what was there before stays if that fails. A device or a pipe is written as it is.
+
+    Raises:
+        FileError: It cannot be written.
+    """
+    try:
+        if path.exists() and not path.is_file():
+            path.write_bytes(data)
+            return
+        target = path.resolve()  # A link stays one.
+        beside = target.with_name(f".{target.name}.{os.getpid()}.part")
+        try:
+            beside.write_bytes(data)
+            beside.replace(target)
+        finally:
+            beside.unlink(missing_ok=True)
+    except OSError as error:
+        raise FileError(f"{path}: cannot be written: {error.strerror or error}") from error

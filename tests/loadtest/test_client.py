@@ -1,0 +1,308 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A benchmark's result as a run: what the client wrote is kept, the rest is computed, what misleads is said."""
+
+from __future__ import annotations
+
+import json
+
+from datetime import datetime, timedelta, timezone
+from pathlib import Path
+from statistics import fmean
+
+import pytest
+
+from vllm_watch.loadtest.client import distribution, read_client_runs
+from vllm_watch.loadtest.client_warnings import tokens_per_chunk
+from vllm_watch.loadtest.model import Load, Objective
+from vllm_watch.loadtest.objective import parse_objective
+from vllm_watch.support.errors import FileError
+from vllm_watch_parsers.benchmark import read_benchmarks
+
+
+FOLDER = Path(__file__).parent.parent / "parsers" / "benchmark_results"
+REAL = FOLDER / "real-0.32.0-detailed.json"
+UTC = timezone.utc
+
+
+def text_of(name):
+    """Return a file of the benchmark results."""
+    return (FOLDER / name).read_bytes().decode()
+
+
+def run_of(name, **options):
+    """Return the run of a file with one result."""
+    (run,) = read_client_runs(text_of(name), name, **options)
+    return run
+
+
+def changed(name, **changes):
+    """Return the run of a JSON file with some keys changed; those that are ``...`` left out."""
+    values = json.loads(text_of(name)) | changes
+    text = json.dumps({key: value for key, value in values.items() if value is not ...})
+    (run,) = read_client_runs(text, name, zone=UTC)
+    return run
+
+
+def said(run, words):
+    """Return the run's warnings that have these words."""
+    return [sentence for sentence in run.warnings if words in sentence]
+
+
+def test_the_window_ends_at_the_written_date():
+    """The date is that of the end in the client's zone; the duration leads back to the start."""
+    utc = run_of("serve-0.33.0-detailed.json", zone=UTC)
+    shanghai = run_of("serve-0.33.0-detailed.json", zone=timezone(timedelta(hours=8)))
+
+    assert utc.end == datetime(2026, 11, 10, 10, 15, 2, tzinfo=UTC).timestamp()
+    assert utc.end - utc.start == pytest.approx(utc.result.duration_s)
+    assert utc.end - shanghai.end == 8 * 3600
+
+
+@pytest.mark.parametrize("date", ["20261340-101502", "yesterday", ...])
+def test_a_date_that_is_none_leaves_the_window_unknown(date):
+    """A date that the user's metadata replaced, or that is missing, is no time."""
+    run = changed("serve-0.33.0-detailed.json", date=date)
+
+    assert (run.start, run.end) == (None, None)
+
+
+def test_the_load_is_that_of_the_benchmark():
+    """Rate, limit and mean lengths come from the result; a rate without a limit is ``inf``."""
+    run = changed("serve-0.33.0-detailed.json", temperature="0.7", note="night")
+
+    assert run.load == Load(
+        endpoint="online",
+        backend="openai",
+        request_rate="inf",
+        burstiness=1.0,
+        max_concurrency=8,
+        num_prompts=24,
+        mean_input_tokens=run.result.total_input_tokens / 23,
+        mean_output_tokens=run.result.total_output_tokens / 23,
+        temperature=0.7,
+        duration_s=run.result.duration_s,
+        metadata={"temperature": "0.7", "note": "night"},
+    )
+    assert run.model == "example/Small-1B"
+
+
+def test_a_real_result_is_kept_as_it_was_written():
+    """Every number that vLLM 0.32.0 wrote is in the run unchanged, and P90, which it did not write, is between."""
+    written = json.loads(REAL.read_text(encoding="utf-8"))
+    run = run_of(REAL.name, zone=UTC)
+    result = run.result
+
+    assert result.successful == written["completed"]
+    assert result.output_throughput == written["output_throughput"]
+    for name in ("ttft", "tpot", "itl", "e2el"):
+        latency = getattr(result, f"{name}_ms")
+        for field in ("mean", "median", "std", "p50", "p95", "p99"):
+            assert getattr(latency, field) == written[f"{field}_{name}_ms"]
+        assert latency.p50 <= latency.p90 <= latency.p95
+    assert result.ttft_ms.count == 80
+    assert result.ttft_ms.too_few == ("p99",)
+    assert result.itl_ms.count == sum(len(each) for each in written["itls"])
+    assert result.itl_ms.too_few == ()
+
+
+@pytest.mark.parametrize("field", ["mean", "median", "std", "p50", "p95", "p99"])
+@pytest.mark.parametrize("name", ["ttft", "tpot", "itl", "e2el"])
+def test_what_is_computed_is_what_the_client_would_have_written(name, field):
+    """Left out of the file, each statistic comes out of the lists of requests as vLLM computed it."""
+    written = json.loads(REAL.read_text(encoding="utf-8"))[f"{field}_{name}_ms"]
+    run = changed(REAL.name, **{f"{field}_{name}_ms": ...})
+
+    assert getattr(getattr(run.result, f"{name}_ms"), field) == pytest.approx(written, rel=2e-5)
+
+
+def test_times_without_other_lists_give_end_to_end_latency():
+    """From 0.30.0 on a result has each request's time even if E2EL was not asked for."""
+    without = {f"{field}_e2el_ms": ... for field in ("mean", "median", "std", "p50", "p95", "p99")}
+    run = changed("real-0.32.0-short.json", **without)
+    written = json.loads(text_of("real-0.32.0-short.json"))["mean_e2el_ms"]
+
+    assert run.result.e2el_ms.mean == pytest.approx(written)
+    assert run.result.e2el_ms.count == 16
+    assert run.result.e2el_ms.too_few == ("p90", "p95", "p99")
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"), [("chat", "ttft tpot"), ("ttft=60ms", "ttft"), ("e2el=270ms,tpot=11ms", "e2el tpot")]
+)
+def test_goodput_counts_requests_within_all_limits(text, expected):
+    """Failed requests are not within, and those of the rest that miss one limit are not either."""
+    objective = parse_objective(text)
+    values = json.loads(text_of("serve-0.33.0-detailed.json"))
+    good = 0
+    for ttft, whole, tokens, error in zip(
+        values["ttfts"], values["latencies"], values["output_lens"], values["errors"], strict=True
+    ):
+        if not error:
+            each = {"ttft_ms": ttft, "e2el_ms": whole, "tpot_ms": (whole - ttft) / (tokens - 1)}
+            good += all(1000 * each[name] <= limit for name, limit in objective.limits.items())
+
+    goodput = run_of("serve-0.33.0-detailed.json", objective=objective).result.goodput
+
+    assert set(expected.split()) == {name.removesuffix("_ms") for name in objective.limits}
+    assert goodput.objective == objective
+    assert goodput.request_goodput == pytest.approx(good / values["duration"])
+    assert goodput.ratio == pytest.approx(good / 24)
+    assert 0 < good < 24
+
+
+def test_goodput_that_the_client_wrote_has_its_own_objective():
+    """Without lists of requests the asked objective cannot be counted; what the file has is of unknown limits."""
+    run = run_of("serve-0.27.0-probe.json", objective=parse_objective("chat"))
+
+    assert run.result.goodput.objective == Objective(name="given", limits={})
+    assert run.result.goodput.request_goodput == 2.5
+    assert run.result.goodput.ratio == pytest.approx(2.5 * run.result.duration_s / 24)
+
+
+def test_the_objective_that_the_client_printed_is_that_of_its_goodput():
+    """The arguments above a block name the limits."""
+    arguments = "Namespace(model='m', num_prompts=24, goodput=['ttft:500', 'tpot:50.5'])\n"
+    (run,) = read_client_runs(arguments + text_of("printed-0.6.6.txt"), "log")
+
+    assert run.result.goodput.objective.limits == {"ttft_ms": 500.0, "tpot_ms": 50.5}
+    assert run.result.goodput.request_goodput == 3.25
+
+
+def test_results_of_one_file_are_runs_in_order():
+    """Each result of ``--append-result`` is a run with its own name and time."""
+    runs = read_client_runs(text_of("serve-0.9.1-append.json"), "all.json", zone=UTC)
+
+    assert [run.name for run in runs] == ["all.json (1)", "all.json (2)", "all.json (3)"]
+    assert [run.load.request_rate for run in runs] == [4.0, 8.0, "inf"]
+    assert [run.end - runs[0].end for run in runs] == [0, 60, 120]
+
+
+@pytest.mark.parametrize("name", ["throughput-0.4.2.json", "throughput-0.8.0.txt"])
+def test_throughput_without_a_server_is_a_run_without_latencies(name):
+    """``vllm bench throughput`` has rates; a duration that it did not write follows from them."""
+    run = run_of(name)
+
+    assert run.load.endpoint == "throughput"
+    assert run.result.request_throughput == 8.0
+    assert run.result.total_token_throughput == 4000.0
+    assert run.result.duration_s == 12.5
+    assert run.result.ttft_ms is None
+
+
+@pytest.mark.parametrize("name", ["latency-0.4.2.json", "latency-0.5.5.txt"])
+def test_latency_of_a_batch_is_end_to_end_latency(name):
+    """``vllm bench latency`` has how long a batch took, in seconds; ten values are too few for P90."""
+    run = run_of(name)
+
+    assert run.load.endpoint == "latency"
+    assert run.result.e2el_ms.mean == pytest.approx(500)
+    assert run.result.e2el_ms.p90 == pytest.approx(523)
+    assert run.result.e2el_ms.too_few == (("p50", "p90", "p95", "p99")[1:] if name.endswith("json") else ())
+
+
+def test_pooling_models_have_end_to_end_latency_only():
+    """A pooling model generates nothing."""
+    run = run_of("serve-0.29.0-pooling.json")
+
+    assert run.load.endpoint == "pooling"
+    assert run.result.total_output_tokens is None
+    assert (run.result.ttft_ms, run.result.itl_ms) == (None, None)
+    assert run.result.e2el_ms.count == 23
+
+
+def test_a_distribution_holds_every_value_within_its_bounds():
+    """Counts add up to the values, each within its bounds, and bounds are the same for every run."""
+    values = [0.5, 1.0, 1.2, 40.0, 41.0, 1000.0]
+
+    spread = distribution(values)
+
+    assert sum(spread.counts) == 6
+    for place, bound in enumerate(spread.bounds):
+        assert sum(spread.counts[: place + 1]) == sum(value <= bound for value in values)
+    assert set(distribution([7.0]).bounds) <= set(spread.bounds)
+    assert distribution([7.0]).counts.count(0) == 2
+    assert distribution([0.0]) is None
+
+
+def test_detailed_results_have_distributions_and_others_have_none():
+    """Lists of requests give a spread for each latency."""
+    assert set(run_of(REAL.name).distributions) == {"ttft_ms", "tpot_ms", "itl_ms", "e2el_ms"}
+    assert run_of("serve-0.11.0.json").distributions == {}
+
+
+def test_chunks_are_warned_of_only_where_they_have_several_tokens():
+    """Lists of gaps, or ITL against TPOT, show that chunks have several tokens; plain streaming shows one."""
+    assert "A chunk of the stream has 5.0 tokens" in said(run_of(REAL.name), "chunk")[0]
+    assert "A chunk of the stream has 2.9 tokens" in said(run_of("serve-0.14.0-drafts.json"), "chunk")[0]
+    assert said(run_of("serve-0.16.0-detailed.json"), "chunk") == []
+    assert said(run_of("serve-0.11.0.json"), "chunk") == []
+
+
+def test_tokens_per_chunk_come_from_the_best_there_is():
+    """With lists they are counted; without, ITL to TPOT is close to them."""
+    detailed = json.loads(REAL.read_text(encoding="utf-8"))
+    (counted,) = read_benchmarks(json.dumps(detailed))
+    (estimated,) = read_benchmarks(json.dumps({key: value for key, value in detailed.items() if key != "itls"}))
+
+    assert tokens_per_chunk(counted) == pytest.approx(99 / 20, rel=0.01)
+    assert tokens_per_chunk(estimated) == pytest.approx(tokens_per_chunk(counted), rel=0.1)
+
+
+def test_the_wait_at_the_client_is_said_with_its_length():
+    """With a rate and a limit requests wait before they are sent, and no latency has that."""
+    waits = json.loads(text_of("serve-0.30.0-queue.json"))["queue_times"]
+
+    (sentence,) = said(run_of("serve-0.30.0-queue.json"), "waited")
+
+    assert f"{1000 * fmean(waits):.0f} ms on average, {1000 * max(waits):.0f} ms at most" in sentence
+    assert "leave out how long" in said(run_of("serve-0.6.6.json"), "places")[0]
+    assert said(changed("serve-0.30.0-queue.json", queue_times=[0.0] * 24), "places") == []
+    assert said(run_of("serve-0.33.0-detailed.json"), "A closed loop: 8 requests at a time")
+    assert said(run_of("serve-0.7.3.json"), "client") == []
+
+
+def test_failures_and_small_numbers_are_said():
+    """How many failed, and which percentiles have too few requests."""
+    run = run_of("serve-0.12.0-detailed.json")
+
+    assert said(run, "3 of 24 requests failed")
+    assert said(run, "21 requests are too few for some percentiles: P90 needs 29, P95 needs 59, P99 needs 299.")
+    assert said(run_of("serve-0.16.0-detailed.json"), "failed") == []
+
+
+def test_a_short_run_is_mostly_ramp_and_drain():
+    """A run of a few latencies says so, one of many does not."""
+    assert said(changed("serve-0.33.0-detailed.json", duration=0.9), "times as long as a request")
+    assert said(changed("serve-0.33.0-detailed.json", duration=60.0), "times as long as a request") == []
+    assert said(changed("serve-0.11.0.json", duration=0.9), "times as long as a request")
+
+
+def test_slow_first_answers_are_said():
+    """The first answers of a cold server are slow; without a list of answers nobody knows."""
+    values = json.loads(text_of("serve-0.16.0-detailed.json"))
+    slow = [1.5] * 8 + values["ttfts"][8:]
+
+    assert said(changed("serve-0.16.0-detailed.json", ttfts=slow), "The first 8 answers started")
+    assert said(run_of("serve-0.16.0-detailed.json"), "The first 8 answers started") == []
+    assert said(run_of("serve-0.11.0.json"), "Whether the server was warm is not known")
+    runs = read_client_runs(text_of("printed-container.log"), "log")
+    assert [bool(said(run, "no warm-up requests")) for run in runs] == [True, False]
+
+
+def test_lengths_that_vary_are_said():
+    """Answers of one length can be compared, answers of any length only with care."""
+    assert said(run_of("serve-0.16.0-detailed.json"), "Answers have 20 to 29 tokens")
+    assert said(run_of(REAL.name), "Answers have") == []
+
+
+def test_exchanged_statistics_are_said():
+    """Whoever reads an old E2EL learns that it was put right, or that it may be wrong."""
+    assert said(run_of("serve-0.6.2.json"), "here they are exchanged")
+    assert said(run_of("printed-0.6.3.post1-unknown.txt"), "this may be such a result")
+    assert said(run_of("serve-0.6.6.json"), "exchanged") == []
+
+
+def test_a_wrong_file_is_named_with_its_line():
+    """The message has the file, the line and the key."""
+    with pytest.raises(FileError, match=r"bad\.json:1: completed: must be a number, not 'x'"):
+        read_client_runs(json.dumps(json.loads(text_of("serve-0.11.0.json")) | {"completed": "x"}), "bad.json")

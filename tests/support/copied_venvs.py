@@ -1,0 +1,40 @@
+# SPDX-License-Identifier: Apache-2.0
+"""
+A Python whose virtual environments are copies of one that is made once in a run.
+
+Nearly all the time of ``python -m venv`` is pip's, which is installed anew into each.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+from pathlib import Path
+
+from tests.support.shared import new_folder, shared
+
+
+PROGRAM = """#!/bin/sh
+[ "$1 $2" = "-m venv" ] || exec {python} "$@"
+cp -a {venv} "$3" && sed -i "s|{venv}|$3|g" "$3/pyvenv.cfg"
+"""
+
+
+def copied_venv() -> Path:
+    """Return the virtual environment that is copied."""
+    return shared(_make)
+
+
+def copying_python(folder: Path) -> Path:
+    """Write a program into a folder that does what this Python does, but copies where that makes an environment."""
+    program = folder / "python"
+    program.write_text(PROGRAM.format(python=sys.executable, venv=copied_venv()))
+    program.chmod(0o755)
+    return program
+
+
+def _make() -> Path:
+    venv = new_folder() / "venv"
+    subprocess.run([sys.executable, "-m", "venv", venv], check=True, timeout=120, umask=0o022)
+    return venv
