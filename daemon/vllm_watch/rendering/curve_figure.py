@@ -11,6 +11,7 @@ from typing import NamedTuple
 from vllm_watch.loadtest.model import Load, Result, Run
 from vllm_watch.rendering.document import Cells, Column, Entry, Figure, Group, Table
 from vllm_watch.rendering.metrics import metric
+from vllm_watch.rendering.names import short_names
 from vllm_watch.rendering.numbers import MISSING, limit, milliseconds, significant
 from vllm_watch.rendering.setup import load_label
 from vllm_watch.rendering.svg import drawing, label
@@ -70,7 +71,8 @@ def by_configuration(runs: Sequence[Run]) -> dict[str, tuple[Run, ...]]:
     found: dict[tuple[object, ...], list[Run]] = {}
     for run in runs:
         found.setdefault((run.model, run.version, tuple(sorted(run.config.items()))), []).append(run)
-    return {group[0].name: tuple(group) for group in found.values()}
+    names = short_names([group[0].name for group in found.values()])
+    return {name: tuple(group) for name, group in zip(names, found.values(), strict=True)}
 
 
 def _figure(title: str, lines: Sequence[Line], key: str) -> list[Figure]:

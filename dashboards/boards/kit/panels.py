@@ -144,7 +144,7 @@ def figure(
     points: into how many steps (``$__interval``) the time range is divided, where as many as pixels are too few.
     """
     panel = (
-        _numbers(unit, is_named=query.several or bool(more))
+        _numbers(unit, is_named=query.several or bool(more), decimals=decimals, points=points)
         .wide_layout(False)
         # Without a value the lowest colour holds, and that nothing is known is no alarm: no quantity here is below 0.
         .thresholds(_steps([(0, below), *steps], palette.GREY))
@@ -152,10 +152,6 @@ def figure(
     )
     for letter, each in _lettered([query, *more]):
         panel.with_target(_target(each, letter).instant())
-    if decimals is not None:
-        panel.decimals(decimals)
-    if points is not None:
-        panel.max_data_points(points)
     return _finished(panel, text, width, height, runbooks)
 
 
@@ -390,8 +386,8 @@ def _finished(panel: _P, text: PanelText, width: int, height: int, links: Links)
     )
 
 
-def _numbers(unit: str, *, is_named: bool) -> stat.Panel:
-    return (
+def _numbers(unit: str, *, is_named: bool, decimals: int | None = None, points: int | None = None) -> stat.Panel:
+    panel = (
         stat.Panel()
         .unit(unit)
         .color_mode(common.BigValueColorMode.VALUE)
@@ -399,6 +395,11 @@ def _numbers(unit: str, *, is_named: bool) -> stat.Panel:
         .text_mode(common.BigValueTextMode.VALUE_AND_NAME if is_named else common.BigValueTextMode.VALUE)
         .reduce_options(common_builders.ReduceDataOptions().calcs(["last"]))
     )
+    if decimals is not None:
+        panel.decimals(decimals)
+    if points is not None:
+        panel.max_data_points(points)
+    return panel
 
 
 def _time_series(unit: str, *, filled: int, stepped: bool, bars: bool, stacked: bool) -> timeseries.Panel:
