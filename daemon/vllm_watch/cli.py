@@ -12,6 +12,7 @@ import sys
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from typing import Any, TypeVar
 
 import click
 
@@ -19,9 +20,11 @@ from vllm_watch import __version__
 from vllm_watch.grafana.commands import grafana
 from vllm_watch.support.errors import UsageError, VllmWatchError
 from vllm_watch.support.log_options import LOG_FORMATS, LOG_LEVELS, LogFormat, LogLevel
-from vllm_watch.support.report_formats import REPORT_FORMATS, ReportFormat
+from vllm_watch.support.report_formats import COMPARISON_FORMATS, REPORT_FORMATS, ComparisonFormat, ReportFormat
 from vllm_watch.support.standard_streams import ReaderGoneError, guard_standard_streams
 
+
+_Command = TypeVar("_Command", bound=Callable[..., Any])
 
 _PARTS = 1000
 """How finely the progress bar moves."""
@@ -58,7 +61,25 @@ _ZONE = click.option(
     metavar="ZONE",
     help="Time zone of logs and results, such as Asia/Shanghai or +08:00 [default: this machine's].",
 )
+_PROMETHEUS = (
+    click.option("--prometheus", "url", metavar="URL", help="Read a server's series from this Prometheus."),
+    click.option("--server", metavar="NAME", help="Which server of it: the label `server`."),
+    click.option("--from", "start", metavar="TIME", help='From when, such as -2h, "2026-11-20 14:00" or RFC 3339.'),
+    click.option("--to", "end", metavar="TIME", help="Until when [default: now]."),
+    click.option("--bearer-token-file", "token_file", metavar="FILE", help="The file with its bearer token."),
+)
 _STEP = click.option("--step", default="5s", show_default=True, metavar="DURATION", help="Time between two samples.")
+
+
+def _with(options: Sequence[Callable[[_Command], _Command]]) -> Callable[[_Command], _Command]:
+    """Give a command several options, in this order."""
+
+    def add(command: _Command) -> _Command:
+        for option in reversed(options):
+            command = option(command)
+        return command
+
+    return add
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
@@ -214,23 +235,86 @@ def backfill(recording: str | None, logs: tuple[str, ...], step: str, output: st
 )
 @_OBJECTIVE
 @_ZONE
+@_with(_PROMETHEUS)
 def report(
-    sources: tuple[str, ...], output: str | None, form: ReportFormat | None, objective: str | None, zone: str | None
+    sources: tuple[str, ...],
+    output: str | None,
+    form: ReportFormat | None,
+    objective: str | None,
+    zone: str | None,
+    **prometheus: str | None,
 ) -> None:
     """
     Write a load test in numbers and plots.
 
     A SOURCE is a server's log (a rotated one by its own path), a recording, or what a benchmark wrote: the JSON of vllm
-    bench serve, throughput or latency, or what it printed. Sources of one test belong together: what the client
-    measured, and what the server did meanwhile.
+    bench serve, throughput or latency, or what it printed. A Prometheus is one more source. Sources of one test belong
+    together: what the client measured, and what the server did meanwhile.
     """
-    from vllm_watch.commands.report import read_options, write_report
+    from vllm_watch.commands.report import prometheus_query, read_options, write_report
 
-    if not sources:
-        raise UsageError("give at least one SOURCE: a log, a recording or a benchmark's result")
-    options = read_options(objective, zone)
+    query = prometheus_query(**prometheus)
+    if not sources and query is None:
+        raise UsageError("give at least one SOURCE: a log, a recording or a benchmark's result; or --prometheus")
+    options = read_options(objective, zone)._replace(prometheus=query)
     with _progress("report") as progress:
         write_report(sources, form, output, options, progress)
+
+
+@cli.command()
+@click.argument("sides", nargs=-1, metavar="A B [C...]")
+@click.option("--baseline", metavar="NAME", help="The side that the others are compared with [default: the first].")
+@click.option("-o", "--output", metavar="FILE", help="Where to write [default: standard output].")
+@click.option(
+    "--format",
+    "form",
+    type=click.Choice(COMPARISON_FORMATS),
+    help="[default: by the ending of FILE, else table].",
+)
+@click.option(
+    "--fail-if",
+    "rules",
+    multiple=True,
+    metavar="RULE",
+    help="Exit with 1 if this is shown, such as 'ttft_ms.p99 > +10%'; may be repeated.",
+)
+@click.option("--force", is_flag=True, help="Show numbers also if the sides are not comparable.")
+@_OBJECTIVE
+@_ZONE
+def compare(  # noqa: PLR0913, PLR0917 - Each option is a parameter.
+    sides: tuple[str, ...],
+    baseline: str | None,
+    output: str | None,
+    form: ComparisonFormat | None,
+    rules: tuple[str, ...],
+    force: bool,  # noqa: FBT001 - An option.
+    objective: str | None,
+    zone: str | None,
+) -> None:
+    """
+    Compare configurations by their load tests: what is different, and whether it is real.
+
+    Each side is a source, as of report, or several with a name: A=run1.json,run2.json. One run of a configuration says
+    little, for the next one is different; five runs of each, taking turns, find a difference of a few per cent.
+
+    --fail-if fails only if the whole 95 % interval is beyond the limit, and never if nothing was measured.
+    """
+    from vllm_watch.commands.compare import check_rules, named_sides, read_sides, write_comparison
+    from vllm_watch.commands.report import read_options
+    from vllm_watch.comparison.compare import compare_sides
+    from vllm_watch.comparison.fail_if import parse_rule
+
+    parsed = [parse_rule(text) for text in rules]
+    named = named_sides(sides, baseline)
+    options = read_options(objective, zone)
+    with _progress("compare") as progress:
+        read = read_sides(named, options, progress)
+    found = compare_sides(read, baseline, force=force)
+    write_comparison(found, form, output)
+    outcomes = check_rules(parsed, found)
+    for outcome in outcomes:
+        click.echo(f"vllm-watch: {outcome.text}", err=True)
+    sys.exit(1 if any(outcome.has_failed for outcome in outcomes) else 0)
 
 
 @cli.command()

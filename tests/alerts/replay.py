@@ -45,6 +45,9 @@ NOTHING = "_"
 FIRING = 'ALERTS{alertstate="firing"}'
 ALWAYS_FIRING = frozenset({"Watchdog"})
 
+_NEVER = {"labels": "{}", "value": -987654321}
+"""What no query gives: promtool prints only what is not as expected."""
+
 _GOT = re.compile(r'expr: (".*?"), time: ([\dhms]+),\n.*?\n\s+got: (.*)')
 _SAMPLE = re.compile(r'\{((?:[^"{}]|"(?:[^"\\]|\\.)*")*)\} ([^\s,]+)')
 _LABEL = re.compile(r'(\w+)="((?:[^"\\]|\\.)*)"')
@@ -117,7 +120,7 @@ def evaluated_together(series: Mapping[str, list[str]], steps: int, queries: Col
                 "interval": f"{STEP}s",
                 "input_series": [{"series": name, "values": " ".join(values)} for name, values in series.items()],
                 "promql_expr_test": [
-                    {"expr": query, "eval_time": f"{moment}s", "exp_samples": [{"labels": "{}", "value": 0}]}
+                    {"expr": query, "eval_time": f"{moment}s", "exp_samples": [_NEVER]}
                     for query in queries
                     for moment in moments
                 ],

@@ -11,7 +11,7 @@ from tests.support.load_tests import LOAD, OPEN, called_different, latency, row,
 from vllm_watch.comparison.compare import compare_pair
 from vllm_watch.comparison.metrics import FAMILY, METRIC_NAMES, METRICS, family_weights
 from vllm_watch.comparison.model import Side
-from vllm_watch.loadtest.model import Bounds, Phase
+from vllm_watch.loadtest.model import Bounds, Phase, ServerUse
 
 
 def test_the_list_of_metrics_is_whole():
@@ -100,6 +100,15 @@ def test_too_few_values_for_a_percentile():
     assert row(found, "ttft_ms.p95").note != row(found, "ttft_ms.p99").note
 
 
+def test_a_request_has_one_value_at_most():
+    """Where the values of a latency were not counted, there are no more than successful requests; ITL has more."""
+    unknown = {name: latency(80.0, count=None) for name in ("tpot_ms", "itl_ms")}
+    found = compare_pair(*(side(name, successful=200, **unknown) for name in "ab"))
+
+    assert "needs 299 requests" in row(found, "tpot_ms.p99").note
+    assert "needs 299 requests" not in row(found, "itl_ms.p99").note
+
+
 def test_a_zero_has_no_ratio():
     """A goodput of 0 is a value, and no ratio; the mean that is shown is the arithmetic one."""
     sides = [Side(name=name, runs=tuple(run(f"{name}{at}", goodput=value, start=at) for at, value in enumerate(values)))
@@ -111,11 +120,15 @@ def test_a_zero_has_no_ratio():
 
 
 def test_a_metric_of_one_side_only():
-    """A metric that one side does not have has no difference."""
-    found = compare_pair(side("a", itl_ms=None), side("b"))
+    """A metric that one side does not have has no difference; it is left out unless it is one of those tested."""
+    found = compare_pair(side("a", itl_ms=None, ttft_ms=None), side("b"))
 
-    assert row(found, "itl_ms.mean").note == "a has no value"
-    assert row(found, "itl_ms.mean").verdict == "too_few"
+    assert not [each for each in found.metrics if each.metric.startswith("itl_ms")]
+    assert ["ttft_ms.p50", "ttft_ms.p99"] == [
+        each.metric for each in found.metrics if each.metric.startswith("ttft_ms")
+    ]
+    assert row(found, "ttft_ms.p50").note == "a has no value"
+    assert row(found, "ttft_ms.p50").verdict == "too_few"
 
 
 def test_runs_that_are_all_the_same():
@@ -128,6 +141,19 @@ def test_runs_that_are_all_the_same():
 
     assert (found.verdict, found.percent) == ("too_few", None)
     assert found.note == "all runs of a side have the same value, so nothing is known of how they vary"
+
+
+def test_two_runs_that_vary_much_are_too_few():
+    """Where not even a factor of ten would have been found, that is the verdict; its figure would mean nothing."""
+    sides = [
+        Side(name=name, runs=(run(f"{name}1"), run(f"{name}2", speed))) for name, speed in (("a", 3.0), ("b", 3.3))
+    ]
+    sides[1] = Side(name="b", runs=(run("b1", 1.1), sides[1].runs[1]))
+    found = row(compare_pair(*sides), "output_throughput")
+
+    assert (found.verdict, found.detectable_percent) == ("too_few", None)
+    assert found.low < 0 < found.high
+    assert found.note == "too few runs for how much they vary: not even a factor of ten would have been found"
 
 
 def test_one_run_against_five():
@@ -166,24 +192,25 @@ class TestOneRunASide:
         assert (found.verdict, found.percent) == ("too_few", None)
         assert "varies too much between runs" in found.note
 
-    def test_ttft_is_told_only_if_the_server_was_not_saturated(self):
-        """TTFT's P50 has a verdict where the phases show no saturation; if that is unknown, it has none."""
+    def test_ttft_is_told_only_if_no_requests_queued(self):
+        """TTFT's P50 has a verdict where the server was not near saturation; if that is unknown, it has none."""
         quiet, full = (Phase(phase=name, start=0, end=100) for name in ("steady", "saturated"))
 
-        def found(phase):
-            sides = [single("a"), single("b", speed=2.0)]
-            phased = [Side(name=each.name, runs=(replace(each.runs[0], phases=phase),)) for each in sides]
+        def found(phases=(), **use):
+            sides = [single("a", use=ServerUse(**use)), single("b", speed=2.0, use=ServerUse(**use))]
+            phased = [Side(name=each.name, runs=(replace(each.runs[0], phases=phases),)) for each in sides]
             return row(compare_pair(*phased), "ttft_ms.p50")
 
-        assert found((quiet,)).verdict == "better"
+        assert found((quiet,)).verdict == found(running=16.0, waiting=0.1).verdict == "better"
         assert found((full,)).note == "near saturation one run a side tells nothing of TTFT"
-        assert "cannot be excluded" in found(()).note
+        assert found((quiet,), running=30.0, waiting=2.0).verdict == "too_few"
+        assert "cannot be excluded" in found().note
 
     @pytest.mark.parametrize(
         ("how", "note"),
         [
-            ({"blocks": 5}, "fewer than 8 blocks"),
-            ({"problem": "no steady state: it drifts"}, "a: no steady state: it drifts"),
+            ({"blocks": 5}, "too few blocks"),
+            ({"problem": "no steady state: it drifts"}, "that of a: no steady state: it drifts"),
         ],
     )
     def test_without_blocks_there_is_no_verdict(self, how, note):
@@ -211,6 +238,12 @@ class TestOneRunASide:
 
         assert found.note.endswith("vary by 12%")
         assert found.verdict == "no_difference_shown"
+
+    def test_runs_at_a_fixed_rate_vary_more(self):
+        """At a fixed rate what varies between runs is taken as half as large again."""
+        found = row(compare_pair(single("a", load=OPEN), single("b", speed=1.1, load=OPEN)), "e2el_ms.mean")
+
+        assert found.note.endswith("vary by 8%")
 
 
 class TestBuckets:

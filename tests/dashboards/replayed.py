@@ -14,7 +14,17 @@ from tests.dashboards.shipped import dashboard
 
 
 RANGE = "10m"
-VALUES = {"__rate_interval": "1m", "__range": RANGE, "__interval": "15s", "slo": "0.99"}
+VALUES = {
+    "__rate_interval_ms": "60000",
+    "__rate_interval": "1m",
+    "__range_s": "600",
+    "__range": RANGE,
+    "__interval_ms": "15000",
+    "__interval": "15s",
+    "slo": "0.99",
+    "shift": "5m",
+}
+"""Variables and what they are here; what begins with another one's name stands before it."""
 
 
 class Query(NamedTuple):

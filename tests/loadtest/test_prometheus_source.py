@@ -19,14 +19,17 @@ from tests.support.recordings import RECORDINGS, recording
 from tests.support.waiting import until
 
 from vllm_watch.commands.backfill import write_backfill
+from vllm_watch.commands.report import prometheus_query
 from vllm_watch.config.times import TimeRange
 from vllm_watch.loadtest.prometheus_queries import COUNTERS
-from vllm_watch.loadtest.prometheus_source import MAX_POINTS, PrometheusTarget, read_prometheus
+from vllm_watch.loadtest.prometheus_source import MAX_POINTS, PrometheusQuery, PrometheusTarget, read_prometheus
 from vllm_watch.loadtest.recording_history import read_recording
-from vllm_watch.support.errors import PrometheusError
+from vllm_watch.loadtest.sources import ReadOptions, read_report
+from vllm_watch.support.errors import PrometheusError, UsageError
 
 
 RANGE = TimeRange(1000.0, 1600.0)
+NO_OPTIONS = dict.fromkeys(("url", "server", "start", "end", "token_file"))
 NAME = "dp1"
 """A recording of a server with two engines, with drafts, and with scrapes that fail at its start."""
 
@@ -55,7 +58,7 @@ def target_of(server, **options):
 def sentence(server, name="a", **options):
     """Return why there is no history, without the address."""
     with pytest.raises(PrometheusError) as caught:
-        read_prometheus(target_of(server, **options), name, RANGE)
+        read_prometheus(PrometheusQuery(target_of(server, **options), name, RANGE))
     return str(caught.value).removeprefix(f"{target_of(server).url}: ")
 
 
@@ -90,7 +93,7 @@ def test_where_nothing_listens():
     url = f"http://127.0.0.1:{free_port()}"
 
     with pytest.raises(PrometheusError, match=f"{url}: nothing listens at this address"):
-        read_prometheus(PrometheusTarget(url + "/"), "a", RANGE)
+        read_prometheus(PrometheusQuery(PrometheusTarget(url + "/"), "a", RANGE))
 
 
 def test_a_token_is_sent_and_its_rejection_names_the_file(tmp_path):
@@ -145,7 +148,7 @@ def test_no_query_has_more_moments_than_prometheus_answers():
         return [matrix()]
 
     with StandIn(pieces) as server:
-        found = read_prometheus(target_of(server), "a", month)
+        found = read_prometheus(PrometheusQuery(target_of(server), "a", month))
 
     assert max(moments) <= MAX_POINTS
     assert 10_000 < len(found.points) <= MAX_POINTS
@@ -165,9 +168,49 @@ def test_a_long_time_has_fewer_points_and_says_so():
         return [matrix()]
 
     with StandIn(pieces) as server:
-        found = read_prometheus(target_of(server), "a", day)
+        found = read_prometheus(PrometheusQuery(target_of(server), "a", day))
 
     assert "there is a point every 8 s, and a scrape every 1 s" in found.warnings[-1]
+
+
+# The options.
+
+
+@pytest.mark.parametrize(
+    ("options", "expected"),
+    [
+        ({"server": "a"}, "--server requires --prometheus URL"),
+        ({"end": "now"}, "--to requires --prometheus URL"),
+        ({"url": "http://p"}, "--prometheus requires --server NAME"),
+        ({"url": "http://p", "server": "a"}, "--prometheus requires --from TIME"),
+        ({"url": "p:9090", "server": "a", "start": "-1h"}, "--prometheus: expected a URL that starts with http://"),
+        (
+            {"url": "http://me:secret@p", "server": "a", "start": "-1h"},
+            "--prometheus: a URL must not contain a user name or password; use --bearer-token-file",
+        ),
+        ({"url": "http://p", "server": "a", "start": "soon"}, "--from: expected a time such as"),
+        ({"url": "http://p", "server": "a", "start": "-1h", "end": "-2h"}, "--to: expected a time after --from"),
+    ],
+)
+def test_options_that_do_not_go_together(options, expected):
+    """What is missing is named, and no message repeats a secret."""
+    with pytest.raises(UsageError) as caught:
+        prometheus_query(**{**NO_OPTIONS, **options})
+
+    assert str(caught.value).startswith(expected)
+    assert "secret@" not in str(caught.value)
+
+
+def test_options_are_a_query():
+    """The path of the URL is kept, and the end is the present if it is not given."""
+    options = {"url": "http://p:8481/select/0/prometheus", "server": "a", "start": "2026-11-20T14:00:00Z"}
+
+    query = prometheus_query(**{**NO_OPTIONS, **options, "token_file": "t"})
+
+    assert query.target == PrometheusTarget("http://p:8481/select/0/prometheus", "t")
+    assert query.times.start == 1_795_183_200
+    assert query.times.end > query.times.start
+    assert prometheus_query(**NO_OPTIONS) is None
 
 
 # Real ones.
@@ -228,13 +271,16 @@ def test_what_was_loaded_comes_back(tmp_path, server):
     write_backfill(str(RECORDINGS[NAME]), [], 2.0, str(series), lambda _: None)
     expected = read_recording(recorded, NAME, NAME)
     times = TimeRange(recorded.started - 60, recorded.started + recorded.seconds + 60)
+    before = TimeRange(times.start - 90_000, times.end - 90_000)
 
     with server(tmp_path, series) as url:
-        found = read_prometheus(PrometheusTarget(url), NAME, times)
+        query = PrometheusQuery(PrometheusTarget(url), NAME, times)
+        found = read_prometheus(query)
+        (run,) = read_report([], ReadOptions(prometheus=query)).runs
         with pytest.raises(PrometheusError, match=f'no server "other" in this time; there are "{NAME}"'):
-            read_prometheus(PrometheusTarget(url), "other", times)
+            read_prometheus(PrometheusQuery(PrometheusTarget(url), "other", times))
         with pytest.raises(PrometheusError, match=f'no values of "{NAME}" in this time'):
-            read_prometheus(PrometheusTarget(url), NAME, TimeRange(times.start - 90_000, times.end - 90_000))
+            read_prometheus(PrometheusQuery(PrometheusTarget(url), NAME, before))
 
     fresh = [point for point in found.points if point.is_fresh]
     wanted = [point for point in expected.points if point.is_fresh]
@@ -258,3 +304,8 @@ def test_what_was_loaded_comes_back(tmp_path, server):
     assert found.config.items() <= expected.config.items()
     assert [event.text for event in found.events] == [event.text for event in expected.events]
     assert found.has_metrics
+    (recorded_run,) = read_report([str(RECORDINGS[NAME])]).runs
+    assert run.source == (url,)
+    assert run.result.total_output_tokens == recorded_run.result.total_output_tokens > 0
+    assert run.result.ttft_ms.mean == pytest.approx(recorded_run.result.ttft_ms.mean)
+    assert run.result.duration_s == pytest.approx(recorded_run.result.duration_s, abs=0.1)

@@ -16,7 +16,7 @@ import random
 from statistics import fmean
 from typing import NamedTuple
 
-from vllm_watch.loadtest.model import Latency, Load, Phase, Result, Run, Steady
+from vllm_watch.loadtest.model import Latency, Load, Phase, Result, Run, ServerUse, Steady
 from vllm_watch.statistics.blocks import block_means
 from vllm_watch.statistics.percentiles import percentile
 
@@ -46,9 +46,10 @@ class Server(NamedTuple):
 
 
 class Request(NamedTuple):
-    """When it arrived, got its first token and its last, and how many tokens it got."""
+    """When it arrived, left the queue, got its first token and its last, and how many tokens it got."""
 
     arrival: float
+    admitted: float
     first: float
     last: float
     tokens: int
@@ -67,14 +68,14 @@ def simulate(generator, server, number, rate=None, users=None):
         admitted = []
         while waiting and waiting[0] <= now and len(running) + len(admitted) < server.slots:
             admitted.append(heapq.heappop(waiting))
-        step += 1
+        step, began = step + 1, now
         now += server.fixed + server.per_request * (len(running) + len(admitted)) + server.prefill * len(admitted)
         for arrival in admitted:
             tokens = _length(generator)
-            heapq.heappush(running, (step + tokens - 1, arrival, now, tokens))
+            heapq.heappush(running, (step + tokens - 1, Request(arrival, began, now, now, tokens)))
         while running and running[0][0] <= step:
-            _, arrival, first, tokens = heapq.heappop(running)
-            done.append(Request(arrival, first, now, tokens))
+            _, request = heapq.heappop(running)
+            done.append(request._replace(last=now))
             if users and sent < number:
                 sent += 1
                 heapq.heappush(waiting, now)
@@ -99,6 +100,7 @@ def as_run(requests, name, rate=None, users=None, model="model"):
             temperature=0.0,
         ),
         config={"max-num-seqs": "32"},
+        use=_use(middle),
         result=_result(requests, end - start),
         phases=(Phase(phase="steady", start=middle[0].arrival, end=middle[-1].arrival),),
         steady=Steady(
@@ -154,6 +156,15 @@ def _result(requests, seconds):
         ttft_ms=_latency(map(_ttft, requests)),
         tpot_ms=_latency(map(_tpot, requests)),
         e2el_ms=_latency(map(_e2el, requests)),
+    )
+
+
+def _use(middle):
+    """Return how many requests waited and ran on average (Little's law)."""
+    seconds = middle[-1].arrival - middle[0].arrival
+    return ServerUse(
+        waiting=sum(request.admitted - request.arrival for request in middle) / seconds,
+        running=sum(request.last - request.admitted for request in middle) / seconds,
     )
 
 

@@ -58,7 +58,7 @@ def check_rule(rule: Rule, comparison: Comparison) -> Outcome:
     where = f"{rule} ({comparison.candidate} against {comparison.baseline})"
     row = next((row for row in comparison.metrics if row.metric == rule.metric), None)
     if row is None:
-        why = "; ".join(comparison.reasons) if not comparison.comparable else "neither side has this metric"
+        why = "; ".join(comparison.reasons) if not comparison.comparable else "not both sides have this metric"
         return Outcome(has_failed=False, text=f"nothing was measured: {where}: {why}")
     if row.percent is None:
         return Outcome(has_failed=False, text=f"nothing was measured: {where}: {row.note}")
@@ -67,7 +67,7 @@ def check_rule(rule: Rule, comparison: Comparison) -> Outcome:
         return Outcome(has_failed=True, text=f"failed: {where}: {measured}")
     if _is_within(rule, row):
         return Outcome(has_failed=False, text=f"passed: {where}: {measured}")
-    return Outcome(has_failed=False, text=f"not shown: {where}: {measured} holds the limit; more runs tell")
+    return Outcome(has_failed=False, text=f"not shown: {where}: {measured} includes the limit; more runs are needed")
 
 
 def _is_beyond(rule: Rule, row: Row) -> bool:

@@ -84,7 +84,8 @@ def _client_difference(pair: Pair) -> str | None:
     a, b = (_client_added(side) for side in pair.sides)
     if a is None or b is None or max(a[0] / a[1], b[0] / b[1]) <= _CLIENT_SHARE:
         return None
-    if abs(b[0] - a[0]) <= max(_CLIENT_EXPLAINS * abs(b[1] - a[1]), _CLIENT_SAME * a[1]):
+    difference = abs(b[1] - a[1])
+    if difference <= _CLIENT_SAME * a[1] or abs(b[0] - a[0]) < _CLIENT_EXPLAINS * difference:
         return None
     return (
         f"the client's own slowness is most of the difference: it adds {a[0]:.0f} ms to TTFT in {pair.a.name} and "

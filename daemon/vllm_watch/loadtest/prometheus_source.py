@@ -65,20 +65,27 @@ class PrometheusTarget(NamedTuple):
     ca_file: str | None = None
 
 
-def read_prometheus(
-    target: PrometheusTarget, server: str, times: TimeRange, progress: Progress = lambda _share: None
-) -> ServerHistory:
+class PrometheusQuery(NamedTuple):
+    """Which server's series, from when to when."""
+
+    target: PrometheusTarget
+    server: str
+    times: TimeRange
+
+
+def read_prometheus(query: PrometheusQuery, progress: Progress = lambda _share: None) -> ServerHistory:
     """
     Return a server's history over a time, with a point for each scrape, or fewer over a long time.
 
     Raises:
         PrometheusError: It cannot be reached, rejects the token or a query, or has nothing of this server in this time.
     """
+    target, server, times = query
     api = _Api(target)
     try:
         sampling = sampling_of(api.range(sampled_at(server), times, _finest(times)))
         if sampling is None:
-            raise PrometheusError(f"{target.url}: {_nothing(api, server, times)}")
+            raise PrometheusError(f"{api.url}: {_nothing(api, server, times)}")
         return _read(api, server, times, sampling, progress)
     finally:
         api.close()

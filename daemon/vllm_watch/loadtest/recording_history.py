@@ -62,7 +62,10 @@ class _Replay:
         self._add(at, is_fresh=result.reading is not None)
 
     def read_log(self, event: LogWritten, at: float) -> None:
-        batch = self._log.read(event.data, ArrivalTimes(at))._replace(is_history=event.is_history)
+        if event.is_after_gap:
+            self._log.lose_place()
+        batch = self._log.read(event.data, ArrivalTimes(at))
+        batch = batch._replace(is_history=event.is_history, is_after_gap=event.is_after_gap)
         self._state.apply_log(batch)
         self._builder.started_with.note_events(batch.events)
         if _has_statistics(batch) and not event.is_history:

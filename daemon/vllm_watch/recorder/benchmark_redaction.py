@@ -9,6 +9,7 @@ import re
 from typing import Any
 
 from vllm_watch.recorder.client_messages import LITERAL
+from vllm_watch.recorder.json_redaction import redact_json
 from vllm_watch.recorder.private_text import PrivateText
 
 
@@ -18,40 +19,29 @@ _BLANKS = " \t\r\n"
 def redact_benchmark(text: str, private: PrivateText) -> str:
     """Return a result, in JSON or as it was printed, without what is private; its numbers stay as they are."""
     if text.lstrip(_BLANKS)[:1] not in {"{", "["}:
-        return "".join(private.clean(line) for line in text.splitlines(keepends=True))
+        return "\n".join(private.clean(line) for line in text.split("\n"))
     parts, at, decoder, before = [], 0, json.JSONDecoder(), private.counts.total()
     try:
         while (at := len(text) - len(text[at:].lstrip(_BLANKS))) < len(text):
             value, at = decoder.raw_decode(text, at)
-            parts.append(json.dumps(_redacted(value, private), ensure_ascii=False))
+            parts.append(json.dumps(_without_errors(value, private), ensure_ascii=False))
     except (ValueError, RecursionError):
         parts.append(private.clean(text[at:]))
     return text if private.counts.total() == before else "\n".join(parts) + "\n"
 
 
-def _redacted(value: Any, private: PrivateText) -> Any:  # noqa: ANN401 - Any JSON.
-    if isinstance(value, dict):
-        return {name: _named(name, each, private) for name, each in value.items()}
+def _without_errors(value: Any, private: PrivateText) -> Any:  # noqa: ANN401 - Any JSON.
+    """Return a result; its errors are tracebacks, with what the server answered."""
     if isinstance(value, list):
-        return [_redacted(each, private) for each in value]
-    return private.clean(value) if isinstance(value, str) else value
-
-
-def _named(name: str, value: Any, private: PrivateText) -> Any:  # noqa: ANN401 - Any JSON.
-    kind = private.kind_of(name)
-    if name == "errors" and isinstance(value, list):  # Tracebacks, with what the server answered.
-        return [_error(each, private) if isinstance(each, str) else each for each in value]
-    if kind is None:
-        return _redacted(value, private)
-    if isinstance(value, list):
-        return [_named(name, each, private) for each in value]
-    if isinstance(value, dict):
-        return {key: _named(name, each, private) for key, each in value.items()}
-    return private.remove(kind, value) if isinstance(value, str) and value else value
+        return [_without_errors(each, private) for each in value]
+    redacted = redact_json(value, private)
+    if isinstance(value, dict) and isinstance(errors := value.get("errors"), list):
+        redacted["errors"] = [_error(each, private) if isinstance(each, str) else each for each in errors]
+    return redacted
 
 
 def _error(text: str, private: PrivateText) -> str:
     def quoted(found: re.Match[str]) -> str:
         return private.remove("prompts", found[0])
 
-    return "".join(private.clean(LITERAL.sub(quoted, line)) for line in text.splitlines(keepends=True))
+    return "\n".join(private.clean(LITERAL.sub(quoted, line)) for line in text.split("\n"))

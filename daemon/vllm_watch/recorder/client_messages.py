@@ -16,6 +16,9 @@ _CLIENT_SITE = re.compile(r"(?:\w*tool\w*|\w*parser|harmony\w*|connection|valida
 _HANDLER_SITE = re.compile(r"(?:\w*serving\w*|\w*api_router|chat_utils|\w*preprocess\w*|input_processor)\.py")
 """Files whose warnings and errors do."""
 
+_QUOTE = re.compile(r": |(?=['\"\[{(=])")
+"""Where such a message begins to quote."""
+
 LITERAL = re.compile(r"""'(?:[^'\\]|\\.)+'|"(?:[^"\\]|\\.)+"|[\[{].+[\]}]""", re.DOTALL)
 """A printed string, list or object."""
 
@@ -114,11 +117,11 @@ class ClientMessages:
         return f"{start}SchedulerOutput({tokens[0] if tokens else ''}) {REMOVED}"
 
     def without_quoted(self, site: str, level: str, message: str) -> str | None:
-        """Return the start of a message about a request: after its colon it quotes. `None` if the site has others."""
+        """Return the start of a message about a request, up to where it quotes. `None` if the site has others."""
         if not _CLIENT_SITE.fullmatch(site) and (level == "INFO" or not _HANDLER_SITE.fullmatch(site)):
             return None
-        what, colon, rest = message.partition(": ")
-        if not colon:
-            what, rest = message, ""
-        cleaned = self._private.clean(LITERAL.sub(lambda quoted: self._private.remove("prompts", quoted[0]), what))
-        return cleaned + colon + (self._private.clean(self._private.remove("prompts", rest)) if rest else "")
+        found = _QUOTE.search(message)
+        if found is None:
+            return self._private.clean(message)
+        quoted = self._private.clean(self._private.remove("prompts", message[found.end() :]))
+        return self._private.clean(message[: found.start()]) + found[0] + quoted

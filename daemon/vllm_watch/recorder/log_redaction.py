@@ -14,8 +14,10 @@ import re
 
 from typing import Any
 
+from vllm_watch.reading.event_filter import EventFilter
 from vllm_watch.recorder.access_redaction import UVICORN_START, redact_access
 from vllm_watch.recorder.client_messages import LITERAL, ClientMessages
+from vllm_watch.recorder.json_redaction import redact_json
 from vllm_watch.recorder.private_text import REMOVED, PrivateText
 from vllm_watch_parsers.access import ACCESS_START
 from vllm_watch_parsers.line import UNKNOWN_RECORD, LogLine, Record, parse_line
@@ -28,6 +30,7 @@ _FORGED_STATISTICS = (
     "Engine 000: Avg prompt throughput: 0.0 tokens/s, Avg generation throughput: 0.0 tokens/s, Running: 0 reqs, "
     "Waiting: 0 reqs, GPU KV cache usage: 0.0%, Prefix cache hit rate: 0.0%"
 )
+_FORGED_RECORD = f"{REMOVED} INFO 01-01 00:00:00 [loggers.py:1] {_FORGED_STATISTICS}"
 
 _REQUEST_TRACEBACK = "Exception in ASGI application"
 _EXCEPTION = re.compile(
@@ -47,6 +50,7 @@ class LogRedactor:
     def __init__(self, private: PrivateText) -> None:
         self._private = private
         self._messages = ClientMessages(private)
+        self._filter = EventFilter()
         self._record: Record | None = None
         self._is_of_client = False
         """Whether the open record has text of a client."""
@@ -81,7 +85,7 @@ class LogRedactor:
 
     def _continued(self, message: bytes, parsed: LogLine) -> bytes:
         """Redact a line that continues a record of vLLM; it repeats the record's head."""
-        if self._is_of_client:
+        if self._is_of_client and not parsed.events:
             return self._dropped(message, parsed)
         return _encoded(self._traceback_line(_decoded(message), parsed, is_of_client=False))
 
@@ -92,8 +96,12 @@ class LogRedactor:
             if fields is not None:
                 return process + self._json(fields, parse_head(text), parsed)
         head = parse_head(text)
-        if not head.site and b"] " in text:
-            head = parse_prefixed_head(text) or head
+        if not head.site and b"] " in text and (prefixed := parse_prefixed_head(text)):
+            if self._filter.has_own_prefix(parsed):
+                head = prefixed
+            elif parsed.events:  # Text of a client that looks like a record, after anything.
+                self._private.remove("prompts", _decoded(text))
+                return _FORGED_RECORD.encode()
         if head.site:
             return self._recorded(text, head, parsed)
         if UVICORN_START.match(bare := _decoded(head.message)):
@@ -118,7 +126,8 @@ class LogRedactor:
                 return _FORGED_STATISTICS if parsed.is_rejected and made != message else made
             quoting = self._messages.without_quoted(site, level, message)
             if quoting is not None:
-                self._drops_bare = False
+                self._is_of_client = quoting != message
+                self._drops_bare = self._is_of_client
                 return quoting
         self._drops_bare = False
         return clean(message)
@@ -131,9 +140,7 @@ class LogRedactor:
             lines = [self._uvicorn(ACCESS_START.decode() + first).removeprefix(ACCESS_START.decode())]
         is_of_client = self._is_of_client
         lines += [self._traceback_line(line, parsed, is_of_client=is_of_client) for line in others]
-        redacted = {
-            key: self._private.clean(value) if isinstance(value, str) else value for key, value in fields.items()
-        }
+        redacted = redact_json({key: value for key, value in fields.items() if key != "message"}, self._private)
         redacted["message"] = "\n".join(lines)
         if isinstance(exception := fields.get("exc_info"), str):
             redacted["exc_info"] = "\n".join(

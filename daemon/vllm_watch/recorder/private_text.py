@@ -61,7 +61,7 @@ _BARE: Mapping[Kind, re.Pattern[str]] = {
 }
 """What a value is that is neither a string nor in brackets: after a colon, a prompt is all that follows."""
 
-_OPTION = re.compile(r"""--[\w-]*(?:api[_-]key|token|password|secret)(?:\\*['"])?(?:=|,?\s+)""")
+_OPTION = re.compile(r"""(?<![\w-])--(?=[A-Za-z])[\w-]*(?:api[_-]key|token|password|secret)(?:\\*['"])?(?:=|,?\s+)""")
 _OPTION_VALUES = re.compile(r"[^\s'\",\]-][^\s'\",\]]*(?:\s+[^\s'\",\]-][^\s'\",\]]*)*")
 _SCHEME = re.compile(r"\b((?:Bearer|Basic|Digest)\s+)([^\s,;'\"\\)\]}]+)", re.IGNORECASE)
 _KEY_FORMS = re.compile(
