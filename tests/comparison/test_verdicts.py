@@ -9,14 +9,14 @@ from msgspec.structs import replace
 from tests.support.load_tests import LOAD, OPEN, called_different, latency, row, run, runs, side, single
 
 from vllm_watch.comparison.compare import compare_pair
-from vllm_watch.comparison.metrics import FAMILY, METRIC_NAMES, METRICS, family_weights
+from vllm_watch.comparison.metrics import BY_NAME, FAMILY, METRICS, family_weights
 from vllm_watch.comparison.model import Side
 from vllm_watch.loadtest.model import Bounds, Phase, ServerUse
 
 
 def test_the_list_of_metrics_is_whole():
     """Each name is there once, each of the family is a metric, and the weights of the family make 1."""
-    assert len(METRIC_NAMES) == len(set(METRIC_NAMES)) == 24
+    assert len(METRICS) == len(BY_NAME) == 24
     assert set(FAMILY) == {metric.name for metric in METRICS if metric.in_family}
     assert sum(family_weights("tpot_ms.mean").values()) == pytest.approx(1)
     assert family_weights("tpot_ms.mean")["tpot_ms.mean"] == 0.5
@@ -141,6 +141,19 @@ def test_runs_that_are_all_the_same():
 
     assert (found.verdict, found.percent) == ("too_few", None)
     assert found.note == "all runs of a side have the same value, so nothing is known of how they vary"
+
+
+def test_two_runs_that_vary_much_are_too_few():
+    """Where not even a factor of ten would have been found, that is the verdict; its figure would mean nothing."""
+    sides = [
+        Side(name=name, runs=(run(f"{name}1"), run(f"{name}2", speed))) for name, speed in (("a", 3.0), ("b", 3.3))
+    ]
+    sides[1] = Side(name="b", runs=(run("b1", 1.1), sides[1].runs[1]))
+    found = row(compare_pair(*sides), "output_throughput")
+
+    assert (found.verdict, found.detectable_percent) == ("too_few", None)
+    assert found.low < 0 < found.high
+    assert found.note == "too few runs for how much they vary: not even a factor of ten would have been found"
 
 
 def test_one_run_against_five():
@@ -294,4 +307,4 @@ def test_servers_are_compared_if_clients_are_not_known():
     found = compare_pair(Side(name="a", runs=ours), Side(name="b", runs=theirs))
 
     assert found.comparable
-    assert found.method.endswith("The server's view.")
+    assert "The server's view." in found.method

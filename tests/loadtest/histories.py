@@ -36,7 +36,7 @@ class MadeUpServer:
         self.at = START
         self.step = step
         self.seats = seats
-        self.done = 0.0
+        self.done = self.seconds_per_token = 0.0
         self.points = [self._point("idle", 0, 0)]
 
     def _point(self, state, running, waiting, kv=0.0):
@@ -58,7 +58,7 @@ class MadeUpServer:
             {
                 "e2e_request_latency_seconds": histogram,
                 "time_to_first_token_seconds": histogram,
-                "time_per_output_token_seconds": histogram,
+                "time_per_output_token_seconds": histogram._replace(sum=self.seconds_per_token),
                 "request_prompt_tokens": histogram._replace(sum=20.0 * int(self.done)),
                 "request_generation_tokens": histogram._replace(sum=10.0 * int(self.done)),
             },
@@ -76,7 +76,9 @@ class MadeUpServer:
         steps = round(seconds / self.step)
         for number in range(steps):
             self.at += self.step
+            finished = int(self.done)
             self.done += tokens_per_second * self.step / 10
+            self.seconds_per_token += (int(self.done) - finished) * running / tokens_per_second
             state = "saturated" if waiting else "serving"
             is_last = number == steps - 1
             self.points.append(self._point("idle", 0, 0) if is_last else self._point(state, running, waiting, kv))

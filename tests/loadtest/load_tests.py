@@ -6,5 +6,5 @@ from __future__ import annotations
 from pathlib import Path
 
 
-FOLDER = Path(__file__).parents[1] / "recordings" / "loadtests"
-LOAD_TESTS = sorted(FOLDER.glob("*.recording"))
+FOLDER = Path(__file__).parent / "recordings"
+LOAD_TESTS = sorted(FOLDER.glob("*.jsonl.xz"))

@@ -13,8 +13,8 @@ from tests.rendering.test_report import rows
 
 from vllm_watch.comparison.model import Comparisons, ConfigDifference, Side
 from vllm_watch.loadtest.model import Distribution
-from vllm_watch.rendering.comparison_html import comparisons_html
 from vllm_watch.rendering.comparisons import comparisons_markdown, comparisons_table
+from vllm_watch.rendering.comparisons_html import comparisons_html
 from vllm_watch.rendering.distributions import together
 from vllm_watch.rendering.plain import comparisons_json
 

@@ -191,7 +191,7 @@ def _run_command(
             status = command.end(hurry)
             break
         session.write_out()
-    session.add_command(private.clean_arguments(options.argv), status, started)
+    session.add_command(private.clean_arguments(options.argv), status, started)  # First: it learns the keys.
     for name, text in files.new():
         session.add_benchmark(name, redact_benchmark(text, private))
     printed = printed_result(command.printed)

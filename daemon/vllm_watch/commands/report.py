@@ -21,6 +21,7 @@ from vllm_watch.loadtest.prometheus_source import PrometheusQuery, PrometheusTar
 from vllm_watch.loadtest.sources import ReadOptions, read_report
 from vllm_watch.rendering.plain import report_json
 from vllm_watch.rendering.report import report_markdown, report_text
+from vllm_watch.rendering.report_html import report_html
 from vllm_watch.replay.replay import Progress
 from vllm_watch.support.errors import UsageError
 from vllm_watch.support.report_formats import ReportFormat
@@ -39,6 +40,7 @@ _RENDERERS: Mapping[ReportFormat, Callable[[Report], str]] = {
     "text": report_text,
     "markdown": report_markdown,
     "json": report_json,
+    "html": report_html,
 }
 _OFFSET = re.compile(r"(?:UTC)?([+-])(\d\d):?(\d\d)", re.ASCII)
 

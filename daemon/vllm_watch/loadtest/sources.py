@@ -5,10 +5,13 @@ from __future__ import annotations
 
 import zlib
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from datetime import datetime, tzinfo
 from pathlib import Path
 from typing import NamedTuple
+
+import msgspec
 
 from vllm_watch.loadtest.client import read_client_runs
 from vllm_watch.loadtest.history import ServerHistory
@@ -85,6 +88,7 @@ def read_sources(
     clients: list[Run] = []
     histories: list[ServerHistory] = []
     units = list(_units(paths))
+    names = short_names([unit.name for unit in units])
     whole = sum(unit.size for unit in units)
     done = 0
     for unit in units:
@@ -93,7 +97,7 @@ def read_sources(
             progress((before + share * size) / whole)
 
         if unit.kind == "benchmark":
-            clients += _benchmark_file(Path(unit.paths[0]), options)
+            clients += _benchmark_file(Path(unit.name), names[unit.name], options)
         elif unit.kind == "log":
             histories.append(read_logs(unit.paths, unit.name, _stem(unit.name), _to_moment(options.zone), part))
         else:
@@ -127,7 +131,7 @@ def _units(paths: Sequence[str]) -> Iterator[_Unit]:
         yield _Unit("log", shown, files, sum(max(Path(file).stat().st_size, 1) for file in files))
 
 
-def _benchmark_file(path: Path, options: ReadOptions) -> tuple[Run, ...]:
+def _benchmark_file(path: Path, name: str, options: ReadOptions) -> Iterator[Run]:
     try:
         with open_text(path) as file:
             text = file.read().decode()
@@ -135,13 +139,31 @@ def _benchmark_file(path: Path, options: ReadOptions) -> tuple[Run, ...]:
         raise FileError(f"{path}: cannot be read: {error}") from error
     except UnicodeDecodeError as error:
         raise FileError(f"{path}: is not text in UTF-8: byte {error.start}") from error
-    return read_client_runs(text, str(path), objective=options.objective, zone=options.zone)
+    runs = read_client_runs(text, str(path), objective=options.objective, zone=options.zone)
+    yield from (msgspec.structs.replace(run, name=run.name.replace(str(path), name)) for run in runs)
+
+
+def short_names(paths: Sequence[str]) -> dict[str, str]:
+    """Return for each path as much of its end as no other one has: its file's name, or that with folders."""
+    parts = {path: Path(path).parts for path in paths}
+    lengths = dict.fromkeys(paths, 1)
+    while True:
+        named = {path: "/".join(parts[path][-lengths[path] :]) for path in paths}
+        counts = Counter(named.values())
+        alike = [path for path in paths if counts[named[path]] > 1 and lengths[path] < len(parts[path])]
+        if not alike:
+            return named
+        for path in alike:
+            lengths[path] += 1
 
 
 def _recorded_benchmarks(recording: Recording, options: ReadOptions) -> Iterator[Run]:
+    name = _stem(str(recording.path))
     for each in recording.benchmarks:
         source = f"{recording.path}: {each.name}"
-        yield from read_client_runs(each.content, source, objective=options.objective, zone=options.zone)
+        runs = read_client_runs(each.content, source, objective=options.objective, zone=options.zone)
+        shown = name if len(recording.benchmarks) == 1 else f"{name}: {_stem(each.name)}"
+        yield from (msgspec.structs.replace(run, name=run.name.replace(source, shown)) for run in runs)
 
 
 def _recorded_servers(recording: Recording, progress: Progress) -> Iterator[ServerHistory]:

@@ -11,8 +11,7 @@ from vllm_watch.rendering.curve_figure import by_configuration, curve_figures
 from vllm_watch.rendering.document import Figure, Section, Statement
 from vllm_watch.rendering.html import render_html
 from vllm_watch.rendering.latency_figure import latency_figures
-from vllm_watch.rendering.overview import overview
-from vllm_watch.rendering.report import document, facts, numbers, run_section
+from vllm_watch.rendering.report import document, facts, numbers
 from vllm_watch.rendering.server_use import MAX_PHASES
 from vllm_watch.rendering.svg_lines import COLUMNS
 from vllm_watch.rendering.timeline_figure import TABLE_ROWS, timeline_figure
@@ -41,13 +40,12 @@ def report_html(report: Report) -> str:
         page = render_html(document(report, tuple(sections), _curves(report)))
         if len(page.encode()) < MAX_BYTES:
             return page
-    several = Section(f"All {len(report.runs)} runs", (_TOO_MANY, overview(report.runs), *_curves(report)))
-    return render_html(document(report, ())._replace(sections=(several,)))
+    return render_html(document(report, (), (_TOO_MANY, *_curves(report))))
 
 
 def _run_section(run: Run, key: str, detail: _Detail) -> Section:
     plots = _plots(run, key, detail) if detail.columns else ()
-    return run_section(run, (*facts(run), *numbers(run, MAX_PHASES if plots else _FEW_PHASES), *plots))
+    return Section("", sections=(*facts(run), *numbers(run, MAX_PHASES if plots else _FEW_PHASES), *plots))
 
 
 def _curves(report: Report) -> tuple[Figure, ...]:

@@ -47,7 +47,7 @@ def period(run: Run) -> str:
 
 
 def run_start(run: Run) -> float:
-    """Return when a run's first known moment was, in seconds since the epoch; 0 if none is known."""
+    """Return when a run's load started, or its first known moment, in seconds since the epoch; 0 if none is known."""
     moments = [each.start for each in run.phases] + list(run.timeline.times[:1])
     moments += [event.at for event in run.events] if not moments else []
     return min(moments, default=0.0) if run.start is None else run.start
@@ -59,7 +59,7 @@ def load_rows(load: Load) -> list[Cells]:
         "Benchmark": None if load.endpoint is None else _KINDS[load.endpoint],
         "Backend": load.backend,
         "Burstiness": None if load.burstiness is None else significant(load.burstiness),
-        "Duration asked for": None if load.duration_s is None else duration(load.duration_s),
+        "Duration": None if load.duration_s is None else duration(load.duration_s),
         "Requests arrived (1/s)": None if load.offered_request_rate is None else significant(load.offered_request_rate),
         **load.metadata,
     }

@@ -69,11 +69,12 @@ def logarithmic(values: Iterable[float]) -> Scale:
     return Scale(low, high, tuple(tick for tick in ticks if low * 0.999 <= tick <= high * 1.001), is_log=True)
 
 
-def clock(seconds: float, ticks: int = 6) -> Scale:
-    """Return a scale of time from 0 to exactly so many seconds, with ticks at round times."""
-    length = max(seconds, 1.0)
+def clock(start: float, end: float, ticks: int = 6) -> Scale:
+    """Return a scale of time with exactly these ends, in seconds, and ticks at round times."""
+    length = max(end - start, 1.0)
     step = next((each for each in _SECONDS if length / each <= ticks), _nice(length / ticks / 86400) * 86400)
-    return Scale(0.0, length, tuple(float(at * step) for at in range(math.floor(length / step) + 1)))
+    first, last = math.ceil(start / step), math.floor((start + length) / step)
+    return Scale(start, start + length, tuple(float(at * step) for at in range(first, last + 1)))
 
 
 def _nice(step: float) -> float:

@@ -81,16 +81,17 @@ def timeline_figure(run: Run, key: str, columns: int = COLUMNS, rows: int = TABL
     if not panels:
         return None
     xs = [at - start for at in run.timeline.times]
-    x = clock(max([*xs, *(phase.end - start for phase in run.phases)]))
+    x = clock(xs[0], xs[-1])
+
     bottom = panels_bottom(len(panels))
     parts = [_phases(run.phases, start, x, bottom)]
     for at, panel in enumerate(panels):
         series = [Series(each.label, xs, scaled(run.timeline, each.name, panel.scale)) for each in panel.curves]
         parts += panel_parts(panel.title, series, x, _TOP + at * _PANEL_PITCH, columns)
     parts += [_events(run, start, x, bottom), time_axis(x, bottom)]
-    description = f"{_names(panels)} over {duration(x.high)}. {_phases_in_words(run.phases, start)}"
+    description = f"{_names(panels)} over {duration(x.high - x.low)}. {_phases_in_words(run.phases, start)}"
     svg = drawing(key, "The run over time", description, bottom + AXIS_HEIGHT, *parts)
-    notes = (f"Time is since {moment(start)} UTC.", *_event_note(run))
+    notes = (f"The load starts at {moment(start)} UTC.", *_event_note(run))
     return Figure(
         key,
         "The run over time",
@@ -115,7 +116,8 @@ def overlay_figure(runs: Mapping[str, Run], key: str) -> Figure | None:
     if not shown:
         return None
     xs = {name: [at - run_start(run) for at in run.timeline.times] for name, run in runs.items()}
-    x = clock(max(at for each in xs.values() for at in each))
+    places = [at for each in xs.values() for at in each]
+    x = clock(min(places), max(places))
     bottom = panels_bottom(len(shown))
     parts: list[str] = []
     for at, (panel, curve) in enumerate(shown):
@@ -124,7 +126,7 @@ def overlay_figure(runs: Mapping[str, Run], key: str) -> Figure | None:
         parts += panel_parts(title, series, x, _TOP + at * _PANEL_PITCH, COLUMNS)
     parts.append(time_axis(x, bottom))
     labels = ", ".join(f"{name} ({run.name})" for name, run in runs.items())
-    description = f"{'; '.join(curve.label for _, curve in shown)} of {labels}, over {duration(x.high)}."
+    description = f"{'; '.join(curve.label for _, curve in shown)} of {labels}, over {duration(x.high - x.low)}."
     svg = drawing(key, _OVERLAY, description, bottom + AXIS_HEIGHT, *parts)
     legend = tuple(Entry(at, f"{name}: {run.name}") for at, (name, run) in enumerate(runs.items()))
     return Figure(key, _OVERLAY, svg, legend, _overlay_table(runs, shown), ("Each run begins at 0.",))
@@ -174,7 +176,7 @@ def panels_bottom(panels: int) -> float:
 
 def time_axis(x: Scale, bottom: float) -> str:
     """Return the axis of time below the last panel."""
-    return level_axis(Plot(x, x, bottom, 0), "Time since the start", since_start, has_grid=False)
+    return level_axis(Plot(x, x, bottom, 0), "Time since the start of the load", since_start, has_grid=False)
 
 
 def _legend(panels: Sequence[Panel]) -> tuple[Entry, ...]:
@@ -197,8 +199,9 @@ def _phases(phases: Sequence[Phase], start: float, x: Scale, bottom: float) -> s
     parts = []
     for each in phases:
         left, right = x.share(each.start - start), x.share(each.end - start)
-        parts.append(band(left, right, _BANDS_TOP, bottom - _BANDS_TOP, f"phase {each.phase}"))
-        parts.append(band(left, right, _STRIP_TOP, _STRIP_HEIGHT, f"strip {each.phase}"))
+        if right > left:
+            parts.append(band(left, right, _BANDS_TOP, bottom - _BANDS_TOP, f"phase {each.phase}"))
+            parts.append(band(left, right, _STRIP_TOP, _STRIP_HEIGHT, f"strip {each.phase}"))
         if right - left >= _NAMED_SHARE:
             style = "phase-name" if right - left >= _WIDE_SHARE else "phase-name minor"
             parts.append(label(each.phase, (left + right) / 2, _STRIP_TOP + 12, style))
@@ -211,6 +214,8 @@ def _events(run: Run, start: float, x: Scale, bottom: float) -> str:
     last = -1.0
     for at, event in enumerate(run.events, start=1):
         share = x.share(event.at - start)
+        if not x.low <= event.at - start <= x.high:
+            continue
         parts.append(upright(share, _STRIP_TOP, bottom, "event"))
         if share - last >= _NUMBER_DISTANCE:
             parts.append(label(str(at), share, 12, "event-number"))
