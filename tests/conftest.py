@@ -1,10 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
 """Options of the test run, and the plugins that every run has."""
 
+import os
+
 from hypothesis import settings
 
 
 pytest_plugins = ("tests.support.leftovers", "tests.support.needs", "tests.support.samples", "tests.support.shared")
+
+# Prometheus and its tools take a fifth less of a processor's time with more memory.
+os.environ.setdefault("GOGC", "800")
 
 # How long an example takes is the machine's affair.
 settings.register_profile("vllm-watch", deadline=None)

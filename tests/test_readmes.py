@@ -11,7 +11,7 @@ from tests.support.translation import differences, sections, untranslated
 
 
 ROOT = Path(__file__).parents[1]
-PAIRS = ("README", "daemon/BEHAVIOUR")
+PAIRS = ("README", "daemon/BEHAVIOUR", "daemon/COMPARING")
 """Documents that have a translation beside them."""
 
 TITLES = {
@@ -29,6 +29,15 @@ TITLES = {
     "The probe": "探测",
     "What is guaranteed": "保证",
     "Measured": "实测",
+    "How vllm-watch compares load tests": "vllm-watch 如何比较压力测试",
+    "How to test": "如何测试",
+    "What the verdicts mean": "各结论的含义",
+    "How many runs": "需要多少次运行",
+    "What a verdict is based on": "结论的依据",
+    "When there are no numbers": "什么时候没有数字",
+    "Known traps": "已知的陷阱",
+    "In CI": "在 CI 中",
+    "How this is proved": "如何证明",
 }
 
 ORIGINAL = """# Tool

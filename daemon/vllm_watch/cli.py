@@ -12,6 +12,7 @@ import sys
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from typing import Any, TypeVar
 
 import click
 
@@ -19,9 +20,11 @@ from vllm_watch import __version__
 from vllm_watch.grafana.commands import grafana
 from vllm_watch.support.errors import UsageError, VllmWatchError
 from vllm_watch.support.log_options import LOG_FORMATS, LOG_LEVELS, LogFormat, LogLevel
-from vllm_watch.support.report_formats import REPORT_FORMATS, ReportFormat
+from vllm_watch.support.report_formats import COMPARISON_FORMATS, REPORT_FORMATS, ComparisonFormat, ReportFormat
 from vllm_watch.support.standard_streams import ReaderGoneError, guard_standard_streams
 
+
+_Command = TypeVar("_Command", bound=Callable[..., Any])
 
 _PARTS = 1000
 """How finely the progress bar moves."""
@@ -58,7 +61,25 @@ _ZONE = click.option(
     metavar="ZONE",
     help="Time zone of logs and results, such as Asia/Shanghai or +08:00 [default: this machine's].",
 )
+_PROMETHEUS = (
+    click.option("--prometheus", "url", metavar="URL", help="Read a server's series from this Prometheus."),
+    click.option("--server", metavar="NAME", help="Which server of it: the label `server`."),
+    click.option("--from", "start", metavar="TIME", help='From when, such as -2h, "2026-11-20 14:00" or RFC 3339.'),
+    click.option("--to", "end", metavar="TIME", help="Until when [default: now]."),
+    click.option("--bearer-token-file", "token_file", metavar="FILE", help="The file with its bearer token."),
+)
 _STEP = click.option("--step", default="5s", show_default=True, metavar="DURATION", help="Time between two samples.")
+
+
+def _with(options: Sequence[Callable[[_Command], _Command]]) -> Callable[[_Command], _Command]:
+    """Give a command several options, in this order."""
+
+    def add(command: _Command) -> _Command:
+        for option in reversed(options):
+            command = option(command)
+        return command
+
+    return add
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
@@ -205,7 +226,7 @@ def backfill(recording: str | None, logs: tuple[str, ...], step: str, output: st
     if bool(recording) == bool(logs):
         raise UsageError("give either --recording DIR or FILE, or --log PATH")
     with _progress("backfill") as progress:
-        samples = write_backfill(recording, logs, _seconds(step), output, progress)
+        samples = write_backfill(recording, logs, _seconds("--step", step), output, progress)
     click.echo(f"{samples} samples. Load them with: promtool tsdb create-blocks-from openmetrics FILE DIR", err=True)
 
 
@@ -220,23 +241,136 @@ def backfill(recording: str | None, logs: tuple[str, ...], step: str, output: st
 )
 @_OBJECTIVE
 @_ZONE
+@_with(_PROMETHEUS)
 def report(
-    sources: tuple[str, ...], output: str | None, form: ReportFormat | None, objective: str | None, zone: str | None
+    sources: tuple[str, ...],
+    output: str | None,
+    form: ReportFormat | None,
+    objective: str | None,
+    zone: str | None,
+    **prometheus: str | None,
 ) -> None:
     """
     Write a load test in numbers and plots.
 
     A SOURCE is a server's log (a rotated one by its own path), a recording, or what a benchmark wrote: the JSON of vllm
-    bench serve, throughput or latency, or what it printed. Sources of one test belong together: what the client
-    measured, and what the server did meanwhile.
+    bench serve, throughput or latency, or what it printed. A Prometheus is one more source. Sources of one test belong
+    together: what the client measured, and what the server did meanwhile.
     """
-    from vllm_watch.commands.report import read_options, write_report
+    from vllm_watch.commands.report import prometheus_query, read_options, write_report
 
-    if not sources:
-        raise UsageError("give at least one SOURCE: a log, a recording or a benchmark's result")
-    options = read_options(objective, zone)
+    query = prometheus_query(**prometheus)
+    if not sources and query is None:
+        raise UsageError("give at least one SOURCE: a log, a recording or a benchmark's result; or --prometheus")
+    options = read_options(objective, zone)._replace(prometheus=query)
     with _progress("report") as progress:
         write_report(sources, form, output, options, progress)
+
+
+@cli.command()
+@click.argument("sides", nargs=-1, metavar="A B [C...]")
+@click.option("--baseline", metavar="NAME", help="The side that the others are compared with [default: the first].")
+@click.option("-o", "--output", metavar="FILE", help="Where to write [default: standard output].")
+@click.option(
+    "--format",
+    "form",
+    type=click.Choice(COMPARISON_FORMATS),
+    help="[default: by the ending of FILE, else table].",
+)
+@click.option(
+    "--fail-if",
+    "rules",
+    multiple=True,
+    metavar="RULE",
+    help="Exit with 1 if this is shown, such as 'ttft_ms.p99 > +10%'; may be repeated.",
+)
+@click.option("--force", is_flag=True, help="Show numbers also if the sides are not comparable.")
+@_OBJECTIVE
+@_ZONE
+def compare(  # noqa: PLR0913, PLR0917 - Each option is a parameter.
+    sides: tuple[str, ...],
+    baseline: str | None,
+    output: str | None,
+    form: ComparisonFormat | None,
+    rules: tuple[str, ...],
+    force: bool,  # noqa: FBT001 - An option.
+    objective: str | None,
+    zone: str | None,
+) -> None:
+    """
+    Compare configurations by their load tests: what is different, and whether it is real.
+
+    Each side is a source, as of report, or several with a name: A=run1.json,run2.json. One run of a configuration says
+    little, for the next one is different; five runs of each, taking turns, find a difference of a few per cent.
+
+    --fail-if fails only if the whole 95 % interval is beyond the limit, and never if nothing was measured.
+    """
+    from vllm_watch.commands.compare import check_rules, named_sides, read_sides, write_comparison
+    from vllm_watch.commands.report import read_options
+    from vllm_watch.comparison.compare import compare_sides
+    from vllm_watch.comparison.fail_if import parse_rule
+
+    parsed = [parse_rule(text) for text in rules]
+    named = named_sides(sides, baseline)
+    options = read_options(objective, zone)
+    with _progress("compare") as progress:
+        read = read_sides(named, options, progress)
+    found = compare_sides(read, baseline, force=force)
+    write_comparison(found, form, output)
+    outcomes = check_rules(parsed, found)
+    for outcome in outcomes:
+        click.echo(f"vllm-watch: {outcome.text}", err=True)
+    sys.exit(1 if any(outcome.has_failed for outcome in outcomes) else 0)
+
+
+@cli.command()
+@_CONFIG
+@_LOG
+@_METRICS
+@click.option("--server", "names", multiple=True, metavar="NAME", help="Record only this; may be repeated.")
+@click.option("-o", "--output", required=True, metavar="FILE", help="Where to write, such as test.jsonl.xz.")
+@click.option("--force", is_flag=True, help="Write over a FILE that is there.")
+@click.option("--every", metavar="DURATION", help="Time between two scrapes [default: as configured, else 5s].")
+@click.option("--for", "duration", metavar="DURATION", help="How long to record [default: until Ctrl-C].")
+@click.option("--keep", metavar="KINDS", help="What not to remove: prompts,request-ids,keys,addresses.")
+@click.argument("argv", metavar="[-- COMMAND...]", nargs=-1, type=click.UNPROCESSED)
+def record(  # noqa: PLR0913, PLR0917 - Each option is a parameter.
+    config_file: str | None,
+    logs: tuple[str, ...],
+    metrics: tuple[str, ...],
+    names: tuple[str, ...],
+    output: str,
+    force: bool,  # noqa: FBT001 - An option.
+    every: str | None,
+    duration: str | None,
+    keep: str | None,
+    argv: tuple[str, ...],
+) -> None:
+    """
+    Record the logs and /metrics of running servers into one file, from now until Ctrl-C.
+
+    With a COMMAND after --, such as vllm bench serve, record while it runs, and its result too. Prompts, request ids,
+    keys and addresses of clients are removed. Without --config, --log and --metrics: of the vLLM servers that run on
+    this machine.
+    """
+    from vllm_watch.commands.record import RecordOptions, kinds_of
+    from vllm_watch.commands.record import record as record_servers
+    from vllm_watch.commands.watched import Selection
+    from vllm_watch.support.logging_setup import configure_log
+
+    configure_log("error")
+    record_servers(
+        Selection(config_file, logs, metrics),
+        RecordOptions(
+            output,
+            names,
+            None if every is None else _seconds("--every", every),
+            None if duration is None else _seconds("--for", duration),
+            kinds_of(keep or ""),
+            force,
+            argv,
+        ),
+    )
 
 
 cli.add_command(grafana)
@@ -278,15 +412,15 @@ def _status_of(action: Callable[[], int | None]) -> int:
         return 1
 
 
-def _seconds(step: str) -> float:
+def _seconds(option: str, text: str) -> float:
     from vllm_watch.config.texts import parse_duration
 
     try:
-        seconds = parse_duration(step)
+        seconds = parse_duration(text)
     except ValueError as error:
-        raise UsageError(f"--step: {error}") from error
+        raise UsageError(f"{option}: {error}") from error
     if seconds <= 0:
-        raise UsageError("--step: expected more than 0 s")
+        raise UsageError(f"{option}: expected more than 0 s")
     return seconds
 
 

@@ -14,12 +14,12 @@ from pathlib import Path
 
 from grafana_foundation_sdk.cog.encoder import JSONEncoder
 
-from boards import capacity, fleet, server, sources, spec_decode
+from boards import capacity, fleet, load_test, server, sources, spec_decode
 from boards.kit.texts import LANGUAGES
 
 
 JSON = Path(__file__).parents[1] / "json"
-BOARDS = (fleet, server, spec_decode, capacity, sources)
+BOARDS = (fleet, server, spec_decode, capacity, sources, load_test)
 
 
 def built(language: str) -> dict[str, str]:

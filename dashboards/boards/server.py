@@ -26,12 +26,10 @@ from boards.kit.panels import (
 )
 from boards.kit.texts import Texts
 from boards.kit.thresholds import number
-from vllm_watch_parsers.metric_names import INFERENCE_HANDLERS
 
 
 UID = "vllm-watch-server"
 
-_COMPLETIONS = f'handler=~"{"|".join(sorted(INFERENCE_HANDLERS))}"'
 _SHORT, _USUAL, _LONG = 0.5, 0.95, 0.99
 
 
@@ -62,8 +60,8 @@ def _users_figures(t: Texts) -> list[Panel]:
 
 
 def _request_figures(t: Texts) -> list[Panel]:
-    answered = promql.of_server("http_requests_total", _COMPLETIONS)
-    answered_well = promql.of_server("http_requests_total", f'{_COMPLETIONS},code=~"2.."')
+    answered = promql.of_server("http_requests_total", promql.COMPLETIONS)
+    answered_well = promql.of_server("http_requests_total", f'{promql.COMPLETIONS},code=~"2.."')
     return [
         figure(t.panel("qps"), PER_SECOND, Query(f"sum({_finished()})", t.name("finished"))),
         figure(
@@ -121,7 +119,7 @@ def _objective_figures(t: Texts) -> list[Panel]:
 def _finished() -> str:
     """Return each server's finished requests per second; without a page, those that its access log has answered."""
     by_page = f"sum without (model_name, engine, reason) ({promql.rate(promql.of_engine('requests_finished_total'))})"
-    answered = promql.of_server("http_requests_total", f'{_COMPLETIONS},code=~"2.."')
+    answered = promql.of_server("http_requests_total", f'{promql.COMPLETIONS},code=~"2.."')
     return f"{by_page} or sum without (handler, method, code) ({promql.rate(answered)})"
 
 
@@ -156,7 +154,7 @@ def _slowest(recorded: str) -> str:
 
 
 def _traffic(t: Texts) -> Panel:
-    answered = promql.of_server("http_requests_total", f'{_COMPLETIONS},code!~"2.."')
+    answered = promql.of_server("http_requests_total", f'{promql.COMPLETIONS},code!~"2.."')
     failed = f"sum without (handler, method, code) ({promql.rate(answered)})"
     rejected = f"sum without (model_name, reason) ({promql.rate(promql.of_model('admission_rejections_total'))})"
     return lines(
@@ -407,7 +405,7 @@ def _hit_ratios(t: Texts) -> Panel:
 
 def _rejections(t: Texts) -> Panel:
     rejected = f"sum without (model_name) ({promql.rate(promql.of_model('admission_rejections_total'))})"
-    turned_away = promql.of_server("http_requests_total", f'{_COMPLETIONS},code=~"429|503"')
+    turned_away = promql.of_server("http_requests_total", f'{promql.COMPLETIONS},code=~"429|503"')
     return lines(
         t.panel("rejections"),
         PER_SECOND,

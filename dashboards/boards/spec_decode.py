@@ -50,6 +50,9 @@ _ACCEPTED = promql.of_engine("spec_decode_accepted_tokens_per_second")
 _LENGTH = promql.of_engine("spec_decode_mean_acceptance_length")
 _RATIO = promql.of_engine("spec_decode_acceptance_ratio")
 _POSITION = promql.of_engine("spec_decode_position_acceptance_ratio")
+_LENGTH_NOW = promql.by_drafts(_LENGTH)
+_RATIO_NOW = promql.by_drafts(_RATIO)
+_POSITION_NOW = promql.by_drafts(_POSITION)
 _PER_DRAFT = promql.of_engine("num_speculative_tokens")
 
 
@@ -162,12 +165,17 @@ def _figures(t: Texts) -> list[Panel]:
     wasteful = runbooks(t, "VllmDraftsDoNotPay")
     return [
         figure(
-            t.panel("length_now"), _TOKENS, _worst("bottomk", _now(_LENGTH)), width=4, decimals=2, runbooks=collapsed
+            t.panel("length_now"),
+            _TOKENS,
+            _worst("bottomk", _LENGTH_NOW),
+            width=4,
+            decimals=2,
+            runbooks=collapsed,
         ),
         figure(
             t.panel("ratio_now"),
             RATIO,
-            _worst("bottomk", _now(_RATIO)),
+            _worst("bottomk", _RATIO_NOW),
             width=4,
             steps=_ACCEPTANCE,
             below=palette.WARNING,
@@ -193,13 +201,6 @@ def _worst(how: str, expr: str) -> Query:
     return Query(f"{how}(1, {expr})", "{{server}}", several=True)
 
 
-def _now(ratio: str) -> str:
-    """Return a server's ratio out of those of its engines, each by how much it drafts."""
-    weighted = f"{ratio} * ignoring (position) group_left () {_DRAFTED}"
-    weight = f"{ratio} * 0 + ignoring (position) group_left () {_DRAFTED}"
-    return f"{promql.per_server(weighted)} / ({promql.per_server(weight)} > 0)"
-
-
 def _length(t: Texts) -> Panel:
     """Return the length with its most, and the bound under which the alert on a collapse fires."""
     memory = f"{_LENGTH}[{thresholds()['baseline_window']}] offset {thresholds()['baseline_before']}"
@@ -222,7 +223,14 @@ def _positions(t: Texts) -> Panel:
     return lines(
         t.panel("positions"),
         RATIO,
-        [Query(_now(_POSITION), f"{{{{server}}}} {t.name('position')} {{{{position}}}}", palette.GREY, several=True)],
+        [
+            Query(
+                _POSITION_NOW,
+                f"{{{{server}}}} {t.name('position')} {{{{position}}}}",
+                palette.GREY,
+                several=True,
+            )
+        ],
         most=1,
         bounds=_MARKS,
         colors=_POSITIONS,
@@ -291,7 +299,7 @@ def _tokens_per_output(t: Texts) -> Panel:
         _TOKENS,
         [
             Query(_drafting(measured), f"{{{{server}}}} {t.name('measured')}", palette.GREEN),
-            Query(_now(_LENGTH), f"{{{{server}}}} {t.name('by_drafts')}", palette.SKY),
+            Query(_LENGTH_NOW, f"{{{{server}}}} {t.name('by_drafts')}", palette.SKY),
         ],
         bounds=[(1, palette.GREY)],
     )

@@ -45,12 +45,18 @@ NOTHING = "_"
 FIRING = 'ALERTS{alertstate="firing"}'
 ALWAYS_FIRING = frozenset({"Watchdog"})
 
-_GOT = re.compile(r'expr: ".*?", time: ([\dhms]+),\n.*?\n\s+got: (.*)')
+_NEVER = {"labels": "{}", "value": -987654321}
+"""What no query gives: promtool prints only what is not as expected."""
+
+_GOT = re.compile(r'expr: (".*?"), time: ([\dhms]+),\n.*?\n\s+got: (.*)')
 _SAMPLE = re.compile(r'\{((?:[^"{}]|"(?:[^"\\]|\\.)*")*)\} ([^\s,]+)')
 _LABEL = re.compile(r'(\w+)="((?:[^"\\]|\\.)*)"')
 
 Labels = tuple[tuple[str, str], ...]
 """Names and values, the series' name as ``__name__``."""
+
+Answers = dict[int, dict[Labels, float]]
+"""What a query gives after each evaluation of the rules, by second."""
 
 
 class Fired(NamedTuple):
@@ -83,7 +89,7 @@ def fired(
     return {name: list(_intervals(_of_server(firing, name, steps))) for name, (_, steps) in replays.items()}
 
 
-def _of_server(firing: Mapping[int, Mapping[Labels, float]], name: str, steps: int) -> dict[int, dict[Labels, float]]:
+def _of_server(firing: Mapping[int, Mapping[Labels, float]], name: str, steps: int) -> Answers:
     """Return what fires while a recording lasts, of its server or of none."""
     return {
         moment: {labels: value for labels, value in now.items() if dict(labels).get("server", name) == name}
@@ -97,8 +103,13 @@ def alerts_of(series: Mapping[str, list[str]], steps: int) -> list[Fired]:
     return list(_intervals(evaluated(series, steps, FIRING)))
 
 
-def evaluated(series: Mapping[str, list[str]], steps: int, query: str) -> dict[int, dict[Labels, float]]:
-    """Return what a query gives after each evaluation of the rules over series, by second."""
+def evaluated(series: Mapping[str, list[str]], steps: int, query: str) -> Answers:
+    """Return what a query gives over series, each of which has a value for every step."""
+    return evaluated_together(series, steps, [query])[query]
+
+
+def evaluated_together(series: Mapping[str, list[str]], steps: int, queries: Collection[str]) -> dict[str, Answers]:
+    """Return what queries give over series, by the query; the rules are evaluated once."""
     moments = range(0, steps * STEP, EVALUATION)
     document = {
         "rule_files": [str(path) for path in _rule_files()],
@@ -109,14 +120,16 @@ def evaluated(series: Mapping[str, list[str]], steps: int, query: str) -> dict[i
                 "interval": f"{STEP}s",
                 "input_series": [{"series": name, "values": " ".join(values)} for name, values in series.items()],
                 "promql_expr_test": [
-                    {"expr": query, "eval_time": f"{moment}s", "exp_samples": [{"labels": "{}", "value": 0}]}
+                    {"expr": query, "eval_time": f"{moment}s", "exp_samples": [_NEVER]}
+                    for query in queries
                     for moment in moments
                 ],
             }
         ],
     }
     found = _promtool(document)
-    return {moment: found.get(moment, {}) for moment in moments}
+    assert {query for query, _ in found} <= set(queries)
+    return {query: {moment: found.get((query, moment), {}) for moment in moments} for query in queries}
 
 
 def groups_at_worst() -> list[str]:
@@ -135,13 +148,13 @@ def _rule_files() -> list[Path]:
     return [RULES / "alerts.yml", RULES / "recording.yml"]
 
 
-def _promtool(document: object) -> dict[int, dict[Labels, float]]:
-    """Return what promtool got, by second."""
+def _promtool(document: object) -> dict[tuple[str, int], dict[Labels, float]]:
+    """Return what promtool got, by query and second."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "replay.yml"
         path.write_text(json.dumps(document))  # JSON is YAML, and written in a hundredth of the time.
         _, printed = promtool("test", "rules", path)
-    found = {_seconds(moment): dict(_samples(got)) for moment, got in _GOT.findall(printed)}
+    found = {(json.loads(query), _seconds(moment)): dict(_samples(got)) for query, moment, got in _GOT.findall(printed)}
     if not found:
         raise RuntimeError(f"promtool evaluated nothing: {printed[:2000]}")
     return found

@@ -27,7 +27,7 @@ from tests.support.yaml_files import load_yaml
 
 RATE_INTERVAL, RANGE = "$__rate_interval", "$__range"
 
-_STANDS_FOR = {RATE_INTERVAL: "7001s", RANGE: "7002s", "$__interval": "7003s"}
+_STANDS_FOR = {RATE_INTERVAL: "7001s", RANGE: "7002s", "$__interval": "7003s", "$shift": "7004s"}
 """Durations that nobody writes, by what they stand for while an expression is parsed."""
 
 _NUMBERS = {"__range_s": "3600", "__range_ms": "3600000", "__interval_ms": "15000", "__rate_interval_ms": "60000"}
@@ -237,7 +237,7 @@ class _Reader:
         inner = self._filter(part.expr) if operation in _COUNTS else self.value_of(part.expr)
         named = frozenset(part.modifier.labels) if part.modifier else frozenset()
         is_by = part.modifier is None or part.modifier.type == promql.AggModifierType.By
-        for label in sorted(named - (inner.labels if is_by else known_labels())):
+        for label in sorted(named - (inner.labels if is_by else inner.labels | known_labels())):
             self._report(f"{operation} names a label that is not there: {label}")
         if operation in {"topk", "bottomk"}:
             return inner
@@ -277,7 +277,7 @@ class _Reader:
         is_counted = inner.kind in {"counter", "bucket"}
         if function in _OF_COUNTERS and not is_counted:
             self._report(f"{function}() of the gauge {inner.name}")
-        if function in _OF_GAUGES and is_counted:
+        if function in _OF_GAUGES and is_counted and not self._is_filter:
             self._report(f"{function}() of the counter {inner.name}")
         if function in _RATES and is_counted:
             self._check_window(function, inner.name, window)
@@ -301,14 +301,16 @@ class _Reader:
             return self._set(operation, part)
         # What is multiplied by nothing is asked whether it is there, and not what it is.
         is_nothing = operation == "*" and isinstance(part.rhs, promql.NumberLiteral) and part.rhs.val == 0
-        before, self._is_filter = self._is_filter, is_nothing or _is_growth(part)
+        is_growth = _is_growth(part)
+        before, self._is_filter = self._is_filter, is_nothing or is_growth
         left, right = self.value_of(part.lhs), self.value_of(part.rhs)
         self._is_filter = before
         if "scalar" in {left.kind, right.kind}:
             vector = right if left.kind == "scalar" else left
             return vector._replace(kind=vector.kind if vector.kind == "scalar" else "gauge")
         self._check_matching(left, right, part.modifier)
-        return Asked(_joined(left, right, part.modifier), "gauge")
+        of_bucket = is_growth and left.name in known_series() and known_series()[left.name].kind == "bucket"
+        return Asked(_joined(left, right, part.modifier), "rated bucket" if of_bucket else "gauge", left.name)
 
     def _set(self, operation: str, part: promql.BinaryExpr) -> Asked:
         left = self._of(part.lhs)
@@ -331,12 +333,29 @@ class _Reader:
 
 
 def _is_growth(part: promql.BinaryExpr) -> bool:
-    """Whether a series' own past is taken from it."""
+    """Whether a series' own past is taken from it: its value then, or else its first one in a window."""
     now, past = (side.expr if isinstance(side, promql.ParenExpr) else side for side in (part.lhs, part.rhs))
-    if str(part.op) != "-" or not all(isinstance(side, promql.VectorSelector) for side in (now, past)):
+    if str(part.op) != "-":
         return False
-    is_past = now.offset is None and past.offset is not None
-    return is_past and past.prettify().startswith(now.prettify())
+    present = _single(now, "last_over_time")
+    if isinstance(past, promql.BinaryExpr) and str(past.op) == "or":
+        before, first = _single(past.lhs, ""), _single(past.rhs, "min_over_time")
+        return _is_before(before, present) and first is not None and first.prettify() == present.prettify()
+    return _is_before(_single(past, ""), present)
+
+
+def _is_before(past: promql.VectorSelector | None, now: promql.VectorSelector | None) -> bool:
+    if past is None or now is None or now.offset is not None or past.offset is None:
+        return False
+    return past.prettify().startswith(now.prettify())
+
+
+def _single(part: promql.Expr, function: str) -> promql.VectorSelector | None:
+    """Return the series that a part is, or that such a function is of."""
+    if isinstance(part, promql.Call) and part.func.name == function and len(part.args) == 1:
+        (window,) = part.args
+        return window.vector_selector if isinstance(window, promql.MatrixSelector) else None
+    return part if isinstance(part, promql.VectorSelector) else None
 
 
 def _written(window: promql.MatrixSelector) -> str:

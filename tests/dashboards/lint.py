@@ -30,6 +30,12 @@ SCHEMA_VERSIONS = range(39, 42)
 
 DATASOURCE = {"type": "prometheus", "uid": "${datasource}"}
 
+GRAFANA = {"type": "grafana", "uid": "-- Grafana --"}
+"""Grafana's own database of annotations."""
+
+MOST_REGIONS = 200
+"""So many regions of load tests a dashboard shows; without a limit Grafana shows 100."""
+
 UNITS = frozenset(
     {
         "none", "short", "locale", "percent", "percentunit", "s", "ms", "dtdurations", "dateTimeFromNow",
@@ -159,7 +165,8 @@ def _walk(node: object, place: str) -> Iterator[tuple[str, Json]]:
 
 def _datasources(dashboard: Json) -> Iterator[ReportLine]:
     for place, node in _walk(dashboard, "dashboard"):
-        if "datasource" in node and node["datasource"] != DATASOURCE:
+        of_grafana = "tags" in node.get("target", {}) and node.get("datasource") == GRAFANA
+        if "datasource" in node and node["datasource"] != DATASOURCE and not of_grafana:
             yield ReportLine(place, "a datasource is not ${datasource}")
         asks = "expr" in node or node.get("type") == "query" or ("gridPos" in node and node["type"] != "row")
         if asks and "datasource" not in node:
@@ -229,13 +236,27 @@ def _variable_query(query: str) -> Iterator[str]:
 def _annotations(dashboard: Json) -> Iterator[ReportLine]:
     annotations = dashboard.get("annotations", {}).get("list", [])
     names = [annotation["name"] for annotation in annotations]
+    regions = [annotation["target"] for annotation in annotations if "target" in annotation]
+    wanted = {"limit": MOST_REGIONS, "matchAny": False, "tags": [TAG], "type": "tags"}
+    if regions != [wanted]:
+        yield ReportLine("dashboard", f"does not show {MOST_REGIONS} load tests by the tag {TAG}, once")
     for annotation in annotations:
         name = annotation["name"]
         faults = ["there are two annotations of this name"] if names.count(name) > 1 else []
-        asked = asked_for(annotation["expr"], faults.append, variables=_names(dashboard))
-        for key in ("titleFormat", "textFormat"):
-            faults += _legend(annotation.get(key, ""), asked.labels)
+        if annotation.get("hide"):
+            faults.append("nobody can switch it off")
+        if "target" not in annotation:
+            faults += _marks(annotation, _names(dashboard))
         yield from (ReportLine(name, fault) for fault in faults)
+
+
+def _marks(annotation: Json, variables: Sequence[str]) -> Iterator[str]:
+    """Yield what is wrong with what a Prometheus is asked for."""
+    faults: list[str] = []
+    asked = asked_for(annotation["expr"], faults.append, variables=variables)
+    yield from faults
+    for key in ("titleFormat", "textFormat"):
+        yield from _legend(annotation.get(key, ""), asked.labels)
 
 
 def _panels(dashboard: Json) -> Iterator[ReportLine]:

@@ -58,7 +58,11 @@ class Answer(NamedTuple):
 def asked(dashboard: Mapping[str, Any], prometheus: Loaded) -> list[Answer]:
     """Return the answers to all that a dashboard asks when it is opened, over each recording and over all at once."""
     api = Api(prometheus.url)
-    views = [(name, {"server": name}) for name in prometheus.spans if name != FLEET]
+    views = [
+        (name, {"server": name, "daemon": DAEMON_ADDRESS, "shift": since_the_fleet(prometheus, name)})
+        for name in prometheus.spans
+        if name != FLEET
+    ]
     views += [(FLEET, {"server": ALL, "daemon": DAEMON_ADDRESS}), (EVERY_DAEMON, {"server": ALL})]
     answers = []
     for where, given in views:
@@ -73,6 +77,11 @@ def asked(dashboard: Mapping[str, Any], prometheus: Loaded) -> list[Answer]:
         for panel in panels_of(dashboard):
             answers += _answers(where, panel, sent_by(panel, view), api)
     return answers
+
+
+def since_the_fleet(prometheus: Loaded, name: str) -> str:
+    """Return how long before a recording it is there a first time, in the fleet: what a second range shows."""
+    return f"{prometheus.spans[name].end - prometheus.spans[FLEET].end:.0f}s"
 
 
 def _variables(where: str, view: View) -> Iterator[Answer]:

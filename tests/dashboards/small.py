@@ -84,7 +84,14 @@ def small() -> dict[str, Any]:
                     "name": "Alerts",
                     "step": "15s",
                     "titleFormat": "{{alertname}}",
-                }
+                },
+                {
+                    "datasource": {"type": "grafana", "uid": "-- Grafana --"},
+                    "enable": True,
+                    "iconColor": COLOR,
+                    "name": "Load tests",
+                    "target": {"limit": 200, "matchAny": False, "tags": ["vllm-watch"], "type": "tags"},
+                },
             ]
         },
         "description": "Two quantities.",

@@ -3,10 +3,12 @@
 
 from __future__ import annotations
 
+import functools
+
 import pytest
 
 from tests.alerts.replay import STEP
-from tests.dashboards.replayed import given
+from tests.dashboards.replayed import Query, given, given_together
 
 
 pytestmark = pytest.mark.needs_tool("promtool")
@@ -71,10 +73,9 @@ def test_a_quantile_within_the_first_bucket_is_below_its_bound(uid):
     """Where all waits are short no quantile is drawn but what it is below, and the mean, which is exact."""
     below = "{{server}} quantiles below" if uid == SERVER else "{{server}} p95 below"
     end = (STEPS - MINUTE) * STEP
-    p95, bound, mean = (
-        values(given(uid, "Time in the queue", name, SHORT_WAITS, STEPS), end)
-        for name in ("{{server}} p95", below, "{{server}} mean")
-    )
+    queries = [Query(uid, "Time in the queue", name) for name in ("{{server}} p95", below, "{{server}} mean")]
+    shown = given_together(queries, SHORT_WAITS, STEPS)
+    p95, bound, mean = (values(shown[query], end) for query in queries)
 
     assert (p95, bound) == ([], [0.3])
     assert mean == pytest.approx([0.0001])
@@ -85,10 +86,9 @@ def test_a_quantile_above_the_first_bucket_is_drawn(uid):
     """Where waits are long the quantile is there, as fine as the buckets are, and nothing is below anything."""
     below = "{{server}} quantiles below" if uid == SERVER else "{{server}} p95 below"
     end = (STEPS - MINUTE) * STEP
-    p95, bound, mean = (
-        values(given(uid, "Time in the queue", name, LONG_WAITS, STEPS), end)
-        for name in ("{{server}} p95", below, "{{server}} mean")
-    )
+    queries = [Query(uid, "Time in the queue", name) for name in ("{{server}} p95", below, "{{server}} mean")]
+    shown = given_together(queries, LONG_WAITS, STEPS)
+    p95, bound, mean = (values(shown[query], end) for query in queries)
 
     assert 0.5 < p95[0] < 1
     assert bound == []
@@ -123,22 +123,28 @@ FAST_ANSWERS = {
 }
 
 
-@pytest.mark.parametrize(
-    ("uid", "title", "name"),
-    [
-        (FLEET, TABLE, "TTFT p95"),
-        (FLEET, TABLE, "TTFT mean"),
-        (FLEET, TABLE, "TTFT/SLO"),
-        (FLEET, TABLE, "Burn"),
-        (SERVER, "TTFT p95", "p95 {{_is}}"),
-        (SERVER, "Within SLO", "good"),
-        (SERVER, "Burn 1 h", "burn"),
-    ],
-)
+OF_THE_PAST = [
+    Query(FLEET, TABLE, "TTFT p95"),
+    Query(FLEET, TABLE, "TTFT mean"),
+    Query(FLEET, TABLE, "TTFT/SLO"),
+    Query(FLEET, TABLE, "Burn"),
+    Query(SERVER, "TTFT p95", "p95 {{_is}}"),
+    Query(SERVER, "Within SLO", "good"),
+    Query(SERVER, "Burn 1 h", "burn"),
+]
+
+
+@functools.cache
+def of_one_that_is_then(after):
+    """Return what the queries give of a server that serves, and then is in another state."""
+    return given_together(OF_THE_PAST, {**FAST_ANSWERS, **state(after)}, STEPS)
+
+
+@pytest.mark.parametrize("query", OF_THE_PAST, ids=lambda query: f"{query.title}-{query.name}")
 @pytest.mark.parametrize("after", ["stalled", "down", "unknown", "starting"])
-def test_what_a_server_was_is_not_shown_of_one_that_does_not_answer(uid, title, name, after):
+def test_what_a_server_was_is_not_shown_of_one_that_does_not_answer(query, after):
     """A server that stalled or went down keeps no latency, no objective and no burn, in whatever colour."""
-    shown = given(uid, title, name, {**FAST_ANSWERS, **state(after)}, STEPS)
+    shown = of_one_that_is_then(after)[query]
 
     assert all(values(shown, moment) for moment in range(2 * 60, ENDS * STEP, 15))
     assert not any(values(shown, moment) for moment in range(ENDS * STEP + 15, STEPS * STEP, 15))

@@ -143,6 +143,22 @@ BAD: dict[str, tuple[Spoil, str]] = {
         annotation(titleFormat="{{alert}}"),
         "Alerts: names a label that the query has not: alert",
     ),
+    "no regions of load tests": (
+        lambda it: it["annotations"]["list"].pop(),
+        "dashboard: does not show 200 load tests by the tag vllm-watch, once",
+    ),
+    "fewer regions": (
+        lambda it: it["annotations"]["list"][1]["target"].update(limit=100),
+        "dashboard: does not show 200 load tests",
+    ),
+    "regions of everybody": (
+        lambda it: it["annotations"]["list"][1]["target"].update(tags=[]),
+        "dashboard: does not show 200 load tests",
+    ),
+    "regions without a switch": (
+        lambda it: it["annotations"]["list"][1].update(hide=True),
+        "Load tests: nobody can switch it off",
+    ),
     "two annotations of one name": (
         lambda it: it["annotations"]["list"].append(it["annotations"]["list"][0]),
         "Alerts: there are two annotations of this name",
@@ -264,6 +280,13 @@ BAD: dict[str, tuple[Spoil, str]] = {
         expr("vllm_watch_preemptions_total{CHOSEN} - (vllm_watch_generation_tokens_total{CHOSEN} offset $__interval)"),
         "Waiting: A: vllm_watch_preemptions_total is a counter and stands bare",
     ),
+    "another counter's first value": (
+        expr(
+            "last_over_time(vllm_watch_preemptions_total{CHOSEN}[$__range]) - (vllm_watch_preemptions_total{CHOSEN} "
+            "offset $__range or min_over_time(vllm_watch_generation_tokens_total{CHOSEN}[$__range]))"
+        ),
+        "Waiting: A: min_over_time() of the counter vllm_watch_generation_tokens_total",
+    ),
     "a gauge's rate": (
         expr(f"rate({_WAITING}[$__rate_interval])"),
         "Waiting: A: rate() of the gauge vllm_watch_requests_waiting",
@@ -322,6 +345,14 @@ GOOD: dict[str, Spoil] = {
     "a counter that is only there": expr(f"{_WAITING} or vllm_watch_preemptions_total{{CHOSEN}} * 0"),
     "what has happened since the point before": expr(
         "vllm_watch_preemptions_total{CHOSEN} - (vllm_watch_preemptions_total{CHOSEN} offset $__interval) > 0"
+    ),
+    "how much a counter grew": expr(
+        "last_over_time(vllm_watch_preemptions_total{CHOSEN}[$__range]) - (vllm_watch_preemptions_total{CHOSEN} "
+        "offset $__range or min_over_time(vllm_watch_preemptions_total{CHOSEN}[$__range]))"
+    ),
+    "a quantile of how much buckets grew": expr(
+        "histogram_quantile(0.9, vllm_watch_queue_time_seconds_bucket{CHOSEN} - "
+        "(vllm_watch_queue_time_seconds_bucket{CHOSEN} offset $__interval))"
     ),
     "counters that are counted": expr("count(vllm_watch_preemptions_total{CHOSEN}) by (server)", "{{server}}"),
     "a choice that another side heeds": expr(f"{_WAITING} and on (job, instance) up"),

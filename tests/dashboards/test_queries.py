@@ -74,7 +74,7 @@ def test_a_good_dashboard_has_no_faults(prometheus):
 def test_a_query_that_fails_is_caught(prometheus):
     """What Prometheus refuses is told with its own words."""
     found = errors(spoiled(prometheus, f"vllm_watch_requests_running{{{CHOSEN}}} +"))
-    assert "day: Waiting: B: 1:90: parse error: unexpected end of input" in found
+    assert "day: Waiting: B: 1:108: parse error: unexpected end of input" in found
 
 
 def test_a_match_that_fails_where_there_are_several_servers_is_caught(prometheus):

@@ -16,6 +16,9 @@ Where each answer comes from, in the repository grafana/grafana unless another i
 * Versions: ``GetDashboardVersions`` in ``pkg/api/dashboard.go``: each first one is called "Initial save" in the list
   and has its message when asked for alone; the list stands alone or, in newer sources, under ``versions``.
 * Deleting: ``deleteDashboard`` there, ``DeleteFolder`` and ``GetFolderDescendantCounts`` in ``pkg/api/folder.go``.
+* Annotations: ``PostAnnotation``, ``DeleteAnnotationByID`` and ``canCreateAnnotation`` in ``pkg/api/annotations.go``;
+  everybody may write those of dashboards they may edit, and only who may write those of the organization gets past the
+  second check (roles in ``pkg/api/accesscontrol.go``). Several tags are all of them; without a limit there are 100.
 * The proxy to data sources wants ``datasources:query``: ``pkg/api/api.go``.
 """
 
@@ -30,6 +33,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import NamedTuple
+from urllib.parse import parse_qs
 
 
 EDITOR = frozenset(
@@ -43,10 +47,14 @@ EDITOR = frozenset(
         "dashboards:delete",
         "datasources:read",
         "datasources:query",
+        "annotations:read",
+        "annotations:create",
+        "annotations:create:organization",
+        "annotations:delete",
     }
 )
 ADMIN = EDITOR | {"folders:*"}
-VIEWER = frozenset({"folders:read", "dashboards:read", "datasources:query"})
+VIEWER = frozenset({"folders:read", "dashboards:read", "datasources:query", "annotations:read", "annotations:create"})
 
 UID = r"([a-zA-Z0-9_-]{1,40})"
 
@@ -153,6 +161,7 @@ class GrafanaStandIn:
         ]
         self.daemons = {"PBFA97CFB590B2093": 2}
         self.alert_rules = 0
+        self.annotations: dict[int, dict] = {}
         self.requests: list[tuple[str, str]] = []
         self.bodies: list[tuple[str, object]] = []
         self.instead: dict[tuple[str, str], Callable[[BaseHTTPRequestHandler], None]] = {}
@@ -350,6 +359,36 @@ class GrafanaStandIn:
                 return self._as_version(kept, uid, *version)
         raise DeniedError(500, {"message": f"Dashboard version {number} not found for dashboardId {kept.number}"})
 
+    def _find_annotations(self, _who, _may, _body, query):
+        asked = parse_qs(query)
+        wanted, limit = set(asked.get("tags", ())), int(asked.get("limit", ["100"])[0])
+        return [each for each in self.annotations.values() if wanted <= set(each["tags"])][:limit]
+
+    def _annotate(self, _who, may, body, *_):
+        if "dashboardUID" not in body and "annotations:create:organization" not in may:
+            raise DeniedError(403, {"message": "Access denied to save the annotation"})
+        if not body.get("text"):
+            raise DeniedError(400, {"message": "Failed to save annotation", "error": "text field should not be empty"})
+        number = max(self.annotations, default=0) + 1
+        self.annotations[number] = {
+            "id": number,
+            "dashboardId": 0,
+            "dashboardUID": None,
+            "panelId": body.get("panelId") or 0,
+            "time": body["time"],
+            "timeEnd": body.get("timeEnd", body["time"]),
+            "text": body["text"],
+            "tags": sorted(body["tags"]),
+            "data": {},
+        }
+        return {"message": "Annotation added", "id": number}
+
+    def _delete_annotation(self, _who, _may, _body, number):
+        if int(number) not in self.annotations:
+            raise DeniedError(404, {"message": "Could not find annotation to update"})
+        del self.annotations[int(number)]
+        return {"message": "Annotation deleted"}
+
     @staticmethod
     def _as_version(kept, uid, number, message, by, model):
         return {
@@ -377,6 +416,9 @@ _ROUTES = (
     ("DELETE", rf"/dashboards/uid/{UID}", "dashboards:delete", GrafanaStandIn._delete),
     ("GET", rf"/dashboards/uid/{UID}/versions", "dashboards:write", GrafanaStandIn._list_versions),
     ("GET", rf"/dashboards/uid/{UID}/versions/(\d+)", "dashboards:write", GrafanaStandIn._get_version),
+    ("GET", r"/annotations\?(.*)", "annotations:read", GrafanaStandIn._find_annotations),
+    ("POST", "/annotations", "annotations:create", GrafanaStandIn._annotate),
+    ("DELETE", r"/annotations/(\d+)", "annotations:delete", GrafanaStandIn._delete_annotation),
     ("POST", "/dashboards/db", "dashboards:write", GrafanaStandIn._save),
 )
 

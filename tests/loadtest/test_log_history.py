@@ -18,7 +18,7 @@ from vllm_watch.support.errors import FileError
 
 def log_of(name):
     """Return the bytes of a recording's log."""
-    return (recording(name).folder / "vllm.log").read_bytes()
+    return (recording(name).path / "vllm.log").read_bytes()
 
 
 def read(*paths):
@@ -38,8 +38,8 @@ def split(tmp_path, data, at=(0.3, 0.7)):
 @pytest.mark.parametrize("name", ["busy", "queue", "acceptance", "sustained"])
 def test_tokens_are_those_that_metrics_counted(name):
     """The sum of the log's rates differs from the counter by less than one per cent."""
-    recorded = read_recording(recording(name), name, name).points[-1].counters
-    logged = read(recording(name).folder / "vllm.log").points[-1].counters
+    recorded = read_recording(recording(name), name, recording(name).servers[0]).points[-1].counters
+    logged = read(recording(name).path / "vllm.log").points[-1].counters
 
     assert logged["generation_tokens_total"] == pytest.approx(recorded["generation_tokens_total"], rel=0.01)
     assert logged["spec_decode_draft_tokens_total"] == pytest.approx(

@@ -16,7 +16,8 @@ from vllm_watch.replay.recording import MetricsRead
 @functools.lru_cache
 def history(name):
     """Return a recording's history."""
-    return read_recording(recording(name), name, name)
+    played = recording(name)
+    return read_recording(played, name, played.servers[0])
 
 
 def test_each_scrape_is_a_point_at_its_own_time():

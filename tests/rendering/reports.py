@@ -97,7 +97,7 @@ def server_use(factor=1.0):
 
 def distributions(factor=1.0):
     """Return how latencies are spread: many narrow buckets for one, a server's wide ones for the other."""
-    narrow = tuple(20 * 1.05**at for at in range(80))
+    narrow = tuple(1.2 * 1.05**at for at in range(80))
     counts = tuple(round(400 * math.exp(-(((at - 24 + 8 * math.log(factor)) / 12) ** 2))) for at in range(81))
     wide = Distribution(bounds=BUCKETS, counts=(0, 0, 300, 1400, 500, 150, 30, 15, 5, 1))
     return {"ttft_ms": wide, "tpot_ms": Distribution(bounds=narrow, counts=counts)}

@@ -56,9 +56,9 @@ class TestRoundTrip:
         first = Header(1, STARTED, "0.0", {"a": Sources(log=True, scrape_interval=2.0), "b": Sources(log=False)})
         with path.open("wb") as file:
             writer = RecordingWriter(file, first)
-            writer.add_log(0.0, "a", b"before\n", is_history=True)
+            writer.add_history(-7.25, "a", b"before\n")
             writer.add_log(1.0, "a", "é\r\nline\n".encode())
-            writer.add_log(1.5, "a", b"\xff\x00\n")
+            writer.add_log(1.5, "a", b"\xff\x00\n", is_after_gap=True)
             writer.add_scrape(2.0, "b", 0.125, b'x{l="\xfe"} 1\n')
             writer.add_failed_scrape(3.0, "b", 4.0, "timeout")
             writer.add_command(9.0, Command(("vllm", "bench"), -9, 1.0, 8.5))
@@ -75,9 +75,9 @@ class TestRoundTrip:
         assert {"prompts": 3} == read.removed
         assert read.broken_off is None
         assert [
-            LogWritten(0.0, b"before\n", is_history=True),
+            LogWritten(-7.25, b"before\n", is_history=True),
             LogWritten(1.0, "é\r\nline\n".encode()),
-            LogWritten(1.5, b"\xff\x00\n"),
+            LogWritten(1.5, b"\xff\x00\n", is_after_gap=True),
         ] == list(read.events("a"))
         assert [MetricsRead(2.0, b'x{l="\xfe"} 1\n', "200", 0.125), MetricsRead(3.0, b"", "timeout", 4.0)] == list(
             read.events("b")

@@ -9,6 +9,7 @@ the beginning of a line, if it imitates everything: then the scrape decides, and
 
 from __future__ import annotations
 
+import functools
 import json
 import sys
 import time
@@ -286,6 +287,7 @@ def test_a_cold_start_anywhere_believes_no_rest(tmp_path, wrap, monkeypatch, rea
     server.tail.close()
 
 
+@functools.cache
 def said_without_start():
     """Return what the page says where reading began too late to see the start."""
     state = ServerState(ServerSettings("s", True, None))

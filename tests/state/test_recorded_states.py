@@ -7,12 +7,16 @@ import pytest
 
 from tests.alerts.incidents import EVERY
 from tests.support.recordings import snapshots, states
+from tests.support.samples import sample
 
 
 pytestmark = pytest.mark.slow
 
 
 STALLED = "VllmEngineStalled"
+STEP = float(sample(5, 1))
+"""Every so many seconds it is looked whether a working server is stalled."""
+
 EVERY_SOURCE = pytest.mark.parametrize("sources", ["both", "log", "metrics"])
 
 
@@ -50,7 +54,7 @@ def test_working_servers_are_never_stalled(name, sources):
     """
     is_frozen = (name, sources) == ("keepalive", "metrics")
 
-    assert ("stalled" in states(name, sources).values()) == is_frozen
+    assert ("stalled" in states(name, sources, STEP).values()) == is_frozen
 
 
 @pytest.mark.parametrize("sources", ["both", "log"])

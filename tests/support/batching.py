@@ -16,8 +16,7 @@ import random
 from statistics import fmean
 from typing import NamedTuple
 
-from vllm_watch.loadtest.model import Latency, Load, Phase, Result, Run, Steady
-from vllm_watch.statistics.blocks import block_means
+from vllm_watch.loadtest.model import Latency, Load, Phase, Result, Run, ServerUse, Steady
 from vllm_watch.statistics.percentiles import percentile
 
 
@@ -46,9 +45,10 @@ class Server(NamedTuple):
 
 
 class Request(NamedTuple):
-    """When it arrived, got its first token and its last, and how many tokens it got."""
+    """When it arrived, left the queue, got its first token and its last, and how many tokens it got."""
 
     arrival: float
+    admitted: float
     first: float
     last: float
     tokens: int
@@ -67,14 +67,14 @@ def simulate(generator, server, number, rate=None, users=None):
         admitted = []
         while waiting and waiting[0] <= now and len(running) + len(admitted) < server.slots:
             admitted.append(heapq.heappop(waiting))
-        step += 1
+        step, began = step + 1, now
         now += server.fixed + server.per_request * (len(running) + len(admitted)) + server.prefill * len(admitted)
         for arrival in admitted:
             tokens = _length(generator)
-            heapq.heappush(running, (step + tokens - 1, arrival, now, tokens))
+            heapq.heappush(running, (step + tokens - 1, Request(arrival, began, now, now, tokens)))
         while running and running[0][0] <= step:
-            _, arrival, first, tokens = heapq.heappop(running)
-            done.append(Request(arrival, first, now, tokens))
+            _, request = heapq.heappop(running)
+            done.append(request._replace(last=now))
             if users and sent < number:
                 sent += 1
                 heapq.heappush(waiting, now)
@@ -99,6 +99,7 @@ def as_run(requests, name, rate=None, users=None, model="model"):
             temperature=0.0,
         ),
         config={"max-num-seqs": "32"},
+        use=_use(middle),
         result=_result(requests, end - start),
         phases=(Phase(phase="steady", start=middle[0].arrival, end=middle[-1].arrival),),
         steady=Steady(
@@ -157,6 +158,15 @@ def _result(requests, seconds):
     )
 
 
+def _use(middle):
+    """Return how many requests waited and ran on average (Little's law)."""
+    seconds = middle[-1].arrival - middle[0].arrival
+    return ServerUse(
+        waiting=sum(request.admitted - request.arrival for request in middle) / seconds,
+        running=sum(request.last - request.admitted for request in middle) / seconds,
+    )
+
+
 def _blocks(requests, middle):
     """Return means of blocks: of latencies over equally many requests, of throughput over equal times."""
     start, end = middle[0].arrival, middle[-1].arrival
@@ -168,8 +178,8 @@ def _blocks(requests, middle):
     parts = [middle[edges[part] : edges[part + 1]] for part in range(BLOCKS)]
     return {
         "output_throughput": tuple(each / width for each in tokens),
-        "tpot_ms.mean": tuple(block_means([_tpot(request) for request in middle], BLOCKS)),
-        "e2el_ms.mean": tuple(block_means([_e2el(request) for request in middle], BLOCKS)),
+        "tpot_ms.mean": tuple(fmean(map(_tpot, part)) for part in parts),
+        "e2el_ms.mean": tuple(fmean(map(_e2el, part)) for part in parts),
         "ttft_ms.p50": tuple(percentile(sorted(map(_ttft, part)), 0.5) for part in parts),
     }
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import functools
 
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from vllm_watch.replay.open_recording import open_recording
@@ -30,12 +31,18 @@ def recording(name: str) -> Recording:
 @functools.lru_cache(maxsize=8)
 def snapshots(name: str, sources: str = "both", step: float = 1.0) -> tuple[tuple[float, ServerSnapshot], ...]:
     """Return the seconds of a recording and what is known then; nobody may change it, for it is replayed once."""
+    return tuple(_replay(name, sources, step))
+
+
+@functools.cache
+def states(name: str, sources: str = "both", step: float = 1.0) -> Mapping[int, str]:
+    """Return the state of the first engine every `step` seconds of a recording, which is replayed once for it."""
+    return {round(second): snapshot.engines[0].state for second, snapshot in _replay(name, sources, step)}
+
+
+def _replay(name: str, sources: str, step: float) -> Iterator[tuple[float, ServerSnapshot]]:
     has_log, has_metrics = SOURCES[sources]
     state = ServerState(ServerSettings(name, has_log, 5.0 if has_metrics else None))
     played = recording(name)
-    return tuple((snapshot.at - played.started, snapshot) for snapshot in run_recording(played, state, step))
-
-
-def states(name: str, sources: str = "both") -> dict[int, str]:
-    """Return the state of the first engine at each second of a recording."""
-    return {round(second): snapshot.engines[0].state for second, snapshot in snapshots(name, sources)}
+    for snapshot in run_recording(played, state, step):
+        yield snapshot.at - played.started, snapshot

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import re
 import sys
+import time
 
 from collections.abc import Callable, Mapping, Sequence
 from datetime import timedelta, timezone, tzinfo
@@ -12,11 +13,15 @@ from pathlib import Path
 from zoneinfo import ZoneInfo
 
 from vllm_watch.config.quoting import quote
+from vllm_watch.config.texts import parse_url
+from vllm_watch.config.times import parse_time_range
 from vllm_watch.loadtest.model import Report
 from vllm_watch.loadtest.objective import parse_objective
+from vllm_watch.loadtest.prometheus_source import PrometheusQuery, PrometheusTarget
 from vllm_watch.loadtest.sources import ReadOptions, read_report
 from vllm_watch.rendering.plain import report_json
 from vllm_watch.rendering.report import report_markdown, report_text
+from vllm_watch.rendering.report_html import report_html
 from vllm_watch.replay.replay import Progress
 from vllm_watch.support.errors import UsageError
 from vllm_watch.support.report_formats import ReportFormat
@@ -35,6 +40,7 @@ _RENDERERS: Mapping[ReportFormat, Callable[[Report], str]] = {
     "text": report_text,
     "markdown": report_markdown,
     "json": report_json,
+    "html": report_html,
 }
 _OFFSET = re.compile(r"(?:UTC)?([+-])(\d\d):?(\d\d)", re.ASCII)
 
@@ -80,6 +86,30 @@ def read_options(objective: str | None, zone: str | None) -> ReadOptions:
     except ValueError as error:
         raise UsageError(f"--objective: {error}") from None
     return ReadOptions(limits, None if zone is None else parse_zone(zone))
+
+
+def prometheus_query(
+    url: str | None, server: str | None, start: str | None, end: str | None, token_file: str | None
+) -> PrometheusQuery | None:
+    """
+    Return what is asked of a Prometheus, if it is.
+
+    Raises:
+        UsageError: Something is missing or wrong.
+    """
+    if url is None:
+        given = {"--server": server, "--from": start, "--to": end, "--bearer-token-file": token_file}
+        alone = next((name for name, value in given.items() if value is not None), None)
+        if alone is not None:
+            raise UsageError(f"{alone} requires --prometheus URL")
+        return None
+    if server is None or start is None:
+        raise UsageError(f"--prometheus requires {'--server NAME' if server is None else '--from TIME'}")
+    try:
+        target = PrometheusTarget(parse_url(url, path="", instead="--bearer-token-file"), token_file)
+    except ValueError as error:
+        raise UsageError(f"--prometheus: {error}") from None
+    return PrometheusQuery(target, server, parse_time_range(start, end or "now", time.time()))
 
 
 def parse_zone(text: str) -> tzinfo:

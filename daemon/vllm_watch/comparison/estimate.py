@@ -14,6 +14,7 @@ from collections.abc import Mapping, Sequence
 from statistics import fmean
 from typing import Literal, NamedTuple
 
+from vllm_watch.comparison.loads import is_near_saturation, load_kind
 from vllm_watch.comparison.metrics import Metric, metric_bounds, metric_value, needed_values
 from vllm_watch.comparison.pair import Measured, Pair, metric_mean, metric_values
 from vllm_watch.comparison.speculation import speculation
@@ -28,6 +29,8 @@ SIGNIFICANCE = 1 - CONFIDENCE
 _FEW_USERS = 8
 _FEW_USERS_FACTOR = 4.0
 """With drafts and fewer than eight users a run varies several times as much."""
+_OPEN_FACTOR = 1.5
+"""At a fixed rate a slower server also has a larger batch, which makes it slower still."""
 _FOUND_IN_NINE_OF_TEN = 1 + 1.2816 / 1.96
 
 Unit = Literal["runs", "blocks", "none"]
@@ -58,7 +61,7 @@ class Estimate(NamedTuple):
 
 def estimate(metric: Metric, pair: Pair, confidence: float = CONFIDENCE) -> Estimate | None:
     """
-    Return what is known of a metric, `None` if neither side has a value.
+    Return what is known of a metric, `None` if neither side has a value, or one has none and it is not tested.
 
     Args:
         metric: Which one.
@@ -66,7 +69,7 @@ def estimate(metric: Metric, pair: Pair, confidence: float = CONFIDENCE) -> Esti
         confidence: With which a difference is to be found: higher than that of the interval if others are tested, too.
     """
     a, b = (metric_values(metric, side) for side in pair.sides)
-    if not a and not b:
+    if not (a or b) or not (metric.in_family or (a and b)):
         return None
     known = Estimate(metric, metric_mean(metric, pair.a), metric_mean(metric, pair.b), n=(len(a), len(b)), unit="runs")
     note = _missing(metric, pair, (a, b))
@@ -157,16 +160,15 @@ def _of_blocks(known: Estimate, pair: Pair, confidence: float) -> Estimate:
     metric, runs = known.metric, (pair.a.runs[0], pair.b.runs[0])
     if metric.cv_of_runs is None:
         return known._replace(note="one run a side tells nothing of it: it varies too much between runs")
-    if metric.latency == "ttft_ms" and pair.a.is_saturated is not False:
-        state = "saturation" if pair.a.is_saturated else "saturation, which cannot be excluded here,"
+    queued = [is_near_saturation(side.runs[0], side.results[0]) for side in pair.sides]
+    if metric.latency == "ttft_ms" and queued != [False, False]:
+        state = "saturation" if True in queued else "saturation, which cannot be excluded here,"
         return known._replace(note=f"near {state} one run a side tells nothing of TTFT")
     blocks = [_blocks(run, metric.name) for run in runs]
-    note = next(
-        (text for text in (_no_blocks(run, each) for run, each in zip(runs, blocks, strict=True)) if text), None
-    )
+    note = next((text for text in map(_no_blocks, pair.sides, blocks) if text is not None), None)
     if note is not None:
         return known._replace(note=note)
-    cv = metric.cv_of_runs * _few_users(runs)
+    cv = metric.cv_of_runs * _load_factor(runs)
     shown, together = (block_interval(blocks[0], blocks[1], cv, each) for each in (CONFIDENCE, confidence))
     if shown is None or together is None:
         return known._replace(note="a block has no positive mean")
@@ -189,23 +191,25 @@ def _blocks(run: Run, name: str) -> tuple[float, ...]:
     return blocks.get(name, ())
 
 
-def _no_blocks(run: Run, blocks: Sequence[float]) -> str | None:
-    """Return why a run has no blocks to judge by."""
-    if run.steady is None:
-        return f"one run a side, and {run.name} has no steady window: give several runs of each side"
-    if run.steady.problem is not None:
-        return f"one run a side, and {run.name}: {run.steady.problem}"
+def _no_blocks(side: Measured, blocks: Sequence[float]) -> str | None:
+    """Return why the only run of a side has no blocks to judge by."""
+    steady = side.runs[0].steady
+    if steady is None:
+        return f"one run a side, and that of {side.name} has no steady window: give several runs of each side"
+    if steady.problem is not None:
+        return f"one run a side, and that of {side.name}: {steady.problem}"
     if len(blocks) < MIN_BLOCKS:
-        return (
-            f"one run a side, and {run.name} has fewer than {MIN_BLOCKS} blocks of it: give several runs of each side"
-        )
+        return f"one run a side, and that of {side.name} has too few blocks of it: give several runs of each side"
     return None
 
 
-def _few_users(runs: Sequence[Run]) -> float:
-    """Return the factor by which few users with drafts vary more between runs."""
+def _load_factor(runs: Sequence[Run]) -> float:
+    """Return how many times as much runs of this load vary as those of many users without a given rate."""
+    factors = [1.0]
     for run in runs:
         users = run.load.max_concurrency
-        if users is not None and users < _FEW_USERS and speculation(run) not in {None, "off"}:
-            return _FEW_USERS_FACTOR
-    return 1.0
+        if load_kind(run.load) == "open":
+            factors.append(_OPEN_FACTOR)
+        elif users is not None and users < _FEW_USERS and speculation(run) not in {None, "off"}:
+            factors.append(_FEW_USERS_FACTOR)
+    return max(factors)

@@ -12,7 +12,7 @@ import re
 
 from typing import NamedTuple
 
-from vllm_watch.comparison.metrics import METRIC_NAMES
+from vllm_watch.comparison.metrics import BY_NAME
 from vllm_watch.comparison.model import Comparison, Row
 from vllm_watch.support.errors import UsageError
 
@@ -48,8 +48,8 @@ def parse_rule(text: str) -> Rule:
     found = _RULE.fullmatch(text)
     if found is None:
         raise UsageError(f"--fail-if {text!r}: expected a metric, < or >, and per cent, such as 'ttft_ms.p99 > +10%'")
-    if found["metric"] not in METRIC_NAMES:
-        raise UsageError(f"--fail-if {text!r}: no metric {found['metric']}; known are {', '.join(METRIC_NAMES)}")
+    if found["metric"] not in BY_NAME:
+        raise UsageError(f"--fail-if {text!r}: no metric {found['metric']}; known are {', '.join(BY_NAME)}")
     return Rule(found["metric"], found["relation"] == ">", float(found["limit"]))
 
 
@@ -58,7 +58,7 @@ def check_rule(rule: Rule, comparison: Comparison) -> Outcome:
     where = f"{rule} ({comparison.candidate} against {comparison.baseline})"
     row = next((row for row in comparison.metrics if row.metric == rule.metric), None)
     if row is None:
-        why = "; ".join(comparison.reasons) if not comparison.comparable else "neither side has this metric"
+        why = "; ".join(comparison.reasons) if not comparison.comparable else "not both sides have this metric"
         return Outcome(has_failed=False, text=f"nothing was measured: {where}: {why}")
     if row.percent is None:
         return Outcome(has_failed=False, text=f"nothing was measured: {where}: {row.note}")
@@ -67,7 +67,7 @@ def check_rule(rule: Rule, comparison: Comparison) -> Outcome:
         return Outcome(has_failed=True, text=f"failed: {where}: {measured}")
     if _is_within(rule, row):
         return Outcome(has_failed=False, text=f"passed: {where}: {measured}")
-    return Outcome(has_failed=False, text=f"not shown: {where}: {measured} holds the limit; more runs tell")
+    return Outcome(has_failed=False, text=f"not shown: {where}: {measured} includes the limit; more runs are needed")
 
 
 def _is_beyond(rule: Rule, row: Row) -> bool:

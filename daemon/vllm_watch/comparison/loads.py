@@ -14,6 +14,8 @@ LoadKind = Literal["open", "closed", "burst"]
 _SATURATED_SHARE = 0.5
 _SERVED = 0.98
 _OVERLOADED = 0.90
+_WAITING_SHARE = 0.02
+"""A request waits for the end of a step also where there is room, which is less than this part of its time."""
 
 
 def load_kind(load: Load) -> LoadKind | None:
@@ -51,3 +53,17 @@ def is_saturated(run: Run, result: Result | None) -> bool | None:
         served = result.request_throughput / rate
         return True if served < _OVERLOADED else False if served >= _SERVED else None
     return None
+
+
+def is_near_saturation(run: Run, result: Result | None) -> bool | None:
+    """
+    Return whether requests queued for a place in the batch, `None` if that is not known.
+
+    Then the time to the first token is that of the queue, which grows and shrinks over minutes.
+    """
+    if is_saturated(run, result):
+        return True
+    use = run.use if run.steady is None or run.steady.use.waiting is None else run.steady.use
+    if use.waiting is not None and use.running is not None and use.waiting + use.running > 0:
+        return use.waiting / (use.waiting + use.running) > _WAITING_SHARE
+    return is_saturated(run, result)

@@ -27,6 +27,8 @@ class Metric(NamedTuple):
         in_family: Whether it is tested.
         cv_of_runs: How much it is taken to vary between runs of one configuration where that cannot be seen, because
             there is one run a side. `None`: so much that one run a side tells nothing.
+        latency: The latency that it is a statistic of.
+        statistic: What it is of its latency: ``mean``, ``p99``.
     """
 
     name: str
@@ -35,16 +37,8 @@ class Metric(NamedTuple):
     matters: float
     in_family: bool = False
     cv_of_runs: float | None = None
-
-    @property
-    def latency(self) -> LatencyName | None:
-        """The latency that it is a statistic of."""
-        return next((name for name in LATENCIES if self.name.startswith(f"{name}.")), None)
-
-    @property
-    def statistic(self) -> str:
-        """What it is of its latency: ``mean``, ``p99``."""
-        return self.name.partition(".")[2]
+    latency: LatencyName | None = None
+    statistic: str = ""
 
 
 GOODPUT = "request_goodput"
@@ -78,7 +72,14 @@ def _latency(latency: LatencyName, statistic: str) -> Metric:
     name = f"{latency}.{statistic}"
     matters = _TAIL_MATTERS if statistic in _TAILS else _MATTERS[latency]
     return Metric(
-        name, "ms", higher_is_better=False, matters=matters, in_family=name in FAMILY, cv_of_runs=_CV_OF_RUNS.get(name)
+        name,
+        "ms",
+        higher_is_better=False,
+        matters=matters,
+        in_family=name in FAMILY,
+        cv_of_runs=_CV_OF_RUNS.get(name),
+        latency=latency,
+        statistic=statistic,
     )
 
 
@@ -91,7 +92,7 @@ METRICS: tuple[Metric, ...] = (
 )
 """In the order of the table."""
 
-METRIC_NAMES = tuple(metric.name for metric in METRICS)
+BY_NAME: Mapping[str, Metric] = {metric.name: metric for metric in METRICS}
 THROUGHPUTS = (OUTPUT, "total_token_throughput", "request_throughput")
 
 
@@ -106,10 +107,8 @@ def metric_value(metric: Metric, result: Result) -> float | None:
     if metric.name == GOODPUT:
         return None if result.goodput is None else result.goodput.request_goodput
     latency = _latency_of(metric, result)
-    if metric.latency is None:
-        return cast("float | None", getattr(result, metric.name))
     if latency is None:
-        return None
+        return None if metric.latency else cast("float | None", getattr(result, metric.name))
     value = cast("float | None", getattr(latency, metric.statistic))
     return latency.median if value is None and metric.statistic == "p50" else value
 
@@ -127,8 +126,10 @@ def needed_values(metric: Metric, result: Result) -> int | None:
         return None
     quantile = cast("Quantile", metric.statistic)
     needed = min_count(QUANTILES[quantile])
-    is_short = quantile in latency.too_few or (latency.count is not None and latency.count < needed)
-    return needed if is_short else None
+    known = latency.count
+    if known is None and metric.latency != "itl_ms":  # Of the others a request has one value at most.
+        known = result.successful
+    return needed if quantile in latency.too_few or (known is not None and known < needed) else None
 
 
 def _latency_of(metric: Metric, result: Result) -> Latency | None:

@@ -15,6 +15,8 @@ from vllm_watch.loadtest.model import Objective, Result
 _CLIENT_SHARE = 0.25
 """From so large a share of the client's TTFT on that the server does not know of, the client was slow itself."""
 _CLIENT_EXPLAINS = 0.5
+"""From so large a part of the difference on that is the clients' alone, the servers' is not known from it."""
+_CLIENT_SAME = 0.05
 
 
 class Traps:
@@ -82,7 +84,8 @@ def _client_difference(pair: Pair) -> str | None:
     a, b = (_client_added(side) for side in pair.sides)
     if a is None or b is None or max(a[0] / a[1], b[0] / b[1]) <= _CLIENT_SHARE:
         return None
-    if abs(b[0] - a[0]) < _CLIENT_EXPLAINS * abs(b[1] - a[1]):
+    difference = abs(b[1] - a[1])
+    if difference <= _CLIENT_SAME * a[1] or abs(b[0] - a[0]) < _CLIENT_EXPLAINS * difference:
         return None
     return (
         f"the client's own slowness is most of the difference: it adds {a[0]:.0f} ms to TTFT in {pair.a.name} and "

@@ -15,6 +15,9 @@ from vllm_watch.statistics.holm import holm_adjusted
 
 
 _OUTSIDE = "no verdict: it is not one of the six metrics that are tested together, so the interval is for it alone"
+_EXPLAINED = " daemon/COMPARING.md explains it."
+_HOPELESS = 10.0
+_MORE_RUNS = "too few runs for how much they vary: not even a factor of ten would have been found"
 _CORRECTED = "the interval leaves out 0, but six metrics are tested together, and then it is not enough"
 
 
@@ -52,7 +55,7 @@ def method(pair: Pair) -> str:
         return (
             "Within one run: blocks of each steady window, 95 % intervals widened by a stated variation between runs, "
             f"Bonferroni's correction over {len(FAMILY)} metrics fixed beforehand. What "
-            "another run would show, only more runs tell."
+            "another run would show, only more runs tell.{_EXPLAINED}"
         )
     check = ", exact permutation test as a cross-check" if min(len(side.runs) for side in pair.sides) >= 5 else ""
     counts = " and ".join(str(len(side.runs)) for side in pair.sides)
@@ -60,6 +63,7 @@ def method(pair: Pair) -> str:
     return (
         f"The run is the unit ({counts} runs): Student's t on the logarithm of each run's value (Welch), 95 % "
         f"intervals of the ratio, Holm's correction over {len(FAMILY)} metrics fixed beforehand{check}.{seen}"
+        f"{_EXPLAINED}"
     )
 
 
@@ -78,7 +82,7 @@ def _row(known: Estimate, adjusted: float | None, headline: str) -> Row:
         low=_percent(known.low),
         high=_percent(known.high),
         n=known.n,
-        detectable_percent=_percent(known.detectable),
+        detectable_percent=_percent(known.detectable) if known.metric.in_family and not _is_hopeless(known) else None,
         is_headline=known.metric.name == headline,
         note="; ".join(text for text in (known.note, note) if text) or None,
     )
@@ -90,16 +94,20 @@ def _verdict(known: Estimate, adjusted: float | None) -> tuple[Verdict, str | No
         return "too_few", None
     low = -math.inf if known.low is None else known.low - 1
     high = math.inf if known.high is None else known.high - 1
-    leaves_out_zero = low > 0 or high < 0
-    metric = known.metric
-    if not metric.in_family:
-        return ("not_compared", _OUTSIDE) if leaves_out_zero else ("no_difference_shown", None)
-    if -metric.matters <= low and high <= metric.matters:
+    metric, leaves_out_zero = known.metric, low > 0 or high < 0
+    if metric.in_family and -metric.matters <= low and high <= metric.matters:
         return "below_what_matters", None
     is_found = known.is_apart if known.unit == "blocks" else adjusted is not None and adjusted < SIGNIFICANCE
-    if not (is_found and leaves_out_zero):
-        return "no_difference_shown", _CORRECTED if leaves_out_zero else None
-    return ("better" if (low > 0) == metric.higher_is_better else "worse"), None
+    if leaves_out_zero and metric.in_family and is_found:
+        return ("better" if (low > 0) == metric.higher_is_better else "worse"), None
+    if leaves_out_zero:
+        return ("no_difference_shown", _CORRECTED) if metric.in_family else ("not_compared", _OUTSIDE)
+    return ("too_few", _MORE_RUNS) if _is_hopeless(known) else ("no_difference_shown", None)
+
+
+def _is_hopeless(known: Estimate) -> bool:
+    """Return whether nothing that occurs would have been found."""
+    return known.detectable is not None and known.detectable > _HOPELESS
 
 
 def _percent(ratio: float | None) -> float | None:

@@ -6,12 +6,12 @@ from __future__ import annotations
 import heapq
 
 from array import array
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from io import SEEK_END, BytesIO
 from typing import IO
 
 from vllm_watch.catalog.series import PREFIX, SERIES, Series
-from vllm_watch.exposition.samples import AnySample, by_series, server_samples
+from vllm_watch.exposition.samples import by_series, server_samples
 from vllm_watch.exposition.text_format import BUCKET_LABEL, escaped, label_text, written_samples
 from vllm_watch.state.snapshot import ServerSnapshot
 
@@ -23,9 +23,10 @@ POINTS_IN_MEMORY = 512
 class _Points:
     """One series' times and values: the newest in memory, those before them in the spool, in pieces of one size."""
 
-    __slots__ = ("_pending", "_pieces", "_spool")
+    __slots__ = ("_pending", "_pieces", "_spool", "text")
 
-    def __init__(self, spool: IO[bytes]) -> None:
+    def __init__(self, text: str, spool: IO[bytes]) -> None:
+        self.text = text
         self._spool = spool
         self._pieces = array("Q")
         self._pending = array("d")
@@ -46,8 +47,11 @@ class _Points:
         yield from zip(self._pending[::2], self._pending[1::2], strict=True)
 
 
-_Group = dict[str, _Points]
-"""The points of one label set (a histogram's without ``le``), by the series' text."""
+_Labels = tuple[tuple[str, ...], tuple[tuple[str, str], ...]]
+"""A label set (a histogram's without ``le``): the values of the series' own labels, and the configured labels."""
+
+_Group = dict[tuple[str, str | None], _Points]
+"""The points of one label set, by the name that is written and the bound of a bucket."""
 
 
 class TimeSeriesFile:
@@ -64,17 +68,21 @@ class TimeSeriesFile:
 
     def __init__(self, spool: IO[bytes] | None = None) -> None:
         self._spool = spool or BytesIO()
-        self._groups: dict[str, dict[str, _Group]] = {}
+        self._groups: dict[str, dict[_Labels, _Group]] = {}
         self.samples = 0
 
     def add(self, snapshot: ServerSnapshot) -> None:
         """Take in one moment."""
-        configured = sorted(snapshot.labels.items())
+        configured = tuple(sorted(snapshot.labels.items()))
         for series, samples in by_series(server_samples(snapshot)):
             groups = self._groups.setdefault(series.name, {})
             for sample in samples:
-                labels = [*zip(series.labels, sample.labels, strict=True), *configured]
-                self._add_sample(groups.setdefault(label_text(labels), {}), series, sample, labels, snapshot.at)
+                group = groups.setdefault((sample.labels, configured), {})
+                for name, bound, value in written_samples(series, sample):
+                    if (name, bound) not in group:
+                        group[name, bound] = self._new_points(series, name, bound, (sample.labels, configured))
+                    group[name, bound].append(snapshot.at, value)
+                    self.samples += 1
 
     def lines(self) -> Iterator[str]:
         """Yield the file's lines, each with its end."""
@@ -86,22 +94,18 @@ class TimeSeriesFile:
                 yield from _group_lines(group)
         yield "# EOF\n"
 
-    def _add_sample(
-        self, group: _Group, series: Series, sample: AnySample, labels: list[tuple[str, str]], at: float
-    ) -> None:
-        for name, bound, value in written_samples(series, sample):
-            key = name + label_text(labels if bound is None else [*labels, (BUCKET_LABEL, bound)])
-            if key not in group:
-                group[key] = _Points(self._spool)
-            group[key].append(at, value)
-            self.samples += 1
+    def _new_points(self, series: Series, name: str, bound: str | None, labels: _Labels) -> _Points:
+        values, configured = labels
+        bucket = () if bound is None else ((BUCKET_LABEL, bound),)
+        text = label_text([*zip(series.labels, values, strict=True), *configured, *bucket])
+        return _Points(name + text, self._spool)
 
 
-def _group_lines(group: Mapping[str, _Points]) -> Iterator[str]:
+def _group_lines(group: _Group) -> Iterator[str]:
     """Yield a group's samples moment by moment: all buckets of one moment are together."""
-    keys = list(group)
+    texts = [points.text for points in group.values()]
     for at, number, value in heapq.merge(*(_numbered(number, points) for number, points in enumerate(group.values()))):
-        yield f"{keys[number]} {value!r} {at:.3f}\n"
+        yield f"{texts[number]} {value!r} {at:.3f}\n"
 
 
 def _numbered(number: int, points: _Points) -> Iterator[tuple[float, int, float]]:

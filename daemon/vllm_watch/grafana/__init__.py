@@ -1,2 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``vllm-watch grafana``: the dashboards into a running Grafana and out of it. Only `client` needs grafana-client."""
+"""
+``vllm-watch grafana``: dashboards into a running Grafana and out of it, and load tests onto them.
+
+Only `client` needs grafana-client.
+"""

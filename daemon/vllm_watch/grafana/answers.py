@@ -71,6 +71,22 @@ class Saved(msgspec.Struct):
     version: int
 
 
+class FoundAnnotation(msgspec.Struct, rename="camel"):
+    """One of ``/api/annotations``; times are milliseconds since the epoch."""
+
+    id: int
+    time: int
+    text: str
+    time_end: int = 0
+    tags: list[str] | None = None
+
+
+class AddedAnnotation(msgspec.Struct):
+    """What a new annotation became."""
+
+    id: int
+
+
 class VectorSample(msgspec.Struct):
     """One of a vector: when, and the value as Prometheus writes it."""
 
@@ -100,7 +116,7 @@ _CONFLICTS = {
 }
 
 
-def rejection(status: int, body: object, doing: str) -> str:
+def rejection(status: int, body: object, doing: str, permission: str = "") -> str:
     """
     Return what a refusal means, as a sentence.
 
@@ -108,13 +124,16 @@ def rejection(status: int, body: object, doing: str) -> str:
         status: The HTTP status, 400 or above.
         body: What came with it: a JSON document or text.
         doing: What was asked for, as in "read the folder".
+        permission: What it takes, where Grafana does not say it.
     """
     said = _message(body)
     if status == 401:
         return f"the token is wrong, expired or revoked (401{said and f': {said}'})"
     if status == 403:
         needed = _NEEDED.search(said)
-        need = f"{_ROLE}, or the permission {needed[1]}" if needed else f"{_ROLE}{said and f' (Grafana says: {said})'}"
+        permission = permission or (needed[1] if needed else "")
+        need = f"{_ROLE}, or the permission {permission}" if permission else _ROLE
+        need += f" (Grafana says: {said})" if said and not needed else ""
         return f"the token may not {doing} (403): {need}"
     if status in {409, 412}:
         return f"cannot {doing} ({status}): {_conflict(body) or said or 'it conflicts with what is there'}"

@@ -6,7 +6,7 @@ from __future__ import annotations
 import math
 import socket
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, NamedTuple, TypeVar
 from urllib.parse import urlsplit
@@ -19,7 +19,9 @@ from niquests.exceptions import JSONDecodeError, RequestException, SSLError, Too
 
 from vllm_watch import __version__
 from vllm_watch.grafana.answers import (
+    AddedAnnotation,
     Folder,
+    FoundAnnotation,
     FoundDashboard,
     Health,
     ListedDataSource,
@@ -31,7 +33,7 @@ from vllm_watch.grafana.answers import (
     rejection,
 )
 from vllm_watch.grafana.deadline import within
-from vllm_watch.grafana.model import FOLDER_UID, Dashboard, DataSource, content, push_message, pushed_digest
+from vllm_watch.grafana.model import FOLDER_UID, Annotation, Dashboard, DataSource, content, push_message, pushed_digest
 from vllm_watch.grafana.plan import LastPush, Present
 from vllm_watch.support.causes import causes_of
 from vllm_watch.support.errors import GrafanaError, RejectedError
@@ -42,6 +44,9 @@ _BUILD_INFO = "vllm_watch_build_info"
 _NOT_FOUND = 404
 _FORBIDDEN = 403
 _CONFLICTS = (409, 412)
+
+_MOST_ANNOTATIONS = 1000
+"""More regions of one run than there can be; without a limit Grafana tells of 100."""
 
 # The type of both forms at once; `X | Y` as a value is no type to mypy.
 _HISTORY: Any = list[Version] | Versions
@@ -186,6 +191,30 @@ class Grafana:
         """Delete a dashboard."""
         self._ask(dict[str, Any], "delete the dashboard", self._api.dashboard.delete_dashboard, uid)
 
+    def annotations(self, tags: Sequence[str]) -> dict[int, Annotation]:
+        """Return the annotations that have all of these tags, by their numbers."""
+        find = partial(
+            self._api.annotations.find_annotations, tags=tags, ann_type="annotation", limit=_MOST_ANNOTATIONS
+        )
+        found = self._ask(list[FoundAnnotation], "read annotations", find, permission=_permission("read"))
+        return {each.id: Annotation(each.time, each.time_end, each.text, tuple(each.tags or ())) for each in found}
+
+    def annotate(self, annotation: Annotation) -> None:
+        """Write an annotation of the organization, which is of no dashboard."""
+        add = partial(
+            self._api.annotations.add_annotation,
+            time_from=annotation.start,
+            time_to=annotation.end,
+            tags=list(annotation.tags),
+            text=annotation.text,
+        )
+        self._ask(AddedAnnotation, "create an annotation", add, permission=_permission("create"))
+
+    def delete_annotation(self, number: int) -> None:
+        """Delete an annotation."""
+        delete = partial(self._api.annotations.delete_annotations_by_id, number)
+        self._ask(dict[str, Any], "delete an annotation", delete, permission=_permission("delete"))
+
     def _last_push(self, uid: str) -> LastPush | None:
         """Return the newest push of ours in a dashboard's history."""
         doing = f"read the history of the dashboard {uid}"
@@ -212,8 +241,10 @@ class Grafana:
                 return LastPush(kept.version, pushed, kept.data)
         return None
 
-    def _ask(self, form: type[T], doing: str, call: Callable[..., object], *arguments: object) -> T:
-        """Return the answer to a call, in this form."""
+    def _ask(
+        self, form: type[T], doing: str, call: Callable[..., object], *arguments: object, permission: str = ""
+    ) -> T:
+        """Return the answer to a call, in this form; `permission` is what it takes, where Grafana does not say it."""
         try:
             return msgspec.convert(within(self._timeout, partial(call, *arguments)), form)
         except TooManyRedirects as error:
@@ -223,15 +254,15 @@ class Grafana:
         except (TimeoutError, GrafanaTimeoutError) as error:
             raise GrafanaError(f"{self.url} did not answer within {self._timeout:g} s, asked to {doing}") from error
         except GrafanaException as error:
-            raise self._refused(error, doing) from error
+            raise self._refused(error, doing, permission) from error
         except OSError as error:
             raise GrafanaError(f"{self.url}: {_no_answer(error)}") from error
 
-    def _refused(self, error: GrafanaException, doing: str) -> GrafanaError:
+    def _refused(self, error: GrafanaException, doing: str, permission: str) -> GrafanaError:
         status, body = error.status_code, error.response
         if not is_grafanas(body):
             return GrafanaError(f"{self._is_strange(doing)} ({status})")
-        sentence = rejection(status, body, doing)
+        sentence = rejection(status, body, doing, permission)
         if status == 401 or status >= 500:
             return GrafanaError(f"{self.url}: {sentence}")
         return RejectedError(sentence, status)
@@ -241,6 +272,10 @@ class Grafana:
             f"{self.url} does not answer as Grafana does, asked to {doing}: check the URL, and whether a proxy or a "
             "login page stands before it"
         )
+
+
+def _permission(action: str) -> str:
+    return f"annotations:{action} on annotations:type:organization"
 
 
 def _api(target: Target) -> GrafanaApi:

@@ -38,6 +38,15 @@ class Dashboard(NamedTuple):
     model: Model
 
 
+class Annotation(NamedTuple):
+    """An annotation as Grafana keeps it: its text is HTML, and its times are milliseconds since the epoch."""
+
+    start: int
+    end: int
+    text: str
+    tags: tuple[str, ...]
+
+
 class DataSource(NamedTuple):
     """A data source of type Prometheus."""
 

@@ -9,7 +9,7 @@ seen in less detail, and takes no more memory.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from itertools import pairwise
 
 from vllm_watch.loadtest.history import Point, ServerHistory
@@ -49,7 +49,8 @@ class HistoryBuilder:
         self.started_with = StartedWith()
         self.points: list[Point] = []
         self._events: deque[Event] = deque(maxlen=MAX_EVENTS)
-        self._last: ServerSnapshot | None = None
+        self._starts: int | None = None
+        self._failures: Mapping[str, int] | None = None
         self._merges = 0
 
     def add(self, point: Point) -> None:
@@ -66,9 +67,18 @@ class HistoryBuilder:
 
     def note(self, snapshot: ServerSnapshot) -> None:
         """Take in what happened since the last snapshot."""
-        last, self._last = self._last, snapshot
-        self._events.extend(_happened(last, snapshot))
+        self.count(snapshot.at, snapshot.starts, None if snapshot.log is None else snapshot.log.events)
         self.started_with.note_snapshot(snapshot)
+
+    def count(self, at: float, starts: int, failures: Mapping[str, int] | None) -> None:
+        """Take in how often the server has started, and how often each failure was in its log, if it has one."""
+        if self._starts is not None and starts > self._starts:
+            self._events.append(Event(at=at, text="the server starts"))
+        if failures is not None and self._failures is not None:
+            for kind, count in failures.items():
+                if kind not in _NO_EVENTS and count > self._failures.get(kind, 0):
+                    self._events.append(Event(at=at, text=_FAILURES[kind]))
+        self._starts, self._failures = starts, failures
 
     def build(self, source: str, name: str, *, has_metrics: bool, warnings: Sequence[str] = ()) -> ServerHistory:
         """Return the history."""
@@ -112,19 +122,6 @@ def _are_alike(one: Point, other: Point) -> bool:
 def _pair(one: Point, other: Point) -> Point:
     gauges = {name: (one.gauges[name] + value) / 2 for name, value in other.gauges.items()}
     return other._replace(gauges=gauges, is_fresh=one.is_fresh or other.is_fresh)
-
-
-def _happened(last: ServerSnapshot | None, snapshot: ServerSnapshot) -> Iterable[Event]:
-    """Yield a start and failures between two snapshots, by the log's counts."""
-    if last is None:
-        return
-    if snapshot.starts > last.starts:
-        yield Event(at=snapshot.at, text="the server starts")
-    if snapshot.log is None or last.log is None:
-        return
-    for kind, count in snapshot.log.events.items():
-        if kind not in _NO_EVENTS and count > last.log.events.get(kind, 0):
-            yield Event(at=snapshot.at, text=_FAILURES[kind])
 
 
 def typical_step(points: Sequence[Point]) -> float:

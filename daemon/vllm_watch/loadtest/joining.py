@@ -21,11 +21,19 @@ UNCOVERED_SECONDS = 60.0
 _SLOW_CLIENT_MS = 20.0
 _SLOW_CLIENT_RATIO = 1.5
 _LENGTHS = 0.1
+_PRINTED_SECONDS = 0.011
+"""By how much a printed duration differs from the one in JSON."""
 
 
 class _Matched(NamedTuple):
     client: Run
     when: Match
+
+
+_Place = tuple[int | None, Match]
+"""Which history a run is of, and when it was by its clock."""
+
+_NOWHERE: _Place = (None, Match(0.0, 0.0))
 
 
 def join(clients: Sequence[Run], histories: Sequence[ServerHistory], objective: Objective | None = None) -> Report:
@@ -37,16 +45,34 @@ def join(clients: Sequence[Run], histories: Sequence[ServerHistory], objective: 
         histories: Of the servers, from recordings, logs or a Prometheus.
         objective: What requests had to be answered within.
     """
-    waiting = _without_twins(clients)
-    joined: list[Run] = []
+    runs = _without_twins(clients)
     # /metrics knows more than a log: where there are both, the client's view goes with /metrics.
-    for history in sorted(histories, key=lambda each: not each.has_metrics):
-        matched = [_Matched(run, found) for run in waiting if (found := match(run, history)) is not None]
-        waiting = [run for run in waiting if all(run is not each.client for each in matched)]
+    ordered = sorted(histories, key=lambda each: not each.has_metrics)
+    places = [_place(run, ordered) for run in runs]
+    joined: list[Run] = []
+    for index, history in enumerate(ordered):
+        matched = [_Matched(run, place[1]) for run, place in zip(runs, places, strict=True) if place[0] == index]
         joined = _with_history(joined, history, matched, objective)
+    waiting = [run for run, place in zip(runs, places, strict=True) if place[0] is None]
     lonely = [_without_server(run, histories) for run in waiting]
-    runs = sorted([*joined, *lonely], key=lambda run: (run.start is None, run.start or 0.0))
-    return Report(runs=_with_ladder(runs), latency_turn=latency_turn(_one_configuration(runs)))
+    found = sorted([*joined, *lonely], key=lambda run: (run.start is None, run.start or 0.0))
+    return Report(runs=_with_ladder(found), latency_turn=latency_turn(_one_configuration(found)))
+
+
+def _place(run: Run, histories: Sequence[ServerHistory]) -> _Place:
+    """Return the history that a run is of: that of its own recording, else one at its time, else one of its shape."""
+    found = [(index, when) for index, each in enumerate(histories) if (when := match(run, each)) is not None]
+    best = min(
+        found,
+        key=lambda each: (not _is_recorded_with(run, histories[each[0]]), each[1].remark is not None),
+        default=None,
+    )
+    return _NOWHERE if best is None else best
+
+
+def _is_recorded_with(run: Run, history: ServerHistory) -> bool:
+    """Return whether a result is in the file that a history is of."""
+    return run.source[0].startswith(f"{history.source.partition(': ')[0]}: ")
 
 
 def _with_history(
@@ -136,10 +162,10 @@ def _is_twin(one: Run, other: Run) -> bool:
     if other.start is not None or other.source == one.source or one.result is None or other.result is None:
         return False
     counts = [
-        (each.successful, each.total_input_tokens, each.total_output_tokens, round(each.duration_s or 0.0, 1))
-        for each in (one.result, other.result)
+        (each.successful, each.total_input_tokens, each.total_output_tokens) for each in (one.result, other.result)
     ]
-    return counts[0] == counts[1]
+    seconds = [each.duration_s or 0.0 for each in (one.result, other.result)]
+    return counts[0] == counts[1] and abs(seconds[0] - seconds[1]) <= _PRINTED_SECONDS
 
 
 def _filled(run: Run, twin: Run) -> Run:

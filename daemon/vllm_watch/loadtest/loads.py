@@ -92,7 +92,9 @@ def _busy_intervals(points: Sequence[Point]) -> list[int]:
 
 def _load(points: Sequence[Point], first: int, last: int) -> LoadSpan:
     step = min(typical_step(points), MOST_STEP)
-    return LoadSpan(_began(points, first, step), _ended(points, last, step), tuple(points[first : last + 1]))
+    # If the last point with work is followed by one of a server that is gone, that one is told as well.
+    after = last + 1 if has_work(points[last]) else last
+    return LoadSpan(_began(points, first, step), _ended(points, last, step), tuple(points[first : after + 1]))
 
 
 def _began(points: Sequence[Point], first: int, step: float) -> float:

@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left, bisect_right
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from typing import NamedTuple
@@ -19,6 +21,10 @@ from vllm_watch.loadtest.usage import server_use
 SHORTEST = 10.0
 """A change of state that lasts less than this, within a load, is no phase of its own."""
 
+_STEPS = 3
+_SHARE = 0.01
+"""Nor is one of fewer points of the history, or of less of its load."""
+
 _BY_STATE: Mapping[EngineState, PhaseName] = {
     "starting": "starting",
     "idle": "idle",
@@ -34,9 +40,12 @@ _WORKING = frozenset({"ramp", "saturated", "idle"})
 
 
 class _Part(NamedTuple):
+    """A part of the time; `shares` are the seconds of each phase, where some were joined."""
+
     phase: PhaseName
     start: float
     end: float
+    shares: Mapping[PhaseName, float] = {}
 
     @property
     def seconds(self) -> float:
@@ -57,12 +66,13 @@ def find_phases(
     """
     parts = _merged(_parts(points))
     for load in loads:
-        parts = _smooth(parts, load)
+        parts = _smooth(parts, load, max(SHORTEST, _STEPS * typical_step(points), _SHARE * (load.end - load.start)))
     if steady is not None and not (steady.problem or "").startswith(DRIFT):
         parts = [each for part in parts for each in _divided(part, steady)]
     if span is not None:
         parts = [part._replace(start=max(part.start, span[0]), end=min(part.end, span[1])) for part in parts]
-    return tuple(_phase(part, points) for part in _merged(parts) if part.seconds > 0)
+    times = [point.at for point in points]
+    return tuple(_phase(part, points, times) for part in _merged(parts) if part.seconds > 0)
 
 
 def _parts(points: Sequence[Point]) -> list[_Part]:
@@ -95,24 +105,28 @@ def _merged(parts: Sequence[_Part]) -> list[_Part]:
     return found
 
 
-def _smooth(parts: list[_Part], load: LoadSpan) -> list[_Part]:
-    """Join what is too short to be a phase with what is around it, within a load, the shortest first."""
-    while True:
-        short = [
-            index
-            for index in range(1, len(parts) - 1)
-            if parts[index].seconds < SHORTEST
-            and parts[index].phase in _WORKING
-            and parts[index - 1].phase in _WORKING
-            and parts[index - 1].phase == parts[index + 1].phase
-            and load.start <= parts[index].start
-            and parts[index].end <= load.end
-        ]
-        if not short:
-            return parts
-        index = min(short, key=lambda each: parts[each].seconds)
-        joined = parts[index - 1]._replace(end=parts[index + 1].end)
-        parts = [*parts[: index - 1], joined, *parts[index + 2 :]]
+def _smooth(parts: Sequence[_Part], load: LoadSpan, shortest: float) -> list[_Part]:
+    """Join what is too short to be a phase with what is around it, within a load; what lasted longest names it."""
+    found: list[_Part] = []
+    for part in parts:
+        found.append(part)
+        while len(found) >= 3 and _is_flicker(found[-3:], load, shortest):
+            found[-3:] = [_joined(found[-3:])]
+    return _merged(found)
+
+
+def _is_flicker(parts: Sequence[_Part], load: LoadSpan, shortest: float) -> bool:
+    before, short, after = parts
+    is_short = short.seconds < shortest and load.start <= short.start and short.end <= load.end
+    return is_short and before.phase == after.phase and {before.phase, short.phase} <= _WORKING
+
+
+def _joined(parts: Sequence[_Part]) -> _Part:
+    seconds: Counter[PhaseName] = Counter()
+    for part in parts:
+        seconds.update(part.shares or {part.phase: part.seconds})
+    phase = max(seconds, key=lambda name: seconds[name])
+    return _Part(phase, parts[0].start, parts[-1].end, seconds)
 
 
 def _divided(part: _Part, steady: Steady) -> list[_Part]:
@@ -124,8 +138,8 @@ def _divided(part: _Part, steady: Steady) -> list[_Part]:
     return [piece for piece in pieces if piece.seconds > 0]
 
 
-def _phase(part: _Part, points: Sequence[Point]) -> Phase:
-    inside = [point for point in points if part.start <= point.at <= part.end]
+def _phase(part: _Part, points: Sequence[Point], times: Sequence[float]) -> Phase:
+    inside = points[bisect_left(times, part.start) : bisect_right(times, part.end)]
     has_numbers = part.phase in {"ramp", "steady", "saturated", "stalled"} and len(inside) > 1
     use = {"result": server_use(inside)} if has_numbers else {}
     return Phase(phase=part.phase, start=part.start, end=part.end, **use)

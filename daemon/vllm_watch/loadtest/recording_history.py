@@ -18,7 +18,7 @@ from vllm_watch_parsers.events import EngineStats
 from vllm_watch_parsers.scrape import MetricsReading
 
 
-_LOG_ALONE_AFTER = 15.0
+LOG_ALONE_AFTER = 15.0
 """If there was no scrape for this long, the log's statistics lines make points."""
 
 
@@ -62,12 +62,15 @@ class _Replay:
         self._add(at, is_fresh=result.reading is not None)
 
     def read_log(self, event: LogWritten, at: float) -> None:
-        batch = self._log.read(event.data, ArrivalTimes(at))._replace(is_history=event.is_history)
+        if event.is_after_gap:
+            self._log.lose_place()
+        batch = self._log.read(event.data, ArrivalTimes(at))
+        batch = batch._replace(is_history=event.is_history, is_after_gap=event.is_after_gap)
         self._state.apply_log(batch)
         self._builder.started_with.note_events(batch.events)
         if _has_statistics(batch) and not event.is_history:
             self._tokens.note(batch)
-            if at - (self._scraped_at or 0.0) > _LOG_ALONE_AFTER:
+            if at - (self._scraped_at or 0.0) > LOG_ALONE_AFTER:
                 self._add(at, is_fresh=True)
 
     def _add(self, at: float, *, is_fresh: bool) -> None:

@@ -12,7 +12,7 @@ from vllm_watch.loadtest.capacity import server_capacity
 from vllm_watch.loadtest.growth import Growth
 from vllm_watch.loadtest.history import Point, ServerHistory
 from vllm_watch.loadtest.history_builder import typical_step
-from vllm_watch.loadtest.loads import LoadSpan, find_loads, load_between
+from vllm_watch.loadtest.loads import LoadSpan, find_loads, has_work, load_between
 from vllm_watch.loadtest.model import (
     Distribution,
     Event,
@@ -36,7 +36,8 @@ LEAST_SHARE = 0.05
 """A load with fewer of the tokens of the largest one is a warm-up or a test of the connection, and no run."""
 
 _STORM = 10
-"""So many preemptions between two points are an event."""
+_STORM_PAUSE = 60.0
+"""So many preemptions are an event, with less than a minute between them."""
 
 
 def server_runs(
@@ -138,11 +139,26 @@ def _each(total: int | None, requests: int | None) -> float | None:
 
 def _events(history: ServerHistory, points: Sequence[Point], part: tuple[float, float]) -> tuple[Event, ...]:
     found = [event for event in history.events if part[0] <= event.at <= part[1]]
+    return tuple(sorted([*found, *_preemption_storms(points)], key=lambda event: event.at))
+
+
+def _preemption_storms(points: Sequence[Point]) -> Iterator[Event]:
+    """Yield the times in which requests were preempted again and again, each once."""
+    start = end = total = 0.0
     for old, new in pairwise(points):
         preempted = Growth((old, new)).counter("preemptions_total") or 0.0
-        if preempted >= _STORM:
-            found.append(Event(at=new.at, text=f"{preempted:.0f} preemptions"))
-    return tuple(sorted(found, key=lambda event: event.at))
+        if preempted and total and old.at - end > _STORM_PAUSE:
+            yield from _storm(start, end, total)
+            total = 0.0
+        if preempted:
+            start = start if total else old.at
+            end, total = new.at, total + preempted
+    yield from _storm(start, end, total)
+
+
+def _storm(start: float, end: float, total: float) -> Iterator[Event]:
+    if total >= _STORM:
+        yield Event(at=start, text=f"{total:.0f} preemptions in {end - start:.0f} s")
 
 
 def _distributions(points: Sequence[Point]) -> Mapping[LatencyName, Distribution]:
@@ -156,6 +172,10 @@ def _warnings(history: ServerHistory, span: LoadSpan) -> list[str]:
     step = typical_step(span.points)
     if span.points[-1].process != span.points[0].process:
         found.append("The server was started again during the load: what it counted just before that is not known.")
+    lost = [point for point in span.points if point.is_fresh and has_work(point)][-1:]
+    if span.points[-1].state == "down" and lost:
+        under_way = sum(lost[0].gauges.get(name, 0.0) for name in ("requests_running", "requests_waiting"))
+        found.append(f"The server went down under load: at least {under_way:.0f} requests have no answer.")
     seconds = span.end - span.start
     if step > 0 and seconds < 10 * step:
         kind = "scrapes" if history.has_metrics else "statistics lines"

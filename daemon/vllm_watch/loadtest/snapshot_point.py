@@ -69,10 +69,11 @@ def _gauges(snapshot: ServerSnapshot) -> dict[str, float]:
     for engine in snapshot.engines:
         for name, reading in engine.gauges.items():
             values[name].append(reading.value)
-    return {name: _together(name, each) for name, each in values.items() if name != "last_token_timestamp_seconds"}
+    return {name: together(name, each) for name, each in values.items() if name != "last_token_timestamp_seconds"}
 
 
-def _together(name: str, values: list[float]) -> float:
+def together(name: str, values: list[float]) -> float:
+    """Return the value of all engines together: the mean of ratios, the sum of everything else."""
     is_mean = name.endswith(_RATIO) or name == _MEAN
     return sum(values) / len(values) if is_mean else sum(values)
 
@@ -117,11 +118,12 @@ def _histograms(totals: Iterable[EngineTotals]) -> dict[str, Histogram]:
             if other is None:
                 found[name] = reading.histogram
             elif other.bounds == reading.histogram.bounds:
-                found[name] = _added(other, reading.histogram)
+                found[name] = added(other, reading.histogram)
     return found
 
 
-def _added(one: Histogram, other: Histogram) -> Histogram:
+def added(one: Histogram, other: Histogram) -> Histogram:
+    """Return two histograms with the same bounds as one."""
     counts = tuple(left + right for left, right in zip(one.counts, other.counts, strict=True))
     return Histogram(one.bounds, counts, one.sum + other.sum)
 

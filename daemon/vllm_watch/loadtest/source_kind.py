@@ -19,8 +19,9 @@ SourceKind = Literal["recording", "benchmark", "log"]
 _PART = 1024 * 1024
 _GZIP = b"\x1f\x8b"
 _STATISTICS = re.compile(rb"\[loggers\.py:\d+\] |\[metrics\.py:\d+\] Avg |Avg prompt throughput: ")
-_CONTAINER = re.compile(rb'\{"log":"')
-"""A line of Docker's json-file: JSON, and a log."""
+_JSON = re.compile(rb"\s*[\[{]\s*[\[{\"\]}]")
+_JSON_LINES = re.compile(rb"\{[^\n]*\}\n\{")
+"""Lines of JSON are a log: as vLLM writes it with such a formatter, or Docker's json-file."""
 
 
 def source_kind(path: Path) -> SourceKind:
@@ -35,14 +36,12 @@ def source_kind(path: Path) -> SourceKind:
     if path.is_dir():
         raise FileError(f"{path}: is a folder and no recording: it has no timeline.jsonl")
     head, tail = _ends(path)
-    if _CONTAINER.match(head):
-        return "log"
     kind = what_is(head.decode(errors="replace")) or what_is(tail.decode(errors="replace"))
-    if kind is None and not head.lstrip().startswith((b"{", b"[{", b"[\n")):
-        return "log"
-    if kind == "serve" and (_STATISTICS.search(head) or _STATISTICS.search(tail)) and not head.startswith(b"{"):
+    if kind == "serve" and _STATISTICS.search(head + tail) and not _JSON.match(head):
         raise FileError(f"{path}: has a server's log and a benchmark's result: put them into two files")
-    return "benchmark"
+    # JSON that is no result is not understood either way: the reader of results names who wrote it.
+    is_document = _JSON.match(head) is not None and _JSON_LINES.match(head) is None
+    return "benchmark" if kind is not None or is_document else "log"
 
 
 def open_text(path: Path) -> IO[bytes]:
@@ -52,9 +51,12 @@ def open_text(path: Path) -> IO[bytes]:
     Raises:
         OSError: It cannot be opened.
     """
+    return cast("IO[bytes]", gzip.open(path, "rb")) if _is_compressed(path) else path.open("rb")
+
+
+def _is_compressed(path: Path) -> bool:
     with path.open("rb") as file:
-        is_compressed = file.read(2) == _GZIP
-    return cast("IO[bytes]", gzip.open(path, "rb")) if is_compressed else path.open("rb")
+        return file.read(2) == _GZIP
 
 
 def _ends(path: Path) -> tuple[bytes, bytes]:
@@ -63,7 +65,7 @@ def _ends(path: Path) -> tuple[bytes, bytes]:
         with open_text(path) as file:
             head = file.read(_PART)
             size = path.stat().st_size
-            if isinstance(file, gzip.GzipFile) or size <= _PART:
+            if size <= _PART or _is_compressed(path):
                 return head, b""
             file.seek(max(size - _PART, _PART))
             return head, file.read()

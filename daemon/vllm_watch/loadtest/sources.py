@@ -5,10 +5,13 @@ from __future__ import annotations
 
 import zlib
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from datetime import datetime, tzinfo
 from pathlib import Path
 from typing import NamedTuple
+
+import msgspec
 
 from vllm_watch.loadtest.client import read_client_runs
 from vllm_watch.loadtest.history import ServerHistory
@@ -16,6 +19,7 @@ from vllm_watch.loadtest.joining import join
 from vllm_watch.loadtest.log_history import ToMoment, read_logs
 from vllm_watch.loadtest.log_parts import find_logs
 from vllm_watch.loadtest.model import Objective, Report, Run
+from vllm_watch.loadtest.prometheus_source import PrometheusQuery, read_prometheus
 from vllm_watch.loadtest.recording_history import read_recording
 from vllm_watch.loadtest.source_kind import SourceKind, open_text, source_kind
 from vllm_watch.replay.open_recording import open_recording
@@ -31,10 +35,12 @@ class ReadOptions(NamedTuple):
     Args:
         objective: What requests have to be answered within.
         zone: The time zone of logs and benchmark results, which print local time; `None` is this machine's.
+        prometheus: A server's series in a Prometheus, which are one more source.
     """
 
     objective: Objective | None = None
     zone: tzinfo | None = None
+    prometheus: PrometheusQuery | None = None
 
 
 class Sources(NamedTuple):
@@ -57,12 +63,14 @@ def read_report(
 
     Raises:
         FileError: A source cannot be read, or is none, or nothing ran in any of them.
+        PrometheusError: The Prometheus cannot be read.
     """
     options = options or ReadOptions()
     sources = read_sources(paths, options, progress)
     report = join(sources.clients, sources.histories, options.objective)
     if not report.runs:
-        raise FileError(f"{', '.join(paths)}: no load is in it: the server never had a request")
+        named = [*paths, *(history.source for history in sources.histories if history.source not in paths)]
+        raise FileError(f"{', '.join(dict.fromkeys(named))}: no load is in it: the server never had a request")
     return report
 
 
@@ -70,15 +78,17 @@ def read_sources(
     paths: Sequence[str], options: ReadOptions | None = None, progress: Progress = lambda _share: None
 ) -> Sources:
     """
-    Return what is in some files and folders.
+    Return what is in some files and folders, and in a Prometheus.
 
     Raises:
         FileError: One of them cannot be read, or is none of the sources.
+        PrometheusError: The Prometheus cannot be read.
     """
     options = options or ReadOptions()
     clients: list[Run] = []
     histories: list[ServerHistory] = []
     units = list(_units(paths))
+    names = short_names([unit.name for unit in units])
     whole = sum(unit.size for unit in units)
     done = 0
     for unit in units:
@@ -87,7 +97,7 @@ def read_sources(
             progress((before + share * size) / whole)
 
         if unit.kind == "benchmark":
-            clients += _benchmark_file(Path(unit.paths[0]), options)
+            clients += _benchmark_file(Path(unit.name), names[unit.name], options)
         elif unit.kind == "log":
             histories.append(read_logs(unit.paths, unit.name, _stem(unit.name), _to_moment(options.zone), part))
         else:
@@ -95,6 +105,8 @@ def read_sources(
             clients += _recorded_benchmarks(recording, options)
             histories += _recorded_servers(recording, part)
         done += unit.size
+    if options.prometheus is not None:
+        histories.append(read_prometheus(options.prometheus, progress if not units else lambda _share: None))
     progress(1.0)
     return Sources(tuple(clients), tuple(histories))
 
@@ -119,7 +131,7 @@ def _units(paths: Sequence[str]) -> Iterator[_Unit]:
         yield _Unit("log", shown, files, sum(max(Path(file).stat().st_size, 1) for file in files))
 
 
-def _benchmark_file(path: Path, options: ReadOptions) -> tuple[Run, ...]:
+def _benchmark_file(path: Path, name: str, options: ReadOptions) -> Iterator[Run]:
     try:
         with open_text(path) as file:
             text = file.read().decode()
@@ -127,13 +139,31 @@ def _benchmark_file(path: Path, options: ReadOptions) -> tuple[Run, ...]:
         raise FileError(f"{path}: cannot be read: {error}") from error
     except UnicodeDecodeError as error:
         raise FileError(f"{path}: is not text in UTF-8: byte {error.start}") from error
-    return read_client_runs(text, str(path), objective=options.objective, zone=options.zone)
+    runs = read_client_runs(text, str(path), objective=options.objective, zone=options.zone)
+    yield from (msgspec.structs.replace(run, name=run.name.replace(str(path), name)) for run in runs)
+
+
+def short_names(paths: Sequence[str]) -> dict[str, str]:
+    """Return for each path as much of its end as no other one has: its file's name, or that with folders."""
+    parts = {path: Path(path).parts for path in paths}
+    lengths = dict.fromkeys(paths, 1)
+    while True:
+        named = {path: "/".join(parts[path][-lengths[path] :]) for path in paths}
+        counts = Counter(named.values())
+        alike = [path for path in paths if counts[named[path]] > 1 and lengths[path] < len(parts[path])]
+        if not alike:
+            return named
+        for path in alike:
+            lengths[path] += 1
 
 
 def _recorded_benchmarks(recording: Recording, options: ReadOptions) -> Iterator[Run]:
+    name = _stem(str(recording.path))
     for each in recording.benchmarks:
         source = f"{recording.path}: {each.name}"
-        yield from read_client_runs(each.content, source, objective=options.objective, zone=options.zone)
+        runs = read_client_runs(each.content, source, objective=options.objective, zone=options.zone)
+        shown = name if len(recording.benchmarks) == 1 else f"{name}: {_stem(each.name)}"
+        yield from (msgspec.structs.replace(run, name=run.name.replace(source, shown)) for run in runs)
 
 
 def _recorded_servers(recording: Recording, progress: Progress) -> Iterator[ServerHistory]:

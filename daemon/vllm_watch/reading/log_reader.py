@@ -26,6 +26,17 @@ class TimedEvent(NamedTuple):
     event: Event
 
 
+class KeptLines(NamedTuple):
+    r"""
+    The lines themselves, without their ``\n``, as a reader left them that keeps them.
+
+    `removed` is how much it removed from them, by kind.
+    """
+
+    lines: tuple[bytes, ...]
+    removed: Mapping[str, int]
+
+
 class LogBatch(NamedTuple):
     """
     What some lines report.
@@ -42,6 +53,7 @@ class LogBatch(NamedTuple):
         is_undated: Whether it is not known when they were written: the times of events have their order and distances
             only.
         is_history: Whether they were written before the daemon first read the log: they inform, and are not counted.
+        kept: The lines, if the reader keeps them.
     """
 
     events: tuple[TimedEvent, ...]
@@ -54,6 +66,7 @@ class LogBatch(NamedTuple):
     is_after_gap: bool = False
     is_undated: bool = False
     is_history: bool = False
+    kept: KeptLines | None = None
 
 
 class LogReader:
@@ -76,7 +89,7 @@ class LogReader:
         requests_by_text: dict[bytes, int] = defaultdict(int)
         continuations = rejected = 0
         record = self._record
-        for line in self._as_written(lines):
+        for line in self.as_written(lines):
             if record is not None:
                 continuations += 1
             elif line.startswith(ACCESS_START):
@@ -113,7 +126,7 @@ class LogReader:
         requests = (TimedEvent(batch.end, request) for request in batch.requests)
         return (*batch.events, *requests)
 
-    def _as_written(self, lines: Sequence[bytes]) -> Sequence[bytes]:
+    def as_written(self, lines: Sequence[bytes]) -> Sequence[bytes]:
         r"""
         Remove the ``\r`` that a terminal puts before each ``\n`` (``docker run --tty``, ``script``).
 
@@ -138,7 +151,7 @@ class LogReader:
 
     def skip_lines(self, lines: Sequence[bytes]) -> None:
         """Read lines only to learn which record is open after them: their events are ignored."""
-        for line in self._as_written(lines):
+        for line in self.as_written(lines):
             self._record = parse_line(line, self._record).record
 
 
@@ -156,4 +169,4 @@ def _is_uvicorns(line: bytes) -> bool:
     return not head.site and head.message.startswith(ACCESS_START)
 
 
-__all__ = ["LogBatch", "LogReader", "TimedEvent"]
+__all__ = ["KeptLines", "LogBatch", "LogReader", "TimedEvent"]

@@ -10,25 +10,20 @@ from vllm_watch_parsers.line import ECHOING_SITES
 from vllm_watch_parsers.python_repr import top_level_items
 
 
-_CLIENT_SITE = re.compile(
-    r"(?:\w*serving\w*|\w*api_router|\w*parser\w*|harmony\w*|connection|validation|exception|vllm_error|http|\w*chat\w*"
-    r"|\w*responses?\w*|\w*tool\w*|\w*preprocess\w*|\w*input\w*|\w*realtime\w*|\w*anthropic\w*|streaming\w*)\.py"
-)
-"""Files whose records are about one request, so that what they quote may be a client's."""
+_CLIENT_SITE = re.compile(r"(?:\w*tool\w*|\w*parser|harmony\w*|connection|validation|exception|vllm_error|http)\.py")
+"""Files whose records quote what a client sent, or what the model answered."""
+
+_HANDLER_SITE = re.compile(r"(?:\w*serving\w*|\w*api_router|chat_utils|\w*preprocess\w*|input_processor)\.py")
+"""Files whose warnings and errors do."""
+
+_QUOTE = re.compile(r": |(?=['\"\[{(=])")
+"""Where such a message begins to quote."""
 
 LITERAL = re.compile(r"""'(?:[^'\\]|\\.)+'|"(?:[^"\\]|\\.)+"|[\[{].+[\]}]""", re.DOTALL)
 """A printed string, list or object."""
 
 _RECEIVED = re.compile(r"(Received request )(.*?)(: (?=prompt: |params: |.*params: ))(.*)", re.DOTALL)
 _PARAMS = re.compile(r"(?:^|, )params: (\w{1,40})\((.*)\)", re.DOTALL)
-_HARMLESS_PARAMS = frozenset(
-    {
-        "n", "best_of", "presence_penalty", "frequency_penalty", "repetition_penalty", "temperature", "top_p", "top_k",
-        "min_p", "seed", "max_tokens", "min_tokens", "ignore_eos", "logprobs", "prompt_logprobs", "detokenize",
-        "skip_special_tokens", "include_stop_str_in_output",
-    }
-)  # fmt: skip
-_NUMBER = re.compile(r"-?\d{1,20}(?:\.\d{1,20})?(?:e[+-]?\d{1,3})?|True|False|None")
 _GENERATED = re.compile(
     r"(Generated response )(.*?)((?: \(streaming (?:delta|complete)\))?(?: details)?: output.*)", re.DOTALL
 )
@@ -79,12 +74,21 @@ class ClientMessages:
 
     def _received(self, found: re.Match[str]) -> str:
         start, request, colon, rest = found.groups()
-        prompt = f"prompt: {REMOVED}, " if rest.startswith("prompt: ") else ""
-        kept = self._private.clean(rest)
         if "prompts" in self._private.removes:
+            rest = self._params(rest)
+        return start + self._private.remove("request-ids", request) + colon + self._private.clean(rest)
+
+    def _params(self, rest: str) -> str:
+        """Return the parameters of a request whose values are harmless: the temperature is read from them."""
+        if rest.startswith("prompt: "):
             self._private.remove("prompts", rest)
-            kept = prompt + _harmless_params(rest)
-        return start + self._private.remove("request-ids", request) + colon + kept
+        prompt = f"prompt: {REMOVED}, " if rest.startswith("prompt: ") else ""
+        found = _PARAMS.search(rest)
+        if found is None:
+            return prompt + self._private.remove("prompts", rest)
+        items = [f"{name}={self._private.remove('prompts', value)}" for name, value in top_level_items(found[2])]
+        lora = ", lora_request: None." if rest.endswith(", lora_request: None.") else f", {REMOVED}"
+        return f"{prompt}params: {found[1]}({', '.join(items)}){lora}"
 
     def _generated(self, found: re.Match[str]) -> str:
         start, request, rest = found.groups()
@@ -96,8 +100,9 @@ class ClientMessages:
 
     def _ended(self, found: re.Match[str]) -> str:
         start, request, how, rest = found.groups()
-        why = self._private.clean(self._private.remove("prompts", rest)) if rest.strip(".") else rest
-        return start + self._private.remove("request-ids", request) + how + why
+        if rest.strip("."):
+            rest = " " + self._private.clean(self._private.remove("prompts", rest.strip()))
+        return start + self._private.remove("request-ids", request) + how + rest
 
     def _around_id(self, found: re.Match[str]) -> str:
         start, request, end = found.groups()
@@ -111,25 +116,12 @@ class ClientMessages:
         self._private.remove("prompts", output)
         return f"{start}SchedulerOutput({tokens[0] if tokens else ''}) {REMOVED}"
 
-    def without_quoted(self, site: str, message: str) -> str | None:
-        """Return the start of a message about a request: after its colon it quotes. `None` if the site has others."""
-        if not _CLIENT_SITE.fullmatch(site):
+    def without_quoted(self, site: str, level: str, message: str) -> str | None:
+        """Return the start of a message about a request, up to where it quotes. `None` if the site has others."""
+        if not _CLIENT_SITE.fullmatch(site) and (level == "INFO" or not _HANDLER_SITE.fullmatch(site)):
             return None
-        what, colon, rest = message.partition(": ")
-        if not colon:
-            what, rest = message, ""
-        cleaned = self._private.clean(LITERAL.sub(lambda quoted: self._private.remove("prompts", quoted[0]), what))
-        return cleaned + colon + (self._private.clean(self._private.remove("prompts", rest)) if rest else "")
-
-
-def _harmless_params(text: str) -> str:
-    """Return the numbers among a request's parameters, as vLLM prints them."""
-    found = _PARAMS.search(text)
-    if found is None:
-        return REMOVED
-    items = [f"{name}={value}" for name, value in top_level_items(found[2]) if _is_harmless(name, value)]
-    return f"params: {found[1]}({', '.join(items)}), {REMOVED}"
-
-
-def _is_harmless(name: str, value: str) -> bool:
-    return name in _HARMLESS_PARAMS and _NUMBER.fullmatch(value) is not None
+        found = _QUOTE.search(message)
+        if found is None:
+            return self._private.clean(message)
+        quoted = self._private.clean(self._private.remove("prompts", message[found.end() :]))
+        return self._private.clean(message[: found.start()]) + found[0] + quoted

@@ -14,11 +14,13 @@ import re
 
 from typing import Any
 
+from vllm_watch.reading.event_filter import EventFilter
 from vllm_watch.recorder.access_redaction import UVICORN_START, redact_access
 from vllm_watch.recorder.client_messages import LITERAL, ClientMessages
+from vllm_watch.recorder.json_redaction import redact_json
 from vllm_watch.recorder.private_text import REMOVED, PrivateText
 from vllm_watch_parsers.access import ACCESS_START
-from vllm_watch_parsers.line import LogLine, Record, parse_line
+from vllm_watch_parsers.line import UNKNOWN_RECORD, LogLine, Record, parse_line
 from vllm_watch_parsers.prefix import Head, parse_head, parse_prefixed_head, split_process, strip_ansi
 
 
@@ -28,12 +30,12 @@ _FORGED_STATISTICS = (
     "Engine 000: Avg prompt throughput: 0.0 tokens/s, Avg generation throughput: 0.0 tokens/s, Running: 0 reqs, "
     "Waiting: 0 reqs, GPU KV cache usage: 0.0%, Prefix cache hit rate: 0.0%"
 )
+_FORGED_RECORD = f"{REMOVED} INFO 01-01 00:00:00 [loggers.py:1] {_FORGED_STATISTICS}"
 
 _REQUEST_TRACEBACK = "Exception in ASGI application"
 _EXCEPTION = re.compile(
     r"([A-Za-z_][\w.]*(?:Error|Exception|Exit|Interrupt|Warning|Timeout|Failure))(: ?)(.+)", re.DOTALL
 )
-_FRAME = re.compile(r'  File "|Traceback \(most recent call last\):|    |  \+|  \||$')
 _MIN_LITERAL = 24
 
 
@@ -48,13 +50,24 @@ class LogRedactor:
     def __init__(self, private: PrivateText) -> None:
         self._private = private
         self._messages = ClientMessages(private)
+        self._filter = EventFilter()
         self._record: Record | None = None
         self._is_of_client = False
         """Whether the open record has text of a client."""
-        self._drops_bare = True
-        """Whether lines without a head may continue such a record: nothing is known where reading starts."""
+        self._drops_bare = False
+        """Whether lines without a head may continue such a record."""
         self._is_request_failure = False
         """Whether the traceback that is being printed is one of a request."""
+
+    def lose_place(self) -> None:
+        """Continue elsewhere: the next line may continue a record of which nothing is known."""
+        self._record = UNKNOWN_RECORD
+        self._is_of_client = self._drops_bare = True
+
+    def start_file(self) -> None:
+        """Continue at the start of a file: the next line continues no record."""
+        self._record = None
+        self._is_of_client = self._drops_bare = self._is_request_failure = False
 
     def redact(self, line: bytes) -> bytes:
         r"""Return what is left of a line (without its ``\n``)."""
@@ -72,7 +85,7 @@ class LogRedactor:
 
     def _continued(self, message: bytes, parsed: LogLine) -> bytes:
         """Redact a line that continues a record of vLLM; it repeats the record's head."""
-        if self._is_of_client:
+        if self._is_of_client and not parsed.events:
             return self._dropped(message, parsed)
         return _encoded(self._traceback_line(_decoded(message), parsed, is_of_client=False))
 
@@ -83,8 +96,12 @@ class LogRedactor:
             if fields is not None:
                 return process + self._json(fields, parse_head(text), parsed)
         head = parse_head(text)
-        if not head.site and b"] " in text:
-            head = parse_prefixed_head(text) or head
+        if not head.site and b"] " in text and (prefixed := parse_prefixed_head(text)):
+            if self._filter.has_own_prefix(parsed):
+                head = prefixed
+            elif parsed.events:  # Text of a client that looks like a record, after anything.
+                self._private.remove("prompts", _decoded(text))
+                return _FORGED_RECORD.encode()
         if head.site:
             return self._recorded(text, head, parsed)
         if UVICORN_START.match(bare := _decoded(head.message)):
@@ -107,9 +124,10 @@ class LogRedactor:
                 self._is_of_client = "prompts" in self._private.removes
                 self._drops_bare = self._is_of_client
                 return _FORGED_STATISTICS if parsed.is_rejected and made != message else made
-            quoting = self._messages.without_quoted(site, message)
+            quoting = self._messages.without_quoted(site, level, message)
             if quoting is not None:
-                self._drops_bare = False
+                self._is_of_client = quoting != message
+                self._drops_bare = self._is_of_client
                 return quoting
         self._drops_bare = False
         return clean(message)
@@ -122,9 +140,7 @@ class LogRedactor:
             lines = [self._uvicorn(ACCESS_START.decode() + first).removeprefix(ACCESS_START.decode())]
         is_of_client = self._is_of_client
         lines += [self._traceback_line(line, parsed, is_of_client=is_of_client) for line in others]
-        redacted = {
-            key: self._private.clean(value) if isinstance(value, str) else value for key, value in fields.items()
-        }
+        redacted = redact_json({key: value for key, value in fields.items() if key != "message"}, self._private)
         redacted["message"] = "\n".join(lines)
         if isinstance(exception := fields.get("exc_info"), str):
             redacted["exc_info"] = "\n".join(

@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 
 from collections import Counter
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from typing import Literal, get_args
 
 from vllm_watch.recorder.printed_values import value_end
@@ -22,13 +22,18 @@ KINDS: tuple[Kind, ...] = get_args(Kind)
 REMOVED = "[removed]"
 """What is written in place of what was removed."""
 
-_HARMLESS = re.compile(r"""None|null|True|False|true|false|\*+|-?\d+(?:\.\d+)?|["']{2}|\[\]|\{\}|\(\)|\[removed\]|""")
+_HARMLESS = re.compile(
+    r"""None|null|True|False|true|false|["']?\*+["']?|-?\d+(?:\.\d+)?(?:e[+-]?\d+)?|["']{2}|\[\]|\{\}|\(\)|\[removed\]"""
+)
 """Values that tell nothing, and are left as they are."""
 
 
+_HARMLESS_WORD = re.compile(rf"(?:{_HARMLESS.pattern})(?=[\s,;)\]}}]|\Z)")
+
+
 def _named(names: str) -> re.Pattern[str]:
-    """Return the pattern of a name and the sign after it: ``'name': ``, ``name=``, ``"name": ``."""
-    return re.compile(rf"""(?<![\w-])(?:\\*['"])?(?:{names})(?:\\*['"])?\s?(?::|=(?!=))\s?""", re.IGNORECASE)
+    """Return the pattern of a name and the sign after it: ``'name': ``, ``name=``, ``"name": ``; not ``name = ``."""
+    return re.compile(rf"""(?<![\w-])(?:\\*['"])?(?:{names})(?:\\*['"])?(?:\s?:\s?|=(?![=\s]))""", re.IGNORECASE)
 
 
 _KEY_NAMES = (
@@ -48,16 +53,15 @@ _NAMES: Mapping[Kind, re.Pattern[str]] = {
     "addresses": _named(r"client(?:_(?:ip|host|addr|address))?|remote_addr|x-forwarded-for|x-real-ip|peername|raddr"),
     "request-ids": _named(r"(?:\w+_)?req(?:uest)?[ _-]?ids?|x-request-id|(?:\w+_)?response[ _]id"),
 }
-_WORDS = re.compile(r".*", re.DOTALL)
 _BARE: Mapping[Kind, re.Pattern[str]] = {
     "keys": re.compile(r"(?:(?:Bearer|Basic|Digest|Token)\s+)?[^\s,;)\]}'\"&]*", re.IGNORECASE),
-    "prompts": _WORDS,
+    "prompts": re.compile(r"(?<==)[^,)\]}]*|.*", re.DOTALL),
     "addresses": re.compile(r"[^\s,;)]*"),
     "request-ids": re.compile(r"[^\s,;)\]}'\"]*"),
 }
-"""What a value is that is neither a string nor in brackets: a prompt is all that follows."""
+"""What a value is that is neither a string nor in brackets: after a colon, a prompt is all that follows."""
 
-_OPTION = re.compile(r"""--[\w-]*(?:api[_-]key|token|password|secret)(?:\\*['"])?(?:=|,?\s+)""")
+_OPTION = re.compile(r"""(?<![\w-])--(?=[A-Za-z])[\w-]*(?:api[_-]key|token|password|secret)(?:\\*['"])?(?:=|,?\s+)""")
 _OPTION_VALUES = re.compile(r"[^\s'\",\]-][^\s'\",\]]*(?:\s+[^\s'\",\]-][^\s'\",\]]*)*")
 _SCHEME = re.compile(r"\b((?:Bearer|Basic|Digest)\s+)([^\s,;'\"\\)\]}]+)", re.IGNORECASE)
 _KEY_FORMS = re.compile(
@@ -71,7 +75,11 @@ _ID_FORMS = re.compile(
     r"|(?<![\w-])(?:chat)?cmpl-[\w.:+-]*[\w+-]"
     r"|\b[0-9a-f]{8}-(?:[0-9a-f]{4}-){3}[0-9a-f]{12}\b[\w-]*|(?<![\w/.])[0-9a-f]{32}(?![\w/.])[\w-]*"
 )
-_AFTER_REQUEST = re.compile(r"(?<!per )\b([Rr]equests?(?:\(s\))? )(?=[^\s]*[\d-])([\w.:/+@=-]*[\w/+@=])")
+_AFTER_REQUEST = re.compile(r"(?<!per )\b([Rr]equests?(?:\(s\))? )(?=[^\s=]*[\d-])([\w.:/+@-]*[\w/+@])(?![=\w])")
+
+
+_MIN_KNOWN = 6
+"""Shorter keys are not looked for elsewhere: they may be part of any word."""
 
 
 class PrivateText:
@@ -89,16 +97,50 @@ class PrivateText:
         self.removes = frozenset(KINDS) - frozenset(kept)
         """The kinds that are removed."""
         self.counts: Counter[Kind] = Counter()
+        self._known: set[str] = set()
+
+    def is_harmless(self, value: str) -> bool:
+        """Return whether a printed value tells nothing: a number, nothing at all."""
+        return _HARMLESS.fullmatch(value) is not None
 
     def remove(self, kind: Kind, value: str) -> str:
         """Return what is written in place of a value of a kind: itself if that is kept."""
-        if kind not in self.removes or _HARMLESS.fullmatch(value):
+        if kind not in self.removes or self.is_harmless(value):
             return value
         self.counts[kind] += 1
         return REMOVED
 
+    def kind_of(self, name: str) -> Kind | None:
+        """Return the kind of private data that a name announces, if that is removed."""
+        return next((kind for kind in KINDS if kind in self.removes and _NAMES[kind].fullmatch(f"{name}:")), None)
+
+    def clean_arguments(self, argv: Sequence[str]) -> tuple[str, ...]:
+        """Return a command line without the values of private options."""
+        cleaned: list[str] = []
+        announced: Kind | None = None
+        for argument in argv:
+            cleaned.append(self._announced(announced, argument) if announced else self._clean_argument(argument))
+            is_option = argument.startswith("-") and "=" not in argument
+            announced = self.kind_of(_option_name(argument)) if is_option else None
+        return tuple(cleaned)
+
+    def _clean_argument(self, argument: str) -> str:
+        option, sign, value = argument.partition("=")
+        kind = self.kind_of(_option_name(option)) if sign else None
+        return option + sign + self._announced(kind, value) if kind else self.clean(argument)
+
+    def _announced(self, kind: Kind, value: str) -> str:
+        """Remove the value of an option; a key is removed wherever else it is."""
+        removed = self.remove(kind, value)
+        if kind == "keys" and removed != value and len(value) >= _MIN_KNOWN:
+            self._known.add(value)
+        return removed
+
     def clean(self, text: str) -> str:
-        """Return a text without what its names or its form show to be private."""
+        """Return a text without what its names or its form show to be private, and without known keys."""
+        for known in self._known:
+            if known in text:
+                text = text.replace(known, self.remove("keys", known))
         if "keys" in self.removes:
             if "--" in text:
                 text = self._replaced(text, "keys", _OPTION, _OPTION_VALUES)
@@ -121,6 +163,8 @@ class PrivateText:
             if found.start() < at:
                 continue
             end = value_end(text, start)
+            if end is None and _HARMLESS_WORD.match(text, start):
+                continue
             if end is None:
                 word = bare.match(text, start)
                 end = word.end() if word else start
@@ -128,3 +172,7 @@ class PrivateText:
                 parts += [text[at:start], self.remove(kind, text[start:end])]
                 at = end
         return "".join([*parts, text[at:]]) if parts else text
+
+
+def _option_name(argument: str) -> str:
+    return argument.lstrip("-").replace("-", "_")

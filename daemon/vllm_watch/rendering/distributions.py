@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from itertools import accumulate
 
 from vllm_watch.loadtest.model import Bounds, Distribution
@@ -39,3 +40,21 @@ def shares_below(distribution: Distribution) -> tuple[tuple[float, float], ...]:
     start = max((at for at, (_, share) in enumerate(shares) if share == 0), default=0)
     end = min((at for at, (_, share) in enumerate(shares) if share == 1), default=len(shares))
     return tuple(shares[start : end + 1])
+
+
+def together(distributions: Sequence[Distribution]) -> Distribution:
+    """
+    Return distributions as one.
+
+    Where their bounds are not the same, the values of a bucket count at its upper bound: the share below each of their
+    bounds is never too high.
+    """
+    known = [each for each in distributions if is_known(each)]
+    bounds = sorted({bound for each in known for bound in each.bounds})
+    places = {bound: at for at, bound in enumerate(bounds)}
+    counts = [0.0] * (len(bounds) + 1)
+    for each in known:
+        for bound, value in zip(each.bounds, each.counts[:-1], strict=True):
+            counts[places[bound]] += value
+        counts[-1] += each.counts[-1]
+    return Distribution(bounds=tuple(bounds), counts=tuple(counts))

@@ -27,11 +27,12 @@ class Paragraph(NamedTuple):
 
 
 class Column(NamedTuple):
-    """The head of a column; its cells are numbers, to the right, unless `is_text`."""
+    """The head of a column. Its cells are numbers, to the right, unless `is_text`; the first word may be a verdict."""
 
     head: str
     unit: str = ""
     is_text: bool = False
+    is_verdict: bool = False
 
 
 Cells: TypeAlias = tuple[str, ...]
@@ -71,7 +72,7 @@ class Figure(NamedTuple):
     A drawing and what can be said of it without seeing it.
 
     `key` is unique in the document; `svg` is a whole element, labelled by the ids ``KEY-title`` and ``KEY-desc`` that
-    are in it. `table` has the numbers behind it.
+    are in it. `table` has the numbers behind it. `phases` are those whose bands it has.
     """
 
     key: str
@@ -80,6 +81,7 @@ class Figure(NamedTuple):
     legend: tuple[Entry, ...] = ()
     table: Table | None = None
     notes: tuple[str, ...] = ()
+    phases: tuple[str, ...] = ()
 
 
 Block: TypeAlias = Statement | Paragraph | Table | Figure

@@ -44,7 +44,6 @@ _METRICS: Mapping[str, Metric] = {
     "output_throughput": Metric("Output", "tokens/s"),
     "total_token_throughput": Metric("Input and output", "tokens/s"),
     "request_goodput": Metric("Goodput", "1/s"),
-    "goodput_ratio": Metric("Within objective", "%"),
     "goodput.ratio": Metric("Within objective", "%"),
     "goodput.request_goodput": Metric("Goodput", "1/s"),
     "prompt_tokens_per_second": Metric("Prompts", "tokens/s"),
@@ -61,6 +60,7 @@ _METRICS: Mapping[str, Metric] = {
     "prefix_cache_hit_ratio": Metric("Prefix cache hits", "%"),
     "mm_cache_hit_ratio": Metric("Multimodal cache hits", "%"),
     "acceptance_length": Metric("Acceptance length", "tokens"),
+    "memory_gib": Metric("Memory", "GiB"),
     "drafted_tokens": Metric("Drafted tokens", ""),
     "wasted_draft_tokens": Metric("Wasted draft tokens", ""),
 }

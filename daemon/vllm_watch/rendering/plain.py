@@ -2,7 +2,8 @@
 """
 Reports and comparisons as JSON: the names of ``vllm bench serve``, what is not known absent.
 
-A report is ``{"runs": […]}``, each run a `loadtest.model.Run` without its timeline. A comparison of two sides is a
+A report is ``{"runs": […]}``, each run a `loadtest.model.Run` without its timeline, and, of several loads,
+``latency_turn``. A comparison of two sides is a
 `comparison.model.Comparison`. Of several sides it is ``{"baseline", "comparisons": […], "matrix": […], "decisions":
 […]}``: each other side compared with the baseline, then all side by side.
 """
@@ -26,7 +27,8 @@ def report_json(report: Report) -> str:
     runs = [_plain(run) for run in report.runs]
     for run in runs:
         run.pop("timeline", None)
-    return _encoded({"runs": runs})
+    turn = {} if report.latency_turn is None else {"latency_turn": _plain(report.latency_turn)}
+    return _encoded({"runs": runs, **turn})
 
 
 def comparisons_json(comparisons: Comparisons) -> str:

@@ -11,11 +11,12 @@ from vllm_watch.loadtest.model import Report, Run
 from vllm_watch.rendering.capacity import capacity_blocks
 from vllm_watch.rendering.document import Block, Column, Document, Paragraph, Section, Statement, Table, plain_table
 from vllm_watch.rendering.markdown import render_markdown
-from vllm_watch.rendering.numbers import MISSING, duration, moment
+from vllm_watch.rendering.names import short_names
+from vllm_watch.rendering.numbers import MISSING, duration, milliseconds, moment, significant
 from vllm_watch.rendering.overview import overview
 from vllm_watch.rendering.results import goodput_block, result_block
 from vllm_watch.rendering.server_use import phase_tables, phase_totals, use_block
-from vllm_watch.rendering.setup import flags, load_label, period, what_ran
+from vllm_watch.rendering.setup import flags, load_label, period, run_start, what_ran
 from vllm_watch.rendering.text import render_text
 from vllm_watch.rendering.validity import validity
 
@@ -28,32 +29,48 @@ _TEXT_PHASES = 24
 
 def report_text(report: Report) -> str:
     """Return a report for a terminal."""
-    sections = [run_section(run, (*facts(run), *numbers(run, _TEXT_PHASES))) for run in report.runs]
+    sections = [Section("", sections=(*facts(run), *numbers(run, _TEXT_PHASES))) for run in report.runs]
     return render_text(document(report, tuple(sections)))
 
 
 def report_markdown(report: Report) -> str:
     """Return a report for a pull request: the result and what it is worth; flags and phases are folded."""
-    return render_markdown(document(report, tuple(run_section(run, _short(run)) for run in report.runs)))
+    return render_markdown(document(report, tuple(Section("", sections=_short(run)) for run in report.runs)))
 
 
-def document(report: Report, sections: tuple[Section, ...], curves: tuple[Block, ...] = ()) -> Document:
+def document(report: Report, sections: tuple[Section, ...], more: tuple[Block, ...] = ()) -> Document:
     """
     Return a report of sections, one for each run; of several, after a table of them all.
 
     Args:
         report: The runs.
-        sections: The section of each run.
-        curves: What is drawn of several runs together.
+        sections: The section of each run, which gets its title here; none if there is no room for them.
+        more: What is shown of several runs together, beside their table.
     """
     if not report.runs:
         nothing = Section("No load test", (Statement("unknown", "There is no load test in these sources."),))
         return Document("Load test", "", (nothing,))
     if len(report.runs) == 1:
         return Document(title(report.runs[0]), lead(report.runs[0]), sections[0].sections)
-    several = Section(f"All {len(report.runs)} runs", (overview(report.runs), *curves))
-    folded = [section._replace(is_folded=True, is_open=at == 0) for at, section in enumerate(sections)]
+    several = Section(f"All {len(report.runs)} runs", (overview(report.runs), *latency_turn(report), *more))
+    names = short_names([run.name for run in report.runs])
+    folded = [
+        Section(f"Run: {name}", sections=section.sections, is_folded=True, is_open=at == 0)
+        for at, (name, section) in enumerate(zip(names, sections, strict=False))
+    ]
     return Document(f"{len(report.runs)} load tests", _common_lead(report), (several, *folded))
+
+
+def latency_turn(report: Report) -> tuple[Paragraph, ...]:
+    """Return from which load on latency grows faster than throughput, if that is known."""
+    turn = report.latency_turn
+    if turn is None:
+        return ()
+    names = [run.name for run in report.runs]
+    short = dict(zip(names, short_names(names), strict=True)).get(turn.run, turn.run)
+    reached = f"{significant(turn.output_throughput)} tokens/s and {milliseconds(turn.e2el_ms)} from end to end"
+    where = f"with {significant(turn.requests_in_flight)} requests in flight, {reached}"
+    return (Paragraph(f"Latency turns at {short}: {where}. {turn.method.rstrip('.')}."),)
 
 
 def title(run: Run) -> str:
@@ -89,18 +106,12 @@ def _common_lead(report: Report) -> str:
     return lead(whole)
 
 
-def run_section(run: Run, sections: tuple[Section, ...]) -> Section:
-    """Return the section of a run among several."""
-    return Section(f"Run: {run.name}", sections=sections)
-
-
 def facts(run: Run) -> tuple[Section, ...]:
     """Return whether the run counts, and what ran."""
     known = flags(run)
     return (
         Section("Validity", validity(run)),
-        Section("What ran", (what_ran(run),)),
-        Section("Flags", (Paragraph("No flags are known.") if known.is_empty else known,)),
+        Section("What ran", (what_ran(run), Paragraph("No flags are known.") if known.is_empty else known)),
     )
 
 
@@ -129,13 +140,6 @@ def events(run: Run) -> Table:
     return plain_table("", columns, rows)._replace(
         notes=(f"{left_out} later events are left out.",) if left_out else ()
     )
-
-
-def run_start(run: Run) -> float:
-    """Return when a run's first known moment was, in seconds since the epoch; 0 if none is known."""
-    moments = [each.start for each in run.phases] + list(run.timeline.times[:1])
-    moments += [event.at for event in run.events] if not moments else []
-    return min(moments, default=0.0) if run.start is None else run.start
 
 
 def _short(run: Run) -> tuple[Section, ...]:

@@ -10,6 +10,7 @@ from vllm_watch.rendering.distributions import is_known, quantile_bounds
 from vllm_watch.rendering.document import Cells, Column, Table, plain_table
 from vllm_watch.rendering.metrics import titled
 from vllm_watch.rendering.numbers import MISSING, bounded, count, duration, percent, significant
+from vllm_watch.rendering.setup import run_start
 from vllm_watch.rendering.validity import phase_seconds
 
 
@@ -68,7 +69,8 @@ def phase_tables(run: Run, limit: int = MAX_PHASES) -> tuple[Table, ...]:
     """Return the phases with their numbers: load first, then caches and drafts, then batch sizes, as far as known."""
     shown = _longest(run.phases, limit)
     left_out = len(run.phases) - len(shown)
-    notes = (f"{left_out} shorter phases are left out.",) if left_out else ()
+    notes: tuple[str, ...] = ("Times are since the start of the load.",)
+    notes += (f"{left_out} shorter phases are left out.",) if left_out else ()
     load = _phase_table(run, shown, "The load of each phase", _LOAD_COLUMNS)
     rest = [_phase_table(run, shown, caption, columns) for caption, columns in _MORE_COLUMNS]
     return (load._replace(notes=notes), *(table for table in rest if not table.is_empty)) if shown else ()
@@ -149,7 +151,7 @@ _MORE_COLUMNS: tuple[tuple[str, _PhaseColumns], ...] = (
 
 def _phase_table(run: Run, phases: tuple[Phase, ...], caption: str, columns: _PhaseColumns) -> Table:
     """Return a table of phases; without rows if it has no number at all. The first columns say which phase it is."""
-    start = min((each.start for each in run.phases), default=0.0)
+    start = run_start(run)
     heads = (Column("Phase", is_text=True), Column("From"), Column("For"), *(column for column, _ in columns))
     rows: list[Cells] = [
         (

@@ -27,15 +27,14 @@ def what_ran(run: Run) -> Table:
     objective = run_objective(run)
     if objective is not None:
         rows.append(("Objective", objective_text(objective)))
-    rows += [("Source" if at == 0 else "", source) for at, source in enumerate(run.source)]
+    rows += [("Source", source) for source in run.source]
     return plain_table("", _FACT_COLUMNS, tuple(rows))
 
 
 def flags(run: Run) -> Table:
     """Return every flag that is known, by name."""
-    return plain_table(
-        "", (Column("Flag", is_text=True), Column("Value", is_text=True)), tuple(sorted(run.config.items()))
-    )
+    columns = (Column("Flag", is_text=True), Column("Value", is_text=True))
+    return plain_table("", columns, tuple(sorted(run.config.items())))
 
 
 def period(run: Run) -> str:
@@ -47,13 +46,20 @@ def period(run: Run) -> str:
     return f"{moment(run.start)} to {moment(run.end)} UTC ({duration(run.end - run.start)})"
 
 
+def run_start(run: Run) -> float:
+    """Return when a run's load started, or its first known moment, in seconds since the epoch; 0 if none is known."""
+    moments = [each.start for each in run.phases] + list(run.timeline.times[:1])
+    moments += [event.at for event in run.events] if not moments else []
+    return min(moments, default=0.0) if run.start is None else run.start
+
+
 def load_rows(load: Load) -> list[Cells]:
     """Return the load, row by row: the most important are always there."""
     known = {
         "Benchmark": None if load.endpoint is None else _KINDS[load.endpoint],
         "Backend": load.backend,
         "Burstiness": None if load.burstiness is None else significant(load.burstiness),
-        "Duration asked for": None if load.duration_s is None else duration(load.duration_s),
+        "Duration": None if load.duration_s is None else duration(load.duration_s),
         "Requests arrived (1/s)": None if load.offered_request_rate is None else significant(load.offered_request_rate),
         **load.metadata,
     }

@@ -48,6 +48,10 @@ class LogBytes:
         for line in lines:
             yield self._reader.read([line], times)
 
+    def lose_place(self) -> None:
+        """Continue elsewhere: lines before the next one were not read."""
+        self._reader.lose_place()
+
     def _count(self, lines: int, size: int) -> None:
         self._lines += lines
         self._size += size

@@ -26,12 +26,14 @@ class LogWritten(NamedTuple):
     """
     The log grew. `at` is in seconds since the recording's start.
 
-    `is_history` marks lines that were there before it, with a negative `at`.
+    `is_history` marks lines that were there before it, with a negative `at`; `is_after_gap` those before which lines
+    were not read.
     """
 
     at: float
     data: bytes
     is_history: bool = False
+    is_after_gap: bool = False
 
 
 class MetricsRead(NamedTuple):

@@ -187,7 +187,7 @@ def _event(line: Line) -> RecordedEvent | None:
         (True, line.history, line.history_base64),
     ):
         if text is not None or data is not None:
-            return LogWritten(line.t, _bytes(text, data), is_history)
+            return LogWritten(line.t, _bytes(text, data), is_history, line.gap)
     if line.status is None:
         return None
     return MetricsRead(line.t, _bytes(line.body, line.body_base64), str(line.status), line.duration or 0.0)

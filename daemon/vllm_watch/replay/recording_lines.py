@@ -6,6 +6,7 @@ The first line is the `Header`. Each other is one `Line`: ``t`` is in seconds si
 is negative for history. What a line says, its other keys tell:
 
     {"t", "server", "log": "…\n"}        complete lines of the log, as they came
+    {"t", "server", "gap": true, "log"}  the same, after lines that were not read
     {"t", "server", "history": "…\n"}    lines that were there before, of the server's last start
     {"t", "server", "status": 200, "duration", "body": "…"}
                                          a scrape and its body
@@ -94,6 +95,7 @@ class Line(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     server: str | None = None
     log: str | None = None
     log_base64: bytes | None = None
+    gap: bool = False
     history: str | None = None
     history_base64: bytes | None = None
     status: int | str | None = None

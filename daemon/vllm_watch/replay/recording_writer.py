@@ -43,13 +43,15 @@ class RecordingWriter:
         """Bytes in the file."""
         self.write_out()
 
-    def add_log(self, t: float, server: str, data: bytes, *, is_history: bool = False) -> None:
-        """Add complete lines of a log; those of the history were written at a negative `t`."""
+    def add_log(self, t: float, server: str, data: bytes, *, is_after_gap: bool = False) -> None:
+        """Add complete lines of a log."""
         text, rest = _text(data)
-        if is_history:
-            self._add(Line(t=min(t, 0.0), server=server, history=text, history_base64=rest))
-        else:
-            self._add(Line(t=self._after(t), server=server, log=text, log_base64=rest))
+        self._add(Line(t=self._after(t), server=server, gap=is_after_gap, log=text, log_base64=rest))
+
+    def add_history(self, t: float, server: str, data: bytes) -> None:
+        """Add lines that were written before the recording: `t` is negative."""
+        text, rest = _text(data)
+        self._add(Line(t=min(round(t, 3), 0.0), server=server, history=text, history_base64=rest))
 
     def add_scrape(self, t: float, server: str, duration: float, body: bytes) -> None:
         """Add a scrape and what was answered."""

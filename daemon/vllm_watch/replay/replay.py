@@ -56,7 +56,10 @@ def run_recording(
         if isinstance(event, MetricsRead):
             state.apply_scrape(recorded_scrape(event, at))
         elif log is not None:
-            state.apply_log(log.read(event.data, ArrivalTimes(at))._replace(is_history=event.is_history))
+            if event.is_after_gap:
+                log.lose_place()
+            batch = log.read(event.data, ArrivalTimes(at))
+            state.apply_log(batch._replace(is_history=event.is_history, is_after_gap=event.is_after_gap))
             _apply_counts(state, log.counts)
     yield state.snapshot(recording.started + moment)
     progress(1.0)

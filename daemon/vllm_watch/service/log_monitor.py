@@ -17,6 +17,7 @@ from vllm_watch.service.source_reports import SourceReports
 from vllm_watch.sources.checkpoint import JournalPosition, Loaded, Positions
 from vllm_watch.sources.journal_tailer import JournalTailer
 from vllm_watch.sources.log_tailer import LogTailer
+from vllm_watch.sources.tailers import Tailer, tailer_of
 from vllm_watch.state.server import LogStatus
 from vllm_watch.state.snapshot import TailCounts
 from vllm_watch.support.clock import Clock
@@ -59,7 +60,7 @@ class LogMonitor:
         self._polling = threading.Lock()
         self._poll_started = 0.0
         self._is_closed = False
-        self._tailer = _tailer(config, before, clock)
+        self._tailer = tailer_of(config, before, clock)
         self._progress = _Progress(
             before.positions.of(config.log, config.journal), before.written or clock.wall(clock.now())
         )
@@ -172,16 +173,7 @@ class _Progress(NamedTuple):
     is_of_this_run: bool = False
 
 
-def _tailer(config: ServerConfig, before: Loaded, clock: Clock) -> LogTailer | JournalTailer:
-    if config.journal is not None:
-        cursors = [position.cursor for position in before.positions.of(None, config.journal).journals]
-        return JournalTailer(config.journal, cursor=cursors[0] if cursors else None, wall=clock.wall)
-    if config.log is None:
-        raise ValueError(f"server {config.name} has no log")
-    return LogTailer(config.log, before.positions.of(config.log, None).files, before.written, clock.wall)
-
-
-def _positions(tailer: LogTailer | JournalTailer) -> Positions:
+def _positions(tailer: Tailer) -> Positions:
     if isinstance(tailer, LogTailer):
         return Positions(files=tailer.positions())
     if tailer.cursor is None:

@@ -11,15 +11,14 @@ import msgspec
 import structlog
 
 from vllm_watch.catalog.states import EngineState
-from vllm_watch.config.model import ServerConfig, TlsConfig
+from vllm_watch.config.model import ServerConfig
 from vllm_watch.reading.log_reader import LogBatch
 from vllm_watch.service.history import ChartHistory
 from vllm_watch.service.log_monitor import LogMonitor
 from vllm_watch.service.source_reports import SourceReports
 from vllm_watch.sources.checkpoint import Loaded, Positions
-from vllm_watch.sources.http_client import TlsOptions
 from vllm_watch.sources.prober import Prober, ProbeTarget
-from vllm_watch.sources.scraper import Scraper, ScrapeTarget
+from vllm_watch.sources.scraper import Scraper, scrape_target, tls_options
 from vllm_watch.state.scrape_source import ScrapeResult
 from vllm_watch.state.server import LogStatus, ServerSettings, ServerState
 from vllm_watch.state.snapshot import ServerSnapshot
@@ -185,20 +184,12 @@ def _settings(config: ServerConfig) -> ServerSettings:
 
 
 def _scraper(config: ServerConfig, clock: Clock) -> Scraper | None:
-    metrics = config.metrics
-    if metrics is None:
-        return None
-    target = ScrapeTarget(metrics.url, metrics.timeout, metrics.bearer_token_file, _tls_options(metrics.tls))
-    return Scraper(target, clock)
+    return None if config.metrics is None else Scraper(scrape_target(config.metrics), clock)
 
 
 def _prober(config: ServerConfig, clock: Clock) -> Prober | None:
     probe, url = config.probe, config.probe_url
     if probe is None or url is None:
         return None
-    tls = _tls_options(config.metrics.tls if config.metrics else None)
+    tls = tls_options(config.metrics.tls if config.metrics else None)
     return Prober(ProbeTarget(url, probe.timeout, probe.api_key_file, probe.model, tls), clock)
-
-
-def _tls_options(tls: TlsConfig | None) -> TlsOptions:
-    return TlsOptions(tls.ca_file, tls.cert_file, tls.key_file) if tls else TlsOptions()

@@ -12,7 +12,7 @@ import os
 
 from contextlib import suppress
 
-from vllm_watch.reading.log_reader import LogBatch
+from vllm_watch.reading.log_reader import LogBatch, LogReader
 from vllm_watch.sources.checkpoint import FilePosition
 from vllm_watch.sources.file_queue import FileQueue
 from vllm_watch.sources.log_file import LogFile
@@ -35,6 +35,7 @@ class FileFollower:
     Args:
         path: The path.
         counts: Counts for all paths of a server.
+        reader: Reads the lines of its files.
 
     Attributes:
         path: The path.
@@ -43,13 +44,13 @@ class FileFollower:
         problem: Why the path had no readable file at the last poll, if it had none.
     """
 
-    def __init__(self, path: str, counts: ReadCounts) -> None:
+    def __init__(self, path: str, counts: ReadCounts, reader: LogReader) -> None:
         self.path = path
         self.read_until = 0.0
         self.problem: OSError | None = None
         self._counts = counts
         self._rotated = RotatedFiles(path, counts)
-        self._queue = FileQueue(path, LogFile(path), self._rotated, counts)
+        self._queue = FileQueue(path, LogFile(path), self._rotated, counts, reader)
         self._unseen_since: float | None = None
         self._grown_at = float("-inf")
 

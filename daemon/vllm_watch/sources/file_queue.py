@@ -38,6 +38,7 @@ class FileQueue:
         present: The file that it names now.
         rotated: Its rotated files.
         counts: Counts what is read and lost.
+        reader: Reads the lines of the oldest file.
 
     Attributes:
         reader: Reads the lines of the oldest file.
@@ -46,8 +47,10 @@ class FileQueue:
         has_more: Whether the last poll stopped before the end of what was there.
     """
 
-    def __init__(self, path: str, present: LogFile, rotated: RotatedFiles, counts: ReadCounts) -> None:
-        self.reader = LogReader()
+    def __init__(
+        self, path: str, present: LogFile, rotated: RotatedFiles, counts: ReadCounts, reader: LogReader
+    ) -> None:
+        self.reader = reader
         self.position: FilePosition | None = None
         self.problem: OSError | None = None
         self.has_more = False

@@ -12,7 +12,7 @@ from __future__ import annotations
 import itertools
 import math
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
 from vllm_watch.reading.log_reader import LogBatch, LogReader
@@ -72,6 +72,7 @@ class JournalReader:
 
     Args:
         cursor: The entry after which reading starts, from an earlier run of the daemon, if there was one.
+        make_reader: Returns a reader of the lines.
 
     Attributes:
         cursor: Where a later run of the daemon resumes: the last entry that was read after which nothing was open.
@@ -84,13 +85,14 @@ class JournalReader:
         skipped_bytes: Bytes of output that was no entry.
     """
 
-    def __init__(self, cursor: str | None = None) -> None:
+    def __init__(self, cursor: str | None = None, make_reader: Callable[[], LogReader] = LogReader) -> None:
         self.cursor = self.read_to = cursor
         self.backlog = Backlog()
         self.cut_lines = CutLines()
         self.has_read = False
         self.lines = self.size = self.skipped_bytes = 0
-        self._log_reader = LogReader()
+        self._make_reader = make_reader
+        self._log_reader = make_reader()
         self._repeated = 0
         self._is_after_gap = False
 
@@ -100,7 +102,7 @@ class JournalReader:
         self.backlog = Backlog(started_at, ahead, is_history=is_cold)
         self.has_read = False
         if is_cold:
-            self._log_reader = LogReader()
+            self._log_reader = self._make_reader()
             self.cut_lines.forget()
 
     def read_history(self, lines: Iterable[bytes], now: float, *, ahead: float, is_cut: bool) -> list[LogBatch]:
@@ -113,7 +115,7 @@ class JournalReader:
             ahead: By how many seconds the wall clock is ahead of that of `now`.
             is_cut: Whether there may be lines before them: the first one may continue a record.
         """
-        past = JournalReader()
+        past = JournalReader(make_reader=self._make_reader)
         past.backlog = Backlog(math.inf, ahead, is_history=True)
         if is_cut:
             past._log_reader.lose_place()

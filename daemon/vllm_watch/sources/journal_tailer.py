@@ -13,7 +13,7 @@ import contextlib
 from collections.abc import Callable, Sequence
 
 from vllm_watch.catalog.reasons import LogReason
-from vllm_watch.reading.log_reader import LogBatch
+from vllm_watch.reading.log_reader import LogBatch, LogReader
 from vllm_watch.sources.journal_entries import FIELDS
 from vllm_watch.sources.journal_history import HISTORY_LINES, HistoryRun
 from vllm_watch.sources.journal_reader import JournalReader
@@ -35,6 +35,7 @@ class JournalTailer:
         cursor: Where to resume, from an earlier run; the last lines up to there, or of all without it, are history.
         command: How journalctl is called, before its options.
         wall: Returns the wall clock's time at a moment of `poll`: entries bear its times.
+        make_reader: Returns a reader of the lines.
 
     Attributes:
         unit: The unit's name.
@@ -47,11 +48,12 @@ class JournalTailer:
         cursor: str | None = None,
         command: Sequence[str] = ("journalctl",),
         wall: Callable[[float], float] = lambda moment: moment,
+        make_reader: Callable[[], LogReader] = LogReader,
     ) -> None:
         self.unit = unit
         self._command = tuple(command)
         self._wall = wall
-        self._reader = JournalReader(cursor)
+        self._reader = JournalReader(cursor, make_reader)
         self._history_end = cursor
         """Where the history that is still to be read ends."""
         self._history_run: HistoryRun | None = None

@@ -18,7 +18,7 @@ from dataclasses import asdict
 import structlog
 
 from vllm_watch.catalog.reasons import LogReason
-from vllm_watch.reading.log_reader import LogBatch
+from vllm_watch.reading.log_reader import LogBatch, LogReader
 from vllm_watch.sources.checkpoint import FilePosition
 from vllm_watch.sources.file_follower import MAX_READS, FileFollower
 from vllm_watch.sources.open_file import FileId, NotRegularError
@@ -61,6 +61,7 @@ class LogTailer:
         positions: How far its files had been read when the daemon was stopped, by path.
         stopped_at: When that was, in seconds since the epoch.
         wall: Returns the wall clock's time, which files' times are in, at a moment of `poll`.
+        make_reader: Returns a reader of the lines of one path.
     """
 
     def __init__(
@@ -69,9 +70,11 @@ class LogTailer:
         positions: Iterable[FilePosition] = (),
         stopped_at: float = 0.0,
         wall: Callable[[float], float] = float,
+        make_reader: Callable[[], LogReader] = LogReader,
     ) -> None:
         self._pattern = pattern
         self._wall = wall
+        self._make_reader = make_reader
         self._is_glob = bool(_GLOB_SIGNS & set(pattern))
         self._followers: dict[str, FileFollower] = {}
         self._resume_points = {
@@ -191,7 +194,7 @@ class LogTailer:
     def _start(self, path: str, now: float, number: int) -> tuple[FileFollower, list[LogBatch]]:
         """Follow a path whose file is there: what was in it before the first poll, or could not be read, is history."""
         point = self._resume_points.get(path)
-        follower = FileFollower(path, self._counts)
+        follower = FileFollower(path, self._counts, self._make_reader())
         batches: list[LogBatch] = []
         try:
             if point is not None or not self._has_polled or path in self._selected_again | self._hidden:

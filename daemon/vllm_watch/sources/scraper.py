@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 from vllm_watch import __version__
 from vllm_watch.catalog.reasons import MetricsReason
+from vllm_watch.config.model import MetricsConfig, TlsConfig
 from vllm_watch.sources.http_client import TlsOptions
 from vllm_watch.sources.metrics_fetch import OK, Feed, Fetcher
 from vllm_watch.state.scrape_source import ScrapeResult, scrape_result
@@ -46,6 +47,16 @@ class ScrapeTarget(NamedTuple):
     tls: TlsOptions = TlsOptions()
 
 
+def tls_options(tls: TlsConfig | None) -> TlsOptions:
+    """Return what a configuration says about TLS."""
+    return TlsOptions(tls.ca_file, tls.cert_file, tls.key_file) if tls else TlsOptions()
+
+
+def scrape_target(metrics: MetricsConfig) -> ScrapeTarget:
+    """Return where a configuration says that /metrics is."""
+    return ScrapeTarget(metrics.url, metrics.timeout, metrics.bearer_token_file, tls_options(metrics.tls))
+
+
 class Scraper:
     """Scrapes one target; `scrape` is for one thread at a time, `close` for any."""
 
@@ -58,7 +69,7 @@ class Scraper:
         """Scrape once. Never raises: what goes wrong is the result's reason."""
         start = time.monotonic()
         parser = ExpositionParser(WANTED)
-        outcome = self._fetch(parser.feed)
+        outcome = self.fetch(parser.feed)
         reading = reading_of(parser.finish()) if outcome == OK else None
         duration = time.monotonic() - start
         at = self._clock.now()
@@ -70,7 +81,8 @@ class Scraper:
         """Close the connection; a scrape that is running ends as a timeout."""
         self._fetcher.close()
 
-    def _fetch(self, feed: Feed) -> MetricsReason:
+    def fetch(self, feed: Feed) -> MetricsReason:
+        """Pass the body to `feed` in pieces; return ``ok`` if it was complete, or why it was not."""
         token_file = self._target.bearer_token_file
         if token_file is None:
             return self._fetcher.fetch(_HEADERS, feed)

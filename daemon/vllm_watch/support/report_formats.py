@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The formats of a report, for the command line, which loads nothing else for its help."""
+"""The formats of reports and comparisons, for the command line, which loads nothing else for its help."""
 
 from __future__ import annotations
 
@@ -8,3 +8,6 @@ from typing import Literal, get_args
 
 ReportFormat = Literal["text", "markdown", "json", "html"]
 REPORT_FORMATS: tuple[ReportFormat, ...] = get_args(ReportFormat)
+
+ComparisonFormat = Literal["table", "markdown", "json", "html"]
+COMPARISON_FORMATS: tuple[ComparisonFormat, ...] = get_args(ComparisonFormat)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What happened to the chosen servers, marked in every panel with a time axis."""
+"""What happened to the chosen servers, and load tests, marked in every panel with a time axis."""
 
 from __future__ import annotations
 
@@ -9,11 +9,17 @@ from grafana_foundation_sdk.builders import dashboard as builders
 from grafana_foundation_sdk.models import dashboard
 
 from boards.kit import palette, promql
+from boards.kit.links import TAG
 from boards.kit.panels import DATASOURCE
 from boards.kit.texts import Texts
 
 
 CRASHES = "engine_dead|worker_died|out_of_memory|nccl_error"
+
+GRAFANA = dashboard.DataSourceRef(type_val="grafana", uid="-- Grafana --")
+"""Grafana's own database of annotations."""
+
+_MOST_REGIONS = 200
 
 _SERVER = 'instance=~"$daemon",server=~"$server"'
 
@@ -29,7 +35,7 @@ class _PrometheusAnnotation(dashboard.AnnotationQuery):
 
 
 class _Built(builders.AnnotationQuery):
-    def __init__(self, annotation: _PrometheusAnnotation) -> None:
+    def __init__(self, annotation: dashboard.AnnotationQuery) -> None:
         super().__init__()
         self._internal = annotation
 
@@ -63,6 +69,16 @@ def marks(texts: Texts) -> Iterator[builders.AnnotationQuery]:
         textFormat="{{server}} {{engine}}",
         tagKeys="severity",
         step="15s",
+    )
+
+
+def load_tests(texts: Texts) -> builders.AnnotationQuery:
+    """Return the regions that ``vllm-watch grafana mark`` writes, whichever server they are of."""
+    target = dashboard.AnnotationTarget(limit=_MOST_REGIONS, match_any=False, tags=[TAG], type_val="tags")
+    return _Built(
+        dashboard.AnnotationQuery(
+            name=texts.name("load_tests"), datasource=GRAFANA, icon_color=palette.GREEN, target=target
+        )
     )
 
 

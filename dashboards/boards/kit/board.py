@@ -9,7 +9,7 @@ from typing import NamedTuple
 from grafana_foundation_sdk.builders import dashboard as builders
 from grafana_foundation_sdk.models import dashboard
 
-from boards.kit.annotations import marks
+from boards.kit.annotations import load_tests, marks
 from boards.kit.links import TAG, VLLM_TAG
 from boards.kit.panels import Panel
 from boards.kit.texts import Texts
@@ -37,7 +37,7 @@ def board(
     Return the dashboard.
 
     annotated: restarts, crashes and alerts of the chosen servers are marked in all panels with a time axis; otherwise
-        only when somebody asks for it.
+        only when somebody asks for it. Load tests are marked in any case.
     """
     made = (
         builders.Dashboard(texts.get("title"))
@@ -56,6 +56,7 @@ def board(
         made.with_variable(variable)
     for annotation in marks(texts):
         made.annotation(annotation.enable(annotated))
+    made.annotation(load_tests(texts).enable(True))
     for row in rows:
         _add_row(made, row)
     return _numbered(made.build())

@@ -128,6 +128,7 @@ def figure(
     decimals: int | None = None,
     mappings: Sequence[dashboard.ValueMapping] = (),
     runbooks: Links = (),
+    points: int | None = None,
 ) -> Panel:
     """
     Return one number, coloured by its thresholds.
@@ -140,9 +141,10 @@ def figure(
     decimals: digits behind the point, where Grafana's choice will not do.
     mappings: words and colours in place of values.
     runbooks: links in the panel's corner.
+    points: into how many steps (``$__interval``) the time range is divided, where as many as pixels are too few.
     """
     panel = (
-        _numbers(unit, is_named=query.several or bool(more))
+        _numbers(unit, is_named=query.several or bool(more), decimals=decimals, points=points)
         .wide_layout(False)
         # Without a value the lowest colour holds, and that nothing is known is no alarm: no quantity here is below 0.
         .thresholds(_steps([(0, below), *steps], palette.GREY))
@@ -150,15 +152,17 @@ def figure(
     )
     for letter, each in _lettered([query, *more]):
         panel.with_target(_target(each, letter).instant())
-    if decimals is not None:
-        panel.decimals(decimals)
     return _finished(panel, text, width, height, runbooks)
 
 
 def comparison(
     text: PanelText, unit: str, queries: Sequence[Query], *, width: int = 8, height: int = 8, runbooks: Links = ()
 ) -> Panel:
-    """Return a bar for each series of the queries, in their order: what they give at the end of the time range."""
+    """
+    Return a bar for each series of the queries, in their order: what they give at the end of the time range.
+
+    Each bar has its query's colour.
+    """
     panel = (
         bargauge.Panel()
         .unit(unit)
@@ -176,6 +180,8 @@ def comparison(
     )
     for letter, query in _lettered(queries):
         panel.with_target(_target(query, letter).instant())
+        if query.color != palette.PLAIN:
+            panel.override_by_query(letter, [_color("fixed", query.color)])
     return _finished(panel, text, width, height, runbooks)
 
 
@@ -380,8 +386,8 @@ def _finished(panel: _P, text: PanelText, width: int, height: int, links: Links)
     )
 
 
-def _numbers(unit: str, *, is_named: bool) -> stat.Panel:
-    return (
+def _numbers(unit: str, *, is_named: bool, decimals: int | None = None, points: int | None = None) -> stat.Panel:
+    panel = (
         stat.Panel()
         .unit(unit)
         .color_mode(common.BigValueColorMode.VALUE)
@@ -389,6 +395,11 @@ def _numbers(unit: str, *, is_named: bool) -> stat.Panel:
         .text_mode(common.BigValueTextMode.VALUE_AND_NAME if is_named else common.BigValueTextMode.VALUE)
         .reduce_options(common_builders.ReduceDataOptions().calcs(["last"]))
     )
+    if decimals is not None:
+        panel.decimals(decimals)
+    if points is not None:
+        panel.max_data_points(points)
+    return panel
 
 
 def _time_series(unit: str, *, filled: int, stepped: bool, bars: bool, stacked: bool) -> timeseries.Panel:

@@ -11,6 +11,7 @@ from typing import Final
 
 from vllm_watch.catalog.states import BEST_TO_WORST
 from vllm_watch.state.engine_values import STAGES
+from vllm_watch_parsers.metric_names import INFERENCE_HANDLERS
 
 
 _ANSWERING: Final = ("idle", "serving", "saturated")
@@ -19,6 +20,10 @@ _ANSWERING: Final = ("idle", "serving", "saturated")
 _STAGE_OF: Final = {histogram: stage for stage, histogram in STAGES.items()}
 
 WINDOW: Final = "$__rate_interval"
+RANGE: Final = "$__range"
+
+COMPLETIONS: Final = f'handler=~"{"|".join(sorted(INFERENCE_HANDLERS))}"'
+"""Of `http_requests_total`: what asks the model for something."""
 
 _DAEMON = 'instance=~"$daemon"'
 _SERVER = _DAEMON + ',server=~"$server"'
@@ -64,6 +69,27 @@ def rate(series: str, window: str = WINDOW) -> str:
 def increase(series: str, window: str = WINDOW) -> str:
     """Return a counter's growth."""
     return f"increase({series}[{window}])"
+
+
+def grown(series: str) -> str:
+    """
+    Return how much a counter grew in the time range, asked at its end: the difference of its last and first value.
+
+    In whole numbers, where `increase` makes 1.07 of one. That stands in only where the counter was reset, and the
+    difference would be wrong. What began within the range counts from its first value.
+    """
+    first = f"({series} offset {RANGE} or min_over_time({series}[{RANGE}]))"
+    difference = f"last_over_time({series}[{RANGE}]) - {first}"
+    return f"({difference} unless resets({series}[{RANGE}]) > 0 or {increase(series, RANGE)})"
+
+
+def earlier(expr: str) -> str:
+    """
+    Return what an expression was as long ago as the variable ``shift`` says, whatever ranges and offsets are in it.
+
+    A subquery of one step is evaluated then as a whole: two offsets of one selector do not add up.
+    """
+    return f"last_over_time(({expr})[1s:1s] offset $shift)"
 
 
 def happened(series: str) -> str:
@@ -115,6 +141,14 @@ def mean(name: str, window: str = WINDOW) -> str:
     """Return a server's mean of a histogram, absent where nothing was observed."""
     observed = per_server(rate(of_engine(name + "_count"), window))
     return f"{per_server(rate(of_engine(name + '_sum'), window))} / ({observed} > 0)"
+
+
+def by_drafts(ratio: str) -> str:
+    """Return a server's ratio out of those of its engines, each by how many tokens it drafts."""
+    drafted = of_engine("spec_decode_drafted_tokens_per_second")
+    weighted = f"{ratio} * ignoring (position) group_left () {drafted}"
+    weight = f"{ratio} * 0 + ignoring (position) group_left () {drafted}"
+    return f"{per_server(weighted)} / ({per_server(weight)} > 0)"
 
 
 def state(more: str = "") -> str:

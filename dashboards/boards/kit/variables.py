@@ -15,7 +15,17 @@ OBJECTIVES = (0.9, 0.95, 0.99, 0.995, 0.999)
 """Shares of requests that may be asked to keep their latency objective."""
 
 
-Variable = builders.DatasourceVariable | builders.QueryVariable | builders.CustomVariable | builders.AdHocVariable
+SHIFT = "1h"
+"""How long before the chosen time range the second one is, until somebody says something else."""
+
+
+Variable = (
+    builders.DatasourceVariable
+    | builders.QueryVariable
+    | builders.CustomVariable
+    | builders.TextBoxVariable
+    | builders.AdHocVariable
+)
 
 
 def usual(texts: Texts, *, everything: bool = True) -> list[Variable]:
@@ -73,6 +83,16 @@ def slo(texts: Texts) -> builders.CustomVariable:
         .values(", ".join(f"{option.text} : {option.value}" for option in options))
         .options(options)
         .current(next(option for option in options if option.selected))
+    )
+
+
+def shift(texts: Texts) -> builders.TextBoxVariable:
+    """Return the place for how long before the time range a second one is, a duration such as ``37m30s``."""
+    return (
+        builders.TextBoxVariable("shift")
+        .label(texts.name("shift"))
+        .default_value(SHIFT)
+        .current(dashboard.VariableOption(text=SHIFT, value=SHIFT, selected=True))
     )
 
 

@@ -1,0 +1,282 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``vllm-watch record``: the logs and scrapes of running servers in one file, from now on."""
+
+from __future__ import annotations
+
+import contextlib
+import signal
+import sys
+import threading
+
+from collections.abc import Collection, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from types import FrameType
+from typing import NamedTuple
+
+import click
+import msgspec
+
+from vllm_watch.catalog.reasons import LOG, METRICS, explain
+from vllm_watch.commands.watched import Selection, configured, discovered
+from vllm_watch.config.model import ServerConfig
+from vllm_watch.recorder.benchmark_files import PRINTED, ResultFiles, printed_result
+from vllm_watch.recorder.benchmark_redaction import redact_benchmark
+from vllm_watch.recorder.private_text import KINDS, Kind, PrivateText
+from vllm_watch.recorder.recording_session import RecordingSession, ServerCounts, create_file
+from vllm_watch.recorder.running_command import CHECK_SECONDS, RunningCommand, check_command
+from vllm_watch.recorder.server_recorder import RecorderThread, recorder_threads
+from vllm_watch.support.clock import SystemClock
+from vllm_watch.support.errors import DiscoveryError, FileError, UsageError
+from vllm_watch.support.printable import printable
+
+
+FIRST_SECONDS = 10.0
+"""How long a command waits for the first scrape of each server, so that there is one from before it."""
+
+_STATUS_SECONDS = 1.0
+_NAMES: dict[Kind, str] = {
+    "prompts": "prompts and answers",
+    "request-ids": "request ids",
+    "keys": "keys",
+    "addresses": "addresses of clients",
+}
+
+
+class RecordOptions(NamedTuple):
+    """
+    What to record and where.
+
+    Attributes:
+        output: The file.
+        names: Of the selected servers those to record; all if there are none.
+        every: Seconds between scrapes, if not what is configured.
+        seconds: How long, if not until a signal.
+        kept: Kinds of private data that stay.
+        force: Whether to write over a file that is there.
+        argv: The command to run meanwhile, if any.
+    """
+
+    output: str
+    names: Sequence[str]
+    every: float | None
+    seconds: float | None
+    kept: Collection[Kind]
+    force: bool
+    argv: Sequence[str]
+
+
+def kinds_of(text: str) -> frozenset[Kind]:
+    """
+    Return the kinds that ``--keep`` names.
+
+    Raises:
+        UsageError: There is no such kind.
+    """
+    names = [name.strip() for name in text.split(",") if name.strip()]
+    for name in names:
+        if name not in KINDS:
+            raise UsageError(f"--keep: there is no kind {name}; it takes {','.join(KINDS)}")
+    return frozenset(kind for kind in KINDS if kind in names)
+
+
+def record(selection: Selection, options: RecordOptions) -> None:
+    """
+    Record servers until a signal, the time given, or the end of the command.
+
+    Raises:
+        VllmWatchError: It cannot start, the file cannot be written, nothing was read, or the command failed.
+    """
+    if options.argv:
+        check_command(options.argv)
+    servers = _servers(selection, options)
+    file = create_file(Path(options.output), force=options.force)
+    clock, stop, hurry = SystemClock(), threading.Event(), threading.Event()
+    session = RecordingSession(file, servers, clock, set(KINDS) - set(options.kept), stop)
+    threads = [each for server in servers for each in recorder_threads(server, session, clock, options.kept)]
+    _announce(servers, options)
+    with _signals(stop, hurry):
+        for thread in threads:
+            thread.start()
+        status = None
+        try:
+            if options.argv:
+                _await_first(threads, stop)
+                status = _run_command(session, options, stop, hurry)
+            else:
+                _wait(session, options.seconds, stop)
+        finally:
+            for thread in threads:
+                thread.end()
+            session.end(_reason(options, status, stop))
+    _summarize(session)
+    if session.problem is not None:
+        raise session.problem
+    _check(session, options, status)
+
+
+def _servers(selection: Selection, options: RecordOptions) -> list[ServerConfig]:
+    """
+    Return the servers to record.
+
+    Raises:
+        DiscoveryError: None is selected, and none runs on this machine.
+        UsageError: There is none of a name that was given.
+    """
+    config = discovered(selection).poll() if selection.is_empty else configured(selection)
+    if not config.servers:
+        raise DiscoveryError("nothing to record: no vLLM server was found; run vllm-watch discover for the reason")
+    known = [server.name for server in config.servers]
+    for name in options.names:
+        if name not in known:
+            raise UsageError(f"--server: there is no server {name}; there is {' and '.join(known)}")
+    wanted = options.names or known
+    return [_scraped_every(server, options.every) for server in config.servers if server.name in wanted]
+
+
+def _scraped_every(server: ServerConfig, seconds: float | None) -> ServerConfig:
+    if server.metrics is None or seconds is None:
+        return server
+    metrics = msgspec.structs.replace(server.metrics, interval=seconds, timeout=min(server.metrics.timeout, seconds))
+    return msgspec.structs.replace(server, metrics=metrics)
+
+
+@contextmanager
+def _signals(stop: threading.Event, hurry: threading.Event) -> Iterator[None]:
+    """Let the signals that end a program set `stop`, and those after the first one `hurry`."""
+
+    def handle(_number: int, _frame: FrameType | None) -> None:
+        (hurry if stop.is_set() else stop).set()
+
+    numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+    old = {number: signal.signal(number, handle) for number in numbers}
+    try:
+        yield
+    finally:
+        for number, handler in old.items():
+            signal.signal(number, handler)
+
+
+def _await_first(threads: Sequence[RecorderThread], stop: threading.Event) -> None:
+    """Wait until each source was read once, so that the recording has what was before the command."""
+    for thread in threads:
+        for _ in range(int(FIRST_SECONDS / CHECK_SECONDS)):
+            if stop.is_set() or thread.has_worked.wait(CHECK_SECONDS):
+                break
+
+
+def _wait(session: RecordingSession, seconds: float | None, stop: threading.Event) -> None:
+    """Wait for the end, and show how it goes on a terminal."""
+    shows = sys.stderr.isatty()
+    while not stop.wait(_STATUS_SECONDS if seconds is None else min(_STATUS_SECONDS, seconds - session.seconds)):
+        if seconds is not None and session.seconds >= seconds:
+            break
+        session.write_out()
+        if shows:
+            click.echo(f"\r{_status(session)}\x1b[K", err=True, nl=False)
+    if shows:
+        click.echo("\r\x1b[K", err=True, nl=False)
+
+
+def _run_command(
+    session: RecordingSession, options: RecordOptions, stop: threading.Event, hurry: threading.Event
+) -> int:
+    """Run the command to its end, record what it leaves, and return its exit status."""
+    private = PrivateText(options.kept)
+    files = ResultFiles(options.argv, Path.cwd())
+    started = session.seconds
+    command = RunningCommand(options.argv, _pass_on)
+    while (status := command.exit_status) is None:
+        if stop.wait(CHECK_SECONDS) or (options.seconds is not None and session.seconds >= options.seconds):
+            status = command.end(hurry)
+            break
+        session.write_out()
+    session.add_command(private.clean_arguments(options.argv), status, started)  # First: it learns the keys.
+    for name, text in files.new():
+        session.add_benchmark(name, redact_benchmark(text, private))
+    printed = printed_result(command.printed)
+    if printed is not None:
+        session.add_benchmark(PRINTED, redact_benchmark(printed, private))
+    session.count_removed({str(kind): number for kind, number in private.counts.items()})
+    return status
+
+
+def _pass_on(data: bytes) -> None:
+    """Print what a command prints; nobody may be reading any more."""
+    with contextlib.suppress(OSError, ValueError):
+        sys.stdout.buffer.write(data)
+        sys.stdout.buffer.flush()
+
+
+def _reason(options: RecordOptions, status: int | None, stop: threading.Event) -> str:
+    if stop.is_set():
+        return "interrupted"
+    if status is not None:
+        return "the command ended"
+    return "the time was over" if options.seconds is not None else "failed"
+
+
+def _announce(servers: Sequence[ServerConfig], options: RecordOptions) -> None:
+    for server in servers:
+        log = f"the journal of unit {server.journal}" if server.journal is not None else server.log
+        sources = [log, server.metrics.url if server.metrics else None]
+        _say(f"recording {server.name}: {' and '.join(source for source in sources if source)}")
+    if not options.argv:
+        end = "Ctrl-C ends it" if options.seconds is None else f"it ends after {options.seconds:g} s, or with Ctrl-C"
+        _say(f"into {options.output}; {end}")
+
+
+def _status(session: RecordingSession) -> str:
+    servers = session.counts.servers.values()
+    failed = sum(server.failed_scrapes for server in servers)
+    return (
+        f"{session.seconds:.0f} s, {sum(server.lines for server in servers)} log lines, "
+        f"{sum(server.scrapes for server in servers)} scrapes, {failed} failed, {_size(session)} written"
+    )
+
+
+def _size(session: RecordingSession) -> str:
+    size = session.counts.size
+    return f"{size / 1024:.0f} KiB" if size < 1024 * 1024 else f"{size / 1024 / 1024:.1f} MiB"
+
+
+def _summarize(session: RecordingSession) -> None:
+    """Say what was recorded, what was removed from it, and what to do with it."""
+    counts = session.counts
+    _say(f"{session.path}: {session.seconds:.0f} s, {_size(session)}")
+    for name, server in counts.servers.items():
+        _say(f"  {name}: {server.lines} log lines, {server.scrapes} scrapes, {server.failed_scrapes} failed")
+        for text in _problems(server):
+            _say(f"    {text}")
+    if counts.benchmarks:
+        _say(f"  results of the benchmark: {', '.join(counts.benchmarks)}")
+    removed = [f"{number} {_NAMES[kind]}" for kind in KINDS if (number := counts.removed[kind])]
+    _say(f"  removed: {', '.join(removed) or 'nothing'}. Paths, user names and names of models and adapters stay.")
+    _say(f"Next: vllm-watch demo --recording {session.path}")
+
+
+def _problems(server: ServerCounts) -> Iterator[str]:
+    """Yield why a source could not be read: the log now, /metrics not once."""
+    log, metrics = server.log_reason, server.scrape_reason
+    if log is not None and log != "ok" and log in LOG:
+        yield f"log: {explain('log', log)}"
+    if not server.scrapes and metrics is not None and metrics in METRICS:
+        yield f"metrics: {explain('metrics', metrics)}"
+
+
+def _check(session: RecordingSession, options: RecordOptions, status: int | None) -> None:
+    """
+    Check that something was recorded, and that the command succeeded.
+
+    Raises:
+        FileError: Nothing was, or it did not.
+    """
+    if status:
+        how = f"was ended by {signal.Signals(-status).name}" if status < 0 else f"ended with exit status {status}"
+        raise FileError(f"{options.argv[0]} {how}; {session.path} has what was recorded until then")
+    if not any(server.lines or server.scrapes for server in session.counts.servers.values()):
+        raise FileError(f"{session.path}: nothing was recorded: no log line was written, and no scrape succeeded")
+
+
+def _say(text: str) -> None:
+    click.echo(f"vllm-watch: {printable(text)}", err=True)

@@ -1,0 +1,82 @@
+# SPDX-License-Identifier: Apache-2.0
+"""
+The queries for one server's series, by the names of the catalog.
+
+Each asks for the last value within one scrape interval, not for the value of up to five minutes before: where nothing
+was scraped there is nothing. Counters and buckets are asked for as they are, never as rates.
+"""
+
+from __future__ import annotations
+
+import json
+
+from typing import NamedTuple
+
+from vllm_watch.catalog.series import DONE, FACTS, LATENCY, NOW, PREFIX, STATE, Series
+
+
+ENGINE_LABELS = ("server", "model_name", "engine")
+POSITION = "spec_decode_position_acceptance_ratio"
+FAILURES = "log_events_total"
+STARTS = "server_starts_total"
+INFO = "server_info"
+ENGINE_STATE = "engine_state"
+LAST_READING = "source_last_reading_timestamp_seconds"
+PRESENCE = "source_up"
+"""What every server has at every scrape, whatever its sources report."""
+
+_LEFT_OUT = {"last_token_timestamp_seconds"}
+
+
+def _of_engines(series: tuple[Series, ...]) -> tuple[str, ...]:
+    return tuple(each.name for each in series if each.labels == ENGINE_LABELS and each.name not in _LEFT_OUT)
+
+
+GAUGES = _of_engines(NOW.series)
+FACT_GAUGES = _of_engines(FACTS.series)
+COUNTERS = tuple(each.name for each in DONE.series)
+HISTOGRAMS = tuple(each.name for each in LATENCY.series)
+STATES = tuple(each.name for each in STATE.series if each.name == ENGINE_STATE)
+
+
+class Queries(NamedTuple):
+    """The expressions of one server; `histograms` has one for each family, whose answers are large."""
+
+    sampled: str
+    gauges: str
+    counters: str
+    histograms: tuple[str, ...]
+
+
+def sampled_at(server: str) -> str:
+    """Return the expression for when a server's values were scraped, by the labels that Prometheus added."""
+    return f"max without (server, source) (timestamp({PREFIX}{PRESENCE}{{{_server(server)}}}))"
+
+
+def servers_within(seconds: float) -> str:
+    """Return the expression for all servers with values within so many seconds."""
+    return f"group by (server) (present_over_time({PREFIX}{PRESENCE}[{_window(seconds)}]))"
+
+
+def queries(server: str, interval: float) -> Queries:
+    """Return the expressions for a server whose values were scraped every `interval` seconds."""
+    gauges = (*GAUGES, *FACT_GAUGES, *STATES, POSITION, INFO, LAST_READING)
+    return Queries(
+        sampled_at(server),
+        _last("|".join(gauges), server, interval),
+        _last("|".join(COUNTERS), server, interval),
+        tuple(_last(f"{name}_(bucket|sum)", server, interval) for name in HISTOGRAMS),
+    )
+
+
+def _last(names: str, server: str, interval: float) -> str:
+    return f'last_over_time({{__name__=~"{PREFIX}({names})",{_server(server)}}}[{_window(interval)}])'
+
+
+def _server(name: str) -> str:
+    # A string of PromQL has Go's escapes, and JSON's are among them.
+    return f"server={json.dumps(name)}"
+
+
+def _window(seconds: float) -> str:
+    return f"{max(round(1000 * seconds), 1)}ms"

@@ -1,0 +1,198 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Two configurations compared: why they may not be, what differs, and each metric with its verdict."""
+
+from __future__ import annotations
+
+import math
+
+from collections.abc import Iterator, Mapping, Sequence
+
+from vllm_watch.comparison.model import Comparison, Row, Verdict
+from vllm_watch.loadtest.model import LATENCIES
+from vllm_watch.rendering.document import (
+    Block,
+    Cells,
+    Column,
+    Group,
+    Paragraph,
+    Section,
+    Statement,
+    Table,
+    Tone,
+    plain_table,
+)
+from vllm_watch.rendering.metrics import LATENCY_NAMES, STATISTIC_LABELS, metric
+from vllm_watch.rendering.numbers import MISSING, significant
+
+
+VERDICTS: Mapping[Verdict, str] = {
+    "better": "better",
+    "worse": "worse",
+    "no_difference_shown": "~",
+    "below_what_matters": "~ small",
+    "too_few": "too few",
+    "not_compared": MISSING,
+}
+_MEANINGS = {
+    "~": "“~”: no difference is shown.",
+    "~ small": "“~ small”: the difference is too small to matter.",
+    "too few": "“too few”: not enough runs or values for a verdict.",
+}
+_LATENCY_ROWS = {**STATISTIC_LABELS, "mean": "Mean", "median": "Median", "p50": "Median"}
+_METRIC_COLUMNS = (
+    Column("", is_text=True),
+    Column("A"),
+    Column("B"),
+    Column("Diff."),
+    Column("% [95 % interval]"),
+    Column("n"),
+    Column("Verdict", is_text=True, is_verdict=True),
+)
+_HEADLINE = "The headline, chosen beforehand"
+_RATES = "Rates"
+_FLAG_COLUMN = Column("Flag", is_text=True)
+
+
+def pair_sections(pair: Comparison, runs: Mapping[str, int]) -> tuple[Section, ...]:
+    """
+    Return what is said of two sides, what makes them not comparable before any number.
+
+    Args:
+        pair: The comparison.
+        runs: How many runs each side has, by its name.
+    """
+    sides = f"A is {_counted(pair.baseline, runs)}, the baseline; B is {_counted(pair.candidate, runs)}."
+    doubts = (
+        *(Statement("warning", each) for each in pair.reasons),
+        *(Statement("warning", each) for each in pair.warnings),
+    )
+    sections = (
+        Section("Not comparable", doubts) if not pair.comparable else Section("Take care", doubts),
+        Section("What differs", (Paragraph(sides), *config_blocks(pair))),
+        Section("Metrics", _metrics(pair)),
+    )
+    return tuple(section for section in sections if section.blocks)
+
+
+def config_blocks(pair: Comparison) -> tuple[Block, ...]:
+    """Return the flags that differ, then in one paragraph what both sides have in common."""
+    rows = tuple((each.flag, each.a or MISSING, each.b or MISSING) for each in pair.config)
+    columns = (_FLAG_COLUMN, Column("A", is_text=True), Column("B", is_text=True))
+    table = plain_table("", columns, rows)
+    common = ", ".join(f"{flag} {value}" for flag, value in pair.common_config)
+    same = (Paragraph(f"The same on both sides: {common}."),) if common else ()
+    return (table if rows else Paragraph("No difference of configuration is known."), *same)
+
+
+def metrics_table(pair: Comparison) -> Table:
+    """Return every metric with its values, the difference, its interval, n and the verdict, then what they mean."""
+    groups = [(title, rows) for title, rows in _groups(pair.metrics) if rows]
+    notes = list(dict.fromkeys(row.note for _, rows in groups for row in rows if row.note is not None))
+    shown = [Group(title, tuple(_row(row, notes, title) for row in rows)) for title, rows in groups]
+    return Table("", _METRIC_COLUMNS, tuple(shown), _footnotes(pair, notes))
+
+
+def winners(pairs: Sequence[Comparison]) -> tuple[Statement, ...]:
+    """Return what the headline of each comparison says, in a sentence; why there is none, where there is none."""
+    return tuple(_summary(pair) for pair in pairs)
+
+
+def _counted(name: str, runs: Mapping[str, int]) -> str:
+    count = runs.get(name)
+    return name if count is None else f"{name} ({count} {'run' if count == 1 else 'runs'})"
+
+
+def _metrics(pair: Comparison) -> tuple[Block, ...]:
+    if not pair.metrics:
+        return (Paragraph("No numbers: these sides are not comparable."),) if not pair.comparable else ()
+    method = (Paragraph(f"Method: {pair.method}"),) if pair.method else ()
+    return (*winners([pair]), metrics_table(pair), *method)
+
+
+def _summary(pair: Comparison) -> Statement:
+    """Return one sentence on the headline."""
+    row = next((each for each in pair.metrics if each.is_headline), None)
+    if row is None:
+        why = "they are not comparable" if not pair.comparable else "no metric is known of both"
+        return Statement("unknown", f"{pair.candidate} with {pair.baseline}: no verdict, for {why}.")
+    label = _label(row)
+    if row.verdict in {"better", "worse"}:
+        amount = f" by {_bounds(row.low, row.high)} %" if row.low is not None or row.high is not None else ""
+        tone: Tone = "good" if row.verdict == "better" else "warning"
+        return Statement(tone, f"{label}: {pair.candidate} is {row.verdict} than {pair.baseline}{amount}.")
+    words = {
+        "below_what_matters": "the difference is too small to matter",
+        "too_few": "there are not enough runs or values for a verdict",
+        "not_compared": "the sides cannot be compared in it",
+    }
+    seen = "" if row.detectable_percent is None else f"; one of {significant(row.detectable_percent)} % would have been"
+    said = words.get(row.verdict, f"no difference is shown{seen}")
+    return Statement("unknown", f"{label}, {pair.candidate} with {pair.baseline}: {said}.")
+
+
+def _bounds(low: float | None, high: float | None) -> str:
+    """Return by how many per cent, without a sign."""
+    known = sorted(abs(value) for value in (low, high) if value is not None)
+    return " to ".join(_tenths(value) for value in known)
+
+
+def _groups(rows: Sequence[Row]) -> Iterator[tuple[str, list[Row]]]:
+    """Yield the rows that belong together with their title: the headline, the rates, each latency."""
+    yield _HEADLINE, [row for row in rows if row.is_headline]
+    rest = [row for row in rows if not row.is_headline]
+    yield _RATES, [row for row in rest if row.metric.partition(".")[0] not in LATENCIES]
+    for name in LATENCIES:
+        yield f"{LATENCY_NAMES[name]} (ms)", [row for row in rest if row.metric.startswith(f"{name}.")]
+
+
+def _label(row: Row) -> str:
+    label = metric(row.metric).label
+    return f"{label} ({row.unit})" if row.unit else label
+
+
+def _row(row: Row, notes: Sequence[str], group: str) -> Cells:
+    statistic = _LATENCY_ROWS.get(row.metric.partition(".")[2])
+    note = "" if row.note is None else f" [{notes.index(row.note) + 1}]"
+    return (
+        _label(row) if statistic is None or group == _HEADLINE else statistic,
+        significant(row.a),
+        significant(row.b),
+        _difference(row),
+        _percent(row),
+        "/".join(map(str, row.n)),
+        VERDICTS[row.verdict] + note,
+    )
+
+
+def _difference(row: Row) -> str:
+    if row.difference is None:
+        return MISSING
+    return f"+{significant(row.difference)}" if row.difference > 0 else significant(row.difference)
+
+
+def _percent(row: Row) -> str:
+    """Return the difference as per cent with its interval: ``+11.0 [8.1, 14.0]``."""
+    if row.percent is None:
+        return MISSING
+    sign = "+" if row.percent > 0 else ""
+    known = [MISSING if value is None or not math.isfinite(value) else _tenths(value) for value in (row.low, row.high)]
+    interval = f" [{', '.join(known)}]" if set(known) != {MISSING} else ""
+    return f"{sign}{_tenths(row.percent)}{interval}"
+
+
+def _tenths(value: float) -> str:
+    """Return per cent to a tenth, from 100 on without."""
+    return f"{value:,.1f}" if abs(value) < 99.95 else f"{value:,.0f}"
+
+
+def _footnotes(pair: Comparison, notes: Sequence[str]) -> tuple[str, ...]:
+    """Return what the signs mean, what would have been seen where nothing is shown, and the notes by their numbers."""
+    used = {VERDICTS[row.verdict] for row in pair.metrics}
+    unseen = [
+        f"{metric(row.metric).label} {significant(row.detectable_percent)} %"
+        for row in pair.metrics
+        if row.verdict == "no_difference_shown" and row.detectable_percent is not None
+    ]
+    would = (f"A difference would have been shown from: {', '.join(unseen)}.",) if unseen else ()
+    meanings = tuple(text for sign, text in _MEANINGS.items() if sign in used)
+    return (*meanings, *would, *(f"[{at}] {note.rstrip('.')}." for at, note in enumerate(notes, start=1)))

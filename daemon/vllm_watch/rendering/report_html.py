@@ -1,0 +1,64 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A report as a page with drawings. Of many runs each drawing has fewer points, so that the page stays small."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from vllm_watch.loadtest.model import Report, Run
+from vllm_watch.rendering.batch_figure import batch_figure
+from vllm_watch.rendering.curve_figure import by_configuration, curve_figures
+from vllm_watch.rendering.document import Figure, Section, Statement
+from vllm_watch.rendering.html import render_html
+from vllm_watch.rendering.latency_figure import latency_figures
+from vllm_watch.rendering.report import document, facts, numbers
+from vllm_watch.rendering.server_use import MAX_PHASES
+from vllm_watch.rendering.svg_lines import COLUMNS
+from vllm_watch.rendering.timeline_figure import TABLE_ROWS, timeline_figure
+
+
+MAX_BYTES = 1_500_000
+"""How large a page may be."""
+
+
+class _Detail(NamedTuple):
+    """How much of each run is shown: columns of its drawings, rows behind them; without them, only its tables."""
+
+    columns: int
+    rows: int
+
+
+_DETAILS = (_Detail(COLUMNS, TABLE_ROWS), _Detail(200, 20), _Detail(60, 10), _Detail(0, 0))
+_FEW_PHASES = 10
+_TOO_MANY = Statement("warning", "There are too many runs for one page: only their table is shown.")
+
+
+def report_html(report: Report) -> str:
+    """Return a report as one page of HTML under 1.5 MB: with as much detail of each run as that allows."""
+    for detail in _DETAILS:
+        sections = [_run_section(run, f"run-{at}", detail) for at, run in enumerate(report.runs)]
+        page = render_html(document(report, tuple(sections), _curves(report)))
+        if len(page.encode()) < MAX_BYTES:
+            return page
+    return render_html(document(report, (), (_TOO_MANY, *_curves(report))))
+
+
+def _run_section(run: Run, key: str, detail: _Detail) -> Section:
+    plots = _plots(run, key, detail) if detail.columns else ()
+    return Section("", sections=(*facts(run), *numbers(run, MAX_PHASES if plots else _FEW_PHASES), *plots))
+
+
+def _curves(report: Report) -> tuple[Figure, ...]:
+    return curve_figures(by_configuration(report.runs), "curve")
+
+
+def _plots(run: Run, key: str, detail: _Detail) -> tuple[Section, ...]:
+    """Return the section of a run's drawings, none if nothing can be drawn."""
+    batch_size = run.use.batch_size if run.steady is None else run.steady.use.batch_size or run.use.batch_size
+    figures: list[Figure | None] = [
+        timeline_figure(run, f"{key}-timeline", detail.columns, detail.rows),
+        *latency_figures(run, f"{key}-latency", detail.rows),
+        batch_figure(batch_size, f"{key}-batch"),
+    ]
+    drawn = tuple(figure for figure in figures if figure is not None)
+    return (Section("Plots", drawn),) if drawn else ()

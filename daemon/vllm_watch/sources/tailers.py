@@ -1,0 +1,38 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What follows the log of a configured server."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from vllm_watch.config.model import ServerConfig
+from vllm_watch.reading.log_reader import LogReader
+from vllm_watch.sources.checkpoint import Loaded
+from vllm_watch.sources.journal_tailer import JournalTailer
+from vllm_watch.sources.log_tailer import LogTailer
+from vllm_watch.support.clock import Clock
+
+
+Tailer = LogTailer | JournalTailer
+
+
+def tailer_of(
+    config: ServerConfig, before: Loaded, clock: Clock, make_reader: Callable[[], LogReader] = LogReader
+) -> Tailer:
+    """
+    Return what follows a server's log.
+
+    Args:
+        config: The server, which has a log.
+        before: How far an earlier run has read it.
+        clock: The time.
+        make_reader: Returns a reader of the lines.
+    """
+    if config.journal is not None:
+        cursors = [position.cursor for position in before.positions.of(None, config.journal).journals]
+        cursor = cursors[0] if cursors else None
+        return JournalTailer(config.journal, cursor=cursor, wall=clock.wall, make_reader=make_reader)
+    if config.log is None:
+        raise ValueError(f"server {config.name} has no log")
+    files = before.positions.of(config.log, None).files
+    return LogTailer(config.log, files, before.written, clock.wall, make_reader)

@@ -1,0 +1,354 @@
+# SPDX-License-Identifier: Apache-2.0
+"""
+A load test: what came out of it in the chosen time range, beside what came out in a second range before it.
+
+Everything of a range is asked once, at its end, over the whole of it: a mean of many short percentiles is none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Final
+
+from grafana_foundation_sdk.models import dashboard as models
+
+from boards.kit import palette, promql, variables
+from boards.kit.board import Row, board
+from boards.kit.links import runbooks
+from boards.kit.panels import (
+    COUNT,
+    PER_SECOND,
+    RATIO,
+    SECONDS,
+    TOKENS,
+    TOKENS_PER_SECOND,
+    Column,
+    Key,
+    Panel,
+    Query,
+    comparison,
+    figure,
+    grid,
+    lines,
+    shares,
+    states,
+)
+from boards.kit.texts import Texts
+from boards.kit.thresholds import number
+from vllm_watch.state.engine_values import STAGES
+
+
+UID = "vllm-watch-load-test"
+
+_LATENCIES: Final = {"ttft": "time_to_first_token", "tpot": "time_per_output_token", "itl": "inter_token", "e2e": "e2e"}
+"""Stages, as in `STAGES`, by the keys of their texts."""
+
+_FAILED: Final = "abort|error"
+_NOT_ADMITTED: Final = "4..|503"
+"""Codes of requests that the engine never got."""
+
+_POINTS: Final = 2000
+"""The steps that a range is divided into to find when there was work: the scrapes of less than three hours."""
+
+_FEW: Final = 3
+"""So many observations have to be beyond a percentile: 300 for a p99."""
+
+_MARK: Final = "_is"
+
+Growth = Callable[[str], str]
+"""What is made of a counter: its growth in the range, or per second."""
+
+
+def dashboard(language: str) -> models.Dashboard:
+    """Return the board in a language."""
+    t = Texts(language, "load_test")
+    return board(
+        t,
+        UID,
+        [*variables.usual(t, everything=False), variables.shift(t)],
+        [
+            Row(t.row("result"), [*_requests(t), *_tokens(t)]),
+            Row(t.row("latency"), [_latency(t, key, STAGES[stage], stage) for key, stage in _LATENCIES.items()]),
+            Row(t.row("load"), [_outcomes(t), _offered(t), _running(t), _state(t)]),
+            Row(t.row("work"), [_throughput(t), _batch(t), _kv_cache(t)]),
+            Row(t.row("limits"), [_preemptions(t), _acceptance(t), _positions(t)]),
+        ],
+    )
+
+
+def _requests(t: Texts) -> list[Panel]:
+    ok, duration = _ok(promql.grown), _duration()
+    return [
+        _figure(t, "ok", TOKENS, f"sum({ok})", decimals=0),
+        _figure(t, "failed", TOKENS, f"sum({_failed(promql.grown)})", decimals=0),
+        _figure(t, "duration", SECONDS, duration),
+        _figure(t, "request_throughput", COUNT, f"sum({ok}) / ({duration})", decimals=2),
+        _figure(t, "output_throughput", TOKENS, f"{_generated()} / ({duration})", decimals=1),
+        _figure(t, "total_throughput", TOKENS, f"({_total()}) / ({duration})", decimals=1),
+    ]
+
+
+def _tokens(t: Texts) -> list[Panel]:
+    return [
+        _figure(t, "input", TOKENS, _prompted(), decimals=0),
+        _figure(t, "output", TOKENS, _generated(), decimals=0),
+        _figure(t, "total", TOKENS, _total(), decimals=0),
+        _figure(t, "input_length", TOKENS, _mean("request_prompt_tokens"), decimals=1),
+        _figure(t, "output_length", TOKENS, _mean("request_generation_tokens"), decimals=1),
+        _figure(t, "acceptance", COUNT, _acceptance_in_range(), decimals=2),
+    ]
+
+
+def _figure(t: Texts, key: str, unit: str, expr: str, *, decimals: int | None = None) -> Panel:
+    """Return a number of the chosen range, with that of the second one below it."""
+    return figure(
+        t.panel(key),
+        unit,
+        Query(expr, t.name("chosen")),
+        Query(promql.earlier(expr), t.name("earlier")),
+        width=4,
+        decimals=decimals,
+        points=_POINTS,
+    )
+
+
+def _ok(growth: Growth) -> str:
+    """Return each server's requests that were served; without a page, those that its access log has answered."""
+    served = promql.of_engine("requests_finished_total", f'reason!~"{_FAILED}"')
+    return f"{_by_server(growth(served), 'reason')} or {_answered(growth, '2..')}"
+
+
+def _failed(growth: Growth) -> str:
+    """Return each server's requests that broke off, in the engine or before it."""
+    broken = promql.of_engine("requests_finished_total", f'reason=~"{_FAILED}"')
+    return _and_not_admitted(_by_server(growth(broken), "reason"), growth)
+
+
+def _and_not_admitted(requests: str, growth: Growth) -> str:
+    """Return requests by server together with those that its engines never got."""
+    rejected = f"sum without (model_name, reason) ({growth(promql.of_model('admission_rejections_total'))})"
+    before = f'label_replace({_answered(growth, _NOT_ADMITTED)} or {rejected}, "_of", "http", "", "")'
+    return f"sum without (_of) ({requests} or {before})"
+
+
+def _answered(growth: Growth, codes: str) -> str:
+    counter = promql.of_server("http_requests_total", f'{promql.COMPLETIONS},code=~"{codes}"')
+    return f"sum without (handler, method, code) ({growth(counter)})"
+
+
+def _by_server(expr: str, *more: str) -> str:
+    return f"sum without ({', '.join(('model_name', 'engine', *more))}) ({expr})"
+
+
+def _summed(gauge: str) -> str:
+    return promql.per_server(promql.of_engine(gauge))
+
+
+def _duration() -> str:
+    """Return the seconds from the first to the last moment with work; each value holds until the next one."""
+    moments = f"timestamp({_summed('requests_running')} + {_summed('requests_waiting')} > 0)[$__range:$__interval]"
+    between = f"max(max_over_time({moments})) - min(min_over_time({moments}))"
+    return f"clamp_max({between} + $__interval_ms / 1000, $__range_s)"
+
+
+def _prompted() -> str:
+    return f"sum({promql.grown(promql.of_engine('prompt_tokens_total'))})"
+
+
+def _generated() -> str:
+    """Return the tokens that were generated; without a page, what the log's rates add up to."""
+    counted = promql.per_server(promql.grown(promql.of_engine("generation_tokens_total")))
+    rates = f"{promql.of_engine('generation_tokens_per_second')}[$__range:$__interval]"
+    known = f"clamp_max(count_over_time({rates}) * $__interval_ms / 1000, $__range_s)"
+    added = promql.per_server(f"avg_over_time({rates}) * {known}")
+    return f"sum({counted} or {added})"
+
+
+def _total() -> str:
+    return f"{_prompted()} + {_generated()}"
+
+
+def _mean(histogram: str) -> str:
+    """Return the mean of all that was observed in the range."""
+    total, observed = (f"sum({promql.grown(promql.of_engine(f'{histogram}_{part}'))})" for part in ("sum", "count"))
+    return f"{total} / ({observed} > 0)"
+
+
+def _acceptance_in_range() -> str:
+    accepted, drafts = (
+        f"sum({promql.grown(promql.of_engine(f'spec_decode_{each}_total'))})" for each in ("accepted_tokens", "drafts")
+    )
+    return f"1 + {accepted} / ({drafts} > 0)"
+
+
+def _latency(t: Texts, key: str, histogram: str, stage: str) -> Panel:
+    """Return the mean and the percentiles of the range, each with that of the second range below it."""
+    queries = [*_beside(t.name("mean"), t.name("earlier"), _mean(histogram))]
+    for of in (0.5, 0.9, 0.95, 0.99):
+        mark = f" {{{{{_MARK}}}}}"
+        queries += _beside(f"p{of * 100:g}", t.name("earlier"), _quantile(of, histogram, stage), mark)
+    return comparison(t.panel(key), SECONDS, queries, width=6, height=9)
+
+
+def _beside(name: str, earlier: str, expr: str, mark: str = "") -> Iterator[Query]:
+    yield Query(expr, f"{name}{mark}", palette.PLAIN)
+    yield Query(promql.earlier(expr), f"{name} {earlier}{mark}", palette.GREY)
+
+
+def _quantile(of: float, histogram: str, stage: str) -> str:
+    """
+    Return a percentile of the range with a label that says what it is, and reads the same in any language.
+
+    ``<``: it is in the first bucket, and below this bound. ``>``: it is above the last bound, which is given. ``?``:
+    too few requests are beyond it.
+    """
+    counted = promql.grown(promql.of_engine(f"{histogram}_bucket"))
+    value, highest = (f"(histogram_quantile({each:g}, sum by (le) ({counted})) >= 0)" for each in (of, 1))
+    bound = promql.of_engine("latency_first_bound_seconds", f'stage="{stage}"')
+    observed = f"sum({promql.grown(promql.of_engine(f'{histogram}_count'))})"
+    known = {
+        "<": f"max(max_over_time({bound}[$__range])) >= {value}",
+        ">": f"{value} == {highest}",
+        "?": f"{value} and {observed} < {_FEW / (1 - of):.0f}",
+    }
+    marked = [f'label_replace({expr}, "{_MARK}", "{sign}", "", "")' for sign, expr in known.items()]
+    return " or on () ".join([*marked, value])
+
+
+def _outcomes(t: Texts) -> Panel:
+    ok = _ok(promql.rate)
+    return lines(
+        t.panel("outcomes"),
+        PER_SECOND,
+        [
+            Query(ok, f"{{{{server}}}} {t.name('ok')}", palette.GREEN),
+            Query(_failed(promql.rate), f"{{{{server}}}} {t.name('failed')}", palette.VERMILLION),
+            _earlier_line(t, ok, t.name("ok")),
+        ],
+        runbooks=runbooks(t, "VllmAdmissionRejections"),
+    )
+
+
+def _offered(t: Texts) -> Panel:
+    """Return what arrived, which is what was finished and what is more in the server than before."""
+    finished = _by_server(promql.rate(promql.of_engine("requests_finished_total")), "reason")
+    served = f"{finished} or {_answered(promql.rate, '2..')}"
+    gathered = " + ".join(
+        promql.per_server(f"delta({promql.of_engine(f'requests_{where}')}[{promql.WINDOW}])")
+        for where in ("running", "waiting")
+    )
+    arrived = f"clamp_min(({served}) + ({gathered}) / ($__rate_interval_ms / 1000), 0)"
+    return lines(
+        t.panel("offered"),
+        PER_SECOND,
+        [
+            Query(_and_not_admitted(arrived, promql.rate), f"{{{{server}}}} {t.name('offered')}", palette.ORANGE),
+            Query(served, f"{{{{server}}}} {t.name('served')}", palette.GREEN),
+        ],
+        runbooks=runbooks(t, "VllmCapacityExhausted"),
+    )
+
+
+def _running(t: Texts) -> Panel:
+    running = _summed("requests_running")
+    return lines(
+        t.panel("running"),
+        COUNT,
+        [
+            Query(running, f"{{{{server}}}} {t.name('running')}", palette.SKY),
+            Query(_summed("requests_waiting"), f"{{{{server}}}} {t.name('waiting')}", palette.ORANGE),
+            _earlier_line(t, running, t.name("running")),
+            Query(
+                _summed("max_running_requests"), f"{{{{server}}}} {t.name('batch_limit')}", palette.LIMIT, limit=True
+            ),
+        ],
+        stepped=True,
+        runbooks=runbooks(t, "VllmBatchLimitReached", "VllmQueueGrowing"),
+    )
+
+
+def _earlier_line(t: Texts, expr: str, *name: str) -> Query:
+    return Query(promql.earlier(expr), " ".join(("{{server}}", *name, t.name("earlier"))), palette.GREY)
+
+
+def _state(t: Texts) -> Panel:
+    return states(t.panel("state"), t, Query(promql.state(), "{{server}} {{engine}}"), height=5)
+
+
+def _throughput(t: Texts) -> Panel:
+    prompt, generation = (
+        promql.per_server(promql.rate(promql.of_engine(f"{kind}_tokens_total"))) for kind in ("prompt", "generation")
+    )
+    total = f"{prompt} + {generation}"
+    return lines(
+        t.panel("throughput"),
+        TOKENS_PER_SECOND,
+        [
+            Query(prompt, f"{{{{server}}}} {t.name('input')}", palette.SKY),
+            Query(generation, f"{{{{server}}}} {t.name('output')}", palette.GREEN),
+            Query(total, f"{{{{server}}}} {t.name('total')}", palette.PURPLE),
+            _earlier_line(t, total, t.name("total")),
+        ],
+    )
+
+
+def _batch(t: Texts) -> Panel:
+    steps = promql.rate(promql.of_engine("iteration_tokens_bucket"))
+    return shares(t.panel("batch"), COUNT, Query(f"sum by (le) ({steps})", "{{le}}"))
+
+
+def _kv_cache(t: Texts) -> Panel:
+    usage = promql.per_server(promql.of_engine("kv_cache_usage_ratio"), "max")
+    return lines(
+        t.panel("kv_cache"),
+        RATIO,
+        [Query(usage, "{{server}}", palette.SKY), _earlier_line(t, usage)],
+        most=1,
+        bounds=[(number("kv_full_ratio"), palette.BAD)],
+        runbooks=runbooks(t, "VllmKvCacheSaturated"),
+    )
+
+
+def _preemptions(t: Texts) -> Panel:
+    preempted = promql.per_server(promql.rate(promql.of_engine("preemptions_total")))
+    return lines(
+        t.panel("preemptions"),
+        "suffix: /s",
+        [Query(preempted, "{{server}}", palette.ORANGE), _earlier_line(t, preempted)],
+        soft_most=1,
+        bounds=[(number("preemptions_per_second"), palette.BAD)],
+        runbooks=runbooks(t, "VllmPreemptionStorm"),
+    )
+
+
+def _acceptance(t: Texts) -> Panel:
+    length = promql.by_drafts(promql.of_engine("spec_decode_mean_acceptance_length"))
+    return lines(
+        t.panel("acceptance_length"),
+        "suffix: tok",
+        [Query(length, "{{server}}", palette.GREEN), _earlier_line(t, length)],
+        bounds=[(1, palette.GREY)],
+        runbooks=runbooks(t, "VllmAcceptanceCollapsed"),
+    )
+
+
+def _positions(t: Texts) -> Panel:
+    """Return how often each position of a draft was accepted in the range, every draft counted alike."""
+    ratio = promql.of_engine("spec_decode_position_acceptance_ratio")
+    drafted = f"ignoring (position) group_left () {promql.of_engine('spec_decode_drafted_tokens_per_second')}"
+    accepted, all_drafts = (
+        f"sum by (position) (sum_over_time(({weighted})[$__range:$__interval]))"
+        for weighted in (f"{ratio} * {drafted}", f"{ratio} * 0 + {drafted}")
+    )
+    by_position = f"{accepted} / ({all_drafts} > 0)"
+    return grid(
+        t.panel("positions"),
+        [Key("position", t.name("position"), width=90)],
+        [
+            Column(expr, t.name(name), RATIO, decimals=1, gauge=True, most=1)
+            for expr, name in ((by_position, "chosen"), (promql.earlier(by_position), "second"))
+        ],
+        sort_by=[(t.name("position"), False)],
+        width=8,
+        runbooks=runbooks(t, "VllmDraftsDoNotPay"),
+    )

@@ -1,0 +1,157 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``vllm-watch compare`` as a user types it: sides, formats, limits, mistakes."""
+
+from __future__ import annotations
+
+import json
+import math
+import random
+import subprocess
+import sys
+
+import pytest
+
+
+pytestmark = pytest.mark.slow
+
+COMMAND = [sys.executable, "-m", "vllm_watch.cli", "compare"]
+LATENCIES = {"ttft": 80.0, "tpot": 7.0, "itl": 7.0, "e2el": 780.0}
+
+
+def compare(*arguments):
+    """Run the command to its end."""
+    return subprocess.run([*COMMAND, *map(str, arguments)], capture_output=True, text=True, check=False, timeout=60)
+
+
+def result_file(path, speed, **changes):
+    """Write what ``vllm bench serve`` writes of a server that is so many times as fast as the usual one."""
+    result = {
+        "date": "20261122-051417",
+        "backend": "openai",
+        "model_id": "Qwen3-8B",
+        "num_prompts": 2000,
+        "request_rate": "inf",
+        "burstiness": 1.0,
+        "max_concurrency": 16,
+        "duration": 100.0 / speed,
+        "completed": 2000,
+        "failed": 0,
+        "total_input_tokens": 400_000,
+        "total_output_tokens": 200_000,
+        "request_throughput": 20.0 * speed,
+        "output_throughput": 2000.0 * speed,
+        "total_token_throughput": 6000.0 * speed,
+    }
+    for name, mean in LATENCIES.items():
+        for statistic, times in (("mean", 1.0), ("median", 0.9), ("std", 0.3), ("p99", 2.5)):
+            result[f"{statistic}_{name}_ms"] = mean * times / speed
+    path.write_text(json.dumps(result | changes), encoding="utf-8")
+    return str(path)
+
+
+@pytest.fixture(name="sides")
+def fixture_sides(tmp_path):
+    """Return two sides of five runs each, the second 20 % faster."""
+    generator = random.Random(1)
+    return [
+        f"{name}="
+        + ",".join(
+            result_file(tmp_path / f"{name}{number}.json", speed * math.exp(generator.gauss(0, 0.02)))
+            for number in range(5)
+        )
+        for name, speed in (("old", 1.0), ("new", 1.2))
+    ]
+
+
+def test_a_table_on_standard_output(sides):
+    """The table has both sides, the headline's verdict and the method; nothing is on standard error."""
+    found = compare(*sides)
+
+    assert (found.returncode, found.stderr) == (0, "")
+    assert "new compared with old" in found.stdout
+    assert "The run is the unit (5 and 5 runs)" in " ".join(found.stdout.split())
+
+
+def test_json_has_the_keys_that_programs_read(sides):
+    """The keys, a row for each metric, and the verdict of the headline."""
+    answer = json.loads(compare(*sides, "--format", "json").stdout)
+    headline = answer["metrics"][0]
+
+    assert {"baseline", "comparable", "reasons", "config", "method", "metrics"} <= set(answer)
+    assert {"metric", "a", "b", "difference", "percent", "low", "high", "n", "verdict"} <= set(headline)
+    assert (answer["baseline"], answer["comparable"], answer["reasons"]) == ("old", True, [])
+    assert (headline["metric"], headline["verdict"], headline["n"]) == ("output_throughput", "better", [5, 5])
+    assert headline["low"] < headline["percent"] < headline["high"]
+
+
+def test_another_baseline(sides):
+    """With the faster side as the baseline, the other one is worse."""
+    answer = json.loads(compare(*sides, "--format", "json", "--baseline", "new").stdout)
+
+    assert (answer["baseline"], answer["candidate"]) == ("new", "old")
+    assert answer["metrics"][0]["verdict"] == "worse"
+
+
+@pytest.mark.parametrize(
+    ("name", "begins"),
+    [("c.md", "## new compared with old"), ("c.html", "<!DOCTYPE html>"), ("c.json", "{"), ("c", "new")],
+)
+def test_a_file_has_the_format_of_its_ending(sides, tmp_path, name, begins):
+    """The format is that of the file's ending, else a table; standard output stays empty."""
+    found = compare(*sides, "-o", tmp_path / name)
+
+    assert (found.returncode, found.stdout) == (0, "")
+    assert (tmp_path / name).read_text(encoding="utf-8").lower().startswith(begins.lower())
+
+
+def test_a_shown_regression_fails(sides):
+    """A rule whose limit is broken exits with 1 and says by how much; the table is there all the same."""
+    found = compare(
+        *sides, "--baseline", "new", "--fail-if", "output_throughput < -5%", "--fail-if", "ttft_ms.p99 > 90%"
+    )
+
+    assert found.returncode == 1
+    assert "old compared with new" in found.stdout
+    first, second = found.stderr.splitlines()
+    assert first.startswith("vllm-watch: failed: output_throughput < -5% (old against new): -1")
+    assert second.startswith("vllm-watch: passed: ttft_ms.p99 > +90% (old against new): ")
+
+
+def test_what_was_not_measured_does_not_fail(sides):
+    """A metric that is in no file is said to be unknown, and the exit status is 0."""
+    found = compare(*sides, "--fail-if", "ttft_ms.p95 > 1%")
+
+    assert found.returncode == 0
+    assert found.stderr.startswith("vllm-watch: nothing was measured: ttft_ms.p95 > +1% (new against old): ")
+
+
+def test_sides_that_are_not_comparable(tmp_path):
+    """The reason comes instead of numbers; --force shows them beside it."""
+    sides = [result_file(tmp_path / "a.json", 1.0), result_file(tmp_path / "b.json", 1.1, model_id="Qwen3-32B")]
+    plain, forced = (json.loads(compare(*sides, "--format", "json", *more).stdout) for more in ((), ("--force",)))
+
+    assert plain["reasons"] == forced["reasons"] == ["other model: Qwen3-8B and Qwen3-32B"]
+    assert not plain["comparable"]
+    assert (plain["metrics"], len(forced["metrics"]) > 5) == ([], True)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "status", "message"),
+    [
+        ((), 2, "give at least two sides"),
+        (("a.json", "b.json", "--baseline", "c"), 2, "--baseline c: no such side; there are a, b"),
+        (("a.json", "b.json", "--fail-if", "ttft > 1%"), 2, "no metric ttft; known are request_goodput, "),
+        (("a.json", "b.json", "--fail-if", "much"), 2, "expected a metric, < or >, and per cent"),
+        (("a.json", "b.json", "--objective", "fast"), 2, "--objective: "),
+        (("none-a.json", "none-b.json"), 1, "none-a.json: cannot be read: No such file"),
+    ],
+)
+def test_mistakes(arguments, status, message, tmp_path):
+    """One sentence, no traceback, and no file that is half written."""
+    output = tmp_path / "out.html"
+    found = compare(*arguments, "-o", output)
+
+    assert (found.returncode, found.stdout) == (status, "")
+    assert message in found.stderr
+    assert "Traceback" not in found.stderr
+    assert not output.exists()

@@ -1,0 +1,119 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``vllm-watch report`` as a user types it: formats, files, and errors that leave nothing behind."""
+
+from __future__ import annotations
+
+import json
+import os
+
+import pytest
+
+from tests.cli.test_commands import vllm_watch
+from tests.loadtest.load_tests import FOLDER
+
+
+pytestmark = pytest.mark.slow
+
+
+DRAFT = FOLDER / "draft2-run1.jsonl.xz"
+
+DESIGNED = {"source", "model", "version", "config", "load", "result", "phases", "steady"}
+"""Keys of a run that programs may rely on."""
+
+RESULT = {
+    "successful",
+    "failed",
+    "duration_s",
+    "total_input_tokens",
+    "total_output_tokens",
+    "request_throughput",
+    "output_throughput",
+    "total_token_throughput",
+    "ttft_ms",
+    "tpot_ms",
+    "itl_ms",
+    "e2el_ms",
+}
+
+
+def test_the_json_is_as_promised():
+    """Standard output is one JSON document with the promised keys, and standard error is empty."""
+    done = vllm_watch("report", DRAFT, "--format", "json")
+    (run,) = json.loads(done.stdout)["runs"]
+
+    assert (done.returncode, done.stderr) == (0, "")
+    assert set(run) >= DESIGNED
+    assert set(run["result"]) >= RESULT
+    assert {"mean", "median", "p99"} <= set(run["result"]["ttft_ms"])
+    assert {"request_rate", "max_concurrency", "num_prompts"} <= set(run["load"])
+    assert {"phase", "start", "end", "result"} <= set(run["phases"][5])
+    assert {"start", "end", "method"} <= set(run["steady"])
+    assert 1.7e9 < run["start"] < run["end"] < 1.9e9
+
+
+@pytest.mark.parametrize(
+    ("name", "start"),
+    [("r.json", "{"), ("r.html", "<!doctype html>"), ("r.md", "#"), ("r.txt", "Load test"), ("noending", "Load test")],
+)
+def test_the_format_is_that_of_the_file_s_ending(tmp_path, name, start):
+    """Without --format the ending of FILE decides."""
+    done = vllm_watch("report", DRAFT, "-o", tmp_path / name)
+
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+    assert (tmp_path / name).read_text(encoding="utf-8").startswith(start)
+    assert [entry.name for entry in tmp_path.iterdir()] == [name]
+
+
+def test_a_format_overrides_the_ending(tmp_path):
+    """--format decides where it is given."""
+    vllm_watch("report", DRAFT, "-o", tmp_path / "r.txt", "--format", "json")
+
+    assert json.loads((tmp_path / "r.txt").read_text(encoding="utf-8"))["runs"]
+
+
+def test_an_objective_is_counted():
+    """With an objective the server's share within it is between bounds."""
+    done = vllm_watch("report", DRAFT, "--format", "json", "--objective", "ttft=100ms,tpot=10ms")
+    server = json.loads(done.stdout)["runs"][0]["views"][1]["goodput"]
+
+    assert server["objective"]["limits"] == {"ttft_ms": 100, "tpot_ms": 10}
+    assert 0 < server["bounds"]["low"] <= server["bounds"]["high"] <= 1
+
+
+@pytest.mark.parametrize(
+    ("arguments", "status", "message"),
+    [
+        ([], 2, "give at least one SOURCE"),
+        (["nowhere.log"], 1, "nowhere.log: cannot be read: No such file or directory"),
+        ([DRAFT, "--objective", "fast"], 2, "--objective: "),
+        ([DRAFT, "--zone", "Mars/Phobos"], 2, "--zone: expected a time zone"),
+        ([DRAFT, "-o", "/nowhere/r.json"], 1, "/nowhere/r.json: cannot be written: No such file or directory"),
+    ],
+    ids=["nothing", "missing", "objective", "zone", "output"],
+)
+def test_what_is_wrong_is_said_in_a_line(arguments, status, message):
+    """Each mistake is one line on standard error, without a traceback."""
+    done = vllm_watch("report", *arguments)
+
+    assert (done.returncode, done.stdout) == (status, "")
+    assert message in done.stderr
+    assert done.stderr.count("\n") == 1
+
+
+def test_a_failure_leaves_the_old_file(tmp_path):
+    """What was there before is there afterwards, and nothing half-written beside it."""
+    output = tmp_path / "r.json"
+    output.write_text("old")
+    broken = tmp_path / "broken.json"
+    broken.write_text('{"date": ')
+    done = vllm_watch("report", DRAFT, broken, "-o", output)
+
+    assert done.returncode == 1
+    assert f"{broken}:1: " in done.stderr
+    assert output.read_text() == "old"
+    assert sorted(entry.name for entry in tmp_path.iterdir()) == ["broken.json", "r.json"]
+
+
+def test_a_device_is_written_as_it_is():
+    """A report may go to a device, which nothing can take the place of."""
+    assert vllm_watch("report", DRAFT, "-o", os.devnull).returncode == 0

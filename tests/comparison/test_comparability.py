@@ -1,0 +1,340 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What speaks against comparing two sides comes before any number."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from msgspec.structs import replace
+from tests.support.load_tests import LOAD, OPEN, latency, row, run, side
+
+from vllm_watch.comparison.compare import compare_pair
+from vllm_watch.comparison.model import ConfigDifference, Side
+from vllm_watch.loadtest.model import Capacity, Goodput, Objective, Phase, ServerUse, Steady
+
+
+def changed(found, **changes):
+    """Return a side whose runs are changed."""
+    return Side(name=found.name, runs=tuple(replace(each, **changes) for each in found.runs))
+
+
+REFUSED = {
+    "model": (side("a"), changed(side("b"), model="Qwen3-32B"), "other model: Qwen3-8B and Qwen3-32B"),
+    "concurrency": (
+        side("a"),
+        side("b", load=replace(LOAD, max_concurrency=32)),
+        "other load: 16 at once and 32 at once",
+    ),
+    "rate": (
+        side("a", load=OPEN),
+        side("b", load=replace(OPEN, request_rate=5.0)),
+        "other load: 4 requests/s and 5 requests/s",
+    ),
+    "kind": (side("a", load=OPEN), side("b"), "other kind of load: 4 requests/s and 16 at once"),
+    "benchmark": (
+        side("a"),
+        side("b", load=replace(LOAD, endpoint="throughput")),
+        "other kind of benchmark: online and throughput",
+    ),
+    "burstiness": (
+        side("a", load=replace(OPEN, burstiness=1.0)),
+        side("b", load=replace(OPEN, burstiness=0.5)),
+        "other burstiness: 1 and 0.5",
+    ),
+    "lengths": (
+        side("a"),
+        side("b", load=replace(LOAD, mean_output_tokens=200.0)),
+        "other lengths: 100 and 200 output tokens a request",
+    ),
+    "temperature": (side("a"), side("b", load=replace(LOAD, temperature=0.7)), "other temperature: 0 and 0.7"),
+    "errors": (
+        side("a"),
+        side("b", successful=1500, failed=500),
+        "too many errors: only 75.0% of the requests of b succeeded",
+    ),
+    "seconds": (side("a", duration_s=4.0), side("b"), "too short: a1 lasts 4.0 s, and 10 s are the least"),
+    "rounds": (
+        side("a"),
+        side("b", successful=100),
+        "too short: b1 has 100 requests of 16 users, and 160 are the least",
+    ),
+    "slow": (
+        side("a", e2el_ms=latency(10_000.0), duration_s=100.0),
+        side("b"),
+        "too short: a1 lasts 100 s, and its P99 of E2EL is 25 s",
+    ),
+    "cache": (
+        side("a", use=ServerUse(prefix_cache_hit_ratio=0.1)),
+        side("b", use=ServerUse(prefix_cache_hit_ratio=0.5)),
+        "other share of prompt tokens from the prefix cache: 10% and 50%; reset the cache between runs",
+    ),
+    "loads": (
+        Side(name="a", runs=(run("a1"), run("a2", 1.1, load=OPEN))),
+        side("b"),
+        "the runs of a have different loads: 16 at once, 4 requests/s",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_what_is_not_comparable_has_no_numbers(case):
+    """There is the reason and no row; with `force` there are rows beside the reason."""
+    a, b, reason = REFUSED[case]
+    refused, forced = compare_pair(a, b), compare_pair(a, b, force=True)
+
+    assert not refused.comparable
+    assert refused.reasons == (reason,)
+    assert (refused.metrics, refused.method) == ((), "")
+    assert not forced.comparable
+    assert refused.reasons == forced.reasons
+    assert len(forced.metrics) > 10
+
+
+PARTS = "the start and the end of the load are a part of the values, and 60 s are advised"
+TIME = "what changed with time (clocks, heat, caches) counts as a difference; let the sides take turns"
+DRAFTS = {"speculative-config.num_speculative_tokens": "2"}
+WARNED = {
+    "nothing": (side("a"), side("b"), None),
+    "unknown-temperature": (
+        side("a"),
+        side("b", load=replace(LOAD, temperature=None)),
+        "the temperature of b is not known: a result file does not hold it",
+    ),
+    "unknown-model": (changed(side("a"), model=None), side("b"), "the model of a is not known"),
+    "unknown-load": (
+        side("a", load=replace(LOAD, request_rate=None, max_concurrency=None)),
+        side("b"),
+        "whether both sides got the same load is not known",
+    ),
+    "lengths": (
+        side("a"),
+        side("b", load=replace(LOAD, mean_input_tokens=220.0)),
+        "other lengths: 200 and 220 input tokens a request",
+    ),
+    "prompts": (
+        side("a"),
+        side("b", load=replace(LOAD, num_prompts=1000)),
+        "2000 and 1000 requests: the ramp and the drain weigh more on the shorter side",
+    ),
+    "errors": (
+        side("a", successful=1960, failed=40),
+        side("b"),
+        "too many errors: only 98.0% of the requests of a succeeded",
+    ),
+    "seconds": (
+        side("a", duration_s=30.0),
+        side("b"),
+        f"the runs of a last only 30 s: {PARTS}",
+    ),
+    "cache": (
+        side("a", use=ServerUse(prefix_cache_hit_ratio=0.1)),
+        side("b", use=ServerUse(prefix_cache_hit_ratio=0.2)),
+        "other share of prompt tokens from the prefix cache: 10% and 20%; reset the cache between runs",
+    ),
+    "acceptance": (
+        side("a", config=DRAFTS, use=ServerUse(drafted_tokens=100, wasted_draft_tokens=20)),
+        side("b", config=DRAFTS, use=ServerUse(drafted_tokens=100, wasted_draft_tokens=40)),
+        "at other acceptance of drafts: 80% and 60%",
+    ),
+    "drift": (
+        side("a", 3, steady=Steady(start=0, end=90, method="m", problem="no steady state: it drifts")),
+        side("b"),
+        "a in 3 of 3 runs: no steady state: it drifts",
+    ),
+    "order": (
+        side("a", start=100.0),
+        side("b", start=200.0),
+        f"all runs of one side came before those of the other: {TIME}",
+    ),
+    "turns": (side("a", start=100.0), side("b", start=101.0), None),
+    "no-config": (
+        side("a", config={}),
+        side("b"),
+        "the configuration of a is not known: add its log or recording to see what differs",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", WARNED)
+def test_what_is_only_doubtful_is_a_warning(case):
+    """There are numbers, and the warning; two sides without anything doubtful have none."""
+    a, b, warning = WARNED[case]
+    found = compare_pair(a, b)
+
+    assert found.comparable
+    assert found.reasons == ()
+    assert found.metrics
+    assert ((warning,) if warning else ()) == found.warnings
+
+
+def test_a_switched_cache_is_what_was_tested():
+    """If prefix caching was switched, another share of cached tokens is no fault."""
+    sides = [
+        side(name, config={"enable-prefix-caching": switch}, use=ServerUse(prefix_cache_hit_ratio=ratio))
+        for name, switch, ratio in (("a", "True", 0.8), ("b", "False", 0.0))
+    ]
+
+    assert compare_pair(*sides).comparable
+
+
+def test_a_path_is_a_model_s_folder():
+    """One model under two paths is one model."""
+    assert compare_pair(
+        changed(side("a"), model="/data/Qwen3-8B"), changed(side("b"), model="/other/Qwen3-8B")
+    ).comparable
+
+
+def test_the_same_run_twice_is_refused():
+    """A run that is given twice would look as if runs did not vary."""
+    once = run("a1")
+    found = compare_pair(Side(name="a", runs=(once, once)), side("b"))
+
+    assert found.reasons == ("the same run twice: a1 of a and a1 of a",)
+
+
+def test_runs_that_differ_in_a_flag_are_named():
+    """The runs of a side are taken as one configuration, and what differs among them is a warning."""
+    mixed = Side(name="a", runs=(run("a1", config={"x": "1"}), run("a2", 1.01, config={"x": "2"})))
+    found = compare_pair(mixed, side("b", config={"x": "1"}))
+
+    assert "the runs of a differ in x: they are taken as one configuration" in found.warnings
+    assert found.config == (ConfigDifference(flag="x", a="1, 2", b="1"),)
+
+
+def test_what_differs_comes_apart_from_what_does_not():
+    """Flags, the version and the hardware that differ are listed; those alike are listed once."""
+    ours = changed(side("a", config={"x": "1", "only-a": "y", "same": "s"}), hardware={"gpu": "H100"})
+    theirs = changed(side("b", config={"x": "2", "same": "s"}), version="0.33.0", hardware={"gpu": "H100"})
+    found = compare_pair(ours, theirs)
+
+    assert {(each.flag, each.a, each.b) for each in found.config} == {
+        ("x", "1", "2"),
+        ("only-a", "y", None),
+        ("version", "0.32.0", "0.33.0"),
+    }
+    assert found.common_config == (("gpu", "H100"), ("same", "s"))
+
+
+@pytest.mark.parametrize("empty", [{"result": None}, {"result": None, "views": ()}])
+def test_without_a_result_there_is_nothing_to_compare(empty):
+    """A run without a result is named."""
+    found = compare_pair(changed(side("a", 1), **empty), side("b"))
+
+    assert (found.comparable, found.reasons) == (False, ("no result is known of a1",))
+
+
+def test_client_and_server_are_not_compared():
+    """One side seen by the client only and the other by the server only have no common view."""
+    theirs = side("b", view="server")
+
+    assert compare_pair(side("a"), theirs).reasons == (
+        "not all runs were measured by the client, and not all by the server, so no result is common to all",
+    )
+
+
+class TestTraps:
+    """Metrics that mean something else on the two sides."""
+
+    def test_itl_counts_chunks(self):
+        """If a chunk has three tokens on one side and five on the other, ITL is not compared and TPOT is."""
+        sides = [side(name, itl_ms=latency(7.0 * tokens)) for name, tokens in (("a", 3), ("b", 5))]
+        found = compare_pair(*sides)
+
+        assert row(found, "itl_ms.mean").verdict == row(found, "itl_ms.p99").verdict == "not_compared"
+        assert "3.0 tokens in a and 5.0 in b" in row(found, "itl_ms.mean").note
+        assert (row(found, "itl_ms.mean").percent, row(found, "tpot_ms.mean").percent is None) == (None, False)
+
+    def test_a_change_of_speculation_is_enough(self):
+        """Where the ratio of ITL to TPOT is not known, the flags tell."""
+        sides = [side(name, config=config, itl_ms=replace(latency(7.0), mean=None))
+                 for name, config in (("a", DRAFTS), ("b", {"max-num-seqs": "32"}))]  # fmt: skip
+        found = row(compare_pair(*sides), "itl_ms.p50")
+
+        assert found.verdict == "not_compared"
+        assert "differ in speculative decoding" in found.note
+
+    def test_throughput_at_a_fixed_rate_repeats_the_rate(self):
+        """At 20 requests/s a server that keeps up serves 20: that is no result, and the latencies are."""
+        load = replace(OPEN, request_rate=20.0)
+        found = compare_pair(side("a", load=load), side("b", load=load))
+
+        assert row(found, "output_throughput").verdict == "not_compared"
+        assert (
+            row(found, "request_throughput").note == "at a fixed rate of 20 requests/s throughput only repeats the rate"
+        )
+        assert row(found, "tpot_ms.mean").percent is not None
+
+    def test_a_server_that_does_not_keep_up_has_a_throughput(self):
+        """At 30 requests/s, of which 20 are served, throughput is the capacity and is compared."""
+        load = replace(OPEN, request_rate=30.0)
+
+        assert row(compare_pair(side("a", load=load), side("b", load=load)), "output_throughput").percent is not None
+
+    def test_saturated_against_not(self):
+        """Latencies of a saturated server are not compared with those of one that is not; throughput is."""
+        phases = [(Phase(phase=name, start=0, end=90),) for name in ("saturated", "steady")]
+        found = compare_pair(*(changed(side(name), phases=each) for name, each in zip("ab", phases, strict=True)))
+
+        assert any(each.startswith("saturated against not: the server of a") for each in found.warnings)
+        assert row(found, "ttft_ms.p50").verdict == row(found, "e2el_ms.mean").verdict == "not_compared"
+        assert row(found, "output_throughput").percent is not None
+
+    def test_a_known_capacity_says_saturated(self):
+        """A capacity that was measured by saturation says that the server was saturated; a burst does, too."""
+        capacity = Capacity(tokens_per_second=2000, low=1900, high=2100, basis="saturated", explanation="")
+        burst = replace(LOAD, max_concurrency=None)
+
+        assert compare_pair(changed(side("a"), capacity=capacity), changed(side("b"), capacity=capacity)).warnings == ()
+        assert compare_pair(side("a", load=burst), side("b", load=burst)).warnings == ()
+
+    def test_the_client_s_own_slowness(self):
+        """Alike on both sides it is a warning; if it explains most of the difference, TTFT is not compared."""
+
+        def slow(name, client, server):
+            found = side(name, ttft_ms=latency(client))
+            seen = tuple(
+                replace(each, views=(each.result, replace(each.result, view="server", ttft_ms=latency(server))))
+                for each in found.runs
+            )
+            return Side(name=name, runs=seen)
+
+        alike = compare_pair(slow("a", 80.0, 50.0), slow("b", 80.0, 50.0))
+        other = compare_pair(slow("a", 80.0, 78.0), slow("b", 160.0, 78.0))
+
+        assert "the client of a was slow itself: of its mean TTFT of 80 ms the server knows 50 ms" in alike.warnings
+        assert row(alike, "ttft_ms.p50").verdict != "not_compared"
+        assert row(other, "ttft_ms.p50").verdict == "not_compared"
+        assert "it adds 2 ms to TTFT in a and 82 ms in b" in row(other, "ttft_ms.p50").note
+
+    def test_goodput_by_other_limits(self):
+        """Goodput within other limits is another metric."""
+        strict = Goodput(objective=Objective(name="given", limits={"ttft_ms": 100.0}), request_goodput=3.0)
+        theirs = side("b")
+        other = Side(
+            name="b", runs=tuple(replace(each, result=replace(each.result, goodput=strict)) for each in theirs.runs)
+        )
+        found = row(compare_pair(side("a", goodput=4.0), other), "request_goodput")
+
+        assert (found.verdict, found.note) == ("not_compared", "the sides have other objectives")
+
+
+def test_too_few_requests_in_flight():
+    """If sixteen users had ten requests in flight on average, the load was not what it is said to be."""
+    found = compare_pair(side("a", e2el_ms=latency(500.0), request_throughput=20.0), side("b"))
+
+    assert len(found.warnings) == 1
+    assert found.warnings[0].startswith("a1 of a had 10.0 requests in flight on average, not 16: the start and the end")
+
+
+def test_runs_that_vary_too_much():
+    """Runs of one configuration that vary by more than 10 % are a warning, with how many would be needed."""
+    found = compare_pair(side("a", cv=0.2), side("b"))
+
+    assert len(found.warnings) == 1
+    assert re.fullmatch(
+        r"the runs of a vary by \d\d% in output_throughput: more than the configuration changes, such as other users "
+        r"of the machine; to find 10 % would need \d\d\d? runs of each",
+        found.warnings[0],
+    )

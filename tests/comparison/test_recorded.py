@@ -1,0 +1,129 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Recorded runs of a real server: equal configurations are not called different, and no verdict is wrong."""
+
+from __future__ import annotations
+
+import functools
+
+from itertools import combinations, permutations
+from pathlib import Path
+
+import pytest
+
+from tests.support.load_tests import called_different, row
+
+from vllm_watch.comparison.compare import compare_pair
+from vllm_watch.comparison.model import Side
+from vllm_watch.loadtest.sources import read_report
+
+
+RECORDINGS = Path(__file__).parents[1] / "loadtest" / "recordings"
+CONFIGURATIONS = ("draft2", "draft4", "prefix-on", "prefix-off")
+RUNS = 5
+
+pytestmark = pytest.mark.slow
+
+
+@functools.cache
+def recorded(name):
+    """Return the five runs of a configuration, each from its own recording."""
+    paths = [RECORDINGS / f"{name}-run{number}.jsonl.xz" for number in range(1, RUNS + 1)]
+    return tuple(next(run for run in read_report([str(path)]).runs if run.result.view == "client") for path in paths)
+
+
+def splits(runs):
+    """Yield pairs of sides of one configuration: each run against each, and each two against two and three others."""
+    yield from permutations([(run,) for run in runs], 2)
+    for ours in combinations(runs, 2):
+        others = tuple(run for run in runs if run not in ours)
+        yield ours, others
+        yield from ((ours, theirs) for theirs in combinations(others, 2))
+
+
+@pytest.mark.parametrize("name", CONFIGURATIONS)
+def test_equal_configurations_are_not_called_different(name):
+    """A/A: of all 60 pairs of one or several runs at most 5 % have any metric called different."""
+    found = [
+        compare_pair(Side(name="a", runs=tuple(a)), Side(name="b", runs=tuple(b))) for a, b in splits(recorded(name))
+    ]
+
+    assert len(found) == 60
+    assert all(each.metrics for each in found)
+    assert sum(bool(called_different(each)) for each in found) <= 3
+
+
+class TestDrafts:
+    """Two against four draft tokens, eight users."""
+
+    PAIR = ("draft2", "draft4")
+
+    @staticmethod
+    def compared():
+        """Return the comparison."""
+        return compare_pair(*(Side(name=name, runs=recorded(name)) for name in TestDrafts.PAIR))
+
+    def test_what_was_changed_is_all_that_differs(self):
+        """The number of draft tokens differs, and nothing else."""
+        found = self.compared()
+
+        assert [(each.flag, each.a, each.b) for each in found.config] == [
+            ("speculative-config.num_speculative_tokens", "2", "4")
+        ]
+        assert ("max-num-seqs", "24") in found.common_config
+
+    def test_itl_is_not_compared(self):
+        """A chunk has three tokens with two drafts and five with four: ITL rises though TPOT falls."""
+        found = self.compared()
+        itl, tpot = row(found, "itl_ms.mean"), row(found, "tpot_ms.mean")
+
+        assert itl.a < itl.b
+        assert tpot.a > tpot.b
+        assert itl.verdict == "not_compared"
+        assert "5.0 in draft4" in itl.note
+
+    def test_four_drafts_are_never_called_slower(self):
+        """The headline is throughput; it is higher, and no metric is called worse."""
+        found = self.compared()
+        headline = found.metrics[0]
+
+        assert (headline.metric, headline.is_headline, headline.n) == ("output_throughput", True, (5, 5))
+        assert headline.b > headline.a
+        assert not [each for each in found.metrics if each.verdict == "worse"]
+
+
+class TestPrefixCache:
+    """Prefix caching on and off, at four requests a second."""
+
+    @staticmethod
+    def compared():
+        """Return the comparison."""
+        return compare_pair(*(Side(name=name, runs=recorded(name)) for name in ("prefix-off", "prefix-on")))
+
+    def test_they_are_comparable_though_the_hits_differ(self):
+        """The switch is what was tested, so another share of cached tokens is no reason against it."""
+        found = self.compared()
+
+        assert found.comparable
+        assert ("enable-prefix-caching", "False", "True") in [(each.flag, each.a, each.b) for each in found.config]
+
+    def test_the_rate_is_not_a_result(self):
+        """Throughput repeats the rate of 4 requests a second; the headline is TPOT, and nothing is called worse."""
+        found = self.compared()
+
+        assert "only repeats the rate" in row(found, "output_throughput").note
+        assert found.metrics[0].metric == "tpot_ms.mean"
+        assert row(found, "ttft_ms.p50").b < row(found, "ttft_ms.p50").a
+        assert not [each for each in found.metrics if each.verdict == "worse"]
+
+    def test_two_hundred_requests_have_no_p99(self):
+        """P99 of TTFT needs 299 requests."""
+        assert row(self.compared(), "ttft_ms.p99").verdict == "too_few"
+
+
+def test_drafts_and_prefixes_are_not_comparable():
+    """Another load and other lengths come before any number."""
+    found = compare_pair(*(Side(name=name, runs=recorded(name)) for name in ("draft4", "prefix-on")))
+
+    assert not found.comparable
+    assert found.metrics == ()
+    assert {"other kind of load: 8 at once and 4 requests/s"} < set(found.reasons)

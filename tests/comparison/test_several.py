@@ -1,0 +1,234 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Several configurations side by side, several loads, and the limits of ``--fail-if``."""
+
+from __future__ import annotations
+
+import pytest
+
+from msgspec.structs import replace
+from tests.support.load_tests import LOAD, OPEN, latency, row, run, runs, side, single
+
+from vllm_watch.comparison.compare import compare_pair, compare_sides
+from vllm_watch.comparison.fail_if import check_rule, parse_rule
+from vllm_watch.comparison.metrics import BY_NAME
+from vllm_watch.comparison.model import Side
+from vllm_watch.loadtest.model import ServerUse
+from vllm_watch.support.errors import UsageError
+
+
+def with_memory(found, weights, cache=20.0, used=0.5, **config):
+    """Return a side whose log tells its memory."""
+    return Side(
+        name=found.name,
+        runs=tuple(
+            replace(
+                each,
+                hardware={"model_memory_gib": f"{weights}", "kv_cache_memory_gib": f"{cache}"},
+                use=ServerUse(max_kv_cache_usage_ratio=used),
+                config={**each.config, **config},
+            )
+            for each in found.runs
+        ),
+    )
+
+
+def decisions(*sides):
+    """Return what is decided among sides, by criterion."""
+    return {each.criterion: each for each in compare_sides(sides).decisions}
+
+
+def test_two_sides_have_no_matrix():
+    """Two sides are one comparison, without a matrix and decisions."""
+    found = compare_sides([side("a"), side("b")])
+
+    assert (len(found.pairs), found.matrix, found.decisions) == (1, (), ())
+
+
+def test_each_side_is_compared_with_the_baseline():
+    """The first side is the baseline unless another one is named; it comes first."""
+    sides = [side(name) for name in "abc"]
+
+    assert [("a", "b"), ("a", "c")] == [(each.baseline, each.candidate) for each in compare_sides(sides).pairs]
+    assert [("c", "a"), ("c", "b")] == [(each.baseline, each.candidate) for each in compare_sides(sides, "c").pairs]
+
+
+def test_the_matrix_has_what_differs():
+    """A row for each side: the settings that differ, tensor parallel size and quantisation always, and the values."""
+    same = {"tensor-parallel-size": "2", "same": "x"}
+    found = compare_sides([side(name, config={**same, "max-num-seqs": name}) for name in "abc"]).matrix
+
+    assert [each.name for each in found] == ["a", "b", "c"]
+    assert found[1].config == (("max-num-seqs", "b"), ("tensor-parallel-size", "2"))
+    assert [name for name, _ in found[1].values] == ["ttft_ms.p50", "tpot_ms.mean", "output_throughput"]
+
+
+def test_a_winner_is_shown_to_be_better_than_all_others():
+    """The fastest of three wins by TTFT and throughput if the difference to both others is shown."""
+    found = decisions(side("a"), side("b", speed=1.3), side("c", speed=1.02))
+
+    assert {"b"} == {found["lowest TTFT"].winner, found["most throughput"].winner}
+    assert found["lowest TTFT"].note is None
+
+
+def test_without_a_shown_difference_there_is_no_winner():
+    """If two of three are alike, nobody wins, and who they are is said."""
+    found = decisions(side("a"), side("b", speed=1.3), side("c", speed=1.3))["most throughput"]
+
+    assert found.winner is None
+    assert found.note.endswith("is not shown")
+
+
+def test_single_runs_win_within_one_run():
+    """Where each side has one run, the decision says so."""
+    found = decisions(single("a"), single("b", speed=2.0), single("c", speed=1.01))["most throughput"]
+
+    assert (found.winner, found.note) == ("b", "within one run")
+
+
+def test_users_within_the_objective():
+    """Goodput decides; without an objective it is not known, and what to give is said."""
+    sides = [side(name, goodput=value, load=OPEN) for name, value in (("a", 1.0), ("b", 2.0), ("c", 1.5))]
+    sides = [
+        Side(
+            name=each.name,
+            runs=tuple(
+                replace(run, result=replace(run.result, goodput=replace(run.result.goodput, request_goodput=
+                        run.result.goodput.request_goodput * (1 + at / 100))))
+                for at, run in enumerate(each.runs)
+            ),
+        )
+        for each in sides
+    ]  # fmt: skip
+
+    assert decisions(*sides)["most users within the objective"].winner == "b"
+    assert decisions(side("a"), side("b"), side("c"))["most users within the objective"].note == (
+        "not known of a, b, c; give an objective"
+    )
+
+
+def test_throughput_at_a_fixed_rate_has_no_winner():
+    """At a fixed rate throughput only repeats the rate."""
+    load = replace(OPEN, request_rate=20.0)
+
+    assert "only repeats the rate" in decisions(*(side(name, load=load) for name in "abc"))["most throughput"].note
+
+
+def test_least_memory():
+    """Weights and the KV cache that was used at most; sides within 1 % of each other do not win."""
+    ours, theirs = with_memory(side("a"), 30.0), with_memory(side("b"), 15.0)
+
+    assert decisions(ours, theirs, with_memory(side("c"), 30.0))["least memory"].winner == "b"
+    assert decisions(ours, theirs, with_memory(side("c"), 15.1))["least memory"].note == "b, c are within 1 %"
+    assert decisions(ours, theirs, side("c"))["least memory"].note == "not known of c"
+    assert decisions(ours, theirs, with_memory(side("c"), "much"))["least memory"].note == "not known of c"
+
+
+def test_sides_that_are_not_comparable_decide_nothing():
+    """If one pair has no numbers, nobody wins anything."""
+    other = side("c", load=OPEN)
+
+    assert compare_sides([side("a"), side("b"), other]).decisions == ()
+
+
+class TestSweeps:
+    """Runs of several loads on one side."""
+
+    @staticmethod
+    def sweep(name, speed, users):
+        """Return a side with three runs of each number of users."""
+        return Side(
+            name=name,
+            runs=tuple(
+                each
+                for number in users
+                for each in runs(f"{name}{number}-", 3, speed, seed=number, load=replace(LOAD, max_concurrency=number))
+            ),
+        )
+
+    def test_each_load_is_compared_for_itself(self):
+        """Two loads that both sides have are two comparisons; the third is left out, and that is said."""
+        found = compare_sides([self.sweep("a", 1.0, (4, 8, 16)), self.sweep("b", 1.3, (4, 16))])
+
+        assert [("a, 4 at once", "b, 4 at once"), ("a, 16 at once", "b, 16 at once")] == [
+            (each.baseline, each.candidate) for each in found.pairs
+        ]
+        assert all(each.comparable for each in found.pairs)
+        assert found.pairs[0].warnings[-1] == "not all sides have these loads, so they are left out: 8 at once"
+        assert [each.name for each in found.matrix] == [
+            "a, 4 at once",
+            "b, 4 at once",
+            "a, 16 at once",
+            "b, 16 at once",
+        ]
+
+    def test_without_a_common_load_the_sides_are_not_comparable(self):
+        """Sides that have no load in common are told as that."""
+        found = compare_sides([self.sweep("a", 1.0, (4, 8)), self.sweep("b", 1.3, (16,))]).pairs
+
+        assert [each.reasons for each in found] == [("the runs of a have different loads: 4 at once, 8 at once",)]
+
+
+class TestFailIf:
+    """A rule fails only if the whole interval is beyond its limit."""
+
+    PAIR = compare_pair(side("a", cv=0.01), side("b", speed=0.8, cv=0.01))
+    """TTFT rises by about 25 %, throughput falls by about 20 %."""
+
+    @pytest.mark.parametrize(
+        ("text", "outcome"),
+        [
+            ("ttft_ms.p99 > +10%", "failed"),
+            ("ttft_ms.p99>10 %", "failed"),
+            ("ttft_ms.p99 > 25.0%", "not shown"),
+            ("ttft_ms.p99 > 40%", "passed"),
+            ("output_throughput < -5%", "failed"),
+            ("output_throughput < -50%", "passed"),
+            ("tpot_ms.p90 > 10%", "failed"),
+            ("request_goodput < -5%", "nothing was measured"),
+            ("ttft_ms.mean < -5%", "passed"),
+        ],
+    )
+    def test_outcomes(self, text, outcome):
+        """Each outcome is told with the rule, both sides, and the interval or what is missing."""
+        found = check_rule(parse_rule(text), self.PAIR)
+
+        assert found.text.startswith(f"{outcome}: {parse_rule(text)} (b against a): ")
+        assert (outcome == "failed") == found.has_failed
+
+    def test_what_was_not_measured_fails_nothing(self):
+        """Sides that are not comparable, too few requests and known traps fail no rule, and the reason is told."""
+        few = [side(name, ttft_ms=latency(80.0, count=50)) for name in "ab"]
+        apart = compare_pair(side("a"), side("b", load=OPEN))
+
+        for comparison, why in ((compare_pair(*few), "P99 needs 299 requests"), (apart, "other kind of load")):
+            found = check_rule(parse_rule("ttft_ms.p99 > 0%"), comparison)
+            assert not found.has_failed
+            assert found.text.startswith("nothing was measured: ")
+            assert why in found.text
+
+    def test_an_open_interval_is_told(self):
+        """A bound that is open is not shown to be within a limit."""
+        opened = replace(row(self.PAIR, "ttft_ms.p99"), high=None)
+        found = check_rule(parse_rule("ttft_ms.p99 > 60%"), replace(self.PAIR, metrics=(opened,)))
+
+        assert not found.has_failed
+        assert found.text.startswith("not shown: ")
+        assert "to open %" in found.text
+
+    @pytest.mark.parametrize("text", ["", "ttft_ms.p99", "ttft_ms.p99 > 10", "ttft_ms.p99 = 10%", "> 10%", "a b > 10%"])
+    def test_what_is_no_rule(self, text):
+        """The message shows a rule."""
+        with pytest.raises(UsageError, match="expected a metric, < or >, and per cent, such as"):
+            parse_rule(text)
+
+    def test_an_unknown_metric_names_the_known_ones(self):
+        """A wrong name is an error that lists all that are compared."""
+        with pytest.raises(UsageError, match=r"no metric ttft\.p99; known are") as raised:
+            parse_rule("ttft.p99 > 10%")
+
+        assert all(name in str(raised.value) for name in BY_NAME)
+
+
+def test_names_of_runs_are_of_no_matter():
+    """A run may have any name; two runs of one side may share it."""
+    assert compare_pair(Side(name="a", runs=(run("x"), run("x", 1.01))), side("b")).comparable

@@ -1,0 +1,67 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The sides of a comparison as they are named on the command line."""
+
+from __future__ import annotations
+
+import pytest
+
+from vllm_watch.comparison.side_argument import parse_sides
+from vllm_watch.support.errors import UsageError
+
+
+def parsed(*texts, existing=()):
+    """Return the sides that are named, each with its paths."""
+    return [tuple(side) for side in parse_sides(texts, existing.__contains__)]
+
+
+def test_a_side_has_the_name_of_its_file():
+    """Without a name it is that of the first file without its endings, or of the folder."""
+    assert parsed("old/before.json", "after.jsonl.xz") == [
+        ("before", ("old/before.json",)),
+        ("after", ("after.jsonl.xz",)),
+    ]
+    assert parsed("a.json,b.json", "rec/") == [("a", ("a.json", "b.json")), ("rec", ("rec/",))]
+
+
+def test_a_side_may_be_named():
+    """Before the equals sign is the name, after it are the sources."""
+    assert parsed("A=x/1.json,x/2.json", "B=y.json") == [("A", ("x/1.json", "x/2.json")), ("B", ("y.json",))]
+
+
+def test_files_of_one_name_are_told_apart():
+    """Where two sides would have one name, each has its path."""
+    assert [name for name, _ in parsed("a/result.json", "b/result.json", "c.json")] == [
+        "a/result.json",
+        "b/result.json",
+        "c",
+    ]
+
+
+def test_signs_in_a_path_are_a_part_of_it():
+    """An equals sign after a slash, and whatever is in the name of a file that is there, is no separator."""
+    assert parsed(
+        "runs/tp=2.json", "tp=4.json", "a,b.json", "C=c,d.json", existing=("tp=4.json", "a,b.json", "c,d.json")
+    ) == [
+        ("tp=2", ("runs/tp=2.json",)),
+        ("tp=4", ("tp=4.json",)),
+        ("a,b", ("a,b.json",)),
+        ("C", ("c,d.json",)),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("texts", "message"),
+    [
+        ((), "give at least two sides"),
+        (("a.json",), "give at least two sides"),
+        (("A=", "b.json"), "'A=': expected a source, or NAME=SOURCE"),
+        (("=a.json", "b.json"), "'=a.json': expected a source"),
+        (("a.json,,c.json", "b.json"), "expected a source"),
+        (("A=a.json", "A=b.json"), "two sides have the name A: name them"),
+        (("a.json", "a.json"), "two sides have the name a.json"),
+    ],
+)
+def test_mistakes(texts, message):
+    """What is wrong is said with the text that is."""
+    with pytest.raises(UsageError, match=message):
+        parsed(*texts)

@@ -1,0 +1,184 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The client's view and the server's are joined to one run, if they are of one test."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+
+from tests.loadtest.histories import START, MadeUpServer
+
+from vllm_watch.loadtest.joining import join
+from vllm_watch.loadtest.model import Latency, Load, Result, Run
+
+
+def client(start, seconds, tokens, name="result.json", ttft=500.0):
+    """Return a client's run; without a start its time is not known."""
+    result = Result(
+        view="client",
+        successful=tokens // 10,
+        failed=0,
+        duration_s=seconds,
+        total_input_tokens=2 * tokens,
+        total_output_tokens=tokens,
+        output_throughput=tokens / seconds,
+        request_throughput=tokens / 10 / seconds,
+        ttft_ms=Latency(mean=ttft),
+        e2el_ms=Latency(mean=600.0),
+    )
+    times = {} if start is None else {"start": START + start, "end": START + start + seconds}
+    load = Load(max_concurrency=8, mean_input_tokens=20.0, mean_output_tokens=10.0)
+    return Run(source=(name,), name=name, load=load, result=result, views=(result,), **times)
+
+
+def server():
+    """Return a server with a warm-up and a test: 400 tokens at 10 s, 4000 at 26 s for 40 s."""
+    return MadeUpServer().idle(10).work(4, 4).idle(12).work(40, 8).idle(20)
+
+
+def test_both_views_are_one_run():
+    """The result is the client's, the server's is beside it, and what only the server knows is there."""
+    (run,) = join([client(26.2, 39.6, 4000)], [server().history()]).runs
+
+    assert run.source == ("result.json", "made up")
+    assert [view.view for view in run.views] == ["client", "server"]
+    assert run.result is run.views[0]
+    assert (run.views[1].successful, run.views[1].total_output_tokens) == (400, 4000)
+    assert (run.version, run.config, run.use.max_running) == ("0.32.0", {"max-num-seqs": "24"}, 8)
+    assert run.load.max_concurrency == 8
+    assert {phase.phase for phase in run.phases} >= {"idle", "ramp"}
+
+
+def test_the_warm_up_is_not_in_the_result():
+    """The server counts the client's requests only, not those of the warm-up before it."""
+    (run,) = join([client(26.2, 39.6, 4000)], [server().history()]).runs
+
+    assert run.views[1].total_output_tokens == 4000
+    assert len(join([], [server().history()]).runs) == 1
+    assert join([], [server().history()]).runs[0].result.total_output_tokens == 4400
+
+
+@pytest.mark.parametrize("hours", [8, -5, 5.75])
+def test_clocks_that_differ_by_a_zone_are_matched(hours):
+    """A client in another zone is matched by what it counted, and that is said."""
+    (run,) = join([client(26.2 + 3600 * hours, 39.6, 4000)], [server().history()]).runs
+
+    assert run.start == pytest.approx(START + 26.2)
+    assert f"differ by {-hours:+g} h" in run.warnings[0]
+
+
+def test_a_result_without_a_date_is_matched_by_its_shape():
+    """What was printed has no date: the load with its tokens is its own."""
+    (run,) = join([client(None, 39.6, 4000)], [server().history()]).runs
+
+    assert run.start == pytest.approx(START + 26.4, abs=2)
+    assert run.views[1].total_output_tokens == 4000
+    assert "has no date" in run.warnings[0]
+
+
+def test_two_loads_of_one_shape_match_nothing():
+    """Which of two equal loads a result without a date is of cannot be known."""
+    twice = MadeUpServer().idle(10).work(40, 8).idle(60).work(40, 8).idle(20)
+    runs = join([client(None, 39.6, 4000)], [twice.history()]).runs
+
+    assert len(runs) == 3
+    assert "Nothing in made up is at this run's time" in runs[-1].warnings[0]
+
+
+def test_sources_of_different_tests_are_runs_of_their_own():
+    """A result of another day stays alone, and so does the server's load."""
+    runs = join([client(26 + 40 * 3600 + 100, 39.6, 7777)], [server().history()]).runs
+
+    assert [run.source for run in runs] == [("made up",), ("result.json",)]
+    assert [len(run.views) for run in runs] == [1, 1]
+
+
+def test_others_on_the_server_are_told():
+    """If the server counted more than the client, somebody else used it, or a clock is wrong."""
+    (run,) = join([client(26.2, 39.6, 2000)], [server().history()]).runs
+
+    assert len(run.views) == 2
+    assert "others used the server" in run.warnings[0]
+
+
+def test_json_and_printed_block_of_one_test_are_one_run():
+    """The printed block adds what only it has, and is no run of its own."""
+    printed = client(None, 39.601, 4000, "printed.txt")
+    printed = msgspec.structs.replace(printed, load=Load(temperature=0.0))
+    (run,) = join([printed, client(26.2, 39.6, 4000)], []).runs
+
+    assert run.source == ("result.json", "printed.txt")
+    assert (run.load.temperature, run.load.max_concurrency) == (0.0, 8)
+
+
+def test_a_recording_and_its_log_are_one_server():
+    """A second history of the same server at the same time adds a source and no run."""
+    history = server().history()
+    log = server().history("vllm.log")._replace(has_metrics=False)
+    (run,) = join([], [log, history]).runs
+    (both,) = join([client(26.2, 39.6, 4000)], [log, history]).runs
+
+    assert set(run.source) == {"made up", "vllm.log"}
+    assert set(both.source) == {"result.json", "made up", "vllm.log"}
+
+
+def test_two_servers_are_two_runs():
+    """Two servers that worked at the same time, one more than the other, are two."""
+    other = MadeUpServer().idle(10).work(60, 8, tokens_per_second=70).idle(20).history("other")
+
+    assert len(join([], [server().history(), other]).runs) == 2
+
+
+def test_a_slow_client_is_told():
+    """If the client saw first tokens much later than the server had them, the numbers are the client's."""
+    (run,) = join([client(26.2, 39.6, 4000, ttft=1500.0)], [server().history()]).runs
+
+    assert any(
+        "The client saw the first token after 1500 ms, the server had it after 500 ms" in each for each in run.warnings
+    )
+
+
+def ladder(*loads):
+    """Return a server with several loads of (requests at once, tokens per second), and their clients."""
+    made_up, clients = MadeUpServer().idle(40), []
+    for running, tokens in loads:
+        began = made_up.at - START
+        made_up.work(60, running, tokens_per_second=tokens).idle(40)
+        run = client(began + 0.2, 59.6, round(60 * tokens), f"{running}.json")
+        e2el = Latency(mean=1000 * running / (tokens / 10))
+        clients.append(msgspec.structs.replace(run, result=msgspec.structs.replace(run.result, e2el_ms=e2el)))
+    return join(clients, [made_up.history()])
+
+
+def test_a_plateau_of_several_runs_is_the_capacity():
+    """Where more requests at once give no more throughput, that is what the server sustains."""
+    report = ladder((1, 100), (4, 330), (8, 500), (16, 600), (24, 605))
+
+    assert len(report.runs) == 5
+    for run in report.runs:
+        assert run.capacity.basis == "bench"
+        assert run.capacity.tokens_per_second == pytest.approx(600, rel=0.02)
+        assert run.capacity.low < 600 < run.capacity.high
+
+
+def test_without_a_plateau_there_is_no_capacity():
+    """Throughput that still grows shows no maximum, and the reason is told."""
+    for run in ladder((1, 100), (2, 190), (4, 350)).runs:
+        assert run.capacity is None
+        assert any(each.startswith("The maximum is not known") for each in run.warnings)
+
+
+def test_latency_turns_where_power_is_highest():
+    """Up to there more requests at once gain more throughput than they cost latency."""
+    turn = ladder((1, 100), (4, 390), (8, 500), (16, 600), (24, 605)).latency_turn
+
+    assert turn.run == "4.json"
+    assert turn.output_throughput == pytest.approx(390, rel=0.02)
+
+
+def test_a_single_run_has_no_curve():
+    """One load shows neither where latency turns nor a plateau."""
+    report = ladder((4, 390))
+
+    assert report.latency_turn is None
+    assert report.runs[0].capacity is None

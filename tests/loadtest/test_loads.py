@@ -1,0 +1,79 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Loads are found in a history, and cut where a client measured."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.loadtest.histories import START, MadeUpServer, recorded
+
+from vllm_watch.loadtest.growth import Growth
+from vllm_watch.loadtest.loads import find_loads, load_between
+
+
+def generated(load):
+    """Return the tokens of a load."""
+    return Growth(load.points).counter("generation_tokens_total")
+
+
+def test_an_idle_time_divides_loads():
+    """Thirty idle seconds are between two loads, twenty are inside one."""
+    server = MadeUpServer().idle(10).work(60, 8).idle(20).work(60, 8).idle(40).work(30, 8).idle(10)
+    loads = find_loads(server.points)
+
+    assert [round(load.end - load.start) for load in loads] == [140, 30]
+    assert [generated(load) for load in loads] == [12_000, 3000]
+
+
+def test_a_load_begins_and_ends_where_its_tokens_do():
+    """Between scrapes the begin is where the first tokens came from, at the rate of the next ones."""
+    server = MadeUpServer(step=10.0).idle(20).work(60, 8).idle(20)
+    first = server.points[3]
+    server.points[3] = first._replace(
+        counters={
+            **first.counters,
+            "generation_tokens_total": 500.0,
+            "prompt_tokens_total": 1000.0,
+            "prompt_tokens_computed": 1000.0,
+        }
+    )
+    load = find_loads(server.points)[0]
+
+    assert load.start == pytest.approx(server.points[3].at - 10 * 500 / 1500, abs=0.1)
+
+
+def test_a_client_s_window_is_cut_at_idle_points():
+    """The requests of a warm-up before it and of a test after it are not in it."""
+    server = MadeUpServer().idle(10).work(10, 4).idle(6).work(40, 8).idle(6).work(20, 8).idle(6)
+    load = load_between(server.points, START + 26.4, START + 65.9)
+
+    assert load is not None
+    assert generated(load) == 4000
+    assert (load.start, load.end) == (START + 26.4, START + 65.9)
+
+
+def test_without_an_idle_point_the_nearest_ones_are_taken():
+    """A server that is never idle is cut at the scrapes nearest to the window."""
+    server = MadeUpServer().work(100, 8)
+    load = load_between(server.points, START + 20.3, START + 60.8)
+
+    assert [load.points[0].at - START, load.points[-1].at - START] == [20, 60]
+
+
+def test_a_window_elsewhere_is_no_load():
+    """Where there are no points near a window's ends nothing is known of it."""
+    server = MadeUpServer().work(100, 8)
+
+    assert load_between(server.points, START - 100, START + 60) is None
+    assert load_between(server.points, START + 3600, START + 3700) is None
+
+
+@pytest.mark.parametrize(("name", "begin", "end"), [("queue", 45, 315), ("stall", 35, 180), ("deadkill", 184, 250)])
+def test_the_loads_of_recordings(name, begin, end):
+    """The load of each recording is where its description has it, to a scrape."""
+    history = recorded(name)
+    load = max(find_loads(history.points), key=generated)
+    start = history.points[0].at
+
+    assert load.start - start == pytest.approx(begin, abs=6)
+    assert load.end - start == pytest.approx(end, abs=6)

@@ -1,0 +1,241 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The history of a server from a Prometheus' answers: engines together, gaps as gaps, counters that start again."""
+
+from __future__ import annotations
+
+import json
+
+from math import inf
+
+import pytest
+
+from vllm_watch.catalog.series import PREFIX
+from vllm_watch.loadtest.prometheus_answers import PromSeries, parse_matrix, parse_names, parse_rejection
+from vllm_watch.loadtest.prometheus_history import Answers, PrometheusHistory, Sampling, sampling_of
+from vllm_watch.loadtest.prometheus_queries import queries, sampled_at
+from vllm_watch_parsers.scrape import Histogram
+
+
+ORIGIN = {"job": "vllm-watch", "instance": "gpu1:9468"}
+OTHER = {"job": "vllm-watch", "instance": "gpu2:9468"}
+ENGINE = {"server": "a", "model_name": "m", "engine": "0"}
+STEP = 10.0
+START = 1000.0
+
+
+def series(name, values, labels=ENGINE, origin=ORIGIN, start=START):
+    """Return a series with a value at each step; there is none where it is `None`."""
+    found = [(start + STEP * index, float(value)) for index, value in enumerate(values) if value is not None]
+    return PromSeries({"__name__": PREFIX + name, **labels, **origin}, tuple(found))
+
+
+def scraped(values, origin=ORIGIN):
+    """Return when each step's sample was scraped: one second before the step, where the value is true."""
+    found = [(START + STEP * index, START + STEP * index - 1) for index, value in enumerate(values) if value]
+    return PromSeries(origin, tuple(found))
+
+
+def read(count, name="metrics", origin=ORIGIN):
+    """Return a reading of a source, two seconds before each step."""
+    at = [START + STEP * index - 2 for index in range(count)]
+    return series("source_last_reading_timestamp_seconds", at, {"server": "a", "source": name}, origin)
+
+
+def state(*names):
+    """Return the engine's state at each step."""
+    return tuple(
+        series("engine_state", [1 if each == known else 0 for each in names], {**ENGINE, "state": known})
+        for known in {*names, "idle"}
+    )
+
+
+def history(*parts):
+    """Return the history of these answers."""
+    found = PrometheusHistory(STEP)
+    for part in parts:
+        found.add(part)
+    return found.build("http://p", "a")
+
+
+def counted(*counters, count=3, gauges=()):
+    """Return answers with these counters, a reading and a state at every step."""
+    return Answers((scraped([1] * count),), (read(count), *state(*["serving"] * count), *gauges), counters, ())
+
+
+def test_a_point_has_the_time_at_which_its_values_were_read():
+    """The daemon exports when it read /metrics: that is when the counters were so."""
+    found = history(counted(series("generation_tokens_total", [0, 50, 150])))
+
+    assert [point.at for point in found.points] == [998, 1008, 1018]
+    assert [point.counters["generation_tokens_total"] for point in found.points] == [0, 50, 150]
+    assert [point.state for point in found.points] == ["serving"] * 3
+    assert all(point.is_fresh for point in found.points)
+
+
+def test_where_nothing_was_scraped_there_is_no_point():
+    """A gap stays a gap, and a sample that Prometheus repeats is one sample."""
+    present = PromSeries(ORIGIN, ((1000, 999), (1010, 999), (1020, 999), (1050, 1049)))
+    answers = Answers((present,), (read(6), *state(*["serving"] * 6)), (), ())
+
+    assert [point.at for point in history(answers).points] == [998, 1048]
+
+
+def test_a_sample_that_says_nothing_new_is_no_point_until_the_state_changes():
+    """A daemon that has not read its sources since the last sample has one point, unless the engine's state changes."""
+    reading = series("source_last_reading_timestamp_seconds", [998] * 4, {"server": "a", "source": "metrics"})
+    answers = Answers((scraped([1] * 4),), (reading, *state("serving", "serving", "serving", "down")), (), ())
+
+    points = history(answers).points
+
+    assert [(point.at, point.state, point.is_fresh) for point in points] == [
+        (998, "serving", True),
+        (1019, "serving", False),
+        (1029, "down", False),
+    ]
+
+
+def test_engines_are_together():
+    """Requests and tokens are sums, ratios are means, and the state is the worst."""
+    second = {**ENGINE, "engine": "1"}
+    gauges = (
+        series("requests_running", [3], ENGINE),
+        series("requests_running", [5], second),
+        series("kv_cache_usage_ratio", [0.2], ENGINE),
+        series("kv_cache_usage_ratio", [0.6], second),
+        series("engine_state", [1], {**second, "state": "stalled"}),
+        series("spec_decode_position_acceptance_ratio", [0.5], {**ENGINE, "position": "1"}),
+        series("spec_decode_position_acceptance_ratio", [0.7], {**second, "position": "1"}),
+    )
+    counters = (
+        series("requests_finished_total", [4], {**ENGINE, "reason": "stop"}),
+        series("requests_finished_total", [5], {**second, "reason": "stop"}),
+        series(
+            "http_requests_total", [6], {"server": "a", "method": "POST", "handler": "/v1/completions", "code": "200"}
+        ),
+        series("http_requests_total", [7], {"server": "a", "method": "POST", "handler": "other", "code": "200"}),
+    )
+
+    (point,) = history(counted(*counters, count=1, gauges=gauges)).points
+
+    assert point.gauges == {"requests_running": 8, "kv_cache_usage_ratio": pytest.approx(0.4)}
+    assert point.counters == {"requests_finished_total.stop": 9, "http_requests_total.2xx": 6}
+    assert point.state == "stalled"
+    assert point.position_acceptance == (None, pytest.approx(0.6))
+
+
+def test_a_counter_that_starts_again_is_continued():
+    """A daemon that was restarted counts from 0; one that is missing keeps its value, across parts of the time."""
+    first = counted(series("generation_tokens_total", [100, 10, None]))
+    later = Answers(
+        (PromSeries(ORIGIN, ((1030, 1029),)),),
+        (series("source_last_reading_timestamp_seconds", [1028], {"server": "a", "source": "metrics"}, start=1030),),
+        (series("generation_tokens_total", [4], start=1030),),
+        (),
+    )
+
+    tokens = [point.counters["generation_tokens_total"] for point in history(first, later).points]
+
+    assert tokens == [100, 110, 110, 114]
+
+
+def test_histograms_are_buckets_and_sums_of_all_engines():
+    """Buckets are put in order, added up over engines, and continued when all of them start again."""
+
+    def buckets(engine, counts):
+        labels = {**ENGINE, "engine": engine}
+        found = [series("queue_time_seconds_bucket", counts[bound], {**labels, "le": bound}) for bound in counts]
+        return (*found, series("queue_time_seconds_sum", [1.5, 0.5], labels))
+
+    many = buckets("0", {"+Inf": [4, 2], "0.5": [3, 1]}) + buckets("1", {"0.5": [1, 1], "+Inf": [1, 2]})
+    answers = Answers((scraped([1] * 2),), (read(2),), (), many)
+
+    first, second = history(answers).points
+
+    assert first.histograms == {"queue_time_seconds": Histogram((0.5, inf), (4, 5), 3.0)}
+    assert second.histograms == {"queue_time_seconds": Histogram((0.5, inf), (3 + 1 + 1, 4 + 2 + 2), 1.5 + 0.5 + 0.5)}
+
+
+def test_starts_failures_and_facts_are_known():
+    """Version, model, sizes, starts and failures come from their series."""
+    info = {"server": "a", "model_name": "m", "version": "0.33.0", "engine_generation": "V1"}
+    answers = counted(
+        series("server_starts_total", [1, 2, 2], {"server": "a"}),
+        series("log_events_total", [0, 0, 1], {"server": "a", "event": "out_of_memory"}),
+        gauges=(series("server_info", [1, 1, 1], info), series("tensor_parallel_size", [2, 2, 2])),
+    )
+
+    found = history(answers)
+
+    assert (found.version, found.model, found.facts) == ("0.33.0", "m", {"tensor_parallel_size": 2})
+    assert found.config == {"tensor-parallel-size": "2"}
+    assert [point.process for point in found.points] == [1, 2, 2]
+    assert [(event.at, event.text) for event in found.events] == [(1008, "the server starts"), (1018, "out of memory")]
+    assert found.has_metrics is False
+
+
+def test_of_several_daemons_one_counts():
+    """If two daemons report one server at a time, the one with more samples counts, and it is said."""
+    answers = Answers(
+        (scraped([1, 1, 1]), scraped([0, 1, 1, 1], OTHER)),
+        (read(3), read(4, origin=OTHER)),
+        (
+            series("generation_tokens_total", [10, 20, 30]),
+            series("generation_tokens_total", [1, 2, 3, 4], origin=OTHER),
+        ),
+        (),
+    )
+    after = Answers((scraped([1]), scraped([0, 1], OTHER)), (read(1), read(2, origin=OTHER)), (), ())
+
+    found = history(answers)
+
+    assert [point.counters["generation_tokens_total"] for point in found.points] == [10, 20, 30, 34]
+    assert "Several vllm-watch" in found.warnings[-1]
+    assert 'instance="gpu1:9468"' in found.warnings[-1]
+    assert len(history(after).warnings) == len(found.warnings) - 1
+
+
+def test_a_log_alone_has_points():
+    """Without /metrics a point is at the log's last line of statistics."""
+    answers = Answers((scraped([1, 1]),), (read(2, "log"), series("requests_running", [1, 2])), (), ())
+
+    assert [(point.at, point.is_fresh) for point in history(answers).points] == [(998, True), (1008, True)]
+
+
+def test_the_interval_is_the_usual_one():
+    """How often a server is scraped is seen from its samples, whatever the step of the question."""
+    moments = tuple((1000.0 + second, 995.0 + 15 * (second // 15)) for second in range(61))
+
+    assert sampling_of([PromSeries(ORIGIN, moments)]) == Sampling(15.0, 995.0, 1055.0)
+    assert sampling_of([]) is None
+
+
+def test_the_queries_ask_for_one_server_and_for_what_is_there():
+    """A server's name is quoted; values are those within one scrape interval, and never rates."""
+    every = queries('a"b\\', 15.0)
+
+    assert sampled_at('a"b') == 'max without (server, source) (timestamp(vllm_watch_source_up{server="a\\"b"}))'
+    for query in (every.gauges, every.counters, *every.histograms):
+        assert query.endswith(',server="a\\"b\\\\"}[15000ms])')
+        assert query.startswith('last_over_time({__name__=~"vllm_watch_(')
+        assert "rate" not in query.partition("(")[0]
+    assert "requests_running|" in every.gauges
+    assert "generation_tokens_total|" in every.counters
+    assert len(every.histograms) > 5
+
+
+def test_answers_are_read_and_what_is_none_is_rejected():
+    """Numbers come as texts, NaN is no number, and another program's answer says so."""
+    result = [{"metric": {"a": "b"}, "values": [[1, "2.5"], [2.5, "NaN"], [3, "+Inf"], [4, "1e3"]]}]
+    body = json.dumps({"status": "success", "data": {"resultType": "matrix", "result": result}}).encode()
+
+    assert parse_matrix(body) == (PromSeries({"a": "b"}, ((1, 2.5), (4, 1000.0))),)
+    assert parse_names(b'{"status":"success","data":["a","b"]}') == ("a", "b")
+    assert parse_rejection(b'{"status":"error","error":"too \x1b[31m many"}'.replace(b"\x1b", b"\\u001b")) == (
+        "too \\x1b[31m many"
+    )
+    assert parse_rejection(b"<html>") is None
+    for wrong in (b"", b"<html>", b"{}", b'{"data": {"result": [{"metric": {}, "values": [[1, "x"]]}]}}'):
+        with pytest.raises(ValueError, match="the answer is not that of a Prometheus"):
+            parse_matrix(wrong)
+    with pytest.raises(ValueError, match="not that of a Prometheus"):
+        parse_names(b'{"data": 5}')

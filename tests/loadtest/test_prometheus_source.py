@@ -1,0 +1,311 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A history read from a Prometheus over HTTP, real ones and stand-ins: the same as from the recording, or why not."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import urllib.request
+
+from contextlib import contextmanager
+from urllib.parse import parse_qs, urlsplit
+
+import pytest
+
+from tests.support.http_servers import StandIn, answer
+from tests.support.monitoring import free_port, get_json, get_text, process
+from tests.support.recordings import RECORDINGS, recording
+from tests.support.waiting import until
+
+from vllm_watch.commands.backfill import write_backfill
+from vllm_watch.commands.report import prometheus_query
+from vllm_watch.config.times import TimeRange
+from vllm_watch.loadtest.prometheus_queries import COUNTERS
+from vllm_watch.loadtest.prometheus_source import MAX_POINTS, PrometheusQuery, PrometheusTarget, read_prometheus
+from vllm_watch.loadtest.recording_history import read_recording
+from vllm_watch.loadtest.sources import ReadOptions, read_report
+from vllm_watch.support.errors import PrometheusError, UsageError
+
+
+RANGE = TimeRange(1000.0, 1600.0)
+NO_OPTIONS = dict.fromkeys(("url", "server", "start", "end", "token_file"))
+NAME = "dp1"
+"""A recording of a server with two engines, with drafts, and with scrapes that fail at its start."""
+
+
+# Stand-ins.
+
+
+def matrix(*series):
+    """Return an answer to a range query: for each series its labels and values."""
+    result = [{"metric": labels, "values": [[at, str(value)] for at, value in values]} for labels, values in series]
+    body = json.dumps({"status": "success", "data": {"resultType": "matrix", "result": result}}).encode()
+    return answer(body, Content_Type="application/json")
+
+
+def asked(head):
+    """Return the path and the parameters of a request."""
+    target = urlsplit(head.split()[1])
+    return target.path, {name: values[0] for name, values in parse_qs(target.query).items()}
+
+
+def target_of(server, **options):
+    """Return a stand-in as a Prometheus."""
+    return PrometheusTarget(server.url.removesuffix("/metrics"), **options)
+
+
+def sentence(server, name="a", **options):
+    """Return why there is no history, without the address."""
+    with pytest.raises(PrometheusError) as caught:
+        read_prometheus(PrometheusQuery(target_of(server, **options), name, RANGE))
+    return str(caught.value).removeprefix(f"{target_of(server).url}: ")
+
+
+@pytest.mark.parametrize(
+    ("status", "body", "expected"),
+    [
+        ("401 Unauthorized", b"", "it requires a token (401): give --bearer-token-file"),
+        ("403 Forbidden", b"", "it denies access (403)"),
+        ("404 Not Found", b"404 page not found", "no Prometheus API there (404): check the URL's path"),
+        ("302 Found", b"", "it redirects: give the final URL"),
+        ("503 Service Unavailable", b"", "it answered with an error (503)"),
+        (
+            "422 Unprocessable Entity",
+            b'{"status":"error","errorType":"execution","error":"query timed out"}',
+            "it rejects a query: query timed out",
+        ),
+        (
+            "200 OK",
+            b"<html>",
+            "the answer is not that of a Prometheus: JSON is malformed: invalid character (byte 0)",
+        ),
+    ],
+)
+def test_what_it_answers_is_said(status, body, expected):
+    """Each kind of rejection is one sentence that says what to do."""
+    with StandIn(lambda _: [answer(body, status)]) as server:
+        assert sentence(server) == expected
+
+
+def test_where_nothing_listens():
+    """A wrong address is told from a wrong answer."""
+    url = f"http://127.0.0.1:{free_port()}"
+
+    with pytest.raises(PrometheusError, match=f"{url}: nothing listens at this address"):
+        read_prometheus(PrometheusQuery(PrometheusTarget(url + "/"), "a", RANGE))
+
+
+def test_a_token_is_sent_and_its_rejection_names_the_file(tmp_path):
+    """The token of the file is in each request; without one in it nothing is sent."""
+    file, empty = tmp_path / "token", tmp_path / "empty"
+    file.write_text("secret\n")
+    empty.write_text("")
+    with StandIn(lambda _: [answer(b"", "401 Unauthorized")]) as server:
+        assert sentence(server, token_file=str(file)) == f"it rejects the token in {file} (401)"
+        assert "Authorization: Bearer secret" in server.requests[0]
+        assert sentence(server, token_file=str(empty)) == f"{empty}: cannot be read, or has no token"
+        assert len(server.requests) == 1
+
+
+@pytest.mark.parametrize(
+    ("present", "ever", "expected"),
+    [
+        (["b", "c"], [], 'no server "a" in this time; there are "b", "c"'),
+        ([], ["a", "b"], 'no values of "a" in this time'),
+        ([], ["b"], 'no server "a", and no values of others in this time; there are "b"'),
+        ([], [], "no series of vllm-watch: is it scraped by this Prometheus?"),
+        ([f"s{n:02}" for n in range(22)], [], "s19" + '" and 2 more'),
+    ],
+)
+def test_what_there_is_instead_is_named(present, ever, expected):
+    """Of a server without values it is said which ones there are, in this time or at all."""
+
+    def pieces(head):
+        path, parameters = asked(head)
+        if path.endswith("/label/server/values"):
+            return [answer(json.dumps({"status": "success", "data": ever}).encode())]
+        if parameters["query"].startswith("group"):
+            return [matrix(*(({"server": name}, [(1600, 1)]) for name in present))]
+        return [matrix()]
+
+    with StandIn(pieces) as server:
+        assert sentence(server).endswith(expected)
+
+
+def test_no_query_has_more_moments_than_prometheus_answers():
+    """A month is asked for in parts, with a step so long that all points together are below the limit."""
+    month = TimeRange(1_700_000_000.0, 1_702_592_000.0)
+    moments = []
+
+    def pieces(head):
+        parameters = asked(head)[1]
+        start, end, step = (float(parameters[name]) for name in ("start", "end", "step"))
+        moments.append((end - start) / step + 1)
+        if parameters["query"].startswith("max without"):
+            every = [start + step * index for index in range(int((end - start) / step) + 1)]
+            return [matrix(({"job": "x"}, [(at, at) for at in every]))]
+        return [matrix()]
+
+    with StandIn(pieces) as server:
+        found = read_prometheus(PrometheusQuery(target_of(server), "a", month))
+
+    assert max(moments) <= MAX_POINTS
+    assert 10_000 < len(found.points) <= MAX_POINTS
+    assert max(moments[1:]) <= 1000
+
+
+def test_a_long_time_has_fewer_points_and_says_so():
+    """If the step is longer than the scrape interval, the reader learns how much is left out."""
+    day = TimeRange(1_700_000_000.0, 1_700_086_400.0)
+
+    def pieces(head):
+        parameters = asked(head)[1]
+        if parameters["query"].startswith("max without"):
+            start, end, step = (float(parameters[name]) for name in ("start", "end", "step"))
+            # Samples every second in the first question, whatever its step.
+            return [matrix(({}, [(at, at) for at in (start, start + 1, start + 2, end)][: 4 if step else 0]))]
+        return [matrix()]
+
+    with StandIn(pieces) as server:
+        found = read_prometheus(PrometheusQuery(target_of(server), "a", day))
+
+    assert "there is a point every 8 s, and a scrape every 1 s" in found.warnings[-1]
+
+
+# The options.
+
+
+@pytest.mark.parametrize(
+    ("options", "expected"),
+    [
+        ({"server": "a"}, "--server requires --prometheus URL"),
+        ({"end": "now"}, "--to requires --prometheus URL"),
+        ({"url": "http://p"}, "--prometheus requires --server NAME"),
+        ({"url": "http://p", "server": "a"}, "--prometheus requires --from TIME"),
+        ({"url": "p:9090", "server": "a", "start": "-1h"}, "--prometheus: expected a URL that starts with http://"),
+        (
+            {"url": "http://me:secret@p", "server": "a", "start": "-1h"},
+            "--prometheus: a URL must not contain a user name or password; use --bearer-token-file",
+        ),
+        ({"url": "http://p", "server": "a", "start": "soon"}, "--from: expected a time such as"),
+        ({"url": "http://p", "server": "a", "start": "-1h", "end": "-2h"}, "--to: expected a time after --from"),
+    ],
+)
+def test_options_that_do_not_go_together(options, expected):
+    """What is missing is named, and no message repeats a secret."""
+    with pytest.raises(UsageError) as caught:
+        prometheus_query(**{**NO_OPTIONS, **options})
+
+    assert str(caught.value).startswith(expected)
+    assert "secret@" not in str(caught.value)
+
+
+def test_options_are_a_query():
+    """The path of the URL is kept, and the end is the present if it is not given."""
+    options = {"url": "http://p:8481/select/0/prometheus", "server": "a", "start": "2026-11-20T14:00:00Z"}
+
+    query = prometheus_query(**{**NO_OPTIONS, **options, "token_file": "t"})
+
+    assert query.target == PrometheusTarget("http://p:8481/select/0/prometheus", "t")
+    assert query.times.start == 1_795_183_200
+    assert query.times.end > query.times.start
+    assert prometheus_query(**NO_OPTIONS) is None
+
+
+# Real ones.
+
+
+@contextmanager
+def real_prometheus(folder, series):
+    """Run a Prometheus that has this file's series; give its address."""
+    command = ["promtool", "tsdb", "create-blocks-from", "openmetrics", "--quiet", str(series), str(folder / "data")]
+    subprocess.run(command, check=True, timeout=60, stdout=subprocess.DEVNULL)
+    (folder / "prometheus.yml").write_text("")
+    url = f"http://127.0.0.1:{free_port()}"
+    options = (
+        f"--config.file={folder / 'prometheus.yml'}",
+        f"--storage.tsdb.path={folder / 'data'}",
+        "--storage.tsdb.retention.time=100y",
+        f"--web.listen-address={url.removeprefix('http://')}",
+    )
+    with process(["prometheus", *options], folder / "log", f"{url}/-/ready"):
+        yield url
+
+
+@contextmanager
+def real_victoria_metrics(folder, series):
+    """Run a VictoriaMetrics that has this file's series; give its address."""
+    url = f"http://127.0.0.1:{free_port()}"
+    options = (
+        f"-storageDataPath={folder / 'data'}",
+        f"-httpListenAddr={url.removeprefix('http://')}",
+        "-retentionPeriod=100y",
+    )
+    lines = [line for line in series.read_text().splitlines() if not line.startswith("#")]
+    in_milliseconds = [re.sub(r" (\S+)$", lambda found: f" {1000 * float(found[1]):.0f}", line) for line in lines]
+    with process(["victoria-metrics", *options], folder / "log", f"{url}/health"):
+        data = "\n".join(in_milliseconds).encode()
+        urllib.request.urlopen(f"{url}/api/v1/import/prometheus", data, timeout=10).close()
+        get_text(f"{url}/internal/force_flush")
+        until(lambda: get_json(f"{url}/api/v1/label/server/values?start=0")["data"], 10)
+        yield url
+
+
+SERVERS = [
+    pytest.param(real_prometheus, marks=pytest.mark.needs_tool("prometheus", "promtool"), id="prometheus"),
+    pytest.param(real_victoria_metrics, marks=pytest.mark.needs_tool("victoria-metrics"), id="victoria-metrics"),
+]
+
+
+@pytest.mark.parametrize("server", SERVERS)
+def test_what_was_loaded_comes_back(tmp_path, server):
+    """
+    A recording that is loaded into a Prometheus has the history that it has itself.
+
+    Every scrape that was answered is a point at its own time with the same state, gauges, histograms and acceptance,
+    and with the same counters, but for those that the daemon does not export and requests that the log has by then.
+    """
+    recorded = recording(NAME)
+    series = tmp_path / "series.om"
+    write_backfill(str(RECORDINGS[NAME]), [], 2.0, str(series), lambda _: None)
+    expected = read_recording(recorded, NAME, NAME)
+    times = TimeRange(recorded.started - 60, recorded.started + recorded.seconds + 60)
+    before = TimeRange(times.start - 90_000, times.end - 90_000)
+
+    with server(tmp_path, series) as url:
+        query = PrometheusQuery(PrometheusTarget(url), NAME, times)
+        found = read_prometheus(query)
+        (run,) = read_report([], ReadOptions(prometheus=query)).runs
+        with pytest.raises(PrometheusError, match=f'no server "other" in this time; there are "{NAME}"'):
+            read_prometheus(PrometheusQuery(PrometheusTarget(url), "other", times))
+        with pytest.raises(PrometheusError, match=f'no values of "{NAME}" in this time'):
+            read_prometheus(PrometheusQuery(PrometheusTarget(url), NAME, before))
+
+    fresh = [point for point in found.points if point.is_fresh]
+    wanted = [point for point in expected.points if point.is_fresh]
+    assert [point.at for point in fresh] == pytest.approx([point.at for point in wanted], abs=0.002)
+    exported = {name for name in wanted[-1].counters if name.partition(".")[0] in COUNTERS}
+    exported -= {name for name in exported if re.search(r"\.\d+$", name) or name.startswith("http_requests")}
+    assert len(exported) > 5
+    for point, want in zip(fresh, wanted, strict=True):
+        assert point.state == want.state
+        assert point.gauges == pytest.approx(dict(want.gauges), rel=1e-9)
+        assert point.position_acceptance == pytest.approx(want.position_acceptance, rel=1e-9)
+        assert point.process == want.process
+        for name in exported & want.counters.keys():
+            assert point.counters[name] == want.counters[name]
+        assert point.histograms.keys() == want.histograms.keys()
+        for name, histogram in want.histograms.items():
+            assert point.histograms[name].bounds == histogram.bounds
+            assert point.histograms[name].counts == histogram.counts
+            assert point.histograms[name].sum == pytest.approx(histogram.sum, rel=1e-9)
+    assert (found.model, found.version, found.facts) == (expected.model, expected.version, expected.facts)
+    assert found.config.items() <= expected.config.items()
+    assert [event.text for event in found.events] == [event.text for event in expected.events]
+    assert found.has_metrics
+    (recorded_run,) = read_report([str(RECORDINGS[NAME])]).runs
+    assert run.source == (url,)
+    assert run.result.total_output_tokens == recorded_run.result.total_output_tokens > 0
+    assert run.result.ttft_ms.mean == pytest.approx(recorded_run.result.ttft_ms.mean)
+    assert run.result.duration_s == pytest.approx(recorded_run.result.duration_s, abs=0.1)

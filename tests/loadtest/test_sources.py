@@ -1,0 +1,198 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Files and folders are read as what they are; what is none of the sources is an error that names the place."""
+
+from __future__ import annotations
+
+import functools
+import gzip
+import json
+
+from datetime import datetime, timedelta, timezone
+from zoneinfo import ZoneInfo
+
+import pytest
+
+from tests.loadtest.load_tests import FOLDER
+from tests.support.recordings import recording
+
+from vllm_watch.commands.report import parse_zone
+from vllm_watch.loadtest.sources import ReadOptions, read_report, short_names
+from vllm_watch.replay.open_recording import open_recording
+from vllm_watch.replay.recording import LogWritten
+from vllm_watch.support.errors import FileError, UsageError
+
+
+DRAFT = FOLDER / "draft2-run1.jsonl.xz"
+NOT_UTF8 = (
+    b'{"date": "\xff", "backend": "v", "completed": 1, "duration": 2.0, "request_throughput": 1.0, '
+    b'"total_input_tokens": 1}'
+)
+SOME_DAY = datetime(2026, 1, 1, tzinfo=timezone.utc).replace(tzinfo=None)
+PREFIX = FOLDER / "prefix-on-run1.jsonl.xz"
+
+
+@functools.lru_cache
+def log_of(path):
+    """Return the bytes of a recorded log."""
+    return b"".join(event.data for event in open_recording(path).events() if isinstance(event, LogWritten))
+
+
+@functools.lru_cache
+def result_of(path):
+    """Return the benchmark's result in a recording."""
+    return open_recording(path).benchmarks[0].content
+
+
+@pytest.fixture
+def files(tmp_path):
+    """A test's log and its result as files of their own."""
+    (tmp_path / "vllm.log").write_bytes(log_of(DRAFT))
+    (tmp_path / "result.json").write_text(result_of(DRAFT))
+    return tmp_path
+
+
+def test_a_recording_has_both_views():
+    """A recorded load test is one run, with the benchmark's result and the server's."""
+    (run,) = read_report([str(DRAFT)]).runs
+
+    assert (run.name, [view.view for view in run.views]) == ("draft2-run1", ["client", "server"])
+    assert run.config["speculative-config.num_speculative_tokens"] == "2"
+    assert run.hardware == {"device": "cpu"}
+
+
+def test_a_log_and_a_result_are_joined(files):
+    """The log alone gives throughput, phases and acceptance beside the client's result."""
+    (run,) = read_report([str(files / "vllm.log"), str(files / "result.json")], ReadOptions(zone=ZoneInfo("UTC"))).runs
+    client, server = run.views
+
+    assert server.output_throughput == pytest.approx(client.output_throughput, rel=0.05)
+    assert server.successful == client.successful
+    assert server.ttft_ms is None
+    assert run.use.acceptance_length == pytest.approx(3, rel=0.01)
+    assert "There is no /metrics" in " ".join(run.warnings)
+
+
+def test_a_log_in_another_zone_is_matched(files):
+    """A result of a client that lives eight hours ahead of the log's times is still joined."""
+    result = json.loads((files / "result.json").read_text())
+    assert result["date"].startswith("20261122-05")
+    result["date"] = result["date"].replace("-05", "-13", 1)
+    (files / "result.json").write_text(json.dumps(result))
+    (run,) = read_report([str(files / "vllm.log"), str(files / "result.json")], ReadOptions(zone=ZoneInfo("UTC"))).runs
+
+    assert len(run.views) == 2
+    assert any("differ by -8 h" in each for each in run.warnings)
+
+
+def test_the_zone_is_that_of_the_option(files):
+    """Local times of logs and results are those of the zone that is given."""
+    utc, shanghai = (
+        read_report([str(files / "vllm.log")], ReadOptions(zone=zone)).runs[0]
+        for zone in (ZoneInfo("UTC"), timezone(timedelta(hours=8)))
+    )
+
+    assert utc.start - shanghai.start == pytest.approx(8 * 3600)
+
+
+def test_a_rotated_log_is_one_server(files):
+    """A log's parts, of which one is compressed, give the same run as the whole log."""
+    (whole,) = read_report([str(files / "vllm.log")]).runs
+    data = log_of(DRAFT)
+    cut = data.index(b"\n", len(data) // 2) + 1
+    (files / "vllm.log.1.gz").write_bytes(gzip.compress(data[:cut]))
+    (files / "vllm.log").write_bytes(data[cut:])
+    (rotated,) = read_report([str(files / "vllm.log")]).runs
+
+    assert rotated.result == whole.result
+
+
+def test_a_compressed_result_is_read(files):
+    """A result may be compressed."""
+    packed = files / "result.json.gz"
+    packed.write_bytes(gzip.compress(result_of(DRAFT).encode()))
+
+    assert read_report([str(packed)]).runs[0].result.successful == 600
+
+
+def test_progress_reaches_the_end(files):
+    """Progress never falls, and ends at 1."""
+    shares = []
+    read_report([str(files / "vllm.log"), str(files / "result.json"), str(PREFIX)], None, shares.append)
+
+    assert shares == sorted(shares)
+    assert shares[-1] == 1
+
+
+def wrong():
+    """Return files that are no sources, and what is said of each."""
+    result = result_of(DRAFT)
+    return {
+        "empty": (b"", "no line of a vLLM server's log is in it"),
+        "foreign.log": (b"Nov 22 host sshd[1]: hello\n" * 20, "no line of a vLLM server's log is in it"),
+        "binary": (bytes(range(256)) * 40, "no line of a vLLM server's log is in it"),
+        "truncated.json": (result[:800].encode(), ":1: "),
+        "foreign.json": (b'{"hello": 1}', ":1: "),
+        "not-utf8.json": (NOT_UTF8, "not text in UTF-8"),
+        "mixed.log": (log_of(DRAFT) + b"============ Serving Benchmark Result ============\n",
+                      "has a server's log and a benchmark's result"),
+        "truncated.jsonl.xz": (DRAFT.read_bytes()[:200], ""),
+        "never-used.log": (log_of(DRAFT).partition(b"Engine 000")[0], "the server never had a request"),
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize("name", list(wrong()))
+def test_what_is_no_source_is_said(tmp_path, name):
+    """Each is an error that names the file, and where it can, the line."""
+    data, reason = wrong()[name]
+    path = tmp_path / name
+    path.write_bytes(data)
+
+    with pytest.raises(FileError) as raised:
+        read_report([str(path)])
+
+    assert str(raised.value).startswith(str(path))
+    assert reason in str(raised.value)
+    assert "\n" not in str(raised.value)
+
+
+def test_a_recording_that_breaks_off_is_read_as_far_as_it_goes(tmp_path):
+    """What is complete is reported, with a warning that it is not all."""
+    path = tmp_path / "cut.jsonl.xz"
+    path.write_bytes(PREFIX.read_bytes()[:-3000])
+    (run,) = read_report([str(path)]).runs
+
+    assert any("breaks off" in each for each in run.warnings)
+
+
+def test_a_folder_without_a_recording_is_said(tmp_path):
+    """A folder is a recording or an error."""
+    with pytest.raises(FileError, match=r"is a folder and no recording: it has no timeline\.jsonl"):
+        read_report([str(tmp_path)])
+
+
+def test_a_recorded_folder_is_read():
+    """The folders of recordings are sources, too."""
+    (run,) = read_report([str(recording("queue").path)]).runs
+
+    assert run.capacity.basis == "saturated"
+
+
+def test_short_names_are_as_short_as_they_can_be():
+    """Names are the files' own where they differ, else with as many folders as it takes."""
+    assert short_names(["/a/x.json", "/a/y.json"]) == {"/a/x.json": "x.json", "/a/y.json": "y.json"}
+    assert list(short_names(["/a/1/r.json", "/a/2/r.json", "/b/2/r.json"]).values()) == [
+        "1/r.json", "a/2/r.json", "b/2/r.json",
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(("text", "hours"), [("+08:00", 8), ("-0330", -3.5), ("UTC+01:00", 1), ("UTC", 0)])
+def test_zones(text, hours):
+    """A zone is given by its name or by its distance from UTC."""
+    assert parse_zone(text).utcoffset(SOME_DAY) == timedelta(hours=hours)
+
+
+@pytest.mark.parametrize("text", ["Mars/Phobos", "8", "", "../etc/passwd", "+99:00"])
+def test_what_is_no_zone_is_said(text):
+    """Anything else is wrong usage."""
+    with pytest.raises(UsageError, match="--zone: expected a time zone"):
+        parse_zone(text)

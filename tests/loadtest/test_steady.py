@@ -1,0 +1,123 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The steady window of a server's load, what was measured in it, and its blocks."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.loadtest.histories import MadeUpServer
+
+from vllm_watch.loadtest.loads import find_loads
+from vllm_watch.loadtest.server_result import latency, server_result
+from vllm_watch.loadtest.steady import find_steady
+from vllm_watch.statistics.steady_window import METHOD
+from vllm_watch_parsers.scrape import Histogram
+
+
+def steady(server):
+    """Return the steady window of the only load."""
+    (load,) = find_loads(server.points)
+    return find_steady(load)
+
+
+def wobbling(server, seconds, running=8, tokens=400.0):
+    """Let a server work with a little change from scrape to scrape, as real ones do."""
+    for step in range(round(seconds / server.step)):
+        server.work(server.step, running, tokens_per_second=tokens * (1 + 0.02 * (-1) ** step))
+        server.points[-1] = server.points[-1]._replace(
+            state="serving", gauges={**server.points[-1].gauges, "requests_running": float(running)}
+        )
+    return server
+
+
+def test_a_constant_load_is_steady():
+    """Two minutes at one level have a window of a minute and more, with the level as its throughput."""
+    found = steady(wobbling(MadeUpServer().idle(40), 180).idle(40))
+
+    assert found.problem is None
+    assert found.method == METHOD
+    assert found.end - found.start >= 60
+    assert found.result.output_throughput == pytest.approx(400, rel=0.02)
+    assert found.use.running == pytest.approx(8)
+
+
+def test_a_drain_is_not_in_the_window():
+    """Once no request comes any more the window is over, although some still run."""
+    server = wobbling(MadeUpServer().idle(40), 180)
+    last = server.at
+    for running in (6, 4, 2):
+        server.work(2, running, tokens_per_second=10)  # Two requests are finished, and none comes.
+        gauges = {**server.points[-1].gauges, "requests_running": float(running)}
+        server.points[-1] = server.points[-1]._replace(state="serving", gauges=gauges)
+    found = steady(server.idle(40))
+
+    assert found.end <= last
+
+
+def test_what_drifts_has_no_numbers():
+    """A server that becomes slower all the time has a window with a problem, and no result."""
+    server = MadeUpServer().idle(40)
+    for step in range(90):
+        wobbling(server, 2, 8, 400.0 - 3 * step)
+    found = steady(server.idle(40))
+
+    assert found.problem.startswith("no steady state")
+    assert (found.result, found.blocks) == (None, {})
+
+
+def test_blocks_are_ten_consecutive_parts():
+    """The window's throughput is the mean of its ten blocks."""
+    found = steady(wobbling(MadeUpServer().idle(40), 240).idle(40))
+    blocks = found.blocks["output_throughput"]
+
+    assert len(blocks) == 10
+    assert sum(blocks) / 10 == pytest.approx(found.result.output_throughput, rel=0.01)
+    assert set(found.blocks) >= {"output_throughput", "request_throughput", "ttft_ms.mean", "e2el_ms.mean"}
+
+
+def test_too_few_points_have_no_window():
+    """A load of some seconds shows nothing steady."""
+    assert steady(MadeUpServer().idle(40).work(10, 8).idle(40)) is None
+
+
+HISTOGRAM = Histogram((0.01, 0.1, 1.0, float("inf")), (50.0, 90.0, 99.0, 100.0), 12.0)
+
+
+def test_a_percentile_from_buckets_has_their_bounds():
+    """The mean is exact, and a percentile is between the bounds of its bucket."""
+    found = latency(HISTOGRAM)
+
+    assert found.mean == 120
+    assert [(bound.low, bound.high) for bound in found.bounds.values()] == [
+        (0, 10), (10, 100), (100, 1000), (100, 1000),
+    ]  # fmt: skip
+    assert (found.p50, found.p90, found.p99) == pytest.approx((10, 100, 1000))
+    assert found.too_few == ("p99",)
+
+
+def test_a_percentile_above_all_bounds_is_only_bounded():
+    """Above the last bound nothing is known but that it is more."""
+    found = latency(Histogram((0.01, float("inf")), (1.0, 400.0), 9.0))
+
+    assert (found.p50, found.bounds["p50"].low, found.bounds["p50"].high) == (None, 10, None)
+    assert found.too_few == ()
+
+
+def test_what_failed_is_counted_once():
+    """Aborted requests have no status of failure; errors and rejections have both, and count once."""
+    server = MadeUpServer().idle(10).work(20, 8).idle(10)
+    first, last = server.points[0], server.points[-1]
+    grown = {
+        "requests_finished_total.abort": 3.0,
+        "requests_finished_total.error": 2.0,
+        "admission_rejections_total": 4.0,
+        "http_requests_total.2xx": 203.0,
+        "http_requests_total.5xx": 2.0,
+        "http_requests_total.4xx": 4.0,
+    }
+    first = first._replace(counters={**first.counters, **dict.fromkeys(grown, 0.0)})
+    last = last._replace(counters={**last.counters, **grown})
+
+    found = server_result([first, last], 20.0)
+
+    assert (found.successful, found.failed) == (200, 9)

@@ -1,0 +1,179 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A comparison says first what was tested and whether it can be, then each metric with its verdict."""
+
+from __future__ import annotations
+
+import json
+import re
+
+import pytest
+
+from tests.rendering import pages, reports
+from tests.rendering.test_report import rows
+
+from vllm_watch.comparison.model import Comparisons, ConfigDifference, Side
+from vllm_watch.loadtest.model import Distribution
+from vllm_watch.rendering.comparisons import comparisons_markdown, comparisons_table
+from vllm_watch.rendering.comparisons_html import comparisons_html
+from vllm_watch.rendering.distributions import together
+from vllm_watch.rendering.plain import comparisons_json
+
+
+FORMATS = [comparisons_table, comparisons_markdown, comparisons_json, comparisons_html]
+REASON = "mean input tokens are 201 and 803"
+REFUSED = {"comparable": False, "reasons": (REASON,), "metrics": (), "method": ""}
+SEVERAL = reports.comparisons(("draft4", "draft8"))
+
+
+def hostile():
+    """Return a comparison in which every text is one that no format may take for markup."""
+    name = reports.HOSTILE
+    pair = reports.comparison(
+        name,
+        f"{name}2",
+        warnings=(name,),
+        method=name,
+        config=(ConfigDifference(flag=name, a=name, b=name),),
+        common_config=((name, name),),
+        metrics=(reports.row(note=name), reports.row(name, name)),
+    )
+    sides = (Side(name=name, runs=reports.hostile().runs), Side(name=f"{name}2", runs=reports.hostile().runs))
+    return Comparisons(baseline=name, sides=sides, pairs=(pair,))
+
+
+def unwrapped(comparisons):
+    """Return comparisons as text in one line."""
+    return " ".join(comparisons_table(comparisons).split())
+
+
+def test_what_differs_comes_before_any_metric():
+    """The flags that differ are the first table, what is the same is one paragraph, and the method is the last line."""
+    text = comparisons_table(reports.comparisons())
+
+    assert ["num-speculative-tokens", "2", "4"] in rows(text)
+    assert ["seed", "1", "\N{EN DASH}"] in rows(text)
+    assert "The same on both sides: model Qwen3.6-27B, max-num-batched-tokens 8192." in text
+    assert text.index("What differs") < text.index("The same on both") < text.index("Verdict") < text.index("Method:")
+    assert "Method: Student's t" in text.splitlines()[-2]
+
+
+def test_each_metric_has_its_interval_n_and_verdict():
+    """A row has both values, the difference, its interval, n, and a verdict; `~` says what would have been seen."""
+    text = comparisons_table(reports.comparisons())
+
+    assert ["Output (tokens/s)", "468", "520", "+51.7", "+11.0 [8.1, 14.0]", "5/5", "better"] in rows(text)
+    assert ["P99", "186", "240", "+54.5", "+29.4 [12.0, 49.0]", "5/5", "worse"] in rows(text)
+    assert ["Median", "58.0", "57.4", "-0.600", "-1.0 [-6.2, 4.4]", "5/5", "~"] in rows(text)
+    assert ["Mean", "3.24", "3.22", "-0.0200", "-0.6 [-1.1, -0.1]", "5/5", "~ small"] in rows(text)
+    assert ["Mean", *["\N{EN DASH}"] * 4, "5/5", "\N{EN DASH} [1]"] in rows(text)
+    assert "A difference would have been shown from: TTFT P50 5.30 %." in text
+    assert "[1] the chunks of a stream hold several tokens with drafts." in text
+
+
+def test_the_headline_is_said_in_a_sentence():
+    """The headline's verdict is a sentence above the table, whatever it is."""
+    better = comparisons_table(reports.comparisons())
+    unseen = reports.row(verdict="no_difference_shown", is_headline=True, detectable_percent=4.51)
+    few = reports.row(verdict="too_few", is_headline=True, low=None, high=None)
+
+    assert "ok       Output (tokens/s): draft4 is better than draft2 by 8.1 to 14.0 %." in better
+    assert "no difference is shown; one of 4.51 %" in unwrapped(reports.comparisons(metrics=(unseen,)))
+    assert "there are not enough runs" in unwrapped(reports.comparisons(metrics=(few,)))
+
+
+@pytest.mark.parametrize("render", [comparisons_table, comparisons_markdown])
+def test_not_comparable_comes_before_any_number(render):
+    """Sides that are not comparable have their reasons first and no metrics; forced, the numbers stay below them."""
+    refused = render(reports.comparisons(**REFUSED))
+    forced = render(reports.comparisons(comparable=False, reasons=(REASON,)))
+
+    assert "No numbers: these sides are not comparable." in refused
+    assert "Verdict" not in refused
+    assert (
+        forced.index("Not comparable") < forced.index(REASON) < forced.index("What differs") < forced.index("Verdict")
+    )
+
+
+def test_several_sides_begin_with_the_decisions():
+    """Of several sides there are first who wins by what and one row for each, then every comparison."""
+    text = comparisons_table(SEVERAL)
+
+    assert ["Lowest TTFT", "draft2"] in rows(text)
+    assert ["Least memory", "~", "no difference is shown"] in rows(text)
+    assert ["draft8", "2", "1", "60.0", "3.20", "528"] in rows(text)
+    assert text.index("Decisions") < text.index("All configurations") < text.index("draft4 with draft2\n")
+
+
+def test_several_sides_say_first_who_is_not_comparable():
+    """Of several sides the ones that cannot be compared are named before any table."""
+    text = unwrapped(reports.comparisons(("draft4", "draft8"), **REFUSED))
+
+    assert text.index(REASON) < text.index("Decisions")
+
+
+def test_json_of_two_sides_is_one_comparison():
+    """Two sides have the documented keys, lists also where they are empty, and what is not known is absent."""
+    one = json.loads(comparisons_json(reports.comparisons(reasons=(), warnings=())))
+
+    assert {"baseline", "candidate", "comparable", "reasons", "config", "method", "metrics"} <= set(one)
+    assert [] == one["reasons"]
+    assert {"flag": "seed", "a": "1"} == one["config"][1]
+    assert {"metric": "output_throughput", "n": [5, 5], "verdict": "better", "low": 8.1, "high": 14.0}.items() <= (
+        one["metrics"][0].items()
+    )
+    assert "low" not in one["metrics"][4]
+
+
+def test_json_of_several_sides_is_all_comparisons():
+    """Several sides have a list of comparisons beside the matrix and the decisions."""
+    several = json.loads(comparisons_json(SEVERAL))
+
+    assert ["draft4", "draft8"] == [each["candidate"] for each in several["comparisons"]]
+    assert {"ttft_ms.p50": 60.0, "tpot_ms.mean": 3.2, "output_throughput": 528.0} == several["matrix"][2]["values"]
+    assert "winner" not in several["decisions"][1]
+
+
+@pytest.mark.parametrize("render", FORMATS)
+@pytest.mark.parametrize("known", [{}, REFUSED, {"config": (), "common_config": (), "method": ""}])
+def test_whatever_is_not_known_is_not_said(render, known):
+    """No format shows a value of Python's."""
+    assert not re.search(r"\b(None|nan)\b", render(reports.comparisons(**known)))
+
+
+@pytest.mark.parametrize("render", FORMATS)
+def test_names_are_never_markup(render):
+    """No format takes a side's name, a flag or a note for markup or for a terminal's command."""
+    text = render(hostile())
+
+    assert not re.search("[\x00-\x09\x0b-\x1f\x7f\u202e]", text)
+    if render is comparisons_html:
+        assert not pages.read(text).find("script")
+
+
+def test_sides_are_drawn_over_each_other():
+    """A page has a drawing of all sides for the time, for each latency and for the rates, with a legend of them."""
+    root = pages.read(comparisons_html(reports.comparisons()))
+    titles = [figure.find("h3")[0].text for figure in root.find("figure")]
+    legends = [[item.text for item in figure.find("ul")[0].find("li")] for figure in root.find("figure")]
+
+    assert "The sides over time" == titles[0]
+    assert "Time to first token: share of the values at or below" in titles
+    assert "Time to first token against throughput" in titles
+    assert ["draft2: draft2-run1", "draft4: draft4-run1"] == legends[0]
+    assert ["draft2", "draft4"] == legends[1]
+
+
+def test_a_page_has_its_tables_before_its_drawings():
+    """On a page of two sides the metrics come before the drawings."""
+    text = comparisons_html(reports.comparisons())
+
+    assert text.index(">Verdict<") < text.index("<figure>")
+
+
+def test_runs_of_a_side_are_one_distribution():
+    """Distributions over different parts of one grid become one, in which no value is lost."""
+    low = Distribution(bounds=(1.0, 2.0), counts=(0, 3, 0))
+    high = Distribution(bounds=(2.0, 3.0), counts=(0, 5, 1))
+
+    assert Distribution(bounds=(1.0, 2.0, 3.0), counts=(0, 3, 5, 1)) == together([low, high])
+    assert Distribution(bounds=(), counts=(0.0,)) == together([])

@@ -1,0 +1,271 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A report's page needs nothing else, hides nothing from who cannot see it, and stays small."""
+
+from __future__ import annotations
+
+import re
+
+from itertools import pairwise
+from xml.etree import ElementTree as ET
+
+import pytest
+
+from tests.rendering import pages, reports
+
+from vllm_watch.loadtest.model import Distribution, Report, Timeline
+from vllm_watch.rendering import html_style
+from vllm_watch.rendering import report_html as report_module
+from vllm_watch.rendering.report_html import report_html
+from vllm_watch.rendering.svg_styles import STYLES
+
+
+LIMIT = 1_500_000
+PAGES = {
+    "one run": report_html(reports.report()),
+    "a sweep": report_html(reports.sweep()),
+    "hostile names": report_html(reports.hostile()),
+    "nothing known": report_html(reports.bare()),
+    "no run": report_html(Report(runs=())),
+}
+PARTIAL = {f"without {name}": report_html(each) for name, each in reports.emptied()}
+ALL = PAGES | PARTIAL
+every_page = pytest.mark.parametrize("page", ALL.values(), ids=ALL)
+
+
+def luminance(colour):
+    """Return the relative luminance of a colour such as #1a2028, as WCAG 2 defines it."""
+    parts = [int(colour[at : at + 2], 16) / 255 for at in (1, 3, 5)]
+    red, green, blue = [part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in parts]
+    return 0.2126 * red + 0.7152 * green + 0.0722 * blue
+
+
+def contrast(one, other):
+    """Return the contrast of two colours, from 1 to 21."""
+    low, high = sorted([luminance(one), luminance(other)])
+    return (high + 0.05) / (low + 0.05)
+
+
+def palettes():
+    """Return the page's colours by name, for a light and for a dark ground."""
+    light, dark = html_style.css().split("@media screen and (prefers-color-scheme: dark)", 1)
+    found = [
+        dict(re.findall(r"--([a-z-]+): (#\w{6})", part)) for part in (light, dark.split("@media")[0].split("* {")[0])
+    ]
+    return {"light": found[0], "dark": found[0] | found[1]}
+
+
+def drawings(page):
+    """Return the outermost drawings of a page."""
+    found, depth, start = [], 0, 0
+    for match in re.finditer(r"<svg\b[^>]*?(/?)>|</svg>", page):
+        if match[0].startswith("</"):
+            depth -= 1
+            if not depth:
+                found.append(page[start : match.end()])
+        elif not match[1]:
+            start = start if depth else match.start()
+            depth += 1
+    return found
+
+
+def drawing_of(page, key):
+    """Return the drawing of a figure."""
+    return next(drawing for drawing in drawings(page) if f'"{key}-title"' in drawing)
+
+
+@every_page
+def test_a_page_is_well_formed(page):
+    """Every element is closed, no id is there twice, and what refers to an id finds it."""
+    root = pages.read(page)
+    ids = [node.attributes["id"] for node in root.walk() if "id" in node.attributes]
+    named = [node.attributes.get("aria-labelledby", "") for node in root.walk()]
+    links = [node.attributes["href"].removeprefix("#") for node in root.find("a")]
+
+    assert len(ids) == len(set(ids))
+    assert {each for text in named for each in text.split()} | set(links) <= set(ids)
+
+
+def test_every_drawing_is_xml():
+    """Each drawing of a page is well-formed XML, also with hostile names in it."""
+    found = [drawing for page in PAGES.values() for drawing in drawings(page)]
+
+    assert len(found) > 40
+    assert {"svg"} == {ET.fromstring(drawing).tag for drawing in found}
+
+
+@every_page
+def test_a_page_loads_nothing(page):
+    """No attribute and no style names anything outside the page, there is no script, and a policy forbids both."""
+    root = pages.read(page)
+    values = [value or "" for node in root.walk() for value in node.attributes.values()]
+    styles = "".join(node.text for node in root.find("style"))
+
+    assert not root.find("script", "link", "img", "iframe", "object", "image", "use", "base", "form")
+    assert not [value for value in values if re.search(r"(?i)^\s*(https?:|//|data:|javascript:|file:)|url\(", value)]
+    assert not [name for node in root.walk() for name in node.attributes if name.startswith("on") or name == "style"]
+    assert not re.search(r"(?i)@import|url\(|http", styles)
+    assert "default-src 'none'" in next(
+        node.attributes["content"] for node in root.find("meta") if "http-equiv" in node.attributes
+    )
+
+
+@every_page
+def test_a_page_shows_no_value_of_pythons(page):
+    """Whatever is not known, no page says None or nan."""
+    assert not re.search(r"\b(None|nan|inf)\b", pages.read(page).text)
+
+
+def test_names_are_never_markup():
+    """A name with markup, control characters and turned text is shown as these characters."""
+    root = pages.read(PAGES["hostile names"])
+
+    assert "<script>alert('x')</script>" in root.find("h1")[0].text
+    assert not re.search("[\x00-\x09\x0b-\x1f\x7f\u202e]", PAGES["hostile names"])
+
+
+def test_the_sections_are_in_order():
+    """Validity is the first section, the plots are the last, and the contents name them all."""
+    root = pages.read(PAGES["one run"])
+    titles = [node.text for node in root.find("h2")]
+
+    assert ["Validity", "What ran", "Result"] == titles[:3]
+    assert "Plots" == titles[-1]
+    assert titles == [node.text for node in root.find("nav")[0].find("a")]
+
+
+@every_page
+def test_a_screen_reader_finds_its_way(page):
+    """A page has a language, a title, its landmarks and one first heading; no level of headings is left out."""
+    root = pages.read(page)
+    levels = [int(node.tag[1]) for node in root.walk() if re.fullmatch("h[1-6]", node.tag)]
+
+    assert "en" == root.find("html")[0].attributes["lang"]
+    assert root.find("title")[0].text
+    assert [1, 1, 1, 1] == [len(root.find(tag)) for tag in ("header", "main", "footer", "h1")]
+    assert 1 == levels[0]
+    assert not [pair for pair in pairwise(levels) if pair[1] > pair[0] + 1]
+
+
+@every_page
+def test_every_drawing_is_described(page):
+    """Each drawing is an image with a title and a description, and the numbers behind it are in a table."""
+    for figure in pages.read(page).find("figure"):
+        drawing = next(node for node in figure.find("svg") if "role" in node.attributes)
+        title, description = drawing.children[:2]
+
+        assert "img" == drawing.attributes["role"]
+        assert ("title", "desc") == (title.tag, description.tag)
+        assert title.text
+        assert description.text
+        assert figure.find("table")
+
+
+@every_page
+def test_every_table_has_heads(page):
+    """Every row has a head, every other cell has a column, and the keyboard reaches a table that is too wide."""
+    for table in pages.read(page).find("table"):
+        rows = table.find("tr")
+        heads = [node for node in table.find("th") if node.attributes["scope"] in {"row", "col", "rowgroup"}]
+        widths = {sum(int(cell.attributes.get("colspan", 1)) for cell in row.children) for row in rows}
+
+        assert heads == table.find("th")
+        assert 1 == len(widths)
+        assert all(node.text for node in heads)
+        assert "0" == table.parent.attributes["tabindex"]
+        assert table.parent.attributes["aria-label"]
+
+
+@pytest.mark.parametrize("ground", ["light", "dark"])
+def test_everything_can_be_read(ground):
+    """Texts have a contrast of 4.5 at least, lines of 3, and the names of phases can be read on their bands."""
+    colours = palettes()[ground]
+    texts = ("text", "muted", "link", "good", "warning", "unknown")
+    phases = ("starting", "idle", "ramp", "steady", "saturated", "stalled", "down")
+    lines = [getattr(style, ground) for style in STYLES]
+
+    assert not [name for name in texts if contrast(colours[name], colours["ground"]) < 4.5]
+    assert not [name for name in phases if contrast(colours["phase-text"], colours[name]) < 4.5]
+    assert not [line for line in lines if contrast(line, colours["ground"]) < 3]
+
+
+def test_lines_are_told_apart_without_colours():
+    """No two styles have the same dashes or the same mark."""
+    assert [len(STYLES)] * 2 == [len({style.dashes for style in STYLES}), len({style.mark for style in STYLES})]
+
+
+def test_two_hours_stay_small():
+    """A page of two hours at a scrape a second is small."""
+    two_hours = report_html(reports.report(seconds=7200, step=1))
+
+    assert len(two_hours.encode()) < 200_000
+
+
+@pytest.mark.parametrize(
+    ("limit", "columns", "has_tables"), [(LIMIT, 600, True), (175_000, 60, True), (80_000, 0, True), (25_000, 0, False)]
+)
+def test_a_page_shows_as_much_as_its_limit_allows(monkeypatch, limit, columns, has_tables):
+    """What would make a page too large is left out: points first, then drawings, then all but the table of the runs."""
+    monkeypatch.setattr(report_module, "MAX_BYTES", limit)
+    page = report_html(Report(runs=tuple(reports.whole_run(f"run {at}", seconds=7200, step=5) for at in range(3))))
+    drawn = drawing_of(page, "run-0-timeline").count("L") if columns else 0
+
+    assert len(page.encode()) < limit
+    assert columns * 5 < drawn < columns * 14 or drawn == columns == 0
+    assert has_tables == ("Time to first token (ms)" in page)
+    assert has_tables == ("too many runs" not in page)
+    assert "run 2</th>" in page
+
+
+def test_a_peak_of_one_scrape_is_seen():
+    """However long a run is, its highest value is in the drawing: the axis has room for it and the line reaches it."""
+    values = tuple(1.0 if at != 5000 else 97.0 for at in range(7200))
+    timeline = Timeline(times=tuple(map(float, range(7200))), values={"requests_waiting": values})
+    drawing = drawing_of(
+        report_html(reports.report(timeline=timeline, start=0.0, phases=(), events=())), "run-0-timeline"
+    )
+    path = next(each.get("d") for each in ET.fromstring(drawing).iter("path"))
+    ys = [float(y) for y in re.findall(r"\d (-?[\d.]+)", path)]
+
+    assert 84 * (1 - 97 / 100) == pytest.approx(min(ys), abs=0.1)
+    assert 1 == sum(y < 40 for y in ys)
+
+
+def test_a_gap_stays_a_gap():
+    """Where nothing is known the line is interrupted, and a value alone between two gaps is a dot."""
+    values = (1.0, 2.0, None, 3.0, None, 4.0, 5.0)
+    timeline = Timeline(times=tuple(map(float, range(7))), values={"requests_running": values})
+    drawing = drawing_of(
+        report_html(reports.report(timeline=timeline, start=0.0, phases=(), events=())), "run-0-timeline"
+    )
+    path = re.search(r'class="line s0" d="([^"]*)"', drawing)[1]
+
+    assert 3 == path.count("M")
+    assert 1 == path.count("h0")
+
+
+def test_a_percentile_from_buckets_is_a_band():
+    """The latencies' drawing has a line at a percentile that is known, and a band between the bounds of a bucket."""
+    server = reports.server_result()
+    exact = report_html(reports.report())
+    bucketed = report_html(reports.report(result=server, views=(server,)))
+
+    assert "P50 58.0 ms" in exact
+    assert 'class="between"' not in exact
+    assert "P50 50 to 75 ms" in bucketed
+    assert 'class="between"' in bucketed
+
+
+def test_values_above_all_buckets_are_said():
+    """What the drawing of latencies has no place for is a sentence below it."""
+    spread = {"ttft_ms": Distribution(bounds=(10.0, 1000.0), counts=(1, 7, 3))}
+
+    assert "Time to first token: values above 1 s: 3." in report_html(reports.report(distributions=spread))
+
+
+def test_a_curve_is_labelled_with_its_loads():
+    """Several loads of one configuration are a curve whose points have their load; one run has no curve."""
+    curve = drawing_of(PAGES["a sweep"], "curve-0")
+    labels = [node.text for node in ET.fromstring(curve).iter("text") if node.get("class") == "label"]
+
+    assert ["1", "2", "4", "8", "16", "24", "32", "40"] == labels
+    assert "against throughput" not in PAGES["one run"]
