@@ -44,7 +44,7 @@ _LOG_LEVEL = click.option(
     type=click.Choice(LOG_LEVELS),
     default="info",
     show_default=True,
-    help="The least severe events of the daemon's own log, which goes to standard error.",
+    help="The lowest severity in the daemon's own log, which is written to standard error.",
 )
 _LOG_FORMAT = click.option(
     "--log-format",
@@ -86,7 +86,7 @@ def _with(options: Sequence[Callable[[_Command], _Command]]) -> Callable[[_Comma
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(__version__, prog_name="vllm-watch")
 def cli() -> None:
-    """Watch vLLM servers: their logs and /metrics in, Prometheus series with stable names out."""
+    """Watch vLLM servers: read their logs and /metrics, and export Prometheus series with stable names."""
 
 
 @cli.command()
@@ -108,7 +108,7 @@ def run(  # noqa: PLR0913, PLR0917 - Each option is a parameter.
     Run the daemon until SIGTERM or SIGINT.
 
     With --config, SIGHUP reads the file again. Without --config, --log and --metrics it watches the vLLM servers that
-    run on this machine, as they come and go; SIGHUP makes it look for them at once.
+    run on this machine, also those that start later; SIGHUP makes it search for them at once.
     """
     from vllm_watch.commands.run import run_daemon
     from vllm_watch.commands.watched import Selection
@@ -128,10 +128,10 @@ def run(  # noqa: PLR0913, PLR0917 - Each option is a parameter.
     type=click.Choice(["prometheus", "json", "events"]),
     default="prometheus",
     show_default=True,
-    help="prometheus and json: what holds at the end; events: what each line of the log says, as JSON lines.",
+    help="prometheus and json: the values at the end; events: what each line of the log means, as JSON lines.",
 )
 def once(logs: tuple[str, ...], metrics: str | None, form: str) -> None:
-    """Read all there is, print it, and exit. Time is the log's own."""
+    """Read a finished log, a /metrics or both, print the result, and exit. Times are those of the log."""
     from vllm_watch.commands.once import as_json, as_prometheus, log_records, read_once
 
     if not logs and not metrics:
@@ -157,9 +157,9 @@ def once(logs: tuple[str, ...], metrics: str | None, form: str) -> None:
 @_METRICS
 def check(config_file: str | None, logs: tuple[str, ...], metrics: tuple[str, ...]) -> None:
     """
-    Validate the configuration, look at each source once, and say what works and what is missing.
+    Validate the configuration, poll each source once, and report what works and what is missing.
 
-    Without --config, --log and --metrics: of the vLLM servers that run on this machine.
+    Without --config, --log and --metrics it checks the vLLM servers that run on this machine.
     """
     from vllm_watch.commands.check import check as report_on
     from vllm_watch.commands.check import selected_servers
@@ -175,9 +175,9 @@ def check(config_file: str | None, logs: tuple[str, ...], metrics: tuple[str, ..
 @cli.command()
 @click.option("--format", "form", type=click.Choice(["text", "json"]), default="text", show_default=True)
 @click.option("--write", "file", metavar="FILE", help="Write a configuration for run --config with what was found.")
-@click.option("--force", is_flag=True, help="Write over a FILE that is there.")
+@click.option("--force", is_flag=True, help="Overwrite FILE if it exists.")
 def discover(form: str, file: str | None, *, force: bool) -> None:
-    """Say which vLLM servers run on this machine, where their logs go, and what to change to see more of them."""
+    """List the vLLM servers of this machine, where their logs are, and what to change to see more of them."""
     from vllm_watch.commands.discover import discover as report_on
 
     if force and file is None:
@@ -187,8 +187,14 @@ def discover(form: str, file: str | None, *, force: bool) -> None:
 
 @cli.command()
 @click.option("--recording", metavar="DIR|FILE", help="A recorded server [default: the one in the package].")
-@click.option("--server", metavar="NAME", help="Which server, of a recording of several.")
-@click.option("--speed", type=click.FloatRange(0.1, 100), default=10.0, show_default=True, help="Times real time.")
+@click.option("--server", metavar="NAME", help="Which server, if the recording has several.")
+@click.option(
+    "--speed",
+    type=click.FloatRange(0.1, 100),
+    default=10.0,
+    show_default=True,
+    help="1 is real time.",
+)
 @_LISTEN
 @_LOG_LEVEL
 @_LOG_FORMAT
@@ -200,7 +206,7 @@ def demo(  # noqa: PLR0913, PLR0917 - Each option is a parameter.
     log_level: LogLevel,
     log_format: LogFormat | None,
 ) -> None:
-    """Run the daemon over a recorded real server, again and again."""
+    """Run the daemon on a recording of a real server, in a loop."""
     from vllm_watch.commands.demo import run_demo
     from vllm_watch.support.logging_setup import configure_log, hold_standard_streams
 

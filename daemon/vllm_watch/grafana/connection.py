@@ -30,9 +30,9 @@ def connection(command: Callable[..., None]) -> Callable[..., None]:
             type=click.FloatRange(0.1, 600),
             default=10.0,
             show_default=True,
-            help="Seconds for one request, all of it.",
+            help="Seconds for one whole request.",
         ),
-        click.option("--ca-file", metavar="FILE", help="Authorities' certificates, instead of the system's."),
+        click.option("--ca-file", metavar="FILE", help="Certificates of authorities, instead of the system's."),
         click.option(
             "--token-file",
             metavar="FILE",

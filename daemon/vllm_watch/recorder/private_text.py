@@ -78,6 +78,10 @@ _ID_FORMS = re.compile(
 _AFTER_REQUEST = re.compile(r"(?<!per )\b([Rr]equests?(?:\(s\))? )(?=[^\s=]*[\d-])([\w.:/+@-]*[\w/+@])(?![=\w])")
 
 
+_MIN_KNOWN = 6
+"""Shorter keys are not looked for elsewhere: they may be part of any word."""
+
+
 class PrivateText:
     """
     Removes what is not kept, and counts it.
@@ -93,6 +97,7 @@ class PrivateText:
         self.removes = frozenset(KINDS) - frozenset(kept)
         """The kinds that are removed."""
         self.counts: Counter[Kind] = Counter()
+        self._known: set[str] = set()
 
     def is_harmless(self, value: str) -> bool:
         """Return whether a printed value tells nothing: a number, nothing at all."""
@@ -114,13 +119,28 @@ class PrivateText:
         cleaned: list[str] = []
         announced: Kind | None = None
         for argument in argv:
-            cleaned.append(self.remove(announced, argument) if announced else self.clean(argument))
+            cleaned.append(self._announced(announced, argument) if announced else self._clean_argument(argument))
             is_option = argument.startswith("-") and "=" not in argument
-            announced = self.kind_of(argument.lstrip("-").replace("-", "_")) if is_option else None
+            announced = self.kind_of(_option_name(argument)) if is_option else None
         return tuple(cleaned)
 
+    def _clean_argument(self, argument: str) -> str:
+        option, sign, value = argument.partition("=")
+        kind = self.kind_of(_option_name(option)) if sign else None
+        return option + sign + self._announced(kind, value) if kind else self.clean(argument)
+
+    def _announced(self, kind: Kind, value: str) -> str:
+        """Remove the value of an option; a key is removed wherever else it is."""
+        removed = self.remove(kind, value)
+        if kind == "keys" and removed != value and len(value) >= _MIN_KNOWN:
+            self._known.add(value)
+        return removed
+
     def clean(self, text: str) -> str:
-        """Return a text without what its names or its form show to be private."""
+        """Return a text without what its names or its form show to be private, and without known keys."""
+        for known in self._known:
+            if known in text:
+                text = text.replace(known, self.remove("keys", known))
         if "keys" in self.removes:
             if "--" in text:
                 text = self._replaced(text, "keys", _OPTION, _OPTION_VALUES)
@@ -152,3 +172,7 @@ class PrivateText:
                 parts += [text[at:start], self.remove(kind, text[start:end])]
                 at = end
         return "".join([*parts, text[at:]]) if parts else text
+
+
+def _option_name(argument: str) -> str:
+    return argument.lstrip("-").replace("-", "_")

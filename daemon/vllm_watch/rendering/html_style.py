@@ -74,7 +74,8 @@ figure { margin: 1rem 0 1.5rem; break-inside: avoid; }
 .legend { display: flex; flex-wrap: wrap; gap: .1rem 1.2rem; margin: .3rem 0; padding: 0; list-style: none;
   font-size: .94rem; }
 .sample { margin-right: .4rem; vertical-align: middle; overflow: visible; }
-.swatch { display: inline-block; width: 1.1rem; height: .8rem; margin-right: .4rem; background: var(--phase);
+.swatch { display: inline-block; width: 1.1rem; height: .8rem; margin-right: .4rem; border: 1px solid var(--muted);
+  background: var(--phase);
   print-color-adjust: exact; -webkit-print-color-adjust: exact; }
 .drawing text { fill: var(--text); font-size: 13px; paint-order: stroke; stroke: var(--ground); stroke-width: 3px;
   stroke-linejoin: round; }
@@ -96,7 +97,7 @@ figure { margin: 1rem 0 1.5rem; break-inside: avoid; }
 .phase, .strip { fill: var(--phase); } .phase { opacity: var(--tint); }
 .starting { --phase: var(--starting); } .idle { --phase: var(--idle); } .ramp { --phase: var(--ramp); }
 .steady { --phase: var(--steady); } .saturated { --phase: var(--saturated); } .stalled { --phase: var(--stalled); }
-.down { --phase: var(--down); } .unknown { --phase: var(--idle); }
+.down { --phase: var(--down); } .unknown { --phase: transparent; }
 @media (max-width: 40rem) {
   .minor { display: none; }
   h1 { font-size: 1.35rem; }

@@ -1,0 +1,542 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Running servers are recorded into a file that can be replayed, however the recording ends."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+
+from tests.support.logs import stats_line
+from tests.support.recordings import recording
+from tests.support.servers_here import ServersHere, free_port
+from tests.support.waiting import until
+
+from vllm_watch.commands.demo import Player, StandIn
+from vllm_watch.replay.open_recording import open_recording
+from vllm_watch.replay.recording import LogWritten, MetricsRead, with_start_moved
+from vllm_watch.replay.replay import run_recording
+from vllm_watch.state.server import ServerSettings, ServerState
+from vllm_watch.support.clock import ScaledClock
+
+
+pytestmark = pytest.mark.slow
+
+COMMAND = [sys.executable, "-m", "vllm_watch.cli", "record"]
+SECONDS = 60
+BODY = b"# TYPE vllm:num_requests_running gauge\nvllm:num_requests_running 1.0\n"
+ACCESS = b'INFO:     127.0.0.1:5123 - "POST /v1/completions HTTP/1.1" 200 OK\n'
+LEFT = ACCESS.replace(b"127.0.0.1:5123", b"0.0.0.0:0")
+BLOCK = """\
+============ Serving Benchmark Result ============
+Successful requests:                     8
+Benchmark duration (s):                  2.00
+Total input tokens:                      80
+Total generated tokens:                  160
+Request throughput (req/s):              4.00
+Output token throughput (tok/s):         80.00
+Total Token throughput (tok/s):          120.00
+---------------Time to First Token----------------
+Mean TTFT (ms):                          10.00
+Median TTFT (ms):                        9.00
+P99 TTFT (ms):                           20.00
+==================================================
+"""
+RESULT = {
+    "date": "20261122-051400", "backend": "vllm", "model_id": "m", "num_prompts": 8, "request_rate": "inf",
+    "duration": 2.0, "completed": 8, "total_input_tokens": 80, "total_output_tokens": 160, "request_throughput": 4.0,
+    "output_throughput": 80.0, "total_token_throughput": 120.0, "mean_ttft_ms": 10.0, "median_ttft_ms": 9.0,
+    "p99_ttft_ms": 20.0, "generated_texts": ["a private answer"],
+}  # fmt: skip
+
+
+class CountingStandIn(StandIn):
+    """A stand-in that counts its answers."""
+
+    requests = 0
+
+    @property
+    def body(self):
+        """Return the body that is answered, and count."""
+        self.requests += 1
+        return self._body
+
+    @body.setter
+    def body(self, value):
+        self._body = value
+
+
+class Recorded:
+    """A server of the test's own, and a `vllm-watch record` of it."""
+
+    def __init__(self, folder):
+        self.folder = folder
+        self.log = folder / "vllm.log"
+        self.output = folder / "out.xz"
+        self.server = CountingStandIn()
+        self.server.answer(BODY)
+        self.process = None
+
+    def arguments(self, *more, log=None):
+        """Return a command line that records the server often."""
+        url = f"http://127.0.0.1:{self.server.port}/metrics"
+        sources = ["--log", str(log or self.log), "--metrics", url]
+        return [*COMMAND, *sources, "--every", "100ms", "-o", str(self.output), *map(str, more)]
+
+    def run(self, *more):
+        """Record to the end, and return how it ended."""
+        return subprocess.run(
+            self.arguments(*more), capture_output=True, text=True, timeout=SECONDS, check=False, cwd=self.folder
+        )
+
+    def start(self, *more, **options):
+        """Start recording; return when the file is there and the log is read."""
+        self.process = subprocess.Popen(
+            self.arguments(*more, **options), cwd=self.folder, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+        )
+        until(lambda: self.output.exists() and self.output.stat().st_size)
+        self.until_read()
+
+    def until_read(self):
+        """Wait until what is in the log now was read: two polls and some scrapes later."""
+        target = self.server.requests + 8
+        until(lambda: self.server.requests >= target)
+
+    def end(self, number=signal.SIGINT):
+        """End recording with a signal; return the exit status."""
+        self.process.send_signal(number)
+        _, errors = self.process.communicate(timeout=SECONDS)
+        self.errors = errors.decode()
+        return self.process.returncode
+
+    def read(self):
+        """Open what was recorded."""
+        return open_recording(self.output)
+
+    def lines(self):
+        """Return the lines of the log in the recording, in one piece."""
+        return b"".join(event.data for event in self.read().events() if isinstance(event, LogWritten))
+
+    def scrapes(self):
+        """Return the scrapes of the recording."""
+        return [event for event in self.read().events() if isinstance(event, MetricsRead)]
+
+    def close(self):
+        """End what runs."""
+        if self.process is not None and self.process.poll() is None:
+            self.process.kill()
+            self.process.communicate()
+        self.server.refuse()
+
+
+@pytest.fixture
+def recorded(tmp_path):
+    """A server, and a recording of it."""
+    made = Recorded(tmp_path)
+    made.log.write_bytes(b"")
+    with contextlib.closing(made):
+        yield made
+
+
+class TestHowItEnds:
+    """Whatever ends a recording, what was recorded can be read."""
+
+    @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+    def test_a_signal_completes_the_file(self, recorded, number):
+        """Ctrl-C and its like end the recording well: exit 0, and all that was written is there."""
+        recorded.start()
+        recorded.log.write_bytes(3 * ACCESS)
+        recorded.until_read()
+
+        assert 0 == recorded.end(number), recorded.errors
+
+        assert recorded.read().broken_off is None
+        assert 3 * LEFT == recorded.lines()
+        assert BODY in {scrape.body for scrape in recorded.scrapes()}
+        assert "3 log lines" in recorded.errors
+        assert "removed: 3 addresses of clients" in recorded.errors
+
+    def test_after_its_time(self, recorded):
+        """`--for` ends it, and it says what was recorded and what comes next."""
+        result = recorded.run("--for", "1s")
+
+        assert 0 == result.returncode, result.stderr
+        assert 1 <= recorded.read().seconds < SECONDS
+        assert f"Next: vllm-watch report {recorded.output}" in result.stderr
+
+    def test_a_kill_leaves_what_was_written_out(self, recorded):
+        """Killed with SIGKILL it leaves a file that is read up to where it breaks off."""
+        recorded.start()
+        size = recorded.output.stat().st_size
+        with recorded.log.open("ab") as log:
+            log.write(ACCESS * (6 * 1024 * 1024 // len(ACCESS)))
+        until(lambda: recorded.output.stat().st_size > size)
+        recorded.process.kill()
+        recorded.process.communicate()
+
+        assert "breaks off" in recorded.read().broken_off
+        assert recorded.lines().startswith(LEFT)
+
+    def test_a_full_disk_is_said(self, recorded):
+        """Where nothing can be written it ends with one sentence."""
+        recorded.output = "/dev/full"
+
+        result = recorded.run("--force", "--for", "30s")
+
+        assert (1, "vllm-watch: /dev/full: cannot be written: No space left on device\n") == (
+            result.returncode,
+            result.stderr,
+        )
+
+    def test_nothing_recorded_is_a_problem(self, recorded):
+        """If no line came and no scrape succeeded the exit status is 1, and the reason is said."""
+        recorded.server.refuse()
+
+        result = recorded.run("--for", "1s")
+
+        assert 1 == result.returncode
+        assert "Nothing listens at this address" in result.stderr
+        assert "nothing was recorded" in result.stderr
+        assert {"refused"} == {scrape.status for scrape in recorded.scrapes()}
+
+
+class TestWrongUse:
+    """What cannot work is said before anything starts."""
+
+    @pytest.mark.parametrize(
+        ("arguments", "status", "sentence"),
+        [
+            (["--server", "x"], 2, "--server: there is no server x; there is vllm"),
+            (["--keep", "prompts,all"], 2, "--keep: there is no kind all; it takes prompts,request-ids,keys,addresses"),
+            (["--every", "soon"], 2, '--every: expected a duration such as 5s, 500ms or 2m, got "soon"'),
+            (["--for", "0s"], 2, "--for: expected more than 0 s"),
+            (["--", "no-such-command", "-x"], 1, "no-such-command: there is no such command"),
+        ],
+    )
+    def test_options(self, recorded, arguments, status, sentence):
+        """A wrong option or command is named, and no file is made."""
+        result = recorded.run(*arguments)
+
+        assert (status, f"vllm-watch: {sentence}\n") == (result.returncode, result.stderr)
+        assert not recorded.output.exists()
+
+    def test_a_file_that_is_there_stays(self, recorded):
+        """A file is written over only if that is asked for."""
+        recorded.output.write_text("mine")
+
+        result = recorded.run("--for", "1s")
+
+        assert (1, f"vllm-watch: -o: {recorded.output} is there already; --force writes over it\n") == (
+            result.returncode,
+            result.stderr,
+        )
+        assert "mine" == recorded.output.read_text()
+        assert 0 == recorded.run("--force", "--for", "1s").returncode
+        assert recorded.scrapes()
+
+    @pytest.mark.parametrize(("name", "reason"), [("none/out", "No such file or directory"), (".", "Is a directory")])
+    def test_a_file_that_cannot_be_made(self, recorded, name, reason):
+        """A path that cannot be written is named with the reason."""
+        recorded.output = recorded.folder / name
+
+        result = recorded.run("--force")
+
+        assert (1, f"vllm-watch: -o: {recorded.output}: cannot be written: {reason}\n") == (
+            result.returncode,
+            result.stderr,
+        )
+
+
+class TestLogs:
+    """The log is followed as the daemon follows it, from now on."""
+
+    def test_what_was_there_is_not_recorded_but_for_the_start(self, recorded):
+        """Of an older log only the lines that say how the server was started are there, as history."""
+        day = recording("day")
+        written = b"".join(event.data for event in day.events() if isinstance(event, LogWritten) and event.at < 180)
+        recorded.log.write_bytes(written)
+        recorded.start()
+        with recorded.log.open("ab") as log:
+            log.write(ACCESS)
+        recorded.until_read()
+        recorded.end()
+
+        events = [event for event in recorded.read().events() if isinstance(event, LogWritten)]
+
+        history = b"".join(event.data for event in events if event.is_history)
+        assert all(event.at < 0 for event in events if event.is_history)
+        assert b"vLLM API server version" in history or b"version 0.32.0" in history
+        assert b' - "' not in history
+        assert [LEFT] == [event.data for event in events if not event.is_history]
+        state = ServerState(ServerSettings("s", has_log=True, metrics_interval=5.0))
+        *_, last = run_recording(recorded.read(), state, 1.0)
+        assert "0.32.0" == last.version
+
+    @pytest.mark.parametrize("way", ["rename", "copytruncate"])
+    def test_a_rotation_loses_nothing(self, recorded, way):
+        """A log that is rotated meanwhile is recorded line by line, in order."""
+        recorded.start()
+        for number in range(4):
+            with recorded.log.open("ab") as log:
+                log.write(stats_line(number))
+            recorded.until_read()
+            copy = recorded.folder / f"vllm.log.{number}"
+            if way == "rename":
+                recorded.log.rename(copy)
+                recorded.log.touch()
+            else:
+                copy.write_bytes(recorded.log.read_bytes())
+                os.truncate(recorded.log, 0)
+        recorded.end()
+
+        assert b"".join(map(stats_line, range(4))) == recorded.lines()
+
+    def test_a_line_is_recorded_when_it_is_complete(self, recorded):
+        """A part of a line waits for its rest."""
+        recorded.start()
+        for part in (ACCESS[:20], ACCESS[20:] + b"the next"):
+            with recorded.log.open("ab") as log:
+                log.write(part)
+            recorded.until_read()
+        recorded.end()
+
+        assert LEFT == recorded.lines()
+
+    def test_a_container_runtime_leaves_no_trace(self, recorded):
+        """Of a log in Docker's form the lines are recorded as vLLM wrote them."""
+        recorded.start()
+        with recorded.log.open("ab") as log:
+            entry = {"log": ACCESS.decode(), "stream": "stdout", "time": "2026-11-22T05:14:00.1Z"}
+            log.write(json.dumps(entry, separators=(",", ":")).encode() + b"\n")
+        recorded.until_read()
+        recorded.end()
+
+        assert LEFT == recorded.lines()
+
+    def test_a_line_that_is_too_long_is_cut(self, recorded):
+        """Of a line over 64 KiB the start is recorded, and that it is cut."""
+        recorded.start()
+        with recorded.log.open("ab") as log:
+            log.write(b"x" * 100_000 + b"\n" + ACCESS)
+        recorded.until_read()
+        recorded.end()
+
+        first, second, rest = recorded.lines().split(b"\n", 2)
+        assert first.endswith(b"x [removed: the line is too long]")
+        assert (LEFT, b"") == (second + b"\n", rest)
+
+    def test_all_can_be_kept(self, recorded):
+        """With --keep nothing is removed, and the summary says so."""
+        recorded.start("--keep", "prompts,request-ids,keys,addresses")
+        recorded.log.write_bytes(ACCESS)
+        recorded.until_read()
+        recorded.end()
+
+        assert ACCESS == recorded.lines()
+        assert "removed: nothing" in recorded.errors
+
+
+class TestServers:
+    """Servers come and go while they are recorded."""
+
+    def test_a_server_that_starts_later_and_again(self, recorded):
+        """Scrapes that are refused are recorded with their reason, and those of each start."""
+        recorded.start()
+        recorded.server.refuse()
+        again = BODY + b"vllm:prompt_tokens_total 2.0\n"
+        time.sleep(0.5)
+        recorded.server.answer(again)
+        recorded.until_read()
+        recorded.end()
+
+        found = [(scrape.body, scrape.status) for scrape in recorded.scrapes()]
+        first, refused, last = found.index((BODY, "200")), found.index((b"", "refused")), found.index((again, "200"))
+        assert first < refused < last
+
+    def test_several_servers_are_in_one_file(self, recorded):
+        """Each server has its own events under its name; `--server` chooses."""
+        second = recorded.folder / "second.log"
+        second.write_bytes(b"")
+        recorded.start("--log", second)
+        second.write_bytes(ACCESS)
+        recorded.until_read()
+        recorded.end()
+
+        read = recorded.read()
+        names = {name: [type(event) for event in read.events(name)] for name in read.servers}
+        assert {f"127.0.0.1:{recorded.server.port}", "second"} == set(names)
+        assert [LogWritten] == names["second"]
+        assert (True, None) == read.sources["second"]
+
+    def test_servers_that_run_here_are_found(self, tmp_path):
+        """Without options the servers of this machine are recorded; one of them if it is named."""
+        here, port = ServersHere(tmp_path), free_port()
+        with contextlib.closing(here):
+            here.start(f"{here.command(port=port)} >> {tmp_path}/server.log 2>&1")
+            here.until_listening(port)
+            names = subprocess.run(
+                [sys.executable, "-m", "vllm_watch.cli", "discover", "--format", "json"],
+                capture_output=True, check=False, timeout=SECONDS,
+            )  # fmt: skip
+            (name,) = [
+                each["name"] for each in json.loads(names.stdout)["servers"] if f":{port}/" in each.get("metrics", "")
+            ]
+            output = tmp_path / "out"
+            result = subprocess.run(
+                [*COMMAND, "--server", name, "--for", "1s", "-o", output],
+                capture_output=True, text=True, check=False, timeout=SECONDS,
+            )  # fmt: skip
+
+        assert 0 == result.returncode, result.stderr
+        read = open_recording(output)
+        assert (name,) == read.servers
+        assert any(isinstance(event, MetricsRead) and event.body for event in read.events())
+
+
+class TestCommands:
+    """A command runs while it is recorded, and its result is kept."""
+
+    def script(self, recorded, text):
+        """Return a command that runs a Python script."""
+        path = recorded.folder / "client.py"
+        path.write_text(f"import json, signal, subprocess, sys, time\nBLOCK = {BLOCK!r}\nRESULT = {RESULT!r}\n{text}")
+        return ["--", sys.executable, str(path)]
+
+    def test_its_result_is_recorded(self, recorded):
+        """What it prints passes through; its block and its file are in the recording, without answers and keys."""
+        text = "print('sent with', sys.argv[2])\nprint(BLOCK, end='')\njson.dump(RESULT, open('result.json', 'w'))"
+        (recorded.folder / "older.json").write_text(json.dumps(RESULT))
+
+        result = recorded.run(*self.script(recorded, text), "--api-key", "sk-private")
+
+        assert (0, f"sent with sk-private\n{BLOCK}") == (result.returncode, result.stdout), result.stderr
+        read = recorded.read()
+        assert 0 == read.command.exit_status
+        assert ("--api-key", "[removed]") == read.command.argv[-2:]
+        found = dict(read.benchmarks)
+        assert {"result.json", "printed.txt"} == set(found)
+        assert {**RESULT, "generated_texts": ["[removed]"]} == json.loads(found["result.json"])
+        assert BLOCK in found["printed.txt"]
+        assert "sk-private" not in "".join(found.values())
+        assert "results of the benchmark: result.json, printed.txt" in result.stderr
+
+    def test_a_named_result_is_found_anywhere(self, recorded):
+        """A file of --result-dir and --result-filename is recorded, whatever it is called."""
+        (recorded.folder / "results").mkdir()
+        text = "json.dump(RESULT, open('results/mine.txt', 'w'))"
+
+        recorded.run(*self.script(recorded, text), "--result-dir=results", "--result-filename", "mine.txt")
+
+        assert ["mine.txt"] == [name for name, _ in recorded.read().benchmarks]
+
+    def test_its_failure_is_ours(self, recorded):
+        """If it fails the exit status is 1, in a sentence, and the recording is whole."""
+        result = recorded.run(*self.script(recorded, "sys.exit(3)"))
+
+        assert 1 == result.returncode
+        last = result.stderr.splitlines()[-1]
+        assert f"{sys.executable} ended with exit status 3; {recorded.output} has what was recorded until then" in last
+        assert (3, None) == (recorded.read().command.exit_status, recorded.read().broken_off)
+
+    def test_scrapes_are_around_it(self, recorded):
+        """There is a scrape before it starts, and one after it has ended."""
+        recorded.run(*self.script(recorded, "time.sleep(0.3)"))
+
+        read, times = recorded.read(), [scrape.at for scrape in recorded.scrapes()]
+        assert min(times) <= read.command.started + 0.001
+        assert read.command.ended <= max(times) + 0.001
+
+    def test_it_is_ended_with_the_recording(self, recorded):
+        """Ctrl-C reaches it first, with all that it started; then the recording is completed."""
+        text = (
+            "child = subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(60)'])\n"
+            "open('child', 'w').write(str(child.pid))\n"
+            "try:\n    time.sleep(60)\nexcept KeyboardInterrupt:\n    print('interrupted', flush=True)\n    sys.exit(4)"
+        )
+        recorded.start(*self.script(recorded, text))
+        child = int(until(lambda: (recorded.folder / "child").exists() and (recorded.folder / "child").read_text()))
+        recorded.process.send_signal(signal.SIGINT)
+        output, _ = recorded.process.communicate(timeout=SECONDS)
+
+        assert (1, b"interrupted\n") == (recorded.process.returncode, output)
+        assert 4 == recorded.read().command.exit_status
+        assert recorded.read().broken_off is None
+        until(lambda: not is_running(child))
+
+    def test_one_that_hangs_is_killed(self, recorded):
+        """A command that ignores all signals is killed when the user presses Ctrl-C again and again."""
+        text = (
+            "signal.signal(signal.SIGINT, signal.SIG_IGN)\nsignal.signal(signal.SIGTERM, signal.SIG_IGN)\n"
+            "open('ready', 'w').write('x')\ntime.sleep(600)"
+        )
+        recorded.start(*self.script(recorded, text))
+        until((recorded.folder / "ready").exists)
+
+        def interrupt():
+            recorded.process.send_signal(signal.SIGINT)
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                return recorded.process.wait(0.5) is not None
+            return False
+
+        until(interrupt)
+
+        assert 1 == recorded.process.returncode
+        assert -signal.SIGKILL == recorded.read().command.exit_status
+
+    def test_it_ends_after_its_time(self, recorded):
+        """With --for a command that goes on is ended, which is not its success."""
+        result = recorded.run("--for", "1s", *self.script(recorded, "time.sleep(600)"))
+
+        assert 1 == result.returncode
+        assert "was ended by SIGINT" in result.stderr or "exit status" in result.stderr
+
+
+def is_running(pid):
+    """Return whether a process is there and has not ended."""
+    with contextlib.suppress(OSError), open(f"/proc/{pid}/stat", encoding="utf-8") as file:
+        return file.read().rpartition(")")[2].split()[0] != "Z"
+    return False
+
+
+def test_a_replayed_server_is_recorded_as_it_was(recorded):
+    """What a server writes and answers is recorded line by line and body by body, on a machine that is busy."""
+    played = recording("vl")
+    bodies = {with_start_moved(e.body, 0.0) for e in played.events() if isinstance(e, MetricsRead) and e.body}
+    busy = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(os.cpu_count() or 1)]
+    recorded.server.refuse()
+    with contextlib.ExitStack() as ended:
+        for process in busy:
+            ended.callback(process.wait)
+            ended.callback(process.kill)
+        recorded.process = subprocess.Popen(
+            recorded.arguments("--keep", "prompts,request-ids,keys,addresses"),
+            stderr=subprocess.PIPE, stdout=subprocess.PIPE,
+        )  # fmt: skip
+        until(lambda: recorded.output.exists() and recorded.output.stat().st_size)
+        with recorded.log.open("ab") as log:
+            player = Player(played, log, recorded.server, ScaledClock(40.0))
+            play = player._play
+            player._play = lambda event, _later: play(event, 0.0)
+            player.start()
+            until(lambda: recorded.log.stat().st_size >= log_size(played), seconds=SECONDS)
+            player.stop()
+        size = recorded.log.stat().st_size
+        recorded.end()
+
+    assert recorded.log.read_bytes()[:size] == recorded.lines()
+    assert recorded.lines().startswith(
+        b"".join(e.data for e in played.events() if isinstance(e, LogWritten))[: log_size(played)]
+    )
+    assert {scrape.body for scrape in recorded.scrapes() if scrape.body} <= bodies | {BODY}
+    assert any(scrape.body in bodies for scrape in recorded.scrapes())
+
+
+def log_size(played):
+    """Return the bytes of a recorded log."""
+    return sum(len(event.data) for event in played.events() if isinstance(event, LogWritten))
