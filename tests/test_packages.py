@@ -41,7 +41,7 @@ MAX_METHODS = 20
 MAX_LINES = 40
 ROOT = Path(__file__).parents[1]
 PRODUCT = [ROOT / name for name in ("daemon", "parsers", "alerts", "dashboards", "deploy")]
-PURE_PACKAGES = ("state", "reading", "statistics", "comparison")
+PURE_PACKAGES = ("state", "reading", "statistics", "comparison", "rendering")
 PURE = sorted([*PARSERS.glob("*.py"), *(path for name in PURE_PACKAGES for path in (DAEMON / name).glob("*.py"))])
 IMPURE = {"os", "io", "socket", "threading", "subprocess", "logging", "structlog", "requests", "random", "pathlib"}
 
