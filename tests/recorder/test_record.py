@@ -168,7 +168,7 @@ class TestHowItEnds:
 
         assert 0 == result.returncode, result.stderr
         assert 1 <= recorded.read().seconds < SECONDS
-        assert f"--recording {recorded.output}" in result.stderr
+        assert f"Next: vllm-watch report {recorded.output}" in result.stderr
 
     def test_a_kill_leaves_what_was_written_out(self, recorded):
         """Killed with SIGKILL it leaves a file that is read up to where it breaks off."""

@@ -252,7 +252,7 @@ def _summarize(session: RecordingSession) -> None:
         _say(f"  results of the benchmark: {', '.join(counts.benchmarks)}")
     removed = [f"{number} {_NAMES[kind]}" for kind in KINDS if (number := counts.removed[kind])]
     _say(f"  removed: {', '.join(removed) or 'nothing'}. Paths, user names and names of models and adapters stay.")
-    _say(f"Next: vllm-watch demo --recording {session.path}")
+    _say(f"Next: vllm-watch report {session.path}")
 
 
 def _problems(server: ServerCounts) -> Iterator[str]:

@@ -8,8 +8,11 @@ seen in less detail, and takes no more memory.
 
 from __future__ import annotations
 
+import math
+
+from bisect import bisect_left
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import pairwise
 
 from vllm_watch.loadtest.history import Point, ServerHistory
@@ -79,6 +82,14 @@ class HistoryBuilder:
                 if kind not in _NO_EVENTS and count > self._failures.get(kind, 0):
                     self._events.append(Event(at=at, text=_FAILURES[kind]))
         self._starts, self._failures = starts, failures
+
+    def forget_counters(self, names: Iterable[str], before: float = math.inf) -> None:
+        """Leave out counters of points before a moment: what counted them is not known, or not used later."""
+        unknown = frozenset(names)
+        for index in range(bisect_left(self.points, before, key=lambda point: point.at)):
+            point = self.points[index]
+            counters = {name: value for name, value in point.counters.items() if name not in unknown}
+            self.points[index] = point._replace(counters=counters)
 
     def build(self, source: str, name: str, *, has_metrics: bool, warnings: Sequence[str] = ()) -> ServerHistory:
         """Return the history."""
