@@ -20,7 +20,7 @@ WORKERS = $(shell expr $$(nproc) '*' 3 / 2)
 
 .venv/developing: .venv/installed
 	$(BIN)/pip install --quiet --disable-pip-version-check 'pip>=25.1'
-	$(BIN)/pip install --quiet --disable-pip-version-check --group test --group lint --group build --group dashboards --group deploy
+	$(BIN)/pip install --quiet --disable-pip-version-check --group test --group lint --group build --group dashboards --group deploy --group pages
 	touch $@
 
 demo: .venv/installed  ## Replay a recorded server: gauges move on http://127.0.0.1:9468/

@@ -42,7 +42,7 @@ PROSE = frozenset(
         a and anew as at behaves believes beside by cannot checks could daemon did does every failed for gave had has
         have holds in is itself keeps knows like looks missed needs notices of on or read reads reloaded requests
         running runs says sees showed shown shows start started starts that the to trusts under uses vllm wants was
-        watches wheel with without writes
+        watches wheel with without writes compares
         """,
     )
 )
@@ -134,11 +134,11 @@ def test_each_option_in_the_table_of_commands_is_the_commands(readme):
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("Measure it (vllm-watch compare).", ["vllm-watch compare"]),
+        ("Measure it (vllm-watch tune).", ["vllm-watch tune"]),
         ("Run\n`vllm-watch grafana pull --url X`", ["vllm-watch grafana pull"]),
         ("    vllm-watch run --log x --metric y\n", ["run --metric"]),
-        ("请改参数后实测:vllm-watch compare。", ["vllm-watch compare"]),
-        (unwrapped("with vllm-watch\ncompare, say"), ["vllm-watch compare"]),
+        ("请改参数后实测:vllm-watch tune。", ["vllm-watch tune"]),
+        (unwrapped("with vllm-watch\ntune, say"), ["vllm-watch tune"]),
         ("    vllm-watch once --log x -o y\n", ["once -o"]),
         ("vllm-watch backfill --log x -o y", []),
         ("    vllm-watch record --out x -- vllm bench --rate 1\n", ["record --out"]),

@@ -30,7 +30,7 @@ TITLES = {
     "What is guaranteed": "保证",
     "Recording": "录制",
     "Measured": "实测",
-    "How vllm-watch compares load tests": "vllm-watch 如何比较压测",
+    "How vllm-watch compares load tests": "vllm-watch 如何比较压力测试",
     "How to test": "如何测试",
     "What the verdicts mean": "各结论的含义",
     "How many runs": "需要多少次运行",

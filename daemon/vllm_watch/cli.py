@@ -18,6 +18,7 @@ import click
 
 from vllm_watch import __version__
 from vllm_watch.grafana.commands import grafana
+from vllm_watch.grafana.connection import DEFAULT_URL
 from vllm_watch.support.errors import UsageError, VllmWatchError
 from vllm_watch.support.log_options import LOG_FORMATS, LOG_LEVELS, LogFormat, LogLevel
 from vllm_watch.support.report_formats import COMPARISON_FORMATS, REPORT_FORMATS, ComparisonFormat, ReportFormat
@@ -44,7 +45,7 @@ _LOG_LEVEL = click.option(
     type=click.Choice(LOG_LEVELS),
     default="info",
     show_default=True,
-    help="The least severe events of the daemon's own log, which goes to standard error.",
+    help="The lowest severity in the daemon's own log, which is written to standard error.",
 )
 _LOG_FORMAT = click.option(
     "--log-format",
@@ -61,12 +62,34 @@ _ZONE = click.option(
     metavar="ZONE",
     help="Time zone of logs and results, such as Asia/Shanghai or +08:00 [default: this machine's].",
 )
+_MARK = (
+    click.option(
+        "--mark", is_flag=True, help="Show the runs as regions on Grafana's dashboards; if that fails, only say so."
+    ),
+    click.option(
+        "--grafana-url",
+        default=DEFAULT_URL,
+        show_default=True,
+        envvar="GRAFANA_URL",
+        show_envvar=True,
+        metavar="URL",
+        help="Grafana's address, for --mark.",
+    ),
+    click.option(
+        "--grafana-token-file",
+        envvar="GRAFANA_TOKEN_FILE",
+        show_envvar=True,
+        metavar="FILE",
+        help="Holds a service account's token (role Editor), for --mark.",
+    ),
+)
 _PROMETHEUS = (
     click.option("--prometheus", "url", metavar="URL", help="Read a server's series from this Prometheus."),
     click.option("--server", metavar="NAME", help="Which server of it: the label `server`."),
     click.option("--from", "start", metavar="TIME", help='From when, such as -2h, "2026-11-20 14:00" or RFC 3339.'),
     click.option("--to", "end", metavar="TIME", help="Until when [default: now]."),
     click.option("--bearer-token-file", "token_file", metavar="FILE", help="The file with its bearer token."),
+    click.option("--ca-file", metavar="FILE", help="The authorities to trust for its certificate, in PEM format."),
 )
 _STEP = click.option("--step", default="5s", show_default=True, metavar="DURATION", help="Time between two samples.")
 
@@ -85,7 +108,7 @@ def _with(options: Sequence[Callable[[_Command], _Command]]) -> Callable[[_Comma
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(__version__, prog_name="vllm-watch")
 def cli() -> None:
-    """Watch vLLM servers: their logs and /metrics in, Prometheus series with stable names out."""
+    """Watch vLLM servers: read their logs and /metrics, and export Prometheus series with stable names."""
 
 
 @cli.command()
@@ -107,7 +130,7 @@ def run(  # noqa: PLR0913, PLR0917 - Each option is a parameter.
     Run the daemon until SIGTERM or SIGINT.
 
     With --config, SIGHUP reads the file again. Without --config, --log and --metrics it watches the vLLM servers that
-    run on this machine, as they come and go; SIGHUP makes it look for them at once.
+    run on this machine, also those that start later; SIGHUP makes it search for them at once.
     """
     from vllm_watch.commands.run import run_daemon
     from vllm_watch.commands.watched import Selection
@@ -127,10 +150,10 @@ def run(  # noqa: PLR0913, PLR0917 - Each option is a parameter.
     type=click.Choice(["prometheus", "json", "events"]),
     default="prometheus",
     show_default=True,
-    help="prometheus and json: what holds at the end; events: what each line of the log says, as JSON lines.",
+    help="prometheus and json: the values at the end; events: what each line of the log means, as JSON lines.",
 )
 def once(logs: tuple[str, ...], metrics: str | None, form: str) -> None:
-    """Read all there is, print it, and exit. Time is the log's own."""
+    """Read a finished log, a /metrics or both, print the result, and exit. Times are those of the log."""
     from vllm_watch.commands.once import as_json, as_prometheus, log_records, read_once
 
     if not logs and not metrics:
@@ -156,9 +179,9 @@ def once(logs: tuple[str, ...], metrics: str | None, form: str) -> None:
 @_METRICS
 def check(config_file: str | None, logs: tuple[str, ...], metrics: tuple[str, ...]) -> None:
     """
-    Validate the configuration, look at each source once, and say what works and what is missing.
+    Validate the configuration, poll each source once, and report what works and what is missing.
 
-    Without --config, --log and --metrics: of the vLLM servers that run on this machine.
+    Without --config, --log and --metrics it checks the vLLM servers that run on this machine.
     """
     from vllm_watch.commands.check import check as report_on
     from vllm_watch.commands.check import selected_servers
@@ -174,9 +197,9 @@ def check(config_file: str | None, logs: tuple[str, ...], metrics: tuple[str, ..
 @cli.command()
 @click.option("--format", "form", type=click.Choice(["text", "json"]), default="text", show_default=True)
 @click.option("--write", "file", metavar="FILE", help="Write a configuration for run --config with what was found.")
-@click.option("--force", is_flag=True, help="Write over a FILE that is there.")
+@click.option("--force", is_flag=True, help="Overwrite FILE if it exists.")
 def discover(form: str, file: str | None, *, force: bool) -> None:
-    """Say which vLLM servers run on this machine, where their logs go, and what to change to see more of them."""
+    """List the vLLM servers of this machine, where their logs are, and what to change to see more of them."""
     from vllm_watch.commands.discover import discover as report_on
 
     if force and file is None:
@@ -186,8 +209,14 @@ def discover(form: str, file: str | None, *, force: bool) -> None:
 
 @cli.command()
 @click.option("--recording", metavar="DIR|FILE", help="A recorded server [default: the one in the package].")
-@click.option("--server", metavar="NAME", help="Which server, of a recording of several.")
-@click.option("--speed", type=click.FloatRange(0.1, 100), default=10.0, show_default=True, help="Times real time.")
+@click.option("--server", metavar="NAME", help="Which server, if the recording has several.")
+@click.option(
+    "--speed",
+    type=click.FloatRange(0.1, 100),
+    default=10.0,
+    show_default=True,
+    help="1 is real time.",
+)
 @_LISTEN
 @_LOG_LEVEL
 @_LOG_FORMAT
@@ -199,7 +228,7 @@ def demo(  # noqa: PLR0913, PLR0917 - Each option is a parameter.
     log_level: LogLevel,
     log_format: LogFormat | None,
 ) -> None:
-    """Run the daemon over a recorded real server, again and again."""
+    """Run the daemon on a recording of a real server, in a loop."""
     from vllm_watch.commands.demo import run_demo
     from vllm_watch.support.logging_setup import configure_log, hold_standard_streams
 
@@ -235,13 +264,17 @@ def backfill(recording: str | None, logs: tuple[str, ...], step: str, output: st
 )
 @_OBJECTIVE
 @_ZONE
+@_with(_MARK)
 @_with(_PROMETHEUS)
-def report(
+def report(  # noqa: PLR0913, PLR0917 - Each option is a parameter.
     sources: tuple[str, ...],
     output: str | None,
     form: ReportFormat | None,
     objective: str | None,
     zone: str | None,
+    mark: bool,  # noqa: FBT001 - An option.
+    grafana_url: str,
+    grafana_token_file: str | None,
     **prometheus: str | None,
 ) -> None:
     """
@@ -251,14 +284,17 @@ def report(
     bench serve, throughput or latency, or what it printed. A Prometheus is one more source. Sources of one test belong
     together: what the client measured, and what the server did meanwhile.
     """
-    from vllm_watch.commands.report import prometheus_query, read_options, write_report
+    from vllm_watch.commands.marks import mark_runs, marking
+    from vllm_watch.commands.report import PrometheusOptions, prometheus_query, read_options, write_report
 
-    query = prometheus_query(**prometheus)
+    where = marking(mark=mark, grafana_url=grafana_url, grafana_token_file=grafana_token_file)
+    query = prometheus_query(PrometheusOptions(**prometheus))
     if not sources and query is None:
         raise UsageError("give at least one SOURCE: a log, a recording or a benchmark's result; or --prometheus")
     options = read_options(objective, zone)._replace(prometheus=query)
     with _progress("report") as progress:
-        write_report(sources, form, output, options, progress)
+        found = write_report(sources, form, output, options, progress)
+    mark_runs(found.runs, output, where, prometheus["server"])
 
 
 @cli.command()
@@ -281,6 +317,7 @@ def report(
 @click.option("--force", is_flag=True, help="Show numbers also if the sides are not comparable.")
 @_OBJECTIVE
 @_ZONE
+@_with(_MARK)
 def compare(  # noqa: PLR0913, PLR0917 - Each option is a parameter.
     sides: tuple[str, ...],
     baseline: str | None,
@@ -290,6 +327,7 @@ def compare(  # noqa: PLR0913, PLR0917 - Each option is a parameter.
     force: bool,  # noqa: FBT001 - An option.
     objective: str | None,
     zone: str | None,
+    **marks: Any,  # noqa: ANN401 - What `marking` takes.
 ) -> None:
     """
     Compare configurations by their load tests: what is different, and whether it is real.
@@ -300,10 +338,12 @@ def compare(  # noqa: PLR0913, PLR0917 - Each option is a parameter.
     --fail-if fails only if the whole 95 % interval is beyond the limit, and never if nothing was measured.
     """
     from vllm_watch.commands.compare import check_rules, named_sides, read_sides, write_comparison
+    from vllm_watch.commands.marks import mark_runs, marking
     from vllm_watch.commands.report import read_options
     from vllm_watch.comparison.compare import compare_sides
     from vllm_watch.comparison.fail_if import parse_rule
 
+    where = marking(**marks)
     parsed = [parse_rule(text) for text in rules]
     named = named_sides(sides, baseline)
     options = read_options(objective, zone)
@@ -311,6 +351,7 @@ def compare(  # noqa: PLR0913, PLR0917 - Each option is a parameter.
         read = read_sides(named, options, progress)
     found = compare_sides(read, baseline, force=force)
     write_comparison(found, form, output)
+    mark_runs((run for side in read for run in side.runs), output, where)
     outcomes = check_rules(parsed, found)
     for outcome in outcomes:
         click.echo(f"vllm-watch: {outcome.text}", err=True)

@@ -15,7 +15,7 @@ from collections.abc import Iterator
 
 from vllm_watch_parsers.benchmark_foreign import foreign_line, foreign_list, foreign_object
 from vllm_watch_parsers.benchmark_json import is_serve, read_serve
-from vllm_watch_parsers.benchmark_printed import is_title, read_printed_serve
+from vllm_watch_parsers.benchmark_printed import ARGUMENTS, is_title, read_printed_serve
 from vllm_watch_parsers.benchmark_result import BenchmarkError, BenchmarkKind, BenchmarkResult
 from vllm_watch_parsers.benchmark_throughput import (
     is_latency,
@@ -30,11 +30,14 @@ from vllm_watch_parsers.benchmark_throughput import (
 from vllm_watch_parsers.json_fields import decode_objects, top_level_keys
 
 
-MAX_TEXT = 1 << 30
-"""Characters of the longest text: ten thousand answers of a thousand tokens, with all times, are a quarter of it."""
+MAX_TEXT = 1 << 29
+"""Characters of the longest text: ten thousand answers of a thousand tokens, with all times, are half of it."""
 
 _HEAD = 1 << 18
 """So many characters have the keys that tell what JSON is: lists come after them."""
+
+_LINE = 512
+"""No line of a result is longer."""
 
 _COLOUR = re.compile(r"\x1b\[[0-9;?]{0,20}[A-Za-z]")
 _MARKS = ("Serving Benchmark Result", "Throughput: ", "Avg latency: ")
@@ -153,9 +156,14 @@ def _reject_foreign(block: list[str], line: int) -> None:
 
 
 def _lines(text: str) -> list[str]:
-    """Return the lines as a terminal shows them: without colours, and of a progress bar's states the last one."""
+    """
+    Return the lines as a terminal shows them: without colours, and of a progress bar's states the last one.
+
+    Of a long line only the end counts, after whatever a log has before it; but for the client's arguments, and JSON.
+    """
     shown = []
     for line in text.split("\n"):
-        plain = _COLOUR.sub("", line) if "\x1b" in line else line
+        plain = line if ARGUMENTS in line or line.startswith("{") else line[-_LINE:]
+        plain = _COLOUR.sub("", plain) if "\x1b" in plain else plain
         shown.append(plain.rstrip("\r").rpartition("\r")[2] if "\r" in plain else plain)
     return shown

@@ -32,6 +32,9 @@ from vllm_watch_parsers.numbers import MAX_DRAFT_TOKENS, MAX_REQUESTS, MAX_TOKEN
 from vllm_watch_parsers.python_repr import top_level_items, unquote
 
 
+ARGUMENTS = "Namespace("
+"""How the client's arguments start, which it prints as Python text."""
+
 _TITLE = re.compile(r"={3,}\s?Serving Benchmark Result\s?={3,}\s*\Z")
 _END = re.compile(r"={40,}\s*\Z")
 _MAX_BLOCK = 400
@@ -85,7 +88,6 @@ _RATE = re.compile(r"Traffic request rate: ([0-9.]{1,40}|inf)\s*\Z")
 _BURSTINESS = re.compile(r"Burstiness factor: ([0-9.]{1,40}) \(")
 _LIMIT = re.compile(r"Maximum request concurrency: (\d{1,8}|None)\s*\Z", re.ASCII)
 _OBJECTIVE = re.compile(r"'(ttft|tpot|e2el):(\d{1,9}(?:\.\d{1,9})?)'", re.ASCII)
-_ARGUMENTS = re.compile(r"Namespace\(.*\)\s*\Z")
 _MODERN = ("Burstiness factor: ", "Maximum request concurrency: ")
 """What the client prints from 0.6.4 on, the first release with mean and median of E2EL as they are."""
 
@@ -100,7 +102,7 @@ _REQUIRED = (
 
 def is_title(line: str) -> bool:
     """Return whether a line of a terminal is the first one of a block."""
-    return _TITLE.search(line) is not None
+    return ARGUMENTS not in line and _TITLE.search(line) is not None
 
 
 def read_printed_serve(lines: list[str], start: int, above: int) -> tuple[ServeResult, int]:
@@ -192,6 +194,7 @@ def _result(block: _Block, above: list[str], line: int) -> ServeResult:
         duration=counts["Benchmark duration (s)"],
         completed=completed,
         failed=failed,
+        is_failed_counted="Failed requests" in counts,
         total_input_tokens=int(counts["Total input tokens"]),
         total_output_tokens=block.whole("Total generated tokens"),
         request_throughput=counts["Request throughput (req/s)"],
@@ -269,8 +272,8 @@ def _settings(above: list[str], counts: Mapping[str, float]) -> Settings:
 
 def _arguments(above: list[str]) -> dict[str, str]:
     """Return the client's arguments, which it prints as Python text when it starts."""
-    found = [match for line in above if "Namespace(" in line and (match := _ARGUMENTS.search(line))]
-    return dict(top_level_items(found[-1][0])) if found else {}
+    found = [line[line.index(ARGUMENTS) :] for line in above if ARGUMENTS in line]
+    return dict(top_level_items(found[-1])) if found else {}
 
 
 def _ramp_up(arguments: Mapping[str, str]) -> RampUp | None:

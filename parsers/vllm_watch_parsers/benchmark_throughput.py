@@ -131,8 +131,8 @@ def read_printed_latency(lines: list[str], start: int) -> LatencyResult:
     """
     found = _AVERAGE.search(lines[start])
     percentiles = {}
-    for offset, text in enumerate(lines[start + 1 :], start + 1):
-        percentile = _PERCENTILE.search(text)
+    for offset in range(start + 1, len(lines)):
+        percentile = _PERCENTILE.search(lines[offset])
         if percentile is None:
             break
         percentiles[float(percentile[1])] = _real(percentile[2], offset, MAX_SECONDS)

@@ -19,7 +19,8 @@ MAX_VALUES = 10_000_000
 """No list of a result has more entries."""
 
 _BLANK = re.compile(r"\s*")
-_TOKEN = re.compile(r'"(?:[^"\\]|\\.)*"(?P<colon>\s*:)?|[\[{\]}]', re.DOTALL)
+# A string that is cut off ends with the text: to search its end again at each quote in it would take forever.
+_TOKEN = re.compile(r'"(?P<string>(?:[^"\\]|\\.)*)(?:"(?P<colon>\s*:)?)?|[\[{\]}]', re.DOTALL)
 _CUT = 24
 """A number or literal that is cut off is an error so many characters before the text's end, or fewer."""
 
@@ -68,7 +69,7 @@ def top_level_keys(text: str) -> set[str]:
             if depth <= 0:
                 break
         elif depth == 1 and token["colon"]:
-            keys.add(token[0].rstrip(": \t\r\n")[1:-1])
+            keys.add(token["string"])
     return keys
 
 

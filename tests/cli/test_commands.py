@@ -329,7 +329,7 @@ class TestCheck:
             out = vllm_watch("check", "--log", log, "--metrics", server.url).stdout
 
         assert "engine 0: serving" in out
-        assert may_be_stalled == ("Look again in 30 s" in out)
+        assert may_be_stalled == ("Check again in 30 s" in out)
         assert (seconds == 0) == (f"generation {generation} tokens/s" in out)
 
     def test_a_server_that_is_down(self, tmp_path):

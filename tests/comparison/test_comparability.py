@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
 from msgspec.structs import replace
@@ -316,3 +318,23 @@ class TestTraps:
         found = row(compare_pair(side("a", goodput=4.0), other), "request_goodput")
 
         assert (found.verdict, found.note) == ("not_compared", "the sides have other objectives")
+
+
+def test_too_few_requests_in_flight():
+    """If sixteen users had ten requests in flight on average, the load was not what it is said to be."""
+    found = compare_pair(side("a", e2el_ms=latency(500.0), request_throughput=20.0), side("b"))
+
+    assert len(found.warnings) == 1
+    assert found.warnings[0].startswith("a1 of a had 10.0 requests in flight on average, not 16: the start and the end")
+
+
+def test_runs_that_vary_too_much():
+    """Runs of one configuration that vary by more than 10 % are a warning, with how many would be needed."""
+    found = compare_pair(side("a", cv=0.2), side("b"))
+
+    assert len(found.warnings) == 1
+    assert re.fullmatch(
+        r"the runs of a vary by \d\d% in output_throughput: more than the configuration changes, such as other users "
+        r"of the machine; to find 10 % would need \d\d\d? runs of each",
+        found.warnings[0],
+    )

@@ -10,7 +10,7 @@ from tests.support.load_tests import LOAD, OPEN, latency, row, run, runs, side, 
 
 from vllm_watch.comparison.compare import compare_pair, compare_sides
 from vllm_watch.comparison.fail_if import check_rule, parse_rule
-from vllm_watch.comparison.metrics import METRIC_NAMES
+from vllm_watch.comparison.metrics import BY_NAME
 from vllm_watch.comparison.model import Side
 from vllm_watch.loadtest.model import ServerUse
 from vllm_watch.support.errors import UsageError
@@ -226,7 +226,7 @@ class TestFailIf:
         with pytest.raises(UsageError, match=r"no metric ttft\.p99; known are") as raised:
             parse_rule("ttft.p99 > 10%")
 
-        assert all(name in str(raised.value) for name in METRIC_NAMES)
+        assert all(name in str(raised.value) for name in BY_NAME)
 
 
 def test_names_of_runs_are_of_no_matter():

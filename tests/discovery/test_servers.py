@@ -162,7 +162,7 @@ class TestAddress:
         tree.listen(10, "127.0.0.1", 9000, 78)
 
         assert tree.only().url is None
-        assert "another process that listens" in tree.advice()
+        assert "Another process listens" in tree.advice()
         assert "Nothing listens" not in tree.advice()
 
     def test_who_listens_cannot_be_seen(self, tree, monkeypatch):
@@ -224,7 +224,7 @@ class TestAddress:
 
         tree.add(10, f"{SERVE} --host 169.254.169.254 --port 80")
         assert tree.only().url is None
-        assert "--host 169.254.169.254 is no address of this machine" in tree.advice()
+        assert "--host 169.254.169.254 does not look like an address of this machine" in tree.advice()
 
     @pytest.mark.parametrize(("bound", "host"), [("10.0.0.7", "10.0.0.7"), ("0.0.0.0", "127.0.0.1")])
     def test_a_name_is_what_the_process_listens_on(self, tree, bound, host):
@@ -339,10 +339,10 @@ class TestLog:
     @pytest.mark.parametrize(
         ("target", "words"),
         [
-            ("/dev/null", "thrown away"),
+            ("/dev/null", "discarded"),
             ("/dev/pts/3", "terminal (/dev/pts/3)"),
-            ("/dev/full", "/dev/full, which is no file"),
-            ("socket:[5]", "no unit says whose"),
+            ("/dev/full", "/dev/full, which is not a file"),
+            ("socket:[5]", "belongs to no known unit"),
             ("pipe:[5]", "whose reader cannot be seen"),
         ],
     )
@@ -402,7 +402,7 @@ class TestLog:
         tree.output(10, "socket:[5]")
 
         assert tree.only().journal is None
-        assert "user's own journal" in tree.advice()
+        assert "journal of a user" in tree.advice()
 
     def test_a_socket_of_something_else(self, tree):
         """A socket that systemd did not make is not the journal, whatever unit the process is in."""
@@ -415,7 +415,7 @@ class TestLog:
         """What a container prints is where Docker keeps it."""
         tree.add(10, SERVE, cgroup=f"0::/system.slice/docker-{CONTAINER}.scope\n")
         tree.output(10, "pipe:[5]")
-        assert "The log of its container 0123456789ab is in no file" in tree.advice()
+        assert "The log of its container 0123456789ab is not in a file" in tree.advice()
 
         path = tree.host / "var/lib/docker/containers" / CONTAINER / f"{CONTAINER}-json.log"
         path.parent.mkdir(parents=True)
@@ -445,7 +445,7 @@ class TestLog:
         [
             ({"VLLM_LOGGING_LEVEL": "warning"}, "VLLM_LOGGING_LEVEL=WARNING"),
             ({"VLLM_CONFIGURE_LOGGING": "0"}, "VLLM_CONFIGURE_LOGGING=0"),
-            ({"VLLM_API_KEY": SECRET}, "asks for an API key"),
+            ({"VLLM_API_KEY": SECRET}, "requires an API key"),
         ],
     )
     def test_the_environment(self, tree, log, environment, words):

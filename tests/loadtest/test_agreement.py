@@ -2,10 +2,12 @@
 """
 What the server's side of a report says agrees with what the benchmark measured, on recorded load tests.
 
-Within 1 % where both count or time requests, 5 % where one of them sees only the sums of a histogram. The end-to-end
-latency and TTFT that a client sees have its own share in them, HTTP, the network and the reading of the stream: on the
-two cores that the recorded client shared with its server some milliseconds for each request. So those are compared
-with that share taken off, which is the same for both: what is after the first token took the same time on both sides.
+Within 1 % where both count requests and tokens, 5 % where one of them sees only the sums of a histogram.
+
+Two numbers are not of the same thing. TTFT and E2EL of a client have its own share in them: HTTP, and the reading of
+the stream, on the two cores that it shared with the server. That share is the same in both, so what remains of E2EL is
+compared. And a client that cannot keep up reads several chunks of a stream at once: with more than eight requests at
+once its inter-token latency is its own, while its time per output token is still the server's.
 """
 
 from __future__ import annotations
@@ -19,21 +21,25 @@ from tests.loadtest.load_tests import LOAD_TESTS
 from vllm_watch.loadtest.sources import read_report
 
 
-CLIENTS_SHARE_MS = 40.0
-"""No request of the recorded tests can have spent more in the client on average."""
+KEEPS_UP = 8
+"""The recorded client reads so many streams without falling behind."""
+
+STRANGERS = {"curve: bench4": 2}
+"""Requests of another program with a wrong key: the server rejected them, and the client knows nothing of them."""
 
 EVERY_TEST = pytest.mark.parametrize("path", LOAD_TESTS, ids=lambda path: path.stem)
 
 
 @functools.lru_cache(maxsize=32)
-def views(path):
-    """Return both views of each run in a recording."""
-    found = []
-    for run in read_report([str(path)]).runs:
-        by_view = {view.view: view for view in run.views}
-        assert set(by_view) == {"client", "server"}, run.name
-        found.append((by_view["client"], by_view["server"]))
-    return found
+def runs(path):
+    """Return the runs in a recording."""
+    return read_report([str(path)]).runs
+
+
+def views(run):
+    """Return the client's view of a run, and the server's."""
+    assert [view.view for view in run.views] == ["client", "server"], run.name
+    return run.views
 
 
 @EVERY_TEST
@@ -51,40 +57,81 @@ def views(path):
 )
 def test_counts_and_rates_agree_within_one_per_cent(path, name):
     """Requests, tokens and throughput are the same on both sides."""
-    for client, server in views(path):
+    for run in runs(path):
+        client, server = views(run)
+
         assert getattr(server, name) == pytest.approx(getattr(client, name), rel=0.01)
 
 
 @EVERY_TEST
 def test_failures_agree(path):
-    """No request failed on either side."""
-    for client, server in views(path):
-        assert (client.failed, server.failed) == (0, 0)
+    """No request failed on either side, but for those of others."""
+    for run in runs(path):
+        client, server = views(run)
+
+        assert (client.failed, server.failed) == (0, STRANGERS.get(run.name, 0))
 
 
 @EVERY_TEST
-@pytest.mark.parametrize("name", ["tpot_ms", "itl_ms"])
-def test_times_between_tokens_agree_within_five_per_cent(path, name):
+def test_time_per_output_token_agrees_within_five_per_cent(path):
     """The server's histogram has the same mean as the client's requests."""
-    for client, server in views(path):
-        assert getattr(server, name).mean == pytest.approx(getattr(client, name).mean, rel=0.05)
+    for run in runs(path):
+        client, server = views(run)
+
+        assert server.tpot_ms.mean == pytest.approx(client.tpot_ms.mean, rel=0.05)
 
 
 @EVERY_TEST
-def test_latencies_agree_but_for_the_client_s_own_share(path):
-    """TTFT and E2EL of the client are above the server's by one and the same amount, within 5 % of E2EL."""
-    for client, server in views(path):
+def test_inter_token_latency_agrees_within_five_per_cent(path):
+    """As long as the client keeps up it sees the gaps that the server made."""
+    for run in runs(path):
+        client, server = views(run)
+
+        if (run.load.max_concurrency or run.use.max_running) <= KEEPS_UP:
+            assert server.itl_ms.mean == pytest.approx(client.itl_ms.mean, rel=0.05)
+
+
+@EVERY_TEST
+def test_latency_agrees_but_for_the_client_s_own_share(path):
+    """E2EL is the server's and what the client adds before the first token, within 5 %."""
+    for run in runs(path):
+        client, server = views(run)
         share = client.ttft_ms.mean - server.ttft_ms.mean
-        assert 0 <= share <= CLIENTS_SHARE_MS or share <= 0.5 * client.ttft_ms.mean
+
+        assert 0 <= share <= 0.5 * client.ttft_ms.mean
         assert server.e2el_ms.mean + share == pytest.approx(client.e2el_ms.mean, rel=0.05)
 
 
 @EVERY_TEST
-@pytest.mark.parametrize("name", ["tpot_ms", "itl_ms"])
-@pytest.mark.parametrize("quantile", ["p50", "p90"])
-def test_the_client_s_percentiles_are_between_the_server_s_bounds(path, name, quantile):
+@pytest.mark.parametrize("quantile", ["p50", "p90", "p95"])
+def test_the_client_s_percentiles_are_between_the_server_s_bounds(path, quantile):
     """A percentile from buckets says between which values it is, and there it is, to 5 %."""
-    for client, server in views(path):
-        value, bounds = getattr(getattr(client, name), quantile), getattr(server, name).bounds[quantile]
+    for run in runs(path):
+        client, server = views(run)
+        value, bounds = getattr(client.tpot_ms, quantile), server.tpot_ms.bounds[quantile]
+
         if value is not None:
             assert 0.95 * bounds.low <= value <= 1.05 * bounds.high
+
+
+def test_each_configuration_is_its_own():
+    """The recorded tests differ in what was tuned, and the flags say so."""
+    tuned = {"draft2": "2", "draft4": "4"}
+    for path in LOAD_TESTS:
+        name = path.name.partition("-run")[0]
+        for run in runs(path):
+            if name in tuned:
+                assert run.config["speculative-config.num_speculative_tokens"] == tuned[name]
+            if name.startswith("prefix"):
+                assert run.config["enable-prefix-caching"] == str(name == "prefix-on")
+                assert (run.use.prefix_cache_hit_ratio or 0.0) > 0.5 or name == "prefix-off"
+
+
+def test_eight_loads_in_one_recording_are_eight_runs():
+    """Each benchmark of the curve is a run with its own requests, and latency turns at one of them."""
+    (path,) = (each for each in LOAD_TESTS if each.name.startswith("curve"))
+    report = read_report([str(path)])
+
+    assert [run.load.max_concurrency for run in report.runs] == [1, 2, 4, 8, 16, 24, 40, None]
+    assert [run.views[1].successful for run in report.runs] == [80, 160, 260, 450, 600, 700, 800, 700]
+    assert report.latency_turn.run in {run.name for run in report.runs[1:-1]}

@@ -3,11 +3,10 @@
 
 from __future__ import annotations
 
-import signal
-
 import pytest
 
 from tests.parsers.lines import SPEC_MESSAGE, STATS_MESSAGE, TIME, json_record, record
+from tests.support.alarm import ends_within
 
 from vllm_watch_parsers.exposition import parse_exposition
 from vllm_watch_parsers.line import UNKNOWN_RECORD, Record, parse_line
@@ -33,15 +32,8 @@ OPEN_RECORDS = [
 @pytest.fixture(autouse=True)
 def alarm():
     """Fail a test that takes longer than `SECONDS`."""
-
-    def fail(_signal, _frame):
-        raise TimeoutError(f"still parsing after {SECONDS} s")
-
-    previous = signal.signal(signal.SIGALRM, fail)
-    signal.alarm(SECONDS)
-    yield
-    signal.alarm(0)
-    signal.signal(signal.SIGALRM, previous)
+    with ends_within(SECONDS):
+        yield
 
 
 def repeated(text: str) -> str:

@@ -166,6 +166,7 @@ def test_the_others_go_on(remote, two_logs, start, monkeypatch, name):
     remote.hang()
     daemon = start(hanging=remote.place / name, good=good)
     until(lambda: daemon.reason("hanging") == "hangs")
+    began = time.monotonic() - log_thread_module.HANGS_AFTER
     until(lambda: "READY" in daemon.told.said)
     for number in range(1, 4):
         write(good)
@@ -173,7 +174,8 @@ def test_the_others_go_on(remote, two_logs, start, monkeypatch, name):
     until(
         lambda: daemon.service.threads.tail._busy and next(iter(daemon.service.threads.tail._busy.values())).is_reported
     )
-    time.sleep(2.2)  # A heartbeat that had stopped when the log began to hang would be stale by now.
+    # A heartbeat that had stopped when the log began to hang would be stale by then.
+    until(lambda: time.monotonic() > began + 1.1 * liveness_module.STALE_HEARTBEAT)
     daemon.told.said.clear()
     until(lambda: "WATCHDOG" in daemon.told.said)
     pages = daemon.service.endpoints

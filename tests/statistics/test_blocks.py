@@ -8,14 +8,7 @@ import random
 
 import pytest
 
-from vllm_watch.statistics.blocks import block_interval, block_means
-
-
-def test_blocks_are_consecutive_parts():
-    """Each value is in one block, and no block is more than one value longer than another."""
-    assert block_means([1.0, 2.0, 3.0, 4.0, 5.0, 6.0], 3) == [1.5, 3.5, 5.5]
-    assert block_means([float(each) for each in range(7)], 3) == [0.5, 3.0, 5.5]
-    assert block_means([1.0], 3) == []
+from vllm_watch.statistics.blocks import block_interval
 
 
 def test_the_interval_is_never_narrower_than_the_floor():

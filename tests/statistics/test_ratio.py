@@ -12,6 +12,7 @@ from vllm_watch.statistics.ratio import (
     coefficient_of_variation,
     detectable_difference,
     geometric_mean,
+    needed_runs,
     ratio_interval,
 )
 
@@ -124,6 +125,15 @@ def test_unequal_variation_does_not_break_the_coverage():
         held += found.low <= 1 <= found.high
 
     assert 0.93 <= held / 2000 <= 0.98
+
+
+@pytest.mark.parametrize("cv", [0.005, 0.03, 0.1, 0.3])
+def test_how_many_runs_are_needed(cv):
+    """So many runs a side find 10 %, and one less do not; two are the fewest."""
+    number = needed_runs(cv, 0.1)
+
+    assert detectable_difference(cv, number) <= 0.1
+    assert number == 2 or detectable_difference(cv, number - 1) > 0.1
 
 
 def test_the_coefficient_of_variation_is_that_of_the_runs():

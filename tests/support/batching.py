@@ -17,7 +17,6 @@ from statistics import fmean
 from typing import NamedTuple
 
 from vllm_watch.loadtest.model import Latency, Load, Phase, Result, Run, ServerUse, Steady
-from vllm_watch.statistics.blocks import block_means
 from vllm_watch.statistics.percentiles import percentile
 
 
@@ -179,8 +178,8 @@ def _blocks(requests, middle):
     parts = [middle[edges[part] : edges[part + 1]] for part in range(BLOCKS)]
     return {
         "output_throughput": tuple(each / width for each in tokens),
-        "tpot_ms.mean": tuple(block_means([_tpot(request) for request in middle], BLOCKS)),
-        "e2el_ms.mean": tuple(block_means([_e2el(request) for request in middle], BLOCKS)),
+        "tpot_ms.mean": tuple(fmean(map(_tpot, part)) for part in parts),
+        "e2el_ms.mean": tuple(fmean(map(_e2el, part)) for part in parts),
         "ttft_ms.p50": tuple(percentile(sorted(map(_ttft, part)), 0.5) for part in parts),
     }
 

@@ -16,6 +16,7 @@ from collections.abc import Mapping
 
 PACKAGES: Mapping[str, str] = {
     "amtool": "prometheus-alertmanager",
+    "chromium": "chromium",
     "dpkg-deb": "dpkg",
     "ip": "iproute2",
     "journalctl": "systemd",

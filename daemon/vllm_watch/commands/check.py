@@ -46,8 +46,8 @@ _FACTS = {
 }
 _COMPUTING: frozenset[EngineState] = frozenset({"serving", "saturated"})
 _CHECK_AGAIN = (
-    "Requests run, and no token of theirs is known of by now: whether the engine serves or has stalled, one look "
-    "cannot tell. Look again in 30 s."
+    "Requests run, and none is known to have received a token: one poll cannot show whether the engine serves or is "
+    "stalled. Check again in 30 s."
 )
 
 
@@ -181,7 +181,7 @@ def _check_engine(engine: EngineSnapshot, snapshot: ServerSnapshot) -> Iterator[
         yield ReportLine(f"    {_CHECK_AGAIN}")
     yield ReportLine(f"    configuration: {', '.join(facts) or 'unknown'}")
     if engine.state == "unknown" and not any(source.is_up for source in snapshot.sources):
-        yield ReportLine("    no source can be read, so nothing can be said", is_wrong=True)
+        yield ReportLine("    no source can be read, so nothing is known", is_wrong=True)
 
 
 def _may_be_stalled(engine: EngineSnapshot) -> bool:

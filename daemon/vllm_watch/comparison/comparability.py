@@ -18,10 +18,12 @@ from vllm_watch.comparison.sound_runs import (
     check_acceptance,
     check_duration,
     check_errors,
+    check_in_flight,
     check_order,
     check_repetition,
     check_saturation,
     check_steadiness,
+    check_variation,
 )
 
 
@@ -36,6 +38,8 @@ _CHECKS: tuple[Callable[[Pair], Iterator[Finding]], ...] = (
     check_duration,
     check_saturation,
     check_steadiness,
+    check_in_flight,
+    check_variation,
     check_acceptance,
     check_order,
 )

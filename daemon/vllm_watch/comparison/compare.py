@@ -11,9 +11,9 @@ from vllm_watch.comparison.comparability import findings
 from vllm_watch.comparison.configuration import common_settings, config_differences, config_warnings
 from vllm_watch.comparison.decisions import decide, matrix
 from vllm_watch.comparison.estimate import SIGNIFICANCE, estimate
+from vllm_watch.comparison.headline import headline_metric
 from vllm_watch.comparison.levels import split_by_load
-from vllm_watch.comparison.loads import load_kind
-from vllm_watch.comparison.metrics import GOODPUT, METRICS, OUTPUT, TPOT, family_weights
+from vllm_watch.comparison.metrics import METRICS, family_weights
 from vllm_watch.comparison.model import Comparison, Comparisons, Row, Side
 from vllm_watch.comparison.pair import Pair, common_view, measured
 from vllm_watch.comparison.traps import Traps, trap_warnings
@@ -112,16 +112,3 @@ def _rows(pair: Pair) -> tuple[Row, ...]:
     }
     in_order = [rows[each.metric.name] for each in known]
     return tuple(sorted(in_order, key=lambda row: not row.is_headline))
-
-
-def headline_metric(pair: Pair) -> str:
-    """
-    Return the metric to look at first. It is chosen by what was asked and sent, never by the values.
-
-    Goodput if an objective is set, else output tokens per second; at a fixed rate that only repeats the rate, so there
-    it is the time per output token.
-    """
-    if all(result.goodput is not None for side in pair.sides for result in side.results):
-        return GOODPUT
-    kinds = {load_kind(run.load) for side in pair.sides for run in side.runs}
-    return TPOT if kinds == {"open"} else OUTPUT

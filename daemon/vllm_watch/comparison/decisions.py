@@ -5,11 +5,11 @@ from __future__ import annotations
 
 import math
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 from vllm_watch.comparison.configuration import side_settings
 from vllm_watch.comparison.estimate import SIGNIFICANCE, Estimate, estimate
-from vllm_watch.comparison.metrics import GOODPUT, METRICS, OUTPUT, TPOT, Metric
+from vllm_watch.comparison.metrics import BY_NAME, GOODPUT, OUTPUT, TPOT, Metric
 from vllm_watch.comparison.model import Decision, MatrixRow, Side
 from vllm_watch.comparison.pair import Measured, Pair, common_view, mean_known, measured, metric_mean
 from vllm_watch.comparison.traps import Traps
@@ -18,7 +18,6 @@ from vllm_watch.loadtest.model import Run, View
 
 MEMORY = "memory_gib"
 
-_BY_NAME: Mapping[str, Metric] = {metric.name: metric for metric in METRICS}
 _CRITERIA = (
     ("lowest TTFT", "ttft_ms.p50"),
     ("most throughput", OUTPUT),
@@ -52,13 +51,13 @@ def decide(sides: Sequence[Side]) -> tuple[Decision, ...]:
         return ()
     known = [measured(side, view) for side in sides]
     return (
-        *(_decision(criterion, _BY_NAME[name], known, view) for criterion, name in _CRITERIA),
+        *(_decision(criterion, BY_NAME[name], known, view) for criterion, name in _CRITERIA),
         _memory_decision(sides),
     )
 
 
 def _values(side: Side, view: View | None) -> list[tuple[str, float]]:
-    values = [] if view is None else [(name, metric_mean(_BY_NAME[name], measured(side, view))) for name in _MATRIX]
+    values = [] if view is None else [(name, metric_mean(BY_NAME[name], measured(side, view))) for name in _MATRIX]
     return [(name, value) for name, value in (*values, (MEMORY, _side_memory(side))) if value is not None]
 
 

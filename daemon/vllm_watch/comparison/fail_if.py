@@ -12,7 +12,7 @@ import re
 
 from typing import NamedTuple
 
-from vllm_watch.comparison.metrics import METRIC_NAMES
+from vllm_watch.comparison.metrics import BY_NAME
 from vllm_watch.comparison.model import Comparison, Row
 from vllm_watch.support.errors import UsageError
 
@@ -48,8 +48,8 @@ def parse_rule(text: str) -> Rule:
     found = _RULE.fullmatch(text)
     if found is None:
         raise UsageError(f"--fail-if {text!r}: expected a metric, < or >, and per cent, such as 'ttft_ms.p99 > +10%'")
-    if found["metric"] not in METRIC_NAMES:
-        raise UsageError(f"--fail-if {text!r}: no metric {found['metric']}; known are {', '.join(METRIC_NAMES)}")
+    if found["metric"] not in BY_NAME:
+        raise UsageError(f"--fail-if {text!r}: no metric {found['metric']}; known are {', '.join(BY_NAME)}")
     return Rule(found["metric"], found["relation"] == ">", float(found["limit"]))
 
 

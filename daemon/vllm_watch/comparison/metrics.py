@@ -92,7 +92,7 @@ METRICS: tuple[Metric, ...] = (
 )
 """In the order of the table."""
 
-METRIC_NAMES = tuple(metric.name for metric in METRICS)
+BY_NAME: Mapping[str, Metric] = {metric.name: metric for metric in METRICS}
 THROUGHPUTS = (OUTPUT, "total_token_throughput", "request_throughput")
 
 

@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from pathlib import PurePath
 
 from vllm_watch.comparison.finding import Finding
 from vllm_watch.comparison.loads import load_kind, load_text
@@ -97,7 +96,7 @@ def check_temperature(pair: Pair) -> Iterator[Finding]:
 
 def _model(name: str) -> str:
     """Return a model's name; of a path only its last part, for one model is in other folders on other machines."""
-    return PurePath(name).name if name.startswith("/") else name
+    return name.rstrip("/").rpartition("/")[2] if name.startswith("/") else name
 
 
 def _sizes_differ(a: Load, b: Load) -> bool:

@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from pathlib import PurePath
 from typing import NamedTuple
 
 from vllm_watch.support.errors import UsageError
@@ -63,4 +62,4 @@ def _parse(text: str, exists: Callable[[str], bool]) -> tuple[str | None, tuple[
 
 def _stem(path: str) -> str:
     """Return what is before the first dot of a file's name."""
-    return PurePath(path).name.split(".")[0] or path
+    return path.rstrip("/").rpartition("/")[2].split(".")[0] or path

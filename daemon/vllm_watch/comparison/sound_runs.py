@@ -6,10 +6,14 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from vllm_watch.comparison.finding import Finding
+from vllm_watch.comparison.headline import headline_metric
 from vllm_watch.comparison.loads import load_kind
-from vllm_watch.comparison.pair import Pair
+from vllm_watch.comparison.metrics import BY_NAME
+from vllm_watch.comparison.pair import Pair, metric_values
 from vllm_watch.comparison.speculation import speculation
 from vllm_watch.loadtest.model import Result, Run
+from vllm_watch.statistics.littles_law import check_littles_law
+from vllm_watch.statistics.ratio import coefficient_of_variation, needed_runs
 
 
 ACCEPTANCE_TOLERANCE = 0.03
@@ -19,6 +23,8 @@ SHORTEST_SECONDS = 10.0
 STEADY_SECONDS = 60.0
 ROUNDS = 10
 """How many requests each user of a closed load sends at least."""
+UNSTABLE_CV = 0.10
+FEWEST_TO_VARY = 3
 LATENCIES = 5
 """How many times the slowest requests a run lasts at least."""
 
@@ -66,6 +72,37 @@ def check_duration(pair: Pair) -> Iterator[Finding]:
             yield Finding(
                 f"the runs of {side.name} last only {min(seconds):.0f} s: the start and the end of the load are a part "
                 f"of the values, and {STEADY_SECONDS:.0f} s are advised",
+                refuses=False,
+            )
+
+
+def check_in_flight(pair: Pair) -> Iterator[Finding]:
+    """By Little's law a closed load had as many requests in flight as it has users."""
+    for side in pair.sides:
+        for run, result in zip(side.runs, side.results, strict=True):
+            users, rate, latency = run.load.max_concurrency, result.request_throughput, result.e2el_ms
+            if load_kind(run.load) != "closed" or not users or rate is None or latency is None or latency.mean is None:
+                continue
+            law = check_littles_law(users, rate, latency.mean / 1000)
+            if law is not None and law.grade == "doubtful":
+                yield Finding(
+                    f"{run.name} of {side.name} had {law.expected:.1f} requests in flight on average, not {users}: the "
+                    "start and the end of the load, or a slow client, are a large part of it",
+                    refuses=False,
+                )
+                break
+
+
+def check_variation(pair: Pair) -> Iterator[Finding]:
+    """Runs of one configuration are alike."""
+    metric = BY_NAME[headline_metric(pair)]
+    for side in pair.sides:
+        values = metric_values(metric, side)
+        cv = coefficient_of_variation(values) if len(values) >= FEWEST_TO_VARY else None
+        if cv is not None and cv > UNSTABLE_CV:
+            yield Finding(
+                f"the runs of {side.name} vary by {cv:.0%} in {metric.name}: more than the configuration changes, "
+                f"such as other users of the machine; to find 10 % would need {needed_runs(cv, 0.1)} runs of each",
                 refuses=False,
             )
 

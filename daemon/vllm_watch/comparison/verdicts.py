@@ -15,6 +15,7 @@ from vllm_watch.statistics.holm import holm_adjusted
 
 
 _OUTSIDE = "no verdict: it is not one of the six metrics that are tested together, so the interval is for it alone"
+_EXPLAINED = " daemon/COMPARING.md explains it."
 _HOPELESS = 10.0
 _MORE_RUNS = "too few runs for how much they vary: not even a factor of ten would have been found"
 _CORRECTED = "the interval leaves out 0, but six metrics are tested together, and then it is not enough"
@@ -54,7 +55,7 @@ def method(pair: Pair) -> str:
         return (
             "Within one run: blocks of each steady window, 95 % intervals widened by a stated variation between runs, "
             f"Bonferroni's correction over {len(FAMILY)} metrics fixed beforehand. What "
-            "another run would show, only more runs tell."
+            "another run would show, only more runs tell.{_EXPLAINED}"
         )
     check = ", exact permutation test as a cross-check" if min(len(side.runs) for side in pair.sides) >= 5 else ""
     counts = " and ".join(str(len(side.runs)) for side in pair.sides)
@@ -62,6 +63,7 @@ def method(pair: Pair) -> str:
     return (
         f"The run is the unit ({counts} runs): Student's t on the logarithm of each run's value (Welch), 95 % "
         f"intervals of the ratio, Holm's correction over {len(FAMILY)} metrics fixed beforehand{check}.{seen}"
+        f"{_EXPLAINED}"
     )
 
 
@@ -80,7 +82,7 @@ def _row(known: Estimate, adjusted: float | None, headline: str) -> Row:
         low=_percent(known.low),
         high=_percent(known.high),
         n=known.n,
-        detectable_percent=None if _is_hopeless(known) else _percent(known.detectable),
+        detectable_percent=_percent(known.detectable) if known.metric.in_family and not _is_hopeless(known) else None,
         is_headline=known.metric.name == headline,
         note="; ".join(text for text in (known.note, note) if text) or None,
     )

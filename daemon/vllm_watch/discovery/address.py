@@ -38,7 +38,7 @@ def address_of(
     """
     if command.is_headless:
         return MetricsAddress(
-            findings=(ReportLine("It is a headless node: its /metrics is with the node that has the API."),)
+            findings=(ReportLine("It is a headless node: only the node with the API server has /metrics."),)
         )
     if command.uds is not None:
         text = f"It listens on a Unix socket, {command.uds}, which cannot be scraped: start it with --port instead."
@@ -48,19 +48,17 @@ def address_of(
         return MetricsAddress(findings=(ReportLine(text + "configure each rank's port as a server.", is_wrong=True),))
     port = command.port or _chosen_port(network, sockets)
     if port is None:
-        return MetricsAddress(findings=(ReportLine("Its port was to be chosen (--port 0), and none is open yet."),))
+        return MetricsAddress(findings=(ReportLine("It was started with --port 0 and has not opened a port yet."),))
     if _is_taken(port, network, sockets):
-        text = f"Port {port} is open, but it is another process that listens there, whose page is not asked for: one "
-        return MetricsAddress(
-            findings=(ReportLine(text + "of them has to go, or to have another --port.", is_wrong=True),)
-        )
+        text = f"Another process listens on its port {port}, so /metrics is not read there: stop one of the two, "
+        return MetricsAddress(findings=(ReportLine(text + "or start it with another --port.", is_wrong=True),))
     host, port_outside, flaw = _outside(command, port, network, sockets, published)
     if flaw is not None:
         return MetricsAddress(findings=(flaw,))
     try:
         url = parse_url(f"{'https' if command.uses_tls else 'http'}://{_in_url(host)}:{port_outside}/metrics")
     except ValueError as error:
-        return MetricsAddress(findings=(ReportLine(f"Its --host makes no URL: {error}.", is_wrong=True),))
+        return MetricsAddress(findings=(ReportLine(f"Its --host gives no valid URL: {error}.", is_wrong=True),))
     return MetricsAddress(url, tuple(_remarks(command, port, network)))
 
 
@@ -88,8 +86,8 @@ def _outside(
         here = _here(host, port, network, sockets)
         if here is not None:
             return here, port, None
-        text = f"Its --host {host} is no address of this machine, as far as can be seen, and is not asked: if it is "
-        return "", port, ReportLine(text + "right, give its URL with --metrics or in a configuration.", is_wrong=True)
+        text = f"Its --host {host} does not look like an address of this machine and is not used: if it is correct, "
+        return "", port, ReportLine(text + "give its URL with --metrics or in a configuration.", is_wrong=True)
     for each in published:
         if each.container_host in network.addresses and each.container_port == port:
             return _unless_any(each.host) or LOOPBACK, each.port, None
@@ -97,7 +95,7 @@ def _outside(
         text = f"It listens on {host} inside its container only: start it with --host 0.0.0.0 and publish the port."
         return host, port, ReportLine(text, is_wrong=True)
     if not network.addresses:
-        text = f"It is in a container without an address of its own here: publish its port (-p {port}:{port})."
+        text = f"It is in a container that has no address on this machine: publish its port (-p {port}:{port})."
         return "", port, ReportLine(text, is_wrong=True)
     return host if host in network.addresses else network.addresses[0], port, None
 
@@ -118,9 +116,9 @@ def _here(host: str | None, port: int, network: Network, sockets: frozenset[int]
 def _remarks(command: ServeCommand, port: int, network: Network) -> Sequence[ReportLine]:
     remarks = []
     if not any(each.port == port for each in network.listeners):
-        remarks.append(ReportLine(f"Nothing listens on port {port} yet: it is starting, or has failed to."))
+        remarks.append(ReportLine(f"Nothing listens on port {port} yet: it is starting, or its start has failed."))
     if command.uses_tls:
-        text = "It speaks TLS: unless a known authority has signed its certificate, a configuration has to give "
+        text = "It uses TLS: unless its certificate is signed by a known authority, the configuration needs "
         remarks.append(ReportLine(text + "tls: {ca_file: …}."))
     return remarks
 

@@ -42,7 +42,7 @@ def _lines_of_server(named: NamedServer) -> Iterator[str]:
     if is_writable(server):
         yield f"  - name: {_text(named.name)}"
     else:
-        yield f"  # {printable(named.name)}: nothing of it can be configured."
+        yield f"  # {printable(named.name)}: it has no source that can be configured."
     for finding in server.findings:
         yield f"    # {printable(finding.text)}"
     if server.journal is not None:
@@ -50,14 +50,14 @@ def _lines_of_server(named: NamedServer) -> Iterator[str]:
     elif server.log_pattern is not None and server.log_pattern.isprintable():
         yield f"    log: {_text(server.log_pattern)}"
     elif server.log is not None:
-        yield f"    # Its log {printable(server.log)} has a name that a configuration cannot hold: rename it."
+        yield f"    # Its log {printable(server.log)} has a name that a configuration cannot contain: rename it."
     if server.url is None:
         return
     yield "    metrics:"
     yield f"      url: {_text(server.url)}"
     if server.command.uses_tls:
         yield "      # tls: {ca_file: /path/ca.pem}"
-    yield "    # probe:  # asks for one token now and then, and measures what a user would wait"
+    yield "    # probe:  # requests one token regularly and measures how long a user would wait"
     yield "    #   every: 60s"
     if server.command.needs_api_key:
         yield "    #   api_key_file: /path/key"
@@ -80,6 +80,6 @@ def write_configuration(path: Path, content: str, *, force: bool) -> None:
         with path.open("w" if force else "x", encoding="utf-8") as file:
             file.write(content)
     except FileExistsError:
-        raise UsageError(f"--write: {path} is there already; --force writes over it") from None
+        raise UsageError(f"--write: {path} exists already; --force overwrites it") from None
     except OSError as error:
         raise FileError(f"--write: {path}: {(error.strerror or str(error)).lower()}") from None

@@ -87,13 +87,13 @@ def _file(view: ProcessView, output: Output) -> LogPlace:
     path = output.path
     if output.is_deleted:
         return _nowhere(
-            f"It writes to a file that has been deleted, {path}: nobody can read that any more. Start it again; to "
-            "rotate its log use copytruncate, for vLLM never opens a new file."
+            f"It writes to a file that has been deleted, {path}, and cannot be read any more. Start it again; to "
+            "rotate its log use copytruncate, because vLLM never opens a new file."
         )
     if output.access == "denied":
         return _nowhere(
-            f"Its log {path} may not be read by {view.me} ({output.holders}): {_remedy(view, output)}, and let its "
-            "folders be entered."
+            f"{view.me} may not read its log {path} ({output.holders}): {_remedy(view, output)}, and allow access to "
+            "its folders."
         )
     if output.access == "elsewhere":
         return _nowhere(
@@ -109,10 +109,10 @@ def _flaws(output: Output) -> list[ReportLine]:
         text = "Its log was opened with >, so rotation by copytruncate leaves a hole of NUL bytes and the file never "
         flaws.append(ReportLine(text + "gets smaller: start it with >> instead of > (tee: with -a).", is_wrong=True))
     if _ROTATED.search(output.path):
-        text = "Its log has been renamed while it was open, and vLLM goes on writing to the old file: rotate with "
+        text = "Its log has been renamed while it was open, and vLLM continues to write to the old file: rotate with "
         flaws.append(ReportLine(text + "copytruncate.", is_wrong=True))
     if output.is_inside_container:
-        text = "Its log is inside its container and found only for as long as this process lives: mount a folder of "
+        text = "Its log is inside its container and can be found only while this process runs: mount a folder of "
         flaws.append(ReportLine(text + "the host there."))
     return flaws
 
@@ -136,8 +136,8 @@ def _pipe(view: ProcessView, output: Output) -> LogPlace:
         next_reader = view.open_files.reader_of(onward.inode, view.processes) if onward.kind == "pipe" else None
         if next_reader is None:
             return _nowhere(
-                f"Its output goes into a pipe to {reader.name} (process {reader.pid}), which keeps it in no file: put "
-                f"tee -a vllm.log in between, or {START_APPENDING}"
+                f"Its output goes into a pipe to {reader.name} (process {reader.pid}), which does not write it to a "
+                f"file: put tee -a vllm.log in between, or {START_APPENDING}"
             )
         reader = next_reader
     if view.owner.container is not None:
@@ -164,8 +164,8 @@ def _container_log(view: ProcessView, container: str) -> LogPlace:
             return LogPlace(log=str(readable[0]))
         is_closed = is_closed or bool(paths)
     if is_closed:
-        return _nowhere(f"The log of its container {short} may not be read by {view.me}: run vllm-watch as root.")
-    return _nowhere(f"The log of its container {short} is in no file: start it with the logging driver json-file.")
+        return _nowhere(f"{view.me} may not read the log of its container {short}: run vllm-watch as root.")
+    return _nowhere(f"The log of its container {short} is not in a file: start it with the logging driver json-file.")
 
 
 def _is_closed(folder: Path) -> bool:
@@ -185,13 +185,13 @@ def _socket(view: ProcessView, output: Output) -> LogPlace:
         return _container_log(view, view.owner.container)
     environment, unit = view.environment, view.owner.unit
     if environment is not None and environment.journal_inode != output.inode and environment.journal_inode:
-        return _nowhere(f"Its output goes to a socket that is not the journal's: {START_APPENDING}")
+        return _nowhere(f"Its output goes to a socket, and not to the journal: {START_APPENDING}")
     if unit is None:
-        return _nowhere(f"Its output goes to a socket, and no unit says whose: {START_APPENDING}")
+        return _nowhere(f"Its output goes to a socket that belongs to no known unit: {START_APPENDING}")
     if view.owner.is_user_unit:
         return _nowhere(
-            f"Its output is in a user's own journal, unit {unit}: vllm-watch reads the system's. Make it a unit of the "
-            "system, or set StandardOutput=append:/path/vllm.log in it."
+            f"Its output is in the journal of a user, unit {unit}; vllm-watch reads the system's. Make it a unit of "
+            "the system, or set StandardOutput=append:/path/vllm.log in it."
         )
     return LogPlace(journal=unit)
 
@@ -201,7 +201,7 @@ def _terminal(_view: ProcessView, output: Output) -> LogPlace:
 
 
 def _null(_view: ProcessView, _output: Output) -> LogPlace:
-    return _nowhere(f"Its output is thrown away (/dev/null): {START_APPENDING}")
+    return _nowhere(f"Its output is discarded (/dev/null): {START_APPENDING}")
 
 
 def _closed(_view: ProcessView, _output: Output) -> LogPlace:
@@ -209,7 +209,7 @@ def _closed(_view: ProcessView, _output: Output) -> LogPlace:
 
 
 def _other(_view: ProcessView, output: Output) -> LogPlace:
-    return _nowhere(f"Its output goes to {output.path}, which is no file: {START_APPENDING}")
+    return _nowhere(f"Its output goes to {output.path}, which is not a file: {START_APPENDING}")
 
 
 def _denied(view: ProcessView, _output: Output) -> LogPlace:
@@ -217,7 +217,7 @@ def _denied(view: ProcessView, _output: Output) -> LogPlace:
     who = "root" if view.user == "root" else f"{view.user} or root"
     at_unit = f" (its unit is {unit}: perhaps log: {{journal: {unit}}})" if unit and unit.endswith(".service") else ""
     return _nowhere(
-        f"Where its log goes cannot be seen: it runs as {view.user}, and vllm-watch as {view.me}. Run vllm-watch as "
+        f"Its log cannot be found: it runs as {view.user}, and vllm-watch as {view.me}. Run vllm-watch as "
         f"{who}, give it the capabilities CAP_SYS_PTRACE and CAP_DAC_READ_SEARCH, or name the log with --log{at_unit}."
     )
 

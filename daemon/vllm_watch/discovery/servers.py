@@ -166,8 +166,8 @@ def _findings_of_statistics(
 ) -> Iterable[ReportLine]:
     """Yield what keeps statistics out of a server's log."""
     if command.log_stats_disabled:
-        text = "It was started with --disable-log-stats: neither its log nor its /metrics tells what the engine does. "
-        yield ReportLine(text + "Start it without.", is_wrong=True)
+        text = "It was started with --disable-log-stats: neither its log nor its /metrics shows what the engine does. "
+        yield ReportLine(text + "Start it without that option.", is_wrong=True)
         return
     if (command.api_server_count or 1) > 1:
         text = f"It has {command.api_server_count} API servers, so its log has no statistics: "
@@ -176,10 +176,10 @@ def _findings_of_statistics(
     if environment is None or (place.log is None and place.journal is None):
         return
     if environment.logging_level in _QUIET_LEVELS:
-        text = f"VLLM_LOGGING_LEVEL={environment.logging_level} keeps statistics and start out of its log: use INFO."
+        text = f"VLLM_LOGGING_LEVEL={environment.logging_level} hides statistics and the start in its log: use INFO."
         yield ReportLine(text, is_wrong=True)
     if not environment.configures_logging:
-        text = "VLLM_CONFIGURE_LOGGING=0 keeps vLLM's lines out of its log: start it without."
+        text = "VLLM_CONFIGURE_LOGGING=0 hides vLLM's lines in its log: start it without that variable."
         yield ReportLine(text, is_wrong=True)
 
 
@@ -187,10 +187,10 @@ def _findings_of_command(
     command: ServeCommand, environment: Environment | None, *, is_config_read: bool
 ) -> Iterable[ReportLine]:
     if not is_config_read and command.config_file is not None:
-        text = f"Its own configuration {command.config_file} cannot be read from here: port and limits that it gives "
+        text = f"Its own configuration {command.config_file} cannot be read from here: the port and limits in it "
         yield ReportLine(text + "are not known. Give --metrics if the port is wrong.", is_wrong=True)
     if command.needs_api_key or (environment is not None and environment.has_api_key):
-        yield ReportLine("It asks for an API key; /metrics needs none, a probe would (api_key_file).")
+        yield ReportLine("It requires an API key: not for /metrics, but for a probe (api_key_file).")
 
 
 def _findings_of_machine(listed: ProcessList, by_pid: Mapping[int, Process], me: str) -> Iterable[ReportLine]:
@@ -200,9 +200,7 @@ def _findings_of_machine(listed: ProcessList, by_pid: Mapping[int, Process], me:
         text += "ProtectProc= does that): run vllm-watch as root or as the server's user, or use --log and --metrics."
         yield ReportLine(text, is_wrong=True)
     elif listed.unreadable:
-        text = (
-            f"{listed.unreadable} processes cannot be looked at by {me}: run vllm-watch as root or the server's user."
-        )
+        text = f"{me} cannot read {listed.unreadable} processes: run vllm-watch as root or the server's user."
         yield ReportLine(text, is_wrong=True)
     for process in by_pid.values():
         if process.title == _ENGINE and _is_left_over(process, by_pid):

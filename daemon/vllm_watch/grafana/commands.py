@@ -24,15 +24,15 @@ if TYPE_CHECKING:
 
 @click.group()
 def grafana() -> None:
-    """Put the dashboards into a running Grafana, take them out, or mark load tests on them."""
+    """Put the dashboards into a running Grafana, remove them, or mark load tests on them."""
 
 
 @grafana.command()
 @connection
 @click.option("--folder", default="vLLM", show_default=True, metavar="TITLE", help="Title of the folder if it is new.")
-@click.option("--language", type=click.Choice(["en", "zh"]), default="en", show_default=True, help="Of the texts.")
-@click.option("--datasource", metavar="NAME|UID", help="Prometheus data source that the dashboards open with.")
-@click.option("--force", is_flag=True, help="Overwrite dashboards that somebody else made or changed.")
+@click.option("--language", type=click.Choice(["en", "zh"]), default="en", show_default=True, help="Their language.")
+@click.option("--datasource", metavar="NAME|UID", help="Prometheus data source that is preselected.")
+@click.option("--force", is_flag=True, help="Overwrite dashboards that somebody else created or changed.")
 @click.option("--dry-run", is_flag=True, help="Show what would change, and change nothing.")
 @click.option(
     "--diff-lines",
@@ -57,7 +57,7 @@ def push(
     """
     Put the dashboards into Grafana.
 
-    What is there already and equal is left alone; what somebody changed in Grafana is not overwritten.
+    A dashboard that exists and is equal is not touched; one that somebody changed in Grafana is not overwritten.
     """
     from vllm_watch.grafana.packaged import packaged
     from vllm_watch.grafana.push import PushOptions
@@ -77,9 +77,9 @@ def delete(
     url: str, token_file: str, ca_file: str | None, timeout: float, force: bool, dry_run: bool, yes: bool
 ) -> None:
     """
-    Delete the dashboards that push made, and their folder if nothing else is in it.
+    Delete the dashboards that push created, and their folder if nothing else is in it.
 
-    Nothing is deleted that push did not make.
+    Only what push created is deleted.
     """
     from vllm_watch.grafana.delete import DeleteOptions
     from vllm_watch.grafana.delete import delete as delete_all

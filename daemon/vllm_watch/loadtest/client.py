@@ -10,10 +10,11 @@ from __future__ import annotations
 
 import math
 
+from bisect import bisect_right
 from collections.abc import Mapping, Sequence
 from datetime import datetime, tzinfo
-from itertools import chain
-from statistics import fmean, median, pstdev
+from itertools import chain, pairwise
+from statistics import fmean
 from typing import Literal, NamedTuple
 
 from vllm_watch.loadtest.client_warnings import warnings_of
@@ -223,8 +224,8 @@ def _filled(stats: LatencyStats, values: Sequence[float], count: int | None) -> 
             shares[name] = found
     return Latency(
         mean=fmean(values) if stats.mean is None and values else stats.mean,
-        median=median(values) if stats.median is None and values else stats.median,
-        std=pstdev(values) if stats.std is None and values else stats.std,
+        median=percentile(values, 0.5) if stats.median is None and values else stats.median,
+        std=_deviation(values) if stats.std is None and values else stats.std,
         count=count,
         too_few=tuple(name for name in shares if count is not None and count < min_count(QUANTILES[name])),
         p50=shares.get("p50"),
@@ -232,6 +233,12 @@ def _filled(stats: LatencyStats, values: Sequence[float], count: int | None) -> 
         p95=shares.get("p95"),
         p99=shares.get("p99"),
     )
+
+
+def _deviation(values: Sequence[float]) -> float:
+    """Return the standard deviation; `statistics.pstdev`, which is exact, takes minutes over millions of gaps."""
+    mean = fmean(values)
+    return math.sqrt(math.fsum((value - mean) ** 2 for value in values) / len(values))
 
 
 def distribution(values: Sequence[float]) -> Distribution | None:
@@ -242,12 +249,8 @@ def distribution(values: Sequence[float]) -> Distribution | None:
     first = math.floor(STEPS_PER_DECADE * math.log10(positive[0]))
     last = math.ceil(STEPS_PER_DECADE * math.log10(positive[-1]))
     bounds = [10 ** (step / STEPS_PER_DECADE) for step in range(first, max(last, first + 1) + 1)]
-    counts = [0] * (len(bounds) + 1)
-    place = 0
-    for value in positive:
-        while place < len(bounds) and value > bounds[place]:
-            place += 1
-        counts[place] += 1
+    up_to = [bisect_right(positive, bound) for bound in bounds]
+    counts = [later - earlier for earlier, later in pairwise([0, *up_to, len(positive)])]
     return Distribution(bounds=tuple(bounds), counts=tuple(counts))
 
 

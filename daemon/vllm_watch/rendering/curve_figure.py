@@ -41,13 +41,13 @@ _LATENCIES: Mapping[str, tuple[str, ...]] = {
 }
 _TOP = 16
 _HEIGHT = 230
-_LEAST_POINTS = 2
+_LEAST_LOADS = 2
 _ABOVE = 9
 
 
 def curve_figures(sides: Mapping[str, Sequence[Run]], key: str) -> tuple[Figure, ...]:
     """
-    Return what latency costs at each throughput; nothing with less than two points on any line.
+    Return what latency costs at each throughput; nothing if no line has two loads.
 
     Args:
         sides: The runs of each configuration, by its name.
@@ -62,7 +62,7 @@ def curve_figures(sides: Mapping[str, Sequence[Run]], key: str) -> tuple[Figure,
             for name, runs in sides.items()
             for each in shown
         ]
-        figures += _figure(title, lines, f"{key}-{at}")
+        figures += _figure(title, lines, f"{key}-{at}", is_one_side=len(sides) == 1)
     return tuple(figures)
 
 
@@ -75,16 +75,19 @@ def by_configuration(runs: Sequence[Run]) -> dict[str, tuple[Run, ...]]:
     return {name: tuple(group) for name, group in zip(names, found.values(), strict=True)}
 
 
-def _figure(title: str, lines: Sequence[Line], key: str) -> list[Figure]:
+def _figure(title: str, lines: Sequence[Line], key: str, *, is_one_side: bool) -> list[Figure]:
     points = [_points(line) for line in lines]
-    if max(map(len, points), default=0) < _LEAST_POINTS:
+    if max((len(_by_load(each)) for each in points), default=0) < _LEAST_LOADS:
         return []
     drawn = [(line, each) for line, each in zip(lines, points, strict=True) if each]
     x = linear((point.throughput for _, each in drawn for point in each), ticks=5)
     y = logarithmic(point.latency for _, each in drawn for point in each)
     plot = Plot(x, y, _TOP, _HEIGHT)
     parts = [upright_axis(plot, milliseconds), level_axis(plot, "Output, tokens/s", has_grid=False)]
-    parts += [_line(at, each, plot) for at, (_, each) in enumerate(drawn)]
+    # Lines of the same runs are above each other: the last one, which is the highest, has the labels for all.
+    for at, (_, each) in enumerate(drawn):
+        parts.append(_line(at, each, plot))
+        parts += [] if is_one_side and at < len(drawn) - 1 else [_labels(each, plot)]
     description = " ".join(f"{line.label}: {_in_words(each)}." for line, each in drawn)
     svg = drawing(key, title, description, _TOP + _HEIGHT + AXIS_HEIGHT, *parts)
     entries = tuple(Entry(at, line.label, is_marked=True) for at, (line, _) in enumerate(drawn))
@@ -136,17 +139,29 @@ def _unit(load: Load) -> str:
     return "requests per second" if load.request_rate not in {None, "inf"} else "requests at once"
 
 
+def _by_load(points: Sequence[_Point]) -> list[list[_Point]]:
+    """Return the points of each load together."""
+    return [list(group) for _, group in groupby(points, key=lambda point: _load_order(point.run.load))]
+
+
 def _line(style: int, points: Sequence[_Point], plot: Plot) -> str:
-    """Return a mark for each run, and a line through the means of the runs of each load, with the load above."""
+    """Return a mark for each run, and a line through the means of the runs of each load."""
     marks = [mark(style, *plot.place(point.throughput, point.latency)) for point in points]
-    means, labels = [], []
-    for _, runs in groupby(points, key=lambda point: _load_order(point.run.load)):
-        group = list(runs)
-        means.append((fmean(point.throughput for point in group), fmean(point.latency for point in group)))
+    means = [
+        (fmean(point.throughput for point in group), fmean(point.latency for point in group))
+        for group in _by_load(points)
+    ]
+    return polyline(style, plot, joined(means, plot)) + "".join(marks)
+
+
+def _labels(points: Sequence[_Point], plot: Plot) -> str:
+    """Return each load above its points."""
+    parts = []
+    for group in _by_load(points):
         highest = max(group, key=lambda point: point.latency)
-        share, top = plot.place(means[-1][0], highest.latency)
-        labels.append(label(_short(highest.run.load), share, top - _ABOVE))
-    return polyline(style, plot, joined(means, plot)) + "".join(marks) + "".join(labels)
+        share, top = plot.place(fmean(point.throughput for point in group), highest.latency)
+        parts.append(label(_short(highest.run.load), share, top - _ABOVE))
+    return "".join(parts)
 
 
 def _in_words(points: Sequence[_Point]) -> str:

@@ -51,6 +51,7 @@ table { border-collapse: collapse; font-size: .94rem; font-variant-numeric: tabu
 caption { padding: .2rem 0; text-align: left; font-weight: 600; }
 th, td { padding: .22rem .75rem; border-bottom: 1px solid var(--line); text-align: right; vertical-align: top;
   font-weight: 400; }
+thead th { overflow-wrap: normal; }
 thead th, thead td { border-bottom: 2px solid var(--muted); font-weight: 600; vertical-align: bottom; }
 th:first-child, td:first-child { padding-left: .25rem; }
 .text { text-align: left; overflow-wrap: anywhere; }
@@ -74,7 +75,8 @@ figure { margin: 1rem 0 1.5rem; break-inside: avoid; }
 .legend { display: flex; flex-wrap: wrap; gap: .1rem 1.2rem; margin: .3rem 0; padding: 0; list-style: none;
   font-size: .94rem; }
 .sample { margin-right: .4rem; vertical-align: middle; overflow: visible; }
-.swatch { display: inline-block; width: 1.1rem; height: .8rem; margin-right: .4rem; background: var(--phase);
+.swatch { display: inline-block; width: 1.1rem; height: .8rem; margin-right: .4rem; border: 1px solid var(--muted);
+  background: var(--phase);
   print-color-adjust: exact; -webkit-print-color-adjust: exact; }
 .drawing text { fill: var(--text); font-size: 13px; paint-order: stroke; stroke: var(--ground); stroke-width: 3px;
   stroke-linejoin: round; }
@@ -96,7 +98,7 @@ figure { margin: 1rem 0 1.5rem; break-inside: avoid; }
 .phase, .strip { fill: var(--phase); } .phase { opacity: var(--tint); }
 .starting { --phase: var(--starting); } .idle { --phase: var(--idle); } .ramp { --phase: var(--ramp); }
 .steady { --phase: var(--steady); } .saturated { --phase: var(--saturated); } .stalled { --phase: var(--stalled); }
-.down { --phase: var(--down); } .unknown { --phase: var(--idle); }
+.down { --phase: var(--down); } .unknown { --phase: transparent; }
 @media (max-width: 40rem) {
   .minor { display: none; }
   h1 { font-size: 1.35rem; }
@@ -107,12 +109,17 @@ figure { margin: 1rem 0 1.5rem; break-inside: avoid; }
 
 _PAPER = """
 @media print {
-  body { max-width: none; padding: 0; font-size: 10.5pt; }
+  html { font-size: 75%; }
+  body { max-width: none; padding: 0; font-size: 1rem; line-height: 1.35; }
+  h2 { margin-top: 1.2rem; }
+  th, td { padding: .1rem .5rem; }
   nav { display: none; }
   h2, h3, h4 { break-after: avoid; }
   tr, li { break-inside: avoid; }
   .scroll { overflow: visible; }
   .phase, .strip, .bar, .mark { print-color-adjust: exact; -webkit-print-color-adjust: exact; }
+  figure details { display: none; }
+  details.run > summary { list-style: none; }
   details::details-content { content-visibility: visible; display: block; block-size: auto; }
 }
 @page { margin: 14mm; }

@@ -11,7 +11,6 @@ from __future__ import annotations
 import math
 
 from collections.abc import Sequence
-from itertools import pairwise
 from statistics import fmean
 from typing import NamedTuple
 
@@ -36,14 +35,6 @@ class BlockInterval(NamedTuple):
     def is_different(self) -> bool:
         """Whether the interval leaves out 1."""
         return self.low > 1 or self.high < 1
-
-
-def block_means(values: Sequence[float], blocks: int) -> list[float]:
-    """Return the means of so many consecutive parts of about equal size, or nothing if there are fewer values."""
-    if blocks < 1 or len(values) < blocks:
-        return []
-    edges = [round(part * len(values) / blocks) for part in range(blocks + 1)]
-    return [fmean(values[start:end]) for start, end in pairwise(edges)]
 
 
 def block_interval(

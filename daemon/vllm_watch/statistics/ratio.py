@@ -97,6 +97,17 @@ def detectable_difference(cv: float, runs: int, confidence: float = CONFIDENCE, 
     return detectable_ratio(cv * math.sqrt(2 / runs), 2 * runs - 2, confidence, power) - 1
 
 
+def needed_runs(cv: float, difference: float, confidence: float = CONFIDENCE) -> int:
+    """Return how many runs a side find a relative difference, at least 2: the fewest with a detectable one so small."""
+    few, many = 1, 2
+    while detectable_difference(cv, many, confidence) > difference:
+        few, many = many, many * 2
+    while many - few > 1:
+        middle = (few + many) // 2
+        few, many = (few, middle) if detectable_difference(cv, middle, confidence) <= difference else (middle, many)
+    return many
+
+
 def coefficient_of_variation(values: Sequence[float]) -> float | None:
     """Return the standard deviation of the logarithms, which is the coefficient of variation while it is small."""
     if len(values) < 2 or min(values) <= 0:

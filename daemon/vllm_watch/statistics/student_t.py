@@ -17,19 +17,6 @@ _TINY = 1e-300
 _STEPS = 100
 
 
-def t_distribution(t: float, degrees: float) -> float:
-    """
-    Return the probability that a value is at most `t`.
-
-    Raises:
-        ValueError: The degrees of freedom are not positive.
-    """
-    if not degrees > 0:
-        raise ValueError(f"expected more than 0 degrees of freedom, not {degrees}")
-    tail = t_tail(abs(t), degrees)
-    return 1 - tail if t > 0 else tail
-
-
 def t_tail(t: float, degrees: float) -> float:
     """Return the probability of a value above `t`, which is 0 or more. It is exact also where it is tiny."""
     if math.isinf(t):

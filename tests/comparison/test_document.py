@@ -1,0 +1,48 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The document of the method says what the code does."""
+
+from __future__ import annotations
+
+import re
+
+from pathlib import Path
+from typing import get_args
+
+from vllm_watch.comparison.metrics import FAMILY, HEADLINE_WEIGHT
+from vllm_watch.comparison.model import Verdict
+from vllm_watch.rendering.comparison_blocks import VERDICTS
+from vllm_watch.statistics.ratio import detectable_difference
+
+
+TEXT = (Path(__file__).parents[2] / "daemon" / "COMPARING.md").read_text(encoding="utf-8")
+VARIATIONS = (0.01, 0.02, 0.03, 0.05, 0.10)
+
+
+def cells(line):
+    """Return the cells of a table's row."""
+    return [cell.strip() for cell in line.strip("|").split("|")]
+
+
+def test_the_table_of_runs_is_computed():
+    """Each figure is the smallest difference of the headline that so many runs find in 9 of 10 cases."""
+    rows = [cells(line) for line in TEXT.splitlines() if re.match(r"\| \d+ \|", line)]
+
+    assert ["2", "3", "5", "10", "20"] == [row[0] for row in rows]
+    for number, *figures in rows:
+        found = [detectable_difference(cv, int(number), 1 - 0.05 * HEADLINE_WEIGHT) * 100 for cv in VARIATIONS]
+        assert figures == [f"{each:.0f} %" if each >= 100 else f"{each:.1f} %" for each in found]
+
+
+def test_every_verdict_is_explained():
+    """The table of verdicts has all of them, each with its sign in the table of a comparison."""
+    rows = [cells(line) for line in TEXT.splitlines() if line.startswith("| `") and "_" in line + "better_"]
+    signs = {name: sign for names, sign, _ in rows for name in re.findall(r"`(\w+)`", names)}
+
+    assert set(get_args(Verdict)) == set(signs)
+    assert all(VERDICTS[name] in sign for name, sign in signs.items())
+
+
+def test_six_metrics_are_named():
+    """The document says how many metrics are tested."""
+    assert len(FAMILY) == 6
+    assert "Six metrics are tested" in TEXT
