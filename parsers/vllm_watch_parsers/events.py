@@ -98,7 +98,8 @@ class StartupFact(NamedTuple):
     What the server reports about itself while it starts. Sizes in tokens or GiB.
 
     `flags` are those that matter to its speed, by name, each with its value as text: what was given on the command
-    line, or, together with an `engine_generation`, what vLLM made of that.
+    line, or, together with an `engine_generation`, what vLLM made of that. `gpu` is the name of the device for which
+    vLLM looks for the configuration of a kernel.
     """
 
     engine: str | None = None
@@ -123,6 +124,7 @@ class StartupFact(NamedTuple):
     num_gpu_blocks: int | None = None
     engine_init_seconds: float | None = None
     flags: tuple[tuple[str, str], ...] = ()
+    gpu: str | None = None
 
 
 class Lifecycle(NamedTuple):

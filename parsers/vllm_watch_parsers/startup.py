@@ -147,6 +147,10 @@ _MESSAGES = _table(
     (rf"vLLM server version {_VERSION}, serving model (\S{{1,256}})$", _started_with_model),
     (rf"Initializing an? (?:(V\d) )?LLM engine \(v{_VERSION}\) with config: (.*)$", _initializing),
     (r"(?:non-default )?args: (.*)$", _arguments),
+    (
+        r"Using (?:configuration from |default [\w ]{1,40} config\. ).{0,400}?\bdevice_name=([A-Za-z0-9_-]{2,64})[.,]",
+        lambda found: _fact(gpu=found[1].replace("_", " ")),
+    ),
     (r"Using max model len (\d{1,12})$", _whole_fact("max_model_len")),
     (r"Starting to load model (\S{1,256}?)\.\.\.$", lambda found: _fact(model=known_name(found[1]))),
     (rf"Loading weights took {_NUMBER} s(?:econds)?$", _number_fact("weights_load_seconds")),
@@ -217,6 +221,7 @@ _BY_LETTER = _by_letter()
 STARTS = (
     b"vLLM ", b"vllm cache_config_info ", b"Initializing a",
     b"args: ", b"non-default args: ", b"Using max model len ", b"Starting to load ",
+    b"Using configuration from ", b"Using default ",
     b"Loading ", b"Model loading ", b"Available KV ", b"Maximum concurrency ", b"Engine ", b"Auto-fit ",
     b"init engine ", b"AsyncLLM created ", b"OpenAI server ", b"Server is ready", b"Gracefully ", b"Shutting down ",
     b"[shutdown] API server: ", b"It took ", b"setting pause state ",

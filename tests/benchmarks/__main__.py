@@ -7,6 +7,7 @@ scrape     what one scrape of a recorded page costs
 latency    how long after a line is written its gauge shows it
 footprint  memory and processor time of the daemon with one server scraped every 5 s
 servers    what 1, 10, 50 and 200 servers cost one daemon, and what those that hang do to others (not run unless named)
+report     `vllm-watch report` on logs of 20 MB to 2 GB: speed and memory (not run unless it is named)
 soak       20 minutes of rotations and scrapes: what grows, and what is lost (not run unless it is named)
 """
 
@@ -14,7 +15,7 @@ from __future__ import annotations
 
 import sys
 
-from tests.benchmarks import footprint, latency, once, scrape, servers, soak
+from tests.benchmarks import footprint, latency, once, report, scrape, servers, soak
 
 
 BENCHMARKS = {
@@ -23,9 +24,10 @@ BENCHMARKS = {
     "latency": latency.measure,
     "footprint": footprint.measure,
     "servers": servers.measure,
+    "report": report.measure,
     "soak": soak.measure,
 }
-_LONG = frozenset({"servers", "soak"})
+_LONG = frozenset({"report", "servers", "soak"})
 
 
 def main(names: list[str]) -> int:

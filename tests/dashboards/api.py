@@ -38,6 +38,10 @@ class Api:
         self._session = requests.Session()
         self._session.trust_env = False  # Loopback is asked for, whatever proxy there is.
 
+    def close(self) -> None:
+        """Let go of the connection."""
+        self._session.close()
+
     def instant(self, expr: str, at: float) -> list[Series]:
         """Return what an expression is at one time."""
         return _series(self._ask("query", {"query": expr, "time": at}))

@@ -60,6 +60,17 @@ def test_without_an_idle_point_the_nearest_ones_are_taken():
     assert [load.points[0].at - START, load.points[-1].at - START] == [20, 60]
 
 
+def test_a_silence_before_a_window_is_its_edge():
+    """A log prints nothing while the server is idle: its last line before the test is the edge, however old it is."""
+    server = MadeUpServer(step=10.0).idle(20).work(20, 8)
+    server.at += 600
+    server.work(60, 8).idle(20)
+    load = load_between(server.points, START + 631, START + 699)
+
+    assert load is not None
+    assert generated(load) == 6000
+
+
 def test_a_window_elsewhere_is_no_load():
     """Where there are no points near a window's ends nothing is known of it."""
     server = MadeUpServer().work(100, 8)

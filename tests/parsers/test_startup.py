@@ -114,6 +114,20 @@ MESSAGES = {
         ),
     ),
     "0.9.2 and later": ("Using max model len 32768", (StartupFact(max_model_len=32768),)),
+    "GPU of a configured kernel": (
+        (
+            "Using configuration from /opt/vllm/fused_moe/configs/E=64,N=640,device_name=NVIDIA_H100_80GB_HBM3.json "
+            "for MoE layer."
+        ),
+        (StartupFact(gpu="NVIDIA H100 80GB HBM3"),),
+    ),
+    "GPU of a kernel that nobody configured": (
+        (
+            "Using default W8A8 Block FP8 kernel config. Performance might be sub-optimal! Config file not found at "
+            "/opt/configs/N=1536,K=7168,device_name=NVIDIA_L40S,dtype=fp8_w8a8,block_shape=[128,128].json"
+        ),
+        (StartupFact(gpu="NVIDIA L40S"),),
+    ),
     "all releases": ("Starting to load model Qwen/Qwen3-8B...", (StartupFact(model="Qwen/Qwen3-8B"),)),
     "weights, 0.8.0 and later": ("Loading weights took 27.20 seconds", (StartupFact(weights_load_seconds=27.2),)),
     "model, 0.5.0 to 0.7.3": ("Loading model weights took 15.4926 GB", (StartupFact(model_load_gib=15.4926),)),

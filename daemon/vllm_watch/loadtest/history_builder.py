@@ -8,10 +8,14 @@ seen in less detail, and takes no more memory.
 
 from __future__ import annotations
 
+import math
+
+from bisect import bisect_left
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import pairwise
 
+from vllm_watch.catalog.states import STATES
 from vllm_watch.loadtest.history import Point, ServerHistory
 from vllm_watch.loadtest.model import Event
 from vllm_watch.loadtest.started_with import StartedWith
@@ -80,6 +84,14 @@ class HistoryBuilder:
                     self._events.append(Event(at=at, text=_FAILURES[kind]))
         self._starts, self._failures = starts, failures
 
+    def forget_counters(self, names: Iterable[str], before: float = math.inf) -> None:
+        """Leave out counters of points before a moment: what counted them is not known, or not used later."""
+        unknown = frozenset(names)
+        for index in range(bisect_left(self.points, before, key=lambda point: point.at)):
+            point = self.points[index]
+            counters = {name: value for name, value in point.counters.items() if name not in unknown}
+            self.points[index] = point._replace(counters=counters)
+
     def build(self, source: str, name: str, *, has_metrics: bool, warnings: Sequence[str] = ()) -> ServerHistory:
         """Return the history."""
         known = self.started_with
@@ -100,28 +112,36 @@ class HistoryBuilder:
 
 
 def merged(points: Sequence[Point]) -> list[Point]:
-    """Return half as many points: two that follow each other and have one state become one."""
+    """
+    Return at most three quarters as many points: two that follow each other become one.
+
+    They have one state, if that is enough: else states that change from point to point become one, too.
+    """
+    found = _paired(points, lambda one, other: one.state == other.state)
+    return found if len(found) <= 0.75 * len(points) else _paired(points, lambda _one, _other: True)
+
+
+def _paired(points: Sequence[Point], is_alike: Callable[[Point, Point], bool]) -> list[Point]:
     found: list[Point] = []
     waiting: Point | None = None
     for point in points:
-        if waiting is None:
-            waiting = point
-        elif _are_alike(waiting, point):
+        if waiting is not None and is_alike(waiting, point):
             found.append(_pair(waiting, point))
             waiting = None
-        else:
+            continue
+        if waiting is not None:
             found.append(waiting)
-            waiting = point
+        waiting = point
     return [*found, waiting] if waiting is not None else found
 
 
-def _are_alike(one: Point, other: Point) -> bool:
-    return one.state == other.state and one.process == other.process and one.gauges.keys() == other.gauges.keys()
-
-
 def _pair(one: Point, other: Point) -> Point:
-    gauges = {name: (one.gauges[name] + value) / 2 for name, value in other.gauges.items()}
-    return other._replace(gauges=gauges, is_fresh=one.is_fresh or other.is_fresh)
+    """Return two points as one, at the time of the later: means of gauges, and the worse of two states."""
+    shared = one.gauges.keys() & other.gauges.keys()
+    means = {name: (one.gauges[name] + other.gauges[name]) / 2 for name in shared}
+    state = max(one.state, other.state, key=lambda state: STATES[state].severity)
+    gauges = {**one.gauges, **other.gauges, **means}
+    return other._replace(gauges=gauges, state=state, is_fresh=one.is_fresh or other.is_fresh)
 
 
 def typical_step(points: Sequence[Point]) -> float:

@@ -8,6 +8,7 @@ counters grew between them is this load's and nothing else's.
 
 from __future__ import annotations
 
+from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
 from itertools import pairwise
 from typing import NamedTuple
@@ -26,6 +27,8 @@ CLOCK_SECONDS = 1.5
 """By how much a client's window may be wrong: its clock prints whole seconds."""
 
 MOST_STEP = 15.0
+MOST_EDGE = 120.0
+_STEPS = 1.5
 _UNSURE = frozenset({"stalled", "unknown", "down", "starting"})
 _TOKENS = ("generation_tokens_total", "prompt_tokens_total", "prompt_tokens_computed")
 
@@ -125,21 +128,32 @@ def _token_rate(old: Point, new: Point) -> float:
 
 def _edge(points: Sequence[Point], moment: float, *, before: bool) -> int | None:
     """Return the place of the point at which a window is cut."""
-    near = [index for index, point in enumerate(points) if point.counters and _is_near(point.at, moment)]
+    farthest = max(EDGE_SECONDS, _STEPS * min(typical_step(points), MOST_EDGE)) + CLOCK_SECONDS
+    first = bisect_left(points, moment - farthest, key=_at)
+    last = bisect_right(points, moment + farthest, key=_at)
+    near = [index for index in range(first, last) if points[index].counters]
     if not near:
-        return None
+        # A log is silent while nothing happens: its last line holds until the next.
+        is_silent = before and 0 < first < len(points) and _is_quiet(points[first - 1])
+        return first - 1 if is_silent else None
     if before:
         quiet = [index for index in reversed(near) if points[index].at <= moment + CLOCK_SECONDS]
+        if not quiet and first > 0:
+            quiet = [first - 1]
     else:
         quiet = [index for index in near if points[index].at >= moment - CLOCK_SECONDS]
-    quiet = [index for index in quiet if not has_work(points[index]) and points[index].state not in _UNSURE]
+    quiet = [index for index in quiet if _is_quiet(points[index])]
     # Between two requests of a light load there is a moment without work, too: then tokens come on both sides of it.
     surely = [index for index in quiet if not _has_growth(points, index if before else index + 1)]
     return next(iter(surely or quiet), min(near, key=lambda index: abs(points[index].at - moment)))
 
 
-def _is_near(at: float, moment: float) -> bool:
-    return abs(at - moment) <= EDGE_SECONDS + CLOCK_SECONDS
+def _at(point: Point) -> float:
+    return point.at
+
+
+def _is_quiet(point: Point) -> bool:
+    return bool(point.counters) and not has_work(point) and point.state not in _UNSURE
 
 
 def _has_growth(points: Sequence[Point], index: int) -> bool:

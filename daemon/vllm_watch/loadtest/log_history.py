@@ -86,6 +86,8 @@ class _Reader:
 
     def history(self, source: str, name: str) -> ServerHistory:
         self._add(self._end, is_fresh=False)
+        if not self._tokens.has_statistics:
+            self._builder.forget_counters(self._tokens.counters)
         return self._builder.build(source, name, has_metrics=False, warnings=[LOG_ALONE])
 
     def _note_silence(self, end: float) -> None:

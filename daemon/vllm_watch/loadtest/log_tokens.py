@@ -33,7 +33,12 @@ class LogTokens:
     def __init__(self) -> None:
         self._at: dict[str, float] = {}
         self._gaps: dict[str, deque[float]] = defaultdict(lambda: deque(maxlen=_GAPS))
-        self.counters: dict[str, float] = {}
+        self.counters: dict[str, float] = {GENERATION_TOKENS: 0.0, PROMPT_TOKENS_COMPUTED: 0.0}
+
+    @property
+    def has_statistics(self) -> bool:
+        """Whether there was any line of statistics: without one nothing was counted, and not 0."""
+        return bool(self._at)
 
     def note(self, batch: LogBatch) -> None:
         """Take in the lines of statistics among some lines."""

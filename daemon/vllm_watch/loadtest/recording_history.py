@@ -50,6 +50,7 @@ class _Replay:
         self._tokens = LogTokens()
         self._builder = HistoryBuilder()
         self._reading: MetricsReading | None = None
+        self._first_scraped_at: float | None = None
         self._scraped_at: float | None = None
         self._state.apply_log_status(LogStatus(is_up=True, reason="ok", tail=TailCounts(0, 0, 0)))
 
@@ -58,6 +59,7 @@ class _Replay:
         self._state.apply_scrape(result)
         if result.reading is not None:
             self._reading, self._scraped_at = result.reading, at
+            self._first_scraped_at = self._first_scraped_at or at
             self._builder.started_with.note_reading(result.reading)
         self._add(at, is_fresh=result.reading is not None)
 
@@ -84,6 +86,10 @@ class _Replay:
     def history(self, source: str, name: str, broken_off: str | None) -> ServerHistory:
         warnings = [] if broken_off is None else [f"{broken_off[0].upper()}{broken_off[1:]}."]
         has_metrics = self._reading is not None
+        if self._first_scraped_at is not None:
+            self._builder.forget_counters(self._tokens.counters, self._first_scraped_at)
+        elif not self._tokens.has_statistics:
+            self._builder.forget_counters(self._tokens.counters)
         if not has_metrics:
             warnings.append(LOG_ALONE)
         return self._builder.build(source, name, has_metrics=has_metrics, warnings=warnings)

@@ -33,7 +33,8 @@ class StartedWith:
     """
     Gathers what is known of a server; a new start replaces what the one before it reported.
 
-    `config` has flags by name. `hardware` has what the log shows: the device (``cpu``, ``cuda``) and memory in GiB.
+    `config` has flags by name. `hardware` has what the log shows: the device (``cpu``, ``cuda``), the GPU's
+    name where a kernel is configured for it, and memory in GiB.
     """
 
     def __init__(self) -> None:
@@ -44,6 +45,7 @@ class StartedWith:
         self._resolved: dict[str, str] = {}
         self._labels: dict[str, str] = {}
         self._memory: dict[str, str] = {}
+        self._gpu: str | None = None
 
     def note_events(self, events: Iterable[TimedEvent]) -> None:
         """Take in events of the log, in order."""
@@ -51,7 +53,7 @@ class StartedWith:
             if isinstance(event, StartupFact):
                 self._note_fact(event)
             elif isinstance(event, Lifecycle) and event.phase == "starting":
-                self._given, self._resolved, self._memory = {}, {}, {}
+                self._given, self._resolved, self._memory, self._gpu = {}, {}, {}, None
 
     def note_reading(self, reading: MetricsReading) -> None:
         """Take in a scrape."""
@@ -80,10 +82,12 @@ class StartedWith:
     def hardware(self) -> Mapping[str, str]:
         """What is known of the machine."""
         device = self._resolved.get(_DEVICE) or self._given.get(_DEVICE)
-        return {**({_DEVICE: device} if device else {}), **self._memory}
+        known = {_DEVICE: device, "gpu": self._gpu}
+        return {**{name: value for name, value in known.items() if value}, **self._memory}
 
     def _note_fact(self, fact: StartupFact) -> None:
         (self._resolved if fact.engine_generation is not None else self._given).update(fact.flags)
+        self._gpu = fact.gpu or self._gpu
         for field, name in _SIZES.items():
             value = getattr(fact, field)
             # A draft model's line looks like the main model's and comes after it.
