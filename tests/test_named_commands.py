@@ -39,10 +39,10 @@ PROSE = frozenset(
     re.findall(
         r"\w+",
         """
-        a and anew as at behaves believes beside by cannot checks compares could daemon did does every failed for gave had has
+        a and anew as at behaves believes beside by cannot checks could daemon did does every failed for gave had has
         have holds in is itself keeps knows like looks missed needs notices of on or read reads reloaded requests
         running runs says sees showed shown shows start started starts that the to trusts under uses vllm wants was
-        watches wheel with without writes
+        watches wheel with without writes compares
         """,
     )
 )
@@ -104,7 +104,8 @@ def wrong(text):
         elif isinstance(of, click.Group) and words[1:2] and words[1].isalpha():
             found.append(f"vllm-watch {of.name} {words[1]}")
         else:
-            found += [f"{of.name} {each}" for each in OPTION.findall(named[2]) if each not in options(of)]
+            own = named[2].partition(" -- ")[0]  # After it comes another command.
+            found += [f"{of.name} {each}" for each in OPTION.findall(own) if each not in options(of)]
     return found
 
 
@@ -140,6 +141,7 @@ def test_each_option_in_the_table_of_commands_is_the_commands(readme):
         (unwrapped("with vllm-watch\ntune, say"), ["vllm-watch tune"]),
         ("    vllm-watch once --log x -o y\n", ["once -o"]),
         ("vllm-watch backfill --log x -o y", []),
+        ("    vllm-watch record --out x -- vllm bench --rate 1\n", ["record --out"]),
         ("vllm-watch is there; journalctl -u vllm-watch --since -1h", []),
         ("sudo systemctl reload vllm-watch\n    curl x", []),
     ],

@@ -41,7 +41,7 @@ MAX_METHODS = 20
 MAX_LINES = 40
 ROOT = Path(__file__).parents[1]
 PRODUCT = [ROOT / name for name in ("daemon", "parsers", "alerts", "dashboards", "deploy")]
-PURE_PACKAGES = ("state", "reading", "statistics", "comparison")
+PURE_PACKAGES = ("state", "reading", "statistics", "comparison", "rendering")
 READERS_OF_LOAD_TESTS = {"log_history", "log_parts", "prometheus_source", "source_kind", "sources"}
 """The modules of `loadtest` that open files or connections; the others analyse what these have read."""
 PURE = sorted(

@@ -28,6 +28,7 @@ TITLES = {
     "When an engine is stalled": "引擎何时判为卡住",
     "The probe": "探测",
     "What is guaranteed": "保证",
+    "Recording": "录制",
     "Measured": "实测",
     "How vllm-watch compares load tests": "vllm-watch 如何比较压力测试",
     "How to test": "如何测试",

@@ -40,7 +40,7 @@ def test_every_recording_has_a_story():
 def test_objectives_add_series_and_change_none():
     """A server with objectives shows what one without them does, and what they are about."""
     day = open_recording(BUNDLED)
-    plain, steps = series_of(day, ServerSettings(day.folder.name, has_log=True, metrics_interval=5.0))
+    plain, steps = series_of(day, ServerSettings(BUNDLED.name, has_log=True, metrics_interval=5.0))
 
     assert (plain, steps) == replayed(BUNDLED, has_slo=False, has_log=True, has_metrics=True)
     assert set(plain) < set(replayed(BUNDLED, has_slo=True, has_log=True, has_metrics=True)[0])

@@ -53,7 +53,7 @@ def test_the_json_is_as_promised():
 
 @pytest.mark.parametrize(
     ("name", "start"),
-    [("r.json", "{"), ("r.html", "<!doctype html>"), ("r.md", "#"), ("r.txt", "Load test"), ("noending", "Load test")],
+    [("r.json", "{"), ("r.html", "<!DOCTYPE html>"), ("r.md", "#"), ("r.txt", "Load test"), ("noending", "Load test")],
 )
 def test_the_format_is_that_of_the_file_s_ending(tmp_path, name, start):
     """Without --format the ending of FILE decides."""

@@ -159,8 +159,8 @@ class TestHowItEnds:
         assert recorded.read().broken_off is None
         assert 3 * LEFT == recorded.lines()
         assert BODY in {scrape.body for scrape in recorded.scrapes()}
-        assert "3 log lines" in recorded.errors
-        assert "removed: 3 addresses of clients" in recorded.errors
+        assert "log lines: 3," in recorded.errors
+        assert "removed: addresses of clients (3)." in recorded.errors
 
     def test_after_its_time(self, recorded):
         """`--for` ends it, and it says what was recorded and what comes next."""
@@ -168,7 +168,7 @@ class TestHowItEnds:
 
         assert 0 == result.returncode, result.stderr
         assert 1 <= recorded.read().seconds < SECONDS
-        assert f"--recording {recorded.output}" in result.stderr
+        assert f"Next: vllm-watch report {recorded.output}" in result.stderr
 
     def test_a_kill_leaves_what_was_written_out(self, recorded):
         """Killed with SIGKILL it leaves a file that is read up to where it breaks off."""

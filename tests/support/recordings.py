@@ -24,8 +24,9 @@ SOURCES = {"both": (True, True), "log": (True, False), "metrics": (False, True)}
 
 
 def recording(name: str) -> Recording:
-    """Return any recording."""
-    return open_recording(RECORDINGS.get(name, ROOT / "recordings" / name))
+    """Return any recording: a folder, or one file."""
+    folder = RECORDINGS.get(name, ROOT / "recordings" / name)
+    return open_recording(folder if folder.exists() else folder.with_name(f"{name}.jsonl.xz"))
 
 
 @functools.lru_cache(maxsize=8)

@@ -24,7 +24,7 @@ from vllm_watch_parsers.line import UNKNOWN_RECORD, LogLine, Record, parse_line
 from vllm_watch_parsers.prefix import Head, parse_head, parse_prefixed_head, split_process, strip_ansi
 
 
-# What a removed text is replaced with that looks like an event: vllm-watch counts those, and so it goes on to.
+# What replaces a removed text that looks like an event: those are counted, and remain so.
 _FORGED_LINE = f"INFO 01-01 00:00:00 [removed.py:1] {REMOVED}"
 _FORGED_STATISTICS = (
     "Engine 000: Avg prompt throughput: 0.0 tokens/s, Avg generation throughput: 0.0 tokens/s, Running: 0 reqs, "
