@@ -124,6 +124,13 @@ def test_recorded_overloads_show_their_capacity(name, limit):
     assert run.capacity.low < run.use.generation_tokens_per_second * 1.5
 
 
+def test_a_long_prompt_is_no_overload():
+    """While one prompt takes the whole budget requests wait: the server does far more before and after it."""
+    (run,) = server_runs(recorded("longshort"))
+
+    assert run.capacity is None
+
+
 def test_a_light_load_has_no_capacity():
     """A server that was never busy shows no maximum."""
     (run, *_) = server_runs(recorded("busy"))

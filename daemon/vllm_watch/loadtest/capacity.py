@@ -2,9 +2,9 @@
 """
 How many tokens per second a server sustains, and how that is known.
 
-In this order: it was saturated for a minute and more; for so long more requests came than it answered; several runs were
-made whose throughput stopped to grow; or the curve X(N) = N / (alpha + beta N) through what was seen, evaluated at the
-number of requests that fit according to the server's own facts. The curve is only used where what was seen is near
+In this order: it was saturated for a minute and more; for so long more requests came than it answered; several runs
+were made whose throughput stopped to grow; or the curve X(N) = N / (alpha + beta N) through what was seen, evaluated at
+the number of requests that fit according to the server's own facts. The curve is only used where what was seen is near
 enough to that number. Otherwise nothing is said but why.
 """
 
@@ -76,7 +76,8 @@ class Limit(NamedTuple):
 def server_capacity(loads: Sequence[LoadSpan], phases: Sequence[Phase], facts: Mapping[str, float]) -> Estimate:
     """Return the capacity by a server's own history; the loads must be of one configuration."""
     longest = sorted(phases, key=lambda each: each.start - each.end)
-    for found in (*(_saturated(phase, facts) for phase in longest), *map(_overloaded, longest)):
+    most = max((each.result.generation_tokens_per_second or 0.0 for each in phases), default=0.0)
+    for found in (*(_saturated(phase, facts) for phase in longest), *(_overloaded(phase, most) for phase in longest)):
         if found is not None:
             return Estimate(found)
     return _by_curve(loads, facts)
@@ -138,8 +139,13 @@ def _saturated(phase: Phase, facts: Mapping[str, float]) -> Capacity | None:
     )
 
 
-def _overloaded(phase: Phase) -> Capacity | None:
-    """Return the capacity if requests came faster than they were answered, although no limit is known to be reached."""
+def _overloaded(phase: Phase, most: float) -> Capacity | None:
+    """
+    Return the capacity if requests came faster than they were answered, although no limit is known to be reached.
+
+    `most` is the highest throughput of any phase: a server that did more at another time was held up by something else,
+    such as one very long prompt.
+    """
     use, seconds = phase.result, phase.end - phase.start
     value, offered, served = (
         use.generation_tokens_per_second,
@@ -148,7 +154,7 @@ def _overloaded(phase: Phase) -> Capacity | None:
     )
     if phase.phase != "saturated" or seconds < SATURATED_SECONDS or not value or offered is None or served is None:
         return None
-    if served >= _SERVED * offered:
+    if served >= _SERVED * offered or value < 0.9 * most:
         return None
     return Capacity(
         tokens_per_second=value,
