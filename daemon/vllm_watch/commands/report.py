@@ -48,9 +48,9 @@ _OFFSET = re.compile(r"(?:UTC)?([+-])(\d\d):?(\d\d)", re.ASCII)
 
 def write_report(
     paths: Sequence[str], form: ReportFormat | None, output: str | None, options: ReadOptions, progress: Progress
-) -> None:
+) -> Report:
     """
-    Read sources and write what they show.
+    Read sources, write what they show, and return it.
 
     Args:
         paths: Logs, recordings and results of benchmarks.
@@ -63,11 +63,13 @@ def write_report(
         FileError: A source cannot be read, or the output not be written.
     """
     chosen = form or form_of(output)
-    text = _RENDERERS[chosen](read_report(paths, options, progress))
+    report = read_report(paths, options, progress)
+    text = _RENDERERS[chosen](report)
     if output is None:
         sys.stdout.write(text)
     else:
         write_whole(Path(output), text.encode())
+    return report
 
 
 def form_of(output: str | None) -> ReportFormat:
