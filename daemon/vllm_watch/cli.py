@@ -18,6 +18,7 @@ import click
 
 from vllm_watch import __version__
 from vllm_watch.grafana.commands import grafana
+from vllm_watch.grafana.connection import DEFAULT_URL
 from vllm_watch.support.errors import UsageError, VllmWatchError
 from vllm_watch.support.log_options import LOG_FORMATS, LOG_LEVELS, LogFormat, LogLevel
 from vllm_watch.support.report_formats import COMPARISON_FORMATS, REPORT_FORMATS, ComparisonFormat, ReportFormat
@@ -61,12 +62,34 @@ _ZONE = click.option(
     metavar="ZONE",
     help="Time zone of logs and results, such as Asia/Shanghai or +08:00 [default: this machine's].",
 )
+_MARK = (
+    click.option(
+        "--mark", is_flag=True, help="Show the runs as regions on Grafana's dashboards; if that fails, only say so."
+    ),
+    click.option(
+        "--grafana-url",
+        default=DEFAULT_URL,
+        show_default=True,
+        envvar="GRAFANA_URL",
+        show_envvar=True,
+        metavar="URL",
+        help="Grafana's address, for --mark.",
+    ),
+    click.option(
+        "--grafana-token-file",
+        envvar="GRAFANA_TOKEN_FILE",
+        show_envvar=True,
+        metavar="FILE",
+        help="Holds a service account's token (role Editor), for --mark.",
+    ),
+)
 _PROMETHEUS = (
     click.option("--prometheus", "url", metavar="URL", help="Read a server's series from this Prometheus."),
     click.option("--server", metavar="NAME", help="Which server of it: the label `server`."),
     click.option("--from", "start", metavar="TIME", help='From when, such as -2h, "2026-11-20 14:00" or RFC 3339.'),
     click.option("--to", "end", metavar="TIME", help="Until when [default: now]."),
     click.option("--bearer-token-file", "token_file", metavar="FILE", help="The file with its bearer token."),
+    click.option("--ca-file", metavar="FILE", help="The authorities to trust for its certificate, in PEM format."),
 )
 _STEP = click.option("--step", default="5s", show_default=True, metavar="DURATION", help="Time between two samples.")
 
@@ -241,13 +264,17 @@ def backfill(recording: str | None, logs: tuple[str, ...], step: str, output: st
 )
 @_OBJECTIVE
 @_ZONE
+@_with(_MARK)
 @_with(_PROMETHEUS)
-def report(
+def report(  # noqa: PLR0913, PLR0917 - Each option is a parameter.
     sources: tuple[str, ...],
     output: str | None,
     form: ReportFormat | None,
     objective: str | None,
     zone: str | None,
+    mark: bool,  # noqa: FBT001 - An option.
+    grafana_url: str,
+    grafana_token_file: str | None,
     **prometheus: str | None,
 ) -> None:
     """
@@ -257,14 +284,17 @@ def report(
     bench serve, throughput or latency, or what it printed. A Prometheus is one more source. Sources of one test belong
     together: what the client measured, and what the server did meanwhile.
     """
-    from vllm_watch.commands.report import prometheus_query, read_options, write_report
+    from vllm_watch.commands.marks import mark_runs, marking
+    from vllm_watch.commands.report import PrometheusOptions, prometheus_query, read_options, write_report
 
-    query = prometheus_query(**prometheus)
+    where = marking(mark=mark, grafana_url=grafana_url, grafana_token_file=grafana_token_file)
+    query = prometheus_query(PrometheusOptions(**prometheus))
     if not sources and query is None:
         raise UsageError("give at least one SOURCE: a log, a recording or a benchmark's result; or --prometheus")
     options = read_options(objective, zone)._replace(prometheus=query)
     with _progress("report") as progress:
-        write_report(sources, form, output, options, progress)
+        found = write_report(sources, form, output, options, progress)
+    mark_runs(found.runs, output, where, prometheus["server"])
 
 
 @cli.command()
@@ -287,6 +317,7 @@ def report(
 @click.option("--force", is_flag=True, help="Show numbers also if the sides are not comparable.")
 @_OBJECTIVE
 @_ZONE
+@_with(_MARK)
 def compare(  # noqa: PLR0913, PLR0917 - Each option is a parameter.
     sides: tuple[str, ...],
     baseline: str | None,
@@ -296,6 +327,7 @@ def compare(  # noqa: PLR0913, PLR0917 - Each option is a parameter.
     force: bool,  # noqa: FBT001 - An option.
     objective: str | None,
     zone: str | None,
+    **marks: Any,  # noqa: ANN401 - What `marking` takes.
 ) -> None:
     """
     Compare configurations by their load tests: what is different, and whether it is real.
@@ -306,10 +338,12 @@ def compare(  # noqa: PLR0913, PLR0917 - Each option is a parameter.
     --fail-if fails only if the whole 95 % interval is beyond the limit, and never if nothing was measured.
     """
     from vllm_watch.commands.compare import check_rules, named_sides, read_sides, write_comparison
+    from vllm_watch.commands.marks import mark_runs, marking
     from vllm_watch.commands.report import read_options
     from vllm_watch.comparison.compare import compare_sides
     from vllm_watch.comparison.fail_if import parse_rule
 
+    where = marking(**marks)
     parsed = [parse_rule(text) for text in rules]
     named = named_sides(sides, baseline)
     options = read_options(objective, zone)
@@ -317,6 +351,7 @@ def compare(  # noqa: PLR0913, PLR0917 - Each option is a parameter.
         read = read_sides(named, options, progress)
     found = compare_sides(read, baseline, force=force)
     write_comparison(found, form, output)
+    mark_runs((run for side in read for run in side.runs), output, where)
     outcomes = check_rules(parsed, found)
     for outcome in outcomes:
         click.echo(f"vllm-watch: {outcome.text}", err=True)

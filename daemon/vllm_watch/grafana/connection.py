@@ -22,6 +22,9 @@ if TYPE_CHECKING:
 STANDARD_INPUT = "-"
 
 
+DEFAULT_URL = "http://localhost:3000"
+
+
 def connection(command: Callable[..., None]) -> Callable[..., None]:
     """Give a command the options that say which Grafana."""
     for option in (
@@ -43,7 +46,7 @@ def connection(command: Callable[..., None]) -> Callable[..., None]:
         ),
         click.option(
             "--url",
-            default="http://localhost:3000",
+            default=DEFAULT_URL,
             show_default=True,
             envvar="GRAFANA_URL",
             show_envvar=True,
@@ -54,15 +57,22 @@ def connection(command: Callable[..., None]) -> Callable[..., None]:
     return command
 
 
-def connect(url: str, token_file: str, ca_file: str | None, timeout: float) -> Grafana:
+def connect(url: str, token_file: str, ca_file: str | None, timeout: float, *, options: str = "--") -> Grafana:
     """
     Return the Grafana that the options say; it is asked nothing yet.
+
+    Args:
+        url: As in the options of `connection`, like the next three.
+        token_file: Where its token is.
+        ca_file: Authorities' certificates.
+        timeout: Seconds for one request.
+        options: How the names of the options begin, for messages.
 
     Raises:
         UsageError: An option's value is wrong, or grafana-client is not installed.
     """
-    url = _checked(url)
-    token = _token(token_file)
+    url = _checked(url, options)
+    token = _token(token_file, f"{options}token-file")
     if ca_file is not None and not Path(ca_file).is_file():
         raise UsageError(f"--ca-file: {ca_file}: no such file")
     try:
@@ -72,25 +82,25 @@ def connect(url: str, token_file: str, ca_file: str | None, timeout: float) -> G
     return Grafana(Target(url, token, ca_file, timeout))
 
 
-def _checked(url: str) -> str:
+def _checked(url: str, options: str) -> str:
     """Return the URL without a slash at its end."""
     try:
-        parsed = parse_url(url, path="", instead="--token-file")
+        parsed = parse_url(url, path="", instead=f"{options}token-file")
     except ValueError as error:
-        raise UsageError(f"--url: {error}") from error
+        raise UsageError(f"{options}url: {error}") from error
     parts = urlsplit(parsed)
     if parts.query or parts.fragment:
-        raise UsageError("--url: expected Grafana's own address, with nothing after its path")
+        raise UsageError(f"{options}url: expected Grafana's own address, with nothing after its path")
     return parsed.rstrip("/")
 
 
-def _token(path: str) -> str:
+def _token(path: str, option: str) -> str:
     """Return the token in a file, or in the standard input."""
     try:
         with click.open_file(path, "rb") as file:
             token = parse_token(file.read(MAX_TOKEN))
     except OSError as error:
-        raise UsageError(f"--token-file: {path}: cannot be read: {error.strerror}") from error
+        raise UsageError(f"{option}: {path}: cannot be read: {error.strerror}") from error
     if token is None or " " in token:
-        raise UsageError(f"--token-file: {path}: expected one token and nothing else")
+        raise UsageError(f"{option}: {path}: expected one token and nothing else")
     return token

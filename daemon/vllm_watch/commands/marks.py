@@ -1,0 +1,95 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``report --mark`` and ``compare --mark``: the runs as regions on Grafana's dashboards. What fails is a warning."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from contextlib import closing
+from pathlib import Path
+from typing import NamedTuple
+
+import click
+
+from vllm_watch.grafana.connection import connect
+from vllm_watch.grafana.regions import Region, mark_region, run_id
+from vllm_watch.loadtest.model import Run
+from vllm_watch.support.errors import UsageError, VllmWatchError
+from vllm_watch.support.printable import printable
+
+
+_SECONDS = 10.0
+"""For one request to Grafana."""
+
+
+class Marking(NamedTuple):
+    """Which Grafana the runs are marked in: its URL, and the file with its token."""
+
+    url: str
+    token_file: str
+
+
+def marking(*, mark: bool, grafana_url: str, grafana_token_file: str | None) -> Marking | None:
+    """
+    Return where runs are marked, if the options of the command line want that.
+
+    Raises:
+        UsageError: It is wanted, and there is no token.
+    """
+    if not mark:
+        return None
+    if grafana_token_file is None:
+        raise UsageError("--mark requires --grafana-token-file FILE")
+    return Marking(grafana_url, grafana_token_file)
+
+
+def mark_runs(runs: Iterable[Run], output: str | None, where: Marking | None, server: str | None = None) -> None:
+    """
+    Show runs as regions; say on standard error what became of each, and why one could not be shown.
+
+    Args:
+        runs: What was read.
+        output: The file that the report was written to, which the regions name.
+        where: Which Grafana, `None` for none.
+        server: The server's name in vllm-watch, if it is known.
+    """
+    if where is None:
+        return
+    try:
+        with closing(connect(where.url, where.token_file, None, _SECONDS, options="--grafana-")) as grafana:
+            for run in runs:
+                region = region_of(run, output, server)
+                if region is None:
+                    _say(f"warning: {run.name} was not marked: when it ran is not known")
+                else:
+                    _say(f"{mark_region(grafana, region)}: run {region.run}")
+    except VllmWatchError as error:
+        _say(f"warning: not marked in Grafana: {error}")
+
+
+def region_of(run: Run, output: str | None, server: str | None) -> Region | None:
+    """Return the region of a run, or `None` if it is not known when it ran."""
+    if run.start is None or run.end is None or run.end <= run.start:
+        return None
+    parts = [f"{run.name}: {', '.join(_result(run))}", *([Path(output).name] if output else [])]
+    return Region(run.start, run.end, " · ".join(parts), run_id(run.start, run.name), server)
+
+
+def _result(run: Run) -> list[str]:
+    """Return what came out of a run, in a few words each."""
+    result = run.result
+    if result is None:
+        return ["no result"]
+    ttft, tpot = result.ttft_ms, result.tpot_ms
+    known = (
+        (result.successful, "{:d} requests ok"),
+        (result.failed, "{:d} failed"),
+        (result.request_throughput, "{:.4g} requests/s"),
+        (result.output_throughput, "{:.4g} tokens/s"),
+        (ttft and ttft.mean, "TTFT mean {:.4g} ms"),
+        (tpot and tpot.mean, "TPOT mean {:.4g} ms"),
+    )
+    return [text.format(value) for value, text in known if value is not None]
+
+
+def _say(text: str) -> None:
+    click.echo(f"vllm-watch: {printable(text)}", err=True)
