@@ -8,13 +8,14 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 from tests.alerts.replay import NOTHING, STALE, STEP
 from tests.dashboards.api import Api
-from tests.dashboards.loaded import DAEMON_ADDRESS, FLEET, RECORDINGS, Span
+from tests.dashboards.loaded import DAEMON_ADDRESS, FLEET, Span
 from tests.dashboards.panels import opened, panels_of, sent_by
 from tests.dashboards.proof import since_the_fleet
 from tests.dashboards.replayed import given
 from tests.dashboards.shipped import dashboard
+from tests.support.recordings import recording
 
-from vllm_watch.replay.recording import MetricsRead, Recording
+from vllm_watch.replay.recording import MetricsRead
 
 
 UID = "vllm-watch-load-test"
@@ -29,7 +30,7 @@ NEEDS_PROMTOOL = pytest.mark.needs_tool("promtool")
 
 def pages(name):
     """Return what /metrics of a recording showed: by second, each sample's sum over labels other than the reason."""
-    for event in Recording(RECORDINGS[name]).events():
+    for event in recording(name).events():
         if isinstance(event, MetricsRead) and event.body:
             shown = {}
             for family in text_string_to_metric_families(event.body.decode()):
