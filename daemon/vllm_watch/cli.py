@@ -89,6 +89,7 @@ _PROMETHEUS = (
     click.option("--from", "start", metavar="TIME", help='From when, such as -2h, "2026-11-20 14:00" or RFC 3339.'),
     click.option("--to", "end", metavar="TIME", help="Until when [default: now]."),
     click.option("--bearer-token-file", "token_file", metavar="FILE", help="The file with its bearer token."),
+    click.option("--ca-file", metavar="FILE", help="The authorities to trust for its certificate, in PEM format."),
 )
 _STEP = click.option("--step", default="5s", show_default=True, metavar="DURATION", help="Time between two samples.")
 
@@ -284,10 +285,10 @@ def report(  # noqa: PLR0913, PLR0917 - Each option is a parameter.
     together: what the client measured, and what the server did meanwhile.
     """
     from vllm_watch.commands.marks import mark_runs, marking
-    from vllm_watch.commands.report import prometheus_query, read_options, write_report
+    from vllm_watch.commands.report import PrometheusOptions, prometheus_query, read_options, write_report
 
     where = marking(mark=mark, grafana_url=grafana_url, grafana_token_file=grafana_token_file)
-    query = prometheus_query(**prometheus)
+    query = prometheus_query(PrometheusOptions(**prometheus))
     if not sources and query is None:
         raise UsageError("give at least one SOURCE: a log, a recording or a benchmark's result; or --prometheus")
     options = read_options(objective, zone)._replace(prometheus=query)

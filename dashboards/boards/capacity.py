@@ -42,15 +42,15 @@ _BAND_FROM = 0.7
 _DEMAND: Steps = [(_BAND_FROM, palette.GOOD), (number("demand_ratio"), palette.WARNING), (1, palette.BAD)]
 _SOME_LEFT: Steps = [(1, palette.PLAIN)]
 _SOON: Steps = [(0, palette.WARNING), (number("exhaustion_ahead_seconds"), palette.PLAIN)]
-"""And no colour of alarm where there is no trend."""
+"""Without a trend there is no colour of an alarm."""
 
 _BATCHES = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024)
 
 _RECENT = "10m"
-"""What requests are like now is told by those that finished in this time."""
+"""The requests that finished in this time show what requests are like now."""
 
 _TREND = "10m"
-"""Over which VllmKvCacheExhaustionAhead looks at the KV cache."""
+"""The time over which VllmKvCacheExhaustionAhead takes the trend of the KV cache."""
 
 _RUNNING = promql.of_engine("requests_running")
 _USAGE = promql.of_engine("kv_cache_usage_ratio")
@@ -273,7 +273,7 @@ def _kv_cache(t: Texts) -> Panel:
 
 
 def _places(t: Texts) -> Panel:
-    """Return the smaller of two rooms, in the colour of the one that it is."""
+    """Return how many more requests fit: the smaller of two limits, in its colour."""
     places, fitting = f"({promql.per_server(_PLACES)})", f"({_fitting()})"
     return lines(
         t.panel("places"),
@@ -375,6 +375,6 @@ def _state_with_version() -> str:
 
 
 def _on_engines(name: str, factor: int = 1) -> str:
-    """Return a server's quantity, so many times, on each of its engines: so it stands in their rows."""
+    """Return a server's quantity, so many times, on each of its engines, for their rows."""
     engines_of_it = f"max without (state) ({promql.of_engine('engine_state')}) * 0"
     return f"{engines_of_it} + ignoring (model_name, engine) group_left () {promql.of_server(name)} * {factor}"

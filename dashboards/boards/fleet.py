@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Every server at a glance, the worst first: one table, one timeline, and the few that stand out."""
+"""Every server at a glance, the worst first: one table, one timeline, and the few extremes."""
 
 from __future__ import annotations
 
@@ -299,7 +299,7 @@ def _ranked_first_token(shown: str) -> list[Query]:
 
 
 def _ranked(expr: str, by: str) -> list[Query]:
-    """Return a query for each place, of which there are as many as colours that can be told apart."""
+    """Return a query for each place, as many as there are colours that can be distinguished."""
     return [
         Query(promql.ranked(expr, by, place), _SERVER, color) for place, color in enumerate(palette.COLORS, start=1)
     ]

@@ -114,7 +114,7 @@ def _share(expr: str, name: str) -> Column:
 
 
 def _use() -> str:
-    """Return 2 while drafts are made, 1 between them, 0 where nothing speaks of any, -1 where nothing is known."""
+    """Return 2 while drafts are made, 1 between them, 0 if there is no sign of any, -1 if nothing is known."""
     engine = f"max without (state) ({promql.of_engine('engine_state')})"
     away = promql.of_engine("engine_state", 'state=~"unknown|down|starting"')
     unreached = f"max without (state) ({away}) == 1"

@@ -24,7 +24,7 @@ LIMITS: Mapping[str, str] = {
     "scrape_interval": "interval",
     "scrape_timeout": "scrapeTimeout",
 }
-"""Settings of a job that stand at an endpoint, by the operator's names."""
+"""Settings of a job that belong to an endpoint, by the operator's names."""
 
 SAMPLE_LIMITS: Mapping[str, str] = {
     "sample_limit": "sampleLimit",
@@ -33,7 +33,7 @@ SAMPLE_LIMITS: Mapping[str, str] = {
     "label_name_length_limit": "labelNameLengthLimit",
     "label_value_length_limit": "labelValueLengthLimit",
 }
-"""Settings of a job that stand at the PodMonitor."""
+"""Settings of a job that belong to the PodMonitor."""
 
 POD_LABELS = ("model", "helm-release-name", "llm-d.ai/model", "llm-d.ai/role")
 """Labels of pods that go to their series where they are there: those of production-stack and llm-d."""

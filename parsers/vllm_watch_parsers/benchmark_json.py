@@ -107,6 +107,7 @@ def read_serve(values: Mapping[str, Any], line: int) -> ServeResult:
         duration=_positive(fields, "duration"),
         completed=completed,
         failed=_failed(fields, completed, settings.num_prompts),
+        is_failed_counted=values.get("failed") is not None or bool(values.get("input_lens")),
         total_input_tokens=fields.required_whole("total_input_tokens", MAX_TOKENS),
         total_output_tokens=fields.whole("total_output_tokens", MAX_TOKENS),
         request_throughput=fields.required("request_throughput", MAX_TOKENS_PER_SECOND),

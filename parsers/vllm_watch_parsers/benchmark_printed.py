@@ -194,6 +194,7 @@ def _result(block: _Block, above: list[str], line: int) -> ServeResult:
         duration=counts["Benchmark duration (s)"],
         completed=completed,
         failed=failed,
+        is_failed_counted="Failed requests" in counts,
         total_input_tokens=int(counts["Total input tokens"]),
         total_output_tokens=block.whole("Total generated tokens"),
         request_throughput=counts["Request throughput (req/s)"],

@@ -131,7 +131,8 @@ class ServeResult(NamedTuple):
     A benchmark of a running server.
 
     `line` is where it starts in its file. `is_pooling` is whether it is of a pooling model, which generates nothing.
-    `failed` is counted by the client, or what is missing from the prompts. `latencies` lack those whose values are all
+    `failed` is counted by the client, or what is missing from the prompts that were asked for (`is_failed_counted` is
+    false): a data set may have fewer. `latencies` lack those whose values are all
     0: nothing was measured. `max_output_tokens_per_s` counts chunks of the stream, each of one token or more.
     """
 
@@ -142,6 +143,7 @@ class ServeResult(NamedTuple):
     total_input_tokens: int
     request_throughput: float
     failed: int | None = None
+    is_failed_counted: bool = True
     total_output_tokens: int | None = None
     output_throughput: float | None = None
     total_token_throughput: float | None = None

@@ -92,7 +92,7 @@ class TestDrafts:
 
 
 class TestPrefixCache:
-    """Prefix caching on and off, at four requests a second."""
+    """Prefix caching on and off, at a fixed rate."""
 
     @staticmethod
     def compared():
@@ -107,17 +107,21 @@ class TestPrefixCache:
         assert ("enable-prefix-caching", "False", "True") in [(each.flag, each.a, each.b) for each in found.config]
 
     def test_the_rate_is_not_a_result(self):
-        """Throughput repeats the rate of 4 requests a second; the headline is TPOT, and nothing is called worse."""
+        """Throughput repeats the rate; the headline is TPOT, TTFT is lower, and nothing is called worse."""
         found = self.compared()
+        rate = recorded("prefix-on")[0].load.request_rate
 
-        assert "only repeats the rate" in row(found, "output_throughput").note
+        assert f"at a fixed rate of {rate:g} requests/s" in row(found, "output_throughput").note
         assert found.metrics[0].metric == "tpot_ms.mean"
         assert row(found, "ttft_ms.p50").b < row(found, "ttft_ms.p50").a
         assert not [each for each in found.metrics if each.verdict == "worse"]
 
-    def test_two_hundred_requests_have_no_p99(self):
-        """P99 of TTFT needs 299 requests."""
-        assert row(self.compared(), "ttft_ms.p99").verdict == "too_few"
+    def test_p99_needs_its_requests(self):
+        """P99 of TTFT has a verdict if each run has 299 requests or more, else there are too few."""
+        fewest = min(run.result.successful for name in ("prefix-off", "prefix-on") for run in recorded(name))
+        found = row(self.compared(), "ttft_ms.p99")
+
+        assert (found.verdict == "too_few" and found.percent is None) == (fewest < 299)
 
 
 def test_drafts_and_prefixes_are_not_comparable():
@@ -126,4 +130,4 @@ def test_drafts_and_prefixes_are_not_comparable():
 
     assert not found.comparable
     assert found.metrics == ()
-    assert {"other kind of load: 8 at once and 4 requests/s"} < set(found.reasons)
+    assert any(each.startswith("other kind of load: 8 at once and ") for each in found.reasons)

@@ -157,7 +157,7 @@ class TestNoGrafana:
         ended = command(action, grafana.url)
 
         assert 1 == ended.status
-        assert f"vllm-watch: {grafana.url}: the network does not lead there, or the connection broke\n" == ended.err
+        assert f"vllm-watch: {grafana.url}: the network is unreachable, or the connection broke\n" == ended.err
 
     def test_a_server_that_drips(self, command, action):
         """The time limit is for the whole answer, whatever the server drips."""

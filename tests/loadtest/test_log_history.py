@@ -10,6 +10,7 @@ import pytest
 from tests.support.recordings import recording
 
 from vllm_watch.loadtest import history_builder
+from vllm_watch.loadtest.history import Point
 from vllm_watch.loadtest.log_history import read_logs
 from vllm_watch.loadtest.log_parts import find_logs
 from vllm_watch.loadtest.recording_history import read_recording
@@ -121,6 +122,19 @@ def test_a_long_log_takes_no_more_points(tmp_path, monkeypatch):
     assert coarse.points[-1].counters == whole.points[-1].counters
     assert {point.state for point in coarse.points} == {point.state for point in whole.points}
     assert "each of its points is" in coarse.warnings[-1]
+
+
+def test_a_server_that_rests_at_every_other_line_is_bounded_too():
+    """States that change from point to point do not keep a history from being thinned."""
+    points = [
+        Point(float(at), "serving" if at % 2 else "idle", {"requests_running": float(at % 2)}, {"n": float(at)}, {})
+        for at in range(1000)
+    ]
+    thinned = history_builder.merged(points)
+
+    assert len(thinned) == 500
+    assert {point.state for point in thinned} == {"serving"}
+    assert thinned[-1].counters == {"n": 999.0}
 
 
 def test_a_log_without_statistics_counts_nothing(tmp_path):

@@ -19,7 +19,7 @@ from tests.support.recordings import RECORDINGS, recording
 from tests.support.waiting import until
 
 from vllm_watch.commands.backfill import write_backfill
-from vllm_watch.commands.report import prometheus_query
+from vllm_watch.commands.report import PrometheusOptions, prometheus_query
 from vllm_watch.config.times import TimeRange
 from vllm_watch.loadtest.prometheus_queries import COUNTERS
 from vllm_watch.loadtest.prometheus_source import MAX_POINTS, PrometheusQuery, PrometheusTarget, read_prometheus
@@ -29,7 +29,6 @@ from vllm_watch.support.errors import PrometheusError, UsageError
 
 
 RANGE = TimeRange(1000.0, 1600.0)
-NO_OPTIONS = dict.fromkeys(("url", "server", "start", "end", "token_file"))
 NAME = "dp1"
 """A recording of a server with two engines, with drafts, and with scrapes that fail at its start."""
 
@@ -195,7 +194,7 @@ def test_a_long_time_has_fewer_points_and_says_so():
 def test_options_that_do_not_go_together(options, expected):
     """What is missing is named, and no message repeats a secret."""
     with pytest.raises(UsageError) as caught:
-        prometheus_query(**{**NO_OPTIONS, **options})
+        prometheus_query(PrometheusOptions(**options))
 
     assert str(caught.value).startswith(expected)
     assert "secret@" not in str(caught.value)
@@ -205,12 +204,12 @@ def test_options_are_a_query():
     """The path of the URL is kept, and the end is the present if it is not given."""
     options = {"url": "http://p:8481/select/0/prometheus", "server": "a", "start": "2026-11-20T14:00:00Z"}
 
-    query = prometheus_query(**{**NO_OPTIONS, **options, "token_file": "t"})
+    query = prometheus_query(PrometheusOptions(**options, token_file="t", ca_file="c"))
 
-    assert query.target == PrometheusTarget("http://p:8481/select/0/prometheus", "t")
+    assert query.target == PrometheusTarget("http://p:8481/select/0/prometheus", "t", "c")
     assert query.times.start == 1_795_183_200
     assert query.times.end > query.times.start
-    assert prometheus_query(**NO_OPTIONS) is None
+    assert prometheus_query(PrometheusOptions()) is None
 
 
 # Real ones.

@@ -159,8 +159,8 @@ class TestHowItEnds:
         assert recorded.read().broken_off is None
         assert 3 * LEFT == recorded.lines()
         assert BODY in {scrape.body for scrape in recorded.scrapes()}
-        assert "3 log lines" in recorded.errors
-        assert "removed: 3 addresses of clients" in recorded.errors
+        assert "log lines: 3," in recorded.errors
+        assert "removed: addresses of clients (3)." in recorded.errors
 
     def test_after_its_time(self, recorded):
         """`--for` ends it, and it says what was recorded and what comes next."""

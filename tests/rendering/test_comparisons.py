@@ -6,6 +6,7 @@ from __future__ import annotations
 import json
 import re
 
+import msgspec
 import pytest
 
 from tests.rendering import pages, reports
@@ -151,16 +152,27 @@ def test_names_are_never_markup(render):
 
 
 def test_sides_are_drawn_over_each_other():
-    """A page has a drawing of all sides for the time, for each latency and for the rates, with a legend of them."""
+    """A page has a drawing of all sides for the time and for each latency, with a legend of them."""
     root = pages.read(comparisons_html(reports.comparisons()))
     titles = [figure.find("h3")[0].text for figure in root.find("figure")]
     legends = [[item.text for item in figure.find("ul")[0].find("li")] for figure in root.find("figure")]
 
     assert "The sides over time" == titles[0]
     assert "Time to first token: share of the values at or below" in titles
-    assert "Time to first token against throughput" in titles
     assert ["draft2: draft2-run1", "draft4: draft4-run1"] == legends[0]
     assert ["draft2", "draft4"] == legends[1]
+
+
+def test_sides_with_several_loads_are_curves():
+    """Sides that have several loads are lines of throughput against latency; repeated runs of one load are not."""
+    runs = reports.sweep().runs
+    several = msgspec.structs.replace(
+        reports.comparisons(), sides=(Side(name="a", runs=runs), Side(name="b", runs=runs))
+    )
+    curve = "Time to first token against throughput"
+
+    assert curve in comparisons_html(several)
+    assert curve not in comparisons_html(reports.comparisons())
 
 
 def test_a_page_has_its_tables_before_its_drawings():

@@ -201,7 +201,7 @@ def test_two_hours_stay_small():
 
 
 @pytest.mark.parametrize(
-    ("limit", "columns", "has_tables"), [(LIMIT, 600, True), (175_000, 60, True), (80_000, 0, True), (25_000, 0, False)]
+    ("limit", "columns", "has_tables"), [(LIMIT, 600, True), (150_000, 60, True), (80_000, 0, True), (25_000, 0, False)]
 )
 def test_a_page_shows_as_much_as_its_limit_allows(monkeypatch, limit, columns, has_tables):
     """What would make a page too large is left out: points first, then drawings, then all but the table of the runs."""

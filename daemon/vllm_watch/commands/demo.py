@@ -108,7 +108,7 @@ class Player:
                 self._play(event, start - self._recording.started)
 
     def _play(self, event: LogWritten | MetricsRead, later: float) -> None:
-        """Let the stand-in do what the server did, `later` seconds ago: each replay is a start of its own."""
+        """Let the stand-in do what the server did, `later` seconds ago: each replay is a new start."""
         if isinstance(event, LogWritten):
             self._log.write(event.data)
             self._log.flush()

@@ -36,7 +36,7 @@ FIRST_SECONDS = 10.0
 
 _STATUS_SECONDS = 1.0
 _NAMES: dict[Kind, str] = {
-    "prompts": "prompts and answers",
+    "prompts": "prompts, answers, and what may hold them",
     "request-ids": "request ids",
     "keys": "keys",
     "addresses": "addresses of clients",
@@ -228,11 +228,11 @@ def _announce(servers: Sequence[ServerConfig], options: RecordOptions) -> None:
 
 def _status(session: RecordingSession) -> str:
     servers = session.counts.servers.values()
-    failed = sum(server.failed_scrapes for server in servers)
-    return (
-        f"{session.seconds:.0f} s, {sum(server.lines for server in servers)} log lines, "
-        f"{sum(server.scrapes for server in servers)} scrapes, {failed} failed, {_size(session)} written"
+    lines, scrapes, failed = (
+        sum(numbers)
+        for numbers in zip(*((each.lines, each.scrapes, each.failed_scrapes) for each in servers), strict=True)
     )
+    return f"{session.seconds:.0f} s, log lines: {lines}, scrapes: {scrapes} ok, {failed} failed, {_size(session)}"
 
 
 def _size(session: RecordingSession) -> str:
@@ -245,12 +245,12 @@ def _summarize(session: RecordingSession) -> None:
     counts = session.counts
     _say(f"{session.path}: {session.seconds:.0f} s, {_size(session)}")
     for name, server in counts.servers.items():
-        _say(f"  {name}: {server.lines} log lines, {server.scrapes} scrapes, {server.failed_scrapes} failed")
+        _say(f"  {name}: log lines: {server.lines}, scrapes: {server.scrapes} ok, {server.failed_scrapes} failed")
         for text in _problems(server):
             _say(f"    {text}")
     if counts.benchmarks:
         _say(f"  results of the benchmark: {', '.join(counts.benchmarks)}")
-    removed = [f"{number} {_NAMES[kind]}" for kind in KINDS if (number := counts.removed[kind])]
+    removed = [f"{_NAMES[kind]} ({number})" for kind in KINDS if (number := counts.removed[kind])]
     _say(f"  removed: {', '.join(removed) or 'nothing'}. Paths, user names and names of models and adapters stay.")
     _say(f"Next: vllm-watch report {session.path}")
 

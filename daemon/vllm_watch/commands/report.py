@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from datetime import timedelta, timezone, tzinfo
 from pathlib import Path
+from typing import NamedTuple
 from zoneinfo import ZoneInfo
 
 from vllm_watch.config.quoting import quote
@@ -90,28 +91,41 @@ def read_options(objective: str | None, zone: str | None) -> ReadOptions:
     return ReadOptions(limits, None if zone is None else parse_zone(zone))
 
 
-def prometheus_query(
-    url: str | None, server: str | None, start: str | None, end: str | None, token_file: str | None
-) -> PrometheusQuery | None:
+class PrometheusOptions(NamedTuple):
+    """The values of ``--prometheus``, ``--server``, ``--from``, ``--to``, ``--bearer-token-file`` and ``--ca-file``."""
+
+    url: str | None = None
+    server: str | None = None
+    start: str | None = None
+    end: str | None = None
+    token_file: str | None = None
+    ca_file: str | None = None
+
+
+_NAMES = PrometheusOptions("--prometheus", "--server", "--from", "--to", "--bearer-token-file", "--ca-file")
+
+
+def prometheus_query(options: PrometheusOptions) -> PrometheusQuery | None:
     """
     Return what is asked of a Prometheus, if it is.
 
     Raises:
         UsageError: Something is missing or wrong.
     """
-    if url is None:
-        given = {"--server": server, "--from": start, "--to": end, "--bearer-token-file": token_file}
-        alone = next((name for name, value in given.items() if value is not None), None)
+    if options.url is None:
+        alone = next((name for name, value in zip(_NAMES, options, strict=True) if value is not None), None)
         if alone is not None:
             raise UsageError(f"{alone} requires --prometheus URL")
         return None
-    if server is None or start is None:
-        raise UsageError(f"--prometheus requires {'--server NAME' if server is None else '--from TIME'}")
+    if options.server is None or options.start is None:
+        raise UsageError(f"--prometheus requires {'--server NAME' if options.server is None else '--from TIME'}")
     try:
-        target = PrometheusTarget(parse_url(url, path="", instead="--bearer-token-file"), token_file)
+        url = parse_url(options.url, path="", instead="--bearer-token-file")
     except ValueError as error:
         raise UsageError(f"--prometheus: {error}") from None
-    return PrometheusQuery(target, server, parse_time_range(start, end or "now", time.time()))
+    target = PrometheusTarget(url, options.token_file, options.ca_file)
+    times = parse_time_range(options.start, options.end or "now", time.time())
+    return PrometheusQuery(target, options.server, times)
 
 
 def parse_zone(text: str) -> tzinfo:

@@ -60,7 +60,7 @@ def prometheus_text(
         ]
     if for_openmetrics:
         lines.append("# EOF\n")
-    return "".join(lines).encode(errors="replace")  # A lone surrogate, wherever from, costs a letter and no scrape.
+    return "".join(lines).encode(errors="replace")  # A lone surrogate costs a letter, not the scrape.
 
 
 def written_samples(series: Series, sample: AnySample) -> Iterator[tuple[str, str | None, float]]:

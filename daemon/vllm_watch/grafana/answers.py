@@ -34,7 +34,7 @@ class ListedDataSource(msgspec.Struct, rename="camel"):
 
 
 class DashboardMeta(msgspec.Struct, rename="camel"):
-    """What stands beside a dashboard's model."""
+    """The metadata of a dashboard."""
 
     folder_uid: str = ""
     provisioned: bool = False
@@ -60,7 +60,7 @@ class Version(msgspec.Struct, rename="camel"):
 
 
 class Versions(msgspec.Struct):
-    """``/api/dashboards/uid/:uid/versions`` of newer releases; of older ones the list stands alone."""
+    """``/api/dashboards/uid/:uid/versions`` of newer releases; older ones return the list alone."""
 
     versions: list[Version]
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Grafana's HTTP API as it is used here, through grafana-client; every failure becomes one sentence."""
+"""The part of Grafana's HTTP API that is used here, through grafana-client; every failure becomes one sentence."""
 
 from __future__ import annotations
 
@@ -56,13 +56,13 @@ T = TypeVar("T")
 
 class Target(NamedTuple):
     """
-    Which Grafana, and how to speak to it.
+    Which Grafana, and how to connect to it.
 
     Args:
-        url: Where it is, with its path if it is served below one, without a slash at the end.
+        url: Its address, with its path if it is served below one, without a slash at the end.
         token: Of a service account.
-        ca_file: Certificates of the authorities that may vouch for it; the system's if `None`.
-        timeout: Seconds for one request, all of it.
+        ca_file: Certificates of the authorities to trust; the system's if `None`.
+        timeout: Seconds for one whole request.
     """
 
     url: str
@@ -75,8 +75,8 @@ class Grafana:
     """
     One Grafana.
 
-    Each method raises `RejectedError` for what Grafana refuses and `GrafanaError` for what makes going on pointless: no
-    connection, no Grafana, a wrong token, an error of its own.
+    Each method raises `RejectedError` for a request that Grafana rejects, and `GrafanaError` if further requests are
+    pointless: no connection, no Grafana, a wrong token, an internal error of Grafana.
     """
 
     def __init__(self, target: Target) -> None:
@@ -85,11 +85,11 @@ class Grafana:
         self._api = _api(target)
 
     def close(self) -> None:
-        """Let go of the connection."""
+        """Close the connection."""
         self._api.client.s.close()
 
     def version(self) -> str:
-        """Return Grafana's version, empty where it hides it; no token is needed for that."""
+        """Return Grafana's version, empty if it hides it; this needs no token."""
         try:
             return self._ask(Health, "read its health", self._api.client.GET, "/health").version
         except RejectedError as error:
@@ -99,8 +99,8 @@ class Grafana:
         """
         Return our folder, or `None`.
 
-        Grafana says 403 of a folder that does not exist, unless the token is an administrator's. So that means `None`,
-        too: `make_folder` finds out.
+        Grafana answers 403 for a folder that does not exist, unless the token is an administrator's. So 403 means
+        `None`, too: `make_folder` finds out.
         """
         try:
             return self._ask(Folder, "read folders", self._api.folder.get_folder, FOLDER_UID)
@@ -129,7 +129,7 @@ class Grafana:
         return sum(counts.values())
 
     def delete_folder(self) -> None:
-        """Delete our folder; Grafana refuses if it holds alert rules, and deletes what else is in it."""
+        """Delete our folder with its contents; Grafana rejects that if it contains alert rules."""
         self._ask(dict[str, Any], "delete the folder", self._api.folder.delete_folder, FOLDER_UID)
 
     def data_sources(self) -> list[DataSource]:
@@ -139,7 +139,7 @@ class Grafana:
         return sorted(found, key=lambda source: source.name)
 
     def daemons_seen(self, source: DataSource) -> int:
-        """Return how many daemons of vllm-watch a data source has series of."""
+        """Return for how many daemons of vllm-watch a data source has series."""
         result = self._ask(
             QueryResult,
             f"query the data source {source.name}",
@@ -147,7 +147,7 @@ class Grafana:
         )
         counts = [_number(sample.value[1]) for sample in result.data.result]
         if not all(map(math.isfinite, counts)):
-            raise GrafanaError(f"the data source {source.name} answers with what is no number")
+            raise GrafanaError(f"the data source {source.name} answers with something that is not a number")
         return int(sum(counts))
 
     def dashboard(self, uid: str) -> Present | None:
@@ -176,7 +176,7 @@ class Grafana:
 
         Args:
             dashboard: What to save.
-            version: The version that it replaces, 0 for a new one. Grafana refuses if it has another by now.
+            version: The version that it replaces, 0 for a new one. Grafana rejects it if it has another one by now.
             folder_uid: Where to put it.
         """
         body = {
@@ -216,7 +216,7 @@ class Grafana:
         self._ask(dict[str, Any], "delete an annotation", delete, permission=_permission("delete"))
 
     def _last_push(self, uid: str) -> LastPush | None:
-        """Return the newest push of ours in a dashboard's history."""
+        """Return our newest push in a dashboard's history."""
         doing = f"read the history of the dashboard {uid}"
         history = self._ask(
             _HISTORY,
@@ -270,7 +270,7 @@ class Grafana:
     def _is_strange(self, doing: str) -> str:
         return (
             f"{self.url} does not answer as Grafana does, asked to {doing}: check the URL, and whether a proxy or a "
-            "login page stands before it"
+            "login page is in front of it"
         )
 
 
@@ -293,13 +293,13 @@ def _api(target: Target) -> GrafanaApi:
         timeout=target.timeout,
         user_agent=f"vllm-watch/{__version__}",
     )
-    # A redirected POST would become a GET, and look as if it had been done.
+    # A redirected POST would become a GET, and look as if it had succeeded.
     api.client.s.max_redirects = 0
     return api
 
 
 def _number(written: str) -> float:
-    """Return a sample's value as Prometheus and what stands for it write it: `2`, `1e+06`, `NaN`."""
+    """Return a sample's value, in the notations of Prometheus and compatible servers: `2`, `1e+06`, `NaN`."""
     try:
         return float(written)
     except ValueError:
@@ -308,7 +308,7 @@ def _number(written: str) -> float:
 
 def _location(error: RequestException) -> str:
     location = error.response.headers.get("Location") if error.response is not None else None
-    # What comes after the path may be a secret of a login.
+    # Query and fragment may contain a secret of a login.
     return f" to {urlsplit(location)._replace(query='', fragment='').geturl()}" if location else ""
 
 
@@ -321,4 +321,4 @@ def _no_answer(error: OSError) -> str:
         return "the host's name is not known: check the URL"
     if any(isinstance(cause, ConnectionRefusedError) for cause in causes):
         return "nothing listens at this address: is Grafana running, and is this its port?"
-    return "the network does not lead there, or the connection broke"
+    return "the network is unreachable, or the connection broke"

@@ -95,7 +95,7 @@ def _checked(url: str, options: str) -> str:
 
 
 def _token(path: str, option: str) -> str:
-    """Return the token in a file, or in the standard input."""
+    """Return the token in a file, or from standard input."""
     try:
         with click.open_file(path, "rb") as file:
             token = parse_token(file.read(MAX_TOKEN))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A time limit for a whole request: the HTTP library limits each wait, which a server that drips never exceeds."""
+"""A time limit for a whole request: the HTTP library limits each wait only, and a slow server never exceeds that."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ def within(seconds: float, call: Callable[[], T]) -> T:
     Return what a call returns, or raise what it raises.
 
     Raises:
-        TimeoutError: It takes longer than these seconds. It goes on in a thread that does not keep the process alive.
+        TimeoutError: It takes longer than these seconds. It continues in a thread that does not keep the process alive.
     """
     future: Future[T] = Future()
 
     def run() -> None:
         try:
             future.set_result(call())
-        except Exception as error:  # noqa: BLE001  # It is raised again, where the call was asked for.
+        except Exception as error:  # noqa: BLE001  # The caller of `within` gets it.
             future.set_exception(error)
 
     threading.Thread(target=run, name="request", daemon=True).start()

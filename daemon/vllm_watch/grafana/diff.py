@@ -63,5 +63,5 @@ def _panels(panels: Iterable[Model]) -> Iterator[Model]:
 
 
 def _without_place(panel: Model) -> dict[str, object]:
-    """Return a panel without its place and number; a row's panels speak for themselves."""
+    """Return a panel without its place and number; the panels of a row are compared one by one."""
     return {key: value for key, value in panel.items() if key not in {"gridPos", "id", "panels"}}

@@ -61,6 +61,11 @@ def _failed(result: ServeResult) -> str | None:
     if not result.failed:
         return None
     sent = result.completed + result.failed
+    if not result.is_failed_counted:
+        return (
+            f"{result.failed} of the {sent} prompts that were asked for have no answer: they failed, or the data set "
+            "has fewer. Tokens, rates and latencies are those of the others."
+        )
     return f"{result.failed} of {sent} requests failed: tokens, rates and latencies are those of the others."
 
 

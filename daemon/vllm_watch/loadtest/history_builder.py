@@ -12,9 +12,10 @@ import math
 
 from bisect import bisect_left
 from collections import deque
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import pairwise
 
+from vllm_watch.catalog.states import STATES
 from vllm_watch.loadtest.history import Point, ServerHistory
 from vllm_watch.loadtest.model import Event
 from vllm_watch.loadtest.started_with import StartedWith
@@ -111,28 +112,36 @@ class HistoryBuilder:
 
 
 def merged(points: Sequence[Point]) -> list[Point]:
-    """Return half as many points: two that follow each other and have one state become one."""
+    """
+    Return at most three quarters as many points: two that follow each other become one.
+
+    They have one state, if that is enough: else states that change from point to point become one, too.
+    """
+    found = _paired(points, lambda one, other: one.state == other.state)
+    return found if len(found) <= 0.75 * len(points) else _paired(points, lambda _one, _other: True)
+
+
+def _paired(points: Sequence[Point], is_alike: Callable[[Point, Point], bool]) -> list[Point]:
     found: list[Point] = []
     waiting: Point | None = None
     for point in points:
-        if waiting is None:
-            waiting = point
-        elif _are_alike(waiting, point):
+        if waiting is not None and is_alike(waiting, point):
             found.append(_pair(waiting, point))
             waiting = None
-        else:
+            continue
+        if waiting is not None:
             found.append(waiting)
-            waiting = point
+        waiting = point
     return [*found, waiting] if waiting is not None else found
 
 
-def _are_alike(one: Point, other: Point) -> bool:
-    return one.state == other.state and one.process == other.process and one.gauges.keys() == other.gauges.keys()
-
-
 def _pair(one: Point, other: Point) -> Point:
-    gauges = {name: (one.gauges[name] + value) / 2 for name, value in other.gauges.items()}
-    return other._replace(gauges=gauges, is_fresh=one.is_fresh or other.is_fresh)
+    """Return two points as one, at the time of the later: means of gauges, and the worse of two states."""
+    shared = one.gauges.keys() & other.gauges.keys()
+    means = {name: (one.gauges[name] + other.gauges[name]) / 2 for name in shared}
+    state = max(one.state, other.state, key=lambda state: STATES[state].severity)
+    gauges = {**one.gauges, **other.gauges, **means}
+    return other._replace(gauges=gauges, state=state, is_fresh=one.is_fresh or other.is_fresh)
 
 
 def typical_step(points: Sequence[Point]) -> float:

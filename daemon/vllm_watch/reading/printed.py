@@ -84,7 +84,7 @@ def count_new_years(parts: Iterable[bytes]) -> int:
     last, count = "", 0
     for part in parts:
         for time in _record_times(part):
-            # Texts of one length: where the day is not before the last one's, the year goes on.
+            # Texts of one length: if the day is not before the last one's, the year stays.
             count += bool(last) and time[:5] < last[:5] and _falls(last, time)
             last = time
     return count

@@ -6,6 +6,7 @@ from __future__ import annotations
 import os
 
 from collections.abc import Iterator, Sequence
+from itertools import zip_longest
 from pathlib import Path
 from typing import NamedTuple
 
@@ -86,7 +87,7 @@ def _json_files(folder: Path) -> list[Path]:
 def _option(argv: Sequence[str], name: str) -> str | None:
     """Return the value of an option, given as ``--name VALUE`` or ``--name=VALUE``, with - or _ in its name."""
     names = {name, name.replace("-", "_").replace("__", "--", 1)}
-    for argument, following in zip(argv, [*argv[1:], ""], strict=True):
+    for argument, following in zip_longest(argv, argv[1:], fillvalue=""):
         option, sign, value = argument.partition("=")
         if option in names:
             return (value if sign else following) or None

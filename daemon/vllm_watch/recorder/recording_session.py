@@ -191,10 +191,10 @@ class RecordingSession:
                 add(self._writer)
             except OSError as error:
                 self.fail(_cannot_write(self.path, error))
-                with contextlib.suppress(OSError):  # What is complete stays, and nothing after it.
-                    os.ftruncate(self._file.fileno(), self._writer.size)
                 with contextlib.suppress(OSError):
                     self._file.close()
+                with contextlib.suppress(OSError):  # What is complete stays, and nothing after it.
+                    os.truncate(self.path, self._writer.size)
             self.counts.size = self._writer.size
 
 

@@ -7,6 +7,7 @@ import math
 
 from collections.abc import Iterator, Mapping, Sequence
 
+from vllm_watch.comparison.metrics import FAMILY
 from vllm_watch.comparison.model import Comparison, Row, Verdict
 from vllm_watch.loadtest.model import LATENCIES
 from vllm_watch.rendering.document import (
@@ -50,6 +51,9 @@ _METRIC_COLUMNS = (
 )
 _HEADLINE = "The headline, chosen beforehand"
 _RATES = "Rates"
+_NO_INTERVALS = ([MISSING, MISSING], ["-100", MISSING])
+"""What says nothing: nothing is known, or only that a latency is above 0."""
+
 _FLAG_COLUMN = Column("Flag", is_text=True)
 
 
@@ -175,8 +179,8 @@ def _percent(row: Row) -> str:
     if row.percent is None:
         return MISSING
     sign = "+" if row.percent > 0 else ""
-    known = [MISSING if value is None or not math.isfinite(value) else _tenths(value) for value in (row.low, row.high)]
-    interval = f" [{', '.join(known)}]" if set(known) != {MISSING} else ""
+    bounds = [MISSING if value is None or not math.isfinite(value) else _tenths(value) for value in (row.low, row.high)]
+    interval = f" [{', '.join(bounds)}]" if bounds not in _NO_INTERVALS else ""
     return f"{sign}{_tenths(row.percent)}{interval}"
 
 
@@ -191,7 +195,7 @@ def _footnotes(pair: Comparison, notes: Sequence[str]) -> tuple[str, ...]:
     unseen = [
         f"{metric(row.metric).label} {significant(row.detectable_percent)} %"
         for row in pair.metrics
-        if row.verdict == "no_difference_shown" and row.detectable_percent is not None
+        if row.verdict == "no_difference_shown" and row.detectable_percent is not None and row.metric in FAMILY
     ]
     would = (f"A difference would have been shown from: {', '.join(unseen)}.",) if unseen else ()
     meanings = tuple(text for sign, text in _MEANINGS.items() if sign in used)

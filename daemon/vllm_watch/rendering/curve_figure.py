@@ -41,13 +41,13 @@ _LATENCIES: Mapping[str, tuple[str, ...]] = {
 }
 _TOP = 16
 _HEIGHT = 230
-_LEAST_POINTS = 2
+_LEAST_LOADS = 2
 _ABOVE = 9
 
 
 def curve_figures(sides: Mapping[str, Sequence[Run]], key: str) -> tuple[Figure, ...]:
     """
-    Return what latency costs at each throughput; nothing with less than two points on any line.
+    Return what latency costs at each throughput; nothing if no line has two loads.
 
     Args:
         sides: The runs of each configuration, by its name.
@@ -77,7 +77,7 @@ def by_configuration(runs: Sequence[Run]) -> dict[str, tuple[Run, ...]]:
 
 def _figure(title: str, lines: Sequence[Line], key: str, *, is_one_side: bool) -> list[Figure]:
     points = [_points(line) for line in lines]
-    if max(map(len, points), default=0) < _LEAST_POINTS:
+    if max((len(_by_load(each)) for each in points), default=0) < _LEAST_LOADS:
         return []
     drawn = [(line, each) for line, each in zip(lines, points, strict=True) if each]
     x = linear((point.throughput for _, each in drawn for point in each), ticks=5)

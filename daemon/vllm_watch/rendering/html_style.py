@@ -51,6 +51,7 @@ table { border-collapse: collapse; font-size: .94rem; font-variant-numeric: tabu
 caption { padding: .2rem 0; text-align: left; font-weight: 600; }
 th, td { padding: .22rem .75rem; border-bottom: 1px solid var(--line); text-align: right; vertical-align: top;
   font-weight: 400; }
+thead th { overflow-wrap: normal; }
 thead th, thead td { border-bottom: 2px solid var(--muted); font-weight: 600; vertical-align: bottom; }
 th:first-child, td:first-child { padding-left: .25rem; }
 .text { text-align: left; overflow-wrap: anywhere; }
@@ -108,12 +109,17 @@ figure { margin: 1rem 0 1.5rem; break-inside: avoid; }
 
 _PAPER = """
 @media print {
-  body { max-width: none; padding: 0; font-size: 10.5pt; }
+  html { font-size: 75%; }
+  body { max-width: none; padding: 0; font-size: 1rem; line-height: 1.35; }
+  h2 { margin-top: 1.2rem; }
+  th, td { padding: .1rem .5rem; }
   nav { display: none; }
   h2, h3, h4 { break-after: avoid; }
   tr, li { break-inside: avoid; }
   .scroll { overflow: visible; }
   .phase, .strip, .bar, .mark { print-color-adjust: exact; -webkit-print-color-adjust: exact; }
+  figure details { display: none; }
+  details.run > summary { list-style: none; }
   details::details-content { content-visibility: visible; display: block; block-size: auto; }
 }
 @page { margin: 14mm; }

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from vllm_watch.loadtest.model import Distribution, Latency, LatencyName, Objective, Quantile, Result, Run
-from vllm_watch.rendering.distributions import is_known, shares_below
+from vllm_watch.rendering.distributions import shares_below
 from vllm_watch.rendering.document import Column, Entry, Figure, Group, Table
 from vllm_watch.rendering.metrics import LATENCY_NAMES, STATISTIC_LABELS
 from vllm_watch.rendering.numbers import MISSING, count, limit, milliseconds, percent
@@ -16,7 +16,7 @@ from vllm_watch.rendering.setup import run_objective
 from vllm_watch.rendering.svg import drawing, label, upright
 from vllm_watch.rendering.svg_axes import AXIS_HEIGHT, band, level_axis, upright_axis
 from vllm_watch.rendering.svg_lines import joined
-from vllm_watch.rendering.svg_scales import Plot, Scale, linear, logarithmic
+from vllm_watch.rendering.svg_scales import Plot, linear, logarithmic
 from vllm_watch.rendering.svg_styles import mark, polyline
 
 
@@ -33,10 +33,13 @@ TABLE_ROWS = 40
 
 _DRAWN: tuple[Quantile, ...] = ("p50", "p95", "p99")
 _TOP = 52
+_TOP_WITHOUT_LABELS = 14
 _HEIGHT = 200
 _ROW = 15
 _MARKED = 30
 _RIGHT = 0.55
+_ROOM_BELOW = 4
+_MUCH_BELOW = 0.05
 
 
 def latency_figures(run: Run, key: str, rows: int = TABLE_ROWS) -> tuple[Figure, ...]:
@@ -53,19 +56,19 @@ def latency_figure(
     name: LatencyName, spreads: Sequence[Spread], key: str, objective: Objective | None = None, rows: int = TABLE_ROWS
 ) -> Figure | None:
     """Return how the values of one latency are spread on each side; `None` if nothing is known of it."""
-    known = [each for each in spreads if is_known(each.distribution)]
+    known = [each for each in spreads if shares_below(each.distribution)]
     if not known:
         return None
     curves = [shares_below(each.distribution) for each in known]
     x = logarithmic(_values(known, curves))
     y = linear((0, 100))
     title = f"{LATENCY_NAMES[name]}: share of the values at or below"
-    plot = Plot(x, y, _TOP, _HEIGHT)
+    plot = Plot(x, y, _TOP if len(known) == 1 else _TOP_WITHOUT_LABELS, _HEIGHT)
     parts = [upright_axis(plot), level_axis(plot, "Latency", milliseconds)]
-    parts += [_percentiles(each, x) for each in known if each.latency is not None and len(known) == 1]
-    parts += [_objective(objective, name, x)] if objective is not None else []
+    parts += [_percentiles(each, plot) for each in known if each.latency is not None and len(known) == 1]
+    parts += [_objective(objective, name, plot)] if objective is not None else []
     parts += [_line(at, curve, plot) for at, curve in enumerate(curves)]
-    svg = drawing(key, title, _description(known), _TOP + _HEIGHT + AXIS_HEIGHT, *parts)
+    svg = drawing(key, title, _description(known), plot.bottom + AXIS_HEIGHT, *parts)
     entries = tuple(Entry(at, each.label, is_marked=True) for at, each in enumerate(known)) if len(known) > 1 else ()
     return Figure(key, title, svg, entries, _table(known, curves, rows), _notes(known))
 
@@ -79,6 +82,7 @@ def _latency(run: Run, name: LatencyName) -> Latency | None:
 def _values(known: Sequence[Spread], curves: Sequence[Sequence[tuple[float, float]]]) -> list[float]:
     """Return what the axis must have room for: the bounds, and the percentiles that are drawn."""
     values = [bound for curve in curves for bound, _ in curve]
+    values += [curve[0][0] / _ROOM_BELOW for curve in curves if curve[0][1] > 0]
     for each in known:
         values += [bounds for quantile in _DRAWN for bounds in _place(each.latency, quantile) if len(known) == 1]
     return values
@@ -96,37 +100,41 @@ def _place(latency: Latency | None, quantile: Quantile) -> tuple[float, ...]:
     return () if value is None else (value,)
 
 
-def _percentiles(spread: Spread, x: Scale) -> str:
+def _percentiles(spread: Spread, plot: Plot) -> str:
     """Return a line at each percentile, or a band between its bounds, with its value above."""
     parts = []
     for row, quantile in enumerate(_DRAWN):
         place = _place(spread.latency, quantile)
         if not place:
             continue
-        left, right = x.share(place[0]), x.share(place[-1])
-        parts.append(band(left, right, _TOP, _HEIGHT, "between") if len(place) > 1 else "")
+        left, right = plot.x.share(place[0]), plot.x.share(place[-1])
+        parts.append(band(left, right, plot.top, plot.height, "between") if len(place) > 1 else "")
         middle = (left + right) / 2
-        parts.append(upright(middle, row * _ROW + 14, _TOP + _HEIGHT, "percentile") if len(place) == 1 else "")
+        parts.append(upright(middle, row * _ROW + 14, plot.bottom, "percentile") if len(place) == 1 else "")
         text = f"{STATISTIC_LABELS[quantile]} {percentile(quantile, spread.latency)} ms"
         parts.append(label(text, middle, row * _ROW + 12, anchor="end" if middle > _RIGHT else "start"))
     return "".join(parts)
 
 
-def _objective(objective: Objective, name: LatencyName, x: Scale) -> str:
+def _objective(objective: Objective, name: LatencyName, plot: Plot) -> str:
     most = objective.limits.get(name)
-    if most is None or not x.low <= most <= x.high:
+    if most is None or not plot.x.low <= most <= plot.x.high:
         return ""
-    share = x.share(most)
+    share = plot.x.share(most)
     anchor = "end" if share > _RIGHT else "start"
-    text = label(f"objective {milliseconds(most)}", share, _TOP + _HEIGHT - 6, anchor=anchor)
-    return upright(share, _TOP, _TOP + _HEIGHT, "objective") + text
+    text = label(f"objective {milliseconds(most)}", share, plot.bottom - 6, anchor=anchor)
+    return upright(share, plot.top, plot.bottom, "objective") + text
 
 
 def _line(style: int, curve: Sequence[tuple[float, float]], plot: Plot) -> str:
     """Return the line through the shares at the bounds; marks where the bounds are few enough to matter."""
     points = [(bound, share * 100) for bound, share in curve]
     marks = points if len(points) <= _MARKED else ()
-    return polyline(style, plot, joined(points, plot)) + "".join(mark(style, *plot.place(*point)) for point in marks)
+    # Below the first bound nothing is known: the line comes from the axis's end.
+    start = [(plot.x.low, 0.0)] if points[0][1] > 0 else []
+    return polyline(style, plot, joined([*start, *points], plot)) + "".join(
+        mark(style, *plot.place(*point)) for point in marks
+    )
 
 
 def _description(known: Sequence[Spread]) -> str:
@@ -149,9 +157,12 @@ def _table(known: Sequence[Spread], curves: Sequence[Sequence[tuple[float, float
 
 
 def _notes(known: Sequence[Spread]) -> tuple[str, ...]:
-    """Return a sentence for each side with values above the last bound, which the drawing has no place for."""
+    """Return a sentence for each side with values below the first or above the last bound of all."""
     notes = []
     for each in known:
+        first = shares_below(each.distribution)[0]
+        below = f"{percent(first[1])} % are at or below {milliseconds(first[0])}, anywhere"
+        notes += [f"{each.label}: {below}."] if first[1] > _MUCH_BELOW else []
         above = each.distribution.counts[-1]
         most = milliseconds(each.distribution.bounds[-1]) if each.distribution.bounds else MISSING
         notes += [f"{each.label}: values above {most}: {count(above)}."] if above else []

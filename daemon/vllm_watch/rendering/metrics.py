@@ -42,7 +42,7 @@ _METRICS: Mapping[str, Metric] = {
     "total_output_tokens": Metric("Output tokens", ""),
     "request_throughput": Metric("Requests", "1/s"),
     "output_throughput": Metric("Output", "tokens/s"),
-    "total_token_throughput": Metric("Input and output", "tokens/s"),
+    "total_token_throughput": Metric("Total", "tokens/s"),
     "request_goodput": Metric("Goodput", "1/s"),
     "goodput.ratio": Metric("Within objective", "%"),
     "goodput.request_goodput": Metric("Goodput", "1/s"),

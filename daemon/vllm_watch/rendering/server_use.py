@@ -150,7 +150,7 @@ _MORE_COLUMNS: tuple[tuple[str, _PhaseColumns], ...] = (
 
 
 def _phase_table(run: Run, phases: tuple[Phase, ...], caption: str, columns: _PhaseColumns) -> Table:
-    """Return a table of phases; without rows if it has no number at all. The first columns say which phase it is."""
+    """Return a table of phases: all of them with their load, else those of which there is a number."""
     start = run_start(run)
     heads = (Column("Phase", is_text=True), Column("From"), Column("For"), *(column for column, _ in columns))
     rows: list[Cells] = [
@@ -162,8 +162,8 @@ def _phase_table(run: Run, phases: tuple[Phase, ...], caption: str, columns: _Ph
         )
         for each in phases
     ]
-    is_known = any(set(row[3:]) - {MISSING} for row in rows) or columns is _LOAD_COLUMNS
-    return plain_table(caption, heads, tuple(rows) if is_known else ())
+    known = rows if columns is _LOAD_COLUMNS else [row for row in rows if set(row[3:]) - {MISSING}]
+    return plain_table(caption, heads, tuple(known))
 
 
 def _longest(phases: tuple[Phase, ...], limit: int) -> tuple[Phase, ...]:

@@ -38,7 +38,7 @@ def escaped(text: str) -> str:
 
 def number(value: float) -> str:
     """Return a coordinate, to a tenth of a pixel."""
-    return f"{value:.1f}".removesuffix(".0").replace("-0", "0") if abs(value) < 1 else f"{value:.1f}".removesuffix(".0")
+    return f"{round(value, 1) + 0.0:.1f}".removesuffix(".0")  # The sum makes 0 of -0.
 
 
 def across(share: float) -> str:

@@ -112,35 +112,46 @@ def overlay_figure(runs: Mapping[str, Run], key: str) -> Figure | None:
         key: The figure's key in the document.
     """
     curves = [(panel, curve) for panel in PANELS for curve in panel.curves]
-    shown = [(panel, curve) for panel, curve in curves if any(_is_known(run, curve.name) for run in runs.values())]
+    shown = [
+        (panel, curve) for panel, curve in curves if any(_is_known(run.timeline, curve.name) for run in runs.values())
+    ]
     if not shown:
         return None
-    xs = {name: [at - run_start(run) for at in run.timeline.times] for name, run in runs.items()}
-    places = [at for each in xs.values() for at in each]
-    x = clock(min(places), max(places))
+    loads = {name: _during_load(run) for name, run in runs.items()}
+    x = clock(0.0, max(at for each in loads.values() for at in each.times))
     bottom = panels_bottom(len(shown))
     parts: list[str] = []
     for at, (panel, curve) in enumerate(shown):
         title = panel.title if len(panel.curves) == 1 else curve.label
-        series = [Series(name, xs[name], scaled(run.timeline, curve.name, panel.scale)) for name, run in runs.items()]
+        series = [Series(name, each.times, scaled(each, curve.name, panel.scale)) for name, each in loads.items()]
         parts += panel_parts(title, series, x, _TOP + at * _PANEL_PITCH, COLUMNS)
     parts.append(time_axis(x, bottom))
     labels = ", ".join(f"{name} ({run.name})" for name, run in runs.items())
     description = f"{'; '.join(curve.label for _, curve in shown)} of {labels}, over {duration(x.high - x.low)}."
     svg = drawing(key, _OVERLAY, description, bottom + AXIS_HEIGHT, *parts)
     legend = tuple(Entry(at, f"{name}: {run.name}") for at, (name, run) in enumerate(runs.items()))
-    return Figure(key, _OVERLAY, svg, legend, _overlay_table(runs, shown), ("Each run begins at 0.",))
+    return Figure(key, _OVERLAY, svg, legend, _overlay_table(loads, shown), ("0 is the start of each load.",))
 
 
-def _is_known(run: Run, name: str) -> bool:
-    return bool(set(run.timeline.values.get(name, ())) - {None})
+def _during_load(run: Run) -> Timeline:
+    """Return the series of a run during its load, with times since its start; all of them if that has none."""
+    start = run_start(run)
+    end = float("inf") if run.end is None else run.end - start
+    times = [at - start for at in run.timeline.times]
+    kept = [at for at, since in enumerate(times) if 0 <= since <= end] or range(len(times))
+    values = {name: tuple(each[at] for at in kept) for name, each in run.timeline.values.items()}
+    return Timeline(times=tuple(times[at] for at in kept), values=values)
+
+
+def _is_known(timeline: Timeline, name: str) -> bool:
+    return bool(set(timeline.values.get(name, ())) - {None})
 
 
 def known_panels(timeline: Timeline) -> tuple[Panel, ...]:
     """Return the panels of which anything is known, each with the series that are."""
     kept = []
     for panel in PANELS:
-        curves = tuple(each for each in panel.curves if set(timeline.values.get(each.name, ())) - {None})
+        curves = tuple(each for each in panel.curves if _is_known(timeline, each.name))
         kept += [panel._replace(curves=curves)] if curves else []
     return tuple(kept)
 
@@ -247,7 +258,7 @@ def _table(timeline: Timeline, panels: Sequence[Panel], start: float, most: int)
     return plain_table(caption, columns, tuple(rows))
 
 
-def _overlay_table(runs: Mapping[str, Run], shown: Sequence[tuple[Panel, Curve]]) -> Table:
+def _overlay_table(loads: Mapping[str, Timeline], shown: Sequence[tuple[Panel, Curve]]) -> Table:
     """Return the mean and the highest value of each line."""
     groups = []
     for panel, curve in shown:
@@ -257,8 +268,8 @@ def _overlay_table(runs: Mapping[str, Run], shown: Sequence[tuple[Panel, Curve]]
                 significant(_mean(values)),
                 significant(max((each for each in values if each is not None), default=None)),
             )
-            for name, run in runs.items()
-            for values in [scaled(run.timeline, curve.name, panel.scale)]
+            for name, load in loads.items()
+            for values in [scaled(load, curve.name, panel.scale)]
         ]
         groups.append(Group(curve.label, tuple(rows)))
     return Table("Each line in numbers", (Column("", is_text=True), Column("Mean"), Column("Highest")), tuple(groups))

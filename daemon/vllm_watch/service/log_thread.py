@@ -33,7 +33,7 @@ PAUSE_SECONDS = 0.01
 """The least time between two polls: a busy log is read in pieces, not line by line."""
 
 ABANDONED_AFTER = 1.0
-"""How long a poll may take before another thread goes on with the other logs."""
+"""How long a poll may take before another thread continues with the other logs."""
 
 HANGS_AFTER = 10.0
 """How long a poll takes before its log is reported as hanging."""
@@ -50,7 +50,8 @@ class _Poller(threading.Thread):
     A thread that polls logs, one after the other.
 
     `key` is what it works on, `None` between two polls, and `since` when that started, in seconds that the machine has
-    run. `is_abandoned` is set when others go on without it, `is_reported` when what it works on is reported as hanging.
+    run. `is_abandoned` is set when others continue without it, `is_reported` when what it works on is reported as
+    hanging.
     """
 
     def __init__(self, run: Callable[[_Poller], None]) -> None:
@@ -104,7 +105,7 @@ class LogThread(ServiceThread):
             self.start()
 
     def attend(self) -> None:
-        """Let other threads go on where one hangs, and report the logs that hang."""
+        """Let another thread continue for one that hangs, and report the logs that hang."""
         now = running_seconds()
         with self._lock:
             overdue = {key: poller for key, poller in self._busy.items() if poller.is_overdue(now, ABANDONED_AFTER)}

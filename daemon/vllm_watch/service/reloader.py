@@ -69,7 +69,7 @@ class Reloader:
         except VllmWatchError as error:
             self._note_failure()
             log.warning("config.rejected", reason=str(error), effect="the old configuration stays")
-        except Exception:  # Whatever a file makes its reader do, the daemon goes on.
+        except Exception:  # Whatever is in the file, the daemon continues.
             self._note_failure()
             self._errors.count("reload")
             log.exception("config.rejected", effect="the old configuration stays")

@@ -45,7 +45,7 @@ class Supervisor:
         config: What to watch first.
         clock: The time.
         load: Reads the configuration again for a reload; without it nothing is reloaded.
-        follower: Finds servers again and again, in place of a configuration file; a reload makes it look at once.
+        follower: Finds servers again and again, instead of a configuration file; a reload makes it search at once.
         notifier: Talks to systemd; by default as this process's environment says.
     """
 
@@ -106,7 +106,7 @@ class Supervisor:
         while not self._is_stopping:
             try:
                 self.tick()
-            except Exception:  # Whatever it was, the threads that watch go on; the next tick tries again.
+            except Exception:  # The threads that watch continue; the next tick tries again.
                 log.exception("main.failed")
                 self.errors.count("main")
             with suppress(Empty):

@@ -61,7 +61,7 @@ class DiscoveryThread(ServiceThread):
         return self._follower.hanging_count
 
     def poll_now(self) -> None:
-        """Look at once, also at the servers that are known already."""
+        """Poll at once, also the servers that are known already."""
         self._is_asked = True
         self._wake.set()
 

@@ -61,7 +61,7 @@ class FilePosition(NamedTuple):
 
     The head is the file's first bytes, the marker the bytes before the offset, each at most `CHECKED_SIZE` and stored
     as its size and CRC-32. `read_until` is a moment before which all that was written to the file had been read, in
-    seconds since the epoch; 0 stands for that of the whole checkpoint.
+    seconds since the epoch; 0 means that of the whole checkpoint.
     """
 
     path: str

@@ -126,7 +126,7 @@ class JournalReader:
         return batches
 
     def drop_cursor(self) -> None:
-        """Start again with the last entries: the cursor is none of this journal's."""
+        """Start again with the last entries: the cursor does not belong to this journal."""
         self.cursor = self.read_to = None
         self._is_after_gap = True
 

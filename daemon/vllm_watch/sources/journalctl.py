@@ -73,7 +73,7 @@ class Journalctl:
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             bufsize=0,
-            env={**os.environ, "LC_ALL": "C"},  # Its errors are told apart by their words.
+            env={**os.environ, "LC_ALL": "C"},  # Its errors are recognised by their words.
             start_new_session=True,  # A terminal's Ctrl-C is for the daemon.
         )
         self._framer = LineFramer(MAX_ENTRY)

@@ -82,7 +82,7 @@ class LogFile(OpenFile):
         self._move_to(offset)
 
     def follow(self, old: LogFile) -> None:
-        """Continue where the file ended that had the path before: a container's line may go on here."""
+        """Continue where the file ended that had the path before: a container's line may continue here."""
         if self.offset == 0:
             self.framer.follow(old.framer)
 

@@ -207,7 +207,7 @@ class LogTailer:
         return follower, batches
 
     def _is_followed_elsewhere(self, path: str) -> bool:
-        """Tell whether a match is a file that is already open under its former name."""
+        """Tell whether a match is a file that is already open under its earlier name."""
         status = os.stat(path)
         file_id = FileId(status.st_dev, status.st_ino)
         return any(file_id in follower.file_ids for follower in self._followers.values())

@@ -85,7 +85,7 @@ def _rejection(response: requests.Response) -> MetricsReason | None:
 
 
 def _has_known_end(response: requests.Response) -> bool:
-    """Tell whether a complete body can be told from one that broke off."""
+    """Tell whether a complete body can be distinguished from one that broke off."""
     headers = response.headers
     is_chunked = headers.get("Transfer-Encoding", "").strip().lower() == "chunked"
     has_length = headers.get("Content-Length", "").strip().isdecimal()

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """
-The names that log rotation gives to a log's former files: ``vllm.log.1``, ``vllm.log-20261121`` and the like.
+The names that log rotation gives to a log's earlier files: ``vllm.log.1``, ``vllm.log-20261121`` and the like.
 
 The daemon ignores compressed files: what is in them was written long ago. Names that no rotation gives are ignored,
 too: a ``vllm.log.bak`` that someone made is no part of the log.

@@ -194,7 +194,7 @@ def _close(files: Iterable[RotatedFile]) -> None:
 
 
 def _key(name: RotatedName) -> tuple[FileId, str | float]:
-    """Return what identifies a file for good: numbered ones change their names, others do not; inodes are reused."""
+    """Return what identifies a file permanently: numbered ones change their names, others do not; inodes are reused."""
     return (name.file_id, name.modified if name.number else name.path)
 
 

@@ -141,7 +141,7 @@ def _changes(scrape: ScrapeSource, key: EngineKey, engine: EngineReading) -> dic
 
 
 def _prompt_rate(scrape: ScrapeSource, key: EngineKey, engine: EngineReading) -> dict[str, float | None]:
-    """Return prompt tokens computed per second; before 0.16 cached ones cannot be told from them."""
+    """Return prompt tokens computed per second; before 0.16 cached ones cannot be distinguished from them."""
     window, name = scrape.window, "prompt_tokens_per_second"
     if "prompt_tokens_computed" in engine.counters:
         return {name: window.rate(key, "prompt_tokens_computed")}

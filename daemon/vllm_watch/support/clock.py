@@ -2,8 +2,8 @@
 """
 Time as an argument: the daemon asks a clock for the time, and waits by it.
 
-`now` never decreases. It starts at the wall clock's time, is not changed when that is corrected, and goes on while the
-machine is suspended. `wall` is for what leaves the process.
+`now` never decreases. It starts at the wall clock's time, is not changed when that is corrected, and continues while
+the machine is suspended. `wall` is for what leaves the process.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _BOOT_CLOCK: int | None = getattr(time, "CLOCK_BOOTTIME", None)
 
 def steady_seconds() -> float:
     """
-    Return seconds that never decrease and go on while the machine is suspended.
+    Return seconds that never decrease and continue while the machine is suspended.
 
     `time.monotonic` stops meanwhile, but the counters of a server on another machine do not: an hour's increase would
     look like that of a few seconds.

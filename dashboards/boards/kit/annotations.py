@@ -41,7 +41,7 @@ class _Built(builders.AnnotationQuery):
 
 
 def marks(texts: Texts) -> Iterator[builders.AnnotationQuery]:
-    """Yield starts of the server, crashes that its log told of, and alerts."""
+    """Yield starts of the server, crashes that its log reported, and alerts."""
     # A start is marked when it was, and not when it was first seen.
     yield _annotation(
         texts.name("starts"),

@@ -47,7 +47,7 @@ Steps = Sequence[tuple[float, str]]
 """From which value on which colour holds; what is below the first has `palette.PLAIN` or the colour given for it."""
 
 _NOTHING = "-"
-"""What a table's cell without a value says; else it would be what the whole table says when it is empty."""
+"""The text of a table's cell without a value; otherwise it would be the text of an empty table."""
 
 STATE_COLORS: Mapping[EngineState, str] = {
     "idle": palette.GREY,
@@ -65,7 +65,7 @@ class Query(NamedTuple):
     """
     One query of a panel.
 
-    name: the legend, in which ``{{label}}`` stands for a label's value.
+    name: the legend, in which ``{{label}}`` is replaced by a label's value.
     color: of all its series; several series of one query have shades of it.
     limit: it is a bound and not a measurement: a dashed line.
     """
@@ -225,7 +225,7 @@ def timeline(
     """
     Return a line of colours for each of a query's series, whose values all have a mapping.
 
-    rows_per_page: of more lines there are pages.
+    rows_per_page: if there are more lines, they are on several pages.
     """
     panel = (
         statetimeline.Panel()
