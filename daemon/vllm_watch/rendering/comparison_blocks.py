@@ -96,6 +96,16 @@ def metrics_table(pair: Comparison) -> Table:
     return Table("", _METRIC_COLUMNS, tuple(shown), _footnotes(pair, notes))
 
 
+def percent_interval(row: Row) -> str:
+    """Return the difference as per cent with its interval: ``+11.0 [8.1, 14.0]``."""
+    if row.percent is None:
+        return MISSING
+    sign = "+" if row.percent > 0 else ""
+    bounds = [MISSING if value is None or not math.isfinite(value) else _tenths(value) for value in (row.low, row.high)]
+    interval = f" [{', '.join(bounds)}]" if bounds not in _NO_INTERVALS else ""
+    return f"{sign}{_tenths(row.percent)}{interval}"
+
+
 def winners(pairs: Sequence[Comparison]) -> tuple[Statement, ...]:
     """Return what the headline of each comparison says, in a sentence; why there is none, where there is none."""
     return tuple(_summary(pair) for pair in pairs)
@@ -162,7 +172,7 @@ def _row(row: Row, notes: Sequence[str], group: str) -> Cells:
         significant(row.a),
         significant(row.b),
         _difference(row),
-        _percent(row),
+        percent_interval(row),
         "/".join(map(str, row.n)),
         VERDICTS[row.verdict] + note,
     )
@@ -172,16 +182,6 @@ def _difference(row: Row) -> str:
     if row.difference is None:
         return MISSING
     return f"+{significant(row.difference)}" if row.difference > 0 else significant(row.difference)
-
-
-def _percent(row: Row) -> str:
-    """Return the difference as per cent with its interval: ``+11.0 [8.1, 14.0]``."""
-    if row.percent is None:
-        return MISSING
-    sign = "+" if row.percent > 0 else ""
-    bounds = [MISSING if value is None or not math.isfinite(value) else _tenths(value) for value in (row.low, row.high)]
-    interval = f" [{', '.join(bounds)}]" if bounds not in _NO_INTERVALS else ""
-    return f"{sign}{_tenths(row.percent)}{interval}"
 
 
 def _tenths(value: float) -> str:
