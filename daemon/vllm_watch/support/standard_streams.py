@@ -88,16 +88,18 @@ class _ErrorDescriptor(_Descriptor):
         return memoryview(data).nbytes
 
 
-_ALIKE = {
-    "\N{EN DASH}": "-",
-    "\N{MIDDLE DOT}": ",",
-    "\N{LEFT DOUBLE QUOTATION MARK}": '"',
-    "\N{RIGHT DOUBLE QUOTATION MARK}": '"',
-    "\N{WHITE HEAVY CHECK MARK}": "ok:",
-    "\N{WARNING SIGN}": "warning:",
-    "\N{VARIATION SELECTOR-16}": "",
-    "\N{WHITE QUESTION MARK ORNAMENT}": "unknown:",
-}
+_ALIKE = str.maketrans(
+    {
+        "\N{EN DASH}": "-",
+        "\N{MIDDLE DOT}": ",",
+        "\N{LEFT DOUBLE QUOTATION MARK}": '"',
+        "\N{RIGHT DOUBLE QUOTATION MARK}": '"',
+        "\N{WHITE HEAVY CHECK MARK}": "ok:",
+        "\N{WARNING SIGN}": "warning:",
+        "\N{VARIATION SELECTOR-16}": "",
+        "\N{WHITE QUESTION MARK ORNAMENT}": "unknown:",
+    }
+)
 """What reports have beyond ASCII, and what takes its place: a dash, a dot, quotes, the marks of Markdown."""
 
 
@@ -116,7 +118,7 @@ def write_output(text: str, *, is_utf8: bool = False) -> None:
     try:
         encoded = text.encode(encoding)
     except UnicodeEncodeError:
-        encoded = text.translate(str.maketrans(_ALIKE)).encode(encoding, "backslashreplace")
+        encoded = text.translate(_ALIKE).encode(encoding, "backslashreplace")
     sys.stdout.buffer.write(encoded)
 
 
