@@ -13,8 +13,10 @@ from collections.abc import Sequence
 from itertools import pairwise
 from typing import NamedTuple
 
-from vllm_watch.loadtest.history import Point
+from vllm_watch.loadtest.growth import Growth
+from vllm_watch.loadtest.history import Point, labelled
 from vllm_watch.loadtest.history_builder import typical_step
+from vllm_watch.loadtest.snapshot_point import HTTP_REQUESTS
 
 
 IDLE_SECONDS = 30.0
@@ -31,6 +33,7 @@ MOST_EDGE = 120.0
 _STEPS = 1.5
 _AROUND = 16
 _UNSURE = frozenset({"stalled", "unknown", "down", "starting"})
+_SERVER_ERRORS = labelled(HTTP_REQUESTS, "5xx")
 _TOKENS = ("generation_tokens_total", "prompt_tokens_total", "prompt_tokens_computed")
 
 
@@ -97,8 +100,15 @@ def _busy_intervals(points: Sequence[Point]) -> list[int]:
 def _load(points: Sequence[Point], first: int, last: int) -> LoadSpan:
     step = min(typical_step(points[first : last + 1]), MOST_STEP)
     # If the last point with work is followed by one of a server that is gone, that one is told as well.
-    after = last + 1 if has_work(points[last]) else last
+    after = last + 1 if has_work(points[last]) or _fails_after(points, last) else last
     return LoadSpan(_began(points, first, step), _ended(points, last, step), tuple(points[first : after + 1]))
+
+
+def _fails_after(points: Sequence[Point], last: int) -> bool:
+    """Return whether requests failed because the server went down after a point, though none was seen under way."""
+    following = points[last + 1 : last + 2]
+    growth = Growth((points[last], *following))
+    return bool(following and following[0].state == "down" and growth.counter(_SERVER_ERRORS))
 
 
 def _began(points: Sequence[Point], first: int, step: float) -> float:
