@@ -176,6 +176,8 @@ class TestOneRunASide:
         assert found.note == "within one run; runs of one configuration are taken to vary by 3%"
         assert comparison.method.startswith("Within one run:")
         assert "real" not in comparison.method
+        assert comparison.method.endswith("daemon/COMPARING.md explains it.")
+        assert "{" not in comparison.method
 
     def test_less_than_three_times_the_variation_is_no_news(self):
         """A difference of 7 % of two single runs is not shown, however little the blocks vary."""
