@@ -326,7 +326,7 @@ class TestTraps:
         alike = compare_pair(slow("a", 80.0, 50.0), slow("b", 80.0, 50.0))
         other = compare_pair(slow("a", 80.0, 78.0), slow("b", 160.0, 78.0))
 
-        assert "the client of a was slow itself: of its mean TTFT of 80 ms the server knows 50 ms" in alike.warnings
+        assert "the client of a was slow: it measured a mean TTFT of 80 ms, and its server 50 ms" in alike.warnings
         assert row(alike, "ttft_ms.p50").verdict != "not_compared"
         assert row(other, "ttft_ms.p50").verdict == "not_compared"
         assert "it adds 2 ms to TTFT in a and 82 ms in b" in row(other, "ttft_ms.p50").note
@@ -357,7 +357,7 @@ def test_runs_that_vary_too_much():
 
     assert len(found.warnings) == 1
     assert re.fullmatch(
-        r"the runs of a vary by \d\d% in output_throughput: more than the configuration changes, such as other users "
-        r"of the machine; to find 10 % would need \d\d\d? runs of each",
+        r"the runs of a vary by \d\d% in output_throughput: something besides the configuration changed, such as "
+        r"other users of the machine; to find a difference of 10 % would need \d\d\d? runs of each",
         found.warnings[0],
     )
