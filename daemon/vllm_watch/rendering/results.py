@@ -68,12 +68,12 @@ def goodput_block(run: Run) -> Table | None:
 
 
 def percentile(quantile: Quantile, latency: Latency | None) -> str:
-    """Return a percentile: a number, the bounds of its bucket, or what its few values allow to say."""
+    """Return a percentile: a number, the bounds of its bucket, or, of too few values, above which bound it is."""
     if latency is None:
         return MISSING
     bounds = latency.bounds.get(quantile)
     if quantile in latency.too_few:
-        return "too few values" if bounds is None or bounds.low is None else f"at least {limit(bounds.low)}"
+        return f"at least {limit(bounds.low)}" if bounds is not None and bounds.low else "too few values"
     if bounds is not None and (bounds.low, bounds.high) != (None, None):
         return bounded(bounds)
     value: float | None = getattr(latency, quantile)
