@@ -72,14 +72,25 @@ def test_each_metric_has_its_interval_n_and_verdict():
 
 
 def test_the_headline_is_said_in_a_sentence():
-    """The headline's verdict is a sentence above the table, whatever it is."""
-    better = comparisons_table(reports.comparisons())
+    """The headline's verdict is the first sentence, whatever it is, with both values and what could be found."""
+    better = unwrapped(reports.comparisons())
     unseen = reports.row(verdict="no_difference_shown", is_headline=True, detectable_percent=4.51)
     few = reports.row(verdict="too_few", is_headline=True, low=None, high=None)
 
-    assert "ok       Output (tokens/s): draft4 is better than draft2 by 8.1 to 14.0 %." in better
-    assert "no difference is shown; one of 4.51 %" in unwrapped(reports.comparisons(metrics=(unseen,)))
+    assert better.index("In short") < better.index("ok Output (tokens/s)") < better.index("What differs")
+    assert "ok Output (tokens/s): draft4 is better than draft2, 520 against 468: +11.0 [8.1, 14.0] %." in better
+    assert "no difference is shown; with these runs only one of 4.51 % or more is found." in unwrapped(
+        reports.comparisons(metrics=(unseen,))
+    )
     assert "there are not enough runs" in unwrapped(reports.comparisons(metrics=(few,)))
+
+
+def test_what_became_worse_is_said_in_a_sentence():
+    """A metric besides the headline that is shown to be better or worse is a sentence below that of the headline."""
+    text = unwrapped(reports.comparisons())
+
+    assert "warning TTFT P99 (ms): draft4 is worse than draft2, 240 against 186: +29.4 [12.0, 49.0] %." in text
+    assert text.index("is better than") < text.index("is worse than") < text.index("What differs")
 
 
 @pytest.mark.parametrize("render", [comparisons_table, comparisons_markdown])

@@ -68,7 +68,7 @@ def goodput_block(run: Run) -> Table | None:
 
 
 def percentile(quantile: Quantile, latency: Latency | None) -> str:
-    """Return a percentile: a number, the bounds of its bucket, or what its few values allow to say."""
+    """Return a percentile: a number, the bounds of its bucket, or, of too few values, above which bound it is."""
     if latency is None:
         return MISSING
     bounds = latency.bounds.get(quantile)
