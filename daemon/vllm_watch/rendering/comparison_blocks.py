@@ -149,7 +149,7 @@ def _summary(pair: Comparison) -> Statement:
 
 def _summary_of(row: Row, pair: Comparison) -> Statement:
     """Return the verdict on one metric, then the values that it is about: those of the candidate first."""
-    difference = f": {_percent(row)} %" if row.percent is not None else ""
+    difference = f": {percent_interval(row)} %" if row.percent is not None else ""
     values = f"{significant(row.b)} against {significant(row.a)}{difference}"
     tone = _TONES.get(row.verdict, "unknown")
     if row.verdict in _TONES:
