@@ -169,6 +169,21 @@ def test_what_is_only_doubtful_is_a_warning(case):
     assert ((warning,) if warning else ()) == found.warnings
 
 
+def test_lengths_are_those_of_the_requests():
+    """Where the mean lengths are not given, they are those of the tokens that were counted."""
+    load = replace(LOAD, mean_input_tokens=None, mean_output_tokens=None)
+    found = compare_pair(side("a", load=load), side("b", load=load, total_output_tokens=400_000))
+
+    assert found.reasons == ("other lengths: 100 and 200 output tokens a request",)
+
+
+def test_unknown_lengths_are_not_compared():
+    """Where nothing is known of lengths and of requests, nothing is said of them."""
+    load = replace(LOAD, mean_input_tokens=None, mean_output_tokens=None)
+
+    assert compare_pair(side("a", load=load, successful=None), side("b", load=load)).reasons == ()
+
+
 def test_a_switched_cache_is_what_was_tested():
     """If prefix caching was switched, another share of cached tokens is no fault."""
     sides = [
@@ -254,6 +269,14 @@ class TestTraps:
 
         assert found.verdict == "not_compared"
         assert "differ in speculative decoding" in found.note
+
+    def test_drafts_of_unknown_flags(self):
+        """A server that drafted tokens speculates, also if no flag of it is known; ITL has no mean here."""
+        plain = replace(latency(7.0), mean=None)
+        drafting = side("a", config={}, use=ServerUse(drafted_tokens=100, wasted_draft_tokens=20), itl_ms=plain)
+        found = compare_pair(drafting, side("b", itl_ms=plain))
+
+        assert row(found, "itl_ms.p50").verdict == "not_compared"
 
     def test_throughput_at_a_fixed_rate_repeats_the_rate(self):
         """At 20 requests/s a server that keeps up serves 20: that is no result, and the latencies are."""

@@ -9,6 +9,7 @@ from tests.loadtest.histories import START, MadeUpServer, recorded
 
 from vllm_watch.loadtest.growth import Growth
 from vllm_watch.loadtest.loads import find_loads, load_between
+from vllm_watch.loadtest.runs import server_runs
 
 
 def generated(load):
@@ -88,3 +89,19 @@ def test_the_loads_of_recordings(name, begin, end):
 
     assert load.start - start == pytest.approx(begin, abs=6)
     assert load.end - start == pytest.approx(end, abs=6)
+
+
+def test_a_request_that_fails_as_the_server_dies_is_in_the_load():
+    """The engine died with one request, which no scrape saw under way: it is a failed one of this load."""
+    (run,) = server_runs(recorded("dead"))
+
+    assert (run.result.successful, run.result.failed) == (30, 1)
+    assert not any("went down under load" in warning for warning in run.warnings)
+
+
+def test_of_a_server_that_was_killed_failures_are_not_known():
+    """A server that is killed counts no failures: their number is absent, and a warning says how many at least."""
+    (run,) = server_runs(recorded("deadkill"))
+
+    assert (run.result.successful, run.result.failed) == (35, None)
+    assert "The server went down under load: at least 40 requests have no answer." in run.warnings

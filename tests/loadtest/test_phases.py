@@ -90,3 +90,14 @@ def test_a_phase_has_its_numbers():
     assert by_name["saturated"].max_running == 4
     assert by_name["saturated"].generation_tokens_per_second > 500
     assert by_name["idle"].generation_tokens_per_second is None
+
+
+def test_a_server_that_works_before_it_sleeps_is_not_idle():
+    """Tokens that came before a scrape of a sleeping server are those of a ramp."""
+    server = MadeUpServer().idle(10).work(60, 8).idle(20)
+    points = [
+        point._replace(state="sleeping") if START + 50 < point.at <= START + 70 else point for point in server.points
+    ]
+    found = find_phases(points, find_loads(points), None)
+
+    assert [(each.phase, each.end - each.start) for each in found] == [("idle", 10), ("ramp", 60), ("idle", 20)]

@@ -255,7 +255,10 @@ class TestBenchmarks:
         (["x", "--api-key", "k1", "--num-prompts", "8"], ["x", "--api-key", "[removed]", "--num-prompts", "8"]),
         (["x", "--api-key=k1", "--hf-token", "k2"], ["x", "--api-key=[removed]", "--hf-token", "[removed]"]),
         (["env", "OPENAI_API_KEY=k1", "x"], ["env", "OPENAI_API_KEY=[removed]", "x"]),
-        (["x", "--header", "Authorization: Bearer k1"], ["x", "--header", "Authorization: [removed]"]),
+        (["x", "--header", "Authorization: Bearer k1"], ["x", "--header", "Authorization: Bearer [removed]"]),
+        (["x", "--api-key", "k1", "k2", "--port", "1"], ["x", "--api-key", "[removed]", "[removed]", "--port", "1"]),
+        (["x", "--header", "Sub-Key=k1", "Z=k2"], ["x", "--header", "Sub-Key=[removed]", "Z=[removed]"]),
+        (["x", "--header=Sub-Key=k1", "-H", "Z: k2"], ["x", "--header=Sub-Key=[removed]", "-H", "Z: [removed]"]),
         (["x", "--prompt", "hello", "--tokenizer", "t"], ["x", "--prompt", "[removed]", "--tokenizer", "t"]),
     ],
 )  # fmt: skip

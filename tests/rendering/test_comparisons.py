@@ -168,10 +168,20 @@ def test_sides_are_drawn_over_each_other():
     titles = [figure.find("h3")[0].text for figure in root.find("figure")]
     legends = [[item.text for item in figure.find("ul")[0].find("li")] for figure in root.find("figure")]
 
-    assert "The sides over time" == titles[0]
+    assert ["Differences with their 95 % intervals", "The sides over time"] == titles[:2]
     assert "Time to first token: share of the values at or below" in titles
-    assert ["draft2: draft2-run1", "draft4: draft4-run1"] == legends[0]
-    assert ["draft2", "draft4"] == legends[1]
+    assert ["draft2: draft2-run1", "draft4: draft4-run1"] == legends[1]
+    assert ["draft2", "draft4"] == legends[2]
+
+
+def test_intervals_are_drawn_with_their_verdicts():
+    """Each metric with an interval is a line from its low to its high end, in the style of its verdict."""
+    page = comparisons_html(reports.comparisons())
+    lines = re.findall(r'class="interval (s\d)" x1="([\d.]+)%" x2="([\d.]+)%"', page)
+
+    assert ["s2", "s1", "s4", "s4"] == [style for style, _, _ in lines]
+    assert (8.1 + 20) / 80 * 100 == pytest.approx(float(lines[0][1]), abs=0.01)
+    assert (14.0 + 20) / 80 * 100 == pytest.approx(float(lines[0][2]), abs=0.01)
 
 
 def test_sides_with_several_loads_are_curves():

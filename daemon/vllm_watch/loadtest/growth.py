@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from itertools import pairwise
 
 from vllm_watch.loadtest.history import Point
@@ -33,11 +33,6 @@ class Growth:
         # Some counters appear with what they count first.
         values = [point.counters.get(name, 0.0) for point in self._points]
         return sum(new - old if new >= old else new for old, new in pairwise(values))
-
-    def total(self, names: Iterable[str]) -> float | None:
-        """Return how much several counters grew together, of those that are there; `None` if none is."""
-        found = [value for name in names if (value := self.counter(name)) is not None]
-        return sum(found) if found else None
 
     def labelled(self, prefix: str) -> dict[str, float]:
         """Return how much each counter of one name grew, by its label's value."""

@@ -89,10 +89,11 @@ def _parts(points: Sequence[Point]) -> list[_Part]:
 
 
 def _phase_of(old: Point, new: Point) -> PhaseName:
-    """Return what a server did between two points: idle at both ends, it may have worked between them."""
-    if new.state == "idle" and (tokens_grown(old, new) > 0 or has_work(new)):
+    """Return what a server did between two points: idle or asleep at both ends, it may have worked between them."""
+    phase = _BY_STATE[new.state]
+    if phase == "idle" and (tokens_grown(old, new) > 0 or (new.state == "idle" and has_work(new))):
         return "ramp"
-    return _BY_STATE[new.state]
+    return phase
 
 
 def _merged(parts: Sequence[_Part]) -> list[_Part]:

@@ -12,7 +12,7 @@ from vllm_watch.loadtest.capacity import server_capacity
 from vllm_watch.loadtest.growth import Growth
 from vllm_watch.loadtest.history import Point, ServerHistory
 from vllm_watch.loadtest.history_builder import typical_step
-from vllm_watch.loadtest.loads import LoadSpan, find_loads, has_work, load_between
+from vllm_watch.loadtest.loads import LoadSpan, find_loads, load_between
 from vllm_watch.loadtest.model import (
     Distribution,
     Event,
@@ -98,6 +98,8 @@ def _run(
 ) -> Run:
     seconds = span.end - span.start
     result = server_result(span.points, seconds, objective)
+    if _lost_requests(span):
+        result = msgspec.structs.replace(result, failed=None)
     steady = find_steady(span, objective)
     use = server_use(span.points, seconds)
     around = [point for point in history.points if part[0] <= point.at <= part[1]]
@@ -172,15 +174,22 @@ def _warnings(history: ServerHistory, span: LoadSpan) -> list[str]:
     step = typical_step(span.points)
     if span.points[-1].process != span.points[0].process:
         found.append("The server was started again during the load: what it counted just before that is not known.")
-    lost = [point for point in span.points if point.is_fresh and has_work(point)][-1:]
-    if span.points[-1].state == "down" and lost:
-        under_way = sum(lost[0].gauges.get(name, 0.0) for name in ("requests_running", "requests_waiting"))
-        found.append(f"The server went down under load: at least {under_way:.0f} requests have no answer.")
+    lost = _lost_requests(span)
+    if lost:
+        found.append(f"The server went down under load: at least {lost:.0f} requests have no answer.")
     seconds = span.end - span.start
     if step > 0 and seconds < 10 * step:
         kind = "scrapes" if history.has_metrics else "statistics lines"
         found.append(f"The load has few points: {seconds:.0f} s, with {kind} every {step:.0f} s.")
     return found
+
+
+def _lost_requests(span: LoadSpan) -> float:
+    """Return how many requests were under way when the server was seen last before it went down, 0 if it did not."""
+    if span.points[-1].state != "down":
+        return 0.0
+    seen = [point for point in span.points[:-1] if point.is_fresh][-1:]
+    return sum(point.gauges.get(name, 0.0) for point in seen for name in ("requests_running", "requests_waiting"))
 
 
 def _with_capacity(

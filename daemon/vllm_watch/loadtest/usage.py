@@ -35,10 +35,8 @@ def server_use(points: Sequence[Point], seconds: float | None = None) -> ServerU
     inside = [point for point in points[1:] if point.is_fresh]
     accepted, drafted = growth.counter(ACCEPTED), growth.counter(DRAFTED)
     return ServerUse(
-        prompt_tokens_per_second=_rate(growth.total((COMPUTED,)), time) or _mean(points, "prompt_tokens_per_second"),
-        generation_tokens_per_second=_rate(growth.counter(GENERATED), time)
-        if growth.counter(GENERATED) is not None
-        else _mean(points, "generation_tokens_per_second"),
+        prompt_tokens_per_second=_tokens_per_second(points, growth, COMPUTED, time),
+        generation_tokens_per_second=_tokens_per_second(points, growth, GENERATED, time),
         requests_per_second=_rate(finished(growth), time),
         offered_requests_per_second=_rate(arrivals(points, growth), time),
         running=_mean(points, "requests_running"),
@@ -93,6 +91,14 @@ def weighted_mean(points: Sequence[Point], name: str) -> float | None:
 
 
 _mean = weighted_mean
+
+
+def _tokens_per_second(points: Sequence[Point], growth: Growth, counter: str, seconds: float) -> float | None:
+    """Return the rate of a counter, also if it is 0; the log's rate only where tokens are not counted."""
+    counted = growth.counter(counter)
+    if counted is not None:
+        return _rate(counted, seconds)
+    return _mean(points, "generation_tokens_per_second" if counter == GENERATED else "prompt_tokens_per_second")
 
 
 def _under_way(point: Point) -> float:

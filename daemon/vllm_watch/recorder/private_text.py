@@ -78,6 +78,9 @@ _ID_FORMS = re.compile(
 _AFTER_REQUEST = re.compile(r"(?<!per )\b([Rr]equests?(?:\(s\))? )(?=[^\s=]*[\d-])([\w.:/+@-]*[\w/+@])(?![=\w])")
 
 
+_HEADER_OPTIONS = frozenset({"H", "header", "headers", "extra_headers"})
+_HEADER = re.compile(r"[\w-]+(?:: ?|=)(?:(?:Bearer|Basic|Digest) )?", re.IGNORECASE)
+
 _MIN_KNOWN = 6
 """Shorter keys are not looked for elsewhere: they may be part of any word."""
 
@@ -117,17 +120,32 @@ class PrivateText:
     def clean_arguments(self, argv: Sequence[str]) -> tuple[str, ...]:
         """Return a command line without the values of private options."""
         cleaned: list[str] = []
-        announced: Kind | None = None
+        option, values = "", 0
         for argument in argv:
-            cleaned.append(self._announced(announced, argument) if announced else self._clean_argument(argument))
-            is_option = argument.startswith("-") and "=" not in argument
-            announced = self.kind_of(_option_name(argument)) if is_option else None
+            kind = self.kind_of(option)
+            if argument.startswith("-") and not (kind and values == 0):
+                cleaned.append(self._clean_argument(argument))
+                option, values = ("" if "=" in argument else _option_name(argument)), 0
+                continue
+            # An option may have several keys, as vLLM's `--api-key` has.
+            if kind and (values == 0 or kind == "keys"):
+                cleaned.append(self._announced(kind, argument))
+            else:
+                cleaned.append(self._header(argument) if option in _HEADER_OPTIONS else self._clean_argument(argument))
+            values += 1
         return tuple(cleaned)
 
     def _clean_argument(self, argument: str) -> str:
         option, sign, value = argument.partition("=")
+        if sign and _option_name(option) in _HEADER_OPTIONS:
+            return option + sign + self._header(value)
         kind = self.kind_of(_option_name(option)) if sign else None
         return option + sign + self._announced(kind, value) if kind else self.clean(argument)
+
+    def _header(self, header: str) -> str:
+        """Remove the value of a header, whatever its name: gateways have keys in headers of their own."""
+        found = _HEADER.match(header)
+        return found[0] + self._announced("keys", header[found.end() :]) if found else self.clean(header)
 
     def _announced(self, kind: Kind, value: str) -> str:
         """Remove the value of an option; a key is removed wherever else it is."""

@@ -104,6 +104,16 @@ def metrics_table(pair: Comparison) -> Table:
     return Table("", _METRIC_COLUMNS, tuple(shown), _footnotes(pair, notes))
 
 
+def percent_interval(row: Row) -> str:
+    """Return the difference as per cent with its interval: ``+11.0 [8.1, 14.0]``."""
+    if row.percent is None:
+        return MISSING
+    sign = "+" if row.percent > 0 else ""
+    bounds = [MISSING if value is None or not math.isfinite(value) else _tenths(value) for value in (row.low, row.high)]
+    interval = f" [{', '.join(bounds)}]" if bounds not in _NO_INTERVALS else ""
+    return f"{sign}{_tenths(row.percent)}{interval}"
+
+
 def winners(pairs: Sequence[Comparison]) -> tuple[Statement, ...]:
     """Return what the headline of each comparison says, in a sentence; why there is none, where there is none."""
     return tuple(_summary(pair) for pair in pairs)
@@ -139,7 +149,7 @@ def _summary(pair: Comparison) -> Statement:
 
 def _summary_of(row: Row, pair: Comparison) -> Statement:
     """Return the verdict on one metric, then the values that it is about: those of the candidate first."""
-    difference = f": {_percent(row)} %" if row.percent is not None else ""
+    difference = f": {percent_interval(row)} %" if row.percent is not None else ""
     values = f"{significant(row.b)} against {significant(row.a)}{difference}"
     tone = _TONES.get(row.verdict, "unknown")
     if row.verdict in _TONES:
@@ -174,7 +184,7 @@ def _row(row: Row, notes: Sequence[str], group: str) -> Cells:
         significant(row.a),
         significant(row.b),
         _difference(row),
-        _percent(row),
+        percent_interval(row),
         "/".join(map(str, row.n)),
         VERDICTS[row.verdict] + note,
     )
@@ -184,16 +194,6 @@ def _difference(row: Row) -> str:
     if row.difference is None:
         return MISSING
     return f"+{significant(row.difference)}" if row.difference > 0 else significant(row.difference)
-
-
-def _percent(row: Row) -> str:
-    """Return the difference as per cent with its interval: ``+11.0 [8.1, 14.0]``."""
-    if row.percent is None:
-        return MISSING
-    sign = "+" if row.percent > 0 else ""
-    bounds = [MISSING if value is None or not math.isfinite(value) else _tenths(value) for value in (row.low, row.high)]
-    interval = f" [{', '.join(bounds)}]" if bounds not in _NO_INTERVALS else ""
-    return f"{sign}{_tenths(row.percent)}{interval}"
 
 
 def _tenths(value: float) -> str:

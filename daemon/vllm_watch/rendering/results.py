@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 
-from vllm_watch.loadtest.model import LATENCIES, QUANTILES, Goodput, Latency, LatencyName, Quantile, Result, Run
+from vllm_watch.loadtest.model import LATENCIES, QUANTILES, Bounds, Goodput, Latency, LatencyName, Quantile, Result, Run
 from vllm_watch.rendering.document import Cells, Column, Group, Table, plain_table
 from vllm_watch.rendering.metrics import LATENCY_NAMES, STATISTIC_LABELS, VIEW_LABELS, titled
 from vllm_watch.rendering.numbers import MISSING, bounded, count, limit, percent, significant
@@ -75,7 +75,7 @@ def percentile(quantile: Quantile, latency: Latency | None) -> str:
     if quantile in latency.too_few:
         return f"at least {limit(bounds.low)}" if bounds is not None and bounds.low else "too few values"
     if bounds is not None and (bounds.low, bounds.high) != (None, None):
-        return bounded(bounds)
+        return bounded(Bounds(low=bounds.low or None, high=bounds.high))
     value: float | None = getattr(latency, quantile)
     return significant(latency.median if quantile == "p50" and value is None else value)
 
