@@ -31,6 +31,7 @@ pytestmark = pytest.mark.slow
 
 TIMEOUT = 60
 SECRET = "sk-0123456789abcdef"
+RECORDED_RUN = str(Path(__file__).parents[1] / "loadtest" / "recordings" / "draft2-run1.jsonl.xz")
 NO_FILE = "No such file or directory"
 COMMAND = [sys.executable, "-m", "vllm_watch.cli"]
 
@@ -241,8 +242,16 @@ class TestWrongUse:
                 "vllm-watch: /no/such.prom: cannot be read: No such file or directory\n",
             ),
             (
-                ["backfill", "--log", "/dev/null", "-o", "/no/such/file"],
+                ["backfill", "--log", str(RECORDINGS["dp1"] / "vllm.log"), "-o", "/no/such/file"],
                 "vllm-watch: /no/such/file: cannot be written: No such file or directory\n",
+            ),
+            (
+                ["backfill", "--log", "/dev/null"],
+                "vllm-watch: /dev/null: nothing to backfill: no statistics of a vLLM server are in it\n",
+            ),
+            (
+                ["backfill", "--log", RECORDED_RUN],
+                f"vllm-watch: {RECORDED_RUN}: nothing to backfill: a recording is given with --recording\n",
             ),
             (
                 ["demo", "--recording", "/no/such"],

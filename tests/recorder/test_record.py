@@ -204,6 +204,7 @@ class TestHowItEnds:
         assert 1 == result.returncode
         assert "Nothing listens at this address" in result.stderr
         assert "nothing was recorded" in result.stderr
+        assert "Next:" not in result.stderr
         assert {"refused"} == {scrape.status for scrape in recorded.scrapes()}
 
 

@@ -15,7 +15,7 @@ from markdown_it import MarkdownIt
 from tests.rendering import reports
 
 from vllm_watch.loadtest.model import Bounds, Latency, Report, Result
-from vllm_watch.rendering.plain import report_json
+from vllm_watch.rendering.json_output import report_json
 from vllm_watch.rendering.report import report_markdown, report_text
 
 

@@ -12,6 +12,7 @@ from pathlib import Path
 from vllm_watch.commands.recorded import opened
 from vllm_watch.config.texts import DEFAULT_NAME
 from vllm_watch.exposition.openmetrics import TimeSeriesFile
+from vllm_watch.replay.open_recording import is_recording
 from vllm_watch.replay.replay import Progress, run_log, run_recording
 from vllm_watch.state.server import ServerSettings, ServerState
 from vllm_watch.state.snapshot import ServerSnapshot
@@ -26,15 +27,24 @@ def write_backfill(path: str | None, logs: Sequence[str], step: float, output: s
         How many samples were written.
 
     Raises:
-        FileError: A file cannot be read or written.
+        FileError: A file cannot be read or written, or nothing in it becomes a sample.
     """
     with tempfile.TemporaryFile() as spool:
         gathered = TimeSeriesFile(spool)
         snapshots = _of_recording(path, step, progress) if path else _of_logs(logs, step, progress)
         for snapshot in snapshots:
             gathered.add(snapshot)
+        if not gathered.samples:
+            raise FileError(f"{path or ', '.join(logs)}: nothing to backfill: {_why_empty(logs)}")
         _write(gathered, output)
         return gathered.samples
+
+
+def _why_empty(logs: Sequence[str]) -> str:
+    """Return why nothing became a sample: most often something else was given as a log."""
+    if any(is_recording(Path(log)) for log in logs):
+        return "a recording is given with --recording"
+    return "no statistics of a vLLM server are in it"
 
 
 def _of_recording(path: str, step: float, progress: Progress) -> Iterator[ServerSnapshot]:

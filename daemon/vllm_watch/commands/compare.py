@@ -14,7 +14,7 @@ from vllm_watch.loadtest.model import Run
 from vllm_watch.loadtest.sources import ReadOptions, read_report
 from vllm_watch.rendering.comparisons import comparisons_markdown, comparisons_table
 from vllm_watch.rendering.comparisons_html import comparisons_html
-from vllm_watch.rendering.plain import comparisons_json
+from vllm_watch.rendering.json_output import comparisons_json
 from vllm_watch.replay.replay import Progress
 from vllm_watch.support.errors import UsageError
 from vllm_watch.support.report_formats import ComparisonFormat

@@ -252,7 +252,13 @@ def _summarize(session: RecordingSession) -> None:
         _say(f"  results of the benchmark: {', '.join(counts.benchmarks)}")
     removed = [f"{_NAMES[kind]} ({number})" for kind in KINDS if (number := counts.removed[kind])]
     _say(f"  removed: {', '.join(removed) or 'nothing'}. Paths, user names and names of models and adapters stay.")
-    _say(f"Next: vllm-watch report {session.path}")
+    if _has_something(session):
+        _say(f"Next: vllm-watch report {session.path}")
+
+
+def _has_something(session: RecordingSession) -> bool:
+    """Whether a line was written or a scrape succeeded."""
+    return any(server.lines or server.scrapes for server in session.counts.servers.values())
 
 
 def _problems(server: ServerCounts) -> Iterator[str]:
@@ -274,7 +280,7 @@ def _check(session: RecordingSession, options: RecordOptions, status: int | None
     if status:
         how = f"was ended by {signal.Signals(-status).name}" if status < 0 else f"ended with exit status {status}"
         raise FileError(f"{options.argv[0]} {how}; {session.path} has what was recorded until then")
-    if not any(server.lines or server.scrapes for server in session.counts.servers.values()):
+    if not _has_something(session):
         raise FileError(f"{session.path}: nothing was recorded: no log line was written, and no scrape succeeded")
 
 

@@ -19,7 +19,7 @@ from vllm_watch.loadtest.model import Report
 from vllm_watch.loadtest.objective import parse_objective
 from vllm_watch.loadtest.prometheus_source import PrometheusQuery, PrometheusTarget
 from vllm_watch.loadtest.sources import ReadOptions, read_report
-from vllm_watch.rendering.plain import report_json
+from vllm_watch.rendering.json_output import report_json
 from vllm_watch.rendering.report import report_markdown, report_text
 from vllm_watch.rendering.report_html import report_html
 from vllm_watch.replay.replay import Progress
