@@ -202,10 +202,11 @@ def _quantile(of: float, histogram: str, stage: str) -> str:
     ``<``: it is in the first bucket, and below this bound. ``>``: it is above the last bound, which is given. ``?``:
     too few requests are beyond it.
     """
-    counted = promql.grown(promql.of_engine(f"{histogram}_bucket"))
+    # Not `grown`, which is four times as long: Kubernetes takes no dashboard of more than 256 KiB.
+    counted = promql.rate(promql.of_engine(f"{histogram}_bucket"), promql.RANGE)
     value, highest = (f"(histogram_quantile({each:g}, sum by (le) ({counted})) >= 0)" for each in (of, 1))
     bound = promql.of_engine("latency_first_bound_seconds", f'stage="{stage}"')
-    observed = f"sum({promql.grown(promql.of_engine(f'{histogram}_count'))})"
+    observed = f"sum({promql.increase(promql.of_engine(f'{histogram}_count'), promql.RANGE)})"
     known = {
         "<": f"max(max_over_time({bound}[$__range])) >= {value}",
         ">": f"{value} == {highest}",

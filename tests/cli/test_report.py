@@ -117,3 +117,14 @@ def test_a_failure_leaves_the_old_file(tmp_path):
 def test_a_device_is_written_as_it_is():
     """A report may go to a device, which nothing can take the place of."""
     assert vllm_watch("report", DRAFT, "-o", os.devnull).returncode == 0
+
+
+@pytest.mark.parametrize(("form", "is_ascii"), [("text", True), ("markdown", True), ("html", False)])
+def test_a_terminal_that_has_only_ascii_gets_a_whole_report(form, is_ascii):
+    """Where standard output has no dashes and quotes, what looks alike takes their place; a page stays UTF-8."""
+    done = vllm_watch("report", DRAFT, "--format", form, env=os.environ | {"PYTHONIOENCODING": "ascii"})
+
+    assert (done.returncode, done.stderr) == (0, "")
+    assert is_ascii == done.stdout.isascii()
+    assert "Qwen3.6-27B" in done.stdout
+    assert "\\u" not in done.stdout

@@ -169,6 +169,21 @@ def test_what_is_only_doubtful_is_a_warning(case):
     assert ((warning,) if warning else ()) == found.warnings
 
 
+def test_lengths_are_those_of_the_requests():
+    """Where the mean lengths are not given, they are those of the tokens that were counted."""
+    load = replace(LOAD, mean_input_tokens=None, mean_output_tokens=None)
+    found = compare_pair(side("a", load=load), side("b", load=load, total_output_tokens=400_000))
+
+    assert found.reasons == ("other lengths: 100 and 200 output tokens a request",)
+
+
+def test_unknown_lengths_are_not_compared():
+    """Where nothing is known of lengths and of requests, nothing is said of them."""
+    load = replace(LOAD, mean_input_tokens=None, mean_output_tokens=None)
+
+    assert compare_pair(side("a", load=load, successful=None), side("b", load=load)).reasons == ()
+
+
 def test_a_switched_cache_is_what_was_tested():
     """If prefix caching was switched, another share of cached tokens is no fault."""
     sides = [
@@ -255,6 +270,14 @@ class TestTraps:
         assert found.verdict == "not_compared"
         assert "differ in speculative decoding" in found.note
 
+    def test_drafts_of_unknown_flags(self):
+        """A server that drafted tokens speculates, also if no flag of it is known; ITL has no mean here."""
+        plain = replace(latency(7.0), mean=None)
+        drafting = side("a", config={}, use=ServerUse(drafted_tokens=100, wasted_draft_tokens=20), itl_ms=plain)
+        found = compare_pair(drafting, side("b", itl_ms=plain))
+
+        assert row(found, "itl_ms.p50").verdict == "not_compared"
+
     def test_throughput_at_a_fixed_rate_repeats_the_rate(self):
         """At 20 requests/s a server that keeps up serves 20: that is no result, and the latencies are."""
         load = replace(OPEN, request_rate=20.0)
@@ -303,7 +326,7 @@ class TestTraps:
         alike = compare_pair(slow("a", 80.0, 50.0), slow("b", 80.0, 50.0))
         other = compare_pair(slow("a", 80.0, 78.0), slow("b", 160.0, 78.0))
 
-        assert "the client of a was slow itself: of its mean TTFT of 80 ms the server knows 50 ms" in alike.warnings
+        assert "the client of a was slow: it measured a mean TTFT of 80 ms, and its server 50 ms" in alike.warnings
         assert row(alike, "ttft_ms.p50").verdict != "not_compared"
         assert row(other, "ttft_ms.p50").verdict == "not_compared"
         assert "it adds 2 ms to TTFT in a and 82 ms in b" in row(other, "ttft_ms.p50").note
@@ -334,7 +357,7 @@ def test_runs_that_vary_too_much():
 
     assert len(found.warnings) == 1
     assert re.fullmatch(
-        r"the runs of a vary by \d\d% in output_throughput: more than the configuration changes, such as other users "
-        r"of the machine; to find 10 % would need \d\d\d? runs of each",
+        r"the runs of a vary by \d\d% in output_throughput: something besides the configuration changed, such as "
+        r"other users of the machine; to find a difference of 10 % would need \d\d\d? runs of each",
         found.warnings[0],
     )

@@ -177,6 +177,8 @@ class TestOneRunASide:
         assert comparison.method.startswith("Within one run:")
         assert comparison.method.endswith(" only more runs tell. daemon/COMPARING.md explains it.")
         assert "real" not in comparison.method
+        assert comparison.method.endswith("daemon/COMPARING.md explains it.")
+        assert "{" not in comparison.method
 
     def test_less_than_three_times_the_variation_is_no_news(self):
         """A difference of 7 % of two single runs is not shown, however little the blocks vary."""

@@ -10,7 +10,6 @@ import subprocess
 import sys
 import time
 
-from contextlib import closing
 from datetime import datetime, timezone
 from typing import NamedTuple
 
@@ -109,10 +108,9 @@ def scrape_interval(monkeypatch):
 
 def shown(last_week, uid):
     """Return what the panels of a dashboard show of the test, by their titles: every series' values."""
-    board = dashboard(uid)
-    with closing(Api(last_week.url)) as api:
-        view = opened(board, api, last_week.span, {"server": "qwen"})
-        return {panel["title"]: list(values(panel, view, api)) for panel in panels_of(board)}
+    board, api = dashboard(uid), Api(last_week.url)
+    view = opened(board, api, last_week.span, {"server": "qwen"})
+    return {panel["title"]: list(values(panel, view, api)) for panel in panels_of(board)}
 
 
 def values(panel, view, api):

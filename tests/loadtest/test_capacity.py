@@ -59,6 +59,20 @@ def test_waiting_alone_is_no_capacity(seconds, running, kv):
     assert estimate(server).capacity is None
 
 
+def test_more_requests_than_answers_are_an_overload():
+    """A queue that grows all the time shows the maximum also where the limits are not known, if less exactly."""
+    server = MadeUpServer().idle(40)
+    for waiting in range(1, 60):
+        server.work(2, 12, waiting=4 * waiting, tokens_per_second=100)
+        gauges = {**server.points[-1].gauges, "requests_running": 12.0, "requests_waiting": 4.0 * waiting}
+        server.points[-1] = server.points[-1]._replace(state="saturated", gauges=gauges)
+    capacity = estimate(server, {"model_load_seconds": 1.0}).capacity
+
+    assert capacity.basis == "bench"
+    assert capacity.tokens_per_second == pytest.approx(100, rel=0.05)
+    assert "requests came in a second and" in capacity.explanation
+
+
 def test_a_full_kv_cache_saturates():
     """Without a free block requests wait although there are seats."""
     server = MadeUpServer().idle(40).work(120, 12, waiting=10, tokens_per_second=700, kv=0.97).idle(40)
@@ -108,6 +122,13 @@ def test_recorded_overloads_show_their_capacity(name, limit):
     assert run.capacity.basis == "saturated"
     assert limit in run.capacity.explanation
     assert run.capacity.low < run.use.generation_tokens_per_second * 1.5
+
+
+def test_a_long_prompt_is_no_overload():
+    """While one prompt takes the whole budget requests wait: the server does far more before and after it."""
+    (run,) = server_runs(recorded("longshort"))
+
+    assert run.capacity is None
 
 
 def test_a_light_load_has_no_capacity():

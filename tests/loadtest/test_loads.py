@@ -100,7 +100,7 @@ def test_a_request_that_fails_as_the_server_dies_is_in_the_load():
 
 
 def test_of_a_server_that_was_killed_failures_are_not_known():
-    """A server that is killed counts no failures: they are absent, and a warning says how many at least."""
+    """A server that is killed counts no failures: their number is absent, and a warning says how many at least."""
     (run,) = server_runs(recorded("deadkill"))
 
     assert (run.result.successful, run.result.failed) == (35, None)

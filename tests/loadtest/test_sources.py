@@ -136,7 +136,7 @@ def wrong():
         "mixed.log": (log_of(DRAFT) + b"============ Serving Benchmark Result ============\n",
                       "has a server's log and a benchmark's result"),
         "truncated.jsonl.xz": (DRAFT.read_bytes()[:200], ""),
-        "never-used.log": (log_of(DRAFT).partition(b"Engine 000")[0], "the server never had a request"),
+        "never-used.log": (log_of(DRAFT).partition(b"Engine 000")[0], "no load is in it: "),
     }  # fmt: skip
 
 

@@ -72,14 +72,25 @@ def test_each_metric_has_its_interval_n_and_verdict():
 
 
 def test_the_headline_is_said_in_a_sentence():
-    """The headline's verdict is a sentence above the table, whatever it is."""
-    better = comparisons_table(reports.comparisons())
+    """The headline's verdict is the first sentence, whatever it is, with both values and what could be found."""
+    better = unwrapped(reports.comparisons())
     unseen = reports.row(verdict="no_difference_shown", is_headline=True, detectable_percent=4.51)
     few = reports.row(verdict="too_few", is_headline=True, low=None, high=None)
 
-    assert "ok       Output (tokens/s): draft4 is better than draft2 by 8.1 to 14.0 %." in better
-    assert "no difference is shown; one of 4.51 %" in unwrapped(reports.comparisons(metrics=(unseen,)))
+    assert better.index("In short") < better.index("ok Output (tokens/s)") < better.index("What differs")
+    assert "ok Output (tokens/s): draft4 is better than draft2, 520 against 468: +11.0 [8.1, 14.0] %." in better
+    assert "no difference is shown; with these runs only one of 4.51 % or more is found." in unwrapped(
+        reports.comparisons(metrics=(unseen,))
+    )
     assert "there are not enough runs" in unwrapped(reports.comparisons(metrics=(few,)))
+
+
+def test_what_became_worse_is_said_in_a_sentence():
+    """A metric besides the headline that is shown to be better or worse is a sentence below that of the headline."""
+    text = unwrapped(reports.comparisons())
+
+    assert "warning TTFT P99 (ms): draft4 is worse than draft2, 240 against 186: +29.4 [12.0, 49.0] %." in text
+    assert text.index("is better than") < text.index("is worse than") < text.index("What differs")
 
 
 @pytest.mark.parametrize("render", [comparisons_table, comparisons_markdown])
@@ -157,10 +168,20 @@ def test_sides_are_drawn_over_each_other():
     titles = [figure.find("h3")[0].text for figure in root.find("figure")]
     legends = [[item.text for item in figure.find("ul")[0].find("li")] for figure in root.find("figure")]
 
-    assert "The sides over time" == titles[0]
+    assert ["Differences with their 95 % intervals", "The sides over time"] == titles[:2]
     assert "Time to first token: share of the values at or below" in titles
-    assert ["draft2: draft2-run1", "draft4: draft4-run1"] == legends[0]
-    assert ["draft2", "draft4"] == legends[1]
+    assert ["draft2: draft2-run1", "draft4: draft4-run1"] == legends[1]
+    assert ["draft2", "draft4"] == legends[2]
+
+
+def test_intervals_are_drawn_with_their_verdicts():
+    """Each metric with an interval is a line from its low to its high end, in the style of its verdict."""
+    page = comparisons_html(reports.comparisons())
+    lines = re.findall(r'class="interval (s\d)" x1="([\d.]+)%" x2="([\d.]+)%"', page)
+
+    assert ["s2", "s1", "s4", "s4"] == [style for style, _, _ in lines]
+    assert (8.1 + 20) / 80 * 100 == pytest.approx(float(lines[0][1]), abs=0.01)
+    assert (14.0 + 20) / 80 * 100 == pytest.approx(float(lines[0][2]), abs=0.01)
 
 
 def test_sides_with_several_loads_are_curves():

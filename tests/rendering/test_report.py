@@ -14,7 +14,7 @@ import pytest
 from markdown_it import MarkdownIt
 from tests.rendering import reports
 
-from vllm_watch.loadtest.model import Latency, Report, Result
+from vllm_watch.loadtest.model import Bounds, Latency, Report, Result
 from vllm_watch.rendering.plain import report_json
 from vllm_watch.rendering.report import report_markdown, report_text
 
@@ -35,16 +35,17 @@ def headings(text):
 
 
 def test_the_sections_are_in_order():
-    """Whether the numbers count comes first, then what ran, then the numbers, then what happened."""
+    """The most important numbers come first, then whether they count, all numbers, what happened, and what ran."""
     assert headings(report_text(reports.report())) == [
+        "In short",
         "Validity",
-        "What ran",
         "Result",
         "Goodput",
-        "Phases",
-        "The server during the load",
         "How much it can carry",
+        "The server during the load",
+        "Phases",
         "Events",
+        "What ran",
     ]
 
 
@@ -64,6 +65,33 @@ def test_the_views_are_beside_each_other():
     assert ["P95", "6.16", "too few values", "too few values"] in shown
     assert ["P99", "10.4", "at least 812", "at least 812"] in shown
     assert ["Failed requests", "0", "\N{EN DASH}", "\N{EN DASH}"] in shown
+
+
+@pytest.mark.parametrize(("result", "view"), [(reports.client_result(), "client"), (reports.server_result(), "server")])
+def test_the_first_row_has_the_most_important_numbers(result, view):
+    """Output, TTFT, TPOT and goodput of a run are in one row at the top, with who measured them."""
+    text = report_text(reports.report(result=result)).split("Validity")[0]
+    shown = {
+        "client": ["8 at once", "468", "58.0", "186", "3.56", "98.5"],
+        "server": ["8 at once", "50 to 75", "more than 1,000", "3.20"],
+    }
+
+    assert shown[view] in rows(text)
+    assert f"As the {view} measured it, over the whole load." in text
+
+
+def test_nothing_is_at_the_top_if_nothing_is_known():
+    """A run without a result has no first row."""
+    assert "In short" not in report_text(reports.report(result=None))
+
+
+def test_too_few_values_in_the_first_bucket_say_nothing():
+    """A percentile that is only known to be above 0 has too few values."""
+    few = Latency(count=80, bounds={"p99": Bounds(low=0.0)}, too_few=("p99",))
+    text = report_text(reports.report(result=Result(view="server", ttft_ms=few), views=(), steady=None))
+
+    assert ["P99", "too few values"] in rows(text)
+    assert "at least 0" not in text
 
 
 def test_a_median_is_not_lost_between_its_two_names():
@@ -148,7 +176,7 @@ def test_markdown_takes_no_name_for_markup():
     assert "<script" not in html
     assert "<a " not in html
     assert "<em>" not in html
-    assert {len(re.findall("<t[dh]", row)) for row in re.findall("<tr>.*?</tr>", html, re.DOTALL)} <= {2, 3, 4}
+    assert {len(re.findall("<t[dh]", row)) for row in re.findall("<tr>.*?</tr>", html, re.DOTALL)} <= {2, 3, 4, 6}
 
 
 def test_markdown_is_short():

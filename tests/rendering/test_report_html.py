@@ -124,11 +124,11 @@ def test_names_are_never_markup():
 
 
 def test_the_sections_are_in_order():
-    """Validity is the first section, the plots are the last, and the contents name them all."""
+    """The most important numbers are the first section, the plots are the last, and the contents name them all."""
     root = pages.read(PAGES["one run"])
     titles = [node.text for node in root.find("h2")]
 
-    assert ["Validity", "What ran", "Result"] == titles[:3]
+    assert ["In short", "Validity", "Result"] == titles[:3]
     assert "Plots" == titles[-1]
     assert titles == [node.text for node in root.find("nav")[0].find("a")]
 

@@ -8,10 +8,10 @@ import pytest
 from tests.parsers.lines import STATS_MESSAGE, TIME, record
 from tests.support.exposition import exported
 
+from vllm_watch.catalog.limits import MAX_ENGINES as MAX_LOG_ENGINES
 from vllm_watch.exposition.samples import server_samples
 from vllm_watch.reading.log_reader import LogReader
 from vllm_watch.reading.times import ArrivalTimes
-from vllm_watch.state.facts import MAX_ENGINES as MAX_LOG_ENGINES
 from vllm_watch.state.log_totals import MAX_REQUEST_KEYS, MAX_UNKNOWN_FIELDS
 from vllm_watch.state.scrape_source import ScrapeResult
 from vllm_watch.state.server import ServerSettings, ServerState

@@ -48,6 +48,21 @@ def test_the_fit_has_the_least_squares():
     assert 0.9 < found.r_squared < 1
 
 
+def test_a_plateau_is_a_curve():
+    """Points that are all on the plateau have hardly an alpha; the curve stays at their throughput."""
+    found = fit_throughput([(64, 1000.0), (128, 1004.0), (256, 1001.0), (512, 1003.0)])
+
+    assert found.at(256) == pytest.approx(1002, rel=0.005)
+
+
+def test_a_first_point_above_the_curve():
+    """Noise that bends the first estimate below 0 does not keep the fit from its least squares."""
+    found = fit_throughput([(1, 90.0), (2, 120.0), (4, 190.0), (8, 300.0), (16, 650.0), (32, 800.0)])
+
+    assert found is not None
+    assert found.r_squared > 0.9
+
+
 @pytest.mark.parametrize(
     "points",
     [[], [(1, 50.0), (8, 300.0)], [(1, 50.0), (1, 51.0), (1, 49.0), (8, 300.0)], [(1, 10.0), (10, 200.0), (20, 900.0)]],

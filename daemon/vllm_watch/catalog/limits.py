@@ -4,6 +4,9 @@
 from __future__ import annotations
 
 
+MAX_ENGINES = 256
+"""Of so many engines what one log reports is kept; /metrics has a limit of its own in the parsers."""
+
 MAX_HANGING_PROCESSES = 64
 """While discovery waits for this many processes, it reads no other: each holds a thread that cannot be ended."""
 

@@ -3,8 +3,6 @@
 
 from __future__ import annotations
 
-import sys
-
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
@@ -20,6 +18,7 @@ from vllm_watch.rendering.plain import comparisons_json
 from vllm_watch.replay.replay import Progress
 from vllm_watch.support.errors import UsageError
 from vllm_watch.support.report_formats import ComparisonFormat
+from vllm_watch.support.standard_streams import write_output
 from vllm_watch.support.whole_file import write_whole
 
 
@@ -75,9 +74,10 @@ def write_comparison(comparisons: Comparisons, form: ComparisonFormat | None, ou
         FileError: The output cannot be written.
     """
     by_name = form_of(output)
-    text = _RENDERERS[form or ("table" if by_name == "text" else by_name)](comparisons)
+    chosen = form or ("table" if by_name == "text" else by_name)
+    text = _RENDERERS[chosen](comparisons)
     if output is None:
-        sys.stdout.write(text)
+        write_output(text, is_utf8=chosen == "html")
     else:
         write_whole(Path(output), text.encode())
 

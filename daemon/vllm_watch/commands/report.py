@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import re
-import sys
 import time
 
 from collections.abc import Callable, Mapping, Sequence
@@ -26,6 +25,7 @@ from vllm_watch.rendering.report_html import report_html
 from vllm_watch.replay.replay import Progress
 from vllm_watch.support.errors import UsageError
 from vllm_watch.support.report_formats import ReportFormat
+from vllm_watch.support.standard_streams import write_output
 from vllm_watch.support.whole_file import write_whole
 
 
@@ -66,7 +66,7 @@ def write_report(
     report = read_report(paths, options, progress)
     text = _RENDERERS[chosen](report)
     if output is None:
-        sys.stdout.write(text)
+        write_output(text, is_utf8=chosen == "html")
     else:
         write_whole(Path(output), text.encode())
     return report

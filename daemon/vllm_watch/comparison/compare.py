@@ -65,8 +65,8 @@ def compare_pair(a: Side, b: Side, *, force: bool = False) -> Comparison:
     found = list(findings(pair))
     refusing = tuple(finding.text for finding in found if finding.refuses)
     warnings = (
-        *(finding.text for finding in found if not finding.refuses),
         *config_warnings(a, b),
+        *(finding.text for finding in found if not finding.refuses),
         *trap_warnings(pair),
     )
     rows = _rows(pair) if force or not refusing else ()

@@ -137,13 +137,13 @@ def _with_bounds(known: Estimate, a: Bounds | None, b: Bounds | None) -> Estimat
     if (a is None and b is None) or known.ratio is None or known.a is None or known.b is None:
         return known
     a, b = a or Bounds(low=known.a, high=known.a), b or Bounds(low=known.b, high=known.b)
-    low = None if b.low is None or a.high is None else b.low / a.high
+    low = None if b.low is None or not a.high else b.low / a.high
     high = None if b.high is None or not a.low else b.high / a.low
-    is_open = low is None or high is None or low <= 1 <= high
+    do_overlap = (low is None or low <= 1) and (high is None or high >= 1)
     return known._replace(
         low=None if low is None or known.low is None else min(low, known.low),
         high=None if high is None or known.high is None else max(high, known.high),
-        p=1.0 if is_open and (low is None or low <= 1) and (high is None or high >= 1) else known.p,
+        p=1.0 if do_overlap else known.p,
         detectable=None,
         note=f"from buckets: {_text(a)} and {_text(b)} {known.metric.unit}",
     )

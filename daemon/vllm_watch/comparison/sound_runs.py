@@ -101,8 +101,9 @@ def check_variation(pair: Pair) -> Iterator[Finding]:
         cv = coefficient_of_variation(values) if len(values) >= FEWEST_TO_VARY else None
         if cv is not None and cv > UNSTABLE_CV:
             yield Finding(
-                f"the runs of {side.name} vary by {cv:.0%} in {metric.name}: more than the configuration changes, "
-                f"such as other users of the machine; to find 10 % would need {needed_runs(cv, 0.1)} runs of each",
+                f"the runs of {side.name} vary by {cv:.0%} in {metric.name}: something besides the "
+                "configuration changed, such as other users of the machine; to find a difference of 10 % would need "
+                f"{needed_runs(cv, 0.1)} runs of each",
                 refuses=False,
             )
 

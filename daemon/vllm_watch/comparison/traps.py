@@ -54,7 +54,7 @@ def trap_warnings(pair: Pair) -> Iterator[str]:
         added = _client_added(side)
         if added is not None and added[0] > _CLIENT_SHARE * added[1]:
             yield (
-                f"the client of {side.name} was slow itself: of its mean TTFT of {added[1]:.0f} ms the server knows "
+                f"the client of {side.name} was slow: it measured a mean TTFT of {added[1]:.0f} ms, and its server "
                 f"{added[1] - added[0]:.0f} ms"
             )
 

@@ -54,8 +54,8 @@ def method(pair: Pair) -> str:
     if pair.is_single:
         return (
             "Within one run: blocks of each steady window, 95 % intervals widened by a stated variation between runs, "
-            f"Bonferroni's correction over {len(FAMILY)} metrics fixed beforehand. What another run would show, only "
-            f"more runs tell.{_EXPLAINED}"
+            f"Bonferroni's correction over {len(FAMILY)} metrics fixed beforehand. Only more runs can say what another "
+            f"run would show.{_EXPLAINED}"
         )
     check = ", exact permutation test as a cross-check" if min(len(side.runs) for side in pair.sides) >= 5 else ""
     counts = " and ".join(str(len(side.runs)) for side in pair.sides)

@@ -22,7 +22,7 @@ def packaged(language: Language) -> list[Dashboard]:
     folder = files("vllm_watch.grafana") / "dashboards" / language
     # The folder is a symbolic link in the source tree; a checkout without links has a file in its place.
     if not folder.is_dir():
-        raise GrafanaError("this installation has no dashboards: install the package vllm-watch again")
+        raise GrafanaError("this installation has no dashboards: reinstall the package vllm-watch")
     names = sorted(entry.name for entry in folder.iterdir() if entry.name.endswith(".json"))
     models = [json.loads((folder / name).read_text(encoding="utf-8")) for name in names]
     return [Dashboard(model["uid"], model["title"], model) for model in models]

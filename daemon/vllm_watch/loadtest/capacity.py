@@ -2,10 +2,10 @@
 """
 How many tokens per second a server sustains, and how that is known.
 
-In this order: it was saturated for a minute and more; several runs were made whose throughput stopped to grow; or the
-curve X(N) = N / (alpha + beta N) through what was seen, evaluated at the number of requests that fit according to the
-server's own facts. The curve is only used where what was seen is near enough to that number. Otherwise nothing is
-said but why.
+In this order: it was saturated for a minute and more; for so long more requests came than it answered; several runs
+were made whose throughput stopped to grow; or the curve X(N) = N / (alpha + beta N) through what was seen, evaluated at
+the number of requests that fit according to the server's own facts. The curve is only used where what was seen is near
+enough to that number. Otherwise nothing is said but why.
 """
 
 from __future__ import annotations
@@ -41,6 +41,9 @@ _LEAST_KV = 0.02
 _LOW, _HIGH = 0.87, 1.05
 """The truth was found between these parts of the curve's value on published tables: it errs upwards."""
 
+_SERVED = 0.98
+"""A server that answers a smaller share of what comes does not keep up."""
+
 _LADDER = 3
 _PLATEAU = 0.05
 _MORE = 1.2
@@ -72,8 +75,9 @@ class Limit(NamedTuple):
 
 def server_capacity(loads: Sequence[LoadSpan], phases: Sequence[Phase], facts: Mapping[str, float]) -> Estimate:
     """Return the capacity by a server's own history; the loads must be of one configuration."""
-    for phase in sorted(phases, key=lambda each: each.start - each.end):
-        found = _saturated(phase, facts)
+    longest = sorted(phases, key=lambda each: each.start - each.end)
+    most = max((each.result.generation_tokens_per_second or 0.0 for each in phases), default=0.0)
+    for found in (*(_saturated(phase, facts) for phase in longest), *(_overloaded(phase, most) for phase in longest)):
         if found is not None:
             return Estimate(found)
     return _by_curve(loads, facts)
@@ -132,6 +136,35 @@ def _saturated(phase: Phase, facts: Mapping[str, float]) -> Capacity | None:
         high=1.05 * value,
         basis="saturated",
         explanation=f"for {seconds:.0f} s requests waited ({use.waiting:.0f} on average) while {limit}; ±5 %",
+    )
+
+
+def _overloaded(phase: Phase, most: float) -> Capacity | None:
+    """
+    Return the capacity if requests came faster than they were answered, although no limit is known to be reached.
+
+    `most` is the highest throughput of any phase: a server that did more at another time was held up by something else,
+    such as one very long prompt.
+    """
+    use, seconds = phase.result, phase.end - phase.start
+    value, offered, served = (
+        use.generation_tokens_per_second,
+        use.offered_requests_per_second,
+        use.requests_per_second,
+    )
+    if phase.phase != "saturated" or seconds < SATURATED_SECONDS or not value or offered is None or served is None:
+        return None
+    if served >= _SERVED * offered or value < 0.9 * most:
+        return None
+    return Capacity(
+        tokens_per_second=value,
+        low=0.9 * value,
+        high=1.1 * value,
+        basis="bench",
+        explanation=(
+            f"for {seconds:.0f} s {offered:.2f} requests came in a second and {served:.2f} were answered, while others "
+            "waited; ±10 %"
+        ),
     )
 
 

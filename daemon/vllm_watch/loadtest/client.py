@@ -179,7 +179,7 @@ def _latency_run(result: LatencyResult, source: str, name: str) -> Run:
     values = sorted(1000 * seconds for seconds in result.latencies)
     written = {share: 1000 * seconds for share, seconds in result.percentiles.items()}
     stats = LatencyStats(1000 * result.avg_latency, written.get(50.0), None, written)
-    view = Result(view="client", e2el_ms=_filled(stats, values, len(values) or None))
+    view = Result(view="client", e2el_ms=_filled(stats, values, len(values) or None, len(values) or None))
     load = Load(endpoint="latency")
     return Run(source=(source,), name=name, model=result.model_id, load=load, result=view, views=(view,))
 
@@ -210,12 +210,20 @@ def _latency(result: ServeResult, name: LatencyName, values: Sequence[float]) ->
     if stats is None and not values:
         return None
     # An answer of one token has no TPOT, and without lists nobody knows how many gaps there were.
-    is_of_requests = name in {"ttft_ms", "e2el_ms"}
-    return _filled(stats or LatencyStats(), values, len(values) or (result.completed if is_of_requests else None))
+    most = len(values) or (None if name == "itl_ms" else result.completed)
+    return _filled(stats or LatencyStats(), values, len(values) or (None if name == "tpot_ms" else most), most)
 
 
-def _filled(stats: LatencyStats, values: Sequence[float], count: int | None) -> Latency:
-    """Return what the client wrote, and computed from the sorted values what it did not write."""
+def _filled(stats: LatencyStats, values: Sequence[float], count: int | None, most: int | None) -> Latency:
+    """
+    Return what the client wrote, and computed from the sorted values what it did not write.
+
+    Args:
+        stats: What the client wrote.
+        values: What it measured, if it wrote that.
+        count: How many values there were.
+        most: How many there were at most.
+    """
     shares: dict[Quantile, float] = {}
     for name, quantile in QUANTILES.items():
         written = stats.percentiles.get(100 * quantile, stats.median if quantile == 0.5 else None)
@@ -227,7 +235,7 @@ def _filled(stats: LatencyStats, values: Sequence[float], count: int | None) -> 
         median=percentile(values, 0.5) if stats.median is None and values else stats.median,
         std=_deviation(values) if stats.std is None and values else stats.std,
         count=count,
-        too_few=tuple(name for name in shares if count is not None and count < min_count(QUANTILES[name])),
+        too_few=tuple(name for name in shares if most is not None and most < min_count(QUANTILES[name])),
         p50=shares.get("p50"),
         p90=shares.get("p90"),
         p95=shares.get("p95"),

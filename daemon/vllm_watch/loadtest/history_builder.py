@@ -55,10 +55,11 @@ class HistoryBuilder:
         self._events: deque[Event] = deque(maxlen=MAX_EVENTS)
         self._starts: int | None = None
         self._failures: Mapping[str, int] | None = None
-        self._merges = 0
+        self._added = 0
 
     def add(self, point: Point) -> None:
         """Take in a point; one of the same second as the last one takes its place."""
+        self._added += 1
         if self.points and point.at <= self.points[-1].at:
             point = point._replace(at=self.points[-1].at, is_fresh=point.is_fresh or self.points[-1].is_fresh)
             self.points.pop()
@@ -67,7 +68,6 @@ class HistoryBuilder:
         self.points.append(point)
         if len(self.points) > MAX_POINTS:
             self.points = merged(self.points)
-            self._merges += 1
 
     def note(self, snapshot: ServerSnapshot) -> None:
         """Take in what happened since the last snapshot."""
@@ -95,7 +95,11 @@ class HistoryBuilder:
     def build(self, source: str, name: str, *, has_metrics: bool, warnings: Sequence[str] = ()) -> ServerHistory:
         """Return the history."""
         known = self.started_with
-        thinned = [f"The history is long: each of its points is {2**self._merges} of them."] if self._merges else []
+        thinned = (
+            [f"The history is long: its {self._added:,} readings are {len(self.points):,} points, and peaks are lower."]
+            if self._added > MAX_POINTS
+            else []
+        )
         return ServerHistory(
             source=source,
             name=name,

@@ -31,6 +31,7 @@ CLOCK_SECONDS = 1.5
 MOST_STEP = 15.0
 MOST_EDGE = 120.0
 _STEPS = 1.5
+_AROUND = 16
 _UNSURE = frozenset({"stalled", "unknown", "down", "starting"})
 _SERVER_ERRORS = labelled(HTTP_REQUESTS, "5xx")
 _TOKENS = ("generation_tokens_total", "prompt_tokens_total", "prompt_tokens_computed")
@@ -97,7 +98,7 @@ def _busy_intervals(points: Sequence[Point]) -> list[int]:
 
 
 def _load(points: Sequence[Point], first: int, last: int) -> LoadSpan:
-    step = min(typical_step(points), MOST_STEP)
+    step = min(typical_step(points[first : last + 1]), MOST_STEP)
     # If the last point with work is followed by one of a server that is gone, that one is told as well.
     after = last + 1 if has_work(points[last]) or _fails_after(points, last) else last
     return LoadSpan(_began(points, first, step), _ended(points, last, step), tuple(points[first : after + 1]))
@@ -138,7 +139,7 @@ def _token_rate(old: Point, new: Point) -> float:
 
 def _edge(points: Sequence[Point], moment: float, *, before: bool) -> int | None:
     """Return the place of the point at which a window is cut."""
-    farthest = max(EDGE_SECONDS, _STEPS * min(typical_step(points), MOST_EDGE)) + CLOCK_SECONDS
+    farthest = max(EDGE_SECONDS, _STEPS * min(_step_at(points, moment), MOST_EDGE)) + CLOCK_SECONDS
     first = bisect_left(points, moment - farthest, key=_at)
     last = bisect_right(points, moment + farthest, key=_at)
     near = [index for index in range(first, last) if points[index].counters]
@@ -156,6 +157,12 @@ def _edge(points: Sequence[Point], moment: float, *, before: bool) -> int | None
     # Between two requests of a light load there is a moment without work, too: then tokens come on both sides of it.
     surely = [index for index in quiet if not _has_growth(points, index if before else index + 1)]
     return next(iter(surely or quiet), min(near, key=lambda index: abs(points[index].at - moment)))
+
+
+def _step_at(points: Sequence[Point], moment: float) -> float:
+    """Return the usual seconds between points around a moment."""
+    place = bisect_left(points, moment, key=_at)
+    return typical_step(points[max(place - _AROUND, 0) : place + _AROUND])
 
 
 def _at(point: Point) -> float:

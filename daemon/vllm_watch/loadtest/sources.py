@@ -70,7 +70,9 @@ def read_report(
     report = join(sources.clients, sources.histories, options.objective)
     if not report.runs:
         named = [*paths, *(history.source for history in sources.histories if history.source not in paths)]
-        raise FileError(f"{', '.join(dict.fromkeys(named))}: no load is in it: the server never had a request")
+        raise FileError(
+            f"{', '.join(dict.fromkeys(named))}: no load is in it: nothing that it reports shows a request at work"
+        )
     return report
 
 

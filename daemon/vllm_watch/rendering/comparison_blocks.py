@@ -39,6 +39,13 @@ _MEANINGS = {
     "~ small": "“~ small”: the difference is too small to matter.",
     "too few": "“too few”: not enough runs or values for a verdict.",
 }
+_TONES: Mapping[Verdict, Tone] = {"better": "good", "worse": "warning"}
+_UNDECIDED: Mapping[Verdict, str] = {
+    "no_difference_shown": "no difference is shown",
+    "below_what_matters": "the difference is too small to matter",
+    "too_few": "there are not enough runs or values for a verdict",
+    "not_compared": "the sides cannot be compared in it",
+}
 _LATENCY_ROWS = {**STATISTIC_LABELS, "mean": "Mean", "median": "Median", "p50": "Median"}
 _METRIC_COLUMNS = (
     Column("", is_text=True),
@@ -59,7 +66,7 @@ _FLAG_COLUMN = Column("Flag", is_text=True)
 
 def pair_sections(pair: Comparison, runs: Mapping[str, int]) -> tuple[Section, ...]:
     """
-    Return what is said of two sides, what makes them not comparable before any number.
+    Return what is said of two sides: the verdict first, or, before any number, what makes them not comparable.
 
     Args:
         pair: The comparison.
@@ -70,8 +77,9 @@ def pair_sections(pair: Comparison, runs: Mapping[str, int]) -> tuple[Section, .
         *(Statement("warning", each) for each in pair.reasons),
         *(Statement("warning", each) for each in pair.warnings),
     )
+    verdict = Section("In short", (*winners([pair]), *_other_verdicts(pair)) if pair.metrics else ())
     sections = (
-        Section("Not comparable", doubts) if not pair.comparable else Section("Take care", doubts),
+        *((verdict, Section("Take care", doubts)) if pair.comparable else (Section("Not comparable", doubts), verdict)),
         Section("What differs", (Paragraph(sides), *config_blocks(pair))),
         Section("Metrics", _metrics(pair)),
     )
@@ -96,6 +104,16 @@ def metrics_table(pair: Comparison) -> Table:
     return Table("", _METRIC_COLUMNS, tuple(shown), _footnotes(pair, notes))
 
 
+def percent_interval(row: Row) -> str:
+    """Return the difference as per cent with its interval: ``+11.0 [8.1, 14.0]``."""
+    if row.percent is None:
+        return MISSING
+    sign = "+" if row.percent > 0 else ""
+    bounds = [MISSING if value is None or not math.isfinite(value) else _tenths(value) for value in (row.low, row.high)]
+    interval = f" [{', '.join(bounds)}]" if bounds not in _NO_INTERVALS else ""
+    return f"{sign}{_tenths(row.percent)}{interval}"
+
+
 def winners(pairs: Sequence[Comparison]) -> tuple[Statement, ...]:
     """Return what the headline of each comparison says, in a sentence; why there is none, where there is none."""
     return tuple(_summary(pair) for pair in pairs)
@@ -110,34 +128,38 @@ def _metrics(pair: Comparison) -> tuple[Block, ...]:
     if not pair.metrics:
         return (Paragraph("No numbers: these sides are not comparable."),) if not pair.comparable else ()
     method = (Paragraph(f"Method: {pair.method}"),) if pair.method else ()
-    return (*winners([pair]), metrics_table(pair), *method)
+    return (metrics_table(pair), *method)
+
+
+def _other_verdicts(pair: Comparison) -> Iterator[Statement]:
+    """Yield a sentence on each metric besides the headline in which one side is shown to be better."""
+    for row in pair.metrics:
+        if row.verdict in _TONES and not row.is_headline:
+            yield _summary_of(row, pair)
 
 
 def _summary(pair: Comparison) -> Statement:
-    """Return one sentence on the headline."""
+    """Return one sentence on the headline, or why there is none."""
     row = next((each for each in pair.metrics if each.is_headline), None)
     if row is None:
         why = "they are not comparable" if not pair.comparable else "no metric is known of both"
         return Statement("unknown", f"{pair.candidate} with {pair.baseline}: no verdict, for {why}.")
-    label = _label(row)
-    if row.verdict in {"better", "worse"}:
-        amount = f" by {_bounds(row.low, row.high)} %" if row.low is not None or row.high is not None else ""
-        tone: Tone = "good" if row.verdict == "better" else "warning"
-        return Statement(tone, f"{label}: {pair.candidate} is {row.verdict} than {pair.baseline}{amount}.")
-    words = {
-        "below_what_matters": "the difference is too small to matter",
-        "too_few": "there are not enough runs or values for a verdict",
-        "not_compared": "the sides cannot be compared in it",
-    }
-    seen = "" if row.detectable_percent is None else f"; one of {significant(row.detectable_percent)} % would have been"
-    said = words.get(row.verdict, f"no difference is shown{seen}")
-    return Statement("unknown", f"{label}, {pair.candidate} with {pair.baseline}: {said}.")
+    return _summary_of(row, pair)
 
 
-def _bounds(low: float | None, high: float | None) -> str:
-    """Return by how many per cent, without a sign."""
-    known = sorted(abs(value) for value in (low, high) if value is not None)
-    return " to ".join(_tenths(value) for value in known)
+def _summary_of(row: Row, pair: Comparison) -> Statement:
+    """Return the verdict on one metric, then the values that it is about: those of the candidate first."""
+    difference = f": {percent_interval(row)} %" if row.percent is not None else ""
+    values = f"{significant(row.b)} against {significant(row.a)}{difference}"
+    tone = _TONES.get(row.verdict, "unknown")
+    if row.verdict in _TONES:
+        return Statement(tone, f"{_label(row)}: {pair.candidate} is {row.verdict} than {pair.baseline}, {values}.")
+    said = _UNDECIDED[row.verdict]
+    if row.verdict == "no_difference_shown" and row.detectable_percent is not None:
+        said += f"; with these runs only one of {significant(row.detectable_percent)} % or more is found"
+    elif row.note is not None:
+        said += f": {row.note.rstrip('.')}"
+    return Statement(tone, f"{_label(row)}: {pair.candidate} with {pair.baseline}, {values}; {said}.")
 
 
 def _groups(rows: Sequence[Row]) -> Iterator[tuple[str, list[Row]]]:
@@ -162,7 +184,7 @@ def _row(row: Row, notes: Sequence[str], group: str) -> Cells:
         significant(row.a),
         significant(row.b),
         _difference(row),
-        _percent(row),
+        percent_interval(row),
         "/".join(map(str, row.n)),
         VERDICTS[row.verdict] + note,
     )
@@ -172,16 +194,6 @@ def _difference(row: Row) -> str:
     if row.difference is None:
         return MISSING
     return f"+{significant(row.difference)}" if row.difference > 0 else significant(row.difference)
-
-
-def _percent(row: Row) -> str:
-    """Return the difference as per cent with its interval: ``+11.0 [8.1, 14.0]``."""
-    if row.percent is None:
-        return MISSING
-    sign = "+" if row.percent > 0 else ""
-    bounds = [MISSING if value is None or not math.isfinite(value) else _tenths(value) for value in (row.low, row.high)]
-    interval = f" [{', '.join(bounds)}]" if bounds not in _NO_INTERVALS else ""
-    return f"{sign}{_tenths(row.percent)}{interval}"
 
 
 def _tenths(value: float) -> str:

@@ -72,13 +72,13 @@ def _matrix_cells(row: MatrixRow, flags: Sequence[str], names: Sequence[str]) ->
 
 
 def _together(comparisons: Comparisons) -> tuple[Section, ...]:
-    refused = [
+    incomparable = [
         Statement("warning", f"{_title(pair)} is not comparable: {'; '.join(pair.reasons)}.")
         for pair in comparisons.pairs
         if not pair.comparable
     ]
     sections = (
-        Section("Not comparable", tuple(refused)),
+        Section("Not comparable", tuple(incomparable)),
         Section("Decisions", (decision_table(comparisons.decisions),) if comparisons.decisions else ()),
         Section("Headlines", winners([pair for pair in comparisons.pairs if pair.metrics])),
         Section("All configurations", (matrix_table(comparisons.matrix),) if comparisons.matrix else ()),

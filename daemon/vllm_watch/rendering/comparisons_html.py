@@ -5,10 +5,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from vllm_watch.comparison.model import Comparisons, Side
+from vllm_watch.comparison.model import Comparison, Comparisons, Side
 from vllm_watch.loadtest.model import LATENCIES, Run
 from vllm_watch.rendering.comparisons import comparisons_document
 from vllm_watch.rendering.curve_figure import curve_figures
+from vllm_watch.rendering.difference_figure import difference_figure
 from vllm_watch.rendering.distributions import together
 from vllm_watch.rendering.document import Figure, Section
 from vllm_watch.rendering.html import render_html
@@ -19,9 +20,26 @@ from vllm_watch.rendering.timeline_figure import overlay_figure
 def comparisons_html(comparisons: Comparisons) -> str:
     """Return comparisons as one page of HTML."""
     sides = {side.name: side.runs for side in comparisons.sides}
-    figures = (*_timelines(comparisons.sides), *_latencies(sides), *curve_figures(sides, "curve"))
+    figures = (
+        *_differences(comparisons.pairs),
+        *_timelines(comparisons.sides),
+        *_latencies(sides),
+        *curve_figures(sides, "curve"),
+    )
     plots = [Section("Plots", figures)] if figures else []
     return render_html(comparisons_document(comparisons, plots))
+
+
+def _differences(pairs: Sequence[Comparison]) -> tuple[Figure, ...]:
+    """Return the intervals of the only comparison, or of each."""
+    figures = [difference_figure(pair, f"difference-{at}") for at, pair in enumerate(pairs)]
+    titled = [
+        figure
+        if figure is None or len(pairs) == 1
+        else figure._replace(title=f"{pair.candidate} with {pair.baseline}: {figure.title}")
+        for pair, figure in zip(pairs, figures, strict=True)
+    ]
+    return tuple(figure for figure in titled if figure is not None)
 
 
 def _timelines(sides: Sequence[Side]) -> tuple[Figure, ...]:

@@ -91,6 +91,8 @@ figure { margin: 1rem 0 1.5rem; break-inside: avoid; }
 .bar { fill: var(--c); }
 .grid { stroke: var(--line); stroke-width: 1; shape-rendering: crispEdges; }
 .frame { stroke: var(--muted); stroke-width: 1; shape-rendering: crispEdges; }
+.interval { stroke: var(--c); stroke-width: 2.5; }
+.zero { stroke: var(--text); stroke-width: 1.2; shape-rendering: crispEdges; }
 .percentile { stroke: var(--text); stroke-width: 1.2; stroke-dasharray: 4 3; }
 .between { fill: var(--text); opacity: .1; }
 .objective { stroke: var(--warning); stroke-width: 1.5; stroke-dasharray: 1 3; }

@@ -82,7 +82,7 @@ def _latency(run: Run, name: LatencyName) -> Latency | None:
 def _values(known: Sequence[Spread], curves: Sequence[Sequence[tuple[float, float]]]) -> list[float]:
     """Return what the axis must have room for: the bounds, and the percentiles that are drawn."""
     values = [bound for curve in curves for bound, _ in curve]
-    values += [curve[0][0] / _ROOM_BELOW for curve in curves if curve[0][1] > 0]
+    values += [curve[0][0] / _ROOM_BELOW for curve in curves if curve[0][1] > _MUCH_BELOW]
     for each in known:
         values += [bounds for quantile in _DRAWN for bounds in _place(each.latency, quantile) if len(known) == 1]
     return values
@@ -130,8 +130,8 @@ def _line(style: int, curve: Sequence[tuple[float, float]], plot: Plot) -> str:
     """Return the line through the shares at the bounds; marks where the bounds are few enough to matter."""
     points = [(bound, share * 100) for bound, share in curve]
     marks = points if len(points) <= _MARKED else ()
-    # Below the first bound nothing is known: the line comes from the axis's end.
-    start = [(plot.x.low, 0.0)] if points[0][1] > 0 else []
+    # Where many values are below the first bound, the line comes from the axis's end: nothing is known of them.
+    start = [(plot.x.low, 0.0)] if curve[0][1] > _MUCH_BELOW else []
     return polyline(style, plot, joined([*start, *points], plot)) + "".join(
         mark(style, *plot.place(*point)) for point in marks
     )

@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Several runs in one table: what each was sent, and what came out."""
+"""The most important numbers of a run in one row, and of several runs in one table."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
-from vllm_watch.loadtest.model import Latency, Run
+from vllm_watch.loadtest.model import Latency, Run, View
 from vllm_watch.rendering.document import Cells, Column, Table, plain_table
 from vllm_watch.rendering.names import short_names
 from vllm_watch.rendering.numbers import MISSING, count, percent, significant
@@ -26,11 +26,29 @@ _COLUMNS = (
 _FAILED = 2
 
 
+_MEASURED: Mapping[View, str] = {
+    "client": "As the client measured it, over the whole load.",
+    "server": "As the server measured it, over the whole load.",
+}
+
+
 def overview(runs: Sequence[Run]) -> Table:
     """Return one row for each run; a column in which nothing is known, or nothing failed, is left out."""
     names = short_names([run.name for run in runs])
-    rows = [_row(name, run) for name, run in zip(names, runs, strict=True)]
-    kept = [at for at in range(len(_COLUMNS)) if at == 0 or {row[at] for row in rows} - _nothing(at)]
+    return _known([_row(name, run) for name, run in zip(names, runs, strict=True)], first=0)
+
+
+def headline(run: Run) -> Table | None:
+    """Return the row of one run without its name, and who measured it; `None` if no number of it is known."""
+    table = _known([_row(run.name, run)], first=1)
+    if run.result is None or len(table.columns) == 1:
+        return None
+    return table._replace(notes=(_MEASURED[run.result.view],))
+
+
+def _known(rows: Sequence[Cells], first: int) -> Table:
+    """Return rows as a table from their column `first` on, which is kept; of the others, those that say something."""
+    kept = [at for at in range(first, len(_COLUMNS)) if at == first or {row[at] for row in rows} - _nothing(at)]
     columns = tuple(_COLUMNS[at] for at in kept)
     return plain_table("", columns, tuple(tuple(row[at] for at in kept) for row in rows))
 

@@ -2,7 +2,8 @@
 """
 A report as text and Markdown, and the parts that HTML shares with them.
 
-The order is the same everywhere: whether the run counts, what ran, what came out, what the server did, what it carries.
+The order is the same everywhere: the most important numbers, whether they count, all numbers, and last what ran, for
+its flags are many.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from vllm_watch.rendering.document import Block, Column, Document, Paragraph, Se
 from vllm_watch.rendering.markdown import render_markdown
 from vllm_watch.rendering.names import short_names
 from vllm_watch.rendering.numbers import MISSING, duration, milliseconds, moment, significant
-from vllm_watch.rendering.overview import overview
+from vllm_watch.rendering.overview import headline, overview
 from vllm_watch.rendering.results import goodput_block, result_block
 from vllm_watch.rendering.server_use import phase_tables, phase_totals, use_block
 from vllm_watch.rendering.setup import flags, load_label, period, run_start, what_ran
@@ -29,7 +30,7 @@ _TEXT_PHASES = 24
 
 def report_text(report: Report) -> str:
     """Return a report for a terminal."""
-    sections = [Section("", sections=(*facts(run), *numbers(run, _TEXT_PHASES))) for run in report.runs]
+    sections = [Section("", sections=run_sections(run, _TEXT_PHASES)) for run in report.runs]
     return render_text(document(report, tuple(sections)))
 
 
@@ -106,24 +107,19 @@ def _common_lead(report: Report) -> str:
     return lead(whole)
 
 
-def facts(run: Run) -> tuple[Section, ...]:
-    """Return whether the run counts, and what ran."""
+def run_sections(run: Run, max_phases: int) -> tuple[Section, ...]:
+    """Return all that is said of a run, without the sections that would be empty; of its phases, the longest."""
     known = flags(run)
-    return (
-        Section("Validity", validity(run)),
-        Section("What ran", (what_ran(run), Paragraph("No flags are known.") if known.is_empty else known)),
-    )
-
-
-def numbers(run: Run, max_phases: int) -> tuple[Section, ...]:
-    """Return what came out, what the server did, and what it carries; without the sections that would be empty."""
     sections = (
+        Section("In short", _some(headline(run))),
+        Section("Validity", validity(run)),
         Section("Result", (_or_nothing(result_block(run), "No result is known."),)),
         Section("Goodput", _some(goodput_block(run))),
-        Section("Phases", (phase_totals(run), *phase_tables(run, max_phases)) if run.phases else ()),
-        Section("The server during the load", _some(use_block(run))),
         Section("How much it can carry", capacity_blocks(run)),
+        Section("The server during the load", _some(use_block(run))),
+        Section("Phases", (phase_totals(run), *phase_tables(run, max_phases)) if run.phases else ()),
         Section("Events", _some(events(run))),
+        Section("What ran", (what_ran(run), Paragraph("No flags are known.") if known.is_empty else known)),
     )
     return tuple(section for section in sections if section.blocks)
 
@@ -144,6 +140,7 @@ def events(run: Run) -> Table:
 
 def _short(run: Run) -> tuple[Section, ...]:
     sections = (
+        Section("In short", _some(headline(run))),
         Section("Validity", validity(run)),
         Section("Result", (_or_nothing(result_block(run), "No result is known."), *_some(goodput_block(run)))),
         Section("How much it can carry", capacity_blocks(run) if run.capacity is not None else ()),

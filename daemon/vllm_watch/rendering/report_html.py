@@ -11,7 +11,7 @@ from vllm_watch.rendering.curve_figure import by_configuration, curve_figures
 from vllm_watch.rendering.document import Figure, Section, Statement
 from vllm_watch.rendering.html import render_html
 from vllm_watch.rendering.latency_figure import latency_figures
-from vllm_watch.rendering.report import document, facts, numbers
+from vllm_watch.rendering.report import document, run_sections
 from vllm_watch.rendering.server_use import MAX_PHASES
 from vllm_watch.rendering.svg_lines import COLUMNS
 from vllm_watch.rendering.timeline_figure import TABLE_ROWS, timeline_figure
@@ -45,7 +45,7 @@ def report_html(report: Report) -> str:
 
 def _run_section(run: Run, key: str, detail: _Detail) -> Section:
     plots = _plots(run, key, detail) if detail.columns else ()
-    return Section("", sections=(*facts(run), *numbers(run, MAX_PHASES if plots else _FEW_PHASES), *plots))
+    return Section("", sections=(*run_sections(run, MAX_PHASES if plots else _FEW_PHASES), *plots))
 
 
 def _curves(report: Report) -> tuple[Figure, ...]:

@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 
-from vllm_watch.loadtest.model import LATENCIES, QUANTILES, Goodput, Latency, LatencyName, Quantile, Result, Run
+from vllm_watch.loadtest.model import LATENCIES, QUANTILES, Bounds, Goodput, Latency, LatencyName, Quantile, Result, Run
 from vllm_watch.rendering.document import Cells, Column, Group, Table, plain_table
 from vllm_watch.rendering.metrics import LATENCY_NAMES, STATISTIC_LABELS, VIEW_LABELS, titled
 from vllm_watch.rendering.numbers import MISSING, bounded, count, limit, percent, significant
@@ -68,14 +68,14 @@ def goodput_block(run: Run) -> Table | None:
 
 
 def percentile(quantile: Quantile, latency: Latency | None) -> str:
-    """Return a percentile: a number, the bounds of its bucket, or what its few values allow to say."""
+    """Return a percentile: a number, the bounds of its bucket, or, of too few values, above which bound it is."""
     if latency is None:
         return MISSING
     bounds = latency.bounds.get(quantile)
     if quantile in latency.too_few:
-        return "too few values" if bounds is None or bounds.low is None else f"at least {limit(bounds.low)}"
+        return f"at least {limit(bounds.low)}" if bounds is not None and bounds.low else "too few values"
     if bounds is not None and (bounds.low, bounds.high) != (None, None):
-        return bounded(bounds)
+        return bounded(Bounds(low=bounds.low or None, high=bounds.high))
     value: float | None = getattr(latency, quantile)
     return significant(latency.median if quantile == "p50" and value is None else value)
 

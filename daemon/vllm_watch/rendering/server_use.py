@@ -152,6 +152,8 @@ _MORE_COLUMNS: tuple[tuple[str, _PhaseColumns], ...] = (
 def _phase_table(run: Run, phases: tuple[Phase, ...], caption: str, columns: _PhaseColumns) -> Table:
     """Return a table of phases: all of them with their load, else those of which there is a number."""
     start = run_start(run)
+    if columns is not _LOAD_COLUMNS:
+        columns = tuple(each for each in columns if any(each[1](phase.result) != MISSING for phase in phases))
     heads = (Column("Phase", is_text=True), Column("From"), Column("For"), *(column for column, _ in columns))
     rows: list[Cells] = [
         (

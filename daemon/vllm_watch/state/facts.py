@@ -7,12 +7,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TypeVar
 
+from vllm_watch.catalog.limits import MAX_ENGINES
 from vllm_watch_parsers.events import AGGREGATED, StartupFact
 from vllm_watch_parsers.scrape import DEFAULT_ENGINE
 
-
-MAX_ENGINES = 256
-"""So many engines of one log are kept."""
 
 Size = TypeVar("Size", int, float)
 

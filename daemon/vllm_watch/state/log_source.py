@@ -5,9 +5,10 @@ from __future__ import annotations
 
 import math
 
+from vllm_watch.catalog.limits import MAX_ENGINES
 from vllm_watch.reading.log_reader import LogBatch, TimedEvent
 from vllm_watch.state.engine_log import EngineLog, name_of
-from vllm_watch.state.facts import MAX_ENGINES, Facts
+from vllm_watch.state.facts import Facts
 from vllm_watch.state.http_labels import http_request_key
 from vllm_watch.state.log_totals import LogTotals
 from vllm_watch.state.server_life import ServerLife

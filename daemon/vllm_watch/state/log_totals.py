@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import NamedTuple
 
-from vllm_watch.state.facts import MAX_ENGINES
+from vllm_watch.catalog.limits import MAX_ENGINES
 from vllm_watch.state.http_labels import ANY_OTHER
 from vllm_watch.state.snapshot import HttpRequestKey
 from vllm_watch_parsers.events import EngineStats, SpecDecoding

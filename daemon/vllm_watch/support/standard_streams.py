@@ -88,6 +88,40 @@ class _ErrorDescriptor(_Descriptor):
         return memoryview(data).nbytes
 
 
+_ALIKE = str.maketrans(
+    {
+        "\N{EN DASH}": "-",
+        "\N{MIDDLE DOT}": ",",
+        "\N{LEFT DOUBLE QUOTATION MARK}": '"',
+        "\N{RIGHT DOUBLE QUOTATION MARK}": '"',
+        "\N{WHITE HEAVY CHECK MARK}": "ok:",
+        "\N{WARNING SIGN}": "warning:",
+        "\N{VARIATION SELECTOR-16}": "",
+        "\N{WHITE QUESTION MARK ORNAMENT}": "unknown:",
+    }
+)
+"""What reports have beyond ASCII, and what takes its place: a dash, a dot, quotes, the marks of Markdown."""
+
+
+def write_output(text: str, *, is_utf8: bool = False) -> None:
+    """
+    Write a text to standard output, whatever its encoding lacks: that is replaced with what looks alike, or escaped.
+
+    Args:
+        text: The whole text.
+        is_utf8: Whether it is UTF-8 in any case, as a page that says so is.
+
+    Raises:
+        FileError: It cannot be written.
+    """
+    encoding = "utf-8" if is_utf8 else sys.stdout.encoding
+    try:
+        encoded = text.encode(encoding)
+    except UnicodeEncodeError:
+        encoded = text.translate(_ALIKE).encode(encoding, "backslashreplace")
+    sys.stdout.buffer.write(encoded)
+
+
 def guard_standard_streams() -> None:
     """
     Replace the process's standard output with one that raises a `FileError` or `ReaderGoneError` at its first error.

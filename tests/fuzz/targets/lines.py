@@ -36,6 +36,7 @@ from vllm_watch_parsers.events import (
     SpecDecoding,
     StartupFact,
 )
+from vllm_watch_parsers.flags import Flags
 from vllm_watch_parsers.line import UNKNOWN_RECORD, LogLine, Record, parse_line
 from vllm_watch_parsers.prefix import parse_head
 
@@ -51,6 +52,9 @@ _STATISTICS_SITE = re.compile(rb"(?<![^\s/\[])(?:metrics\.py|loggers\.py|log_sta
 _STATISTICS_LOGGERS = {"metrics", "loggers", ""}
 _UNKNOWN_FIELD = re.compile(r"[A-Z][A-Za-z0-9_+ -]{0,60}|unnamed")
 _VERSION = re.compile(r"[0-9]{1,4}\.[0-9]{1,4}[0-9A-Za-z.+-]{0,60}")
+_FLAG = re.compile(r"[a-z0-9-]{2,64}(?:\.[a-z_]{2,64})?")
+_FLAG_VALUE = re.compile(r"[A-Za-z0-9/\[][A-Za-z0-9._/:@+\[\]-]{0,120}")
+_GPU = re.compile(r"[A-Za-z0-9 -]{2,64}")
 _MODEL = re.compile(r"[A-Za-z0-9/][A-Za-z0-9._/:@+-]{0,255}")
 _LABEL = re.compile(r"[A-Za-z0-9 ._/:@+-]{0,256}")
 _NO_BLANK = re.compile(rb":\d{1,7}\][^ ]")
@@ -158,10 +162,22 @@ def _check_fact(event: StartupFact) -> None:
             assert value is None or _VERSION.fullmatch(value)
         elif name == "engine_generation":
             assert value is None or (value.isascii() and len(value) == 2 and value[0] == "V")
+        elif name == "flags":
+            _check_flags(value)
+        elif name == "gpu":
+            assert value is None or _GPU.fullmatch(value)
         elif isinstance(value, str):
             assert _MODEL.fullmatch(value)
         else:
             assert value is None or 0 <= value <= 1e15
+
+
+def _check_flags(flags: Flags) -> None:
+    """Flags are of the closed list, once each, and their values are plain."""
+    names = [name for name, _ in flags]
+    assert names == sorted(set(names))
+    assert all(_FLAG.fullmatch(name) for name in names)
+    assert all(_FLAG_VALUE.fullmatch(value) for _, value in flags)
 
 
 def _check_site(line: bytes, parsed: LogLine, record: Record | None) -> None:

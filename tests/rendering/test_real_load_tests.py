@@ -1,0 +1,65 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Recorded load tests of real servers are rendered in every format, and as a page that is small and whole."""
+
+from __future__ import annotations
+
+import json
+import re
+
+import pytest
+
+from tests.loadtest.load_tests import FOLDER
+from tests.rendering import pages
+
+from vllm_watch.comparison.compare import compare_sides
+from vllm_watch.comparison.model import Side
+from vllm_watch.loadtest.sources import read_report
+from vllm_watch.rendering.comparisons import comparisons_markdown, comparisons_table
+from vllm_watch.rendering.comparisons_html import comparisons_html
+from vllm_watch.rendering.plain import comparisons_json, report_json
+from vllm_watch.rendering.report import report_markdown, report_text
+from vllm_watch.rendering.report_html import report_html
+
+
+pytestmark = pytest.mark.slow
+NOT_SAID = re.compile(r"\b(None|nan|inf)\b")
+
+
+def read(*names):
+    """Return the report of some recorded load tests."""
+    return read_report([str(FOLDER / f"{name}.jsonl.xz") for name in names])
+
+
+def test_a_real_load_test_is_rendered():
+    """A recorded run has a result of both views, phases, a timeline and its latencies."""
+    report = read("draft2-run1")
+    root = pages.read(report_html(report))
+    titles = [node.text for node in root.find("h3")]
+
+    assert not NOT_SAID.search(report_text(report) + report_markdown(report) + root.text)
+    assert max(map(len, report_text(report).splitlines())) <= 80
+    assert {"ttft_ms", "tpot_ms"} <= set(json.loads(report_json(report))["runs"][0]["result"])
+    assert ["The run over time", "Time to first token: share of the values at or below"] == titles[:2]
+
+
+def test_a_real_curve_is_rendered():
+    """Eight loads of one server are a table, two curves, and a page under the limit."""
+    page = report_html(read("curve"))
+
+    assert len(page.encode()) < 1_500_000
+    assert "All 8 runs" in page
+    assert "Time to first token against throughput" in page
+
+
+def test_a_real_comparison_is_rendered():
+    """Two configurations of a real server, two runs each, are compared in each format."""
+    sides = [Side(name=name, runs=read(f"{name}-run1", f"{name}-run2").runs) for name in ("draft2", "draft4")]
+    compared = compare_sides(sides)
+    page = comparisons_html(compared)
+
+    assert not NOT_SAID.search(comparisons_table(compared) + comparisons_markdown(compared) + pages.read(page).text)
+    assert max(map(len, comparisons_table(compared).splitlines())) <= 80
+    assert {"flag": "speculative-config.num_speculative_tokens", "a": "2", "b": "4"} in (
+        json.loads(comparisons_json(compared))["config"]
+    )
+    assert "The sides over time" in page
