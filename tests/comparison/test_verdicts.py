@@ -175,7 +175,6 @@ class TestOneRunASide:
         assert (found.verdict, found.n) == ("better", (10, 10))
         assert found.note == "within one run; runs of one configuration are taken to vary by 3%"
         assert comparison.method.startswith("Within one run:")
-        assert comparison.method.endswith(" what another run would show. daemon/COMPARING.md explains it.")
         assert "real" not in comparison.method
         assert comparison.method.endswith("daemon/COMPARING.md explains it.")
         assert "{" not in comparison.method

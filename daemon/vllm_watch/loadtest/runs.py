@@ -99,7 +99,7 @@ def _run(
     seconds = span.end - span.start
     result = server_result(span.points, seconds, objective)
     if _lost_requests(span):
-        result = msgspec.structs.replace(result, failed=None)
+        result = msgspec.structs.replace(result, failed=None, goodput=None)
     steady = find_steady(span, objective)
     use = server_use(span.points, seconds)
     around = [point for point in history.points if part[0] <= point.at <= part[1]]

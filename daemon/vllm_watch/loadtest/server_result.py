@@ -59,7 +59,7 @@ def server_result(points: Sequence[Point], seconds: float, objective: Objective 
         request_throughput=_rate(successful, seconds),
         output_throughput=_rate(generated, seconds),
         total_token_throughput=_rate(both, seconds),
-        goodput=_goodput(growth, successful, seconds, objective),
+        goodput=_goodput(growth, (successful, failed), seconds, objective),
         **{name: latency(growth.histogram(series)) for name, series in HISTOGRAMS.items()},
     )
 
@@ -129,38 +129,41 @@ def _input_tokens(points: Sequence[Point], growth: Growth) -> float | None:
     return computed if server_use(points).prefix_cache_hit_ratio in {None, 0.0} else None
 
 
-def _goodput(growth: Growth, successful: int | None, seconds: float, objective: Objective | None) -> Goodput | None:
+def _goodput(
+    growth: Growth, requests: tuple[int | None, int | None], seconds: float, objective: Objective | None
+) -> Goodput | None:
     """
-    Return between which shares of the requests were within all limits.
+    Return between which shares of all requests were answered within all limits.
 
-    Histograms do not show which request was within which limit: at least what no limit leaves out, at most the share
-    of the limit that was met least.
+    Histograms do not show which request was within which limit: at least those that no limit leaves out, at most those
+    that the strictest leaves. A failed request is not within any, whether histograms have it or not.
     """
-    if objective is None:
+    found = [] if objective is None else [(growth.histogram(HISTOGRAMS[name]), name) for name in objective.limits]
+    known = [(each, name) for each, name in found if each is not None]
+    if objective is None or len(known) < len(found):
         return None
-    shares = []
-    for name, limit in objective.limits.items():
-        histogram = growth.histogram(HISTOGRAMS[name])
-        if histogram is None:
-            return None
-        shares.append(_share_within(histogram, limit / MILLISECONDS))
-    low = max(1 - sum(1 - share[0] for share in shares), 0.0)
-    high = min(share[1] for share in shares)
+    successful, failed = requests[0], requests[1] or 0
+    if successful is None:
+        successful = round(max(each.observations for each, _ in known))
+    if successful + failed == 0:
+        return None
+    beyond = [_beyond(each, objective.limits[name] / MILLISECONDS) for each, name in known]
+    low = max(successful - sum(most for _, most in beyond), 0.0) / (successful + failed)
+    high = min(successful - max(least - failed, 0.0) for least, _ in beyond) / (successful + failed)
     ratio = low if math.isclose(low, high) else None
-    rate = _rate(successful, seconds)
     return Goodput(
         objective=objective,
         ratio=ratio,
-        request_goodput=None if ratio is None or rate is None else ratio * rate,
+        request_goodput=None if ratio is None else _rate(ratio * (successful + failed), seconds),
         bounds=Bounds(low=low, high=high),
     )
 
 
-def _share_within(histogram: Histogram, limit: float) -> tuple[float, float]:
-    """Return between which shares of the values are at most `limit`: its bucket may be on either side."""
+def _beyond(histogram: Histogram, limit: float) -> tuple[float, float]:
+    """Return how many values are above `limit`, at least and at most: its bucket may be on either side."""
     below = [0.0, *(n for bound, n in zip(histogram.bounds, histogram.counts, strict=True) if bound <= limit)]
     above = [n for bound, n in zip(histogram.bounds, histogram.counts, strict=True) if bound >= limit]
-    return below[-1] / histogram.observations, above[0] / histogram.observations
+    return histogram.observations - above[0], histogram.observations - below[-1]
 
 
 def _milli(seconds: float | None) -> float | None:
