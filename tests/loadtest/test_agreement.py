@@ -118,7 +118,7 @@ def test_each_configuration_is_its_own():
     """The recorded tests differ in what was tuned, and the flags say so."""
     tuned = {"draft2": "2", "draft4": "4"}
     for path in LOAD_TESTS:
-        name = path.name.partition("-run")[0]
+        name = path.name.partition("-run")[0].removeprefix("quiet-")
         for run in runs(path):
             if name in tuned:
                 assert run.config["speculative-config.num_speculative_tokens"] == tuned[name]
