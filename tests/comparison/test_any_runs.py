@@ -25,7 +25,7 @@ from vllm_watch.loadtest.model import (
 )
 from vllm_watch.rendering.comparisons import comparisons_markdown, comparisons_table
 from vllm_watch.rendering.comparisons_html import comparisons_html
-from vllm_watch.rendering.plain import comparisons_json
+from vllm_watch.rendering.json_output import comparisons_json
 
 
 def maybe(values):

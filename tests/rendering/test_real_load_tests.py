@@ -16,7 +16,7 @@ from vllm_watch.comparison.model import Side
 from vllm_watch.loadtest.sources import read_report
 from vllm_watch.rendering.comparisons import comparisons_markdown, comparisons_table
 from vllm_watch.rendering.comparisons_html import comparisons_html
-from vllm_watch.rendering.plain import comparisons_json, report_json
+from vllm_watch.rendering.json_output import comparisons_json, report_json
 from vllm_watch.rendering.report import report_markdown, report_text
 from vllm_watch.rendering.report_html import report_html
 
