@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import ast
+import functools
 
 from pathlib import Path
 
@@ -54,6 +55,7 @@ PURE = sorted(
 IMPURE = {"os", "io", "socket", "threading", "subprocess", "logging", "structlog", "requests", "random", "pathlib"}
 
 
+@functools.cache
 def imports(path):
     """Return the names of all modules that a file imports."""
     found = set()
@@ -73,12 +75,13 @@ def modules():
     }
 
 
+@functools.cache
 def arrows():
     """Return which of the daemon's modules each one imports."""
     known = modules()
     found = {}
     for name, path in known.items():
-        named = imports(path)
+        named = set(imports(path))
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
             if isinstance(node, ast.ImportFrom):  # `from package import module`
                 named |= {f"{node.module}.{alias.name}" for alias in node.names}

@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from hypothesis import HealthCheck, given, settings
 from hypothesis import Phase as Step
 from hypothesis import strategies as st
@@ -112,6 +114,7 @@ RUN = st.builds(
 SIDES = st.lists(st.lists(RUN, min_size=1, max_size=6).map(tuple), min_size=2, max_size=3)
 
 
+@pytest.mark.slow
 @given(SIDES, st.booleans())
 # A failing example is of hundreds of values, and to make it smaller takes minutes.
 @settings(max_examples=sample(40, 400), phases=[Step.explicit, Step.generate], suppress_health_check=list(HealthCheck))

@@ -21,6 +21,8 @@ from tests.loadtest.load_tests import LOAD_TESTS
 from vllm_watch.loadtest.sources import read_report
 
 
+pytestmark = pytest.mark.slow
+
 KEEPS_UP = 8
 """The recorded client reads so many streams without falling behind."""
 

@@ -50,7 +50,9 @@ def poll(log):
     return state
 
 
-@pytest.mark.parametrize("size", [4 * MAX_AFTER_LAST, 2 * TAIL, MAX_LOOK_BACK + TAIL])
+@pytest.mark.parametrize(
+    "size", [4 * MAX_AFTER_LAST, 2 * TAIL, pytest.param(MAX_LOOK_BACK + TAIL, marks=pytest.mark.slow)]
+)
 @pytest.mark.parametrize("silence", [HOUR, 11.4 * HOUR])
 def test_hours_without_a_time_leave_the_start_unknown(log, silence, size):
     """Of a server that was left to its probes nobody can say how old its last printed time is."""

@@ -35,7 +35,8 @@ class KeptOutput:
     """The first and the last bytes of an output."""
 
     def __init__(self) -> None:
-        self._start = self._end = b""
+        self._start = b""
+        self._end = bytearray()
         self._is_cut = False
 
     def add(self, data: bytes) -> None:
@@ -44,7 +45,7 @@ class KeptOutput:
         self._start += data[:room]
         self._end += data[room:] if room > 0 else data
         if len(self._end) > 2 * KEPT_END:
-            self._end = self._end[-KEPT_END:]
+            del self._end[:-KEPT_END]
             self._is_cut = True
 
     @property
