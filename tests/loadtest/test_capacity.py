@@ -136,4 +136,4 @@ def test_a_light_load_has_no_capacity():
     (run, *_) = server_runs(recorded("busy"))
 
     assert run.capacity is None
-    assert any(each.startswith("The maximum is not known") for each in run.warnings)
+    assert any(each.startswith("The maximum is not known") for each in run.notes)

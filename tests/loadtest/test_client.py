@@ -44,8 +44,8 @@ def changed(name, **changes):
 
 
 def said(run, words):
-    """Return the run's warnings that have these words."""
-    return [sentence for sentence in run.warnings if words in sentence]
+    """Return the run's warnings and notes that have these words."""
+    return [sentence for sentence in (*run.warnings, *run.notes) if words in sentence]
 
 
 def test_the_window_ends_at_the_written_date():

@@ -165,7 +165,7 @@ def test_without_a_plateau_there_is_no_capacity():
     """Throughput that still grows shows no maximum, and the reason is told."""
     for run in ladder((1, 100), (2, 190), (4, 350)).runs:
         assert run.capacity is None
-        assert any(each.startswith("The maximum is not known") for each in run.warnings)
+        assert any(each.startswith("The maximum is not known") for each in run.notes)
 
 
 def test_latency_turns_where_power_is_highest():

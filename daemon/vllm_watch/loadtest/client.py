@@ -17,7 +17,7 @@ from itertools import chain, pairwise
 from statistics import fmean
 from typing import Literal, NamedTuple
 
-from vllm_watch.loadtest.client_warnings import warnings_of
+from vllm_watch.loadtest.client_warnings import notes_of, warnings_of
 from vllm_watch.loadtest.model import (
     LATENCIES,
     QUANTILES,
@@ -154,6 +154,7 @@ def _serve_run(result: ServeResult, source: str, name: str, objective: Objective
         views=(view,),
         distributions={each: spread for each, values in lists.items() if (spread := distribution(values))},
         warnings=warnings_of(result, view),
+        notes=notes_of(result),
     )
 
 

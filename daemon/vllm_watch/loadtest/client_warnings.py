@@ -1,5 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What in a benchmark's result misleads whoever reads it: one sentence each, only where the result shows it."""
+"""
+What to know before reading a benchmark's result: one sentence each, only where the result shows it.
+
+Warnings are of what went wrong or misleads; notes of what is always so of such a test, or is not known.
+"""
 
 from __future__ import annotations
 
@@ -30,17 +34,21 @@ _QUEUED = 0.01
 
 
 def warnings_of(result: ServeResult, view: Result) -> tuple[str, ...]:
-    """Return what to know before reading a result; `view` is the same result with its computed percentiles."""
+    """Return what went wrong or misleads; `view` is the same result with its computed percentiles."""
     found = (
         _failed(result),
         _few(view),
-        _chunks(result),
         _client_queue(result),
         _short(result, view),
         _slow_start(result),
-        _lengths(result),
         _exchanged(result),
     )
+    return tuple(sentence for sentence in found if sentence)
+
+
+def notes_of(result: ServeResult) -> tuple[str, ...]:
+    """Return what is always so of such a test, and what is not known of it."""
+    found = (_chunks(result), _closed_loop(result), _unknown_start(result), _lengths(result))
     return tuple(sentence for sentence in found if sentence)
 
 
@@ -88,17 +96,25 @@ def _chunks(result: ServeResult) -> str | None:
     )
 
 
+def _closed_loop(result: ServeResult) -> str | None:
+    if result.settings.max_concurrency is None or not _is_unpaced(result):
+        return None
+    return (
+        f"A closed loop: {result.settings.max_concurrency} requests at a time, the next one only after an answer. It "
+        "sends less when the server is slow, so its latencies do not show how requests would wait."
+    )
+
+
+def _is_unpaced(result: ServeResult) -> bool:
+    """Whether requests are sent as soon as there is a place for them."""
+    return result.settings.request_rate is None or math.isinf(result.settings.request_rate)
+
+
 def _client_queue(result: ServeResult) -> str | None:
     """Warn of time before the request is sent, which no latency of the client holds."""
-    settings = result.settings
-    if settings.max_concurrency is None:
+    if result.settings.max_concurrency is None or _is_unpaced(result):
         return None
-    places = f"the {settings.max_concurrency} places of --max-concurrency"
-    if settings.request_rate is None or math.isinf(settings.request_rate):
-        return (
-            f"A closed loop: {settings.max_concurrency} requests at a time, the next one only after an answer. It "
-            "sends less when the server is slow, so its latencies do not show how requests would wait."
-        )
+    places = f"the {result.settings.max_concurrency} places of --max-concurrency"
     requests = result.requests
     waits = [max(wait, 0.0) for wait in requests.queue_times] if requests is not None else []
     if not waits or requests is None or not requests.latencies:
@@ -127,7 +143,7 @@ def _short(result: ServeResult, view: Result) -> str | None:
 
 
 def _slow_start(result: ServeResult) -> str | None:
-    """Compare the first answers with the rest; without a list of them say what is not known."""
+    """Compare the first answers with the rest."""
     ttfts = result.requests.ttfts if result.requests is not None else ()
     first = result.settings.max_concurrency or _FIRST
     if len(ttfts) >= 3 * first:
@@ -140,12 +156,17 @@ def _slow_start(result: ServeResult) -> str | None:
         )
     if result.settings.num_warmups == 0:
         return "The client sent no warm-up requests: the first answers may be slow and raise mean and percentiles."
-    if not ttfts and result.settings.num_warmups is None and not result.is_pooling:
-        return (
-            "Whether the server was warm is not known: only a list of the requests (--save-detailed) shows whether "
-            "the first answers were slow and raised mean and percentiles."
-        )
     return None
+
+
+def _unknown_start(result: ServeResult) -> str | None:
+    has_list = result.requests is not None and result.requests.ttfts
+    if has_list or result.settings.num_warmups is not None or result.is_pooling:
+        return None
+    return (
+        "Whether the server was warm is not known: only a list of the requests (--save-detailed) shows whether "
+        "the first answers were slow and raised mean and percentiles."
+    )
 
 
 def _lengths(result: ServeResult) -> str | None:

@@ -120,6 +120,7 @@ def _joined(matched: _Matched, server: Run | None) -> Run:
         views=(*client.views, *server.views),
         distributions={**server.distributions, **client.distributions},
         warnings=tuple(dict.fromkeys(warnings)),
+        notes=tuple(dict.fromkeys((*client.notes, *server.notes))),
     )
 
 
@@ -196,7 +197,7 @@ def _with_ladder(runs: Sequence[Run]) -> tuple[Run, ...]:
         run
         if run.capacity is not None and run.capacity.basis == "saturated"
         else msgspec.structs.replace(
-            run, capacity=capacity, warnings=tuple(each for each in run.warnings if not each.startswith(UNKNOWN))
+            run, capacity=capacity, notes=tuple(each for each in run.notes if not each.startswith(UNKNOWN))
         )
         for run in runs
     )

@@ -218,8 +218,8 @@ class Run(Struct, frozen=True, kw_only=True):
     One run of a load test, from one or more sources.
 
     `config` is every flag that is known and matters, by vLLM's name without the dashes, as text. `result` is the
-    client's view where there is one, else the server's; `views` has both where there are both. `warnings` are sentences
-    for the reader. `hardware` is what is known of it, by what it is (``gpu``, ``device``).
+    client's view where there is one, else the server's; `views` has both where there are both. `hardware`
+    is what is known of it, by what it is (``gpu``, ``device``).
     """
 
     source: tuple[str, ...]
@@ -243,6 +243,9 @@ class Run(Struct, frozen=True, kw_only=True):
     distributions: Mapping[LatencyName, Distribution] = {}
     """How the latencies are spread, for plots."""
     warnings: tuple[str, ...] = ()
+    """What went wrong or misleads, in sentences."""
+    notes: tuple[str, ...] = ()
+    """What is always so of such a test, or is not known, in sentences."""
 
 
 class LatencyTurn(Struct, frozen=True, kw_only=True):

@@ -199,5 +199,5 @@ def _with_capacity(
     phases = find_phases(history.points, loads, None)
     estimate = server_capacity(spans, phases, history.facts)
     if estimate.capacity is None:
-        return [run and msgspec.structs.replace(run, warnings=(*run.warnings, estimate.reason)) for run in runs]
+        return [run and msgspec.structs.replace(run, notes=(*run.notes, estimate.reason)) for run in runs]
     return [run and msgspec.structs.replace(run, capacity=estimate.capacity) for run in runs]

@@ -151,7 +151,7 @@ def _summary_of(row: Row, pair: Comparison) -> Statement:
     """Return the verdict on one metric, then the values that it is about: those of the candidate first."""
     difference = f": {percent_interval(row)} %" if row.percent is not None else ""
     values = f"{significant(row.b)} against {significant(row.a)}{difference}"
-    tone = _TONES.get(row.verdict, "unknown")
+    tone = _TONES.get(row.verdict, "undecided")
     if row.verdict in _TONES:
         return Statement(tone, f"{_label(row)}: {pair.candidate} is {row.verdict} than {pair.baseline}, {values}.")
     said = _UNDECIDED[row.verdict]

@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import Literal, NamedTuple, TypeAlias
 
 
-Tone = Literal["good", "warning", "unknown"]
+Tone = Literal["good", "warning", "note", "undecided", "unknown"]
 
 
 class Statement(NamedTuple):

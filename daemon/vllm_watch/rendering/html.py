@@ -25,7 +25,13 @@ from vllm_watch.rendering.svg import escaped
 from vllm_watch.rendering.svg_styles import sample
 
 
-_TONES: dict[Tone, str] = {"good": "OK", "warning": "Warning", "unknown": "Unknown"}
+_TONES: dict[Tone, str] = {
+    "good": "OK",
+    "warning": "Warning",
+    "note": "Note",
+    "undecided": "Not shown",
+    "unknown": "Unknown",
+}
 _POLICY = "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'"
 _LAST_LEVEL = 6
 _AROUND: dict[type, str] = {

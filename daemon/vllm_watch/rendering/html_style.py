@@ -43,7 +43,8 @@ footer { margin-top: 2.5rem; padding-top: .75rem; border-top: 1px solid var(--li
 .statements li { display: flex; gap: .6rem; align-items: baseline; padding: .2rem 0; }
 .tone { flex: none; min-width: 5.2rem; padding: 0 .5rem; border: 1px solid currentColor; border-radius: 999px;
   font-size: .82rem; font-weight: 650; text-align: center; }
-.good .tone { color: var(--good); } .warning .tone { color: var(--warning); } .unknown .tone { color: var(--unknown); }
+.good .tone { color: var(--good); } .warning .tone { color: var(--warning); }
+.note .tone, .undecided .tone, .unknown .tone { color: var(--unknown); }
 .tables { display: flex; flex-wrap: wrap; gap: 0 2.5rem; align-items: flex-start; }
 .table { max-width: 100%; }
 .scroll { overflow-x: auto; margin: .5rem 0; }

@@ -13,7 +13,13 @@ from vllm_watch.support.printable import printable
 
 
 _SPECIAL = re.compile(r"([\\`*_\[\]|~#])")
-_MARKS: dict[Tone, str] = {"good": "✅", "warning": "⚠️", "unknown": "❔"}
+_MARKS: dict[Tone, str] = {
+    "good": "✅",
+    "warning": "⚠️",
+    "note": "📝",
+    "undecided": "〰️",
+    "unknown": "❔",
+}
 
 
 def escaped(text: str) -> str:

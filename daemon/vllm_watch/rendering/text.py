@@ -14,7 +14,13 @@ from vllm_watch.support.printable import printable
 WIDTH = 80
 _GAP = "  "
 _LEAST_TEXT = 12
-_MARKS: dict[Tone, str] = {"good": "ok       ", "warning": "warning  ", "unknown": "unknown  "}
+_MARKS: dict[Tone, str] = {
+    "good": "ok       ",
+    "warning": "warning  ",
+    "note": "note     ",
+    "undecided": "~        ",
+    "unknown": "unknown  ",
+}
 
 
 def render_text(document: Document) -> str:

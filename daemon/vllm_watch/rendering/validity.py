@@ -14,8 +14,10 @@ _TROUBLE: tuple[PhaseName, ...] = ("stalled", "down")
 
 
 def validity(run: Run) -> tuple[Statement, ...]:
-    """Return the sentences, the most important first, the run's own warnings last."""
-    return (*_requests(run), *_steadiness(run), *_phases(run), *(Statement("warning", text) for text in run.warnings))
+    """Return the sentences, the most important first, the run's own warnings and notes last."""
+    warnings = (Statement("warning", text) for text in run.warnings)
+    notes = (Statement("note", text) for text in run.notes)
+    return (*_requests(run), *_steadiness(run), *_phases(run), *warnings, *notes)
 
 
 def phase_seconds(run: Run, phase: PhaseName) -> float:

@@ -97,6 +97,8 @@ _ALIKE = str.maketrans(
         "\N{WHITE HEAVY CHECK MARK}": "ok:",
         "\N{WARNING SIGN}": "warning:",
         "\N{VARIATION SELECTOR-16}": "",
+        "\N{MEMO}": "note:",
+        "\N{WAVY DASH}": "~",
         "\N{WHITE QUESTION MARK ORNAMENT}": "unknown:",
     }
 )
