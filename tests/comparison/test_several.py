@@ -185,7 +185,6 @@ class TestFailIf:
             ("output_throughput < -50%", "passed"),
             ("tpot_ms.p90 > 10%", "failed"),
             ("request_goodput < -5%", "nothing was measured"),
-            ("ttft_ms.mean < -5%", "passed"),
         ],
     )
     def test_outcomes(self, text, outcome):
@@ -219,6 +218,12 @@ class TestFailIf:
     def test_what_is_no_rule(self, text):
         """The message shows a rule."""
         with pytest.raises(UsageError, match="expected a metric, < or >, and per cent, such as"):
+            parse_rule(text)
+
+    @pytest.mark.parametrize("text", ["output_throughput > -5%", "ttft_ms.mean < -5%", "request_goodput > 0%"])
+    def test_a_rule_that_fails_for_an_improvement_is_none(self, text):
+        """A rule guards against what is worse: the other direction is an error that says which one is meant."""
+        with pytest.raises(UsageError, match="that is an improvement"):
             parse_rule(text)
 
     def test_an_unknown_metric_names_the_known_ones(self):

@@ -20,6 +20,12 @@ from vllm_watch.support.errors import UsageError
 _RULE = re.compile(r"\s*(?P<metric>[a-z0-9_.]+)\s*(?P<relation>[<>])\s*(?P<limit>[+-]?\d+(?:\.\d+)?)\s*%\s*", re.ASCII)
 
 
+_DIRECTIONS = {
+    True: "of this metric more is better: write < and a limit such as -5%",
+    False: "of this metric less is better: write > and a limit such as +10%",
+}
+
+
 class Rule(NamedTuple):
     """A limit of a metric's change in per cent: beyond it is above if `is_upper`, else below."""
 
@@ -43,14 +49,17 @@ def parse_rule(text: str) -> Rule:
     Read a rule.
 
     Raises:
-        UsageError: It is none, or names a metric that is not compared.
+        UsageError: It is none, names a metric that is not compared, or would fail for an improvement.
     """
     found = _RULE.fullmatch(text)
     if found is None:
         raise UsageError(f"--fail-if {text!r}: expected a metric, < or >, and per cent, such as 'ttft_ms.p99 > +10%'")
     if found["metric"] not in BY_NAME:
         raise UsageError(f"--fail-if {text!r}: no metric {found['metric']}; known are {', '.join(BY_NAME)}")
-    return Rule(found["metric"], found["relation"] == ">", float(found["limit"]))
+    rule = Rule(found["metric"], found["relation"] == ">", float(found["limit"]))
+    if rule.is_upper == BY_NAME[rule.metric].higher_is_better:
+        raise UsageError(f"--fail-if {text!r}: that is an improvement; {_DIRECTIONS[rule.is_upper]}")
+    return rule
 
 
 def check_rule(rule: Rule, comparison: Comparison) -> Outcome:
