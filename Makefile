@@ -31,7 +31,7 @@ run: .venv/installed  ## The daemon: make run ARGS='--log vllm.log --metrics htt
 
 # Tests that need only Python; and those of a second or more, or with many processes, are left to `make test`.
 check: lint  ## In a minute: lint, types, and the quick tests that need only Python
-	$(PYTEST) $(WORKERS) -m 'not (slow or needs_namespaces or needs_root or needs_tool)' $(ARGS)
+	$(PYTEST) $(WORKERS) --hypothesis-profile=quick -m 'not (slow or needs_namespaces or needs_root or needs_tool)' $(ARGS)
 
 test: .venv/developing  ## All tests that can run here; what cannot is said at the end
 	$(PYTEST) $(WORKERS) $(ARGS)

@@ -5,6 +5,8 @@ from __future__ import annotations
 
 import io
 
+import pytest
+
 from tests.support.clocks import HandClock
 from tests.support.recordings import recording
 
@@ -55,6 +57,7 @@ class Replays:
             self.is_over.set()
 
 
+@pytest.mark.slow
 def test_each_replay_is_a_start_of_its_own():
     """A recording that is replayed again is a server that was started again, not two that answer in turn."""
     clock = HandClock(1_800_000_000.0)

@@ -18,7 +18,7 @@ from tests.support.samples import sample
 pytestmark = pytest.mark.slow
 
 
-SECONDS = sample(2, whole=10)
+SECONDS = sample(2, whole=5)
 HAS_ATHERIS = importlib.util.find_spec("atheris") is not None
 KEPT = sorted(file for file in CORPUS.glob("*/*") if file.is_file())
 

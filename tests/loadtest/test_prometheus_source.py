@@ -132,6 +132,7 @@ def test_what_there_is_instead_is_named(present, ever, expected):
         assert sentence(server).endswith(expected)
 
 
+@pytest.mark.slow
 def test_no_query_has_more_moments_than_prometheus_answers():
     """A month is asked for in parts, with a step so long that all points together are below the limit."""
     month = TimeRange(1_700_000_000.0, 1_702_592_000.0)

@@ -291,6 +291,7 @@ def test_a_recording_is_known_by_its_content(tmp_path):
     ]
 
 
+@pytest.mark.slow
 def test_reading_takes_bounded_memory(tmp_path):
     """A recording of 100 MB is read in a fifth of that."""
     path = tmp_path / "r"

@@ -215,6 +215,7 @@ def test_the_writer_is_told_once_to_append(tmp_path):
     assert ">>" in warnings[0]["meaning"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("is_sparse", [True, False])
 def test_nuls_without_end_take_no_memory(tmp_path, is_sparse):
     """T11: a GiB of NUL bytes without a line as a hole, or many MiB written, are passed in bounded memory."""
