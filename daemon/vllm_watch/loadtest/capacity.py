@@ -98,15 +98,10 @@ def ladder_capacity(runs: Sequence[Run]) -> Capacity | None:
     if not has_more_at_once or min(after) < (1 - _PLATEAU) * best:
         return None
     value = fmean(after)
-    return Capacity(
-        tokens_per_second=value,
-        low=0.9 * value,
-        high=1.1 * value,
-        basis="bench",
-        explanation=(
-            f"from {steps[-2][0]:.0f} to {steps[-1][0]:.0f} requests at once the throughput of {len(steps)} runs grows "
-            f"by no more than {_PLATEAU:.0%}; ±10 %"
-        ),
+    return _measured_by_load(
+        value,
+        f"from {steps[-2][0]:.0f} to {steps[-1][0]:.0f} requests at once the throughput of {len(steps)} runs grows "
+        f"by no more than {_PLATEAU:.0%}",
     )
 
 
@@ -156,15 +151,17 @@ def _overloaded(phase: Phase, most: float) -> Capacity | None:
         return None
     if served >= _SERVED * offered or value < 0.9 * most:
         return None
+    return _measured_by_load(
+        value,
+        f"for {seconds:.0f} s {offered:.2f} requests came in a second and {served:.2f} were answered, while others "
+        "waited",
+    )
+
+
+def _measured_by_load(value: float, why: str) -> Capacity:
+    """Return a capacity that a load test has shown without holding it at a limit: to 10 %."""
     return Capacity(
-        tokens_per_second=value,
-        low=0.9 * value,
-        high=1.1 * value,
-        basis="bench",
-        explanation=(
-            f"for {seconds:.0f} s {offered:.2f} requests came in a second and {served:.2f} were answered, while others "
-            "waited; ±10 %"
-        ),
+        tokens_per_second=value, low=0.9 * value, high=1.1 * value, basis="bench", explanation=f"{why}; ±10 %"
     )
 
 
