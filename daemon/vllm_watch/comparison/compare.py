@@ -63,17 +63,17 @@ def compare_pair(a: Side, b: Side, *, force: bool = False) -> Comparison:
         return replace(shared, reasons=(_no_view(a, b),))
     pair = Pair(measured(a, view), measured(b, view), view)
     found = list(findings(pair))
-    refusing = tuple(finding.text for finding in found if finding.refuses)
+    preventing = tuple(finding.text for finding in found if finding.prevents)
     warnings = (
         *config_warnings(a, b),
-        *(finding.text for finding in found if not finding.refuses),
+        *(finding.text for finding in found if not finding.prevents),
         *trap_warnings(pair),
     )
-    rows = _rows(pair) if force or not refusing else ()
+    rows = _rows(pair) if force or not preventing else ()
     return replace(
         shared,
-        comparable=not refusing,
-        reasons=refusing,
+        comparable=not preventing,
+        reasons=preventing,
         warnings=warnings,
         metrics=rows,
         method=method(pair) if rows else "",

@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 from statistics import fmean
 from typing import Literal, NamedTuple
 
-from vllm_watch.comparison.loads import is_near_saturation, load_kind
+from vllm_watch.comparison.load_kinds import is_near_saturation, load_kind
 from vllm_watch.comparison.metrics import Metric, metric_bounds, metric_value, needed_values
 from vllm_watch.comparison.pair import Measured, Pair, metric_mean, metric_values
 from vllm_watch.comparison.speculation import speculation

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 
 from vllm_watch.comparison.finding import Finding
 from vllm_watch.comparison.headline import headline_metric
-from vllm_watch.comparison.loads import load_kind
+from vllm_watch.comparison.load_kinds import load_kind
 from vllm_watch.comparison.metrics import BY_NAME
 from vllm_watch.comparison.pair import Pair, metric_values
 from vllm_watch.comparison.speculation import speculation
@@ -37,7 +37,7 @@ def check_repetition(pair: Pair) -> Iterator[Finding]:
         for run, result in zip(side.runs, side.results, strict=True):
             if result.duration_s is not None and (result, run.start) in seen:
                 twin = names[seen.index((result, run.start))]
-                yield Finding(f"the same run twice: {run.name} of {side.name} and {twin}", refuses=True)
+                yield Finding(f"the same run twice: {run.name} of {side.name} and {twin}", prevents=True)
                 return
             seen.append((result, run.start))
             names.append(f"{run.name} of {side.name}")
@@ -48,7 +48,7 @@ def check_acceptance(pair: Pair) -> Iterator[Finding]:
     ways = [{speculation(run) for run in side.runs} for side in pair.sides]
     a, b = (side.mean(_acceptance) for side in pair.sides)
     if ways[0] == ways[1] and a is not None and b is not None and abs(a - b) > ACCEPTANCE_TOLERANCE:
-        yield Finding(f"at other acceptance of drafts: {a:.0%} and {b:.0%}", refuses=False)
+        yield Finding(f"at other acceptance of drafts: {a:.0%} and {b:.0%}", prevents=False)
 
 
 def check_errors(pair: Pair) -> Iterator[Finding]:
@@ -57,7 +57,7 @@ def check_errors(pair: Pair) -> Iterator[Finding]:
         share = _success(side.results)
         if share is not None and share < SUCCESS_GOOD:
             text = f"too many errors: only {share:.1%} of the requests of {side.name} succeeded"
-            yield Finding(text, refuses=share < SUCCESS_LIMIT)
+            yield Finding(text, prevents=share < SUCCESS_LIMIT)
 
 
 def check_duration(pair: Pair) -> Iterator[Finding]:
@@ -65,14 +65,14 @@ def check_duration(pair: Pair) -> Iterator[Finding]:
     for side in pair.sides:
         short = [text for run, result in zip(side.runs, side.results, strict=True) if (text := _too_short(run, result))]
         if short:
-            yield Finding(f"too short: {short[0]}", refuses=True)
+            yield Finding(f"too short: {short[0]}", prevents=True)
             continue
         seconds = [result.duration_s for result in side.results if result.duration_s is not None]
         if seconds and min(seconds) < STEADY_SECONDS:
             yield Finding(
                 f"the runs of {side.name} last only {min(seconds):.0f} s: the start and the end of the load are a part "
                 f"of the values, and {STEADY_SECONDS:.0f} s are advised",
-                refuses=False,
+                prevents=False,
             )
 
 
@@ -88,7 +88,7 @@ def check_in_flight(pair: Pair) -> Iterator[Finding]:
                 yield Finding(
                     f"{run.name} of {side.name} had {law.expected:.1f} requests in flight on average, not {users}: the "
                     "start and the end of the load, or a slow client, are a large part of it",
-                    refuses=False,
+                    prevents=False,
                 )
                 break
 
@@ -104,7 +104,7 @@ def check_variation(pair: Pair) -> Iterator[Finding]:
                 f"the runs of {side.name} vary by {cv:.0%} in {metric.name}: something besides the "
                 "configuration changed, such as other users of the machine; to find a difference of 10 % would need "
                 f"{needed_runs(cv, 0.1)} runs of each",
-                refuses=False,
+                prevents=False,
             )
 
 
@@ -117,7 +117,7 @@ def check_steadiness(pair: Pair) -> Iterator[Finding]:
         drifts = [problem for problem in problems if not problem.startswith("too short")]
         if drifts:
             number = f" in {len(drifts)} of {len(side.runs)} runs" if len(side.runs) > 1 else ""
-            yield Finding(f"{side.name}{number}: {drifts[0]}", refuses=False)
+            yield Finding(f"{side.name}{number}: {drifts[0]}", prevents=False)
 
 
 def check_saturation(pair: Pair) -> Iterator[Finding]:
@@ -128,7 +128,7 @@ def check_saturation(pair: Pair) -> Iterator[Finding]:
         yield Finding(
             f"saturated against not: the server of {side.name} was saturated and the other was not, so the latencies "
             "are not compared",
-            refuses=False,
+            prevents=False,
         )
 
 
@@ -141,7 +141,7 @@ def check_order(pair: Pair) -> Iterator[Finding]:
         yield Finding(
             "all runs of one side came before those of the other: what changed with time (clocks, heat, caches) counts "
             "as a difference; let the sides take turns",
-            refuses=False,
+            prevents=False,
         )
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from vllm_watch.comparison.loads import load_kind
+from vllm_watch.comparison.load_kinds import load_kind
 from vllm_watch.comparison.metrics import THROUGHPUTS, Metric
 from vllm_watch.comparison.pair import Measured, Pair, result_in
 from vllm_watch.comparison.speculation import differs_in_chunks

@@ -9,7 +9,9 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from vllm_watch.comparison.metrics import FAMILY
 from vllm_watch.comparison.model import Comparison, Row, Verdict
+from vllm_watch.loadtest.metric_titles import LATENCY_NAMES, STATISTIC_LABELS, metric_title, titled
 from vllm_watch.loadtest.model import LATENCIES
+from vllm_watch.loadtest.number_texts import MISSING, signed, significant
 from vllm_watch.rendering.document import (
     Block,
     Cells,
@@ -22,8 +24,6 @@ from vllm_watch.rendering.document import (
     Tone,
     plain_table,
 )
-from vllm_watch.rendering.metrics import LATENCY_NAMES, STATISTIC_LABELS, metric
-from vllm_watch.rendering.numbers import MISSING, significant
 
 
 VERDICTS: Mapping[Verdict, str] = {
@@ -153,13 +153,15 @@ def _summary_of(row: Row, pair: Comparison) -> Statement:
     values = f"{significant(row.b)} against {significant(row.a)}{difference}"
     tone = _TONES.get(row.verdict, "undecided")
     if row.verdict in _TONES:
-        return Statement(tone, f"{_label(row)}: {pair.candidate} is {row.verdict} than {pair.baseline}, {values}.")
+        return Statement(
+            tone, f"{titled(row.metric)}: {pair.candidate} is {row.verdict} than {pair.baseline}, {values}."
+        )
     said = _UNDECIDED[row.verdict]
     if row.verdict == "no_difference_shown" and row.detectable_percent is not None:
         said += f"; with these runs only one of {significant(row.detectable_percent)} % or more is found"
     elif row.note is not None:
         said += f": {row.note.rstrip('.')}"
-    return Statement(tone, f"{_label(row)}: {pair.candidate} with {pair.baseline}, {values}; {said}.")
+    return Statement(tone, f"{titled(row.metric)}: {pair.candidate} with {pair.baseline}, {values}; {said}.")
 
 
 def _groups(rows: Sequence[Row]) -> Iterator[tuple[str, list[Row]]]:
@@ -171,29 +173,18 @@ def _groups(rows: Sequence[Row]) -> Iterator[tuple[str, list[Row]]]:
         yield f"{LATENCY_NAMES[name]} (ms)", [row for row in rest if row.metric.startswith(f"{name}.")]
 
 
-def _label(row: Row) -> str:
-    label = metric(row.metric).label
-    return f"{label} ({row.unit})" if row.unit else label
-
-
 def _row(row: Row, notes: Sequence[str], group: str) -> Cells:
     statistic = _LATENCY_ROWS.get(row.metric.partition(".")[2])
     note = "" if row.note is None else f" [{notes.index(row.note) + 1}]"
     return (
-        _label(row) if statistic is None or group == _HEADLINE else statistic,
+        titled(row.metric) if statistic is None or group == _HEADLINE else statistic,
         significant(row.a),
         significant(row.b),
-        _difference(row),
+        signed(row.difference),
         percent_interval(row),
         "/".join(map(str, row.n)),
         VERDICTS[row.verdict] + note,
     )
-
-
-def _difference(row: Row) -> str:
-    if row.difference is None:
-        return MISSING
-    return f"+{significant(row.difference)}" if row.difference > 0 else significant(row.difference)
 
 
 def _tenths(value: float) -> str:
@@ -205,7 +196,7 @@ def _footnotes(pair: Comparison, notes: Sequence[str]) -> tuple[str, ...]:
     """Return what the signs mean, what would have been seen where nothing is shown, and the notes by their numbers."""
     used = {VERDICTS[row.verdict] for row in pair.metrics}
     unseen = [
-        f"{metric(row.metric).label} {significant(row.detectable_percent)} %"
+        f"{metric_title(row.metric).label} {significant(row.detectable_percent)} %"
         for row in pair.metrics
         if row.verdict == "no_difference_shown" and row.detectable_percent is not None and row.metric in FAMILY
     ]

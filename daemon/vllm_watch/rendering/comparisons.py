@@ -6,11 +6,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from vllm_watch.comparison.model import Comparison, Comparisons, Decision, MatrixRow
+from vllm_watch.loadtest.metric_titles import metric_title
+from vllm_watch.loadtest.number_texts import MISSING, significant
 from vllm_watch.rendering.comparison_blocks import pair_sections, winners
 from vllm_watch.rendering.document import Column, Document, Section, Statement, Table, plain_table
 from vllm_watch.rendering.markdown import render_markdown
-from vllm_watch.rendering.metrics import metric
-from vllm_watch.rendering.numbers import MISSING, significant
 from vllm_watch.rendering.text import render_text
 
 
@@ -53,7 +53,7 @@ def matrix_table(rows: Sequence[MatrixRow]) -> Table:
     columns = (
         Column("Configuration", is_text=True),
         *(Column(flag, is_text=True) for flag in flags),
-        *(Column(metric(name).label, metric(name).unit) for name in names),
+        *(Column(metric_title(name).label, metric_title(name).unit) for name in names),
     )
     return plain_table("", columns, tuple(_matrix_cells(row, flags, names) for row in rows))
 

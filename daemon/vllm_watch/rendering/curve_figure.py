@@ -8,12 +8,12 @@ from itertools import groupby
 from statistics import fmean
 from typing import NamedTuple
 
+from vllm_watch.loadtest.load_text import load_text
+from vllm_watch.loadtest.metric_titles import metric_title
 from vllm_watch.loadtest.model import Load, Result, Run
+from vllm_watch.loadtest.number_texts import limit, milliseconds, significant
 from vllm_watch.rendering.document import Cells, Column, Entry, Figure, Group, Table
-from vllm_watch.rendering.metrics import metric
 from vllm_watch.rendering.names import short_names
-from vllm_watch.rendering.numbers import MISSING, limit, milliseconds, significant
-from vllm_watch.rendering.setup import load_label
 from vllm_watch.rendering.svg import drawing, label
 from vllm_watch.rendering.svg_axes import AXIS_HEIGHT, level_axis, upright_axis
 from vllm_watch.rendering.svg_lines import joined
@@ -58,7 +58,7 @@ def curve_figures(sides: Mapping[str, Sequence[Run]], key: str) -> tuple[Figure,
         # Of several configurations one line each, so that colours tell configurations apart.
         shown = names if len(sides) == 1 else names[:1]
         lines = [
-            Line(metric(each).label if len(sides) == 1 else name, tuple(runs), each)
+            Line(metric_title(each).label if len(sides) == 1 else name, tuple(runs), each)
             for name, runs in sides.items()
             for each in shown
         ]
@@ -166,8 +166,7 @@ def _labels(points: Sequence[_Point], plot: Plot) -> str:
 
 def _in_words(points: Sequence[_Point]) -> str:
     return "; ".join(
-        f"{load_label(each.run.load)}, {significant(each.throughput)} tokens/s, {milliseconds(each.latency)}"
-        for each in points
+        f"{_load_of(each)}, {significant(each.throughput)} tokens/s, {milliseconds(each.latency)}" for each in points
     )
 
 
@@ -178,5 +177,8 @@ def _table(drawn: Sequence[tuple[Line, Sequence[_Point]]]) -> Table:
 
 
 def _row(point: _Point) -> Cells:
-    load = load_label(point.run.load)
-    return point.run.name if load == MISSING else load, significant(point.throughput), significant(point.latency)
+    return _load_of(point), significant(point.throughput), significant(point.latency)
+
+
+def _load_of(point: _Point) -> str:
+    return load_text(point.run.load) or point.run.name

@@ -5,12 +5,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from vllm_watch.loadtest.load_text import load_text
 from vllm_watch.loadtest.model import Latency, Run, View
+from vllm_watch.loadtest.number_texts import MISSING, count, percent, significant
 from vllm_watch.rendering.document import Cells, Column, Table, plain_table
 from vllm_watch.rendering.names import short_names
-from vllm_watch.rendering.numbers import MISSING, count, percent, significant
 from vllm_watch.rendering.results import percentile
-from vllm_watch.rendering.setup import load_label
 
 
 _COLUMNS = (
@@ -60,11 +60,11 @@ def _nothing(column: int) -> set[str]:
 def _row(name: str, run: Run) -> Cells:
     result = run.result
     if result is None:
-        return (name, load_label(run.load), *[MISSING] * (len(_COLUMNS) - 2))
+        return (name, load_text(run.load) or MISSING, *[MISSING] * (len(_COLUMNS) - 2))
     tpot: Latency | None = result.tpot_ms
     return (
         name,
-        load_label(run.load),
+        load_text(run.load) or MISSING,
         count(result.failed),
         significant(result.output_throughput),
         percentile("p50", result.ttft_ms),

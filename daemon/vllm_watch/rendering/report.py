@@ -8,16 +8,17 @@ its flags are many.
 
 from __future__ import annotations
 
+from vllm_watch.loadtest.load_text import load_text
 from vllm_watch.loadtest.model import Report, Run
-from vllm_watch.rendering.capacity import capacity_blocks
+from vllm_watch.loadtest.number_texts import MISSING, duration, milliseconds, moment, significant
+from vllm_watch.rendering.capacity_blocks import capacity_blocks
 from vllm_watch.rendering.document import Block, Column, Document, Paragraph, Section, Statement, Table, plain_table
 from vllm_watch.rendering.markdown import render_markdown
 from vllm_watch.rendering.names import short_names
-from vllm_watch.rendering.numbers import MISSING, duration, milliseconds, moment, significant
 from vllm_watch.rendering.overview import headline, overview
 from vllm_watch.rendering.results import goodput_block, result_block
 from vllm_watch.rendering.server_use import phase_tables, phase_totals, use_block
-from vllm_watch.rendering.setup import flags, load_label, period, run_start, what_ran
+from vllm_watch.rendering.setup import flags, period, run_start, what_ran
 from vllm_watch.rendering.text import render_text
 from vllm_watch.rendering.validity import validity
 
@@ -84,7 +85,7 @@ def lead(run: Run) -> str:
     parts = [
         run.model,
         None if run.version is None else f"vLLM {run.version}",
-        None if load_label(run.load) == MISSING else load_label(run.load),
+        load_text(run.load),
         None if period(run) == MISSING else period(run),
     ]
     return " · ".join(part for part in parts if part is not None)

@@ -5,11 +5,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from vllm_watch.loadtest.metric_titles import titled
 from vllm_watch.loadtest.model import Distribution, Phase, PhaseName, Run, ServerUse
+from vllm_watch.loadtest.number_texts import MISSING, bounded, count, duration, percent, significant
 from vllm_watch.rendering.distributions import is_known, quantile_bounds
 from vllm_watch.rendering.document import Cells, Column, Table, plain_table
-from vllm_watch.rendering.metrics import titled
-from vllm_watch.rendering.numbers import MISSING, bounded, count, duration, percent, significant
 from vllm_watch.rendering.setup import run_start
 from vllm_watch.rendering.validity import phase_seconds
 

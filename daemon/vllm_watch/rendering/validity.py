@@ -6,8 +6,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from vllm_watch.loadtest.model import PhaseName, Run
+from vllm_watch.loadtest.number_texts import count, duration, significant
 from vllm_watch.rendering.document import Statement
-from vllm_watch.rendering.numbers import count, duration, significant
 
 
 _TROUBLE: tuple[PhaseName, ...] = ("stalled", "down")

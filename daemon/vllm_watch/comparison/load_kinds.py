@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What was sent to the two sides: the kind of load, its size in words, and whether a server was saturated by it."""
+"""What was sent to the two sides: the kind of load, and whether a server was saturated by it."""
 
 from __future__ import annotations
 
 from typing import Literal
 
+from vllm_watch.loadtest.load_text import load_text
 from vllm_watch.loadtest.model import Load, Result, Run
 
 
@@ -27,15 +28,9 @@ def load_kind(load: Load) -> LoadKind | None:
     return "burst" if load.request_rate == "inf" else None
 
 
-def load_text(load: Load) -> str:
-    """Return a load in words: ``4 requests/s``, ``8 at once``, ``all at once``."""
-    kind = load_kind(load)
-    if kind == "open":
-        limit = f", at most {load.max_concurrency} at once" if load.max_concurrency is not None else ""
-        return f"{load.request_rate:g} requests/s{limit}"
-    if kind == "closed":
-        return f"{load.max_concurrency} at once"
-    return "all at once" if kind == "burst" else "an unknown load"
+def load_name(load: Load) -> str:
+    """Return a load in a few words, also one of which nothing is known."""
+    return load_text(load) or "an unknown load"
 
 
 def is_saturated(run: Run, result: Result | None) -> bool | None:
