@@ -122,7 +122,7 @@ class TestPrefixCache:
         found = self.compared()
         rate = recorded("prefix-on")[0].load.request_rate
 
-        assert f"at a fixed rate of {rate:g} requests/s" in row(found, "output_throughput").note
+        assert f"At a fixed rate of {rate:g} requests/s" in row(found, "output_throughput").note
         assert found.metrics[0].metric == "tpot_ms.mean"
         assert row(found, "ttft_ms.p50").b < row(found, "ttft_ms.p50").a
         assert not [each for each in found.metrics if each.verdict == "worse"]
@@ -141,4 +141,4 @@ def test_drafts_and_prefixes_are_not_comparable():
 
     assert not found.comparable
     assert found.metrics == ()
-    assert any(each.startswith("other kind of load: 8 at once and ") for each in found.reasons)
+    assert any(each.startswith("The loads are of different kinds: 8 at once and ") for each in found.reasons)

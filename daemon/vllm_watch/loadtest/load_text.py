@@ -1,10 +1,20 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What was sent to a server, in a few words."""
+"""What a benchmark was, and what it sent, in a few words."""
 
 from __future__ import annotations
 
-from vllm_watch.loadtest.model import Load
+from collections.abc import Mapping
+
+from vllm_watch.loadtest.model import Endpoint, Load
 from vllm_watch.loadtest.number_texts import count, limit
+
+
+BENCHMARK_KINDS: Mapping[Endpoint, str] = {
+    "online": "requests to a server",
+    "throughput": "throughput without a server",
+    "latency": "latency of one batch",
+    "pooling": "requests to a server with a pooling model",
+}
 
 
 def load_text(load: Load) -> str | None:

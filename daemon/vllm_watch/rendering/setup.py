@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from vllm_watch.loadtest.load_text import load_text
+from vllm_watch.loadtest.load_text import BENCHMARK_KINDS, load_text
 from vllm_watch.loadtest.metric_titles import LATENCY_LABELS
 from vllm_watch.loadtest.model import Load, Objective, Run
 from vllm_watch.loadtest.number_texts import MISSING, count, duration, milliseconds, moment, significant
@@ -11,12 +11,6 @@ from vllm_watch.rendering.document import Cells, Column, Table, plain_table
 
 
 _FACT_COLUMNS = (Column("", is_text=True), Column("", is_text=True))
-_KINDS = {
-    "online": "requests to a server",
-    "throughput": "throughput without a server",
-    "latency": "latency of one batch",
-    "pooling": "requests to a server with a pooling model",
-}
 
 
 def what_ran(run: Run) -> Table:
@@ -57,7 +51,7 @@ def run_start(run: Run) -> float:
 def load_rows(load: Load) -> list[Cells]:
     """Return the load, row by row: the most important are always there."""
     known = {
-        "Benchmark": None if load.endpoint is None else _KINDS[load.endpoint],
+        "Benchmark": None if load.endpoint is None else BENCHMARK_KINDS[load.endpoint],
         "Backend": load.backend,
         "Burstiness": None if load.burstiness is None else significant(load.burstiness),
         "Duration": None if load.duration_s is None else duration(load.duration_s),

@@ -100,7 +100,8 @@ def _drift(kept: Mapping[str, Sequence[float]]) -> str | None:
         if trend is None or trend.p >= _SIGNIFICANCE or abs(trend.drift) <= IGNORED_DRIFT * abs(mean):
             continue
         change = trend.drift / abs(mean) if mean else math.inf
-        return f"no steady state: {name} drifted by {change:+.0%} of its mean from the start to the end of the window"
+        drifted = f"{name} drifted by {100 * change:+.0f} % of its mean"
+        return f"no steady state: {drifted} from the start to the end of the window"
     return None
 
 
@@ -115,5 +116,5 @@ def _too_short(seconds: float, p99_latency: float | None, kept: Mapping[str, Seq
             continue
         precision = _NORMAL * pstdev(values) / mean / math.sqrt(max(effective_count(values), 1.0))
         if precision > PRECISION:
-            return f"too short: {name} varies so much that its mean is known to ±{precision:.0%} only"
+            return f"too short: {name} varies so much that its mean is known to ±{100 * precision:.0f} % only"
     return None
