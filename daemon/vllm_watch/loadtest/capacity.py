@@ -19,7 +19,7 @@ from vllm_watch.loadtest.growth import Growth
 from vllm_watch.loadtest.history import Point
 from vllm_watch.loadtest.loads import LoadSpan
 from vllm_watch.loadtest.model import Capacity, LatencyTurn, Phase, Run, ServerUse
-from vllm_watch.loadtest.number_texts import duration, limit, percent
+from vllm_watch.loadtest.number_texts import duration, percent
 from vllm_watch.loadtest.usage import GENERATED, finished, server_use
 from vllm_watch.statistics.throughput_fit import ThroughputFit, fit_throughput
 
@@ -102,7 +102,7 @@ def ladder_capacity(runs: Sequence[Run]) -> Capacity | None:
     return _measured_by_load(
         value,
         f"from {steps[-2][0]:.0f} to {steps[-1][0]:.0f} requests at once the throughput of {len(steps)} runs grows "
-        f"by no more than {limit(100 * _PLATEAU)} %",
+        f"by no more than {percent(_PLATEAU)} %",
     )
 
 
@@ -221,7 +221,9 @@ def _unfit(
         return _too_few_loads(len(pairs), len(classes))
     most = max(running for running, _ in pairs)
     if most < _MIN_SHARE * limit.requests:
-        return f"at most {most:.0f} requests ran, less than {limit(100 * _MIN_SHARE)} % of the {limit.requests:.0f} that fit"
+        return (
+            f"at most {most:.0f} requests ran, and {limit.requests:.0f} fit: {percent(_MIN_SHARE)} % of them are needed"
+        )
     if any(use.preemptions for use in uses):
         return "requests were preempted"
     lengths = [length for window in windows if (length := _length(window))]
