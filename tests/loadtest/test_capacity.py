@@ -99,7 +99,7 @@ REFUSED = {
     "far from the limit": (
         climbing(1, 2, 4, 8, 16),
         {"max_running_requests": 256},
-        "and 256 fit: 40.0 % of them are needed",
+        "256 fit: 40.0 % of them",
     ),
     "no limit known": (climbing(1, 2, 4, 8, 16), {"model_load_seconds": 1.0}, "how many requests run at most"),
     "no curve": (climbing(1, 2, 4, 8, 16, curve=lambda n: 500 - 20 * n), None, "throughput does not flatten"),

@@ -8,6 +8,7 @@ import re
 from itertools import pairwise
 from xml.etree import ElementTree as ET
 
+import msgspec
 import pytest
 
 from tests.rendering import pages, reports
@@ -214,6 +215,32 @@ def test_a_page_shows_as_much_as_its_limit_allows(monkeypatch, limit, columns, h
     assert has_tables == ("Time to first token (ms)" in page)
     assert has_tables == ("too many runs" not in page)
     assert "run 2</th>" in page
+
+
+def test_very_many_runs_stay_small(monkeypatch):
+    """Whatever their number is, a page is within its limit, shows the runs at the ends, and says how many it lacks."""
+    monkeypatch.setattr(report_module, "MAX_BYTES", 60_000)
+    sweep = reports.sweep().runs
+    runs = [
+        msgspec.structs.replace(sweep[at % 8], name=f"run {at}", config={"seed": str(at // 200)}) for at in range(2000)
+    ]
+    best = msgspec.structs.replace(runs[1234], result=reports.client_result(9.0))
+    page = report_html(Report(runs=(*runs[:1234], best, *runs[1235:])))
+
+    assert len(page.encode()) < 60_000
+    assert "2000 load tests" in page
+    assert "1,980 of 2,000 runs are left out: these are the runs with the most output" in page
+    assert "1234</th>" in page
+    assert page.count('scope="row">') < 500
+    assert "4 configurations with less output are left out." in page
+    assert "Of many runs a point is the mean of all runs of its load" in page
+
+
+def test_one_run_too_large_for_a_page_is_still_a_page(monkeypatch):
+    """A single run has no table of runs to fall back on: its tables are shown."""
+    monkeypatch.setattr(report_module, "MAX_BYTES", 10)
+
+    assert "Time to first token (ms)" in report_html(reports.report())
 
 
 def test_a_peak_of_one_scrape_is_seen():

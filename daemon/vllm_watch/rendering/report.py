@@ -8,6 +8,8 @@ its flags are many.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from vllm_watch.loadtest.load_text import load_text
 from vllm_watch.loadtest.model import Report, Run
 from vllm_watch.loadtest.number_texts import MISSING, duration, milliseconds, moment, significant
@@ -40,7 +42,9 @@ def report_markdown(report: Report) -> str:
     return render_markdown(document(report, tuple(Section("", sections=_short(run)) for run in report.runs)))
 
 
-def document(report: Report, sections: tuple[Section, ...], more: tuple[Block, ...] = ()) -> Document:
+def document(
+    report: Report, sections: Sequence[Section], more: Sequence[Block] = (), most_rows: int | None = None
+) -> Document:
     """
     Return a report of sections, one for each run; of several, after a table of them all.
 
@@ -48,13 +52,14 @@ def document(report: Report, sections: tuple[Section, ...], more: tuple[Block, .
         report: The runs.
         sections: The section of each run, which gets its title here; none if there is no room for them.
         more: What is shown of several runs together, beside their table.
+        most_rows: How many rows this table may have, if not as many as there are runs.
     """
     if not report.runs:
         nothing = Section("No load test", (Statement("unknown", "There is no load test in these sources."),))
         return Document("Load test", "", (nothing,))
     if len(report.runs) == 1:
         return Document(title(report.runs[0]), lead(report.runs[0]), sections[0].sections)
-    several = Section(f"All {len(report.runs)} runs", (overview(report.runs), *latency_turn(report), *more))
+    several = Section(f"All {len(report.runs)} runs", (overview(report.runs, most_rows), *latency_turn(report), *more))
     names = short_names([run.name for run in report.runs])
     folded = [
         Section(f"Run: {name}", sections=section.sections, is_folded=True, is_open=at == 0)
