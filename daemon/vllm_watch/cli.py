@@ -339,6 +339,7 @@ def compare(  # noqa: PLR0913, PLR0917 - Each option is a parameter.
     """
     from vllm_watch.commands.compare import check_rules, named_sides, read_sides, write_comparison
     from vllm_watch.commands.marks import mark_runs, marking
+    from vllm_watch.commands.output_formats import comparison_format
     from vllm_watch.commands.report import read_options
     from vllm_watch.comparison.compare import compare_sides
     from vllm_watch.comparison.fail_if import parse_rule
@@ -346,11 +347,12 @@ def compare(  # noqa: PLR0913, PLR0917 - Each option is a parameter.
     where = marking(**marks)
     parsed = [parse_rule(text) for text in rules]
     named = named_sides(sides, baseline)
+    chosen = comparison_format(form, output)
     options = read_options(objective, zone)
     with _progress("compare") as progress:
         read = read_sides(named, options, progress)
     found = compare_sides(read, baseline, force=force)
-    write_comparison(found, form, output)
+    write_comparison(found, chosen, output)
     mark_runs((run for side in read for run in side.runs), output, where)
     outcomes = check_rules(parsed, found)
     for outcome in outcomes:

@@ -13,12 +13,14 @@ from zoneinfo import ZoneInfo
 import pytest
 
 from tests.loadtest.load_tests import FOLDER
+from tests.support.recording_files import header
 from tests.support.recordings import recording
 
 from vllm_watch.commands.report import parse_zone
 from vllm_watch.loadtest.sources import ReadOptions, read_report, short_names
 from vllm_watch.replay.open_recording import open_recording
 from vllm_watch.replay.recording import LogWritten
+from vllm_watch.replay.recording_writer import RecordingWriter
 from vllm_watch.support.errors import FileError, UsageError
 
 
@@ -162,6 +164,16 @@ def test_a_recording_that_breaks_off_is_read_as_far_as_it_goes(tmp_path):
     (run,) = read_report([str(path)]).runs
 
     assert any("breaks off" in each for each in run.warnings)
+
+
+def test_a_recording_that_breaks_off_before_its_load_says_so(tmp_path):
+    """There is no load to report, and the reason may be that the rest is missing."""
+    path = tmp_path / "cut.jsonl.xz"
+    with path.open("wb") as file:
+        RecordingWriter(file, header("qwen")).add_failed_scrape(4.0, "qwen", 1.0, "refused")
+
+    with pytest.raises(FileError, match=r"no load is in it: .*; the recording breaks off after 0 s: it was not ended"):
+        read_report([str(path)])
 
 
 def test_a_folder_without_a_recording_is_said(tmp_path):

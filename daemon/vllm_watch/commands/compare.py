@@ -6,7 +6,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
-from vllm_watch.commands.report import form_of
 from vllm_watch.comparison.fail_if import Outcome, Rule, check_rule
 from vllm_watch.comparison.model import Comparisons, Side
 from vllm_watch.comparison.side_argument import SideArgument, parse_sides
@@ -61,23 +60,21 @@ def read_sides(named: Sequence[SideArgument], options: ReadOptions, progress: Pr
     return tuple(sides)
 
 
-def write_comparison(comparisons: Comparisons, form: ComparisonFormat | None, output: str | None) -> None:
+def write_comparison(comparisons: Comparisons, form: ComparisonFormat, output: str | None) -> None:
     """
     Write a comparison.
 
     Args:
         comparisons: What was found.
-        form: `None`: by the ending of `output`, else a table.
+        form: Of the output.
         output: A file, or `None` for standard output.
 
     Raises:
         FileError: The output cannot be written.
     """
-    by_name = form_of(output)
-    chosen = form or ("table" if by_name == "text" else by_name)
-    text = _RENDERERS[chosen](comparisons)
+    text = _RENDERERS[form](comparisons)
     if output is None:
-        write_output(text, is_utf8=chosen == "html")
+        write_output(text, is_utf8=form == "html")
     else:
         write_whole(Path(output), text.encode())
 
