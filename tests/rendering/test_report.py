@@ -210,6 +210,14 @@ def test_json_has_the_names_of_the_benchmark():
     assert {"tokens_per_second", "low", "high", "basis"} <= set(run["capacity"])
 
 
+@pytest.mark.parametrize(("start", "end"), [(None, 5.0), (5.0, None), (5.0, 5.0), (5.0, math.inf), (5.0, 1e300)])
+def test_json_marks_only_what_has_a_time(start, end):
+    """A run that has no time in any calendar has no region for Grafana."""
+    (run,) = json.loads(report_json(reports.report(start=start, end=end)))["runs"]
+
+    assert "annotation" not in run
+
+
 def test_json_of_nothing_is_an_empty_list():
     """A report without runs is a list without entries, and a run keeps its source."""
     assert {"runs": []} == json.loads(report_json(Report(runs=())))

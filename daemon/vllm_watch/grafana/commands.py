@@ -122,7 +122,8 @@ def mark(
     """Show the time of a load test on all dashboards, as a region with a link to what came out of it."""
     import time
 
-    from vllm_watch.grafana.regions import mark_region, path, region_of_options
+    from vllm_watch.grafana.regions import mark_region, region_of_options
+    from vllm_watch.loadtest.region import path
 
     region = region_of_options(parse_time_range(start, end, time.time()), text, server, run, tags)
     with closing(connect(url, token_file, ca_file, timeout)) as at:
