@@ -23,6 +23,11 @@ def pytest_configure(config: pytest.Config) -> None:
         os.environ[_WHOLE] = "1"
 
 
+def is_whole() -> bool:
+    """Whether the run is one with ``--whole``."""
+    return _WHOLE in os.environ
+
+
 def sample(few: int, whole: int, variable: str | None = None) -> int:
     """
     Return how many cases to try.
@@ -32,5 +37,5 @@ def sample(few: int, whole: int, variable: str | None = None) -> int:
         whole: With ``--whole``.
         variable: An environment variable that overrides both.
     """
-    chosen = whole if _WHOLE in os.environ else few
+    chosen = whole if is_whole() else few
     return int(os.environ.get(variable, chosen)) if variable else chosen
