@@ -265,7 +265,9 @@ def test_it_stops_while_a_log_hangs(remote, two_logs, start):
     until(lambda: daemon.reason("hanging") == "hangs")
     write(good)
     daemon.stop()
-    still = [thread for thread in set(threading.enumerate()) - of_other_tests if thread.name == "tail"]
+    ours = [thread for thread in set(threading.enumerate()) - of_other_tests if thread.name == "tail"]
+    until(lambda: sum(thread.is_alive() for thread in ours) <= 1)
+    still = [thread for thread in ours if thread.is_alive()]
     saved = daemon.saved()
     remote.answer()
     for thread in still:
