@@ -10,13 +10,36 @@ from typing import NamedTuple
 
 import click
 
-from vllm_watch.grafana.connection import connect
+from vllm_watch.commands.options import several
+from vllm_watch.grafana.connection import DEFAULT_URL, connect
 from vllm_watch.grafana.regions import mark_region
 from vllm_watch.loadtest.model import Run
 from vllm_watch.loadtest.region import region_of
 from vllm_watch.support.errors import UsageError, VllmWatchError
 from vllm_watch.support.printable import printable
 
+
+mark_options = several(
+    click.option(
+        "--mark", is_flag=True, help="Show the runs as regions on Grafana's dashboards; if that fails, only say so."
+    ),
+    click.option(
+        "--grafana-url",
+        default=DEFAULT_URL,
+        show_default=True,
+        envvar="GRAFANA_URL",
+        show_envvar=True,
+        metavar="URL",
+        help="Grafana's address, for --mark.",
+    ),
+    click.option(
+        "--grafana-token-file",
+        envvar="GRAFANA_TOKEN_FILE",
+        show_envvar=True,
+        metavar="FILE",
+        help="Holds a service account's token (role Editor), for --mark.",
+    ),
+)
 
 _SECONDS = 10.0
 """For one request to Grafana."""
