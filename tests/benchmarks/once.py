@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import shutil
 import statistics
 import subprocess
 import sys
@@ -13,6 +12,8 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
+from tests.benchmarks.figures import Figure
+from tests.benchmarks.programs import has_mtail
 from tests.support.recordings import RECORDINGS
 
 
@@ -22,27 +23,23 @@ TIMEOUT = 300
 PROGRAM = Path(__file__).parent / "vllm.mtail"
 
 
-def measure() -> Iterator[tuple[str, str]]:
+def measure() -> Iterator[Figure]:
     """Yield the medians and their ratio; without mtail only our own."""
     with tempfile.TemporaryDirectory() as folder:
         log = Path(folder) / "vllm.log"
         lines = _write(log)
-        yield "lines, bytes", f"{lines:,}, {log.stat().st_size:,}"
         ours = [sys.executable, "-m", "vllm_watch.cli", "once", "--log", str(log)]
         theirs = ["mtail", "--one_shot", "--logtostderr", "--progs", str(PROGRAM), "--logs", str(log)]
-        has_mtail = shutil.which("mtail") is not None
-        pairs = [(_seconds(ours), _seconds(theirs) if has_mtail else None) for _ in range(RUNS)]
+        pairs = [(_seconds(ours), _seconds(theirs) if has_mtail() else None) for _ in range(RUNS)]
     own = statistics.median(own for own, _ in pairs)
-    yield "vllm-watch once, median", f"{own:.2f} s, {lines / own / 1e6:.2f} million lines/s"
+    yield Figure("once", own, "s", "lower", is_processor=True, note=f"{lines / own / 1e6:.2f} million lines/s")
     ratios = [other / own for own, other in pairs if other is not None]
-    if ratios:
-        yield "mtail --one_shot, median", f"{statistics.median(other for _, other in pairs if other is not None):.2f} s"
-        yield (
-            "ratio, pair by pair: least, median, most",
-            f"{min(ratios):.1f} {statistics.median(ratios):.1f} {max(ratios):.1f}",
-        )
-    else:
-        yield "mtail", "not installed: no ratio"
+    if not ratios:
+        yield Figure("once, against mtail", None, "x as fast", "higher", 15.0, note="mtail is not installed")
+        return
+    yield Figure("mtail", statistics.median(other for _, other in pairs if other is not None), "s", note="the peer")
+    note = f"least {min(ratios):.1f}, most {max(ratios):.1f}"
+    yield Figure("once, against mtail", statistics.median(ratios), "x as fast", "higher", 15.0, note=note)
 
 
 def _write(path: Path) -> int:
