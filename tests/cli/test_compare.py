@@ -6,21 +6,20 @@ from __future__ import annotations
 import json
 import math
 import random
-import subprocess
-import sys
 
 import pytest
+
+from tests.support.command_line import vllm_watch
 
 
 pytestmark = pytest.mark.slow
 
-COMMAND = [sys.executable, "-m", "vllm_watch.cli", "compare"]
 LATENCIES = {"ttft": 80.0, "tpot": 7.0, "itl": 7.0, "e2el": 780.0}
 
 
 def compare(*arguments):
     """Run the command to its end."""
-    return subprocess.run([*COMMAND, *map(str, arguments)], capture_output=True, text=True, check=False, timeout=60)
+    return vllm_watch("compare", *arguments)
 
 
 def result_file(path, speed, **changes):
