@@ -26,7 +26,7 @@ from vllm_watch.rendering.json_output import comparisons_json
 
 
 TTFT = [metric.name for metric in METRICS if metric.latency == "ttft_ms"]
-REASON = "near saturation a few runs a side tell nothing of TTFT: some have a queue and others do not"
+REASON = "Near saturation a few runs of each side tell nothing of TTFT: some have a queue and others do not."
 UNKNOWN = REASON.replace("saturation", "saturation, which cannot be excluded here,")
 QUIET = ServerUse(running=9.0, waiting=0.0)
 FULL = ServerUse(running=20.0, waiting=0.0)
@@ -125,7 +125,7 @@ def test_one_run_a_side_has_its_own_reason():
     """One run a side needs no chance: a queue of users is not told by it either."""
     full = [single(name, speed=speed, use=FULL, load=OPEN) for name, speed in (("a", 1.0), ("b", 2.0))]
 
-    assert row(compare_pair(*full), "ttft_ms.p50").note == "near saturation one run a side tells nothing of TTFT"
+    assert row(compare_pair(*full), "ttft_ms.p50").note == "Near saturation one run of each side tells nothing of TTFT."
 
 
 def test_every_format_gives_the_reason():
