@@ -2,7 +2,7 @@
 """
 The verdicts are right so often as they claim, on simulated servers whose truth is known.
 
-All seeds are fixed. A configuration's runs differ in their arrivals and lengths, and in speed by 2 or 3 %. From them
+All seeds are fixed. A configuration's runs differ in their arrivals and lengths, and in speed by 0 to 3 %. From them
 pairs of sides are drawn again and again; each pair is compared in full, as `compare` does it.
 """
 
