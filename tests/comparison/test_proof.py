@@ -2,7 +2,7 @@
 """
 The verdicts are right so often as they claim, on simulated servers whose truth is known.
 
-All seeds are fixed. A configuration's runs differ in their arrivals and lengths, and in speed by 2 or 3 %. From them
+All seeds are fixed. A configuration's runs differ in their arrivals and lengths, and in speed by 0 to 3 %. From them
 pairs of sides are drawn again and again; each pair is compared in full, as `compare` does it.
 """
 
@@ -102,7 +102,7 @@ def test_equal_configurations_are_not_called_different(load, number):
     assert sum(bool(called_different(each)) for each in found) <= 0.05 * PAIRS
 
 
-@pytest.mark.parametrize(("load", "cv", "speed"), [("half", 0.0138, 1.071), ("closed", 0.028, EFFECT)])
+@pytest.mark.parametrize(("load", "cv", "speed"), [("half", 0.0138, 1.069), ("closed", 0.028, EFFECT)])
 def test_an_effect_of_ten_percent_is_found(load, cv, speed):
     """A/B: five runs a side that vary by 3 % show a headline better by 10 % in at least 90 % of the pairs."""
     runs = pool(load, cv), pool(load, cv, speed)
