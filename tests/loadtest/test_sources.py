@@ -17,7 +17,7 @@ from tests.support.recording_files import header
 from tests.support.recordings import recording
 
 from vllm_watch.commands.report import parse_zone
-from vllm_watch.loadtest.sources import ReadOptions, read_report, short_names
+from vllm_watch.loadtest.sources import ReadOptions, distinct_names, read_report
 from vllm_watch.replay.open_recording import open_recording
 from vllm_watch.replay.recording import LogWritten
 from vllm_watch.replay.recording_writer import RecordingWriter
@@ -189,10 +189,10 @@ def test_a_recorded_folder_is_read():
     assert run.capacity.basis == "saturated"
 
 
-def test_short_names_are_as_short_as_they_can_be():
+def test_distinct_names_are_as_short_as_they_can_be():
     """Names are the files' own where they differ, else with as many folders as it takes."""
-    assert short_names(["/a/x.json", "/a/y.json"]) == {"/a/x.json": "x.json", "/a/y.json": "y.json"}
-    assert list(short_names(["/a/1/r.json", "/a/2/r.json", "/b/2/r.json"]).values()) == [
+    assert distinct_names(["/a/x.json", "/a/y.json"]) == {"/a/x.json": "x.json", "/a/y.json": "y.json"}
+    assert list(distinct_names(["/a/1/r.json", "/a/2/r.json", "/b/2/r.json"]).values()) == [
         "1/r.json", "a/2/r.json", "b/2/r.json",
     ]  # fmt: skip
 

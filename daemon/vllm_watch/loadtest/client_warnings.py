@@ -93,10 +93,11 @@ def _chunks(result: ServeResult) -> str | None:
 
 
 def _closed_loop(result: ServeResult) -> str | None:
-    if result.settings.max_concurrency is None or not _is_unpaced(result):
+    users = result.settings.max_concurrency
+    if users is None or not _is_unpaced(result):
         return None
     return (
-        f"A closed loop: {result.settings.max_concurrency} requests at a time, the next one only after an answer. It "
+        f"A closed loop: {users} request{'s' * (users != 1)} at a time, the next one only after an answer. It "
         "sends less when the server is slow, so its latencies do not show how requests would wait."
     )
 

@@ -95,7 +95,7 @@ def read_sources(
     histories: list[ServerHistory] = []
     broken_off: list[str] = []
     units = list(_units(paths))
-    names = short_names([unit.name for unit in units])
+    names = distinct_names([unit.name for unit in units])
     whole = sum(unit.size for unit in units)
     done = 0
     for unit in units:
@@ -151,7 +151,7 @@ def _benchmark_file(path: Path, name: str, options: ReadOptions) -> Iterator[Run
     yield from (msgspec.structs.replace(run, name=run.name.replace(str(path), name)) for run in runs)
 
 
-def short_names(paths: Sequence[str]) -> dict[str, str]:
+def distinct_names(paths: Sequence[str]) -> dict[str, str]:
     """Return for each path as much of its end as no other one has: its file's name, or that with folders."""
     parts = {path: Path(path).parts for path in paths}
     lengths = dict.fromkeys(paths, 1)

@@ -43,7 +43,11 @@ def report_markdown(report: Report) -> str:
 
 
 def document(
-    report: Report, sections: Sequence[Section], more: Sequence[Block] = (), most_rows: int | None = None
+    report: Report,
+    sections: Sequence[Section],
+    more: Sequence[Block] = (),
+    first: Sequence[Block] = (),
+    most_rows: int | None = None,
 ) -> Document:
     """
     Return a report of sections, one for each run; of several, after a table of them all.
@@ -51,7 +55,8 @@ def document(
     Args:
         report: The runs.
         sections: The section of each run, which gets its title here; none if there is no room for them.
-        more: What is shown of several runs together, beside their table.
+        more: What is shown of several runs together, below their table.
+        first: The same, above it.
         most_rows: How many rows this table may have, if not as many as there are runs.
     """
     if not report.runs:
@@ -59,7 +64,9 @@ def document(
         return Document("Load test", "", (nothing,))
     if len(report.runs) == 1:
         return Document(title(report.runs[0]), lead(report.runs[0]), sections[0].sections)
-    several = Section(f"All {len(report.runs)} runs", (overview(report.runs, most_rows), *latency_turn(report), *more))
+    several = Section(
+        f"All {len(report.runs)} runs", (*first, overview(report.runs, most_rows), *latency_turn(report), *more)
+    )
     names = short_names([run.name for run in report.runs])
     folded = [
         Section(f"Run: {name}", sections=section.sections, is_folded=True, is_open=at == 0)

@@ -60,7 +60,7 @@ def _table_alone(report: Report, most_rows: int | None) -> str:
     """Return the page with what is said of all runs together; of a single run, its tables."""
     if len(report.runs) == 1:
         return render_html(document(report, [_run_section(report.runs[0], "run-0", _DETAILS[-1])]))
-    return render_html(document(report, (), (_TOO_MANY, *_curves(report)), most_rows))
+    return render_html(document(report, (), first=(_TOO_MANY, *_curves(report)), most_rows=most_rows))
 
 
 def _run_section(run: Run, key: str, detail: _Detail) -> Section:

@@ -70,7 +70,7 @@ def phase_tables(run: Run, most: int = MAX_PHASES) -> tuple[Table, ...]:
     """Return the phases with their numbers: the load of all, then caches, drafts and batches where they are known."""
     shown = _longest(run.phases, most)
     left_out = len(run.phases) - len(shown)
-    notes: tuple[str, ...] = ("From: since the start of the load.",)
+    notes: tuple[str, ...] = ("From: since the start of the load. Prompts and output: tokens/s.",)
     notes += (f"{left_out} shorter phases are left out.",) if left_out else ()
     load = _phase_table("The load of each phase", shown, _load_columns(run))._replace(notes=notes)
     known = [(column, show) for column, show in _MORE_COLUMNS if any(show(each) != MISSING for _, each in shown)]
@@ -125,8 +125,8 @@ def _load_columns(run: Run) -> tuple[_PhaseColumn, ...]:
     return (
         (Column("From"), lambda phase: duration(phase.start - start)),
         (Column("For"), lambda phase: duration(phase.end - phase.start)),
-        (Column("Prompts", "tokens/s"), _shown("prompt_tokens_per_second")),
-        (Column("Output", "tokens/s"), _shown("generation_tokens_per_second")),
+        (Column("Prompts"), _shown("prompt_tokens_per_second")),
+        (Column("Output"), _shown("generation_tokens_per_second")),
         (Column("Running"), _shown("running")),
         (Column("Waiting"), _shown("waiting")),
         (Column("KV", "%"), _shown("kv_cache_usage_ratio")),
