@@ -6,18 +6,16 @@ from __future__ import annotations
 import functools
 
 from itertools import combinations, permutations
-from pathlib import Path
 
 import pytest
 
+from tests.loadtest.load_tests import FOLDER, report_of
 from tests.support.load_tests import called_different, row
 
 from vllm_watch.comparison.compare import compare_pair
 from vllm_watch.comparison.model import Side
-from vllm_watch.loadtest.sources import read_report
 
 
-RECORDINGS = Path(__file__).parents[1] / "loadtest" / "recordings"
 CONFIGURATIONS = ("draft2", "draft4", "prefix-on", "prefix-off", "quiet-draft2", "quiet-draft4")
 RUNS = 5
 
@@ -27,8 +25,8 @@ pytestmark = pytest.mark.slow
 @functools.cache
 def recorded(name):
     """Return the five runs of a configuration, each from its own recording."""
-    paths = [RECORDINGS / f"{name}-run{number}.jsonl.xz" for number in range(1, RUNS + 1)]
-    return tuple(next(run for run in read_report([str(path)]).runs if run.result.view == "client") for path in paths)
+    paths = [FOLDER / f"{name}-run{number}.jsonl.xz" for number in range(1, RUNS + 1)]
+    return tuple(next(run for run in report_of(path).runs if run.result.view == "client") for path in paths)
 
 
 def splits(runs):

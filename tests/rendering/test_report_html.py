@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import functools
 import re
 
 from itertools import pairwise
@@ -21,16 +22,27 @@ from vllm_watch.rendering.svg_styles import STYLES
 
 
 LIMIT = 1_500_000
-PAGES = {
-    "one run": report_html(reports.report()),
-    "a sweep": report_html(reports.sweep()),
-    "hostile names": report_html(reports.hostile()),
-    "nothing known": report_html(reports.bare()),
-    "no run": report_html(Report(runs=())),
+WHOLE = {
+    "one run": reports.report(),
+    "a sweep": reports.sweep(),
+    "hostile names": reports.hostile(),
+    "nothing known": reports.bare(),
+    "no run": Report(runs=()),
 }
-PARTIAL = {f"without {name}": report_html(each) for name, each in reports.emptied()}
-ALL = PAGES | PARTIAL
-every_page = pytest.mark.parametrize("page", ALL.values(), ids=ALL)
+ALL = WHOLE | {f"without {name}": each for name, each in reports.emptied()}
+every_page = pytest.mark.parametrize("page", ALL, indirect=True)
+
+
+@functools.cache
+def page_of(name):
+    """Return the page of one of the reports."""
+    return report_html(ALL[name])
+
+
+@pytest.fixture
+def page(request):
+    """The page of a report."""
+    return page_of(request.param)
 
 
 def luminance(colour):
@@ -88,7 +100,7 @@ def test_a_page_is_well_formed(page):
 
 def test_every_drawing_is_xml():
     """Each drawing of a page is well-formed XML, also with hostile names in it."""
-    found = [drawing for page in PAGES.values() for drawing in drawings(page)]
+    found = [drawing for name in WHOLE for drawing in drawings(page_of(name))]
 
     assert len(found) > 40
     assert {"svg"} == {ET.fromstring(drawing).tag for drawing in found}
@@ -118,15 +130,15 @@ def test_a_page_shows_no_value_of_pythons(page):
 
 def test_names_are_never_markup():
     """A name with markup, control characters and turned text is shown as these characters."""
-    root = pages.read(PAGES["hostile names"])
+    root = pages.read(page_of("hostile names"))
 
     assert "<script>alert('x')</script>" in root.find("h1")[0].text
-    assert not re.search("[\x00-\x09\x0b-\x1f\x7f\u202e]", PAGES["hostile names"])
+    assert not re.search("[\x00-\x09\x0b-\x1f\x7f\u202e]", page_of("hostile names"))
 
 
 def test_the_sections_are_in_order():
     """The most important numbers are the first section, the plots are the last, and the contents name them all."""
-    root = pages.read(PAGES["one run"])
+    root = pages.read(page_of("one run"))
     titles = [node.text for node in root.find("h2")]
 
     assert ["In short", "Validity", "Result"] == titles[:3]
@@ -291,8 +303,8 @@ def test_values_above_all_buckets_are_said():
 
 def test_a_curve_is_labelled_with_its_loads():
     """Several loads of one configuration are a curve whose points have their load; one run has no curve."""
-    curve = drawing_of(PAGES["a sweep"], "curve-0")
+    curve = drawing_of(page_of("a sweep"), "curve-0")
     labels = [node.text for node in ET.fromstring(curve).iter("text") if node.get("class") == "label"]
 
     assert ["1", "2", "4", "8", "16", "24", "32", "40"] == labels
-    assert "against throughput" not in PAGES["one run"]
+    assert "against throughput" not in page_of("one run")

@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 from statistics import fmean
 from typing import Literal, NamedTuple
 
-from vllm_watch.comparison.load_kinds import is_near_saturation, load_kind
+from vllm_watch.comparison.load_kinds import is_near_saturation, load_kind, varies_by_chance
 from vllm_watch.comparison.metrics import Metric, metric_bounds, metric_value, needed_values
 from vllm_watch.comparison.pair import Measured, Pair, metric_mean, metric_values
 from vllm_watch.comparison.speculation import speculation
@@ -80,6 +80,9 @@ def estimate(metric: Metric, pair: Pair, confidence: float = CONFIDENCE) -> Esti
         return known._replace(note=note)
     if pair.is_single:
         return _of_blocks(known, pair, confidence)
+    queue = _by_queue(metric, pair)
+    if queue is not None:
+        return known._replace(note=queue)
     return _with_bounds(_of_runs(known, a, b, confidence), _bounds(metric, pair.a), _bounds(metric, pair.b))
 
 
@@ -152,15 +155,37 @@ def _with_bounds(known: Estimate, a: Bounds | None, b: Bounds | None) -> Estimat
     )
 
 
+def _by_queue(metric: Metric, pair: Pair) -> str | None:
+    """
+    Return why TTFT tells nothing: near saturation it is that of a queue.
+
+    Several runs tell how a queue varies unless that is left to chance: then some runs have none and others a long one,
+    and an interval of a few runs is too narrow.
+    """
+    if metric.latency != "ttft_ms":
+        return None
+    near = [
+        is_near_saturation(run, result)
+        for side in pair.sides
+        for run, result in zip(side.runs, side.results, strict=True)
+        if pair.is_single or varies_by_chance(run)
+    ]
+    if all(each is False for each in near):
+        return None
+    state = "saturation" if True in near else "saturation, which cannot be excluded here,"
+    if pair.is_single:
+        return f"Near {state} one run of each side tells nothing of TTFT."
+    return f"Near {state} a few runs of each side tell nothing of TTFT: some have a queue and others do not."
+
+
 def _of_blocks(known: Estimate, pair: Pair, confidence: float) -> Estimate:
     """Return the interval from the blocks of one run a side."""
     metric, runs = known.metric, (pair.a.runs[0], pair.b.runs[0])
     if metric.cv_of_runs is None:
         return known._replace(note="One run of each side tells nothing of it: it varies too much between runs.")
-    queued = [is_near_saturation(side.runs[0], side.results[0]) for side in pair.sides]
-    if metric.latency == "ttft_ms" and queued != [False, False]:
-        state = "saturation" if True in queued else "saturation, which cannot be excluded here,"
-        return known._replace(note=f"Near {state} one run of each side tells nothing of TTFT.")
+    queue = _by_queue(metric, pair)
+    if queue is not None:
+        return known._replace(note=queue)
     blocks = [_blocks(run, metric.name) for run in runs]
     note = next((text for text in map(_no_blocks, pair.sides, blocks) if text is not None), None)
     if note is not None:

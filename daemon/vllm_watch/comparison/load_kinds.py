@@ -3,10 +3,12 @@
 
 from __future__ import annotations
 
+import math
+
 from typing import Literal
 
 from vllm_watch.loadtest.load_text import load_text
-from vllm_watch.loadtest.model import Load, Result, Run
+from vllm_watch.loadtest.model import Load, Result, Run, ServerUse
 
 
 LoadKind = Literal["open", "closed", "burst"]
@@ -17,6 +19,15 @@ _SERVED = 0.98
 _OVERLOADED = 0.90
 _WAITING_SHARE = 0.02
 """A request waits for the end of a step also where there is room, which is less than this part of its time."""
+_ROOM = 5.0
+"""
+How much room a load at a rate needs besides the mean number of requests, in square roots of that number.
+
+In simulated servers with room for 32 all intervals of TTFT cover at loads that leave so much, and fail at loads that do
+not: there some runs have a queue and others do not, which the runs without one cannot tell.
+"""
+_LEAST_ROOM = 128
+"""vLLM's lowest default of ``--max-num-seqs`` (``SchedulerConfig.DEFAULT_MAX_NUM_SEQS``)."""
 
 
 def load_kind(load: Load) -> LoadKind | None:
@@ -52,13 +63,30 @@ def is_saturated(run: Run, result: Result | None) -> bool | None:
 
 def is_near_saturation(run: Run, result: Result | None) -> bool | None:
     """
-    Return whether requests queued for a place in the batch, `None` if that is not known.
+    Return whether requests queued for a place in the batch, or could have by chance, `None` if that is not known.
 
-    Then the time to the first token is that of the queue, which grows and shrinks over minutes.
+    Then the time to the first token is that of the queue, which grows and shrinks over minutes. By chance a queue grows
+    only at a rate: the number of users bounds it.
     """
     if is_saturated(run, result):
         return True
     use = run.use if run.steady is None or run.steady.use.waiting is None else run.steady.use
-    if use.waiting is not None and use.running is not None and use.waiting + use.running > 0:
-        return use.waiting / (use.waiting + use.running) > _WAITING_SHARE
-    return is_saturated(run, result)
+    if use.waiting is None or use.running is None or use.waiting + use.running <= 0:
+        return None if varies_by_chance(run) else is_saturated(run, result)
+    if use.waiting / (use.waiting + use.running) > _WAITING_SHARE:
+        return True
+    return varies_by_chance(run) and use.running + _ROOM * math.sqrt(use.running) > _room(run, use)
+
+
+def varies_by_chance(run: Run) -> bool:
+    """Return whether the number of requests at once is left to chance: they come at a rate, or it is not known how."""
+    return load_kind(run.load) not in {"closed", "burst"}
+
+
+def _room(run: Run, use: ServerUse) -> float:
+    """Return how many requests run at once at most: the places of the batch, or how many fit into the KV cache."""
+    given = run.config.get("max-num-seqs", "")
+    places = int(given) if given.isdecimal() else _LEAST_ROOM
+    if not use.running or not use.kv_cache_usage_ratio:
+        return places
+    return min(places, use.running / use.kv_cache_usage_ratio)
