@@ -132,6 +132,7 @@ def test_several_sides_say_first_who_is_not_comparable():
     """Of several sides the ones that cannot be compared are named before any table."""
     text = unwrapped(reports.comparisons(("draft4", "draft8"), **REFUSED))
 
+    assert "draft8 is not comparable with draft2. " + REASON in text
     assert text.index(REASON) < text.index("Decisions")
 
 

@@ -9,7 +9,7 @@ from vllm_watch.comparison.finding import Finding
 from vllm_watch.comparison.headline import headline_metric
 from vllm_watch.comparison.load_kinds import load_kind
 from vllm_watch.comparison.metrics import BY_NAME
-from vllm_watch.comparison.pair import Pair, metric_values
+from vllm_watch.comparison.pair import Measured, Pair, metric_values
 from vllm_watch.comparison.speculation import speculation
 from vllm_watch.loadtest.metric_titles import titled
 from vllm_watch.loadtest.model import Result, Run
@@ -75,8 +75,8 @@ def check_duration(pair: Pair) -> Iterator[Finding]:
         seconds = [result.duration_s for result in side.results if result.duration_s is not None]
         if seconds and min(seconds) < STEADY_SECONDS:
             yield Finding(
-                f"The runs of {side.name} last only {duration(round(min(seconds)))}: the start and the end of the load "
-                f"are a part of the values. Runs of {duration(STEADY_SECONDS)} or longer are advised.",
+                f"{_subject(side)} only {duration(round(min(seconds)))}: the start and the end of the load are a part "
+                f"of the values. Runs of {duration(STEADY_SECONDS)} or longer are advised.",
                 prevents=False,
             )
 
@@ -147,6 +147,10 @@ def check_order(pair: Pair) -> Iterator[Finding]:
             "as a difference. Let the sides take turns.",
             prevents=False,
         )
+
+
+def _subject(side: Measured) -> str:
+    return f"The run of {side.name} lasts" if len(side.runs) == 1 else f"The runs of {side.name} last"
 
 
 def _acceptance(run: Run) -> float | None:

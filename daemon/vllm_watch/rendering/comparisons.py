@@ -84,7 +84,7 @@ def _common(pairs: Sequence[Comparison]) -> Settings:
 
 def _together(comparisons: Comparisons) -> tuple[Section, ...]:
     incomparable = [
-        Statement("warning", f"{_title(pair)} is not comparable. {' '.join(pair.reasons)}")
+        Statement("warning", f"{pair.candidate} is not comparable with {pair.baseline}. {' '.join(pair.reasons)}")
         for pair in comparisons.pairs
         if not pair.comparable
     ]
