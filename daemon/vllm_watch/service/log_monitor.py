@@ -134,19 +134,18 @@ class LogMonitor:
     def _poll(self) -> bool:
         tailer, now = self._tailer, self._clock.now()
         batches = tailer.poll(now)
-        self._status = status = self._with_watch_mode(tailer.status())
-        self._take(batches, status)
+        if isinstance(tailer, LogTailer):
+            tailer.watch_mode = "events" if self.has_events else "poll"
+        status = tailer.status()
+        if batches or status != self._status:
+            self._status = status
+            self._take(batches, status)
         self._progress = _Progress(_positions(tailer), self._clock.wall(now), is_of_this_run=True)
         if not self.is_waiting:
             self._reports.report("log", status.reason, is_up=status.is_up)
         self._warn_of_nuls(status.tail.nul_bytes)
         self.was_polled = True
         return tailer.has_more
-
-    def _with_watch_mode(self, status: LogStatus) -> LogStatus:
-        if not isinstance(self._tailer, LogTailer):
-            return status
-        return status._replace(tail=status.tail._replace(watch_mode="events" if self.has_events else "poll"))
 
     def _warn_of_nuls(self, nul_bytes: int) -> None:
         """Log once that truncating this log leaves holes in it."""

@@ -68,6 +68,8 @@ class DrainingFiles:
             is_successor_empty: Whether only the path's present file comes after the newest one, and is empty: the
                 writer is then silent or has not opened it yet.
         """
+        if not self._files:  # Nearly always.
+            return []
         batches: list[LogBatch] = []
         for file in list(self._files):
             try:
