@@ -41,6 +41,9 @@ class DrainingFiles:
         self._counts = counts
         self._files: list[_DrainingFile] = []
 
+    def __bool__(self) -> bool:
+        return bool(self._files)
+
     @property
     def logs(self) -> list[LogFile]:
         """The files, the oldest first."""
@@ -68,8 +71,6 @@ class DrainingFiles:
             is_successor_empty: Whether only the path's present file comes after the newest one, and is empty: the
                 writer is then silent or has not opened it yet.
         """
-        if not self._files:  # Nearly always.
-            return []
         batches: list[LogBatch] = []
         for file in list(self._files):
             try:

@@ -71,7 +71,8 @@ class FileQueue:
     @property
     def logs(self) -> list[LogFile]:
         """All files that are open, the oldest first."""
-        return [*self._draining.logs, *(item.log for item in self._files)]
+        logs = [item.log for item in self._files]
+        return [*self._draining.logs, *logs] if self._draining else logs
 
     @property
     def file_ids(self) -> set[FileId]:
@@ -130,8 +131,10 @@ class FileQueue:
             max_reads: Pieces to read at most, so that nothing else waits for a backlog.
         """
         self.has_more, self.problem, self._is_at_end = False, None, False
-        is_successor_empty = len(self._files) == 1 and self.present.log.offset == 0
-        batches = self._draining.read(now, is_successor_empty=is_successor_empty)
+        batches: list[LogBatch] = []
+        if self._draining:
+            is_successor_empty = len(self._files) == 1 and self.present.log.offset == 0
+            batches = self._draining.read(now, is_successor_empty=is_successor_empty)
         while True:
             item = self._files[0]
             self._is_after_gap |= item.is_after_gap
@@ -158,11 +161,13 @@ class FileQueue:
     def note_position(self) -> None:
         """Note how far everything is read; of a file that cannot be read now the last position stays."""
         log = self._files[0].log
-        with suppress(OSError):
-            if log.offset == 0:
-                # Nothing identifies an empty file, and its writer may not have opened it yet.
+        if log.offset == 0:
+            # Nothing identifies an empty file, and its writer may not have opened it yet.
+            try:
                 log = self._draining.last_named or log
-            self.position = log.position(self._path)
+            except OSError:
+                return
+        self.position = log.position(self._path)
 
     def close(self) -> None:
         """Close all files."""

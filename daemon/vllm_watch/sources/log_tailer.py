@@ -20,6 +20,7 @@ from vllm_watch.catalog.reasons import LogReason
 from vllm_watch.reading.log_reader import LogBatch, LogReader
 from vllm_watch.sources.checkpoint import FilePosition
 from vllm_watch.sources.file_follower import MAX_READS, FileFollower
+from vllm_watch.sources.log_file import LogFile
 from vllm_watch.sources.open_file import FileId, NotRegularError
 from vllm_watch.sources.read_counts import ReadCounts
 from vllm_watch.sources.resumption import ResumePoint
@@ -135,11 +136,13 @@ class LogTailer:
 
     def status(self) -> LogStatus:
         """Return how reading goes."""
-        followers = self._followers.values()
-        is_up = not all(follower.is_failing for follower in followers)
-        lag = sum(follower.lag() for follower in followers) if is_up else None
-        counts = self._counts.with_open(log for follower in followers for log in follower.logs)
-        tail = counts._replace(lag=lag, ignored_files=len(self._ignored), watch_mode=self.watch_mode)
+        is_up, lag = False, 0
+        logs: list[LogFile] = []
+        for follower in self._followers.values():
+            is_up |= not follower.is_failing
+            lag += follower.lag()
+            logs += follower.logs
+        tail = self._counts.with_open(logs, lag if is_up else None, len(self._ignored), self.watch_mode)
         return LogStatus(is_up, "ok" if is_up else self._reason, tail)
 
     def close(self) -> None:

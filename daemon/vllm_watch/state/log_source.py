@@ -12,7 +12,7 @@ from vllm_watch.state.facts import Facts
 from vllm_watch.state.http_labels import http_request_key
 from vllm_watch.state.log_totals import LogTotals
 from vllm_watch.state.server_life import ServerLife
-from vllm_watch.state.sleep_reports import LoggedSleep
+from vllm_watch.state.sleep_reports import LoggedSleep, sleep_calls
 from vllm_watch.state.snapshot import LogCounts
 from vllm_watch_parsers.events import (
     FAILURE_KINDS,
@@ -105,13 +105,14 @@ class LogSource:
             self.last_news_at = batch.end
 
     def _apply_lines(self, batch: LogBatch) -> None:
-        if batch.requests:
-            self.sleep.apply_calls_before(batch)
-            self._apply_requests(batch)
+        called = sleep_calls(batch)
+        if called:
+            self.sleep.apply_calls_before(batch.end, called)
+        self._apply_requests(batch)
         for event in batch.events:
             self._apply(event, is_dated=not batch.is_undated)
-        if batch.requests:
-            self.sleep.apply_calls_after(batch)
+        if called:
+            self.sleep.apply_calls_after(batch.end, called)
 
     def _apply_requests(self, batch: LogBatch) -> None:
         for request, count in batch.requests.items():
