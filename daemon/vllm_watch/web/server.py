@@ -128,6 +128,7 @@ class WebServer:
 
     def _run(self, sockets: list[socket.socket], started: Future[RequestStop]) -> None:
         maker = ThreadPoolExecutor(1, thread_name_prefix="response")
+        maker.submit(self.heartbeat.beat)  # Starts its thread now: later the system may have no more.
         with contextlib.closing(Authenticator()) as authenticator:
             asyncio.run(self._serve(sockets, started, lambda request: self._handle(request, authenticator, maker)))
         maker.shutdown(wait=False, cancel_futures=True)
