@@ -3,9 +3,10 @@
 
 from __future__ import annotations
 
+import threading
 import zlib
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from typing import NamedTuple
 
 import msgspec
@@ -22,7 +23,7 @@ from vllm_watch.exposition.text_format import prometheus_text
 from vllm_watch.service.fleet import Fleet
 from vllm_watch.service.liveness import Liveness
 from vllm_watch.service.monitor import ServerMonitor
-from vllm_watch.service.sharing import Shared
+from vllm_watch.state.snapshot import ServerSnapshot
 from vllm_watch.support.clock import Clock, wall_time
 from vllm_watch.web.endpoints import PLAIN_TEXT, Response, accepts_gzip
 
@@ -55,13 +56,23 @@ class DaemonEndpoints:
         self._clock = clock
         self._liveness = liveness
         self._self_status = self_status
-        self._metrics: Shared[_Form, Response] = Shared(clock, self._write_metrics)
+        self._metrics_lock = threading.Lock()
+        self._metrics_of: list[ServerSnapshot] = []
+        """The snapshots from which these were made:"""
+        self._metrics: dict[_Form, Response] = {}
         self._process_collector = ProcessCollector(registry=None)
 
     def metrics(self, accept: str, accept_encoding: str) -> Response:
         """Return all series, in the format that the client accepts; clients that ask together share one response."""
         _, content_type = choose_encoder(accept)
-        return self._metrics.get(_Form(content_type, accepts_gzip(accept_encoding)), self._fleet.shared_seconds)
+        form = _Form(content_type, accepts_gzip(accept_encoding))
+        with self._metrics_lock:
+            shown = self._fleet.snapshots()
+            if shown is not self._metrics_of:
+                self._metrics_of, self._metrics = shown, {}  # Frees megabytes before others are made.
+            if form not in self._metrics:
+                self._metrics[form] = self._write_metrics(form, shown)
+            return self._metrics[form]
 
     def snapshot(self, histories: Collection[str] | None = None) -> Response:
         """Return everything that is known as JSON, with the last hour of every server, or of these."""
@@ -95,10 +106,8 @@ class DaemonEndpoints:
             return Response(b"ready\n", PLAIN_TEXT)
         return Response(b"not every source has been read yet\n", PLAIN_TEXT, 503)
 
-    def _write_metrics(self, form: _Form) -> Response:
-        texts = server_texts(
-            self._fleet.snapshots(), lambda: self_metrics(self._self_status()), failed=self._fleet.note_failure
-        )
+    def _write_metrics(self, form: _Form, shown: Sequence[ServerSnapshot]) -> Response:
+        texts = server_texts(shown, lambda: self_metrics(self._self_status()), failed=self._fleet.note_failure)
         for_openmetrics = "openmetrics" in form.content_type
         families = prometheus_text(texts, self._process_collector.collect(), for_openmetrics=for_openmetrics)
         if not form.is_compressed:
