@@ -58,21 +58,23 @@ def main(arguments: list[str]) -> int:
     """Run the named benchmarks, or all but the long ones; return 1 if something is worse than it was."""
     parser = argparse.ArgumentParser(prog="make bench", description="Measure, and compare with the last release.")
     parser.add_argument("names", nargs="*", metavar="NAME", help=", ".join(BENCHMARKS))
-    parser.add_argument("--keep", action="store_true", help=f"write the figures to {KEPT.name}; only of a whole run")
+    parser.add_argument("--keep", action="store_true", help=f"write the figures to {KEPT.name}")
     options = parser.parse_args(arguments)
     unknown = set(options.names) - set(BENCHMARKS)
     if unknown:
         parser.error(f"no such benchmark: {', '.join(sorted(unknown))}; there are {', '.join(BENCHMARKS)}")
-    if options.keep and options.names:
-        parser.error("--keep keeps the figures of a whole run: name none")
-    kept = msgspec.json.decode(KEPT.read_bytes(), type=Kept) if KEPT.exists() and not options.keep else None
+    last = msgspec.json.decode(KEPT.read_bytes(), type=Kept) if KEPT.exists() else None
+    if options.keep and options.names and (last is None or (last.version, last.machine) != (__version__, machine())):
+        parser.error(f"{KEPT.name} is not of this version and kind of machine: keep a whole run, and name none")
+    kept = None if options.keep else last
     _introduce(kept)
     measured, worse = {}, []
     for name in options.names or [name for name in BENCHMARKS if name not in LONG]:
         measured[name], found = _run(name, kept.benchmarks.get(name) if kept else None)
         worse += found
     if options.keep:
-        document = msgspec.json.encode(keep(__version__, time.strftime("%Y-%m-%d"), machine(), measured))
+        others = last.benchmarks if last and options.names else {}
+        document = msgspec.json.encode(keep(__version__, time.strftime("%Y-%m-%d"), machine(), measured, others))
         KEPT.write_bytes(msgspec.json.format(document, indent=2) + b"\n")
     if kept:
         _conclude(worse, list(gone({name: figures for name, (_, figures) in measured.items()}, kept)), kept)

@@ -147,24 +147,35 @@ def gone(figures: Mapping[str, list[Figure]], kept: Kept) -> Iterator[str]:
                 yield f"{benchmark}: {name}"
 
 
-def keep(version: str, date: str, machine: Machine, measured: Mapping[str, tuple[float, list[Figure]]]) -> Kept:
-    """Return what to keep: of each benchmark the calibration, and the figures that have a value."""
-    return Kept(
-        version,
-        date,
-        machine,
-        {
-            name: KeptBenchmark(
-                round(calibration, 4),
-                {
-                    figure.name: KeptFigure(_rounded(figure.value), figure.unit, figure.better)
-                    for figure in figures
-                    if figure.value is not None
-                },
-            )
-            for name, (calibration, figures) in measured.items()
-        },
-    )
+def keep(
+    version: str,
+    date: str,
+    machine: Machine,
+    measured: Mapping[str, tuple[float, list[Figure]]],
+    others: Mapping[str, KeptBenchmark],
+) -> Kept:
+    """
+    Return what to keep.
+
+    Args:
+        version: The release's.
+        date: The day of the run.
+        machine: Where it was.
+        measured: Of each benchmark the calibration and the figures; those without a value are left out.
+        others: What stays of benchmarks that were not run.
+    """
+    new = {
+        name: KeptBenchmark(
+            round(calibration, 4),
+            {
+                figure.name: KeptFigure(_rounded(figure.value), figure.unit, figure.better)
+                for figure in figures
+                if figure.value is not None
+            },
+        )
+        for name, (calibration, figures) in measured.items()
+    }
+    return Kept(version, date, machine, {**others, **new})
 
 
 def _rounded(value: float) -> float:

@@ -108,7 +108,7 @@ def test_a_goal(value, better, goal, misses):
 def test_what_is_kept_is_read_again():
     """What is kept is what has a value, with four digits; what is compared and not measured again is gone."""
     now = [figure(0.123456), Figure("told", 5.0, "s"), Figure("missing", None, "x", "higher")]
-    kept = keep("0.1.0", "2026-11-22", MACHINE, {"start": (0.05, now)})
+    kept = keep("0.1.0", "2026-11-22", MACHINE, {"start": (0.05, now)}, {})
 
     figures = {"start": before(0.1235), "told": before(5.0, None)}
     assert {"start": KeptBenchmark(0.05, figures)} == kept.benchmarks
@@ -117,6 +117,14 @@ def test_what_is_kept_is_read_again():
     assert ["start: start"] == list(gone({"start": [figure(None)]}, kept))
     assert ["start: start"] == list(gone({"start": []}, kept))
     assert [] == list(gone({"scrape": []}, kept))
+
+
+def test_one_benchmark_can_be_kept_alone():
+    """The figures of a benchmark that is run again take the place of its old ones; the others stay."""
+    old = {name: KeptBenchmark(0.04, {"start": before(2.0)}) for name in ("start", "scrape")}
+    kept = keep("0.1.0", "2026-11-22", MACHINE, {"start": (0.05, [figure(1.0)])}, old)
+
+    assert {"start": KeptBenchmark(0.05, {"start": before(1.0)}), "scrape": old["scrape"]} == kept.benchmarks
 
 
 def test_a_row():

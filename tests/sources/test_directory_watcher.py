@@ -18,7 +18,7 @@ from tests.support.logs import Log, open_files, run_child
 from tests.support.waiting import until
 
 from vllm_watch.config.model import ServerConfig
-from vllm_watch.service import log_thread as log_thread_module
+from vllm_watch.service import poll_schedule
 from vllm_watch.service.log_thread import LogThread
 from vllm_watch.service.monitor import ServerMonitor
 from vllm_watch.sources import directory_watcher as wake_module
@@ -92,7 +92,7 @@ def test_other_files_of_a_busy_folder_do_not_wake(watch, wake, tmp_path):
     """Changes of other files are no hints: the log's own comes after theirs and is the first."""
     watch.refresh(places([str(tmp_path / "vllm.log")]))
     wake.clear()
-    for number in range(50):
+    for number in range(20):
         (tmp_path / f"other-{number}").write_bytes(b"x")
     assert not wake.is_set()
     (tmp_path / "vllm.log").write_bytes(b"x")
@@ -123,7 +123,7 @@ def test_a_replaced_folder_is_watched_anew(watch, wake, tmp_path):
 def test_without_watches_the_log_is_polled(watch, tmp_path, monkeypatch, number):
     """T22: when the kernel has no watches left, that is said once and nothing breaks."""
 
-    def refuse(*_):
+    def refuse(*_, **__):
         raise OSError(number, "inotify limit reached")
 
     monkeypatch.setattr(watch._observer, "schedule", refuse)
@@ -242,7 +242,7 @@ class SilentObserver:
     def start(self):
         """Do nothing."""
 
-    def schedule(self, _handler, folder):
+    def schedule(self, _handler, folder, **_options):
         """Pretend to watch."""
         return folder
 
@@ -263,7 +263,7 @@ class SilentObserver:
 def test_without_any_event_every_line_is_read(tmp_path, monkeypatch):
     """T24: on a file system without events the log is read by the clock alone."""
     monkeypatch.setattr(wake_module, "Observer", SilentObserver)
-    monkeypatch.setattr(log_thread_module, "POLL_SECONDS", 0.02)
+    monkeypatch.setattr(poll_schedule, "POLL_SECONDS", 0.02)
     with following(tmp_path / "vllm.log") as (server, log):
         for number in range(1, 6):
             log.write(number)
@@ -291,7 +291,7 @@ def test_the_watching_thread_dies(tmp_path):
     before = threading.active_count()
     with structlog.testing.capture_logs() as said, following(tmp_path / "vllm.log") as (server, log):
         until(lambda: server.snapshot().tail.watch_mode == "events")
-        wake = log.loop._directories
+        wake = log.loop._folders._watcher
         wake._observer._handlers.clear()
         wake._observer.event_queue.put(("no event", "no watch"))  # Its thread fails at this.
         until(lambda: server.snapshot().tail.watch_mode == "poll")
@@ -328,7 +328,7 @@ def test_a_refused_watch_is_asked_for_again(wake, tmp_path, monkeypatch):
     asked = []
     schedule = watch._observer.schedule
 
-    def refuse(*arguments):
+    def refuse(*arguments, **_options):
         asked.append(arguments)
         raise OSError(errno.ENOSPC, "no watch left")
 

@@ -18,6 +18,7 @@ import time
 
 from collections.abc import Callable, Iterator
 from contextlib import suppress
+from functools import partial
 from typing import Any, Final, Literal, NamedTuple, TypeVar
 
 import requests
@@ -29,6 +30,7 @@ from urllib3.exceptions import SSLError as PoolSSLError
 from urllib3.exceptions import TimeoutError as PoolTimeoutError
 
 from vllm_watch.catalog.reasons import MetricsReason, ProbeReason
+from vllm_watch.sources.alarms import ALARMS, Alarm
 from vllm_watch.support.causes import causes_of
 
 
@@ -81,8 +83,10 @@ class Deadline:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._socket: socket.socket | None = None
-        self._timer: threading.Timer | None = None
+        self._alarm: Alarm | None = None
         self._end = 0.0
+        self._turn = 0
+        """Counts starts and stops: an alarm that comes late is not for what runs then."""
         self.is_over = False
 
     def start(self, seconds: float) -> None:
@@ -90,15 +94,15 @@ class Deadline:
         with self._lock:
             self.is_over = False
             self._end = time.monotonic() + seconds
-        self._timer = threading.Timer(seconds, self.expire)
-        self._timer.daemon = True
-        self._timer.start()
+            self._turn += 1
+            self._alarm = ALARMS.set(seconds, partial(self._expire_in, self._turn))
 
     def stop(self) -> None:
         """Stop the time; from now on `is_over` tells whether it ran out."""
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer.join()
+        with self._lock:
+            self._turn += 1
+            if self._alarm is not None:
+                self._alarm.cancel()
 
     def remaining(self) -> float:
         """Return the seconds that are left; raises `TimeoutError` if there are none."""
@@ -119,9 +123,18 @@ class Deadline:
     def expire(self) -> None:
         """End the request now. May be called from any thread."""
         with self._lock:
-            self.is_over = True
-            if self._socket is not None:
-                _shut_down(self._socket)
+            self._end_request()
+
+    def _expire_in(self, turn: int) -> None:
+        """End the request, if it is still the one for which the time was started."""
+        with self._lock:
+            if turn == self._turn:
+                self._end_request()
+
+    def _end_request(self) -> None:
+        self.is_over = True
+        if self._socket is not None:
+            _shut_down(self._socket)
 
     def forget(self) -> None:
         """Close the duplicate of the socket."""
