@@ -8,6 +8,7 @@ import errno
 import json
 import subprocess
 import threading
+import time
 
 from pathlib import Path
 
@@ -22,7 +23,7 @@ from vllm_watch.service import poll_schedule
 from vllm_watch.service.log_thread import LogThread
 from vllm_watch.service.monitor import ServerMonitor
 from vllm_watch.sources import directory_watcher as wake_module
-from vllm_watch.sources.directory_watcher import DirectoryWatcher, places
+from vllm_watch.sources.directory_watcher import TOO_MANY, DirectoryWatcher, places
 from vllm_watch.support.clock import SystemClock
 from vllm_watch.support.internal_errors import InternalErrors
 
@@ -98,6 +99,73 @@ def test_other_files_of_a_busy_folder_do_not_wake(watch, wake, tmp_path):
     (tmp_path / "vllm.log").write_bytes(b"x")
 
     assert wake.wait(SECONDS)
+
+
+def test_too_many_changes_of_other_files_wake(watch, wake, tmp_path):
+    """A folder that is very busy with other files is said to be: who asks may then let it rest."""
+    watch.refresh(places([str(tmp_path / "vllm.log")]))
+    wake.clear()
+    for number in range(TOO_MANY):
+        (tmp_path / f"other-{number}").touch()
+    assert wake.wait(SECONDS)
+    changes = watch.take_changes()
+
+    assert set() == changes.prefixes
+    assert TOO_MANY <= changes.events[str(tmp_path)]
+
+
+def test_opening_and_reading_a_log_is_no_change(watch, wake, tmp_path):
+    """The kernel is asked for changes only: whoever else reads the log costs nothing."""
+    log = tmp_path / "vllm.log"
+    log.write_bytes(b"x")
+    watch.refresh(places([str(log)]))
+    watch.take_changes()
+    for _ in range(20):
+        log.read_bytes()
+    log.rename(tmp_path / "vllm.log.1")
+    assert wake.wait(SECONDS)
+    changes = watch.take_changes()
+
+    assert {str(log)} == set(changes.prefixes)
+    assert {str(tmp_path): 1} == changes.events
+
+
+def test_a_resting_folder_is_not_watched(watch, wake, tmp_path):
+    """A folder that rests gives no hints and counts as one that does; after its rest it gives them again."""
+    log = tmp_path / "vllm.log"
+    log.touch()
+    found = places([str(log)])
+    assert [str(tmp_path)] == watch.refresh(found)
+    assert [] == watch.refresh(found, {str(tmp_path)})
+    wake.clear()
+    log.write_bytes(b"x")
+    during = len(watch._observer.emitters), watch.covers(found), wake.wait(0.2)
+    assert [str(tmp_path)] == watch.refresh(found)
+    log.write_bytes(b"y")
+
+    assert (0, True, False) == during
+    assert wake.wait(SECONDS)
+
+
+def test_a_busy_log_rests_and_every_line_is_read(tmp_path, monkeypatch):
+    """A log with many lines is polled by the clock, loses none at either end of its rest, and is then watched again."""
+    monkeypatch.setattr(poll_schedule, "REST_SECONDS", 0.3)
+    with following(tmp_path / "vllm.log") as (server, log):
+        until(lambda: server.snapshot().tail.watch_mode == "events")
+        observer = log.loop._folders._watcher._observer
+        written = 0
+        for _ in range(3):
+            until(lambda: observer.emitters)
+            end = time.monotonic() + SECONDS
+            while observer.emitters and time.monotonic() < end:
+                written += 1
+                log.write(written)
+                time.sleep(0.002)
+            assert "events" == server.snapshot().tail.watch_mode
+            assert not observer.emitters
+            written += 1
+            log.write(written)
+            until(lambda: server.snapshot().tail.lines == written)  # noqa: B023 - Asked at once.
 
 
 def test_a_replaced_folder_is_watched_anew(watch, wake, tmp_path):

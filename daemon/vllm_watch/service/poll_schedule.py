@@ -82,7 +82,8 @@ class PollSchedule(Generic[_Log]):
         They count as polled: after the poll of each `note_poll` says how it ended.
         """
         if changed:
-            self._spent_until = max(self._spent_until, now) + BUSY_SECONDS
+            # A poll by the clock may come before the next one was allowed: from it on it is `BUSY_SECONDS` as well.
+            self._spent_until = min(max(self._spent_until, now), now + PROMPT_POLLS * BUSY_SECONDS) + BUSY_SECONDS
         if now >= self._all_at + POLL_SECONDS:
             self._all_at = self._often_at = now
             self._soon.clear()
