@@ -245,10 +245,12 @@ class ExpositionParser:
         if not samples or b"\n" in about or _has_comment(samples):
             return False
         self._has_types = True
-        first, _, _ = samples.partition(b"\n")
+        if name in self._known and self._take_known(name, samples):
+            return True
         if self._run is not None and _is_run(samples, len(samples), self._run, is_grouped=True):
             self._long_lines += _count_long(samples, len(samples))
             return True
+        first, _, _ = samples.partition(b"\n")
         unwanted = self._unwanted_name(first)
         if unwanted is None:
             return self._take_known(name, samples)

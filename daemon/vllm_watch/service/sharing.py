@@ -8,17 +8,9 @@ import threading
 from collections.abc import Callable
 from typing import Generic, TypeVar
 
+from vllm_watch.catalog.limits import AGE_PER_SERVER, FEW_SERVERS, MAX_AGE
 from vllm_watch.support.clock import Clock
 
-
-MAX_AGE = 1.0
-"""No answer is older than these seconds."""
-
-AGE_PER_SERVER = 0.005
-"""So many seconds for each server: showing one takes up to a millisecond, which is then a fifth of a core at most."""
-
-FEW_SERVERS = 10
-"""So few are shown anew to everybody who asks."""
 
 Key = TypeVar("Key")
 Made = TypeVar("Made")
