@@ -110,6 +110,24 @@ class Answer(NamedTuple):
     seconds: float
 
 
+class Took(NamedTuple):
+    """What a program took: seconds by the clock, and of processor time."""
+
+    seconds: float
+    processor: float
+
+
+def run_to_end(command: Sequence[str]) -> Took:
+    """Run a program to its end, its output thrown away; raise `ChildProcessError` if it fails."""
+    start = time.perf_counter()
+    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    _, status, used = os.wait4(process.pid, 0)
+    process.returncode = os.waitstatus_to_exitcode(status)
+    if process.returncode:
+        raise ChildProcessError(f"{command} ended with {process.returncode}")
+    return Took(time.perf_counter() - start, used.ru_utime + used.ru_stime)
+
+
 def daemon(*options: str, environment: Mapping[str, str] | None = None) -> Server:
     """Start the daemon with options of ``run``."""
     return Server([*VLLM_WATCH, "run", "--listen", "127.0.0.1:{port}", *options], environment)
