@@ -36,6 +36,7 @@ TITLES = {
     "What the verdicts mean": "各结论的含义",
     "How many runs": "需要多少次运行",
     "What a verdict is based on": "结论的依据",
+    "TTFT near saturation": "接近饱和时的 TTFT",
     "When there are no numbers": "什么时候没有数字",
     "Known traps": "已知的陷阱",
     "In CI": "在 CI 中",

@@ -129,7 +129,7 @@ def test_sides_that_are_not_comparable(tmp_path):
     sides = [result_file(tmp_path / "a.json", 1.0), result_file(tmp_path / "b.json", 1.1, model_id="Qwen3-32B")]
     plain, forced = (json.loads(compare(*sides, "--format", "json", *more).stdout) for more in ((), ("--force",)))
 
-    assert plain["reasons"] == forced["reasons"] == ["other model: Qwen3-8B and Qwen3-32B"]
+    assert plain["reasons"] == forced["reasons"] == ["The models differ: Qwen3-8B and Qwen3-32B."]
     assert not plain["comparable"]
     assert (plain["metrics"], len(forced["metrics"]) > 5) == ([], True)
 

@@ -12,13 +12,9 @@ once its inter-token latency is its own, while its time per output token is stil
 
 from __future__ import annotations
 
-import functools
-
 import pytest
 
-from tests.loadtest.load_tests import FOLDER, LOAD_TESTS
-
-from vllm_watch.loadtest.sources import read_report
+from tests.loadtest.load_tests import FOLDER, LOAD_TESTS, report_of
 
 
 pytestmark = pytest.mark.slow
@@ -35,10 +31,9 @@ STRANGERS = {"curve: bench4": 2}
 EVERY_TEST = pytest.mark.parametrize("path", LOAD_TESTS, ids=lambda path: path.stem)
 
 
-@functools.lru_cache(maxsize=32)
 def runs(path):
     """Return the runs in a recording."""
-    return read_report([str(path)]).runs
+    return report_of(path).runs
 
 
 def views(run):
@@ -163,7 +158,7 @@ def test_each_configuration_is_its_own():
 def test_eight_loads_in_one_recording_are_eight_runs():
     """Each benchmark of the curve is a run with its own requests, and latency turns at one of them."""
     (path,) = (each for each in LOAD_TESTS if each.name.startswith("curve"))
-    report = read_report([str(path)])
+    report = report_of(path)
 
     assert [run.load.max_concurrency for run in report.runs] == [1, 2, 4, 8, 16, 24, 40, None]
     assert [run.views[1].successful for run in report.runs] == [80, 160, 260, 450, 600, 700, 800, 700]

@@ -100,5 +100,5 @@ def test_what_rises_throughout_is_never_steady():
 
     assert (found.start, found.end) == (1150.0, 1298.0)
     assert found.problem == (
-        "no steady state: running requests drifted by +66% of its mean from the start to the end of the window"
+        "no steady state: running requests drifted by +66 % of its mean from the start to the end of the window"
     )

@@ -17,7 +17,7 @@ T = TypeVar("T")
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     """Let all samples be whole."""
-    parser.addoption("--whole", action="store_true", help="whole samples: more kills, random histories and examples")
+    parser.addoption("--whole", action="store_true", help="whole samples: tests/README.md says of what")
 
 
 @pytest.hookimpl(tryfirst=True)

@@ -164,3 +164,32 @@ def test_server_may_be_started_again(endpoints, client_of):
     with _running(server):
         assert server.port == port
         assert client_of(port).ask("/-/ready").status == 200
+
+
+@pytest.mark.parametrize("path", ["/metrics", "/api/v1/snapshot"])
+def test_nobody_waits_for_a_long_response(client, endpoints, monkeypatch, path):
+    """While the series or the snapshot of many servers are made, all other requests are answered."""
+    is_made, may_go_on, replies = threading.Event(), threading.Event(), []
+    short = endpoints.healthy()
+
+    def make(*_):
+        is_made.set()
+        may_go_on.wait(SECONDS)
+        return short
+
+    monkeypatch.setattr(endpoints, "metrics", make)
+    monkeypatch.setattr(endpoints, "snapshot", make)
+    asking = [threading.Thread(target=lambda: replies.append(client.ask(path).status)) for _ in range(3)]
+    for thread in asking:
+        thread.start()
+    assert is_made.wait(SECONDS)
+    others = [
+        client.ask(other).status for other in ("/-/healthy", "/-/ready", "/", "/static/page.js", "/api/v1/targets")
+    ]
+    assert not replies
+    may_go_on.set()
+    for thread in asking:
+        thread.join(SECONDS)
+
+    assert [200] * 5 == others
+    assert [200] * 3 == replies

@@ -20,6 +20,7 @@ from vllm_watch.replay.replay import Progress, run_log, run_recording
 from vllm_watch.state.server import ServerSettings, ServerState
 from vllm_watch.state.snapshot import ServerSnapshot
 from vllm_watch.support.errors import FileError, UsageError
+from vllm_watch.support.whole_file import whole_file
 
 
 @click.command("backfill")
@@ -50,7 +51,7 @@ def write_backfill(path: str | None, logs: Sequence[str], step: float, output: s
         gathered = TimeSeriesFile(spool)
         snapshots = _of_recording(path, step, progress) if path else _of_logs(logs, step, progress)
         for snapshot in snapshots:
-            gathered.add(snapshot)
+            _gather(gathered, snapshot)
         if not gathered.samples:
             raise FileError(f"{path or ', '.join(logs)}: nothing to backfill: {_why_empty(logs)}")
         _write(gathered, output)
@@ -86,12 +87,16 @@ def _of_logs(logs: Sequence[str], step: float, progress: Progress) -> Iterator[S
             yield snapshot
 
 
+def _gather(gathered: TimeSeriesFile, snapshot: ServerSnapshot) -> None:
+    try:
+        gathered.add(snapshot)
+    except OSError as error:
+        raise FileError(f"{tempfile.gettempdir()}: cannot be written: {error.strerror}") from error
+
+
 def _write(gathered: TimeSeriesFile, output: str | None) -> None:
     if output is None:
         sys.stdout.writelines(gathered.lines())
         return
-    try:
-        with Path(output).open("w", encoding="utf-8") as file:
-            file.writelines(gathered.lines())
-    except OSError as error:
-        raise FileError(f"{output}: cannot be written: {error.strerror}") from error
+    with whole_file(Path(output)) as file:
+        file.writelines(line.encode() for line in gathered.lines())

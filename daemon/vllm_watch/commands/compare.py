@@ -13,7 +13,8 @@ import click
 
 from vllm_watch.commands.marks import mark_options, mark_runs, marking
 from vllm_watch.commands.options import objective_option, progress_bar, zone_option
-from vllm_watch.commands.report import form_of, read_options
+from vllm_watch.commands.output_formats import comparison_format
+from vllm_watch.commands.report import read_options
 from vllm_watch.comparison.compare import compare_sides
 from vllm_watch.comparison.fail_if import Outcome, Rule, check_rule, parse_rule
 from vllm_watch.comparison.model import Comparisons, Side
@@ -81,11 +82,12 @@ def command(
     where = marking(**marks)
     parsed = [parse_rule(text) for text in rules]
     named = named_sides(sides, baseline)
+    chosen = comparison_format(form, output)
     options = read_options(objective, zone)
     with progress_bar("compare") as progress:
         read = read_sides(named, options, progress)
     found = compare_sides(read, baseline, force=force)
-    write_comparison(found, form, output)
+    write_comparison(found, chosen, output)
     mark_runs((run for side in read for run in side.runs), output, where)
     outcomes = check_rules(parsed, found)
     for outcome in outcomes:
@@ -124,23 +126,21 @@ def read_sides(named: Sequence[SideArgument], options: ReadOptions, progress: Pr
     return tuple(sides)
 
 
-def write_comparison(comparisons: Comparisons, form: ComparisonFormat | None, output: str | None) -> None:
+def write_comparison(comparisons: Comparisons, form: ComparisonFormat, output: str | None) -> None:
     """
     Write a comparison.
 
     Args:
         comparisons: What was found.
-        form: `None`: by the ending of `output`, else a table.
+        form: Of the output.
         output: A file, or `None` for standard output.
 
     Raises:
         FileError: The output cannot be written.
     """
-    by_name = form_of(output)
-    chosen = form or ("table" if by_name == "text" else by_name)
-    text = _RENDERERS[chosen](comparisons)
+    text = _RENDERERS[form](comparisons)
     if output is None:
-        write_output(text, is_utf8=chosen == "html")
+        write_output(text, is_utf8=form == "html")
     else:
         write_whole(Path(output), text.encode())
 

@@ -19,7 +19,8 @@ from vllm_watch.grafana.delete import delete as delete_all
 from vllm_watch.grafana.model import Dashboard
 from vllm_watch.grafana.push import PushOptions
 from vllm_watch.grafana.push import push as push_all
-from vllm_watch.grafana.regions import mark_region, path, region_of_options
+from vllm_watch.grafana.regions import mark_region, region_of_options
+from vllm_watch.loadtest.region import path
 from vllm_watch.support.errors import UsageError
 from vllm_watch.support.report import ReportLine, print_report
 

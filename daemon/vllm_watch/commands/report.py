@@ -16,6 +16,7 @@ import click
 
 from vllm_watch.commands.marks import mark_options, mark_runs, marking
 from vllm_watch.commands.options import objective_option, progress_bar, several, zone_option
+from vllm_watch.commands.output_formats import report_format
 from vllm_watch.config.quoting import quote
 from vllm_watch.config.texts import parse_url
 from vllm_watch.config.times import parse_time_range
@@ -33,14 +34,6 @@ from vllm_watch.support.standard_streams import write_output
 from vllm_watch.support.whole_file import write_whole
 
 
-_BY_SUFFIX: Mapping[str, ReportFormat] = {
-    ".html": "html",
-    ".htm": "html",
-    ".json": "json",
-    ".md": "markdown",
-    ".markdown": "markdown",
-    ".txt": "text",
-}
 _RENDERERS: Mapping[ReportFormat, Callable[[Report], str]] = {
     "text": report_text,
     "markdown": report_markdown,
@@ -114,8 +107,9 @@ def write_report(
 
     Raises:
         FileError: A source cannot be read, or the output not be written.
+        UsageError: The ending of `output` is that of no format.
     """
-    chosen = form or form_of(output)
+    chosen = report_format(form, output)
     report = read_report(paths, options, progress)
     text = _RENDERERS[chosen](report)
     if output is None:
@@ -123,11 +117,6 @@ def write_report(
     else:
         write_whole(Path(output), text.encode())
     return report
-
-
-def form_of(output: str | None) -> ReportFormat:
-    """Return the format that a file's name stands for; text if it says nothing."""
-    return _BY_SUFFIX.get(Path(output).suffix.lower(), "text") if output else "text"
 
 
 def read_options(objective: str | None, zone: str | None) -> ReadOptions:

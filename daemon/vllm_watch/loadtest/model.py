@@ -213,6 +213,13 @@ class Timeline(Struct, frozen=True, kw_only=True):
     values: Mapping[str, tuple[float | None, ...]] = {}
 
 
+class Period(Struct, frozen=True, kw_only=True):
+    """From when to when."""
+
+    start: float
+    end: float
+
+
 class Run(Struct, frozen=True, kw_only=True):
     """
     One run of a load test, from one or more sources.
@@ -226,6 +233,8 @@ class Run(Struct, frozen=True, kw_only=True):
     name: str
     start: float | None = None
     end: float | None = None
+    observed: Period | None = None
+    """From when to when the server was observed, as in the recording or log: the load is a part of it."""
     model: str | None = None
     version: str | None = None
     hardware: Mapping[str, str] = {}

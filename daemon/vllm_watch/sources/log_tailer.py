@@ -13,7 +13,6 @@ import glob
 import os
 
 from collections.abc import Callable, Iterable
-from dataclasses import asdict
 
 import structlog
 
@@ -21,13 +20,14 @@ from vllm_watch.catalog.reasons import LogReason
 from vllm_watch.reading.log_reader import LogBatch, LogReader
 from vllm_watch.sources.checkpoint import FilePosition
 from vllm_watch.sources.file_follower import MAX_READS, FileFollower
+from vllm_watch.sources.log_file import LogFile
 from vllm_watch.sources.open_file import FileId, NotRegularError
 from vllm_watch.sources.read_counts import ReadCounts
 from vllm_watch.sources.resumption import ResumePoint
 from vllm_watch.sources.rotated_names import is_compressed, is_rotated_of
 from vllm_watch.sources.startup_scan import MAX_SEARCH
 from vllm_watch.state.server import LogStatus
-from vllm_watch.state.snapshot import TailCounts
+from vllm_watch.state.snapshot import WatchMode
 
 
 log = structlog.get_logger("vllm_watch.tail")
@@ -62,6 +62,9 @@ class LogTailer:
         stopped_at: When that was, in seconds since the epoch.
         wall: Returns the wall clock's time, which files' times are in, at a moment of `poll`.
         make_reader: Returns a reader of the lines of one path.
+
+    Attributes:
+        watch_mode: How changes of the files are noticed, `None` if that is not said; the caller sets it.
     """
 
     def __init__(
@@ -72,6 +75,7 @@ class LogTailer:
         wall: Callable[[float], float] = float,
         make_reader: Callable[[], LogReader] = LogReader,
     ) -> None:
+        self.watch_mode: WatchMode | None = None
         self._pattern = pattern
         self._wall = wall
         self._make_reader = make_reader
@@ -132,15 +136,13 @@ class LogTailer:
 
     def status(self) -> LogStatus:
         """Return how reading goes."""
-        is_up = not all(follower.is_failing for follower in self._followers.values())
-        open_counts = [follower.framing_counts() for follower in self._followers.values()]
-        closed = TailCounts(**asdict(self._counts))
-        tail = closed._replace(
-            lag=sum(follower.lag() for follower in self._followers.values()) if is_up else None,
-            long_lines=closed.long_lines + sum(long_lines for long_lines, _ in open_counts),
-            nul_bytes=closed.nul_bytes + sum(nul_bytes for _, nul_bytes in open_counts),
-            ignored_files=len(self._ignored),
-        )
+        is_up, lag = False, 0
+        logs: list[LogFile] = []
+        for follower in self._followers.values():
+            is_up |= not follower.is_failing
+            lag += follower.lag()
+            logs += follower.logs
+        tail = self._counts.with_open(logs, lag if is_up else None, len(self._ignored), self.watch_mode)
         return LogStatus(is_up, "ok" if is_up else self._reason, tail)
 
     def close(self) -> None:

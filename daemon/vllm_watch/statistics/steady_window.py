@@ -104,7 +104,8 @@ def _drift(kept: Mapping[str, Sequence[float]]) -> str | None:
         if trend is None or trend.p >= _SIGNIFICANCE or abs(trend.drift) <= IGNORED_DRIFT * abs(mean):
             continue
         change = trend.drift / abs(mean) if mean else math.inf
-        return f"no steady state: {name} drifted by {change:+.0%} of its mean from the start to the end of the window"
+        drifted = f"{name} drifted by {100 * change:+.0f} % of its mean"
+        return f"no steady state: {drifted} from the start to the end of the window"
     return None
 
 
@@ -122,6 +123,5 @@ def _imprecise(name: str, values: Sequence[float]) -> str | None:
     precision = _NORMAL * pstdev(values) / mean / math.sqrt(max(effective_count(values), 1.0))
     if precision <= PRECISION:
         return None
-    return (
-        f"too short: {name} varies so much that its mean is known to ±{precision:.1%}, and ±{PRECISION:.0%} are needed"
-    )
+    known, needed = f"±{100 * precision:.1f} %", f"±{100 * PRECISION:.0f} %"
+    return f"too short: {name} varies so much that its mean is known to {known}, and {needed} are needed"
