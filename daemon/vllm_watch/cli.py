@@ -30,6 +30,8 @@ _Command = TypeVar("_Command", bound=Callable[..., Any])
 _PARTS = 1000
 """How finely the progress bar moves."""
 
+_ERASE_LINE_ABOVE = "\x1b[1A\x1b[2K"
+
 _LOG = click.option(
     "--log", "logs", multiple=True, metavar="PATH", help="A server's log, a path or glob; may be given several times."
 )
@@ -164,7 +166,8 @@ def once(logs: tuple[str, ...], metrics: str | None, form: str) -> None:
         for path in logs:
             sys.stdout.buffer.writelines(log_records(path))
         return
-    found = read_once(logs, metrics)
+    with _progress("once") as progress:
+        found = read_once(logs, metrics, progress)
     sys.stdout.buffer.write(as_json(found.snapshot) if form == "json" else as_prometheus(found.snapshot))
     if found.metrics_problem:
         from vllm_watch.catalog.reasons import explain
@@ -461,13 +464,16 @@ def _seconds(option: str, text: str) -> float:
 
 @contextmanager
 def _progress(label: str) -> Iterator[Callable[[float], None]]:
-    """Show a bar on a terminal; yield the function that moves it."""
-    with click.progressbar(length=_PARTS, label=label, file=sys.stderr, hidden=not sys.stderr.isatty()) as bar:
+    """Show a bar on a terminal until the work is done; yield the function that moves it."""
+    is_terminal = sys.stderr.isatty()
+    with click.progressbar(length=_PARTS, label=label, file=sys.stderr, hidden=not is_terminal) as bar:
 
         def show(share: float) -> None:
             bar.update(max(int(share * _PARTS) - bar.pos, 0))
 
         yield show
+    if is_terminal:
+        sys.stderr.write(_ERASE_LINE_ABOVE)
 
 
 if __name__ == "__main__":

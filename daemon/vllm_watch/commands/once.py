@@ -21,7 +21,7 @@ from vllm_watch.exposition.samples import server_samples
 from vllm_watch.exposition.text_format import prometheus_text
 from vllm_watch.reading.log_reader import TimedEvent
 from vllm_watch.replay.finished_log import FinishedLog
-from vllm_watch.replay.replay import read_to_end
+from vllm_watch.replay.replay import Progress, read_to_end
 from vllm_watch.state.scrape_source import ScrapeResult, scrape_result
 from vllm_watch.state.server import ServerSettings, ServerState
 from vllm_watch.state.snapshot import ServerSnapshot
@@ -42,9 +42,14 @@ class OnceResult(NamedTuple):
     metrics_problem: MetricsReason | None
 
 
-def read_once(logs: Sequence[str], metrics: str | None) -> OnceResult:
+def read_once(logs: Sequence[str], metrics: str | None, progress: Progress = lambda _share: None) -> OnceResult:
     """
     Read logs to their ends, and /metrics once, from a URL or a file.
+
+    Args:
+        logs: Their paths.
+        metrics: The URL or the file.
+        progress: Called with the share of the logs that was read.
 
     Raises:
         UsageError: The URL is wrong.
@@ -59,8 +64,12 @@ def read_once(logs: Sequence[str], metrics: str | None) -> OnceResult:
     )
     state = ServerState(settings)
     end = 0.0
-    for path in logs:
-        end = max(end, _read_log(path, state))
+    for number, path in enumerate(logs):
+
+        def part(share: float, done: int = number) -> None:
+            progress((done + share) / len(logs))
+
+        end = max(end, _read_log(path, state, part))
     problem = None
     if metrics:
         result = _scrape(url) if url else _read_saved(metrics, end)
@@ -107,11 +116,11 @@ _KINDS = {
 }
 
 
-def _read_log(path: str, state: ServerState) -> float:
+def _read_log(path: str, state: ServerState, progress: Progress) -> float:
     # Millions of small tuples come and go without a cycle among them: looking for cycles costs a tenth of the time.
     gc.disable()
     try:
-        return read_to_end(path, state)
+        return read_to_end(path, state, progress)
     finally:
         gc.enable()
 
