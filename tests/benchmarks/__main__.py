@@ -9,6 +9,7 @@ once         `once` and `backfill` on a log of a million lines, beside `mtail --
 start        how long short commands take, and the daemon until it is ready
 scrape       what one scrape of a recorded page costs, beside prometheus_client's parser, and of pages that are wild
 catching-up  how long the daemon takes for 1 GiB that was written while it was away
+old-logs     the same as once of logs of other kinds (not run unless it is named)
 servers      what 1, 10, 50 and 200 servers cost, and what those that hang do to others (not run unless it is named)
 report       `vllm-watch report` on logs of 20 MB to 2 GB: speed and memory (not run unless it is named)
 soak         20 minutes of rotations and scrapes: what grows, and what is lost (not run unless it is named)
@@ -45,11 +46,12 @@ BENCHMARKS: dict[str, Callable[[], Iterator[Figure]]] = {
     "start": start.measure,
     "scrape": scrape.measure,
     "catching-up": catching_up.measure,
+    "old-logs": once.measure_kinds,
     "servers": servers.measure,
     "report": report.measure,
     "soak": soak.measure,
 }
-LONG = frozenset({"servers", "report", "soak"})
+LONG = frozenset({"old-logs", "servers", "report", "soak"})
 CALIBRATIONS = 5
 """How often the calibration runs before and after a benchmark; its median counts."""
 

@@ -7,26 +7,36 @@ import os
 import statistics
 import tempfile
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from tests.benchmarks.figures import Figure
+from tests.benchmarks.old_logs import write_busy_day, write_day, write_logged_requests
 from tests.benchmarks.programs import MTAIL_PROGRAMS, VLLM_WATCH, Took, has_mtail, run_to_end
-from tests.support.recordings import RECORDINGS
 
 
-LINES = 1_000_000
 RUNS = 3
+KINDS = {"nearly only access lines": write_busy_day, "with a record of each request": write_logged_requests}
 MTAIL_ONCE = ["mtail", "--one_shot", "--logtostderr"]
 PROGRAMS = {"lean": ("lean.mtail", 6.0), "rich": ("vllm.mtail", 15.0)}
 """mtail's programs, and how many times as fast we have to be: one for what the current release writes, one for all."""
 
 
 def measure() -> Iterator[Figure]:
-    """Yield the medians and their ratios to mtail with each program; without mtail only our own."""
+    """Yield what the recorded day costs: medians, and their ratios to mtail; without mtail only our own."""
+    yield from _measure(write_day)
+
+
+def measure_kinds() -> Iterator[Figure]:
+    """Yield the same of other kinds of log."""
+    for kind, write in KINDS.items():
+        yield from (figure._replace(name=f"{kind}: {figure.name}") for figure in _measure(write))
+
+
+def _measure(write: Callable[[Path], int]) -> Iterator[Figure]:
     with tempfile.TemporaryDirectory() as folder:
         log = Path(folder) / "vllm.log"
-        lines = _write(log)
+        lines = write(log)
         ours = {
             "once": [*VLLM_WATCH, "once", "--log", str(log)],
             "backfill": [*VLLM_WATCH, "backfill", "--log", str(log), "-o", os.devnull],
@@ -61,20 +71,3 @@ def _ratios(name: str, program: str, goal: float, rounds: Sequence[Mapping[str, 
     note = f"least {min(fast):.1f}, most {max(fast):.1f}"
     yield Figure(told, statistics.median(fast), "x as fast", "higher", goal, note=note)
     yield Figure(f"{told}: processor", statistics.median(cheap), "x as cheap", "higher")
-
-
-def _write(path: Path) -> int:
-    """Write the recorded day: its start once, its service again and again, its crash and its second start once."""
-    recorded = (RECORDINGS["day"] / "vllm.log").read_bytes()
-    ready = recorded.index(b"INFO:     Application startup complete.")
-    crash = recorded.index(b"(APIServer pid=20778) WARNING 11-21 02:26:16 [core_client.py:817]")
-    service = recorded[ready:crash]
-    lines = recorded.count(b"\n")
-    with path.open("wb") as file:
-        file.write(recorded[:ready])
-        file.write(service)
-        while lines < LINES:
-            file.write(service)
-            lines += service.count(b"\n")
-        file.write(recorded[crash:])
-    return lines
