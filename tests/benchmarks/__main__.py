@@ -15,7 +15,7 @@ report       `vllm-watch report` on logs of 20 MB to 2 GB: speed and memory (not
 soak         20 minutes of rotations and scrapes: what grows, and what is lost (not run unless it is named)
 
 Each figure is compared with that of the last release in figures.json. The exit status is 1 if one is worse by more than
-a fifth. ``make bench ARGS=--keep`` keeps the figures of the run instead.
+a fifth. ``make bench ARGS=--keep`` keeps the figures of the run instead, and writes them into the READMEs.
 """
 
 from __future__ import annotations
@@ -31,6 +31,7 @@ from pathlib import Path
 import msgspec
 
 from tests.benchmarks import catching_up, latency, lines, many, once, report, scrape, servers, soak, start
+from tests.benchmarks.cost_table import HEADINGS, filled
 from tests.benchmarks.figures import Figure, Kept, KeptBenchmark, compare, gone, keep, row
 from tests.benchmarks.machine import calibrate, machine
 
@@ -60,7 +61,7 @@ def main(arguments: list[str]) -> int:
     """Run the named benchmarks, or all but the long ones; return 1 if something is worse than it was."""
     parser = argparse.ArgumentParser(prog="make bench", description="Measure, and compare with the last release.")
     parser.add_argument("names", nargs="*", metavar="NAME", help=", ".join(BENCHMARKS))
-    parser.add_argument("--keep", action="store_true", help=f"write the figures to {KEPT.name}")
+    parser.add_argument("--keep", action="store_true", help=f"write the figures to {KEPT.name} and the READMEs")
     options = parser.parse_args(arguments)
     unknown = set(options.names) - set(BENCHMARKS)
     if unknown:
@@ -76,11 +77,17 @@ def main(arguments: list[str]) -> int:
         worse += found
     if options.keep:
         others = last.benchmarks if last and options.names else {}
-        document = msgspec.json.encode(keep(__version__, time.strftime("%Y-%m-%d"), machine(), measured, others))
-        KEPT.write_bytes(msgspec.json.format(document, indent=2) + b"\n")
+        _keep(keep(__version__, time.strftime("%Y-%m-%d"), machine(), measured, others))
     if kept:
         _conclude(worse, list(gone({name: figures for name, (_, figures) in measured.items()}, kept)), kept)
     return 1 if worse else 0
+
+
+def _keep(figures: Kept) -> None:
+    """Write the file of figures, and the READMEs' table."""
+    KEPT.write_bytes(msgspec.json.format(msgspec.json.encode(figures), indent=2) + b"\n")
+    for readme, heading in HEADINGS.items():
+        readme.write_text(filled(readme.read_text(encoding="utf-8"), heading, figures), encoding="utf-8")
 
 
 def _introduce(kept: Kept | None) -> None:

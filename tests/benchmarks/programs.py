@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import http.client
 import os
+import re
 import shutil
 import socket
 import subprocess
@@ -87,6 +88,11 @@ class Server:
             return Answer(response.status, body, time.monotonic() - start)
         finally:
             connection.close()
+
+    def lines_read(self) -> float:
+        """Return how many lines the daemon has read of all logs."""
+        found = re.findall(rb"(?m)^vllm_watch_log_lines_total\{[^}]*\} (\S+)$", self.get().body)
+        return sum(map(float, found))
 
     def until_ready(self, path: str = "/-/ready", pause: float = 0.02) -> float:
         """Wait until a page is answered with 200; return the seconds that it took."""
