@@ -26,8 +26,9 @@ from vllm_watch.rendering.json_output import comparisons_json
 
 
 TTFT = [metric.name for metric in METRICS if metric.latency == "ttft_ms"]
-REASON = "Near saturation a few runs of each side tell nothing of TTFT: some have a queue and others do not."
-UNKNOWN = REASON.replace("saturation", "saturation, which cannot be excluded here,")
+TOLD = "a few runs of each side tell nothing of TTFT: some have a queue and others do not."
+REASON = f"Near saturation {TOLD} Test at a lower rate, or with a fixed number of users (--max-concurrency)."
+UNKNOWN = f"Near saturation, which cannot be excluded here, {TOLD} Give the server's log or a recording with each run."
 QUIET = ServerUse(running=9.0, waiting=0.0)
 FULL = ServerUse(running=20.0, waiting=0.0)
 WAITING = ServerUse(running=9.0, waiting=1.0)
@@ -125,7 +126,8 @@ def test_one_run_a_side_has_its_own_reason():
     """One run a side needs no chance: a queue of users is not told by it either."""
     full = [single(name, speed=speed, use=FULL, load=OPEN) for name, speed in (("a", 1.0), ("b", 2.0))]
 
-    assert row(compare_pair(*full), "ttft_ms.p50").note == "Near saturation one run of each side tells nothing of TTFT."
+    note = row(compare_pair(*full), "ttft_ms.p50").note
+    assert note.startswith("Near saturation one run of each side tells nothing of TTFT. Test at a lower rate, or")
 
 
 def test_every_format_gives_the_reason():

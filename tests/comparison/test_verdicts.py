@@ -206,7 +206,8 @@ class TestOneRunASide:
             return row(compare_pair(*phased), "ttft_ms.p50")
 
         assert found((quiet,)).verdict == found(running=16.0, waiting=0.1).verdict == "better"
-        assert found((full,)).note == "Near saturation one run of each side tells nothing of TTFT."
+        note = "Near saturation one run of each side tells nothing of TTFT. Give several runs of each."
+        assert found((full,)).note == note
         assert found((quiet,), running=30.0, waiting=2.0).verdict == "too_few"
         assert "cannot be excluded" in found().note
 

@@ -79,7 +79,7 @@ def test_the_headline_is_said_in_a_sentence():
 
     assert better.index("In short") < better.index("ok Output (tokens/s)") < better.index("What differs")
     assert "ok Output (tokens/s): draft4 is better than draft2, 520 against 468: +11.0 [8.1, 14.0] %." in better
-    assert "no difference is shown; with these runs only one of 4.51 % or more is found." in unwrapped(
+    assert "no difference is shown; these runs can only show one of 4.51 % or more." in unwrapped(
         reports.comparisons(metrics=(unseen,))
     )
     assert "there are not enough runs" in unwrapped(reports.comparisons(metrics=(few,)))

@@ -173,9 +173,21 @@ def _by_queue(metric: Metric, pair: Pair) -> str | None:
     if all(each is False for each in near):
         return None
     state = "saturation" if True in near else "saturation, which cannot be excluded here,"
-    if pair.is_single:
-        return f"Near {state} one run of each side tells nothing of TTFT."
-    return f"Near {state} a few runs of each side tell nothing of TTFT: some have a queue and others do not."
+    told = (
+        "one run of each side tells nothing of TTFT."
+        if pair.is_single
+        else "a few runs of each side tell nothing of TTFT: some have a queue and others do not."
+    )
+    return f"Near {state} {told} {_what_tells_more(pair, is_known=True in near)}"
+
+
+def _what_tells_more(pair: Pair, *, is_known: bool) -> str:
+    """Return what to do where TTFT tells nothing, by whether it is known that a side was near saturation."""
+    if not is_known:
+        return "Give the server's log or a recording with each run."
+    if any(varies_by_chance(run) for side in pair.sides for run in side.runs):
+        return "Test at a lower rate, or with a fixed number of users (--max-concurrency)."
+    return _MORE
 
 
 def _of_blocks(known: Estimate, pair: Pair, confidence: float) -> Estimate:

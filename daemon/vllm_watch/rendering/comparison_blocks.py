@@ -162,7 +162,7 @@ def _summary(pair: Comparison) -> Statement:
     row = next((each for each in pair.metrics if each.is_headline), None)
     if row is None:
         why = "they are not comparable" if not pair.comparable else "no metric is known of both"
-        return Statement("unknown", f"{pair.candidate} with {pair.baseline}: no verdict, for {why}.")
+        return Statement("unknown", f"{pair.candidate} compared with {pair.baseline}: no verdict, for {why}.")
     return _summary_of(row, pair)
 
 
@@ -175,10 +175,10 @@ def _summary_of(row: Row, pair: Comparison) -> Statement:
         return Statement(
             tone, f"{titled(row.metric)}: {pair.candidate} is {row.verdict} than {pair.baseline}, {values}."
         )
-    shown = f"{titled(row.metric)}: {pair.candidate} with {pair.baseline}, {values}"
+    shown = f"{titled(row.metric)}: {pair.candidate} compared with {pair.baseline}, {values}"
     said = _UNDECIDED[row.verdict]
     if row.verdict == "no_difference_shown" and row.detectable_percent is not None:
-        said += f"; with these runs only one of {significant(row.detectable_percent)} % or more is found"
+        said += f"; these runs can only show one of {significant(row.detectable_percent)} % or more"
     elif row.note is not None:
         return Statement(tone, f"{shown}; {said}. {row.note}")
     return Statement(tone, f"{shown}; {said}.")
