@@ -64,6 +64,11 @@ REFUSED = {
         side("b"),
         "A run of a is too short: a1 lasts 4 s, at least 10 s are needed.",
     ),
+    "nearly long enough": (
+        side("a", number=1, duration_s=9.998),
+        side("b"),
+        "A run of a is too short: a1 lasts 9.99 s, at least 10 s are needed.",
+    ),
     "rounds": (
         side("a"),
         side("b", successful=100),
@@ -136,6 +141,11 @@ WARNED = {
         side("a", duration_s=30.0),
         side("b"),
         f"The runs of a last only 30 s: {PARTS}",
+    ),
+    "nearly long enough": (
+        Side(name="a", runs=(run("a1", duration_s=59.97), run("a2", 1.1))),
+        side("b"),
+        f"The runs of a last only 59.9 s: {PARTS}",
     ),
     "cache": (
         side("a", use=ServerUse(prefix_cache_hit_ratio=0.1)),
