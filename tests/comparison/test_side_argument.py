@@ -20,6 +20,15 @@ def test_a_side_has_the_name_of_its_file():
         ("before", ("old/before.json",)),
         ("after", ("after.jsonl.xz",)),
     ]
+    assert [name for name, _ in parsed("openai-0.5qps-Qwen2.5-7B.json", "openai-0.9qps-Qwen2.5-7B.json.gz")] == [
+        "openai-0.5qps-Qwen2.5-7B",
+        "openai-0.9qps-Qwen2.5-7B",
+    ]
+    assert [name for name, _ in parsed("vllm.log.1.gz", "late.log-20261121", "v0.32/.json")] == [
+        "vllm",
+        "late",
+        ".json",
+    ]
     assert parsed("a.json,b.json", "rec/") == [("a", ("a.json", "b.json")), ("rec", ("rec/",))]
 
 

@@ -48,15 +48,20 @@ def test_a_saturated_minute_is_the_capacity():
 
 
 @pytest.mark.parametrize(
-    ("seconds", "running", "kv"),
-    [(50, 24, 0.0), (120, 12, 0.0)],
+    ("seconds", "running", "kv", "reason"),
+    [
+        (50, 24, 0.0, "the longest saturated phase is 48 s, and a measurement needs 1 min; an estimate"),
+        (120, 12, 0.0, "requests waited for 1 min 58 s, but not because a known limit was reached; an estimate"),
+    ],
     ids=["less than a minute", "neither seats nor KV cache at their limit"],
 )
-def test_waiting_alone_is_no_capacity(seconds, running, kv):
-    """A short queue, or one whose requests wait for something else, shows no maximum."""
+def test_waiting_alone_is_no_capacity(seconds, running, kv, reason):
+    """A short queue, or one whose requests wait for something else, shows no maximum, and the reason is said."""
     server = MadeUpServer().idle(40).work(seconds, running, waiting=10, tokens_per_second=700, kv=kv).idle(40)
 
-    assert estimate(server).capacity is None
+    found = estimate(server)
+    assert found.capacity is None
+    assert reason in found.reason
 
 
 def test_more_requests_than_answers_are_an_overload():

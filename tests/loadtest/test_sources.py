@@ -6,6 +6,7 @@ from __future__ import annotations
 import functools
 import gzip
 import json
+import lzma
 
 from datetime import datetime, timedelta, timezone
 from zoneinfo import ZoneInfo
@@ -129,9 +130,10 @@ def wrong():
     """Return files that are no sources, and what is said of each."""
     result = result_of(DRAFT)
     return {
-        "empty": (b"", "no line of a vLLM server's log is in it"),
-        "foreign.log": (b"Nov 22 host sshd[1]: hello\n" * 20, "no line of a vLLM server's log is in it"),
-        "binary": (bytes(range(256)) * 40, "no line of a vLLM server's log is in it"),
+        "empty": (b"", "is empty"),
+        "foreign.log": (b"Nov 22 host sshd[1]: hello\n" * 20, "has no line of a vLLM server's log"),
+        "binary": (bytes(range(256)) * 40, "has no line of a vLLM server's log"),
+        "recording.jsonl": (lzma.decompress(DRAFT.read_bytes()), "compress it with xz"),
         "truncated.json": (result[:800].encode(), ":1: "),
         "foreign.json": (b'{"hello": 1}', ":1: "),
         "not-utf8.json": (NOT_UTF8, "not text in UTF-8"),

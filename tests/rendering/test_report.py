@@ -132,6 +132,19 @@ def test_validity_is_said_in_words(known, sentence):
     assert sentence in report_text(reports.report(**known))
 
 
+@pytest.mark.parametrize("render", [report_text, report_markdown])
+def test_why_the_maximum_is_not_known_is_beside_it(render):
+    """The reason is said once, where the maximum would be; a result alone says which source tells it."""
+    reason = "The maximum is not known: it was not reached; an estimate needs more."
+    noted = reports.whole_run(capacity=None, notes=(reason,))
+    alone = reports.whole_run(capacity=None, notes=(), phases=())
+    text = " ".join(render(Report(runs=(noted,))).split())
+
+    assert text.count(reason) == 1
+    assert text.index("How much it can carry") < text.index(reason)
+    assert "Add the server's log or a recording." in " ".join(render(Report(runs=(alone,))).split())
+
+
 def test_several_runs_begin_with_a_table_of_them():
     """Of several runs the first section has a row for each, with its load; failures only where there are any."""
     text = report_text(reports.sweep())

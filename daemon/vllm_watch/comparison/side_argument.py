@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
+from vllm_watch.loadtest.source_names import without_endings
 from vllm_watch.support.errors import UsageError
 
 
@@ -61,5 +62,4 @@ def _parse(text: str, exists: Callable[[str], bool]) -> tuple[str | None, tuple[
 
 
 def _stem(path: str) -> str:
-    """Return what is before the first dot of a file's name."""
-    return path.rstrip("/").rpartition("/")[2].split(".")[0] or path
+    return without_endings(path.rstrip("/").rpartition("/")[2]) or path

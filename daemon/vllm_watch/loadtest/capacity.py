@@ -81,7 +81,7 @@ def server_capacity(loads: Sequence[LoadSpan], phases: Sequence[Phase], facts: M
     for found in (*(_saturated(phase, facts) for phase in longest), *(_overloaded(phase, most) for phase in longest)):
         if found is not None:
             return Estimate(found)
-    return _by_curve(loads, facts)
+    return _by_curve(loads, facts, _not_reached(longest))
 
 
 def ladder_capacity(runs: Sequence[Run]) -> Capacity | None:
@@ -175,7 +175,19 @@ def _reached(use: ServerUse, facts: Mapping[str, float]) -> str | None:
     return None
 
 
-def _by_curve(loads: Sequence[LoadSpan], facts: Mapping[str, float]) -> Estimate:
+def _not_reached(longest: Sequence[Phase]) -> str:
+    """Return why the phases, the longest first, do not show the capacity themselves."""
+    seconds = next((each.end - each.start for each in longest if each.phase == "saturated"), None)
+    if seconds is None:
+        return "it was not reached"
+    if seconds < SATURATED_SECONDS:
+        return (
+            f"the longest saturated phase is {duration(seconds)}, and a measurement needs {duration(SATURATED_SECONDS)}"
+        )
+    return f"requests waited for {duration(seconds)}, but not because a known limit was reached"
+
+
+def _by_curve(loads: Sequence[LoadSpan], facts: Mapping[str, float], not_reached: str) -> Estimate:
     windows = [window for load in loads for window in steady_windows(load)]
     uses = [server_use(window) for window in windows]
     limit = running_limit(uses, windows, facts)
@@ -189,7 +201,7 @@ def _by_curve(loads: Sequence[LoadSpan], facts: Mapping[str, float]) -> Estimate
         quality = "" if fit is None else f" (R² {fit.r_squared:.2f}, at least {_MIN_R_SQUARED} is needed)"
         reason = f"throughput does not flatten as more requests run{quality}"
     if reason is not None or fit is None:
-        return Estimate(None, f"{UNKNOWN}: it was not reached, and {reason}.")
+        return Estimate(None, f"{UNKNOWN}: {not_reached}; {reason}.")
     return Estimate(_at_limit(fit, limit, pairs, uses))
 
 
@@ -242,7 +254,7 @@ def _too_few_loads(windows: int, classes: int) -> str:
     seconds = (-(-_MIN_WINDOWS // _MIN_CLASSES) + 2) * WINDOW_SECONDS
     return (
         f"an estimate needs {duration(_MIN_WINDOWS * WINDOW_SECONDS)} of work without a queue, at {_MIN_CLASSES} "
-        "levels of running requests, each about twice the one before; this has "
+        "levels of running requests, each about twice the one before; this test has "
         f"{duration(windows * WINDOW_SECONDS)} at {classes} level{'s' * (classes != 1)}. Record several loads in turn, "
         f"such as {', '.join(levels[:-1])} and {levels[-1]} requests at once, each for {duration(seconds)} or longer"
     )

@@ -48,7 +48,10 @@ def read_logs(
         gc.enable()
     progress(1.0)
     if not replay.has_events:
-        raise FileError(f"{paths[0]}: no line of a vLLM server's log is in it")
+        # The size of an empty log counts as one byte.
+        is_empty = whole <= len(logs)
+        reason = "is empty" if is_empty else "is no recording or result, and has no line of a vLLM server's log"
+        raise FileError(f"{paths[0]}: {reason}")
     return _moved(replay.history(source, name), to_moment)
 
 

@@ -19,6 +19,8 @@ SourceKind = Literal["recording", "benchmark", "log"]
 _PART = 1024 * 1024
 _GZIP = b"\x1f\x8b"
 _STATISTICS = re.compile(rb"\[loggers\.py:\d+\] |\[metrics\.py:\d+\] Avg |Avg prompt throughput: ")
+_RECORDING_LINE = b'{"vllm_watch_recording":'
+"""How a recording's first line begins, once its compression is removed."""
 _JSON = re.compile(rb"\s*[\[{]\s*[\[{\"\]}]")
 _JSON_LINES = re.compile(rb"\{[^\n]*\}\n\{")
 """Lines of JSON are a log: as vLLM writes it with such a formatter, or Docker's json-file."""
@@ -36,6 +38,8 @@ def source_kind(path: Path) -> SourceKind:
     if path.is_dir():
         raise FileError(f"{path}: is a folder and no recording: it has no timeline.jsonl")
     head, tail = _ends(path)
+    if head.startswith(_RECORDING_LINE):
+        raise FileError(f"{path}: is a recording without its compression: compress it with xz")
     kind = what_is(head.decode(errors="replace")) or what_is(tail.decode(errors="replace"))
     if kind == "serve" and _STATISTICS.search(head + tail) and not _JSON.match(head):
         raise FileError(f"{path}: has a server's log and a benchmark's result: put them into two files")

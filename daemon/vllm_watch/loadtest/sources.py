@@ -22,6 +22,7 @@ from vllm_watch.loadtest.model import Objective, Report, Run
 from vllm_watch.loadtest.prometheus_source import PrometheusQuery, read_prometheus
 from vllm_watch.loadtest.recording_history import read_recording
 from vllm_watch.loadtest.source_kind import SourceKind, open_text, source_kind
+from vllm_watch.loadtest.source_names import without_endings
 from vllm_watch.replay.open_recording import open_recording
 from vllm_watch.replay.recording import Recording
 from vllm_watch.replay.replay import Progress
@@ -189,7 +190,7 @@ def _recorded_servers(recording: Recording, progress: Progress) -> Iterator[Serv
 def _stem(path: str) -> str:
     """Return a short name for a source: that of its file without its ending, or of its folder."""
     resolved = Path(path).resolve()
-    return resolved.name if resolved.is_dir() else resolved.name.split(".")[0] or resolved.name
+    return resolved.name if resolved.is_dir() else without_endings(resolved.name)
 
 
 def _to_moment(zone: tzinfo | None) -> ToMoment:

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from vllm_watch.loadtest.capacity import UNKNOWN
 from vllm_watch.loadtest.model import Capacity, Run
 from vllm_watch.loadtest.number_texts import MISSING, significant, spread
 from vllm_watch.rendering.document import Block, Column, Paragraph, plain_table
@@ -30,9 +31,17 @@ def capacity_blocks(run: Run) -> tuple[Block, ...]:
     known = tuple(row for row in rows if row[1] != MISSING)
     table = plain_table("", (Column("", is_text=True), Column("")), known)
     if run.capacity is None:
-        return (Paragraph("The sustained maximum is not known."), table)
+        return (Paragraph(_why_unknown(run)), table)
     basis = f"Determined by: {_BASES[run.capacity.basis]}."
     return (Paragraph(f"{basis} {sentence(run.capacity.explanation)}"), table)
+
+
+def _why_unknown(run: Run) -> str:
+    """Return why there is no maximum: as its server's history says it, or that there is none."""
+    reason = next((note for note in run.notes if note.startswith(UNKNOWN)), None)
+    if reason is not None or run.phases:
+        return reason or f"{UNKNOWN}."
+    return f"{UNKNOWN}: one result of a benchmark does not show it. Add the server's log or a recording."
 
 
 def _maximum(capacity: Capacity) -> tuple[tuple[str, str], ...]:

@@ -156,7 +156,7 @@ def _short(run: Run) -> tuple[Section, ...]:
         Section("In short", _some(headline(run))),
         Section("Validity", validity(run)),
         Section("Result", (_or_nothing(result_block(run), "No result is known."), *_some(goodput_block(run)))),
-        Section("How much it can carry", capacity_blocks(run) if run.capacity is not None else ()),
+        Section("How much it can carry", capacity_blocks(run)),
         Section("What ran", (what_ran(run), flags(run)), is_folded=True),
         Section("Phases", (phase_totals(run), use_block(run)) if run.phases else (), is_folded=True),
     )

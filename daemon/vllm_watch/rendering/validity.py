@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from vllm_watch.loadtest.capacity import UNKNOWN
 from vllm_watch.loadtest.model import PhaseName, Run
 from vllm_watch.loadtest.number_texts import count, duration, percent, significant
 from vllm_watch.rendering.document import Statement
@@ -16,7 +17,8 @@ _TROUBLE: tuple[PhaseName, ...] = ("stalled", "down")
 def validity(run: Run) -> tuple[Statement, ...]:
     """Return the sentences, the most important first, the run's own warnings and notes last."""
     warnings = (Statement("warning", text) for text in run.warnings)
-    notes = (Statement("note", text) for text in run.notes)
+    # Why the maximum is not known is said beside it.
+    notes = (Statement("note", text) for text in run.notes if not text.startswith(UNKNOWN))
     return (*_requests(run), *_steadiness(run), *_phases(run), *warnings, *notes)
 
 
