@@ -2,7 +2,7 @@
 """
 Measurements, printed as a table: ``make bench`` runs all but the long ones, ``make bench ARGS=once`` one of them.
 
-once       `vllm-watch once` on a log of a million lines, against Debian's `mtail --one_shot` on the same lines
+once       `vllm-watch once` and `backfill` on three logs of a million lines, against `mtail --one_shot` (two programs)
 scrape     what one scrape of a recorded page costs
 latency    how long after a line is written its gauge shows it
 footprint  memory and processor time of the daemon with one server scraped every 5 s

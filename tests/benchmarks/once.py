@@ -25,7 +25,7 @@ from typing import NamedTuple
 from tests.benchmarks.old_logs import write_busy_day, write_day, write_logged_requests
 
 
-RUNS = 5
+RUNS = 3
 TIMEOUT = 600
 PROGRAMS = {name: Path(__file__).parent / f"{name}.mtail" for name in ("lean", "vllm")}
 LOGS = {
