@@ -13,6 +13,7 @@ import pytest
 from tests.support.yaml_files import load_all_yaml
 
 from vllm_watch.cli import cli
+from vllm_watch.support.lazy_commands import LazyCommand
 
 
 ROOT = Path(__file__).parents[1]
@@ -56,6 +57,11 @@ NAMED = re.compile(
 OPTION = re.compile(r"(?<![\w-])--?[a-z][a-z-]*(?![\w-])")
 
 
+def loaded(found):
+    """Return a command; one of the command line's list imported."""
+    return found.load() if isinstance(found, LazyCommand) else found
+
+
 def command(words):
     """Return the command that words begin with, and what it takes; `None` if there is none."""
     found = cli
@@ -63,7 +69,7 @@ def command(words):
         below = found.commands.get(word) if isinstance(found, click.Group) else None
         if below is None:
             break
-        found = below
+        found = loaded(below)
     return None if found is cli else found
 
 
@@ -128,7 +134,7 @@ def test_each_option_in_the_table_of_commands_is_the_commands(readme):
 
     assert sorted(name for name, _ in rows) == sorted(cli.commands)
     for name, row in rows:
-        assert set(OPTION.findall(" ".join(re.findall("`([^`]+)`", row)))) <= options(cli.commands[name])
+        assert set(OPTION.findall(" ".join(re.findall("`([^`]+)`", row)))) <= options(loaded(cli.commands[name]))
 
 
 @pytest.mark.parametrize(

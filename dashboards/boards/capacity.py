@@ -30,6 +30,7 @@ from boards.kit.panels import (
     lines,
     state_mappings,
 )
+from boards.kit.preemptions import preemptions
 from boards.kit.texts import Texts
 from boards.kit.thresholds import number
 
@@ -72,7 +73,7 @@ def dashboard(language: str) -> models.Dashboard:
         [
             Row(t.row("left"), [*_figures(t), _room(t)]),
             Row(t.row("demand"), [_demand(t), _throughput(t), _gain(t)]),
-            Row(t.row("shortage"), [_kv_cache(t), _places(t), _queue_time(t), _preemptions(t)]),
+            Row(t.row("shortage"), [_kv_cache(t), _places(t), _queue_time(t), preemptions(t, several=True)]),
             Row(t.row("started_with"), [_shape(t), _limits(t)]),
         ],
     )
@@ -310,19 +311,6 @@ def _queue_time(t: Texts) -> Panel:
         logarithmic=True,
         bounds=[(number("queue_wait_seconds"), palette.BAD)],
         runbooks=runbooks(t, "VllmCapacityExhausted"),
-    )
-
-
-def _preemptions(t: Texts) -> Panel:
-    preempted = promql.per_server(promql.rate(promql.of_engine("preemptions_total")))
-    return lines(
-        t.panel("preemptions"),
-        "suffix: /s",
-        [Query(preempted, "{{server}}", palette.ORANGE, several=True)],
-        width=6,
-        soft_most=1,
-        bounds=[(number("preemptions_per_second"), palette.BAD)],
-        runbooks=runbooks(t, "VllmPreemptionStorm"),
     )
 
 

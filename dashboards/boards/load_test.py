@@ -33,6 +33,7 @@ from boards.kit.panels import (
     shares,
     states,
 )
+from boards.kit.preemptions import PREEMPTED, preemptions
 from boards.kit.texts import Texts
 from boards.kit.thresholds import number
 from vllm_watch.state.engine_values import STAGES
@@ -71,7 +72,7 @@ def dashboard(language: str) -> models.Dashboard:
             Row(t.row("latency"), [_latency(t, key, STAGES[stage], stage) for key, stage in _LATENCIES.items()]),
             Row(t.row("load"), [_outcomes(t), _offered(t), _running(t), _state(t)]),
             Row(t.row("work"), [_throughput(t), _batch(t), _kv_cache(t)]),
-            Row(t.row("limits"), [_preemptions(t), _acceptance(t), _positions(t)]),
+            Row(t.row("limits"), [preemptions(t, _earlier_line(t, PREEMPTED), width=8), _acceptance(t), _positions(t)]),
         ],
     )
 
@@ -307,18 +308,6 @@ def _kv_cache(t: Texts) -> Panel:
         most=1,
         bounds=[(number("kv_full_ratio"), palette.BAD)],
         runbooks=runbooks(t, "VllmKvCacheSaturated"),
-    )
-
-
-def _preemptions(t: Texts) -> Panel:
-    preempted = promql.per_server(promql.rate(promql.of_engine("preemptions_total")))
-    return lines(
-        t.panel("preemptions"),
-        "suffix: /s",
-        [Query(preempted, "{{server}}", palette.ORANGE), _earlier_line(t, preempted)],
-        soft_most=1,
-        bounds=[(number("preemptions_per_second"), palette.BAD)],
-        runbooks=runbooks(t, "VllmPreemptionStorm"),
     )
 
 

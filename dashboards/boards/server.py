@@ -24,6 +24,7 @@ from boards.kit.panels import (
     shares,
     states,
 )
+from boards.kit.preemptions import preemptions
 from boards.kit.texts import Texts
 from boards.kit.thresholds import number
 
@@ -314,7 +315,7 @@ def _shortage(t: Texts) -> list[Panel]:
         _kv_cache(t),
         _kv_tokens(t),
         _queue_time(t),
-        _preemptions(t),
+        preemptions(t),
         _hit_ratios(t),
         _rejections(t),
         _failures(t),
@@ -364,19 +365,6 @@ def _queue_time(t: Texts) -> Panel:
         width=6,
         logarithmic=True,
         runbooks=runbooks(t, "VllmCapacityExhausted"),
-    )
-
-
-def _preemptions(t: Texts) -> Panel:
-    preempted = promql.per_server(promql.rate(promql.of_engine("preemptions_total")))
-    return lines(
-        t.panel("preemptions"),
-        "suffix: /s",
-        [Query(preempted, "{{server}}", palette.ORANGE)],
-        width=6,
-        soft_most=1,
-        bounds=[(number("preemptions_per_second"), palette.BAD)],
-        runbooks=runbooks(t, "VllmPreemptionStorm"),
     )
 
 

@@ -10,8 +10,8 @@ from __future__ import annotations
 import math
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
-from itertools import pairwise
+from collections.abc import Iterable, Mapping, Sequence
+from functools import lru_cache
 from typing import Literal, NamedTuple
 
 from vllm_watch_parsers.exposition import Exposition, Problem, Sample, parse_exposition
@@ -23,8 +23,6 @@ from vllm_watch_parsers.metric_names import (
     CACHE_CONFIG,
     COUNTERS,
     GAUGES,
-    HISTOGRAM_PARTS,
-    HISTOGRAMS,
     HTTP_REQUESTS,
     INFERENCE_HANDLERS,
     PROCESS_START,
@@ -37,10 +35,17 @@ from vllm_watch_parsers.metric_names import (
     WANTED,
 )
 from vllm_watch_parsers.numbers import MAX_COUNT, MAX_REQUESTS, MAX_TOKENS
+from vllm_watch_parsers.places import (
+    DEFAULT_ENGINE,
+    EngineKey,
+    HistogramPlace,
+    Labels,
+    Places,
+    engine_key,
+    places_of,
+    real_number,
+)
 
-
-DEFAULT_ENGINE = "0"
-"""The engine where there is no such label: 0.5 to 0.8.2, and every V0 engine."""
 
 MAX_ENGINES = 1024
 MAX_POSITIONS = 64
@@ -60,13 +65,6 @@ _RANGES: dict[str, tuple[float, float]] = {
 _DISABLED = -1.0
 _INFERENCE = INFERENCE_HANDLERS | {"/generate"}
 """With the handler that only the Rust front end has."""
-
-
-class EngineKey(NamedTuple):
-    """The labels that distinguish one engine's series from another's."""
-
-    model_name: str
-    engine: str
 
 
 class Histogram(NamedTuple):
@@ -139,9 +137,6 @@ class Unreadable(NamedTuple):
     reason: Problem | ForeignProgram | Literal["stats_disabled"]
 
 
-_Series = dict[tuple[tuple[str, str], ...], float]
-
-
 def read_metrics(body: bytes) -> MetricsReading | Unreadable:
     """
     Read a whole body in the Prometheus text format or OpenMetrics.
@@ -157,18 +152,22 @@ def reading_of(exposition: Exposition) -> MetricsReading | Unreadable:
     """Return the reading of a body, parsed for the names in `WANTED`; see `read_metrics`."""
     if exposition.problem is not None:
         return Unreadable(exposition.problem)
-    series: dict[str, _Series] = defaultdict(dict)
-    for sample in exposition.samples:
-        series[sample.name][sample.labels] = sample.value
-    foreign = foreign_program(exposition.foreign_names, series)
+    places = places_of(tuple([group.layout for group in exposition.groups]))
+    foreign = _foreign_program(places, exposition.foreign_names)
     if foreign is not None:
         return Unreadable(foreign)
-    reading = _SeriesReader(series).read()._replace(long_lines=exposition.long_lines)
-    if any(name.startswith("vllm:") for name in series):
+    values = [value for group in exposition.groups for value in group.values]
+    reading = _SeriesReader(places, values).read()._replace(long_lines=exposition.long_lines)
+    if places.has_engines:
         return reading
     if _is_before_first_request(exposition, reading):
         return reading._replace(is_before_first_request=True)
-    return Unreadable("stats_disabled" if exposition.samples or exposition.foreign_names else "not_metrics")
+    return Unreadable("stats_disabled" if values or exposition.foreign_names else "not_metrics")
+
+
+@lru_cache(maxsize=512)
+def _foreign_program(places: Places, foreign_names: frozenset[str]) -> ForeignProgram | None:
+    return foreign_program(foreign_names, places.label_sets)
 
 
 def _is_before_first_request(exposition: Exposition, reading: MetricsReading) -> bool:
@@ -187,8 +186,10 @@ def _is_before_first_request(exposition: Exposition, reading: MetricsReading) ->
 class _SeriesReader:
     """Gathers the series of one scrape by engine."""
 
-    def __init__(self, series: Mapping[str, _Series]) -> None:
-        self._series = series
+    def __init__(self, places: Places, values: Sequence[float]) -> None:
+        self._places = places
+        self._values = values
+        self._series = places.series(values)
         self._out_of_range: dict[str, int] = defaultdict(int)
         self._dropped = 0
 
@@ -226,7 +227,7 @@ class _SeriesReader:
             flags=cache_flags(dict(next(iter(self._series.get(CACHE_CONFIG, {})), ()))),
         )
 
-    def _newest(self, names: Iterable[str]) -> _Series:
+    def _newest(self, names: Iterable[str]) -> Mapping[Labels, float]:
         """Return the series of the newest name that there is."""
         return next((self._series[name] for name in names if name in self._series), {})
 
@@ -237,13 +238,13 @@ class _SeriesReader:
             for labels, value in self._newest(names).items():
                 if value == _DISABLED and quantity.endswith("_lifetime"):
                     continue
-                self._put_gauge(engines[_key(labels)], quantity, value)
+                self._put_gauge(engines[engine_key(labels)], quantity, value)
         for labels, value in self._series.get(WAITING_BY_REASON, {}).items():
             if dict(labels).get("reason") == "deferred":
-                self._put_gauge(engines[_key(labels)], "requests_deferred", value)
+                self._put_gauge(engines[engine_key(labels)], "requests_deferred", value)
         for labels, value in self._series.get(SLEEP_STATE, {}).items():
             if dict(labels).get("sleep_state") == "awake":
-                self._put_gauge(engines[_key(labels)], "awake", value)
+                self._put_gauge(engines[engine_key(labels)], "awake", value)
         return engines
 
     def _put_gauge(self, gauges: dict[str, float], quantity: str, value: float) -> None:
@@ -260,10 +261,10 @@ class _SeriesReader:
             if quantity in {"drafts", "drafted_tokens", "accepted_tokens"} and V0_EMITTED_TOKENS in self._series:
                 continue
             for labels, value in self._newest(names).items():
-                self._add(engines[_key(labels)], quantity, value, quantity)
+                self._add(engines[engine_key(labels)], quantity, value, quantity)
         for labels, value in self._series.get(PROMPT_TOKENS_BY_SOURCE, {}).items():
             if dict(labels).get("source") == "local_compute":
-                self._add(engines[_key(labels)], "prompt_tokens_computed", value, "prompt_tokens_computed")
+                self._add(engines[engine_key(labels)], "prompt_tokens_computed", value, "prompt_tokens_computed")
         return engines
 
     def _add(self, counts: dict[str, float], name: str, value: float, quantity: str) -> None:
@@ -285,7 +286,7 @@ class _SeriesReader:
         for labels, value in self._series.get(name, {}).items():
             label_value = dict(labels).get(label)
             if label_value is not None:
-                self._add(engines[_key(labels)], label_value, value, quantity)
+                self._add(engines[engine_key(labels)], label_value, value, quantity)
         return engines
 
     def _positions(self) -> dict[EngineKey, tuple[float, ...]]:
@@ -295,16 +296,12 @@ class _SeriesReader:
     def _histograms(self) -> dict[EngineKey, dict[str, Histogram]]:
         """Return the histograms, each by the newest name that there is; malformed ones count as out of range."""
         engines: dict[EngineKey, dict[str, Histogram]] = defaultdict(dict)
-        for quantity, names in HISTOGRAMS.items():
-            name = next((name for name in names if name + "_bucket" in self._series), None)
-            if name is None:
-                continue
-            buckets, sums, _ = (self._series.get(name + part, {}) for part in HISTOGRAM_PARTS)
-            for key, histogram in _gather(buckets, sums).items():
-                if histogram is None:
-                    self._out_of_range[quantity] += 1
-                else:
-                    engines[key][quantity] = histogram
+        for quantity, key, place in self._places.histograms:
+            histogram = None if place is None else _histogram(place, self._values)
+            if histogram is None:
+                self._out_of_range[quantity] += 1
+            else:
+                engines[key][quantity] = histogram
         return engines
 
     def _admission_rejections(self) -> dict[tuple[str, str], float]:
@@ -345,20 +342,10 @@ class _SeriesReader:
                 size = _product(named.get("num_gpu_blocks", ""), named.get("block_size", ""))
             if size and size <= MAX_TOKENS:
                 tokens[engine] = size
-            ratio = _real(named.get("kv_cache_max_concurrency", ""))
+            ratio = real_number(named.get("kv_cache_max_concurrency", ""))
             if ratio is not None and 0 < ratio <= MAX_REQUESTS:
                 concurrency[engine] = ratio
         return tokens, concurrency
-
-
-def _key(labels: tuple[tuple[str, str], ...]) -> EngineKey:
-    model, engine = "", DEFAULT_ENGINE
-    for name, value in labels:
-        if name == "model_name":
-            model = value
-        elif name == "engine":
-            engine = value
-    return EngineKey(model, engine)
 
 
 def _in_order(counts: Mapping[str, float]) -> tuple[float, ...]:
@@ -371,34 +358,18 @@ def _in_order(counts: Mapping[str, float]) -> tuple[float, ...]:
     return tuple(ordered)
 
 
-def _gather(buckets: _Series, sums: _Series) -> dict[EngineKey, Histogram | None]:
-    counts: dict[EngineKey, dict[float, float]] = defaultdict(lambda: defaultdict(float))
-    for labels, value in buckets.items():
-        bound = _real(next((text for name, text in labels if name == "le"), ""))
-        counts[_key(labels)][math.nan if bound is None else bound] += value
-    totals: dict[EngineKey, float] = defaultdict(float)
-    for labels, value in sums.items():
-        totals[_key(labels)] += value
-    return {key: _histogram(by_bound, totals.get(key, math.nan)) for key, by_bound in counts.items()}
+def _histogram(place: HistogramPlace, values: Sequence[float]) -> Histogram | None:
+    """Return a histogram if it is well formed: whole counts that never fall, and no sum below 0."""
+    total = _added(place.sums, values)
+    counts = tuple([_added(indexes, values) for indexes in place.counts])
+    # Sorted is what never falls: NaN, which has no order, is no whole number.
+    is_whole = all(map(float.is_integer, counts)) and counts[0] >= 0 and counts[-1] <= MAX_COUNT
+    is_sound = is_whole and list(counts) == sorted(counts) and 0 <= total < math.inf
+    return Histogram(place.bounds, counts, total) if is_sound else None
 
 
-def _histogram(by_bound: Mapping[float, float], total: float) -> Histogram | None:
-    """Return a histogram if it is well formed: an infinite bucket, whole counts that never fall, nothing below 0."""
-    if any(math.isnan(bound) for bound in by_bound) or math.inf not in by_bound or not 0 <= total < math.inf:
-        return None
-    bounds = tuple(sorted(by_bound))
-    counts = tuple(by_bound[bound] for bound in bounds)
-    if bounds[0] < 0 or not all(low <= high for low, high in pairwise((0.0, *counts, MAX_COUNT))):
-        return None
-    return Histogram(bounds, counts, total) if all(count.is_integer() for count in counts) else None
-
-
-def _real(text: str) -> float | None:
-    try:
-        value = float(text)
-    except ValueError:
-        return None
-    return None if math.isnan(value) else value
+def _added(indexes: tuple[int, ...], values: Sequence[float]) -> float:
+    return values[indexes[0]] if len(indexes) == 1 else sum([values[index] for index in indexes])
 
 
 def _whole(text: str) -> int | None:
@@ -411,6 +382,7 @@ def _product(blocks: str, size: str) -> int | None:
 
 
 __all__ = [
+    "DEFAULT_ENGINE",
     "EngineKey",
     "EngineReading",
     "Histogram",

@@ -9,6 +9,7 @@ because the replay expects nothing: an expectation that fails is how it shows a 
 
 from __future__ import annotations
 
+import functools
 import json
 import re
 import tempfile
@@ -18,6 +19,7 @@ from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
+from tests.alerts.needed import Groups, needed
 from tests.alerts.promtool import promtool
 from tests.support.shared import shared
 from tests.support.yaml_files import load_yaml
@@ -39,6 +41,9 @@ EVALUATION = 15
 CHAT = {"slo_time_to_first_token_seconds": 0.5, "slo_time_per_output_token_seconds": 0.05}
 SOURCES = {(True, True): "both", (True, False): "log", (False, True): "metrics"}
 """What is watched: the log, and /metrics."""
+
+RULE_FILE = "rules.yml"
+"""Those that are evaluated, beside what asks for them."""
 
 STALE = "stale"
 NOTHING = "_"
@@ -109,12 +114,17 @@ def evaluated(series: Mapping[str, list[str]], steps: int, query: str) -> Answer
 
 
 def evaluated_together(series: Mapping[str, list[str]], steps: int, queries: Collection[str]) -> dict[str, Answers]:
-    """Return what queries give over series, by the query; the rules are evaluated once."""
+    """
+    Return what queries give over series, by the query.
+
+    The rules that the queries depend on are evaluated once for all of them.
+    """
     moments = range(0, steps * STEP, EVALUATION)
+    groups = needed(groups_at_worst(), queries)
     document = {
-        "rule_files": [str(path) for path in _rule_files()],
+        "rule_files": [RULE_FILE],
         "evaluation_interval": f"{EVALUATION}s",
-        "group_eval_order": groups_at_worst(),
+        "group_eval_order": [group["name"] for group in groups],
         "tests": [
             {
                 "interval": f"{STEP}s",
@@ -127,32 +137,28 @@ def evaluated_together(series: Mapping[str, list[str]], steps: int, queries: Col
             }
         ],
     }
-    found = _promtool(document)
+    found = _promtool(document, groups)
     assert {query for query, _ in found} <= set(queries)
     return {query: {moment: found.get((query, moment), {}) for moment in moments} for query in queries}
 
 
-def groups_at_worst() -> list[str]:
+@functools.cache
+def groups_at_worst() -> Groups:
     """
     Return the groups of rules in the order in which an alert sees what was recorded an evaluation ago.
 
     Prometheus evaluates each group at a moment of its own, so that may be; where no order is given promtool takes any.
     """
-    names = [
-        [group["name"] for group in load_yaml(path.read_text(encoding="utf-8"))["groups"]] for path in _rule_files()
-    ]
-    return [name for group in names for name in group]
+    files = (RULES / "alerts.yml", RULES / "recording.yml")
+    return [group for path in files for group in load_yaml(path.read_text(encoding="utf-8"))["groups"]]
 
 
-def _rule_files() -> list[Path]:
-    return [RULES / "alerts.yml", RULES / "recording.yml"]
-
-
-def _promtool(document: object) -> dict[tuple[str, int], dict[Labels, float]]:
+def _promtool(document: object, groups: Groups) -> dict[tuple[str, int], dict[Labels, float]]:
     """Return what promtool got, by query and second."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "replay.yml"
         path.write_text(json.dumps(document))  # JSON is YAML, and written in a hundredth of the time.
+        path.with_name(RULE_FILE).write_text(json.dumps({"groups": groups}))
         _, printed = promtool("test", "rules", path)
     found = {(json.loads(query), _seconds(moment)): dict(_samples(got)) for query, moment, got in _GOT.findall(printed)}
     if not found:

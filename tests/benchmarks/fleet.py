@@ -37,12 +37,13 @@ class Fleet:
         folder: Where the logs go, each in a folder of its own, as containers have it.
         count: How many servers there are.
         hanging: Which ones take requests and never answer.
+        writes: Whether it writes to their logs; else something else does.
     """
 
-    def __init__(self, folder: Path, count: int, hanging: Iterable[int] = ()) -> None:
+    def __init__(self, folder: Path, count: int, hanging: Iterable[int] = (), *, writes: bool = True) -> None:
         events = [event for event in recording("day").events() if event.at >= FIRST_SECOND]
         pages = [event for event in events if isinstance(event, MetricsRead) and event.body]
-        self._lines = [event for event in events if isinstance(event, LogWritten)]
+        self._lines = [event for event in events if isinstance(event, LogWritten) and writes]
         self._bodies = [event.body for event in pages]
         self._body_times = [event.at for event in pages]
         self._written = [0] * count
@@ -70,6 +71,17 @@ class Fleet:
         """End all servers."""
         self._loop.call_soon_threadsafe(self._stopping.set)
         self._thread.join(10)
+
+    def configure(self, folder: Path) -> Path:
+        """Write a configuration with a file for each server into a folder; return its path."""
+        servers = folder / "servers.d"
+        servers.mkdir()
+        for number, log in enumerate(self.logs):
+            url = f"http://127.0.0.1:{self.port}/{number}/metrics"
+            (servers / f"s{number}.yml").write_text(f"log: {log}\nmetrics: {url}\n")
+        config = folder / "vllm-watch.yml"
+        config.write_text("checkpoint: checkpoint.json\nservers_dir: servers.d\n")
+        return config
 
     def page(self, number: int) -> bytes:
         """Return what a server's page is now."""

@@ -1,95 +1,73 @@
 # SPDX-License-Identifier: Apache-2.0
-"""
-`vllm-watch once` and `backfill` against `mtail --one_shot`, whole processes in turn, on the same million lines.
-
-mtail runs with two programs: `lean.mtail` counts what comes all the time in a log of the current release, and
-`vllm.mtail` what `once` takes from the logs of any release. Wall time is what a user waits. Processor time is given as
-well: mtail uses several cores, and so may `once`.
-"""
+"""`vllm-watch once` and `backfill` against `mtail --one_shot`, whole processes in turn, on the same million lines."""
 
 from __future__ import annotations
 
 import os
-import resource
-import shutil
 import statistics
-import subprocess
-import sys
 import tempfile
-import time
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import NamedTuple
 
+from tests.benchmarks.figures import Figure
 from tests.benchmarks.old_logs import write_busy_day, write_day, write_logged_requests
+from tests.benchmarks.programs import MTAIL_PROGRAMS, VLLM_WATCH, Took, has_mtail, run_to_end
 
 
 RUNS = 3
-TIMEOUT = 600
-PROGRAMS = {name: Path(__file__).parent / f"{name}.mtail" for name in ("lean", "vllm")}
-LOGS = {
-    "the recorded day": write_day,
-    "nearly only access lines": write_busy_day,
-    "with a record of each request": write_logged_requests,
-}
-COMMANDS = ("once", "backfill")
+KINDS = {"nearly only access lines": write_busy_day, "with a record of each request": write_logged_requests}
+MTAIL_ONCE = ["mtail", "--one_shot", "--logtostderr"]
+PROGRAMS = {"lean": ("lean.mtail", 6.0), "rich": ("vllm.mtail", 15.0)}
+"""mtail's programs, and how many times as fast we have to be: one for what the current release writes, one for all."""
 
 
-class Cost(NamedTuple):
-    """What a process took, in seconds; processor time is that of all its processes."""
-
-    wall: float
-    processor: float
+def measure() -> Iterator[Figure]:
+    """Yield what the recorded day costs: medians, and their ratios to mtail; without mtail only our own."""
+    yield from _measure(write_day)
 
 
-def measure() -> Iterator[tuple[str, str]]:
-    """Yield the medians and their ratios; without mtail only our own."""
-    has_mtail = shutil.which("mtail") is not None
-    yield "cores", str(len(os.sched_getaffinity(0)))
+def measure_kinds() -> Iterator[Figure]:
+    """Yield the same of other kinds of log."""
+    for kind, write in KINDS.items():
+        yield from (figure._replace(name=f"{kind}: {figure.name}") for figure in _measure(write))
+
+
+def _measure(write: Callable[[Path], int]) -> Iterator[Figure]:
     with tempfile.TemporaryDirectory() as folder:
-        for name, write in LOGS.items():
-            log = Path(folder) / "vllm.log"
-            yield f"{name}: lines, bytes", f"{write(log):,}, {log.stat().st_size:,}"
-            commands = {command: _ours(command, log) for command in COMMANDS}
-            if has_mtail:
-                commands |= {program: _mtail(path, log) for program, path in PROGRAMS.items()}
-            runs = [{each: _cost(command) for each, command in commands.items()} for _ in range(RUNS)]
-            yield from _results(runs)
-    if not has_mtail:
-        yield "mtail", "not installed: no ratio"
+        log = Path(folder) / "vllm.log"
+        lines = write(log)
+        ours = {
+            "once": [*VLLM_WATCH, "once", "--log", str(log)],
+            "backfill": [*VLLM_WATCH, "backfill", "--log", str(log), "-o", os.devnull],
+        }
+        theirs = {
+            f"mtail, {name}": [*MTAIL_ONCE, "--progs", str(MTAIL_PROGRAMS / file), "--logs", str(log)]
+            for name, (file, _) in PROGRAMS.items()
+            if has_mtail()
+        }
+        rounds = [{name: run_to_end(command) for name, command in (ours | theirs).items()} for _ in range(RUNS)]
+    for name in (*ours, *theirs):
+        seconds = statistics.median(each[name].seconds for each in rounds)
+        yield Figure(name, seconds, "s", note=f"{lines / seconds / 1e6:.2f} million lines/s")
+    for name in ours:
+        processor = statistics.median(each[name].processor for each in rounds)
+        yield Figure(f"{name}: processor", processor, "s of a core", "lower", is_processor=True)
+    for name in ours:
+        for program, (_, goal) in PROGRAMS.items():
+            yield from _ratios(name, program, goal, rounds)
 
 
-def _results(runs: list[dict[str, Cost]]) -> Iterator[tuple[str, str]]:
-    for name in runs[0]:
-        wall, processor = (statistics.median(values) for values in zip(*(run[name] for run in runs), strict=True))
-        label = f"vllm-watch {name}" if name in COMMANDS else f"mtail --one_shot, {name}.mtail"
-        yield f"  {label}: wall, processor", f"{wall:.2f} s, {processor:.2f} s"
-    for program in PROGRAMS.keys() & runs[0].keys():
-        for command in COMMANDS:
-            for field in Cost._fields:
-                ratios = [getattr(run[program], field) / getattr(run[command], field) for run in runs]
-                yield (
-                    f"  {program}.mtail to {command}, {field}: least, median, most",
-                    f"{min(ratios):.1f} {statistics.median(ratios):.1f} {max(ratios):.1f}",
-                )
-
-
-def _ours(command: str, log: Path) -> list[str]:
-    return [sys.executable, "-m", "vllm_watch.cli", command, "--log", str(log)]
-
-
-def _mtail(program: Path, log: Path) -> list[str]:
-    return ["mtail", "--one_shot", "--logtostderr", "--progs", str(program), "--logs", str(log)]
-
-
-def _cost(command: list[str]) -> Cost:
-    before, start = _processor_seconds(), time.perf_counter()
-    subprocess.run(command, check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, timeout=TIMEOUT)
-    return Cost(time.perf_counter() - start, _processor_seconds() - before)
-
-
-def _processor_seconds() -> float:
-    """Return the processor time of all processes that have ended, with those that they waited for."""
-    used = resource.getrusage(resource.RUSAGE_CHILDREN)
-    return used.ru_utime + used.ru_stime
+def _ratios(name: str, program: str, goal: float, rounds: Sequence[Mapping[str, Took]]) -> Iterator[Figure]:
+    """Yield how many times as fast a command is as mtail with a program, and as cheap, round by round."""
+    told, peer = f"{name}, against {program} mtail", f"mtail, {program}"
+    pairs = [(each[peer], each[name]) for each in rounds if peer in each]
+    if not pairs:
+        yield Figure(told, None, "x as fast", "higher", goal, note="mtail is not installed")
+        yield Figure(f"{told}: processor", None, "x as cheap", "higher")
+        return
+    fast = [other.seconds / own.seconds for other, own in pairs]
+    cheap = [other.processor / own.processor for other, own in pairs]
+    note = f"least {min(fast):.1f}, most {max(fast):.1f}"
+    yield Figure(told, statistics.median(fast), "x as fast", "higher", goal, note=note)
+    yield Figure(f"{told}: processor", statistics.median(cheap), "x as cheap", "higher")

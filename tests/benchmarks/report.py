@@ -13,6 +13,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
+from tests.benchmarks.figures import Figure
 from tests.support.recordings import RECORDINGS
 
 
@@ -24,17 +25,18 @@ INTERVAL = 10
 START = 1_795_300_000
 
 
-def measure() -> Iterator[tuple[str, str]]:
+def measure() -> Iterator[Figure]:
     """Yield seconds, speed and the most memory for each size."""
     with tempfile.TemporaryDirectory() as folder:
         for size in SIZES:
             log = Path(folder) / "vllm.log"
             lines = _write(log, size)
             seconds, processor, memory = _read(log)
-            yield (
-                f"{size / 1e6:,.0f} MB, {lines:,} lines",
-                (f"{seconds:.1f} s ({processor:.1f} s of a core), {size / processor / 1e6:.1f} MB/s, {memory:.0f} MiB"),
-            )
+            name = f"{size / 1e6:,.0f} MB"
+            yield Figure(f"{name}: by the clock", seconds, "s", note=f"{lines:,} lines")
+            yield Figure(f"{name}: processor", processor, "s of a core", "lower", is_processor=True)
+            yield Figure(f"{name}: speed", size / processor / 1e6, "MB/s")
+            yield Figure(f"{name}: memory", memory, "MiB", "lower")
 
 
 def _write(path: Path, size: int) -> int:

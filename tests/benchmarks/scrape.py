@@ -15,6 +15,8 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
+from prometheus_client.parser import text_string_to_metric_families
+from tests.benchmarks.figures import Figure
 from tests.support.exposition import exported
 from tests.support.pages import label_sets
 from tests.support.recordings import RECORDINGS
@@ -29,32 +31,40 @@ from vllm_watch_parsers.scrape import MetricsReading, read_metrics
 
 
 RUNS = 200
-REPEATS = 20
-CUTS = 257
+REPEATS = 7
+PEER_EVERY = 10
+"""Of how many bodies one is parsed by the peer, too, which takes longer."""
+
+CUTS = 97
 LABEL_SETS = (10_000, 20_000, 40_000, 100_000)
 CORPUS = Path(__file__).parents[1] / "fuzz" / "corpus" / "exposition"
 
 
-def measure() -> Iterator[tuple[str, str]]:
-    """Yield the medians and worst cases in milliseconds of processor time."""
+def measure() -> Iterator[Figure]:
+    """Yield what an ordinary body costs, what prometheus_client's parser takes for it, and what others cost."""
     bodies = [gzip.decompress(path.read_bytes()) for path in sorted((RECORDINGS["day"] / "metrics").glob("*.gz"))]
     state = ServerState(ServerSettings("bench", has_log=False, metrics_interval=5.0))
-    costs = [
-        _cost(lambda number=number: _scrape(state, bodies[number % len(bodies)], number)) for number in range(RUNS)
-    ]
-    yield "bytes of a page", f"{statistics.median(len(body) for body in bodies):,.0f}"
-    yield "first scrape of a process", f"{costs[0] * 1000:.2f} ms"
-    yield (
-        "scrape: median, worst after the first",
-        f"{statistics.median(costs) * 1000:.2f} ms, {max(costs[1:]) * 1000:.2f} ms",
-    )
+    costs, theirs = [], []
+    for number in range(RUNS):
+        body = bodies[number % len(bodies)]
+        costs.append(_cost(lambda body=body, number=number: _scrape(state, body, number)))
+        if number % PEER_EVERY == 0:
+            theirs.append(_cost(lambda body=body: _parse(body)))
+    own, other = statistics.median(costs), statistics.median(theirs)
+    size = statistics.median(len(body) for body in bodies)
+    yield Figure("body", own * 1000, "ms", "lower", 1.0, is_processor=True, note=f"{size:,.0f} bytes, into the state")
+    yield Figure("body: prometheus_client's parser", other * 1000, "ms", note="the peer; it keeps nothing")
+    yield Figure("body: against prometheus_client", other / own, "x as fast", "higher")
+    yield Figure("first body of a process", costs[0] * 1000, "ms")
     shown = [_cost(lambda: exported(state.snapshot(RUNS * 5.0))) for _ in range(RUNS)]
-    yield "own /metrics: bytes", f"{len(exported(state.snapshot(RUNS * 5.0))):,}"
-    yield "own /metrics: median, worst", f"{statistics.median(shown) * 1000:.2f} ms, {max(shown) * 1000:.2f} ms"
+    page = len(exported(state.snapshot(RUNS * 5.0)))
+    yield Figure(
+        "own /metrics", statistics.median(shown) * 1000, "ms", "lower", is_processor=True, note=f"{page:,} bytes"
+    )
     yield from _wild(bodies[len(bodies) // 2])
 
 
-def _wild(ordinary: bytes) -> Iterator[tuple[str, str]]:
+def _wild(ordinary: bytes) -> Iterator[Figure]:
     """Yield what bodies cost that are not ordinary, read off a socket, by what an ordinary one costs."""
     grown = {f"with {sets:,} LoRA label sets": ordinary + label_sets(sets) for sets in LABEL_SETS}
     corpus = {f"corpus/{path.name}": path.read_bytes() for path in sorted(CORPUS.iterdir())}
@@ -63,14 +73,14 @@ def _wild(ordinary: bytes) -> Iterator[tuple[str, str]]:
         costs = {name: _fetch_cost(url) for name, url in urls.items()}
         receiving = {name: _receiving_cost(urls[name]) for name in ("ordinary", *grown)}
     base = costs.pop("ordinary")
-    yield "scrape off a socket: ordinary", f"{base * 1000:.2f} ms"
+    yield Figure("off a socket: ordinary", base * 1000, "ms", "lower", is_processor=True)
     for name, body in grown.items():
-        cost = costs.pop(name)
-        more = receiving[name] - receiving["ordinary"]
-        took = f"{cost / base:.2f} x, {cost * 1000:.2f} ms, {len(body):,} bytes"
-        yield f"scrape off a socket: {name}", f"{took}; {1 + more / base:.2f} x if only received"
+        cost = costs[name]
+        more = 1 + (receiving[name] - receiving["ordinary"]) / base
+        note = f"{cost * 1000:.2f} ms, {len(body):,} bytes; {more:.2f} x if only received"
+        yield Figure(f"off a socket: {name}", cost / base, "x", "lower", 10.0, note=note)
     worst = max(costs, key=lambda name: costs[name])
-    yield f"scrape off a socket: the worst of {len(costs)} wild bodies", f"{costs[worst] / base:.2f} x ({worst})"
+    yield Figure(f"off a socket: worst of {len(costs)}", costs[worst] / base, "x", "lower", 10.0, note=worst)
 
 
 @contextmanager
@@ -124,6 +134,11 @@ def _scrape(state: ServerState, body: bytes, number: int) -> None:
     reading = read_metrics(body)
     assert isinstance(reading, MetricsReading)
     state.apply_scrape(ScrapeResult(number * 5.0, 0.0, reading, "ok"))
+
+
+def _parse(body: bytes) -> None:
+    for _ in text_string_to_metric_families(body.decode()):
+        pass
 
 
 def _cost(work: Callable[[], object]) -> float:

@@ -8,11 +8,8 @@ Prometheus does it. Then its page is read again and again, alone and with one cl
 
 from __future__ import annotations
 
-import http.client
 import os
 import statistics
-import subprocess
-import sys
 import tempfile
 import time
 
@@ -21,8 +18,10 @@ from itertools import pairwise
 from pathlib import Path
 from typing import NamedTuple
 
+from tests.benchmarks.figures import Figure
 from tests.benchmarks.fleet import Fleet
-from tests.benchmarks.process import descriptors, inotify_watches, processor_seconds, resident_mebibytes, threads
+from tests.benchmarks.process import descriptors, inotify_watches, threads
+from tests.benchmarks.programs import PROMETHEUS, Server, daemon
 
 
 class Case(NamedTuple):
@@ -43,14 +42,6 @@ INTERVAL = 5.0
 OWN_SCRAPE = 15.0
 PAGES = 30
 PAGE_PAUSE = 0.3
-PORT = 19470
-
-# As Prometheus 2.53 asks.
-HEADERS = {
-    "Accept": "application/openmetrics-text;version=1.0.0;q=0.5,application/openmetrics-text;version=0.0.1;q=0.4,"
-    "text/plain;version=0.0.4;q=0.3,*/*;q=0.2",
-    "Accept-Encoding": "gzip",
-}
 
 
 class Measured(NamedTuple):
@@ -68,36 +59,30 @@ class Measured(NamedTuple):
     missed: int
 
 
-def measure() -> Iterator[tuple[str, str]]:
+def measure() -> Iterator[Figure]:
     """Yield each case's figures, and what a server of the largest one costs against a server alone."""
     found = {}
     for case in CASES:
         found[case] = _measure(case)
-        yield from ((f"{case}: {label}", value) for label, value in _report(found[case]))
+        yield from (figure._replace(name=f"{case}: {figure.name}") for figure in _report(found[case]))
     one, many = found[CASES[0]], found[Case(200)]
-    yield "processor per server, 200 against 1", f"{many.share / 200 / one.share:.2f}"
-    per_server = (many.resident - one.resident) / 199
-    yield "memory for each further server", f"{per_server:.2f} MiB"
+    yield Figure("processor per server, 200 against 1", many.share / 200 / one.share, "x", "lower")
+    yield Figure("memory for each further server", (many.resident - one.resident) / 199, "MiB", "lower")
 
 
-def _report(measured: Measured) -> Iterator[tuple[str, str]]:
+def _report(measured: Measured) -> Iterator[Figure]:
     times, distances = sorted(measured.page_times), sorted(measured.distances)
-    yield "share of one core", f"{measured.share:.2%}"
-    yield "resident memory", f"{measured.resident:.1f} MiB"
-    yield (
-        "threads, descriptors, inotify watches",
-        f"{measured.threads}, {measured.descriptors}, {measured.watches}",
-    )
-    yield "own page: bytes, bytes sent", f"{measured.page_size:,}, {measured.page_sent:,}"
-    yield (
-        "own page: median, p99, worst",
-        f"{statistics.median(times) * 1000:.0f} ms, {_quantile(times, 0.99) * 1000:.0f} ms, {times[-1] * 1000:.0f} ms",
-    )
-    yield (
-        "from scrape to scrape: median, p99, worst",
-        f"{statistics.median(distances):.2f} s, {_quantile(distances, 0.99):.2f} s, {distances[-1]:.2f} s",
-    )
-    yield "scrapes that were missed", str(measured.missed)
+    yield Figure("share", measured.share * 100, "% of a core", "lower", is_processor=True)
+    yield Figure("memory", measured.resident, "MiB", "lower")
+    yield Figure("threads", measured.threads, "")
+    yield Figure("descriptors", measured.descriptors, "")
+    yield Figure("inotify watches", measured.watches, "")
+    yield Figure("own page", measured.page_size / 1e6, "MB", note=f"{measured.page_sent / 1e6:.2f} MB are sent")
+    yield Figure("own page: median", statistics.median(times) * 1000, "ms", "lower", is_processor=True)
+    yield Figure("own page: p99", _quantile(times, 0.99) * 1000, "ms", note=f"worst {times[-1] * 1000:.0f} ms")
+    yield Figure("from scrape to scrape: median", statistics.median(distances), "s")
+    yield Figure("from scrape to scrape: p99", _quantile(distances, 0.99), "s", note=f"worst {distances[-1]:.2f} s")
+    yield Figure("scrapes that were missed", measured.missed, "", "lower")
 
 
 def _quantile(ordered: list[float], share: float) -> float:
@@ -110,50 +95,33 @@ def _measure(case: Case) -> Measured:
         step = case.servers // case.hanging if case.hanging else 1
         fleet = Fleet(folder, case.servers, range(0, case.servers, step) if case.hanging else ())
         fleet.start()
-        daemon = subprocess.Popen(
-            [sys.executable, "-m", "vllm_watch.cli", "run", "--config", str(_configure(folder, fleet))],
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
-        )
         try:
-            _await_page()
-            return _look(daemon.pid, fleet)
+            with daemon("--config", str(fleet.configure(folder))) as server:
+                server.until_ready("/-/healthy")
+                return _look(server, fleet)
         finally:
-            daemon.terminate()
-            daemon.wait(10)
             fleet.stop()
 
 
-def _configure(folder: Path, fleet: Fleet) -> Path:
-    servers = folder / "servers.d"
-    servers.mkdir()
-    for number, log in enumerate(fleet.logs):
-        url = f"http://127.0.0.1:{fleet.port}/{number}/metrics"
-        (servers / f"s{number}.yml").write_text(f"log: {log}\nmetrics: {url}\n")
-    config = folder / "vllm-watch.yml"
-    config.write_text(f"listen: 127.0.0.1:{PORT}\ncheckpoint: checkpoint.json\nservers_dir: servers.d\n")
-    return config
-
-
-def _look(pid: int, fleet: Fleet) -> Measured:
-    _pass(WARM_UP)
-    used, start = processor_seconds(pid), time.monotonic()
-    _pass(SECONDS)
+def _look(server: Server, fleet: Fleet) -> Measured:
+    _pass(server, WARM_UP)
+    used, start = server.processor_seconds, time.monotonic()
+    _pass(server, SECONDS)
     end = time.monotonic()
-    share = (processor_seconds(pid) - used) / (end - start)
+    share = (server.processor_seconds - used) / (end - start)
     distances, missed = _distances(fleet, start, end)
-    resident, thread_count = resident_mebibytes(pid), threads(pid)
-    files, watches = descriptors(pid), inotify_watches(pid)
-    times = [_seconds_of_a_page() for _ in range(PAGES)]
-    size, sent = len(_own_page({})), len(_own_page(HEADERS))
-    return Measured(share, resident, thread_count, files, watches, times, size, sent, distances, missed)
+    pid, resident = server.pid, server.resident_mebibytes
+    counts = threads(pid), descriptors(pid), inotify_watches(pid)
+    times = [_seconds_of_a_page(server) for _ in range(PAGES)]
+    size, sent = len(server.get().body), len(server.get(headers=PROMETHEUS).body)
+    return Measured(share, resident, *counts, times, size, sent, distances, missed)
 
 
-def _pass(seconds: float) -> None:
+def _pass(server: Server, seconds: float) -> None:
     """Let time pass, and scrape the daemon in it."""
     start = time.monotonic()
     while time.monotonic() - start < seconds:
-        _own_page(HEADERS)
+        server.get(headers=PROMETHEUS)
         time.sleep(max(min(OWN_SCRAPE, start + seconds - time.monotonic()), 0))
 
 
@@ -171,29 +139,6 @@ def _distances(fleet: Fleet, start: float, end: float) -> tuple[list[float], int
     return distances, missed
 
 
-def _seconds_of_a_page() -> float:
+def _seconds_of_a_page(server: Server) -> float:
     time.sleep(PAGE_PAUSE)
-    start = time.monotonic()
-    _own_page(HEADERS)
-    return time.monotonic() - start
-
-
-def _await_page() -> None:
-    for _ in range(200):
-        try:
-            _own_page(HEADERS)
-        except OSError:
-            time.sleep(0.1)
-        else:
-            return
-    raise TimeoutError("the daemon does not answer")
-
-
-def _own_page(headers: dict[str, str]) -> bytes:
-    """Return the daemon's page as it comes over the wire."""
-    connection = http.client.HTTPConnection("127.0.0.1", PORT, timeout=30)
-    try:
-        connection.request("GET", "/metrics", headers=headers)
-        return connection.getresponse().read()
-    finally:
-        connection.close()
+    return server.get(headers=PROMETHEUS).seconds

@@ -9,13 +9,9 @@ and it keeps a checkpoint. What is measured is what may grow, and whether every 
 
 from __future__ import annotations
 
-import http.client
 import itertools
 import os
-import signal
 import statistics
-import subprocess
-import sys
 import tempfile
 import time
 
@@ -23,7 +19,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-from tests.benchmarks.process import descriptors, resident_mebibytes, threads
+from tests.benchmarks.figures import Figure
+from tests.benchmarks.process import descriptors, threads
+from tests.benchmarks.programs import Server, daemon
 from tests.support.http_servers import StandIn, answer
 from tests.support.recordings import recording
 
@@ -39,7 +37,6 @@ AWAY_EVERY = 60.0
 AWAY_SECONDS = 5.0
 KEPT = 3
 LINES = 20
-PORT = 19469
 WARM_UP_SHARE = 0.25
 
 
@@ -94,44 +91,38 @@ class Page:
         return [answer(status="503 Service Unavailable") if self.is_away else answer(self._body)]
 
 
-def measure() -> Iterator[tuple[str, str]]:
+def measure() -> Iterator[Figure]:
     """Yield what may grow, after warming up and at the end, and what was read of what was written."""
     with tempfile.TemporaryDirectory() as folder:
         logs = [RotatedLog(Path(folder) / f"vllm-{number}.log") for number in range(SERVERS)]
         page = Page()
         with StandIn(page) as server:
             config = _configure(Path(folder), logs, server.port)
-            daemon = subprocess.Popen(
-                [sys.executable, "-m", "vllm_watch.cli", "run", "--config", str(config)],
-                stdout=subprocess.DEVNULL,
-                stderr=subprocess.DEVNULL,
-            )
-            try:
-                _await_ready()
-                samples, rotations, own_scrapes = _run(daemon.pid, logs, page)
+            with daemon("--config", str(config)) as watching:
+                watching.until_ready()
+                samples, rotations, own_scrapes = _run(watching, logs, page)
                 time.sleep(2)
-                values = _values(_scrape())
-            finally:
-                daemon.send_signal(signal.SIGTERM)
-                daemon.wait(10)
+                values = _values(watching.get().body.decode())
             scrapes = len(server.requests)
     yield from _report(samples)
-    yield "rotations", str(rotations)
-    yield "scrapes of servers", str(scrapes)
-    yield "scrapes of the daemon", str(own_scrapes)
-    yield "lines written", str(sum(log.lines for log in logs))
-    yield "lines read", f"{values['vllm_watch_log_lines_total']:.0f}"
-    yield "generations lost", f"{values['vllm_watch_log_files_lost_total']:.0f}"
+    yield Figure("rotations", rotations, "")
+    yield Figure("scrapes of servers", scrapes, "")
+    yield Figure("scrapes of the daemon", own_scrapes, "")
+    written = sum(log.lines for log in logs)
+    yield Figure("lines written", written, "")
+    yield Figure("lines lost", written - values["vllm_watch_log_lines_total"], "", "lower", 0)
+    yield Figure("generations lost", values["vllm_watch_log_files_lost_total"], "", "lower", 0)
 
 
-def _report(samples: list[Sample]) -> Iterator[tuple[str, str]]:
+def _report(samples: list[Sample]) -> Iterator[Figure]:
     quarter = max(int(len(samples) * WARM_UP_SHARE), 1)
     early, late = samples[quarter : 2 * quarter], samples[-quarter:]
     for name in Sample._fields:
         before = statistics.median(getattr(sample, name) for sample in early)
         after = statistics.median(getattr(sample, name) for sample in late)
         most = max(getattr(sample, name) for sample in samples)
-        yield f"{name}: second quarter, last quarter, most", f"{before:.1f}, {after:.1f}, {most:.1f}"
+        unit = "MiB" if name == "resident" else ""
+        yield Figure(name, after, unit, "lower", note=f"last quarter; the second {before:.1f}, most {most:.1f}")
 
 
 def _configure(folder: Path, logs: list[RotatedLog], port: int) -> Path:
@@ -141,11 +132,11 @@ def _configure(folder: Path, logs: list[RotatedLog], port: int) -> Path:
         for number, log in enumerate(logs)
     )
     config = folder / "vllm-watch.yml"
-    config.write_text(f"listen: 127.0.0.1:{PORT}\ncheckpoint: {folder}/checkpoint.json\nservers:\n{servers}")
+    config.write_text(f"checkpoint: {folder}/checkpoint.json\nservers:\n{servers}")
     return config
 
 
-def _run(pid: int, logs: list[RotatedLog], page: Page) -> tuple[list[Sample], int, int]:
+def _run(watching: Server, logs: list[RotatedLog], page: Page) -> tuple[list[Sample], int, int]:
     samples: list[Sample] = []
     rotations = own_scrapes = 0
     start = time.monotonic()
@@ -161,32 +152,11 @@ def _run(pid: int, logs: list[RotatedLog], page: Page) -> tuple[list[Sample], in
                 log.write()
                 rotations += 1
         page.is_away = at % AWAY_EVERY < AWAY_SECONDS
-        _scrape()
+        watching.get()
         own_scrapes += 1
         if step % round(SAMPLE_EVERY / OWN_SCRAPE_EVERY) == 0:
-            samples.append(Sample(resident_mebibytes(pid), descriptors(pid), threads(pid)))
+            samples.append(Sample(watching.resident_mebibytes, descriptors(watching.pid), threads(watching.pid)))
     return samples, rotations, own_scrapes
-
-
-def _await_ready() -> None:
-    for _ in range(100):
-        try:
-            _scrape()
-        except OSError:
-            time.sleep(0.1)
-        else:
-            time.sleep(2)
-            return
-    raise TimeoutError("the daemon does not answer")
-
-
-def _scrape() -> str:
-    connection = http.client.HTTPConnection("127.0.0.1", PORT, timeout=5)
-    try:
-        connection.request("GET", "/metrics")
-        return connection.getresponse().read().decode()
-    finally:
-        connection.close()
 
 
 def _values(page: str) -> dict[str, float]:

@@ -21,6 +21,7 @@ import pytest
 
 from prometheus_client.openmetrics.parser import text_string_to_metric_families as parse_openmetrics
 from prometheus_client.parser import text_string_to_metric_families as parse_text
+from tests.support.command_line import COMMAND, vllm_watch
 from tests.support.http_servers import StandIn, answer
 from tests.support.recordings import RECORDINGS
 from tests.support.waiting import until
@@ -33,14 +34,6 @@ TIMEOUT = 60
 SECRET = "sk-0123456789abcdef"
 RECORDED_RUN = str(Path(__file__).parents[1] / "loadtest" / "recordings" / "draft2-run1.jsonl.xz")
 NO_FILE = "No such file or directory"
-COMMAND = [sys.executable, "-m", "vllm_watch.cli"]
-
-
-def vllm_watch(*arguments, **options):
-    """Run the command line to its end."""
-    return subprocess.run(
-        [*COMMAND, *map(str, arguments)], capture_output=True, text=True, check=False, timeout=TIMEOUT, **options
-    )
 
 
 def in_shell(script, *arguments):

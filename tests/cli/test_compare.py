@@ -6,21 +6,20 @@ from __future__ import annotations
 import json
 import math
 import random
-import subprocess
-import sys
 
 import pytest
+
+from tests.support.command_line import vllm_watch
 
 
 pytestmark = pytest.mark.slow
 
-COMMAND = [sys.executable, "-m", "vllm_watch.cli", "compare"]
 LATENCIES = {"ttft": 80.0, "tpot": 7.0, "itl": 7.0, "e2el": 780.0}
 
 
 def compare(*arguments):
     """Run the command to its end."""
-    return subprocess.run([*COMMAND, *map(str, arguments)], capture_output=True, text=True, check=False, timeout=60)
+    return vllm_watch("compare", *arguments)
 
 
 def result_file(path, speed, **changes):
@@ -130,7 +129,7 @@ def test_sides_that_are_not_comparable(tmp_path):
     sides = [result_file(tmp_path / "a.json", 1.0), result_file(tmp_path / "b.json", 1.1, model_id="Qwen3-32B")]
     plain, forced = (json.loads(compare(*sides, "--format", "json", *more).stdout) for more in ((), ("--force",)))
 
-    assert plain["reasons"] == forced["reasons"] == ["other model: Qwen3-8B and Qwen3-32B"]
+    assert plain["reasons"] == forced["reasons"] == ["The models differ: Qwen3-8B and Qwen3-32B."]
     assert not plain["comparable"]
     assert (plain["metrics"], len(forced["metrics"]) > 5) == ([], True)
 

@@ -8,8 +8,8 @@ import os
 
 import pytest
 
-from tests.cli.test_commands import vllm_watch
 from tests.loadtest.load_tests import FOLDER
+from tests.support.command_line import vllm_watch
 
 
 pytestmark = pytest.mark.slow

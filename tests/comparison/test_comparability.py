@@ -12,7 +12,7 @@ from tests.support.load_tests import LOAD, OPEN, latency, row, run, side
 
 from vllm_watch.comparison.compare import compare_pair
 from vllm_watch.comparison.model import ConfigDifference, Side
-from vllm_watch.loadtest.model import Capacity, Goodput, Objective, Phase, ServerUse, Steady
+from vllm_watch.loadtest.model import Capacity, Goodput, Objective, Phase, RateGrowth, ServerUse, Steady
 
 
 def changed(found, **changes):
@@ -21,59 +21,68 @@ def changed(found, **changes):
 
 
 REFUSED = {
-    "model": (side("a"), changed(side("b"), model="Qwen3-32B"), "other model: Qwen3-8B and Qwen3-32B"),
+    "model": (side("a"), changed(side("b"), model="Qwen3-32B"), "The models differ: Qwen3-8B and Qwen3-32B."),
     "concurrency": (
         side("a"),
         side("b", load=replace(LOAD, max_concurrency=32)),
-        "other load: 16 at once and 32 at once",
+        "The loads differ: 16 at once and 32 at once.",
     ),
     "rate": (
         side("a", load=OPEN),
         side("b", load=replace(OPEN, request_rate=5.0)),
-        "other load: 4 requests/s and 5 requests/s",
+        "The loads differ: 4 requests/s and 5 requests/s.",
     ),
-    "kind": (side("a", load=OPEN), side("b"), "other kind of load: 4 requests/s and 16 at once"),
+    "ramp-up": (
+        side("a", load=replace(OPEN, request_rate=None, ramp_up=RateGrowth(strategy="linear", start=1.0, end=8.0))),
+        side("b", load=replace(OPEN, request_rate=None, ramp_up=RateGrowth(strategy="linear", start=1.0, end=4.0))),
+        "The loads differ: 1 to 8 requests/s (linear) and 1 to 4 requests/s (linear).",
+    ),
+    "kind": (side("a", load=OPEN), side("b"), "The loads are of different kinds: 4 requests/s and 16 at once."),
     "benchmark": (
         side("a"),
         side("b", load=replace(LOAD, endpoint="throughput")),
-        "other kind of benchmark: online and throughput",
+        "The benchmarks are of different kinds: requests to a server and throughput without a server.",
     ),
     "burstiness": (
         side("a", load=replace(OPEN, burstiness=1.0)),
         side("b", load=replace(OPEN, burstiness=0.5)),
-        "other burstiness: 1 and 0.5",
+        "The burstiness differs: 1 and 0.5.",
     ),
     "lengths": (
         side("a"),
         side("b", load=replace(LOAD, mean_output_tokens=200.0)),
-        "other lengths: 100 and 200 output tokens a request",
+        "The lengths differ: 100 and 200 output tokens for each request.",
     ),
-    "temperature": (side("a"), side("b", load=replace(LOAD, temperature=0.7)), "other temperature: 0 and 0.7"),
+    "temperature": (side("a"), side("b", load=replace(LOAD, temperature=0.7)), "The temperatures differ: 0 and 0.7."),
     "errors": (
         side("a"),
         side("b", successful=1500, failed=500),
-        "too many errors: only 75.0% of the requests of b succeeded",
+        "Only 75.0 % of the requests of b succeeded: failed requests make the others faster.",
     ),
-    "seconds": (side("a", duration_s=4.0), side("b"), "too short: a1 lasts 4.0 s, and 10 s are the least"),
+    "seconds": (
+        side("a", duration_s=4.0),
+        side("b"),
+        "A run of a is too short: a1 lasts 4 s, at least 10 s are needed.",
+    ),
     "rounds": (
         side("a"),
         side("b", successful=100),
-        "too short: b1 has 100 requests of 16 users, and 160 are the least",
+        "A run of b is too short: b1 has 100 requests of 16 users, at least 160 are needed.",
     ),
     "slow": (
         side("a", e2el_ms=latency(10_000.0), duration_s=100.0),
         side("b"),
-        "too short: a1 lasts 100 s, and its P99 of E2EL is 25 s",
+        "A run of a is too short: a1 lasts 1 min 40 s, and its P99 of E2EL is 25 s.",
     ),
     "cache": (
         side("a", use=ServerUse(prefix_cache_hit_ratio=0.1)),
         side("b", use=ServerUse(prefix_cache_hit_ratio=0.5)),
-        "other share of prompt tokens from the prefix cache: 10% and 50%; reset the cache between runs",
+        "The shares of prompt tokens from the prefix cache differ: 10.0 % and 50.0 %. Reset the cache between runs.",
     ),
     "loads": (
         Side(name="a", runs=(run("a1"), run("a2", 1.1, load=OPEN))),
         side("b"),
-        "the runs of a have different loads: 16 at once, 4 requests/s",
+        "The runs of a have different loads: 16 at once, 4 requests/s.",
     ),
 }
 
@@ -92,67 +101,67 @@ def test_what_is_not_comparable_has_no_numbers(case):
     assert len(forced.metrics) > 10
 
 
-PARTS = "the start and the end of the load are a part of the values, and 60 s are advised"
-TIME = "what changed with time (clocks, heat, caches) counts as a difference; let the sides take turns"
+PARTS = "the start and the end of the load are a part of the values. Runs of 1 min or longer are advised."
+TIME = "what changed with time (clocks, heat, caches) counts as a difference. Let the sides take turns."
 DRAFTS = {"speculative-config.num_speculative_tokens": "2"}
 WARNED = {
     "nothing": (side("a"), side("b"), None),
     "unknown-temperature": (
         side("a"),
         side("b", load=replace(LOAD, temperature=None)),
-        "the temperature of b is not known: a result file does not hold it",
+        "The temperature of b is not known: a result file does not hold it.",
     ),
-    "unknown-model": (changed(side("a"), model=None), side("b"), "the model of a is not known"),
+    "unknown-model": (changed(side("a"), model=None), side("b"), "The model of a is not known."),
     "unknown-load": (
         side("a", load=replace(LOAD, request_rate=None, max_concurrency=None)),
         side("b"),
-        "whether both sides got the same load is not known",
+        "Whether both sides got the same load is not known.",
     ),
     "lengths": (
         side("a"),
         side("b", load=replace(LOAD, mean_input_tokens=220.0)),
-        "other lengths: 200 and 220 input tokens a request",
+        "The lengths differ: 200 and 220 input tokens for each request.",
     ),
     "prompts": (
         side("a"),
         side("b", load=replace(LOAD, num_prompts=1000)),
-        "2000 and 1000 requests: the ramp and the drain weigh more on the shorter side",
+        "The sides sent 2,000 and 1,000 requests: the start and the end of the load weigh more where there are fewer.",
     ),
     "errors": (
         side("a", successful=1960, failed=40),
         side("b"),
-        "too many errors: only 98.0% of the requests of a succeeded",
+        "Only 98.0 % of the requests of a succeeded: failed requests make the others faster.",
     ),
     "seconds": (
         side("a", duration_s=30.0),
         side("b"),
-        f"the runs of a last only 30 s: {PARTS}",
+        f"The runs of a last only 30 s: {PARTS}",
     ),
     "cache": (
         side("a", use=ServerUse(prefix_cache_hit_ratio=0.1)),
         side("b", use=ServerUse(prefix_cache_hit_ratio=0.2)),
-        "other share of prompt tokens from the prefix cache: 10% and 20%; reset the cache between runs",
+        "The shares of prompt tokens from the prefix cache differ: 10.0 % and 20.0 %. Reset the cache between runs.",
     ),
     "acceptance": (
         side("a", config=DRAFTS, use=ServerUse(drafted_tokens=100, wasted_draft_tokens=20)),
         side("b", config=DRAFTS, use=ServerUse(drafted_tokens=100, wasted_draft_tokens=40)),
-        "at other acceptance of drafts: 80% and 60%",
+        "The shares of drafts that were accepted differ: 80.0 % and 60.0 %.",
     ),
     "drift": (
         side("a", 3, steady=Steady(start=0, end=90, method="m", problem="no steady state: it drifts")),
         side("b"),
-        "a in 3 of 3 runs: no steady state: it drifts",
+        "In 3 of 3 runs of a there is no steady state: it drifts.",
     ),
     "order": (
         side("a", start=100.0),
         side("b", start=200.0),
-        f"all runs of one side came before those of the other: {TIME}",
+        f"All runs of one side came before those of the other: {TIME}",
     ),
     "turns": (side("a", start=100.0), side("b", start=101.0), None),
     "no-config": (
         side("a", config={}),
         side("b"),
-        "the configuration of a is not known: add its log or recording to see what differs",
+        "The configuration of a is not known: add its log or recording to see what differs.",
     ),
 }
 
@@ -174,7 +183,7 @@ def test_lengths_are_those_of_the_requests():
     load = replace(LOAD, mean_input_tokens=None, mean_output_tokens=None)
     found = compare_pair(side("a", load=load), side("b", load=load, total_output_tokens=400_000))
 
-    assert found.reasons == ("other lengths: 100 and 200 output tokens a request",)
+    assert found.reasons == ("The lengths differ: 100 and 200 output tokens for each request.",)
 
 
 def test_unknown_lengths_are_not_compared():
@@ -206,7 +215,7 @@ def test_the_same_run_twice_is_refused():
     once = run("a1")
     found = compare_pair(Side(name="a", runs=(once, once)), side("b"))
 
-    assert found.reasons == ("the same run twice: a1 of a and a1 of a",)
+    assert found.reasons == ("One run is there twice: a1 of a and a1 of a.",)
 
 
 def test_runs_that_differ_in_a_flag_are_named():
@@ -214,7 +223,7 @@ def test_runs_that_differ_in_a_flag_are_named():
     mixed = Side(name="a", runs=(run("a1", config={"x": "1"}), run("a2", 1.01, config={"x": "2"})))
     found = compare_pair(mixed, side("b", config={"x": "1"}))
 
-    assert "the runs of a differ in x: they are taken as one configuration" in found.warnings
+    assert "The runs of a differ in x: they are taken as one configuration." in found.warnings
     assert found.config == (ConfigDifference(flag="x", a="1, 2", b="1"),)
 
 
@@ -237,7 +246,7 @@ def test_without_a_result_there_is_nothing_to_compare(empty):
     """A run without a result is named."""
     found = compare_pair(changed(side("a", 1), **empty), side("b"))
 
-    assert (found.comparable, found.reasons) == (False, ("no result is known of a1",))
+    assert (found.comparable, found.reasons) == (False, ("No result is known of a1.",))
 
 
 def test_client_and_server_are_not_compared():
@@ -245,7 +254,7 @@ def test_client_and_server_are_not_compared():
     theirs = side("b", view="server")
 
     assert compare_pair(side("a"), theirs).reasons == (
-        "not all runs were measured by the client, and not all by the server, so no result is common to all",
+        "Not all runs were measured by the client, and not all by the server, so no result is common to all.",
     )
 
 
@@ -285,7 +294,8 @@ class TestTraps:
 
         assert row(found, "output_throughput").verdict == "not_compared"
         assert (
-            row(found, "request_throughput").note == "at a fixed rate of 20 requests/s throughput only repeats the rate"
+            row(found, "request_throughput").note
+            == "At a fixed rate of 20 requests/s throughput only repeats the rate."
         )
         assert row(found, "tpot_ms.mean").percent is not None
 
@@ -300,7 +310,7 @@ class TestTraps:
         phases = [(Phase(phase=name, start=0, end=90),) for name in ("saturated", "steady")]
         found = compare_pair(*(changed(side(name), phases=each) for name, each in zip("ab", phases, strict=True)))
 
-        assert any(each.startswith("saturated against not: the server of a") for each in found.warnings)
+        assert any(each.startswith("The server of a was saturated and the other was not") for each in found.warnings)
         assert row(found, "ttft_ms.p50").verdict == row(found, "e2el_ms.mean").verdict == "not_compared"
         assert row(found, "output_throughput").percent is not None
 
@@ -326,7 +336,9 @@ class TestTraps:
         alike = compare_pair(slow("a", 80.0, 50.0), slow("b", 80.0, 50.0))
         other = compare_pair(slow("a", 80.0, 78.0), slow("b", 160.0, 78.0))
 
-        assert "the client of a was slow: it measured a mean TTFT of 80 ms, and its server 50 ms" in alike.warnings
+        assert any(
+            each.startswith("The client of a saw the first token after 80 ms on average") for each in alike.warnings
+        )
         assert row(alike, "ttft_ms.p50").verdict != "not_compared"
         assert row(other, "ttft_ms.p50").verdict == "not_compared"
         assert "it adds 2 ms to TTFT in a and 82 ms in b" in row(other, "ttft_ms.p50").note
@@ -340,7 +352,7 @@ class TestTraps:
         )
         found = row(compare_pair(side("a", goodput=4.0), other), "request_goodput")
 
-        assert (found.verdict, found.note) == ("not_compared", "the sides have other objectives")
+        assert (found.verdict, found.note) == ("not_compared", "The objectives of the sides differ.")
 
 
 def test_too_few_requests_in_flight():
@@ -357,7 +369,7 @@ def test_runs_that_vary_too_much():
 
     assert len(found.warnings) == 1
     assert re.fullmatch(
-        r"the runs of a vary by \d\d% in output_throughput: something besides the configuration changed, such as "
-        r"other users of the machine; to find a difference of 10 % would need \d\d\d? runs of each",
+        r"The runs of a vary by \d\d\.\d % in Output \(tokens/s\): something besides the configuration changed, "
+        r"such as other users of the machine\. To find a difference of 10 %, \d\d\d? runs of each side are needed\.",
         found.warnings[0],
     )

@@ -61,7 +61,7 @@ def test_metrics_outside_the_family_have_no_verdict():
 
     assert found.verdict == "not_compared"
     assert found.high < 0
-    assert found.note.startswith("no verdict: it is not one of the six metrics")
+    assert found.note.startswith("No verdict: it is not one of the six metrics")
 
 
 def test_what_fails_only_after_the_correction_is_said():
@@ -95,7 +95,7 @@ def test_too_few_values_for_a_percentile():
     found = compare_pair(side("a", ttft_ms=few), side("b", ttft_ms=few))
 
     assert row(found, "ttft_ms.p99").verdict == "too_few"
-    assert row(found, "ttft_ms.p99").note == "P99 needs 299 requests a run, and a has fewer"
+    assert row(found, "ttft_ms.p99").note == "P99 needs 299 requests in each run, and a has fewer."
     assert row(found, "ttft_ms.p99").percent is None
     assert row(found, "ttft_ms.p95").note != row(found, "ttft_ms.p99").note
 
@@ -116,7 +116,7 @@ def test_a_zero_has_no_ratio():
     found = row(compare_pair(*sides), "request_goodput")
 
     assert (found.verdict, found.a, found.b) == ("too_few", pytest.approx(20**0.5), 1.5)
-    assert "a value of 0, which has no ratio" in found.note
+    assert "is 0, which has no ratio." in found.note
 
 
 def test_a_metric_of_one_side_only():
@@ -127,7 +127,7 @@ def test_a_metric_of_one_side_only():
     assert ["ttft_ms.p50", "ttft_ms.p99"] == [
         each.metric for each in found.metrics if each.metric.startswith("ttft_ms")
     ]
-    assert row(found, "ttft_ms.p50").note == "a has no value"
+    assert row(found, "ttft_ms.p50").note == "No value is known of a."
     assert row(found, "ttft_ms.p50").verdict == "too_few"
 
 
@@ -140,7 +140,7 @@ def test_runs_that_are_all_the_same():
     found = row(compare_pair(*sides), "output_throughput")
 
     assert (found.verdict, found.percent) == ("too_few", None)
-    assert found.note == "all runs of a side have the same value, so nothing is known of how they vary"
+    assert found.note == "All runs of a side have the same value, so nothing is known of how they vary."
 
 
 def test_two_runs_that_vary_much_are_too_few():
@@ -153,7 +153,9 @@ def test_two_runs_that_vary_much_are_too_few():
 
     assert (found.verdict, found.detectable_percent) == ("too_few", None)
     assert found.low < 0 < found.high
-    assert found.note == "too few runs for how much they vary: not even a factor of ten would have been found"
+    assert (
+        found.note == "There are too few runs for how much they vary: not even a factor of ten would have been found."
+    )
 
 
 def test_one_run_against_five():
@@ -161,7 +163,7 @@ def test_one_run_against_five():
     found = row(compare_pair(side("a"), Side(name="b", runs=runs("b", 1, 1.3))), "output_throughput")
 
     assert (found.verdict, found.n) == ("better", (5, 1))
-    assert found.note == "a side of one run is taken to vary as the other does"
+    assert found.note == "A side of one run is taken to vary as the other does."
 
 
 class TestOneRunASide:
@@ -173,7 +175,7 @@ class TestOneRunASide:
         found = row(comparison, "tpot_ms.mean")
 
         assert (found.verdict, found.n) == ("better", (10, 10))
-        assert found.note == "within one run; runs of one configuration are taken to vary by 3%"
+        assert found.note == "Within one run; runs of one configuration are taken to vary by 3 %."
         assert comparison.method.startswith("Within one run:")
         assert "real" not in comparison.method
         assert comparison.method.endswith("daemon/COMPARING.md explains it.")
@@ -204,7 +206,8 @@ class TestOneRunASide:
             return row(compare_pair(*phased), "ttft_ms.p50")
 
         assert found((quiet,)).verdict == found(running=16.0, waiting=0.1).verdict == "better"
-        assert found((full,)).note == "near saturation one run a side tells nothing of TTFT"
+        note = "Near saturation one run of each side tells nothing of TTFT. Give several runs of each."
+        assert found((full,)).note == note
         assert found((quiet,), running=30.0, waiting=2.0).verdict == "too_few"
         assert "cannot be excluded" in found().note
 
@@ -212,7 +215,7 @@ class TestOneRunASide:
         ("how", "note"),
         [
             ({"blocks": 5}, "too few blocks"),
-            ({"problem": "no steady state: it drifts"}, "that of a: no steady state: it drifts"),
+            ({"problem": "no steady state: it drifts"}, "that of a is not enough (no steady state: it drifts)"),
         ],
     )
     def test_without_blocks_there_is_no_verdict(self, how, note):
@@ -238,14 +241,14 @@ class TestOneRunASide:
         ]
         found = row(compare_pair(*sides), "output_throughput")
 
-        assert found.note.endswith("vary by 12%")
+        assert found.note.endswith("vary by 12 %.")
         assert found.verdict == "no_difference_shown"
 
     def test_runs_at_a_fixed_rate_vary_more(self):
         """At a fixed rate what varies between runs is taken as half as large again."""
         found = row(compare_pair(single("a", load=OPEN), single("b", speed=1.1, load=OPEN)), "e2el_ms.mean")
 
-        assert found.note.endswith("vary by 8%")
+        assert found.note.endswith("vary by 7.5 %.")
 
 
 class TestBuckets:
@@ -280,7 +283,7 @@ class TestBuckets:
 
         assert found.verdict == "no_difference_shown"
         assert found.low < 0 < found.high
-        assert found.note == "from buckets: 50 to 150 and 50 to 150 ms"
+        assert found.note == "From buckets: 50 to 150 and 50 to 150 ms."
 
     def test_bounds_apart_show_a_difference(self):
         """Buckets of 50 to 100 and of 100 to 250 ms touch; of 50 to 99 and 100 to 250 they do not."""

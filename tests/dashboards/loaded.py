@@ -35,6 +35,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from tests.alerts.incidents import INCIDENTS
 from tests.alerts.replay import NOTHING, STALE, STEP, evaluated, replayed
 from tests.support.monitoring import free_port, get_text, process
+from tests.support.samples import sample
 from tests.support.shared import new_folder
 from tests.support.yaml_files import load_yaml
 
@@ -47,6 +48,11 @@ from vllm_watch.replay.recording import Recording
 RECORDINGS: Mapping[str, Path] = {incident.name: incident.folder for incident in INCIDENTS}
 FLEET = "fleet"
 STRETCHES = (*RECORDINGS, FLEET)
+TESTED: tuple[str, ...] = sample(
+    ("day", "stall", "dp1", "vl", "queue", "sustained", "rejections", "busy"), tuple(RECORDINGS)
+)
+"""The recordings that have a stretch of their own in tests; the fleet has all."""
+
 DAEMON_ADDRESS, SECOND_ADDRESS = "127.0.0.1:9468", "127.0.0.1:9469"
 WATCHED_TWICE = "vl"
 
@@ -161,9 +167,9 @@ def fill(folder: Path, names: Iterable[str]) -> Mapping[str, Span]:
 
 
 def filled() -> Path:
-    """Return a new folder with all stretches, which is there as long as the run of tests."""
+    """Return a new folder with the stretches of tests, which is there as long as their run."""
     folder = new_folder()
-    fill(folder, STRETCHES)
+    fill(folder, (*TESTED, FLEET))
     return folder
 
 

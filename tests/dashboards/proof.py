@@ -6,7 +6,7 @@ from __future__ import annotations
 import math
 
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from tests.dashboards.api import Api, QueryError, Series, has_data
@@ -55,13 +55,12 @@ class Answer(NamedTuple):
         return f"{title}: {self.sent.ref}" if title else self.sent.ref
 
 
-def asked(dashboard: Mapping[str, Any], prometheus: Loaded) -> list[Answer]:
-    """Return the answers to all that a dashboard asks when it is opened, over each recording and over all at once."""
+def asked(dashboard: Mapping[str, Any], prometheus: Loaded, recordings: Iterable[str]) -> list[Answer]:
+    """Return the answers to all that a dashboard asks when it is opened, over each of recordings and over the fleet."""
     api = Api(prometheus.url)
     views = [
         (name, {"server": name, "daemon": DAEMON_ADDRESS, "shift": since_the_fleet(prometheus, name)})
-        for name in prometheus.spans
-        if name != FLEET
+        for name in recordings
     ]
     views += [(FLEET, {"server": ALL, "daemon": DAEMON_ADDRESS}), (EVERY_DAEMON, {"server": ALL})]
     answers = []

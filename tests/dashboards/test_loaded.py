@@ -7,7 +7,7 @@ import pytest
 
 from tests.alerts.replay import fired
 from tests.dashboards.api import Api
-from tests.dashboards.loaded import DAEMON_ADDRESS, RECORDINGS, SECOND_ADDRESS, WATCHED_TWICE, DataError, fill
+from tests.dashboards.loaded import DAEMON_ADDRESS, RECORDINGS, SECOND_ADDRESS, TESTED, WATCHED_TWICE, DataError, fill
 
 from vllm_watch.catalog.series import DAEMON
 
@@ -16,7 +16,7 @@ AFTER = 20
 """Seconds after which nothing of a series is shown any more, a little more than the look back."""
 
 
-@pytest.mark.parametrize("name", RECORDINGS)
+@pytest.mark.parametrize("name", TESTED)
 def test_a_recording_is_in_its_span_and_nowhere_else(prometheus, name):
     """Between its start and its end a server is watched, before and after that it is not."""
     api, span = Api(prometheus.url), prometheus.spans[name]

@@ -9,27 +9,32 @@ from pathlib import Path
 import pytest
 
 from tests.dashboards.api import Api
-from tests.dashboards.loaded import Span
+from tests.dashboards.loaded import TESTED, Span
 from tests.dashboards.panels import annotations_of, opened, panels_of, sent_by
 from tests.dashboards.proof import asked, confused, crowded, empty, errors, unreal
 from tests.dashboards.shipped import UIDS, dashboard
 from tests.dashboards.small import CHOSEN, small, target
+from tests.support.samples import sample
 from tests.support.yaml_files import load_yaml
 
 
 EXCEPTIONS = load_yaml((Path(__file__).parent / "exceptions.yml").read_text(encoding="utf-8"))
+RECORDINGS = sample(("day", "vl", "sustained", "rejections"), TESTED)
+"""Those that a board is tried on, beside the fleet: each of its targets has data in one of them."""
+
+TWO = ("day", "stall")
 EVERY_DASHBOARD = pytest.mark.parametrize("uid", UIDS)
 
 
 @pytest.fixture(scope="module")
 def answers(prometheus):
     """Give what comes of all that a shipped dashboard asks, asked once."""
-    return cache(lambda uid: asked(dashboard(uid), prometheus))
+    return cache(lambda uid: asked(dashboard(uid), prometheus, RECORDINGS))
 
 
 @EVERY_DASHBOARD
 def test_every_query_is_answered(answers, uid):
-    """Panels, variables and annotations get answers without an error or a warning over every recording."""
+    """Panels, variables and annotations get answers without an error or a warning over recordings."""
     assert [] == errors(answers(uid))
 
 
@@ -62,12 +67,12 @@ def spoiled(prometheus, expr, legend="{{server}} {{engine}}", **defaults):
     panel = made["panels"][2]
     panel["targets"].append(target(expr, legend, "B"))
     panel["fieldConfig"]["defaults"].update(defaults)
-    return asked(made, prometheus)
+    return asked(made, prometheus, TWO)
 
 
 def test_a_good_dashboard_has_no_faults(prometheus):
     """Nothing is said against a dashboard that is as it should be."""
-    found = asked(small(), prometheus)
+    found = asked(small(), prometheus, TWO)
     assert [] == errors(found) + empty(found, prometheus, {}) + confused(found) + crowded(found) + unreal(found)
 
 
@@ -94,7 +99,7 @@ def test_a_variable_without_values_is_caught(prometheus):
     """A variable that has nothing to choose is a fault."""
     made = small()
     made["templating"]["list"][3]["query"]["query"] = "label_values(vllm_watch_engine_state, model)"
-    assert "day: variable model: offers no value" in errors(asked(made, prometheus))
+    assert "day: variable model: offers no value" in errors(asked(made, prometheus, TWO))
 
 
 def test_a_target_without_data_is_caught(prometheus):
@@ -113,7 +118,7 @@ def test_what_is_over_before_the_end_counts_as_data(prometheus):
     made = small()
     expr = f'vllm_watch_engine_state{{{CHOSEN},state="stalled"}} == 1'
     made["panels"][3]["panels"][0]["targets"][0]["expr"] = expr
-    assert [] == empty(asked(made, prometheus), prometheus, {})
+    assert [] == empty(asked(made, prometheus, TWO), prometheus, {})
 
 
 def test_series_of_one_name_are_caught(prometheus):
@@ -136,8 +141,8 @@ def table(kept):
 
 def test_rows_with_the_same_keys_are_caught(prometheus):
     """A table whose rows cannot be told apart is a fault."""
-    assert [] == confused(asked(table(["server", "source", "Value"]), prometheus))
-    found = confused(asked(table(["server", "Value"]), prometheus))
+    assert [] == confused(asked(table(["server", "source", "Value"]), prometheus, TWO))
+    found = confused(asked(table(["server", "Value"]), prometheus, TWO))
     assert "day: Waiting: A: two series are named server=day" in found
 
 

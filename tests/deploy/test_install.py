@@ -17,6 +17,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.copied_venvs import copying_python
+from tests.support.samples import sample
 from tests.support.wheels import link_dependencies, make_wheel
 
 
@@ -107,9 +108,10 @@ def machine(tmp_path):
 
 @pytest.fixture(scope="module")
 def image(tmp_path_factory, wheels):
-    """The root of a machine with version 1.0, in a virtual environment that is made and not copied."""
+    """The root of a machine with version 1.0; with whole samples the virtual environment is made and not copied."""
     machine = Machine(tmp_path_factory.mktemp("image"))
-    machine.done("install", "--wheel", wheels["1.0"], PYTHON=sys.executable)
+    python = sample(machine.environment["PYTHON"], sys.executable)
+    machine.done("install", "--wheel", wheels["1.0"], PYTHON=python)
     return machine.root
 
 

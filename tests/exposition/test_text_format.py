@@ -11,12 +11,10 @@ from prometheus_client import CollectorRegistry, ProcessCollector
 from prometheus_client.core import Metric
 from prometheus_client.exposition import generate_latest as write_text
 from prometheus_client.openmetrics.exposition import generate_latest as write_openmetrics
-from tests.support.exposition import LibraryFamilies, collected
+from tests.support.exposition import Collected, LibraryFamilies, collected, exported, written
 from tests.support.recordings import RECORDINGS, snapshots
 
-from vllm_watch.exposition.collector import Collected
 from vllm_watch.exposition.samples import HistogramSample, PlainSample
-from vllm_watch.exposition.text_format import prometheus_text
 from vllm_watch_parsers.scrape import Histogram
 
 
@@ -54,7 +52,7 @@ def test_recordings(name, for_openmetrics):
         found = collected(snapshot, own=OWN)
         theirs = by_library(LibraryFamilies(found), for_openmetrics=for_openmetrics)
 
-        assert theirs == prometheus_text(found, for_openmetrics=for_openmetrics), second
+        assert theirs == exported(snapshot, own=OWN, for_openmetrics=for_openmetrics), second
 
 
 @pytest.mark.parametrize("name", sorted(RECORDINGS))
@@ -63,7 +61,7 @@ def test_recordings_with_times(name):
     for second, snapshot in snapshots(name, step=60.0):
         found = collected(snapshot)
 
-        assert by_library(LibraryFamilies(found, with_times=True)) == prometheus_text(found, with_times=True), second
+        assert by_library(LibraryFamilies(found, with_times=True)) == written(found, with_times=True), second
 
 
 @pytest.mark.parametrize("for_openmetrics", [False, True])
@@ -75,8 +73,9 @@ def test_configured_labels(for_openmetrics):
         snapshot._replace(name="b", labels={"len": "\\"}),
         snapshot._replace(name="c"),
     )
-    found = collected(*servers, own=OWN)
-    ours = prometheus_text(found, for_openmetrics=for_openmetrics)
+    own = [*OWN, *(PlainSample("collect_errors_total", (server.name,), 1, 0.0) for server in servers)]
+    found = collected(*servers, own=own)
+    ours = exported(*servers, own=own, for_openmetrics=for_openmetrics)
 
     assert by_library(LibraryFamilies(found), for_openmetrics=for_openmetrics) == ours
     assert b'area="1",engine="0",le="' in ours
@@ -95,7 +94,7 @@ def test_odd_texts_and_values(for_openmetrics):
         ],
         {"s": {"odd": ODD[-1]}},
     )
-    ours = prometheus_text(found, for_openmetrics=for_openmetrics)
+    ours = written(found, for_openmetrics=for_openmetrics)
 
     assert by_library(LibraryFamilies(found), for_openmetrics=for_openmetrics) == ours
     assert ours.count(b"\n") == len(ODD) + len(VALUES) + 4 * len(ODD) + 6 + for_openmetrics
@@ -111,7 +110,7 @@ def test_odd_families_of_others(kind, for_openmetrics):
         labels = {"z": str(number), "le": "+Inf", **dict(zip("abcdef", ODD, strict=True))}
         family.add_sample(name, labels, value)
     family.add_sample("some_family_sum" if kind == "histogram" else "some_family", {}, 2)
-    ours = prometheus_text(Collected([]), [family], for_openmetrics=for_openmetrics)
+    ours = written(Collected([]), [family], for_openmetrics=for_openmetrics)
 
     assert by_library(Fixed(family), for_openmetrics=for_openmetrics) == ours
     assert ours.count(b"\n") == len(VALUES) + 3 + for_openmetrics
@@ -121,7 +120,7 @@ def test_odd_families_of_others(kind, for_openmetrics):
 def test_the_process(for_openmetrics):
     """The process' own families are written as the library writes them."""
     families = list(ProcessCollector(registry=None).collect())
-    ours = prometheus_text(Collected([]), families, for_openmetrics=for_openmetrics)
+    ours = written(Collected([]), families, for_openmetrics=for_openmetrics)
 
     assert by_library(Fixed(*families), for_openmetrics=for_openmetrics) == ours
     assert b"process_cpu_seconds_total " in ours

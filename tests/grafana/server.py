@@ -31,9 +31,11 @@ import threading
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 from typing import NamedTuple
 from urllib.parse import parse_qs
+
+from tests.support.http_servers import HandlerServer
 
 
 EDITOR = frozenset(
@@ -127,7 +129,7 @@ class DeniedError(Exception):
         self.status, self.body = status, body
 
 
-class GrafanaStandIn:
+class GrafanaStandIn(HandlerServer):
     """
     A Grafana that lives as long as the context.
 
@@ -168,21 +170,8 @@ class GrafanaStandIn:
         self.before: dict[tuple[str, str], Callable[[], None]] = {}
         self._prefix = prefix
         self._lock = threading.Lock()
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), _handler(self))
-        self._server.daemon_threads = True
-        if tls is not None:
-            self._server.socket = tls.wrap_socket(self._server.socket, server_side=True)
-        self._thread = threading.Thread(target=self._server.serve_forever, args=(0.02,))
-        self.url = f"http{'s' if tls else ''}://127.0.0.1:{self._server.server_address[1]}{prefix}"
-
-    def __enter__(self):
-        self._thread.start()
-        return self
-
-    def __exit__(self, *_):
-        self._server.shutdown()
-        self._thread.join(5)
-        self._server.server_close()
+        super().__init__(_handler(self), tls)
+        self.url = f"{self.origin}{prefix}"
 
     @property
     def writes(self) -> list[tuple[str, str]]:

@@ -371,7 +371,7 @@ class TestWrongUse:
     def test_other_commands_do_without_it(self):
         """No other command, and no help, imports grafana-client or what it brings."""
         look = (
-            "import sys, vllm_watch.cli, vllm_watch.grafana.push, vllm_watch.grafana.delete\n"
+            "import sys, vllm_watch.cli, vllm_watch.commands.grafana\n"
             "print(sorted({'grafana_client', 'niquests', 'urllib3', 'requests'} & set(sys.modules)))"
         )
         result = subprocess.run([sys.executable, "-c", look], capture_output=True, text=True, check=True, timeout=30)

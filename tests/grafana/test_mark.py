@@ -80,7 +80,7 @@ def test_a_region_is_there_whatever_fails_in_between(command, grafana):
 
 
 def test_text_is_no_markup(command, grafana):
-    """A text with angle brackets is shown as it is, and on one line."""
+    """A text with angle brackets is shown as it is, and a line break in it is a space, as it would be in Grafana."""
     command("mark", grafana.url, *TIMES, "--text", "<script>alert(1)</script>\n  p99 < 1 s", "--run", "one")
 
     ((_, _, text, _),) = kept(grafana)

@@ -3,8 +3,11 @@
 
 from __future__ import annotations
 
+import json
 import socket
 import sys
+
+from unittest.mock import ANY
 
 import pytest
 
@@ -12,8 +15,8 @@ from tests.loadtest.load_tests import FOLDER
 from tests.support.needs import without
 
 from vllm_watch import cli
-from vllm_watch.commands.marks import region_of
 from vllm_watch.loadtest.model import Latency, Result, Run
+from vllm_watch.loadtest.region import region_of
 
 
 pytest.importorskip("grafana_client", reason=without("grafana_client"))
@@ -56,6 +59,22 @@ def test_a_report_marks_its_run(ended, grafana, tmp_path):
     assert text.endswith(" ms · r.html")
     assert tags >= {"vllm-watch", "loadtest"}
     assert err.startswith("vllm-watch: marked: run draft2-run2-2026")
+
+
+def test_the_json_has_what_marks_its_runs(ended, grafana):
+    """What a report's JSON says of a run's region is what --mark writes of it: Grafana's API takes it as it is."""
+    _, out, _ = ended("report", RUNS[0], "--format", "json", url=grafana.url)
+    (run,) = json.loads(out)["runs"]
+    ((number, kept),) = grafana.annotations.items()
+
+    assert run["annotation"] == {**{key: kept[key] for key in ("time", "timeEnd", "text")}, "tags": ANY}
+    assert set(run["annotation"]["tags"]) == set(kept["tags"])
+    assert (run["annotation"]["time"], run["annotation"]["timeEnd"]) == (
+        round(run["start"] * 1000),
+        round(run["end"] * 1000),
+    )
+    assert run["observed"]["start"] < run["start"] < run["end"] < run["observed"]["end"]
+    assert number
 
 
 def test_the_same_report_again_marks_nothing_twice(ended, grafana):
@@ -130,7 +149,7 @@ def test_what_is_not_known_is_left_out_of_the_line():
     run = Run(source=("a.json",), name="a", start=1_795_183_200.0, end=1_795_183_260.0, result=result)
 
     assert region_of(run, None, "qwen").text == "a: 5 requests ok, TTFT mean 12.35 ms"
-    assert region_of(run, "/reports/a.md", None).text.endswith(" · a.md")
+    assert region_of(run, "a.md", None).text.endswith(" · a.md")
     assert region_of(run, None, None).run == "a-20261120T140000Z"
     assert region_of(Run(source=("a.json",), name="a", start=1.0, result=result), None, None) is None
     assert region_of(Run(source=("a.json",), name="a", start=1.0, end=2.0), None, None).text == "a: no result"

@@ -77,7 +77,7 @@ def test_a_full_kv_cache_saturates():
     """Without a free block requests wait although there are seats."""
     server = MadeUpServer().idle(40).work(120, 12, waiting=10, tokens_per_second=700, kv=0.97).idle(40)
 
-    assert "97% of the KV cache were used" in estimate(server).capacity.explanation
+    assert "97.0 % of the KV cache were used" in estimate(server).capacity.explanation
 
 
 def test_the_curve_is_drawn_on_to_the_seats():
@@ -90,11 +90,19 @@ def test_the_curve_is_drawn_on_to_the_seats():
 
 
 REFUSED = {
-    "few windows": (climbing(1, 2, 4, 8, 16, seconds=30), None, "are needed"),
-    "few batch sizes": (climbing(16, 16, 16, 16), None, "classes of batch size"),
-    "far from the limit": (climbing(1, 2, 4, 8, 16), {"max_running_requests": 256}, "less than 40% of the 256"),
+    "few windows": (climbing(1, 2, 4, 8, 16, seconds=30), None, "an estimate needs 5 min of work"),
+    "few batch sizes": (
+        climbing(16, 16, 16, 16),
+        None,
+        "at 1 level. Record several loads in turn, such as 2, 4, 8 and 16 requests at once, each for 1",
+    ),
+    "far from the limit": (
+        climbing(1, 2, 4, 8, 16),
+        {"max_running_requests": 256},
+        "256 fit: 40.0 % of them",
+    ),
     "no limit known": (climbing(1, 2, 4, 8, 16), {"model_load_seconds": 1.0}, "how many requests run at most"),
-    "no curve": (climbing(1, 2, 4, 8, 16, curve=lambda n: 500 - 20 * n), None, "no curve that flattens"),
+    "no curve": (climbing(1, 2, 4, 8, 16, curve=lambda n: 500 - 20 * n), None, "throughput does not flatten"),
     "facts contradict what was seen": (
         climbing(1, 2, 4, 8, 16, kv=0.02),
         {"kv_cache_capacity_tokens": 25 * 400},

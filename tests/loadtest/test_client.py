@@ -13,7 +13,8 @@ import pytest
 
 from vllm_watch.loadtest.client import distribution, read_client_runs
 from vllm_watch.loadtest.client_warnings import tokens_per_chunk
-from vllm_watch.loadtest.model import Load, Objective
+from vllm_watch.loadtest.load_text import load_text
+from vllm_watch.loadtest.model import Load, Objective, RateGrowth
 from vllm_watch.loadtest.objective import parse_objective
 from vllm_watch.support.errors import FileError
 from vllm_watch_parsers.benchmark import read_benchmarks
@@ -84,6 +85,17 @@ def test_the_load_is_that_of_the_benchmark():
         metadata={"temperature": "0.7", "note": "night"},
     )
     assert run.model == "example/Small-1B"
+
+
+def test_a_growing_rate_is_not_all_at_once():
+    """The rate that vLLM writes is inf where it grew; with a limit such a load is no closed loop either."""
+    run = changed("serve-0.9.2-ramp-up.json", max_concurrency=4)
+
+    assert run.load.request_rate is None
+    assert run.load.ramp_up == RateGrowth(strategy="linear", start=1.0, end=8.0)
+    assert load_text(run.load) == "1 to 8 requests/s (linear), at most 4 at once"
+    assert load_text(Load(ramp_up=RateGrowth(strategy="exponential"))) == "a growing rate (exponential)"
+    assert not any("closed loop" in each for each in (*run.warnings, *run.notes))
 
 
 def test_a_real_result_is_kept_as_it_was_written():
@@ -270,14 +282,14 @@ def test_the_wait_at_the_client_is_said_with_its_length():
 
 
 def test_failures_and_small_numbers_are_said():
-    """How many failed, and which percentiles have too few requests."""
+    """Which percentiles have too few requests, and what has no answer; counted failures are in the result itself."""
     run = run_of("serve-0.12.0-detailed.json")
 
-    assert said(run, "3 of 24 requests failed")
+    assert (run.result.failed, said(run, "failed")) == (3, [])
     assert said(run, "21 requests are too few for some percentiles: P90 needs 29, P95 needs 59, P99 needs 299.")
     assert said(run_of("serve-0.16.0-detailed.json"), "failed") == []
     assert said(run_of("serve-0.11.0.json"), "1 of the 24 prompts that were asked for have no answer: they failed, or")
-    assert said(run_of("serve-0.7.3.json"), "2 of 24 requests failed")
+    assert run_of("serve-0.7.3.json").result.failed == 2
 
 
 def test_a_short_run_is_mostly_ramp_and_drain():

@@ -7,6 +7,7 @@ import gzip
 
 import pytest
 
+from tests.support.recording_files import as_file
 from tests.support.recordings import recording
 
 from vllm_watch.loadtest import history_builder
@@ -14,6 +15,8 @@ from vllm_watch.loadtest.history import Point
 from vllm_watch.loadtest.log_history import read_logs
 from vllm_watch.loadtest.log_parts import find_logs
 from vllm_watch.loadtest.recording_history import read_recording
+from vllm_watch.loadtest.runs import server_runs
+from vllm_watch.replay.open_recording import open_recording
 from vllm_watch.support.errors import FileError
 
 
@@ -46,6 +49,21 @@ def test_tokens_are_those_that_metrics_counted(name):
     assert logged["spec_decode_draft_tokens_total"] == pytest.approx(
         recorded["spec_decode_draft_tokens_total"], rel=0.01
     )
+
+
+@pytest.mark.parametrize("name", ["busy", "queue", "deadkill"])
+def test_a_recorded_log_is_a_log(tmp_path, name):
+    """A recording of the log alone shows the same states, loads and events as the log as a file."""
+    played = open_recording(as_file(recording(name), tmp_path / "log.jsonl.xz", has_metrics=False))
+    recorded = read_recording(played, name, played.servers[0])
+    logged = read(recording(name).path / "vllm.log")
+    (found, *_), (expected, *_) = server_runs(recorded), server_runs(logged)
+
+    assert not recorded.has_metrics
+    assert expected.phases[0].phase == "starting"
+    assert [each.phase for each in found.phases][: len(expected.phases)] == [each.phase for each in expected.phases]
+    assert [each.text for each in recorded.events] == [each.text for each in logged.events]
+    assert found.result.total_output_tokens == pytest.approx(expected.result.total_output_tokens, rel=0.02)
 
 
 def test_rotated_parts_are_one_log(tmp_path):

@@ -13,12 +13,14 @@ from zoneinfo import ZoneInfo
 import pytest
 
 from tests.loadtest.load_tests import FOLDER
+from tests.support.recording_files import header
 from tests.support.recordings import recording
 
 from vllm_watch.commands.report import parse_zone
-from vllm_watch.loadtest.sources import ReadOptions, read_report, short_names
+from vllm_watch.loadtest.sources import ReadOptions, distinct_names, read_report
 from vllm_watch.replay.open_recording import open_recording
 from vllm_watch.replay.recording import LogWritten
+from vllm_watch.replay.recording_writer import RecordingWriter
 from vllm_watch.support.errors import FileError, UsageError
 
 
@@ -164,6 +166,16 @@ def test_a_recording_that_breaks_off_is_read_as_far_as_it_goes(tmp_path):
     assert any("breaks off" in each for each in run.warnings)
 
 
+def test_a_recording_that_breaks_off_before_its_load_says_so(tmp_path):
+    """There is no load to report, and the reason may be that the rest is missing."""
+    path = tmp_path / "cut.jsonl.xz"
+    with path.open("wb") as file:
+        RecordingWriter(file, header("qwen")).add_failed_scrape(4.0, "qwen", 1.0, "refused")
+
+    with pytest.raises(FileError, match=r"no load is in it: .*; the recording breaks off after 0 s: it was not ended"):
+        read_report([str(path)])
+
+
 def test_a_folder_without_a_recording_is_said(tmp_path):
     """A folder is a recording or an error."""
     with pytest.raises(FileError, match=r"is a folder and no recording: it has no timeline\.jsonl"):
@@ -177,10 +189,10 @@ def test_a_recorded_folder_is_read():
     assert run.capacity.basis == "saturated"
 
 
-def test_short_names_are_as_short_as_they_can_be():
+def test_distinct_names_are_as_short_as_they_can_be():
     """Names are the files' own where they differ, else with as many folders as it takes."""
-    assert short_names(["/a/x.json", "/a/y.json"]) == {"/a/x.json": "x.json", "/a/y.json": "y.json"}
-    assert list(short_names(["/a/1/r.json", "/a/2/r.json", "/b/2/r.json"]).values()) == [
+    assert distinct_names(["/a/x.json", "/a/y.json"]) == {"/a/x.json": "x.json", "/a/y.json": "y.json"}
+    assert list(distinct_names(["/a/1/r.json", "/a/2/r.json", "/b/2/r.json"]).values()) == [
         "1/r.json", "a/2/r.json", "b/2/r.json",
     ]  # fmt: skip
 

@@ -72,7 +72,7 @@ def test_every_form_of_sample_is_read(line, labels, value):
     if labels is None:
         assert page == Exposition((), "not_metrics")
     else:
-        assert page == Exposition((Sample("a", labels, value),))
+        assert (page.samples, page.problem) == ((Sample("a", labels, value),), None)
 
 
 def test_nan_is_a_value():
@@ -168,7 +168,7 @@ def test_other_names_are_named_and_not_kept():
     """Only wanted samples are kept; of the others the names are, and the first of a name must be well formed, too."""
     found = parse_exposition(b'b 1\na 1\nc{d="e"} 2\nb 2\n', {"a"})
 
-    assert found == Exposition((Sample("a", (), 1.0),), None, frozenset({"b", "c"}))
+    assert (found.samples, found.foreign_names) == ((Sample("a", (), 1.0),), {"b", "c"})
     assert parse_exposition(b"b one\na 1\n", {"a"}).problem == "not_metrics"
 
 
@@ -189,11 +189,11 @@ def test_a_wanted_line_has_an_end(name):
 
     assert len(longest) == MAX_LINE
     assert parse_exposition(f"{longest}\n".encode(), {"a"}).problem is None
-    assert parse_exposition(longer + b"a 1\n", {"a"}) == (
-        Exposition((), "not_metrics")
-        if name == "a"
-        else Exposition((Sample("a", (), 1.0),), None, frozenset({"b"}), long_lines=1)
-    )
+    found = parse_exposition(longer + b"a 1\n", {"a"})
+    if name == "a":
+        assert found == Exposition((), "not_metrics")
+    else:
+        assert (found.samples, found.foreign_names, found.long_lines) == ((Sample("a", (), 1.0),), {"b"}, 1)
 
 
 def test_a_line_of_80_000_labels_is_refused():

@@ -14,6 +14,7 @@ import pytest
 
 from tests.rendering import reports
 from tests.support import tools
+from tests.support.samples import sample
 
 from vllm_watch.loadtest.model import Report
 from vllm_watch.rendering.comparisons_html import comparisons_html
@@ -66,9 +67,8 @@ def looked_at(page, folder, *, is_dark):
     ("page", "is_dark"),
     [
         ("a report", False),
-        ("a report", True),
-        ("a report of several runs", False),
         ("a comparison of several sides", True),
+        *sample([], [("a report", True), ("a report of several runs", False)]),
     ],
 )
 def test_axe_finds_nothing(page, is_dark, tmp_path):

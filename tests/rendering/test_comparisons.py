@@ -21,7 +21,7 @@ from vllm_watch.rendering.json_output import comparisons_json
 
 
 FORMATS = [comparisons_table, comparisons_markdown, comparisons_json, comparisons_html]
-REASON = "mean input tokens are 201 and 803"
+REASON = "The lengths differ: 201 and 803 input tokens for each request."
 REFUSED = {"comparable": False, "reasons": (REASON,), "metrics": (), "method": ""}
 SEVERAL = reports.comparisons(("draft4", "draft8"))
 
@@ -68,7 +68,7 @@ def test_each_metric_has_its_interval_n_and_verdict():
     assert ["Mean", "3.24", "3.22", "-0.0200", "-0.6 [-1.1, -0.1]", "5/5", "~ small"] in rows(text)
     assert ["Mean", *["\N{EN DASH}"] * 4, "5/5", "\N{EN DASH} [1]"] in rows(text)
     assert "A difference would have been shown from: TTFT P50 5.30 %." in text
-    assert "[1] the chunks of a stream hold several tokens with drafts." in text
+    assert "[1] The chunks of a stream hold several tokens with drafts." in text
 
 
 def test_the_headline_is_said_in_a_sentence():
@@ -79,7 +79,7 @@ def test_the_headline_is_said_in_a_sentence():
 
     assert better.index("In short") < better.index("ok Output (tokens/s)") < better.index("What differs")
     assert "ok Output (tokens/s): draft4 is better than draft2, 520 against 468: +11.0 [8.1, 14.0] %." in better
-    assert "no difference is shown; with these runs only one of 4.51 % or more is found." in unwrapped(
+    assert "no difference is shown; these runs can only show one of 4.51 % or more." in unwrapped(
         reports.comparisons(metrics=(unseen,))
     )
     assert "there are not enough runs" in unwrapped(reports.comparisons(metrics=(few,)))
@@ -112,14 +112,27 @@ def test_several_sides_begin_with_the_decisions():
 
     assert ["Lowest TTFT", "draft2"] in rows(text)
     assert ["Least memory", "~", "no difference is shown"] in rows(text)
-    assert ["draft8", "2", "1", "60.0", "3.20", "528"] in rows(text)
+    assert ["draft8", "num-speculative-tokens 2, seed 1"] in rows(text)
+    assert ["draft8", "60.0", "3.20", "528"] in rows(text)
     assert text.index("Decisions") < text.index("All configurations") < text.index("draft4 with draft2\n")
+
+
+def test_several_sides_say_each_thing_once():
+    """A headline and what all sides have in common are said for all together, and not again for each comparison."""
+    text = unwrapped(SEVERAL)
+
+    assert text.count("draft4 is better than draft2") == text.count("draft8 is better than draft2") == 1
+    assert text.count("draft8 is worse than draft2") == 1
+    assert text.count("The same on all sides: model Qwen3.6-27B, max-num-batched-tokens 8192.") == 1
+    assert "The same on both sides" not in text
+    assert text.startswith("draft4, draft8 compared with draft2")
 
 
 def test_several_sides_say_first_who_is_not_comparable():
     """Of several sides the ones that cannot be compared are named before any table."""
     text = unwrapped(reports.comparisons(("draft4", "draft8"), **REFUSED))
 
+    assert "draft8 is not comparable with draft2. " + REASON in text
     assert text.index(REASON) < text.index("Decisions")
 
 

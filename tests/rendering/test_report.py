@@ -107,7 +107,7 @@ def test_a_median_is_not_lost_between_its_two_names():
         ({}, "ok       All 2,400 requests succeeded."),
         (
             {"result": Result(view="client", successful=990, failed=10)},
-            "warning  10 of 1,000 requests failed (1.00 %).",
+            "warning  10 of 1,000 requests failed (1.00 %): tokens, rates and latencies are",
         ),
         (
             {"result": Result(view="server", successful=7)},
@@ -115,7 +115,14 @@ def test_a_median_is_not_lost_between_its_two_names():
         ),
         ({"result": Result(view="client", successful=0, failed=0)}, "warning  No request was counted."),
         ({"phases": ()}, "unknown  Whether the server was saturated is not known."),
-        ({}, "warning  The server was saturated for 2 min 36 s of 10 min."),
+        ({}, "warning  The server was saturated for 2 min 36 s, 26.0 % of the load."),
+        (
+            {"start": reports.START + 60, "end": reports.START + 540},
+            "warning  The server was saturated for 2 min, 25.0 % of the load.",
+        ),
+        ({"end": None}, "warning  The server was saturated for 2 min 36 s."),
+        ({"result": Result(view="client", successful=0, failed=200)}, "warning  All 200 requests failed."),
+        ({"result": Result(view="client", successful=0, failed=1)}, "warning  The only request failed."),
         ({}, "warning  The server was down for 24 s."),
         ({"phases": reports.phases()[:4]}, "ok       The server was not saturated."),
     ],
@@ -140,7 +147,7 @@ def test_the_longest_phases_are_shown():
     text = report_text(reports.report(phases=many))
 
     assert "276 shorter phases are left out." in text
-    assert len(re.findall(r"^steady .*18\.3$", text, re.MULTILINE)) == 24
+    assert len(re.findall(r"^\d+ steady .*18\.3$", text, re.MULTILINE)) == 24
 
 
 @pytest.mark.parametrize("render", FORMATS)
@@ -201,6 +208,14 @@ def test_json_has_the_names_of_the_benchmark():
     assert "failed" not in run["views"][1]
     assert {"phase": "down", "start": reports.START + 576, "end": reports.START + 600} == run["phases"][-1]
     assert {"tokens_per_second", "low", "high", "basis"} <= set(run["capacity"])
+
+
+@pytest.mark.parametrize(("start", "end"), [(None, 5.0), (5.0, None), (5.0, 5.0), (5.0, math.inf), (5.0, 1e300)])
+def test_json_marks_only_what_has_a_time(start, end):
+    """A run that has no time in any calendar has no region for Grafana."""
+    (run,) = json.loads(report_json(reports.report(start=start, end=end)))["runs"]
+
+    assert "annotation" not in run
 
 
 def test_json_of_nothing_is_an_empty_list():

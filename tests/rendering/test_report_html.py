@@ -3,11 +3,13 @@
 
 from __future__ import annotations
 
+import functools
 import re
 
 from itertools import pairwise
 from xml.etree import ElementTree as ET
 
+import msgspec
 import pytest
 
 from tests.rendering import pages, reports
@@ -16,20 +18,32 @@ from vllm_watch.loadtest.model import Distribution, Report, Timeline
 from vllm_watch.rendering import html_style
 from vllm_watch.rendering import report_html as report_module
 from vllm_watch.rendering.report_html import report_html
+from vllm_watch.rendering.selection import telling_runs
 from vllm_watch.rendering.svg_styles import STYLES
 
 
 LIMIT = 1_500_000
-PAGES = {
-    "one run": report_html(reports.report()),
-    "a sweep": report_html(reports.sweep()),
-    "hostile names": report_html(reports.hostile()),
-    "nothing known": report_html(reports.bare()),
-    "no run": report_html(Report(runs=())),
+WHOLE = {
+    "one run": reports.report(),
+    "a sweep": reports.sweep(),
+    "hostile names": reports.hostile(),
+    "nothing known": reports.bare(),
+    "no run": Report(runs=()),
 }
-PARTIAL = {f"without {name}": report_html(each) for name, each in reports.emptied()}
-ALL = PAGES | PARTIAL
-every_page = pytest.mark.parametrize("page", ALL.values(), ids=ALL)
+ALL = WHOLE | {f"without {name}": each for name, each in reports.emptied()}
+every_page = pytest.mark.parametrize("page", ALL, indirect=True)
+
+
+@functools.cache
+def page_of(name):
+    """Return the page of one of the reports."""
+    return report_html(ALL[name])
+
+
+@pytest.fixture
+def page(request):
+    """The page of a report."""
+    return page_of(request.param)
 
 
 def luminance(colour):
@@ -87,7 +101,7 @@ def test_a_page_is_well_formed(page):
 
 def test_every_drawing_is_xml():
     """Each drawing of a page is well-formed XML, also with hostile names in it."""
-    found = [drawing for page in PAGES.values() for drawing in drawings(page)]
+    found = [drawing for name in WHOLE for drawing in drawings(page_of(name))]
 
     assert len(found) > 40
     assert {"svg"} == {ET.fromstring(drawing).tag for drawing in found}
@@ -117,15 +131,15 @@ def test_a_page_shows_no_value_of_pythons(page):
 
 def test_names_are_never_markup():
     """A name with markup, control characters and turned text is shown as these characters."""
-    root = pages.read(PAGES["hostile names"])
+    root = pages.read(page_of("hostile names"))
 
     assert "<script>alert('x')</script>" in root.find("h1")[0].text
-    assert not re.search("[\x00-\x09\x0b-\x1f\x7f\u202e]", PAGES["hostile names"])
+    assert not re.search("[\x00-\x09\x0b-\x1f\x7f\u202e]", page_of("hostile names"))
 
 
 def test_the_sections_are_in_order():
     """The most important numbers are the first section, the plots are the last, and the contents name them all."""
-    root = pages.read(PAGES["one run"])
+    root = pages.read(page_of("one run"))
     titles = [node.text for node in root.find("h2")]
 
     assert ["In short", "Validity", "Result"] == titles[:3]
@@ -216,6 +230,57 @@ def test_a_page_shows_as_much_as_its_limit_allows(monkeypatch, limit, columns, h
     assert "run 2</th>" in page
 
 
+def test_very_many_runs_stay_small(monkeypatch):
+    """Whatever their number is, a page is within its limit, shows the runs at the ends, and says how many it lacks."""
+    monkeypatch.setattr(report_module, "MAX_BYTES", 60_000)
+    sweep = reports.sweep().runs
+    runs = [
+        msgspec.structs.replace(sweep[at % 8], name=f"run {at}", config={"seed": str(at // 200)}) for at in range(2000)
+    ]
+    best = msgspec.structs.replace(runs[1234], result=reports.client_result(9.0))
+    page = report_html(Report(runs=(*runs[:1234], best, *runs[1235:])))
+
+    assert len(page.encode()) < 60_000
+    assert "2000 load tests" in page
+    assert "1,980 of 2,000 runs are left out: these are the runs with the most output" in page
+    assert "1234</th>" in page
+    assert page.count('scope="row">') < 500
+    assert "4 configurations with less output are left out." in page
+    assert "Of many runs a point is the mean of all runs of its load" in page
+
+
+def test_a_run_is_only_kept_for_what_it_tells():
+    """Runs without a failure are not kept as those with the most failures, nor ones of which nothing is known."""
+    known = [
+        msgspec.structs.replace(each, result=reports.client_result(at + 1))
+        for at, each in enumerate(reports.sweep().runs * 2)
+    ]
+    unknown = [msgspec.structs.replace(each, result=None, views=()) for each in known]
+    failed = msgspec.structs.replace(known[0], result=msgspec.structs.replace(known[0].result, failed=3))
+
+    assert telling_runs([*unknown, *known], 8) == tuple(known[-8:])
+    assert telling_runs([*unknown, failed, *known[1:]], 3) == (failed, *known[-2:])
+    assert telling_runs([*unknown, known[0]], 8) == (known[0],)
+
+
+def test_one_configuration_too_many_is_one():
+    """Of seven configurations six are drawn, and the seventh is one."""
+    runs = [
+        msgspec.structs.replace(each, name=f"run {number}", config={"max-num-seqs": str(number)})
+        for number in range(7)
+        for each in reports.sweep().runs
+    ]
+
+    assert "1 configuration with less output is left out." in report_html(Report(runs=tuple(runs)))
+
+
+def test_one_run_too_large_for_a_page_is_still_a_page(monkeypatch):
+    """A single run has no table of runs to fall back on: its tables are shown."""
+    monkeypatch.setattr(report_module, "MAX_BYTES", 10)
+
+    assert "Time to first token (ms)" in report_html(reports.report())
+
+
 def test_a_peak_of_one_scrape_is_seen():
     """However long a run is, its highest value is in the drawing: the axis has room for it and the line reaches it."""
     values = tuple(1.0 if at != 5000 else 97.0 for at in range(7200))
@@ -264,8 +329,8 @@ def test_values_above_all_buckets_are_said():
 
 def test_a_curve_is_labelled_with_its_loads():
     """Several loads of one configuration are a curve whose points have their load; one run has no curve."""
-    curve = drawing_of(PAGES["a sweep"], "curve-0")
+    curve = drawing_of(page_of("a sweep"), "curve-0")
     labels = [node.text for node in ET.fromstring(curve).iter("text") if node.get("class") == "label"]
 
     assert ["1", "2", "4", "8", "16", "24", "32", "40"] == labels
-    assert "against throughput" not in PAGES["one run"]
+    assert "against throughput" not in page_of("one run")

@@ -14,6 +14,7 @@ import urllib.request
 
 import pytest
 
+from tests.support.samples import sample
 from tests.support.servers_here import ServersHere, free_port
 from tests.support.waiting import until
 
@@ -23,15 +24,23 @@ pytestmark = pytest.mark.slow
 
 SECONDS = 30
 COMMAND = [sys.executable, "-m", "vllm_watch.cli"]
+QUICKLY = """
+import sys
+from vllm_watch.cli import main
+from vllm_watch.service import threads
+threads.POLL_SECONDS = 1.0
+main(sys.argv[1:])
+"""
+"""The same, but that it looks more often than every ten seconds."""
 
 
 class Daemon:
     """A running daemon without a configuration; its log is kept as it comes."""
 
-    def __init__(self):
+    def __init__(self, command=COMMAND):
         self.entries = []
         self.port = free_port()
-        command = [*COMMAND, "run", "--listen", f"127.0.0.1:{self.port}"]
+        command = [*command, "run", "--listen", f"127.0.0.1:{self.port}"]
         self.process = subprocess.Popen(command, stderr=subprocess.PIPE, stdout=subprocess.DEVNULL)
         self._reader = threading.Thread(target=self._read)
         self._reader.start()
@@ -93,6 +102,14 @@ def daemon():
     running.close()
 
 
+@pytest.fixture
+def quick_daemon():
+    """A daemon that looks for servers often; with whole samples as often as it does."""
+    running = Daemon(sample([sys.executable, "-c", QUICKLY], COMMAND))
+    yield running
+    running.close()
+
+
 class TestRun:
     """`run` without arguments."""
 
@@ -121,8 +138,9 @@ class TestRun:
         daemon.until(lambda: daemon.states(name) == ["idle"])
         daemon.until(lambda: re.search(rf'max_running_requests{{[^}}]*server="{name}"}} 8\.0', daemon.page()))
 
-    def test_it_looks_by_itself(self, here, daemon):
+    def test_it_looks_by_itself(self, here, quick_daemon):
         """Without being asked a new server is found within some ten seconds, and the others go on as they are."""
+        daemon = quick_daemon
         here.start(f"exec {here.command(port=free_port())} >> vllm.log 2>&1")
         daemon.until(lambda: daemon.states(here.folder.name) == ["idle"])
         here.start(f"exec {here.command(port=free_port())} >> other.log 2>&1")

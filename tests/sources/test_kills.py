@@ -21,7 +21,7 @@ from pathlib import Path
 import pytest
 
 from tests.sources.test_tail_model import stats_line
-from tests.support.samples import sample
+from tests.support.samples import number_of
 from tests.support.waiting import until
 
 from vllm_watch.sources.checkpoint import CheckpointFile
@@ -30,7 +30,7 @@ from vllm_watch.sources.checkpoint import CheckpointFile
 pytestmark = pytest.mark.slow
 
 
-KILLS = sample(3, whole=8, variable="VLLM_WATCH_KILLS")
+KILLS = number_of(3, whole=8, variable="VLLM_WATCH_KILLS")
 LIFE_SECONDS = (0.2, 6.0) if "VLLM_WATCH_KILLS" in os.environ else (0.2, 1.5)
 LINES_PER_SECOND = 2_000
 CHUNK_SECONDS = 0.025

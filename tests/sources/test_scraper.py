@@ -402,7 +402,7 @@ def test_endless_body(framing):
 
 def test_large_page_is_read():
     """S4: a page below the cap is read whole."""
-    body = PAGE + b"# padding\n" * (3 * MIB // 10)
+    body = PAGE + (b"# " + b"x" * 97 + b"\n") * (3 * MIB // 100)
     with served(answer(body)) as server:
         assert scrape(server.url, 20.0).reason == "ok"
 

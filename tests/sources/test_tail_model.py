@@ -29,7 +29,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.samples import sample
+from tests.support.samples import number_of
 
 from vllm_watch.sources import file_follower, log_tailer, open_file, rotated_names
 from vllm_watch.sources.log_tailer import LogTailer
@@ -40,7 +40,7 @@ pytestmark = pytest.mark.slow
 
 
 BATCHES = 4
-HISTORIES = sample(80, whole=400, variable="VLLM_WATCH_HISTORIES")
+HISTORIES = number_of(80, whole=400, variable="VLLM_WATCH_HISTORIES")
 BATCH = HISTORIES // BATCHES
 SECONDS = 60.0
 FAILURES = (errno.EIO, errno.ESTALE)

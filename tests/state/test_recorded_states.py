@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+from itertools import cycle, product
+
 import pytest
 
 from tests.alerts.incidents import EVERY
@@ -17,7 +19,9 @@ STALLED = "VllmEngineStalled"
 STEP = float(sample(5, 1))
 """Every so many seconds it is looked whether a working server is stalled."""
 
-EVERY_SOURCE = pytest.mark.parametrize("sources", ["both", "log", "metrics"])
+SOURCES = ("both", "log", "metrics")
+EVERY_SOURCE = pytest.mark.parametrize("sources", SOURCES)
+WORKING = [each.name for each in EVERY if STALLED not in {said.alert for said in each.expected}]
 
 
 @pytest.mark.parametrize("sources", ["both", "metrics"])
@@ -43,8 +47,13 @@ def test_a_thawed_engine_is_not_stalled_10_seconds_later(sources):
     assert "stalled" not in {found[second] for second in range(184, max(found))}
 
 
-@EVERY_SOURCE
-@pytest.mark.parametrize("name", [each.name for each in EVERY if STALLED not in {said.alert for said in each.expected}])
+@pytest.mark.parametrize(
+    ("name", "sources"),
+    sample(
+        [*zip(WORKING, cycle(SOURCES)), ("keepalive", "metrics")],
+        [*product(WORKING, SOURCES)],
+    ),
+)
 def test_working_servers_are_never_stalled(name, sources):
     """
     No server but a frozen one is ever stalled.

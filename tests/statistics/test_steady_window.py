@@ -69,6 +69,13 @@ def test_noise_needs_a_longer_window():
     assert "so much that its mean is known to" in find_steady_window(TIMES, noisy).problem
 
 
+def test_chance_in_how_many_run_does_not_matter():
+    """Where requests arrive by chance, running requests vary; the window is sound if what is measured is known."""
+    values = load() | {"running requests": [GENERATOR.expovariate(0.2) for _ in TIMES]}
+
+    assert find_steady_window(TIMES, values, issued=(1000.0, 1290.0)).problem is None
+
+
 def test_missing_values_are_not_zeros():
     """Times without a value do not count, and a quantity of too few values decides nothing."""
     values = load()
@@ -93,5 +100,5 @@ def test_what_rises_throughout_is_never_steady():
 
     assert (found.start, found.end) == (1150.0, 1298.0)
     assert found.problem == (
-        "no steady state: running requests drifted by +66% of its mean from the start to the end of the window"
+        "no steady state: running requests drifted by +66 % of its mean from the start to the end of the window"
     )

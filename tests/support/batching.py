@@ -67,8 +67,10 @@ def simulate(generator, server, number, rate=None, users=None):
         admitted = []
         while waiting and waiting[0] <= now and len(running) + len(admitted) < server.slots:
             admitted.append(heapq.heappop(waiting))
-        step, began = step + 1, now
-        now += server.fixed + server.per_request * (len(running) + len(admitted)) + server.prefill * len(admitted)
+        began = now
+        seconds = server.fixed + server.per_request * (len(running) + len(admitted))
+        steps = 1 if admitted else _equal_steps(server, waiting, running, step, (now, seconds))
+        step, now = step + steps, now + steps * seconds + server.prefill * len(admitted)
         for arrival in admitted:
             tokens = _length(generator)
             heapq.heappush(running, (step + tokens - 1, Request(arrival, began, now, now, tokens)))
@@ -99,13 +101,22 @@ def as_run(requests, name, rate=None, users=None, model="model"):
             temperature=0.0,
         ),
         config={"max-num-seqs": "32"},
-        use=_use(middle),
+        use=_use(requests, middle),
         result=_result(requests, end - start),
         phases=(Phase(phase="steady", start=middle[0].arrival, end=middle[-1].arrival),),
         steady=Steady(
             start=middle[0].arrival, end=middle[-1].arrival, method="middle 80 %", blocks=_blocks(requests, middle)
         ),
     )
+
+
+def _equal_steps(server, waiting, running, step, clock):
+    """Return how many steps have this batch: until its next request is done, or one that there is room for arrives."""
+    steps = running[0][0] - step
+    if waiting and len(running) < server.slots:
+        now, seconds = clock
+        steps = min(steps, math.ceil((waiting[0] - now) / seconds))
+    return max(steps, 1)
 
 
 def _poisson(generator, rate, number):
@@ -158,13 +169,17 @@ def _result(requests, seconds):
     )
 
 
-def _use(middle):
-    """Return how many requests waited and ran on average (Little's law)."""
-    seconds = middle[-1].arrival - middle[0].arrival
-    return ServerUse(
-        waiting=sum(request.admitted - request.arrival for request in middle) / seconds,
-        running=sum(request.last - request.admitted for request in middle) / seconds,
-    )
+def _use(requests, middle):
+    """Return how many requests waited and ran on average in the steady window."""
+    start, end = middle[0].arrival, middle[-1].arrival
+    waiting = sum(_inside(each.arrival, each.admitted, start, end) for each in requests)
+    running = sum(_inside(each.admitted, each.last, start, end) for each in requests)
+    return ServerUse(waiting=waiting / (end - start), running=running / (end - start))
+
+
+def _inside(low, high, start, end):
+    """Return how many of the seconds from `low` to `high` are in a window."""
+    return max(min(high, end) - max(low, start), 0.0)
 
 
 def _blocks(requests, middle):
@@ -187,11 +202,12 @@ def _blocks(requests, middle):
 def _spread(tokens, request, start, width):
     """Add a request's tokens to the blocks in which they came."""
     seconds = request.last - request.first
-    for block in range(BLOCKS):
-        low, high = start + block * width, start + (block + 1) * width
-        inside = min(high, request.last) - max(low, request.first)
-        if inside > 0 and seconds > 0:
-            tokens[block] += request.tokens * inside / seconds
+    if seconds <= 0:
+        return
+    first, last = (math.floor((at - start) / width) for at in (request.first, request.last))
+    for block in range(max(first, 0), min(last + 1, BLOCKS)):
+        low = start + block * width
+        tokens[block] += request.tokens * _inside(request.first, request.last, low, low + width) / seconds
 
 
 def noisy_run(seed, server, cv, number, rate=None, users=None, name="run"):

@@ -2,16 +2,20 @@
 """
 A Python whose virtual environments are copies of one that is made once in a run.
 
-Nearly all the time of ``python -m venv`` is pip's, which is installed anew into each.
+Nearly all the time of ``python -m venv`` is pip's, which is installed anew into each. Most of the rest of an
+installation is pip's, too, so `wheel_installer` stands in for it; with whole samples it is pip.
 """
 
 from __future__ import annotations
 
+import shutil
 import subprocess
 import sys
 
 from pathlib import Path
 
+from tests.support import wheel_installer
+from tests.support.samples import is_whole
 from tests.support.shared import new_folder, shared
 
 
@@ -36,5 +40,10 @@ def copying_python(folder: Path) -> Path:
 
 def _make() -> Path:
     venv = new_folder() / "venv"
-    subprocess.run([sys.executable, "-m", "venv", venv], check=True, timeout=120, umask=0o022)
+    options = [] if is_whole() else ["--without-pip"]
+    subprocess.run([sys.executable, "-m", "venv", *options, venv], check=True, timeout=120, umask=0o022)
+    if not is_whole():
+        (pip,) = (site / "pip" for site in venv.glob("lib/python*/site-packages"))
+        pip.mkdir(0o755)
+        shutil.copy(wheel_installer.__file__, pip / "__main__.py")
     return venv

@@ -3,12 +3,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import NamedTuple
+
 from prometheus_client.core import Metric
 
 from vllm_watch.catalog.series import PREFIX
-from vllm_watch.exposition.collector import SnapshotCollector
-from vllm_watch.exposition.samples import HistogramSample, bound_text, by_series
-from vllm_watch.exposition.text_format import prometheus_text
+from vllm_watch.exposition.collector import server_texts
+from vllm_watch.exposition.samples import HistogramSample, bound_text, by_series, server_samples
+from vllm_watch.exposition.text_format import configured_labels, prometheus_text, series_texts
+
+
+class Collected(NamedTuple):
+    """The samples of one moment; `labels` holds the configured labels of each server by its name."""
+
+    samples: list
+    labels: Mapping = MappingProxyType({})
 
 
 def _fail(name, error):
@@ -17,12 +28,20 @@ def _fail(name, error):
 
 def collected(*snapshots, own=()):
     """Return the samples of some servers, and of the daemon itself."""
-    return SnapshotCollector(lambda: snapshots, lambda: own, failed=_fail).collect()
+    samples = [sample for snapshot in snapshots for sample in server_samples(snapshot)]
+    return Collected([*samples, *own], {snapshot.name: snapshot.labels for snapshot in snapshots})
 
 
-def exported(*snapshots, for_openmetrics=False):
+def written(collected, others=(), *, for_openmetrics=False, with_times=False):
+    """Return samples as they are written, as bytes."""
+    texts = series_texts(collected.samples, configured_labels(collected.labels), with_times=with_times)
+    return b"".join(prometheus_text([texts], others, for_openmetrics=for_openmetrics))
+
+
+def exported(*snapshots, own=(), for_openmetrics=False):
     """Return what a scrape of the daemon gets of some servers, as bytes."""
-    return prometheus_text(collected(*snapshots), for_openmetrics=for_openmetrics)
+    texts = server_texts(snapshots, lambda: own, failed=_fail)
+    return b"".join(prometheus_text(texts, for_openmetrics=for_openmetrics))
 
 
 class LibraryFamilies:

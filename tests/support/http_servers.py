@@ -10,12 +10,35 @@ import threading
 
 from collections.abc import Callable, Iterable
 from contextlib import suppress
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 
 Pieces = Callable[[str], Iterable[bytes]]
 
 POLL = 0.05
 """Seconds after which a waiting thread looks whether the server is to end."""
+
+
+class HandlerServer:
+    """A server of the standard library on a free port of loopback, for the time of a ``with`` block."""
+
+    def __init__(self, handler: type[BaseHTTPRequestHandler], tls: ssl.SSLContext | None = None) -> None:
+        self._server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
+        self._server.daemon_threads = True
+        if tls is not None:
+            self._server.socket = tls.wrap_socket(self._server.socket, server_side=True)
+        self._thread = threading.Thread(target=self._server.serve_forever, args=(0.02,))
+        self.origin = f"http{'s' if tls else ''}://127.0.0.1:{self._server.server_address[1]}"
+        """Its URL without a path."""
+
+    def __enter__(self):
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_):
+        self._server.shutdown()
+        self._thread.join(5)
+        self._server.server_close()
 
 
 def answer(body: bytes = b"", status: str = "200 OK", *, length: int | None = None, **headers: str) -> bytes:

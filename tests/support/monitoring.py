@@ -7,18 +7,18 @@ import json
 import shutil
 import socket
 import subprocess
-import threading
 import time
 import urllib.error
 import urllib.request
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 from typing import NamedTuple
 
 from tests.support import tools
+from tests.support.http_servers import HandlerServer
 from tests.support.waiting import until
 
 
@@ -41,7 +41,7 @@ class Message(NamedTuple):
     at: float
 
 
-class Receivers:
+class Receivers(HandlerServer):
     """All receivers at once: keeps what comes, by the path it came to."""
 
     def __init__(self) -> None:
@@ -59,19 +59,8 @@ class Receivers:
             def log_message(self, format: str, *args: object) -> None:  # noqa: A002  # The base class names it so.
                 pass
 
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        self._server.daemon_threads = True
-        self.url = f"http://127.0.0.1:{self._server.server_address[1]}/"
-        self._thread = threading.Thread(target=self._server.serve_forever, args=(0.05,))
-
-    def __enter__(self):
-        self._thread.start()
-        return self
-
-    def __exit__(self, *_):
-        self._server.shutdown()
-        self._thread.join(5)
-        self._server.server_close()
+        super().__init__(Handler)
+        self.url = f"{self.origin}/"
 
     def to(self, receiver: str) -> list[Message]:
         """Return what one receiver got so far."""

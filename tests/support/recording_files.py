@@ -17,9 +17,9 @@ from vllm_watch.replay.recording_writer import RecordingWriter
 STARTED = 1_800_000_000.0
 
 
-def header(*servers: str, started: float = STARTED) -> Header:
-    """Return a first line; of each server the log and /metrics are recorded."""
-    return Header(FORMAT, started, "0.0", {name: Sources(log=True, scrape_interval=5.0) for name in servers})
+def header(*servers: str, started: float = STARTED, interval: float | None = 5.0) -> Header:
+    """Return a first line; of each server the log and /metrics are recorded, without an interval the log alone."""
+    return Header(FORMAT, started, "0.0", {name: Sources(log=True, scrape_interval=interval) for name in servers})
 
 
 def write_lines(path: Path, *lines: bytes | dict[str, object], first: Header | None = None) -> Path:
@@ -29,14 +29,17 @@ def write_lines(path: Path, *lines: bytes | dict[str, object], first: Header | N
     return path
 
 
-def as_file(recording: Recording, path: Path) -> Path:
-    """Write a recording into one file."""
+def as_file(recording: Recording, path: Path, *, has_metrics: bool = True) -> Path:
+    """Write a recording into one file, with or without its scrapes."""
+    interval = 5.0 if has_metrics else None
     with path.open("wb") as file:
-        writer = RecordingWriter(file, header(*recording.servers, started=recording.started))
+        writer = RecordingWriter(file, header(*recording.servers, started=recording.started, interval=interval))
         for name in recording.servers:
             for event in recording.events(name):
                 if isinstance(event, LogWritten):
                     writer.add_log(event.at, name, event.data)
+                elif not has_metrics:
+                    continue
                 elif event.body:
                     writer.add_scrape(event.at, name, event.duration, event.body)
                 else:

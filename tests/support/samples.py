@@ -1,19 +1,23 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How many random cases a test tries: a few in every run, all of them with ``--whole``."""
+"""How many cases a test tries: a few in every run, all of them with ``--whole``."""
 
 from __future__ import annotations
 
 import os
+
+from typing import TypeVar
 
 import pytest
 
 
 _WHOLE = "VLLM_WATCH_WHOLE"
 
+T = TypeVar("T")
+
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     """Let all samples be whole."""
-    parser.addoption("--whole", action="store_true", help="whole samples: more kills, random histories and examples")
+    parser.addoption("--whole", action="store_true", help="whole samples: tests/README.md says of what")
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -23,14 +27,22 @@ def pytest_configure(config: pytest.Config) -> None:
         os.environ[_WHOLE] = "1"
 
 
-def sample(few: int, whole: int, variable: str | None = None) -> int:
+def is_whole() -> bool:
+    """Whether the run is one with ``--whole``."""
+    return _WHOLE in os.environ
+
+
+def sample(few: T, whole: T) -> T:
     """
-    Return how many cases to try.
+    Return which cases to try, or how many.
 
     Args:
         few: In every run.
         whole: With ``--whole``.
-        variable: An environment variable that overrides both.
     """
-    chosen = whole if _WHOLE in os.environ else few
-    return int(os.environ.get(variable, chosen)) if variable else chosen
+    return whole if is_whole() else few
+
+
+def number_of(few: int, whole: int, variable: str) -> int:
+    """Return how many cases to try: a sample of them, or as many as an environment variable says."""
+    return int(os.environ.get(variable, sample(few, whole)))

@@ -111,18 +111,19 @@ def test_heart_beats(web):
     until(lambda: web.heartbeat.age() < time.monotonic() - started)
 
 
-def test_heart_stops_in_a_stuck_page(web, client, endpoints):
-    """A page that never returns shows in the heartbeat."""
+@pytest.mark.parametrize(("path", "endpoint"), [("/-/ready", "ready"), ("/metrics", "metrics")])
+def test_heart_stops_in_a_stuck_page(web, client, endpoints, path, endpoint):
+    """A page that never returns shows in the heartbeat, whichever thread makes it."""
     is_stuck, may_go_on = threading.Event(), threading.Event()
 
-    def ready():
+    def make(*_):
         is_stuck.set()
         may_go_on.wait(SECONDS)
         return endpoints.healthy()
 
-    endpoints.ready = ready
+    setattr(endpoints, endpoint, make)
     with client.connect() as connection:
-        connection.sendall(b"GET /-/ready HTTP/1.1\r\nHost: localhost\r\n\r\n")
+        connection.sendall(f"GET {path} HTTP/1.1\r\nHost: localhost\r\n\r\n".encode())
         assert is_stuck.wait(5)
         until(lambda: web.heartbeat.age() > 1.5)  # One beat a second comes while the loop goes round.
         may_go_on.set()
@@ -164,3 +165,32 @@ def test_server_may_be_started_again(endpoints, client_of):
     with _running(server):
         assert server.port == port
         assert client_of(port).ask("/-/ready").status == 200
+
+
+@pytest.mark.parametrize("path", ["/metrics", "/api/v1/snapshot"])
+def test_nobody_waits_for_a_long_response(client, endpoints, monkeypatch, path):
+    """While the series or the snapshot of many servers are made, all other requests are answered."""
+    is_made, may_go_on, replies = threading.Event(), threading.Event(), []
+    short = endpoints.healthy()
+
+    def make(*_):
+        is_made.set()
+        may_go_on.wait(SECONDS)
+        return short
+
+    monkeypatch.setattr(endpoints, "metrics", make)
+    monkeypatch.setattr(endpoints, "snapshot", make)
+    asking = [threading.Thread(target=lambda: replies.append(client.ask(path).status)) for _ in range(3)]
+    for thread in asking:
+        thread.start()
+    assert is_made.wait(SECONDS)
+    others = [
+        client.ask(other).status for other in ("/-/healthy", "/-/ready", "/", "/static/page.js", "/api/v1/targets")
+    ]
+    assert not replies
+    may_go_on.set()
+    for thread in asking:
+        thread.join(SECONDS)
+
+    assert [200] * 5 == others
+    assert [200] * 3 == replies

@@ -809,8 +809,9 @@ SOURCES = Group(
             labels=(*_SERVER, "mode"),
             unit="1",
             help=(
-                "Always 1. How changes to the log files are noticed. events: notifications from the kernel; poll: a "
-                "check every second."
+                "Always 1. How changes to the log files are noticed. events: notifications from the kernel, and while "
+                "there are many, several checks a second instead; poll: a check every second, or several while the log "
+                "grows."
             ),
         ),
         _gauge(

@@ -9,6 +9,9 @@ import tempfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+import click
+
+from vllm_watch.commands.options import progress_bar, seconds_of
 from vllm_watch.commands.recorded import opened
 from vllm_watch.config.texts import DEFAULT_NAME
 from vllm_watch.exposition.openmetrics import TimeSeriesFile
@@ -16,7 +19,22 @@ from vllm_watch.replay.open_recording import is_recording
 from vllm_watch.replay.replay import Progress, run_log, run_recording
 from vllm_watch.state.server import ServerSettings, ServerState
 from vllm_watch.state.snapshot import ServerSnapshot
-from vllm_watch.support.errors import FileError
+from vllm_watch.support.errors import FileError, UsageError
+from vllm_watch.support.whole_file import whole_file
+
+
+@click.command("backfill")
+@click.option("--recording", metavar="DIR|FILE", help="One or more recorded servers.")
+@click.option("--log", "logs", multiple=True, metavar="PATH", help="An old log, in this machine's time zone.")
+@click.option("--step", default="5s", show_default=True, metavar="DURATION", help="Time between two samples.")
+@click.option("-o", "--output", metavar="FILE", help="Where to write [default: standard output].")
+def command(recording: str | None, logs: tuple[str, ...], step: str, output: str | None) -> None:
+    """Write the series of a recording or an old log as OpenMetrics with timestamps, for promtool."""
+    if bool(recording) == bool(logs):
+        raise UsageError("give either --recording DIR or FILE, or --log PATH")
+    with progress_bar("backfill") as progress:
+        samples = write_backfill(recording, logs, seconds_of("--step", step), output, progress)
+    click.echo(f"{samples} samples. Load them with: promtool tsdb create-blocks-from openmetrics FILE DIR", err=True)
 
 
 def write_backfill(path: str | None, logs: Sequence[str], step: float, output: str | None, progress: Progress) -> int:
@@ -33,7 +51,7 @@ def write_backfill(path: str | None, logs: Sequence[str], step: float, output: s
         gathered = TimeSeriesFile(spool)
         snapshots = _of_recording(path, step, progress) if path else _of_logs(logs, step, progress)
         for snapshot in snapshots:
-            gathered.add(snapshot)
+            _gather(gathered, snapshot)
         if not gathered.samples:
             raise FileError(f"{path or ', '.join(logs)}: nothing to backfill: {_why_empty(logs)}")
         _write(gathered, output)
@@ -69,12 +87,16 @@ def _of_logs(logs: Sequence[str], step: float, progress: Progress) -> Iterator[S
             yield snapshot
 
 
+def _gather(gathered: TimeSeriesFile, snapshot: ServerSnapshot) -> None:
+    try:
+        gathered.add(snapshot)
+    except OSError as error:
+        raise FileError(f"{tempfile.gettempdir()}: cannot be written: {error.strerror}") from error
+
+
 def _write(gathered: TimeSeriesFile, output: str | None) -> None:
     if output is None:
         sys.stdout.writelines(gathered.lines())
         return
-    try:
-        with Path(output).open("w", encoding="utf-8") as file:
-            file.writelines(gathered.lines())
-    except OSError as error:
-        raise FileError(f"{output}: cannot be written: {error.strerror}") from error
+    with whole_file(Path(output)) as file:
+        file.writelines(line.encode() for line in gathered.lines())

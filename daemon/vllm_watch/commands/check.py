@@ -3,13 +3,17 @@
 
 from __future__ import annotations
 
+import sys
 import time
 
 from collections.abc import Iterator, Mapping, Sequence
 
+import click
+
 from vllm_watch.catalog.reasons import STALLED, SourceName, explain
 from vllm_watch.catalog.states import SLEEPING, EngineState
 from vllm_watch.commands.alert_needs import Silent, alert_needs, silent_alerts
+from vllm_watch.commands.options import config_option, log_option, metrics_option
 from vllm_watch.commands.watched import Selection, configured, discovered
 from vllm_watch.config.model import Config, ServerConfig
 from vllm_watch.config.servers_dir import SUFFIX, list_server_files
@@ -18,7 +22,8 @@ from vllm_watch.service.monitor import ServerMonitor
 from vllm_watch.state.snapshot import EngineSnapshot, Reading, ServerSnapshot, SourceSnapshot
 from vllm_watch.support.clock import SystemClock
 from vllm_watch.support.errors import DiscoveryError
-from vllm_watch.support.report import ReportLine
+from vllm_watch.support.logging_setup import configure_log
+from vllm_watch.support.report import ReportLine, print_report
 
 
 ANSWER_SECONDS = 2.0
@@ -49,6 +54,21 @@ _CHECK_AGAIN = (
     "Requests run, and none is known to have received a token: one poll cannot show whether the engine serves or is "
     "stalled. Check again in 30 s."
 )
+
+
+@click.command("check")
+@config_option
+@log_option
+@metrics_option
+def command(config_file: str | None, logs: tuple[str, ...], metrics: tuple[str, ...]) -> None:
+    """
+    Validate the configuration, poll each source once, and report what works and what is missing.
+
+    Without --config, --log and --metrics it checks the vLLM servers that run on this machine.
+    """
+    configure_log("error")
+    is_wrong = print_report(check(selected_servers(Selection(config_file, logs, metrics))))
+    sys.exit(1 if is_wrong else 0)
 
 
 def selected_servers(selection: Selection) -> Config:

@@ -3,11 +3,20 @@
 
 from __future__ import annotations
 
+import sys
+
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
-from vllm_watch.commands.report import form_of
-from vllm_watch.comparison.fail_if import Outcome, Rule, check_rule
+import click
+
+from vllm_watch.commands.marks import mark_options, mark_runs, marking
+from vllm_watch.commands.options import objective_option, progress_bar, zone_option
+from vllm_watch.commands.output_formats import comparison_format
+from vllm_watch.commands.report import read_options
+from vllm_watch.comparison.compare import compare_sides
+from vllm_watch.comparison.fail_if import Outcome, Rule, check_rule, parse_rule
 from vllm_watch.comparison.model import Comparisons, Side
 from vllm_watch.comparison.side_argument import SideArgument, parse_sides
 from vllm_watch.loadtest.model import Run
@@ -17,7 +26,7 @@ from vllm_watch.rendering.comparisons_html import comparisons_html
 from vllm_watch.rendering.json_output import comparisons_json
 from vllm_watch.replay.replay import Progress
 from vllm_watch.support.errors import UsageError
-from vllm_watch.support.report_formats import ComparisonFormat
+from vllm_watch.support.report_formats import COMPARISON_FORMATS, ComparisonFormat
 from vllm_watch.support.standard_streams import write_output
 from vllm_watch.support.whole_file import write_whole
 
@@ -28,6 +37,62 @@ _RENDERERS: Mapping[ComparisonFormat, Callable[[Comparisons], str]] = {
     "json": comparisons_json,
     "html": comparisons_html,
 }
+
+
+@click.command("compare")
+@click.argument("sides", nargs=-1, metavar="A B [C...]")
+@click.option("--baseline", metavar="NAME", help="The side that the others are compared with [default: the first].")
+@click.option("-o", "--output", metavar="FILE", help="Where to write [default: standard output].")
+@click.option(
+    "--format",
+    "form",
+    type=click.Choice(COMPARISON_FORMATS),
+    help="[default: by the ending of FILE, else table].",
+)
+@click.option(
+    "--fail-if",
+    "rules",
+    multiple=True,
+    metavar="RULE",
+    help="Exit with 1 if this is shown, such as 'ttft_ms.p99 > +10%'; may be repeated.",
+)
+@click.option("--force", is_flag=True, help="Show numbers also if the sides are not comparable.")
+@objective_option
+@zone_option
+@mark_options
+def command(
+    sides: tuple[str, ...],
+    baseline: str | None,
+    output: str | None,
+    form: ComparisonFormat | None,
+    rules: tuple[str, ...],
+    force: bool,
+    objective: str | None,
+    zone: str | None,
+    **marks: Any,  # noqa: ANN401 - What `marking` takes.
+) -> None:
+    """
+    Compare configurations by their load tests: what is different, and whether it is real.
+
+    Each side is a source, as of report, or several with a name: A=run1.json,run2.json. One run of a configuration says
+    little, for the next one is different; five runs of each, taking turns, find a difference of a few per cent.
+
+    --fail-if fails only if the whole 95 % interval is beyond the limit, and never if nothing was measured.
+    """
+    where = marking(**marks)
+    parsed = [parse_rule(text) for text in rules]
+    named = named_sides(sides, baseline)
+    chosen = comparison_format(form, output)
+    options = read_options(objective, zone)
+    with progress_bar("compare") as progress:
+        read = read_sides(named, options, progress)
+    found = compare_sides(read, baseline, force=force)
+    write_comparison(found, chosen, output)
+    mark_runs((run for side in read for run in side.runs), output, where)
+    outcomes = check_rules(parsed, found)
+    for outcome in outcomes:
+        click.echo(f"vllm-watch: {outcome.text}", err=True)
+    sys.exit(1 if any(outcome.has_failed for outcome in outcomes) else 0)
 
 
 def named_sides(texts: Sequence[str], baseline: str | None) -> tuple[SideArgument, ...]:
@@ -61,23 +126,21 @@ def read_sides(named: Sequence[SideArgument], options: ReadOptions, progress: Pr
     return tuple(sides)
 
 
-def write_comparison(comparisons: Comparisons, form: ComparisonFormat | None, output: str | None) -> None:
+def write_comparison(comparisons: Comparisons, form: ComparisonFormat, output: str | None) -> None:
     """
     Write a comparison.
 
     Args:
         comparisons: What was found.
-        form: `None`: by the ending of `output`, else a table.
+        form: Of the output.
         output: A file, or `None` for standard output.
 
     Raises:
         FileError: The output cannot be written.
     """
-    by_name = form_of(output)
-    chosen = form or ("table" if by_name == "text" else by_name)
-    text = _RENDERERS[chosen](comparisons)
+    text = _RENDERERS[form](comparisons)
     if output is None:
-        write_output(text, is_utf8=chosen == "html")
+        write_output(text, is_utf8=form == "html")
     else:
         write_whole(Path(output), text.encode())
 

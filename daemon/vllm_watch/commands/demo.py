@@ -18,12 +18,42 @@ from typing import IO
 
 import click
 
+from vllm_watch.commands.options import listen_option, log_format_option, log_level_option
 from vllm_watch.commands.recorded import opened
 from vllm_watch.config.model import Config
 from vllm_watch.config.options import config_from_options
 from vllm_watch.replay.recording import BUNDLED, LogWritten, MetricsRead, Recording, server_name, with_start_moved
 from vllm_watch.service.supervisor import run_service
 from vllm_watch.support.clock import Clock, ScaledClock
+from vllm_watch.support.log_options import LogFormat, LogLevel
+from vllm_watch.support.logging_setup import configure_log, hold_standard_streams
+
+
+@click.command("demo")
+@click.option("--recording", metavar="DIR|FILE", help="A recorded server [default: the one in the package].")
+@click.option("--server", metavar="NAME", help="Which server, if the recording has several.")
+@click.option(
+    "--speed",
+    type=click.FloatRange(0.1, 100),
+    default=10.0,
+    show_default=True,
+    help="1 is real time.",
+)
+@listen_option
+@log_level_option
+@log_format_option
+def command(
+    recording: str | None,
+    server: str | None,
+    speed: float,
+    listen: str | None,
+    log_level: LogLevel,
+    log_format: LogFormat | None,
+) -> None:
+    """Run the daemon on a recording of a real server, in a loop."""
+    hold_standard_streams()
+    configure_log(log_level, log_format)
+    run_demo(recording, server, speed, listen)
 
 
 class StandIn:

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import json
+import sys
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -16,6 +17,7 @@ from vllm_watch.discovery.config_writer import configuration_of, is_writable, wr
 from vllm_watch.discovery.names import NamedServer, with_names
 from vllm_watch.discovery.proc import Proc
 from vllm_watch.discovery.servers import DiscoveredServer, Discovery, find_servers
+from vllm_watch.support.errors import UsageError
 from vllm_watch.support.printable import printable
 from vllm_watch.support.report import ReportLine, print_report
 
@@ -28,6 +30,17 @@ _OPTIONS = {
     "data_parallel_size": "data parallel over {:d}",
     "api_server_count": "{:d} API servers",
 }
+
+
+@click.command("discover")
+@click.option("--format", "form", type=click.Choice(["text", "json"]), default="text", show_default=True)
+@click.option("--write", "file", metavar="FILE", help="Write a configuration for run --config with what was found.")
+@click.option("--force", is_flag=True, help="Overwrite FILE if it exists.")
+def command(form: str, file: str | None, *, force: bool) -> None:
+    """List the vLLM servers of this machine, where their logs are, and what to change to see more of them."""
+    if force and file is None:
+        raise UsageError("--force requires --write FILE")
+    sys.exit(1 if discover(form, file, force=force) else 0)
 
 
 def discover(form: str, file: str | None, *, force: bool) -> bool:

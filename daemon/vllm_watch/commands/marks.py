@@ -10,12 +10,36 @@ from typing import NamedTuple
 
 import click
 
-from vllm_watch.grafana.connection import connect
-from vllm_watch.grafana.regions import Region, mark_region, run_id
+from vllm_watch.commands.options import several
+from vllm_watch.grafana.connection import DEFAULT_URL, connect
+from vllm_watch.grafana.regions import mark_region
 from vllm_watch.loadtest.model import Run
+from vllm_watch.loadtest.region import region_of
 from vllm_watch.support.errors import UsageError, VllmWatchError
 from vllm_watch.support.printable import printable
 
+
+mark_options = several(
+    click.option(
+        "--mark", is_flag=True, help="Show the runs as regions on Grafana's dashboards; if that fails, only say so."
+    ),
+    click.option(
+        "--grafana-url",
+        default=DEFAULT_URL,
+        show_default=True,
+        envvar="GRAFANA_URL",
+        show_envvar=True,
+        metavar="URL",
+        help="Grafana's address, for --mark.",
+    ),
+    click.option(
+        "--grafana-token-file",
+        envvar="GRAFANA_TOKEN_FILE",
+        show_envvar=True,
+        metavar="FILE",
+        help="Holds a service account's token (role Editor), for --mark.",
+    ),
+)
 
 _SECONDS = 10.0
 """For one request to Grafana."""
@@ -54,41 +78,17 @@ def mark_runs(runs: Iterable[Run], output: str | None, where: Marking | None, se
     """
     if where is None:
         return
+    file = Path(output).name if output else None
     try:
         with closing(connect(where.url, where.token_file, None, _SECONDS, options="--grafana-")) as grafana:
             for run in runs:
-                region = region_of(run, output, server)
+                region = region_of(run, file, server)
                 if region is None:
                     _say(f"warning: {run.name} was not marked: when it ran is not known")
                 else:
                     _say(f"{mark_region(grafana, region)}: run {region.run}")
     except VllmWatchError as error:
         _say(f"warning: not marked in Grafana: {error}")
-
-
-def region_of(run: Run, output: str | None, server: str | None) -> Region | None:
-    """Return the region of a run, or `None` if it is not known when it ran."""
-    if run.start is None or run.end is None or run.end <= run.start:
-        return None
-    parts = [f"{run.name}: {', '.join(_result(run))}", *([Path(output).name] if output else [])]
-    return Region(run.start, run.end, " · ".join(parts), run_id(run.start, run.name), server)
-
-
-def _result(run: Run) -> list[str]:
-    """Return what came out of a run, in a few words each."""
-    result = run.result
-    if result is None:
-        return ["no result"]
-    ttft, tpot = result.ttft_ms, result.tpot_ms
-    known = (
-        (result.successful, "{:d} requests ok"),
-        (result.failed, "{:d} failed"),
-        (result.request_throughput, "{:.4g} requests/s"),
-        (result.output_throughput, "{:.4g} tokens/s"),
-        (ttft and ttft.mean, "TTFT mean {:.4g} ms"),
-        (tpot and tpot.mean, "TPOT mean {:.4g} ms"),
-    )
-    return [text.format(value) for value, text in known if value is not None]
 
 
 def _say(text: str) -> None:

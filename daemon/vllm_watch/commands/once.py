@@ -5,20 +5,22 @@ from __future__ import annotations
 
 import gc
 import gzip
+import sys
 import zlib
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import click
 import msgspec
 
-from vllm_watch.catalog.reasons import MetricsReason
+from vllm_watch.catalog.reasons import MetricsReason, explain
+from vllm_watch.commands.options import log_option, progress_bar
 from vllm_watch.config.texts import DEFAULT_NAME, parse_url
-from vllm_watch.exposition.collector import Collected
 from vllm_watch.exposition.json_view import server_view
 from vllm_watch.exposition.samples import server_samples
-from vllm_watch.exposition.text_format import prometheus_text
+from vllm_watch.exposition.text_format import prometheus_text, series_texts
 from vllm_watch.reading.log_reader import TimedEvent
 from vllm_watch.replay.finished_log import FinishedLog
 from vllm_watch.replay.replay import Progress, read_to_end
@@ -40,6 +42,35 @@ class OnceResult(NamedTuple):
 
     snapshot: ServerSnapshot
     metrics_problem: MetricsReason | None
+
+
+@click.command("once")
+@log_option
+@click.option("--metrics", metavar="URL|FILE", help="A server's /metrics, or a file with its content.")
+@click.option(
+    "--format",
+    "form",
+    type=click.Choice(["prometheus", "json", "events"]),
+    default="prometheus",
+    show_default=True,
+    help="prometheus and json: the values at the end; events: what each line of the log means, as JSON lines.",
+)
+def command(logs: tuple[str, ...], metrics: str | None, form: str) -> None:
+    """Read a finished log, a /metrics or both, print the result, and exit. Times are those of the log."""
+    if not logs and not metrics:
+        raise UsageError("give --log PATH, --metrics URL or FILE, or both")
+    if form == "events":
+        if metrics:
+            raise UsageError("--format events reads only logs: omit --metrics")
+        for path in logs:
+            sys.stdout.buffer.writelines(log_records(path))
+        return
+    with progress_bar("once") as progress:
+        found = read_once(logs, metrics, progress)
+    sys.stdout.buffer.write(as_json(found.snapshot) if form == "json" else as_prometheus(found.snapshot))
+    if found.metrics_problem:
+        click.echo(f"vllm-watch: {metrics}: {explain('metrics', found.metrics_problem)}", err=True)
+        sys.exit(1)
 
 
 def read_once(logs: Sequence[str], metrics: str | None, progress: Progress = lambda _share: None) -> OnceResult:
@@ -81,7 +112,7 @@ def read_once(logs: Sequence[str], metrics: str | None, progress: Progress = lam
 
 def as_prometheus(snapshot: ServerSnapshot) -> bytes:
     """Return a snapshot in the Prometheus text format; each sample has the time of its value."""
-    return prometheus_text(Collected(list(server_samples(snapshot))), with_times=True)
+    return b"".join(prometheus_text([series_texts(server_samples(snapshot), with_times=True)]))
 
 
 def as_json(snapshot: ServerSnapshot) -> bytes:

@@ -18,6 +18,7 @@ import click
 import msgspec
 
 from vllm_watch.catalog.reasons import LOG, METRICS, explain
+from vllm_watch.commands.options import config_option, log_option, metrics_option, seconds_of
 from vllm_watch.commands.watched import Selection, configured, discovered
 from vllm_watch.config.model import ServerConfig
 from vllm_watch.recorder.benchmark_files import PRINTED, ResultFiles, printed_result
@@ -28,6 +29,7 @@ from vllm_watch.recorder.running_command import CHECK_SECONDS, RunningCommand, c
 from vllm_watch.recorder.server_recorder import RecorderThread, recorder_threads
 from vllm_watch.support.clock import SystemClock
 from vllm_watch.support.errors import DiscoveryError, FileError, UsageError
+from vllm_watch.support.logging_setup import configure_log
 from vllm_watch.support.printable import printable
 
 
@@ -64,6 +66,51 @@ class RecordOptions(NamedTuple):
     kept: Collection[Kind]
     force: bool
     argv: Sequence[str]
+
+
+@click.command("record")
+@config_option
+@log_option
+@metrics_option
+@click.option("--server", "names", multiple=True, metavar="NAME", help="Record only this; may be repeated.")
+@click.option("-o", "--output", required=True, metavar="FILE", help="Where to write, such as test.jsonl.xz.")
+@click.option("--force", is_flag=True, help="Write over a FILE that is there.")
+@click.option("--every", metavar="DURATION", help="Time between two scrapes [default: as configured, else 5s].")
+@click.option("--for", "duration", metavar="DURATION", help="How long to record [default: until Ctrl-C].")
+@click.option("--keep", metavar="KINDS", help="What not to remove: prompts,request-ids,keys,addresses.")
+@click.argument("argv", metavar="[-- COMMAND...]", nargs=-1, type=click.UNPROCESSED)
+def command(
+    config_file: str | None,
+    logs: tuple[str, ...],
+    metrics: tuple[str, ...],
+    names: tuple[str, ...],
+    output: str,
+    force: bool,
+    every: str | None,
+    duration: str | None,
+    keep: str | None,
+    argv: tuple[str, ...],
+) -> None:
+    """
+    Record the logs and /metrics of running servers into one file, from now until Ctrl-C.
+
+    With a COMMAND after --, such as vllm bench serve, record while it runs, and its result too. Prompts, request ids,
+    keys and addresses of clients are removed. Without --config, --log and --metrics: of the vLLM servers that run on
+    this machine.
+    """
+    configure_log("error")
+    record(
+        Selection(config_file, logs, metrics),
+        RecordOptions(
+            output,
+            names,
+            None if every is None else seconds_of("--every", every),
+            None if duration is None else seconds_of("--for", duration),
+            kinds_of(keep or ""),
+            force,
+            argv,
+        ),
+    )
 
 
 def kinds_of(text: str) -> frozenset[Kind]:

@@ -12,6 +12,11 @@ from pathlib import Path
 from typing import NamedTuple
 from zoneinfo import ZoneInfo
 
+import click
+
+from vllm_watch.commands.marks import mark_options, mark_runs, marking
+from vllm_watch.commands.options import objective_option, progress_bar, several, zone_option
+from vllm_watch.commands.output_formats import report_format
 from vllm_watch.config.quoting import quote
 from vllm_watch.config.texts import parse_url
 from vllm_watch.config.times import parse_time_range
@@ -24,26 +29,67 @@ from vllm_watch.rendering.report import report_markdown, report_text
 from vllm_watch.rendering.report_html import report_html
 from vllm_watch.replay.replay import Progress
 from vllm_watch.support.errors import UsageError
-from vllm_watch.support.report_formats import ReportFormat
+from vllm_watch.support.report_formats import REPORT_FORMATS, ReportFormat
 from vllm_watch.support.standard_streams import write_output
 from vllm_watch.support.whole_file import write_whole
 
 
-_BY_SUFFIX: Mapping[str, ReportFormat] = {
-    ".html": "html",
-    ".htm": "html",
-    ".json": "json",
-    ".md": "markdown",
-    ".markdown": "markdown",
-    ".txt": "text",
-}
 _RENDERERS: Mapping[ReportFormat, Callable[[Report], str]] = {
     "text": report_text,
     "markdown": report_markdown,
     "json": report_json,
     "html": report_html,
 }
+_prometheus_options = several(
+    click.option("--prometheus", "url", metavar="URL", help="Read a server's series from this Prometheus."),
+    click.option("--server", metavar="NAME", help="Which server of it: the label `server`."),
+    click.option("--from", "start", metavar="TIME", help='From when, such as -2h, "2026-11-20 14:00" or RFC 3339.'),
+    click.option("--to", "end", metavar="TIME", help="Until when [default: now]."),
+    click.option("--bearer-token-file", "token_file", metavar="FILE", help="The file with its bearer token."),
+    click.option("--ca-file", metavar="FILE", help="The authorities to trust for its certificate, in PEM format."),
+)
 _OFFSET = re.compile(r"(?:UTC)?([+-])(\d\d):?(\d\d)", re.ASCII)
+
+
+@click.command("report")
+@click.argument("sources", nargs=-1, metavar="SOURCE...")
+@click.option("-o", "--output", metavar="FILE", help="Where to write [default: standard output].")
+@click.option(
+    "--format",
+    "form",
+    type=click.Choice(REPORT_FORMATS),
+    help="[default: by the ending of FILE, else text].",
+)
+@objective_option
+@zone_option
+@mark_options
+@_prometheus_options
+def command(
+    sources: tuple[str, ...],
+    output: str | None,
+    form: ReportFormat | None,
+    objective: str | None,
+    zone: str | None,
+    mark: bool,
+    grafana_url: str,
+    grafana_token_file: str | None,
+    **prometheus: str | None,
+) -> None:
+    """
+    Write a load test in numbers and plots.
+
+    A SOURCE is a server's log (a rotated one by its own path), a recording, or what a benchmark wrote: the JSON of vllm
+    bench serve, throughput or latency, or what it printed. A Prometheus is one more source. Sources of one test belong
+    together: what the client measured, and what the server did meanwhile.
+    """
+    where = marking(mark=mark, grafana_url=grafana_url, grafana_token_file=grafana_token_file)
+    query = prometheus_query(PrometheusOptions(**prometheus))
+    if not sources and query is None:
+        raise UsageError("give at least one SOURCE: a log, a recording or a benchmark's result; or --prometheus")
+    options = read_options(objective, zone)._replace(prometheus=query)
+    with progress_bar("report") as progress:
+        found = write_report(sources, form, output, options, progress)
+    mark_runs(found.runs, output, where, prometheus["server"])
 
 
 def write_report(
@@ -61,8 +107,9 @@ def write_report(
 
     Raises:
         FileError: A source cannot be read, or the output not be written.
+        UsageError: The ending of `output` is that of no format.
     """
-    chosen = form or form_of(output)
+    chosen = report_format(form, output)
     report = read_report(paths, options, progress)
     text = _RENDERERS[chosen](report)
     if output is None:
@@ -70,11 +117,6 @@ def write_report(
     else:
         write_whole(Path(output), text.encode())
     return report
-
-
-def form_of(output: str | None) -> ReportFormat:
-    """Return the format that a file's name stands for; text if it says nothing."""
-    return _BY_SUFFIX.get(Path(output).suffix.lower(), "text") if output else "text"
 
 
 def read_options(objective: str | None, zone: str | None) -> ReadOptions:

@@ -3,10 +3,48 @@
 
 from __future__ import annotations
 
+import click
+
+from vllm_watch.commands.options import (
+    config_option,
+    listen_option,
+    log_format_option,
+    log_level_option,
+    log_option,
+    metrics_option,
+)
 from vllm_watch.commands.watched import Selection, configured, discovered
 from vllm_watch.config.model import Config
 from vllm_watch.service.supervisor import run_service
 from vllm_watch.support.clock import SystemClock
+from vllm_watch.support.log_options import LogFormat, LogLevel
+from vllm_watch.support.logging_setup import configure_log, hold_standard_streams
+
+
+@click.command("run")
+@config_option
+@log_option
+@metrics_option
+@listen_option
+@log_level_option
+@log_format_option
+def command(
+    config_file: str | None,
+    logs: tuple[str, ...],
+    metrics: tuple[str, ...],
+    listen: str | None,
+    log_level: LogLevel,
+    log_format: LogFormat | None,
+) -> None:
+    """
+    Run the daemon until SIGTERM or SIGINT.
+
+    With --config, SIGHUP reads the file again. Without --config, --log and --metrics it watches the vLLM servers that
+    run on this machine, also those that start later; SIGHUP makes it search for them at once.
+    """
+    hold_standard_streams()
+    configure_log(log_level, log_format)
+    run_daemon(Selection(config_file, logs, metrics, listen))
 
 
 def run_daemon(selection: Selection) -> None:

@@ -46,6 +46,6 @@ _CHECKS: tuple[Callable[[Pair], Iterator[Finding]], ...] = (
 
 
 def findings(pair: Pair) -> tuple[Finding, ...]:
-    """Return all that speaks against comparing two sides, what refuses it first."""
+    """Return all that speaks against comparing two sides, what prevents it first."""
     found = [finding for check in _CHECKS for finding in check(pair)]
-    return tuple(sorted(found, key=lambda finding: not finding.refuses))
+    return tuple(sorted(found, key=lambda finding: not finding.prevents))

@@ -36,7 +36,7 @@ def compare_sides(sides: Sequence[Side], baseline: str | None = None, *, force: 
     levels = split_by_load(ordered)
     pairs = tuple(compare_pair(level[0], side, force=force) for level in levels.sides for side in level[1:])
     if levels.left_out:
-        warning = f"not all sides have these loads, so they are left out: {'; '.join(levels.left_out)}"
+        warning = f"Not all sides have these loads, so they are left out: {'; '.join(levels.left_out)}."
         pairs = tuple(replace(pair, warnings=(*pair.warnings, warning)) for pair in pairs)
     listed = [side for level in levels.sides for side in level]
     is_one_load = len(levels.sides) == 1
@@ -63,17 +63,17 @@ def compare_pair(a: Side, b: Side, *, force: bool = False) -> Comparison:
         return replace(shared, reasons=(_no_view(a, b),))
     pair = Pair(measured(a, view), measured(b, view), view)
     found = list(findings(pair))
-    refusing = tuple(finding.text for finding in found if finding.refuses)
+    preventing = tuple(finding.text for finding in found if finding.prevents)
     warnings = (
         *config_warnings(a, b),
-        *(finding.text for finding in found if not finding.refuses),
+        *(finding.text for finding in found if not finding.prevents),
         *trap_warnings(pair),
     )
-    rows = _rows(pair) if force or not refusing else ()
+    rows = _rows(pair) if force or not preventing else ()
     return replace(
         shared,
-        comparable=not refusing,
-        reasons=refusing,
+        comparable=not preventing,
+        reasons=preventing,
         warnings=warnings,
         metrics=rows,
         method=method(pair) if rows else "",
@@ -89,8 +89,8 @@ def _no_view(a: Side, b: Side) -> str:
     """Return why there is nothing to compare: not all runs have a result of one kind."""
     empty = [run.name for side in (a, b) for run in side.runs if run.result is None and not run.views]
     if empty:
-        return f"no result is known of {', '.join(empty)}"
-    return "not all runs were measured by the client, and not all by the server, so no result is common to all"
+        return f"No result is known of {', '.join(empty)}."
+    return "Not all runs were measured by the client, and not all by the server, so no result is common to all."
 
 
 def _rows(pair: Pair) -> tuple[Row, ...]:

@@ -45,11 +45,11 @@ def config_warnings(a: Side, b: Side) -> Iterator[str]:
     """Yield what makes the differences of configuration incomplete."""
     for side in (a, b):
         if not any(run.config for run in side.runs):
-            yield f"the configuration of {side.name} is not known: add its log or recording to see what differs"
+            yield f"The configuration of {side.name} is not known: add its log or recording to see what differs."
         varying = sorted(
             name
             for name in side_settings(side.runs)
             if len({known[name] for run in side.runs if name in (known := settings(run))}) > 1
         )
         if varying:
-            yield f"the runs of {side.name} differ in {', '.join(varying)}: they are taken as one configuration"
+            yield f"The runs of {side.name} differ in {', '.join(varying)}: they are taken as one configuration."

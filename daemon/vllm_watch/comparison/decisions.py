@@ -24,15 +24,13 @@ _CRITERIA = (
     ("most users within the objective", GOODPUT),
 )
 _MATRIX = ("ttft_ms.p50", TPOT, OUTPUT, GOODPUT)
-_ALWAYS = ("tensor-parallel-size", "quantization")
-"""Settings that the matrix has also where they are alike."""
 
 
 def matrix(sides: Sequence[Side]) -> tuple[MatrixRow, ...]:
     """Return a row for each side: what it ran with, as far as the sides differ, and its values."""
     each = [side_settings(side.runs) for side in sides]
     names = sorted({name for known in each for name in known})
-    shown = [name for name in names if name in _ALWAYS or len({known.get(name) for known in each}) > 1]
+    shown = [name for name in names if len({known.get(name) for known in each}) > 1]
     view = common_view(sides)
     return tuple(
         MatrixRow(
@@ -66,8 +64,8 @@ def _decision(criterion: str, metric: Metric, sides: Sequence[Measured], view: V
     values = {side.name: value for side in sides if (value := metric_mean(metric, side)) is not None}
     if len(values) < len(sides):
         lacking = ", ".join(side.name for side in sides if side.name not in values)
-        hint = "; give an objective" if metric.name == GOODPUT else ""
-        return Decision(criterion=criterion, metric=metric.name, note=f"not known of {lacking}{hint}")
+        hint = " Give an objective." if metric.name == GOODPUT else ""
+        return Decision(criterion=criterion, metric=metric.name, note=f"Not known of {lacking}.{hint}")
     best = sorted(sides, key=lambda side: values[side.name], reverse=metric.higher_is_better)[0]
     pairs = [Pair(side, best, view) for side in sides if side is not best]
     trap = next((note for pair in pairs if (note := Traps(pair).note(metric)) is not None), None)
@@ -78,9 +76,9 @@ def _decision(criterion: str, metric: Metric, sides: Sequence[Measured], view: V
         pair.a.name for pair in pairs if not _is_shown(estimate(metric, pair, 1 - SIGNIFICANCE / tests), tests)
     ]
     if open_pairs:
-        note = f"{best.name} has the best value; a difference to {', '.join(open_pairs)} is not shown"
+        note = f"{best.name} has the best value, but a difference to {', '.join(open_pairs)} is not shown."
         return Decision(criterion=criterion, metric=metric.name, note=note)
-    within = "within one run" if any(pair.is_single for pair in pairs) else None
+    within = "Within one run." if any(pair.is_single for pair in pairs) else None
     return Decision(criterion=criterion, metric=metric.name, winner=best.name, note=within)
 
 
@@ -98,16 +96,16 @@ def _memory_decision(sides: Sequence[Side]) -> Decision:
     values = {side.name: value for side in sides if (value := _side_memory(side)) is not None}
     if len(values) < len(sides):
         lacking = ", ".join(side.name for side in sides if side.name not in values)
-        return Decision(criterion="least memory", metric=MEMORY, note=f"not known of {lacking}")
+        return Decision(criterion="least memory", metric=MEMORY, note=f"Not known of {lacking}.")
     least = min(values.values())
     winners = [name for name, value in values.items() if value <= least * 1.01]
     if len(winners) > 1:
-        return Decision(criterion="least memory", metric=MEMORY, note=f"{', '.join(winners)} are within 1 %")
+        return Decision(criterion="least memory", metric=MEMORY, note=f"{', '.join(winners)} are within 1 %.")
     return Decision(
         criterion="least memory",
         metric=MEMORY,
         winner=winners[0],
-        note="weights and the KV cache that was used at most",
+        note="Weights and the KV cache that was used at most.",
     )
 
 

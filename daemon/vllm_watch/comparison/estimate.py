@@ -14,11 +14,12 @@ from collections.abc import Mapping, Sequence
 from statistics import fmean
 from typing import Literal, NamedTuple
 
-from vllm_watch.comparison.loads import is_near_saturation, load_kind
+from vllm_watch.comparison.load_kinds import is_near_saturation, load_kind, varies_by_chance
 from vllm_watch.comparison.metrics import Metric, metric_bounds, metric_value, needed_values
 from vllm_watch.comparison.pair import Measured, Pair, metric_mean, metric_values
 from vllm_watch.comparison.speculation import speculation
 from vllm_watch.loadtest.model import Bounds, Run
+from vllm_watch.loadtest.number_texts import bounded, limit
 from vllm_watch.statistics.blocks import MIN_BLOCKS, block_interval
 from vllm_watch.statistics.permutation import permutation_p
 from vllm_watch.statistics.ratio import CONFIDENCE, detectable_ratio, ratio_interval
@@ -31,6 +32,8 @@ _FEW_USERS_FACTOR = 4.0
 """With drafts and fewer than eight users a run varies several times as much."""
 _OPEN_FACTOR = 1.5
 """At a fixed rate a slower server also has a larger batch, which makes it slower still."""
+_ONE_RUN = "There is one run of each side, and that of"
+_MORE = "Give several runs of each."
 _FOUND_IN_NINE_OF_TEN = 1 + 1.2816 / 1.96
 
 Unit = Literal["runs", "blocks", "none"]
@@ -77,6 +80,9 @@ def estimate(metric: Metric, pair: Pair, confidence: float = CONFIDENCE) -> Esti
         return known._replace(note=note)
     if pair.is_single:
         return _of_blocks(known, pair, confidence)
+    queue = _by_queue(metric, pair)
+    if queue is not None:
+        return known._replace(note=queue)
     return _with_bounds(_of_runs(known, a, b, confidence), _bounds(metric, pair.a), _bounds(metric, pair.b))
 
 
@@ -84,12 +90,12 @@ def _missing(metric: Metric, pair: Pair, values: Sequence[Sequence[float]]) -> s
     """Return why there cannot be an interval."""
     for side, known in zip(pair.sides, values, strict=True):
         if not known:
-            return f"{side.name} has no value"
+            return f"No value is known of {side.name}."
         if min(known) <= 0:
-            return f"{side.name} has a value of {min(known):g}, which has no ratio"
+            return f"A value of {side.name} is {limit(min(known))}, which has no ratio."
         few = [needed for result in side.results if (needed := needed_values(metric, result)) is not None]
         if few:
-            return f"{metric.statistic.upper()} needs {few[0]} requests a run, and {side.name} has fewer"
+            return f"{metric.statistic.upper()} needs {few[0]} requests in each run, and {side.name} has fewer."
     return None
 
 
@@ -97,7 +103,7 @@ def _of_runs(known: Estimate, a: Sequence[float], b: Sequence[float], confidence
     """Return the interval from several runs."""
     found = ratio_interval(a, b)
     if found is None:
-        return known._replace(note="all runs of a side have the same value, so nothing is known of how they vary")
+        return known._replace(note="All runs of a side have the same value, so nothing is known of how they vary.")
     check = permutation_p(a, b)
     is_doubtful = check is not None and found.p < SIGNIFICANCE < check
     single = next((name for name, values in (("a", a), ("b", b)) if len(values) == 1), None)
@@ -107,9 +113,9 @@ def _of_runs(known: Estimate, a: Sequence[float], b: Sequence[float], confidence
         high=found.high,
         p=1.0 if is_doubtful else found.p,
         detectable=detectable_ratio(found.error, found.degrees, confidence),
-        note=f"the exact permutation test does not agree (p = {check:.2f})"
+        note=f"The exact permutation test does not agree (p = {check:.2f})."
         if is_doubtful
-        else "a side of one run is taken to vary as the other does"
+        else "A side of one run is taken to vary as the other does."
         if single
         else None,
     )
@@ -145,25 +151,53 @@ def _with_bounds(known: Estimate, a: Bounds | None, b: Bounds | None) -> Estimat
         high=None if high is None or known.high is None else max(high, known.high),
         p=1.0 if do_overlap else known.p,
         detectable=None,
-        note=f"from buckets: {_text(a)} and {_text(b)} {known.metric.unit}",
+        note=f"From buckets: {bounded(a)} and {bounded(b)} {known.metric.unit}.",
     )
 
 
-def _text(bounds: Bounds) -> str:
-    if bounds.high is None:
-        return f"more than {bounds.low or 0:g}"
-    return f"{bounds.low or 0:g} to {bounds.high:g}"
+def _by_queue(metric: Metric, pair: Pair) -> str | None:
+    """
+    Return why TTFT tells nothing: near saturation it is that of a queue.
+
+    Several runs tell how a queue varies unless that is left to chance: then some runs have none and others a long one,
+    and an interval of a few runs is too narrow.
+    """
+    if metric.latency != "ttft_ms":
+        return None
+    near = [
+        is_near_saturation(run, result)
+        for side in pair.sides
+        for run, result in zip(side.runs, side.results, strict=True)
+        if pair.is_single or varies_by_chance(run)
+    ]
+    if all(each is False for each in near):
+        return None
+    state = "saturation" if True in near else "saturation, which cannot be excluded here,"
+    told = (
+        "one run of each side tells nothing of TTFT."
+        if pair.is_single
+        else "a few runs of each side tell nothing of TTFT: some have a queue and others do not."
+    )
+    return f"Near {state} {told} {_what_tells_more(pair, is_known=True in near)}"
+
+
+def _what_tells_more(pair: Pair, *, is_known: bool) -> str:
+    """Return what to do where TTFT tells nothing, by whether it is known that a side was near saturation."""
+    if not is_known:
+        return "Give the server's log or a recording with each run."
+    if any(varies_by_chance(run) for side in pair.sides for run in side.runs):
+        return "Test at a lower rate, or with a fixed number of users (--max-concurrency)."
+    return _MORE
 
 
 def _of_blocks(known: Estimate, pair: Pair, confidence: float) -> Estimate:
     """Return the interval from the blocks of one run a side."""
     metric, runs = known.metric, (pair.a.runs[0], pair.b.runs[0])
     if metric.cv_of_runs is None:
-        return known._replace(note="one run a side tells nothing of it: it varies too much between runs")
-    queued = [is_near_saturation(side.runs[0], side.results[0]) for side in pair.sides]
-    if metric.latency == "ttft_ms" and queued != [False, False]:
-        state = "saturation" if True in queued else "saturation, which cannot be excluded here,"
-        return known._replace(note=f"near {state} one run a side tells nothing of TTFT")
+        return known._replace(note="One run of each side tells nothing of it: it varies too much between runs.")
+    queue = _by_queue(metric, pair)
+    if queue is not None:
+        return known._replace(note=queue)
     blocks = [_blocks(run, metric.name) for run in runs]
     note = next((text for text in map(_no_blocks, pair.sides, blocks) if text is not None), None)
     if note is not None:
@@ -171,7 +205,7 @@ def _of_blocks(known: Estimate, pair: Pair, confidence: float) -> Estimate:
     cv = metric.cv_of_runs * _load_factor(runs)
     shown, together = (block_interval(blocks[0], blocks[1], cv, each) for each in (CONFIDENCE, confidence))
     if shown is None or together is None:
-        return known._replace(note="a block has no positive mean")
+        return known._replace(note="A block has no positive mean.")
     return known._replace(
         a=fmean(blocks[0]),
         b=fmean(blocks[1]),
@@ -182,7 +216,7 @@ def _of_blocks(known: Estimate, pair: Pair, confidence: float) -> Estimate:
         unit="blocks",
         is_apart=together.is_different,
         detectable=math.exp(together.half * _FOUND_IN_NINE_OF_TEN),
-        note=f"within one run; runs of one configuration are taken to vary by {cv:.0%}",
+        note=f"Within one run; runs of one configuration are taken to vary by {limit(100 * cv)} %.",
     )
 
 
@@ -195,11 +229,11 @@ def _no_blocks(side: Measured, blocks: Sequence[float]) -> str | None:
     """Return why the only run of a side has no blocks to judge by."""
     steady = side.runs[0].steady
     if steady is None:
-        return f"one run a side, and that of {side.name} has no steady window: give several runs of each side"
+        return f"{_ONE_RUN} {side.name} has no steady window. {_MORE}"
     if steady.problem is not None:
-        return f"one run a side, and that of {side.name}: {steady.problem}"
+        return f"{_ONE_RUN} {side.name} is not enough ({steady.problem}). {_MORE}"
     if len(blocks) < MIN_BLOCKS:
-        return f"one run a side, and that of {side.name} has too few blocks of it: give several runs of each side"
+        return f"{_ONE_RUN} {side.name} has too few blocks of it. {_MORE}"
     return None
 
 

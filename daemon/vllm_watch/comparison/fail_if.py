@@ -67,7 +67,7 @@ def check_rule(rule: Rule, comparison: Comparison) -> Outcome:
     where = f"{rule} ({comparison.candidate} against {comparison.baseline})"
     row = next((row for row in comparison.metrics if row.metric == rule.metric), None)
     if row is None:
-        why = "; ".join(comparison.reasons) if not comparison.comparable else "not both sides have this metric"
+        why = " ".join(comparison.reasons) if not comparison.comparable else "Not both sides have this metric."
         return Outcome(has_failed=False, text=f"nothing was measured: {where}: {why}")
     if row.percent is None:
         return Outcome(has_failed=False, text=f"nothing was measured: {where}: {row.note}")

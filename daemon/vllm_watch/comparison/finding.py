@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 
 class Finding(NamedTuple):
-    """What is wrong, in a sentence; `refuses`: the numbers would mislead, so none is shown unless it is asked for."""
+    """What is wrong, in a sentence; `prevents`: the numbers would mislead, so none is shown unless it is asked for."""
 
     text: str
-    refuses: bool
+    prevents: bool

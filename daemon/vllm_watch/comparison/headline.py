@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from vllm_watch.comparison.loads import load_kind
+from vllm_watch.comparison.load_kinds import load_kind
 from vllm_watch.comparison.metrics import GOODPUT, OUTPUT, TPOT
 from vllm_watch.comparison.pair import Pair
 

@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from vllm_watch.comparison.loads import load_text
+from vllm_watch.comparison.load_kinds import load_name
 from vllm_watch.comparison.model import Side
 
 
@@ -24,7 +24,7 @@ class Levels(NamedTuple):
 
 def split_by_load(sides: Sequence[Side]) -> Levels:
     """Return the sides load by load; unchanged if no side has several loads, or they have none in common."""
-    loads = [dict.fromkeys(load_text(run.load) for run in side.runs) for side in sides]
+    loads = [dict.fromkeys(load_name(run.load) for run in side.runs) for side in sides]
     common = [text for text in loads[0] if all(text in each for each in loads)]
     if not common or max(map(len, loads)) == 1:
         return Levels((tuple(sides),))
@@ -33,4 +33,4 @@ def split_by_load(sides: Sequence[Side]) -> Levels:
 
 
 def _at(side: Side, text: str) -> Side:
-    return Side(name=f"{side.name}, {text}", runs=tuple(run for run in side.runs if load_text(run.load) == text))
+    return Side(name=f"{side.name}, {text}", runs=tuple(run for run in side.runs if load_name(run.load) == text))

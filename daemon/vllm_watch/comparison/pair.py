@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from statistics import fmean
 from typing import NamedTuple
 
-from vllm_watch.comparison.loads import is_saturated
+from vllm_watch.comparison.load_kinds import is_saturated
 from vllm_watch.comparison.metrics import Metric, metric_value
 from vllm_watch.comparison.model import Side
 from vllm_watch.loadtest.model import Result, Run, View

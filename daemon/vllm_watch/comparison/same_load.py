@@ -6,9 +6,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 from vllm_watch.comparison.finding import Finding
-from vllm_watch.comparison.loads import load_kind, load_text
+from vllm_watch.comparison.load_kinds import load_kind, load_name
 from vllm_watch.comparison.pair import Measured, Pair, mean_known, relative_difference
+from vllm_watch.loadtest.load_text import BENCHMARK_KINDS
 from vllm_watch.loadtest.model import Load, Result
+from vllm_watch.loadtest.number_texts import count, limit, percent
 
 
 LENGTH_TOLERANCE = 0.05
@@ -24,34 +26,36 @@ def check_model(pair: Pair) -> Iterator[Finding]:
     names = [sorted({_model(run.model) for run in side.runs if run.model is not None}) for side in pair.sides]
     if not names[0] or not names[1]:
         missing = " and ".join(side.name for side, known in zip(pair.sides, names, strict=True) if not known)
-        yield Finding(f"the model of {missing} is not known", refuses=False)
+        yield Finding(f"The model of {missing} is not known.", prevents=False)
     elif names[0] != names[1]:
-        yield Finding(f"other model: {', '.join(names[0])} and {', '.join(names[1])}", refuses=True)
+        yield Finding(f"The models differ: {', '.join(names[0])} and {', '.join(names[1])}.", prevents=True)
 
 
 def check_load(pair: Pair) -> Iterator[Finding]:
     """Both sides got the same kind of load, of the same size."""
     for side in pair.sides:
-        texts = list(dict.fromkeys(load_text(run.load) for run in side.runs))
+        texts = list(dict.fromkeys(load_name(run.load) for run in side.runs))
         if len(texts) > 1:
-            yield Finding(f"the runs of {side.name} have different loads: {', '.join(texts)}", refuses=True)
+            yield Finding(f"The runs of {side.name} have different loads: {', '.join(texts)}.", prevents=True)
             return
     a, b = (side.runs[0].load for side in pair.sides)
     kinds = load_kind(a), load_kind(b)
     if a.endpoint is not None and b.endpoint is not None and a.endpoint != b.endpoint:
-        yield Finding(f"other kind of benchmark: {a.endpoint} and {b.endpoint}", refuses=True)
+        kinds_of_test = f"{BENCHMARK_KINDS[a.endpoint]} and {BENCHMARK_KINDS[b.endpoint]}"
+        yield Finding(f"The benchmarks are of different kinds: {kinds_of_test}.", prevents=True)
     elif None in kinds:
-        yield Finding("whether both sides got the same load is not known", refuses=False)
+        yield Finding("Whether both sides got the same load is not known.", prevents=False)
     elif kinds[0] != kinds[1]:
-        yield Finding(f"other kind of load: {load_text(a)} and {load_text(b)}", refuses=True)
+        yield Finding(f"The loads are of different kinds: {load_name(a)} and {load_name(b)}.", prevents=True)
     elif _sizes_differ(a, b):
-        yield Finding(f"other load: {load_text(a)} and {load_text(b)}", refuses=True)
+        yield Finding(f"The loads differ: {load_name(a)} and {load_name(b)}.", prevents=True)
     elif a.burstiness is not None and b.burstiness is not None and a.burstiness != b.burstiness:
-        yield Finding(f"other burstiness: {a.burstiness:g} and {b.burstiness:g}", refuses=True)
+        yield Finding(f"The burstiness differs: {limit(a.burstiness)} and {limit(b.burstiness)}.", prevents=True)
     elif a.num_prompts and b.num_prompts and relative_difference(a.num_prompts, b.num_prompts) > PROMPTS_TOLERANCE:
         yield Finding(
-            f"{a.num_prompts} and {b.num_prompts} requests: the ramp and the drain weigh more on the shorter side",
-            refuses=False,
+            f"The sides sent {count(a.num_prompts)} and {count(b.num_prompts)} requests: the start and the end of the "
+            "load weigh more where there are fewer.",
+            prevents=False,
         )
 
 
@@ -63,8 +67,8 @@ def check_lengths(pair: Pair) -> Iterator[Finding]:
             continue
         difference = relative_difference(means[0], means[1])
         if difference > LENGTH_TOLERANCE:
-            text = f"other lengths: {means[0]:.0f} and {means[1]:.0f} {name} tokens a request"
-            yield Finding(text, refuses=difference > LENGTH_LIMIT)
+            text = f"The lengths differ: {means[0]:.0f} and {means[1]:.0f} {name} tokens for each request."
+            yield Finding(text, prevents=difference > LENGTH_LIMIT)
 
 
 def check_prefix_cache(pair: Pair) -> Iterator[Finding]:
@@ -75,9 +79,9 @@ def check_prefix_cache(pair: Pair) -> Iterator[Finding]:
         return
     if abs(ratios[0] - ratios[1]) > HIT_TOLERANCE:
         yield Finding(
-            f"other share of prompt tokens from the prefix cache: {ratios[0]:.0%} and {ratios[1]:.0%}; reset the cache "
-            "between runs",
-            refuses=abs(ratios[0] - ratios[1]) > HIT_LIMIT,
+            f"The shares of prompt tokens from the prefix cache differ: {percent(ratios[0])} % and "
+            f"{percent(ratios[1])} %. Reset the cache between runs.",
+            prevents=abs(ratios[0] - ratios[1]) > HIT_LIMIT,
         )
 
 
@@ -88,10 +92,10 @@ def check_temperature(pair: Pair) -> Iterator[Finding]:
     ]
     if not known[0] or not known[1]:
         missing = " and ".join(side.name for side, each in zip(pair.sides, known, strict=True) if not each)
-        yield Finding(f"the temperature of {missing} is not known: a result file does not hold it", refuses=False)
+        yield Finding(f"The temperature of {missing} is not known: a result file does not hold it.", prevents=False)
     elif known[0] != known[1]:
-        texts = [", ".join(f"{each:g}" for each in side) for side in known]
-        yield Finding(f"other temperature: {texts[0]} and {texts[1]}", refuses=True)
+        texts = [", ".join(map(limit, side)) for side in known]
+        yield Finding(f"The temperatures differ: {texts[0]} and {texts[1]}.", prevents=True)
 
 
 def _model(name: str) -> str:
@@ -102,7 +106,7 @@ def _model(name: str) -> str:
 def _sizes_differ(a: Load, b: Load) -> bool:
     rates = [float(load.request_rate) for load in (a, b) if isinstance(load.request_rate, float | int)]
     is_other_rate = len(rates) == 2 and relative_difference(rates[0], rates[1]) > RATE_TOLERANCE
-    return is_other_rate or a.max_concurrency != b.max_concurrency
+    return is_other_rate or a.ramp_up != b.ramp_up or a.max_concurrency != b.max_concurrency
 
 
 def _input_length(load: Load, result: Result) -> float | None:

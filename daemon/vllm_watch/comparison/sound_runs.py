@@ -7,11 +7,13 @@ from collections.abc import Iterator, Sequence
 
 from vllm_watch.comparison.finding import Finding
 from vllm_watch.comparison.headline import headline_metric
-from vllm_watch.comparison.loads import load_kind
+from vllm_watch.comparison.load_kinds import load_kind
 from vllm_watch.comparison.metrics import BY_NAME
-from vllm_watch.comparison.pair import Pair, metric_values
+from vllm_watch.comparison.pair import Measured, Pair, metric_values
 from vllm_watch.comparison.speculation import speculation
+from vllm_watch.loadtest.metric_titles import titled
 from vllm_watch.loadtest.model import Result, Run
+from vllm_watch.loadtest.number_texts import duration, milliseconds, percent
 from vllm_watch.statistics.littles_law import check_littles_law
 from vllm_watch.statistics.ratio import coefficient_of_variation, needed_runs
 
@@ -37,7 +39,7 @@ def check_repetition(pair: Pair) -> Iterator[Finding]:
         for run, result in zip(side.runs, side.results, strict=True):
             if result.duration_s is not None and (result, run.start) in seen:
                 twin = names[seen.index((result, run.start))]
-                yield Finding(f"the same run twice: {run.name} of {side.name} and {twin}", refuses=True)
+                yield Finding(f"One run is there twice: {run.name} of {side.name} and {twin}.", prevents=True)
                 return
             seen.append((result, run.start))
             names.append(f"{run.name} of {side.name}")
@@ -48,7 +50,8 @@ def check_acceptance(pair: Pair) -> Iterator[Finding]:
     ways = [{speculation(run) for run in side.runs} for side in pair.sides]
     a, b = (side.mean(_acceptance) for side in pair.sides)
     if ways[0] == ways[1] and a is not None and b is not None and abs(a - b) > ACCEPTANCE_TOLERANCE:
-        yield Finding(f"at other acceptance of drafts: {a:.0%} and {b:.0%}", refuses=False)
+        text = f"The shares of drafts that were accepted differ: {percent(a)} % and {percent(b)} %."
+        yield Finding(text, prevents=False)
 
 
 def check_errors(pair: Pair) -> Iterator[Finding]:
@@ -56,8 +59,10 @@ def check_errors(pair: Pair) -> Iterator[Finding]:
     for side in pair.sides:
         share = _success(side.results)
         if share is not None and share < SUCCESS_GOOD:
-            text = f"too many errors: only {share:.1%} of the requests of {side.name} succeeded"
-            yield Finding(text, refuses=share < SUCCESS_LIMIT)
+            done = f"{percent(share)} % of the requests of {side.name}"
+            some = f"Only {done} succeeded: failed requests make the others faster."
+            text = some if share else f"All requests of {side.name} failed."
+            yield Finding(text, prevents=share < SUCCESS_LIMIT)
 
 
 def check_duration(pair: Pair) -> Iterator[Finding]:
@@ -65,14 +70,14 @@ def check_duration(pair: Pair) -> Iterator[Finding]:
     for side in pair.sides:
         short = [text for run, result in zip(side.runs, side.results, strict=True) if (text := _too_short(run, result))]
         if short:
-            yield Finding(f"too short: {short[0]}", refuses=True)
+            yield Finding(f"A run of {side.name} is too short: {short[0]}.", prevents=True)
             continue
         seconds = [result.duration_s for result in side.results if result.duration_s is not None]
         if seconds and min(seconds) < STEADY_SECONDS:
             yield Finding(
-                f"the runs of {side.name} last only {min(seconds):.0f} s: the start and the end of the load are a part "
-                f"of the values, and {STEADY_SECONDS:.0f} s are advised",
-                refuses=False,
+                f"{_subject(side)} only {duration(round(min(seconds)))}: the start and the end of the load are a part "
+                f"of the values. Runs of {duration(STEADY_SECONDS)} or longer are advised.",
+                prevents=False,
             )
 
 
@@ -87,8 +92,8 @@ def check_in_flight(pair: Pair) -> Iterator[Finding]:
             if law is not None and law.grade == "doubtful":
                 yield Finding(
                     f"{run.name} of {side.name} had {law.expected:.1f} requests in flight on average, not {users}: the "
-                    "start and the end of the load, or a slow client, are a large part of it",
-                    refuses=False,
+                    "start and the end of the load, or a slow client, are a large part of it.",
+                    prevents=False,
                 )
                 break
 
@@ -101,10 +106,10 @@ def check_variation(pair: Pair) -> Iterator[Finding]:
         cv = coefficient_of_variation(values) if len(values) >= FEWEST_TO_VARY else None
         if cv is not None and cv > UNSTABLE_CV:
             yield Finding(
-                f"the runs of {side.name} vary by {cv:.0%} in {metric.name}: something besides the "
-                "configuration changed, such as other users of the machine; to find a difference of 10 % would need "
-                f"{needed_runs(cv, 0.1)} runs of each",
-                refuses=False,
+                f"The runs of {side.name} vary by {percent(cv)} % in {titled(metric.name)}: something besides the "
+                "configuration changed, such as other users of the machine. To find a difference of 10 %, "
+                f"{needed_runs(cv, 0.1)} runs of each side are needed.",
+                prevents=False,
             )
 
 
@@ -116,8 +121,8 @@ def check_steadiness(pair: Pair) -> Iterator[Finding]:
         ]
         drifts = [problem for problem in problems if not problem.startswith("too short")]
         if drifts:
-            number = f" in {len(drifts)} of {len(side.runs)} runs" if len(side.runs) > 1 else ""
-            yield Finding(f"{side.name}{number}: {drifts[0]}", refuses=False)
+            runs = f"{len(drifts)} of {len(side.runs)} runs" if len(side.runs) > 1 else "the run"
+            yield Finding(f"In {runs} of {side.name} there is {drifts[0]}.", prevents=False)
 
 
 def check_saturation(pair: Pair) -> Iterator[Finding]:
@@ -126,9 +131,8 @@ def check_saturation(pair: Pair) -> Iterator[Finding]:
     if None not in states and states[0] != states[1]:
         side = pair.a if states[0] else pair.b
         yield Finding(
-            f"saturated against not: the server of {side.name} was saturated and the other was not, so the latencies "
-            "are not compared",
-            refuses=False,
+            f"The server of {side.name} was saturated and the other was not, so the latencies are not compared.",
+            prevents=False,
         )
 
 
@@ -139,10 +143,14 @@ def check_order(pair: Pair) -> Iterator[Finding]:
         return
     if max(starts[0]) < min(starts[1]) or max(starts[1]) < min(starts[0]):
         yield Finding(
-            "all runs of one side came before those of the other: what changed with time (clocks, heat, caches) counts "
-            "as a difference; let the sides take turns",
-            refuses=False,
+            "All runs of one side came before those of the other: what changed with time (clocks, heat, caches) counts "
+            "as a difference. Let the sides take turns.",
+            prevents=False,
         )
+
+
+def _subject(side: Measured) -> str:
+    return f"The run of {side.name} lasts" if len(side.runs) == 1 else f"The runs of {side.name} last"
 
 
 def _acceptance(run: Run) -> float | None:
@@ -162,15 +170,15 @@ def _too_short(run: Run, result: Result) -> str | None:
     """Return why a run is too short for anything."""
     seconds, users = result.duration_s, run.load.max_concurrency
     if seconds is not None and seconds < SHORTEST_SECONDS:
-        return f"{run.name} lasts {seconds:.1f} s, and {SHORTEST_SECONDS:.0f} s are the least"
+        return f"{run.name} lasts {duration(round(seconds, 1))}, at least {duration(SHORTEST_SECONDS)} are needed"
     if (
         load_kind(run.load) == "closed"
         and users
         and result.successful is not None
         and result.successful < ROUNDS * users
     ):
-        return f"{run.name} has {result.successful} requests of {users} users, and {ROUNDS * users} are the least"
+        return f"{run.name} has {result.successful} requests of {users} users, at least {ROUNDS * users} are needed"
     slowest = None if result.e2el_ms is None else result.e2el_ms.p99
     if seconds is not None and slowest is not None and seconds < LATENCIES * slowest / 1000:
-        return f"{run.name} lasts {seconds:.0f} s, and its P99 of E2EL is {slowest / 1000:.0f} s"
+        return f"{run.name} lasts {duration(round(seconds))}, and its P99 of E2EL is {milliseconds(round(slowest))}"
     return None

@@ -5,11 +5,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from vllm_watch.comparison.loads import load_kind
+from vllm_watch.comparison.load_kinds import load_kind
 from vllm_watch.comparison.metrics import THROUGHPUTS, Metric
 from vllm_watch.comparison.pair import Measured, Pair, result_in
 from vllm_watch.comparison.speculation import differs_in_chunks
 from vllm_watch.loadtest.model import Objective, Result
+from vllm_watch.loadtest.number_texts import limit, milliseconds
+from vllm_watch.loadtest.slow_client import slow_client
 
 
 _CLIENT_SHARE = 0.25
@@ -38,11 +40,11 @@ class Traps:
     def note(self, metric: Metric) -> str | None:
         """Return why a metric is not compared, `None` if it is."""
         if metric.latency == "itl_ms" and self._chunks is not None:
-            return f"ITL counts chunks, not tokens: {self._chunks}. Compare TPOT"
+            return f"ITL counts chunks, not tokens: {self._chunks}. Compare TPOT instead."
         if metric.name in THROUGHPUTS and self._repeated_rate is not None:
             return self._repeated_rate
         if metric.latency is not None and self._is_one_saturated:
-            return "one side was saturated and the other was not: latencies then only tell how long the queue grew"
+            return "One side was saturated and the other was not: latencies then only tell how long the queue grew."
         if metric.latency == "ttft_ms" and self._client is not None:
             return self._client
         return self._objectives if metric.name == "request_goodput" else None
@@ -53,18 +55,17 @@ def trap_warnings(pair: Pair) -> Iterator[str]:
     for side in pair.sides:
         added = _client_added(side)
         if added is not None and added[0] > _CLIENT_SHARE * added[1]:
-            yield (
-                f"the client of {side.name} was slow: it measured a mean TTFT of {added[1]:.0f} ms, and its server "
-                f"{added[1] - added[0]:.0f} ms"
-            )
+            yield slow_client(added[1], added[1] - added[0], side.name)
 
 
 def _repeated_rate(pair: Pair) -> str | None:
     """Return why throughput says nothing: the server kept up with a given rate."""
-    rates = [run.load.request_rate for side in pair.sides for run in side.runs if load_kind(run.load) == "open"]
-    if len(rates) < sum(len(side.runs) for side in pair.sides) or any(side.is_saturated for side in pair.sides):
+    loads = [run.load for side in pair.sides for run in side.runs]
+    if any(load_kind(load) != "open" for load in loads) or any(side.is_saturated for side in pair.sides):
         return None
-    return f"at a fixed rate of {rates[0]:g} requests/s throughput only repeats the rate"
+    rate = loads[0].request_rate
+    given = "a rate that was given" if rate is None else f"a fixed rate of {limit(float(rate))} requests/s"
+    return f"At {given} throughput only repeats the rate."
 
 
 def _client_added(side: Measured) -> tuple[float, float] | None:
@@ -88,8 +89,8 @@ def _client_difference(pair: Pair) -> str | None:
     if difference <= _CLIENT_SAME * a[1] or abs(b[0] - a[0]) < _CLIENT_EXPLAINS * difference:
         return None
     return (
-        f"the client's own slowness is most of the difference: it adds {a[0]:.0f} ms to TTFT in {pair.a.name} and "
-        f"{b[0]:.0f} ms in {pair.b.name}"
+        f"The client's own slowness is most of the difference: it adds {milliseconds(round(a[0]))} to TTFT in "
+        f"{pair.a.name} and {milliseconds(round(b[0]))} in {pair.b.name}."
     )
 
 
@@ -100,7 +101,7 @@ def _mean_ttft(result: Result | None) -> float | None:
 def _other_objectives(pair: Pair) -> str | None:
     """Return why goodput is not compared: the sides were measured by other limits."""
     limits = {tuple(sorted(found.limits.items())) for side in pair.sides for found in _objectives(side)}
-    return "the sides have other objectives" if len(limits) > 1 else None
+    return "The objectives of the sides differ." if len(limits) > 1 else None
 
 
 def _objectives(side: Measured) -> list[Objective]:

@@ -14,11 +14,11 @@ from vllm_watch.comparison.pair import Pair
 from vllm_watch.statistics.holm import holm_adjusted
 
 
-_OUTSIDE = "no verdict: it is not one of the six metrics that are tested together, so the interval is for it alone"
+_OUTSIDE = "No verdict: it is not one of the six metrics that are tested together, so the interval is for it alone."
 _EXPLAINED = " daemon/COMPARING.md explains it."
 _HOPELESS = 10.0
-_MORE_RUNS = "too few runs for how much they vary: not even a factor of ten would have been found"
-_CORRECTED = "the interval leaves out 0, but six metrics are tested together, and then it is not enough"
+_MORE_RUNS = "There are too few runs for how much they vary: not even a factor of ten would have been found."
+_CORRECTED = "The interval leaves out 0, but six metrics are tested together, and then it is not enough."
 
 
 def verdict_rows(estimates: Sequence[Estimate], headline: str) -> tuple[Row, ...]:
@@ -84,7 +84,7 @@ def _row(known: Estimate, adjusted: float | None, headline: str) -> Row:
         n=known.n,
         detectable_percent=_percent(known.detectable) if known.metric.in_family and not _is_hopeless(known) else None,
         is_headline=known.metric.name == headline,
-        note="; ".join(text for text in (known.note, note) if text) or None,
+        note=" ".join(text for text in (known.note, note) if text) or None,
     )
 
 

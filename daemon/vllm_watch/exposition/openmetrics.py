@@ -11,8 +11,8 @@ from io import SEEK_END, BytesIO
 from typing import IO
 
 from vllm_watch.catalog.series import PREFIX, SERIES, Series
-from vllm_watch.exposition.samples import by_series, server_samples
-from vllm_watch.exposition.text_format import BUCKET_LABEL, escaped, label_text, written_samples
+from vllm_watch.exposition.samples import AnySample, PlainSample, bound_text, by_series, server_samples
+from vllm_watch.exposition.text_format import BUCKET_LABEL, escaped, label_text
 from vllm_watch.state.snapshot import ServerSnapshot
 
 
@@ -78,7 +78,7 @@ class TimeSeriesFile:
             groups = self._groups.setdefault(series.name, {})
             for sample in samples:
                 group = groups.setdefault((sample.labels, configured), {})
-                for name, bound, value in written_samples(series, sample):
+                for name, bound, value in _written(series, sample):
                     if (name, bound) not in group:
                         group[name, bound] = self._new_points(series, name, bound, (sample.labels, configured))
                     group[name, bound].append(snapshot.at, value)
@@ -110,3 +110,16 @@ def _group_lines(group: _Group) -> Iterator[str]:
 
 def _numbered(number: int, points: _Points) -> Iterator[tuple[float, int, float]]:
     return ((at, number, value) for at, value in points)
+
+
+def _written(series: Series, sample: AnySample) -> Iterator[tuple[str, str | None, float]]:
+    """Yield what is written of a sample, with the bound of a bucket: a histogram's buckets, its count and its sum."""
+    name = series.full_name
+    if isinstance(sample, PlainSample):
+        yield name, None, sample.value
+        return
+    histogram = sample.histogram
+    for bound, count in zip(histogram.bounds, histogram.counts, strict=True):
+        yield f"{name}_bucket", bound_text(bound), count
+    yield f"{name}_count", None, histogram.counts[-1]
+    yield f"{name}_sum", None, histogram.sum

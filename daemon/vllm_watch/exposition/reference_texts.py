@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from vllm_watch.catalog.limits import AGE_PER_SERVER, FEW_SERVERS, MAX_AGE
 from vllm_watch.catalog.reasons import STALLED
 from vllm_watch.catalog.series import PREFIX
 from vllm_watch.catalog.states import SLEEPING
@@ -28,6 +29,10 @@ while only /metrics cannot be read: a rate of 0 then means nothing, and `source_
 are not removed, because what is counted in the gap would be missing from every window shorter than the gap.
 
 The labels configured for a server (`labels:`) are added to those listed here.
+
+A scrape of a few servers gets what is known at that moment. With more than {FEW_SERVERS} servers, clients that ask at
+about the same time share one answer: it is at most {AGE_PER_SERVER * 1000:g} ms old for each further server, and never
+more than {MAX_AGE:g} s. The same holds for the JSON and the status page.
 """
 
 _STALL_REASONS = "\n".join(f"| `{reason}` | {meaning} |" for reason, meaning in STALLED.items())

@@ -33,8 +33,9 @@ from vllm_watch.grafana.answers import (
     rejection,
 )
 from vllm_watch.grafana.deadline import within
-from vllm_watch.grafana.model import FOLDER_UID, Annotation, Dashboard, DataSource, content, push_message, pushed_digest
+from vllm_watch.grafana.model import FOLDER_UID, Dashboard, DataSource, content, push_message, pushed_digest
 from vllm_watch.grafana.plan import LastPush, Present
+from vllm_watch.loadtest.region import Annotation
 from vllm_watch.support.causes import causes_of
 from vllm_watch.support.errors import GrafanaError, RejectedError
 

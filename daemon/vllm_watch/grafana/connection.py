@@ -76,7 +76,7 @@ def connect(url: str, token_file: str, ca_file: str | None, timeout: float, *, o
     if ca_file is not None and not Path(ca_file).is_file():
         raise UsageError(f"--ca-file: {ca_file}: no such file")
     try:
-        from vllm_watch.grafana.client import Grafana, Target
+        from vllm_watch.grafana.client import Grafana, Target  # noqa: PLC0415 - An extra, which may be missing.
     except ModuleNotFoundError as error:
         raise UsageError(f"{error.name} is not installed: pip install 'vllm-watch[grafana]'") from error
     return Grafana(Target(url, token, ca_file, timeout))

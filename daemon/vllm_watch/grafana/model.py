@@ -16,9 +16,6 @@ from vllm_watch import __version__
 Model = Mapping[str, Any]
 """A dashboard in Grafana's JSON (schema v1)."""
 
-TAG = "vllm-watch"
-"""On every dashboard of ours."""
-
 FOLDER_UID = "vllm-watch"
 
 DATA_SOURCE_VARIABLE = "datasource"
@@ -36,15 +33,6 @@ class Dashboard(NamedTuple):
     uid: str
     title: str
     model: Model
-
-
-class Annotation(NamedTuple):
-    """An annotation as Grafana keeps it: its text is HTML, and its times are milliseconds since the epoch."""
-
-    start: int
-    end: int
-    text: str
-    tags: tuple[str, ...]
 
 
 class DataSource(NamedTuple):

@@ -12,7 +12,8 @@ from __future__ import annotations
 
 from typing import Literal, NamedTuple
 
-from vllm_watch.grafana.model import TAG, Dashboard, Model, content, digest
+from vllm_watch.catalog.grafana_tag import TAG
+from vllm_watch.grafana.model import Dashboard, Model, content, digest
 from vllm_watch.support.report import ReportLine
 
 

@@ -19,6 +19,7 @@ from vllm_watch.loadtest.growth import Growth
 from vllm_watch.loadtest.history import Point
 from vllm_watch.loadtest.loads import LoadSpan
 from vllm_watch.loadtest.model import Capacity, LatencyTurn, Phase, Run, ServerUse
+from vllm_watch.loadtest.number_texts import duration, percent
 from vllm_watch.loadtest.usage import GENERATED, finished, server_use
 from vllm_watch.statistics.throughput_fit import ThroughputFit, fit_throughput
 
@@ -101,7 +102,7 @@ def ladder_capacity(runs: Sequence[Run]) -> Capacity | None:
     return _measured_by_load(
         value,
         f"from {steps[-2][0]:.0f} to {steps[-1][0]:.0f} requests at once the throughput of {len(steps)} runs grows "
-        f"by no more than {_PLATEAU:.0%}",
+        f"by no more than {percent(_PLATEAU)} %",
     )
 
 
@@ -170,7 +171,7 @@ def _reached(use: ServerUse, facts: Mapping[str, float]) -> str | None:
     if seats and use.running is not None and use.running >= _AT_LIMIT * seats:
         return f"{use.running:.0f} of at most {seats:.0f} requests ran"
     if use.kv_cache_usage_ratio is not None and use.kv_cache_usage_ratio >= _KV_AT_LIMIT:
-        return f"{use.kv_cache_usage_ratio:.0%} of the KV cache were used"
+        return f"{percent(use.kv_cache_usage_ratio)} % of the KV cache were used"
     return None
 
 
@@ -186,7 +187,7 @@ def _by_curve(loads: Sequence[LoadSpan], facts: Mapping[str, float]) -> Estimate
     fit = fit_throughput(pairs)
     if reason is None and (fit is None or fit.r_squared < _MIN_R_SQUARED):
         quality = "" if fit is None else f" (R² {fit.r_squared:.2f}, at least {_MIN_R_SQUARED} is needed)"
-        reason = f"throughput against requests at once is no curve that flattens{quality}"
+        reason = f"throughput does not flatten as more requests run{quality}"
     if reason is not None or fit is None:
         return Estimate(None, f"{UNKNOWN}: it was not reached, and {reason}.")
     return Estimate(_at_limit(fit, limit, pairs, uses))
@@ -197,7 +198,7 @@ def _at_limit(
 ) -> Capacity:
     value = fit.at(limit.requests)
     hits = [use.prefix_cache_hit_ratio for use in uses if use.prefix_cache_hit_ratio is not None]
-    reused = f", with {fmean(hits):.0%} of prompt tokens from the prefix cache" if hits else ""
+    reused = f", with {percent(fmean(hits))} % of prompt tokens from the prefix cache" if hits else ""
     return Capacity(
         tokens_per_second=value,
         low=_LOW * value,
@@ -217,13 +218,12 @@ def _unfit(
     """Return why the curve cannot be drawn on to the limit."""
     classes = {int(running).bit_length() for running, _ in pairs}
     if len(pairs) < _MIN_WINDOWS or len(classes) < _MIN_CLASSES:
-        return (
-            f"for a curve there are {len(pairs)} windows of {WINDOW_SECONDS:.0f} s in {len(classes)} classes of batch "
-            f"size, and {_MIN_WINDOWS} in {_MIN_CLASSES} are needed"
-        )
+        return _too_few_loads(len(pairs), len(classes))
     most = max(running for running, _ in pairs)
     if most < _MIN_SHARE * limit.requests:
-        return f"at most {most:.0f} requests ran, less than {_MIN_SHARE:.0%} of the {limit.requests:.0f} that fit"
+        return (
+            f"at most {most:.0f} requests ran, and {limit.requests:.0f} fit: {percent(_MIN_SHARE)} % of them are needed"
+        )
     if any(use.preemptions for use in uses):
         return "requests were preempted"
     lengths = [length for window in windows if (length := _length(window))]
@@ -233,6 +233,19 @@ def _unfit(
     if hits and max(hits) - min(hits) > 2 * _HIT_TOLERANCE:
         return "the share of prompt tokens from the prefix cache changed by more than 5 points"
     return None
+
+
+def _too_few_loads(windows: int, classes: int) -> str:
+    """Return what an estimate from a curve needs, what there is of it, and how to measure the rest."""
+    levels = [str(2**level) for level in range(1, _MIN_CLASSES + 1)]
+    # Each load loses its first and its last window.
+    seconds = (-(-_MIN_WINDOWS // _MIN_CLASSES) + 2) * WINDOW_SECONDS
+    return (
+        f"an estimate needs {duration(_MIN_WINDOWS * WINDOW_SECONDS)} of work without a queue, at {_MIN_CLASSES} "
+        "levels of running requests, each about twice the one before; this has "
+        f"{duration(windows * WINDOW_SECONDS)} at {classes} level{'s' * (classes != 1)}. Record several loads in turn, "
+        f"such as {', '.join(levels[:-1])} and {levels[-1]} requests at once, each for {duration(seconds)} or longer"
+    )
 
 
 def steady_windows(load: LoadSpan) -> list[tuple[Point, ...]]:

@@ -36,7 +36,7 @@ _QUEUED = 0.01
 def warnings_of(result: ServeResult, view: Result) -> tuple[str, ...]:
     """Return what went wrong or misleads; `view` is the same result with its computed percentiles."""
     found = (
-        _failed(result),
+        _unanswered(result),
         _few(view),
         _client_queue(result),
         _short(result, view),
@@ -65,16 +65,12 @@ def tokens_per_chunk(result: ServeResult) -> float | None:
     return None if result.spec_decode is None else result.spec_decode.acceptance_length
 
 
-def _failed(result: ServeResult) -> str | None:
-    if not result.failed:
+def _unanswered(result: ServeResult) -> str | None:
+    if not result.failed or result.is_failed_counted:
         return None
     sent = result.completed + result.failed
-    if not result.is_failed_counted:
-        return (
-            f"{result.failed} of the {sent} prompts that were asked for have no answer: they failed, or the data set "
-            "has fewer. Tokens, rates and latencies are those of the others."
-        )
-    return f"{result.failed} of {sent} requests failed: tokens, rates and latencies are those of the others."
+    which = f"{result.failed} of the {sent}" if result.completed else f"All {sent}"
+    return f"{which} prompts that were asked for have no answer: they failed, or the data set has fewer."
 
 
 def _few(view: Result) -> str | None:
@@ -97,17 +93,19 @@ def _chunks(result: ServeResult) -> str | None:
 
 
 def _closed_loop(result: ServeResult) -> str | None:
-    if result.settings.max_concurrency is None or not _is_unpaced(result):
+    users = result.settings.max_concurrency
+    if users is None or not _is_unpaced(result):
         return None
     return (
-        f"A closed loop: {result.settings.max_concurrency} requests at a time, the next one only after an answer. It "
+        f"A closed loop: {users} request{'s' * (users != 1)} at a time, the next one only after an answer. It "
         "sends less when the server is slow, so its latencies do not show how requests would wait."
     )
 
 
 def _is_unpaced(result: ServeResult) -> bool:
     """Whether requests are sent as soon as there is a place for them."""
-    return result.settings.request_rate is None or math.isinf(result.settings.request_rate)
+    rate = result.settings.request_rate
+    return result.settings.ramp_up is None and (rate is None or math.isinf(rate))
 
 
 def _client_queue(result: ServeResult) -> str | None:

@@ -13,6 +13,7 @@ from vllm_watch.loadtest.history import ServerHistory
 from vllm_watch.loadtest.matching import Match, match
 from vllm_watch.loadtest.model import Objective, Report, Run
 from vllm_watch.loadtest.runs import server_runs
+from vllm_watch.loadtest.slow_client import slow_client
 
 
 UNCOVERED_SECONDS = 60.0
@@ -130,12 +131,7 @@ def _slow_client(client: Run, server: Run) -> list[str]:
     seen, had = latencies
     if seen is None or had is None or seen - had < _SLOW_CLIENT_MS or seen < _SLOW_CLIENT_RATIO * had:
         return []
-    return [
-        (
-            f"The client saw the first token after {seen:.0f} ms, the server had it after {had:.0f} ms: the rest is "
-            "the client's own slowness, or the network's."
-        )
-    ]
+    return [slow_client(seen, had)]
 
 
 def _without_server(run: Run, histories: Sequence[ServerHistory]) -> Run:

@@ -6,19 +6,13 @@ from __future__ import annotations
 import gc
 import re
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 
 from vllm_watch.loadtest.history import ServerHistory
-from vllm_watch.loadtest.history_builder import LOG_ALONE, HistoryBuilder
-from vllm_watch.loadtest.log_tokens import LogTokens
-from vllm_watch.loadtest.snapshot_point import snapshot_point, worst_state
-from vllm_watch.reading.log_reader import LogBatch
+from vllm_watch.loadtest.log_replay import LogReplay
 from vllm_watch.replay.finished_log import FinishedLog
 from vllm_watch.replay.replay import Progress
-from vllm_watch.state.server import LogStatus, ServerSettings, ServerState
-from vllm_watch.state.snapshot import TailCounts
 from vllm_watch.support.errors import FileError
-from vllm_watch_parsers.events import EngineStats, Failure, Lifecycle
 
 
 ToMoment = Callable[[float], float]
@@ -26,10 +20,6 @@ ToMoment = Callable[[float], float]
 
 # The line on drafts belongs to the line of statistics before it.
 _STATISTICS = re.compile(rb"Running: [^\n]*\n(?:[^\n]*Spec[a-zA-Z]{1,20} metrics: [^\n]*\n)?")
-
-_SILENCE_STEP = 10.0
-_SETTLED_SECONDS = 1800.0
-"""This long after a log's last line no state changes any more."""
 
 
 def read_logs(
@@ -43,7 +33,7 @@ def read_logs(
     """
     logs = [FinishedLog(path) for path in paths]
     logs.sort(key=lambda log: log.end)
-    reader = _Reader(name)
+    replay = LogReplay(name)
     whole = sum(log.size for log in logs)
     done = 0
     # Millions of small tuples come and go without a cycle among them: looking for cycles costs a tenth of the time.
@@ -51,76 +41,15 @@ def read_logs(
     try:
         for log in logs:
             for batch in log.read_until(_STATISTICS):
-                reader.read(batch)
+                replay.read(batch)
                 progress((done + log.share * log.size) / whole)
             done += log.size
     finally:
         gc.enable()
     progress(1.0)
-    if not reader.has_events:
+    if not replay.has_events:
         raise FileError(f"{paths[0]}: no line of a vLLM server's log is in it")
-    return _moved(reader.history(source, name), to_moment)
-
-
-class _Reader:
-    """Replays one log and keeps what is new at each of its lines of statistics, starts, ends and failures."""
-
-    def __init__(self, name: str) -> None:
-        self._state = ServerState(ServerSettings(name, has_log=True, metrics_interval=None))
-        self._state.apply_log_status(LogStatus(is_up=True, reason="ok", tail=TailCounts(lag=0)))
-        self._tokens = LogTokens()
-        self._builder = HistoryBuilder()
-        self._end = 0.0
-        self.has_events = False
-
-    def read(self, batch: LogBatch) -> None:
-        for part in _parts(batch):
-            self._note_silence(part.end)
-            self._state.apply_log(part)
-            self._tokens.note(part)
-            self._builder.started_with.note_events(part.events)
-            self._end = max(self._end, part.end)
-            if any(isinstance(event, EngineStats | Lifecycle | Failure) for _, event in part.events):
-                self.has_events = True
-                self._add(self._end, is_fresh=True)
-
-    def history(self, source: str, name: str) -> ServerHistory:
-        self._add(self._end, is_fresh=False)
-        if not self._tokens.has_statistics:
-            self._builder.forget_counters(self._tokens.counters)
-        return self._builder.build(source, name, has_metrics=False, warnings=[LOG_ALONE])
-
-    def _note_silence(self, end: float) -> None:
-        """Add the points since the last one at which the state changed without a line."""
-        if not self._builder.points:
-            return
-        last = self._builder.points[-1]
-        moment, state = last.at + _SILENCE_STEP, last.state
-        while moment <= min(end - _SILENCE_STEP / 2, last.at + _SETTLED_SECONDS):
-            now = worst_state(self._state.engine_states(moment).values())
-            if now != state:
-                state = now
-                self._add(moment, is_fresh=False)
-            moment += _SILENCE_STEP
-
-    def _add(self, at: float, *, is_fresh: bool) -> None:
-        snapshot = self._state.snapshot(at)
-        point = snapshot_point(snapshot, None, is_fresh=is_fresh)
-        self._builder.note(snapshot)
-        self._builder.add(point._replace(counters={**self._tokens.counters, **point.counters}))
-
-
-def _parts(batch: LogBatch) -> Iterator[LogBatch]:
-    """Yield a batch in parts that end with a start, an end or a failure, so that each of them is seen."""
-    start = 0
-    for index, (at, event) in enumerate(batch.events):
-        if isinstance(event, Lifecycle | Failure):
-            yield batch._replace(events=batch.events[start : index + 1], requests={}, lines=1, size=0, end=at)
-            start = index + 1
-    rest = batch.events[start:]
-    # The line of statistics ends the batch, unless the block did.
-    stats_at = [at for at, event in rest if isinstance(event, EngineStats)]
-    yield batch._replace(events=rest, end=stats_at[-1] if stats_at else batch.end)
+    return _moved(replay.history(source, name), to_moment)
 
 
 def _moved(history: ServerHistory, to_moment: ToMoment) -> ServerHistory:

@@ -195,7 +195,7 @@ class _Api:
                     raise RequestError("encoded")
                 body = b"".join(body_pieces(response, _PIECE, MAX_BODY))
                 self._client.keep(response)
-                return response.status_code, body
+                return response.status, body
 
         try:
             return self._client.run(ask)

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from vllm_watch.loadtest.history import ServerHistory
 from vllm_watch.loadtest.history_builder import LOG_ALONE, HistoryBuilder
+from vllm_watch.loadtest.log_replay import LogReplay
 from vllm_watch.loadtest.log_tokens import LogTokens
 from vllm_watch.loadtest.snapshot_point import snapshot_point
 from vllm_watch.reading.log_reader import LogBatch
@@ -31,6 +32,8 @@ def read_recording(
     Raises:
         FileError: The recording is not whole.
     """
+    if recording.sources[server].interval is None:
+        return _read_log(recording, source, server, progress)
     replay = _Replay(server, recording.sources[server])
     for event in recording.events(server):
         at = recording.started + event.at
@@ -38,9 +41,37 @@ def read_recording(
             replay.scrape(event, at)
         else:
             replay.read_log(event, at)
-        progress(min(max(event.at, 0.0) / max(recording.seconds, 1e-9), 1.0))
+        progress(_share(event.at, recording))
     progress(1.0)
-    return replay.history(source, server, recording.broken_off)
+    return replay.history(source, server, _warnings(recording))
+
+
+def _read_log(recording: Recording, source: str, server: str, progress: Progress) -> ServerHistory:
+    """Return the history of a server of which only the log was recorded: the same as that of its log in a file."""
+    log, replay = LogBytes(), LogReplay(server)
+    for event in recording.events(server):
+        if isinstance(event, LogWritten):
+            replay.read(_batch(log, event, recording.started + event.at))
+        progress(_share(event.at, recording))
+    progress(1.0)
+    return replay.history(source, server, recording.started + recording.seconds, _warnings(recording))
+
+
+def _share(at: float, recording: Recording) -> float:
+    return min(max(at, 0.0) / max(recording.seconds, 1e-9), 1.0)
+
+
+def _warnings(recording: Recording) -> list[str]:
+    broken_off = recording.broken_off
+    return [] if broken_off is None else [f"{broken_off[0].upper()}{broken_off[1:]}."]
+
+
+def _batch(log: LogBytes, event: LogWritten, at: float) -> LogBatch:
+    """Return what the lines report that were written at a moment."""
+    if event.is_after_gap:
+        log.lose_place()
+    batch = log.read(event.data, ArrivalTimes(at))
+    return batch._replace(is_history=event.is_history, is_after_gap=event.is_after_gap)
 
 
 class _Replay:
@@ -64,10 +95,7 @@ class _Replay:
         self._add(at, is_fresh=result.reading is not None)
 
     def read_log(self, event: LogWritten, at: float) -> None:
-        if event.is_after_gap:
-            self._log.lose_place()
-        batch = self._log.read(event.data, ArrivalTimes(at))
-        batch = batch._replace(is_history=event.is_history, is_after_gap=event.is_after_gap)
+        batch = _batch(self._log, event, at)
         self._state.apply_log(batch)
         self._builder.started_with.note_events(batch.events)
         if _has_statistics(batch) and not event.is_history:
@@ -83,8 +111,7 @@ class _Replay:
         self._builder.note(snapshot)
         self._builder.add(point)
 
-    def history(self, source: str, name: str, broken_off: str | None) -> ServerHistory:
-        warnings = [] if broken_off is None else [f"{broken_off[0].upper()}{broken_off[1:]}."]
+    def history(self, source: str, name: str, warnings: list[str]) -> ServerHistory:
         has_metrics = self._reading is not None
         if self._first_scraped_at is not None:
             self._builder.forget_counters(self._tokens.counters, self._first_scraped_at)

@@ -44,10 +44,15 @@ class ReadOptions(NamedTuple):
 
 
 class Sources(NamedTuple):
-    """What was found in the sources: the runs of clients, and the histories of servers."""
+    """
+    What was found in the sources: the runs of clients, and the histories of servers.
+
+    `broken_off` has a clause for each recording that is not whole.
+    """
 
     clients: tuple[Run, ...]
     histories: tuple[ServerHistory, ...]
+    broken_off: tuple[str, ...] = ()
 
 
 def read_report(
@@ -70,9 +75,8 @@ def read_report(
     report = join(sources.clients, sources.histories, options.objective)
     if not report.runs:
         named = [*paths, *(history.source for history in sources.histories if history.source not in paths)]
-        raise FileError(
-            f"{', '.join(dict.fromkeys(named))}: no load is in it: nothing that it reports shows a request at work"
-        )
+        reason = "no load is in it: nothing that it reports shows a request at work"
+        raise FileError("; ".join((f"{', '.join(dict.fromkeys(named))}: {reason}", *sources.broken_off)))
     return report
 
 
@@ -89,8 +93,9 @@ def read_sources(
     options = options or ReadOptions()
     clients: list[Run] = []
     histories: list[ServerHistory] = []
+    broken_off: list[str] = []
     units = list(_units(paths))
-    names = short_names([unit.name for unit in units])
+    names = distinct_names([unit.name for unit in units])
     whole = sum(unit.size for unit in units)
     done = 0
     for unit in units:
@@ -106,11 +111,12 @@ def read_sources(
             recording = open_recording(Path(unit.name))
             clients += _recorded_benchmarks(recording, options)
             histories += _recorded_servers(recording, part)
+            broken_off += [] if recording.broken_off is None else [recording.broken_off]
         done += unit.size
     if options.prometheus is not None:
         histories.append(read_prometheus(options.prometheus, progress if not units else lambda _share: None))
     progress(1.0)
-    return Sources(tuple(clients), tuple(histories))
+    return Sources(tuple(clients), tuple(histories), tuple(broken_off))
 
 
 class _Unit(NamedTuple):
@@ -145,7 +151,7 @@ def _benchmark_file(path: Path, name: str, options: ReadOptions) -> Iterator[Run
     yield from (msgspec.structs.replace(run, name=run.name.replace(str(path), name)) for run in runs)
 
 
-def short_names(paths: Sequence[str]) -> dict[str, str]:
+def distinct_names(paths: Sequence[str]) -> dict[str, str]:
     """Return for each path as much of its end as no other one has: its file's name, or that with folders."""
     parts = {path: Path(path).parts for path in paths}
     lengths = dict.fromkeys(paths, 1)

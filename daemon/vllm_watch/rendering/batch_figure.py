@@ -4,9 +4,9 @@
 from __future__ import annotations
 
 from vllm_watch.loadtest.model import Distribution
+from vllm_watch.loadtest.number_texts import limit, percent, significant, spread
 from vllm_watch.rendering.distributions import is_known
 from vllm_watch.rendering.document import Column, Figure, plain_table
-from vllm_watch.rendering.numbers import limit, percent, significant, spread
 from vllm_watch.rendering.svg import drawing, label
 from vllm_watch.rendering.svg_axes import AXIS_HEIGHT, base, upright_axis
 from vllm_watch.rendering.svg_scales import Plot, Scale, linear

@@ -6,10 +6,13 @@ from __future__ import annotations
 import math
 
 from collections.abc import Iterator, Mapping, Sequence
+from typing import TypeAlias
 
 from vllm_watch.comparison.metrics import FAMILY
 from vllm_watch.comparison.model import Comparison, Row, Verdict
+from vllm_watch.loadtest.metric_titles import LATENCY_NAMES, STATISTIC_LABELS, metric_title, titled
 from vllm_watch.loadtest.model import LATENCIES
+from vllm_watch.loadtest.number_texts import MISSING, signed, significant
 from vllm_watch.rendering.document import (
     Block,
     Cells,
@@ -22,8 +25,6 @@ from vllm_watch.rendering.document import (
     Tone,
     plain_table,
 )
-from vllm_watch.rendering.metrics import LATENCY_NAMES, STATISTIC_LABELS, metric
-from vllm_watch.rendering.numbers import MISSING, significant
 
 
 VERDICTS: Mapping[Verdict, str] = {
@@ -63,37 +64,55 @@ _NO_INTERVALS = ([MISSING, MISSING], ["-100", MISSING])
 
 _FLAG_COLUMN = Column("Flag", is_text=True)
 
+Settings: TypeAlias = Sequence[tuple[str, str]]
+"""Flags, each with its value."""
 
-def pair_sections(pair: Comparison, runs: Mapping[str, int]) -> tuple[Section, ...]:
+
+def pair_sections(
+    pair: Comparison, runs: Mapping[str, int], common: Settings = (), *, is_alone: bool = True
+) -> tuple[Section, ...]:
     """
     Return what is said of two sides: the verdict first, or, before any number, what makes them not comparable.
 
     Args:
         pair: The comparison.
         runs: How many runs each side has, by its name.
+        common: Settings that are said to be the same elsewhere.
+        is_alone: Whether the headline is not said elsewhere.
     """
     sides = f"A is {_counted(pair.baseline, runs)}, the baseline; B is {_counted(pair.candidate, runs)}."
     doubts = (
         *(Statement("warning", each) for each in pair.reasons),
         *(Statement("warning", each) for each in pair.warnings),
     )
-    verdict = Section("In short", (*winners([pair]), *_other_verdicts(pair)) if pair.metrics else ())
+    verdict = Section(
+        "In short", (*(winners([pair]) if is_alone else ()), *_other_verdicts(pair)) if pair.metrics else ()
+    )
     sections = (
         *((verdict, Section("Take care", doubts)) if pair.comparable else (Section("Not comparable", doubts), verdict)),
-        Section("What differs", (Paragraph(sides), *config_blocks(pair))),
+        Section("What differs", (Paragraph(sides), *config_blocks(pair, common))),
         Section("Metrics", _metrics(pair)),
     )
     return tuple(section for section in sections if section.blocks)
 
 
-def config_blocks(pair: Comparison) -> tuple[Block, ...]:
-    """Return the flags that differ, then in one paragraph what both sides have in common."""
+def config_blocks(pair: Comparison, common: Settings = ()) -> tuple[Block, ...]:
+    """Return the flags that differ, then in one paragraph what both sides have in common, but for what all have."""
     rows = tuple((each.flag, each.a or MISSING, each.b or MISSING) for each in pair.config)
     columns = (_FLAG_COLUMN, Column("A", is_text=True), Column("B", is_text=True))
     table = plain_table("", columns, rows)
-    common = ", ".join(f"{flag} {value}" for flag, value in pair.common_config)
-    same = (Paragraph(f"The same on both sides: {common}."),) if common else ()
+    same = settings_paragraph("The same on both sides", [each for each in pair.common_config if each not in common])
     return (table if rows else Paragraph("No difference of configuration is known."), *same)
+
+
+def settings_paragraph(said: str, settings: Settings) -> tuple[Paragraph, ...]:
+    """Return settings as one paragraph, none if there are none."""
+    return (Paragraph(f"{said}: {settings_text(settings)}."),) if settings else ()
+
+
+def settings_text(settings: Settings) -> str:
+    """Return settings in a line: ``max-num-seqs 24, seed 0``."""
+    return ", ".join(f"{flag} {value}" for flag, value in settings)
 
 
 def metrics_table(pair: Comparison) -> Table:
@@ -143,7 +162,7 @@ def _summary(pair: Comparison) -> Statement:
     row = next((each for each in pair.metrics if each.is_headline), None)
     if row is None:
         why = "they are not comparable" if not pair.comparable else "no metric is known of both"
-        return Statement("unknown", f"{pair.candidate} with {pair.baseline}: no verdict, for {why}.")
+        return Statement("unknown", f"{pair.candidate} compared with {pair.baseline}: no verdict, for {why}.")
     return _summary_of(row, pair)
 
 
@@ -153,13 +172,16 @@ def _summary_of(row: Row, pair: Comparison) -> Statement:
     values = f"{significant(row.b)} against {significant(row.a)}{difference}"
     tone = _TONES.get(row.verdict, "undecided")
     if row.verdict in _TONES:
-        return Statement(tone, f"{_label(row)}: {pair.candidate} is {row.verdict} than {pair.baseline}, {values}.")
+        return Statement(
+            tone, f"{titled(row.metric)}: {pair.candidate} is {row.verdict} than {pair.baseline}, {values}."
+        )
+    shown = f"{titled(row.metric)}: {pair.candidate} compared with {pair.baseline}, {values}"
     said = _UNDECIDED[row.verdict]
     if row.verdict == "no_difference_shown" and row.detectable_percent is not None:
-        said += f"; with these runs only one of {significant(row.detectable_percent)} % or more is found"
+        said += f"; these runs can only show one of {significant(row.detectable_percent)} % or more"
     elif row.note is not None:
-        said += f": {row.note.rstrip('.')}"
-    return Statement(tone, f"{_label(row)}: {pair.candidate} with {pair.baseline}, {values}; {said}.")
+        return Statement(tone, f"{shown}; {said}. {row.note}")
+    return Statement(tone, f"{shown}; {said}.")
 
 
 def _groups(rows: Sequence[Row]) -> Iterator[tuple[str, list[Row]]]:
@@ -171,29 +193,18 @@ def _groups(rows: Sequence[Row]) -> Iterator[tuple[str, list[Row]]]:
         yield f"{LATENCY_NAMES[name]} (ms)", [row for row in rest if row.metric.startswith(f"{name}.")]
 
 
-def _label(row: Row) -> str:
-    label = metric(row.metric).label
-    return f"{label} ({row.unit})" if row.unit else label
-
-
 def _row(row: Row, notes: Sequence[str], group: str) -> Cells:
     statistic = _LATENCY_ROWS.get(row.metric.partition(".")[2])
     note = "" if row.note is None else f" [{notes.index(row.note) + 1}]"
     return (
-        _label(row) if statistic is None or group == _HEADLINE else statistic,
+        titled(row.metric) if statistic is None or group == _HEADLINE else statistic,
         significant(row.a),
         significant(row.b),
-        _difference(row),
+        signed(row.difference),
         percent_interval(row),
         "/".join(map(str, row.n)),
         VERDICTS[row.verdict] + note,
     )
-
-
-def _difference(row: Row) -> str:
-    if row.difference is None:
-        return MISSING
-    return f"+{significant(row.difference)}" if row.difference > 0 else significant(row.difference)
 
 
 def _tenths(value: float) -> str:
@@ -205,10 +216,10 @@ def _footnotes(pair: Comparison, notes: Sequence[str]) -> tuple[str, ...]:
     """Return what the signs mean, what would have been seen where nothing is shown, and the notes by their numbers."""
     used = {VERDICTS[row.verdict] for row in pair.metrics}
     unseen = [
-        f"{metric(row.metric).label} {significant(row.detectable_percent)} %"
+        f"{metric_title(row.metric).label} {significant(row.detectable_percent)} %"
         for row in pair.metrics
         if row.verdict == "no_difference_shown" and row.detectable_percent is not None and row.metric in FAMILY
     ]
     would = (f"A difference would have been shown from: {', '.join(unseen)}.",) if unseen else ()
     meanings = tuple(text for sign, text in _MEANINGS.items() if sign in used)
-    return (*meanings, *would, *(f"[{at}] {note.rstrip('.')}." for at, note in enumerate(notes, start=1)))
+    return (*meanings, *would, *(f"[{at}] {note}" for at, note in enumerate(notes, start=1)))

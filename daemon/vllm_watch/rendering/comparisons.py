@@ -6,12 +6,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from vllm_watch.comparison.model import Comparison, Comparisons, Decision, MatrixRow
-from vllm_watch.rendering.comparison_blocks import pair_sections, winners
-from vllm_watch.rendering.document import Column, Document, Section, Statement, Table, plain_table
+from vllm_watch.loadtest.metric_titles import metric_title
+from vllm_watch.loadtest.number_texts import MISSING, significant
+from vllm_watch.rendering.comparison_blocks import Settings, pair_sections, settings_paragraph, settings_text, winners
+from vllm_watch.rendering.document import Block, Column, Document, Paragraph, Section, Statement, Table, plain_table
 from vllm_watch.rendering.markdown import render_markdown
-from vllm_watch.rendering.metrics import metric
-from vllm_watch.rendering.numbers import MISSING, significant
 from vllm_watch.rendering.text import render_text
+
+
+_CONFIGURATION = Column("Configuration", is_text=True)
 
 
 def comparisons_table(comparisons: Comparisons) -> str:
@@ -38,24 +41,31 @@ def comparisons_document(comparisons: Comparisons, plots: Sequence[Section] = ()
         pair = comparisons.pairs[0]
         title = f"{pair.candidate} compared with {pair.baseline}"
         return Document(title, lead, (*pair_sections(pair, runs), *plots))
+    common = _common(comparisons.pairs)
     folded = [
-        Section(_title(pair), sections=pair_sections(pair, runs), is_folded=True, is_open=at == 0)
+        Section(
+            _title(pair), sections=pair_sections(pair, runs, common, is_alone=False), is_folded=True, is_open=at == 0
+        )
         for at, pair in enumerate(comparisons.pairs)
     ]
-    title = f"{len(runs)} configurations compared with {comparisons.baseline}"
+    others = [name for name in runs if name != comparisons.baseline]
+    title = f"{', '.join(others)} compared with {comparisons.baseline}"
     return Document(title, lead, (*_together(comparisons), *plots, *folded))
 
 
+def settings_table(rows: Sequence[MatrixRow]) -> Table:
+    """Return the settings of each configuration, as far as they differ; no row if none does."""
+    columns = (_CONFIGURATION, Column("Settings that differ", is_text=True))
+    known = any(row.config for row in rows)
+    return plain_table("", columns, tuple((row.name, settings_text(row.config) or MISSING) for row in rows if known))
+
+
 def matrix_table(rows: Sequence[MatrixRow]) -> Table:
-    """Return one row for each configuration: its settings as far as they differ, then its values."""
-    flags = list(dict.fromkeys(flag for row in rows for flag, _ in row.config))
+    """Return one row for each configuration with its values."""
     names = list(dict.fromkeys(name for row in rows for name, _ in row.values))
-    columns = (
-        Column("Configuration", is_text=True),
-        *(Column(flag, is_text=True) for flag in flags),
-        *(Column(metric(name).label, metric(name).unit) for name in names),
-    )
-    return plain_table("", columns, tuple(_matrix_cells(row, flags, names) for row in rows))
+    columns = (_CONFIGURATION, *(Column(metric_title(name).label, metric_title(name).unit) for name in names))
+    cells = [(row.name, *(significant(dict(row.values).get(name)) for name in names)) for row in rows]
+    return plain_table("", columns, tuple(cells))
 
 
 def decision_table(decisions: Sequence[Decision]) -> Table:
@@ -65,15 +75,16 @@ def decision_table(decisions: Sequence[Decision]) -> Table:
     return plain_table("", columns, rows)
 
 
-def _matrix_cells(row: MatrixRow, flags: Sequence[str], names: Sequence[str]) -> tuple[str, ...]:
-    config, values = dict(row.config), dict(row.values)
-    settings = (config.get(flag, MISSING) for flag in flags)
-    return (row.name, *settings, *(significant(values.get(name)) for name in names))
+def _common(pairs: Sequence[Comparison]) -> Settings:
+    """Return the settings that are the same on all sides."""
+    return (
+        [each for each in pairs[0].common_config if all(each in pair.common_config for pair in pairs)] if pairs else []
+    )
 
 
 def _together(comparisons: Comparisons) -> tuple[Section, ...]:
     incomparable = [
-        Statement("warning", f"{_title(pair)} is not comparable: {'; '.join(pair.reasons)}.")
+        Statement("warning", f"{pair.candidate} is not comparable with {pair.baseline}. {' '.join(pair.reasons)}")
         for pair in comparisons.pairs
         if not pair.comparable
     ]
@@ -81,9 +92,17 @@ def _together(comparisons: Comparisons) -> tuple[Section, ...]:
         Section("Not comparable", tuple(incomparable)),
         Section("Decisions", (decision_table(comparisons.decisions),) if comparisons.decisions else ()),
         Section("Headlines", winners([pair for pair in comparisons.pairs if pair.metrics])),
+        Section("What differs", _differences(comparisons)),
         Section("All configurations", (matrix_table(comparisons.matrix),) if comparisons.matrix else ()),
     )
     return tuple(section for section in sections if section.blocks)
+
+
+def _differences(comparisons: Comparisons) -> tuple[Block, ...]:
+    settings = settings_table(comparisons.matrix)
+    none = Paragraph("No difference of configuration is known.")
+    same = settings_paragraph("The same on all sides", _common(comparisons.pairs))
+    return (none if settings.is_empty else settings, *same)
 
 
 def _title(pair: Comparison) -> str:

@@ -3,22 +3,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import groupby
 from statistics import fmean
 from typing import NamedTuple
 
+from vllm_watch.loadtest.load_text import load_text
+from vllm_watch.loadtest.metric_titles import metric_title
 from vllm_watch.loadtest.model import Load, Result, Run
+from vllm_watch.loadtest.number_texts import limit, milliseconds, significant
 from vllm_watch.rendering.document import Cells, Column, Entry, Figure, Group, Table
-from vllm_watch.rendering.metrics import metric
 from vllm_watch.rendering.names import short_names
-from vllm_watch.rendering.numbers import MISSING, limit, milliseconds, significant
-from vllm_watch.rendering.setup import load_label
 from vllm_watch.rendering.svg import drawing, label
 from vllm_watch.rendering.svg_axes import AXIS_HEIGHT, level_axis, upright_axis
 from vllm_watch.rendering.svg_lines import joined
 from vllm_watch.rendering.svg_scales import Plot, linear, logarithmic
-from vllm_watch.rendering.svg_styles import mark, polyline
+from vllm_watch.rendering.svg_styles import STYLES, mark, polyline
 
 
 class Line(NamedTuple):
@@ -35,6 +35,8 @@ class _Point(NamedTuple):
     latency: float
 
 
+_Drawn = tuple[Line, Sequence[_Point]]
+
 _LATENCIES: Mapping[str, tuple[str, ...]] = {
     "Time to first token against throughput": ("ttft_ms.p50", "ttft_ms.p95"),
     "Time per output token against throughput": ("tpot_ms.mean", "tpot_ms.p95"),
@@ -43,6 +45,10 @@ _TOP = 16
 _HEIGHT = 230
 _LEAST_LOADS = 2
 _ABOVE = 9
+_MOST_POINTS = 40
+"""More runs of a line are drawn as the means of their loads, and of so many loads at most."""
+
+_MOST_LINES = len(STYLES)
 
 
 def curve_figures(sides: Mapping[str, Sequence[Run]], key: str) -> tuple[Figure, ...]:
@@ -58,7 +64,7 @@ def curve_figures(sides: Mapping[str, Sequence[Run]], key: str) -> tuple[Figure,
         # Of several configurations one line each, so that colours tell configurations apart.
         shown = names if len(sides) == 1 else names[:1]
         lines = [
-            Line(metric(each).label if len(sides) == 1 else name, tuple(runs), each)
+            Line(metric_title(each).label if len(sides) == 1 else name, tuple(runs), each)
             for name, runs in sides.items()
             for each in shown
         ]
@@ -79,7 +85,8 @@ def _figure(title: str, lines: Sequence[Line], key: str, *, is_one_side: bool) -
     points = [_points(line) for line in lines]
     if max((len(_by_load(each)) for each in points), default=0) < _LEAST_LOADS:
         return []
-    drawn = [(line, each) for line, each in zip(lines, points, strict=True) if each]
+    known = [(line, each) for line, each in zip(lines, points, strict=True) if each]
+    drawn = [(line, _few(each)) for line, each in _fastest(known)]
     x = linear((point.throughput for _, each in drawn for point in each), ticks=5)
     y = logarithmic(point.latency for _, each in drawn for point in each)
     plot = Plot(x, y, _TOP, _HEIGHT)
@@ -91,20 +98,48 @@ def _figure(title: str, lines: Sequence[Line], key: str, *, is_one_side: bool) -
     description = " ".join(f"{line.label}: {_in_words(each)}." for line, each in drawn)
     svg = drawing(key, title, description, _TOP + _HEIGHT + AXIS_HEIGHT, *parts)
     entries = tuple(Entry(at, line.label, is_marked=True) for at, (line, _) in enumerate(drawn))
-    notes = (f"The number at a point is its load: {_unit(drawn[0][1][0].run.load)}.",)
+    notes = (f"The number at a point is its load: {_unit(drawn[0][1][0].run.load)}.", *_left_out(known, drawn))
     return [Figure(key, title, svg, entries, _table(drawn), notes)]
 
 
 def _points(line: Line) -> list[_Point]:
-    """Return the points of a line, by load; runs without throughput or latency have none."""
+    """Return the points of a line, by load; runs whose rate grows, or without throughput or latency, have none."""
     name, _, statistic = line.metric.partition(".")
     found = []
     for run in line.runs:
-        result = run.result
+        result = run.result if run.load.ramp_up is None else None
         latency = None if result is None else _statistic(result, name, statistic)
         if result is not None and result.output_throughput is not None and latency is not None and latency > 0:
             found.append(_Point(run, result.output_throughput, latency))
     return sorted(found, key=lambda point: _load_order(point.run.load))
+
+
+def _fastest(known: Sequence[_Drawn]) -> list[_Drawn]:
+    """Return the lines with the most output, as many as can be told apart, in their order."""
+    ranked = sorted(range(len(known)), key=lambda at: -max(point.throughput for point in known[at][1]))
+    return [known[at] for at in sorted(ranked[:_MOST_LINES])]
+
+
+def _few(points: Sequence[_Point]) -> list[_Point]:
+    """Return the points of a line; of many the mean of each load, and of many loads some, with both ends."""
+    if len(points) <= _MOST_POINTS:
+        return list(points)
+    means = [_mean(group) for group in _by_load(points)]
+    last = min(len(means), _MOST_POINTS) - 1
+    return [means[round(at * (len(means) - 1) / last)] for at in range(last + 1)] if last else means
+
+
+def _mean(points: Sequence[_Point]) -> _Point:
+    return _Point(points[0].run, fmean(point.throughput for point in points), fmean(point.latency for point in points))
+
+
+def _left_out(known: Sequence[_Drawn], drawn: Sequence[_Drawn]) -> Iterator[str]:
+    """Yield what is not drawn of too many runs."""
+    if len(known) > len(drawn):
+        few, less = len(known) - len(drawn), "with less output"
+        yield f"1 configuration {less} is left out." if few == 1 else f"{few} configurations {less} are left out."
+    if any(len(points) > _MOST_POINTS for _, points in known):
+        yield "Of many runs a point is the mean of all runs of its load, and of many loads some are left out."
 
 
 def _statistic(result: Result, name: str, statistic: str) -> float | None:
@@ -147,11 +182,8 @@ def _by_load(points: Sequence[_Point]) -> list[list[_Point]]:
 def _line(style: int, points: Sequence[_Point], plot: Plot) -> str:
     """Return a mark for each run, and a line through the means of the runs of each load."""
     marks = [mark(style, *plot.place(point.throughput, point.latency)) for point in points]
-    means = [
-        (fmean(point.throughput for point in group), fmean(point.latency for point in group))
-        for group in _by_load(points)
-    ]
-    return polyline(style, plot, joined(means, plot)) + "".join(marks)
+    means = [_mean(group) for group in _by_load(points)]
+    return polyline(style, plot, joined([(each.throughput, each.latency) for each in means], plot)) + "".join(marks)
 
 
 def _labels(points: Sequence[_Point], plot: Plot) -> str:
@@ -166,8 +198,7 @@ def _labels(points: Sequence[_Point], plot: Plot) -> str:
 
 def _in_words(points: Sequence[_Point]) -> str:
     return "; ".join(
-        f"{load_label(each.run.load)}, {significant(each.throughput)} tokens/s, {milliseconds(each.latency)}"
-        for each in points
+        f"{_load_of(each)}, {significant(each.throughput)} tokens/s, {milliseconds(each.latency)}" for each in points
     )
 
 
@@ -178,5 +209,8 @@ def _table(drawn: Sequence[tuple[Line, Sequence[_Point]]]) -> Table:
 
 
 def _row(point: _Point) -> Cells:
-    load = load_label(point.run.load)
-    return point.run.name if load == MISSING else load, significant(point.throughput), significant(point.latency)
+    return _load_of(point), significant(point.throughput), significant(point.latency)
+
+
+def _load_of(point: _Point) -> str:
+    return load_text(point.run.load) or point.run.name

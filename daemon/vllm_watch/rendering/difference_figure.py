@@ -6,10 +6,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from vllm_watch.comparison.model import Comparison, Row, Verdict
+from vllm_watch.loadtest.metric_titles import metric_title
+from vllm_watch.loadtest.number_texts import limit
 from vllm_watch.rendering.comparison_blocks import VERDICTS, percent_interval
 from vllm_watch.rendering.document import Column, Entry, Figure, plain_table
-from vllm_watch.rendering.metrics import metric
-from vllm_watch.rendering.numbers import limit
 from vllm_watch.rendering.svg import Attributes, across, drawing, element, label, upright
 from vllm_watch.rendering.svg_axes import AXIS_HEIGHT, level_axis
 from vllm_watch.rendering.svg_scales import Plot, linear
@@ -42,13 +42,13 @@ def difference_figure(pair: Comparison, key: str) -> Figure | None:
     parts.append(upright(x.share(0), plot.top, plot.bottom, "zero"))
     parts += [_row(row, plot, _TOP + at * _ROW) for at, row in enumerate(rows)]
     described = (
-        f"{metric(row.metric).label} {percent_interval(row)} %, {row.verdict.replace('_', ' ')}" for row in rows
+        f"{metric_title(row.metric).label} {percent_interval(row)} %, {row.verdict.replace('_', ' ')}" for row in rows
     )
     svg = drawing(key, _TITLE, f"{'; '.join(described)}.", plot.bottom + AXIS_HEIGHT, *parts)
     used = dict.fromkeys(_STYLES[row.verdict] for row in rows)
     legend = tuple(Entry(style, _WORDS[style], is_marked=True) for style in used)
     columns = (Column("Metric", is_text=True), Column("% [95 % interval]"), Column("Verdict", is_text=True))
-    cells = tuple((metric(row.metric).label, percent_interval(row), VERDICTS[row.verdict]) for row in rows)
+    cells = tuple((metric_title(row.metric).label, percent_interval(row), VERDICTS[row.verdict]) for row in rows)
     return Figure(key, _TITLE, svg, legend, plain_table("Differences", columns, cells))
 
 
@@ -66,4 +66,4 @@ def _row(row: Row, plot: Plot, top: float) -> str:
     y = top + _LINE
     ends: Attributes = {"x1": across(low), "x2": across(high), "y1": y, "y2": y}
     line = element("line", {"class": f"interval {name(style)}", **ends})
-    return label(metric(row.metric).label, 0, top + 12, anchor="start") + line + mark(style, middle, y)
+    return label(metric_title(row.metric).label, 0, top + 12, anchor="start") + line + mark(style, middle, y)

@@ -60,6 +60,11 @@ def render_html(document: Document) -> str:
     )
 
 
+def html_size(section: Section) -> int:
+    """Return how many bytes a section takes on a page."""
+    return sum(len(part.encode()) for part in _section(section, 2, ""))
+
+
 def _section(section: Section, level: int, key: str) -> Iterator[str]:
     heading = _heading(section.title, level)
     if section.is_folded:

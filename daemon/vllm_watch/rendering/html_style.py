@@ -52,10 +52,10 @@ table { border-collapse: collapse; font-size: .94rem; font-variant-numeric: tabu
 caption { padding: .2rem 0; text-align: left; font-weight: 600; }
 th, td { padding: .22rem .75rem; border-bottom: 1px solid var(--line); text-align: right; vertical-align: top;
   font-weight: 400; }
-thead th { overflow-wrap: normal; }
 thead th, thead td { border-bottom: 2px solid var(--muted); font-weight: 600; vertical-align: bottom; }
 th:first-child, td:first-child { padding-left: .25rem; }
 .text { text-align: left; overflow-wrap: anywhere; }
+thead .text { overflow-wrap: normal; }
 td.text { min-width: 8rem; }
 th[scope=row] { text-align: left; }
 th[scope=rowgroup] { padding-top: .8rem; text-align: left; font-weight: 600; }

@@ -2,8 +2,8 @@
 """
 Reports and comparisons as JSON: the names of ``vllm bench serve``, what is not known absent.
 
-A report is ``{"runs": […]}``, each run a `loadtest.model.Run` without its timeline, and, of several loads,
-``latency_turn``. A comparison of two sides is a
+A report is ``{"runs": […]}``, each run a `loadtest.model.Run` without its timeline, with an ``annotation`` to mark it
+in a Grafana, and, of several loads, ``latency_turn``. A comparison of two sides is a
 `comparison.model.Comparison`. Of several sides it is ``{"baseline", "comparisons": […], "matrix": […], "decisions":
 […]}``: each other side compared with the baseline, then all side by side.
 """
@@ -19,16 +19,27 @@ from typing import Any
 import msgspec
 
 from vllm_watch.comparison.model import Comparison, Comparisons, MatrixRow
-from vllm_watch.loadtest.model import Report
+from vllm_watch.loadtest.model import Report, Run
+from vllm_watch.loadtest.region import Annotation, annotation, region_of
 
 
 def report_json(report: Report) -> str:
     """Return a report as JSON, in ASCII, with a line feed at the end."""
-    runs = [_plain(run) for run in report.runs]
-    for run in runs:
-        run.pop("timeline", None)
+    runs = [_run(run) for run in report.runs]
     turn = {} if report.latency_turn is None else {"latency_turn": _plain(report.latency_turn)}
     return _encoded({"runs": runs, **turn})
+
+
+def _run(run: Run) -> dict[str, Any]:
+    plain = _plain(run)
+    plain.pop("timeline", None)
+    region = region_of(run)
+    return plain if region is None else {**plain, "annotation": _annotation(annotation(region))}
+
+
+def _annotation(marked: Annotation) -> dict[str, Any]:
+    """Return what Grafana's ``POST /api/annotations`` takes."""
+    return {"time": marked.start, "timeEnd": marked.end, "text": marked.text, "tags": list(marked.tags)}
 
 
 def comparisons_json(comparisons: Comparisons) -> str:

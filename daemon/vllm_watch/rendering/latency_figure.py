@@ -6,11 +6,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from vllm_watch.loadtest.metric_titles import LATENCY_NAMES, STATISTIC_LABELS
 from vllm_watch.loadtest.model import Distribution, Latency, LatencyName, Objective, Quantile, Result, Run
+from vllm_watch.loadtest.number_texts import MISSING, count, limit, milliseconds, percent
 from vllm_watch.rendering.distributions import shares_below
 from vllm_watch.rendering.document import Column, Entry, Figure, Group, Table
-from vllm_watch.rendering.metrics import LATENCY_NAMES, STATISTIC_LABELS
-from vllm_watch.rendering.numbers import MISSING, count, limit, milliseconds, percent
 from vllm_watch.rendering.results import percentile
 from vllm_watch.rendering.setup import run_objective
 from vllm_watch.rendering.svg import drawing, label, upright

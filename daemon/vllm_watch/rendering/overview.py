@@ -5,12 +5,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from vllm_watch.loadtest.load_text import load_text
 from vllm_watch.loadtest.model import Latency, Run, View
+from vllm_watch.loadtest.number_texts import MISSING, count, percent, significant
 from vllm_watch.rendering.document import Cells, Column, Table, plain_table
 from vllm_watch.rendering.names import short_names
-from vllm_watch.rendering.numbers import MISSING, count, percent, significant
 from vllm_watch.rendering.results import percentile
-from vllm_watch.rendering.setup import load_label
+from vllm_watch.rendering.selection import TELLING, telling_runs
 
 
 _COLUMNS = (
@@ -24,6 +25,7 @@ _COLUMNS = (
     Column("Goodput", "%"),
 )
 _FAILED = 2
+_ALL = "--format json has all runs."
 
 
 _MEASURED: Mapping[View, str] = {
@@ -32,10 +34,20 @@ _MEASURED: Mapping[View, str] = {
 }
 
 
-def overview(runs: Sequence[Run]) -> Table:
-    """Return one row for each run; a column in which nothing is known, or nothing failed, is left out."""
-    names = short_names([run.name for run in runs])
-    return _known([_row(name, run) for name, run in zip(names, runs, strict=True)], first=0)
+def overview(runs: Sequence[Run], most: int | None = None) -> Table:
+    """
+    Return one row for each run; a column in which nothing is known, or nothing failed, is left out.
+
+    Args:
+        runs: All runs.
+        most: How many rows there may be, if not as many as there are runs.
+    """
+    kept = runs if most is None else telling_runs(runs, most)
+    names = short_names([run.name for run in kept])
+    left_out = len(runs) - len(kept)
+    notes = (f"{count(left_out)} of {count(len(runs))} runs are left out: these are {TELLING}. {_ALL}",)
+    table = _known([_row(name, run) for name, run in zip(names, kept, strict=True)], first=0)
+    return table._replace(notes=notes) if left_out else table
 
 
 def headline(run: Run) -> Table | None:
@@ -60,11 +72,11 @@ def _nothing(column: int) -> set[str]:
 def _row(name: str, run: Run) -> Cells:
     result = run.result
     if result is None:
-        return (name, load_label(run.load), *[MISSING] * (len(_COLUMNS) - 2))
+        return (name, load_text(run.load) or MISSING, *[MISSING] * (len(_COLUMNS) - 2))
     tpot: Latency | None = result.tpot_ms
     return (
         name,
-        load_label(run.load),
+        load_text(run.load) or MISSING,
         count(result.failed),
         significant(result.output_throughput),
         percentile("p50", result.ttft_ms),

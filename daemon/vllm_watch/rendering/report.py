@@ -8,16 +8,19 @@ its flags are many.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
+from vllm_watch.loadtest.load_text import load_text
 from vllm_watch.loadtest.model import Report, Run
-from vllm_watch.rendering.capacity import capacity_blocks
+from vllm_watch.loadtest.number_texts import MISSING, duration, milliseconds, moment, significant
+from vllm_watch.rendering.capacity_blocks import capacity_blocks
 from vllm_watch.rendering.document import Block, Column, Document, Paragraph, Section, Statement, Table, plain_table
 from vllm_watch.rendering.markdown import render_markdown
 from vllm_watch.rendering.names import short_names
-from vllm_watch.rendering.numbers import MISSING, duration, milliseconds, moment, significant
 from vllm_watch.rendering.overview import headline, overview
 from vllm_watch.rendering.results import goodput_block, result_block
 from vllm_watch.rendering.server_use import phase_tables, phase_totals, use_block
-from vllm_watch.rendering.setup import flags, load_label, period, run_start, what_ran
+from vllm_watch.rendering.setup import flags, period, run_start, what_ran
 from vllm_watch.rendering.text import render_text
 from vllm_watch.rendering.validity import validity
 
@@ -39,21 +42,31 @@ def report_markdown(report: Report) -> str:
     return render_markdown(document(report, tuple(Section("", sections=_short(run)) for run in report.runs)))
 
 
-def document(report: Report, sections: tuple[Section, ...], more: tuple[Block, ...] = ()) -> Document:
+def document(
+    report: Report,
+    sections: Sequence[Section],
+    more: Sequence[Block] = (),
+    first: Sequence[Block] = (),
+    most_rows: int | None = None,
+) -> Document:
     """
     Return a report of sections, one for each run; of several, after a table of them all.
 
     Args:
         report: The runs.
         sections: The section of each run, which gets its title here; none if there is no room for them.
-        more: What is shown of several runs together, beside their table.
+        more: What is shown of several runs together, below their table.
+        first: The same, above it.
+        most_rows: How many rows this table may have, if not as many as there are runs.
     """
     if not report.runs:
         nothing = Section("No load test", (Statement("unknown", "There is no load test in these sources."),))
         return Document("Load test", "", (nothing,))
     if len(report.runs) == 1:
         return Document(title(report.runs[0]), lead(report.runs[0]), sections[0].sections)
-    several = Section(f"All {len(report.runs)} runs", (overview(report.runs), *latency_turn(report), *more))
+    several = Section(
+        f"All {len(report.runs)} runs", (*first, overview(report.runs, most_rows), *latency_turn(report), *more)
+    )
     names = short_names([run.name for run in report.runs])
     folded = [
         Section(f"Run: {name}", sections=section.sections, is_folded=True, is_open=at == 0)
@@ -84,7 +97,7 @@ def lead(run: Run) -> str:
     parts = [
         run.model,
         None if run.version is None else f"vLLM {run.version}",
-        None if load_label(run.load) == MISSING else load_label(run.load),
+        load_text(run.load),
         None if period(run) == MISSING else period(run),
     ]
     return " · ".join(part for part in parts if part is not None)

@@ -3,13 +3,14 @@
 
 from __future__ import annotations
 
+from itertools import chain
 from typing import NamedTuple
 
 from vllm_watch.loadtest.model import Report, Run
 from vllm_watch.rendering.batch_figure import batch_figure
 from vllm_watch.rendering.curve_figure import by_configuration, curve_figures
 from vllm_watch.rendering.document import Figure, Section, Statement
-from vllm_watch.rendering.html import render_html
+from vllm_watch.rendering.html import html_size, render_html
 from vllm_watch.rendering.latency_figure import latency_figures
 from vllm_watch.rendering.report import document, run_sections
 from vllm_watch.rendering.server_use import MAX_PHASES
@@ -29,18 +30,37 @@ class _Detail(NamedTuple):
 
 
 _DETAILS = (_Detail(COLUMNS, TABLE_ROWS), _Detail(200, 20), _Detail(60, 10), _Detail(0, 0))
+_MOST_ROWS = (None, 1000, 200, 20)
+"""How many rows the table of the runs has, where only that is shown; `None`: all."""
+
 _FEW_PHASES = 10
 _TOO_MANY = Statement("warning", "There are too many runs for one page: only their table is shown.")
 
 
 def report_html(report: Report) -> str:
     """Return a report as one page of HTML under 1.5 MB: with as much detail of each run as that allows."""
-    for detail in _DETAILS:
-        sections = [_run_section(run, f"run-{at}", detail) for at, run in enumerate(report.runs)]
-        page = render_html(document(report, tuple(sections), _curves(report)))
-        if len(page.encode()) < MAX_BYTES:
-            return page
-    return render_html(document(report, (), (_TOO_MANY, *_curves(report))))
+    pages = chain((_whole(report, detail) for detail in _DETAILS), (_table_alone(report, most) for most in _MOST_ROWS))
+    fitting = (page for page in pages if page is not None and len(page.encode()) < MAX_BYTES)
+    return next(fitting, None) or _table_alone(report, _MOST_ROWS[-1])
+
+
+def _whole(report: Report, detail: _Detail) -> str | None:
+    """Return the page with a section for each run; `None` as soon as it is clear that it is too large."""
+    sections: list[Section] = []
+    size = 0
+    for at, run in enumerate(report.runs):
+        sections.append(_run_section(run, f"run-{at}", detail))
+        size += html_size(sections[-1])
+        if size >= MAX_BYTES and len(report.runs) > 1:
+            return None
+    return render_html(document(report, sections, _curves(report)))
+
+
+def _table_alone(report: Report, most_rows: int | None) -> str:
+    """Return the page with what is said of all runs together; of a single run, its tables."""
+    if len(report.runs) == 1:
+        return render_html(document(report, [_run_section(report.runs[0], "run-0", _DETAILS[-1])]))
+    return render_html(document(report, (), first=(_TOO_MANY, *_curves(report)), most_rows=most_rows))
 
 
 def _run_section(run: Run, key: str, detail: _Detail) -> Section:

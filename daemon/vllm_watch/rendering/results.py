@@ -6,10 +6,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 
+from vllm_watch.loadtest.metric_titles import LATENCY_NAMES, STATISTIC_LABELS, VIEW_LABELS, titled
 from vllm_watch.loadtest.model import LATENCIES, QUANTILES, Bounds, Goodput, Latency, LatencyName, Quantile, Result, Run
+from vllm_watch.loadtest.number_texts import MISSING, bounded, count, limit, percent, significant
 from vllm_watch.rendering.document import Cells, Column, Group, Table, plain_table
-from vllm_watch.rendering.metrics import LATENCY_NAMES, STATISTIC_LABELS, VIEW_LABELS, titled
-from vllm_watch.rendering.numbers import MISSING, bounded, count, limit, percent, significant
 from vllm_watch.rendering.setup import objective_text, run_objective
 
 

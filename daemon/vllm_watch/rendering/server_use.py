@@ -3,15 +3,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
-from vllm_watch.loadtest.model import Distribution, Phase, PhaseName, Run, ServerUse
-from vllm_watch.rendering.distributions import is_known, quantile_bounds
-from vllm_watch.rendering.document import Cells, Column, Table, plain_table
-from vllm_watch.rendering.metrics import titled
-from vllm_watch.rendering.numbers import MISSING, bounded, count, duration, percent, significant
+from vllm_watch.loadtest.metric_titles import titled
+from vllm_watch.loadtest.model import Bounds, Phase, PhaseName, Run, ServerUse
+from vllm_watch.loadtest.number_texts import MISSING, bounded, count, duration, limit, percent, significant
+from vllm_watch.rendering.distributions import quantile_bounds
+from vllm_watch.rendering.document import Column, Table, plain_table
 from vllm_watch.rendering.setup import run_start
-from vllm_watch.rendering.validity import phase_seconds
+from vllm_watch.rendering.validity import load_seconds, phase_seconds, seconds_of_load
 
 
 MAX_PHASES = 60
@@ -55,25 +55,29 @@ def use_block(run: Run) -> Table:
 
 
 def phase_totals(run: Run) -> Table:
-    """Return how long the run was in each phase."""
-    whole = sum(each.end - each.start for each in run.phases)
+    """Return how long the run was in each phase, and which share of the load's time that is."""
+    load = load_seconds(run)
     names: list[PhaseName] = list(dict.fromkeys(each.phase for each in run.phases))
     rows = [
-        (name, duration(phase_seconds(run, name)), percent(phase_seconds(run, name) / whole) if whole else MISSING)
+        (name, duration(phase_seconds(run, name)), percent(seconds_of_load(run, name) / load) if load else MISSING)
         for name in names
     ]
-    return plain_table("", (Column("Phase", is_text=True), Column("Time"), Column("Share", "%")), tuple(rows))
+    columns = (Column("Phase", is_text=True), Column("Time"), Column("Of the load", "%"))
+    return plain_table("", columns, tuple(rows))
 
 
-def phase_tables(run: Run, limit: int = MAX_PHASES) -> tuple[Table, ...]:
-    """Return the phases with their numbers: load first, then caches and drafts, then batch sizes, as far as known."""
-    shown = _longest(run.phases, limit)
+def phase_tables(run: Run, most: int = MAX_PHASES) -> tuple[Table, ...]:
+    """Return the phases with their numbers: the load of all, then caches, drafts and batches where they are known."""
+    shown = _longest(run.phases, most)
     left_out = len(run.phases) - len(shown)
-    notes: tuple[str, ...] = ("Times are since the start of the load.",)
+    notes: tuple[str, ...] = ("From: since the start of the load. Prompts and output: tokens/s.",)
     notes += (f"{left_out} shorter phases are left out.",) if left_out else ()
-    load = _phase_table(run, shown, "The load of each phase", _LOAD_COLUMNS)
-    rest = [_phase_table(run, shown, caption, columns) for caption, columns in _MORE_COLUMNS]
-    return (load._replace(notes=notes), *(table for table in rest if not table.is_empty)) if shown else ()
+    load = _phase_table("The load of each phase", shown, _load_columns(run))._replace(notes=notes)
+    known = [(column, show) for column, show in _MORE_COLUMNS if any(show(each) != MISSING for _, each in shown)]
+    more = _phase_table("Caches, drafts and batches of each phase", shown, known)
+    rows = tuple(row for row in more.groups[0].rows if set(row[1:]) - {MISSING})
+    more = plain_table(more.caption, more.columns, rows)._replace(notes=(_BATCHES,) if _BATCH_COLUMN in known else ())
+    return tuple(table for table in (load, more) if not table.is_empty)
 
 
 def positions(use: ServerUse) -> str:
@@ -99,76 +103,57 @@ def _batch(use: ServerUse, quantile: float) -> str:
     return MISSING if use.batch_size is None else bounded(quantile_bounds(use.batch_size, quantile))
 
 
-def _steps(distribution: Distribution | None) -> str:
-    return MISSING if distribution is None or not is_known(distribution) else count(sum(distribution.counts))
+def _batch_limits(phase: Phase) -> str:
+    """Return the upper bounds of the batch sizes' percentiles: ``64 / 512 / 2,048``."""
+    if phase.result.batch_size is None:
+        return MISSING
+    found = [quantile_bounds(phase.result.batch_size, at) for at in _BATCH_QUANTILES.values()]
+    texts = [f"> {limit(each.low or 0)}" if each.high is None else limit(each.high) for each in found]
+    return MISSING if found[0] == Bounds() else " / ".join(texts)
 
 
-_Show = Callable[[ServerUse], str]
-_PhaseColumns = tuple[tuple[Column, _Show], ...]
+_Numbered = tuple[int, Phase]
+_PhaseColumn = tuple[Column, Callable[[Phase], str]]
 
 
-def _shown(name: str) -> _Show:
-    return lambda use: _field(use, name)
+def _shown(name: str) -> Callable[[Phase], str]:
+    return lambda phase: _field(phase.result, name)
 
 
-def _batch_shown(quantile: float) -> _Show:
-    return lambda use: _batch(use, quantile)
-
-
-_LOAD_COLUMNS: _PhaseColumns = (
-    (Column("Prompts", "tokens/s"), _shown("prompt_tokens_per_second")),
-    (Column("Output", "tokens/s"), _shown("generation_tokens_per_second")),
-    (Column("Running"), _shown("running")),
-    (Column("Waiting"), _shown("waiting")),
-    (Column("KV", "%"), _shown("kv_cache_usage_ratio")),
-)
-_MORE_COLUMNS: tuple[tuple[str, _PhaseColumns], ...] = (
-    (
-        "Caches of each phase",
-        (
-            (Column("Preemptions"), _shown("preemptions")),
-            (Column("Prefix hits", "%"), _shown("prefix_cache_hit_ratio")),
-            (Column("Multimodal hits", "%"), _shown("mm_cache_hit_ratio")),
-        ),
-    ),
-    (
-        "Drafts of each phase",
-        (
-            (Column("Acceptance", "tokens"), _shown("acceptance_length")),
-            (Column("Wasted", "%"), wasted),
-            (Column("Accepted by position", "%", is_text=True), positions),
-        ),
-    ),
-    (
-        "Batch sizes of each phase, in tokens",
-        (
-            (Column("Steps"), lambda use: _steps(use.batch_size)),
-            *((Column(label), _batch_shown(at)) for label, at in _BATCH_QUANTILES.items()),
-        ),
-    ),
-)
-
-
-def _phase_table(run: Run, phases: tuple[Phase, ...], caption: str, columns: _PhaseColumns) -> Table:
-    """Return a table of phases: all of them with their load, else those of which there is a number."""
+def _load_columns(run: Run) -> tuple[_PhaseColumn, ...]:
     start = run_start(run)
-    if columns is not _LOAD_COLUMNS:
-        columns = tuple(each for each in columns if any(each[1](phase.result) != MISSING for phase in phases))
-    heads = (Column("Phase", is_text=True), Column("From"), Column("For"), *(column for column, _ in columns))
-    rows: list[Cells] = [
-        (
-            each.phase,
-            duration(each.start - start),
-            duration(each.end - each.start),
-            *(show(each.result) for _, show in columns),
-        )
-        for each in phases
-    ]
-    known = rows if columns is _LOAD_COLUMNS else [row for row in rows if set(row[3:]) - {MISSING}]
-    return plain_table(caption, heads, tuple(known))
+    return (
+        (Column("From"), lambda phase: duration(phase.start - start)),
+        (Column("For"), lambda phase: duration(phase.end - phase.start)),
+        (Column("Prompts"), _shown("prompt_tokens_per_second")),
+        (Column("Output"), _shown("generation_tokens_per_second")),
+        (Column("Running"), _shown("running")),
+        (Column("Waiting"), _shown("waiting")),
+        (Column("KV", "%"), _shown("kv_cache_usage_ratio")),
+    )
 
 
-def _longest(phases: tuple[Phase, ...], limit: int) -> tuple[Phase, ...]:
-    """Return the longest phases, in order of time."""
-    longest = sorted(phases, key=lambda each: each.start - each.end)[:limit]
-    return tuple(sorted(longest, key=lambda each: each.start))
+_BATCH_COLUMN: _PhaseColumn = (Column("Batch size", ", ".join(_BATCH_QUANTILES), is_text=True), _batch_limits)
+_BATCHES = "Batch sizes: at most so many tokens, by the bounds of the buckets."
+_MORE_COLUMNS: tuple[_PhaseColumn, ...] = (
+    (Column("Preempted"), _shown("preemptions")),
+    (Column("Prefix", "hits, %"), _shown("prefix_cache_hit_ratio")),
+    (Column("Multimodal", "hits, %"), _shown("mm_cache_hit_ratio")),
+    (Column("Acceptance", "tokens"), _shown("acceptance_length")),
+    (Column("Wasted", "%"), lambda phase: wasted(phase.result)),
+    (Column("By position", "accepted, %", is_text=True), lambda phase: positions(phase.result)),
+    _BATCH_COLUMN,
+)
+
+
+def _phase_table(caption: str, phases: Sequence[_Numbered], columns: Sequence[_PhaseColumn]) -> Table:
+    """Return a row for each phase, which begins with its number and its name."""
+    heads = (Column("Phase", is_text=True), *(column for column, _ in columns))
+    rows = tuple((f"{number} {phase.phase}", *(show(phase) for _, show in columns)) for number, phase in phases)
+    return plain_table(caption, heads, rows)
+
+
+def _longest(phases: Sequence[Phase], most: int) -> tuple[_Numbered, ...]:
+    """Return the longest phases with their numbers, in order of time."""
+    longest = sorted(enumerate(phases, start=1), key=lambda each: each[1].start - each[1].end)[:most]
+    return tuple(sorted(longest, key=lambda each: each[0]))

@@ -3,19 +3,14 @@
 
 from __future__ import annotations
 
+from vllm_watch.loadtest.load_text import BENCHMARK_KINDS, load_text
+from vllm_watch.loadtest.metric_titles import LATENCY_LABELS
 from vllm_watch.loadtest.model import Load, Objective, Run
+from vllm_watch.loadtest.number_texts import MISSING, count, duration, milliseconds, moment, significant
 from vllm_watch.rendering.document import Cells, Column, Table, plain_table
-from vllm_watch.rendering.metrics import LATENCY_LABELS
-from vllm_watch.rendering.numbers import MISSING, count, duration, limit, milliseconds, moment, significant
 
 
 _FACT_COLUMNS = (Column("", is_text=True), Column("", is_text=True))
-_KINDS = {
-    "online": "requests to a server",
-    "throughput": "throughput without a server",
-    "latency": "latency of one batch",
-    "pooling": "requests to a server with a pooling model",
-}
 
 
 def what_ran(run: Run) -> Table:
@@ -56,7 +51,7 @@ def run_start(run: Run) -> float:
 def load_rows(load: Load) -> list[Cells]:
     """Return the load, row by row: the most important are always there."""
     known = {
-        "Benchmark": None if load.endpoint is None else _KINDS[load.endpoint],
+        "Benchmark": None if load.endpoint is None else BENCHMARK_KINDS[load.endpoint],
         "Backend": load.backend,
         "Burstiness": None if load.burstiness is None else significant(load.burstiness),
         "Duration": None if load.duration_s is None else duration(load.duration_s),
@@ -64,24 +59,13 @@ def load_rows(load: Load) -> list[Cells]:
         **load.metadata,
     }
     return [
-        ("Load", load_label(load)),
+        ("Load", load_text(load) or MISSING),
         ("Requests", count(load.num_prompts)),
         ("Input tokens each", significant(load.mean_input_tokens)),
         ("Output tokens each", significant(load.mean_output_tokens)),
         ("Temperature", significant(load.temperature)),
         *((name, value) for name, value in known.items() if value is not None),
     ]
-
-
-def load_label(load: Load) -> str:
-    """Return how much was sent, short: ``4 requests/s``, ``8 at once``; a dash if it is not known."""
-    rate = load.request_rate
-    parts = [] if rate is None or rate == "inf" else [f"{limit(float(rate))} requests/s"]
-    if load.max_concurrency is not None:
-        parts.append(f"{'at most ' if parts else ''}{count(load.max_concurrency)} at once")
-    if not parts and rate == "inf":
-        return "all at once"
-    return ", ".join(parts) or MISSING
 
 
 def run_objective(run: Run) -> Objective | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from vllm_watch.rendering.numbers import duration, limit
+from vllm_watch.loadtest.number_texts import duration, limit
 from vllm_watch.rendering.svg import Attributes, across, element, label, upright
 from vllm_watch.rendering.svg_scales import Plot
 

@@ -51,7 +51,11 @@ def _section(section: Section, underline: str) -> Iterator[str]:
 
 def _wrapped(text: str, mark: str = "") -> Iterator[str]:
     """Yield a text's lines, the mark before the first and as much space before the others."""
-    yield from textwrap.wrap(printable(text), WIDTH, initial_indent=mark, subsequent_indent=" " * len(mark))
+    # Not at a hyphen: a flag such as --save-detailed stays whole, to be found and copied.
+    indent = " " * len(mark)
+    yield from textwrap.wrap(
+        printable(text), WIDTH, initial_indent=mark, subsequent_indent=indent, break_on_hyphens=False
+    )
 
 
 def table_lines(table: Table) -> Iterator[str]:

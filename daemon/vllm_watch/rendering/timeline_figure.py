@@ -7,8 +7,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from vllm_watch.loadtest.model import Phase, Run, Timeline
+from vllm_watch.loadtest.number_texts import duration, moment, significant
 from vllm_watch.rendering.document import Column, Entry, Figure, Group, Table, plain_table
-from vllm_watch.rendering.numbers import duration, moment, significant
 from vllm_watch.rendering.setup import run_start
 from vllm_watch.rendering.svg import drawing, label, upright
 from vllm_watch.rendering.svg_axes import AXIS_HEIGHT, band, level_axis, since_start, upright_axis

@@ -3,7 +3,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+import threading
+import zlib
+
+from collections.abc import Callable, Collection, Sequence
+from typing import NamedTuple
 
 import msgspec
 
@@ -11,7 +15,7 @@ from prometheus_client import ProcessCollector
 from prometheus_client.exposition import choose_encoder
 
 from vllm_watch import __version__
-from vllm_watch.exposition.collector import SnapshotCollector
+from vllm_watch.exposition.collector import server_texts
 from vllm_watch.exposition.http_sd import target_groups
 from vllm_watch.exposition.json_view import server_view
 from vllm_watch.exposition.self_metrics import SelfStatus, self_metrics
@@ -19,8 +23,21 @@ from vllm_watch.exposition.text_format import prometheus_text
 from vllm_watch.service.fleet import Fleet
 from vllm_watch.service.liveness import Liveness
 from vllm_watch.service.monitor import ServerMonitor
+from vllm_watch.state.snapshot import ServerSnapshot
 from vllm_watch.support.clock import Clock, wall_time
-from vllm_watch.web.endpoints import PLAIN_TEXT, Response, accepts_gzip, compressed
+from vllm_watch.web.endpoints import PLAIN_TEXT, Response, accepts_gzip
+
+
+_QUICKLY = 1
+"""How much zlib tries: harder, it takes twice as long for an eighth less."""
+_GZIP = zlib.MAX_WBITS + 16
+
+
+class _Form(NamedTuple):
+    """The form in which a client wants the series."""
+
+    content_type: str
+    is_compressed: bool
 
 
 class DaemonEndpoints:
@@ -38,29 +55,36 @@ class DaemonEndpoints:
         self._fleet = fleet
         self._clock = clock
         self._liveness = liveness
-        self._collector = SnapshotCollector(
-            fleet.snapshots, lambda: self_metrics(self_status()), failed=fleet.note_failure
-        )
+        self._self_status = self_status
+        self._metrics_lock = threading.Lock()
+        self._metrics_of: list[ServerSnapshot] = []
+        """The snapshots from which these were made:"""
+        self._metrics: dict[_Form, Response] = {}
         self._process_collector = ProcessCollector(registry=None)
 
     def metrics(self, accept: str, accept_encoding: str) -> Response:
-        """Return all series, in the format that the client accepts."""
+        """Return all series, in the format that the client accepts; clients that ask together share one response."""
         _, content_type = choose_encoder(accept)
-        collected, of_process = self._collector.collect(), self._process_collector.collect()
-        text = prometheus_text(collected, of_process, for_openmetrics="openmetrics" in content_type)
-        answer = Response(text, content_type)
-        return compressed(answer) if accepts_gzip(accept_encoding) else answer
+        form = _Form(content_type, accepts_gzip(accept_encoding))
+        with self._metrics_lock:
+            shown = self._fleet.snapshots()
+            if shown is not self._metrics_of:
+                self._metrics_of, self._metrics = shown, {}  # Frees megabytes before others are made.
+            if form not in self._metrics:
+                self._metrics[form] = self._write_metrics(form, shown)
+            return self._metrics[form]
 
     def snapshot(self, histories: Collection[str] | None = None) -> Response:
         """Return everything that is known as JSON, with the last hour of every server, or of these."""
+        known = {snapshot.name: snapshot for snapshot in self._fleet.snapshots()}
 
         def show(server: ServerMonitor) -> msgspec.Raw:
-            view = server_view(server.snapshot())
+            view = server_view(known[server.name])
             if histories is None or server.name in histories:
                 view["history"] = server.history.columns()
             return msgspec.Raw(msgspec.json.encode(view))  # Each by itself: one that cannot be encoded hides no other.
 
-        servers = self._fleet.each(show)
+        servers = self._fleet.each(show, [server for server in self._fleet.servers if server.name in known])
         at = wall_time(self._clock, self._clock.now())
         body = msgspec.json.encode({"version": __version__, "at": at, "servers": servers})
         return Response(body, "application/json")
@@ -81,3 +105,13 @@ class DaemonEndpoints:
         if self._fleet.is_ready:
             return Response(b"ready\n", PLAIN_TEXT)
         return Response(b"not every source has been read yet\n", PLAIN_TEXT, 503)
+
+    def _write_metrics(self, form: _Form, shown: Sequence[ServerSnapshot]) -> Response:
+        texts = server_texts(shown, lambda: self_metrics(self._self_status()), failed=self._fleet.note_failure)
+        for_openmetrics = "openmetrics" in form.content_type
+        families = prometheus_text(texts, self._process_collector.collect(), for_openmetrics=for_openmetrics)
+        if not form.is_compressed:
+            return Response(b"".join(families), form.content_type)
+        packer = zlib.compressobj(_QUICKLY, wbits=_GZIP)
+        packed = [packer.compress(family) for family in families]
+        return Response(b"".join([*packed, packer.flush()]), form.content_type, encoding="gzip")

@@ -17,6 +17,7 @@ from vllm_watch.service.checkpointer import Checkpointer
 from vllm_watch.service.history import HISTORY_STEP
 from vllm_watch.service.log_monitor import LogMonitor
 from vllm_watch.service.monitor import ServerMonitor
+from vllm_watch.service.sharing import Shared, shared_seconds
 from vllm_watch.service.state_changes import StateChanges
 from vllm_watch.state.snapshot import ServerSnapshot
 from vllm_watch.support.clock import Clock
@@ -46,6 +47,7 @@ class Fleet:
         self._errors = errors
         self.servers = tuple(ServerMonitor(server, clock, checkpointer.loaded) for server in config.servers)
         self._state_changes = StateChanges()
+        self._snapshots: Shared[tuple[ServerMonitor, ...], list[ServerSnapshot]] = Shared(clock, self._take_snapshots)
         self._history_due = clock.now()
         self._collect_errors_lock = threading.Lock()
         self._collect_errors: Counter[str] = Counter()
@@ -86,9 +88,14 @@ class Fleet:
                 self.note_failure(server.name, error)
         return results
 
+    @property
+    def shared_seconds(self) -> float:
+        """How old an answer about all servers may be."""
+        return shared_seconds(len(self.servers))
+
     def snapshots(self) -> list[ServerSnapshot]:
-        """Return what is known now of each server."""
-        return self.each(lambda server: server.snapshot())
+        """Return what is known of each server, at most `shared_seconds` ago."""
+        return self._snapshots.get(self.servers, self.shared_seconds)
 
     def engine_states(self, limit: int) -> list[tuple[str, Collection[EngineState]]]:
         """Return the first servers' names with the states that their engines are in."""
@@ -106,7 +113,12 @@ class Fleet:
         now = self._clock.now()
         if now >= self._history_due:
             self._history_due = now + HISTORY_STEP
-            self.each(lambda server: server.record_history())
+            known = {snapshot.name: snapshot for snapshot in self.snapshots()}
+            shown = [server for server in self.servers if server.name in known]
+            self.each(lambda server: server.history.add(known[server.name]), shown)
+
+    def _take_snapshots(self, servers: tuple[ServerMonitor, ...]) -> list[ServerSnapshot]:
+        return self.each(lambda server: server.snapshot(), servers)
 
     def note_failure(self, server: str, error: Exception) -> None:
         """Log and count that a server cannot be shown."""

@@ -3,7 +3,9 @@
 
 from __future__ import annotations
 
-from collections import deque
+import math
+
+from array import array
 
 from vllm_watch.state.snapshot import ServerSnapshot
 
@@ -22,23 +24,31 @@ _GAUGES = (
 )
 
 
+_NAMES = ("t", *_GAUGES, "ttft_p95")
+_POINTS = int(HISTORY_SECONDS / HISTORY_STEP)
+
+
 class ChartHistory:
-    """Keeps the charted values of the last hour; what is older is dropped."""
+    """Keeps the charted values of the last hour, 20 KiB; what is older is dropped."""
 
     def __init__(self) -> None:
-        self._rows: deque[tuple[float | None, ...]] = deque(maxlen=int(HISTORY_SECONDS / HISTORY_STEP))
+        self._rows = array("d")
+        """Moment after moment; NaN is a value that is not known."""
 
     def add(self, snapshot: ServerSnapshot) -> None:
         """Add the values of one moment."""
         gauges = [_over_engines(snapshot, name) for name in _GAUGES]
         slowest = [engine.quantiles[_TTFT_P95].value for engine in snapshot.engines if _TTFT_P95 in engine.quantiles]
-        self._rows.append((snapshot.at, *gauges, max(slowest, default=None)))
+        values = (snapshot.at, *gauges, max(slowest, default=None))
+        rows = self._rows[-(_POINTS - 1) * len(_NAMES) :]
+        rows.extend([math.nan if value is None else value for value in values])
+        self._rows = rows  # At once: another thread may be reading.
 
     def columns(self) -> dict[str, list[float | None]]:
         """Return the values by name, oldest first, with their times (seconds since the epoch) as `t`."""
-        names = ("t", *_GAUGES, "ttft_p95")
-        rows = list(self._rows)
-        return {name: [row[column] for row in rows] for column, name in enumerate(names)}
+        rows = self._rows.tolist()
+        columns = {name: rows[number :: len(_NAMES)] for number, name in enumerate(_NAMES)}
+        return {name: [None if math.isnan(value) else value for value in column] for name, column in columns.items()}
 
 
 def _over_engines(snapshot: ServerSnapshot, name: str) -> float | None:

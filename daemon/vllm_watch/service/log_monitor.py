@@ -68,6 +68,8 @@ class LogMonitor:
         self._has_warned_of_nuls = False
         self.was_polled = False
         """Whether a first poll has ended, or was given up because it hangs or fails."""
+        self.has_grown = False
+        """Whether the last poll found something to read."""
         self.is_overdue = False
         """Whether the running poll takes so long that it may hang; `LogThread` sets it."""
         self.has_events = False
@@ -102,6 +104,7 @@ class LogMonitor:
                 self._tailer.close()  # `close` left it to the next poll.
                 return False
             self._poll_started = running_seconds()
+            self.has_grown = False
             try:
                 return self._poll()
             finally:
@@ -134,31 +137,31 @@ class LogMonitor:
     def _poll(self) -> bool:
         tailer, now = self._tailer, self._clock.now()
         batches = tailer.poll(now)
-        self._status = status = self._with_watch_mode(tailer.status())
-        self._take(batches, status)
+        if isinstance(tailer, LogTailer):
+            tailer.watch_mode = "events" if self.has_events else "poll"
+        status = tailer.status()
+        if batches or status != self._status:
+            self._status = status
+            self._take(batches, status)
+        self.has_grown = bool(batches)
         self._progress = _Progress(_positions(tailer), self._clock.wall(now), is_of_this_run=True)
         if not self.is_waiting:
             self._reports.report("log", status.reason, is_up=status.is_up)
-        self._warn_of_nuls(status.tail.nul_bytes)
+        if status.tail.nul_bytes and not self._has_warned_of_nuls:
+            self._warn_of_nuls(status.tail.nul_bytes)
         self.was_polled = True
         return tailer.has_more
 
-    def _with_watch_mode(self, status: LogStatus) -> LogStatus:
-        if not isinstance(self._tailer, LogTailer):
-            return status
-        return status._replace(tail=status.tail._replace(watch_mode="events" if self.has_events else "poll"))
-
     def _warn_of_nuls(self, nul_bytes: int) -> None:
-        """Log once that truncating this log leaves holes in it."""
-        if nul_bytes and not self._has_warned_of_nuls:
-            self._has_warned_of_nuls = True
-            log.warning(
-                "log.nul_bytes",
-                server=self.server,
-                bytes=nul_bytes,
-                meaning="The log's writer lacks O_APPEND, so that truncating the log leaves a hole: start the server "
-                "with >> instead of >.",
-            )
+        """Log that truncating this log leaves holes in it."""
+        self._has_warned_of_nuls = True
+        log.warning(
+            "log.nul_bytes",
+            server=self.server,
+            bytes=nul_bytes,
+            meaning="The log's writer lacks O_APPEND, so that truncating the log leaves a hole: start the server with "
+            ">> instead of >.",
+        )
 
 
 class _Progress(NamedTuple):

@@ -16,9 +16,10 @@ from functools import partial
 
 import structlog
 
+from vllm_watch.service.log_folders import LogFolders
 from vllm_watch.service.log_monitor import LogMonitor
+from vllm_watch.service.poll_schedule import PollSchedule
 from vllm_watch.service.service_thread import ServiceThread
-from vllm_watch.sources.directory_watcher import DirectoryWatcher, Place, places
 from vllm_watch.support.clock import Clock
 from vllm_watch.support.heartbeat import running_seconds
 from vllm_watch.support.internal_errors import InternalErrors
@@ -26,11 +27,8 @@ from vllm_watch.support.internal_errors import InternalErrors
 
 log = structlog.get_logger("vllm_watch.service")
 
-POLL_SECONDS = 1.0
-"""How often logs are polled without a notification."""
-
 PAUSE_SECONDS = 0.01
-"""The least time between two polls: a busy log is read in pieces, not line by line."""
+"""The least time between two turns: a busy log is read in pieces, not line by line."""
 
 ABANDONED_AFTER = 1.0
 """How long a poll may take before another thread continues with the other logs."""
@@ -73,7 +71,7 @@ class _Poller(threading.Thread):
 
 class LogThread(ServiceThread):
     """
-    Polls the logs of all servers: when it is notified of a change, and every second anyway.
+    Polls the logs of all servers: when it is notified of a change, and every second anyway, as `PollSchedule` decides.
 
     Another thread calls `attend` about once a second: one that hangs cannot report itself.
 
@@ -90,18 +88,18 @@ class LogThread(ServiceThread):
         self._logs: tuple[LogMonitor, ...] = ()
         self._errors = errors
         self._polled = polled
-        self._directories = DirectoryWatcher(self._wake)
-        self._refreshed: tuple[tuple[LogMonitor, ...], float] = ((), 0.0)
-        self._places: dict[LogMonitor, tuple[float, tuple[Place, ...]]] = {}
+        self._folders = LogFolders(self._wake)
+        self._schedule = PollSchedule[LogMonitor]()
+        self._is_all_due = False
         self._lock = threading.Lock()
         self._busy: dict[Hashable, _Poller] = {}
 
     def follow(self, logs: Sequence[LogMonitor]) -> None:
         """Poll these logs from now on; the first one starts the thread."""
         self._logs = tuple(logs)
-        self._wake.set()
+        self._poll_all_now()
         if self._logs and not self.is_started:
-            self._directories.start()
+            self._folders.start()
             self.start()
 
     def attend(self) -> None:
@@ -126,12 +124,13 @@ class LogThread(ServiceThread):
         """Wait for the end of the last poll, but not for what hangs."""
         super().join()
         if self.is_started and _DIRECTORIES not in self._busy:
-            self._directories.stop()
+            self._folders.stop()
 
     def _go_on(self, helpers: int) -> None:
         """Have another thread poll all logs from now on, and let helpers poll them once."""
         try:
             thread = _Poller(self._run)
+            self._is_all_due = True
             thread.start()
             self.thread = thread
             self.heartbeat.beat()
@@ -151,18 +150,23 @@ class LogThread(ServiceThread):
             elif each.key == key and each.is_overdue:
                 each.note_failure("hangs")
 
+    def _poll_all_now(self) -> None:
+        """Have the thread poll all logs at once; any thread may call this."""
+        self._is_all_due = True
+        self._wake.set()
+
     def _run(self, poller: _Poller) -> None:
         polled: tuple[LogMonitor, ...] = ()
         while True:
             is_last = self._stop.is_set()
             self._wake.clear()
             started = running_seconds()
-            logs = self._logs
-            has_more = self._poll_all(poller, logs)
-            if not poller.is_abandoned and self._is_refresh_due(logs):
+            logs, now = self._logs, self._clock.now()
+            self._poll_all(poller, self._due(logs, now, is_last=is_last), now)
+            if not poller.is_abandoned and self._folders.is_refresh_due(logs, now):
                 self._work_on(poller, _DIRECTORIES, partial(self._refresh, logs))
             if poller.is_abandoned:
-                self._wake.set()  # Its log can be polled with the others again.
+                self._poll_all_now()  # Its log can be polled with the others again.
                 return
             self.heartbeat.beat()
             if polled is not logs:
@@ -170,27 +174,53 @@ class LogThread(ServiceThread):
                 self._polled()
             if is_last:
                 return
-            if not has_more:
-                self._clock.wait(self._wake, POLL_SECONDS)
-                # Not by the clock: the pause spares this machine's processor, however fast a replay's clock runs.
-                self._stop.wait(max(started + PAUSE_SECONDS - running_seconds(), 0))
+            self._wait(started)
+
+    def _due(self, logs: tuple[LogMonitor, ...], now: float, *, is_last: bool) -> Sequence[LogMonitor]:
+        """Return the logs that are to be polled now."""
+        schedule = self._schedule
+        changed = self._folders.take_changed(now)
+        if schedule.logs is not logs:
+            schedule.follow(logs)
+        if self._is_all_due or is_last:
+            self._is_all_due = False
+            schedule.poll_all()
+        return schedule.take_due(changed, now)
+
+    def _wait(self, started: float) -> None:
+        """Wait until a log is due, after a turn that began at `started`, in seconds that the machine has run."""
+        seconds = self._schedule.wait(self._clock.now())
+        if not seconds:
+            return
+        if self._clock.wait(self._wake, seconds) and not self._is_all_due:
+            self._clock.wait(self._stop, self._schedule.pause(self._clock.now()))
+        # Not by the clock: the pause spares this machine's processor, however fast a replay's clock runs.
+        pause = started + PAUSE_SECONDS - running_seconds()
+        if pause > 0:
+            self._stop.wait(pause)
 
     def _help(self, poller: _Poller) -> None:
         """Poll the logs that no thread works on, the last one first: from both ends it takes half as long."""
-        self._poll_all(poller, self._logs[::-1])
-        self._wake.set()
+        self._poll_all(poller, self._logs[::-1], self._clock.now())
+        self._poll_all_now()
 
-    def _poll_all(self, poller: _Poller, logs: tuple[LogMonitor, ...]) -> bool:
-        """Poll each log, until this thread is abandoned; return whether one has more to read at once."""
-        has_more = False
+    def _poll_all(self, poller: _Poller, logs: Sequence[LogMonitor], now: float) -> None:
+        """Poll each log, until this thread is abandoned."""
         for each in logs:
-            if self._work_on(poller, each.key, partial(self._poll, each)):
-                has_more = True
+            has_more = self._work_on(poller, each.key, partial(self._poll, each, now))
             if poller.is_abandoned:
                 break
-            if poller is self.thread:
-                self.heartbeat.beat()
-        return has_more
+            if poller is not self.thread:
+                continue
+            is_resting = self._folders.note_poll(each)
+            self._schedule.note_poll(
+                each,
+                now,
+                is_notified=each.has_events and not is_resting,
+                has_grown=each.has_grown or is_resting,
+                has_more=has_more,
+            )
+            self.heartbeat.beat()
 
     def _work_on(self, poller: _Poller, key: Hashable, work: Callable[[], bool | None]) -> bool:
         """Do work that may hang, unless another thread does it; return its result."""
@@ -206,14 +236,9 @@ class LogThread(ServiceThread):
                 del self._busy[key]
                 poller.key = None
 
-    def _poll(self, monitor: LogMonitor) -> bool:
+    def _poll(self, monitor: LogMonitor, now: float) -> bool:
         try:
-            now = self._clock.now()
-            if now >= self._places.get(monitor, (-POLL_SECONDS, ()))[0] + POLL_SECONDS:
-                # The directories are looked up here: if that hangs, only this log is affected.
-                found = places(monitor.paths)
-                with self._lock:
-                    self._places[monitor] = (now, found)
+            self._folders.check(monitor, now)  # Here: if that hangs, only this log is affected.
             return monitor.poll()
         except Exception:  # One server's log must not silence the others; the next poll tries again.
             log.exception("tail.failed", server=monitor.server)
@@ -221,22 +246,10 @@ class LogThread(ServiceThread):
             monitor.note_failure("internal_error")
             return False
 
-    def _is_refresh_due(self, logs: tuple[LogMonitor, ...]) -> bool:
-        """Tell whether to update the watched directories: at once for another set of logs, then once per poll."""
-        refreshed, at = self._refreshed
-        return refreshed is not logs or self._clock.now() >= at + POLL_SECONDS
-
     def _refresh(self, logs: tuple[LogMonitor, ...]) -> None:
-        """Watch the logs' directories as the last polls found them."""
-        self._refreshed = (logs, self._clock.now())
+        """Watch the logs' folders as the last polls found them."""
         try:
-            with self._lock:  # Helpers may poll meanwhile.
-                self._places = {each: self._places[each] for each in logs if each in self._places}
-                known = {each: found for each, (_, found) in self._places.items()}
-            if self._directories.refresh([place for found in known.values() for place in found]):
-                self._wake.set()  # What was written before the watch gave no notification.
-            for each in logs:
-                each.has_events = self._directories.covers(known.get(each, ()))
+            self._schedule.poll_soon(self._folders.refresh(logs, self._clock.now()))
         except Exception:  # Without notifications logs are polled.
             log.exception("file_events.failed")
             self._errors.count("file_events")

@@ -134,10 +134,6 @@ class ServerMonitor:
         with self._lock:
             return self._state.foresee(self._clock.now())
 
-    def record_history(self) -> None:
-        """Keep the present values for the charts."""
-        self.history.add(self.snapshot())
-
     def close(self) -> None:
         """Close files and connections; a log that hangs is not waited for."""
         self._is_closed = True

@@ -14,12 +14,22 @@ import re
 import threading
 import time
 
-from collections.abc import Callable, Iterable
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import NamedTuple
 
 import structlog
 
-from watchdog.events import FileSystemEvent, FileSystemEventHandler
+from watchdog.events import (
+    DirDeletedEvent,
+    DirMovedEvent,
+    FileCreatedEvent,
+    FileDeletedEvent,
+    FileModifiedEvent,
+    FileMovedEvent,
+    FileSystemEvent,
+    FileSystemEventHandler,
+)
 from watchdog.observers import Observer
 from watchdog.observers.api import BaseObserver, ObservedWatch
 
@@ -30,12 +40,24 @@ MAX_FOLDERS = 64
 RETRY_SECONDS = 60.0
 """Seconds until a folder that could not be watched is tried again."""
 
+TOO_MANY = 100
+"""So many events wake the caller, even if none is about a log: each takes time."""
+
 _GLOB_SIGN = re.compile(r"[*?\[]")
 
 log = structlog.get_logger("vllm_watch.wake")
 
-_CHANGES = frozenset({"modified", "created", "moved", "deleted"})
-"""The changes of a log; that it is opened or read is an event, too."""
+_CHANGES: list[type[FileSystemEvent]] = [
+    FileModifiedEvent, FileCreatedEvent, FileMovedEvent, FileDeletedEvent, DirMovedEvent, DirDeletedEvent
+]  # fmt: skip
+"""The changes of a log, and of its folder; the kernel is asked for no others, such as that a file is opened."""
+
+
+class Changes(NamedTuple):
+    """The prefixes of the logs that may have changed, and how many events each folder had, whatever they concern."""
+
+    prefixes: Collection[str]
+    events: Mapping[str, int]
 
 
 class _Notifier(FileSystemEventHandler):
@@ -43,19 +65,35 @@ class _Notifier(FileSystemEventHandler):
 
     def __init__(self, wake: threading.Event) -> None:
         self._wake = wake
-        self.prefixes: tuple[str, ...] = ()
+        self._lock = threading.Lock()
+        self._changed: set[str] = set()
+        self._events: Counter[str] = Counter()
+        self.prefixes: Mapping[str, Collection[str]] = {}
+        """What the logs' paths start with, by folder."""
         self.gone: set[str] = set()
         """Watched folders that were removed: a new one of the same name may have the same inode."""
 
-    def on_any_event(self, event: FileSystemEvent) -> None:
-        if event.event_type in {"deleted", "moved"} and event.is_directory:
-            self.gone.add(os.fsdecode(event.src_path))
-        if event.event_type in _CHANGES and self._concerns(event):
-            self._wake.set()
+    def take(self) -> Changes | None:
+        if not self._events:
+            return None
+        with self._lock:
+            changes = Changes(self._changed, self._events)
+            self._changed, self._events = set(), Counter()
+            return changes
 
-    def _concerns(self, event: FileSystemEvent) -> bool:
-        paths = (os.fsdecode(event.src_path), os.fsdecode(event.dest_path))
-        return any(path.startswith(self.prefixes) for path in paths if path)
+    def on_any_event(self, event: FileSystemEvent) -> None:
+        source, target = os.fsdecode(event.src_path), os.fsdecode(event.dest_path)
+        if event.event_type in {"deleted", "moved"} and event.is_directory:
+            self.gone.add(source)
+        folder = os.path.dirname(source)
+        prefixes = self.prefixes.get(folder, ())
+        concerned = [prefix for prefix in prefixes if source.startswith(prefix) or target.startswith(prefix)]
+        with self._lock:
+            self._events[folder] += 1
+            self._changed.update(concerned)
+            is_too_many = self._events[folder] == TOO_MANY
+        if (concerned or is_too_many) and not self._wake.is_set():
+            self._wake.set()
 
 
 class Place(NamedTuple):
@@ -92,6 +130,7 @@ class DirectoryWatcher:
         self._clock = clock
         self._observer: BaseObserver | None = None
         self._watches: dict[str, _Watched] = {}
+        self._resting: frozenset[str] = frozenset()
         self._failed: dict[str, float] = {}
 
     def start(self) -> None:
@@ -104,37 +143,49 @@ class DirectoryWatcher:
             return
         self._observer = observer
 
-    def refresh(self, found: Iterable[Place]) -> bool:
+    def take_changes(self) -> Changes | None:
+        """Return what has changed since this was asked last, `None` if nothing has."""
+        return self._handler.take()
+
+    def refresh(self, found: Iterable[Place], resting: Collection[str] = ()) -> Collection[str]:
         """
         Watch the folders of these places that exist, and again those that were replaced; stop watching all others.
 
-        Return whether a folder is watched now that was not before.
+        Args:
+            found: The places.
+            resting: Folders that are not watched for now.
+
+        Returns:
+            The folders that are watched now and were not before.
         """
         observer = self._living()
         if observer is None:
-            return False
+            return ()
         found = tuple(found)
-        self._handler.prefixes = tuple(dict.fromkeys(place.prefix for place in found))
-        wanted = dict(list({place.folder: place.identity for place in found}.items())[:MAX_FOLDERS])
+        self._handler.prefixes = _by_folder(found)
+        first = list({place.folder: place.identity for place in found}.items())[:MAX_FOLDERS]
+        wanted = {folder: identity for folder, identity in first if folder not in resting}
+        self._resting = frozenset(folder for folder, _ in first if folder in resting)
         for folder in self._watches.keys() - wanted.keys():
             self._forget(observer, folder)
         self._failed = {folder: at for folder, at in self._failed.items() if folder in wanted}
         deaf = {emitter.watch for emitter in observer.emitters if not emitter.is_alive()}
-        before = set(self._watches.values())
+        new = []
         for folder, identity in wanted.items():
             known = self._watches.get(folder)
             if known is not None:
                 if known.identity == identity and folder not in self._handler.gone and known.watch not in deaf:
                     continue
                 self._forget(observer, folder)
-            if identity is not None:
-                self._watch(observer, folder, identity)
-        return not before.issuperset(self._watches.values())
+            if identity is not None and self._watch(observer, folder, identity):
+                new.append(folder)
+        return new
 
     def covers(self, found: Iterable[Place]) -> bool:
-        """Tell whether changes of all these places are notified; without places they are not."""
+        """Tell whether changes of all these places are notified, but for rests; without places they are not."""
         folders = [place.folder for place in found]
-        return bool(folders) and self._living() is not None and all(folder in self._watches for folder in folders)
+        watched = self._watches.keys() | self._resting
+        return bool(folders) and self._living() is not None and all(folder in watched for folder in folders)
 
     def stop(self) -> None:
         """End the watching thread."""
@@ -150,17 +201,19 @@ class DirectoryWatcher:
             self._watches.clear()
         return self._observer
 
-    def _watch(self, observer: BaseObserver, folder: str, identity: tuple[int, int]) -> None:
+    def _watch(self, observer: BaseObserver, folder: str, identity: tuple[int, int]) -> bool:
         failed_at = self._failed.get(folder)
         if failed_at is not None and self._clock() - failed_at < RETRY_SECONDS:
-            return
+            return False
         try:
-            self._watches[folder] = _Watched(observer.schedule(self._handler, folder), identity)
+            self._watches[folder] = _Watched(observer.schedule(self._handler, folder, event_filter=_CHANGES), identity)
             self._failed.pop(folder, None)
         except (OSError, RuntimeError) as error:
             self._failed[folder] = self._clock()
             if failed_at is None:
                 log.warning("file_events.watch_failed", folder=folder, error=str(error), effect="the log is polled")
+            return False
+        return True
 
     def _forget(self, observer: BaseObserver, folder: str) -> None:
         watch, _ = self._watches.pop(folder)
@@ -174,6 +227,18 @@ class DirectoryWatcher:
 def places(paths: Iterable[str]) -> tuple[Place, ...]:
     """Return where changes of these paths and globs are seen now; like reading, this may hang."""
     return tuple(_place(path) for path in paths)
+
+
+def is_current(place: Place) -> bool:
+    """Tell whether the folder of a place is still the one that was found; like reading, this may hang."""
+    return _identity(place.folder) == place.identity
+
+
+def _by_folder(found: Iterable[Place]) -> dict[str, set[str]]:
+    prefixes: dict[str, set[str]] = {}
+    for place in found:
+        prefixes.setdefault(place.folder, set()).add(place.prefix)
+    return prefixes
 
 
 def _place(path: str) -> Place:

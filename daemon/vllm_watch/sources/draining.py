@@ -41,6 +41,9 @@ class DrainingFiles:
         self._counts = counts
         self._files: list[_DrainingFile] = []
 
+    def __bool__(self) -> bool:
+        return bool(self._files)
+
     @property
     def logs(self) -> list[LogFile]:
         """The files, the oldest first."""

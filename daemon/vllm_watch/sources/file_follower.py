@@ -55,6 +55,11 @@ class FileFollower:
         self._grown_at = float("-inf")
 
     @property
+    def logs(self) -> list[LogFile]:
+        """The files that are open, the oldest first."""
+        return self._queue.logs
+
+    @property
     def file_ids(self) -> set[FileId]:
         """The files that are open."""
         return self._queue.file_ids
@@ -87,11 +92,6 @@ class FileFollower:
     def lag(self) -> int:
         """Return how many bytes are not read yet, an unfinished line included."""
         return self._queue.lag()
-
-    def framing_counts(self) -> tuple[int, int]:
-        """Return long lines dropped and NUL bytes removed in the files that are open."""
-        framers = [log.framer for log in self._queue.logs]
-        return sum(framer.long_lines for framer in framers), sum(framer.nul_bytes for framer in framers)
 
     def start(self, point: ResumePoint | None, now: float, max_search: int = MAX_SEARCH) -> list[LogBatch]:
         """

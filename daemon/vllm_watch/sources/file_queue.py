@@ -16,7 +16,7 @@ from copy import copy
 from vllm_watch.reading.log_reader import LogBatch, LogReader
 from vllm_watch.sources.checkpoint import FilePosition
 from vllm_watch.sources.draining import DrainingFiles
-from vllm_watch.sources.log_file import LogFile
+from vllm_watch.sources.log_file import READ_SIZE, LogFile
 from vllm_watch.sources.open_file import FileId
 from vllm_watch.sources.queued_file import QueuedFile
 from vllm_watch.sources.read_counts import ReadCounts
@@ -61,6 +61,7 @@ class FileQueue:
         self._truncations = Truncations(rotated, counts)
         self._counts = counts
         self._is_after_gap = False
+        self._is_at_end = False
 
     @property
     def present(self) -> QueuedFile:
@@ -70,7 +71,8 @@ class FileQueue:
     @property
     def logs(self) -> list[LogFile]:
         """All files that are open, the oldest first."""
-        return [*self._draining.logs, *(item.log for item in self._files)]
+        logs = [item.log for item in self._files]
+        return [*self._draining.logs, *logs] if self._draining else logs
 
     @property
     def file_ids(self) -> set[FileId]:
@@ -79,10 +81,12 @@ class FileQueue:
 
     def append(self, items: Iterable[QueuedFile]) -> None:
         """Add files that came after all others."""
+        self._is_at_end = False
         self._files.extend(items)
 
     def prepend(self, items: list[QueuedFile]) -> None:
         """Add files that came before all others, in order."""
+        self._is_at_end = False
         self._files.extendleft(reversed(items))
 
     def note_backlog(self, now: float) -> None:
@@ -92,7 +96,9 @@ class FileQueue:
         self.skip_far_behind()
 
     def lag(self) -> int:
-        """Return how many bytes are not read yet, an unfinished line included."""
+        """Return how many bytes are not read yet, an unfinished line included; what came after a poll is not asked."""
+        if self._is_at_end:
+            return self.present.log.framer.pending
         lag = 0
         for item in self._files:
             with suppress(OSError):
@@ -124,9 +130,11 @@ class FileQueue:
             now: The time.
             max_reads: Pieces to read at most, so that nothing else waits for a backlog.
         """
-        self.has_more, self.problem = False, None
-        is_successor_empty = len(self._files) == 1 and self.present.log.offset == 0
-        batches = self._draining.read(now, is_successor_empty=is_successor_empty)
+        self.has_more, self.problem, self._is_at_end = False, None, False
+        batches: list[LogBatch] = []
+        if self._draining:
+            is_successor_empty = len(self._files) == 1 and self.present.log.offset == 0
+            batches = self._draining.read(now, is_successor_empty=is_successor_empty)
         while True:
             item = self._files[0]
             self._is_after_gap |= item.is_after_gap
@@ -144,6 +152,7 @@ class FileQueue:
             if self._files[0] is not item:
                 continue  # A copy was found that is to be read first.
             if len(self._files) == 1:
+                self._is_at_end = True
                 return batches
             self._files.popleft()
             self._draining.add(item.log, copy(self.reader), now)
@@ -152,12 +161,13 @@ class FileQueue:
     def note_position(self) -> None:
         """Note how far everything is read; of a file that cannot be read now the last position stays."""
         log = self._files[0].log
-        with suppress(OSError):
-            if log.offset == 0:
-                # Nothing identifies an empty file, and its writer may not have opened it yet.
+        if log.offset == 0:
+            # Nothing identifies an empty file, and its writer may not have opened it yet.
+            try:
                 log = self._draining.last_named or log
-            if not log.was_rewritten():
-                self.position = log.position(self._path)
+            except OSError:
+                return
+        self.position = log.position(self._path)
 
     def close(self) -> None:
         """Close all files."""
@@ -177,8 +187,10 @@ class FileQueue:
             reads -= 1
             batch = self.reader.read(item.log.lines(data), item.times(now))
             self._counts.add(batch, len(data))
-            batches.append(batch._replace(is_after_gap=self._is_after_gap))
+            batches.append(batch._replace(is_after_gap=True) if self._is_after_gap else batch)
             self._is_after_gap = False
+            if len(data) < READ_SIZE and item is self.present:
+                break  # Its end; what comes meanwhile is for the next poll.
         return reads
 
     def _give_up(self, item: QueuedFile, error: OSError, now: float) -> bool:

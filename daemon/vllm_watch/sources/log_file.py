@@ -12,7 +12,7 @@ import zlib
 from vllm_watch.reading.containers import LineReader
 from vllm_watch.sources.checkpoint import CHECKED_SIZE, FilePosition
 from vllm_watch.sources.open_file import FileId, OpenFile
-from vllm_watch.sources.rewrite_check import RewriteCheck
+from vllm_watch.sources.rewrite_check import RewriteCheck, last_bytes
 
 
 READ_SIZE = 256 * 1024
@@ -21,6 +21,9 @@ READ_SIZE = 256 * 1024
 class LogFile(OpenFile):
     """
     An open log and how far it has been read.
+
+    The bytes that identify a position are kept as they were read: if the file is rewritten meanwhile, the position is
+    still one in what was read.
 
     Attributes:
         offset: How far, in bytes.
@@ -33,18 +36,21 @@ class LogFile(OpenFile):
         self.offset = self.line_start = 0
         self.framer = LineReader()
         self._rewrite_check = RewriteCheck(0, self.read_at)
+        self._head = b""
+        """The file's first bytes."""
+        self._marker = b""
+        """The bytes before `line_start`."""
 
     def was_rewritten(self) -> bool:
         """Tell whether the bytes read last are gone: the file was truncated, and perhaps filled again."""
-        if not self._rewrite_check.last_byte:
+        if not self._rewrite_check.last_bytes:
             return self.size() < self.offset
         return not self._rewrite_check.is_intact(self.read_at)
 
     def position(self, path: str) -> FilePosition:
-        """Return how far the file was read, to the start of the unfinished line; 0 if what was read is gone."""
-        offset = 0 if self.was_rewritten() else self.line_start
-        head = self.read_at(0, min(CHECKED_SIZE, offset))
-        marker = self.read_at(max(offset - CHECKED_SIZE, 0), min(CHECKED_SIZE, offset))
+        """Return how far the file was read, to the start of the unfinished line."""
+        offset, marker = self.line_start, self._marker
+        head = self._head[:offset]
         return FilePosition(path, *self.file_id, offset, len(head), zlib.crc32(head), len(marker), zlib.crc32(marker))
 
     def is_at(self, position: FilePosition) -> bool:
@@ -93,11 +99,18 @@ class LogFile(OpenFile):
             self._skip_hole()
             data = self.read_at(self.offset, size)
         if data:
+            if self.offset < CHECKED_SIZE:
+                self._head = (self._head[: self.offset] + data)[:CHECKED_SIZE]
             line_end = data.rfind(b"\n") + 1
             if line_end:
                 self.line_start = self.offset + line_end
+                before = self._rewrite_check.last_bytes
             self._rewrite_check.advance(self.offset, data)
             self.offset += len(data)
+            if line_end == len(data):
+                self._marker = self._rewrite_check.last_bytes
+            elif line_end:
+                self._marker = last_bytes(before, data[:line_end])
         return data
 
     def lines(self, data: bytes) -> list[bytes]:
@@ -106,9 +119,11 @@ class LogFile(OpenFile):
 
     def _move_to(self, offset: int, line_ends: tuple[bytes, ...] = (b"\n",)) -> None:
         check = RewriteCheck(offset, self.read_at)  # First: if that fails nothing has moved.
+        self._head = self.read_at(0, CHECKED_SIZE) if offset else b""
         self.offset = self.line_start = offset
         self._rewrite_check = check
-        if offset > 0 and check.last_byte not in line_ends:
+        self._marker = check.last_bytes
+        if offset > 0 and check.last_bytes[-1:] not in line_ends:
             self.framer.go_inside_line()
         else:
             self.framer.go_to_line()
@@ -121,8 +136,11 @@ class LogFile(OpenFile):
         end = self.end_of_hole(self.offset)
         if end == self.offset:
             return
+        if self.offset < CHECKED_SIZE:
+            self._head = self.read_at(0, CHECKED_SIZE)
         self._rewrite_check.skip_hole(end, self.read_at)
         self.framer.count_hole(end - self.offset)
         if self.line_start == self.offset:
             self.line_start = end
+            self._marker = self._rewrite_check.last_bytes
         self.offset = end

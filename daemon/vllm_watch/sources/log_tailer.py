@@ -13,7 +13,6 @@ import glob
 import os
 
 from collections.abc import Callable, Iterable
-from dataclasses import asdict
 
 import structlog
 
@@ -21,13 +20,14 @@ from vllm_watch.catalog.reasons import LogReason
 from vllm_watch.reading.log_reader import LogBatch, LogReader
 from vllm_watch.sources.checkpoint import FilePosition
 from vllm_watch.sources.file_follower import MAX_READS, FileFollower
+from vllm_watch.sources.log_file import LogFile
 from vllm_watch.sources.open_file import FileId, NotRegularError
 from vllm_watch.sources.read_counts import ReadCounts
 from vllm_watch.sources.resumption import ResumePoint
 from vllm_watch.sources.rotated_names import is_compressed, is_rotated_of
 from vllm_watch.sources.startup_scan import MAX_SEARCH
 from vllm_watch.state.server import LogStatus
-from vllm_watch.state.snapshot import TailCounts
+from vllm_watch.state.snapshot import WatchMode
 
 
 log = structlog.get_logger("vllm_watch.tail")
@@ -62,6 +62,10 @@ class LogTailer:
         stopped_at: When that was, in seconds since the epoch.
         wall: Returns the wall clock's time, which files' times are in, at a moment of `poll`.
         make_reader: Returns a reader of the lines of one path.
+
+    Attributes:
+        watch_mode: How changes of the files are noticed, `None` if that is not said; the caller sets it.
+        has_more: Whether the last poll stopped before the end of what was there.
     """
 
     def __init__(
@@ -72,6 +76,8 @@ class LogTailer:
         wall: Callable[[float], float] = float,
         make_reader: Callable[[], LogReader] = LogReader,
     ) -> None:
+        self.watch_mode: WatchMode | None = None
+        self.has_more = False
         self._pattern = pattern
         self._wall = wall
         self._make_reader = make_reader
@@ -99,16 +105,12 @@ class LogTailer:
         """The path or glob, and the real paths of its files: changes of these are to be polled."""
         return (self.pattern, *{follower.real_path for follower in self._followers.values()} - {self.pattern})
 
-    @property
-    def has_more(self) -> bool:
-        """Whether the last poll stopped before the end of what was there."""
-        return any(follower.has_more for follower in self._followers.values())
-
     def poll(self, now: float) -> list[LogBatch]:
         """Poll all files once and return what is new."""
         batches: list[LogBatch] = []
         self._reason = "not_found"
-        paths = dict.fromkeys([*self._paths(), *self._followers])
+        self.has_more = False
+        paths = dict.fromkeys([*self._paths(), *self._followers]) if self._is_glob else (self._pattern,)
         for path in paths:
             batches += self._poll_path(path, now, len(paths))
         self._has_polled = True
@@ -120,27 +122,25 @@ class LogTailer:
 
         If the last poll of a file did not reach its end, or failed, its position says until when all had been read.
         """
-        before = {
-            path: point.position._replace(read_until=point.stopped_at) for path, point in self._resume_points.items()
-        }
-        known = {
-            path: at if follower.has_read_all else at._replace(read_until=follower.read_until)
-            for path, follower in self._followers.items()
-            if (at := follower.position) is not None
-        }
-        return tuple({**before, **known}.values())[-MAX_POSITIONS:]
+        found: dict[str, FilePosition] = {}
+        for path, point in self._resume_points.items():
+            found[path] = point.position._replace(read_until=point.stopped_at)
+        for path, follower in self._followers.items():
+            position = follower.position
+            if position is not None:
+                has_all = follower.has_read_all
+                found[path] = position if has_all else position._replace(read_until=follower.read_until)
+        return tuple(found.values())[-MAX_POSITIONS:]
 
     def status(self) -> LogStatus:
         """Return how reading goes."""
-        is_up = not all(follower.is_failing for follower in self._followers.values())
-        open_counts = [follower.framing_counts() for follower in self._followers.values()]
-        closed = TailCounts(**asdict(self._counts))
-        tail = closed._replace(
-            lag=sum(follower.lag() for follower in self._followers.values()) if is_up else None,
-            long_lines=closed.long_lines + sum(long_lines for long_lines, _ in open_counts),
-            nul_bytes=closed.nul_bytes + sum(nul_bytes for _, nul_bytes in open_counts),
-            ignored_files=len(self._ignored),
-        )
+        is_up, lag = False, 0
+        logs: list[LogFile] = []
+        for follower in self._followers.values():
+            is_up |= not follower.is_failing
+            lag += follower.lag()
+            logs += follower.logs
+        tail = self._counts.with_open(logs, lag if is_up else None, len(self._ignored), self.watch_mode)
         return LogStatus(is_up, "ok" if is_up else self._reason, tail)
 
     def close(self) -> None:
@@ -150,9 +150,7 @@ class LogTailer:
         self._followers.clear()
 
     def _paths(self) -> list[str]:
-        """Return what to follow now: of a glob's matches those that were written last, the oldest first."""
-        if not self._is_glob:
-            return [self._pattern]
+        """Return what of the glob to follow now: the matches that were written last, the oldest first."""
         found = [path for path in glob.glob(self._pattern) if not is_compressed(path)]
         logs = {*found, *self._followers, *self._resume_points}
         # A rotated file belongs to its log, which is followed for a while after its name is gone.
@@ -187,6 +185,7 @@ class LogTailer:
             self._resume_points.pop(path, None)
         if follower.problem is not None:
             self._note(follower.problem, is_counted=follower.is_failing)
+        self.has_more |= follower.has_more
         if follower.is_over(now):
             self._forget(path)
         return batches

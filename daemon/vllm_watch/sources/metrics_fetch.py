@@ -7,6 +7,8 @@ This module handles answers that are not /metrics, are too large, or end too ear
 
 from __future__ import annotations
 
+import http.client
+
 from collections.abc import Callable, Mapping
 from typing import Final, cast
 
@@ -20,7 +22,6 @@ from vllm_watch.sources.http_client import (
     TlsOptions,
     body_pieces,
     is_encoded,
-    version_of,
 )
 
 
@@ -29,8 +30,6 @@ MAX_BODY = 64 * 1024 * 1024
 
 PIECE = 256 * 1024
 """In smaller pieces a body of megabytes costs up to a half more."""
-
-HTTP_2 = 20
 
 _STATUS_REASONS: dict[int, MetricsReason] = {401: "unauthorized", 403: "forbidden", 404: "not_found"}
 _CONTENT_TYPES = ("text/plain", "application/openmetrics-text")
@@ -46,6 +45,8 @@ class Fetcher:
 
     def __init__(self, url: str, timeout: float, tls: TlsOptions) -> None:
         self._url = url
+        self._request: requests.PreparedRequest | None = None
+        """The last request: the next one is usually the same."""
         self._client = BoundedClient(timeout, tls)
 
     def fetch(self, headers: Mapping[str, str], feed: Feed) -> MetricsReason:
@@ -61,8 +62,9 @@ class Fetcher:
         self._client.close()
 
     def _ask(self, headers: Mapping[str, str], feed: Feed) -> None:
-        request = requests.Request("GET", self._url, headers=headers).prepare()
-        with self._client.send(request) as response:
+        if self._request is None or self._request.headers != headers:
+            self._request = requests.Request("GET", self._url, headers=headers).prepare()
+        with self._client.send(self._request) as response:
             rejection = _rejection(response)
             if rejection is not None:
                 raise RequestError(rejection)
@@ -71,9 +73,9 @@ class Fetcher:
             self._client.keep(response)
 
 
-def _rejection(response: requests.Response) -> MetricsReason | None:
+def _rejection(response: http.client.HTTPResponse) -> MetricsReason | None:
     """Return why a body is not worth reading, or `None`."""
-    status = response.status_code
+    status = response.status
     if status != requests.codes.ok:
         return "redirect" if 300 <= status < 400 else _STATUS_REASONS.get(status, "http_error")
     headers = response.headers
@@ -84,9 +86,7 @@ def _rejection(response: requests.Response) -> MetricsReason | None:
     return None if _has_known_end(response) else "incomplete"
 
 
-def _has_known_end(response: requests.Response) -> bool:
+def _has_known_end(response: http.client.HTTPResponse) -> bool:
     """Tell whether a complete body can be distinguished from one that broke off."""
-    headers = response.headers
-    is_chunked = headers.get("Transfer-Encoding", "").strip().lower() == "chunked"
-    has_length = headers.get("Content-Length", "").strip().isdecimal()
-    return is_chunked or has_length or version_of(response) >= HTTP_2
+    lengths = response.headers.get_all("Content-Length", [])
+    return bool(response.chunked) or (len(lengths) == 1 and lengths[0].strip().isdecimal())

@@ -8,6 +8,7 @@ changes, as in a healthy idle server. Only a request shows the difference.
 
 from __future__ import annotations
 
+import http.client
 import time
 
 from collections.abc import Iterator
@@ -167,8 +168,8 @@ class Prober:
         return models[0].id
 
 
-def _check(response: requests.Response) -> None:
-    status = response.status_code
+def _check(response: http.client.HTTPResponse) -> None:
+    status = response.status
     if 300 <= status < 400:
         raise RequestError("redirect")
     if status != requests.codes.ok:
@@ -177,7 +178,7 @@ def _check(response: requests.Response) -> None:
         raise RequestError("encoded")
 
 
-def _first_token_at(response: requests.Response) -> float:
+def _first_token_at(response: http.client.HTTPResponse) -> float:
     """Return when the first token came, by the monotonic clock; the stream must also be complete."""
     first: float | None = None
     for data in _events(response):
@@ -190,7 +191,7 @@ def _first_token_at(response: requests.Response) -> float:
     raise RequestError("incomplete")
 
 
-def _events(response: requests.Response) -> Iterator[bytes]:
+def _events(response: http.client.HTTPResponse) -> Iterator[bytes]:
     line = bytearray()
     # Byte by byte: a longer read would wait for bytes that come after the token.
     for byte in body_pieces(response, 1, MAX_STREAM):

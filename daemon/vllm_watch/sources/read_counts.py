@@ -3,10 +3,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from vllm_watch.reading.log_reader import LogBatch
 from vllm_watch.sources.log_file import LogFile
+from vllm_watch.state.snapshot import TailCounts, WatchMode
 
 
 @dataclass(slots=True)
@@ -27,6 +29,37 @@ class ReadCounts:
         """Count lines, and the bytes that they were read from."""
         self.lines += batch.lines
         self.size += size
+
+    def with_open(
+        self, logs: Iterable[LogFile], lag: int | None, ignored_files: int, watch_mode: WatchMode | None
+    ) -> TailCounts:
+        """
+        Return all counts.
+
+        Args:
+            logs: The files that are open: what their framers have counted is added.
+            lag: Bytes that are not read yet, `None` if that is not known.
+            ignored_files: Files that match and are not followed.
+            watch_mode: How changes of the files are noticed.
+        """
+        long_lines, nul_bytes = self.long_lines, self.nul_bytes
+        for log in logs:
+            long_lines += log.framer.long_lines
+            nul_bytes += log.framer.nul_bytes
+        return TailCounts(
+            lines=self.lines,
+            size=self.size,
+            lag=lag,
+            truncations=self.truncations,
+            rotations=self.rotations,
+            files_lost=self.files_lost,
+            long_lines=long_lines,
+            nul_bytes=nul_bytes,
+            skipped_bytes=self.skipped_bytes,
+            read_errors=self.read_errors,
+            ignored_files=ignored_files,
+            watch_mode=watch_mode,
+        )
 
     def close(self, log: LogFile) -> None:
         """Close a file, and keep what its framer counted."""

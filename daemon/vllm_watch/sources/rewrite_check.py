@@ -43,16 +43,18 @@ class RewriteCheck:
             self._text = _mark_before(min(CHECKED_SIZE, offset), read_at)
 
     @property
-    def last_byte(self) -> bytes:
-        """The byte before the offset, or nothing at the start of the file."""
-        return self._last.data[-1:]
+    def last_bytes(self) -> bytes:
+        """The bytes before the offset, at most `CHECKED_SIZE`; nothing at the start of the file."""
+        return self._last.data
 
     def advance(self, offset: int, data: bytes) -> None:
         """Note that these bytes were read at an offset."""
-        text = data.rstrip(b"\0")
-        if text:
-            self._text = _mark_at_end(self._last.data, offset, text)
-        self._last = _mark_at_end(self._last.data, offset, data)
+        before = self._last.data
+        self._last = _mark_at_end(before, offset, data)
+        if not data.endswith(b"\0"):
+            self._text = self._last
+        elif text := data.rstrip(b"\0"):
+            self._text = _mark_at_end(before, offset, text)
 
     def skip_hole(self, end: int, read_at: ReadAt) -> None:
         """Note that a hole was skipped up to an offset."""
@@ -60,8 +62,10 @@ class RewriteCheck:
 
     def is_intact(self, read_at: ReadAt) -> bool:
         """Tell whether the file still holds those bytes."""
-        marks = dict.fromkeys((self._last, self._text))
-        return all(read_at(mark.at, len(mark.data)) == mark.data for mark in marks if mark.data)
+        last, text = self._last, self._text
+        if read_at(last.at, len(last.data)) != last.data:
+            return False
+        return text is last or read_at(text.at, len(text.data)) == text.data
 
 
 def _mark_before(offset: int, read_at: ReadAt) -> _Mark:
@@ -71,5 +75,10 @@ def _mark_before(offset: int, read_at: ReadAt) -> _Mark:
 
 
 def _mark_at_end(before: bytes, offset: int, data: bytes) -> _Mark:
-    last = data[-CHECKED_SIZE:] if len(data) >= CHECKED_SIZE else (before + data)[-CHECKED_SIZE:]
+    last = last_bytes(before, data)
     return _Mark(offset + len(data) - len(last), last)
+
+
+def last_bytes(before: bytes, data: bytes) -> bytes:
+    """Return the last `CHECKED_SIZE` of some bytes and those before them."""
+    return data[-CHECKED_SIZE:] if len(data) >= CHECKED_SIZE else (before + data)[-CHECKED_SIZE:]

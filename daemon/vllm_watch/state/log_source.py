@@ -12,7 +12,7 @@ from vllm_watch.state.facts import Facts
 from vllm_watch.state.http_labels import http_request_key
 from vllm_watch.state.log_totals import LogTotals
 from vllm_watch.state.server_life import ServerLife
-from vllm_watch.state.sleep_reports import LoggedSleep
+from vllm_watch.state.sleep_reports import LoggedSleep, sleep_calls
 from vllm_watch.state.snapshot import LogCounts
 from vllm_watch_parsers.events import (
     FAILURE_KINDS,
@@ -57,16 +57,13 @@ class LogSource:
         if batch.is_after_gap:
             self._forget_present()
         self._note_lines(batch)
-        self.sleep.apply_calls_before(batch)
-        self._apply_requests(batch)
-        life, notices = self.life.counts(), self.totals.notice_counts()
-        for event in batch.events:
-            self._apply(event, is_dated=not batch.is_undated)
-        self.sleep.apply_calls_after(batch)
         if batch.is_history:
+            life, notices = self.life.counts(), self.totals.notice_counts()
+            self._apply_lines(batch)
             self.life.restore_counts(life)
             self.totals.restore_counts(notices)
         else:
+            self._apply_lines(batch)
             self.totals.continuation_lines += batch.continuation_lines
             self.totals.rejected_lines += batch.rejected_lines
 
@@ -108,6 +105,16 @@ class LogSource:
             isinstance(event, Failure) and event.kind == "shm_timeout" for _, event in batch.events
         ):
             self.last_news_at = batch.end
+
+    def _apply_lines(self, batch: LogBatch) -> None:
+        called = sleep_calls(batch)
+        if called:
+            self.sleep.apply_calls_before(batch.end, called)
+        self._apply_requests(batch)
+        for event in batch.events:
+            self._apply(event, is_dated=not batch.is_undated)
+        if called:
+            self.sleep.apply_calls_after(batch.end, called)
 
     def _apply_requests(self, batch: LogBatch) -> None:
         for request, count in batch.requests.items():

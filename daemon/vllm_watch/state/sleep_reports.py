@@ -28,6 +28,7 @@ MOVING_SECONDS = 30.0
 
 _OK = 200
 _PAUSE, _RESUME = PAUSING
+_HANDLERS = frozenset({*PAUSING, WAKE_UP})
 
 
 class SleepReports:
@@ -105,15 +106,15 @@ class LoggedSleep(SleepReports):
         self.prints_pauses |= event.kind in PAUSING.values()
         self.apply(at, event)
 
-    def apply_calls_before(self, batch: LogBatch) -> None:
-        """Take in the calls to pause and resume, before the other lines of a batch."""
+    def apply_calls_before(self, at: float, called: Collection[str]) -> None:
+        """Take in the calls to pause and resume, of those in a batch, before its other lines."""
         if not self.prints_pauses:
-            self.apply_calls(batch.end, [PAUSING[path] for path in _paths_called(batch) & set(PAUSING)])
+            self.apply_calls(at, [PAUSING[path] for path in called if path in PAUSING])
 
-    def apply_calls_after(self, batch: LogBatch) -> None:
+    def apply_calls_after(self, at: float, called: Collection[str]) -> None:
         """Take in a call to wake up, after the other lines: the engine prints which memory it has back before it."""
-        if not self.prints_pauses and WAKE_UP in _paths_called(batch) and not self.is_asleep:
-            self.apply(batch.end, SleepOrPause("resumed"))
+        if not self.prints_pauses and WAKE_UP in called and not self.is_asleep:
+            self.apply(at, SleepOrPause("resumed"))
 
     def forget(self) -> None:
         """Take in that the server was started again, or that reports were missed."""
@@ -166,9 +167,13 @@ def is_still_asleep(since: float, tokens: TokenSpan | None, now: float) -> bool:
     return tokens.start < since or now - tokens.at > MOVING_SECONDS
 
 
-def _paths_called(batch: LogBatch) -> set[str]:
-    """Return the handlers of operations that were called and done."""
-    return {request.path for request in batch.requests if request.method == "POST" and request.status == _OK}
+def sleep_calls(batch: LogBatch) -> set[str]:
+    """Return which handlers that pause, resume or wake an engine up were called, and answered that it is done."""
+    return {
+        request.path
+        for request in batch.requests
+        if request.path in _HANDLERS and request.method == "POST" and request.status == _OK
+    }
 
 
 def _calls(reading: MetricsReading, handler: str) -> float:

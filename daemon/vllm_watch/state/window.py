@@ -68,6 +68,8 @@ class Window:
 
     def __init__(self, interval: float = 0.0) -> None:
         self._readings: deque[TimedReading] = deque(maxlen=MAX_READINGS)
+        self._spans: dict[EngineKey, tuple[Span, ...]] = {}
+        """The periods up to the newest reading, of the engines that were asked for."""
         self._longest = max(MAX_SECONDS, MAX_INTERVALS * interval) / _JITTER
 
     def __len__(self) -> int:
@@ -86,20 +88,28 @@ class Window:
 
     def add(self, at: float, reading: MetricsReading) -> None:
         """Take in a reading, and drop those that no window needs any more."""
+        self._spans.clear()
         self._readings.append(TimedReading(at, reading))
         while len(self._readings) > 2 and at - self._readings[1].at >= MAX_SECONDS * _JITTER:
             self._readings.popleft()
 
     def clear(self) -> None:
         """Forget: the server was started again, and its counters with it."""
+        self._spans.clear()
         self._readings.clear()
 
-    def spans(self, key: EngineKey) -> Iterator[Span]:
+    def spans(self, key: EngineKey) -> tuple[Span, ...]:
         """
-        Yield the periods that end now and last 10 s or more, the shortest first.
+        Return the periods that end now and last 10 s or more, the shortest first.
 
         None lasts much longer than a minute, or three intervals: counts from a time without scrapes are not recent.
         """
+        known = self._spans.get(key)
+        if known is None:
+            known = self._spans[key] = tuple(self._find_spans(key))
+        return known
+
+    def _find_spans(self, key: EngineKey) -> Iterator[Span]:
         if not self._readings:
             return
         end = self._readings[-1]
@@ -111,11 +121,11 @@ class Window:
 
     def has_span(self, key: EngineKey) -> bool:
         """Return whether there are enough readings for changes."""
-        return next(self.spans(key), None) is not None
+        return bool(self.spans(key))
 
     def rate(self, key: EngineKey, counter: str) -> float | None:
         """Return a counter's increase per second."""
-        span = next(self.spans(key), None)
+        span = next(iter(self.spans(key)), None)
         increase = span.increase(counter) if span else None
         return None if span is None or increase is None else increase / span.seconds
 
@@ -143,11 +153,10 @@ class Window:
 
     def recent(self, key: EngineKey, histogram: str) -> Histogram | None:
         """Return what was observed in the last minute, `None` if nothing was."""
-        span = None
-        for span in self.spans(key):  # noqa: B007  # The longest one.
-            pass
-        if span is None:
+        spans = self.spans(key)
+        if not spans:
             return None
+        span = spans[-1]
         old, new = span.old.histograms.get(histogram), span.new.histograms.get(histogram)
         if old is None or new is None or old.bounds != new.bounds or new.sum < old.sum:
             return None

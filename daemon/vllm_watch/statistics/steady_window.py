@@ -9,7 +9,8 @@ It is chosen by precision and never by what its values are. In this order:
    requests; never more than half. Time to first token does not decide, it varies ten times as much.
 3. What rises or falls has no mean: the Mann-Kendall test, corrected for autocorrelation, finds a trend, and one of
    less than 5 % from end to end is ignored.
-4. The window must be long enough: 60 s, five times the P99 latency, and so long that each mean is known to 5 %.
+4. The window must be long enough: 60 s, five times the P99 latency, and so long that the mean of what is measured is
+   known to 5 %. How many requests run is chance where they arrive by chance, and is seen at moments only.
 
 A window that fails 3 or 4 is returned with its problem: a reader wants to see it, and why its values say little.
 """
@@ -53,6 +54,7 @@ def find_steady_window(
     quantities: Mapping[str, Sequence[float | None]],
     issued: tuple[float, float] | None = None,
     p99_latency: float | None = None,
+    measured: str = "time per output token",
 ) -> SteadyWindow | None:
     """
     Find the steady window of a load test.
@@ -63,6 +65,7 @@ def find_steady_window(
             was none. Usually ``time per output token`` and ``running requests``.
         issued: When the first and the last request was issued; `None`: all times count.
         p99_latency: The P99 of a request's whole latency, in seconds.
+        measured: The quantity whose mean must be known to 5 %.
 
     Returns:
         `None` if there are fewer than ten times with values.
@@ -74,7 +77,8 @@ def find_steady_window(
         return None
     start = first + max(map(_cut, series.values()))
     kept = {name: [value for place, value in known if place + first >= start] for name, known in series.items()}
-    problem = _drift(kept) or _too_short(times[last - 1] - times[start], p99_latency, kept)
+    problem = _drift(kept) or _too_short(times[last - 1] - times[start], p99_latency)
+    problem = problem or _imprecise(measured, kept.get(measured, ()))
     return SteadyWindow(times[start], times[last - 1], problem)
 
 
@@ -100,20 +104,24 @@ def _drift(kept: Mapping[str, Sequence[float]]) -> str | None:
         if trend is None or trend.p >= _SIGNIFICANCE or abs(trend.drift) <= IGNORED_DRIFT * abs(mean):
             continue
         change = trend.drift / abs(mean) if mean else math.inf
-        return f"no steady state: {name} drifted by {change:+.0%} of its mean from the start to the end of the window"
+        drifted = f"{name} drifted by {100 * change:+.0f} % of its mean"
+        return f"no steady state: {drifted} from the start to the end of the window"
     return None
 
 
-def _too_short(seconds: float, p99_latency: float | None, kept: Mapping[str, Sequence[float]]) -> str | None:
-    """Return why the window is not long enough for its means to be known."""
+def _too_short(seconds: float, p99_latency: float | None) -> str | None:
+    """Return why the window is not long enough for the requests in it."""
     needed = max(MIN_SECONDS, LATENCIES * (p99_latency or 0.0))
-    if seconds < needed:
-        return f"too short: {seconds:.0f} s are steady, and {needed:.0f} s are needed"
-    for name, values in kept.items():
-        mean = fmean(values) if values else 0.0
-        if mean <= 0:
-            continue
-        precision = _NORMAL * pstdev(values) / mean / math.sqrt(max(effective_count(values), 1.0))
-        if precision > PRECISION:
-            return f"too short: {name} varies so much that its mean is known to ±{precision:.0%} only"
-    return None
+    return f"too short: {seconds:.0f} s are steady, and {needed:.0f} s are needed" if seconds < needed else None
+
+
+def _imprecise(name: str, values: Sequence[float]) -> str | None:
+    """Return why the window is not long enough for a quantity's mean to be known."""
+    mean = fmean(values) if values else 0.0
+    if mean <= 0:
+        return None
+    precision = _NORMAL * pstdev(values) / mean / math.sqrt(max(effective_count(values), 1.0))
+    if precision <= PRECISION:
+        return None
+    known, needed = f"±{100 * precision:.1f} %", f"±{100 * PRECISION:.0f} %"
+    return f"too short: {name} varies so much that its mean is known to {known}, and {needed} are needed"

@@ -5,7 +5,10 @@ from __future__ import annotations
 
 import os
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from typing import IO
 
 from vllm_watch.support.errors import FileError
 
@@ -17,14 +20,28 @@ def write_whole(path: Path, data: bytes) -> None:
     Raises:
         FileError: It cannot be written.
     """
+    with whole_file(path) as file:
+        file.write(data)
+
+
+@contextmanager
+def whole_file(path: Path) -> Iterator[IO[bytes]]:
+    """
+    Yield a file to write; it is at its place if the block ends without an exception, whichever.
+
+    Raises:
+        FileError: It cannot be written.
+    """
     try:
         if path.exists() and not path.is_file():
-            path.write_bytes(data)
+            with path.open("wb") as device:
+                yield device
             return
         target = path.resolve()  # A link stays one.
         beside = target.with_name(f".{target.name}.{os.getpid()}.part")
         try:
-            beside.write_bytes(data)
+            with beside.open("wb") as file:
+                yield file
             beside.replace(target)
         finally:
             beside.unlink(missing_ok=True)

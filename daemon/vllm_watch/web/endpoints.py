@@ -27,7 +27,7 @@ class Response(NamedTuple):
 
 
 class Endpoints(Protocol):
-    """The endpoints about the watched servers; called in the web server's thread."""
+    """The endpoints about the watched servers; called in the web server's threads."""
 
     def metrics(self, accept: str, accept_encoding: str) -> Response:
         """Return all series in the format that the client accepts, compressed if it accepts that."""

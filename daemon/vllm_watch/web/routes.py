@@ -20,6 +20,9 @@ from vllm_watch.web.endpoints import PLAIN_TEXT, Endpoints, Response, accepts_gz
 
 ALLOWED_METHODS = ("GET", "HEAD")
 
+LONG_PATHS = frozenset({"/metrics", "/api/v1/snapshot"})
+"""Responses about all servers, which take longer to make than others may wait."""
+
 Headers = Mapping[str, str]
 Route = Callable[[Headers, str], Response]
 

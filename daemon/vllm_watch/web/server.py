@@ -2,7 +2,8 @@
 """
 The web server: one thread with an event loop, so that no client, however slow, takes up a thread.
 
-Responses are made in that thread, one at a time.
+Responses about all servers are made in a second thread, one at a time; all others are made in the first one, and wait
+for none of those.
 """
 
 from __future__ import annotations
@@ -13,12 +14,12 @@ import socket
 import threading
 
 from collections.abc import Callable, Collection
-from concurrent.futures import Future
+from concurrent.futures import Future, ThreadPoolExecutor
 
 import structlog
 
 from tornado.httputil import HTTPServerRequest
-from tornado.ioloop import PeriodicCallback
+from tornado.ioloop import IOLoop, PeriodicCallback
 
 from vllm_watch.config.web import WebConfig
 from vllm_watch.support.clock import Clock, SystemClock
@@ -29,7 +30,7 @@ from vllm_watch.web.config_reload import CurrentWebConfig
 from vllm_watch.web.connections import BoundedServer, send
 from vllm_watch.web.endpoints import Endpoints, Response, plain_text
 from vllm_watch.web.hosts import is_named, names_here
-from vllm_watch.web.routes import Router
+from vllm_watch.web.routes import LONG_PATHS, Router
 from vllm_watch.web.sockets import bind, is_loopback
 
 
@@ -62,7 +63,7 @@ class WebServer:
             where other machines can connect, any name is accepted: only they know what this machine is called there.
         clock: The time.
         errors: Counts failures.
-        heartbeat: Beats while the event loop runs.
+        heartbeat: Beats while the event loop and the thread that makes long responses run.
     """
 
     def __init__(  # noqa: PLR0913 - All but the first three go by name.
@@ -126,18 +127,30 @@ class WebServer:
         self._thread = None
 
     def _run(self, sockets: list[socket.socket], started: Future[RequestStop]) -> None:
+        maker = ThreadPoolExecutor(1, thread_name_prefix="response")
+        maker.submit(self.heartbeat.beat)  # Starts its thread now: later the system may have no more.
         with contextlib.closing(Authenticator()) as authenticator:
-            asyncio.run(self._serve(sockets, started, authenticator))
+            asyncio.run(self._serve(sockets, started, authenticator, maker))
+        maker.shutdown(wait=False, cancel_futures=True)
 
     async def _serve(
-        self, sockets: list[socket.socket], started: Future[RequestStop], authenticator: Authenticator
+        self,
+        sockets: list[socket.socket],
+        started: Future[RequestStop],
+        authenticator: Authenticator,
+        maker: ThreadPoolExecutor,
     ) -> None:
         loop = asyncio.get_running_loop()
         stopping = asyncio.Event()
-        server = BoundedServer(lambda request: self._handle(request, authenticator), lambda: self.config.get().tls)
+        server = BoundedServer(
+            lambda request: self._handle(request, authenticator, maker), lambda: self.config.get().tls
+        )
         server.add_sockets(sockets)
-        self.heartbeat.beat()
-        beating = PeriodicCallback(self.heartbeat.beat, _BEAT_MILLISECONDS)
+
+        def beat() -> None:
+            maker.submit(self.heartbeat.beat)  # Both threads must be alive for it.
+
+        beating = PeriodicCallback(beat, _BEAT_MILLISECONDS)
         beating.start()
         started.set_result(lambda: loop.call_soon_threadsafe(stopping.set))
         await stopping.wait()
@@ -157,20 +170,22 @@ class WebServer:
                 hint="give a web_config_file with both, or listen on 127.0.0.1",
             )
 
-    def _handle(self, request: HTTPServerRequest, authenticator: Authenticator) -> None:
+    def _handle(self, request: HTTPServerRequest, authenticator: Authenticator, maker: ThreadPoolExecutor) -> None:
         config = self.config.get()
         if self._names is not None and not is_named(request.headers.get("Host", ""), self._names):
             send(request, _MISDIRECTED, config.headers)
             return
 
         def decided(verdict: Verdict) -> None:
-            send(request, self._respond(request, verdict), config.headers)
+            if verdict is not Verdict.ADMITTED:
+                send(request, _UNAUTHORIZED if verdict is Verdict.DENIED else _BUSY, config.headers)
+            elif request.path in LONG_PATHS:
+                made = maker.submit(self._respond, request)
+                IOLoop.current().add_future(made, lambda done: send(request, done.result(), config.headers))
+            else:
+                send(request, self._respond(request), config.headers)
 
         authenticator.authenticate(config.users, request.headers.get("Authorization", ""), decided)
 
-    def _respond(self, request: HTTPServerRequest, verdict: Verdict) -> Response:
-        if verdict is Verdict.DENIED:
-            return _UNAUTHORIZED
-        if verdict is Verdict.BUSY:
-            return _BUSY
+    def _respond(self, request: HTTPServerRequest) -> Response:
         return self._router.respond(request.method or "", request.path, request.query, request.headers)

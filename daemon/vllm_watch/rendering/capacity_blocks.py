@@ -4,8 +4,8 @@
 from __future__ import annotations
 
 from vllm_watch.loadtest.model import Capacity, Run
+from vllm_watch.loadtest.number_texts import MISSING, significant, spread
 from vllm_watch.rendering.document import Block, Column, Paragraph, plain_table
-from vllm_watch.rendering.numbers import MISSING, significant, spread
 
 
 PLANNED = (0.70, 0.85)

@@ -7,7 +7,7 @@ import math
 
 import pytest
 
-from vllm_watch.rendering import numbers
+from vllm_watch.loadtest import number_texts
 
 
 @pytest.mark.parametrize(
@@ -29,7 +29,7 @@ from vllm_watch.rendering import numbers
 )
 def test_three_significant_digits(value, text):
     """A measured number has three significant digits and its thousands apart; what is unknown or infinite is a dash."""
-    assert text == numbers.significant(value)
+    assert text == number_texts.significant(value)
 
 
 @pytest.mark.parametrize(
@@ -38,7 +38,7 @@ def test_three_significant_digits(value, text):
 )
 def test_a_bound_is_shown_as_it_was_chosen(value, text):
     """A bucket's bound has no digits that nobody chose, and loses none."""
-    assert text == numbers.limit(value)
+    assert text == number_texts.limit(value)
 
 
 @pytest.mark.parametrize(
@@ -53,7 +53,7 @@ def test_a_bound_is_shown_as_it_was_chosen(value, text):
 )
 def test_an_interval_says_which_end_is_open(low, high, text):
     """An interval has both bounds, or says that it has no upper or no lower one."""
-    assert text == numbers.spread(low, high)
+    assert text == number_texts.spread(low, high)
 
 
 @pytest.mark.parametrize(
@@ -72,19 +72,19 @@ def test_an_interval_says_which_end_is_open(low, high, text):
 )
 def test_a_duration_has_the_units_that_suit_it(seconds, text):
     """A duration is in at most two units, the larger first."""
-    assert text == numbers.duration(seconds)
+    assert text == number_texts.duration(seconds)
 
 
 def test_counts_ratios_and_differences():
     """A count has all its digits, a ratio is per cent, a difference has its sign."""
     assert ("16,087", "87.5", "+12.3", "-4.00", "0") == (
-        numbers.count(16087),
-        numbers.percent(0.875),
-        numbers.signed(12.34),
-        numbers.signed(-4),
-        numbers.signed(0),
+        number_texts.count(16087),
+        number_texts.percent(0.875),
+        number_texts.signed(12.34),
+        number_texts.signed(-4),
+        number_texts.signed(0),
     )
-    assert ["\N{EN DASH}"] * 3 == [numbers.count(None), numbers.percent(None), numbers.signed(math.nan)]
+    assert ["\N{EN DASH}"] * 3 == [number_texts.count(None), number_texts.percent(None), number_texts.signed(math.nan)]
 
 
 @pytest.mark.parametrize(
@@ -92,4 +92,4 @@ def test_counts_ratios_and_differences():
 )
 def test_a_moment_is_in_utc(at, text):
     """A moment is a date and time of UTC, and a dash where no calendar has it."""
-    assert text == numbers.moment(at)
+    assert text == number_texts.moment(at)

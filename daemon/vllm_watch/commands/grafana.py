@@ -4,30 +4,33 @@
 from __future__ import annotations
 
 import sys
+import time
 
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import closing
-from typing import TYPE_CHECKING
 
 import click
 
 from vllm_watch.config.times import EXAMPLES, parse_time_range
+from vllm_watch.grafana import packaged
 from vllm_watch.grafana.connection import STANDARD_INPUT, connect, connection
+from vllm_watch.grafana.delete import DeleteOptions
+from vllm_watch.grafana.delete import delete as delete_all
+from vllm_watch.grafana.model import Dashboard
+from vllm_watch.grafana.push import PushOptions
+from vllm_watch.grafana.push import push as push_all
+from vllm_watch.grafana.regions import mark_region, region_of_options
+from vllm_watch.loadtest.region import path
 from vllm_watch.support.errors import UsageError
 from vllm_watch.support.report import ReportLine, print_report
 
 
-if TYPE_CHECKING:
-    from vllm_watch.grafana.model import Dashboard
-    from vllm_watch.grafana.packaged import Language
-
-
-@click.group()
-def grafana() -> None:
+@click.group("grafana")
+def command() -> None:
     """Put the dashboards into a running Grafana, remove them, or mark load tests on them."""
 
 
-@grafana.command()
+@command.command()
 @connection
 @click.option("--folder", default="vLLM", show_default=True, metavar="TITLE", help="Title of the folder if it is new.")
 @click.option("--language", type=click.Choice(["en", "zh"]), default="en", show_default=True, help="Their language.")
@@ -48,7 +51,7 @@ def push(
     ca_file: str | None,
     timeout: float,
     folder: str,
-    language: Language,
+    language: packaged.Language,
     datasource: str | None,
     force: bool,
     dry_run: bool,
@@ -59,16 +62,12 @@ def push(
 
     A dashboard that exists and is equal is not touched; one that somebody changed in Grafana is not overwritten.
     """
-    from vllm_watch.grafana.packaged import packaged
-    from vllm_watch.grafana.push import PushOptions
-    from vllm_watch.grafana.push import push as push_all
-
     options = PushOptions(folder, datasource, force, dry_run, diff_lines)
     with closing(connect(url, token_file, ca_file, timeout)) as server:
-        _report(push_all(server, packaged(language), options, _shown))
+        _report(push_all(server, packaged.packaged(language), options, _shown))
 
 
-@grafana.command()
+@command.command()
 @connection
 @click.option("--force", is_flag=True, help="Delete also what somebody changed since it was pushed.")
 @click.option("--dry-run", is_flag=True, help="Show what would be deleted, and delete nothing.")
@@ -81,10 +80,6 @@ def delete(
 
     Only what push created is deleted.
     """
-    from vllm_watch.grafana.delete import DeleteOptions
-    from vllm_watch.grafana.delete import delete as delete_all
-    from vllm_watch.grafana.packaged import packaged
-
     if token_file == STANDARD_INPUT and not (yes or dry_run):
         raise UsageError("--token-file - takes the standard input that the question would be answered on: give --yes")
 
@@ -94,10 +89,10 @@ def delete(
 
     options = DeleteOptions(force, dry_run, confirm)
     with closing(connect(url, token_file, ca_file, timeout)) as server:
-        _report(delete_all(server, packaged("en"), options, _shown))
+        _report(delete_all(server, packaged.packaged("en"), options, _shown))
 
 
-@grafana.command()
+@command.command()
 @connection
 @click.option("--from", "start", required=True, metavar="TIME", help=f"When the test began: {EXAMPLES}.")
 @click.option("--to", "end", default="now", show_default=True, metavar="TIME", help="When it ended.")
@@ -120,10 +115,6 @@ def mark(
     tags: tuple[str, ...],
 ) -> None:
     """Show the time of a load test on all dashboards, as a region with a link to what came out of it."""
-    import time
-
-    from vllm_watch.grafana.regions import mark_region, path, region_of_options
-
     region = region_of_options(parse_time_range(start, end, time.time()), text, server, run, tags)
     with closing(connect(url, token_file, ca_file, timeout)) as at:
         _report([ReportLine(f"{mark_region(at, region)}: run {region.run} ({at.url}{path(region)})")])

@@ -1,0 +1,98 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What several commands have in common: options, how their values are read, and the progress bar."""
+
+from __future__ import annotations
+
+import sys
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any, TypeVar
+
+import click
+
+from vllm_watch.config.texts import parse_duration
+from vllm_watch.support.errors import UsageError
+from vllm_watch.support.log_options import LOG_FORMATS, LOG_LEVELS
+
+
+_Command = TypeVar("_Command", bound=Callable[..., Any])
+
+_PARTS = 1000
+"""How finely the progress bar moves."""
+
+_ERASE_LINE_ABOVE = "\x1b[1A\x1b[2K"
+
+log_option = click.option(
+    "--log", "logs", multiple=True, metavar="PATH", help="A server's log, a path or glob; may be given several times."
+)
+metrics_option = click.option(
+    "--metrics", "metrics", multiple=True, metavar="URL", help="A server's /metrics; the first goes with the first log."
+)
+config_option = click.option(
+    "--config", "config_file", metavar="FILE", help="A configuration (YAML), instead of --log and --metrics."
+)
+listen_option = click.option("--listen", metavar="HOST:PORT", help="Address to serve on [default: 127.0.0.1:9468].")
+log_level_option = click.option(
+    "--log-level",
+    type=click.Choice(LOG_LEVELS),
+    default="info",
+    show_default=True,
+    help="The lowest severity in the daemon's own log, which is written to standard error.",
+)
+log_format_option = click.option(
+    "--log-format",
+    type=click.Choice(LOG_FORMATS),
+    help="The form of the daemon's own log [default: console on a terminal, else json].",
+)
+objective_option = click.option(
+    "--objective",
+    metavar="chat|batch|LIMITS",
+    help="What requests have to be answered within: chat, batch, or limits such as ttft=300ms,tpot=40ms.",
+)
+zone_option = click.option(
+    "--zone",
+    metavar="ZONE",
+    help="Time zone of logs and results, such as Asia/Shanghai or +08:00 [default: this machine's].",
+)
+
+
+def several(*options: Callable[[_Command], _Command]) -> Callable[[_Command], _Command]:
+    """Return a decorator that gives a command several options, in this order."""
+
+    def add(command: _Command) -> _Command:
+        for option in reversed(options):
+            command = option(command)
+        return command
+
+    return add
+
+
+def seconds_of(option: str, text: str) -> float:
+    """
+    Return the seconds of an option's duration, such as 5s or 10m.
+
+    Raises:
+        UsageError: It is none, or not more than 0 s.
+    """
+    try:
+        seconds = parse_duration(text)
+    except ValueError as error:
+        raise UsageError(f"{option}: {error}") from error
+    if seconds <= 0:
+        raise UsageError(f"{option}: expected more than 0 s")
+    return seconds
+
+
+@contextmanager
+def progress_bar(label: str) -> Iterator[Callable[[float], None]]:
+    """Show a bar on a terminal until the work is done; yield the function that moves it to a share of the whole."""
+    is_terminal = sys.stderr.isatty()
+    with click.progressbar(length=_PARTS, label=label, file=sys.stderr, hidden=not is_terminal) as bar:
+
+        def show(share: float) -> None:
+            bar.update(max(int(share * _PARTS) - bar.pos, 0))
+
+        yield show
+    if is_terminal:
+        sys.stderr.write(_ERASE_LINE_ABOVE)

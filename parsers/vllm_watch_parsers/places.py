@@ -1,0 +1,137 @@
+# SPDX-License-Identifier: Apache-2.0
+"""
+Where each value of a reading stands in a body: found once for all bodies with the same series.
+
+A server has the same some hundred series in every scrape. To find out anew each time which engine, histogram and bucket
+each of them is costs more than to read the values.
+"""
+
+from __future__ import annotations
+
+import math
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import lru_cache
+from typing import NamedTuple
+
+from vllm_watch_parsers.exposition import Layout
+from vllm_watch_parsers.metric_names import HISTOGRAM_PARTS, HISTOGRAMS
+
+
+DEFAULT_ENGINE = "0"
+"""The engine where there is no such label: 0.5 to 0.8.2, and every V0 engine."""
+
+Labels = tuple[tuple[str, str], ...]
+_Indexes = Mapping[Labels, int]
+
+_OF_HISTOGRAMS = frozenset(name + part for names in HISTOGRAMS.values() for name in names for part in HISTOGRAM_PARTS)
+
+
+class EngineKey(NamedTuple):
+    """The labels that distinguish one engine's series from another's."""
+
+    model_name: str
+    engine: str
+
+
+class HistogramPlace(NamedTuple):
+    """
+    Where the values of one engine's histogram are.
+
+    Args:
+        bounds: The upper bounds of the buckets, ascending and ending in infinity.
+        counts: The places of the counts of each bucket, which are added up: several processes have one each.
+        sums: The places of the sums, which are added up as well.
+    """
+
+    bounds: tuple[float, ...]
+    counts: tuple[tuple[int, ...], ...]
+    sums: tuple[int, ...]
+
+
+class Places:
+    """
+    The places of all wanted series of a body.
+
+    Args:
+        layouts: The body's layouts, in the order of its groups.
+    """
+
+    def __init__(self, layouts: Iterable[Layout]) -> None:
+        found: dict[str, dict[Labels, int]] = defaultdict(dict)
+        for index, (name, labels) in enumerate(series for layout in layouts for series in layout.series):
+            found[name][labels] = index  # Of a series that is there twice the last value counts.
+        self.label_sets: Mapping[str, Sequence[Labels]] = {name: tuple(indexes) for name, indexes in found.items()}
+        """The label sets of each name."""
+        self.has_engines = any(name.startswith("vllm:") for name in found)
+        """Whether there is any series of vLLM's own."""
+        self.histograms = tuple(_histograms(found))
+        """The histograms by quantity and engine; `None` for one whose buckets or sum are not sound."""
+        self._others = {name: indexes for name, indexes in found.items() if name not in _OF_HISTOGRAMS}
+
+    def series(self, values: Sequence[float]) -> dict[str, dict[Labels, float]]:
+        """Return the values of all series but those of histograms, by name and labels."""
+        return {
+            name: {labels: values[index] for labels, index in indexes.items()} for name, indexes in self._others.items()
+        }
+
+
+def places_of(layouts: tuple[Layout, ...]) -> Places:
+    """Return the places of the series in these layouts; they are kept if all layouts are such as come again."""
+    return _kept_places(layouts) if all(layout.heads for layout in layouts) else Places(layouts)
+
+
+_kept_places = lru_cache(maxsize=256)(Places)
+
+
+def engine_key(labels: Labels) -> EngineKey:
+    """Return the engine that a series is about."""
+    model, engine = "", DEFAULT_ENGINE
+    for name, value in labels:
+        if name == "model_name":
+            model = value
+        elif name == "engine":
+            engine = value
+    return EngineKey(model, engine)
+
+
+def real_number(text: str) -> float | None:
+    """Return the number that a label's value is, if it is one."""
+    try:
+        value = float(text)
+    except ValueError:
+        return None
+    return None if math.isnan(value) else value
+
+
+def _histograms(found: Mapping[str, _Indexes]) -> Iterator[tuple[str, EngineKey, HistogramPlace | None]]:
+    """Yield each quantity's histograms by the newest name that there is."""
+    bucket, total, _ = HISTOGRAM_PARTS
+    for quantity, names in HISTOGRAMS.items():
+        name = next((name for name in names if name + bucket in found), None)
+        if name is None:
+            continue
+        sums: dict[EngineKey, list[int]] = defaultdict(list)
+        for labels, index in found.get(name + total, {}).items():
+            sums[engine_key(labels)].append(index)
+        for key, by_bound in _buckets(found[name + bucket]).items():
+            yield quantity, key, _histogram_place(by_bound, sums[key])
+
+
+def _buckets(indexes: _Indexes) -> dict[EngineKey, dict[float, list[int]]]:
+    """Return the places of the buckets by engine and bound; a bound that is no number is NaN."""
+    engines: dict[EngineKey, dict[float, list[int]]] = defaultdict(lambda: defaultdict(list))
+    for labels, index in indexes.items():
+        bound = real_number(next((text for name, text in labels if name == "le"), ""))
+        engines[engine_key(labels)][math.nan if bound is None else bound].append(index)
+    return engines
+
+
+def _histogram_place(by_bound: Mapping[float, Sequence[int]], sums: Sequence[int]) -> HistogramPlace | None:
+    if any(math.isnan(bound) for bound in by_bound) or math.inf not in by_bound or not sums:
+        return None
+    bounds = tuple(sorted(by_bound))
+    if bounds[0] < 0:
+        return None
+    return HistogramPlace(bounds, tuple(tuple(by_bound[bound]) for bound in bounds), tuple(sums))

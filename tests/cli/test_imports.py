@@ -1,0 +1,79 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A command imports what it needs and no more: for a short one that is most of its time."""
+
+from __future__ import annotations
+
+import inspect
+import json
+import subprocess
+import sys
+
+import click
+import pytest
+
+from tests.support.recordings import RECORDINGS
+
+from vllm_watch.cli import cli
+
+
+LOG = str(RECORDINGS["day"] / "vllm.log")
+TIMEOUT = 60
+
+CODE = """
+import json, sys
+before = set(sys.modules)
+from vllm_watch.cli import main
+try:
+    main(sys.argv[1:])
+except SystemExit as ended:
+    print(json.dumps([ended.code, sorted(set(sys.modules) - before)]), file=sys.stderr)
+"""
+
+
+def imported(*arguments):
+    """Run the command line in a process of its own; return all modules that it imports."""
+    command = [sys.executable, "-c", CODE, *arguments]
+    done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=TIMEOUT)
+    status, modules = json.loads(done.stderr)
+    assert not status, done.stdout
+    return modules
+
+
+def others(modules):
+    """Return which packages of others are among modules."""
+    return {name.partition(".")[0] for name in modules} - sys.stdlib_module_names - {"vllm_watch", "vllm_watch_parsers"}
+
+
+def packages(modules):
+    """Return which packages of the daemon are among modules."""
+    return {name.split(".")[1] for name in modules if name.startswith("vllm_watch.")}
+
+
+@pytest.mark.parametrize("arguments", [["--version"], ["--help"]])
+def test_what_names_no_command_imports_none(arguments):
+    """The version and the list of commands need click, and nothing else of others."""
+    modules = imported(*arguments)
+
+    assert others(modules) == {"click"}
+    assert packages(modules) == {"cli", "support"}
+
+
+def test_once_imports_no_server_and_no_client():
+    """`once` on a log does not import the daemon, its libraries, or what reads load tests."""
+    modules = imported("once", "--log", LOG)
+
+    assert others(modules) <= {"click", "msgspec", "prometheus_client", "typing_extensions"}
+    assert packages(modules) == {
+        "catalog", "cli", "commands", "config", "exposition", "reading", "replay", "state", "support",
+    }  # fmt: skip
+    assert "asyncio" not in modules
+
+
+@pytest.mark.parametrize("name", sorted(cli.commands))
+def test_the_summary_in_the_list_is_the_commands_own(name):
+    """What the list of commands says of a command is the first paragraph of that command's help, under its name."""
+    command = cli.commands[name].load()
+
+    assert isinstance(command, click.Command)
+    assert command.name == name
+    assert inspect.cleandoc(command.help).partition("\n\n")[0] == cli.commands[name].help

@@ -1,0 +1,117 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The file of `backfill`, `report` or `compare` is there whole or not at all, and its ending is that of a format."""
+
+from __future__ import annotations
+
+import resource
+import subprocess
+import sys
+
+import pytest
+
+from tests.support.recordings import RECORDINGS
+
+from vllm_watch.commands.backfill import write_backfill
+from vllm_watch.commands.output_formats import comparison_format, report_format
+from vllm_watch.exposition.openmetrics import TimeSeriesFile
+from vllm_watch.support.errors import FileError, UsageError
+
+
+COMMAND = [sys.executable, "-m", "vllm_watch.cli"]
+LOG = str(RECORDINGS["dp1"] / "vllm.log")
+
+
+def backfill(output):
+    """Write what a log becomes into a file."""
+    return write_backfill(None, [LOG], 60.0, str(output), lambda _share: None)
+
+
+@pytest.mark.parametrize("before", [None, "old"])
+@pytest.mark.parametrize("problem", [KeyboardInterrupt(), OSError(28, "No space left on device")])
+def test_a_backfill_that_ends_early_leaves_nothing_behind(monkeypatch, tmp_path, before, problem):
+    """Interrupted, or on a full disk, it leaves what was there before, and nothing beside it."""
+
+    def lines(_self):
+        yield "# TYPE x gauge\n"
+        raise problem
+
+    output = tmp_path / "series.om"
+    if before is not None:
+        output.write_text(before)
+    monkeypatch.setattr(TimeSeriesFile, "lines", lines)
+
+    with pytest.raises((KeyboardInterrupt, FileError)):
+        backfill(output)
+
+    assert [each.read_text() for each in tmp_path.iterdir()] == ([] if before is None else [before])
+
+
+def test_a_full_temporary_folder_is_said(monkeypatch, tmp_path):
+    """What memory does not hold is spooled there: if that fails, it is one sentence, and there is no file."""
+
+    def add(_self, _snapshot):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(TimeSeriesFile, "add", add)
+
+    with pytest.raises(FileError, match="cannot be written: No space left on device"):
+        backfill(tmp_path / "series.om")
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.slow
+def test_a_backfill_without_room_is_said(tmp_path):
+    """If the file cannot grow, that is one sentence and exit 1, and there is no file."""
+    done = subprocess.run(
+        [*COMMAND, "backfill", "--log", LOG, "--step", "1s", "-o", tmp_path / "series.om"],
+        preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (10_000, 10_000)),
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+    )
+
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr.startswith("vllm-watch: ")
+    assert "cannot be written: File too large" in done.stderr
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_backfill_is_written(tmp_path):
+    """The file ends as OpenMetrics does, and is the only one."""
+    assert backfill(tmp_path / "series.om") > 100
+    assert [each.name for each in tmp_path.iterdir()] == ["series.om"]
+    assert (tmp_path / "series.om").read_text().endswith("\n# EOF\n")
+
+
+@pytest.mark.parametrize("name", ["x.pdf", "x.docx", "folder.d/x.HTMLX", "x.json.gz"])
+@pytest.mark.parametrize("format_of", [report_format, comparison_format])
+def test_an_ending_of_no_format_is_an_error(format_of, name):
+    """It names the formats that there are; with --format any name is fine."""
+    with pytest.raises(UsageError, match=r"^-o .*: no format has the ending \.\w+: use one of \.html, .*--format$"):
+        format_of(None, name)
+
+    assert format_of("json", name) == "json"
+
+
+@pytest.mark.parametrize("name", [None, "x", "folder.d/x", "x.txt", "x.TXT", ".hidden"])
+def test_without_an_ending_it_is_text(name):
+    """Standard output and files without an ending are text, which of a comparison is a table."""
+    assert (report_format(None, name), comparison_format(None, name)) == ("text", "table")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("command", ["report", "compare"])
+def test_a_wrong_ending_is_said_before_anything_is_read(tmp_path, command):
+    """The sources may be large: neither is opened, and the exit status is that of wrong usage."""
+    done = subprocess.run(
+        [*COMMAND, command, "/no/such/a", "/no/such/b", "-o", tmp_path / "x.pdf"],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+    )
+
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "no format has the ending .pdf" in done.stderr
+    assert list(tmp_path.iterdir()) == []
