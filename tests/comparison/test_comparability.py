@@ -74,6 +74,11 @@ REFUSED = {
         side("b", successful=100),
         "A run of b is too short: b1 has 100 requests of 16 users, at least 160 are needed.",
     ),
+    "one request": (
+        side("a", load=replace(LOAD, max_concurrency=1), successful=1),
+        side("b", load=replace(LOAD, max_concurrency=1)),
+        "A run of a is too short: a1 has 1 request of 1 user, at least 10 are needed.",
+    ),
     "slow": (
         side("a", e2el_ms=latency(10_000.0), duration_s=100.0),
         side("b"),

@@ -153,3 +153,5 @@ def test_what_is_not_known_is_left_out_of_the_line():
     assert region_of(run, None, None).run == "a-20261120T140000Z"
     assert region_of(Run(source=("a.json",), name="a", start=1.0, result=result), None, None) is None
     assert region_of(Run(source=("a.json",), name="a", start=1.0, end=2.0), None, None).text == "a: no result"
+    empty = Run(source=("a.log",), name="a", start=1.0, end=2.0, result=Result(view="server"))
+    assert region_of(empty, None, None).text == "a: no result"

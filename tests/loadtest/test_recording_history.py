@@ -64,6 +64,15 @@ def test_engines_are_added_up():
     assert found.points[-1].counters["generation_tokens_total"] == sum(tokens)
 
 
+def test_room_is_that_of_all_engines():
+    """Two engines with 24 places each run 48 requests; the flag is what was given to each."""
+    found = history("dp1")
+
+    assert found.facts["max_running_requests"] == 48
+    assert found.facts["kv_cache_capacity_tokens"] == 2 * 1_398_016
+    assert found.config["max-num-seqs"] == "24"
+
+
 def test_what_it_ran_with():
     """Version, model, flags and device come from the log, and flags from /metrics, too."""
     found = history("busy")

@@ -263,6 +263,22 @@ def test_a_run_is_only_kept_for_what_it_tells():
     assert telling_runs([*unknown, known[0]], 8) == (known[0],)
 
 
+@pytest.mark.parametrize(("loads", "is_said"), [(3, False), (50, True)])
+def test_loads_are_left_out_only_where_there_are_too_many(loads, is_said):
+    """Sixty runs of three loads are three points, and no load is missing; of fifty loads forty are shown."""
+    base = reports.sweep().runs[0]
+    runs = [
+        msgspec.structs.replace(
+            base, name=f"run {at}", load=msgspec.structs.replace(base.load, max_concurrency=at % loads + 1)
+        )
+        for at in range(60)
+    ]
+    page = report_html(Report(runs=tuple(runs)))
+
+    assert "Of many runs a point is the mean of all runs of its load." in page
+    assert ("Of many loads 40 are shown" in page) == is_said
+
+
 def test_one_configuration_too_many_is_one():
     """Of seven configurations six are drawn, and the seventh is one."""
     runs = [

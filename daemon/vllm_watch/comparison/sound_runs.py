@@ -184,7 +184,9 @@ def _too_short(run: Run, result: Result) -> str | None:
         and result.successful is not None
         and result.successful < ROUNDS * users
     ):
-        return f"{run.name} has {result.successful} requests of {users} users, at least {ROUNDS * users} are needed"
+        answered = f"{result.successful} request{'s' * (result.successful != 1)}"
+        all_users = f"{users} user{'s' * (users != 1)}"
+        return f"{run.name} has {answered} of {all_users}, at least {ROUNDS * users} are needed"
     slowest = None if result.e2el_ms is None else result.e2el_ms.p99
     if seconds is not None and slowest is not None and seconds < LATENCIES * slowest / 1000:
         return f"{run.name} lasts {duration(round(seconds))}, and its P99 of E2EL is {milliseconds(round(slowest))}"

@@ -106,7 +106,7 @@ class HistoryBuilder:
             model=known.model,
             version=known.version,
             config=known.config,
-            facts=known.facts,
+            facts=known.facts_together,
             points=tuple(self.points),
             events=tuple(self._events),
             hardware=known.hardware,

@@ -181,6 +181,7 @@ class PrometheusHistory:
         for name in FACT_GAUGES:
             for _, value in row[name]:
                 known.facts[name] = value
+            known.note_engines(name, list({labels.get("engine"): value for labels, value in row[name]}.values()))
         prefix = labelled(FAILURES, "")
         failures = {name.removeprefix(prefix): int(value) for name, value in totals.items() if name.startswith(prefix)}
         self._builder.count(at, int(totals.get(STARTS, 0)), failures or None)

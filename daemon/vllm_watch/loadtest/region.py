@@ -118,4 +118,4 @@ def _result(run: Run) -> list[str]:
         (ttft and ttft.mean, "TTFT mean {:.4g} ms"),
         (tpot and tpot.mean, "TPOT mean {:.4g} ms"),
     )
-    return [text.format(value) for value, text in known if value is not None]
+    return [text.format(value) for value, text in known if value is not None] or ["no result"]

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 
 from vllm_watch.reading.log_reader import TimedEvent
 from vllm_watch.state.snapshot import ServerSnapshot
@@ -29,6 +29,10 @@ _FLAGS_OF_FACTS = {
 """Facts by the names of their series, and the flags that set them: for a server whose flags are not in its log."""
 
 
+_OF_EACH_ENGINE = ("max_running_requests", "kv_cache_capacity_tokens")
+"""Facts that each engine of a data-parallel server has for itself."""
+
+
 class StartedWith:
     """
     Gathers what is known of a server; a new start replaces what the one before it reported.
@@ -41,6 +45,7 @@ class StartedWith:
         self.version: str | None = None
         self.model: str | None = None
         self.facts: dict[str, float] = {}
+        self._together: dict[str, float] = {}
         self._given: dict[str, str] = {}
         self._resolved: dict[str, str] = {}
         self._labels: dict[str, str] = {}
@@ -66,6 +71,18 @@ class StartedWith:
         for engine in snapshot.engines:
             if engine.facts:
                 self.facts.update(engine.facts)
+        for name in _OF_EACH_ENGINE:
+            self.note_engines(name, [engine.facts[name] for engine in snapshot.engines if name in engine.facts])
+
+    def note_engines(self, name: str, values: Sequence[float]) -> None:
+        """Take in a fact of each engine that has it."""
+        if name in _OF_EACH_ENGINE and values:
+            self._together[name] = sum(values)
+
+    @property
+    def facts_together(self) -> Mapping[str, float]:
+        """The facts, those of the engines added up: what all of them hold together, as their gauges are."""
+        return {**self.facts, **self._together}
 
     @property
     def config(self) -> Mapping[str, str]:

@@ -139,7 +139,9 @@ def _left_out(known: Sequence[_Drawn], drawn: Sequence[_Drawn]) -> Iterator[str]
         few, less = len(known) - len(drawn), "with less output"
         yield f"1 configuration {less} is left out." if few == 1 else f"{few} configurations {less} are left out."
     if any(len(points) > _MOST_POINTS for _, points in known):
-        yield "Of many runs a point is the mean of all runs of its load, and of many loads some are left out."
+        yield "Of many runs a point is the mean of all runs of its load."
+    if any(len(_by_load(points)) > _MOST_POINTS for _, points in known):
+        yield f"Of many loads {_MOST_POINTS} are shown, and the others are left out."
 
 
 def _statistic(result: Result, name: str, statistic: str) -> float | None:
