@@ -20,6 +20,7 @@ TITLES = {
     "Use it": "使用",
     "Configuration": "配置",
     "States": "状态",
+    "Cost": "开销",
     "Alerts": "告警",
     "Dashboards": "仪表盘",
     "Develop": "开发",

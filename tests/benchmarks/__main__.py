@@ -9,12 +9,13 @@ once         `once` and `backfill` on a log of a million lines, beside `mtail --
 start        how long short commands take, and the daemon until it is ready
 scrape       what one scrape of a recorded page costs, beside prometheus_client's parser, and of pages that are wild
 catching-up  how long the daemon takes for 1 GiB that was written while it was away
+old-logs     the same as once of logs of other kinds (not run unless it is named)
 servers      what 1, 10, 50 and 200 servers cost, and what those that hang do to others (not run unless it is named)
 report       `vllm-watch report` on logs of 20 MB to 2 GB: speed and memory (not run unless it is named)
 soak         20 minutes of rotations and scrapes: what grows, and what is lost (not run unless it is named)
 
 Each figure is compared with that of the last release in figures.json. The exit status is 1 if one is worse by more than
-a fifth. ``make bench ARGS=--keep`` keeps the figures of the run instead.
+a fifth. ``make bench ARGS=--keep`` keeps the figures of the run instead, and writes them into the READMEs.
 """
 
 from __future__ import annotations
@@ -30,6 +31,7 @@ from pathlib import Path
 import msgspec
 
 from tests.benchmarks import catching_up, latency, lines, many, once, report, scrape, servers, soak, start
+from tests.benchmarks.cost_table import HEADINGS, filled
 from tests.benchmarks.figures import Figure, Kept, KeptBenchmark, compare, gone, keep, row
 from tests.benchmarks.machine import calibrate, machine
 
@@ -45,11 +47,12 @@ BENCHMARKS: dict[str, Callable[[], Iterator[Figure]]] = {
     "start": start.measure,
     "scrape": scrape.measure,
     "catching-up": catching_up.measure,
+    "old-logs": once.measure_kinds,
     "servers": servers.measure,
     "report": report.measure,
     "soak": soak.measure,
 }
-LONG = frozenset({"servers", "report", "soak"})
+LONG = frozenset({"old-logs", "servers", "report", "soak"})
 CALIBRATIONS = 5
 """How often the calibration runs before and after a benchmark; its median counts."""
 
@@ -58,7 +61,7 @@ def main(arguments: list[str]) -> int:
     """Run the named benchmarks, or all but the long ones; return 1 if something is worse than it was."""
     parser = argparse.ArgumentParser(prog="make bench", description="Measure, and compare with the last release.")
     parser.add_argument("names", nargs="*", metavar="NAME", help=", ".join(BENCHMARKS))
-    parser.add_argument("--keep", action="store_true", help=f"write the figures to {KEPT.name}")
+    parser.add_argument("--keep", action="store_true", help=f"write the figures to {KEPT.name} and the READMEs")
     options = parser.parse_args(arguments)
     unknown = set(options.names) - set(BENCHMARKS)
     if unknown:
@@ -74,11 +77,17 @@ def main(arguments: list[str]) -> int:
         worse += found
     if options.keep:
         others = last.benchmarks if last and options.names else {}
-        document = msgspec.json.encode(keep(__version__, time.strftime("%Y-%m-%d"), machine(), measured, others))
-        KEPT.write_bytes(msgspec.json.format(document, indent=2) + b"\n")
+        _keep(keep(__version__, time.strftime("%Y-%m-%d"), machine(), measured, others))
     if kept:
         _conclude(worse, list(gone({name: figures for name, (_, figures) in measured.items()}, kept)), kept)
     return 1 if worse else 0
+
+
+def _keep(figures: Kept) -> None:
+    """Write the file of figures, and the READMEs' table."""
+    KEPT.write_bytes(msgspec.json.format(msgspec.json.encode(figures), indent=2) + b"\n")
+    for readme, heading in HEADINGS.items():
+        readme.write_text(filled(readme.read_text(encoding="utf-8"), heading, figures), encoding="utf-8")
 
 
 def _introduce(kept: Kept | None) -> None:

@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import re
 import tempfile
 import time
 
@@ -36,7 +35,7 @@ def measure() -> Iterator[Figure]:
         config.write_text(f"checkpoint: checkpoint.json\nservers:\n  - {{name: a, log: {log}}}\n")
         with daemon("--config", str(config)) as server:
             server.until_ready()
-            before = _lines(server)
+            before = server.lines_read()
         lines = before + _append(log, recorded[ready:crash])
         with daemon("--config", str(config)) as server:
             start = time.monotonic()
@@ -68,18 +67,8 @@ def _until(server: Server, lines: float) -> Iterator[float]:
         time.sleep(max(start + number * ASK_EVERY - time.monotonic(), 0))
         if number % round(METRICS_EVERY / ASK_EVERY):
             yield server.get("/-/healthy").seconds
-            continue
-        answer = server.get()
-        yield answer.seconds
-        if _count(answer.body) >= lines:
-            return
+        else:
+            yield server.get().seconds
+            if server.lines_read() >= lines:
+                return
     raise TimeoutError(f"not all lines were read within {GIVE_UP:.0f} s")
-
-
-def _lines(server: Server) -> float:
-    return _count(server.get().body)
-
-
-def _count(page: bytes) -> float:
-    found = re.search(rb"(?m)^vllm_watch_log_lines_total\{[^}]*\} (\S+)$", page)
-    return float(found[1]) if found else 0.0

@@ -33,6 +33,9 @@ WARM_UP = 8.0
 SECONDS = 25.0
 OWN_SCRAPE = 5.0
 NOISE = 0.03
+LEAST_READ = 0.9
+"""Which share of the lines has to be read: a daemon that reads none costs nothing."""
+
 PROGRAM = "lean.mtail"
 
 
@@ -64,11 +67,15 @@ def _measure(folder: Path, rates: tuple[int, ...], stack: ExitStack) -> Iterator
             stack.enter_context(Writer([log], rate))
     servers = [*ours.values(), *theirs.values()]
     _scrape(servers, WARM_UP)
+    read = {rate: server.lines_read() for rate, server in ours.items()}
     before = {server: server.processor_seconds for server in servers}
     start = time.monotonic()
     _scrape(servers, SECONDS)
     elapsed = time.monotonic() - start
     share = {server: (server.processor_seconds - before[server]) / elapsed * 100 for server in servers}
+    for rate, server in ours.items():
+        if server.lines_read() - read[rate] < LEAST_READ * rate * elapsed:
+            raise RuntimeError(f"of {rate} lines/s only {(server.lines_read() - read[rate]) / elapsed:.0f} were read")
     for rate in rates:
         yield from _report(rate, share[ours[rate]], share[theirs[rate]] if theirs else None)
     if MEMORY_AT in ours:

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import http.client
 import os
+import re
 import shutil
 import socket
 import subprocess
@@ -88,6 +89,11 @@ class Server:
         finally:
             connection.close()
 
+    def lines_read(self) -> float:
+        """Return how many lines the daemon has read of all logs."""
+        found = re.findall(rb"(?m)^vllm_watch_log_lines_total\{[^}]*\} (\S+)$", self.get().body)
+        return sum(map(float, found))
+
     def until_ready(self, path: str = "/-/ready", pause: float = 0.02) -> float:
         """Wait until a page is answered with 200; return the seconds that it took."""
         start = time.monotonic()
@@ -108,6 +114,24 @@ class Answer(NamedTuple):
     status: int
     body: bytes
     seconds: float
+
+
+class Took(NamedTuple):
+    """What a program took: seconds by the clock, and of processor time."""
+
+    seconds: float
+    processor: float
+
+
+def run_to_end(command: Sequence[str]) -> Took:
+    """Run a program to its end, its output thrown away; raise `ChildProcessError` if it fails."""
+    start = time.perf_counter()
+    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    _, status, used = os.wait4(process.pid, 0)
+    process.returncode = os.waitstatus_to_exitcode(status)
+    if process.returncode:
+        raise ChildProcessError(f"{command} ended with {process.returncode}")
+    return Took(time.perf_counter() - start, used.ru_utime + used.ru_stime)
 
 
 def daemon(*options: str, environment: Mapping[str, str] | None = None) -> Server:

@@ -3,19 +3,15 @@
 
 from __future__ import annotations
 
-import os
 import statistics
-import subprocess
 import sys
 import tempfile
-import time
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
-from typing import NamedTuple
 
 from tests.benchmarks.figures import Figure
-from tests.benchmarks.programs import VLLM_WATCH, daemon
+from tests.benchmarks.programs import VLLM_WATCH, Took, daemon, run_to_end
 from tests.support.recordings import RECORDINGS
 
 
@@ -25,13 +21,6 @@ GOALS = {"--version": 0.15, "once, 300 lines": 0.4, "run, ready": 1.0}
 """Seconds until it has ended, or is ready."""
 
 
-class Took(NamedTuple):
-    """What one run took: seconds by the clock, and of processor time."""
-
-    seconds: float
-    processor: float
-
-
 def measure() -> Iterator[Figure]:
     """Yield the medians by the clock, and of processor time in times of what the interpreter takes to start."""
     with tempfile.TemporaryDirectory() as folder:
@@ -39,9 +28,9 @@ def measure() -> Iterator[Figure]:
         lines = (RECORDINGS["day"] / "vllm.log").read_bytes().splitlines(keepends=True)
         log.write_bytes(b"".join(lines[:LINES]))
         commands = {
-            "python": lambda: _ended([sys.executable, "-c", "pass"]),
-            "--version": lambda: _ended([*VLLM_WATCH, "--version"]),
-            "once, 300 lines": lambda: _ended([*VLLM_WATCH, "once", "--log", str(log)]),
+            "python": lambda: run_to_end([sys.executable, "-c", "pass"]),
+            "--version": lambda: run_to_end([*VLLM_WATCH, "--version"]),
+            "once, 300 lines": lambda: run_to_end([*VLLM_WATCH, "once", "--log", str(log)]),
             "run, ready": lambda: _ready(log),
         }
         took: dict[str, list[Took]] = {name: [] for name in commands}
@@ -56,16 +45,6 @@ def measure() -> Iterator[Figure]:
         seconds, processor = (statistics.median(column) for column in zip(*took[name], strict=True))
         yield Figure(f"{name}: by the clock", seconds, "s", "lower", goal, is_processor=True, noise=goal / 4)
         yield Figure(f"{name}: processor, against python", processor / python, "x", "lower")
-
-
-def _ended(command: Sequence[str]) -> Took:
-    start = time.monotonic()
-    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    _, status, used = os.wait4(process.pid, 0)
-    process.returncode = os.waitstatus_to_exitcode(status)
-    if process.returncode:
-        raise ChildProcessError(f"{command} ended with {process.returncode}")
-    return Took(time.monotonic() - start, used.ru_utime + used.ru_stime)
 
 
 def _ready(log: Path) -> Took:

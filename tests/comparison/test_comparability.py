@@ -12,7 +12,7 @@ from tests.support.load_tests import LOAD, OPEN, latency, row, run, side
 
 from vllm_watch.comparison.compare import compare_pair
 from vllm_watch.comparison.model import ConfigDifference, Side
-from vllm_watch.loadtest.model import Capacity, Goodput, Objective, Phase, ServerUse, Steady
+from vllm_watch.loadtest.model import Capacity, Goodput, Objective, Phase, RateGrowth, ServerUse, Steady
 
 
 def changed(found, **changes):
@@ -31,6 +31,11 @@ REFUSED = {
         side("a", load=OPEN),
         side("b", load=replace(OPEN, request_rate=5.0)),
         "The loads differ: 4 requests/s and 5 requests/s.",
+    ),
+    "ramp-up": (
+        side("a", load=replace(OPEN, request_rate=None, ramp_up=RateGrowth(strategy="linear", start=1.0, end=8.0))),
+        side("b", load=replace(OPEN, request_rate=None, ramp_up=RateGrowth(strategy="linear", start=1.0, end=4.0))),
+        "The loads differ: 1 to 8 requests/s (linear) and 1 to 4 requests/s (linear).",
     ),
     "kind": (side("a", load=OPEN), side("b"), "The loads are of different kinds: 4 requests/s and 16 at once."),
     "benchmark": (
@@ -58,6 +63,11 @@ REFUSED = {
         side("a", duration_s=4.0),
         side("b"),
         "A run of a is too short: a1 lasts 4 s, at least 10 s are needed.",
+    ),
+    "nearly long enough": (
+        side("a", number=1, duration_s=9.998),
+        side("b"),
+        "A run of a is too short: a1 lasts 9.99 s, at least 10 s are needed.",
     ),
     "rounds": (
         side("a"),
@@ -131,6 +141,11 @@ WARNED = {
         side("a", duration_s=30.0),
         side("b"),
         f"The runs of a last only 30 s: {PARTS}",
+    ),
+    "nearly long enough": (
+        Side(name="a", runs=(run("a1", duration_s=59.97), run("a2", 1.1))),
+        side("b"),
+        f"The runs of a last only 59.9 s: {PARTS}",
     ),
     "cache": (
         side("a", use=ServerUse(prefix_cache_hit_ratio=0.1)),

@@ -13,7 +13,8 @@ import pytest
 
 from vllm_watch.loadtest.client import distribution, read_client_runs
 from vllm_watch.loadtest.client_warnings import tokens_per_chunk
-from vllm_watch.loadtest.model import Load, Objective
+from vllm_watch.loadtest.load_text import load_text
+from vllm_watch.loadtest.model import Load, Objective, RateGrowth
 from vllm_watch.loadtest.objective import parse_objective
 from vllm_watch.support.errors import FileError
 from vllm_watch_parsers.benchmark import read_benchmarks
@@ -84,6 +85,17 @@ def test_the_load_is_that_of_the_benchmark():
         metadata={"temperature": "0.7", "note": "night"},
     )
     assert run.model == "example/Small-1B"
+
+
+def test_a_growing_rate_is_not_all_at_once():
+    """The rate that vLLM writes is inf where it grew; with a limit such a load is no closed loop either."""
+    run = changed("serve-0.9.2-ramp-up.json", max_concurrency=4)
+
+    assert run.load.request_rate is None
+    assert run.load.ramp_up == RateGrowth(strategy="linear", start=1.0, end=8.0)
+    assert load_text(run.load) == "1 to 8 requests/s (linear), at most 4 at once"
+    assert load_text(Load(ramp_up=RateGrowth(strategy="exponential"))) == "a growing rate (exponential)"
+    assert not any("closed loop" in each for each in (*run.warnings, *run.notes))
 
 
 def test_a_real_result_is_kept_as_it_was_written():

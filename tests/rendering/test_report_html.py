@@ -18,6 +18,7 @@ from vllm_watch.loadtest.model import Distribution, Report, Timeline
 from vllm_watch.rendering import html_style
 from vllm_watch.rendering import report_html as report_module
 from vllm_watch.rendering.report_html import report_html
+from vllm_watch.rendering.selection import telling_runs
 from vllm_watch.rendering.svg_styles import STYLES
 
 
@@ -246,6 +247,31 @@ def test_very_many_runs_stay_small(monkeypatch):
     assert page.count('scope="row">') < 500
     assert "4 configurations with less output are left out." in page
     assert "Of many runs a point is the mean of all runs of its load" in page
+
+
+def test_a_run_is_only_kept_for_what_it_tells():
+    """Runs without a failure are not kept as those with the most failures, nor ones of which nothing is known."""
+    known = [
+        msgspec.structs.replace(each, result=reports.client_result(at + 1))
+        for at, each in enumerate(reports.sweep().runs * 2)
+    ]
+    unknown = [msgspec.structs.replace(each, result=None, views=()) for each in known]
+    failed = msgspec.structs.replace(known[0], result=msgspec.structs.replace(known[0].result, failed=3))
+
+    assert telling_runs([*unknown, *known], 8) == tuple(known[-8:])
+    assert telling_runs([*unknown, failed, *known[1:]], 3) == (failed, *known[-2:])
+    assert telling_runs([*unknown, known[0]], 8) == (known[0],)
+
+
+def test_one_configuration_too_many_is_one():
+    """Of seven configurations six are drawn, and the seventh is one."""
+    runs = [
+        msgspec.structs.replace(each, name=f"run {number}", config={"max-num-seqs": str(number)})
+        for number in range(7)
+        for each in reports.sweep().runs
+    ]
+
+    assert "1 configuration with less output is left out." in report_html(Report(runs=tuple(runs)))
 
 
 def test_one_run_too_large_for_a_page_is_still_a_page(monkeypatch):

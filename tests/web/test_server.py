@@ -111,18 +111,19 @@ def test_heart_beats(web):
     until(lambda: web.heartbeat.age() < time.monotonic() - started)
 
 
-def test_heart_stops_in_a_stuck_page(web, client, endpoints):
-    """A page that never returns shows in the heartbeat."""
+@pytest.mark.parametrize(("path", "endpoint"), [("/-/ready", "ready"), ("/metrics", "metrics")])
+def test_heart_stops_in_a_stuck_page(web, client, endpoints, path, endpoint):
+    """A page that never returns shows in the heartbeat, whichever thread makes it."""
     is_stuck, may_go_on = threading.Event(), threading.Event()
 
-    def ready():
+    def make(*_):
         is_stuck.set()
         may_go_on.wait(SECONDS)
         return endpoints.healthy()
 
-    endpoints.ready = ready
+    setattr(endpoints, endpoint, make)
     with client.connect() as connection:
-        connection.sendall(b"GET /-/ready HTTP/1.1\r\nHost: localhost\r\n\r\n")
+        connection.sendall(f"GET {path} HTTP/1.1\r\nHost: localhost\r\n\r\n".encode())
         assert is_stuck.wait(5)
         until(lambda: web.heartbeat.age() > 1.5)  # One beat a second comes while the loop goes round.
         may_go_on.set()

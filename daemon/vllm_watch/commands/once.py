@@ -16,14 +16,14 @@ import click
 import msgspec
 
 from vllm_watch.catalog.reasons import MetricsReason, explain
-from vllm_watch.commands.options import log_option
+from vllm_watch.commands.options import log_option, progress_bar
 from vllm_watch.config.texts import DEFAULT_NAME, parse_url
 from vllm_watch.exposition.json_view import server_view
 from vllm_watch.exposition.samples import server_samples
 from vllm_watch.exposition.text_format import prometheus_text, series_texts
 from vllm_watch.reading.log_reader import TimedEvent
 from vllm_watch.replay.finished_log import FinishedLog
-from vllm_watch.replay.replay import read_to_end
+from vllm_watch.replay.replay import Progress, read_to_end
 from vllm_watch.state.scrape_source import ScrapeResult, scrape_result
 from vllm_watch.state.server import ServerSettings, ServerState
 from vllm_watch.state.snapshot import ServerSnapshot
@@ -65,16 +65,22 @@ def command(logs: tuple[str, ...], metrics: str | None, form: str) -> None:
         for path in logs:
             sys.stdout.buffer.writelines(log_records(path))
         return
-    found = read_once(logs, metrics)
+    with progress_bar("once") as progress:
+        found = read_once(logs, metrics, progress)
     sys.stdout.buffer.write(as_json(found.snapshot) if form == "json" else as_prometheus(found.snapshot))
     if found.metrics_problem:
         click.echo(f"vllm-watch: {metrics}: {explain('metrics', found.metrics_problem)}", err=True)
         sys.exit(1)
 
 
-def read_once(logs: Sequence[str], metrics: str | None) -> OnceResult:
+def read_once(logs: Sequence[str], metrics: str | None, progress: Progress = lambda _share: None) -> OnceResult:
     """
     Read logs to their ends, and /metrics once, from a URL or a file.
+
+    Args:
+        logs: Their paths.
+        metrics: The URL or the file.
+        progress: Called with the share of the logs that was read.
 
     Raises:
         UsageError: The URL is wrong.
@@ -89,8 +95,12 @@ def read_once(logs: Sequence[str], metrics: str | None) -> OnceResult:
     )
     state = ServerState(settings)
     end = 0.0
-    for path in logs:
-        end = max(end, _read_log(path, state))
+    for number, path in enumerate(logs):
+
+        def part(share: float, done: int = number) -> None:
+            progress((done + share) / len(logs))
+
+        end = max(end, _read_log(path, state, part))
     problem = None
     if metrics:
         result = _scrape(url) if url else _read_saved(metrics, end)
@@ -137,11 +147,11 @@ _KINDS = {
 }
 
 
-def _read_log(path: str, state: ServerState) -> float:
+def _read_log(path: str, state: ServerState, progress: Progress) -> float:
     # Millions of small tuples come and go without a cycle among them: looking for cycles costs a tenth of the time.
     gc.disable()
     try:
-        return read_to_end(path, state)
+        return read_to_end(path, state, progress)
     finally:
         gc.enable()
 

@@ -21,6 +21,8 @@ _Command = TypeVar("_Command", bound=Callable[..., Any])
 _PARTS = 1000
 """How finely the progress bar moves."""
 
+_ERASE_LINE_ABOVE = "\x1b[1A\x1b[2K"
+
 log_option = click.option(
     "--log", "logs", multiple=True, metavar="PATH", help="A server's log, a path or glob; may be given several times."
 )
@@ -84,10 +86,13 @@ def seconds_of(option: str, text: str) -> float:
 
 @contextmanager
 def progress_bar(label: str) -> Iterator[Callable[[float], None]]:
-    """Show a bar on a terminal; yield the function that moves it to a share of the whole."""
-    with click.progressbar(length=_PARTS, label=label, file=sys.stderr, hidden=not sys.stderr.isatty()) as bar:
+    """Show a bar on a terminal until the work is done; yield the function that moves it to a share of the whole."""
+    is_terminal = sys.stderr.isatty()
+    with click.progressbar(length=_PARTS, label=label, file=sys.stderr, hidden=not is_terminal) as bar:
 
         def show(share: float) -> None:
             bar.update(max(int(share * _PARTS) - bar.pos, 0))
 
         yield show
+    if is_terminal:
+        sys.stderr.write(_ERASE_LINE_ABOVE)

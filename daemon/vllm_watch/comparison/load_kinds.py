@@ -32,7 +32,7 @@ _LEAST_ROOM = 128
 
 def load_kind(load: Load) -> LoadKind | None:
     """Return the kind of a load, `None` if it is not known."""
-    if isinstance(load.request_rate, float | int):
+    if isinstance(load.request_rate, float | int) or load.ramp_up is not None:
         return "open"
     if load.max_concurrency is not None:
         return "closed"

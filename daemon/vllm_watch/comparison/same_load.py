@@ -106,7 +106,7 @@ def _model(name: str) -> str:
 def _sizes_differ(a: Load, b: Load) -> bool:
     rates = [float(load.request_rate) for load in (a, b) if isinstance(load.request_rate, float | int)]
     is_other_rate = len(rates) == 2 and relative_difference(rates[0], rates[1]) > RATE_TOLERANCE
-    return is_other_rate or a.max_concurrency != b.max_concurrency
+    return is_other_rate or a.ramp_up != b.ramp_up or a.max_concurrency != b.max_concurrency
 
 
 def _input_length(load: Load, result: Result) -> float | None:

@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+import math
+
 from collections.abc import Iterator, Sequence
 
 from vllm_watch.comparison.finding import Finding
@@ -75,7 +77,7 @@ def check_duration(pair: Pair) -> Iterator[Finding]:
         seconds = [result.duration_s for result in side.results if result.duration_s is not None]
         if seconds and min(seconds) < STEADY_SECONDS:
             yield Finding(
-                f"{_subject(side)} only {duration(round(min(seconds)))}: the start and the end of the load are a part "
+                f"{_subject(side)} only {_below(min(seconds), 10)}: the start and the end of the load are a part "
                 f"of the values. Runs of {duration(STEADY_SECONDS)} or longer are advised.",
                 prevents=False,
             )
@@ -153,6 +155,11 @@ def _subject(side: Measured) -> str:
     return f"The run of {side.name} lasts" if len(side.runs) == 1 else f"The runs of {side.name} last"
 
 
+def _below(seconds: float, parts: int) -> str:
+    """Return a duration to such a part of a second, rounded down, so that it is below a limit that it is below."""
+    return duration(math.floor(parts * seconds) / parts)
+
+
 def _acceptance(run: Run) -> float | None:
     drafted, wasted = run.use.drafted_tokens, run.use.wasted_draft_tokens
     return None if not drafted or wasted is None else 1 - wasted / drafted
@@ -170,7 +177,7 @@ def _too_short(run: Run, result: Result) -> str | None:
     """Return why a run is too short for anything."""
     seconds, users = result.duration_s, run.load.max_concurrency
     if seconds is not None and seconds < SHORTEST_SECONDS:
-        return f"{run.name} lasts {duration(round(seconds, 1))}, at least {duration(SHORTEST_SECONDS)} are needed"
+        return f"{run.name} lasts {_below(seconds, 100)}, at least {duration(SHORTEST_SECONDS)} are needed"
     if (
         load_kind(run.load) == "closed"
         and users

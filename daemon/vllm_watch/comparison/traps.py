@@ -60,10 +60,12 @@ def trap_warnings(pair: Pair) -> Iterator[str]:
 
 def _repeated_rate(pair: Pair) -> str | None:
     """Return why throughput says nothing: the server kept up with a given rate."""
-    rates = [run.load.request_rate for side in pair.sides for run in side.runs if load_kind(run.load) == "open"]
-    if len(rates) < sum(len(side.runs) for side in pair.sides) or any(side.is_saturated for side in pair.sides):
+    loads = [run.load for side in pair.sides for run in side.runs]
+    if any(load_kind(load) != "open" for load in loads) or any(side.is_saturated for side in pair.sides):
         return None
-    return f"At a fixed rate of {limit(float(rates[0] or 0))} requests/s throughput only repeats the rate."
+    rate = loads[0].request_rate
+    given = "a rate that was given" if rate is None else f"a fixed rate of {limit(float(rate))} requests/s"
+    return f"At {given} throughput only repeats the rate."
 
 
 def _client_added(side: Measured) -> tuple[float, float] | None:

@@ -29,6 +29,7 @@ from vllm_watch.loadtest.model import (
     Load,
     Objective,
     Quantile,
+    RateGrowth,
     Result,
     Run,
 )
@@ -42,6 +43,7 @@ from vllm_watch_parsers.benchmark_result import (
     LatencyResult,
     LatencyStats,
     MetricName,
+    RampUp,
     Requests,
     ServeResult,
     ThroughputResult,
@@ -300,11 +302,13 @@ def _load(result: ServeResult) -> Load:
     settings = result.settings
     endpoint: Endpoint = "pooling" if result.is_pooling else "online"
     completed = result.completed
-    rate = settings.request_rate
+    # vLLM writes a rate of inf where the rate grows.
+    rate = settings.request_rate if settings.ramp_up is None else None
     return Load(
         endpoint=endpoint,
         backend=settings.backend,
         request_rate=None if rate is None else "inf" if math.isinf(rate) else rate,
+        ramp_up=None if settings.ramp_up is None else _growth(settings.ramp_up),
         burstiness=settings.burstiness,
         max_concurrency=settings.max_concurrency,
         num_prompts=settings.num_prompts,
@@ -314,6 +318,10 @@ def _load(result: ServeResult) -> Load:
         duration_s=result.duration,
         metadata=settings.metadata,
     )
+
+
+def _growth(ramp_up: RampUp) -> RateGrowth:
+    return RateGrowth(strategy=ramp_up.strategy, start=ramp_up.start_rps, end=ramp_up.end_rps)
 
 
 def _mean_output(result: ServeResult) -> float | None:

@@ -104,7 +104,8 @@ def _closed_loop(result: ServeResult) -> str | None:
 
 def _is_unpaced(result: ServeResult) -> bool:
     """Whether requests are sent as soon as there is a place for them."""
-    return result.settings.request_rate is None or math.isinf(result.settings.request_rate)
+    rate = result.settings.request_rate
+    return result.settings.ramp_up is None and (rate is None or math.isinf(rate))
 
 
 def _client_queue(result: ServeResult) -> str | None:

@@ -106,9 +106,17 @@ class Result(Struct, frozen=True, kw_only=True):
     goodput: Goodput | None = None
 
 
+class RateGrowth(Struct, frozen=True, kw_only=True):
+    """How the rate of a load grew: ``linear`` or ``exponential``, from and to how many requests per second."""
+
+    strategy: str
+    start: float | None = None
+    end: float | None = None
+
+
 class Load(Struct, frozen=True, kw_only=True):
     """
-    What was sent. `request_rate` is in requests per second, or ``inf`` as text.
+    What was sent. `request_rate` is in requests per second, or ``inf`` as text; with `ramp_up` it is not known.
 
     `mean_input_tokens` and `mean_output_tokens` are what the requests had, not what was asked for.
     """
@@ -116,6 +124,7 @@ class Load(Struct, frozen=True, kw_only=True):
     endpoint: Endpoint | None = None
     backend: str | None = None
     request_rate: float | Literal["inf"] | None = None
+    ramp_up: RateGrowth | None = None
     burstiness: float | None = None
     max_concurrency: int | None = None
     num_prompts: int | None = None

@@ -176,11 +176,30 @@ class LineReader:
 
     def feed(self, data: bytes) -> list[bytes]:
         """Return the lines that `data` completes, as vLLM wrote them."""
+        self._note_start(data)
+        return self._unwrapper.feed(self._framer.feed(data))
+
+    def feed_text(self, data: bytes) -> bytes | None:
+        r"""Return the same as one text, each line with its ``\n``; `None` where only `feed` can take the data."""
+        self._note_start(data)
+        if self._unwrapper.is_wrapping or not self._unwrapper.is_decided:
+            return None
+        return self._framer.feed_text(data)
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether the lines are known not to be wrapped, and none is being dropped."""
+        return self._unwrapper.is_decided and not self._unwrapper.is_wrapping and not self._framer.is_dropping
+
+    def pass_text(self, rest: bytes) -> None:
+        """Continue after lines that were read elsewhere, inside a line of which `rest` is the start."""
+        self._framer.pass_text(rest)
+
+    def _note_start(self, data: bytes) -> None:
         # Where a part of the first line came before, the whole line decides.
         if not self._unwrapper.is_decided and not self._framer.pending and len(_start_of(data)) >= _ENOUGH:
             self._unwrapper.decide(data)
         self._framer.max_line = MAX_WRAPPED if self._unwrapper.is_wrapping else MAX_LINE
-        return self._unwrapper.feed(self._framer.feed(data))
 
     def start_file(self) -> None:
         """Continue at the start of a file, whatever was read before."""

@@ -50,17 +50,23 @@ class EventFilter:
         admitted = [self._admit(event, line, at) for event in line.events]
         return tuple([event for event in admitted if event is not None])
 
+    def admit_statistics(self, event: EngineStats | SpecDecoding, process: str) -> Event | None:
+        """Return what a process reports about an engine, if it is about all of the engine's requests."""
+        if type(event) is EngineStats:
+            engine = event.engine
+            if _ONE_OF_SEVERAL in process and self._is_partial(process, engine):
+                return Notice("api_servers_more_than_one")
+            if engine is not None and self._engine_by_process.get(process) != engine:
+                self._remember_engine(process, engine)
+            return event
+        if self._are_partial and _ONE_OF_SEVERAL in process:
+            return None
+        return SpecDecoding(self._engine_by_process.get(process), *event[1:])
+
     def _admit(self, event: Event, line: LogLine, at: float) -> Event | None:
         """Return an event, completed by the lines before it, or `None`."""
-        if isinstance(event, EngineStats):
-            if self._is_partial(line.process, event.engine):
-                return Notice("api_servers_more_than_one")
-            self._remember_engine(line.process, event.engine)
-            return event
-        if isinstance(event, SpecDecoding):
-            if self._are_partial and _ONE_OF_SEVERAL in line.process:
-                return None
-            return SpecDecoding(self._engine_by_process.get(line.process), *event[1:])
+        if isinstance(event, EngineStats | SpecDecoding):
+            return self.admit_statistics(event, line.process)
         if isinstance(event, Lifecycle):
             return self._admit_phase(event)
         if isinstance(event, Failure):
@@ -69,15 +75,15 @@ class EventFilter:
 
     def _is_partial(self, process: str, engine: str | None) -> bool:
         """Return whether a line is about a part of an engine's requests: another API server has printed it, too."""
-        if _ONE_OF_SEVERAL not in process or engine is None:
+        if engine is None:
             return False
         if len(self._api_server_of) < MAX_PROCESSES:
             first = self._api_server_of.setdefault(engine, process)
             self._are_partial = self._are_partial or first != process
         return self._are_partial
 
-    def _remember_engine(self, process: str, engine: str | None) -> None:
-        if engine is not None and (process in self._engine_by_process or len(self._engine_by_process) < MAX_PROCESSES):
+    def _remember_engine(self, process: str, engine: str) -> None:
+        if process in self._engine_by_process or len(self._engine_by_process) < MAX_PROCESSES:
             self._engine_by_process[process] = engine
 
     def _admit_phase(self, event: Lifecycle) -> Lifecycle | None:

@@ -71,6 +71,31 @@ class LineFramer:
             return self._without_long(lines)
         return lines
 
+    def feed_text(self, data: bytes) -> bytes | None:
+        r"""
+        Return the lines that `data` completes as one text, each with its ``\n``.
+
+        It is `None`, and nothing was taken in, where there is no such line, or something must be removed: then `feed`
+        takes the data.
+        """
+        end = data.rfind(b"\n") + 1
+        if self._is_dropping or not end or b"\0" in data:
+            return None
+        text, partial = b"".join((self._partial, memoryview(data)[:end])), data[end:]
+        if len(partial) > self.max_line or has_long_line(text, self.max_line):
+            return None
+        self._partial = partial
+        return text
+
+    def pass_text(self, rest: bytes) -> None:
+        """Continue after lines that were read elsewhere, inside a line of which `rest` is the start."""
+        self._partial = rest
+
+    @property
+    def is_dropping(self) -> bool:
+        """Whether what follows, up to the next line, is dropped."""
+        return self._is_dropping
+
     def drop_partial(self) -> None:
         """Forget the unfinished line: what follows does not continue it."""
         self._partial = b""
@@ -99,3 +124,14 @@ class LineFramer:
     def _without_nuls(self, data: bytes) -> bytes:
         self.nul_bytes += data.count(b"\0")
         return data.translate(None, b"\0")  # Holes are made of them: `replace` takes fifty times as long there.
+
+
+def has_long_line(text: bytes, max_line: int) -> bool:
+    r"""Return whether a line of a text is too long; it ends in ``\n``, and most lines are passed over unseen."""
+    start = 0
+    while start < len(text):
+        end = text.rfind(b"\n", start, start + max_line + 1)
+        if end < 0:
+            return True
+        start = end + 1
+    return False

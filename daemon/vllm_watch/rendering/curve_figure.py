@@ -103,11 +103,11 @@ def _figure(title: str, lines: Sequence[Line], key: str, *, is_one_side: bool) -
 
 
 def _points(line: Line) -> list[_Point]:
-    """Return the points of a line, by load; runs without throughput or latency have none."""
+    """Return the points of a line, by load; runs whose rate grows, or without throughput or latency, have none."""
     name, _, statistic = line.metric.partition(".")
     found = []
     for run in line.runs:
-        result = run.result
+        result = run.result if run.load.ramp_up is None else None
         latency = None if result is None else _statistic(result, name, statistic)
         if result is not None and result.output_throughput is not None and latency is not None and latency > 0:
             found.append(_Point(run, result.output_throughput, latency))
@@ -136,7 +136,8 @@ def _mean(points: Sequence[_Point]) -> _Point:
 def _left_out(known: Sequence[_Drawn], drawn: Sequence[_Drawn]) -> Iterator[str]:
     """Yield what is not drawn of too many runs."""
     if len(known) > len(drawn):
-        yield f"{len(known) - len(drawn)} configurations with less output are left out."
+        few, less = len(known) - len(drawn), "with less output"
+        yield f"1 configuration {less} is left out." if few == 1 else f"{few} configurations {less} are left out."
     if any(len(points) > _MOST_POINTS for _, points in known):
         yield "Of many runs a point is the mean of all runs of its load, and of many loads some are left out."
 

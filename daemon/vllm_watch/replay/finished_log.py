@@ -12,19 +12,27 @@ import os
 import re
 
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import IO, cast
 
 from vllm_watch.reading.containers import LineReader
 from vllm_watch.reading.log_reader import LogBatch, LogReader
+from vllm_watch.reading.parsed_text import ParsedText
 from vllm_watch.reading.printed import count_new_years, first_printed_time, last_printed_time, parts_to_read
 from vllm_watch.reading.times import LineTimes, PrintedTimes, local_seconds
+from vllm_watch.replay.parser_process import ParserProcess, is_worthwhile
+from vllm_watch.state.http_labels import PAUSING, WAKE_UP
 from vllm_watch.state.snapshot import TailCounts
 from vllm_watch.support.errors import FileError
 
 
 READ_SIZE = 1024 * 1024
 _END_SIZE = 256 * 1024
+_MANY_BYTES = 16 * 1024
+"""So many bytes are read as one text: of fewer it is quicker to look at each line."""
+
+_CALLS = tuple(path.encode() for path in (*PAUSING, WAKE_UP))
 
 
 class LogBytes:
@@ -37,9 +45,30 @@ class LogBytes:
 
     def read(self, data: bytes, times: LineTimes) -> LogBatch:
         """Return what the lines report that these bytes complete."""
-        batch = self._reader.read(self._framing.feed(data), times)
+        text = self._framing.feed_text(data) if len(data) >= _MANY_BYTES else None
+        if text is None:
+            batch = self._reader.read(self._framing.feed(data), times)
+        else:
+            batch = self._reader.read_text(text, times)
         self._count(batch.lines, len(data))
         return batch
+
+    def read_parsed(self, parsed: ParsedText, size: int, times: LineTimes) -> LogBatch | None:
+        """Return what `read` returns for bytes that were parsed elsewhere; `None` where they must be read."""
+        batch = self._reader.read_parsed(parsed, times) if self._framing.is_plain else None
+        if batch is not None:
+            self._framing.pass_text(parsed.rest)
+            self._count(batch.lines, size)
+        return batch
+
+    def read_steps(self, data: bytes, times: LineTimes) -> Iterator[LogBatch]:
+        """Yield what the lines report that these bytes complete: each line with an event is a batch of its own."""
+        text = self._framing.feed_text(data)
+        if text is None:
+            yield from self.read_by_line(data, times)
+            return
+        self._count(text.count(b"\n"), len(data))
+        yield from self._reader.read_steps(text, times, _CALLS)
 
     def read_by_line(self, data: bytes, times: LineTimes) -> Iterator[LogBatch]:
         """Yield what each line reports that these bytes complete."""
@@ -88,12 +117,51 @@ class FinishedLog:
         Raises:
             FileError: It cannot be read.
         """
+        if by_line:
+            for block in _blocks(self._path):
+                self._read += len(block)
+                yield from self._bytes.read_by_line(block, self._times)
+            return
+        if not self._path.endswith(".gz") and is_worthwhile(self._size):
+            yield from self._read_in_two_processes()
+        for block in _blocks(self._path, self._read):
+            self._read += len(block)
+            yield self._bytes.read(block, self._times)
+
+    def _read_in_two_processes(self) -> Iterator[LogBatch]:
+        """Yield what the lines of all whole blocks report; nothing if no second process can be started."""
+        count = self._size // READ_SIZE
+        with _open(self._path) as file:
+            try:
+                blocks = ParserProcess(file, READ_SIZE, count)
+            except OSError:
+                return
+            with closing(blocks):
+                for number in range(count):
+                    yield self._read_block(file, number, blocks)
+
+    def _read_block(self, file: IO[bytes], number: int, blocks: ParserProcess) -> LogBatch:
+        try:
+            parsed = blocks.take(number)
+            batch = self._bytes.read_parsed(parsed, READ_SIZE, self._times) if parsed is not None else None
+            if batch is None:
+                file.seek(number * READ_SIZE)
+                batch = self._bytes.read(file.read(READ_SIZE), self._times)
+        except OSError as error:
+            raise FileError(f"{self._path}: reading failed: {error}") from error
+        self._read += READ_SIZE
+        return batch
+
+    def read_steps(self) -> Iterator[LogBatch]:
+        """
+        Yield what the lines report, in batches: each line with an event, and each call that pauses, is one of its own.
+
+        Raises:
+            FileError: It cannot be read.
+        """
         for block in _blocks(self._path):
             self._read += len(block)
-            if by_line:
-                yield from self._bytes.read_by_line(block, self._times)
-            else:
-                yield self._bytes.read(block, self._times)
+            yield from self._bytes.read_steps(block, self._times)
 
     def read_until(self, mark: re.Pattern[bytes]) -> Iterator[LogBatch]:
         """
@@ -131,9 +199,10 @@ class FinishedLog:
         return self._times.at("")
 
 
-def _blocks(path: str) -> Iterator[bytes]:
+def _blocks(path: str, start: int = 0) -> Iterator[bytes]:
     with _open(path) as file:
         try:
+            file.seek(start)
             while block := file.read(READ_SIZE):
                 yield block
         except (OSError, EOFError) as error:

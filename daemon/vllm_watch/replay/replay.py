@@ -76,9 +76,14 @@ def recorded_scrape(event: MetricsRead, at: float) -> ScrapeResult:
     return scrape_result(at, event.duration, read_metrics(event.body))
 
 
-def read_to_end(path: str, state: ServerState) -> float:
+def read_to_end(path: str, state: ServerState, progress: Progress = lambda _share: None) -> float:
     """
     Apply a finished log to a server's state; return the time of its last line.
+
+    Args:
+        path: The log.
+        state: What it goes into.
+        progress: Called with the share that was read.
 
     Raises:
         FileError: It cannot be read.
@@ -86,6 +91,7 @@ def read_to_end(path: str, state: ServerState) -> float:
     log = FinishedLog(path)
     for batch in log.read():
         state.apply_log(batch)
+        progress(log.share)
     _apply_counts(state, log.counts)
     return log.end
 
@@ -105,7 +111,7 @@ def run_log(
     log = FinishedLog(path)
     _apply_counts(state, TailCounts(lag=0))
     moment = last = None
-    for batch in log.read(by_line=True):
+    for batch in log.read_steps():
         if batch.events or batch.requests:
             last = batch.end
             moment = last if moment is None else moment

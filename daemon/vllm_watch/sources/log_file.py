@@ -104,9 +104,13 @@ class LogFile(OpenFile):
             line_end = data.rfind(b"\n") + 1
             if line_end:
                 self.line_start = self.offset + line_end
-                self._marker = last_bytes(self._rewrite_check.last_bytes, data[:line_end])
+                before = self._rewrite_check.last_bytes
             self._rewrite_check.advance(self.offset, data)
             self.offset += len(data)
+            if line_end == len(data):
+                self._marker = self._rewrite_check.last_bytes
+            elif line_end:
+                self._marker = last_bytes(before, data[:line_end])
         return data
 
     def lines(self, data: bytes) -> list[bytes]:

@@ -65,6 +65,7 @@ class LogTailer:
 
     Attributes:
         watch_mode: How changes of the files are noticed, `None` if that is not said; the caller sets it.
+        has_more: Whether the last poll stopped before the end of what was there.
     """
 
     def __init__(
@@ -76,6 +77,7 @@ class LogTailer:
         make_reader: Callable[[], LogReader] = LogReader,
     ) -> None:
         self.watch_mode: WatchMode | None = None
+        self.has_more = False
         self._pattern = pattern
         self._wall = wall
         self._make_reader = make_reader
@@ -103,16 +105,12 @@ class LogTailer:
         """The path or glob, and the real paths of its files: changes of these are to be polled."""
         return (self.pattern, *{follower.real_path for follower in self._followers.values()} - {self.pattern})
 
-    @property
-    def has_more(self) -> bool:
-        """Whether the last poll stopped before the end of what was there."""
-        return any(follower.has_more for follower in self._followers.values())
-
     def poll(self, now: float) -> list[LogBatch]:
         """Poll all files once and return what is new."""
         batches: list[LogBatch] = []
         self._reason = "not_found"
-        paths = dict.fromkeys([*self._paths(), *self._followers])
+        self.has_more = False
+        paths = dict.fromkeys([*self._paths(), *self._followers]) if self._is_glob else (self._pattern,)
         for path in paths:
             batches += self._poll_path(path, now, len(paths))
         self._has_polled = True
@@ -124,15 +122,15 @@ class LogTailer:
 
         If the last poll of a file did not reach its end, or failed, its position says until when all had been read.
         """
-        before = {
-            path: point.position._replace(read_until=point.stopped_at) for path, point in self._resume_points.items()
-        }
-        known = {
-            path: at if follower.has_read_all else at._replace(read_until=follower.read_until)
-            for path, follower in self._followers.items()
-            if (at := follower.position) is not None
-        }
-        return tuple({**before, **known}.values())[-MAX_POSITIONS:]
+        found: dict[str, FilePosition] = {}
+        for path, point in self._resume_points.items():
+            found[path] = point.position._replace(read_until=point.stopped_at)
+        for path, follower in self._followers.items():
+            position = follower.position
+            if position is not None:
+                has_all = follower.has_read_all
+                found[path] = position if has_all else position._replace(read_until=follower.read_until)
+        return tuple(found.values())[-MAX_POSITIONS:]
 
     def status(self) -> LogStatus:
         """Return how reading goes."""
@@ -152,9 +150,7 @@ class LogTailer:
         self._followers.clear()
 
     def _paths(self) -> list[str]:
-        """Return what to follow now: of a glob's matches those that were written last, the oldest first."""
-        if not self._is_glob:
-            return [self._pattern]
+        """Return what of the glob to follow now: the matches that were written last, the oldest first."""
         found = [path for path in glob.glob(self._pattern) if not is_compressed(path)]
         logs = {*found, *self._followers, *self._resume_points}
         # A rotated file belongs to its log, which is followed for a while after its name is gone.
@@ -189,6 +185,7 @@ class LogTailer:
             self._resume_points.pop(path, None)
         if follower.problem is not None:
             self._note(follower.problem, is_counted=follower.is_failing)
+        self.has_more |= follower.has_more
         if follower.is_over(now):
             self._forget(path)
         return batches

@@ -62,8 +62,10 @@ class RewriteCheck:
 
     def is_intact(self, read_at: ReadAt) -> bool:
         """Tell whether the file still holds those bytes."""
-        marks = (self._last,) if self._text is self._last else (self._last, self._text)
-        return all(read_at(mark.at, len(mark.data)) == mark.data for mark in marks if mark.data)
+        last, text = self._last, self._text
+        if read_at(last.at, len(last.data)) != last.data:
+            return False
+        return text is last or read_at(text.at, len(text.data)) == text.data
 
 
 def _mark_before(offset: int, read_at: ReadAt) -> _Mark:

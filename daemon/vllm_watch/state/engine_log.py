@@ -127,7 +127,7 @@ class EngineLog:
             return spec
         self.covered.append(covered)
         interval = min(*self.covered, DEFAULT_INTERVAL)
-        if covered < _DILUTED_FACTOR * max(interval, self.interval):
+        if covered < _DILUTED_FACTOR * interval or covered < _DILUTED_FACTOR * self.interval:
             return spec
         return spec._replace(
             accepted_tokens_per_second=(spec.accepted_tokens or 0) / interval,

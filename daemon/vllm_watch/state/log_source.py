@@ -100,8 +100,10 @@ class LogSource:
     def _note_lines(self, batch: LogBatch) -> None:
         if batch.lines:
             self.last_line_at = batch.end
-        waits = sum(isinstance(event, Failure) and event.kind == "shm_timeout" for _, event in batch.events)
-        if batch.lines > waits:
+        # Most batches have more lines than events: then there is no need to count.
+        if batch.lines > len(batch.events) or batch.lines > sum(
+            isinstance(event, Failure) and event.kind == "shm_timeout" for _, event in batch.events
+        ):
             self.last_news_at = batch.end
 
     def _apply_lines(self, batch: LogBatch) -> None:
@@ -142,7 +144,8 @@ class LogSource:
 
     def _apply_stats(self, at: float, stats: EngineStats) -> None:
         """Take in a line of statistics, or V0's line of hit ratios; engines over the limit are only counted."""
-        self.totals.add_unknown_fields(stats.unknown_fields)
+        if stats.unknown_fields:
+            self.totals.add_unknown_fields(stats.unknown_fields)
         name = name_of(stats)
         if stats.engine is None:
             self._nameless = name
@@ -164,7 +167,8 @@ class LogSource:
         self.life.note_statistics(at, moves=engine.moves, has_prompt=bool(stats.prompt_tokens_per_second))
 
     def _apply_drafts(self, at: float, spec: SpecDecoding) -> None:
-        self.totals.add_unknown_fields(spec.unknown_fields)
+        if spec.unknown_fields:
+            self.totals.add_unknown_fields(spec.unknown_fields)
         name = spec.engine or self._nameless
         engine = self.engines.get(name)
         if engine is not None:

@@ -63,7 +63,7 @@ class WebServer:
             where other machines can connect, any name is accepted: only they know what this machine is called there.
         clock: The time.
         errors: Counts failures.
-        heartbeat: Beats while the event loop runs.
+        heartbeat: Beats while the event loop and the thread that makes long responses run.
     """
 
     def __init__(  # noqa: PLR0913 - All but the first three go by name.
@@ -130,21 +130,27 @@ class WebServer:
         maker = ThreadPoolExecutor(1, thread_name_prefix="response")
         maker.submit(self.heartbeat.beat)  # Starts its thread now: later the system may have no more.
         with contextlib.closing(Authenticator()) as authenticator:
-            asyncio.run(self._serve(sockets, started, lambda request: self._handle(request, authenticator, maker)))
+            asyncio.run(self._serve(sockets, started, authenticator, maker))
         maker.shutdown(wait=False, cancel_futures=True)
 
     async def _serve(
         self,
         sockets: list[socket.socket],
         started: Future[RequestStop],
-        handle: Callable[[HTTPServerRequest], None],
+        authenticator: Authenticator,
+        maker: ThreadPoolExecutor,
     ) -> None:
         loop = asyncio.get_running_loop()
         stopping = asyncio.Event()
-        server = BoundedServer(handle, lambda: self.config.get().tls)
+        server = BoundedServer(
+            lambda request: self._handle(request, authenticator, maker), lambda: self.config.get().tls
+        )
         server.add_sockets(sockets)
-        self.heartbeat.beat()
-        beating = PeriodicCallback(self.heartbeat.beat, _BEAT_MILLISECONDS)
+
+        def beat() -> None:
+            maker.submit(self.heartbeat.beat)  # Both threads must be alive for it.
+
+        beating = PeriodicCallback(beat, _BEAT_MILLISECONDS)
         beating.start()
         started.set_result(lambda: loop.call_soon_threadsafe(stopping.set))
         await stopping.wait()

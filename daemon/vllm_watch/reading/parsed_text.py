@@ -1,0 +1,86 @@
+# SPDX-License-Identifier: Apache-2.0
+r"""
+What can be found in a part of a log without knowing what came before it: nearly all of the work of reading.
+
+What depends on the lines before is left to the log's reader: which events count, and when lines without a time were
+written. The parts are plain: no line ends in ``\r\n``, so none opens a record.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from vllm_watch.reading.access_lines import PART, access_form, separate
+from vllm_watch.reading.framing import MAX_LINE, has_long_line
+from vllm_watch_parsers.events import AccessRequest, EngineStats, SpecDecoding
+from vllm_watch_parsers.usual_statistics import UsualStatistics, parse_usual_statistics
+
+
+class ParsedText(NamedTuple):
+    """
+    What a part of a log holds.
+
+    Args:
+        lines: How many lines it completes.
+        size: How many bytes these lines are.
+        rest: The start of the line that it does not complete.
+        by_text: How often each text from the method on came in access lines that start with no name.
+        requests: The same of access lines with names, as requests.
+        others: All other lines that may have events, in order: as they are, or as `packed` statistics.
+    """
+
+    lines: int
+    size: int
+    rest: bytes
+    by_text: dict[bytes, int]
+    requests: dict[AccessRequest, int]
+    others: list[bytes | tuple[str, str, tuple[object, ...]]]
+
+
+def parse_text(data: bytes, start: int) -> ParsedText | None:
+    r"""
+    Parse a part of a log, as it would be read outside of a record.
+
+    Args:
+        data: The part, and some bytes before it, of a log that no container runtime has wrapped.
+        start: Where the part starts in `data`.
+
+    Returns:
+        What it holds, or `None` where only a reader that knows the lines before can tell.
+    """
+    first, end = data.rfind(b"\n", 0, start) + 1, data.rfind(b"\n", start) + 1
+    is_torn = start > 0 and not first
+    if is_torn or not end or b"\0" in data or b"\r" in data or len(data) - end > MAX_LINE:
+        return None
+    text = b"\n" + data[first:end]
+    if has_long_line(text, MAX_LINE):
+        return None
+    found = ParsedText(0, end - first, data[end:], {}, {}, [])
+    form = access_form(text)
+    at = 1
+    while at < len(text):
+        stop = text.rfind(b"\n", at, at + PART) + 1
+        part = separate(text, at, stop, form)
+        if part is None:
+            return None
+        found = found._replace(lines=found.lines + part.lines)
+        for request, number in part.by_text.items():
+            found.by_text[request] = found.by_text.get(request, 0) + number
+        for named, number in part.requests.items():
+            found.requests[named] = found.requests.get(named, 0) + number
+        found.others.extend(_packed(line) for line in part.others)
+        at = stop
+    return found
+
+
+def unpacked(packed: tuple[str, str, tuple[object, ...]]) -> UsualStatistics:
+    """Return the statistics that were packed."""
+    time, process, fields = packed
+    kind = EngineStats if len(fields) == len(EngineStats._fields) else SpecDecoding
+    return UsualStatistics(kind._make(fields), time, process)
+
+
+def _packed(line: bytes) -> bytes | tuple[str, str, tuple[object, ...]]:
+    """Return statistics as plain tuples, which are quickly sent to another process; other lines as they are."""
+    usual = parse_usual_statistics(line)
+    return line if usual is None else (usual.time, usual.process, tuple(usual.event))

@@ -1,0 +1,133 @@
+# SPDX-License-Identifier: Apache-2.0
+"""
+A second process that parses blocks of a large log ahead of its reader.
+
+Both processes take the next block that nobody has taken; the reader applies them in order. Memory is bounded: so many
+blocks are ahead and no more. If the second process dies, the reader does all of it.
+"""
+
+from __future__ import annotations
+
+import gc
+import os
+import signal
+import threading
+
+from pathlib import Path
+from typing import IO, TYPE_CHECKING
+
+from vllm_watch.reading.framing import MAX_LINE
+from vllm_watch.reading.parsed_text import ParsedText, parse_text
+
+
+if TYPE_CHECKING:  # Only a large file needs it at all.
+    from multiprocessing.connection import Connection
+
+
+MIN_SIZE = 32 * 1024 * 1024
+"""Smaller files are read before a second process has paid for its start."""
+
+_ASKED = 2
+_AHEAD = 8
+
+
+def is_worthwhile(size: int) -> bool:
+    """Return whether a second process helps: with more than one core; and none is started beside threads."""
+    return size >= MIN_SIZE and len(os.sched_getaffinity(0)) > 1 and threading.active_count() == 1
+
+
+class ParserProcess:
+    """
+    Parses the blocks of a file, in this process and in another.
+
+    Args:
+        file: The file, open.
+        block: The size of a block in bytes.
+        count: How many whole blocks there are.
+
+    Raises:
+        OSError: No process can be started.
+    """
+
+    def __init__(self, file: IO[bytes], block: int, count: int) -> None:
+        import multiprocessing  # noqa: PLC0415  # Only a large file needs it.
+
+        context = multiprocessing.get_context("fork")
+        self._connection, theirs = context.Pipe()
+        self._process = context.Process(target=_serve, args=(file.name, block, theirs, self._connection), daemon=True)
+        self._process.start()
+        theirs.close()
+        self._file = file
+        self._block, self._count = block, count
+        self._next = 0
+        self._asked: list[int] = []
+        self._parsed: dict[int, ParsedText | None] = {}
+
+    def close(self) -> None:
+        """End the second process."""
+        self._connection.close()
+        self._process.terminate()
+        self._process.join()
+
+    def take(self, number: int) -> ParsedText | None:
+        """
+        Return what a block holds, `None` where only the reader can parse it; blocks are taken in order.
+
+        Raises:
+            OSError: The file cannot be read.
+        """
+        while number not in self._parsed:
+            while len(self._asked) < _ASKED and self._can_go_ahead():
+                self._ask()
+            if self._connection.poll() or not self._can_go_ahead():
+                self._receive()
+            else:
+                self._parsed[self._next] = _parse(self._file, self._block, self._next)
+                self._next += 1
+        return self._parsed.pop(number)
+
+    def _can_go_ahead(self) -> bool:
+        return self._next < self._count and len(self._asked) + len(self._parsed) < _AHEAD
+
+    def _ask(self) -> None:
+        self._asked.append(self._next)
+        self._next += 1
+        try:
+            self._connection.send(self._asked[-1])
+        except OSError:
+            self._give_up()
+
+    def _receive(self) -> None:
+        try:
+            parsed = self._connection.recv()
+        except (EOFError, OSError):
+            self._give_up()
+        else:
+            self._parsed[self._asked.pop(0)] = parsed
+
+    def _give_up(self) -> None:
+        """Take in that the process has died: what it was asked for, and all that follows, is left to the reader."""
+        self._parsed.update(dict.fromkeys([*self._asked, *range(self._next, self._count)]))
+        self._asked.clear()
+        self._next = self._count
+
+
+def _serve(path: str, block: int, connection: Connection, theirs: Connection) -> None:
+    """Parse what is asked for, until nobody is there to ask."""
+    theirs.close()
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # The reader ends, and closes its end.
+    gc.disable()
+    try:
+        with Path(path).open("rb") as file:
+            while True:
+                connection.send(_parse(file, block, connection.recv()))
+    except (EOFError, OSError):
+        return
+
+
+def _parse(file: IO[bytes], block: int, number: int) -> ParsedText | None:
+    start = number * block
+    before = min(start, MAX_LINE + 1)
+    file.seek(start - before)
+    data = file.read(before + block)
+    return parse_text(data, before) if len(data) == before + block else None

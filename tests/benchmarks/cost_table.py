@@ -1,0 +1,71 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The READMEs' table of what vllm-watch costs, whose numbers are kept figures."""
+
+from __future__ import annotations
+
+import math
+import re
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from tests.benchmarks.figures import Kept
+from tests.benchmarks.lines import GOALS
+
+
+ROOT = Path(__file__).parents[2]
+HEADINGS = {ROOT / "README.md": "Cost", ROOT / "README.zh-CN.md": "开销"}
+RATES = [f"{rate:,} lines/s" for rate in GOALS if rate]
+STARTS = ("--version", "once, 300 lines", "run, ready")
+ROWS = (
+    (
+        [*(("lines", rate) for rate in RATES), ("lines", "memory, one server")],
+        [("lines", f"{rate}: mtail") for rate in RATES],
+    ),
+    ([("once", "once"), ("once", "backfill")], [("once", "mtail, lean"), ("once", "mtail, rich")]),
+    ([("many", "200 servers"), ("many", "memory")], []),
+    ([("latency", "rare lines: p99"), ("latency", "under load: p99")], []),
+    ([("start", f"{name}: by the clock") for name in STARTS], []),
+)
+"""Of each row the figures in its two last cells, by benchmark and name, in the order of their numbers."""
+
+_NUMBER = re.compile(r"\d+(?:,\d{3})*(?:\.\d+)?(?![\d,.]*(?: lines| 行))")
+"""A number, but not how many lines are read."""
+
+
+def filled(text: str, heading: str, kept: Kept) -> str:
+    """
+    Return a README with the kept figures in its table.
+
+    Args:
+        text: The README.
+        heading: Of the section with the table.
+        kept: The figures.
+
+    Raises:
+        ValueError: The table has other rows or numbers than it should have.
+    """
+    start = text.index(f"\n## {heading}\n")
+    end = text.index("\n## ", start + 1)
+    lines = text[start:end].split("\n")
+    rows = [number for number, line in enumerate(lines) if line.startswith("| ")][1:]
+    for number, cells in zip(rows, ROWS, strict=True):
+        before, *shown, after = lines[number].rsplit("|", 3)
+        pairs = zip(shown, cells, strict=True)
+        new = [_filled_cell(cell, [kept.benchmarks[a].figures[b].value for a, b in names]) for cell, names in pairs]
+        lines[number] = "|".join([before, *new, after])
+    return text[:start] + "\n".join(lines) + text[end:]
+
+
+def _filled_cell(cell: str, values: list[float]) -> str:
+    """Return a cell with other values in place of its numbers."""
+    if len(_NUMBER.findall(cell)) != len(values):
+        raise ValueError(f"{cell.strip()}: expected {len(values)} numbers")
+    following: Iterator[float] = iter(values)
+    return _NUMBER.sub(lambda _: _shown(next(following)), cell)
+
+
+def _shown(value: float) -> str:
+    """Return a value with two digits, or whole."""
+    decimals = max(1 - math.floor(math.log10(value)), 0) if value else 0
+    return f"{value:,.{decimals}f}"

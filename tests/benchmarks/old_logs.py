@@ -1,0 +1,87 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Logs of a million lines, made of the recorded day; their times move on as a server's do."""
+
+from __future__ import annotations
+
+import datetime as dt
+import itertools
+import re
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+from tests.support.recordings import RECORDINGS
+
+
+LINES = 1_000_000
+_READY = b"INFO:     Application startup complete."
+_CRASH = b"(APIServer pid=20778) WARNING 11-21 02:26:16 [core_client.py:817]"
+_TIME = re.compile(rb"(?<= )\d\d-\d\d \d\d:\d\d:\d\d(?= \[)")
+_FORM = "%m-%d %H:%M:%S"
+_YEAR = "2026"
+_INFERENCE = re.compile(rb'(?m)^INFO:     \S+ - "POST /v1/completions ')
+_REQUEST = (
+    b"(APIServer pid=20778) INFO 11-21 02:18:38 [request_logger.py:65] Received request cmpl-%016x: params: "
+    b"SamplingParams(n=1, presence_penalty=0.0, frequency_penalty=0.0, repetition_penalty=1.0, temperature=0.0, "
+    b"top_p=1.0, top_k=0, min_p=0.0, seed=None, stop=[], stop_token_ids=[], bad_words=[], max_tokens=20, "
+    b"min_tokens=0, logprobs=None, prompt_logprobs=None, skip_special_tokens=True), lora_request: None.\n"
+)
+_BUSY_FACTOR = 50
+
+
+def write_day(path: Path) -> int:
+    """Write the recorded day: its start once, its service again and again, its crash and its second start once."""
+    return _write(path, lambda service: service)
+
+
+def write_busy_day(path: Path) -> int:
+    """Write the same of a server with fifty times as many requests: nearly only access lines."""
+    return _write(path, _busy)
+
+
+def write_logged_requests(path: Path) -> int:
+    """Write the same of a server that logs each request (``--enable-log-requests``)."""
+    return _write(path, _with_requests)
+
+
+def _write(path: Path, change: Callable[[bytes], bytes]) -> int:
+    recorded = (RECORDINGS["day"] / "vllm.log").read_bytes()
+    ready, crash = recorded.index(_READY), recorded.index(_CRASH)
+    service = change(recorded[ready:crash])
+    first, *_, last = (_moment(time) for time in _TIME.findall(service))
+    period = last - first + dt.timedelta(seconds=10)
+    lines = recorded.count(b"\n")
+    with path.open("wb") as file:
+        file.write(recorded[:ready])
+        shift = dt.timedelta()
+        for block in _again(service, period):
+            file.write(block)
+            lines += block.count(b"\n")
+            if lines >= LINES:
+                break
+            shift += period
+        file.write(_later(recorded[crash:], shift))
+    return lines
+
+
+def _again(service: bytes, period: dt.timedelta) -> Iterator[bytes]:
+    for number in itertools.count():
+        yield _later(service, number * period)
+
+
+def _later(text: bytes, shift: dt.timedelta) -> bytes:
+    return _TIME.sub(lambda found: (_moment(found[0]) + shift).strftime(_FORM).encode(), text)
+
+
+def _moment(printed: bytes) -> dt.datetime:
+    return dt.datetime.strptime(f"{_YEAR}-{printed.decode()}", f"%Y-{_FORM}")  # noqa: DTZ007  # Only differences count.
+
+
+def _busy(service: bytes) -> bytes:
+    lines = service.splitlines(keepends=True)
+    return b"".join(line * (_BUSY_FACTOR if _INFERENCE.match(line) else 1) for line in lines)
+
+
+def _with_requests(service: bytes) -> bytes:
+    numbers = itertools.count()
+    return _INFERENCE.sub(lambda found: _REQUEST % next(numbers) + found[0], service)

@@ -1,0 +1,65 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The READMEs' figures are those that `make bench` has kept."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+
+from tests.benchmarks.__main__ import KEPT
+from tests.benchmarks.cost_table import HEADINGS, ROWS, filled
+from tests.benchmarks.figures import Kept, KeptBenchmark, KeptFigure, Machine
+
+
+TABLE = """# Tool
+
+## Cost
+
+| what | ours | theirs |
+|---|---|---|
+| a log of 20 lines | 1, 1, 1 or 1 % of a core; 1 MiB | 1, 1, 1 or 1 % |
+| a million lines | `once` 1 s, `backfill` 1 s | 1 s, 1 s |
+| 200 servers | 1 %, 1 MiB | |
+| 99 of 100 | 1 ms, 1 ms | |
+| start | 1 s, on 300 lines 1 s, 1 s | |
+
+## More
+
+| 5 | 6 | 7 |
+"""
+
+
+def kept(value):
+    """Return kept figures that are all the same."""
+    benchmarks = {}
+    for benchmark, name in (figure for row in ROWS for cell in row for figure in cell):
+        benchmarks.setdefault(benchmark, KeptBenchmark(0.1, {})).figures[name] = KeptFigure(value, "", None)
+    return Kept("0.1.0", "2026-11-22", Machine(2, "", "3.11"), benchmarks)
+
+
+@pytest.mark.parametrize("readme", HEADINGS, ids=lambda path: path.name)
+def test_the_readmes_figures_are_those_that_are_kept(readme):
+    """Each number of the table is that of the last release; `make bench ARGS=--keep` writes them."""
+    text = readme.read_text(encoding="utf-8")
+
+    assert text == filled(text, HEADINGS[readme], msgspec.json.decode(KEPT.read_bytes(), type=Kept))
+
+
+@pytest.mark.parametrize(
+    ("value", "shown"), [(0.0123, "0.012"), (1.26, "1.3"), (26.4, "26"), (264.0, "264"), (1264.0, "1,264"), (0.0, "0")]
+)
+def test_figures_take_the_place_of_numbers(value, shown):
+    """All numbers of the two last cells are replaced, but how many lines are read; the rest stays as it is."""
+    text = filled(TABLE, "Cost", kept(value))
+
+    assert f"| a log of 20 lines | {shown}, {shown}, {shown} or {shown} % of a core; {shown} MiB |" in text
+    assert f"| start | {shown} s, on 300 lines {shown} s, {shown} s | |" in text
+    assert text.endswith("| 5 | 6 | 7 |\n")
+    assert text == filled(text, "Cost", kept(value))
+
+
+@pytest.mark.parametrize(("old", "new"), [("1 %, 1 MiB", "1 %"), ("| start |", "| too many | 1, 1, 1 | |\n| start |")])
+def test_a_table_of_another_form_is_an_error(old, new):
+    """A number or a row too few or too many is said, not filled wrongly."""
+    with pytest.raises(ValueError, match=r"expected 2 numbers|argument 2 is shorter"):
+        filled(TABLE.replace(old, new), "Cost", kept(1.0))

@@ -1,0 +1,121 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A large log is read by two processes, and what is reported is the same; whatever becomes of the second one."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+
+from pathlib import Path
+
+import pytest
+
+from tests.parsers.lines import STATS_MESSAGE, TIME, record
+from tests.support.recordings import RECORDINGS
+
+from vllm_watch.replay import parser_process
+
+
+pytestmark = pytest.mark.slow
+
+BLOCK = 65536
+TIMEOUT = 60
+HEAD = f"(APIServer pid=7) ERROR {TIME} [serving_chat.py:300] ".encode()
+START = """
+import os, sys
+from vllm_watch.replay import finished_log, parser_process
+finished_log.READ_SIZE, parser_process.MIN_SIZE = int(sys.argv[1]), 0
+processes, served = int(sys.argv[2]), parser_process._serve
+os.sched_getaffinity = lambda pid: set(range(processes))
+"""
+END = """
+sys.argv[1:] = sys.argv[3:]
+from vllm_watch.cli import main
+main()
+"""
+DYING = """
+def dying(path, block, connection, theirs):
+    theirs.close()
+    connection.send(parser_process._parse(open(path, "rb"), block, connection.recv()))
+    os._exit(9)
+parser_process._serve = dying
+"""
+COUNTING = """
+import atexit
+taken = []
+take = parser_process.ParserProcess._receive
+def receive(self):
+    taken.append(1)
+    take(self)
+parser_process.ParserProcess._receive = receive
+parent = os.getpid()
+atexit.register(lambda: os.getpid() == parent and print(len(taken), file=sys.stderr))
+"""
+
+
+def read(log: Path, processes: int, *, change: str = "", form: str = "json") -> subprocess.CompletedProcess:
+    """Read a log with `once` and return what it printed."""
+    command = [sys.executable, "-c", START + change + END, BLOCK, processes, "once", "--format", form, "--log", log]
+    return subprocess.run(list(map(str, command)), capture_output=True, check=True, timeout=TIMEOUT)
+
+
+@pytest.fixture(params=["service", "terminal", "mixed", "wrapped"])
+def log(request, tmp_path: Path) -> Path:
+    """Return a log of many blocks."""
+    recorded = (RECORDINGS["day"] / "vllm.log").read_bytes() * 12
+    lines = recorded.split(b"\n")[:-1]
+    if request.param == "terminal":
+        recorded = recorded.replace(b"\n", b"\r\n")
+    elif request.param == "mixed":
+        for number in range(300, len(lines), 997):
+            lines[number] = HEAD + b"x\r\n" + HEAD + record(STATS_MESSAGE) + b"\r\n" + lines[number]
+        lines[5000:5000] = [b"x" * 100_000, b"\0" * 70_000, b"x" * 70_000 + b"\r"]
+        recorded = b"\n".join(lines) + b"\nno end"
+    elif request.param == "wrapped":
+        recorded = b"".join(b"2026-11-21T02:17:58.1Z stdout F " + line + b"\n" for line in lines)
+    path = tmp_path / "vllm.log"
+    path.write_bytes(recorded)
+    os.utime(path, (1_795_302_000, 1_795_302_000))
+    return path
+
+
+@pytest.mark.parametrize("form", ["json", "prometheus"])
+def test_two_processes_read_what_one_reads(log, form):
+    """Records over the ends of blocks, long lines, terminals, containers: it is the same, to the byte."""
+    alone, together = read(log, 1, form=form), read(log, 2, form=form)
+
+    assert len(alone.stdout) > 500
+    assert alone.stdout == together.stdout
+    assert together.stderr == b""
+
+
+def test_the_reader_goes_on_alone(log):
+    """The second process is killed after its first block: nothing is lost, and nothing is counted twice."""
+    assert read(log, 1).stdout == read(log, 2, change=DYING).stdout
+
+
+def test_the_second_process_has_its_share(tmp_path):
+    """The second process does parse blocks, or it would be of no use."""
+    path = tmp_path / "vllm.log"
+    path.write_bytes((RECORDINGS["day"] / "vllm.log").read_bytes() * 40)
+
+    assert int(read(path, 2, change=COUNTING).stderr) > 0
+    assert int(read(path, 1, change=COUNTING).stderr) == 0
+
+
+def test_a_small_log_or_one_core_takes_one_process(monkeypatch):
+    """A second process costs its start, and takes its time from the first one where there is one core."""
+    monkeypatch.setattr("threading.active_count", lambda: 1)
+    monkeypatch.setattr("os.sched_getaffinity", lambda _pid: {0, 1})
+    assert parser_process.is_worthwhile(parser_process.MIN_SIZE)
+    assert not parser_process.is_worthwhile(parser_process.MIN_SIZE - 1)
+    monkeypatch.setattr("os.sched_getaffinity", lambda _pid: {0})
+    assert not parser_process.is_worthwhile(parser_process.MIN_SIZE)
+
+
+def test_no_process_is_forked_beside_threads(monkeypatch):
+    """A copy of a process has the locks of its threads, and not the threads."""
+    monkeypatch.setattr("os.sched_getaffinity", lambda _pid: {0, 1})
+    monkeypatch.setattr("threading.active_count", lambda: 2)
+    assert not parser_process.is_worthwhile(parser_process.MIN_SIZE)
