@@ -111,6 +111,16 @@ def test_json_and_printed_block_of_one_test_are_one_run():
     assert (run.load.temperature, run.load.max_concurrency) == (0.0, 8)
 
 
+def test_a_result_and_the_recording_that_holds_it_are_one_run():
+    """The same numbers at the same time are counted once; another test of the same load is a run of its own."""
+    once = client(26.2, 39.6, 4000)
+    again = msgspec.structs.replace(once, source=("test.jsonl.xz: result.json",))
+
+    assert [run.source for run in join([once, again], []).runs] == [("result.json", "test.jsonl.xz: result.json")]
+    assert len(join([once, client(26.2, 39.7, 4000, "other.json")], []).runs) == 2
+    assert len(join([once, client(126.2, 39.6, 4000, "later.json")], []).runs) == 2
+
+
 def test_a_recording_and_its_log_are_one_server():
     """A second history of the same server at the same time adds a source and no run."""
     history = server().history()

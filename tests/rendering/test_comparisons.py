@@ -99,7 +99,7 @@ def test_not_comparable_comes_before_any_number(render):
     refused = render(reports.comparisons(**REFUSED))
     forced = render(reports.comparisons(comparable=False, reasons=(REASON,)))
 
-    assert "No numbers: these sides are not comparable." in refused
+    assert "No numbers: these sides are not comparable. Show them all the same with" in " ".join(refused.split())
     assert "Verdict" not in refused
     assert (
         forced.index("Not comparable") < forced.index(REASON) < forced.index("What differs") < forced.index("Verdict")

@@ -9,12 +9,13 @@ import re
 
 from itertools import pairwise
 
+import msgspec
 import pytest
 
 from markdown_it import MarkdownIt
 from tests.rendering import reports
 
-from vllm_watch.loadtest.model import Bounds, Latency, Report, Result
+from vllm_watch.loadtest.model import Bounds, Latency, Load, Report, Result
 from vllm_watch.rendering.json_output import report_json
 from vllm_watch.rendering.report import report_markdown, report_text
 
@@ -143,6 +144,8 @@ def test_why_the_maximum_is_not_known_is_beside_it(render):
     assert text.count(reason) == 1
     assert text.index("How much it can carry") < text.index(reason)
     assert "Add the server's log or a recording." in " ".join(render(Report(runs=(alone,))).split())
+    offline = msgspec.structs.replace(alone, load=Load(endpoint="throughput"))
+    assert "Add the server's log" not in render(Report(runs=(offline,)))
 
 
 def test_several_runs_begin_with_a_table_of_them():

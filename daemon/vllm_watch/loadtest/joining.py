@@ -155,9 +155,15 @@ def _without_twins(clients: Sequence[Run]) -> list[Run]:
 
 
 def _is_twin(one: Run, other: Run) -> bool:
-    """Return whether two runs are of one test: one of them has no date, and all counts are the same."""
-    if other.start is not None or other.source == one.source or one.result is None or other.result is None:
+    """
+    Return whether two runs are of one test: all counts are the same, and one of them has no date.
+
+    With two dates they are one only to the last digit: a result, and a recording that holds it.
+    """
+    if other.source == one.source or one.result is None or other.result is None:
         return False
+    if other.start is not None:
+        return one.start == other.start and one.result == other.result
     counts = [
         (each.successful, each.total_input_tokens, each.total_output_tokens) for each in (one.result, other.result)
     ]

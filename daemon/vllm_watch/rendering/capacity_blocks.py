@@ -12,6 +12,9 @@ from vllm_watch.rendering.document import Block, Column, Paragraph, plain_table
 PLANNED = (0.70, 0.85)
 """Which part of the sustained maximum to plan with."""
 
+_WITHOUT_SERVER = ("throughput", "latency")
+"""The kinds of benchmark that have no server, and so no log or recording of one."""
+
 _BASES = {
     "saturated": "the server was saturated",
     "curve": "fitted to tokens per second by running requests",
@@ -41,7 +44,10 @@ def _why_unknown(run: Run) -> str:
     reason = next((note for note in run.notes if note.startswith(UNKNOWN)), None)
     if reason is not None or run.phases:
         return reason or f"{UNKNOWN}."
-    return f"{UNKNOWN}: one result of a benchmark does not show it. Add the server's log or a recording."
+    told = "one result of a benchmark does not show it"
+    if run.load.endpoint in _WITHOUT_SERVER:
+        return f"{UNKNOWN}: {told}."
+    return f"{UNKNOWN}: {told}. Add the server's log or a recording."
 
 
 def _maximum(capacity: Capacity) -> tuple[tuple[str, str], ...]:

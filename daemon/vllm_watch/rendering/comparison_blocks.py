@@ -145,7 +145,11 @@ def _counted(name: str, runs: Mapping[str, int]) -> str:
 
 def _metrics(pair: Comparison) -> tuple[Block, ...]:
     if not pair.metrics:
-        return (Paragraph("No numbers: these sides are not comparable."),) if not pair.comparable else ()
+        return (
+            (Paragraph("No numbers: these sides are not comparable. Show them all the same with --force."),)
+            if not pair.comparable
+            else ()
+        )
     method = (Paragraph(f"Method: {pair.method}"),) if pair.method else ()
     return (metrics_table(pair), *method)
 
