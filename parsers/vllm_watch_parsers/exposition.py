@@ -223,7 +223,7 @@ class ExpositionParser:
             self._take_one_by_one(first)
         elif first.startswith(_HELP_MARK):
             families.insert(0, first[len(_HELP_MARK) :])
-        elif self._run is not None and _is_run(first, len(first), self._run, is_grouped=self._has_types):
+        elif self._run is not None and _is_run(first, len(first), self._run, is_grouped=False):
             self._long_lines += _count_long(first, len(first))
         else:
             self._take_one_by_one(first)
@@ -247,7 +247,7 @@ class ExpositionParser:
         self._has_types = True
         if name in self._known and self._take_known(name, samples):
             return True
-        if self._run is not None and _is_run(samples, len(samples), self._run, is_grouped=True):
+        if self._run is not None and _is_run(samples, len(samples), self._run, is_grouped=False):
             self._long_lines += _count_long(samples, len(samples))
             return True
         first, _, _ = samples.partition(b"\n")
@@ -257,7 +257,7 @@ class ExpositionParser:
         if len(first) > MAX_LINE:
             return False
         self._problem = self._skip_family(unwanted, first)
-        if self._run is None or not _is_run(samples, len(samples), self._run, is_grouped=True):
+        if self._run is None or not _is_run(samples, len(samples), self._run, is_grouped=False):
             return False
         self._long_lines += _count_long(samples, len(samples))
         return True
@@ -406,8 +406,8 @@ def _is_run(block: bytes, end: int, start: bytes, *, is_grouped: bool) -> bool:
     Return whether every line has the same start.
 
     In a body with types each family is one group after its own comment: between two lines of one family, and without a
-    comment, there is nothing else. In any other body the lines are counted, which costs a hundredth of parsing each
-    line, but about as much as receiving them.
+    comment, there is nothing else. So the middle of a very long family is not looked at. All other lines are counted,
+    which costs a hundredth of parsing each line, but about as much as receiving them.
 
     Args:
         block: Some lines.
