@@ -70,7 +70,9 @@ def small_run(folder, text, *options):
 def test_an_interrupted_run_leaves_no_process(tmp_path, number, options):
     """However a run ends, no process of it goes on: also none in a session of its own that ignores SIGTERM."""
     command = small_run(tmp_path, LONG, *options)
-    run = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    # A run in a shell's background ignores SIGINT, and so would all that it starts.
+    heeding = ["env", "--default-signal=INT", *command]
+    run = subprocess.Popen(heeding, cwd=ROOT, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     try:
         until((tmp_path / "started").exists)
         value = (tmp_path / "started").read_text()

@@ -203,6 +203,18 @@ class TestEnd:
         assert -signal.SIGTERM == status
         assert seconds < 1
 
+    def test_a_signal_sent_twice_is_one(self, tmp_path):
+        """D3: SIGTERM to the process and at once to its group, as `timeout` does it, is one orderly stop."""
+        (tmp_path / "vllm.log").touch()
+        with daemon([*COMMAND, "--log", tmp_path / "vllm.log", "--listen", "127.0.0.1:0"]) as running:
+            running.until("service.started")
+            running.process.send_signal(signal.SIGTERM)
+            time.sleep(0.02)
+            status, _ = running.ended()
+
+        assert 0 == status, running.entries
+        assert 1 == running.count("service.stopped")
+
     def test_systemd_hears_of_all_of_it(self, tmp_path):
         """D1: a real process says READY, its status, signs of life, its reload and its end, in this order."""
         (tmp_path / "vllm.log").touch()

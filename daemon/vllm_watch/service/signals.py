@@ -8,11 +8,16 @@ What a reload does is in `reloader`, and a stop in `supervisor`.
 from __future__ import annotations
 
 import signal
+import time
 
 from collections.abc import Iterator
 from contextlib import contextmanager
 from types import FrameType
 from typing import Protocol
+
+
+TOGETHER_SECONDS = 0.1
+"""Signals that come within this time are one: ``timeout`` sends its signal to the process, and again to its group."""
 
 
 class Controlled(Protocol):
@@ -27,10 +32,11 @@ class Controlled(Protocol):
 
 @contextmanager
 def handle_signals(controlled: Controlled, *, reloads: bool) -> Iterator[None]:
-    """Make SIGTERM and SIGINT request a stop, a second one of them end the process at once, and SIGHUP a reload."""
+    """Make SIGTERM and SIGINT request a stop, a later one of them end the process at once, and SIGHUP a reload."""
 
     def stop(_number: int, _frame: FrameType | None) -> None:
         controlled.request_stop()
+        time.sleep(TOGETHER_SECONDS)  # What comes meanwhile runs this once more, inside this call.
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, signal.SIG_DFL)
 
