@@ -109,7 +109,7 @@ def check_variation(pair: Pair) -> Iterator[Finding]:
         if cv is not None and cv > UNSTABLE_CV:
             yield Finding(
                 f"The runs of {side.name} vary by {percent(cv)} % in {titled(metric.name)}: something besides the "
-                "configuration changed, such as other users of the machine. To find a difference of 10 %, "
+                "configuration may have changed, such as other users of the machine. To find a difference of 10 %, "
                 f"{needed_runs(cv, 0.1)} runs of each side are needed.",
                 prevents=False,
             )

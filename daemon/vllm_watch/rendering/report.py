@@ -65,7 +65,8 @@ def document(
     if len(report.runs) == 1:
         return Document(title(report.runs[0]), lead(report.runs[0]), sections[0].sections)
     several = Section(
-        f"All {len(report.runs)} runs", (*first, overview(report.runs, most_rows), *latency_turn(report), *more)
+        "Both runs" if len(report.runs) == 2 else f"All {len(report.runs)} runs",
+        (*first, overview(report.runs, most_rows), *latency_turn(report), *more),
     )
     names = short_names([run.name for run in report.runs])
     folded = [
