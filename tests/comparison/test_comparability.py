@@ -385,6 +385,7 @@ def test_runs_that_vary_too_much():
     assert len(found.warnings) == 1
     assert re.fullmatch(
         r"The runs of a vary by \d\d\.\d % in Output \(tokens/s\): something besides the configuration may have "
-        r"changed, such as other users of the machine\. To find a difference of 10 %, \d\d\d? runs of each side are needed\.",
+        r"changed, such as other users of the machine\. To find a difference of 10 %, \d\d\d? runs of each side are "
+        r"needed\.",
         found.warnings[0],
     )
