@@ -8,8 +8,8 @@ unexport PYTHONDONTWRITEBYTECODE
 # A file's tests stay together: they share what is costly to begin with. Files come in the order of their folders, for
 # those that take longest are in the first.
 PYTEST = $(BIN)/pytest -q --maxprocesses 8 --dist loadfile --no-loadscope-reorder --numprocesses
-# Much of the tests' time is waiting, which is for others to use: there are more processes than cores.
-WORKERS = $(shell expr $$(nproc) '*' 2)
+# Part of the tests' time is waiting, which is for others to use; twice as many processes as cores take longer.
+WORKERS = $(shell expr $$(nproc) '*' 3 / 2)
 
 .PHONY: demo run check test test-all coverage lint bench fuzz release-check generate
 
