@@ -8,8 +8,10 @@ unexport PYTHONDONTWRITEBYTECODE
 # A file's tests stay together: they share what is costly to begin with. Files come in the order of their folders, for
 # those that take longest are in the first.
 PYTEST = $(BIN)/pytest -q --maxprocesses 8 --dist loadfile --no-loadscope-reorder --numprocesses
-# Part of the tests' time is waiting, which is for others to use; twice as many processes as cores take longer.
-WORKERS = $(shell expr $$(nproc) '*' 3 / 2)
+# Much of the tests' time is waiting, which is for others to use: there are more processes than cores. The quick tests
+# wait less: with as many as the others have they take a quarter longer.
+WORKERS = $(shell expr $$(nproc) '*' 2)
+QUICK_WORKERS = $(shell expr $$(nproc) '*' 3 / 2)
 
 .PHONY: demo run check test test-all coverage lint bench fuzz release-check generate
 
@@ -31,7 +33,7 @@ run: .venv/installed  ## The daemon: make run ARGS='--log vllm.log --metrics htt
 
 # Tests that need only Python; and those of a second or more, or with many processes, are left to `make test`.
 check: lint  ## In a minute: lint, types, and the quick tests that need only Python
-	$(PYTEST) $(WORKERS) --hypothesis-profile=quick -m 'not (slow or needs_namespaces or needs_root or needs_tool)' $(ARGS)
+	$(PYTEST) $(QUICK_WORKERS) --hypothesis-profile=quick -m 'not (slow or needs_namespaces or needs_root or needs_tool)' $(ARGS)
 
 test: .venv/developing  ## All tests that can run here; what cannot is said at the end
 	$(PYTEST) $(WORKERS) $(ARGS)
