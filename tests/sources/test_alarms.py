@@ -34,3 +34,16 @@ def test_one_thread_makes_all_calls():
 
     assert 1 == len(set(callers))
     assert "alarms" == callers[0].name
+
+
+def test_a_call_that_fails_takes_no_other_with_it():
+    """A call that raises is logged, and those after it come: else no request would have a deadline any more."""
+    alarms, is_last = Alarms(), threading.Event()
+
+    def fail():
+        raise ValueError("made up")
+
+    alarms.set(0.0, fail)
+    alarms.set(0.02, is_last.set)
+
+    assert is_last.wait(SECONDS)

@@ -14,6 +14,11 @@ import time
 
 from collections.abc import Callable
 
+import structlog
+
+
+log = structlog.get_logger("vllm_watch.alarms")
+
 
 class Alarm:
     """A call that is due at a moment of the monotonic clock."""
@@ -73,7 +78,10 @@ class Alarms:
                     continue
                 call = heapq.heappop(self._alarms).call
             if call is not None:
-                call()
+                try:
+                    call()
+                except Exception:  # Without this thread no request would have a deadline any more.
+                    log.exception("alarms.failed")
 
 
 ALARMS = Alarms()
