@@ -148,10 +148,10 @@ def test_what_is_not_known_is_left_out_of_the_line():
     result = Result(view="client", successful=5, ttft_ms=Latency(mean=12.345))
     run = Run(source=("a.json",), name="a", start=1_795_183_200.0, end=1_795_183_260.0, result=result)
 
-    assert region_of(run, None, "qwen").text == "a: 5 requests ok, TTFT mean 12.35 ms"
-    assert region_of(run, "a.md", None).text.endswith(" · a.md")
-    assert region_of(run, None, None).run == "a-20261120T140000Z"
-    assert region_of(Run(source=("a.json",), name="a", start=1.0, result=result), None, None) is None
-    assert region_of(Run(source=("a.json",), name="a", start=1.0, end=2.0), None, None).text == "a: no result"
+    assert region_of(run).text == "a: 5 requests ok, TTFT mean 12.35 ms"
+    assert region_of(run, "a.md").text.endswith(" · a.md")
+    assert region_of(run).run == "a-20261120T140000Z"
+    assert region_of(Run(source=("a.json",), name="a", start=1.0, result=result)) is None
+    assert region_of(Run(source=("a.json",), name="a", start=1.0, end=2.0)).text == "a: no result"
     empty = Run(source=("a.log",), name="a", start=1.0, end=2.0, result=Result(view="server"))
-    assert region_of(empty, None, None).text == "a: no result"
+    assert region_of(empty).text == "a: no result"

@@ -46,6 +46,8 @@ def config_warnings(a: Side, b: Side) -> Iterator[str]:
     for side in (a, b):
         if not any(run.config for run in side.runs):
             yield f"The configuration of {side.name} is not known: add its log or recording to see what differs."
+        elif all(run.server is not None for run in side.runs):
+            yield f"The configuration of {side.name} is from a Prometheus, which has few flags: others may differ, too."
         varying = sorted(
             name
             for name in side_settings(side.runs)

@@ -6,6 +6,7 @@ from __future__ import annotations
 import math
 
 from collections.abc import Iterator, Sequence
+from itertools import combinations
 
 from vllm_watch.comparison.finding import Finding
 from vllm_watch.comparison.headline import headline_metric
@@ -14,8 +15,9 @@ from vllm_watch.comparison.metrics import BY_NAME
 from vllm_watch.comparison.pair import Measured, Pair, metric_values
 from vllm_watch.comparison.speculation import speculation
 from vllm_watch.loadtest.metric_titles import titled
-from vllm_watch.loadtest.model import Result, Run
+from vllm_watch.loadtest.model import Phase, Result, Run
 from vllm_watch.loadtest.number_texts import duration, milliseconds, percent
+from vllm_watch.loadtest.run_times import overlap, seconds
 from vllm_watch.statistics.littles_law import check_littles_law
 from vllm_watch.statistics.ratio import coefficient_of_variation, needed_runs
 
@@ -27,6 +29,7 @@ SHORTEST_SECONDS = 10.0
 STEADY_SECONDS = 60.0
 ROUNDS = 10
 """How many requests each user of a closed load sends at least."""
+IDLE_SHARE = 0.1
 UNSTABLE_CV = 0.10
 FEWEST_TO_VARY = 3
 LATENCIES = 5
@@ -45,6 +48,31 @@ def check_repetition(pair: Pair) -> Iterator[Finding]:
                 return
             seen.append((result, run.start))
             names.append(f"{run.name} of {side.name}")
+
+
+def check_overlap(pair: Pair) -> Iterator[Finding]:
+    """No two time ranges of a server are of the same requests."""
+    runs = [(side.name, run) for side in pair.sides for run in side.runs if run.server is not None]
+    for (one, run), (other, later) in combinations(runs, 2):
+        if run.server == later.server and overlap(run, later):
+            text = f"The times of {run.name} of {one} and {later.name} of {other} overlap: they share requests."
+            yield Finding(text, prevents=True)
+            return
+
+
+def check_idle(pair: Pair) -> Iterator[Finding]:
+    """A load that no client measured has no long time without work in it, such as that after a warm-up."""
+    for side in pair.sides:
+        for run in side.runs:
+            idle = sum(_within(phase, run) for phase in run.phases if phase.phase == "idle")
+            if pair.view == "server" and len(run.views) == 1 and idle > IDLE_SHARE * seconds(run) > 0:
+                lengths = f"{duration(round(idle))} of the {duration(round(seconds(run)))}"
+                yield Finding(
+                    f"The server of {side.name} had no work for {lengths} of {run.name}: rates are lower by that. "
+                    "If that is the pause after a warm-up, let the time begin after it.",
+                    prevents=False,
+                )
+                break
 
 
 def check_acceptance(pair: Pair) -> Iterator[Finding]:
@@ -74,10 +102,10 @@ def check_duration(pair: Pair) -> Iterator[Finding]:
         if short:
             yield Finding(f"A run of {side.name} is too short: {short[0]}.", prevents=True)
             continue
-        seconds = [result.duration_s for result in side.results if result.duration_s is not None]
-        if seconds and min(seconds) < STEADY_SECONDS:
+        lasted = [result.duration_s for result in side.results if result.duration_s is not None]
+        if lasted and min(lasted) < STEADY_SECONDS:
             yield Finding(
-                f"{_subject(side)} only {_below(min(seconds), 10)}: the start and the end of the load are a part "
+                f"{_subject(side)} only {_below(min(lasted), 10)}: the start and the end of the load are a part "
                 f"of the values. Runs of {duration(STEADY_SECONDS)} or longer are advised.",
                 prevents=False,
             )
@@ -151,6 +179,13 @@ def check_order(pair: Pair) -> Iterator[Finding]:
         )
 
 
+def _within(phase: Phase, run: Run) -> float:
+    """Return how many seconds of a phase are in the load."""
+    if run.start is None or run.end is None:
+        return 0.0
+    return max(min(phase.end, run.end) - max(phase.start, run.start), 0.0)
+
+
 def _subject(side: Measured) -> str:
     return f"The run of {side.name} lasts" if len(side.runs) == 1 else f"The runs of {side.name} last"
 
@@ -175,9 +210,9 @@ def _success(results: Sequence[Result]) -> float | None:
 
 def _too_short(run: Run, result: Result) -> str | None:
     """Return why a run is too short for anything."""
-    seconds, users = result.duration_s, run.load.max_concurrency
-    if seconds is not None and seconds < SHORTEST_SECONDS:
-        return f"{run.name} lasts {_below(seconds, 100)}, at least {duration(SHORTEST_SECONDS)} are needed"
+    lasted, users = result.duration_s, run.load.max_concurrency
+    if lasted is not None and lasted < SHORTEST_SECONDS:
+        return f"{run.name} lasts {_below(lasted, 100)}, at least {duration(SHORTEST_SECONDS)} are needed"
     if (
         load_kind(run.load) == "closed"
         and users
@@ -188,6 +223,6 @@ def _too_short(run: Run, result: Result) -> str | None:
         all_users = f"{users} user{'s' * (users != 1)}"
         return f"{run.name} has {answered} of {all_users}, at least {ROUNDS * users} are needed"
     slowest = None if result.e2el_ms is None else result.e2el_ms.p99
-    if seconds is not None and slowest is not None and seconds < LATENCIES * slowest / 1000:
-        return f"{run.name} lasts {duration(round(seconds))}, and its P99 of E2EL is {milliseconds(round(slowest))}"
+    if lasted is not None and slowest is not None and lasted < LATENCIES * slowest / 1000:
+        return f"{run.name} lasts {duration(round(lasted))}, and its P99 of E2EL is {milliseconds(round(slowest))}"
     return None

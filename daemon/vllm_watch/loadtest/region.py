@@ -60,19 +60,18 @@ class Annotation(NamedTuple):
     tags: tuple[str, ...]
 
 
-def region_of(run: Run, file: str | None = None, server: str | None = None) -> Region | None:
+def region_of(run: Run, file: str | None = None) -> Region | None:
     """
     Return the region of a run, or `None` if it is not known when it ran.
 
     Args:
         run: What was read.
         file: The name of the report's file, which the region names.
-        server: The server's name in vllm-watch, if it is known.
     """
     if run.start is None or run.end is None or run.end <= run.start or MISSING in {moment(run.start), moment(run.end)}:
         return None
     parts = [f"{run.name}: {', '.join(_result(run))}", *([file] if file else [])]
-    return Region(run.start, run.end, " · ".join(parts), run_id(run.start, run.name), server)
+    return Region(run.start, run.end, " · ".join(parts), run_id(run.start, run.name), run.server)
 
 
 def run_id(start: float, name: str | None = None) -> str:
