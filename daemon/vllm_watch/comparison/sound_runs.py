@@ -16,7 +16,7 @@ from vllm_watch.comparison.pair import Measured, Pair, metric_values
 from vllm_watch.comparison.speculation import speculation
 from vllm_watch.loadtest.metric_titles import titled
 from vllm_watch.loadtest.model import Phase, Result, Run
-from vllm_watch.loadtest.number_texts import duration, milliseconds, percent
+from vllm_watch.loadtest.number_texts import duration, milliseconds, moment, percent
 from vllm_watch.loadtest.run_times import overlap, seconds
 from vllm_watch.statistics.littles_law import check_littles_law
 from vllm_watch.statistics.ratio import coefficient_of_variation, needed_runs
@@ -64,12 +64,14 @@ def check_idle(pair: Pair) -> Iterator[Finding]:
     """A load that no client measured has no long time without work in it, such as that after a warm-up."""
     for side in pair.sides:
         for run in side.runs:
-            idle = sum(_within(phase, run) for phase in run.phases if phase.phase == "idle")
+            pauses = [phase for phase in run.phases if phase.phase == "idle" and _within(phase, run)]
+            idle = sum(_within(phase, run) for phase in pauses)
             if pair.view == "server" and len(run.views) == 1 and idle > IDLE_SHARE * seconds(run) > 0:
+                longest = max(pauses, key=lambda phase: _within(phase, run))
                 lengths = f"{duration(round(idle))} of the {duration(round(seconds(run)))}"
                 yield Finding(
                     f"The server of {side.name} had no work for {lengths} of {run.name}: rates are lower by that. "
-                    "If that is the pause after a warm-up, let the time begin after it.",
+                    f"If that is the pause after a warm-up, let the time begin at its end: {moment(longest.end)} UTC.",
                     prevents=False,
                 )
                 break
