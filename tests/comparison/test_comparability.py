@@ -54,6 +54,14 @@ REFUSED = {
         "The lengths differ: 100 and 200 output tokens for each request.",
     ),
     "temperature": (side("a"), side("b", load=replace(LOAD, temperature=0.7)), "The temperatures differ: 0 and 0.7."),
+    "unanswered": (
+        side("a"),
+        side("b", successful=1500, failed=None),
+        (
+            "Only 75.0 % of the prompts of b that were asked for have an answer. How many failed is not known: failed "
+            "requests make the others faster."
+        ),
+    ),
     "errors": (
         side("a"),
         side("b", successful=1500, failed=500),
@@ -313,6 +321,18 @@ class TestTraps:
             == "At a fixed rate of 20 requests/s throughput only repeats the rate."
         )
         assert row(found, "tpot_ms.mean").percent is not None
+
+    def test_how_much_of_a_fixed_rate_was_served(self):
+        """Between a server that keeps up and one that does not, the note says how much each side served."""
+        load = replace(OPEN, request_rate=21.0)
+        found = compare_pair(side("a", load=load), side("b", speed=1.04, load=load))
+
+        assert row(found, "output_throughput").verdict == "not_compared"
+        assert row(found, "output_throughput").note == (
+            "At a fixed rate of 21 requests/s throughput repeats the rate, of which 94.8 % in a and 99.4 % in b was "
+            "served. Whether a server was too slow, or the time after the last request is a large part of the run, is "
+            "not known."
+        )
 
     def test_a_server_that_does_not_keep_up_has_a_throughput(self):
         """At 30 requests/s, of which 20 are served, throughput is the capacity and is compared."""

@@ -95,6 +95,13 @@ def check_errors(pair: Pair) -> Iterator[Finding]:
             some = f"Only {done} succeeded: failed requests make the others faster."
             text = some if share else f"All requests of {side.name} failed."
             yield Finding(text, prevents=share < SUCCESS_LIMIT)
+        answered = _answered(side)
+        if answered is not None and answered < SUCCESS_GOOD:
+            yield Finding(
+                f"Only {percent(answered)} % of the prompts of {side.name} that were asked for have an answer. How "
+                "many failed is not known: failed requests make the others faster.",
+                prevents=answered < SUCCESS_LIMIT,
+            )
 
 
 def check_duration(pair: Pair) -> Iterator[Finding]:
@@ -208,6 +215,17 @@ def _success(results: Sequence[Result]) -> float | None:
     good = sum(successful for successful, failed in known if successful is not None and failed is not None)
     bad = sum(failed for successful, failed in known if successful is not None and failed is not None)
     return good / (good + bad) if good + bad else None
+
+
+def _answered(side: Measured) -> float | None:
+    """Return the share of prompts with an answer in the runs whose client does not count failures, `None` if all do."""
+    known = [
+        (result.successful, run.load.num_prompts)
+        for run, result in zip(side.runs, side.results, strict=True)
+        if result.view == "client" and result.failed is None
+    ]
+    asked = sum(prompts for answers, prompts in known if answers is not None and prompts)
+    return sum(answers for answers, prompts in known if answers is not None and prompts) / asked if asked else None
 
 
 def _too_short(run: Run, result: Result) -> str | None:
