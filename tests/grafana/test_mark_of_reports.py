@@ -16,7 +16,7 @@ from tests.support.needs import without
 
 from vllm_watch import cli
 from vllm_watch.loadtest.model import Latency, Result, Run
-from vllm_watch.loadtest.region import region_of
+from vllm_watch.loadtest.region import MAX_RUN, region_of, run_id
 
 
 pytest.importorskip("grafana_client", reason=without("grafana_client"))
@@ -155,3 +155,15 @@ def test_what_is_not_known_is_left_out_of_the_line():
     assert region_of(Run(source=("a.json",), name="a", start=1.0, end=2.0)).text == "a: no result"
     empty = Run(source=("a.log",), name="a", start=1.0, end=2.0, result=Result(view="server"))
     assert region_of(empty).text == "a: no result"
+
+
+def test_names_beyond_ascii_have_ids_of_their_own():
+    """Two names that differ only in what an id may not have are two runs, and each has the same id every time."""
+    names = ("基线", "改动", "基线 2", "long " * 40, "long " * 40 + "!")
+    ids = [run_id(1_795_183_200.0, name) for name in names]
+
+    assert len(set(ids)) == len(ids)
+    assert ids == [run_id(1_795_183_200.0, name) for name in names]
+    assert ids[1] == "vllm-582a8e42-20261120T140000Z"
+    assert ids[2].startswith("2-")
+    assert all(each.isascii() and len(each) <= MAX_RUN and each.endswith("-20261120T140000Z") for each in ids)

@@ -12,6 +12,7 @@ from typing import Any
 
 import click
 
+from vllm_watch.commands.explanation import explain_option
 from vllm_watch.commands.marks import mark_options, mark_runs, marking
 from vllm_watch.commands.options import objective_option, progress_bar, zone_option
 from vllm_watch.commands.output_formats import comparison_format, text_width
@@ -62,6 +63,7 @@ _RENDERERS: Mapping[ComparisonFormat, Callable[[Comparisons], str]] = {
 @zone_option
 @mark_options
 @prometheus_options
+@explain_option
 def command(
     sides: tuple[str, ...],
     baseline: str | None,
