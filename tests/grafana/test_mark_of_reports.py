@@ -9,6 +9,7 @@ import sys
 
 from unittest.mock import ANY
 
+import msgspec
 import pytest
 
 from tests.loadtest.load_tests import FOLDER
@@ -16,7 +17,7 @@ from tests.support.needs import without
 
 from vllm_watch import cli
 from vllm_watch.loadtest.model import Latency, Result, Run
-from vllm_watch.loadtest.region import MAX_RUN, region_of, run_id
+from vllm_watch.loadtest.region import MAX_RUN, annotation, region_of, run_id
 
 
 pytest.importorskip("grafana_client", reason=without("grafana_client"))
@@ -149,6 +150,7 @@ def test_what_is_not_known_is_left_out_of_the_line():
     run = Run(source=("a.json",), name="a", start=1_795_183_200.0, end=1_795_183_260.0, result=result)
 
     assert region_of(run).text == "a: 5 requests ok, TTFT mean 12.35 ms"
+    assert "server:qwen" in annotation(region_of(msgspec.structs.replace(run, server="qwen"))).tags
     assert region_of(run, "a.md").text.endswith(" · a.md")
     assert region_of(run).run == "a-20261120T140000Z"
     assert region_of(Run(source=("a.json",), name="a", start=1.0, result=result)) is None
