@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import itertools
 import random
 
 import pytest
@@ -12,6 +13,7 @@ from vllm_watch.service.poll_schedule import (
     FEW_GROWTHS,
     GROWING_SECONDS,
     MANY_EVENTS,
+    MAX_BUSY_SECONDS,
     POLL_SECONDS,
     PROMPT_POLLS,
     REST_SECONDS,
@@ -141,6 +143,21 @@ def test_a_log_without_notifications_is_polled_often_while_it_grows():
     assert 25 >= len(after)
     assert POLL_SECONDS + 0.1 >= max(machine.delays)
     assert BUSY_SECONDS + 1e-6 >= max(machine.delays[20:])
+
+
+@pytest.mark.parametrize(
+    ("count", "seconds"), [(1, BUSY_SECONDS), (70, BUSY_SECONDS), (140, 2 * BUSY_SECONDS), (1000, MAX_BUSY_SECONDS)]
+)
+def test_many_busy_logs_are_polled_less_often(count, seconds):
+    """Few busy logs do not delay each other; the more there are, the longer their lines wait, up to a limit."""
+    logs = [str(number) for number in range(count)]
+    machine = Machine(*logs, notified=False)
+    machine.run([line for log in logs for line in every(0.1, 50, log)], 6)
+    busy = [at for at in machine.polls["0"] if 1003 <= at <= 1005]
+    pauses = [later - at for at, later in itertools.pairwise(busy)]
+
+    assert seconds == pytest.approx(max(pauses), abs=0.011)
+    assert seconds + 0.011 >= max(machine.delays[20 * count :])
 
 
 def test_what_is_not_read_to_its_end_is_read_on_at_once():

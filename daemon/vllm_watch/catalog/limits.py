@@ -13,8 +13,8 @@ MAX_HANGING_PROCESSES = 64
 STALL_SECONDS = 30.0
 """Seconds for which an engine with work may make no progress, unless the server's `stall_after` says otherwise."""
 
-MAX_AGE = 1.0
-"""No answer about the servers is older than these seconds."""
+MAX_AGE = 0.5
+"""No answer about the servers is older than these seconds; a line of many busy logs may have waited as long before."""
 
 AGE_PER_SERVER = 0.005
 """So many seconds for each server: showing one takes up to a millisecond, which is then a fifth of a core at most."""

@@ -20,6 +20,13 @@ POLL_SECONDS = 1.0
 BUSY_SECONDS = 0.175
 """How often logs are polled to which lines are written often: for so long a line waits there."""
 
+SECONDS_PER_BUSY_LOG = 0.0025
+MAX_BUSY_SECONDS = 0.5
+"""
+The same where there are many such logs: so many seconds for each of them, up to this limit. A poll costs most of a
+tenth of a millisecond, however few lines it finds, and an answer about so many servers is half a second old anyway.
+"""
+
 PROMPT_POLLS = 4
 """So many polls in a row follow a notification at once; after that they are `BUSY_SECONDS` apart."""
 
@@ -90,7 +97,7 @@ class PollSchedule(Generic[_Log]):
             return self.logs
         due = {*changed, *self._soon}
         self._soon.clear()
-        if self._grown_at and now >= self._often_at + BUSY_SECONDS:
+        if self._grown_at and now >= self._often_at + self._busy_seconds:
             self._often_at = now
             due.update(self._grown_at)
         return list(due)
@@ -121,8 +128,13 @@ class PollSchedule(Generic[_Log]):
             return 0.0
         due = self._all_at + POLL_SECONDS
         if self._grown_at:
-            due = min(due, self._often_at + BUSY_SECONDS)
+            due = min(due, self._often_at + self._busy_seconds)
         return max(due - now, 0.0)
+
+    @property
+    def _busy_seconds(self) -> float:
+        """How often those are polled that are polled often."""
+        return min(max(BUSY_SECONDS, len(self._grown_at) * SECONDS_PER_BUSY_LOG), MAX_BUSY_SECONDS)
 
     def pause(self, now: float) -> float:
         """Return for how many seconds a notification that comes now waits for others, so that they share a poll."""
