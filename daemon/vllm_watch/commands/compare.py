@@ -14,7 +14,7 @@ import click
 
 from vllm_watch.commands.marks import mark_options, mark_runs, marking
 from vllm_watch.commands.options import objective_option, progress_bar, zone_option
-from vllm_watch.commands.output_formats import comparison_format
+from vllm_watch.commands.output_formats import comparison_format, text_width
 from vllm_watch.commands.prometheus_options import PrometheusOptions, prometheus_options, side_queries
 from vllm_watch.commands.report import read_options
 from vllm_watch.comparison.compare import compare_sides
@@ -34,7 +34,6 @@ from vllm_watch.support.whole_file import write_whole
 
 
 _RENDERERS: Mapping[ComparisonFormat, Callable[[Comparisons], str]] = {
-    "table": comparisons_table,
     "markdown": comparisons_markdown,
     "json": comparisons_json,
     "html": comparisons_html,
@@ -165,7 +164,7 @@ def write_comparison(comparisons: Comparisons, form: ComparisonFormat, output: s
     Raises:
         FileError: The output cannot be written.
     """
-    text = _RENDERERS[form](comparisons)
+    text = comparisons_table(comparisons, text_width(output)) if form == "table" else _RENDERERS[form](comparisons)
     if output is None:
         write_output(text, is_utf8=form == "html")
     else:

@@ -14,7 +14,7 @@ import click
 
 from vllm_watch.commands.marks import mark_options, mark_runs, marking
 from vllm_watch.commands.options import objective_option, progress_bar, zone_option
-from vllm_watch.commands.output_formats import report_format
+from vllm_watch.commands.output_formats import report_format, text_width
 from vllm_watch.commands.prometheus_options import (
     PrometheusOptions,
     prometheus_options,
@@ -36,7 +36,6 @@ from vllm_watch.support.whole_file import write_whole
 
 
 _RENDERERS: Mapping[ReportFormat, Callable[[Report], str]] = {
-    "text": report_text,
     "markdown": report_markdown,
     "json": report_json,
     "html": report_html,
@@ -105,7 +104,7 @@ def write_report(
     """
     chosen = report_format(form, output)
     report = read_report(paths, options, progress)
-    text = _RENDERERS[chosen](report)
+    text = report_text(report, text_width(output)) if chosen == "text" else _RENDERERS[chosen](report)
     if output is None:
         write_output(text, is_utf8=chosen == "html")
     else:
