@@ -423,9 +423,12 @@ def _is_run(block: bytes, end: int, start: bytes, *, is_grouped: bool) -> bool:
         start: How the lines of a family start.
         is_grouped: Whether the body has the types of its families.
     """
-    if not (block.startswith(start) and block.startswith(start, block.rfind(b"\n", 0, end) + 1)):
+    if not block.startswith(start):
         return False
-    if is_grouped and block.find(b"#", 0, end) < 0:
+    last = block.rfind(b"\n", 0, end) + 1
+    if not block.startswith(start, last):
+        return False
+    if not last or (is_grouped and block.find(b"#", 0, end) < 0):
         return True
     return block.count(b"\n" + start, 0, end) == block.count(b"\n", 0, end)
 
