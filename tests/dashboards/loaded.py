@@ -40,7 +40,7 @@ from tests.support.shared import new_folder
 from tests.support.yaml_files import load_yaml
 
 from vllm_watch.catalog.series import DAEMON
-from vllm_watch.exposition.text_format import label_text
+from vllm_watch.exposition.line_starts import label_text
 from vllm_watch.replay.open_recording import open_recording
 from vllm_watch.replay.recording import Recording
 

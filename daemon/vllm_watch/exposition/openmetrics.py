@@ -11,8 +11,8 @@ from io import SEEK_END, BytesIO
 from typing import IO
 
 from vllm_watch.catalog.series import PREFIX, SERIES, Series
+from vllm_watch.exposition.line_starts import BUCKET_LABEL, escaped, label_text
 from vllm_watch.exposition.samples import AnySample, PlainSample, bound_text, by_series, server_samples
-from vllm_watch.exposition.text_format import BUCKET_LABEL, escaped, label_text
 from vllm_watch.state.snapshot import ServerSnapshot
 
 

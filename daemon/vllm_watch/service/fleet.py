@@ -38,13 +38,22 @@ class Fleet:
         clock: The time.
         checkpointer: Knows how far their logs were read before.
         errors: Counts failures.
+        catch_up: Has the logs' last lines read, as far as that does not take long.
     """
 
-    def __init__(self, config: Config, clock: Clock, checkpointer: Checkpointer, errors: InternalErrors) -> None:
+    def __init__(
+        self,
+        config: Config,
+        clock: Clock,
+        checkpointer: Checkpointer,
+        errors: InternalErrors,
+        catch_up: Callable[[], None] = lambda: None,
+    ) -> None:
         self.config = config
         self._clock = clock
         self._checkpointer = checkpointer
         self._errors = errors
+        self._catch_up = catch_up
         self.servers = tuple(ServerMonitor(server, clock, checkpointer.loaded) for server in config.servers)
         self._state_changes = StateChanges()
         self._snapshots: Shared[tuple[ServerMonitor, ...], list[ServerSnapshot]] = Shared(clock, self._take_snapshots)
@@ -118,6 +127,7 @@ class Fleet:
             self.each(lambda server: server.history.add(known[server.name]), shown)
 
     def _take_snapshots(self, servers: tuple[ServerMonitor, ...]) -> list[ServerSnapshot]:
+        self._catch_up()
         return self.each(lambda server: server.snapshot(), servers)
 
     def note_failure(self, server: str, error: Exception) -> None:

@@ -72,11 +72,11 @@ class Supervisor:
         self.errors = InternalErrors()
         self._notifier = notifier or Notifier(os.environ, failed=self._note_unsent)
         self.checkpointer = Checkpointer(config, clock)
-        self.fleet = Fleet(config, clock, self.checkpointer, self.errors)
-        self.reloader = Reloader(config, clock, self.errors, load=load, apply=self._watch)
         self.threads = ThreadGroup(
             clock, self.errors, follower, offer=self._offer, logs_polled=lambda: self._wake.put(None)
         )
+        self.fleet = Fleet(config, clock, self.checkpointer, self.errors, self.threads.tail.catch_up)
+        self.reloader = Reloader(config, clock, self.errors, load=load, apply=self._watch)
         self.liveness = Liveness(self.threads.all)
         self.endpoints = DaemonEndpoints(self.fleet, clock, self.liveness, self._self_status)
         self._web = WebServer(
