@@ -250,6 +250,8 @@ class Run(Struct, frozen=True, kw_only=True):
     version: str | None = None
     hardware: Mapping[str, str] = {}
     config: Mapping[str, str] = {}
+    max_running_requests: int | None = None
+    """How many requests run at once at most, in all engines together that were seen."""
     load: Load = Load()
     result: Result | None = None
     views: tuple[Result, ...] = ()
