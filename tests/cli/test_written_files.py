@@ -32,14 +32,14 @@ def backfill(output):
 def test_a_backfill_that_ends_early_leaves_nothing_behind(monkeypatch, tmp_path, before, problem):
     """Interrupted, or on a full disk, it leaves what was there before, and nothing beside it."""
 
-    def lines(_self):
+    def texts(_self):
         yield "# TYPE x gauge\n"
         raise problem
 
     output = tmp_path / "series.om"
     if before is not None:
         output.write_text(before)
-    monkeypatch.setattr(TimeSeriesFile, "lines", lines)
+    monkeypatch.setattr(TimeSeriesFile, "texts", texts)
 
     with pytest.raises((KeyboardInterrupt, FileError)):
         backfill(output)
