@@ -9,7 +9,13 @@ import pytest
 from hypothesis import settings
 
 
-pytest_plugins = ("tests.support.leftovers", "tests.support.needs", "tests.support.samples", "tests.support.shared")
+pytest_plugins = (
+    "tests.support.leftovers",
+    "tests.support.needs",
+    "tests.support.order",
+    "tests.support.samples",
+    "tests.support.shared",
+)
 
 # Prometheus and its tools take a fifth less of a processor's time with more memory.
 os.environ.setdefault("GOGC", "800")
