@@ -46,6 +46,9 @@ UNITS = frozenset(
 
 OWN_UNIT = re.compile(r"(suffix|prefix|time): ?\S.*")
 
+HIDDEN = 2
+"""A variable's ``hide``: it is not shown at all."""
+
 BUILT_IN = re.compile(r"__(all|rate_interval|interval|range|from|to|data|field|value|series|url_time_range)\w*")
 """Variables that Grafana has without a definition."""
 
@@ -208,7 +211,7 @@ def _variable(variable: Json, names: Sequence[str], used: Collection[str]) -> It
         yield "there are two variables of this name"
     if variable["name"] not in used and variable["type"] != "adhoc":
         yield "the variable is not used"
-    if not variable.get("label"):
+    if not variable.get("label") and variable.get("hide") != HIDDEN:
         yield "the variable has no label"
     if variable["type"] == "datasource" and variable.get("query") != "prometheus":
         yield "the data source is no Prometheus"
@@ -222,11 +225,16 @@ def _texts(node: Json) -> Iterator[object]:
 
 
 def _variable_query(query: str) -> Iterator[str]:
+    faults: list[str] = []
+    result = re.fullmatch(r"query_result\((.+)\)", query, re.DOTALL)
+    if result is not None:
+        asked_for(result[1], faults.append, is_instant=True)
+        yield from faults
+        return
     match = re.fullmatch(r"label_values\((.+),\s*(\w+)\)", query, re.DOTALL)
     if match is None:
-        yield "asks for something else than the values of a label of a series"
+        yield "asks for something else than the values of a label of a series, or what a query gives"
         return
-    faults: list[str] = []
     found = asked_for(f"count({match[1]}) by ({match[2]})", faults.append)
     yield from faults
     if match[2] not in found.labels:

@@ -71,9 +71,9 @@ LONG_WAITS = {
 @pytest.mark.parametrize("uid", [SERVER, CAPACITY])
 def test_a_quantile_within_the_first_bucket_is_below_its_bound(uid):
     """Where all waits are short no quantile is drawn but what it is below, and the mean, which is exact."""
-    below = "{{server}} quantiles below" if uid == SERVER else "{{server}} p95 below"
+    below = "quantiles below" if uid == SERVER else "p95 below"
     end = (STEPS - MINUTE) * STEP
-    queries = [Query(uid, "Time in the queue", name) for name in ("{{server}} p95", below, "{{server}} mean")]
+    queries = [Query(uid, "Time in the queue", name) for name in ("p95", below, "mean")]
     shown = given_together(queries, SHORT_WAITS, STEPS)
     p95, bound, mean = (values(shown[query], end) for query in queries)
 
@@ -84,9 +84,9 @@ def test_a_quantile_within_the_first_bucket_is_below_its_bound(uid):
 @pytest.mark.parametrize("uid", [SERVER, CAPACITY])
 def test_a_quantile_above_the_first_bucket_is_drawn(uid):
     """Where waits are long the quantile is there, as fine as the buckets are, and nothing is below anything."""
-    below = "{{server}} quantiles below" if uid == SERVER else "{{server}} p95 below"
+    below = "quantiles below" if uid == SERVER else "p95 below"
     end = (STEPS - MINUTE) * STEP
-    queries = [Query(uid, "Time in the queue", name) for name in ("{{server}} p95", below, "{{server}} mean")]
+    queries = [Query(uid, "Time in the queue", name) for name in ("p95", below, "mean")]
     shown = given_together(queries, LONG_WAITS, STEPS)
     p95, bound, mean = (values(shown[query], end) for query in queries)
 

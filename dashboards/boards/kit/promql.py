@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from typing import Final
 
+from boards.kit.thresholds import thresholds
 from vllm_watch.catalog.states import BEST_TO_WORST
 from vllm_watch.state.engine_values import STAGES
 from vllm_watch_parsers.metric_names import INFERENCE_HANDLERS
@@ -121,6 +122,15 @@ def _quantile(of: float, name: str, window: str) -> str:
     return f"histogram_quantile({of:g}, {per_server(rate(of_engine(name + '_bucket'), window))}) >= 0"
 
 
+def usual(name: str) -> str:
+    """
+    Return what a server's mean of a histogram usually is: the median over a day, up to some minutes ago.
+
+    So what is wrong since some hours is not usual yet. It is absent for a server that is new.
+    """
+    return f"quantile_over_time(0.5, ({mean(name, '5m')})[1d:5m] offset {thresholds()['baseline_before']})"
+
+
 def worst(expr: str) -> str:
     """Return the largest of a latency among the chosen servers that answer."""
     return f"max({answering(expr)})"
@@ -172,6 +182,15 @@ def ranked(expr: str, by: str, place: int) -> str:
     """
     better = f" unless topk({place - 1}, {by} > 0)" if place > 1 else ""
     return f"{expr} and (topk({place}, {by} > 0){better})"
+
+
+def grew(expr: str, counter: str) -> str:
+    """
+    Return of `expr` only the series whose counter grew in the time range: one that is always zero only hides another.
+
+    expr: by server, and by those labels of the counter that no engine has.
+    """
+    return f"{expr} and {per_server(over_range(counter, 'increase'))} > 0"
 
 
 def over_range(series: str, function: str) -> str:
