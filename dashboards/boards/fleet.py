@@ -7,7 +7,7 @@ from collections.abc import Mapping
 
 from grafana_foundation_sdk.models import dashboard as models
 
-from boards.kit import palette, promql, variables
+from boards.kit import palette, promql, server_links, variables
 from boards.kit.alerts import CHOSEN, firing
 from boards.kit.board import Row, board
 from boards.kit.links import runbooks, to_board
@@ -117,15 +117,22 @@ def _servers(t: Texts) -> Panel:
             Key("instance", t.name("daemon"), [_to(t, "sources")], width=115),
         ],
         [
-            Column(_worst(), state, mappings=state_mappings(t), width=80),
+            Column(
+                _worst(),
+                state,
+                mappings=state_mappings(t),
+                width=80,
+                links=[server_links.page("logs_url", t.name("open_logs"))],
+            ),
             *_warnings(t),
             *_load(t, waiting),
             *_latency(t),
             Column(_since_token(), t.name("last_token"), SECONDS, decimals=0, width=85),
             Column(_since_start(), t.name("since_start"), SECONDS, decimals=1, width=75),
             Column(_info(), t.name("info"), hidden=True),
+            Column(server_links.over_range(), t.name("links"), hidden=True),
         ],
-        facts=[Key("version", t.name("version"), width=60)],
+        facts=[Key("version", t.name("version"), width=60), Key("logs_url", t.name("logs"), hidden=True)],
         required=True,
         sort_by=[(state, True), (waiting, True), (server, False)],
         height=12,

@@ -8,6 +8,7 @@ from grafana_foundation_sdk.models import dashboard as models
 from boards.kit import palette, promql, variables
 from boards.kit.alerts import firing
 from boards.kit.board import Row, board
+from boards.kit.events import events
 from boards.kit.links import runbooks
 from boards.kit.panels import (
     COUNT,
@@ -42,7 +43,7 @@ def dashboard(language: str) -> models.Dashboard:
         UID,
         variables.usual(t, everything=False),
         [
-            Row(t.row("now"), [_state(t), firing(t)]),
+            Row(t.row("now"), [_state(t), firing(t), events(t)]),
             Row(t.row("users"), [*_users_figures(t), *_users(t)]),
             Row(t.row("system"), [*_system(t)]),
             Row(t.row("shortage"), [*_shortage(t)]),
