@@ -84,6 +84,13 @@ def test_links_that_are_accepted(link):
     assert unquote(link) == unquote(unquote(link))
 
 
+@pytest.mark.parametrize("sign", ["%5c", "%5C", "%23", "%25", "%26", "%2b", "%0A", "%09", "%7f"])
+def test_what_grafana_would_change_is_rejected(sign):
+    """A sign that means something else, or is gone, once Grafana has decoded the link is named."""
+    with pytest.raises(ValueError, match=f"Grafana decodes {sign} before it opens a link"):
+        parse_link(f"https://h.example.com/?a=b{sign}c")
+
+
 @pytest.mark.parametrize(
     "secret", ["https://h/?api_key=hunter2", "https://u:hunter2@h/", "ftp://h/hunter2", "/{hunter2"]
 )

@@ -37,8 +37,8 @@ _PLACE = re.compile(r"\{([^{}]*)\}")
 _CREDENTIAL = re.compile(
     r"[?&#;](token|access_token|auth_token|api_?key|password|passwd|secret)=", re.ASCII | re.IGNORECASE
 )
-_CHANGED_BY_GRAFANA = re.compile(r"%(?:5c|2[356b])", re.IGNORECASE)
-r"""``\ # % & +``, which mean something else once they are decoded."""
+_CHANGED_BY_GRAFANA = re.compile(r"%(?:5c|2[356b]|[01][0-9a-f]|7f)", re.IGNORECASE)
+r"""``\ # % & +``, which mean something else once they are decoded, and control characters, which are left out."""
 
 
 def parse_link(text: str) -> str:

@@ -51,9 +51,9 @@ In a row of the panel Events the time is from shortly before the last such event
 the dashboard's time range, and on the status page the last hour.
 
 A URL copied from a browser has its braces as `%7B` and `%7D`, and they stay so; only those of placeholders are braces.
-Grafana decodes a link before it opens it: `%5C`, `%23`, `%25`, `%26`, `%2B` and backslashes would change and are
-rejected. A path such as `/explore` starts at the root of Grafana's host; if Grafana has a sub-path, it begins with
-that. The status page does not know Grafana's host and leaves such links out.
+Grafana decodes a link before it opens it: `%5C`, `%23`, `%25`, `%26`, `%2B`, backslashes and control characters would
+change and are rejected. A path such as `/explore` starts at the root of Grafana's host; if Grafana has a sub-path, it
+begins with that. The status page does not know Grafana's host and leaves such links out.
 
 Loki in Grafana's Explore, by the data source's UID (here `loki`; it is in the address of the data source's settings).
 The pane has the UID alone; a query has it with the type where the pane is of several data sources (`-- Mixed --`). The
