@@ -59,8 +59,11 @@ Steps = Sequence[tuple[float, str]]
 LEAST_COLUMN = 60
 """Pixels of a table's column; Grafana would take 150, and a table with many would be wider than the window."""
 
-_TITLE, _LARGE, _SMALL = 12, 28, 16
-"""Pixels of letters in figures: names, a number that stands alone, and one beside others."""
+_TITLE, _LARGE, _MIDDLE, _SMALL = 12, 28, 22, 18
+"""Pixels of letters in figures: names, a number that stands alone, a word or a count, and a quantity beside others."""
+
+_DIGITS = 5
+"""Behind the point at an axis of decades; fewer where they are zeros."""
 
 _NOTHING = "-"
 """The text of a table's cell without a value; otherwise it would be the text of an empty table."""
@@ -171,7 +174,8 @@ def figure(
     filled: the whole panel is coloured, and not the number alone.
     """
     panel = (
-        _numbers(unit, many=1 + len(more), is_named=query.several or bool(more), decimals=decimals, points=points)
+        _numbers(unit, is_named=query.several or bool(more), decimals=decimals, points=points)
+        .text(_letters(_SMALL if more else _MIDDLE if filled else _LARGE))
         .wide_layout(False)
         # Without a value the lowest colour holds, and that nothing is known is no alarm: no quantity here is below 0.
         .thresholds(_steps([(0, below), *steps], palette.GREY))
@@ -226,7 +230,8 @@ def figures(
 ) -> Panel:
     """Return several numbers side by side, each in its query's colour from 1 on and dark grey below."""
     panel = (
-        _numbers(unit, many=len(queries), is_named=True)
+        _numbers(unit, is_named=True)
+        .text(_letters(_MIDDLE))
         .orientation(common.VizOrientation.VERTICAL)
         .thresholds(_steps((), palette.DARK_GREY))
     )
@@ -436,15 +441,15 @@ def _finished(panel: _P, text: PanelText, width: int, height: int, links: Links)
     )
 
 
-def _numbers(
-    unit: str, *, many: int, is_named: bool, decimals: int | None = None, points: int | None = None
-) -> stat.Panel:
-    # Figures of one row have one size: Grafana would make 22 twice as large as 4,381 tok/s beside it.
-    size = _LARGE if many == 1 else _SMALL
+def _letters(size: int) -> common_builders.VizTextDisplayOptions:
+    """Return that figures of one row have one size: Grafana would make 22 twice as large as 4,381 beside it."""
+    return common_builders.VizTextDisplayOptions().title_size(_TITLE).value_size(size)
+
+
+def _numbers(unit: str, *, is_named: bool, decimals: int | None = None, points: int | None = None) -> stat.Panel:
     panel = (
         stat.Panel()
         .unit(_format(unit))
-        .text(common_builders.VizTextDisplayOptions().title_size(_TITLE).value_size(size))
         .color_mode(common.BigValueColorMode.VALUE)
         .graph_mode(common.BigValueGraphMode.NONE)
         .text_mode(common.BigValueTextMode.VALUE_AND_NAME if is_named else common.BigValueTextMode.VALUE)
@@ -465,7 +470,7 @@ def _time_series(unit: str, *, filled: int, stepped: bool, bars: bool, stacked: 
         # The line of a series that is zero would be the outline of the one below it.
         .line_width(0 if stacked and not bars else 2)
         .fill_opacity(filled)
-        .show_points(common.VisibilityMode.AUTO)
+        .show_points(common.VisibilityMode.NEVER if stacked else common.VisibilityMode.AUTO)
         .line_interpolation(common.LineInterpolation.STEP_AFTER if stepped else common.LineInterpolation.LINEAR)
         .legend(_legend())
         .tooltip(
@@ -474,6 +479,9 @@ def _time_series(unit: str, *, filled: int, stepped: bool, bars: bool, stacked: 
     )
     if unit in COUNTED:
         panel.axis_label(unit)
+    if unit == LATENCY:
+        # With its suffix Grafana writes 0.0100 s and 1000 s at an axis.
+        panel.unit(COUNT).axis_label("s")
     if stacked:
         panel.stacking(common_builders.StackingConfig().mode(common.StackingMode.NORMAL))
     return panel
@@ -484,6 +492,8 @@ def _set_axis(panel: timeseries.Panel, most: float | None, soft_most: float | No
         panel.scale_distribution(common_builders.ScaleDistributionConfig().type(common.ScaleDistribution.LOG).log(10))
         # Grafana draws nine lines for each decade, and none can be had alone; the decades are written at the axis.
         panel.axis_grid_show(False)
+        # A bound of 10 us would be written as 0.
+        panel.decimals(_DIGITS)
     else:
         panel.min(0)
     if most is not None:

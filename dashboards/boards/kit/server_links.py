@@ -47,9 +47,14 @@ def in_range(expr: str) -> str:
     return f'label_replace(label_replace({expr}, "_from", "${{__from}}", "", ""), "_to", "${{__to}}", "", "")'
 
 
-def page(label: str, title: str) -> Mapping[str, object]:
-    """Return a link from a cell to the URL that is in a label of its row."""
-    return to_page(title, f"${{__data.fields.{label}:raw}}")
+def pages(t: Texts) -> list[Mapping[str, object]]:
+    """Return links from a cell to the logs and GPUs of its row, whose table has the columns of `hidden`."""
+    return [to_page(t.name(f"open_{kind}"), f"${{__data.fields.{label}:raw}}") for kind, label in URLS.items()]
+
+
+def hidden(t: Texts) -> list[Key]:
+    """Return the columns that `pages` reads."""
+    return [Key(label, t.name(kind), hidden=True) for kind, label in URLS.items()]
 
 
 def cell(label: str, word: str, title: str) -> Key:
