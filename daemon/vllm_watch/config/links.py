@@ -30,7 +30,7 @@ TIMES = (("from", "to"), ("from_seconds", "to_seconds"))
 """Placeholders of the time, since the epoch: in milliseconds, as Grafana's URLs have it, or in seconds."""
 
 MAX_LENGTH = 2000
-"""Characters of a link: browsers and proxies take as much as that."""
+"""Characters of a link: Grafana Mimir, for one, rejects labels of more than 2048."""
 
 _KNOWN = (*PLACES, *(name for pair in TIMES for name in pair))
 _PLACE = re.compile(r"\{([^{}]*)\}")

@@ -47,7 +47,7 @@ def events(t: Texts, *, width: int = 24, height: int = 6) -> Panel:
             server_links.cell("runbook_url", t.name("runbook_word"), t.name("runbook_of")),
             *server_links.cells(t),
         ],
-        # What is over since before the range has a last time, and no count in it.
+        # The first step begins before the range does: what happened there has a last time, and no count.
         required=True,
         sort_by=[(last, True)],
         width=width,

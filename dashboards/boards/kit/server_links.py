@@ -39,12 +39,10 @@ def timed(times: str, *labels: str) -> str:
 
 def over_range() -> str:
     """Return a series with the URLs for each server that has some, of the dashboard's time range."""
-    return timed(in_range(f"max by ({_OF_SERVER}) ({_LINKS})"))
-
-
-def in_range(expr: str) -> str:
-    """Return series with the dashboard's time range as their ``_from`` and ``_to``."""
-    return f'label_replace(label_replace({expr}, "_from", "${{__from}}", "", ""), "_to", "${{__to}}", "", "")'
+    times = f"max by ({_OF_SERVER}) ({_LINKS})"
+    for label in ("from", "to"):
+        times = f'label_replace({times}, "_{label}", "${{__{label}}}", "", "")'
+    return timed(times)
 
 
 def pages(t: Texts) -> list[Mapping[str, object]]:
