@@ -10,6 +10,7 @@ import sys
 
 import pytest
 
+from tests.support.command_line import vllm_watch
 from tests.support.recordings import RECORDINGS
 
 from vllm_watch.commands.backfill import write_backfill
@@ -32,14 +33,14 @@ def backfill(output):
 def test_a_backfill_that_ends_early_leaves_nothing_behind(monkeypatch, tmp_path, before, problem):
     """Interrupted, or on a full disk, it leaves what was there before, and nothing beside it."""
 
-    def lines(_self):
+    def texts(_self):
         yield "# TYPE x gauge\n"
         raise problem
 
     output = tmp_path / "series.om"
     if before is not None:
         output.write_text(before)
-    monkeypatch.setattr(TimeSeriesFile, "lines", lines)
+    monkeypatch.setattr(TimeSeriesFile, "texts", texts)
 
     with pytest.raises((KeyboardInterrupt, FileError)):
         backfill(output)
@@ -149,13 +150,7 @@ def test_without_an_ending_it_is_text(name):
 @pytest.mark.parametrize("command", ["report", "compare"])
 def test_a_wrong_ending_is_said_before_anything_is_read(tmp_path, command):
     """The sources may be large: neither is opened, and the exit status is that of wrong usage."""
-    done = subprocess.run(
-        [*COMMAND, command, "/no/such/a", "/no/such/b", "-o", tmp_path / "x.pdf"],
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=60,
-    )
+    done = vllm_watch(command, "/no/such/a", "/no/such/b", "-o", tmp_path / "x.pdf")
 
     assert (done.returncode, done.stdout) == (2, "")
     assert "no format has the ending .pdf" in done.stderr

@@ -3,16 +3,17 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Mapping
 from types import MappingProxyType
 from typing import NamedTuple
 
 from prometheus_client.core import Metric
 
-from vllm_watch.catalog.series import PREFIX
+from vllm_watch.catalog.series import PREFIX, SERIES
 from vllm_watch.exposition.collector import TextCollector
 from vllm_watch.exposition.line_starts import configured_labels
-from vllm_watch.exposition.samples import HistogramSample, bound_text, by_series, server_samples
+from vllm_watch.exposition.samples import HistogramSample, bound_text, server_samples
 from vllm_watch.exposition.text_format import SampleWriter, prometheus_text
 
 
@@ -54,9 +55,12 @@ class LibraryFamilies:
 
     def collect(self):
         """Yield the families."""
-        for series, samples in by_series(self._collected.samples):
+        by_name = defaultdict(list)
+        for sample in self._collected.samples:
+            by_name[sample.name].append(sample)
+        for series in (series for name, series in SERIES.items() if name in by_name):
             family = Metric(PREFIX + series.family, series.help, series.type)
-            for sample in samples:
+            for sample in by_name[series.name]:
                 self._add(family, series, sample)
             yield family
 
