@@ -13,6 +13,7 @@ import time
 
 import pytest
 
+from tests.support.busy import busy_core, run_on
 from tests.support.command_line import vllm_watch
 from tests.support.logs import stats_line
 from tests.support.recordings import recording
@@ -507,19 +508,16 @@ def is_running(pid):
 
 
 def test_a_replayed_server_is_recorded_as_it_was(recorded):
-    """What a server writes and answers is recorded line by line and body by body, on a machine that is busy."""
+    """What a server writes and answers is recorded line by line and body by body, on a core that is busy."""
     played = recording("vl")
     bodies = {with_start_moved(e.body, 0.0) for e in played.events() if isinstance(e, MetricsRead) and e.body}
-    busy = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(os.cpu_count() or 1)]
     recorded.server.refuse()
-    with contextlib.ExitStack() as ended:
-        for process in busy:
-            ended.callback(process.wait)
-            ended.callback(process.kill)
+    with busy_core() as core:
         recorded.process = subprocess.Popen(
             recorded.arguments("--keep", "prompts,request-ids,keys,addresses"),
             stderr=subprocess.PIPE, stdout=subprocess.PIPE,
         )  # fmt: skip
+        run_on(core, recorded.process)
         until(lambda: recorded.output.exists() and recorded.output.stat().st_size)
         with recorded.log.open("ab") as log:
             player = Player(played, log, recorded.server, ScaledClock(40.0))
