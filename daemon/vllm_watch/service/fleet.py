@@ -74,7 +74,7 @@ class Fleet:
     def replace(self, config: Config) -> None:
         """Watch the servers of a new configuration; one that is configured as before keeps its monitor."""
         known = {server.name: server for server in self.servers}
-        kept = {each.name for each in config.servers if each.name in known and known[each.name].update_command(each)}
+        kept = {each.name for each in config.servers if each.name in known and known[each.name].update(each)}
         for name in known.keys() - kept:
             known[name].close()  # First: its successor would read again what it reads later.
         before = self._checkpointer.positions(self.logs)
