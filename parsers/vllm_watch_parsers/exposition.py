@@ -379,10 +379,13 @@ def parse_exposition(body: bytes, wanted: Collection[str]) -> Exposition:
 
 def numbers(texts: list[bytes]) -> tuple[float, ...] | None:
     """Return the numbers that some texts are, or `None` if any is none: most are, so all are tried together."""
+    # Many are equal, above all the counts of a histogram's last buckets: equal ones are one object.
+    different = set(texts)
     try:
-        return None if b"_" in b"".join(texts) else tuple(map(float, texts))
+        known = None if b"_" in b"".join(different) else {text: float(text) for text in different}
     except ValueError:
         return None
+    return None if known is None else tuple([known[text] for text in texts])
 
 
 _HASH = ord("#")
