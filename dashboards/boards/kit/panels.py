@@ -86,7 +86,7 @@ class Query(NamedTuple):
 
     name: the legend, in which ``{{label}}`` is replaced by a label's value. ``{{server}}`` at its start is left out
         where one server is chosen, and ``{{instance}}`` where there is one daemon; what is named by nothing else has
-        the panel's title. A name with a ``$`` is taken as it is.
+        the panel's title. A name with ``${at}`` is taken as it is.
     color: of its series.
     several: it has several series for one server, or several servers are shown: each has a colour of Grafana's palette,
         and `color` holds for a figure only.
@@ -284,11 +284,14 @@ def timeline(
 
 def shares(text: PanelText, unit: str, query: Query, *, width: int = 8, height: int = 8) -> Panel:
     """Return a histogram over time: how many observations per second fell into which bucket. `query` is by ``le``."""
+    axis = heatmap.YAxisConfig().unit(_format(unit)).axis_placement(common.AxisPlacement.LEFT)
+    if unit in COUNTED:
+        axis.axis_label(unit)
     panel = (
         heatmap.Panel()
         .unit("none")
         .calculate(False)
-        .y_axis(heatmap.YAxisConfig().unit(_format(unit)).axis_placement(common.AxisPlacement.LEFT))
+        .y_axis(axis)
         .color(
             heatmap.HeatmapColorOptions()
             .mode(heatmap_models.HeatmapColorMode.SCHEME)
@@ -513,7 +516,7 @@ def _target(query: Query, letter: str, text: PanelText) -> prometheus.Dataquery:
 def _legend_text(name: str, title: str) -> str:
     """Return a legend in which servers and daemons stand only where there are several, see `Query`."""
     for label, before in (("{{server}}", f"${{{OF}}}"), ("{{instance}}", "")):
-        if name.startswith(label) and "$" not in name:
+        if name.startswith(label) and f"${{{AT}}}" not in name:
             return f"{before}{name.removeprefix(label).strip() or title}${{{AT}}}"
     return name
 
