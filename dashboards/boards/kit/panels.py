@@ -59,7 +59,7 @@ Steps = Sequence[tuple[float, str]]
 LEAST_COLUMN = 60
 """Pixels of a table's column; Grafana would take 150, and a table with many would be wider than the window."""
 
-_TITLE, _LARGE, _MIDDLE, _SMALL = 12, 28, 22, 18
+_TITLE, _LARGE, _MIDDLE, _SMALL = 12, 28, 22, 15
 """Pixels of letters in figures: names, a number that stands alone, a word or a count, and a quantity beside others."""
 
 _DIGITS = 5
@@ -284,9 +284,10 @@ def timeline(
 
 def shares(text: PanelText, unit: str, query: Query, *, width: int = 8, height: int = 8) -> Panel:
     """Return a histogram over time: how many observations per second fell into which bucket. `query` is by ``le``."""
-    axis = heatmap.YAxisConfig().unit(_format(unit)).axis_placement(common.AxisPlacement.LEFT)
-    if unit in COUNTED:
-        axis.axis_label(unit)
+    written, label = _of_axis(unit)
+    axis = heatmap.YAxisConfig().unit(written).axis_placement(common.AxisPlacement.LEFT)
+    if label:
+        axis.axis_label(label)
     panel = (
         heatmap.Panel()
         .unit("none")
@@ -452,9 +453,10 @@ def _numbers(unit: str, *, is_named: bool, decimals: int | None = None, points: 
 
 
 def _time_series(unit: str, *, filled: int, stepped: bool, bars: bool, stacked: bool) -> timeseries.Panel:
+    written, label = _of_axis(unit)
     panel = (
         timeseries.Panel()
-        .unit(_format(unit))
+        .unit(written)
         .draw_style(common.GraphDrawStyle.BARS if bars else common.GraphDrawStyle.LINE)
         # The line of a series that is zero would be the outline of the one below it.
         .line_width(0 if stacked and not bars else 2)
@@ -466,11 +468,8 @@ def _time_series(unit: str, *, filled: int, stepped: bool, bars: bool, stacked: 
             common_builders.VizTooltipOptions().mode(common.TooltipDisplayMode.MULTI).sort(common.SortOrder.DESCENDING)
         )
     )
-    if unit in COUNTED:
-        panel.axis_label(unit)
-    if unit == LATENCY:
-        # With its suffix Grafana writes 0.0100 s and 1000 s at an axis.
-        panel.unit(COUNT).axis_label("s")
+    if label:
+        panel.axis_label(label)
     if stacked:
         panel.stacking(common_builders.StackingConfig().mode(common.StackingMode.NORMAL))
     return panel
@@ -538,6 +537,14 @@ def _line_properties(query: Query, *, stacked: bool) -> list[dashboard.DynamicCo
 def _format(unit: str) -> str:
     """Return what Grafana calls a unit."""
     return COUNT if unit in COUNTED else unit
+
+
+def _of_axis(unit: str) -> tuple[str, str]:
+    """Return in which unit an axis writes its numbers, and what it says of what they are, if it has to."""
+    if unit == LATENCY:
+        # With its suffix Grafana writes 0.0100 s and 1000 s at an axis.
+        return COUNT, "s"
+    return _format(unit), unit if unit in COUNTED else ""
 
 
 def _palette() -> dashboard.DynamicConfigValue:
