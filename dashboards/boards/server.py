@@ -583,14 +583,14 @@ def _distributions(t: Texts) -> list[Panel]:
     return [
         shares(
             t.panel(f"{name}_buckets"),
-            SECONDS,
+            unit,
             Query(f"sum by (le) ({promql.rate(promql.of_engine(histogram + '_bucket'))})", "{{le}}"),
             width=6,
         )
-        for name, histogram in (
-            ("ttft", "time_to_first_token_seconds"),
-            ("itl", "inter_token_latency_seconds"),
-            ("e2e", "e2e_request_latency_seconds"),
-            ("queue", "queue_time_seconds"),
+        for name, histogram, unit in (
+            ("ttft", "time_to_first_token_seconds", LATENCY),
+            ("itl", "inter_token_latency_seconds", SECONDS),
+            ("e2e", "e2e_request_latency_seconds", LATENCY),
+            ("queue", "queue_time_seconds", LATENCY),
         )
     ]

@@ -59,7 +59,7 @@ Steps = Sequence[tuple[float, str]]
 LEAST_COLUMN = 60
 """Pixels of a table's column; Grafana would take 150, and a table with many would be wider than the window."""
 
-_TITLE, _LARGE, _MIDDLE, _SMALL = 12, 28, 22, 18
+_TITLE, _LARGE, _MIDDLE, _SMALL = 12, 28, 22, 15
 """Pixels of letters in figures: names, a number that stands alone, a word or a count, and a quantity beside others."""
 
 _DIGITS = 5
@@ -86,7 +86,7 @@ class Query(NamedTuple):
 
     name: the legend, in which ``{{label}}`` is replaced by a label's value. ``{{server}}`` at its start is left out
         where one server is chosen, and ``{{instance}}`` where there is one daemon; what is named by nothing else has
-        the panel's title. A name with a ``$`` is taken as it is.
+        the panel's title. A name with ``${at}`` is taken as it is.
     color: of its series.
     several: it has several series for one server, or several servers are shown: each has a colour of Grafana's palette,
         and `color` holds for a figure only.
@@ -284,11 +284,15 @@ def timeline(
 
 def shares(text: PanelText, unit: str, query: Query, *, width: int = 8, height: int = 8) -> Panel:
     """Return a histogram over time: how many observations per second fell into which bucket. `query` is by ``le``."""
+    written, label = _of_axis(unit)
+    axis = heatmap.YAxisConfig().unit(written).axis_placement(common.AxisPlacement.LEFT)
+    if label:
+        axis.axis_label(label)
     panel = (
         heatmap.Panel()
         .unit("none")
         .calculate(False)
-        .y_axis(heatmap.YAxisConfig().unit(_format(unit)).axis_placement(common.AxisPlacement.LEFT))
+        .y_axis(axis)
         .color(
             heatmap.HeatmapColorOptions()
             .mode(heatmap_models.HeatmapColorMode.SCHEME)
@@ -337,6 +341,7 @@ class Key(NamedTuple):
     A label that is shown in a table, with the heading of its column and where a click on it leads.
 
     hidden: only there for links of other cells, which have none where the label is empty.
+    word: shown in place of the label, whatever it is.
     """
 
     label: str
@@ -345,6 +350,7 @@ class Key(NamedTuple):
     width: int | None = None
     mappings: Sequence[dashboard.ValueMapping] = ()
     hidden: bool = False
+    word: str = ""
 
 
 def grid(
@@ -403,15 +409,6 @@ def value_mapping(results: Mapping[str, tuple[str, str]]) -> dashboard.ValueMapp
     )
 
 
-def word_mapping(word: str, color: str) -> dashboard.ValueMapping:
-    """Return a word in place of any text."""
-    return dashboard.RegexMap(
-        dashboard.DashboardRegexMapOptions(
-            pattern=".+", result=dashboard.ValueMappingResult(text=word, color=color, index=0)
-        )
-    )
-
-
 class _AnyPanel(Protocol):
     """What the SDK's builders of panels have in common, for which it has no type."""
 
@@ -463,9 +460,10 @@ def _numbers(unit: str, *, is_named: bool, decimals: int | None = None, points: 
 
 
 def _time_series(unit: str, *, filled: int, stepped: bool, bars: bool, stacked: bool) -> timeseries.Panel:
+    written, label = _of_axis(unit)
     panel = (
         timeseries.Panel()
-        .unit(_format(unit))
+        .unit(written)
         .draw_style(common.GraphDrawStyle.BARS if bars else common.GraphDrawStyle.LINE)
         # The line of a series that is zero would be the outline of the one below it.
         .line_width(0 if stacked and not bars else 2)
@@ -477,11 +475,8 @@ def _time_series(unit: str, *, filled: int, stepped: bool, bars: bool, stacked: 
             common_builders.VizTooltipOptions().mode(common.TooltipDisplayMode.MULTI).sort(common.SortOrder.DESCENDING)
         )
     )
-    if unit in COUNTED:
-        panel.axis_label(unit)
-    if unit == LATENCY:
-        # With its suffix Grafana writes 0.0100 s and 1000 s at an axis.
-        panel.unit(COUNT).axis_label("s")
+    if label:
+        panel.axis_label(label)
     if stacked:
         panel.stacking(common_builders.StackingConfig().mode(common.StackingMode.NORMAL))
     return panel
@@ -527,7 +522,7 @@ def _target(query: Query, letter: str, text: PanelText) -> prometheus.Dataquery:
 def _legend_text(name: str, title: str) -> str:
     """Return a legend in which servers and daemons stand only where there are several, see `Query`."""
     for label, before in (("{{server}}", f"${{{OF}}}"), ("{{instance}}", "")):
-        if name.startswith(label) and "$" not in name:
+        if name.startswith(label) and f"${{{AT}}}" not in name:
             return f"{before}{name.removeprefix(label).strip() or title}${{{AT}}}"
     return name
 
@@ -549,6 +544,14 @@ def _line_properties(query: Query, *, stacked: bool) -> list[dashboard.DynamicCo
 def _format(unit: str) -> str:
     """Return what Grafana calls a unit."""
     return COUNT if unit in COUNTED else unit
+
+
+def _of_axis(unit: str) -> tuple[str, str]:
+    """Return in which unit an axis writes its numbers, and what it says of what they are, if it has to."""
+    if unit == LATENCY:
+        # With its suffix Grafana writes 0.0100 s and 1000 s at an axis.
+        return COUNT, "s"
+    return _format(unit), unit if unit in COUNTED else ""
 
 
 def _palette() -> dashboard.DynamicConfigValue:
@@ -601,6 +604,9 @@ def _key_properties(key: Key) -> list[dashboard.DynamicConfigValue]:
         properties.append(dashboard.DynamicConfigValue("links", list(key.links)))
     if key.width is not None:
         properties.append(dashboard.DynamicConfigValue("custom.width", key.width))
+    if key.word:
+        any_text = dashboard.DashboardRegexMapOptions(".+", dashboard.ValueMappingResult(text=key.word, index=0))
+        properties.append(dashboard.DynamicConfigValue("mappings", [dashboard.RegexMap(any_text)]))
     if key.mappings:
         properties += [
             dashboard.DynamicConfigValue("mappings", list(key.mappings)),
