@@ -13,8 +13,8 @@ from boards.kit.board import Row, board
 from boards.kit.engines import cell
 from boards.kit.links import runbooks
 from boards.kit.panels import (
-    COUNT,
     RATIO,
+    REQUESTS,
     SECONDS,
     TIME_AGO,
     TOKENS,
@@ -278,7 +278,7 @@ def _places(t: Texts) -> Panel:
     places, fitting = f"({promql.per_server(_PLACES)})", f"({_fitting()})"
     return lines(
         t.panel("places"),
-        COUNT,
+        REQUESTS,
         [
             Query(_least(places, fitting), f"{{{{server}}}} {t.name('by_batch')}", palette.PURPLE),
             Query(_least(fitting, places), f"{{{{server}}}} {t.name('by_cache')}", palette.SKY),

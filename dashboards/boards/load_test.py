@@ -19,6 +19,7 @@ from boards.kit.panels import (
     COUNT,
     PER_SECOND,
     RATIO,
+    REQUESTS,
     SECONDS,
     TOKENS,
     TOKENS_PER_SECOND,
@@ -255,7 +256,7 @@ def _running(t: Texts) -> Panel:
     running = _summed("requests_running")
     return lines(
         t.panel("running"),
-        COUNT,
+        REQUESTS,
         [
             Query(running, f"{{{{server}}}} {t.name('running')}", palette.SKY),
             Query(_summed("requests_waiting"), f"{{{{server}}}} {t.name('waiting')}", palette.ORANGE),
@@ -296,7 +297,7 @@ def _throughput(t: Texts) -> Panel:
 
 def _batch(t: Texts) -> Panel:
     steps = promql.rate(promql.of_engine("iteration_tokens_bucket"))
-    return shares(t.panel("batch"), COUNT, Query(f"sum by (le) ({steps})", "{{le}}"))
+    return shares(t.panel("batch"), TOKENS, Query(f"sum by (le) ({steps})", "{{le}}"))
 
 
 def _kv_cache(t: Texts) -> Panel:

@@ -12,9 +12,11 @@ from boards.kit.board import Row, board
 from boards.kit.links import runbooks, to_board
 from boards.kit.panels import (
     BYTES,
-    COUNT,
+    EVENTS,
     RATIO,
+    REQUESTS,
     SECONDS,
+    TOKENS,
     TOKENS_PER_SECOND,
     Column,
     Key,
@@ -42,6 +44,7 @@ _UNITS = {
     "prefix_cache_hit_ratio": RATIO,
     "prompt_tokens_per_second": TOKENS_PER_SECOND,
     "generation_tokens_per_second": TOKENS_PER_SECOND,
+    "spec_decode_mean_acceptance_length": TOKENS,
 }
 
 _KIND_COLORS: Mapping[ReasonKind, str] = {"ok": palette.GOOD, "quiet": palette.PLAIN}
@@ -174,7 +177,7 @@ def _quiet(t: Texts) -> Panel:
 
 def _compared(t: Texts) -> Iterator[Panel]:
     for place, quantity in enumerate(SHOWN_QUANTITIES):
-        unit = _UNITS.get(quantity, COUNT)
+        unit = _UNITS.get(quantity, REQUESTS)
         yield lines(
             t.panel(quantity),
             unit,
@@ -248,7 +251,7 @@ def _bars(t: Texts, key: str, colors: Mapping[str, str], *, width: int) -> Panel
     """Return how often what happened, each counter's series of a server together."""
     return lines(
         t.panel(key),
-        COUNT,
+        EVENTS,
         [
             Query(
                 f"sum without (source, quantity, field) ({promql.happened(promql.of_server(name))})",
@@ -391,8 +394,8 @@ def _cost(t: Texts) -> list[Panel]:
             soft_most=0.05,
         ),
         lines(t.panel("memory"), BYTES, [_by_daemon("process_resident_memory_bytes", palette.PURPLE)], width=6),
-        lines(t.panel("descriptors"), COUNT, [_by_daemon("process_open_fds", palette.GREEN)], width=6),
-        lines(t.panel("page_samples"), COUNT, [_by_daemon("scrape_samples_scraped", palette.GREY)], width=6),
+        lines(t.panel("descriptors"), EVENTS, [_by_daemon("process_open_fds", palette.GREEN)], width=6),
+        lines(t.panel("page_samples"), EVENTS, [_by_daemon("scrape_samples_scraped", palette.GREY)], width=6),
         lines(
             t.panel("heartbeats"),
             SECONDS,
@@ -403,7 +406,7 @@ def _cost(t: Texts) -> list[Panel]:
         ),
         lines(
             t.panel("internal_errors"),
-            COUNT,
+            EVENTS,
             [Query(failed, f"{_DAEMON} {{{{part}}}}", palette.VERMILLION, several=True)],
             bars=True,
             soft_most=1,

@@ -11,8 +11,8 @@ from boards.kit.board import Row, board
 from boards.kit.engines import cell
 from boards.kit.links import runbooks
 from boards.kit.panels import (
-    COUNT,
     RATIO,
+    REQUESTS,
     SECONDS,
     TOKENS_PER_SECOND,
     Column,
@@ -309,7 +309,7 @@ def _load(t: Texts) -> Panel:
     running = promql.per_server(promql.of_engine("requests_running"))
     return lines(
         t.panel("load"),
-        COUNT,
+        REQUESTS,
         [Query(_drafting(running), "{{server}}", palette.SKY, several=True)],
         stepped=True,
     )

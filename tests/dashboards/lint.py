@@ -46,6 +46,9 @@ UNITS = frozenset(
 
 OWN_UNIT = re.compile(r"(suffix|prefix|time): ?\S.*")
 
+HIDDEN = 2
+"""A variable's ``hide``: it is not shown at all."""
+
 BUILT_IN = re.compile(r"__(all|rate_interval|interval|range|from|to|data|field|value|series|url_time_range)\w*")
 """Variables that Grafana has without a definition."""
 
@@ -74,6 +77,12 @@ _LEGEND_LABEL = re.compile(r"\{\{\s*(.+?)\s*\}\}")
 _FULL_STOPS = (".", "。")
 _BOARD_LINK = re.compile(r"/d/([\w-]+)(?:\?(.*))?")
 _RUNBOOK_LINK = re.compile(r"https://\S+/alerts/runbooks/(.+)\.md")
+_CONFIGURED_LINK = re.compile(r"\$\{(?:__value\.raw|__data\.fields\.\w+_url):raw\}")
+"""
+A URL that is a label of the row, written as it is: Grafana would encode its percent signs once more.
+
+Nothing stands beside it, so that there is no link where there is no URL.
+"""
 _MOST_RATIO = 10
 """A threshold on a ratio is never beyond this: one that is was meant in per cent."""
 
@@ -208,7 +217,7 @@ def _variable(variable: Json, names: Sequence[str], used: Collection[str]) -> It
         yield "there are two variables of this name"
     if variable["name"] not in used and variable["type"] != "adhoc":
         yield "the variable is not used"
-    if not variable.get("label"):
+    if not variable.get("label") and variable.get("hide") != HIDDEN:
         yield "the variable has no label"
     if variable["type"] == "datasource" and variable.get("query") != "prometheus":
         yield "the data source is no Prometheus"
@@ -222,11 +231,16 @@ def _texts(node: Json) -> Iterator[object]:
 
 
 def _variable_query(query: str) -> Iterator[str]:
+    faults: list[str] = []
+    result = re.fullmatch(r"query_result\((.+)\)", query, re.DOTALL)
+    if result is not None:
+        asked_for(result[1], faults.append, is_instant=True)
+        yield from faults
+        return
     match = re.fullmatch(r"label_values\((.+),\s*(\w+)\)", query, re.DOTALL)
     if match is None:
-        yield "asks for something else than the values of a label of a series"
+        yield "asks for something else than the values of a label of a series, or what a query gives"
         return
-    faults: list[str] = []
     found = asked_for(f"count({match[1]}) by ({match[2]})", faults.append)
     yield from faults
     if match[2] not in found.labels:
@@ -370,6 +384,8 @@ def _links(dashboard: Json, boards: Mapping[str, Json]) -> Iterator[ReportLine]:
     for place, node in _walk(dashboard, "dashboard"):
         if "url" in node and node.get("type") != "dashboards":
             yield from (ReportLine(place, fault) for fault in _url(node["url"], boards))
+            if _CONFIGURED_LINK.fullmatch(node["url"]) and not node.get("targetBlank"):
+                yield ReportLine(place, "a link out of Grafana opens no window of its own")
 
 
 def _url(url: str, boards: Mapping[str, Json]) -> Iterator[str]:
@@ -387,5 +403,5 @@ def _url(url: str, boards: Mapping[str, Json]) -> Iterator[str]:
         # Where the name is the cell's, it is an alert's.
         if not list(variables_in(runbook[1])) and not (RUNBOOKS / f"{runbook[1]}.md").exists():
             yield f"there is no runbook {runbook[1]}"
-    else:
-        yield f"a link leads to {url}, which is neither a dashboard nor a runbook"
+    elif _CONFIGURED_LINK.fullmatch(url) is None:
+        yield f"a link leads to {url}, which is neither a dashboard nor a runbook nor a label's URL"

@@ -14,7 +14,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
 from tests.alerts.replay import STEP
-from tests.dashboards.api import Api
+from tests.dashboards.api import Api, Series
 from tests.dashboards.loaded import Span
 
 
@@ -27,9 +27,10 @@ WIDTH = 1280
 
 COLUMNS = 24
 
-_REFERENCE = re.compile(r"\$(\w+)|\$\{(\w+)(?::(\w+))?\}|\[\[(\w+)(?::(\w+))?\]\]")
+_REFERENCE = re.compile(r"\$([^\W\d]\w*)|\$\{(\w+)(?::(\w+))?\}|\[\[(\w+)(?::(\w+))?\]\]")
 _LABEL = re.compile(r"\{\{\s*(.+?)\s*\}\}")
 _LABEL_VALUES = re.compile(r"label_values\(\s*(?:(.+),\s*)?(\w+)\s*\)", re.DOTALL)
+_QUERY_RESULT = re.compile(r"query_result\((.+)\)", re.DOTALL)
 _OPTION = re.compile(r"^\s*(.+?)\s+:\s+(.+?)\s*$")
 _DURATION = re.compile(r"(\d+(?:\.\d+)?)(ms|[smhdw])")
 _UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0, "w": 604800.0}
@@ -112,6 +113,8 @@ class View(NamedTuple):
             "__range": f"{seconds}s",
             "__range_s": f"{seconds}",
             "__range_ms": f"{seconds * 1000}",
+            "__from": f"{self.span.start * 1000:.0f}",
+            "__to": f"{self.span.end * 1000:.0f}",
         }
 
         def value(match: re.Match[str]) -> str:
@@ -248,7 +251,7 @@ def _options(variable: Mapping[str, Any], api: Api, view: View) -> tuple[str, ..
     """Return the values that a variable offers."""
     kind, query = variable["type"], variable.get("query", "")
     if kind == "query":
-        return _asked(query["query"] if isinstance(query, Mapping) else query, api, view)
+        return _asked(query["query"] if isinstance(query, Mapping) else query, variable.get("regex", ""), api, view)
     if kind == "custom":
         pairs = (_OPTION.match(option) for option in query.split(","))
         return tuple(pair[2] if pair else option.strip() for pair, option in zip(pairs, query.split(","), strict=True))
@@ -257,11 +260,22 @@ def _options(variable: Mapping[str, Any], api: Api, view: View) -> tuple[str, ..
     raise UnknownReferenceError(f"variables of type {kind} are not known here")
 
 
-def _asked(query: str, api: Api, view: View) -> tuple[str, ...]:
+def _asked(query: str, regex: str, api: Api, view: View) -> tuple[str, ...]:
+    result = _QUERY_RESULT.fullmatch(view.text(query).strip())
+    if result is not None:
+        lines = [_line(series) for series in api.instant(result[1], view.span.end)]
+        found = (re.search(regex.strip("/"), line) for line in lines)
+        return tuple(dict.fromkeys(match[1] for match in found if match))
     match = _LABEL_VALUES.fullmatch(view.text(query).strip())
     if match is None:
         raise UnknownReferenceError(f"{query} is not known here")
     return tuple(sorted(api.label_values(match[2], match[1], *view.span)))
+
+
+def _line(series: Series) -> str:
+    """Return a series as Grafana writes it where a variable asks for a query's result."""
+    labels = ",".join(f'{name}="{value}"' for name, value in series.labels.items())
+    return f"{{{labels}}} {' '.join(f'{value:g} {at * 1000:.0f}' for at, value in series.values.items())}"
 
 
 def _choose(variable: Mapping[str, Any], options: tuple[str, ...], given: str | None) -> Chosen:

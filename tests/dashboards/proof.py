@@ -32,6 +32,9 @@ MOST_BUCKETS = 64
 EVERY_DAEMON = "fleet, every daemon"
 """The view in which one server is there twice: legends need not tell the two apart, but no query may fail over it."""
 
+_MAY_BE_EMPTY = frozenset({"of", "at"})
+"""Parts of legends, which are nothing where there is one server or one daemon."""
+
 _SWEEP = 15.0
 _ROUNDING = 1e-9
 
@@ -85,6 +88,8 @@ def since_the_fleet(prometheus: Loaded, name: str) -> str:
 
 def _variables(where: str, view: View) -> Iterator[Answer]:
     for name, options in view.options.items():
+        if name in _MAY_BE_EMPTY:
+            continue
         series = [Series({name: option}, {view.span.end: 1.0}) for option in options]
         error = "" if options else "offers no value"
         yield Answer(where, {}, Sent(f"variable {name}", "", *view.span, None), series, error)

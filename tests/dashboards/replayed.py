@@ -34,7 +34,7 @@ class Query(NamedTuple):
     Args:
         uid: The dashboard's.
         title: The panel's.
-        name: The query's, as its legend or the heading of its column.
+        name: The query's, as its legend where one server is chosen, or the heading of its column.
     """
 
     uid: str
@@ -49,7 +49,7 @@ class Query(NamedTuple):
             for panel in panels_of(dashboard(self.uid))
             if panel["title"] == self.title
             for target in panel["targets"]
-            if target["legendFormat"] == self.name
+            if target["legendFormat"].replace("${of}", "").replace("${at}", "") == self.name
         ]
         (target,) = targets
         expr = target["expr"]

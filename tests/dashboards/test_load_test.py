@@ -271,7 +271,7 @@ def test_what_arrives_is_what_is_served_and_what_piles_up():
         f"vllm_watch_requests_waiting{{{ENGINE}}}": counted(5),
     }
     offered, served_rate = (
-        next(iter(given(UID, "Offered and served", f"{{{{server}}}} {name}", series, STEPS)[END].values()))
+        next(iter(given(UID, "Offered and served", name, series, STEPS)[END].values()))
         for name in ("offered", "served")
     )
 

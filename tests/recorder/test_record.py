@@ -13,6 +13,7 @@ import time
 
 import pytest
 
+from tests.support.command_line import vllm_watch
 from tests.support.logs import stats_line
 from tests.support.recordings import recording
 from tests.support.servers_here import ServersHere, free_port
@@ -94,6 +95,10 @@ class Recorded:
         return subprocess.run(
             self.arguments(*more), capture_output=True, text=True, timeout=SECONDS, check=False, cwd=self.folder
         )
+
+    def called(self, *more):
+        """Record to the end, which comes at once, if need be in this process."""
+        return vllm_watch("record", *self.arguments(*more)[len(COMMAND) :])
 
     def start(self, *more, **options):
         """Start recording; return when the file is there and the log is read."""
@@ -223,7 +228,7 @@ class TestWrongUse:
     )
     def test_options(self, recorded, arguments, status, sentence):
         """A wrong option or command is named, and no file is made."""
-        result = recorded.run(*arguments)
+        result = recorded.called(*arguments)
 
         assert (status, f"vllm-watch: {sentence}\n") == (result.returncode, result.stderr)
         assert not recorded.output.exists()
@@ -232,7 +237,7 @@ class TestWrongUse:
         """A file is written over only if that is asked for."""
         recorded.output.write_text("mine")
 
-        result = recorded.run("--for", "1s")
+        result = recorded.called("--for", "1s")
 
         assert (1, f"vllm-watch: -o: {recorded.output} is there already; --force writes over it\n") == (
             result.returncode,
@@ -247,7 +252,7 @@ class TestWrongUse:
         """A path that cannot be written is named with the reason."""
         recorded.output = recorded.folder / name
 
-        result = recorded.run("--force")
+        result = recorded.called("--force")
 
         assert (1, f"vllm-watch: -o: {recorded.output}: cannot be written: {reason}\n") == (
             result.returncode,

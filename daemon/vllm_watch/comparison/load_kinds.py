@@ -15,7 +15,9 @@ LoadKind = Literal["open", "closed", "burst"]
 """open: requests come at a rate. closed: each of N users waits for an answer. burst: all requests come at once."""
 
 _SATURATED_SHARE = 0.5
-_SERVED = 0.98
+SERVED = 0.98
+"""From so large a share of a given rate on a server kept up with it."""
+
 _OVERLOADED = 0.90
 _WAITING_SHARE = 0.02
 """A request waits for the end of a step also where there is room, which is less than this part of its time."""
@@ -52,13 +54,20 @@ def is_saturated(run: Run, result: Result | None) -> bool | None:
     if working:
         saturated = sum(phase.end - phase.start for phase in working if phase.phase == "saturated")
         return saturated > _SATURATED_SHARE * sum(phase.end - phase.start for phase in working)
-    kind, rate = load_kind(run.load), run.load.request_rate
-    if kind == "burst":
+    if load_kind(run.load) == "burst":
         return True
-    if kind == "open" and result is not None and result.request_throughput is not None and rate != "inf" and rate:
-        served = result.request_throughput / rate
-        return True if served < _OVERLOADED else False if served >= _SERVED else None
-    return None
+    served = served_share(run, result)
+    if served is None:
+        return None
+    return True if served < _OVERLOADED else False if served >= SERVED else None
+
+
+def served_share(run: Run, result: Result | None) -> float | None:
+    """Return how much of a given rate was served, `None` if there is none, or that is not known."""
+    rate = run.load.request_rate
+    if result is None or result.request_throughput is None or not rate or rate == "inf":
+        return None
+    return result.request_throughput / rate
 
 
 def is_near_saturation(run: Run, result: Result | None) -> bool | None:

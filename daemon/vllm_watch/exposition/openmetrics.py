@@ -9,8 +9,8 @@ from io import BytesIO
 from typing import IO, NamedTuple
 
 from vllm_watch.catalog.series import PREFIX, SERIES
+from vllm_watch.exposition.line_starts import BUCKET_LABEL, escaped, label_text
 from vllm_watch.exposition.samples import AnySample, HistogramSample, bound_text, sample_parts
-from vllm_watch.exposition.text_format import BUCKET_LABEL, escaped, label_text
 from vllm_watch.exposition.value_runs import Moments, ValueRuns
 from vllm_watch.state.snapshot import ServerSnapshot
 

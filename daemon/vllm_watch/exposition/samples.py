@@ -98,6 +98,7 @@ def sample_parts(server: ServerSnapshot) -> Iterator[SamplePart]:
         server.starts,
         server.start_time,
         server.slo,
+        server.links,
     )
     yield SamplePart(("server", name), about, partial(_whole_server_samples, server))
     requests = (server.http_requests, server.admission_rejections)
@@ -187,6 +188,8 @@ def _whole_server_samples(server: ServerSnapshot) -> Iterator[PlainSample]:
     yield PlainSample("server_starts_total", (name,), server.starts, at)
     if server.start_time is not None:
         yield PlainSample("server_start_timestamp_seconds", (name,), server.start_time.value, at)
+    if server.links:
+        yield PlainSample("server_links_info", (name, server.links.get("logs", ""), server.links.get("gpu", "")), 1, at)
     for objective, seconds in server.slo.items():
         yield PlainSample(objective, (name,), seconds, at)
 

@@ -244,6 +244,8 @@ class Run(Struct, frozen=True, kw_only=True):
     end: float | None = None
     observed: Period | None = None
     """From when to when the server was observed, as in the recording or log: the load is a part of it."""
+    server: str | None = None
+    """The label `server` of its series, if it was read from a Prometheus."""
     model: str | None = None
     version: str | None = None
     hardware: Mapping[str, str] = {}

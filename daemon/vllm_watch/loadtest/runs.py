@@ -110,6 +110,7 @@ def _run(
         start=span.start,
         end=span.end,
         observed=Period(start=history.points[0].at, end=history.points[-1].at),
+        server=history.server,
         model=history.model,
         version=history.version,
         hardware=history.hardware,

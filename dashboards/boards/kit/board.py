@@ -3,15 +3,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from grafana_foundation_sdk.builders import dashboard as builders
 from grafana_foundation_sdk.models import dashboard
 
+from boards.kit import legends
 from boards.kit.annotations import load_tests, marks
 from boards.kit.links import TAG, VLLM_TAG
-from boards.kit.panels import Panel
+from boards.kit.panels import DATASOURCE, Panel
 from boards.kit.texts import Texts
 from boards.kit.variables import Variable
 
@@ -31,13 +32,15 @@ def board(
     rows: Sequence[Row],
     *,
     annotated: bool = True,
+    alerts_on: Sequence[str] = (),
     since: str = "now-1h",
 ) -> dashboard.Dashboard:
     """
     Return the dashboard.
 
-    annotated: restarts, crashes and alerts of the chosen servers are marked in all panels with a time axis; otherwise
-        only when somebody asks for it. Load tests are marked in any case.
+    annotated: restarts and crashes of the chosen servers are marked in all panels with a time axis; otherwise only when
+        somebody asks for it. Load tests are marked in any case.
+    alerts_on: titles of the panels in which alerts are marked, too; without any, somebody has to ask for them.
     """
     made = (
         builders.Dashboard(texts.get("title"))
@@ -54,12 +57,14 @@ def board(
     )
     for variable in variables:
         made.with_variable(variable)
+    for variable in legends.variables(DATASOURCE):
+        made.with_variable(variable)
     for annotation in marks(texts):
         made.annotation(annotation.enable(annotated))
     made.annotation(load_tests(texts).enable(True))
     for row in rows:
         _add_row(made, row)
-    return _numbered(made.build())
+    return _alerts_marked(_numbered(made.build()), texts.name("alerts"), alerts_on)
 
 
 def _add_row(made: builders.Dashboard, row: Row) -> None:
@@ -92,3 +97,19 @@ def _numbered(made: dashboard.Dashboard) -> dashboard.Dashboard:
             number += 1
             each.id_val = number
     return made
+
+
+def _alerts_marked(made: dashboard.Dashboard, name: str, titles: Sequence[str]) -> dashboard.Dashboard:
+    """Let the annotation of this name be drawn in the panels of these titles only."""
+    ids = [panel.id_val for panel in _panels(made) if panel.title in titles and panel.id_val is not None]
+    for annotation in made.annotations.list_val or []:
+        if annotation.name == name:
+            annotation.enable = annotation.enable and bool(ids)
+            annotation.filter_val = dashboard.AnnotationPanelFilter(exclude=False, ids=ids) if ids else None
+    return made
+
+
+def _panels(made: dashboard.Dashboard) -> Iterator[dashboard.Panel]:
+    """Yield all panels but the rows."""
+    for panel in made.panels or []:
+        yield from panel.panels if isinstance(panel, dashboard.RowPanel) else (panel,)

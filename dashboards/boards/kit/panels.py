@@ -21,6 +21,7 @@ from grafana_foundation_sdk.models import heatmap as heatmap_models
 from grafana_foundation_sdk.models import prometheus as prometheus_models
 
 from boards.kit import palette
+from boards.kit.legends import AT, OF
 from boards.kit.texts import PanelText, Texts
 from vllm_watch.catalog.states import BEST_TO_WORST, EngineState
 
@@ -31,20 +32,38 @@ DATASOURCE = dashboard.DataSourceRef(type_val="prometheus", uid="${datasource}")
 
 RATIO = "percentunit"
 SECONDS = "s"
-TOKENS = "locale"
+LATENCY = "suffix: s"
+"""Seconds as they are, for what may take minutes: 156 s is more than 100 s at one look, "2.60 mins" is not."""
+COUNT = "locale"
 """Whole numbers with separators of thousands: a capacity of 262,144 tokens is not "262 K"."""
-COUNT = "short"
+TOKENS = "tok"
+REQUESTS = "req"
+EVENTS = "n"
+"""Whatever else is counted: how often something happened, open files."""
+TOKENS_PER_SECOND = "tok/s"
 PER_SECOND = "reqps"
-TOKENS_PER_SECOND = "suffix: tok/s"
 BYTES = "bytes"
 TIME_AGO = "dateTimeFromNow"
+"""From the browser's now: for what is told of the present only."""
 TIMES = "suffix: x"
 """How many times as much."""
+
+COUNTED = frozenset({TOKENS, REQUESTS, EVENTS, TOKENS_PER_SECOND})
+"""Shown as `COUNT`, for which Grafana has no unit with a word: an axis says it, and the title of a figure or column."""
 
 Links = Sequence[builders.DashboardLink]
 
 Steps = Sequence[tuple[float, str]]
 """From which value on which colour holds; what is below the first has `palette.PLAIN` or the colour given for it."""
+
+LEAST_COLUMN = 60
+"""Pixels of a table's column; Grafana would take 150, and a table with many would be wider than the window."""
+
+_TITLE, _LARGE, _MIDDLE, _SMALL = 12, 28, 22, 18
+"""Pixels of letters in figures: names, a number that stands alone, a word or a count, and a quantity beside others."""
+
+_DIGITS = 5
+"""Behind the point at an axis of decades; fewer where they are zeros."""
 
 _NOTHING = "-"
 """The text of a table's cell without a value; otherwise it would be the text of an empty table."""
@@ -56,8 +75,8 @@ STATE_COLORS: Mapping[EngineState, str] = {
     "sleeping": palette.DARK_GREY,
     "saturated": palette.ORANGE,
     "unknown": palette.BLUE,
-    "stalled": palette.PURPLE,
-    "down": palette.VERMILLION,
+    "stalled": palette.MAGENTA,
+    "down": palette.RED,
 }
 
 
@@ -65,9 +84,14 @@ class Query(NamedTuple):
     """
     One query of a panel.
 
-    name: the legend, in which ``{{label}}`` is replaced by a label's value.
-    color: of all its series; several series of one query have shades of it.
+    name: the legend, in which ``{{label}}`` is replaced by a label's value. ``{{server}}`` at its start is left out
+        where one server is chosen, and ``{{instance}}`` where there is one daemon; what is named by nothing else has
+        the panel's title. A name with a ``$`` is taken as it is.
+    color: of its series.
+    several: it has several series for one server, or several servers are shown: each has a colour of Grafana's palette,
+        and `color` holds for a figure only.
     limit: it is a bound and not a measurement: a dashed line.
+    steps: of a figure with several numbers: this one's own thresholds.
     """
 
     expr: str
@@ -75,6 +99,7 @@ class Query(NamedTuple):
     color: str = palette.PLAIN
     several: bool = False
     limit: bool = False
+    steps: Steps = ()
 
 
 def lines(
@@ -101,18 +126,21 @@ def lines(
     soft_most: the axis' upper end while all values are below it; without one an axis of zeros goes to 100.
     bounds: drawn as dashed lines; the thresholds of alerts.
     stepped: the quantity keeps its value until it changes (a size, a state), so nothing is drawn in between.
-    logarithmic: for what goes from milliseconds to minutes when it is bad.
+    logarithmic: for what goes from milliseconds to minutes when it is bad; seconds are then shown as `LATENCY`.
     bars: for what happens now and then, and not all the time.
     colors: of series whose name ends with the key, for the values of a label that are known (a reason).
     """
     filled = 40 if stacked or bars else 8 if len(queries) == 1 and not queries[0].several else 0
-    panel = _time_series(unit, filled=filled, stepped=stepped, bars=bars, stacked=stacked)
+    shown = LATENCY if logarithmic and unit == SECONDS else unit
+    panel = _time_series(shown, filled=filled, stepped=stepped, bars=bars, stacked=stacked)
     _set_axis(panel, most, soft_most, logarithmic=logarithmic)
     _draw_bounds(panel, bounds)
     for letter, query in _lettered(queries):
-        panel.with_target(_target(query, letter)).override_by_query(letter, _line_properties(query, stacked=stacked))
+        panel.with_target(_target(query, letter, text)).override_by_query(
+            letter, _line_properties(query, stacked=stacked)
+        )
     for ending, color in colors.items():
-        panel.override_by_regexp(f"/ {ending}$/", [_color("fixed", color)])
+        panel.override_by_regexp(f"/(^| ){ending}( |$)/", [_color("fixed", color)])
     return _finished(panel, text, width, height, runbooks)
 
 
@@ -124,14 +152,15 @@ def figure(
     width: int = 3,
     height: int = 4,
     steps: Steps = (),
-    below: str = palette.PLAIN,
+    below: str = palette.TEXT,
     decimals: int | None = None,
     mappings: Sequence[dashboard.ValueMapping] = (),
     runbooks: Links = (),
     points: int | None = None,
+    filled: bool = False,
 ) -> Panel:
     """
-    Return one number, coloured by its thresholds.
+    Return one number, coloured by its thresholds: what is as it should be has the colour of text.
 
     It is what the query gives at the end of the time range and nothing older: so no course is drawn behind it.
 
@@ -142,16 +171,22 @@ def figure(
     mappings: words and colours in place of values.
     runbooks: links in the panel's corner.
     points: into how many steps (``$__interval``) the time range is divided, where as many as pixels are too few.
+    filled: the whole panel is coloured, and not the number alone.
     """
     panel = (
         _numbers(unit, is_named=query.several or bool(more), decimals=decimals, points=points)
+        .text(_letters(_SMALL if more else _MIDDLE if filled else _LARGE))
         .wide_layout(False)
         # Without a value the lowest colour holds, and that nothing is known is no alarm: no quantity here is below 0.
         .thresholds(_steps([(0, below), *steps], palette.GREY))
         .mappings(list(mappings))
     )
+    if filled:
+        panel.color_mode(common.BigValueColorMode.BACKGROUND_SOLID)
     for letter, each in _lettered([query, *more]):
-        panel.with_target(_target(each, letter).instant())
+        panel.with_target(_target(each, letter, text).instant())
+        if each.steps:
+            panel.override_by_query(letter, [_thresholds(each.steps, below)])
     return _finished(panel, text, width, height, runbooks)
 
 
@@ -165,7 +200,7 @@ def comparison(
     """
     panel = (
         bargauge.Panel()
-        .unit(unit)
+        .unit(_format(unit))
         .min(0)
         .orientation(common.VizOrientation.HORIZONTAL)
         .display_mode(common.BarGaugeDisplayMode.BASIC)
@@ -179,7 +214,7 @@ def comparison(
         .thresholds(_steps((), palette.PLAIN))
     )
     for letter, query in _lettered(queries):
-        panel.with_target(_target(query, letter).instant())
+        panel.with_target(_target(query, letter, text).instant())
         if query.color != palette.PLAIN:
             panel.override_by_query(letter, [_color("fixed", query.color)])
     return _finished(panel, text, width, height, runbooks)
@@ -193,14 +228,16 @@ def figures(
     width: int = 12,
     height: int = 4,
 ) -> Panel:
-    """Return several numbers side by side, each in its query's colour from 1 on and grey below."""
+    """Return several numbers side by side, each in its query's colour from 1 on and dark grey below."""
     panel = (
-        _numbers(unit, is_named=True).orientation(common.VizOrientation.VERTICAL).thresholds(_steps((), palette.GREY))
+        _numbers(unit, is_named=True)
+        .text(_letters(_MIDDLE))
+        .orientation(common.VizOrientation.VERTICAL)
+        .thresholds(_steps((), palette.DARK_GREY))
     )
     for letter, query in _lettered(queries):
-        steps = _steps([(1, query.color)], palette.GREY).build()
-        panel.with_target(_target(query, letter).instant()).override_by_query(
-            letter, [dashboard.DynamicConfigValue("thresholds", steps)]
+        panel.with_target(_target(query, letter, text).instant()).override_by_query(
+            letter, [_thresholds([(1, query.color)], palette.DARK_GREY)]
         )
     return _finished(panel, text, width, height, ())
 
@@ -240,7 +277,7 @@ def timeline(
         .line_width(0)
         .per_page(rows_per_page)
         .legend(_legend())
-        .with_target(_target(query, "A"))
+        .with_target(_target(query, "A", text))
     )
     return _finished(panel, text, width, height, runbooks)
 
@@ -251,7 +288,7 @@ def shares(text: PanelText, unit: str, query: Query, *, width: int = 8, height: 
         heatmap.Panel()
         .unit("none")
         .calculate(False)
-        .y_axis(heatmap.YAxisConfig().unit(unit).axis_placement(common.AxisPlacement.LEFT))
+        .y_axis(heatmap.YAxisConfig().unit(_format(unit)).axis_placement(common.AxisPlacement.LEFT))
         .color(
             heatmap.HeatmapColorOptions()
             .mode(heatmap_models.HeatmapColorMode.SCHEME)
@@ -262,7 +299,7 @@ def shares(text: PanelText, unit: str, query: Query, *, width: int = 8, height: 
         )
         .show_legend()
         .cell_gap(1)
-        .with_target(_target(query, "A").format(prometheus_models.PromQueryFormat.HEATMAP))
+        .with_target(_target(query, "A", text).format(prometheus_models.PromQueryFormat.HEATMAP))
     )
     return _finished(panel, text, width, height, ())
 
@@ -272,7 +309,10 @@ class Column(NamedTuple):
     One column of a table: what its query gives for each row's labels.
 
     name: its heading.
+    below: the colour under the first step; by default that of text, and of a bar `palette.PLAIN`.
     gauge: a bar in the cell, from 0 to `most`.
+    filled: the cell is coloured, and not its text.
+    width: in pixels; without one it has a share of the room that is left, and at least `LEAST_COLUMN`.
     hidden: only there to sort by, or for a label of its series (`grid`'s `facts`).
     links: where a click on a cell leads.
     """
@@ -281,9 +321,10 @@ class Column(NamedTuple):
     name: str
     unit: str = COUNT
     steps: Steps = ()
-    below: str = palette.PLAIN
+    below: str | None = None
     decimals: int | None = None
     gauge: bool = False
+    filled: bool = False
     most: float | None = None
     mappings: Sequence[dashboard.ValueMapping] = ()
     width: int | None = None
@@ -292,13 +333,18 @@ class Column(NamedTuple):
 
 
 class Key(NamedTuple):
-    """A label that is shown in a table, with the heading of its column and where a click on it leads."""
+    """
+    A label that is shown in a table, with the heading of its column and where a click on it leads.
+
+    hidden: only there for links of other cells, which have none where the label is empty.
+    """
 
     label: str
     name: str
     links: Sequence[Mapping[str, object]] = ()
     width: int | None = None
     mappings: Sequence[dashboard.ValueMapping] = ()
+    hidden: bool = False
 
 
 def grid(
@@ -357,6 +403,15 @@ def value_mapping(results: Mapping[str, tuple[str, str]]) -> dashboard.ValueMapp
     )
 
 
+def word_mapping(word: str, color: str) -> dashboard.ValueMapping:
+    """Return a word in place of any text."""
+    return dashboard.RegexMap(
+        dashboard.DashboardRegexMapOptions(
+            pattern=".+", result=dashboard.ValueMappingResult(text=word, color=color, index=0)
+        )
+    )
+
+
 class _AnyPanel(Protocol):
     """What the SDK's builders of panels have in common, for which it has no type."""
 
@@ -386,10 +441,15 @@ def _finished(panel: _P, text: PanelText, width: int, height: int, links: Links)
     )
 
 
+def _letters(size: int) -> common_builders.VizTextDisplayOptions:
+    """Return that figures of one row have one size: Grafana would make 22 twice as large as 4,381 beside it."""
+    return common_builders.VizTextDisplayOptions().title_size(_TITLE).value_size(size)
+
+
 def _numbers(unit: str, *, is_named: bool, decimals: int | None = None, points: int | None = None) -> stat.Panel:
     panel = (
         stat.Panel()
-        .unit(unit)
+        .unit(_format(unit))
         .color_mode(common.BigValueColorMode.VALUE)
         .graph_mode(common.BigValueGraphMode.NONE)
         .text_mode(common.BigValueTextMode.VALUE_AND_NAME if is_named else common.BigValueTextMode.VALUE)
@@ -405,17 +465,23 @@ def _numbers(unit: str, *, is_named: bool, decimals: int | None = None, points: 
 def _time_series(unit: str, *, filled: int, stepped: bool, bars: bool, stacked: bool) -> timeseries.Panel:
     panel = (
         timeseries.Panel()
-        .unit(unit)
+        .unit(_format(unit))
         .draw_style(common.GraphDrawStyle.BARS if bars else common.GraphDrawStyle.LINE)
-        .line_width(2)
+        # The line of a series that is zero would be the outline of the one below it.
+        .line_width(0 if stacked and not bars else 2)
         .fill_opacity(filled)
-        .show_points(common.VisibilityMode.AUTO)
+        .show_points(common.VisibilityMode.NEVER if stacked else common.VisibilityMode.AUTO)
         .line_interpolation(common.LineInterpolation.STEP_AFTER if stepped else common.LineInterpolation.LINEAR)
         .legend(_legend())
         .tooltip(
             common_builders.VizTooltipOptions().mode(common.TooltipDisplayMode.MULTI).sort(common.SortOrder.DESCENDING)
         )
     )
+    if unit in COUNTED:
+        panel.axis_label(unit)
+    if unit == LATENCY:
+        # With its suffix Grafana writes 0.0100 s and 1000 s at an axis.
+        panel.unit(COUNT).axis_label("s")
     if stacked:
         panel.stacking(common_builders.StackingConfig().mode(common.StackingMode.NORMAL))
     return panel
@@ -424,6 +490,10 @@ def _time_series(unit: str, *, filled: int, stepped: bool, bars: bool, stacked: 
 def _set_axis(panel: timeseries.Panel, most: float | None, soft_most: float | None, *, logarithmic: bool) -> None:
     if logarithmic:
         panel.scale_distribution(common_builders.ScaleDistributionConfig().type(common.ScaleDistribution.LOG).log(10))
+        # Grafana draws nine lines for each decade, and none can be had alone; the decades are written at the axis.
+        panel.axis_grid_show(False)
+        # A bound of 10 us would be written as 0.
+        panel.decimals(_DIGITS)
     else:
         panel.min(0)
     if most is not None:
@@ -449,15 +519,21 @@ def _legend() -> common_builders.VizLegendOptions:
     )
 
 
-def _target(query: Query, letter: str) -> prometheus.Dataquery:
-    return (
-        prometheus.Dataquery().expr(query.expr).legend_format(query.name).range().datasource(DATASOURCE).ref_id(letter)
-    )
+def _target(query: Query, letter: str, text: PanelText) -> prometheus.Dataquery:
+    legend = _legend_text(query.name, text.title)
+    return prometheus.Dataquery().expr(query.expr).legend_format(legend).range().datasource(DATASOURCE).ref_id(letter)
+
+
+def _legend_text(name: str, title: str) -> str:
+    """Return a legend in which servers and daemons stand only where there are several, see `Query`."""
+    for label, before in (("{{server}}", f"${{{OF}}}"), ("{{instance}}", "")):
+        if name.startswith(label) and "$" not in name:
+            return f"{before}{name.removeprefix(label).strip() or title}${{{AT}}}"
+    return name
 
 
 def _line_properties(query: Query, *, stacked: bool) -> list[dashboard.DynamicConfigValue]:
-    mode = "shades" if query.several else "fixed"
-    properties = [_color(mode, query.color)]
+    properties = [_palette() if query.several else _color("fixed", query.color)]
     if query.limit:
         properties += [
             dashboard.DynamicConfigValue("custom.lineStyle", {"fill": "dash", "dash": [10, 10]}),
@@ -470,14 +546,29 @@ def _line_properties(query: Query, *, stacked: bool) -> list[dashboard.DynamicCo
     return properties
 
 
+def _format(unit: str) -> str:
+    """Return what Grafana calls a unit."""
+    return COUNT if unit in COUNTED else unit
+
+
+def _palette() -> dashboard.DynamicConfigValue:
+    """Return that each series has a colour of its own: of shades of one, three servers cannot be told apart."""
+    return dashboard.DynamicConfigValue("color", {"mode": "palette-classic"})
+
+
+def _thresholds(steps: Steps, below: str) -> dashboard.DynamicConfigValue:
+    return dashboard.DynamicConfigValue("thresholds", _steps(steps, below).build())
+
+
 def _color(mode: str, color: str) -> dashboard.DynamicConfigValue:
     return dashboard.DynamicConfigValue("color", {"mode": mode, "fixedColor": color})
 
 
 def _column_properties(column: Column) -> list[dashboard.DynamicConfigValue]:
+    below = column.below or (palette.PLAIN if column.gauge else palette.TEXT)
     properties = [
-        dashboard.DynamicConfigValue("unit", column.unit),
-        dashboard.DynamicConfigValue("thresholds", _steps(column.steps, column.below).build()),
+        dashboard.DynamicConfigValue("unit", _format(column.unit)),
+        _thresholds(column.steps, below),
         dashboard.DynamicConfigValue("noValue", _NOTHING),
     ]
     if column.decimals is not None:
@@ -491,7 +582,8 @@ def _column_properties(column: Column) -> list[dashboard.DynamicConfigValue]:
             dashboard.DynamicConfigValue("custom.cellOptions", {"type": "gauge", "mode": "basic"}),
         ]
     elif column.mappings or column.steps:
-        properties.append(dashboard.DynamicConfigValue("custom.cellOptions", {"type": "color-text"}))
+        kind = "color-background" if column.filled else "color-text"
+        properties.append(dashboard.DynamicConfigValue("custom.cellOptions", {"type": kind, "mode": "basic"}))
     if column.width is not None:
         properties.append(dashboard.DynamicConfigValue("custom.width", column.width))
     if column.links:
@@ -502,7 +594,9 @@ def _column_properties(column: Column) -> list[dashboard.DynamicConfigValue]:
 
 
 def _key_properties(key: Key) -> list[dashboard.DynamicConfigValue]:
-    properties = [dashboard.DynamicConfigValue("noValue", _NOTHING)]
+    properties = [dashboard.DynamicConfigValue("noValue", "" if key.hidden else _NOTHING)]
+    if key.hidden:
+        properties.append(dashboard.DynamicConfigValue("custom.hidden", True))
     if key.links:
         properties.append(dashboard.DynamicConfigValue("links", list(key.links)))
     if key.width is not None:
@@ -521,6 +615,7 @@ def _table(sort_by: Sequence[tuple[str, bool]]) -> table.Panel:
         .unit(COUNT)
         .thresholds(_steps((), palette.PLAIN))
         .cell_height(common.TableCellHeight.SM)
+        .min_width(LEAST_COLUMN)
         .sort_by(
             [
                 common_builders.TableSortByFieldState().display_name(name).desc(descending)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from typing import Final
 
+from boards.kit.thresholds import thresholds
 from vllm_watch.catalog.states import BEST_TO_WORST
 from vllm_watch.state.engine_values import STAGES
 from vllm_watch_parsers.metric_names import INFERENCE_HANDLERS
@@ -39,6 +40,12 @@ def of_daemon(name: str, more: str = "") -> str:
 def of_server(name: str, more: str = "") -> str:
     """Return a series with ``server``, and without ``model_name`` and ``engine``; `more` narrows it further."""
     return f"vllm_watch_{name}{{{_joined(_SERVER, more)}}}"
+
+
+def of_server_each(*names: str) -> str:
+    """Return several series with ``server`` in one selector; their other labels must tell them apart."""
+    chosen = f'__name__=~"vllm_watch_({"|".join(names)})"'
+    return f"{{{_joined(chosen, _SERVER)}}}"
 
 
 def of_model(name: str, more: str = "") -> str:
@@ -121,6 +128,15 @@ def _quantile(of: float, name: str, window: str) -> str:
     return f"histogram_quantile({of:g}, {per_server(rate(of_engine(name + '_bucket'), window))}) >= 0"
 
 
+def usual(name: str) -> str:
+    """
+    Return what a server's mean of a histogram usually is: the median over a day, up to some minutes ago.
+
+    So what is wrong since some hours is not usual yet. It is absent for a server that is new.
+    """
+    return f"quantile_over_time(0.5, ({mean(name, '5m')})[1d:5m] offset {thresholds()['baseline_before']})"
+
+
 def worst(expr: str) -> str:
     """Return the largest of a latency among the chosen servers that answer."""
     return f"max({answering(expr)})"
@@ -162,6 +178,19 @@ def worst_state(more: str = "") -> str:
     return f"max without (engine) ({state(more)})"
 
 
+def worst_at_end_first() -> str:
+    """
+    Return `state` with a label ``_place``: the smaller, the worse the engine is at the end of the time range.
+
+    One that is not shown any more then stands last.
+    """
+    engine = "instance, server, engine"
+    at_end = f"last_over_time(({state()})[1s:1s] @ end())"
+    places = f'count_values by ({engine}) ("_place", {len(BEST_TO_WORST) + 1} - {at_end})'
+    last = f'label_replace({state()}, "_place", "{len(BEST_TO_WORST) + 1}", "", "")'
+    return f"({state()} * on ({engine}) group_left (_place) {places} or on ({engine}) {last})"
+
+
 def ranked(expr: str, by: str, place: int) -> str:
     """
     Return of `expr` only the series that is at a place among all, from 1; what is ranked by 0 has none.
@@ -172,6 +201,15 @@ def ranked(expr: str, by: str, place: int) -> str:
     """
     better = f" unless topk({place - 1}, {by} > 0)" if place > 1 else ""
     return f"{expr} and (topk({place}, {by} > 0){better})"
+
+
+def grew(expr: str, counter: str, *, without: str = "model_name, engine") -> str:
+    """
+    Return of `expr` only the series whose counter grew in the time range: one that is always zero only hides another.
+
+    without: the labels of the counter that `expr` has added up.
+    """
+    return f"{expr} and sum without ({without}) ({over_range(counter, 'increase')}) > 0"
 
 
 def over_range(series: str, function: str) -> str:
