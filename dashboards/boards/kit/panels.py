@@ -59,7 +59,7 @@ Steps = Sequence[tuple[float, str]]
 LEAST_COLUMN = 60
 """Pixels of a table's column; Grafana would take 150, and a table with many would be wider than the window."""
 
-_TITLE, _LARGE, _MIDDLE, _SMALL = 12, 28, 22, 15
+_TITLE, _LARGE, _MIDDLE, _SMALL = 12, 28, 22, 18
 """Pixels of letters in figures: names, a number that stands alone, a word or a count, and a quantity beside others."""
 
 _DIGITS = 5
