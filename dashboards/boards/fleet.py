@@ -7,7 +7,7 @@ from collections.abc import Mapping
 
 from grafana_foundation_sdk.models import dashboard as models
 
-from boards.kit import alerts, palette, promql, variables
+from boards.kit import alerts, palette, promql, server_links, variables
 from boards.kit.board import Row, board
 from boards.kit.legends import AT
 from boards.kit.links import runbooks, to_board
@@ -122,17 +122,19 @@ def _servers(t: Texts) -> Panel:
                 filled=True,
                 width=82,
                 # A number that is 0 would be a link, too, and look like one: the state leads where to look on.
-                links=[_to(t, name) for name in ("server", "capacity", "sources")],
+                links=[*(_to(t, name) for name in ("server", "capacity", "sources")), *server_links.pages(t)],
             ),
             *_warnings(t),
             *_load(t, waiting),
             *_latency(t),
             Column(_since_token(), t.name("last_token"), SECONDS, decimals=0, width=80),
             Column(_info(), t.name("info"), hidden=True),
+            Column(server_links.over_range(), t.name("links"), hidden=True),
         ],
         facts=[
             Key("version", t.name("version"), width=54),
             Key("instance", t.name("daemon"), [_to(t, "sources")], width=112),
+            *server_links.hidden(t),
         ],
         required=True,
         sort_by=[(state, True), (waiting, True), (server, False)],
