@@ -44,6 +44,14 @@ _OF_SERVER = ("instance", "server")
 _THAN_USUAL = ((3, palette.WARNING), (10, palette.BAD))
 """How many times slower than usual users notice: recorded servers keep below 2 until they are short of something."""
 
+_CRASHES = {
+    "engine_dead": palette.VERMILLION,
+    "worker_died": palette.PURPLE,
+    "out_of_memory": palette.ORANGE,
+    "nccl_error": palette.BLUE,
+}
+"""What ends a server; other failures are grey."""
+
 _REJECTED_BECAUSE = {"max_num_queued_reqs": palette.ORANGE, "max_num_queued_tokens": palette.PURPLE}
 """vLLM's names of the limits of its queue, ``--max-num-queued-reqs`` and ``--max-num-queued-tokens``."""
 
@@ -77,8 +85,8 @@ def _figures(t: Texts) -> list[Panel]:
             Query(f"max({promql.worst_state()})", t.name("state")),
             mappings=state_mappings(t),
             filled=True,
+            width=4,
         ),
-        alerts.counts(t),
         *_pressure(t),
         *_first_token(t),
     ]
@@ -118,7 +126,7 @@ def _first_token(t: Texts) -> list[Panel]:
     objective = promql.of_server(f"slo_{histogram}")
     of_usual = f"{promql.mean(histogram)} / {promql.usual(histogram)} unless on (instance, server) {objective}"
     return [
-        _latency_figure(t, "ttft", histogram, LATENCY, width=3),
+        _latency_figure(t, "ttft", histogram, LATENCY, width=5),
         figure(
             t.panel("ttft_compared"),
             TIMES,
@@ -551,9 +559,10 @@ def _failures(t: Texts) -> Panel:
     return lines(
         t.panel("failures"),
         EVENTS,
-        [Query(happened, "{{server}} {{event}}", several=True)],
+        [Query(happened, "{{server}} {{event}}", palette.GREY)],
         bars=True,
         soft_most=1,
+        colors=_CRASHES,
         runbooks=runbooks(t, "VllmEngineCrashed", "VllmOutOfMemory"),
     )
 

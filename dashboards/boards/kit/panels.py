@@ -59,7 +59,7 @@ Steps = Sequence[tuple[float, str]]
 LEAST_COLUMN = 60
 """Pixels of a table's column; Grafana would take 150, and a table with many would be wider than the window."""
 
-_TITLE, _LARGE, _MIDDLE, _SMALL = 12, 28, 22, 15
+_TITLE, _LARGE, _MIDDLE, _SMALL = 12, 28, 22, 18
 """Pixels of letters in figures: names, a number that stands alone, a word or a count, and a quantity beside others."""
 
 _DIGITS = 5
@@ -169,7 +169,6 @@ def figure(
     below: the colour under the first step.
     decimals: digits behind the point, where Grafana's choice will not do.
     mappings: words and colours in place of values.
-    runbooks: links in the panel's corner.
     points: into how many steps (``$__interval``) the time range is divided, where as many as pixels are too few.
     filled: the whole panel is coloured, and not the number alone.
     """
@@ -183,10 +182,7 @@ def figure(
     )
     if filled:
         panel.color_mode(common.BigValueColorMode.BACKGROUND_SOLID)
-    for letter, each in _lettered([query, *more]):
-        panel.with_target(_target(each, letter, text).instant())
-        if each.steps:
-            panel.override_by_query(letter, [_thresholds(each.steps, below)])
+    _add_numbers(panel, [query, *more], text, below)
     return _finished(panel, text, width, height, runbooks)
 
 
@@ -436,6 +432,13 @@ def _finished(panel: _P, text: PanelText, width: int, height: int, links: Links)
         .height(height)
         .links(list(links))
     )
+
+
+def _add_numbers(panel: stat.Panel, queries: Sequence[Query], text: PanelText, below: str) -> None:
+    for letter, query in _lettered(queries):
+        panel.with_target(_target(query, letter, text).instant())
+        if query.steps:
+            panel.override_by_query(letter, [_thresholds(query.steps, below)])
 
 
 def _letters(size: int) -> common_builders.VizTextDisplayOptions:
