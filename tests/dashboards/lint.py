@@ -62,8 +62,8 @@ KNOWN: Mapping[tuple[str, str], str] = {
     ): "counts since the daemon began to watch, as the description says: what should be 0 is not, however long ago",
     (
         "vllm-watch-sources",
-        r"[ABC]: vllm_watch_source_(up|last_reading_timestamp_seconds|info) is not narrowed to \$server",
-    ): "it is of all servers, as the title says: one that cannot be read is found by somebody who looks at another",
+        r"[A-F]: vllm_watch_source_(last_reading_timestamp_seconds|info) is not narrowed to \$server",
+    ): "it is of all servers, as the title says: one not to be trusted is found by somebody who looks at another",
     (
         "vllm-watch-sources",
         r"[CG]: vllm_watch_(source_up|collect_errors_total) is not narrowed to \$server",

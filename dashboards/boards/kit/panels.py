@@ -62,6 +62,9 @@ LEAST_COLUMN = 60
 _TITLE, _LARGE, _SMALL = 12, 28, 16
 """Pixels of letters in figures: names, a number that stands alone, and one beside others."""
 
+_ROOMY = 2
+"""Columns of a figure among several that may be as large as one that stands alone."""
+
 _NOTHING = "-"
 """The text of a table's cell without a value; otherwise it would be the text of an empty table."""
 
@@ -155,6 +158,7 @@ def figure(
     runbooks: Links = (),
     points: int | None = None,
     filled: bool = False,
+    one_at_a_time: bool = False,
 ) -> Panel:
     """
     Return one number, coloured by its thresholds: what is as it should be has the colour of text.
@@ -169,9 +173,11 @@ def figure(
     runbooks: links in the panel's corner.
     points: into how many steps (``$__interval``) the time range is divided, where as many as pixels are too few.
     filled: the whole panel is coloured, and not the number alone.
+    one_at_a_time: of several queries only one gives a number, which is as large as that of a single one.
     """
+    many = 1 if one_at_a_time else 1 + len(more)
     panel = (
-        _numbers(unit, many=1 + len(more), is_named=query.several or bool(more), decimals=decimals, points=points)
+        _numbers(unit, many=many, is_named=query.several or bool(more), decimals=decimals, points=points)
         .wide_layout(False)
         # Without a value the lowest colour holds, and that nothing is known is no alarm: no quantity here is below 0.
         .thresholds(_steps([(0, below), *steps], palette.GREY))
@@ -226,7 +232,7 @@ def figures(
 ) -> Panel:
     """Return several numbers side by side, each in its query's colour from 1 on and dark grey below."""
     panel = (
-        _numbers(unit, many=len(queries), is_named=True)
+        _numbers(unit, many=1 if width >= _ROOMY * len(queries) else len(queries), is_named=True)
         .orientation(common.VizOrientation.VERTICAL)
         .thresholds(_steps((), palette.DARK_GREY))
     )
@@ -253,10 +259,12 @@ def timeline(
     height: int = 6,
     rows_per_page: int = 20,
     runbooks: Links = (),
+    more: Sequence[Query] = (),
 ) -> Panel:
     """
     Return a line of colours for each of a query's series, whose values all have a mapping.
 
+    more: further queries, whose lines stand below.
     rows_per_page: if there are more lines, they are on several pages.
     """
     panel = (
@@ -272,8 +280,9 @@ def timeline(
         .line_width(0)
         .per_page(rows_per_page)
         .legend(_legend())
-        .with_target(_target(query, "A", text))
     )
+    for letter, each in _lettered([query, *more]):
+        panel.with_target(_target(each, letter, text))
     return _finished(panel, text, width, height, runbooks)
 
 
