@@ -7,23 +7,23 @@ from collections.abc import Mapping
 
 from grafana_foundation_sdk.models import dashboard as models
 
-from boards.kit import palette, promql, variables
-from boards.kit.alerts import CHOSEN, firing
+from boards.kit import alerts, palette, promql, variables
 from boards.kit.board import Row, board
+from boards.kit.legends import AT
 from boards.kit.links import runbooks, to_board
 from boards.kit.panels import (
     COUNT,
+    LATENCY,
     RATIO,
+    REQUESTS,
     SECONDS,
     STATE_COLORS,
     TIMES,
-    TOKENS,
     TOKENS_PER_SECOND,
     Column,
     Key,
     Panel,
     Query,
-    Steps,
     figure,
     figures,
     grid,
@@ -33,12 +33,13 @@ from boards.kit.panels import (
 )
 from boards.kit.texts import Texts
 from boards.kit.thresholds import number
-from vllm_watch.catalog.states import BEST_TO_WORST, STATES
+from vllm_watch.catalog.states import BEST_TO_WORST, STATES, EngineState
 
 
 UID = "vllm-watch-fleet"
 
-_SERVER = "{{server}} {{instance}}"
+_SERVER = f"{{{{server}}}}${{{AT}}}"
+"""All servers are shown: each is named, and its daemon where there are several."""
 
 _REMEMBERED = "1h"
 """How long a server that is not shown any more stays in the table."""
@@ -59,9 +60,8 @@ def dashboard(language: str) -> models.Dashboard:
         UID,
         variables.usual(t),
         [
-            Row(t.row("now"), [*_strip(t), _servers(t)]),
+            Row(t.row("now"), [*_strip(t), _servers(t), alerts.firing(t, width=24, height=7, is_by_daemon=True)]),
             Row(t.row("course"), [_state(t), *_courses(t)]),
-            Row(t.row("alerts"), [firing(t, width=24, height=8, is_by_daemon=True)]),
         ],
         annotated=False,
     )
@@ -75,25 +75,26 @@ def _strip(t: Texts) -> list[Panel]:
             t.panel("by_state"),
             COUNT,
             [
-                Query(f"sum({_worst()} == bool {place})", t.state(state), STATE_COLORS[state])
+                Query(f"sum({_worst()} == bool {place})", t.state(state), _count_color(state))
                 for place, state in worst_first
             ],
             width=12,
         ),
-        figure(t.panel("tokens"), TOKENS_PER_SECOND, Query(tokens, t.name("total"))),
-        figure(t.panel("running"), COUNT, Query(f"sum({promql.of_engine('requests_running')})", t.name("running"))),
-        figure(t.panel("waiting"), COUNT, Query(f"sum({promql.of_engine('requests_waiting')})", t.name("waiting"))),
-        figures(
-            t.panel("firing"),
-            COUNT,
-            [
-                # That none fires is known only where there are rules.
-                Query(f'{_alerts(severity)} or count(ALERTS{{alertname="Watchdog"}}) * 0', t.name(severity), color)
-                for severity, color in (("critical", palette.BAD), ("warning", palette.WARNING))
-            ],
-            width=3,
+        figure(t.panel("tokens"), TOKENS_PER_SECOND, Query(tokens, t.name("total")), decimals=0),
+        figure(t.panel("running"), REQUESTS, Query(f"sum({promql.of_engine('requests_running')})", t.name("running"))),
+        figure(
+            t.panel("waiting"),
+            REQUESTS,
+            Query(f"sum({promql.of_engine('requests_waiting')})", t.name("waiting")),
+            steps=[(1, palette.WARNING)],
         ),
+        alerts.counts(t),
     ]
+
+
+def _count_color(state: EngineState) -> str:
+    """Return the colour of a number of servers: that some are idle is told apart from that none is."""
+    return palette.TEXT if state == "idle" else STATE_COLORS[state]
 
 
 def _worst() -> str:
@@ -112,67 +113,66 @@ def _servers(t: Texts) -> Panel:
     state, waiting, server = t.name("state"), t.name("waiting"), t.name("server")
     return grid(
         t.panel("servers"),
+        [Key("server", server, [_to(t, "server")], width=130)],
         [
-            Key("server", server, [_to(t, "server")]),
-            Key("instance", t.name("daemon"), [_to(t, "sources")], width=115),
-        ],
-        [
-            Column(_worst(), state, mappings=state_mappings(t), width=80),
+            Column(
+                _worst(),
+                state,
+                mappings=state_mappings(t),
+                filled=True,
+                width=85,
+                # A number that is 0 would be a link, too, and look like one: the state leads where to look on.
+                links=[_to(t, name) for name in ("server", "capacity", "sources")],
+            ),
             *_warnings(t),
             *_load(t, waiting),
             *_latency(t),
-            Column(_since_token(), t.name("last_token"), SECONDS, decimals=0, width=85),
-            Column(_since_start(), t.name("since_start"), SECONDS, decimals=1, width=75),
+            Column(_since_token(), t.name("last_token"), SECONDS, decimals=0, width=82),
             Column(_info(), t.name("info"), hidden=True),
         ],
-        facts=[Key("version", t.name("version"), width=60)],
+        facts=[
+            Key("version", t.name("version"), width=58),
+            Key("instance", t.name("daemon"), [_to(t, "sources")], width=115),
+        ],
         required=True,
         sort_by=[(state, True), (waiting, True), (server, False)],
-        height=12,
+        height=11,
     )
 
 
 def _warnings(t: Texts) -> list[Column]:
-    firing_here = _alerts("critical|warning", "by (instance, server)")
     return [
-        Column(firing_here, t.name("alerts"), steps=_from_one(palette.WARNING), width=60),
-        Column(_unread(), t.name("unread"), steps=_from_one(palette.WARNING), width=70, links=[_to(t, "sources")]),
+        *(
+            Column(
+                alerts.counted(severity, "by (instance, server)"),
+                t.name(f"{severity}_count"),
+                steps=[(1, color)],
+                width=66,
+            )
+            for severity, color in alerts.SEVERITIES.items()
+        ),
+        Column(_unread(), t.name("unread"), steps=[(1, palette.WARNING)], width=70),
     ]
 
 
 def _load(t: Texts, waiting: str) -> list[Column]:
     return [
-        Column(_tokens(), t.name("tokens"), TOKENS, decimals=0, width=75),
-        Column(_summed("requests_running"), t.name("running"), width=75),
-        Column(
-            _summed("requests_waiting"),
-            waiting,
-            steps=[(number("queue_growing_requests"), palette.WARNING)],
-            width=85,
-            links=[_to(t, "capacity")],
-        ),
+        Column(_tokens(), t.name("tokens"), TOKENS_PER_SECOND, decimals=0),
+        Column(_summed("requests_running"), t.name("running"), REQUESTS, width=68),
+        Column(_summed("requests_waiting"), waiting, REQUESTS, steps=[(1, palette.WARNING)]),
         Column(
             _fullest(),
             t.name("kv"),
             RATIO,
-            steps=[(number("kv_full_ratio"), palette.BAD)],
+            steps=[(number("kv_spare_ratio"), palette.WARNING), (number("kv_full_ratio"), palette.BAD)],
             decimals=0,
-            width=75,
-            links=[_to(t, "capacity")],
+            width=52,
         ),
     ]
 
 
 def _to(t: Texts, board_name: str) -> Mapping[str, object]:
     return to_board(t.name(f"to_{board_name}"), f"vllm-watch-{board_name}", **_NAMED)
-
-
-def _alerts(severities: str, by: str = "") -> str:
-    return f'count {by} (ALERTS{{alertstate="firing",severity=~"{severities}",{CHOSEN}}})'
-
-
-def _from_one(color: str) -> Steps:
-    return [(1, color)]
 
 
 def _unread() -> str:
@@ -197,13 +197,13 @@ def _latency(t: Texts) -> list[Column]:
     objective = promql.of_server("slo_time_to_first_token_seconds")
     bad = promql.answering(promql.per_server(promql.recorded("slo_bad_ratio:rate1h"), "max"))
     return [
-        Column(first_token, t.name("ttft"), SECONDS, width=85),
-        Column(mean, t.name("ttft_mean"), SECONDS, width=95),
+        Column(first_token, t.name("ttft"), LATENCY),
+        Column(mean, t.name("ttft_mean"), LATENCY, width=84),
         Column(
             f"({first_token}) / {objective}",
             t.name("ttft_share"),
             TIMES,
-            steps=[(0, palette.GOOD), (1, palette.BAD)],
+            steps=[(1, palette.BAD)],
             decimals=1,
             width=80,
         ),
@@ -211,9 +211,9 @@ def _latency(t: Texts) -> list[Column]:
             f"max without (objective, bound) ({bad}) / (1 - $slo)",
             t.name("burn"),
             TIMES,
-            steps=[(0, palette.GOOD), (1, palette.WARNING), (number("burn_page_slow"), palette.BAD)],
+            steps=[(1, palette.WARNING), (number("burn_page_slow"), palette.BAD)],
             decimals=1,
-            width=60,
+            width=62,
         ),
     ]
 
@@ -222,17 +222,19 @@ def _since_token() -> str:
     return f"time() - {promql.per_server(promql.of_engine('last_token_timestamp_seconds'), 'max')}"
 
 
-def _since_start() -> str:
-    return f"time() - {promql.of_server('server_start_timestamp_seconds')}"
-
-
 def _info() -> str:
     return f"max without (model_name, engine_generation) ({promql.of_model('server_info')})"
 
 
 def _state(t: Texts) -> Panel:
-    rows = promql.in_order(promql.state(), "server", "engine", "instance")
-    return states(t.panel("state"), t, Query(rows, "{{_row}}"), height=12, rows_per_page=20)
+    rows = promql.in_order(promql.worst_at_end_first(), "server", "engine", "instance")
+    return states(
+        t.panel("state"),
+        t,
+        Query(rows, f"{{{{server}}}} {{{{engine}}}}${{{AT}}}"),
+        height=12,
+        rows_per_page=20,
+    )
 
 
 def _courses(t: Texts) -> list[Panel]:
@@ -246,7 +248,7 @@ def _courses(t: Texts) -> list[Panel]:
         ),
         lines(
             t.panel("waiting_course"),
-            COUNT,
+            REQUESTS,
             _ranked_gauge("requests_waiting", "sum"),
             width=12,
             soft_most=1,

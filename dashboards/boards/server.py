@@ -5,23 +5,28 @@ from __future__ import annotations
 
 from grafana_foundation_sdk.models import dashboard as models
 
-from boards.kit import palette, promql, variables
-from boards.kit.alerts import firing
+from boards.kit import alerts, palette, promql, variables
 from boards.kit.board import Row, board
 from boards.kit.links import runbooks
 from boards.kit.panels import (
-    COUNT,
+    EVENTS,
+    LATENCY,
     PER_SECOND,
     RATIO,
+    REQUESTS,
     SECONDS,
     TIMES,
     TOKENS,
     TOKENS_PER_SECOND,
+    Column,
+    Key,
     Panel,
     Query,
     figure,
+    grid,
     lines,
     shares,
+    state_mappings,
     states,
 )
 from boards.kit.preemptions import preemptions
@@ -33,6 +38,14 @@ UID = "vllm-watch-server"
 
 _SHORT, _USUAL, _LONG = 0.5, 0.95, 0.99
 
+_OF_SERVER = ("instance", "server")
+
+_THAN_USUAL = ((3, palette.WARNING), (10, palette.BAD))
+"""How many times slower than usual users notice: recorded servers keep below 2 until they are short of something."""
+
+_REJECTED_BECAUSE = {"max_num_queued_reqs": palette.ORANGE, "max_num_queued_tokens": palette.PURPLE}
+"""vLLM's names of the limits of its queue, ``--max-num-queued-reqs`` and ``--max-num-queued-tokens``."""
+
 
 def dashboard(language: str) -> models.Dashboard:
     """Return the board in a language."""
@@ -42,78 +55,195 @@ def dashboard(language: str) -> models.Dashboard:
         UID,
         variables.usual(t, everything=False),
         [
-            Row(t.row("now"), [_state(t), firing(t)]),
-            Row(t.row("users"), [*_users_figures(t), *_users(t)]),
+            Row(t.row("now"), [*_figures(t), *_what_is_watched(t)]),
+            Row(t.row("users"), [*_request_figures(t), *_users(t)]),
             Row(t.row("system"), [*_system(t)]),
             Row(t.row("shortage"), [*_shortage(t)]),
+            Row(t.row("objectives"), [*_objectives(t)], collapsed=True),
             Row(t.row("engines"), [*_engines(t)], collapsed=True),
             Row(t.row("distributions"), [*_distributions(t)], collapsed=True),
         ],
+        alerts_on=[t.panel(key).title for key in ("state", "ttft", "waiting")],
     )
 
 
-def _state(t: Texts) -> Panel:
-    return states(t.panel("state"), t, Query(promql.state(), "{{server}} {{engine}}"), width=13, height=6)
+def _figures(t: Texts) -> list[Panel]:
+    """Return what tells at one look whether anything is wrong: the state, what presses, and what users wait for."""
+    return [
+        figure(
+            t.panel("state_now"),
+            "none",
+            Query(f"max({promql.worst_state()})", t.name("state")),
+            mappings=state_mappings(t),
+            filled=True,
+        ),
+        alerts.counts(t),
+        *_pressure(t),
+        *_first_token(t),
+    ]
 
 
-def _users_figures(t: Texts) -> list[Panel]:
-    return [*_request_figures(t), *_latency_figures(t), *_objective_figures(t)]
+def _pressure(t: Texts) -> list[Panel]:
+    tokens = " + ".join(f"sum({promql.of_engine(f'{kind}_tokens_per_second')})" for kind in ("prompt", "generation"))
+    return [
+        figure(
+            t.panel("waiting_now"),
+            REQUESTS,
+            Query(f"sum({promql.of_engine('requests_waiting')})", t.name("waiting")),
+            steps=[(1, palette.WARNING)],
+            runbooks=runbooks(t, "VllmQueueGrowing"),
+        ),
+        figure(
+            t.panel("running_now"),
+            REQUESTS,
+            Query(f"sum({promql.of_engine('requests_running')})", t.name("running")),
+            Query(f"sum({promql.of_engine('max_running_requests')})", t.name("batch_limit")),
+            runbooks=runbooks(t, "VllmBatchLimitReached"),
+        ),
+        figure(
+            t.panel("kv_now"),
+            RATIO,
+            Query(f"max({promql.of_engine('kv_cache_usage_ratio')})", t.name("fullest")),
+            steps=[(number("kv_spare_ratio"), palette.WARNING), (number("kv_full_ratio"), palette.BAD)],
+            decimals=0,
+            runbooks=runbooks(t, "VllmKvCacheSaturated"),
+        ),
+        figure(t.panel("tokens_now"), TOKENS_PER_SECOND, Query(tokens, t.name("total")), decimals=0),
+    ]
+
+
+def _first_token(t: Texts) -> list[Panel]:
+    histogram = "time_to_first_token_seconds"
+    objective = promql.of_server(f"slo_{histogram}")
+    of_usual = f"{promql.mean(histogram)} / {promql.usual(histogram)} unless on (instance, server) {objective}"
+    return [
+        _latency_figure(t, "ttft", histogram, LATENCY, width=3),
+        figure(
+            t.panel("ttft_compared"),
+            TIMES,
+            Query(
+                promql.worst(f"{promql.quantile(_USUAL, histogram)} / {objective}"),
+                t.name("of_objective"),
+                steps=[(1, palette.BAD)],
+            ),
+            Query(promql.worst(f"({of_usual})"), t.name("of_usual"), steps=_THAN_USUAL),
+            decimals=1,
+            runbooks=runbooks(t, "VllmLatencyBudgetBurnsFast"),
+        ),
+    ]
+
+
+def _latency_figure(t: Texts, name: str, histogram: str, unit: str, *, width: int) -> Panel:
+    return figure(
+        t.panel(f"{name}_p95"),
+        unit,
+        Query(_p95_or_below(histogram), "p95 {{_is}}"),
+        Query(promql.worst(promql.mean(histogram)), t.name("mean")),
+        width=width,
+    )
+
+
+def _what_is_watched(t: Texts) -> list[Panel]:
+    return [
+        states(
+            t.panel("state"),
+            t,
+            Query(promql.state(), f"{{{{server}}}} {t.name('engine')} {{{{engine}}}}"),
+            width=12,
+            height=8,
+        ),
+        alerts.firing(t, width=12, height=8),
+        _strip(t),
+    ]
+
+
+def _strip(t: Texts) -> Panel:
+    """Return what a server is and may do, on one line."""
+    keys = ("instance", "server", "model_name")
+    return grid(
+        t.panel("strip"),
+        [Key("server", t.name("server")), Key("model_name", t.name("model"))],
+        [
+            Column(_runs_for(), t.name("runs_for"), SECONDS, decimals=1),
+            *(
+                Column(promql.only(promql.of_engine(gauge), *keys), t.name(name), TOKENS)
+                for gauge, name in (
+                    ("max_model_len_tokens", "max_len"),
+                    ("max_running_requests", "max_seqs"),
+                    ("kv_cache_capacity_tokens", "kv_tokens"),
+                )
+            ),
+            Column(_on_models("slo_time_to_first_token_seconds"), t.name("slo_ttft"), SECONDS),
+            Column(_on_models("slo_time_per_output_token_seconds"), t.name("slo_tpot"), SECONDS),
+            Column(promql.only(promql.of_model("server_info"), *keys, "version"), t.name("info"), hidden=True),
+        ],
+        facts=[Key("version", t.name("version")), Key("instance", t.name("daemon"))],
+        sort_by=[(t.name("server"), False)],
+        height=4,
+    )
+
+
+def _runs_for() -> str:
+    return f"time() - ({_on_models('server_start_timestamp_seconds')})"
+
+
+def _on_models(name: str) -> str:
+    """Return a quantity of servers for each of their models, as the strip has a line for each."""
+    models_of_it = promql.only(promql.of_engine("engine_state"), "instance", "server", "model_name")
+    of_server = promql.only(promql.of_server(name), *_OF_SERVER)
+    return f"{models_of_it} * 0 + on (instance, server) group_left () {of_server}"
 
 
 def _request_figures(t: Texts) -> list[Panel]:
     answered = promql.of_server("http_requests_total", promql.COMPLETIONS)
     answered_well = promql.of_server("http_requests_total", f'{promql.COMPLETIONS},code=~"2.."')
     return [
-        figure(t.panel("qps"), PER_SECOND, Query(f"sum({_finished()})", t.name("finished"))),
+        figure(t.panel("qps"), PER_SECOND, Query(f"sum({_finished()})", t.name("finished")), width=5),
         figure(
             t.panel("success"),
             RATIO,
             Query(f"sum({promql.rate(answered_well)}) / (sum({promql.rate(answered)}) > 0)", t.name("success")),
-            steps=[(0, palette.BAD), (0.99, palette.WARNING), (0.999, palette.GOOD)],
+            steps=[(0, palette.BAD), (0.99, palette.WARNING), (0.999, palette.TEXT)],
+            width=5,
         ),
         figure(
             t.panel("rejected"),
             PER_SECOND,
             Query(f"sum({promql.rate(promql.of_model('admission_rejections_total'))})", t.name("rejected")),
-            steps=[(0, palette.GOOD), (0.001, palette.BAD)],
+            steps=[(0.001, palette.BAD)],
             runbooks=runbooks(t, "VllmAdmissionRejections"),
+            width=4,
         ),
+        _latency_figure(t, "tpot", "time_per_output_token_seconds", SECONDS, width=5),
+        _latency_figure(t, "e2e", "e2e_request_latency_seconds", LATENCY, width=5),
     ]
 
 
-def _latency_figures(t: Texts) -> list[Panel]:
-    return [
-        figure(
-            t.panel(f"{name}_p95"),
-            SECONDS,
-            Query(_p95_or_below(histogram), "p95 {{_is}}"),
-            Query(promql.worst(promql.mean(histogram)), t.name("mean")),
-        )
-        for name, histogram in (
-            ("ttft", "time_to_first_token_seconds"),
-            ("tpot", "time_per_output_token_seconds"),
-            ("e2e", "e2e_request_latency_seconds"),
-        )
-    ]
-
-
-def _objective_figures(t: Texts) -> list[Panel]:
+def _objectives(t: Texts) -> list[Panel]:
+    kept = f"min({promql.answering(_good_share('$__range'))})"
     return [
         figure(
             t.panel("objective_kept"),
             RATIO,
-            Query(f"min({promql.answering(_good_share('$__range'))})", t.name("good")),
+            # A threshold cannot be a variable: one of the two gives nothing.
+            Query(f"{kept} >= $slo", t.name("good")),
+            Query(f"{kept} < $slo", t.name("missed"), steps=[(0, palette.BAD)]),
             decimals=2,
+            width=4,
+            height=8,
             runbooks=runbooks(t, "VllmLatencyBudgetBurnsFast"),
         ),
         figure(
             t.panel("budget_burn"),
             TIMES,
             Query(f"max((1 - {promql.answering(_good_share('1h'))}) / (1 - $slo))", t.name("burn")),
-            steps=[(0, palette.GOOD), (1, palette.WARNING), (number("burn_page_slow"), palette.BAD)],
+            steps=[(1, palette.WARNING), (number("burn_page_slow"), palette.BAD)],
             decimals=1,
+            width=4,
+            height=8,
             runbooks=runbooks(t, "VllmLatencyBudgetBurnsFast"),
         ),
+        _burn(t),
     ]
 
 
@@ -146,7 +276,7 @@ def _users(t: Texts) -> list[Panel]:
         _latency(t, "tpot", "time_per_output_token_seconds", promql.of_server("slo_time_per_output_token_seconds")),
         _latency(t, "itl", "inter_token_latency_seconds"),
         _latency(t, "e2e", "e2e_request_latency_seconds", _slowest("e2e_request_latency_seconds:objective_5m")),
-        _burn(t),
+        _phases(t),
     ]
 
 
@@ -157,16 +287,13 @@ def _slowest(recorded: str) -> str:
 def _traffic(t: Texts) -> Panel:
     answered = promql.of_server("http_requests_total", f'{promql.COMPLETIONS},code!~"2.."')
     failed = f"sum without (handler, method, code) ({promql.rate(answered)})"
-    rejected = f"sum without (model_name, reason) ({promql.rate(promql.of_model('admission_rejections_total'))})"
     return lines(
         t.panel("traffic"),
         PER_SECOND,
         [
             Query(_finished(), f"{{{{server}}}} {t.name('finished')}", palette.GREEN),
             Query(failed, f"{{{{server}}}} {t.name('not_2xx')}", palette.VERMILLION),
-            Query(rejected, f"{{{{server}}}} {t.name('rejected')}", palette.ORANGE),
         ],
-        runbooks=runbooks(t, "VllmAdmissionRejections"),
     )
 
 
@@ -204,6 +331,7 @@ def _burn(t: Texts) -> Panel:
         t.panel("burn"),
         TIMES,
         queries,
+        width=16,
         soft_most=number("burn_page"),
         bounds=[(number("burn_page_slow"), palette.WARNING), (number("burn_page"), palette.BAD)],
         runbooks=runbooks(t, "VllmLatencyBudgetBurnsFast", "VllmLatencyBudgetBurnsSlowly"),
@@ -211,7 +339,7 @@ def _burn(t: Texts) -> Panel:
 
 
 def _system(t: Texts) -> list[Panel]:
-    return [_throughput(t), _requests(t), _batch(t), _finish_reasons(t), _lengths(t), _phases(t)]
+    return [_throughput(t), _running(t), _waiting(t), _batch(t), _finish_reasons(t), _lengths(t)]
 
 
 def _throughput(t: Texts) -> Panel:
@@ -229,21 +357,39 @@ def _throughput(t: Texts) -> Panel:
     )
 
 
-def _requests(t: Texts) -> Panel:
+def _running(t: Texts) -> Panel:
+    limit = _summed("max_running_requests")
     return lines(
-        t.panel("requests"),
-        COUNT,
+        t.panel("running"),
+        REQUESTS,
         [
             Query(_summed("requests_running"), f"{{{{server}}}} {t.name('running')}", palette.SKY),
-            Query(_summed("requests_waiting"), f"{{{{server}}}} {t.name('waiting')}", palette.ORANGE),
-            Query(_summed("requests_deferred"), f"{{{{server}}}} {t.name('deferred')}", palette.PURPLE),
-            Query(
-                _summed("max_running_requests"), f"{{{{server}}}} {t.name('batch_limit')}", palette.LIMIT, limit=True
-            ),
+            Query(limit, f"{{{{server}}}} {t.name('batch_limit')}", palette.LIMIT, limit=True),
         ],
         stepped=True,
-        runbooks=runbooks(t, "VllmQueueGrowing", "VllmBatchLimitReached"),
+        runbooks=runbooks(t, "VllmBatchLimitReached"),
     )
+
+
+def _waiting(t: Texts) -> Panel:
+    return lines(
+        t.panel("waiting"),
+        REQUESTS,
+        [
+            Query(_summed("requests_waiting"), f"{{{{server}}}} {t.name('waiting')}", palette.ORANGE),
+            Query(_deferred(), f"{{{{server}}}} {t.name('deferred')}", palette.PURPLE),
+        ],
+        stepped=True,
+        soft_most=1,
+        runbooks=runbooks(t, "VllmQueueGrowing"),
+    )
+
+
+def _deferred() -> str:
+    """Return the deferred requests of servers that have any in the time range: hardly one ever has."""
+    deferred = promql.of_engine("requests_deferred")
+    most = promql.per_server(promql.over_range(deferred, "max_over_time"))
+    return f"{promql.per_server(deferred)} and {most} > 0"
 
 
 def _summed(gauge: str) -> str:
@@ -253,16 +399,17 @@ def _summed(gauge: str) -> str:
 def _batch(t: Texts) -> Panel:
     return lines(
         t.panel("batch"),
-        COUNT,
+        TOKENS,
         [
-            Query(promql.mean("iteration_tokens"), f"{{{{server}}}} {t.name('mean')}", palette.SKY),
+            Query(promql.mean("iteration_tokens"), f"{{{{server}}}} {t.name('mean')}", palette.GREEN),
             Query(promql.quantile(_USUAL, "iteration_tokens"), "{{server}} p95", palette.ORANGE),
         ],
     )
 
 
 def _finish_reasons(t: Texts) -> Panel:
-    finished = promql.per_server(promql.rate(promql.of_engine("requests_finished_total")))
+    counter = promql.of_engine("requests_finished_total")
+    finished = promql.grew(promql.per_server(promql.rate(counter)), counter)
     return lines(
         t.panel("finish_reasons"),
         PER_SECOND,
@@ -301,7 +448,7 @@ def _lengths(t: Texts) -> Panel:
 def _phases(t: Texts) -> Panel:
     return lines(
         t.panel("phases"),
-        SECONDS,
+        LATENCY,
         [
             Query(promql.mean(f"{phase}_time_seconds"), f"{{{{server}}}} {t.name(phase)}", color)
             for phase, color in (("queue", palette.ORANGE), ("prefill", palette.SKY), ("decode", palette.GREEN))
@@ -313,13 +460,11 @@ def _phases(t: Texts) -> Panel:
 def _shortage(t: Texts) -> list[Panel]:
     return [
         _kv_cache(t),
-        _kv_tokens(t),
         _queue_time(t),
-        preemptions(t),
+        preemptions(t, width=8),
         _hit_ratios(t),
         _rejections(t),
         _failures(t),
-        _starts(t),
     ]
 
 
@@ -328,25 +473,10 @@ def _kv_cache(t: Texts) -> Panel:
     return lines(
         t.panel("kv_cache"),
         RATIO,
-        [Query(promql.per_server(usage, "max"), "{{server}}", palette.SKY)],
-        width=6,
+        [Query(promql.per_server(usage, "max"), f"{{{{server}}}} {t.name('fullest')}", palette.SKY)],
         most=1,
         bounds=[(number("kv_full_ratio"), palette.BAD)],
         runbooks=runbooks(t, "VllmKvCacheSaturated", "VllmKvCacheExhaustionAhead"),
-    )
-
-
-def _kv_tokens(t: Texts) -> Panel:
-    capacity = promql.of_engine("kv_cache_capacity_tokens")
-    used = promql.per_server(f"{promql.of_engine('kv_cache_usage_ratio')} * {capacity}")
-    return lines(
-        t.panel("kv_tokens"),
-        TOKENS,
-        [
-            Query(used, f"{{{{server}}}} {t.name('used')}", palette.SKY),
-            Query(promql.per_server(capacity), f"{{{{server}}}} {t.name('capacity')}", palette.LIMIT, limit=True),
-        ],
-        width=6,
     )
 
 
@@ -362,7 +492,6 @@ def _queue_time(t: Texts) -> Panel:
             Query(promql.mean("queue_time_seconds"), f"{{{{server}}}} {t.name('mean')}", palette.GREEN),
             _quantiles_below(t, "queue_time_seconds"),
         ],
-        width=6,
         logarithmic=True,
         runbooks=runbooks(t, "VllmCapacityExhausted"),
     )
@@ -375,7 +504,7 @@ def _hit_ratios(t: Texts) -> Panel:
         [
             Query(
                 promql.of_engine(f"{cache}_hit_ratio"),
-                f"{{{{server}}}} {{{{engine}}}} {t.name(cache)}",
+                f"{{{{server}}}} {t.name(cache)} {{{{engine}}}}",
                 color,
                 several=True,
             )
@@ -385,63 +514,54 @@ def _hit_ratios(t: Texts) -> Panel:
                 ("mm_cache", palette.PURPLE),
             )
         ],
-        width=6,
         most=1,
         runbooks=runbooks(t, "VllmPrefixCacheCollapsed"),
     )
 
 
 def _rejections(t: Texts) -> Panel:
-    rejected = f"sum without (model_name) ({promql.rate(promql.of_model('admission_rejections_total'))})"
     turned_away = promql.of_server("http_requests_total", f'{promql.COMPLETIONS},code=~"429|503"')
+    by_code = promql.grew(
+        f"sum without (handler, method) ({promql.rate(turned_away)})", turned_away, without="handler, method"
+    )
     return lines(
         t.panel("rejections"),
         PER_SECOND,
         [
-            Query(rejected, "{{server}} {{reason}}", palette.GREY, several=True),
-            Query(
-                f"sum without (handler, method) ({promql.rate(turned_away)})",
-                "{{server}} HTTP {{code}}",
-                palette.VERMILLION,
-                several=True,
+            *(
+                Query(_rejected_because(reason), f"{{{{server}}}} {t.name(reason)}", color)
+                for reason, color in _REJECTED_BECAUSE.items()
             ),
+            Query(by_code, "{{server}} HTTP {{code}}", several=True),
         ],
-        width=6,
         soft_most=1,
-        colors={"max_num_queued_reqs": palette.ORANGE, "max_num_queued_tokens": palette.PURPLE},
+        colors={"HTTP 429": palette.VERMILLION, "HTTP 503": palette.BLUE},
         runbooks=runbooks(t, "VllmAdmissionRejections"),
     )
+
+
+def _rejected_because(reason: str) -> str:
+    counter = promql.of_model("admission_rejections_total", f'reason="{reason}"')
+    return promql.grew(promql.per_server(promql.rate(counter)), counter)
 
 
 def _failures(t: Texts) -> Panel:
     happened = promql.happened(promql.of_server("log_events_total"))
     return lines(
         t.panel("failures"),
-        COUNT,
-        [Query(happened, "{{server}} {{event}}", palette.VERMILLION, several=True)],
-        width=6,
+        EVENTS,
+        [Query(happened, "{{server}} {{event}}", several=True)],
         bars=True,
         soft_most=1,
         runbooks=runbooks(t, "VllmEngineCrashed", "VllmOutOfMemory"),
     )
 
 
-def _starts(t: Texts) -> Panel:
-    age = f"time() - {promql.of_server('server_start_timestamp_seconds')}"
-    return lines(
-        t.panel("uptime"),
-        SECONDS,
-        [Query(age, "{{server}}", palette.GREY)],
-        width=6,
-        runbooks=runbooks(t, "VllmRestartLoop"),
-    )
-
-
 def _engines(t: Texts) -> list[Panel]:
     return [
         _by_engine(t, "engine_generation", "generation_tokens_per_second", TOKENS_PER_SECOND),
-        _by_engine(t, "engine_running", "requests_running", COUNT),
-        _by_engine(t, "engine_waiting", "requests_waiting", COUNT),
+        _by_engine(t, "engine_running", "requests_running", REQUESTS),
+        _by_engine(t, "engine_waiting", "requests_waiting", REQUESTS),
         _by_engine(t, "engine_kv", "kv_cache_usage_ratio", RATIO),
     ]
 
@@ -450,7 +570,7 @@ def _by_engine(t: Texts, key: str, gauge: str, unit: str) -> Panel:
     return lines(
         t.panel(key),
         unit,
-        [Query(promql.of_engine(gauge), "{{server}} {{engine}}", palette.GREY, several=True)],
+        [Query(promql.of_engine(gauge), f"{{{{server}}}} {t.name('engine')} {{{{engine}}}}", several=True)],
         width=6,
         most=1 if unit == RATIO else None,
         soft_most=1,

@@ -188,7 +188,10 @@ def _judged() -> str:
 
 
 def _figures(t: Texts) -> list[Panel]:
-    collapsed = runbooks(t, "VllmAcceptanceCollapsed")
+    return [*_acceptance_figures(t), *_time_figures(t)]
+
+
+def _acceptance_figures(t: Texts) -> list[Panel]:
     wasteful = runbooks(t, "VllmDraftsDoNotPay")
     wasted = _of_drafting(f"{_DRAFTED} - {_ACCEPTED}", promql.of_engine("generation_tokens_per_second"))
     return [
@@ -197,19 +200,19 @@ def _figures(t: Texts) -> list[Panel]:
             _TOKENS,
             *_of_worst(t, "bottomk", by_drafts(_LENGTH)),
             width=5,
-            one_at_a_time=True,
             decimals=2,
-            runbooks=collapsed,
+            one_at_a_time=True,
+            runbooks=runbooks(t, "VllmAcceptanceCollapsed"),
         ),
         figure(
             t.panel("ratio_now"),
             RATIO,
             *_of_worst(t, "bottomk", by_drafts(_RATIO)),
             width=5,
-            one_at_a_time=True,
             steps=_ACCEPTANCE,
             below=palette.WARNING,
             decimals=0,
+            one_at_a_time=True,
             runbooks=wasteful,
         ),
         figure(
@@ -217,11 +220,16 @@ def _figures(t: Texts) -> list[Panel]:
             TIMES,
             *_of_worst(t, "topk", wasted),
             width=5,
-            one_at_a_time=True,
             steps=_IN_VAIN,
             decimals=1,
+            one_at_a_time=True,
             runbooks=wasteful,
         ),
+    ]
+
+
+def _time_figures(t: Texts) -> list[Panel]:
+    return [
         figure(t.panel("tpot_now"), SECONDS, *_of_worst(t, "topk", _TIME_PER_TOKEN), width=4, one_at_a_time=True),
         figure(
             t.panel("gain_now"),

@@ -102,8 +102,8 @@ def test_a_figure_says_what_a_quantile_is_below():
         for count in (10, 1)
     )
     end = (STEPS - MINUTE) * STEP
-    of_short, of_long = (given(SERVER, "TPOT p95", "p95 {{_is}}", series, STEPS)[end] for series in (short, long))
-    mean = given(SERVER, "TPOT p95", "mean", short, STEPS)[end]
+    of_short, of_long = (given(SERVER, "TPOT", "p95 {{_is}}", series, STEPS)[end] for series in (short, long))
+    mean = given(SERVER, "TPOT", "mean", short, STEPS)[end]
 
     assert of_short == {(("_is", "<"),): 0.01}
     assert [dict(labels).get("_is") for labels in of_long] == [None]
@@ -124,8 +124,8 @@ OF_THE_PAST = [
     Query(FLEET, TABLE, "TTFT mean"),
     Query(FLEET, TABLE, "TTFT/SLO"),
     Query(FLEET, TABLE, "Burn"),
-    Query(SERVER, "TTFT p95", "p95 {{_is}}"),
-    Query(SERVER, "Within SLO", "good"),
+    Query(SERVER, "TTFT", "p95 {{_is}}"),
+    Query(SERVER, "Within SLO", "objective missed"),
     Query(SERVER, "Burn 1 h", "burn"),
 ]
 
@@ -148,6 +148,6 @@ def test_what_a_server_was_is_not_shown_of_one_that_does_not_answer(query, after
 
 def test_a_server_that_is_idle_keeps_its_objective():
     """Nothing was asked for some minutes: what was kept in the time range is as true as before."""
-    shown = given(SERVER, "Within SLO", "good", {**FAST_ANSWERS, **state("idle")}, STEPS)
+    shown = given(SERVER, "Within SLO", "objective missed", {**FAST_ANSWERS, **state("idle")}, STEPS)
 
     assert values(shown, (STEPS - MINUTE) * STEP) == pytest.approx([0.9])

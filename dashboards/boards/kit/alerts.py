@@ -5,13 +5,35 @@ from __future__ import annotations
 
 from boards.kit import palette
 from boards.kit.links import to_page
-from boards.kit.panels import SECONDS, Column, Key, Panel, grid, value_mapping
+from boards.kit.panels import COUNT, SECONDS, Column, Key, Panel, Query, figures, grid, value_mapping
 from boards.kit.texts import Texts
 from boards.kit.thresholds import thresholds
 
 
 CHOSEN = 'alertname!="Watchdog",instance=~"$daemon|",server=~"$server|"'
 """Alerts about the daemon itself have no server, and those about its absence no address."""
+
+
+SEVERITIES = {"critical": palette.BAD, "warning": palette.WARNING}
+
+
+def counted(severities: str, by: str = "") -> str:
+    """Return how many alerts of some severities (a regular expression) fire for the chosen servers."""
+    return f'count {by} (ALERTS{{alertstate="firing",severity=~"{severities}",{CHOSEN}}})'
+
+
+def counts(texts: Texts, *, width: int = 3) -> Panel:
+    """Return how many alerts fire, by severity."""
+    return figures(
+        texts.panel("firing"),
+        COUNT,
+        [
+            # That none fires is known only where there are rules.
+            Query(f'{counted(severity)} or count(ALERTS{{alertname="Watchdog"}}) * 0', texts.name(severity), color)
+            for severity, color in SEVERITIES.items()
+        ],
+        width=width,
+    )
 
 
 def firing(texts: Texts, *, width: int = 11, height: int = 6, is_by_daemon: bool = False) -> Panel:
@@ -25,9 +47,7 @@ def firing(texts: Texts, *, width: int = 11, height: int = 6, is_by_daemon: bool
     """
     active = f'(time() - ALERTS_FOR_STATE{{{CHOSEN}}}) and ignoring (alertstate) ALERTS{{alertstate="firing",{CHOSEN}}}'
     alert = texts.name("alert")
-    severities = value_mapping(
-        {"critical": (texts.name("critical"), palette.BAD), "warning": (texts.name("warning"), palette.WARNING)}
-    )
+    severities = value_mapping({severity: (texts.name(severity), color) for severity, color in SEVERITIES.items()})
     return grid(
         texts.panel("alerts"),
         [

@@ -59,11 +59,11 @@ Steps = Sequence[tuple[float, str]]
 LEAST_COLUMN = 60
 """Pixels of a table's column; Grafana would take 150, and a table with many would be wider than the window."""
 
-_TITLE, _LARGE, _SMALL = 12, 28, 16
-"""Pixels of letters in figures: names, a number that stands alone, and one beside others."""
+_TITLE, _LARGE, _MIDDLE, _SMALL = 12, 28, 22, 18
+"""Pixels of letters in figures: names, a number that stands alone, a word or a count, and a quantity beside others."""
 
-_ROOMY = 2
-"""Columns of a figure among several that may be as large as one that stands alone."""
+_DIGITS = 5
+"""Behind the point at an axis of decades; fewer where they are zeros."""
 
 _NOTHING = "-"
 """The text of a table's cell without a value; otherwise it would be the text of an empty table."""
@@ -164,10 +164,8 @@ def figure(
     Return one number, coloured by its thresholds: what is as it should be has the colour of text.
 
     It is what the query gives at the end of the time range and nothing older: so no course is drawn behind it.
-
     more: further numbers of the same unit; then each goes by its name.
-    steps: from which value on which colour holds.
-    below: the colour under the first step.
+    steps: from which value on which colour holds; `below` is the one under the first step.
     decimals: digits behind the point, where Grafana's choice will not do.
     mappings: words and colours in place of values.
     runbooks: links in the panel's corner.
@@ -175,20 +173,16 @@ def figure(
     filled: the whole panel is coloured, and not the number alone.
     one_at_a_time: of several queries only one gives a number, which is as large as that of a single one.
     """
-    many = 1 if one_at_a_time else 1 + len(more)
+    size = _SMALL if more and not one_at_a_time else _MIDDLE if filled else _LARGE
     panel = (
-        _numbers(unit, many=many, is_named=query.several or bool(more), decimals=decimals, points=points)
+        _numbers(unit, size, is_named=query.several or bool(more), decimals=decimals, points=points)
         .wide_layout(False)
+        .color_mode(common.BigValueColorMode.BACKGROUND_SOLID if filled else common.BigValueColorMode.VALUE)
         # Without a value the lowest colour holds, and that nothing is known is no alarm: no quantity here is below 0.
         .thresholds(_steps([(0, below), *steps], palette.GREY))
         .mappings(list(mappings))
     )
-    if filled:
-        panel.color_mode(common.BigValueColorMode.BACKGROUND_SOLID)
-    for letter, each in _lettered([query, *more]):
-        panel.with_target(_target(each, letter, text).instant())
-        if each.steps:
-            panel.override_by_query(letter, [_thresholds(each.steps, below)])
+    _add_figures(panel, [query, *more], text, below)
     return _finished(panel, text, width, height, runbooks)
 
 
@@ -232,14 +226,11 @@ def figures(
 ) -> Panel:
     """Return several numbers side by side, each in its query's colour from 1 on and dark grey below."""
     panel = (
-        _numbers(unit, many=1 if width >= _ROOMY * len(queries) else len(queries), is_named=True)
+        _numbers(unit, _MIDDLE, is_named=True)
         .orientation(common.VizOrientation.VERTICAL)
         .thresholds(_steps((), palette.DARK_GREY))
     )
-    for letter, query in _lettered(queries):
-        panel.with_target(_target(query, letter, text).instant()).override_by_query(
-            letter, [_thresholds([(1, query.color)], palette.DARK_GREY)]
-        )
+    _add_figures(panel, [each._replace(steps=[(1, each.color)]) for each in queries], text, palette.DARK_GREY)
     return _finished(panel, text, width, height, ())
 
 
@@ -431,11 +422,17 @@ def _finished(panel: _P, text: PanelText, width: int, height: int, links: Links)
     )
 
 
+def _add_figures(panel: stat.Panel, queries: Sequence[Query], text: PanelText, below: str) -> None:
+    for letter, each in _lettered(queries):
+        panel.with_target(_target(each, letter, text).instant())
+        if each.steps:
+            panel.override_by_query(letter, [_thresholds(each.steps, below)])
+
+
 def _numbers(
-    unit: str, *, many: int, is_named: bool, decimals: int | None = None, points: int | None = None
+    unit: str, size: int, *, is_named: bool, decimals: int | None = None, points: int | None = None
 ) -> stat.Panel:
-    # Figures of one row have one size: Grafana would make 22 twice as large as 4,381 tok/s beside it.
-    size = _LARGE if many == 1 else _SMALL
+    # Figures of one row have one size: Grafana would make 22 twice as large as 4,381 beside it.
     panel = (
         stat.Panel()
         .unit(_format(unit))
@@ -460,7 +457,7 @@ def _time_series(unit: str, *, filled: int, stepped: bool, bars: bool, stacked: 
         # The line of a series that is zero would be the outline of the one below it.
         .line_width(0 if stacked and not bars else 2)
         .fill_opacity(filled)
-        .show_points(common.VisibilityMode.AUTO)
+        .show_points(common.VisibilityMode.NEVER if stacked else common.VisibilityMode.AUTO)
         .line_interpolation(common.LineInterpolation.STEP_AFTER if stepped else common.LineInterpolation.LINEAR)
         .legend(_legend())
         .tooltip(
@@ -469,6 +466,9 @@ def _time_series(unit: str, *, filled: int, stepped: bool, bars: bool, stacked: 
     )
     if unit in COUNTED:
         panel.axis_label(unit)
+    if unit == LATENCY:
+        # With its suffix Grafana writes 0.0100 s and 1000 s at an axis.
+        panel.unit(COUNT).axis_label("s")
     if stacked:
         panel.stacking(common_builders.StackingConfig().mode(common.StackingMode.NORMAL))
     return panel
@@ -479,6 +479,8 @@ def _set_axis(panel: timeseries.Panel, most: float | None, soft_most: float | No
         panel.scale_distribution(common_builders.ScaleDistributionConfig().type(common.ScaleDistribution.LOG).log(10))
         # Grafana draws nine lines for each decade, and none can be had alone; the decades are written at the axis.
         panel.axis_grid_show(False)
+        # A bound of 10 us would be written as 0.
+        panel.decimals(_DIGITS)
     else:
         panel.min(0)
     if most is not None:

@@ -164,6 +164,19 @@ def worst_state(more: str = "") -> str:
     return f"max without (engine) ({state(more)})"
 
 
+def worst_at_end_first() -> str:
+    """
+    Return `state` with a label ``_place``: the smaller, the worse the engine is at the end of the time range.
+
+    One that is not shown any more then stands last.
+    """
+    engine = "instance, server, engine"
+    at_end = f"last_over_time(({state()})[1s:1s] @ end())"
+    places = f'count_values by ({engine}) ("_place", {len(BEST_TO_WORST) + 1} - {at_end})'
+    last = f'label_replace({state()}, "_place", "{len(BEST_TO_WORST) + 1}", "", "")'
+    return f"({state()} * on ({engine}) group_left (_place) {places} or on ({engine}) {last})"
+
+
 def ranked(expr: str, by: str, place: int) -> str:
     """
     Return of `expr` only the series that is at a place among all, from 1; what is ranked by 0 has none.
@@ -176,13 +189,13 @@ def ranked(expr: str, by: str, place: int) -> str:
     return f"{expr} and (topk({place}, {by} > 0){better})"
 
 
-def grew(expr: str, counter: str) -> str:
+def grew(expr: str, counter: str, *, without: str = "model_name, engine") -> str:
     """
     Return of `expr` only the series whose counter grew in the time range: one that is always zero only hides another.
 
-    expr: by server, and by those labels of the counter that no engine has.
+    without: the labels of the counter that `expr` has added up.
     """
-    return f"{expr} and {per_server(over_range(counter, 'increase'))} > 0"
+    return f"{expr} and sum without ({without}) ({over_range(counter, 'increase')}) > 0"
 
 
 def over_range(series: str, function: str) -> str:
