@@ -241,7 +241,7 @@ def _room(t: Texts) -> Panel:
         steps=_SOON,
         below=palette.GREY,
         decimals=0,
-        width=100,
+        width=125,
         mappings=[_full(t)],
     )
     return grid(

@@ -223,11 +223,11 @@ def _sources(t: Texts) -> Panel:
             Key("source", source, width=70),
         ],
         [
-            Column(promql.only(worst, *_OF_SOURCE, "why", "todo"), verdict, mappings=[_judged(t)], width=190),
-            Column(promql.only(last, *_OF_SOURCE), t.name("last_reading"), SECONDS, decimals=0, width=95),
+            Column(promql.only(worst, *_OF_SOURCE, "why", "todo"), verdict, mappings=[_judged(t)], width=145),
+            Column(promql.only(last, *_OF_SOURCE), t.name("last_reading"), SECONDS, decimals=0, width=90),
         ],
         facts=[
-            Key("why", t.name("why"), mappings=[_reasons(t)]),
+            Key("why", t.name("why"), width=430, mappings=[_reasons(t)]),
             Key("todo", t.name("todo"), mappings=[_todo(t)]),
         ],
         sort_by=[(verdict, True), (server, False), (source, False)],

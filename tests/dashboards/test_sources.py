@@ -68,7 +68,7 @@ def test_a_stalled_engine_stands_first_and_looks_like_it(prometheus):
         "log",
         WORST,
         "the last line had requests and no tokens, then silence",
-        "open the server: its state and its alerts say what hangs",
+        "open the server: see its state and alerts",
     )
     assert [(source, verdict, todo) for _, source, verdict, _, todo in others] == [("metrics", BEST, "nothing")]
     assert colors(OVER_TIME)[first[3]] == "#D55E00"
