@@ -120,19 +120,19 @@ def _servers(t: Texts) -> Panel:
                 state,
                 mappings=state_mappings(t),
                 filled=True,
-                width=85,
+                width=82,
                 # A number that is 0 would be a link, too, and look like one: the state leads where to look on.
                 links=[_to(t, name) for name in ("server", "capacity", "sources")],
             ),
             *_warnings(t),
             *_load(t, waiting),
             *_latency(t),
-            Column(_since_token(), t.name("last_token"), SECONDS, decimals=0, width=82),
+            Column(_since_token(), t.name("last_token"), SECONDS, decimals=0, width=80),
             Column(_info(), t.name("info"), hidden=True),
         ],
         facts=[
-            Key("version", t.name("version"), width=58),
-            Key("instance", t.name("daemon"), [_to(t, "sources")], width=115),
+            Key("version", t.name("version"), width=54),
+            Key("instance", t.name("daemon"), [_to(t, "sources")], width=112),
         ],
         required=True,
         sort_by=[(state, True), (waiting, True), (server, False)],
@@ -166,7 +166,7 @@ def _load(t: Texts, waiting: str) -> list[Column]:
             RATIO,
             steps=[(number("kv_spare_ratio"), palette.WARNING), (number("kv_full_ratio"), palette.BAD)],
             decimals=0,
-            width=52,
+            width=46,
         ),
     ]
 
@@ -205,7 +205,7 @@ def _latency(t: Texts) -> list[Column]:
             TIMES,
             steps=[(1, palette.BAD)],
             decimals=1,
-            width=80,
+            width=76,
         ),
         Column(
             f"max without (objective, bound) ({bad}) / (1 - $slo)",
@@ -213,7 +213,7 @@ def _latency(t: Texts) -> list[Column]:
             TIMES,
             steps=[(1, palette.WARNING), (number("burn_page_slow"), palette.BAD)],
             decimals=1,
-            width=62,
+            width=66,
         ),
     ]
 

@@ -43,6 +43,14 @@ _OF_SERVER = ("instance", "server")
 _THAN_USUAL = ((3, palette.WARNING), (10, palette.BAD))
 """How many times slower than usual users notice: recorded servers keep below 2 until they are short of something."""
 
+_CRASHES = {
+    "engine_dead": palette.VERMILLION,
+    "worker_died": palette.PURPLE,
+    "out_of_memory": palette.ORANGE,
+    "nccl_error": palette.BLUE,
+}
+"""What ends a server; other failures are grey."""
+
 _REJECTED_BECAUSE = {"max_num_queued_reqs": palette.ORANGE, "max_num_queued_tokens": palette.PURPLE}
 """vLLM's names of the limits of its queue, ``--max-num-queued-reqs`` and ``--max-num-queued-tokens``."""
 
@@ -76,8 +84,8 @@ def _figures(t: Texts) -> list[Panel]:
             Query(f"max({promql.worst_state()})", t.name("state")),
             mappings=state_mappings(t),
             filled=True,
+            width=4,
         ),
-        alerts.counts(t),
         *_pressure(t),
         *_first_token(t),
     ]
@@ -117,7 +125,7 @@ def _first_token(t: Texts) -> list[Panel]:
     objective = promql.of_server(f"slo_{histogram}")
     of_usual = f"{promql.mean(histogram)} / {promql.usual(histogram)} unless on (instance, server) {objective}"
     return [
-        _latency_figure(t, "ttft", histogram, LATENCY, width=3),
+        _latency_figure(t, "ttft", histogram, LATENCY, width=5),
         figure(
             t.panel("ttft_compared"),
             TIMES,
@@ -550,9 +558,10 @@ def _failures(t: Texts) -> Panel:
     return lines(
         t.panel("failures"),
         EVENTS,
-        [Query(happened, "{{server}} {{event}}", several=True)],
+        [Query(happened, "{{server}} {{event}}", palette.GREY)],
         bars=True,
         soft_most=1,
+        colors=_CRASHES,
         runbooks=runbooks(t, "VllmEngineCrashed", "VllmOutOfMemory"),
     )
 
@@ -582,14 +591,14 @@ def _distributions(t: Texts) -> list[Panel]:
     return [
         shares(
             t.panel(f"{name}_buckets"),
-            SECONDS,
+            unit,
             Query(f"sum by (le) ({promql.rate(promql.of_engine(histogram + '_bucket'))})", "{{le}}"),
             width=6,
         )
-        for name, histogram in (
-            ("ttft", "time_to_first_token_seconds"),
-            ("itl", "inter_token_latency_seconds"),
-            ("e2e", "e2e_request_latency_seconds"),
-            ("queue", "queue_time_seconds"),
+        for name, histogram, unit in (
+            ("ttft", "time_to_first_token_seconds", LATENCY),
+            ("itl", "inter_token_latency_seconds", SECONDS),
+            ("e2e", "e2e_request_latency_seconds", LATENCY),
+            ("queue", "queue_time_seconds", LATENCY),
         )
     ]

@@ -44,6 +44,9 @@ UNITS = frozenset(
 )  # fmt: skip
 """Units of Grafana's that make sense here. It takes any other word, and writes it behind the number."""
 
+WORDLESS = frozenset({"none", "short", "locale"})
+"""Units that write a bare number: an axis needs a label then."""
+
 OWN_UNIT = re.compile(r"(suffix|prefix|time): ?\S.*")
 
 HIDDEN = 2
@@ -65,6 +68,10 @@ KNOWN: Mapping[tuple[str, str], str] = {
         r"[A-F]: vllm_watch_source_(last_reading_timestamp_seconds|info) is not narrowed to \$server",
     ): "it is of all servers, as the title says: one not to be trusted is found by somebody who looks at another",
     (
+        "vllm-watch-server",
+        r"D: (Where the time goes|时间花在哪里) asks the same",
+    ): "the mean time in the queue is beside its quantiles, and one of the parts of the whole",
+    (
         "vllm-watch-sources",
         r"[CG]: vllm_watch_(source_up|collect_errors_total) is not narrowed to \$server",
     ): "a daemon is told of with all its servers",
@@ -75,6 +82,9 @@ _UID = re.compile(r"vllm-watch-[a-z]+(-[a-z]+)*")
 _COLOR_KEYS = frozenset({"color", "fixedColor", "iconColor"})
 _LEGEND_LABEL = re.compile(r"\{\{\s*(.+?)\s*\}\}")
 _FULL_STOPS = (".", "。")
+_SENTENCE = re.compile(r"[.!?](?=\s|$)|。")
+MOST_SENTENCES = 2
+"""So many has a panel's description: somebody reads it while something is wrong."""
 _BOARD_LINK = re.compile(r"/d/([\w-]+)(?:\?(.*))?")
 _RUNBOOK_LINK = re.compile(r"https://\S+/alerts/runbooks/(.+)\.md")
 _MOST_RATIO = 10
@@ -283,10 +293,27 @@ def _panels(dashboard: Json) -> Iterator[ReportLine]:
         if titles[panel.get("title")] > 1:
             yield ReportLine(title, "there are two panels of this title")
         yield from (ReportLine(title, fault) for fault in (*_panel(panel), *_targets(panel, dashboard)))
+    yield from _asked_twice(panels)
+
+
+def _asked_twice(panels: Sequence[Json]) -> Iterator[ReportLine]:
+    """Yield the queries that a dashboard asks twice; a figure of the end may have the query of a course."""
+    first: dict[tuple[str, bool], str] = {}
+    for panel in panels:
+        for target in panel.get("targets", []):
+            key = (" ".join(target["expr"].split()), bool(target.get("instant")))
+            title = panel.get("title") or "?"
+            if key in first:
+                yield ReportLine(title, f"{target['refId']}: {first[key]} asks the same")
+            first.setdefault(key, title)
 
 
 def _panel(panel: Json) -> Iterator[str]:
     yield from _description(panel)
+    if len(_SENTENCE.findall(panel.get("description") or "")) > MOST_SENTENCES:
+        yield f"the description has more than {MOST_SENTENCES} sentences"
+    yield from _axis(panel)
+    yield from _alerts_order(panel)
     yield from unreadable(panel)
     yield from _fields(panel)
     yield from _overrides(panel)
@@ -302,6 +329,32 @@ def _panel(panel: Json) -> Iterator[str]:
     is_last = options.get("reduceOptions", {}).get("calcs") == ["last"]
     if panel["type"] in {"stat", "gauge", "bargauge"} and not (is_of_end or is_last):
         yield "shows what may be no longer true: ask for one moment, or for the last value"
+
+
+def _axis(panel: Json) -> Iterator[str]:
+    if panel["type"] == "timeseries":
+        defaults = panel["fieldConfig"]["defaults"]
+        unit, label = defaults.get("unit"), defaults.get("custom", {}).get("axisLabel")
+    elif panel["type"] == "heatmap":
+        axis = panel["options"].get("yAxis", {})
+        unit, label = axis.get("unit"), axis.get("axisLabel")
+    else:
+        return
+    if unit in WORDLESS and not label:
+        yield "an axis does not say of what its numbers are"
+
+
+def _alerts_order(panel: Json) -> Iterator[str]:
+    """Yield that a list of alerts is not in the order of what to do: critical ones first, then the newest."""
+    if panel["type"] != "table" or not any("ALERTS_FOR_STATE" in target["expr"] for target in panel["targets"]):
+        return
+    names = {}
+    for transformation in panel.get("transformations", []):
+        names |= transformation["options"].get("renameByName", {})
+    order = [(each["displayName"], bool(each.get("desc"))) for each in panel["options"].get("sortBy", [])]
+    # The severities are in this order of letters, too; ages are least of the newest.
+    if order != [(names.get("severity"), False), (names.get("Value"), False)]:
+        yield "alerts are not ordered by severity, critical ones first, then the newest"
 
 
 def _fields(panel: Json) -> Iterator[str]:

@@ -188,6 +188,11 @@ def annotations_of(dashboard: Mapping[str, Any], view: View) -> Iterator[Sent]:
             yield _aligned(Sent(f"annotation {annotation['name']}", expr, *view.span, step))
 
 
+def labels_of(template: str) -> list[str]:
+    """Return the labels that a series' name has in it."""
+    return _LABEL.findall(template)
+
+
 def legend_of(template: str, labels: Mapping[str, str]) -> str:
     """Return a series' name."""
     return _LABEL.sub(lambda place: labels.get(place[1], ""), template)

@@ -6,17 +6,19 @@ from __future__ import annotations
 import math
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from tests.dashboards.api import Api, QueryError, Series, has_data
-from tests.dashboards.loaded import DAEMON_ADDRESS, FLEET, Loaded
+from tests.dashboards.colors import color_of, judging
+from tests.dashboards.loaded import DAEMON_ADDRESS, FLEET, Loaded, Span
 from tests.dashboards.panels import (
     ALL,
     Sent,
     UnknownReferenceError,
     View,
     annotations_of,
+    labels_of,
     legend_of,
     opened,
     panels_of,
@@ -34,6 +36,8 @@ EVERY_DAEMON = "fleet, every daemon"
 
 _MAY_BE_EMPTY = frozenset({"of", "at"})
 """Parts of legends, which are nothing where there is one server or one daemon."""
+
+_BAD, _LASTS = "stalled|down", "20s"
 
 _SWEEP = 15.0
 _ROUNDING = 1e-9
@@ -175,6 +179,52 @@ def confused(answers: Sequence[Answer]) -> list[str]:
         for name in sorted(set(found))
         if not name.strip() or found.count(name) > 1
     ]
+
+
+def wordy(answers: Sequence[Answer]) -> list[str]:
+    """Return the panels whose legends name the server though one is chosen, or the daemon though there is one."""
+    faults = {}
+    for answer in answers:
+        if answer.panel and answer.where not in {FLEET, EVERY_DAEMON} and answer.sent.format != "table":
+            for series in answer.series:
+                said = " ".join(series.labels.get(label, "") for label in labels_of(answer.sent.legend)).split()
+                for word in sorted({answer.where, DAEMON_ADDRESS} & set(said)):
+                    faults[f"{answer.where}: {answer.place}: a legend names {word}"] = None
+    return list(faults)
+
+
+class Failure(NamedTuple):
+    """A server that serves nobody: which, its state, and a moment when it has been in it for a while."""
+
+    server: str
+    state: str
+    at: float
+
+
+def failures(prometheus: Loaded) -> list[Failure]:
+    """Return of each server in the fleet the last moment at which it had been down, or stalled, for some time."""
+    start, end = prometheus.spans[FLEET]
+    # What was before it is shown for the look back.
+    lasting = f'min_over_time(vllm_watch_engine_state{{instance="{DAEMON_ADDRESS}",state=~"{_BAD}"}}[{_LASTS}]) == 1'
+    found = Api(prometheus.url).range(lasting, start, end, _SWEEP / 3)
+    return [Failure(each.labels["server"], each.labels["state"], max(each.values)) for each in found]
+
+
+def reassuring(
+    dashboard: Mapping[str, Any], prometheus: Loaded, failed: Iterable[Failure], good: Collection[str]
+) -> list[str]:
+    """Return the figures and cells of tables that say in a colour that all is well while the server serves nobody."""
+    api, faults = Api(prometheus.url), {}
+    for failure in failed:
+        span = Span(prometheus.spans[FLEET].start, failure.at)
+        view = opened(dashboard, api, span, {"server": failure.server, "daemon": DAEMON_ADDRESS})
+        for panel in judging(panels_of(dashboard)):
+            for target, sent in zip(panel["targets"], sent_by(panel, view), strict=True):
+                for series in api.instant(sent.expr, sent.end):
+                    colors = {color_of(panel, target, value) for value in series.values.values()}
+                    if colors & set(good):
+                        faults[f"{failure.state}: {panel['title']}: {sent.ref} is green"] = None
+    return list(faults)
 
 
 def _name(answer: Answer, series: Series) -> str:

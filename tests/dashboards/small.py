@@ -30,6 +30,7 @@ def lines(number: int, title: str, *targets: dict[str, Any], **place: int) -> di
         "description": "What somebody should know about it.",
         "fieldConfig": {
             "defaults": {
+                "custom": {"axisLabel": "req"},
                 "min": 0,
                 "noValue": "No data",
                 "thresholds": {"mode": "absolute", "steps": [{"color": COLOR, "value": None}]},

@@ -137,8 +137,8 @@ def test_a_full_cache_leaves_no_place_and_says_so(prometheus):
     span = until(prometheus, "day", LATER)
     running, limit = (last(prometheus, name, "day", span) for name in ("requests_running", "max_running_requests"))
 
-    assert figure(prometheus, "KV cache full in (est.)", "day", span) == ("first: day", 0)
-    assert figure(prometheus, "Free places", "day", span) == ("fewest: day, KV cache (est.)", 0)
+    assert figure(prometheus, "KV cache full in (est.)", "day", span) == ("first to be full", 0)
+    assert figure(prometheus, "Free places", "day", span) == ("fewest, KV cache (est.)", 0)
     assert limit - running > 5
 
 
@@ -148,7 +148,7 @@ def test_with_room_in_the_cache_the_batch_limits(prometheus):
     span = until(prometheus, "day", 150)
     running, limit = (last(prometheus, name, "day", span) for name in ("requests_running", "max_running_requests"))
 
-    assert figure(prometheus, "Free places", "day", span) == ("fewest: day, batch limit", limit - running)
+    assert figure(prometheus, "Free places", "day", span) == ("fewest, batch limit", limit - running)
     assert shown(prometheus, UID, "day", span)["KV cache full in (est.)"] == []
 
 
@@ -157,7 +157,7 @@ def test_a_small_batch_is_full_while_the_cache_is_empty(prometheus):
     """Where the batch takes four requests, the limit that is named is the batch's."""
     found = [figure(prometheus, "Free places", "queue", until(prometheus, "queue", at)) for at in range(150, 200, 10)]
 
-    assert {name for name, _ in found} == {"fewest: queue, batch limit"}
+    assert {name for name, _ in found} == {"fewest, batch limit"}
     assert 0 in {value for _, value in found} <= {0, 1}
 
 
@@ -195,9 +195,9 @@ def test_while_saturated_the_best_minute_is_a_provisional_maximum(prometheus):
     name, most = figure(prometheus, "Sustained maximum, tok/s", "day", span)
     demand = figure(prometheus, "Demand now", "day", span)
 
-    assert name == "lowest: day, provisional"
+    assert name == "lowest, provisional"
     assert most == pytest.approx(best_saturated_minute(prometheus, "day", span), rel=0.02)
-    assert demand == ("busiest: day, provisional", 1)
+    assert demand == ("busiest, provisional", 1)
 
 
 @NEEDS_PROMETHEUS
@@ -216,7 +216,7 @@ def test_a_sustained_maximum_takes_the_place_of_the_provisional_one(prometheus):
     name, most = figure(prometheus, "Sustained maximum, tok/s", "sustained", span)
     of_demand, demand = figure(prometheus, "Demand now", "sustained", span)
 
-    assert (name, of_demand) == ("lowest: sustained", "busiest: sustained")
+    assert (name, of_demand) == ("lowest", "busiest")
     assert most == recorded[max(recorded)]
     assert 0 < demand < 1
 

@@ -4,8 +4,9 @@
 from __future__ import annotations
 
 from tests.dashboards.api import Api
-from tests.dashboards.loaded import DAEMON_ADDRESS, RECORDINGS, SECOND_ADDRESS, WATCHED_TWICE
+from tests.dashboards.loaded import DAEMON_ADDRESS, RECORDINGS, SECOND_ADDRESS, WATCHED_TWICE, Span
 from tests.dashboards.panels import ALL, opened, panels_of, sent_by
+from tests.dashboards.proof import failures
 from tests.dashboards.shipped import dashboard
 
 from vllm_watch.catalog.states import BEST_TO_WORST
@@ -51,3 +52,16 @@ def test_every_server_is_counted_by_one_state(prometheus):
     counts = [value for (series,) in answers(prometheus, span, "Servers by state") for value in series.values.values()]
     assert len(BEST_TO_WORST) == len(counts)
     assert len(states(prometheus, span)) == sum(counts)
+
+
+def test_the_engines_stand_in_the_order_of_the_table(prometheus):
+    """The timeline's first line is that of the engine that is worst at the end, and what is not shown then is last."""
+    end = next(each.at for each in failures(prometheus) if each.state == "stalled")
+    api = Api(prometheus.url)
+    view = opened(FLEET, api, Span(prometheus.spans["fleet"].start, end), {"server": ALL, "daemon": DAEMON_ADDRESS})
+    (panel,) = (panel for panel in panels_of(FLEET) if panel["title"] == "State of each engine")
+    (sent,) = sent_by(panel, view)
+    rows = api.range(sent.expr, sent.start, sent.end, sent.step)
+    at_end = [row.values.get(max(row.values)) if max(row.values) == sent.end else 0 for row in rows]
+    assert BEST_TO_WORST[int(at_end[0]) - 1] in {"stalled", "down"}
+    assert sorted(at_end, reverse=True) == at_end

@@ -11,7 +11,7 @@ import pytest
 
 from tests.dashboards.lint import KNOWN, lint, twice
 from tests.dashboards.shipped import UIDS, dashboard
-from tests.dashboards.small import CHOSEN, COLOR, figure, lines, small, target
+from tests.dashboards.small import CHOSEN, COLOR, DATASOURCE, figure, lines, small, target
 from tests.dashboards.twins import differences, invented, untranslated
 
 from boards.kit.palette import COLORS, EVERY
@@ -79,6 +79,35 @@ def table(**values: object) -> Spoil:
         "range": False,
     }
     return panel(lambda it: it.update({"type": "table", "targets": [asked], **values}))
+
+
+def alerts(*order: tuple[str, bool]) -> Spoil:
+    """Make a list of alerts of the panel, in an order of columns, each with whether the largest comes first."""
+    names = {"severity": "Severity", "Value": "Active for", "alertname": "Alert"}
+    listed = {
+        **target('time() - ALERTS_FOR_STATE{server=~"$server|"}', ""),
+        "format": "table",
+        "instant": True,
+        "range": False,
+    }
+    return table(
+        targets=[listed],
+        transformations=[{"id": "organize", "options": {"renameByName": names}}],
+        options={"sortBy": [{"displayName": name, "desc": is_falling} for name, is_falling in order]},
+    )
+
+
+def hidden(asked: str) -> Spoil:
+    """Add a hidden variable that asks for a query's result, and let a legend have it."""
+
+    def spoil(made: dict) -> None:
+        query = {"query": f"query_result({asked})"}
+        made["templating"]["list"].append(
+            {"name": "of", "type": "query", "hide": 2, "regex": '/of="(.+)"/', "query": query, "datasource": DATASOURCE}
+        )
+        made["panels"][2]["targets"][0]["legendFormat"] = "${of}{{engine}}"
+
+    return spoil
 
 
 _RUNBOOK = "https://github.com/vllm-watch/vllm-watch/blob/main/alerts/runbooks"
@@ -316,6 +345,33 @@ BAD: dict[str, tuple[Spoil, str]] = {
         expr('vllm_watch_requests_waiting{instance=~"$daemon",server=~"$server",model_name=~"$model"}'),
         "Waiting: A: vllm_watch_requests_waiting is not narrowed to $engine",
     ),
+    "a description that nobody reads at night": (
+        panel(lambda it: it.update(description="It waits. It may be deferred. See the log.")),
+        "Waiting: the description has more than 2 sentences",
+    ),
+    "a long Chinese description": (
+        panel(lambda it: it.update(description="队列中的请求。可能延后。请看日志。")),
+        "Waiting: the description has more than 2 sentences",
+    ),
+    "an axis of bare numbers": (
+        defaults(custom={}),
+        "Waiting: an axis does not say of what its numbers are",
+    ),
+    "buckets of bare numbers": (
+        panel(lambda it: it.update(type="heatmap", options={"yAxis": {"unit": "short"}})),
+        "Waiting: an axis does not say of what its numbers are",
+    ),
+    "a query that is asked twice": (
+        lambda it: it["panels"][1]["targets"].append({**it["panels"][2]["targets"][0], "refId": "B"}),
+        "Waiting: A: Prompt asks the same",
+    ),
+    "alerts in the order of their names": (alerts(("Alert", False)), "Waiting: alerts are not ordered by severity"),
+    "warnings first": (alerts(("Severity", True), ("Active for", False)), "Waiting: alerts are not ordered"),
+    "the oldest first": (alerts(("Severity", False), ("Active for", True)), "Waiting: alerts are not ordered"),
+    "a hidden variable of a series that is not there": (
+        hidden("count(vllm_watch_servers) > 1"),
+        "of: there is no series vllm_watch_servers",
+    ),
     "a link to a dashboard that is not there": (link("/d/vllm-watch-gone"), "Waiting: a link leads to vllm-watch-gone"),
     "a link that sets what is not there": (link("/d/vllm-watch-small?var-slo=1"), "Waiting: a link sets slo, which"),
     "a runbook that is not there": (link(f"{_RUNBOOK}/VllmSlow.md"), "Waiting: there is no runbook VllmSlow"),
@@ -336,6 +392,13 @@ def test_a_bad_dashboard_is_caught(case):
 
 GOOD: dict[str, Spoil] = {
     "nothing": lambda _: None,
+    "alerts in the order of what to do": alerts(("Severity", False), ("Active for", False)),
+    "a figure of what a panel draws": lambda it: it["panels"][3]["panels"][0]["targets"][0].update(
+        expr=it["panels"][2]["targets"][0]["expr"]
+    ),
+    "two sentences with numbers": panel(lambda it: it.update(description="From vLLM 0.32 on 0.3 s. Others: 1.5 s.")),
+    "an axis with a unit's own word": defaults(unit="reqps", custom={}),
+    "a part of a legend": hidden("count(count by (server) (vllm_watch_source_up)) > 1"),
     "a window of the alerts": expr("rate(vllm_watch_slo_requests_total{CHOSEN}[1h])"),
     "the whole range once": lambda it: it["panels"][3]["panels"][0]["targets"][0].update(
         expr=f"sum(increase(vllm_watch_preemptions_total{{{CHOSEN}}}[$__range]))"
@@ -383,7 +446,11 @@ GOOD: dict[str, Spoil] = {
     "figures side by side": lambda it: it["panels"][3].update(
         panels=[
             figure(
-                10 + number, f"Waiting {number}", f"sum(vllm_watch_requests_waiting{{{CHOSEN}}})", x=3 * number, y=10
+                10 + number,
+                f"Waiting {number}",
+                f"sum(vllm_watch_requests_waiting{{{CHOSEN}}} > {number})",
+                x=3 * number,
+                y=10,
             )
             for number in range(8)
         ]

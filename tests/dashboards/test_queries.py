@@ -9,18 +9,32 @@ from pathlib import Path
 import pytest
 
 from tests.dashboards.api import Api
-from tests.dashboards.loaded import TESTED, Span
-from tests.dashboards.panels import annotations_of, opened, panels_of, sent_by
-from tests.dashboards.proof import asked, confused, crowded, empty, errors, unreal
+from tests.dashboards.loaded import DAEMON_ADDRESS, TESTED, Span
+from tests.dashboards.panels import ALL, annotations_of, opened, panels_of, sent_by
+from tests.dashboards.proof import asked, confused, crowded, empty, errors, failures, reassuring, unreal, wordy
 from tests.dashboards.shipped import UIDS, dashboard
 from tests.dashboards.small import CHOSEN, small, target
 from tests.support.samples import sample
 from tests.support.yaml_files import load_yaml
 
+from boards.kit.palette import GOOD
+
 
 EXCEPTIONS = load_yaml((Path(__file__).parent / "exceptions.yml").read_text(encoding="utf-8"))
 RECORDINGS = sample(("day", "vl", "sustained", "rejections"), TESTED)
 """Those that a board is tried on, beside the fleet: each of its targets has data in one of them."""
+
+ALL_NAMED: dict[str, str] = {
+    "vllm-watch-fleet": "it is of all servers, and names each also while one is chosen",
+    "vllm-watch-sources": "its lines of states are named by their order, server first",
+}
+"""Boards whose legends name the server though one is chosen, and why."""
+
+NOT_OF_SERVING: dict[str, str] = {
+    "vllm-watch-sources": "it tells whether sources are read and vllm-watch is well; a stalled server's log is read",
+    "vllm-watch-spec-decode": "it advises by the whole time range",
+}
+"""Boards that have something green to say while a server serves nobody, and why."""
 
 TWO = ("day", "stall")
 EVERY_DASHBOARD = pytest.mark.parametrize("uid", UIDS)
@@ -56,6 +70,20 @@ def test_values_are_numbers_that_the_axis_shows(answers, uid):
     assert [] == unreal(answers(uid))
 
 
+@EVERY_DASHBOARD
+def test_legends_name_a_server_only_where_there_are_several(answers, uid):
+    """With one server and one daemon chosen, no legend has the name of either, but where each line has to be named."""
+    assert (uid in ALL_NAMED) == bool(wordy(answers(uid)))
+
+
+@EVERY_DASHBOARD
+def test_nothing_is_green_while_a_server_serves_nobody(prometheus, uid):
+    """While a server is stalled or down no figure and no cell says in green that all is well."""
+    failed = failures(prometheus)
+    assert {"stalled", "down"} == {each.state for each in failed}
+    assert (uid in NOT_OF_SERVING) == bool(reassuring(dashboard(uid), prometheus, failed, {GOOD}))
+
+
 def test_exceptions_are_of_dashboards():
     """No exception is left over from a dashboard that is gone."""
     assert set(EXCEPTIONS) <= set(UIDS)
@@ -87,6 +115,62 @@ def test_a_match_that_fails_where_there_are_several_servers_is_caught(prometheus
     found = errors(spoiled(prometheus, f"vllm_watch_requests_running{{{CHOSEN}}} / on (job) vllm_watch_build_info"))
     assert any(fault.startswith("fleet: Waiting: B:") and "many-to-" in fault for fault in found)
     assert not any(fault.startswith("day:") for fault in found)
+
+
+def test_a_legend_with_the_only_server_is_caught(prometheus):
+    """A legend that names the server where one is chosen is a fault, and so is one that names the only daemon."""
+    made = small()
+    made["panels"][2]["targets"][0]["legendFormat"] = "{{instance}} {{engine}}"
+    found = wordy(asked(made, prometheus, ["day"]))
+    assert ["day: Prompt: A: a legend names day", f"day: Waiting: A: a legend names {DAEMON_ADDRESS}"] == found
+
+
+def test_a_legend_names_a_server_where_several_are_chosen(prometheus):
+    """A hidden variable is a part of a legend where several servers are chosen, and nothing where there is one."""
+    made = small()
+    variables = dashboard("vllm-watch-server")["templating"]["list"]
+    made["templating"]["list"] += [each for each in variables if each["name"] in {"of", "at"}]
+    for panel in made["panels"][1:3]:
+        panel["targets"][0]["legendFormat"] = "${of}{{engine}}${at}"
+    view = {
+        place: opened(made, Api(prometheus.url), prometheus.spans["fleet"], {"server": ALL, "daemon": daemon})
+        for place, daemon in (("one", DAEMON_ADDRESS), ("all", ALL))
+    }
+    legends = {place: [sent.legend for sent in sent_by(made["panels"][1], each)] for place, each in view.items()}
+    assert {"one": ["{{server}} {{engine}}"], "all": ["{{server}} {{engine}} {{instance}}"]} == legends
+    found = asked(made, prometheus, ["day"])
+    assert [] == wordy(found) + errors(found) + confused(found)
+
+
+GREEN = [{"color": "#000000", "value": None}, {"color": GOOD, "value": 0}]
+
+
+@pytest.mark.parametrize(
+    ("kind", "properties"),
+    [
+        ("stat", [{"id": "thresholds", "value": {"steps": GREEN}}]),
+        ("stat", [{"id": "mappings", "value": [{"type": "value", "options": {"1": {"color": GOOD}}}]}]),
+        (
+            "table",
+            [
+                {"id": "thresholds", "value": {"steps": GREEN}},
+                {"id": "custom.cellOptions", "value": {"type": "color-background"}},
+            ],
+        ),
+    ],
+)
+def test_green_of_a_server_that_serves_nobody_is_caught(prometheus, kind, properties):
+    """A figure or a cell that is green by a threshold or a mapping while a server is stalled or down is a fault."""
+    made = small()
+    figure = made["panels"][3]["panels"][0]
+    figure["targets"][0]["expr"] = f"count(vllm_watch_engine_state{{{CHOSEN}}} == 1)"
+    figure["type"] = kind
+    found = failures(prometheus)
+    assert [] == reassuring(made, prometheus, found, {GOOD})
+    figure["fieldConfig"]["overrides"] = [{"matcher": {"id": "byFrameRefID", "options": "A"}, "properties": properties}]
+    assert ["down: Waiting now: A is green", "stalled: Waiting now: A is green"] == sorted(
+        reassuring(made, prometheus, found, {GOOD})
+    )
 
 
 def test_an_unknown_variable_is_caught(prometheus):

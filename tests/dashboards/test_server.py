@@ -1,16 +1,24 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the dashboard of one server shows of its requests, with a page and without one."""
+"""What the dashboard of one server shows of its requests, and whether its users wait longer than usual."""
 
 from __future__ import annotations
 
 import pytest
 
+from tests.dashboards.api import Api
+from tests.dashboards.colors import color_of
+from tests.dashboards.loaded import DAEMON_ADDRESS, FLEET
+from tests.dashboards.panels import opened, panels_of, sent_by
 from tests.dashboards.replayed import given
+from tests.dashboards.shipped import dashboard
+
+from boards.kit.palette import BAD, WARNING
 
 
 pytestmark = pytest.mark.needs_tool("promtool")
 
 UID = "vllm-watch-server"
+BOARD = dashboard(UID)
 STEPS = 60
 SERVER = 'instance="a:1",job="vllm-watch",server="s"'
 BY_LOG = {
@@ -40,3 +48,40 @@ def test_the_access_log_stands_in_for_the_page(panel, query):
 
     assert alone > 0
     assert both == page == pytest.approx(2 * alone)
+
+
+def times_usual(prometheus, server):
+    """Return by time how many times its usual TTFT a server's is, as if it had no objective, with its state."""
+    api, span = Api(prometheus.url), prometheus.spans[FLEET]
+    view = opened(BOARD, api, span, {"server": server, "daemon": DAEMON_ADDRESS})
+    (panel,) = (panel for panel in panels_of(BOARD) if panel["title"] == "TTFT ratio")
+    _, usual = sent_by(panel, view)
+    assert "vllm_watch_slo_time_to_first_token_seconds" in usual.expr
+    assert [] == api.instant(usual.expr, span.end)
+    alone = usual.expr.replace("vllm_watch_slo_time_to_first_token_seconds", "vllm_watch_nothing")
+    states = api.range(f'vllm_watch_engine_state{{server="{server}",instance="{DAEMON_ADDRESS}"}} == 1', *span, 15)
+    state_at = {at: series.labels["state"] for series in states for at in series.values}
+    return [(state_at.get(at), value) for series in api.range(alone, *span, 15) for at, value in series.values.items()]
+
+
+def steps_of(color):
+    """Return from which multiple of its usual TTFT a server's is shown in a colour."""
+    (panel,) = (panel for panel in panels_of(BOARD) if panel["title"] == "TTFT ratio")
+    target = panel["targets"][1]
+    return next(times for times in range(1, 100) if color_of(panel, target, times) == color)
+
+
+@pytest.mark.parametrize("server", ["acceptance", "busy"])
+def test_a_healthy_server_is_as_fast_as_usual(prometheus, server):
+    """A server without an objective has no colour while nothing is wrong with it: its TTFT is that of its past."""
+    found = times_usual(prometheus, server)
+    assert len(found) > 4
+    assert max(value for _, value in found) < steps_of(WARNING)
+
+
+@pytest.mark.parametrize("server", ["fullstall", "sustained"])
+def test_a_saturated_server_is_slower_than_usual(prometheus, server):
+    """A server without an objective is red once requests wait: its past says what is normal."""
+    found = [value for state, value in times_usual(prometheus, server) if state == "saturated"]
+    assert len(found) > 4
+    assert min(found) >= steps_of(BAD)

@@ -86,7 +86,7 @@ class Query(NamedTuple):
 
     name: the legend, in which ``{{label}}`` is replaced by a label's value. ``{{server}}`` at its start is left out
         where one server is chosen, and ``{{instance}}`` where there is one daemon; what is named by nothing else has
-        the panel's title. A name with a ``$`` is taken as it is.
+        the panel's title. A name with ``${at}`` is taken as it is.
     color: of its series.
     several: it has several series for one server, or several servers are shown: each has a colour of Grafana's palette,
         and `color` holds for a figure only.
@@ -279,11 +279,15 @@ def timeline(
 
 def shares(text: PanelText, unit: str, query: Query, *, width: int = 8, height: int = 8) -> Panel:
     """Return a histogram over time: how many observations per second fell into which bucket. `query` is by ``le``."""
+    written, label = _of_axis(unit)
+    axis = heatmap.YAxisConfig().unit(written).axis_placement(common.AxisPlacement.LEFT)
+    if label:
+        axis.axis_label(label)
     panel = (
         heatmap.Panel()
         .unit("none")
         .calculate(False)
-        .y_axis(heatmap.YAxisConfig().unit(_format(unit)).axis_placement(common.AxisPlacement.LEFT))
+        .y_axis(axis)
         .color(
             heatmap.HeatmapColorOptions()
             .mode(heatmap_models.HeatmapColorMode.SCHEME)
@@ -450,9 +454,10 @@ def _numbers(
 
 
 def _time_series(unit: str, *, filled: int, stepped: bool, bars: bool, stacked: bool) -> timeseries.Panel:
+    written, label = _of_axis(unit)
     panel = (
         timeseries.Panel()
-        .unit(_format(unit))
+        .unit(written)
         .draw_style(common.GraphDrawStyle.BARS if bars else common.GraphDrawStyle.LINE)
         # The line of a series that is zero would be the outline of the one below it.
         .line_width(0 if stacked and not bars else 2)
@@ -464,11 +469,8 @@ def _time_series(unit: str, *, filled: int, stepped: bool, bars: bool, stacked: 
             common_builders.VizTooltipOptions().mode(common.TooltipDisplayMode.MULTI).sort(common.SortOrder.DESCENDING)
         )
     )
-    if unit in COUNTED:
-        panel.axis_label(unit)
-    if unit == LATENCY:
-        # With its suffix Grafana writes 0.0100 s and 1000 s at an axis.
-        panel.unit(COUNT).axis_label("s")
+    if label:
+        panel.axis_label(label)
     if stacked:
         panel.stacking(common_builders.StackingConfig().mode(common.StackingMode.NORMAL))
     return panel
@@ -514,7 +516,7 @@ def _target(query: Query, letter: str, text: PanelText) -> prometheus.Dataquery:
 def _legend_text(name: str, title: str) -> str:
     """Return a legend in which servers and daemons stand only where there are several, see `Query`."""
     for label, before in (("{{server}}", f"${{{OF}}}"), ("{{instance}}", "")):
-        if name.startswith(label) and "$" not in name:
+        if name.startswith(label) and f"${{{AT}}}" not in name:
             return f"{before}{name.removeprefix(label).strip() or title}${{{AT}}}"
     return name
 
@@ -536,6 +538,14 @@ def _line_properties(query: Query, *, stacked: bool) -> list[dashboard.DynamicCo
 def _format(unit: str) -> str:
     """Return what Grafana calls a unit."""
     return COUNT if unit in COUNTED else unit
+
+
+def _of_axis(unit: str) -> tuple[str, str]:
+    """Return in which unit an axis writes its numbers, and what it says of what they are, if it has to."""
+    if unit == LATENCY:
+        # With its suffix Grafana writes 0.0100 s and 1000 s at an axis.
+        return COUNT, "s"
+    return _format(unit), unit if unit in COUNTED else ""
 
 
 def _palette() -> dashboard.DynamicConfigValue:
