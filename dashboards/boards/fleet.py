@@ -113,7 +113,7 @@ def _servers(t: Texts) -> Panel:
     state, waiting, server = t.name("state"), t.name("waiting"), t.name("server")
     return grid(
         t.panel("servers"),
-        [Key("server", server, [_to(t, "server")], width=130)],
+        [Key("server", server, [_to(t, "server")], width=124)],
         [
             Column(
                 _worst(),
@@ -127,12 +127,12 @@ def _servers(t: Texts) -> Panel:
             *_warnings(t),
             *_load(t, waiting),
             *_latency(t),
-            Column(_since_token(), t.name("last_token"), SECONDS, decimals=0, width=80),
+            Column(_since_token(), t.name("last_token"), SECONDS, decimals=0),
             Column(_info(), t.name("info"), hidden=True),
             Column(server_links.over_range(), t.name("links"), hidden=True),
         ],
         facts=[
-            Key("version", t.name("version"), width=54),
+            Key("version", t.name("version"), width=58),
             Key("instance", t.name("daemon"), [_to(t, "sources")], width=112),
             *server_links.hidden(t),
         ],
@@ -153,14 +153,14 @@ def _warnings(t: Texts) -> list[Column]:
             )
             for severity, color in alerts.SEVERITIES.items()
         ),
-        Column(_unread(), t.name("unread"), steps=[(1, palette.WARNING)], width=70),
+        Column(_unread(), t.name("unread"), steps=[(1, palette.WARNING)], width=68),
     ]
 
 
 def _load(t: Texts, waiting: str) -> list[Column]:
     return [
         Column(_tokens(), t.name("tokens"), TOKENS_PER_SECOND, decimals=0),
-        Column(_summed("requests_running"), t.name("running"), REQUESTS, width=68),
+        Column(_summed("requests_running"), t.name("running"), REQUESTS),
         Column(_summed("requests_waiting"), waiting, REQUESTS, steps=[(1, palette.WARNING)]),
         Column(
             _fullest(),
@@ -200,14 +200,13 @@ def _latency(t: Texts) -> list[Column]:
     bad = promql.answering(promql.per_server(promql.recorded("slo_bad_ratio:rate1h"), "max"))
     return [
         Column(first_token, t.name("ttft"), LATENCY),
-        Column(mean, t.name("ttft_mean"), LATENCY, width=84),
+        Column(mean, t.name("ttft_mean"), LATENCY),
         Column(
             f"({first_token}) / {objective}",
             t.name("ttft_share"),
             TIMES,
             steps=[(1, palette.BAD)],
             decimals=1,
-            width=76,
         ),
         Column(
             f"max without (objective, bound) ({bad}) / (1 - $slo)",
