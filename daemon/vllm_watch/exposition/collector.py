@@ -4,11 +4,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from operator import is_
 
 from vllm_watch.exposition.line_starts import configured_labels
-from vllm_watch.exposition.samples import PlainSample, server_samples
+from vllm_watch.exposition.samples import PlainSample, lasting_samples, passing_samples
 from vllm_watch.exposition.text_format import SampleWriter, SeriesTexts
 from vllm_watch.state.snapshot import ServerSnapshot
+from vllm_watch_parsers.scrape import EngineKey
+
+
+_Kept = dict[tuple[str, EngineKey], tuple[tuple[object, ...], SeriesTexts]]
+"""By the place of lasting samples: what they were made of, and how they are written."""
 
 
 class TextCollector:
@@ -16,6 +22,8 @@ class TextCollector:
 
     def __init__(self) -> None:
         self._writer = SampleWriter()
+        self._kept: dict[str, _Kept] = {}
+        """What was written of each server and is the same until its next scrape."""
 
     def texts(
         self,
@@ -35,11 +43,23 @@ class TextCollector:
         servers = list(snapshots)
         configured = configured_labels({server.name: server.labels for server in servers})
         if configured != self._writer.configured:
-            self._writer = SampleWriter(configured)
-        texts = []
+            self._writer, self._kept = SampleWriter(configured), {}
+        self._kept = {server.name: self._kept.get(server.name, {}) for server in servers}
+        texts: list[SeriesTexts] = []
         for server in servers:
             try:
-                texts.append(self._writer.write(server_samples(server)))
+                texts += self._texts_of(server)
             except Exception as error:  # noqa: BLE001 - One server must not hide the others; `failed` logs the error.
                 failed(server.name, error)
         return [*texts, self._writer.write(own_samples())]
+
+    def _texts_of(self, server: ServerSnapshot) -> list[SeriesTexts]:
+        before = self._kept[server.name]
+        kept: _Kept = {}
+        for lasting in lasting_samples(server):
+            known = before.get(lasting.place)
+            if known is None or not all(map(is_, known[0], lasting.made_of)):
+                known = lasting.made_of, self._writer.write(lasting.samples)
+            kept[lasting.place] = known
+        self._kept[server.name] = kept
+        return [*(text for _, text in kept.values()), self._writer.write(passing_samples(server))]

@@ -13,7 +13,7 @@ from vllm_watch.catalog.series import SERIES, Series
 from vllm_watch.catalog.states import ENGINE_STATES
 from vllm_watch.state.objectives import attainments
 from vllm_watch.state.snapshot import EngineSnapshot, EngineTotals, Reading, ServerSnapshot, TailCounts
-from vllm_watch_parsers.scrape import Histogram
+from vllm_watch_parsers.scrape import EngineKey, Histogram
 
 
 _OTHER_NAMES = {"size": "bytes", "lag": "lag_bytes"}
@@ -70,12 +70,42 @@ def bound_text(bound: float) -> str:
     return "+Inf" if math.isinf(bound) else repr(bound)
 
 
+class LastingSamples(NamedTuple):
+    """
+    Samples of one engine that are the same until the server's next scrape.
+
+    Args:
+        place: Distinguishes them from the others of their server.
+        made_of: Where they come from: the same objects as long as they are the same samples.
+        samples: The samples.
+    """
+
+    place: tuple[str, EngineKey]
+    made_of: tuple[object, ...]
+    samples: Iterator[AnySample]
+
+
 def server_samples(server: ServerSnapshot) -> Iterator[AnySample]:
     """Yield all samples of a snapshot."""
+    yield from passing_samples(server)
+    for lasting in lasting_samples(server):
+        yield from lasting.samples
+
+
+def lasting_samples(server: ServerSnapshot) -> Iterator[LastingSamples]:
+    """Yield the samples of a snapshot that were worked out of the last scrape: latencies, counters, histograms."""
+    for engine in server.engines:
+        made_of: tuple[object, ...] = (engine.quantiles, engine.means, engine.first_bounds)
+        yield LastingSamples(("latencies", engine.key), made_of, _latency_samples(server, engine))
+    for totals in (*(engine.totals for engine in server.engines), *server.former):
+        made_of = (totals.counters, totals.requests_finished, totals.histograms, server.slo)
+        yield LastingSamples(("totals", totals.key), made_of, _total_samples(server, totals))
+
+
+def passing_samples(server: ServerSnapshot) -> Iterator[AnySample]:
+    """Yield all other samples of a snapshot."""
     for engine in server.engines:
         yield from _engine_samples(server, engine)
-    for totals in (*(engine.totals for engine in server.engines), *server.former):
-        yield from _total_samples(server, totals)
     yield from _whole_server_samples(server)
     yield from _source_samples(server)
     if server.log is not None:
@@ -91,7 +121,6 @@ def _engine_samples(server: ServerSnapshot, engine: EngineSnapshot) -> Iterator[
     for position, ratio in enumerate(engine.position_acceptance):
         if ratio is not None:
             yield _sample("spec_decode_position_acceptance_ratio", (*labels, str(position)), ratio)
-    yield from _latency_samples(engine, labels)
     for name, value in engine.facts.items():
         yield PlainSample(name, labels, value, server.at)
     for quantity, is_differing in engine.disagreements.items():
@@ -108,7 +137,8 @@ def _state_samples(
         yield PlainSample("engine_stall_info", (*labels, engine.stall_reason), 1, server.at)
 
 
-def _latency_samples(engine: EngineSnapshot, labels: tuple[str, str, str]) -> Iterator[PlainSample]:
+def _latency_samples(server: ServerSnapshot, engine: EngineSnapshot) -> Iterator[PlainSample]:
+    labels = (server.name, engine.key.model_name, engine.key.engine)
     for (stage, quantile), reading in engine.quantiles.items():
         yield _sample("latency_quantile_seconds", (*labels, stage, str(quantile)), reading)
     for stage, reading in engine.means.items():
