@@ -7,8 +7,11 @@ import pytest
 
 from tests.support.recordings import RECORDINGS, snapshots
 
+from vllm_watch.catalog.series import SERIES
+from vllm_watch.exposition import line_starts
 from vllm_watch.exposition.collector import TextCollector
-from vllm_watch.exposition.text_format import prometheus_text
+from vllm_watch.exposition.samples import server_samples
+from vllm_watch.exposition.text_format import SampleWriter, prometheus_text
 
 
 def fail(_server, error):
@@ -41,6 +44,24 @@ def test_other_labels_and_servers():
     for servers in ([one], [one, other], [other], [one._replace(labels={"team": "y"}), other], [one], []):
         assert text(TextCollector(), servers) == text(collector, servers)
     assert b'team="x"' in text(collector, [one])
+
+
+def test_what_is_kept_has_a_limit(monkeypatch):
+    """However many models come and go, a limited number of lines' starts is kept, and all lines are as they should."""
+    monkeypatch.setattr(line_starts, "MAX_KEPT", 500)
+    samples = [
+        sample._replace(labels=(sample.labels[0], f"model {number}", *sample.labels[2:]))
+        for number in range(20)
+        for sample in server_samples(snapshots("day", step=60.0)[4][1])
+        if SERIES[sample.name].labels[1:2] == ("model_name",)
+    ]
+    writer = SampleWriter()
+    of_each = [writer.write(samples[start : start + 50]) for start in range(0, len(samples), 50)]
+    (starts,) = writer._starts.values()
+
+    assert len(samples) > 2000
+    assert len(starts.known) <= 500
+    assert of_each == [SampleWriter().write(samples[start : start + 50]) for start in range(0, len(samples), 50)]
 
 
 def test_a_server_that_fails_hides_no_other_and_comes_back():
