@@ -6,9 +6,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 
 from vllm_watch.exposition.line_starts import configured_labels
-from vllm_watch.exposition.samples import PlainSample, server_samples
+from vllm_watch.exposition.samples import AnySample, PlainSample, sample_parts
 from vllm_watch.exposition.text_format import SampleWriter, SeriesTexts
 from vllm_watch.state.snapshot import ServerSnapshot
+
+
+_Kept = dict[tuple[object, ...], tuple[object, SeriesTexts]]
+"""By the name of a part of the samples: what it depends on, and how it is written."""
 
 
 class TextCollector:
@@ -16,6 +20,8 @@ class TextCollector:
 
     def __init__(self) -> None:
         self._writer = SampleWriter()
+        self._kept: dict[str, _Kept] = {}
+        """What was written of each server and is the same until its next scrape."""
 
     def texts(
         self,
@@ -35,11 +41,27 @@ class TextCollector:
         servers = list(snapshots)
         configured = configured_labels({server.name: server.labels for server in servers})
         if configured != self._writer.configured:
-            self._writer = SampleWriter(configured)
-        texts = []
+            self._writer, self._kept = SampleWriter(configured), {}
+        self._kept = {server.name: self._kept.get(server.name, {}) for server in servers}
+        texts: list[SeriesTexts] = []
         for server in servers:
             try:
-                texts.append(self._writer.write(server_samples(server)))
+                texts += self._texts_of(server)
             except Exception as error:  # noqa: BLE001 - One server must not hide the others; `failed` logs the error.
                 failed(server.name, error)
         return [*texts, self._writer.write(own_samples())]
+
+    def _texts_of(self, server: ServerSnapshot) -> list[SeriesTexts]:
+        before = self._kept[server.name]
+        kept: _Kept = {}
+        others: list[AnySample] = []
+        for part in sample_parts(server):
+            if not part.is_of_scrape:
+                others.extend(part.samples())
+                continue
+            known = before.get(part.name)
+            if known is None or known[0] != part.depends_on:
+                known = part.depends_on, self._writer.write(part.samples())
+            kept[part.name] = known
+        self._kept[server.name] = kept
+        return [*(text for _, text in kept.values()), self._writer.write(others)]
