@@ -96,8 +96,8 @@ def _no_view(a: Side, b: Side) -> str:
     }
     return (
         "Not all runs were measured by the client, and not all by the server, so no result is common to all: give the "
-        f"benchmark's result with each run of {unseen['client']}, or the server's log, a recording or a time range of a "
-        f"Prometheus with each run of {unseen['server']}."
+        f"benchmark's result with each run of {unseen['client']}, or the server's log, a recording or a time range "
+        f"of a Prometheus with each run of {unseen['server']}."
     )
 
 
