@@ -273,11 +273,14 @@ def test_without_a_result_there_is_nothing_to_compare(empty):
 
 
 def test_client_and_server_are_not_compared():
-    """One side seen by the client only and the other by the server only have no common view."""
+    """One side seen by the client only and the other by the server only have no common view; what to add is said."""
     theirs = side("b", view="server")
 
-    assert compare_pair(side("a"), theirs).reasons == (
-        "Not all runs were measured by the client, and not all by the server, so no result is common to all.",
+    (reason,) = compare_pair(side("a"), theirs).reasons
+    assert reason == (
+        "Not all runs were measured by the client, and not all by the server, so no result is common to all: give the "
+        "benchmark's result with each run of b, or the server's log, a recording or a time range of a Prometheus with "
+        "each run of a."
     )
 
 

@@ -117,7 +117,7 @@ def test_a_token_is_sent_and_its_rejection_names_the_file(tmp_path):
     ],
 )
 def test_what_there_is_instead_is_named(present, ever, expected):
-    """Of a server without values it is said which ones there are, in this time or at all."""
+    """Of a server without values it is said when that was, and which ones there are, in this time or at all."""
 
     def pieces(head):
         path, parameters = asked(head)
@@ -128,7 +128,19 @@ def test_what_there_is_instead_is_named(present, ever, expected):
         return [matrix()]
 
     with StandIn(pieces) as server:
-        assert sentence(server).endswith(expected)
+        said = sentence(server)
+    assert said.startswith("a, 1970-01-01 00:")
+    assert said.endswith(expected)
+
+
+def test_an_answer_that_is_not_whole_is_an_error():
+    """A cluster of Thanos or VictoriaMetrics must not leave out what its broken nodes have: each has its own option."""
+    with StandIn(lambda _: [matrix()]) as server:
+        sentence(server)
+        ranges = [asked(head)[1] for head in server.requests if "query_range" in head]
+
+    assert ranges
+    assert all((each["deny_partial_response"], each["partial_response"]) == ("1", "false") for each in ranges)
 
 
 @pytest.mark.slow

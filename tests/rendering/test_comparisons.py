@@ -136,6 +136,33 @@ def test_several_sides_say_first_who_is_not_comparable():
     assert text.index(REASON) < text.index("Decisions")
 
 
+def test_no_column_has_the_name_of_another_side():
+    """The columns are A and B unless a side is called so: then they have the names of the two that are compared."""
+    letters = reports.comparisons(("C",))
+    names = msgspec.structs.replace(
+        SEVERAL,
+        baseline="A",
+        sides=tuple(Side(name=name, runs=SEVERAL.sides[0].runs) for name in "ABC"),
+        pairs=tuple(
+            msgspec.structs.replace(pair, baseline="A", candidate=name)
+            for pair, name in zip(SEVERAL.pairs, "BC", strict=True)
+        ),
+    )
+
+    assert "A is draft2 (2 runs), the baseline; B is C (2 runs)." in unwrapped(letters)
+    assert ["Flag", "A", "B"] in rows(comparisons_table(letters))
+    assert "The baseline is A (2 runs); C (2 runs) is compared with it." in unwrapped(names)
+    assert ["Flag", "A", "C"] in rows(comparisons_table(names))
+
+
+def test_no_table_is_without_values():
+    """Where no value is known of all sides, there is no table that only repeats their names."""
+    matrix = tuple(msgspec.structs.replace(each, values=()) for each in SEVERAL.matrix)
+
+    assert "All configurations" in comparisons_markdown(SEVERAL)
+    assert "All configurations" not in comparisons_markdown(msgspec.structs.replace(SEVERAL, matrix=matrix))
+
+
 def test_json_of_two_sides_is_one_comparison():
     """Two sides have the documented keys, lists also where they are empty, and what is not known is absent."""
     one = json.loads(comparisons_json(reports.comparisons(reasons=(), warnings=())))

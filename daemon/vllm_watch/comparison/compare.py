@@ -15,7 +15,7 @@ from vllm_watch.comparison.headline import headline_metric
 from vllm_watch.comparison.levels import split_by_load
 from vllm_watch.comparison.metrics import METRICS, family_weights
 from vllm_watch.comparison.model import Comparison, Comparisons, Row, Side
-from vllm_watch.comparison.pair import Pair, common_view, measured
+from vllm_watch.comparison.pair import VIEWS, Pair, common_view, measured, result_in
 from vllm_watch.comparison.traps import Traps, trap_warnings
 from vllm_watch.comparison.verdicts import blocked_row, method, verdict_rows
 
@@ -90,7 +90,15 @@ def _no_view(a: Side, b: Side) -> str:
     empty = [run.name for side in (a, b) for run in side.runs if run.result is None and not run.views]
     if empty:
         return f"No result is known of {', '.join(empty)}."
-    return "Not all runs were measured by the client, and not all by the server, so no result is common to all."
+    unseen = {
+        view: " and ".join(side.name for side in (a, b) if any(result_in(run, view) is None for run in side.runs))
+        for view in VIEWS
+    }
+    return (
+        "Not all runs were measured by the client, and not all by the server, so no result is common to all: give the "
+        f"benchmark's result with each run of {unseen['client']}, or the server's log, a recording or a time range "
+        f"of a Prometheus with each run of {unseen['server']}."
+    )
 
 
 def _rows(pair: Pair) -> tuple[Row, ...]:

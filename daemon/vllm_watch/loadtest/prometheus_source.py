@@ -35,6 +35,11 @@ _PART = 1000
 T = TypeVar("T")
 
 _PIECE = 256 * 1024
+_EXACT: Mapping[str, str] = {"nocache": "1", "deny_partial_response": "1", "partial_response": "false"}
+"""
+What a Prometheus ignores. VictoriaMetrics moves the moments to multiples of the step, unless it must not use its cache;
+and a cluster of it, as Thanos, answers without the nodes that are down, unless that has to be an error.
+"""
 _TIMEOUT = 60.0
 _MAX_NAMES = 20
 
@@ -92,7 +97,7 @@ def read_prometheus(query: PrometheusQuery, progress: Progress = lambda _share: 
     try:
         sampling = sampling_of(api.range(sampled_at(server), times, _finest(times)))
         if sampling is None:
-            raise PrometheusError(f"{api.url}: {_nothing(api, server, times)}")
+            raise PrometheusError(f"{query.source}: {_nothing(api, server, times)}")
         return _read(api, query, sampling, progress)
     finally:
         api.close()
@@ -177,9 +182,8 @@ class _Api:
 
     def range(self, query: str, times: TimeRange, step: float) -> tuple[PromSeries, ...]:
         """Return an expression's series at moments `step` apart, from the first on."""
-        # VictoriaMetrics moves the moments to multiples of the step, unless it must not use its cache.
-        moments = {"start": f"{times.start:.3f}", "end": f"{times.end:.3f}", "step": f"{step:.3f}", "nocache": "1"}
-        return self._parsed(parse_matrix, "/api/v1/query_range", {"query": query, **moments})
+        moments = {"start": f"{times.start:.3f}", "end": f"{times.end:.3f}", "step": f"{step:.3f}"}
+        return self._parsed(parse_matrix, "/api/v1/query_range", {"query": query, **moments, **_EXACT})
 
     def servers(self) -> tuple[str, ...]:
         """Return every name of a server that there ever was."""

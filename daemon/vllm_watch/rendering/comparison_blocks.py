@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import math
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TypeAlias
 
 from vllm_watch.comparison.metrics import FAMILY
@@ -48,10 +48,9 @@ _UNDECIDED: Mapping[Verdict, str] = {
     "not_compared": "the sides cannot be compared in it",
 }
 _LATENCY_ROWS = {**STATISTIC_LABELS, "mean": "Mean", "median": "Median", "p50": "Median"}
-_METRIC_COLUMNS = (
-    Column("", is_text=True),
-    Column("A"),
-    Column("B"),
+_LETTERS = ("A", "B")
+"""What heads the columns of the baseline and of the candidate, for their names may be long."""
+_DIFFERENCE_COLUMNS = (
     Column("Diff."),
     Column("% [95 % interval]"),
     Column("n"),
@@ -67,6 +66,9 @@ _FLAG_COLUMN = Column("Flag", is_text=True)
 Settings: TypeAlias = Sequence[tuple[str, str]]
 """Flags, each with its value."""
 
+Heads: TypeAlias = tuple[str, str]
+"""What heads the columns of the baseline and of the candidate."""
+
 
 def pair_sections(
     pair: Comparison, runs: Mapping[str, int], common: Settings = (), *, is_alone: bool = True
@@ -80,7 +82,7 @@ def pair_sections(
         common: Settings that are said to be the same elsewhere.
         is_alone: Whether the headline is not said elsewhere.
     """
-    sides = f"A is {_counted(pair.baseline, runs)}, the baseline; B is {_counted(pair.candidate, runs)}."
+    heads = _heads(pair, runs)
     doubts = (
         *(Statement("warning", each) for each in pair.reasons),
         *(Statement("warning", each) for each in pair.warnings),
@@ -90,16 +92,16 @@ def pair_sections(
     )
     sections = (
         *((verdict, Section("Take care", doubts)) if pair.comparable else (Section("Not comparable", doubts), verdict)),
-        Section("What differs", (Paragraph(sides), *config_blocks(pair, common))),
-        Section("Metrics", _metrics(pair)),
+        Section("What differs", (Paragraph(_sides(pair, runs, heads)), *_config_blocks(pair, common, heads))),
+        Section("Metrics", _metrics(pair, heads)),
     )
     return tuple(section for section in sections if section.blocks)
 
 
-def config_blocks(pair: Comparison, common: Settings = ()) -> tuple[Block, ...]:
+def _config_blocks(pair: Comparison, common: Settings, heads: Heads) -> tuple[Block, ...]:
     """Return the flags that differ, then in one paragraph what both sides have in common, but for what all have."""
     rows = tuple((each.flag, each.a or MISSING, each.b or MISSING) for each in pair.config)
-    columns = (_FLAG_COLUMN, Column("A", is_text=True), Column("B", is_text=True))
+    columns = (_FLAG_COLUMN, *(Column(head, is_text=True) for head in heads))
     table = plain_table("", columns, rows)
     same = settings_paragraph("The same on both sides", [each for each in pair.common_config if each not in common])
     return (table if rows else Paragraph("No difference of configuration is known."), *same)
@@ -115,12 +117,13 @@ def settings_text(settings: Settings) -> str:
     return ", ".join(f"{flag} {value}" for flag, value in settings)
 
 
-def metrics_table(pair: Comparison) -> Table:
+def _metrics_table(pair: Comparison, heads: Heads) -> Table:
     """Return every metric with its values, the difference, its interval, n and the verdict, then what they mean."""
     groups = [(title, rows) for title, rows in _groups(pair.metrics) if rows]
     notes = list(dict.fromkeys(row.note for _, rows in groups for row in rows if row.note is not None))
     shown = [Group(title, tuple(_row(row, notes, title) for row in rows)) for title, rows in groups]
-    return Table("", _METRIC_COLUMNS, tuple(shown), _footnotes(pair, notes))
+    columns = (Column("", is_text=True), *map(Column, heads), *_DIFFERENCE_COLUMNS)
+    return Table("", columns, tuple(shown), _footnotes(pair, notes))
 
 
 def percent_interval(row: Row) -> str:
@@ -138,12 +141,25 @@ def winners(pairs: Sequence[Comparison]) -> tuple[Statement, ...]:
     return tuple(_summary(pair) for pair in pairs)
 
 
+def _heads(pair: Comparison, names: Iterable[str]) -> Heads:
+    """Return the letters, or the names of the sides where a letter is itself the name of a side."""
+    return _LETTERS if set(_LETTERS).isdisjoint(names) else (pair.baseline, pair.candidate)
+
+
+def _sides(pair: Comparison, runs: Mapping[str, int], heads: Heads) -> str:
+    """Return which side a column is of."""
+    baseline, candidate = _counted(pair.baseline, runs), _counted(pair.candidate, runs)
+    if heads == (pair.baseline, pair.candidate):
+        return f"The baseline is {baseline}; {candidate} is compared with it."
+    return f"A is {baseline}, the baseline; B is {candidate}."
+
+
 def _counted(name: str, runs: Mapping[str, int]) -> str:
     count = runs.get(name)
     return name if count is None else f"{name} ({count} {'run' if count == 1 else 'runs'})"
 
 
-def _metrics(pair: Comparison) -> tuple[Block, ...]:
+def _metrics(pair: Comparison, heads: Heads) -> tuple[Block, ...]:
     if not pair.metrics:
         return (
             (Paragraph("No numbers: these sides are not comparable. Show them all the same with --force."),)
@@ -151,7 +167,7 @@ def _metrics(pair: Comparison) -> tuple[Block, ...]:
             else ()
         )
     method = (Paragraph(f"Method: {pair.method}"),) if pair.method else ()
-    return (metrics_table(pair), *method)
+    return (_metrics_table(pair, heads), *method)
 
 
 def _other_verdicts(pair: Comparison) -> Iterator[Statement]:

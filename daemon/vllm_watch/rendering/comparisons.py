@@ -61,10 +61,10 @@ def settings_table(rows: Sequence[MatrixRow]) -> Table:
 
 
 def matrix_table(rows: Sequence[MatrixRow]) -> Table:
-    """Return one row for each configuration with its values."""
+    """Return one row for each configuration with its values; none if no value is known of any."""
     names = list(dict.fromkeys(name for row in rows for name, _ in row.values))
     columns = (_CONFIGURATION, *(Column(metric_title(name).label, metric_title(name).unit) for name in names))
-    cells = [(row.name, *(significant(dict(row.values).get(name)) for name in names)) for row in rows]
+    cells = [(row.name, *(significant(dict(row.values).get(name)) for name in names)) for row in rows if names]
     return plain_table("", columns, tuple(cells))
 
 
@@ -88,12 +88,13 @@ def _together(comparisons: Comparisons) -> tuple[Section, ...]:
         for pair in comparisons.pairs
         if not pair.comparable
     ]
+    matrix = matrix_table(comparisons.matrix)
     sections = (
         Section("Not comparable", tuple(incomparable)),
         Section("Decisions", (decision_table(comparisons.decisions),) if comparisons.decisions else ()),
         Section("Headlines", winners([pair for pair in comparisons.pairs if pair.metrics])),
         Section("What differs", _differences(comparisons)),
-        Section("All configurations", (matrix_table(comparisons.matrix),) if comparisons.matrix else ()),
+        Section("All configurations", () if matrix.is_empty else (matrix,)),
     )
     return tuple(section for section in sections if section.blocks)
 
