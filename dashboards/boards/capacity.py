@@ -11,12 +11,12 @@ from boards import server
 from boards.kit import engines, palette, promql, variables
 from boards.kit.board import Row, board
 from boards.kit.engines import cell
-from boards.kit.links import runbooks
+from boards.kit.links import runbooks, to_dashboard
 from boards.kit.panels import (
+    LATENCY,
     RATIO,
     REQUESTS,
     SECONDS,
-    TIME_AGO,
     TOKENS,
     TOKENS_PER_SECOND,
     Column,
@@ -24,13 +24,12 @@ from boards.kit.panels import (
     Panel,
     Query,
     Steps,
-    comparison,
     figure,
     grid,
     lines,
     state_mappings,
+    value_mapping,
 )
-from boards.kit.preemptions import preemptions
 from boards.kit.texts import Texts
 from boards.kit.thresholds import number
 
@@ -41,11 +40,14 @@ _BAND_FROM = 0.7
 """Of the sustained maximum: a server that runs below it has room, and one above `demand_ratio` has none for a rise."""
 
 _DEMAND: Steps = [(_BAND_FROM, palette.GOOD), (number("demand_ratio"), palette.WARNING), (1, palette.BAD)]
-_SOME_LEFT: Steps = [(1, palette.PLAIN)]
-_SOON: Steps = [(0, palette.WARNING), (number("exhaustion_ahead_seconds"), palette.PLAIN)]
+_NONE_LEFT: Steps = [(0, palette.BAD), (1, palette.TEXT)]
+_SOON: Steps = [(0, palette.WARNING), (number("exhaustion_ahead_seconds"), palette.TEXT)]
 """Without a trend there is no colour of an alarm."""
 
 _BATCHES = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024)
+
+_FIRM_SECONDS = 30
+"""What an engine generated with so many requests is by chance where it ran them for less time."""
 
 _RECENT = "10m"
 """The requests that finished in this time show what requests are like now."""
@@ -55,12 +57,14 @@ _TREND = "10m"
 
 _RUNNING = promql.of_engine("requests_running")
 _USAGE = promql.of_engine("kv_cache_usage_ratio")
+_USAGE_MEAN = promql.recorded("kv_cache_usage_ratio:avg1m")
 _CAPACITY = promql.of_engine("kv_cache_capacity_tokens")
+_GENERATED = promql.of_engine("generation_tokens_per_second")
 _DONE = promql.recorded("tokens_per_second:avg5m")
 _MOST = promql.recorded("tokens_per_second:sustained_max")
-_SHARE = promql.recorded("demand_ratio")
-_PLACES = f"{promql.of_engine('max_running_requests')} - {_RUNNING}"
-_FREE = f"{_CAPACITY} * (1 - {_USAGE})"
+_PROVISIONAL = promql.recorded("tokens_per_second:provisional_max")
+_SATURATED = promql.of_engine("engine_state", 'state="saturated"') + " == 1"
+_PLACES = f"clamp_min({promql.of_engine('max_running_requests')} - {_RUNNING}, 0)"
 
 
 def dashboard(language: str) -> models.Dashboard:
@@ -71,150 +75,250 @@ def dashboard(language: str) -> models.Dashboard:
         UID,
         variables.usual(t),
         [
-            Row(t.row("left"), [*_figures(t), _room(t)]),
+            Row(t.row("left"), [*_room_figures(t), *_demand_figures(t), _room(t)]),
+            Row(t.row("shortage"), [_places(t), _kv_cache(t)]),
             Row(t.row("demand"), [_demand(t), _throughput(t), _gain(t)]),
-            Row(t.row("shortage"), [_kv_cache(t), _places(t), _queue_time(t), preemptions(t, several=True)]),
             Row(t.row("started_with"), [_shape(t), _limits(t)]),
         ],
     )
 
 
-def _figures(t: Texts) -> list[Panel]:
+def _room_figures(t: Texts) -> list[Panel]:
     """Return what is worst among the chosen servers, each with the server's name: no number is of two servers."""
-    return [*_demand_figures(t), *_room_figures(t), *_shortage_figures(t)]
+    return [_places_now(t), _full_in_now(t), _wait_now(t)]
+
+
+def _places_now(t: Texts) -> Panel:
+    fewest = f"bottomk(1, {promql.per_server(_free_places())})"
+    return figure(
+        t.panel("places_now"),
+        REQUESTS,
+        Query(f"{fewest} and {_is_limited_by_batch()}", f"{t.name('fewest')}, {t.name('by_batch')}"),
+        Query(f"{fewest} unless {_is_limited_by_batch()}", f"{t.name('fewest')}, {t.name('by_cache')}"),
+        width=5,
+        steps=_NONE_LEFT,
+        decimals=0,
+        one_at_a_time=True,
+        runbooks=runbooks(t, "VllmBatchLimitReached", "VllmKvCacheSaturated"),
+    )
+
+
+def _full_in_now(t: Texts) -> Panel:
+    return figure(
+        t.panel("full_in"),
+        SECONDS,
+        Query(f"bottomk(1, {promql.per_server(_full_in(), 'min')})", t.name("first"), several=True),
+        width=5,
+        steps=_SOON[1:],
+        below=palette.WARNING,
+        decimals=0,
+        mappings=[_full(t)],
+        runbooks=runbooks(t, "VllmKvCacheExhaustionAhead", "VllmKvCacheSaturated"),
+    )
+
+
+def _wait_now(t: Texts) -> Panel:
+    waited = promql.answering(promql.quantile(0.95, "queue_time_seconds"))
+    below = promql.answering(promql.quantile_below(0.95, "queue_time_seconds"))
+    slowest = t.name("slowest")
+    return figure(
+        t.panel("wait_now"),
+        LATENCY,
+        Query(f"topk(1, {waited})", slowest),
+        Query(f"topk(1, {below}) unless on () {waited}", f"{slowest}, {t.name('below')}"),
+        width=4,
+        steps=[(number("queue_wait_seconds"), palette.BAD)],
+        below=palette.TEXT,
+        one_at_a_time=True,
+        runbooks=runbooks(t, "VllmCapacityExhausted"),
+    )
 
 
 def _demand_figures(t: Texts) -> list[Panel]:
+    busiest = f"topk(1, {promql.per_server(_demand_ratio(), 'max')})"
+    known = promql.per_server(_MOST, "count")
+    of_busiest, of_least = t.name("busiest"), t.name("lowest")
+    lowest = f"bottomk(1, {_most_of_server()} or {_provisional_of_server()})"
     return [
         figure(
             t.panel("demand_now"),
             RATIO,
-            _named("topk", promql.per_server(_SHARE, "max")),
-            width=4,
+            Query(f"{busiest} and {known}", of_busiest),
+            Query(f"{busiest} unless {known}", f"{of_busiest}, {t.name('provisional')}"),
+            width=5,
             steps=_DEMAND,
             decimals=0,
+            one_at_a_time=True,
             runbooks=runbooks(t, "VllmDemandNearMaximum"),
         ),
-        figure(t.panel("most_now"), TOKENS_PER_SECOND, _named("bottomk", _most_of_server()), width=4, decimals=0),
-    ]
-
-
-def _room_figures(t: Texts) -> list[Panel]:
-    return [
         figure(
-            t.panel("places_now"),
-            TOKENS,
-            _named("bottomk", promql.per_server(_PLACES)),
-            width=4,
-            steps=_SOME_LEFT,
-            below=palette.WARNING,
+            t.panel("most_now"),
+            TOKENS_PER_SECOND,
+            Query(f"{lowest} and {_most_of_server()}", of_least),
+            Query(f"{lowest} unless {_most_of_server()}", f"{of_least}, {t.name('provisional')}"),
+            width=5,
             decimals=0,
-            runbooks=runbooks(t, "VllmBatchLimitReached"),
-        ),
-        figure(
-            t.panel("fit_now"),
-            TOKENS,
-            _named("bottomk", _fitting()),
-            width=4,
-            steps=_SOME_LEFT,
-            below=palette.WARNING,
-            decimals=0,
-            runbooks=runbooks(t, "VllmKvCacheSaturated"),
+            one_at_a_time=True,
         ),
     ]
 
 
-def _shortage_figures(t: Texts) -> list[Panel]:
-    waited = promql.answering(promql.quantile(0.95, "queue_time_seconds"))
-    below = promql.answering(promql.quantile_below(0.95, "queue_time_seconds"))
-    return [
-        figure(
-            t.panel("full_in"),
-            SECONDS,
-            _named("bottomk", promql.per_server(_full_in(), "min")),
-            width=4,
-            steps=_SOON[1:],
-            below=palette.WARNING,
-            decimals=0,
-            runbooks=runbooks(t, "VllmKvCacheExhaustionAhead"),
-        ),
-        figure(
-            t.panel("wait_now"),
-            SECONDS,
-            _named("topk", waited),
-            Query(f"topk(1, {below}) unless on () {waited}", f"{{{{server}}}} {t.name('below')}"),
-            width=4,
-            steps=[(number("queue_wait_seconds"), palette.BAD)],
-            below=palette.GOOD,
-            runbooks=runbooks(t, "VllmCapacityExhausted"),
-        ),
-    ]
+def _demand_ratio() -> str:
+    """
+    Return each engine's demand divided by its maximum, by the provisional one until a sustained one is known.
 
-
-def _named(how: str, expr: str) -> Query:
-    return Query(f"{how}(1, {expr})", "{{server}}", several=True)
+    Of an engine that is saturated it is at least 1: requests wait, so more is asked for than is served.
+    """
+    provisional = f"{promql.recorded('tokens_per_second:avg1m')} / ({_PROVISIONAL} > 0)"
+    served = f"({promql.recorded('demand_ratio')} or {provisional})"
+    return f"(clamp_min({served}, 1) and ignoring (state) {_SATURATED} or clamp_min({served}, 0))"
 
 
 def _most_of_server() -> str:
     """Return the sum of its engines' maxima where each of them has one: part of a sum is no maximum."""
+    return _sum_of_all(_MOST)
+
+
+def _provisional_of_server() -> str:
+    """Return the sum of its engines' maxima of a minute, where each has one and some have no sustained one yet."""
+    return f"({_sum_of_all(f'({_MOST} or {_PROVISIONAL})')} unless {_most_of_server()})"
+
+
+def _sum_of_all(expr: str) -> str:
     return (
-        f"({promql.per_server(_MOST)} unless {promql.per_server(_MOST, 'count')} < {promql.per_server(_DONE, 'count')})"
+        f"({promql.per_server(expr)} unless {promql.per_server(expr, 'count')} < {promql.per_server(_DONE, 'count')})"
     )
 
 
 def _fitting() -> str:
-    """Return how many requests of the recent mean length the free part of a server's KV cache holds."""
+    """Return how many requests of the server's recent mean length the free part of an engine's KV cache holds."""
     length = " + ".join(f"({promql.mean(f'request_{kind}_tokens', _RECENT)})" for kind in ("prompt", "generation"))
-    return f"{promql.per_server(_FREE)} / ({length})"
+    free = f"{_CAPACITY} * (1 - {_USAGE})"
+    return f"floor({free} / ignoring (model_name, engine) group_left () ({length}))"
+
+
+def _free_places() -> str:
+    """Return how many more requests an engine can run: the fewer of those that the batch and the KV cache take."""
+    return f"({_PLACES} <= {_fitting()} or {_fitting()} or {_PLACES})"
+
+
+def _is_limited_by_batch() -> str:
+    """Return what each server's batch takes where the KV cache takes as many, or it is not known how many."""
+    places, fitting = f"({promql.per_server(_PLACES)})", f"({promql.per_server(_fitting())})"
+    return f"({places} <= {fitting} or {places} unless {fitting})"
+
+
+def _full(t: Texts) -> models.ValueMapping:
+    return value_mapping({"0": (t.name("full"), palette.BAD)})
+
+
+def _full_in() -> str:
+    """
+    Return seconds until an engine's KV cache is full, by the line that the alert looks along; 0 where it is full.
+
+    Full is what VllmKvCacheSaturated calls full; one that drains is not, although its mean of a minute still is.
+    """
+    left = f"1 - predict_linear({_USAGE}[{_TREND}], 0)"
+    trend = f"clamp_min(({left}) / (deriv({_USAGE}[{_TREND}]) > 0), 0) and {_trending()}"
+    full = f"{_USAGE_MEAN} > {number('kv_full_ratio'):g} and {_USAGE} >= {number('kv_spare_ratio'):g}"
+    return f"(({full}) * 0 or {trend})"
 
 
 def _trending() -> str:
     """Return the conditions of VllmKvCacheExhaustionAhead under which the KV cache has a trend."""
-    share = promql.recorded("kv_cache_usage_ratio:avg1m")
     return (
-        f"{share} > {number('exhaustion_from_ratio'):g} and {share} <= {number('kv_full_ratio'):g}"
+        f"{_USAGE_MEAN} > {number('exhaustion_from_ratio'):g} and {_USAGE_MEAN} <= {number('kv_full_ratio'):g}"
         f" and avg_over_time({_USAGE}[5m]) > {number('exhaustion_growth'):g} * avg_over_time({_USAGE}[5m] offset 5m)"
     )
 
 
-def _full_in() -> str:
-    """Return seconds until an engine's KV cache is full, by the line that the alert looks along."""
-    left = f"1 - predict_linear({_USAGE}[{_TREND}], 0)"
-    return f"clamp_min(({left}) / (deriv({_USAGE}[{_TREND}]) > 0), 0) and {_trending()}"
-
-
 def _room(t: Texts) -> Panel:
-    batch = f"{_RUNNING} / {promql.of_engine('max_running_requests')}"
+    running = f"{_RUNNING} / {promql.of_engine('max_running_requests')}"
+    full_in = Column(
+        cell(_full_in()),
+        t.name("full_in"),
+        SECONDS,
+        steps=_SOON,
+        below=palette.GREY,
+        decimals=0,
+        width=125,
+        mappings=[_full(t)],
+    )
     return grid(
         t.panel("room"),
         engines.keys(t, server.UID),
         [
-            Column(cell(_DONE), t.name("mean_5m"), TOKENS_PER_SECOND, decimals=0, width=110),
-            Column(cell(_MOST), t.name("most"), TOKENS_PER_SECOND, decimals=0, width=120),
-            _filled(_SHARE, t.name("demand"), _DEMAND),
-            _filled(batch, t.name("batch"), ()),
-            Column(cell(_PLACES), t.name("places"), TOKENS, decimals=0, width=90),
+            Column(cell(promql.state()), t.name("state"), mappings=state_mappings(t), width=90),
+            Column(cell(_free_places()), t.name("places"), REQUESTS, steps=_NONE_LEFT, decimals=0, width=115),
+            _filled(running, t.name("running"), ()),
             _filled(_USAGE, t.name("usage"), [(number("kv_full_ratio"), palette.BAD)]),
-            Column(cell(_FREE), t.name("free"), TOKENS, decimals=0, width=120),
-            Column(cell(_full_in()), t.name("full_in"), SECONDS, steps=_SOON, below=palette.GREY, decimals=0, width=95),
+            full_in,
+            _filled(_demand_ratio(), t.name("demand"), _DEMAND),
+            Column(cell(_MOST), t.name("most"), TOKENS_PER_SECOND, decimals=0, width=115),
+            Column(cell(_PROVISIONAL), t.name("provisional_most"), TOKENS_PER_SECOND, decimals=0, width=125),
         ],
-        sort_by=[(t.name("demand"), True)],
-        height=6,
+        sort_by=[(t.name("places"), False)],
+        height=5,
         runbooks=runbooks(t, "VllmDemandNearMaximum"),
     )
 
 
 def _filled(ratio: str, name: str, steps: Steps) -> Column:
-    return Column(cell(ratio), name, RATIO, steps=steps, decimals=0, gauge=True, most=1, width=115)
+    return Column(cell(ratio), name, RATIO, steps=steps, decimals=0, gauge=True, most=1)
+
+
+def _places(t: Texts) -> Panel:
+    """Return how many more requests fit, in the colour of what limits them."""
+    places = promql.per_server(_free_places())
+    return lines(
+        t.panel("places"),
+        REQUESTS,
+        [
+            Query(f"{places} and {_is_limited_by_batch()}", f"{{{{server}}}} {t.name('by_batch')}", palette.PURPLE),
+            Query(f"{places} unless {_is_limited_by_batch()}", f"{{{{server}}}} {t.name('by_cache')}", palette.SKY),
+        ],
+        width=12,
+        stepped=True,
+        runbooks=[
+            *runbooks(t, "VllmBatchLimitReached", "VllmKvCacheSaturated"),
+            to_dashboard(t.name("open_server"), server.UID),
+        ],
+    )
+
+
+def _kv_cache(t: Texts) -> Panel:
+    ahead = f"clamp(predict_linear({_USAGE}[{_TREND}], {number('exhaustion_ahead_seconds'):g}), 0, 1) and {_trending()}"
+    return lines(
+        t.panel("kv_cache"),
+        RATIO,
+        [
+            Query(promql.per_server(_USAGE, "max"), f"{{{{server}}}} {t.name('present')}", several=True),
+            Query(promql.per_server(ahead, "max"), f"{{{{server}}}} {t.name('ahead')}", palette.ORANGE, limit=True),
+        ],
+        width=12,
+        most=1,
+        bounds=[(number("kv_full_ratio"), palette.BAD)],
+        runbooks=[
+            *runbooks(t, "VllmKvCacheExhaustionAhead", "VllmKvCacheSaturated"),
+            to_dashboard(t.name("open_server"), server.UID),
+        ],
+    )
 
 
 def _demand(t: Texts) -> Panel:
+    known = f"{_demand_ratio()} and {_MOST}"
+    provisional = f"{_demand_ratio()} unless {_MOST}"
+    name = "{{server}} {{engine}}"
     return lines(
         t.panel("demand"),
         RATIO,
-        [Query(_SHARE, "{{server}} {{engine}}", palette.SKY, several=True)],
+        [
+            Query(known, name, palette.SKY, several=True),
+            Query(provisional, f"{name} {t.name('provisional')}", palette.GREY, several=True),
+        ],
         bounds=_DEMAND,
-        soft_most=1,
+        soft_most=1.1,
+        width=6,
         runbooks=runbooks(t, "VllmDemandNearMaximum"),
     )
 
@@ -228,90 +332,72 @@ def _throughput(t: Texts) -> Panel:
         TOKENS_PER_SECOND,
         [
             Query(present, f"{{{{server}}}} {t.name('present')}", palette.GREY),
-            Query(promql.per_server(_DONE), f"{{{{server}}}} {t.name('mean_5m')}", palette.GREEN),
+            Query(promql.per_server(_DONE), f"{{{{server}}}} {t.name('mean_5m')}", several=True),
             Query(_most_of_server(), f"{{{{server}}}} {t.name('sustained')}", palette.LIMIT, limit=True),
+            Query(_provisional_of_server(), f"{{{{server}}}} {t.name('provisional')}", palette.ORANGE, limit=True),
         ],
         runbooks=runbooks(t, "VllmDemandNearMaximum"),
     )
 
 
 def _gain(t: Texts) -> Panel:
-    """Return what an engine generates with few and with many requests in its batch."""
-    sizes = [*((low, high - 1) for low, high in pairwise(_BATCHES)), (_BATCHES[-1], None)]
-    return comparison(
+    """Return what an engine generates with few and with many running requests, and how long it ran so many."""
+    ranges = [*((low, high - 1) for low, high in pairwise(_BATCHES)), (_BATCHES[-1], None)]
+    per_second, seconds, least = (
+        " or ".join(f'label_replace({each(*ends)}, "_running", "{_range(*ends)}", "", "")' for ends in ranges)
+        for each in (_mean_with, _seconds_with, _first_of)
+    )
+    return grid(
         t.panel("gain"),
-        TOKENS_PER_SECOND,
-        [Query(_with_batch(low, high), f"{{{{server}}}} {_range(low, high)}", several=True) for low, high in sizes],
+        [
+            Key("server", t.name("server"), width=100),
+            Key("instance", t.name("daemon"), width=115),
+            Key("_running", t.name("running"), width=90),
+        ],
+        [
+            Column(per_second, t.name("generated"), TOKENS_PER_SECOND, decimals=0, gauge=True),
+            Column(
+                seconds,
+                t.name("seen_for"),
+                SECONDS,
+                steps=[(_FIRM_SECONDS, palette.TEXT)],
+                below=palette.WARNING,
+                decimals=0,
+                width=75,
+            ),
+            Column(least, t.name("at_least"), hidden=True),
+        ],
+        sort_by=[(t.name("server"), False), (t.name("at_least"), False)],
+        width=10,
         runbooks=runbooks(t, "VllmBatchLimitReached"),
     )
 
 
-def _with_batch(low: int, high: int | None) -> str:
-    generated = promql.of_engine("generation_tokens_per_second")
+def _of_all_engines(function: str, low: int, high: int | None) -> str:
+    """Return what a function makes of a server's generated tokens at the moments with so many running requests."""
     chosen = f"{_RUNNING} >= {low}" + (f" <= {high}" if high is not None else "")
-    mean = f"avg_over_time(({generated} and {chosen})[$__range:$__interval])"
-    return promql.per_server(mean, "avg")
+    return f"sum by (instance, server) ({function}(({_GENERATED} and {chosen})[$__range:$__interval]))"
+
+
+def _moments_with(low: int, high: int | None) -> str:
+    return _of_all_engines("count_over_time", low, high)
+
+
+def _seconds_with(low: int, high: int | None) -> str:
+    return f"{_moments_with(low, high)} * $__interval_ms / 1000"
+
+
+def _mean_with(low: int, high: int | None) -> str:
+    """Return the mean of all its engines' moments."""
+    return f"{_of_all_engines('sum_over_time', low, high)} / {_moments_with(low, high)}"
+
+
+def _first_of(low: int, high: int | None) -> str:
+    return f"{_moments_with(low, high)} * 0 + {low}"
 
 
 def _range(low: int, high: int | None) -> str:
     return f"{low}+" if high is None else f"{low}" if low == high else f"{low}-{high}"
-
-
-def _kv_cache(t: Texts) -> Panel:
-    ahead = f"clamp(predict_linear({_USAGE}[{_TREND}], {number('exhaustion_ahead_seconds'):g}), 0, 1) and {_trending()}"
-    return lines(
-        t.panel("kv_cache"),
-        RATIO,
-        [
-            Query(promql.per_server(_USAGE, "max"), f"{{{{server}}}} {t.name('present')}", palette.SKY),
-            Query(promql.per_server(ahead, "max"), f"{{{{server}}}} {t.name('ahead')}", palette.ORANGE, limit=True),
-        ],
-        width=6,
-        most=1,
-        bounds=[(number("kv_full_ratio"), palette.BAD)],
-        runbooks=runbooks(t, "VllmKvCacheExhaustionAhead", "VllmKvCacheSaturated"),
-    )
-
-
-def _places(t: Texts) -> Panel:
-    """Return how many more requests fit: the smaller of two limits, in its colour."""
-    places, fitting = f"({promql.per_server(_PLACES)})", f"({_fitting()})"
-    return lines(
-        t.panel("places"),
-        REQUESTS,
-        [
-            Query(_least(places, fitting), f"{{{{server}}}} {t.name('by_batch')}", palette.PURPLE),
-            Query(_least(fitting, places), f"{{{{server}}}} {t.name('by_cache')}", palette.SKY),
-        ],
-        width=6,
-        runbooks=runbooks(t, "VllmBatchLimitReached", "VllmKvCacheSaturated"),
-    )
-
-
-def _least(one: str, other: str) -> str:
-    """Return one of two quantities where it is not the larger one, or the other is not known."""
-    return f"{one} <= {other} or {one} unless {other}"
-
-
-def _queue_time(t: Texts) -> Panel:
-    return lines(
-        t.panel("queue_time"),
-        SECONDS,
-        [
-            Query(promql.quantile(0.95, "queue_time_seconds"), "{{server}} p95", palette.ORANGE, several=True),
-            Query(promql.mean("queue_time_seconds"), f"{{{{server}}}} {t.name('mean')}", palette.GREEN, several=True),
-            Query(
-                promql.quantile_below(0.95, "queue_time_seconds"),
-                f"{{{{server}}}} {t.name('p95_below')}",
-                palette.GREY,
-                limit=True,
-            ),
-        ],
-        width=6,
-        logarithmic=True,
-        bounds=[(number("queue_wait_seconds"), palette.BAD)],
-        runbooks=runbooks(t, "VllmCapacityExhausted"),
-    )
 
 
 def _shape(t: Texts) -> Panel:
@@ -325,7 +411,12 @@ def _shape(t: Texts) -> Panel:
         ],
         [
             Column(_state_with_version(), t.name("state"), mappings=state_mappings(t), width=95),
-            Column(cell(_on_engines("server_start_timestamp_seconds", 1000)), t.name("started"), TIME_AGO, width=110),
+            Column(
+                cell(f"time() - ({_on_engines('server_start_timestamp_seconds')})"),
+                t.name("runs_for"),
+                SECONDS,
+                width=95,
+            ),
             Column(cell(promql.of_engine("model_load_seconds")), t.name("load"), SECONDS, width=100),
             Column(cell(promql.of_engine("tensor_parallel_size")), "TP", width=55),
             Column(cell(promql.of_engine("data_parallel_size")), "DP", width=55),
@@ -342,7 +433,7 @@ def _limits(t: Texts) -> Panel:
         engines.keys(t, server.UID),
         [
             Column(cell(promql.of_engine("max_model_len_tokens")), t.name("max_len"), TOKENS),
-            Column(cell(promql.of_engine("max_running_requests")), t.name("max_seqs"), TOKENS),
+            Column(cell(promql.of_engine("max_running_requests")), t.name("max_seqs"), REQUESTS),
             Column(cell(_CAPACITY), t.name("kv_tokens"), TOKENS),
             Column(cell(promql.of_engine("max_concurrency")), t.name("concurrency"), decimals=1),
             Column(cell(_on_engines("slo_time_to_first_token_seconds")), t.name("slo_ttft"), SECONDS),
@@ -362,7 +453,7 @@ def _state_with_version() -> str:
     return f"{cell(promql.state())} * on (instance, server) group_left ({', '.join(said)}) {info}"
 
 
-def _on_engines(name: str, factor: int = 1) -> str:
-    """Return a server's quantity, so many times, on each of its engines, for their rows."""
+def _on_engines(name: str) -> str:
+    """Return a server's quantity on each of its engines, for their rows."""
     engines_of_it = f"max without (state) ({promql.of_engine('engine_state')}) * 0"
-    return f"{engines_of_it} + ignoring (model_name, engine) group_left () {promql.of_server(name)} * {factor}"
+    return f"{engines_of_it} + ignoring (model_name, engine) group_left () {promql.of_server(name)}"

@@ -7,7 +7,7 @@ Everything of a range is asked once, at its end, over the whole of it: a mean of
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Final
 
 from grafana_foundation_sdk.models import dashboard as models
@@ -17,6 +17,7 @@ from boards.kit.board import Row, board
 from boards.kit.links import runbooks
 from boards.kit.panels import (
     COUNT,
+    LATENCY,
     PER_SECOND,
     RATIO,
     REQUESTS,
@@ -27,6 +28,7 @@ from boards.kit.panels import (
     Key,
     Panel,
     Query,
+    Steps,
     comparison,
     figure,
     grid,
@@ -35,6 +37,7 @@ from boards.kit.panels import (
     states,
 )
 from boards.kit.preemptions import PREEMPTED, preemptions
+from boards.kit.quotients import by_drafts
 from boards.kit.texts import Texts
 from boards.kit.thresholds import number
 from vllm_watch.state.engine_values import STAGES
@@ -48,6 +51,9 @@ _LATENCIES: Final = {"ttft": "time_to_first_token", "tpot": "time_per_output_tok
 _FAILED: Final = "abort|error"
 _NOT_ADMITTED: Final = "4..|503"
 """Codes of requests that the engine never got."""
+
+_ALARMING: Final[Mapping[str, Steps]] = {"failed": [(1, palette.BAD)]}
+"""From which value on a figure of the result is wrong, by the key of its texts."""
 
 _POINTS: Final = 2000
 """The steps that a range is divided into to find when there was work: the scrapes of less than three hours."""
@@ -71,8 +77,8 @@ def dashboard(language: str) -> models.Dashboard:
         [
             Row(t.row("result"), [*_requests(t), *_tokens(t)]),
             Row(t.row("latency"), [_latency(t, key, STAGES[stage], stage) for key, stage in _LATENCIES.items()]),
-            Row(t.row("load"), [_outcomes(t), _offered(t), _running(t), _state(t)]),
-            Row(t.row("work"), [_throughput(t), _batch(t), _kv_cache(t)]),
+            Row(t.row("load"), [_outcomes(t), _offered(t), _running(t), _waiting(t), _state(t)]),
+            Row(t.row("work"), [_throughput(t), _step_tokens(t), _kv_cache(t)]),
             Row(t.row("limits"), [preemptions(t, _earlier_line(t, PREEMPTED), width=8), _acceptance(t), _positions(t)]),
         ],
     )
@@ -81,9 +87,9 @@ def dashboard(language: str) -> models.Dashboard:
 def _requests(t: Texts) -> list[Panel]:
     ok, duration = _ok(promql.grown), _duration()
     return [
-        _figure(t, "ok", TOKENS, f"sum({ok})", decimals=0),
-        _figure(t, "failed", TOKENS, f"sum({_failed(promql.grown)})", decimals=0),
-        _figure(t, "duration", SECONDS, duration),
+        _figure(t, "ok", REQUESTS, f"sum({ok})", decimals=0),
+        _figure(t, "failed", REQUESTS, f"sum({_failed(promql.grown)})", decimals=0),
+        _figure(t, "duration", LATENCY, duration, decimals=0),
         _figure(t, "request_throughput", COUNT, f"sum({ok}) / ({duration})", decimals=2),
         _figure(t, "output_throughput", TOKENS, f"{_generated()} / ({duration})", decimals=1),
         _figure(t, "total_throughput", TOKENS, f"({_total()}) / ({duration})", decimals=1),
@@ -101,7 +107,7 @@ def _tokens(t: Texts) -> list[Panel]:
     ]
 
 
-def _figure(t: Texts, key: str, unit: str, expr: str, *, decimals: int | None = None) -> Panel:
+def _figure(t: Texts, key: str, unit: str, expr: str, *, decimals: int) -> Panel:
     """Return a number of the chosen range, with that of the second one below it."""
     return figure(
         t.panel(key),
@@ -109,6 +115,7 @@ def _figure(t: Texts, key: str, unit: str, expr: str, *, decimals: int | None = 
         Query(expr, t.name("chosen")),
         Query(promql.earlier(expr), t.name("earlier")),
         width=4,
+        steps=_ALARMING.get(key, ()),
         decimals=decimals,
         points=_POINTS,
     )
@@ -228,6 +235,7 @@ def _outcomes(t: Texts) -> Panel:
             Query(_failed(promql.rate), f"{{{{server}}}} {t.name('failed')}", palette.VERMILLION),
             _earlier_line(t, ok, t.name("ok")),
         ],
+        width=6,
         runbooks=runbooks(t, "VllmAdmissionRejections"),
     )
 
@@ -248,6 +256,7 @@ def _offered(t: Texts) -> Panel:
             Query(_and_not_admitted(arrived, promql.rate), f"{{{{server}}}} {t.name('offered')}", palette.ORANGE),
             Query(served, f"{{{{server}}}} {t.name('served')}", palette.GREEN),
         ],
+        width=6,
         runbooks=runbooks(t, "VllmCapacityExhausted"),
     )
 
@@ -259,14 +268,30 @@ def _running(t: Texts) -> Panel:
         REQUESTS,
         [
             Query(running, f"{{{{server}}}} {t.name('running')}", palette.SKY),
-            Query(_summed("requests_waiting"), f"{{{{server}}}} {t.name('waiting')}", palette.ORANGE),
             _earlier_line(t, running, t.name("running")),
             Query(
                 _summed("max_running_requests"), f"{{{{server}}}} {t.name('batch_limit')}", palette.LIMIT, limit=True
             ),
         ],
+        width=6,
         stepped=True,
-        runbooks=runbooks(t, "VllmBatchLimitReached", "VllmQueueGrowing"),
+        runbooks=runbooks(t, "VllmBatchLimitReached"),
+    )
+
+
+def _waiting(t: Texts) -> Panel:
+    waiting = _summed("requests_waiting")
+    return lines(
+        t.panel("waiting"),
+        REQUESTS,
+        [
+            Query(waiting, f"{{{{server}}}} {t.name('waiting')}", palette.ORANGE),
+            _earlier_line(t, waiting, t.name("waiting")),
+        ],
+        width=6,
+        stepped=True,
+        soft_most=1,
+        runbooks=runbooks(t, "VllmQueueGrowing"),
     )
 
 
@@ -295,9 +320,9 @@ def _throughput(t: Texts) -> Panel:
     )
 
 
-def _batch(t: Texts) -> Panel:
+def _step_tokens(t: Texts) -> Panel:
     steps = promql.rate(promql.of_engine("iteration_tokens_bucket"))
-    return shares(t.panel("batch"), TOKENS, Query(f"sum by (le) ({steps})", "{{le}}"))
+    return shares(t.panel("step_tokens"), TOKENS, Query(f"sum by (le) ({steps})", "{{le}}"))
 
 
 def _kv_cache(t: Texts) -> Panel:
@@ -313,7 +338,7 @@ def _kv_cache(t: Texts) -> Panel:
 
 
 def _acceptance(t: Texts) -> Panel:
-    length = promql.by_drafts(promql.of_engine("spec_decode_mean_acceptance_length"))
+    length = by_drafts(promql.of_engine("spec_decode_mean_acceptance_length")).now
     return lines(
         t.panel("acceptance_length"),
         "suffix: tok",

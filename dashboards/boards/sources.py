@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from typing import Final, NamedTuple
 
 from grafana_foundation_sdk.models import dashboard as models
 
@@ -22,6 +23,7 @@ from boards.kit.panels import (
     Key,
     Panel,
     Query,
+    figures,
     grid,
     lines,
     timeline,
@@ -29,8 +31,8 @@ from boards.kit.panels import (
 )
 from boards.kit.texts import Texts
 from boards.kit.thresholds import number
-from vllm_watch.catalog.reasons import BY_SOURCE, ReasonKind
-from vllm_watch.state.cross_check import SHOWN_QUANTITIES
+from vllm_watch.catalog.reasons import BY_SOURCE
+from vllm_watch.state.cross_check import QUANTITIES, SHOWN_QUANTITIES
 
 
 UID = "vllm-watch-sources"
@@ -47,8 +49,20 @@ _UNITS = {
     "spec_decode_mean_acceptance_length": TOKENS,
 }
 
-_KIND_COLORS: Mapping[ReasonKind, str] = {"ok": palette.GOOD, "quiet": palette.PLAIN}
-"""What is neither is to be looked into."""
+_OF_SERVER: Final = frozenset(
+    {("log", "stalled"), ("log", "ended"), ("metrics", "timeout"), ("probe", "timeout"), ("probe", "failed")}
+)
+"""Reasons that tell of a server that hangs or ended: the source is right, and it is the server that needs somebody."""
+
+_VERDICTS: Final[tuple[tuple[str, str], ...]] = (
+    ("ok", palette.GOOD),
+    ("quiet", palette.PLAIN),
+    ("internal", palette.PURPLE),
+    ("misconfigured", palette.WARNING),
+    ("failure", palette.WARNING),
+    ("trouble", palette.BAD),
+)
+"""What to think of a source, from the best to the worst, in the words of its reasons' kinds."""
 
 _NOT_BELIEVED = {
     "unparsed_stats_lines_total": palette.VERMILLION,
@@ -74,6 +88,12 @@ _COUNTED = (
 
 _IN_A_ROW, _ROWS = 4, 8
 
+_OF_SOURCE: Final = ("instance", "server", "source")
+"""Labels that tell sources apart."""
+
+_MOST_REASONS: Final = 100
+"""Of one verdict: their numbers lie between two hundreds."""
+
 _LONG_LINE = 1024.0
 """Bytes; less than this is no lag worth an axis of its own."""
 
@@ -89,37 +109,141 @@ def dashboard(language: str) -> models.Dashboard:
         UID,
         variables.usual(t, everything=False),
         [
-            Row(t.row("fresh"), [_sources(t), _readable(t), _quiet(t)]),
-            Row(t.row("compared"), [*_compared(t)]),
-            Row(t.row("doubted"), [_disagreement(t), _missing(t), _counted(t), _doubted_over_time(t)]),
-            Row(t.row("reading"), [*_reading(t), *_asking(t)]),
-            Row(t.row("daemon"), [_daemons(t), *_cost(t)]),
+            Row(t.row("trust"), [_verdicts(t), _doubts(t), _sources(t)]),
+            Row(t.row("when"), [_reasons_over_time(t)]),
+            Row(t.row("compared"), [*_compared(t), _disagreement(t)]),
+            Row(
+                t.row("doubted"),
+                [_missing(t), _counted(t), _bars(t, "doubted", _NOT_BELIEVED, width=24)],
+                collapsed=True,
+            ),
+            Row(t.row("reading"), [*_reading(t), *_asking(t)], collapsed=True),
+            Row(t.row("daemon"), [_daemons(t), *_cost(t)], collapsed=True),
         ],
     )
+
+
+class _Said(NamedTuple):
+    """A reason of a source, the number that stands for it, the larger the worse, and what to think of the source."""
+
+    source: str
+    code: str
+    number: int
+    verdict: str
+
+
+def _said() -> Iterator[_Said]:
+    """Yield all reasons, the best first."""
+    names = [name for name, _ in _VERDICTS]
+    for rank, name in enumerate(names):
+        reasons = [
+            (source, code)
+            for source, of_source in BY_SOURCE.items()
+            for code, reason in of_source.items()
+            if name == ("trouble" if (source, code) in _OF_SERVER else reason.kind)
+        ]
+        for place, (source, code) in enumerate(reasons):
+            yield _Said(source, code, rank * _MOST_REASONS + place, name)
+
+
+def _of_verdict(verdict: str) -> str:
+    """Return the reasons of all servers' sources that have a verdict: 1 for each."""
+    infos = [
+        promql.of_daemon("source_info", f'source="{source}",reason=~"{"|".join(codes)}"')
+        for source in BY_SOURCE
+        if (codes := [said.code for said in _said() if (said.source, said.verdict) == (source, verdict)])
+    ]
+    return f"({' or '.join(infos)})"
+
+
+def _verdicts(t: Texts) -> Panel:
+    """Return how many sources of all servers there are of each verdict, the worst first."""
+    ranks = " or ".join(f"{_of_verdict(name)} * {rank}" for rank, (name, _) in enumerate(_VERDICTS))
+    worst = promql.only(ranks, *_OF_SOURCE)
+    return figures(
+        t.panel("verdicts"),
+        EVENTS,
+        [
+            Query(f"count({worst} == {rank}) or vector(0)", t.name(f"verdict_{name}"), color)
+            for rank, (name, color) in reversed([*enumerate(_VERDICTS)])
+        ],
+        width=14,
+    )
+
+
+def _doubts(t: Texts) -> Panel:
+    """Return what is to be doubted although each source can be read; all should be 0."""
+    rejected = " or ".join(f'label_replace({_in_range(name)}, "kind", "{name}", "", "")' for name in _NOT_BELIEVED)
+    return figures(
+        t.panel("doubts"),
+        EVENTS,
+        [
+            Query(f"sum({rejected}) or vector(0)", t.name("rejected"), palette.BAD),
+            Query(
+                f"count({promql.of_engine('source_disagreement')} == 1) or vector(0)", t.name("disagree"), palette.BAD
+            ),
+            Query(
+                f"count({promql.of_server('required_metric_missing')} == 1) or vector(0)",
+                t.name("missing"),
+                palette.BAD,
+            ),
+            Query(f"count({_unwell()}) or vector(0)", t.name("unwell"), palette.BAD),
+        ],
+        width=10,
+    )
+
+
+def _in_range(name: str) -> str:
+    """Return how often something happened in the time range; a counter that began in it counts from 0."""
+    counter = promql.of_server(name)
+    return f"clamp_min({counter} - ({counter} offset {promql.RANGE} or {counter} * 0), 0)"
+
+
+def _unwell() -> str:
+    """Return the daemons that cannot be scraped, that hang, or that rejected their configuration."""
+    hanging = f"max without (thread) ({_heartbeat_age()}) > {number('heartbeat_seconds'):g}"
+    rejected = f"{promql.of_daemon('config_last_reload_successful')} == 0"
+    return f"{_scraped()} == 0 or {promql.only(hanging, 'instance')} or {promql.only(rejected, 'instance')}"
 
 
 def _sources(t: Texts) -> Panel:
-    is_read, server, source = t.name("is_read"), t.name("server"), t.name("source")
-    why = f'label_join({promql.of_daemon("source_info")}, "why", ":", "source", "reason")'
-    is_up, last = promql.of_daemon("source_up"), _age("source_last_reading_timestamp_seconds")
-    keys = ("instance", "server", "source")
+    verdict, server, source = t.name("verdict"), t.name("server"), t.name("source")
+    last = _age("source_last_reading_timestamp_seconds")
+    judged = " or ".join(
+        f'label_replace({_of_verdict(name)}, "todo", "{name}", "", "") * {rank}'
+        for rank, (name, _) in enumerate(_VERDICTS)
+    )
+    # Loaded from files, series have no mark of their end: for a while a source has two reasons, and the worse is shown.
+    worst = f'topk by ({", ".join(_OF_SOURCE)}) (1, label_join({judged}, "why", ":", "source", "reason"))'
     return grid(
         t.panel("sources"),
         [
-            Key("server", server, [_here(t), _to_server(t)], width=160),
-            Key("instance", t.name("daemon"), width=160),
-            Key("source", source, width=90),
+            Key("server", server, [_here(t), _to_server(t)], width=110),
+            Key("instance", t.name("daemon"), width=115),
+            Key("source", source, width=70),
         ],
         [
-            Column(promql.only(is_up, *keys), is_read, mappings=[_yes_or_no(t, "readable", "unreadable")], width=120),
-            Column(promql.only(last, *keys), t.name("last_reading"), SECONDS, decimals=0, width=110),
-            Column(promql.only(why, *keys, "why"), t.name("info"), hidden=True),
+            Column(promql.only(worst, *_OF_SOURCE, "why", "todo"), verdict, mappings=[_judged(t)], width=145),
+            Column(promql.only(last, *_OF_SOURCE), t.name("last_reading"), SECONDS, decimals=0, width=90),
         ],
-        facts=[Key("why", t.name("why"), mappings=[_reasons(t)])],
-        sort_by=[(is_read, False), (server, False), (source, False)],
-        height=9,
+        facts=[
+            Key("why", t.name("why"), width=430, mappings=[_reasons(t)]),
+            Key("todo", t.name("todo"), mappings=[_todo(t)]),
+        ],
+        sort_by=[(verdict, True), (server, False), (source, False)],
+        height=8,
         runbooks=runbooks(t, "VllmSourceDown", "VllmLogSilent", "VllmServerNotWatched"),
     )
+
+
+def _judged(t: Texts) -> models.ValueMapping:
+    return value_mapping(
+        {str(rank): (t.name(f"verdict_{name}"), color) for rank, (name, color) in enumerate(_VERDICTS)}
+    )
+
+
+def _todo(t: Texts) -> models.ValueMapping:
+    return value_mapping({name: (t.name(f"todo_{name}"), palette.TEXT) for name, _ in _VERDICTS})
 
 
 def _here(t: Texts) -> Mapping[str, object]:
@@ -140,38 +264,30 @@ def _age(of_daemon: str) -> str:
 
 
 def _reasons(t: Texts) -> models.ValueMapping:
+    colors = dict(_VERDICTS)
     return value_mapping(
         {
-            f"{source}:{code}": (t.get(f"reasons.{source}.{code}"), _KIND_COLORS.get(reason.kind, palette.WARNING))
-            for source, reasons in BY_SOURCE.items()
-            for code, reason in reasons.items()
+            f"{said.source}:{said.code}": (t.get(f"reasons.{said.source}.{said.code}"), colors[said.verdict])
+            for said in _said()
         }
     )
 
 
-def _readable(t: Texts) -> Panel:
-    return timeline(
-        t.panel("readable"),
-        Query(promql.in_order(promql.of_server("source_up"), "server", "source"), "{{_row}}"),
-        [_yes_or_no(t, "readable", "unreadable")],
-        width=12,
-        height=7,
-        rows_per_page=_ROWS,
-        runbooks=runbooks(t, "VllmSourceDown"),
+def _reasons_over_time(t: Texts) -> Panel:
+    """Return what each source said of itself, in words."""
+    numbered = " or ".join(
+        promql.of_server("source_info", f'source="{said.source}",reason="{said.code}"') + f" * {said.number}"
+        for said in _said()
     )
-
-
-def _quiet(t: Texts) -> Panel:
-    reasons = promql.of_server("source_info", 'reason!="ok"')
-    is_read = f"{reasons} * ignoring (reason) group_left () {promql.of_server('source_up')}"
+    colors = dict(_VERDICTS)
+    words = {str(said.number): (t.get(f"reasons.{said.source}.{said.code}"), colors[said.verdict]) for said in _said()}
     return timeline(
-        t.panel("quiet"),
-        Query(promql.in_order(is_read, "server", "source", "reason"), "{{_row}}"),
-        [value_mapping({"1": (t.name("quiet"), palette.PLAIN), "0": (t.name("unreadable"), palette.BAD)})],
-        width=12,
+        t.panel("reasons_over_time"),
+        Query(promql.in_order(f"max without (reason) ({numbered})", "server", "source"), "{{_row}}"),
+        [value_mapping(words)],
         height=7,
         rows_per_page=_ROWS,
-        runbooks=runbooks(t, "VllmLogSilent"),
+        runbooks=runbooks(t, "VllmSourceDown", "VllmLogSilent"),
     )
 
 
@@ -199,14 +315,22 @@ def _compared(t: Texts) -> Iterator[Panel]:
 
 
 def _disagreement(t: Texts) -> Panel:
-    differing = promql.in_order(promql.of_engine("source_disagreement"), "quantity", "server", "engine")
+    """Return a line for each quantity, in words: its own name, and the state's."""
+    words = {**{quantity: t.panel(quantity).title for quantity in QUANTITIES}, "engine_state": t.name("state")}
+    first, *more = (
+        Query(
+            promql.of_engine("source_disagreement", f'quantity="{quantity}"'), f"{{{{server}}}} {{{{engine}}}} {name}"
+        )
+        for quantity, name in words.items()
+    )
     return timeline(
         t.panel("disagreement"),
-        Query(differing, "{{_row}}"),
+        first,
         [value_mapping({"0": (t.name("same"), palette.GOOD), "1": (t.name("different"), palette.BAD)})],
-        width=12,
-        height=8,
+        height=6,
+        rows_per_page=_ROWS,
         runbooks=runbooks(t, "VllmSourcesDisagree"),
+        more=more,
     )
 
 
@@ -218,7 +342,7 @@ def _missing(t: Texts) -> Panel:
         [Key("server", server, width=120), Key("metric", metric)],
         [Column(f"avg_over_time({missing}[$__range]) and {missing} == 1", t.name("how_long"), RATIO, width=120)],
         sort_by=[(server, False), (metric, False)],
-        width=12,
+        width=10,
         runbooks=runbooks(t, "VllmRequiredMetricMissing"),
     )
 
@@ -241,10 +365,6 @@ def _counted(t: Texts) -> Panel:
         width=14,
         runbooks=runbooks(t, "VllmStatisticsUnparsed", "VllmLogLost"),
     )
-
-
-def _doubted_over_time(t: Texts) -> Panel:
-    return _bars(t, "doubted", _NOT_BELIEVED, width=10)
 
 
 def _bars(t: Texts, key: str, colors: Mapping[str, str], *, width: int) -> Panel:

@@ -14,16 +14,20 @@ from boards.kit.panels import (
     RATIO,
     REQUESTS,
     SECONDS,
+    TIMES,
     TOKENS_PER_SECOND,
     Column,
+    Key,
     Panel,
     Query,
     Steps,
     figure,
     grid,
     lines,
+    timeline,
     value_mapping,
 )
+from boards.kit.quotients import Quotient, by_drafts
 from boards.kit.texts import Texts
 from boards.kit.thresholds import number, thresholds
 
@@ -35,25 +39,40 @@ _PAYS_WELL = 0.8
 """From here on a further drafted token is likely to be accepted, too."""
 
 _TOKENS = "suffix: tok"
-_MARKS: Steps = [(_PAYS, palette.WARNING), (_PAYS_WELL, palette.GOOD)]
 _ACCEPTANCE: Steps = [(_PAYS, palette.PLAIN), (_PAYS_WELL, palette.GOOD)]
-
-_POSITIONS = {
-    str(position): color
-    for position, color in enumerate(
-        [palette.SKY, palette.ORANGE, palette.GREEN, palette.PURPLE, palette.BLUE, palette.VERMILLION]
-    )
-}
+_IN_VAIN: Steps = [(1, palette.WARNING)]
+"""Drafted tokens in vain for each generated one: with more than one, fewer than half of the drafted are accepted."""
 
 _DRAFTED = promql.of_engine("spec_decode_drafted_tokens_per_second")
 _ACCEPTED = promql.of_engine("spec_decode_accepted_tokens_per_second")
 _LENGTH = promql.of_engine("spec_decode_mean_acceptance_length")
 _RATIO = promql.of_engine("spec_decode_acceptance_ratio")
 _POSITION = promql.of_engine("spec_decode_position_acceptance_ratio")
-_LENGTH_NOW = promql.by_drafts(_LENGTH)
-_RATIO_NOW = promql.by_drafts(_RATIO)
-_POSITION_NOW = promql.by_drafts(_POSITION)
+_POSITION_BY_DRAFTS = by_drafts(_POSITION)
 _PER_DRAFT = promql.of_engine("num_speculative_tokens")
+
+
+def _of_drafting(part: str, whole: str) -> Quotient:
+    """Return a quotient of servers that speculate: the others would be lines that say nothing here."""
+    return Quotient(_drafting(promql.per_server(part)), promql.per_server(whole))
+
+
+def _drafting(expr: str) -> str:
+    """Return what is of servers that speculate: the others would be lines that say nothing here."""
+    return f"{expr} and {promql.per_server(promql.of_engine('spec_decode_draft_tokens_total'))}"
+
+
+def _rate(counter: str) -> str:
+    return promql.rate(promql.of_engine(counter))
+
+
+_ITL_SECONDS, _OUTPUTS = (_rate(f"inter_token_latency_seconds_{part}") for part in ("sum", "count"))
+_LATER_TOKENS = f"{_rate('generation_tokens_total')} - {_rate('time_to_first_token_seconds_count')}"
+"""Generated tokens per second but for the first of each request, which comes with the prompt."""
+
+_TIME_PER_TOKEN = _of_drafting(_ITL_SECONDS, _LATER_TOKENS)
+_TIME_PER_OUTPUT = _of_drafting(_ITL_SECONDS, _OUTPUTS)
+_TOKENS_PER_OUTPUT = _of_drafting(_LATER_TOKENS, _OUTPUTS)
 
 
 def dashboard(language: str) -> models.Dashboard:
@@ -65,9 +84,8 @@ def dashboard(language: str) -> models.Dashboard:
         variables.usual(t),
         [
             Row(t.row("verdict"), [_advice(t), *_figures(t)]),
-            Row(t.row("acceptance"), [_length(t), _positions(t), _ratio(t)]),
-            Row(t.row("tokens"), [_flow(t), _from_drafts(t)]),
-            Row(t.row("effect"), [_tpot(t), _tokens_per_output(t), _load(t)]),
+            Row(t.row("acceptance"), [_length(t), _positions(t), _by_position(t)]),
+            Row(t.row("cost"), [_flow(t), _tpot(t), _load(t)]),
         ],
     )
 
@@ -94,23 +112,33 @@ def _advice(t: Texts) -> Panel:
         t.panel("advice"),
         engines.keys(t, server.UID),
         [
-            Column(cell(_use()), t.name("use"), mappings=[use], width=110),
+            Column(cell(_judged()), t.name("advice"), mappings=[advice], width=230),
+            Column(cell(_use()), t.name("use"), mappings=[use], width=115),
             Column(cell(f"{_PER_DRAFT} or {_positions_in_range('count')}"), t.name("per_draft"), width=100),
+            Column(cell(_paying()), t.name("paying"), width=95),
+            _share(cell(_in_range(_RATIO)), t.name("ratio")),
+            _share(cell(_positions_in_range("min")), t.name("last_pays")),
+            Column(cell(_one_more()), t.name("next_pays"), RATIO, decimals=0, width=125),
             Column(cell(_in_range(_LENGTH)), t.name("length"), decimals=2, width=105),
-            _share(_in_range(_RATIO), t.name("ratio")),
-            _share(_positions_in_range("min"), t.name("last_pays")),
-            Column(cell(_one_more()), t.name("next_pays"), RATIO, decimals=0, width=120),
-            Column(cell(_paying()), t.name("paying"), width=90),
-            Column(cell(_judged()), t.name("advice"), mappings=[advice], width=165),
         ],
         sort_by=[(t.name("server"), False)],
-        height=6,
+        height=5,
         runbooks=runbooks(t, "VllmDraftsDoNotPay"),
     )
 
 
-def _share(expr: str, name: str) -> Column:
-    return Column(cell(expr), name, RATIO, steps=_ACCEPTANCE, below=palette.WARNING, decimals=0, width=100)
+def _share(expr: str, name: str, *, gauge: bool = False) -> Column:
+    return Column(
+        expr,
+        name,
+        RATIO,
+        steps=_ACCEPTANCE,
+        below=palette.WARNING,
+        decimals=0,
+        gauge=gauge,
+        most=1,
+        width=None if gauge else 100,
+    )
 
 
 def _use() -> str:
@@ -160,49 +188,75 @@ def _judged() -> str:
 
 
 def _figures(t: Texts) -> list[Panel]:
-    thrown_away = promql.per_server(f"{_DRAFTED} - {_ACCEPTED}")
-    collapsed = runbooks(t, "VllmAcceptanceCollapsed")
+    return [*_acceptance_figures(t), *_time_figures(t)]
+
+
+def _acceptance_figures(t: Texts) -> list[Panel]:
     wasteful = runbooks(t, "VllmDraftsDoNotPay")
+    wasted = _of_drafting(f"{_DRAFTED} - {_ACCEPTED}", promql.of_engine("generation_tokens_per_second"))
     return [
         figure(
             t.panel("length_now"),
             _TOKENS,
-            _worst("bottomk", _LENGTH_NOW),
-            width=4,
+            *_of_worst(t, "bottomk", by_drafts(_LENGTH)),
+            width=5,
             decimals=2,
-            runbooks=collapsed,
+            one_at_a_time=True,
+            runbooks=runbooks(t, "VllmAcceptanceCollapsed"),
         ),
         figure(
             t.panel("ratio_now"),
             RATIO,
-            _worst("bottomk", _RATIO_NOW),
-            width=4,
+            *_of_worst(t, "bottomk", by_drafts(_RATIO)),
+            width=5,
             steps=_ACCEPTANCE,
             below=palette.WARNING,
             decimals=0,
+            one_at_a_time=True,
             runbooks=wasteful,
         ),
         figure(
             t.panel("wasted_now"),
-            TOKENS_PER_SECOND,
-            _worst("topk", thrown_away),
-            width=4,
-            decimals=0,
+            TIMES,
+            *_of_worst(t, "topk", wasted),
+            width=5,
+            steps=_IN_VAIN,
+            decimals=1,
+            one_at_a_time=True,
             runbooks=wasteful,
         ),
-        figure(t.panel("share_now"), RATIO, _worst("bottomk", _share_from_drafts()), width=4, decimals=0),
-        figure(t.panel("tpot_now"), SECONDS, _worst("topk", _drafting(_time_per_token())), width=4),
-        figure(t.panel("step_now"), SECONDS, _worst("topk", _drafting(_time_per_output())), width=4),
     ]
 
 
-def _worst(how: str, expr: str) -> Query:
-    """Return the one server that is worst off, by its name: no number is of two servers."""
-    return Query(f"{how}(1, {expr})", "{{server}}", several=True)
+def _time_figures(t: Texts) -> list[Panel]:
+    return [
+        figure(t.panel("tpot_now"), SECONDS, *_of_worst(t, "topk", _TIME_PER_TOKEN), width=4, one_at_a_time=True),
+        figure(
+            t.panel("gain_now"),
+            TIMES,
+            *_of_worst(t, "bottomk", _TOKENS_PER_OUTPUT),
+            width=5,
+            decimals=2,
+            one_at_a_time=True,
+        ),
+    ]
+
+
+def _of_worst(t: Texts, how: str, quotient: Quotient) -> tuple[Query, Query]:
+    """
+    Return what is of the server that is worst off, by its name: no number is of two servers.
+
+    While none of the chosen servers drafts it is that of the whole time range, and says so.
+    """
+    which = t.name("lowest" if how == "bottomk" else "highest")
+    return (
+        Query(f"{how}(1, {quotient.now})", f"{which}, {t.name('present')}"),
+        Query(f"{how}(1, {quotient.in_range}) unless on () ({quotient.now})", f"{which}, {t.name('of_range')}"),
+    )
 
 
 def _length(t: Texts) -> Panel:
-    """Return the length with its most, and the bound under which the alert on a collapse fires."""
+    """Return the length by the drafts and as measured, with its most, and the bound of the alert on a collapse."""
     memory = f"{_LENGTH}[{thresholds()['baseline_window']}] offset {thresholds()['baseline_before']}"
     most = promql.per_server(f"({_PER_DRAFT} or count without (position) ({_POSITION})) + 1", "max")
     bound = f"(1 + {number('collapse_gain_ratio'):g} * (quantile_over_time(0.5, {memory}) - 1)) and {_DRAFTED}"
@@ -210,7 +264,8 @@ def _length(t: Texts) -> Panel:
         t.panel("length"),
         _TOKENS,
         [
-            Query(_LENGTH, "{{server}} {{engine}}", palette.GREEN, several=True),
+            Query(_TOKENS_PER_OUTPUT.now, f"{{{{server}}}} {t.name('measured')}", palette.SKY),
+            Query(_LENGTH, f"{{{{server}}}} {{{{engine}}}} {t.name('by_drafts')}", palette.GREEN, several=True),
             Query(most, f"{{{{server}}}} {t.name('most')}", palette.SKY, limit=True),
             Query(promql.per_server(bound, "max"), f"{{{{server}}}} {t.name('collapse')}", palette.LIMIT, limit=True),
         ],
@@ -220,31 +275,38 @@ def _length(t: Texts) -> Panel:
 
 
 def _positions(t: Texts) -> Panel:
-    return lines(
+    """Return a line of colours for each position: as curves most of them would lie on each other."""
+    pays = value_mapping(
+        {
+            "2": (t.name("pays_well"), palette.GOOD),
+            "1": (t.name("pays"), palette.PLAIN),
+            "0": (t.name("pays_not"), palette.WARNING),
+        }
+    )
+    judged = f"({_POSITION_BY_DRAFTS.now} >= bool {_PAYS_WELL}) + ({_POSITION_BY_DRAFTS.now} >= bool {_PAYS})"
+    return timeline(
         t.panel("positions"),
-        RATIO,
-        [
-            Query(
-                _POSITION_NOW,
-                f"{{{{server}}}} {t.name('position')} {{{{position}}}}",
-                palette.GREY,
-                several=True,
-            )
-        ],
-        most=1,
-        bounds=_MARKS,
-        colors=_POSITIONS,
+        Query(judged, f"{{{{server}}}} {t.name('position')} {{{{position}}}}"),
+        [pays],
+        width=8,
+        height=8,
         runbooks=runbooks(t, "VllmDraftsDoNotPay"),
     )
 
 
-def _ratio(t: Texts) -> Panel:
-    return lines(
-        t.panel("ratio"),
-        RATIO,
-        [Query(_RATIO, "{{server}} {{engine}}", palette.GREEN, several=True)],
-        most=1,
-        bounds=_MARKS,
+def _by_position(t: Texts) -> Panel:
+    position, server_name = t.name("at_position"), t.name("server")
+    share = promql.only(_POSITION_BY_DRAFTS.in_range, "instance", "server", "position")
+    return grid(
+        t.panel("by_position"),
+        [
+            Key("server", server_name, width=100),
+            Key("instance", t.name("daemon"), width=115),
+            Key("position", position, width=75),
+        ],
+        [_share(share, t.name("ratio"), gauge=True)],
+        sort_by=[(server_name, False), (position, False)],
+        width=8,
         runbooks=runbooks(t, "VllmDraftsDoNotPay"),
     )
 
@@ -258,24 +320,8 @@ def _flow(t: Texts) -> Panel:
             Query(promql.per_server(_ACCEPTED), f"{{{{server}}}} {t.name('accepted')}", palette.GREEN),
             Query(promql.per_server(f"{_DRAFTED} - {_ACCEPTED}"), f"{{{{server}}}} {t.name('wasted')}", palette.ORANGE),
         ],
-        width=12,
         runbooks=runbooks(t, "VllmDraftsDoNotPay"),
     )
-
-
-def _from_drafts(t: Texts) -> Panel:
-    return lines(
-        t.panel("from_drafts"),
-        RATIO,
-        [Query(_share_from_drafts(), "{{server}}", palette.GREEN, several=True)],
-        width=12,
-        most=1,
-    )
-
-
-def _share_from_drafts() -> str:
-    generated = promql.per_server(promql.of_engine("generation_tokens_per_second"))
-    return f"{promql.per_server(_ACCEPTED)} / ({generated} > 0)"
 
 
 def _tpot(t: Texts) -> Panel:
@@ -283,25 +329,9 @@ def _tpot(t: Texts) -> Panel:
         t.panel("tpot"),
         SECONDS,
         [
-            Query(_drafting(_time_per_token()), f"{{{{server}}}} {t.name('tpot')}", palette.GREEN),
-            Query(
-                _drafting(_time_per_output()), f"{{{{server}}}} {t.name('one_per_step')}", palette.ORANGE, limit=True
-            ),
+            Query(_TIME_PER_TOKEN.now, f"{{{{server}}}} {t.name('tpot')}", palette.GREEN),
+            Query(_TIME_PER_OUTPUT.now, f"{{{{server}}}} {t.name('one_per_step')}", palette.ORANGE, limit=True),
         ],
-    )
-
-
-def _tokens_per_output(t: Texts) -> Panel:
-    outputs = _rate_of("inter_token_latency_seconds_count")
-    measured = f"{_later_tokens()} / ({outputs} > 0)"
-    return lines(
-        t.panel("tokens_per_output"),
-        _TOKENS,
-        [
-            Query(_drafting(measured), f"{{{{server}}}} {t.name('measured')}", palette.GREEN),
-            Query(_LENGTH_NOW, f"{{{{server}}}} {t.name('by_drafts')}", palette.SKY),
-        ],
-        bounds=[(1, palette.GREY)],
     )
 
 
@@ -313,25 +343,3 @@ def _load(t: Texts) -> Panel:
         [Query(_drafting(running), "{{server}}", palette.SKY, several=True)],
         stepped=True,
     )
-
-
-def _time_per_output() -> str:
-    return f"{_rate_of('inter_token_latency_seconds_sum')} / ({_rate_of('inter_token_latency_seconds_count')} > 0)"
-
-
-def _time_per_token() -> str:
-    return f"{_rate_of('inter_token_latency_seconds_sum')} / ({_later_tokens()} > 0)"
-
-
-def _later_tokens() -> str:
-    """Return a server's generated tokens per second but for the first of each request, which comes with the prompt."""
-    return f"({_rate_of('generation_tokens_total')} - {_rate_of('time_to_first_token_seconds_count')})"
-
-
-def _rate_of(counter: str) -> str:
-    return promql.per_server(promql.rate(promql.of_engine(counter)))
-
-
-def _drafting(expr: str) -> str:
-    """Return what is of servers that speculate: the others would be lines that say nothing here."""
-    return f"{expr} and {promql.per_server(promql.of_engine('spec_decode_draft_tokens_total'))}"

@@ -65,12 +65,8 @@ KNOWN: Mapping[tuple[str, str], str] = {
     ): "counts since the daemon began to watch, as the description says: what should be 0 is not, however long ago",
     (
         "vllm-watch-sources",
-        r"[ABC]: vllm_watch_source_(up|last_reading_timestamp_seconds|info) is not narrowed to \$server",
-    ): "it is of all servers, as the title says: one that cannot be read is found by somebody who looks at another",
-    **{
-        (uid, r"the description has more than 2 sentences"): "its texts are to be shortened"
-        for uid in ("vllm-watch-capacity", "vllm-watch-sources", "vllm-watch-spec-decode")
-    },
+        r"[A-F]: vllm_watch_source_(last_reading_timestamp_seconds|info) is not narrowed to \$server",
+    ): "it is of all servers, as the title says: one not to be trusted is found by somebody who looks at another",
     (
         "vllm-watch-server",
         r"D: (Where the time goes|时间花在哪里) asks the same",

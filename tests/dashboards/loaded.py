@@ -6,7 +6,8 @@ Each recording is a server of its own name, in its own stretch of time; in one m
 together, and a second daemon watches one of the servers, too. Series are made as `vllm-watch backfill` makes them, with
 the labels that a scrape adds; the shipped rules are evaluated over them by promtool, and what they record is loaded,
 too, with ``ALERTS`` and ``ALERTS_FOR_STATE``. What the daemon says of itself, and links of servers, come from one that
-runs while this is loaded: its page of one moment stands for all of them, so it has the right series and no course.
+runs while this is loaded: its page of one moment stands for all of them, so it has the right series and no course, but
+for its heartbeats.
 
 Blocks made of files have no marks of staleness. A look back of 15 s instead of Prometheus' 5 min stands in for them: a
 series that ends is shown for so much longer than it would be.
@@ -271,7 +272,9 @@ def _with_daemon(stretch: Stretch, page: Page, address: str, servers: Collection
     for name, labels, value in page.samples:
         if labels.get("server") is None or labels["server"] in servers:
             moved = value - page.at + stretch.start if _is_time(name) else value
-            own[name + label_text({**labels, **target}.items())] = [repr(moved)] * stretch.steps
+            later = STEP if name.endswith("_heartbeat_timestamp_seconds") else 0
+            values = [repr(moved + step * later) for step in range(stretch.steps)]
+            own[name + label_text({**labels, **target}.items())] = values
     return stretch._replace(series={**stretch.series, **own})
 
 

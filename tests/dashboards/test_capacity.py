@@ -1,17 +1,24 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The forecast on the dashboard and the alert on it say the same."""
+"""What is left of a server: what the figures, the forecast and the maxima say, also in the middle of an overload."""
 
 from __future__ import annotations
+
+import math
 
 import pytest
 
 from tests.alerts.replay import STEP, evaluated
+from tests.dashboards.api import Api
+from tests.dashboards.loaded import Span
 from tests.dashboards.replayed import given
+from tests.dashboards.shown import shown, words
 
 from boards.kit.thresholds import number
 
 
-pytestmark = pytest.mark.needs_tool("promtool")
+UID = "vllm-watch-capacity"
+NEEDS_PROMTOOL = pytest.mark.needs_tool("promtool")
+NEEDS_PROMETHEUS = pytest.mark.needs_tool("prometheus", "promtool")
 
 PER_MINUTE = 12
 
@@ -22,6 +29,11 @@ FILLING = {
     "1": (0.05, [0.0] * 12 + [0.038] * 25),
 }
 """What is in use at first by engine, and what each minute adds."""
+
+LIMITS = ("max_running_requests", "requests_running", "kv_cache_capacity_tokens", "kv_cache_usage_ratio")
+
+SATURATED_SINCE, LATER = 190, 400
+"""Seconds of the recording `day`: its overload, and the middle of it."""
 
 
 def usage(start, minutes, steps):
@@ -37,6 +49,30 @@ def engine_of(labels):
     return dict(labels)["engine"]
 
 
+def until(prometheus, name, seconds=None):
+    """Return the span of a recording as far as a second of it."""
+    start, end = prometheus.spans[name]
+    return Span(start, end if seconds is None else start + seconds)
+
+
+def figure(prometheus, title, name, span):
+    """Return the one number of a figure, and what it is called."""
+    (found,) = shown(prometheus, UID, name, span)[title]
+    return found.name, found.value
+
+
+def samples(prometheus, series, span):
+    """Return the values of a recording's series by the second of the span."""
+    (found,) = Api(prometheus.url).range(f"sum({series})", span.start, span.end, STEP)
+    return {round(at - span.start): value for at, value in found.values.items()}
+
+
+def last(prometheus, name, server, span):
+    """Return what a quantity of a server is at the end of a span."""
+    return samples(prometheus, f'vllm_watch_{name}{{server="{server}"}}', span)[round(span.end - span.start)]
+
+
+@NEEDS_PROMTOOL
 def test_forecast_is_what_the_alert_waits_for():
     """It is less than 15 min exactly while VllmKvCacheExhaustionAhead is pending or fires, and is given before that."""
     steps = 60 * PER_MINUTE
@@ -46,18 +82,40 @@ def test_forecast_is_what_the_alert_waits_for():
         for engine, (start, minutes) in FILLING.items()
     }
     alert = evaluated(series, steps, 'ALERTS{alertname="VllmKvCacheExhaustionAhead"}')
-    forecast = [
-        (moment, engine_of(labels), left)
-        for moment, found in given("vllm-watch-capacity", "Room by engine", "Full in", series, steps).items()
+    mean = evaluated(series, steps, "engine:vllm_watch_kv_cache_usage_ratio:avg1m")
+    forecast = {
+        (moment, engine_of(labels)): left
+        for moment, found in given(UID, "Room by engine", "Full in (est.)", series, steps).items()
         for labels, left in found.items()
-    ]
+    }
     within = number("exhaustion_ahead_seconds")
     waiting = {(moment, engine_of(labels)) for moment, found in alert.items() for labels in found}
-    assert {(moment, engine) for moment, engine, left in forecast if left < within} == waiting
+    full = {
+        (moment, engine_of(labels))
+        for moment, found in mean.items()
+        for labels, value in found.items()
+        if value > number("kv_full_ratio") and moment in {at for at, _ in forecast}
+    }
+    assert {key for key, left in forecast.items() if 0 < left < within} == waiting
     assert {engine for _, engine in waiting} == set(FILLING)
-    assert any(left >= within for *_, left in forecast)
+    assert any(left >= within for left in forecast.values())
+    assert {key for key, left in forecast.items() if left == 0} == full
+    assert words(UID, "Room by engine", "Full in (est.)") == words(UID, "KV cache full in (est.)") == {"0": "full"}
 
 
+@NEEDS_PROMTOOL
+def test_a_cache_that_drains_is_not_full():
+    """As soon as it is well below full it is called so no more, while its mean of the last minute still is above."""
+    labels = 'instance="a:1",job="vllm-watch",server="s",model_name="m",engine="0"'
+    full, steps = 3 * PER_MINUTE, 5 * PER_MINUTE
+    series = {f"vllm_watch_kv_cache_usage_ratio{{{labels}}}": ["0.99"] * full + ["0.4"] * (steps - full)}
+    found = given(UID, "Room by engine", "Full in (est.)", series, steps)
+    last_full = max(moment for moment, values in found.items() if list(values.values()) == [0])
+
+    assert last_full < full * STEP <= last_full + 15
+
+
+@NEEDS_PROMTOOL
 def test_after_a_restart_the_last_version_is_shown():
     """Backfilled series have no mark of their end: the old version is there for a while, and the new one is shown."""
     steps, restart = 10 * PER_MINUTE, 5 * PER_MINUTE
@@ -68,6 +126,109 @@ def test_after_a_restart_the_last_version_is_shown():
         f'vllm_watch_server_info{{{labels},model_name="m",version="0.19.1",engine_generation="v1"}}': before,
         f'vllm_watch_server_info{{{labels},model_name="m",version="0.20.2",engine_generation="v1"}}': after,
     }
-    shown = given("vllm-watch-capacity", "Version and shape", "State", series, steps)
-    versions = {moment: [dict(labels)["version"] for labels in found] for moment, found in shown.items()}
-    assert versions == {moment: ["0.19.1" if moment < restart * STEP else "0.20.2"] for moment in shown}
+    shown_states = given(UID, "Version and shape", "State", series, steps)
+    versions = {moment: [dict(labels)["version"] for labels in found] for moment, found in shown_states.items()}
+    assert versions == {moment: ["0.19.1" if moment < restart * STEP else "0.20.2"] for moment in shown_states}
+
+
+@NEEDS_PROMETHEUS
+def test_a_full_cache_leaves_no_place_and_says_so(prometheus):
+    """In the middle of the overload the cache is full, and no request fits, however many places the batch has."""
+    span = until(prometheus, "day", LATER)
+    running, limit = (last(prometheus, name, "day", span) for name in ("requests_running", "max_running_requests"))
+
+    assert figure(prometheus, "KV cache full in (est.)", "day", span) == ("first to be full", 0)
+    assert figure(prometheus, "Free places", "day", span) == ("fewest, KV cache (est.)", 0)
+    assert limit - running > 5
+
+
+@NEEDS_PROMETHEUS
+def test_with_room_in_the_cache_the_batch_limits(prometheus):
+    """Before the overload the free places are those of the batch, and the cache is neither full nor filling up."""
+    span = until(prometheus, "day", 150)
+    running, limit = (last(prometheus, name, "day", span) for name in ("requests_running", "max_running_requests"))
+
+    assert figure(prometheus, "Free places", "day", span) == ("fewest, batch limit", limit - running)
+    assert shown(prometheus, UID, "day", span)["KV cache full in (est.)"] == []
+
+
+@NEEDS_PROMETHEUS
+def test_a_small_batch_is_full_while_the_cache_is_empty(prometheus):
+    """Where the batch takes four requests, the limit that is named is the batch's."""
+    found = [figure(prometheus, "Free places", "queue", until(prometheus, "queue", at)) for at in range(150, 200, 10)]
+
+    assert {name for name, _ in found} == {"fewest, batch limit"}
+    assert 0 in {value for _, value in found} <= {0, 1}
+
+
+@NEEDS_PROMETHEUS
+def test_free_places_are_the_fewer_of_both_limits(prometheus):
+    """At each moment the figure is not above what the batch takes, nor above what fits in the cache."""
+    for second in range(90, LATER, 30):
+        span = until(prometheus, "day", second)
+        limit, running, capacity, used = (last(prometheus, quantity, "day", span) for quantity in LIMITS)
+        _, value = figure(prometheus, "Free places", "day", span)
+        assert value <= limit - running
+        # No request of the recording has fewer than a hundred tokens.
+        assert value == math.floor(value) <= capacity * (1 - used) / 100
+
+
+def best_saturated_minute(prometheus, name, span):
+    """Return the most tokens per second, on average over a minute in which an engine was saturated all along."""
+    tokens = [
+        samples(prometheus, f'vllm_watch_{kind}_tokens_per_second{{server="{name}"}}', span)
+        for kind in ("prompt", "generation")
+    ]
+    saturated = samples(prometheus, f'vllm_watch_engine_state{{server="{name}",state="saturated"}}', span)
+    best = 0.0
+    for end in sorted(saturated):
+        minute = [end - 60 + step * STEP for step in range(1, 60 // STEP + 1)]
+        if end % 15 == 0 and all(saturated.get(at) for at in minute):
+            best = max(best, sum(sum(kind[at] for at in minute) / len(minute) for kind in tokens))
+    return best
+
+
+@NEEDS_PROMETHEUS
+def test_while_saturated_the_best_minute_is_a_provisional_maximum(prometheus):
+    """Before five minutes of saturation the maximum is that of a minute, named so, and the demand is at least 100 %."""
+    span = until(prometheus, "day", LATER)
+    name, most = figure(prometheus, "Sustained maximum, tok/s", "day", span)
+    demand = figure(prometheus, "Demand now", "day", span)
+
+    assert name == "lowest, provisional"
+    assert most == pytest.approx(best_saturated_minute(prometheus, "day", span), rel=0.02)
+    assert demand == ("busiest, provisional", 1)
+
+
+@NEEDS_PROMETHEUS
+def test_before_a_saturated_minute_no_maximum_is_made_up(prometheus):
+    """Half a minute into the overload, and before it, neither a maximum nor a demand is shown."""
+    for second in (150, SATURATED_SINCE + 30):
+        found = shown(prometheus, UID, "day", until(prometheus, "day", second))
+        assert found["Sustained maximum, tok/s"] == found["Demand now"] == []
+
+
+@NEEDS_PROMETHEUS
+def test_a_sustained_maximum_takes_the_place_of_the_provisional_one(prometheus):
+    """After five minutes of saturation the maximum is the recorded one, and nothing is provisional."""
+    span = until(prometheus, "sustained")
+    recorded = samples(prometheus, 'engine:vllm_watch_tokens_per_second:sustained_max{server="sustained"}', span)
+    name, most = figure(prometheus, "Sustained maximum, tok/s", "sustained", span)
+    of_demand, demand = figure(prometheus, "Demand now", "sustained", span)
+
+    assert (name, of_demand) == ("lowest", "busiest")
+    assert most == recorded[max(recorded)]
+    assert 0 < demand < 1
+
+
+@NEEDS_PROMETHEUS
+def test_generation_is_told_with_the_time_that_it_is_of(prometheus):
+    """Each range of running requests says for how long it was seen, and all together are no longer than the range."""
+    span = until(prometheus, "day", LATER)
+    rows = shown(prometheus, UID, "day", span)["Generation by running requests"]
+    seconds = {row.labels["_running"]: row.value for row in rows if row.name == "For"}
+    generated = {row.labels["_running"] for row in rows if row.name == "Generated tok/s"}
+
+    assert set(seconds) == generated > {"1", "8-15"}
+    assert 60 < sum(seconds.values()) <= LATER
+    assert seconds["8-15"] > 60 > seconds["1"]

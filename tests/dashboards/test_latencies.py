@@ -17,7 +17,7 @@ MINUTE = 60 // STEP
 STEPS = 10 * MINUTE
 ENDS = 5 * MINUTE
 """When the server stops to answer."""
-FLEET, SERVER, CAPACITY = "vllm-watch-fleet", "vllm-watch-server", "vllm-watch-capacity"
+FLEET, SERVER = "vllm-watch-fleet", "vllm-watch-server"
 TABLE = "Servers, the worst first"
 TARGET = 'instance="a:1",job="vllm-watch",server="s"'
 ENGINE = f'{TARGET},model_name="m",engine="0"'
@@ -68,12 +68,10 @@ LONG_WAITS = {
 }
 
 
-@pytest.mark.parametrize("uid", [SERVER, CAPACITY])
-def test_a_quantile_within_the_first_bucket_is_below_its_bound(uid):
+def test_a_quantile_within_the_first_bucket_is_below_its_bound():
     """Where all waits are short no quantile is drawn but what it is below, and the mean, which is exact."""
-    below = "quantiles below" if uid == SERVER else "p95 below"
     end = (STEPS - MINUTE) * STEP
-    queries = [Query(uid, "Time in the queue", name) for name in ("p95", below, "mean")]
+    queries = [Query(SERVER, "Time in the queue", name) for name in ("p95", "quantiles below", "mean")]
     shown = given_together(queries, SHORT_WAITS, STEPS)
     p95, bound, mean = (values(shown[query], end) for query in queries)
 
@@ -81,12 +79,10 @@ def test_a_quantile_within_the_first_bucket_is_below_its_bound(uid):
     assert mean == pytest.approx([0.0001])
 
 
-@pytest.mark.parametrize("uid", [SERVER, CAPACITY])
-def test_a_quantile_above_the_first_bucket_is_drawn(uid):
+def test_a_quantile_above_the_first_bucket_is_drawn():
     """Where waits are long the quantile is there, as fine as the buckets are, and nothing is below anything."""
-    below = "quantiles below" if uid == SERVER else "p95 below"
     end = (STEPS - MINUTE) * STEP
-    queries = [Query(uid, "Time in the queue", name) for name in ("p95", below, "mean")]
+    queries = [Query(SERVER, "Time in the queue", name) for name in ("p95", "quantiles below", "mean")]
     shown = given_together(queries, LONG_WAITS, STEPS)
     p95, bound, mean = (values(shown[query], end) for query in queries)
 

@@ -36,6 +36,11 @@ def to_board(title: str, uid: str, **variables: str) -> Mapping[str, object]:
     return {"title": title, "url": f"/d/{uid}?{_KEPT}{chosen}", "targetBlank": False}
 
 
+def to_dashboard(title: str, uid: str) -> builders.DashboardLink:
+    """Return a panel's link to another dashboard, at the same time and with the same values of all variables."""
+    return builders.DashboardLink(title).url(f"/d/{uid}?${{__url_time_range}}&${{__all_variables}}")
+
+
 def to_page(title: str, url: str) -> Mapping[str, object]:
     """Return a link from a table's cell to a page outside of Grafana, in a window of its own."""
     return {"title": title, "url": url, "targetBlank": True}

@@ -158,31 +158,30 @@ def figure(
     runbooks: Links = (),
     points: int | None = None,
     filled: bool = False,
+    one_at_a_time: bool = False,
 ) -> Panel:
     """
     Return one number, coloured by its thresholds: what is as it should be has the colour of text.
 
     It is what the query gives at the end of the time range and nothing older: so no course is drawn behind it.
-
     more: further numbers of the same unit; then each goes by its name.
-    steps: from which value on which colour holds.
-    below: the colour under the first step.
+    steps: from which value on which colour holds; `below` is the one under the first step.
     decimals: digits behind the point, where Grafana's choice will not do.
     mappings: words and colours in place of values.
     points: into how many steps (``$__interval``) the time range is divided, where as many as pixels are too few.
     filled: the whole panel is coloured, and not the number alone.
+    one_at_a_time: of several queries only one gives a number, which is as large as that of a single one.
     """
+    size = _SMALL if more and not one_at_a_time else _MIDDLE if filled else _LARGE
     panel = (
-        _numbers(unit, is_named=query.several or bool(more), decimals=decimals, points=points)
-        .text(_letters(_SMALL if more else _MIDDLE if filled else _LARGE))
+        _numbers(unit, size, is_named=query.several or bool(more), decimals=decimals, points=points)
         .wide_layout(False)
+        .color_mode(common.BigValueColorMode.BACKGROUND_SOLID if filled else common.BigValueColorMode.VALUE)
         # Without a value the lowest colour holds, and that nothing is known is no alarm: no quantity here is below 0.
         .thresholds(_steps([(0, below), *steps], palette.GREY))
         .mappings(list(mappings))
     )
-    if filled:
-        panel.color_mode(common.BigValueColorMode.BACKGROUND_SOLID)
-    _add_numbers(panel, [query, *more], text, below)
+    _add_figures(panel, [query, *more], text, below)
     return _finished(panel, text, width, height, runbooks)
 
 
@@ -226,15 +225,11 @@ def figures(
 ) -> Panel:
     """Return several numbers side by side, each in its query's colour from 1 on and dark grey below."""
     panel = (
-        _numbers(unit, is_named=True)
-        .text(_letters(_MIDDLE))
+        _numbers(unit, _MIDDLE, is_named=True)
         .orientation(common.VizOrientation.VERTICAL)
         .thresholds(_steps((), palette.DARK_GREY))
     )
-    for letter, query in _lettered(queries):
-        panel.with_target(_target(query, letter, text).instant()).override_by_query(
-            letter, [_thresholds([(1, query.color)], palette.DARK_GREY)]
-        )
+    _add_figures(panel, [each._replace(steps=[(1, each.color)]) for each in queries], text, palette.DARK_GREY)
     return _finished(panel, text, width, height, ())
 
 
@@ -254,10 +249,12 @@ def timeline(
     height: int = 6,
     rows_per_page: int = 20,
     runbooks: Links = (),
+    more: Sequence[Query] = (),
 ) -> Panel:
     """
     Return a line of colours for each of a query's series, whose values all have a mapping.
 
+    more: further queries, whose lines stand below.
     rows_per_page: if there are more lines, they are on several pages.
     """
     panel = (
@@ -273,8 +270,9 @@ def timeline(
         .line_width(0)
         .per_page(rows_per_page)
         .legend(_legend())
-        .with_target(_target(query, "A", text))
     )
+    for letter, each in _lettered([query, *more]):
+        panel.with_target(_target(each, letter, text))
     return _finished(panel, text, width, height, runbooks)
 
 
@@ -337,6 +335,7 @@ class Key(NamedTuple):
     A label that is shown in a table, with the heading of its column and where a click on it leads.
 
     hidden: only there for links of other cells, which have none where the label is empty.
+    word: shown in place of the label, whatever it is.
     """
 
     label: str
@@ -345,6 +344,7 @@ class Key(NamedTuple):
     width: int | None = None
     mappings: Sequence[dashboard.ValueMapping] = ()
     hidden: bool = False
+    word: str = ""
 
 
 def grid(
@@ -403,15 +403,6 @@ def value_mapping(results: Mapping[str, tuple[str, str]]) -> dashboard.ValueMapp
     )
 
 
-def word_mapping(word: str, color: str) -> dashboard.ValueMapping:
-    """Return a word in place of any text."""
-    return dashboard.RegexMap(
-        dashboard.DashboardRegexMapOptions(
-            pattern=".+", result=dashboard.ValueMappingResult(text=word, color=color, index=0)
-        )
-    )
-
-
 class _AnyPanel(Protocol):
     """What the SDK's builders of panels have in common, for which it has no type."""
 
@@ -441,22 +432,21 @@ def _finished(panel: _P, text: PanelText, width: int, height: int, links: Links)
     )
 
 
-def _add_numbers(panel: stat.Panel, queries: Sequence[Query], text: PanelText, below: str) -> None:
-    for letter, query in _lettered(queries):
-        panel.with_target(_target(query, letter, text).instant())
-        if query.steps:
-            panel.override_by_query(letter, [_thresholds(query.steps, below)])
+def _add_figures(panel: stat.Panel, queries: Sequence[Query], text: PanelText, below: str) -> None:
+    for letter, each in _lettered(queries):
+        panel.with_target(_target(each, letter, text).instant())
+        if each.steps:
+            panel.override_by_query(letter, [_thresholds(each.steps, below)])
 
 
-def _letters(size: int) -> common_builders.VizTextDisplayOptions:
-    """Return that figures of one row have one size: Grafana would make 22 twice as large as 4,381 beside it."""
-    return common_builders.VizTextDisplayOptions().title_size(_TITLE).value_size(size)
-
-
-def _numbers(unit: str, *, is_named: bool, decimals: int | None = None, points: int | None = None) -> stat.Panel:
+def _numbers(
+    unit: str, size: int, *, is_named: bool, decimals: int | None = None, points: int | None = None
+) -> stat.Panel:
+    # Figures of one row have one size: Grafana would make 22 twice as large as 4,381 beside it.
     panel = (
         stat.Panel()
         .unit(_format(unit))
+        .text(common_builders.VizTextDisplayOptions().title_size(_TITLE).value_size(size))
         .color_mode(common.BigValueColorMode.VALUE)
         .graph_mode(common.BigValueGraphMode.NONE)
         .text_mode(common.BigValueTextMode.VALUE_AND_NAME if is_named else common.BigValueTextMode.VALUE)
@@ -614,6 +604,9 @@ def _key_properties(key: Key) -> list[dashboard.DynamicConfigValue]:
         properties.append(dashboard.DynamicConfigValue("links", list(key.links)))
     if key.width is not None:
         properties.append(dashboard.DynamicConfigValue("custom.width", key.width))
+    if key.word:
+        any_text = dashboard.DashboardRegexMapOptions(".+", dashboard.ValueMappingResult(text=key.word, index=0))
+        properties.append(dashboard.DynamicConfigValue("mappings", [dashboard.RegexMap(any_text)]))
     if key.mappings:
         properties += [
             dashboard.DynamicConfigValue("mappings", list(key.mappings)),

@@ -159,14 +159,6 @@ def mean(name: str, window: str = WINDOW) -> str:
     return f"{per_server(rate(of_engine(name + '_sum'), window))} / ({observed} > 0)"
 
 
-def by_drafts(ratio: str) -> str:
-    """Return a server's ratio out of those of its engines, each by how many tokens it drafts."""
-    drafted = of_engine("spec_decode_drafted_tokens_per_second")
-    weighted = f"{ratio} * ignoring (position) group_left () {drafted}"
-    weight = f"{ratio} * 0 + ignoring (position) group_left () {drafted}"
-    return f"{per_server(weighted)} / ({per_server(weight)} > 0)"
-
-
 def state(more: str = "") -> str:
     """Return each engine's state as a number, its severity; it is the same engine before its model is known."""
     numbered = " or ".join(f"{_state(name, more)} * {number}" for number, name in enumerate(BEST_TO_WORST, start=1))
