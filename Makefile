@@ -5,8 +5,8 @@ BIN := .venv/bin
 ARGS ?=
 # Tests start Python hundreds of times: what it compiled once is kept, whatever the environment says.
 unexport PYTHONDONTWRITEBYTECODE
-# A file's tests stay together: they share what is costly to begin with. Files come in the order of their folders, for
-# those that take longest are in the first.
+# A file's tests stay together: they share what is costly to begin with. Those that take long come first, as
+# tests/support/order.py says.
 PYTEST = $(BIN)/pytest -q --maxprocesses 8 --dist loadfile --no-loadscope-reorder --numprocesses
 # Much of the tests' time is waiting, which is for others to use: there are more processes than cores. The quick tests
 # wait less: with as many as the others have they take a quarter longer.

@@ -1,12 +1,21 @@
 # SPDX-License-Identifier: Apache-2.0
 """Options of the test run, and the plugins that every run has."""
 
+import gc
 import os
+
+import pytest
 
 from hypothesis import settings
 
 
-pytest_plugins = ("tests.support.leftovers", "tests.support.needs", "tests.support.samples", "tests.support.shared")
+pytest_plugins = (
+    "tests.support.leftovers",
+    "tests.support.needs",
+    "tests.support.order",
+    "tests.support.samples",
+    "tests.support.shared",
+)
 
 # Prometheus and its tools take a fifth less of a processor's time with more memory.
 os.environ.setdefault("GOGC", "800")
@@ -21,3 +30,14 @@ settings.load_profile("vllm-watch")
 def pytest_addoption(parser):
     """Let the kept pages be written anew: look at the difference before keeping it."""
     parser.addoption("--update-golden", action="store_true", help="write tests/golden anew")
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection():
+    """Collect tests without a search for garbage, and search it in what comes later: all of this stays to the end."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.freeze()
+        gc.enable()

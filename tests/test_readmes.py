@@ -32,6 +32,7 @@ TITLES = {
     "Recording": "录制",
     "Measured": "实测",
     "How vllm-watch compares load tests": "vllm-watch 如何比较压力测试",
+    "What a side may be": "一方可以是什么",
     "How to test": "如何测试",
     "What the verdicts mean": "各结论的含义",
     "How many runs": "需要多少次运行",

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 
 from grafana_foundation_sdk.models import dashboard as models
 
-from boards.kit import alerts, palette, promql, variables
+from boards.kit import alerts, palette, promql, server_links, variables
 from boards.kit.board import Row, board
 from boards.kit.legends import AT
 from boards.kit.links import runbooks, to_board
@@ -113,7 +113,7 @@ def _servers(t: Texts) -> Panel:
     state, waiting, server = t.name("state"), t.name("waiting"), t.name("server")
     return grid(
         t.panel("servers"),
-        [Key("server", server, [_to(t, "server")], width=130)],
+        [Key("server", server, [_to(t, "server")], width=124)],
         [
             Column(
                 _worst(),
@@ -122,17 +122,19 @@ def _servers(t: Texts) -> Panel:
                 filled=True,
                 width=82,
                 # A number that is 0 would be a link, too, and look like one: the state leads where to look on.
-                links=[_to(t, name) for name in ("server", "capacity", "sources")],
+                links=[*(_to(t, name) for name in ("server", "capacity", "sources")), *server_links.pages(t)],
             ),
             *_warnings(t),
             *_load(t, waiting),
             *_latency(t),
-            Column(_since_token(), t.name("last_token"), SECONDS, decimals=0, width=80),
+            Column(_since_token(), t.name("last_token"), SECONDS, decimals=0),
             Column(_info(), t.name("info"), hidden=True),
+            Column(server_links.over_range(), t.name("links"), hidden=True),
         ],
         facts=[
-            Key("version", t.name("version"), width=54),
+            Key("version", t.name("version"), width=58),
             Key("instance", t.name("daemon"), [_to(t, "sources")], width=112),
+            *server_links.hidden(t),
         ],
         required=True,
         sort_by=[(state, True), (waiting, True), (server, False)],
@@ -151,14 +153,14 @@ def _warnings(t: Texts) -> list[Column]:
             )
             for severity, color in alerts.SEVERITIES.items()
         ),
-        Column(_unread(), t.name("unread"), steps=[(1, palette.WARNING)], width=70),
+        Column(_unread(), t.name("unread"), steps=[(1, palette.WARNING)], width=68),
     ]
 
 
 def _load(t: Texts, waiting: str) -> list[Column]:
     return [
         Column(_tokens(), t.name("tokens"), TOKENS_PER_SECOND, decimals=0),
-        Column(_summed("requests_running"), t.name("running"), REQUESTS, width=68),
+        Column(_summed("requests_running"), t.name("running"), REQUESTS),
         Column(_summed("requests_waiting"), waiting, REQUESTS, steps=[(1, palette.WARNING)]),
         Column(
             _fullest(),
@@ -198,14 +200,13 @@ def _latency(t: Texts) -> list[Column]:
     bad = promql.answering(promql.per_server(promql.recorded("slo_bad_ratio:rate1h"), "max"))
     return [
         Column(first_token, t.name("ttft"), LATENCY),
-        Column(mean, t.name("ttft_mean"), LATENCY, width=84),
+        Column(mean, t.name("ttft_mean"), LATENCY),
         Column(
             f"({first_token}) / {objective}",
             t.name("ttft_share"),
             TIMES,
             steps=[(1, palette.BAD)],
             decimals=1,
-            width=76,
         ),
         Column(
             f"max without (objective, bound) ({bad}) / (1 - $slo)",

@@ -7,6 +7,7 @@ from grafana_foundation_sdk.models import dashboard as models
 
 from boards.kit import alerts, palette, promql, variables
 from boards.kit.board import Row, board
+from boards.kit.events import events
 from boards.kit.links import runbooks
 from boards.kit.panels import (
     EVENTS,
@@ -63,7 +64,7 @@ def dashboard(language: str) -> models.Dashboard:
         UID,
         variables.usual(t, everything=False),
         [
-            Row(t.row("now"), [*_figures(t), *_what_is_watched(t)]),
+            Row(t.row("now"), [*_figures(t), *_what_is_watched(t), events(t)]),
             Row(t.row("users"), [*_request_figures(t), *_users(t)]),
             Row(t.row("system"), [*_system(t)]),
             Row(t.row("shortage"), [*_shortage(t)]),

@@ -274,7 +274,7 @@ class ExpositionParser:
             layout = _layout_of(heads)
             if layout is None or not layout.names <= self._names:
                 return False
-        values = _numbers([written for _, _, written in parts])
+        values = numbers([written for _, _, written in parts])
         if values is None:
             return False
         self._wanted_bytes += len(samples)
@@ -377,6 +377,14 @@ def parse_exposition(body: bytes, wanted: Collection[str]) -> Exposition:
     return parser.finish()
 
 
+def numbers(texts: list[bytes]) -> tuple[float, ...] | None:
+    """Return the numbers that some texts are, or `None` if any is none: most are, so all are tried together."""
+    try:
+        return None if b"_" in b"".join(texts) else tuple(map(float, texts))
+    except ValueError:
+        return None
+
+
 _HASH = ord("#")
 
 
@@ -415,9 +423,12 @@ def _is_run(block: bytes, end: int, start: bytes, *, is_grouped: bool) -> bool:
         start: How the lines of a family start.
         is_grouped: Whether the body has the types of its families.
     """
-    if not (block.startswith(start) and block.startswith(start, block.rfind(b"\n", 0, end) + 1)):
+    if not block.startswith(start):
         return False
-    if is_grouped and block.find(b"#", 0, end) < 0:
+    last = block.rfind(b"\n", 0, end) + 1
+    if not block.startswith(start, last):
+        return False
+    if not last or (is_grouped and block.find(b"#", 0, end) < 0):
         return True
     return block.count(b"\n" + start, 0, end) == block.count(b"\n", 0, end)
 
@@ -452,14 +463,6 @@ def _parse_in_full(line: bytes) -> Sample | None:
         return None
     series, value = _parse_series(found[1]), _number(found[2])
     return None if series is None or value is None else Sample(series.name, series.labels, value)
-
-
-def _numbers(texts: list[bytes]) -> tuple[float, ...] | None:
-    """Return some values, or `None` if any is none: most are, so all are tried together."""
-    try:
-        return None if b"_" in b"".join(texts) else tuple(map(float, texts))
-    except ValueError:
-        return None
 
 
 def _number(text: bytes) -> float | None:

@@ -11,8 +11,9 @@ from __future__ import annotations
 import math
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
+from operator import itemgetter
 from typing import NamedTuple
 
 from vllm_watch_parsers.exposition import Layout
@@ -43,11 +44,13 @@ class HistogramPlace(NamedTuple):
         bounds: The upper bounds of the buckets, ascending and ending in infinity.
         counts: The places of the counts of each bucket, which are added up: several processes have one each.
         sums: The places of the sums, which are added up as well.
+        lone_counts: Returns the counts of all buckets, where there is one of each: nearly always.
     """
 
     bounds: tuple[float, ...]
     counts: tuple[tuple[int, ...], ...]
     sums: tuple[int, ...]
+    lone_counts: Callable[[Sequence[float]], tuple[float, ...]] | None = None
 
 
 class Places:
@@ -134,4 +137,7 @@ def _histogram_place(by_bound: Mapping[float, Sequence[int]], sums: Sequence[int
     bounds = tuple(sorted(by_bound))
     if bounds[0] < 0:
         return None
-    return HistogramPlace(bounds, tuple(tuple(by_bound[bound]) for bound in bounds), tuple(sums))
+    counts = tuple([tuple(by_bound[bound]) for bound in bounds])
+    is_lone = len(counts) > 1 and all(len(indexes) == 1 for indexes in counts)
+    lone_counts = itemgetter(*(indexes[0] for indexes in counts)) if is_lone else None
+    return HistogramPlace(bounds, counts, tuple(sums), lone_counts)

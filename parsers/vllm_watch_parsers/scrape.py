@@ -156,7 +156,8 @@ def reading_of(exposition: Exposition) -> MetricsReading | Unreadable:
     foreign = _foreign_program(places, exposition.foreign_names)
     if foreign is not None:
         return Unreadable(foreign)
-    values = [value for group in exposition.groups for value in group.values]
+    groups = exposition.groups
+    values = groups[0].values if len(groups) == 1 else [value for group in groups for value in group.values]
     reading = _SeriesReader(places, values).read()._replace(long_lines=exposition.long_lines)
     if places.has_engines:
         return reading
@@ -361,7 +362,10 @@ def _in_order(counts: Mapping[str, float]) -> tuple[float, ...]:
 def _histogram(place: HistogramPlace, values: Sequence[float]) -> Histogram | None:
     """Return a histogram if it is well formed: whole counts that never fall, and no sum below 0."""
     total = _added(place.sums, values)
-    counts = tuple([_added(indexes, values) for indexes in place.counts])
+    if place.lone_counts is not None:
+        counts = place.lone_counts(values)
+    else:
+        counts = tuple([_added(indexes, values) for indexes in place.counts])
     # Sorted is what never falls: NaN, which has no order, is no whole number.
     is_whole = all(map(float.is_integer, counts)) and counts[0] >= 0 and counts[-1] <= MAX_COUNT
     is_sound = is_whole and list(counts) == sorted(counts) and 0 <= total < math.inf

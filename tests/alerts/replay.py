@@ -223,7 +223,7 @@ def series_of(recording: Recording, settings: ServerSettings) -> tuple[dict[str,
         gathered.add(snapshot)
         moments.append(snapshot.at)
     points: dict[str, dict[int, str]] = defaultdict(dict)
-    for line in gathered.lines():
+    for line in "".join(gathered.texts()).splitlines():
         if not line.startswith("#"):
             name, value, at = line.rsplit(" ", 2)
             points[name][round((float(at) - moments[0]) / STEP)] = value

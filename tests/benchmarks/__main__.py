@@ -21,11 +21,13 @@ a fifth. ``make bench ARGS=--keep`` keeps the figures of the run instead, and wr
 from __future__ import annotations
 
 import argparse
+import signal
 import statistics
 import sys
 import time
 
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import msgspec
@@ -57,6 +59,17 @@ CALIBRATIONS = 5
 """How often the calibration runs before and after a benchmark; its median counts."""
 
 
+@contextmanager
+def _ending_in_order() -> Iterator[None]:
+    """Let SIGTERM end what is measured as well: by default it would outlive this process."""
+    before = signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+@_ending_in_order()
 def main(arguments: list[str]) -> int:
     """Run the named benchmarks, or all but the long ones; return 1 if something is worse than it was."""
     parser = argparse.ArgumentParser(prog="make bench", description="Measure, and compare with the last release.")

@@ -6,6 +6,7 @@ from __future__ import annotations
 import http.client
 import os
 import re
+import resource
 import shutil
 import socket
 import subprocess
@@ -127,11 +128,27 @@ def run_to_end(command: Sequence[str]) -> Took:
     """Run a program to its end, its output thrown away; raise `ChildProcessError` if it fails."""
     start = time.perf_counter()
     process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    _, status, used = os.wait4(process.pid, 0)
+    used = wait_for(process)
+    return Took(time.perf_counter() - start, used.ru_utime + used.ru_stime)
+
+
+def wait_for(process: subprocess.Popen[bytes]) -> resource.struct_rusage:
+    """
+    Return what a program has used, once it has ended; if the wait is interrupted, end it.
+
+    Raises:
+        ChildProcessError: It has failed.
+    """
+    try:
+        _, status, used = os.wait4(process.pid, 0)
+    except BaseException:
+        process.kill()
+        process.wait()
+        raise
     process.returncode = os.waitstatus_to_exitcode(status)
     if process.returncode:
-        raise ChildProcessError(f"{command} ended with {process.returncode}")
-    return Took(time.perf_counter() - start, used.ru_utime + used.ru_stime)
+        raise ChildProcessError(f"{process.args} ended with {process.returncode}")
+    return used
 
 
 def daemon(*options: str, environment: Mapping[str, str] | None = None) -> Server:

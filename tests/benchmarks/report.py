@@ -14,6 +14,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from tests.benchmarks.figures import Figure
+from tests.benchmarks.programs import wait_for
 from tests.support.recordings import RECORDINGS
 
 
@@ -83,7 +84,5 @@ def _read(log: Path) -> tuple[float, float, float]:
     began = time.perf_counter()
     command = [sys.executable, "-m", "vllm_watch.cli", "report", str(log), "-o", os.devnull, "--format", "json"]
     process = subprocess.Popen(command)
-    _, status, used = os.wait4(process.pid, 0)
-    if status:
-        raise RuntimeError(f"report ended with {status}")
+    used = wait_for(process)
     return time.perf_counter() - began, used.ru_utime + used.ru_stime, used.ru_maxrss / 1024

@@ -3,12 +3,19 @@
 
 from __future__ import annotations
 
+import signal
+import subprocess
+import sys
+
+from pathlib import Path
+
 import msgspec
 import pytest
 
 from tests.benchmarks import __main__ as bench
 from tests.benchmarks.figures import Figure, Kept
 from tests.benchmarks.machine import calibrate, machine
+from tests.support.waiting import until
 
 
 @pytest.fixture
@@ -98,3 +105,29 @@ def test_the_fixed_piece_of_work_takes_time():
     """The calibration is processor time of real work, and the machine has cores."""
     assert calibrate() > 0
     assert machine().cores > 0
+
+
+@pytest.mark.parametrize("measure", ["with Server(['sleep', '600']): time.sleep(600)", "run_to_end(['sleep', '600'])"])
+def test_what_is_measured_ends_with_the_benchmark(measure):
+    """Whoever ends `make bench` ends the programs that it has started as well."""
+    script = f"""
+import sys, time
+from tests.benchmarks import __main__ as bench
+from tests.benchmarks.programs import Server, run_to_end
+def measure():
+    {measure}
+    yield
+bench.CALIBRATIONS = 1
+bench.BENCHMARKS = {{"once": measure}}
+sys.exit(bench.main(["once"]))
+"""
+    with subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.DEVNULL) as process:
+        children = Path(f"/proc/{process.pid}/task/{process.pid}/children")
+        try:
+            until(children.read_text)
+            (child,) = map(int, children.read_text().split())
+        finally:
+            process.terminate()
+
+    assert 128 + signal.SIGTERM == process.returncode
+    assert not Path(f"/proc/{child}").exists()

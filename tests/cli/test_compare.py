@@ -7,6 +7,8 @@ import json
 import math
 import random
 
+from pathlib import Path
+
 import pytest
 
 from tests.support.command_line import vllm_watch
@@ -14,6 +16,7 @@ from tests.support.command_line import vllm_watch
 
 pytestmark = pytest.mark.slow
 
+DOCUMENTS = Path(__file__).parents[2] / "daemon"
 LATENCIES = {"ttft": 80.0, "tpot": 7.0, "itl": 7.0, "e2el": 780.0}
 
 
@@ -122,6 +125,23 @@ def test_what_was_not_measured_does_not_fail(sides):
 
     assert found.returncode == 0
     assert found.stderr.startswith("vllm-watch: nothing was measured: ttft_ms.p95 > +1% (new against old): ")
+
+
+@pytest.mark.parametrize(
+    ("words", "name"),
+    [
+        (["--explain"], "COMPARING.md"),
+        (["--explain", "en"], "COMPARING.md"),
+        (["--explain", "zh"], "COMPARING.zh-CN.md"),
+        (["a.json", "b.json", "--explain"], "COMPARING.md"),
+    ],
+)
+def test_the_method_comes_with_the_command(words, name):
+    """The document that a comparison names is in the package, in both languages, whatever else is asked."""
+    found = compare(*words)
+
+    assert (found.returncode, found.stderr) == (0, "")
+    assert found.stdout == (DOCUMENTS / name).read_text(encoding="utf-8")
 
 
 def test_sides_that_are_not_comparable(tmp_path):

@@ -4,11 +4,13 @@
 from __future__ import annotations
 
 import resource
+import signal
 import subprocess
 import sys
 
 import pytest
 
+from tests.support.command_line import vllm_watch
 from tests.support.recordings import RECORDINGS
 
 from vllm_watch.commands.backfill import write_backfill
@@ -31,19 +33,63 @@ def backfill(output):
 def test_a_backfill_that_ends_early_leaves_nothing_behind(monkeypatch, tmp_path, before, problem):
     """Interrupted, or on a full disk, it leaves what was there before, and nothing beside it."""
 
-    def lines(_self):
+    def texts(_self):
         yield "# TYPE x gauge\n"
         raise problem
 
     output = tmp_path / "series.om"
     if before is not None:
         output.write_text(before)
-    monkeypatch.setattr(TimeSeriesFile, "lines", lines)
+    monkeypatch.setattr(TimeSeriesFile, "texts", texts)
 
     with pytest.raises((KeyboardInterrupt, FileError)):
         backfill(output)
 
     assert [each.read_text() for each in tmp_path.iterdir()] == ([] if before is None else [before])
+
+
+WAITS_WHILE_WRITING = """
+import signal, sys
+from pathlib import Path
+from vllm_watch.support.whole_file import whole_file
+if sys.argv[2] == "ignored":
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)
+with whole_file(Path(sys.argv[1])) as file:
+    file.write(b"half")
+    print("writing", flush=True)
+    sys.stdin.readline()
+"""
+
+
+def half_written(output, how="usual"):
+    """Return a process that has begun to write a file, and goes on when it gets a line."""
+    command = [sys.executable, "-c", WAITS_WHILE_WRITING, str(output), how]
+    started = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    assert started.stdout.readline() == "writing\n"
+    assert [each.suffix for each in output.parent.iterdir()] == [".part"]
+    return started
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+def test_a_signal_while_writing_leaves_nothing_behind(tmp_path, number):
+    """The process ends by the signal, as its parent expects, and what was half written is gone."""
+    with half_written(tmp_path / "out.html") as started:
+        started.send_signal(number)
+
+        assert started.wait(60) == -number
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.slow
+def test_a_signal_that_is_ignored_stays_so(tmp_path):
+    """Under nohup a closed terminal does not end the process: the file is written whole."""
+    with half_written(tmp_path / "out.html", "ignored") as started:
+        started.send_signal(signal.SIGHUP)
+        started.communicate("\n", timeout=60)
+
+        assert started.returncode == 0
+    assert [each.read_text() for each in tmp_path.iterdir()] == ["half"]
 
 
 def test_a_full_temporary_folder_is_said(monkeypatch, tmp_path):
@@ -104,13 +150,7 @@ def test_without_an_ending_it_is_text(name):
 @pytest.mark.parametrize("command", ["report", "compare"])
 def test_a_wrong_ending_is_said_before_anything_is_read(tmp_path, command):
     """The sources may be large: neither is opened, and the exit status is that of wrong usage."""
-    done = subprocess.run(
-        [*COMMAND, command, "/no/such/a", "/no/such/b", "-o", tmp_path / "x.pdf"],
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=60,
-    )
+    done = vllm_watch(command, "/no/such/a", "/no/such/b", "-o", tmp_path / "x.pdf")
 
     assert (done.returncode, done.stdout) == (2, "")
     assert "no format has the ending .pdf" in done.stderr

@@ -54,6 +54,14 @@ REFUSED = {
         "The lengths differ: 100 and 200 output tokens for each request.",
     ),
     "temperature": (side("a"), side("b", load=replace(LOAD, temperature=0.7)), "The temperatures differ: 0 and 0.7."),
+    "unanswered": (
+        side("a"),
+        side("b", successful=1500, failed=None),
+        (
+            "Only 75.0 % of the prompts of b that were asked for have an answer: how many failed is not known, and "
+            "failed requests make the others faster."
+        ),
+    ),
     "errors": (
         side("a"),
         side("b", successful=1500, failed=500),
@@ -314,6 +322,18 @@ class TestTraps:
         )
         assert row(found, "tpot_ms.mean").percent is not None
 
+    def test_how_much_of_a_fixed_rate_was_served(self):
+        """Between a server that keeps up and one that does not, the note says how much each side served."""
+        load = replace(OPEN, request_rate=21.0)
+        found = compare_pair(side("a", load=load), side("b", speed=1.04, load=load))
+
+        assert row(found, "output_throughput").verdict == "not_compared"
+        assert row(found, "output_throughput").note == (
+            "At a fixed rate of 21 requests/s throughput repeats the rate, of which 94.8 % in a and 99.4 % in b was "
+            "served. Whether a server was too slow, or the time after the last request is a large part of the run, is "
+            "not known."
+        )
+
     def test_a_server_that_does_not_keep_up_has_a_throughput(self):
         """At 30 requests/s, of which 20 are served, throughput is the capacity and is compared."""
         load = replace(OPEN, request_rate=30.0)
@@ -375,7 +395,9 @@ def test_too_few_requests_in_flight():
     found = compare_pair(side("a", e2el_ms=latency(500.0), request_throughput=20.0), side("b"))
 
     assert len(found.warnings) == 1
-    assert found.warnings[0].startswith("a1 of a had 10.0 requests in flight on average, not 16: the start and the end")
+    assert found.warnings[0].startswith(
+        "The run a1 of a had 10.0 requests in flight on average, not 16: the start and the end"
+    )
 
 
 def test_runs_that_vary_too_much():
@@ -389,3 +411,28 @@ def test_runs_that_vary_too_much():
         r"needed\.",
         found.warnings[0],
     )
+
+
+class TestBothSides:
+    """What is true of both sides is one sentence."""
+
+    def test_only_the_names_differ(self):
+        """One sentence names both sides."""
+        found = compare_pair(side("a", config={}), side("b", config={}))
+        said = [each for each in found.warnings if "configuration" in each]
+
+        assert said == ["The configuration of a and b is not known: add its log or recording to see what differs."]
+
+    def test_values_differ_too(self):
+        """Each side has its value, and the reason is said once."""
+        found = compare_pair(side("a", duration_s=30.0), side("b", duration_s=20.0))
+        said = [each for each in found.warnings if "last only" in each]
+
+        assert said == [f"The runs of a last only 30 s, and the runs of b last only 20 s: {PARTS}"]
+
+    def test_what_prevents_and_what_does_not_stay_apart(self):
+        """A side with some errors and one with too many are two findings: one of them is a reason."""
+        found = compare_pair(side("a", successful=1950, failed=50), side("b", successful=1000, failed=1000))
+
+        assert [each for each in found.reasons if "requests of b" in each]
+        assert [each for each in found.warnings if "requests of a" in each]

@@ -67,6 +67,17 @@ def test_requests_that_waited_are_near_saturation():
     assert near(WAITING) is True
 
 
+@pytest.mark.parametrize(
+    ("engines", "running", "expected"), [(1, 20.0, True), (2, 20.0, False), (2, 27.1, False), (2, 27.2, True)]
+)
+def test_each_engine_has_room_of_its_own(engines, running, expected):
+    """Requests that two engines of 32 places share are near saturation where half as many are for one."""
+    found = side("a", 1, load=OPEN, use=ServerUse(running=running, waiting=0.0), config={"max-num-seqs": "32"}).runs[0]
+    shared = replace(found, max_running_requests=32 * engines)
+
+    assert is_near_saturation(shared, shared.result) is expected
+
+
 def test_the_kv_cache_is_room_too():
     """Nine requests in half of the KV cache have room for eighteen, though the batch has 256 places."""
     assert near(ServerUse(running=9.0, waiting=0.0, kv_cache_usage_ratio=0.5), **{"max-num-seqs": "256"}) is True

@@ -51,8 +51,8 @@ WITH_INTERVALS = {
     "closed": {*LATENCIES, *TTFT, "output_throughput", "request_throughput"},
 }
 """At a rate throughput repeats it, and near saturation TTFT is that of a queue that some runs have."""
-POOL = sample(60, 400)
-"""Runs of each configuration."""
+POOL = number_of(60, 200, "VLLM_WATCH_RUNS")
+"""Runs of each configuration; half of the processor's time is to simulate them."""
 PAIRS = sample(60, 200)
 DRAWN = {
     2: number_of(150, 3_000, "VLLM_WATCH_PAIRS"),

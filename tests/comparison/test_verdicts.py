@@ -178,7 +178,7 @@ class TestOneRunASide:
         assert found.note == "Within one run; runs of one configuration are taken to vary by 3 %."
         assert comparison.method.startswith("Within one run:")
         assert "real" not in comparison.method
-        assert comparison.method.endswith("daemon/COMPARING.md explains it.")
+        assert comparison.method.endswith(" To read more: vllm-watch compare --explain.")
         assert "{" not in comparison.method
 
     def test_less_than_three_times_the_variation_is_no_news(self):

@@ -51,7 +51,7 @@ MESSAGES = {
     "interval_word": ':7: servers[0].metrics.interval: expected a duration such as 5s, 500ms or 2m, got "soon"',
     "key_not_text": ":4: servers[0]: expected text as the key, got a list or a mapping",
     "journal_beside_log": (
-        ':4: servers[0]: unknown key "journal"; known are name, log, metrics, probe, slo, labels, stall_after'
+        ':4: servers[0]: unknown key "journal"; known are name, log, metrics, probe, slo, links, labels, stall_after'
     ),
     "label_double_underscore": (
         ':4: servers[0].labels: "__team" is not a label name: letters, digits and _, no digit or __ first'
@@ -63,6 +63,41 @@ MESSAGES = {
     ),
     "labels_list": ":4: servers[0].labels: expected a mapping, got a list",
     "list_at_top": ":1: expected a mapping, got a list",
+    "links_backslash": ":1: links.gpu: a URL must not contain blanks, backslashes or control characters",
+    "links_changed_by_grafana": (
+        ":1: links.logs: Grafana decodes %5C before it opens a link, so that the link would say something "
+        "else; in LogQL write back quotes (%60) instead of escaped quotes"
+    ),
+    "links_from_alone": (
+        ":1: links.logs: expected {from} and {to} or {from_seconds} and {to_seconds}, each once and in this "
+        "order, or no time at all"
+    ),
+    "links_host_of_a_log": ":4: servers[0].links.gpu: {host} needs metrics, whose host is a name or an IPv4 address",
+    "links_lone_brace": ":1: links.logs: write %7B and %7D for braces that are not around a placeholder",
+    "links_mixed_times": (
+        ":1: links.logs: expected {from} and {to} or {from_seconds} and {to_seconds}, each once and in this "
+        "order, or no time at all"
+    ),
+    "links_of_a_program": (
+        ":1: links.logs: expected a URL that starts with http:// or https://, or a path of Grafana that starts with /"
+    ),
+    "links_of_another_host": (
+        ":1: links.logs: expected a URL that starts with http:// or https://, or a path of Grafana that starts with /"
+    ),
+    "links_token": (
+        ':1: links.logs: a link must not contain a credential such as "auth_token": it is shown to everybody'
+    ),
+    "links_too_long": ":1: links.logs: a link has at most 2000 characters",
+    "links_unit_of_a_file": (
+        ":5: servers[0].links.logs: {unit} needs a log with a journal, whose unit has no backslash in its name"
+    ),
+    "links_unknown_key": ':1: links: unknown key "log"; did you mean "logs"?',
+    "links_unknown_placeholder": (
+        ':1: links.logs: unknown placeholder "{name}"; known are {server}, {unit}, {host}, {from}, {to}, '
+        "{from_seconds}, {to_seconds}"
+    ),
+    "links_with_password": ":1: links.logs: a link must not contain a user name or password; write %40 for any other @",
+    "links_without_host": ":1: links.logs: the URL has no host",
     "listen_bad_ipv6": ':1: listen: "::1::" is not an IPv6 address',
     "listen_bare_ipv6": ':1: listen: expected HOST:PORT such as 127.0.0.1:9468, got "::1:9468"',
     "listen_port_alone": ':1: listen: expected HOST:PORT such as 127.0.0.1:9468, got "9468"',
@@ -129,7 +164,7 @@ MESSAGES = {
     "unknown_key": ':4: servers[0]: unknown key "metric"; did you mean "metrics"?',
     "unknown_key_at_top": ':1: unknown key "server"; did you mean "servers"?',
     "unknown_key_unlike_any": (
-        ':4: servers[0]: unknown key "colour"; known are name, log, metrics, probe, slo, labels, stall_after'
+        ':4: servers[0]: unknown key "colour"; known are name, log, metrics, probe, slo, links, labels, stall_after'
     ),
     "unknown_tls_key": ':5: servers[0].metrics.tls: unknown key "ca"; known are ca_file, cert_file, key_file',
     "url_bad_port": ":3: servers[0].metrics: the URL's host or port is malformed",
@@ -641,7 +676,7 @@ class TestBadFiles:
         assert (
             message_for(path)
             == f'{path}:1: unknown key "…@vllm/metrics"; known are listen, allowed_hosts, web_config_file, checkpoint, '
-            "servers, servers_dir"
+            "links, servers, servers_dir"
         )
 
     def test_password_in_a_broken_line(self, tmp_path):

@@ -7,7 +7,7 @@ import time
 
 import pytest
 
-from vllm_watch.config.times import TimeRange, parse_time, parse_time_range
+from vllm_watch.config.times import TimeRange, parse_interval, parse_time, parse_time_range
 from vllm_watch.support.errors import UsageError
 
 
@@ -110,3 +110,36 @@ def test_a_range_that_is_none_is_wrong_usage(start, end, message):
     """The message names the option."""
     with pytest.raises(UsageError, match=message):
         parse_time_range(start, end, NOW)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "2026-11-20T14:00Z/2026-11-20T14:10Z",
+        "2026-11-20T14:00Z/14:10",
+        "2026-11-20 22:00/22:10:00",
+        "2026-11-20T15:00+01:00/15:10",
+        "2026-11-20 22:00/1795183800",
+        "-2h/-110m",
+    ],
+)
+def test_a_range_in_one_text(text):
+    """Two moments in any of their forms; a time of day alone is of the first one's day and time zone."""
+    assert parse_interval(text, NOW) == TimeRange(AT_TWO, AT_TWO + 600)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("14:00/14:10", 'expected a time such as .*, got "14:00"'),
+        ("-2h/14:10", 'expected a time such as .*, got "14:10"'),
+        ("2026-11-20T14:00Z", 'expected a time such as .*, got ""'),
+        ("2026-11-20T14:00Z/14:00", 'expected an end after the start, got "14:00" after "2026-11-20T14:00Z"'),
+        ("2026-11-20T23:55Z/00:05", 'expected an end after the start, got "00:05"'),
+        ("2026-11-20T14:00Z/25:00", "there is no such date or time"),
+    ],
+)
+def test_a_text_that_is_no_range(text, message):
+    """The message says which part is wrong, and that a time of day has no date of its own."""
+    with pytest.raises(ValueError, match=message):
+        parse_interval(text, NOW)

@@ -31,7 +31,8 @@ _STANDS_FOR = {RATE_INTERVAL: "7001s", RANGE: "7002s", "$__interval": "7003s", "
 """Durations that nobody writes, by what they stand for while an expression is parsed."""
 
 _NUMBERS = {"__range_s": "3600", "__range_ms": "3600000", "__interval_ms": "15000", "__rate_interval_ms": "60000"}
-_VARIABLE = re.compile(r"\$(\w+)|\$\{(\w+)(?:\.[\w.]+)?(?::\w+)?\}|\[\[(\w+)(?::\w+)?\]\]")
+_VARIABLE = re.compile(r"\$([^\W\d]\w*)|\$\{(\w+)(?:\.[\w.]+)?(?::\w+)?\}|\[\[(\w+)(?::\w+)?\]\]")
+"""In ``$1`` Grafana finds no variable and leaves it to Prometheus."""
 
 CHOICES = {"instance": "daemon", "server": "server", "model_name": "model", "engine": "engine"}
 """Which variable chooses which label."""
@@ -209,28 +210,37 @@ class _Reader:
         return self._binary(part)
 
     def _selector(self, part: promql.VectorSelector) -> Asked:
-        name = part.name or ""
+        if part.name:
+            return self._series(part, part.name)
+        names = next((each.value for each in part.matchers.matchers if each.name == "__name__"), "")
+        found = [self._series(part, name) for name in known_series() if re.fullmatch(names, name)]
+        if len({each.kind for each in found}) != 1:
+            self._report(f"series of one kind are not what {names} names")
+            return Asked(known_labels(), name=names)
+        return Asked(frozenset().union(*(each.labels for each in found)), found[0].kind, names)
+
+    def _series(self, part: promql.VectorSelector, name: str) -> Asked:
         shape = known_series().get(name)
         if shape is None:
             self._report(f"there is no series {name}")
             return Asked(known_labels(), name=name)
         for matcher in part.matchers.matchers:
-            if matcher.name not in shape.possible:
+            if matcher.name not in shape.possible | {"__name__"}:
                 self._report(f"{name} has no label {matcher.name}")
             known = LABEL_VALUES.get((name, matcher.name))
             for value in re.split(r"\|", matcher.value):
                 if known is not None and value and not re.search(r"[^\w-]", value) and value not in known:
                     self._report(f"{matcher.name} of {name} is never {value}")
         if not self._is_beside:
-            self._check_choices(part, shape)
+            self._check_choices(part, shape, name)
         kind = shape.kind if shape.kind in {"counter", "bucket"} else "gauge"
         return Asked(shape.possible, kind, name)
 
-    def _check_choices(self, part: promql.VectorSelector, shape: Shape) -> None:
-        heeded = {(each.name, name) for each in part.matchers.matchers for name in variables_in(each.value)}
+    def _check_choices(self, part: promql.VectorSelector, shape: Shape, name: str) -> None:
+        heeded = {(each.name, chosen) for each in part.matchers.matchers for chosen in variables_in(each.value)}
         for label, variable in self._choices.items():
             if label in shape.labels and (label, variable) not in heeded:
-                self._report(f"{part.name} is not narrowed to ${variable}")
+                self._report(f"{name} is not narrowed to ${variable}")
 
     def _aggregate(self, part: promql.AggregateExpr) -> Asked:
         operation = str(part.op)
@@ -302,7 +312,8 @@ class _Reader:
         # What is multiplied by nothing is asked whether it is there, and not what it is.
         is_nothing = operation == "*" and isinstance(part.rhs, promql.NumberLiteral) and part.rhs.val == 0
         is_growth = _is_growth(part)
-        before, self._is_filter = self._is_filter, is_nothing or is_growth
+        before = self._is_filter
+        self._is_filter = before or is_nothing or is_growth
         left, right = self.value_of(part.lhs), self.value_of(part.rhs)
         self._is_filter = before
         if "scalar" in {left.kind, right.kind}:

@@ -87,6 +87,12 @@ MOST_SENTENCES = 2
 """So many has a panel's description: somebody reads it while something is wrong."""
 _BOARD_LINK = re.compile(r"/d/([\w-]+)(?:\?(.*))?")
 _RUNBOOK_LINK = re.compile(r"https://\S+/alerts/runbooks/(.+)\.md")
+_CONFIGURED_LINK = re.compile(r"\$\{(?:__value\.raw|__data\.fields\.\w+_url):raw\}")
+"""
+A URL that is a label of the row, written as it is: Grafana would encode its percent signs once more.
+
+Nothing stands beside it, so that there is no link where there is no URL.
+"""
 _MOST_RATIO = 10
 """A threshold on a ratio is never beyond this: one that is was meant in per cent."""
 
@@ -431,6 +437,8 @@ def _links(dashboard: Json, boards: Mapping[str, Json]) -> Iterator[ReportLine]:
     for place, node in _walk(dashboard, "dashboard"):
         if "url" in node and node.get("type") != "dashboards":
             yield from (ReportLine(place, fault) for fault in _url(node["url"], boards))
+            if _CONFIGURED_LINK.fullmatch(node["url"]) and not node.get("targetBlank"):
+                yield ReportLine(place, "a link out of Grafana opens no window of its own")
 
 
 def _url(url: str, boards: Mapping[str, Json]) -> Iterator[str]:
@@ -448,5 +456,5 @@ def _url(url: str, boards: Mapping[str, Json]) -> Iterator[str]:
         # Where the name is the cell's, it is an alert's.
         if not list(variables_in(runbook[1])) and not (RUNBOOKS / f"{runbook[1]}.md").exists():
             yield f"there is no runbook {runbook[1]}"
-    else:
-        yield f"a link leads to {url}, which is neither a dashboard nor a runbook"
+    elif _CONFIGURED_LINK.fullmatch(url) is None:
+        yield f"a link leads to {url}, which is neither a dashboard nor a runbook nor a label's URL"

@@ -5,8 +5,9 @@ A real Prometheus over the recordings, for what dashboards ask it.
 Each recording is a server of its own name, in its own stretch of time; in one more stretch, ``fleet``, all of them end
 together, and a second daemon watches one of the servers, too. Series are made as `vllm-watch backfill` makes them, with
 the labels that a scrape adds; the shipped rules are evaluated over them by promtool, and what they record is loaded,
-too, with ``ALERTS`` and ``ALERTS_FOR_STATE``. What the daemon says of itself comes from one that runs while this is
-loaded: its page of one moment stands for all of them, so it has the right series and no course, but for its heartbeats.
+too, with ``ALERTS`` and ``ALERTS_FOR_STATE``. What the daemon says of itself, and links of servers, come from one that
+runs while this is loaded: its page of one moment stands for all of them, so it has the right series and no course, but
+for its heartbeats.
 
 Blocks made of files have no marks of staleness. A look back of 15 s instead of Prometheus' 5 min stands in for them: a
 series that ends is shown for so much longer than it would be.
@@ -40,7 +41,7 @@ from tests.support.shared import new_folder
 from tests.support.yaml_files import load_yaml
 
 from vllm_watch.catalog.series import DAEMON
-from vllm_watch.exposition.text_format import label_text
+from vllm_watch.exposition.line_starts import label_text
 from vllm_watch.replay.open_recording import open_recording
 from vllm_watch.replay.recording import Recording
 
@@ -62,7 +63,16 @@ _BUILD_SECONDS = 120
 _BEFORE = 8 * 86400
 """How long before the first recording the fleet is: no window of a rule is longer, so neither is seen in the other."""
 
-_OWN = frozenset(series.full_name for series in DAEMON.series)
+LINKS = {
+    "logs": "https://logs.example.com/explore?server={server}&since={from_seconds}&until={to_seconds}",
+    "gpu": "/d/gpu?var-server={server}&from={from}&to={to}",
+}
+"""The links of all servers but those without."""
+
+WITHOUT_LINKS = ("stall",)
+
+_LINKED = "vllm_watch_server_links_info"
+_OWN = frozenset(series.full_name for series in DAEMON.series) | {_LINKED}
 _RECORDED = '{__name__=~"ALERTS|ALERTS_FOR_STATE|engine:.+"}'
 
 
@@ -279,6 +289,7 @@ def daemon_page(folder: Path) -> Page:
             # Nobody answers there: the daemon's threads are wanted, not the page.
             "metrics": {"url": "http://127.0.0.1:9/metrics"},
             "probe": {"every": "60s"},
+            **({} if name in WITHOUT_LINKS else {"links": dict(LINKS)}),
         }
         for name, recording in RECORDINGS.items()
     ]

@@ -27,7 +27,7 @@ WIDTH = 1280
 
 COLUMNS = 24
 
-_REFERENCE = re.compile(r"\$(\w+)|\$\{(\w+)(?::(\w+))?\}|\[\[(\w+)(?::(\w+))?\]\]")
+_REFERENCE = re.compile(r"\$([^\W\d]\w*)|\$\{(\w+)(?::(\w+))?\}|\[\[(\w+)(?::(\w+))?\]\]")
 _LABEL = re.compile(r"\{\{\s*(.+?)\s*\}\}")
 _LABEL_VALUES = re.compile(r"label_values\(\s*(?:(.+),\s*)?(\w+)\s*\)", re.DOTALL)
 _QUERY_RESULT = re.compile(r"query_result\((.+)\)", re.DOTALL)
@@ -113,6 +113,8 @@ class View(NamedTuple):
             "__range": f"{seconds}s",
             "__range_s": f"{seconds}",
             "__range_ms": f"{seconds * 1000}",
+            "__from": f"{self.span.start * 1000:.0f}",
+            "__to": f"{self.span.end * 1000:.0f}",
         }
 
         def value(match: re.Match[str]) -> str:

@@ -55,9 +55,9 @@ def expr(text: str, legend: str = "{{server}} {{engine}}", **values: object) -> 
     return panel(lambda it: it.update(targets=[asked]))
 
 
-def link(url: str) -> Spoil:
+def link(url: str, *, blank: bool = False) -> Spoil:
     """Let a link of the panel lead somewhere."""
-    return panel(lambda it: it["links"].append({"title": "There", "type": "link", "url": url}))
+    return panel(lambda it: it["links"].append({"targetBlank": blank, "title": "There", "type": "link", "url": url}))
 
 
 def variable(number: int, **values: object) -> Spoil:
@@ -273,6 +273,10 @@ BAD: dict[str, tuple[Spoil, str]] = {
         expr("engine:vllm_watch_load_ratio"),
         "Waiting: A: there is no series engine:vllm_watch_load_ratio",
     ),
+    "series of two kinds in one selector": (
+        expr('{__name__=~"vllm_watch_(preemptions_total|requests_waiting)",CHOSEN}'),
+        "Waiting: A: series of one kind are not what vllm_watch_(preemptions_total|requests_waiting) names",
+    ),
     "an invented label": (
         expr(_WAITING.replace("}", ',state="idle"}')),
         "Waiting: A: vllm_watch_requests_waiting has no label state",
@@ -376,6 +380,15 @@ BAD: dict[str, tuple[Spoil, str]] = {
     "a link that sets what is not there": (link("/d/vllm-watch-small?var-slo=1"), "Waiting: a link sets slo, which"),
     "a runbook that is not there": (link(f"{_RUNBOOK}/VllmSlow.md"), "Waiting: there is no runbook VllmSlow"),
     "a link to anywhere": (link("https://example.com"), "Waiting: a link leads to https://example.com"),
+    "a label's URL that is encoded once more": (link("${__value.raw}"), "Waiting: a link leads to ${__value.raw}"),
+    "a label's URL that is always there": (
+        link("${__data.fields.logs_url:raw}&now", blank=True),
+        "Waiting: a link leads to ${__data.fields.logs_url:raw}&now",
+    ),
+    "a label's URL in Grafana's own window": (
+        link("${__value.raw:raw}"),
+        "Waiting: a link out of Grafana opens no window of its own",
+    ),
     "a link to a tag that nobody has": (
         lambda it: it["links"].append({"tags": ["llm"], "title": "LLM", "type": "dashboards"}),
         "dashboard: a link leads to the tag llm",
@@ -432,6 +445,7 @@ GOOD: dict[str, Spoil] = {
     "links to a runbook and a dashboard": lambda it: (
         link(f"{_RUNBOOK}/VllmEngineStalled.md")(it),
         link(f"{_RUNBOOK}/${{__value.raw}}.md")(it),
+        link("${__data.fields.gpu_url:raw}", blank=True)(it),
         link("/d/vllm-watch-small?${__url_time_range}&${datasource:queryparam}&var-server=day")(it),
     ),
     "a row below collapsed panels": lambda it: it["panels"].extend(

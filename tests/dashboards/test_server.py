@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
 from tests.dashboards.api import Api
@@ -19,6 +21,7 @@ pytestmark = pytest.mark.needs_tool("promtool")
 
 UID = "vllm-watch-server"
 BOARD = dashboard(UID)
+(RATIO,) = (panel for panel in panels_of(BOARD) if panel["title"] == "TTFT ratio")
 STEPS = 60
 SERVER = 'instance="a:1",job="vllm-watch",server="s"'
 BY_LOG = {
@@ -54,8 +57,7 @@ def times_usual(prometheus, server):
     """Return by time how many times its usual TTFT a server's is, as if it had no objective, with its state."""
     api, span = Api(prometheus.url), prometheus.spans[FLEET]
     view = opened(BOARD, api, span, {"server": server, "daemon": DAEMON_ADDRESS})
-    (panel,) = (panel for panel in panels_of(BOARD) if panel["title"] == "TTFT ratio")
-    _, usual = sent_by(panel, view)
+    _, usual = sent_by(RATIO, view)
     assert "vllm_watch_slo_time_to_first_token_seconds" in usual.expr
     assert [] == api.instant(usual.expr, span.end)
     alone = usual.expr.replace("vllm_watch_slo_time_to_first_token_seconds", "vllm_watch_nothing")
@@ -66,9 +68,7 @@ def times_usual(prometheus, server):
 
 def steps_of(color):
     """Return from which multiple of its usual TTFT a server's is shown in a colour."""
-    (panel,) = (panel for panel in panels_of(BOARD) if panel["title"] == "TTFT ratio")
-    target = panel["targets"][1]
-    return next(times for times in range(1, 100) if color_of(panel, target, times) == color)
+    return next(times for times in range(1, 100) if color_of(RATIO, RATIO["targets"][1], times) == color)
 
 
 @pytest.mark.parametrize("server", ["acceptance", "busy"])
@@ -85,3 +85,20 @@ def test_a_saturated_server_is_slower_than_usual(prometheus, server):
     found = [value for state, value in times_usual(prometheus, server) if state == "saturated"]
     assert len(found) > 4
     assert min(found) >= steps_of(BAD)
+
+
+@pytest.mark.parametrize("language", ["en", "zh"])
+def test_the_description_says_from_when_on_a_server_is_slow(language):
+    """What the figure's colours mean stands in its description, in both languages."""
+    (panel,) = (panel for panel in panels_of(dashboard(UID, language)) if panel["id"] == RATIO["id"])
+    numbers = re.findall(r"\b(\d+) ?(?:x|倍)", panel["description"])
+    assert {str(steps_of(color)) for color in (WARNING, BAD)} <= set(numbers)
+
+
+def test_alerts_are_marked_in_three_panels():
+    """Alerts are drawn where they help to see since when: in the state, in what users wait for, and in the queue."""
+    (marked,) = (each for each in BOARD["annotations"]["list"] if each["name"] == "Alerts")
+    titles = [panel["title"] for panel in panels_of(BOARD) if panel["id"] in marked["filter"]["ids"]]
+    assert marked["enable"]
+    assert not marked["filter"]["exclude"]
+    assert ["State of each engine", "Time to first token (TTFT)", "Waiting requests"] == titles

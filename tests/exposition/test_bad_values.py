@@ -9,7 +9,7 @@ from prometheus_client.parser import text_string_to_metric_families as parse_tex
 from tests.support.pages import ScrapedServer, page
 
 from vllm_watch.discovery.command_line import arguments_of, parse_arguments
-from vllm_watch.exposition.collector import server_texts
+from vllm_watch.exposition.collector import TextCollector
 from vllm_watch.exposition.text_format import prometheus_text
 from vllm_watch.state.server import ServerSettings, ServerState
 from vllm_watch_parsers.command_facts import CommandFacts
@@ -18,7 +18,7 @@ from vllm_watch_parsers.command_facts import CommandFacts
 def shown(*snapshots):
     """Return the servers on the page, and those that could not be shown."""
     failed = []
-    texts = server_texts(snapshots, list, failed=lambda name, _error: failed.append(name))
+    texts = TextCollector().texts(snapshots, list, failed=lambda name, _error: failed.append(name))
     body = b"".join(prometheus_text(texts)).decode()
     samples = [sample for family in parse_text(body) for sample in family.samples]
     return {sample.labels["server"] for sample in samples}, failed

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 import subprocess
 import tempfile
 
@@ -12,11 +13,13 @@ import pytest
 from tests.reading.test_years import DAY, utc, written
 from tests.support.recordings import RECORDINGS, snapshots
 
-from vllm_watch.exposition import openmetrics
+from vllm_watch.exposition import value_runs
 from vllm_watch.exposition.openmetrics import TimeSeriesFile
-from vllm_watch.exposition.samples import server_samples
+from vllm_watch.exposition.samples import sample_parts, server_samples
 from vllm_watch.replay.replay import SETTLED_SECONDS, SPARSE_SECONDS, read_to_end, run_log
 from vllm_watch.state.server import ServerSettings, ServerState
+from vllm_watch.state.snapshot import HistogramReading
+from vllm_watch_parsers.scrape import Histogram
 
 
 pytestmark = pytest.mark.slow
@@ -30,27 +33,51 @@ LOOK_BACK = 300.0
 
 
 @pytest.fixture
-def few_points(monkeypatch):
-    """Of each series few points are kept in memory."""
-    monkeypatch.setattr(openmetrics, "POINTS_IN_MEMORY", FEW)
+def few_in_memory(monkeypatch):
+    """Of each series few runs are kept in memory, and few moments."""
+    monkeypatch.setattr(value_runs, "RUNS_IN_MEMORY", FEW)
+    monkeypatch.setattr(value_runs, "MOMENTS_IN_MEMORY", FEW)
 
 
-@pytest.mark.usefixtures("few_points")
-def test_memory_holds_the_newest_points_only():
-    """However many snapshots there are, so many points of each series are in memory, and the rest in the spool."""
+def lines_of(file):
+    """Return the lines of a file."""
+    return "".join(file.texts()).splitlines()
+
+
+@pytest.mark.usefixtures("few_in_memory")
+def test_memory_holds_the_newest_only():
+    """However many snapshots there are, so many runs of each series are in memory, and the others in the spool."""
+    taken = [each for second, each in snapshots("dp1", step=5) if second in {90, 95}]
+    with tempfile.TemporaryFile() as spool:
+        file = TimeSeriesFile(spool)
+        sizes = []
+        for number in range(20 * FEW):
+            file.add(taken[number % 2]._replace(at=taken[0].at + number))
+            sizes.append(spool.seek(0, 2))
+        held = {name: len(runs._pending) for name, runs in file._runs.items()}
+        lines = [line for line in lines_of(file) if not line.startswith("#")]
+
+    assert sizes[-1] > sizes[len(sizes) // 2] > 0
+    assert max(held.values()) < FEW * (2 + 40)
+    assert 0 < sum(size > 0 for size in held.values()) < len(held)
+    assert file.samples == len(lines)
+
+
+def test_what_does_not_change_takes_no_room():
+    """A server that stays as it is takes a few bytes for each moment, whatever it shows."""
     (snapshot,) = [each for second, each in snapshots("dp1", step=90) if second == 90]
     with tempfile.TemporaryFile() as spool:
         file = TimeSeriesFile(spool)
-        for number in range(5 * FEW + 3):
+        for number in range(10_000):
             file.add(snapshot._replace(at=snapshot.at + number))
-        series = len({text.rsplit(" ", 2)[0] for text in file.lines() if not text.startswith("#")})
-        spooled = spool.seek(0, 2) // 16
+        size = spool.seek(0, 2)
+        written = sum(map(len, file.texts()))
 
-    assert series > 100
-    assert file.samples - spooled <= FEW * series
+    assert size < 20 * 10_000
+    assert written > 100 * file.samples > 100 * 10_000 * 100
 
 
-@pytest.mark.usefixtures("few_points")
+@pytest.mark.usefixtures("few_in_memory")
 def test_what_was_spooled_is_written_in_order():
     """Every sample stands in the file once, each series' times ascend, and a moment's buckets stand together."""
     taken = [each._replace(at=each.at + 1000 * turn) for turn in range(3) for _, each in snapshots("vl", step=5.0)]
@@ -59,7 +86,7 @@ def test_what_was_spooled_is_written_in_order():
         for each in taken:
             spooled.add(each)
             in_memory.add(each)
-        lines = list(spooled.lines())
+        lines = lines_of(spooled)
 
         assert spool.tell() > 0
     times = {}
@@ -69,7 +96,56 @@ def test_what_was_spooled_is_written_in_order():
             assert float(at) > times.get(name, 0.0)
             times[name] = float(at)
     assert spooled.samples == sum(not text.startswith("#") for text in lines)
-    assert lines == list(in_memory.lines())
+    assert lines == lines_of(in_memory)
+
+
+@pytest.mark.parametrize("name", RECORDINGS)
+def test_every_sample_of_every_moment_is_written(name):
+    """The file has what each snapshot shows at its time, and nothing else: also where series come and go."""
+    file, expected = TimeSeriesFile(), []
+    for _, snapshot in snapshots(name, step=5.0):
+        file.add(snapshot)
+        alone = TimeSeriesFile()
+        alone.add(snapshot)
+        expected += lines_of(alone)
+
+    assert sorted({*expected}) == sorted({*lines_of(file)})
+    assert len([line for line in expected if not line.startswith("#")]) == file.samples
+
+
+def test_a_part_depends_on_all_that_its_samples_show():
+    """Where what a part of a snapshot depends on is equal, its samples are, but for times that are the snapshot's."""
+    pairs = 0
+    for name in RECORDINGS:
+        before = {}
+        for _, snapshot in snapshots(name, step=10.0):
+            now = {part.name: part for part in sample_parts(snapshot)}
+            for known, part in ((before[each], now[each]) for each in before.keys() & now.keys()):
+                if known.depends_on == part.depends_on:
+                    pairs += 1
+                    one, other = ([sample._replace(at=0.0) for sample in each.samples()] for each in (known, part))
+                    assert one == other
+            before = now
+
+    assert pairs > 300
+
+
+def test_buckets_may_change():
+    """A histogram with other bounds, for a while, has each moment's own buckets."""
+    (snapshot,) = [each for second, each in snapshots("dp1", step=90) if second == 90]
+    engine, *_ = snapshot.engines
+    name, reading = next(iter(engine.histograms.items()))
+    few = HistogramReading(Histogram((1.0, math.inf), (3.0, 4.0), 5.0), reading.at)
+    other = engine._replace(totals=engine.totals._replace(histograms={name: few}))
+    file = TimeSeriesFile()
+    for at, each in enumerate((engine, engine, other, other, engine)):
+        file.add(snapshot._replace(at=float(at), engines=(each,)))
+    found = [line.rsplit(" ", 2) for line in lines_of(file) if line.startswith(f"vllm_watch_{name}_")]
+    times = [at for _, _, at in found]
+
+    assert ["3.0", "4.0", "4.0", "5.0"] == [value for _, value, at in found if at == "2.000"]
+    assert times == sorted(times)
+    assert len(reading.histogram.bounds) + 2 == times.count("0.000") == times.count("1.000") == times.count("4.000")
 
 
 @pytest.fixture
@@ -139,7 +215,7 @@ def test_promtool_loads_a_log_with_silence(silent_log, tmp_path):
         state = ServerState(ServerSettings("x", has_log=True, metrics_interval=None))
         for snapshot in run_log(str(silent_log), state, STEP):
             file.add(snapshot)
-        out.write_text("".join(file.lines()))
+        out.write_text("".join(file.texts()))
     command = ["promtool", "tsdb", "create-blocks-from", "openmetrics", "-q", out, tmp_path / "data"]
     result = subprocess.run(command, capture_output=True, text=True, check=False, timeout=PROMTOOL_SECONDS)
 

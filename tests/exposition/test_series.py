@@ -69,7 +69,8 @@ def test_nearly_everything_documented_is_shown():
         "external_prefix_cache_hit_ratio",  # A KV connector.
         "refused_values_total",  # Absurd values.
         "unknown_field_total",  # A release of the future.
-        "slo_time_to_first_token_seconds",  # A configuration.
+        "server_links_info",  # A configuration.
+        "slo_time_to_first_token_seconds",
         "slo_time_per_output_token_seconds",
         "slo_bound_seconds",
         "slo_requests_total",
@@ -91,6 +92,18 @@ def test_nearly_everything_documented_is_shown():
     }
 
     assert set(SERIES) - needs_more == shown
+
+
+def test_links_are_one_series():
+    """What is configured of links is one series of the server; a link that is not there is an empty label."""
+    snapshot = at_second("dp1", 60)
+    name, link = snapshot.name, "/explore?from={from}&to={to}"
+    shown = server_samples(snapshot._replace(links={"logs": link}))
+
+    assert (name, link, "") in {sample.labels for sample in shown if sample.name == "server_links_info"}
+    assert "server_links_info" not in {sample.name for sample in server_samples(snapshot)}
+    written = f'vllm_watch_server_links_info{{gpu_url="",logs_url="{link}",server="{name}"}} 1.0'
+    assert written in page(snapshot._replace(links={"logs": link}))
 
 
 @pytest.mark.parametrize(("name", "second"), [("day", 250), ("day", 515), ("stall", 130), ("dp1", 90), ("vl", 70)])

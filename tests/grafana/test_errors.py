@@ -14,6 +14,7 @@ import pytest
 
 from tests.grafana.conftest import TITLES, dashboard
 from tests.grafana.server import GrafanaStandIn, page
+from tests.support.command_line import vllm_watch
 from tests.support.http_servers import StandIn, Talker
 
 
@@ -381,7 +382,7 @@ class TestWrongUse:
 
 def run(*arguments):
     """Run the command as a user does; return its exit status and what it printed."""
-    done = subprocess.run([*COMMAND, *map(str, arguments)], capture_output=True, text=True, check=False, timeout=30)
+    done = vllm_watch("grafana", *arguments)
     return done.returncode, done.stdout, done.stderr
 
 

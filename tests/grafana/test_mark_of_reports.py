@@ -9,6 +9,7 @@ import sys
 
 from unittest.mock import ANY
 
+import msgspec
 import pytest
 
 from tests.loadtest.load_tests import FOLDER
@@ -16,7 +17,7 @@ from tests.support.needs import without
 
 from vllm_watch import cli
 from vllm_watch.loadtest.model import Latency, Result, Run
-from vllm_watch.loadtest.region import region_of
+from vllm_watch.loadtest.region import MAX_RUN, annotation, region_of, run_id
 
 
 pytest.importorskip("grafana_client", reason=without("grafana_client"))
@@ -148,10 +149,23 @@ def test_what_is_not_known_is_left_out_of_the_line():
     result = Result(view="client", successful=5, ttft_ms=Latency(mean=12.345))
     run = Run(source=("a.json",), name="a", start=1_795_183_200.0, end=1_795_183_260.0, result=result)
 
-    assert region_of(run, None, "qwen").text == "a: 5 requests ok, TTFT mean 12.35 ms"
-    assert region_of(run, "a.md", None).text.endswith(" · a.md")
-    assert region_of(run, None, None).run == "a-20261120T140000Z"
-    assert region_of(Run(source=("a.json",), name="a", start=1.0, result=result), None, None) is None
-    assert region_of(Run(source=("a.json",), name="a", start=1.0, end=2.0), None, None).text == "a: no result"
+    assert region_of(run).text == "a: 5 requests ok, TTFT mean 12.35 ms"
+    assert "server:qwen" in annotation(region_of(msgspec.structs.replace(run, server="qwen"))).tags
+    assert region_of(run, "a.md").text.endswith(" · a.md")
+    assert region_of(run).run == "a-20261120T140000Z"
+    assert region_of(Run(source=("a.json",), name="a", start=1.0, result=result)) is None
+    assert region_of(Run(source=("a.json",), name="a", start=1.0, end=2.0)).text == "a: no result"
     empty = Run(source=("a.log",), name="a", start=1.0, end=2.0, result=Result(view="server"))
-    assert region_of(empty, None, None).text == "a: no result"
+    assert region_of(empty).text == "a: no result"
+
+
+def test_names_beyond_ascii_have_ids_of_their_own():
+    """Two names that differ only in what an id may not have are two runs, and each has the same id every time."""
+    names = ("基线", "改动", "基线 2", "long " * 40, "long " * 40 + "!")
+    ids = [run_id(1_795_183_200.0, name) for name in names]
+
+    assert len(set(ids)) == len(ids)
+    assert ids == [run_id(1_795_183_200.0, name) for name in names]
+    assert ids[1] == "vllm-582a8e42-20261120T140000Z"
+    assert ids[2].startswith("2-")
+    assert all(each.isascii() and len(each) <= MAX_RUN and each.endswith("-20261120T140000Z") for each in ids)

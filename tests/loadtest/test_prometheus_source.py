@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import json
 import re
-import subprocess
 import urllib.request
 
 from contextlib import contextmanager
@@ -13,13 +12,13 @@ from urllib.parse import parse_qs, urlsplit
 
 import pytest
 
+from tests.support.filled_prometheus import filled_prometheus, series_of
 from tests.support.http_servers import StandIn, answer
 from tests.support.monitoring import free_port, get_json, get_text, process
 from tests.support.recordings import RECORDINGS, recording
 from tests.support.waiting import until
 
-from vllm_watch.commands.backfill import write_backfill
-from vllm_watch.commands.report import PrometheusOptions, prometheus_query
+from vllm_watch.commands.prometheus_options import PrometheusOptions, prometheus_query
 from vllm_watch.config.times import TimeRange
 from vllm_watch.loadtest.prometheus_queries import COUNTERS
 from vllm_watch.loadtest.prometheus_source import MAX_POINTS, PrometheusQuery, PrometheusTarget, read_prometheus
@@ -217,23 +216,6 @@ def test_options_are_a_query():
 
 
 @contextmanager
-def real_prometheus(folder, series):
-    """Run a Prometheus that has this file's series; give its address."""
-    command = ["promtool", "tsdb", "create-blocks-from", "openmetrics", "--quiet", str(series), str(folder / "data")]
-    subprocess.run(command, check=True, timeout=60, stdout=subprocess.DEVNULL)
-    (folder / "prometheus.yml").write_text("")
-    url = f"http://127.0.0.1:{free_port()}"
-    options = (
-        f"--config.file={folder / 'prometheus.yml'}",
-        f"--storage.tsdb.path={folder / 'data'}",
-        "--storage.tsdb.retention.time=100y",
-        f"--web.listen-address={url.removeprefix('http://')}",
-    )
-    with process(["prometheus", *options], folder / "log", f"{url}/-/ready"):
-        yield url
-
-
-@contextmanager
 def real_victoria_metrics(folder, series):
     """Run a VictoriaMetrics that has this file's series; give its address."""
     url = f"http://127.0.0.1:{free_port()}"
@@ -253,7 +235,7 @@ def real_victoria_metrics(folder, series):
 
 
 SERVERS = [
-    pytest.param(real_prometheus, marks=pytest.mark.needs_tool("prometheus", "promtool"), id="prometheus"),
+    pytest.param(filled_prometheus, marks=pytest.mark.needs_tool("prometheus", "promtool"), id="prometheus"),
     pytest.param(real_victoria_metrics, marks=pytest.mark.needs_tool("victoria-metrics"), id="victoria-metrics"),
 ]
 
@@ -267,8 +249,7 @@ def test_what_was_loaded_comes_back(tmp_path, server):
     and with the same counters, but for those that the daemon does not export and requests that the log has by then.
     """
     recorded = recording(NAME)
-    series = tmp_path / "series.om"
-    write_backfill(str(RECORDINGS[NAME]), [], 2.0, str(series), lambda _: None)
+    series = series_of(RECORDINGS[NAME], tmp_path)
     expected = read_recording(recorded, NAME, NAME)
     times = TimeRange(recorded.started - 60, recorded.started + recorded.seconds + 60)
     before = TimeRange(times.start - 90_000, times.end - 90_000)
@@ -276,7 +257,7 @@ def test_what_was_loaded_comes_back(tmp_path, server):
     with server(tmp_path, series) as url:
         query = PrometheusQuery(PrometheusTarget(url), NAME, times)
         found = read_prometheus(query)
-        (run,) = read_report([], ReadOptions(prometheus=query)).runs
+        (run,) = read_report([], ReadOptions(prometheus=(query,))).runs
         with pytest.raises(PrometheusError, match=f'no server "other" in this time; there are "{NAME}"'):
             read_prometheus(PrometheusQuery(PrometheusTarget(url), "other", times))
         with pytest.raises(PrometheusError, match=f'no values of "{NAME}" in this time'):
@@ -305,7 +286,9 @@ def test_what_was_loaded_comes_back(tmp_path, server):
     assert [event.text for event in found.events] == [event.text for event in expected.events]
     assert found.has_metrics
     (recorded_run,) = read_report([str(RECORDINGS[NAME])]).runs
-    assert run.source == (url,)
+    assert run.source == (query.source,)
+    assert query.source.startswith(f"{url}: {NAME}, 20")
+    assert run.server == NAME
     assert run.result.total_output_tokens == recorded_run.result.total_output_tokens > 0
     assert run.result.ttft_ms.mean == pytest.approx(recorded_run.result.ttft_ms.mean)
     assert run.result.duration_s == pytest.approx(recorded_run.result.duration_s, abs=0.1)

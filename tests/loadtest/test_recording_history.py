@@ -4,12 +4,16 @@
 from __future__ import annotations
 
 import functools
+import json
+import lzma
 
 import pytest
 
+from tests.loadtest.load_tests import FOLDER
 from tests.support.recordings import recording
 
 from vllm_watch.loadtest.recording_history import read_recording
+from vllm_watch.loadtest.sources import read_report
 from vllm_watch.replay.recording import MetricsRead
 
 
@@ -90,3 +94,20 @@ def test_a_start_and_a_failure_are_events():
 
     assert "the server starts" in texts
     assert "the engine died" in texts
+
+
+def test_a_recorded_log_counts_what_the_log_in_a_file_counts(tmp_path):
+    """Requests are printed long before the tokens that they had: no load has the ones without the others."""
+    first, *lines = map(json.loads, lzma.decompress((FOLDER / "draft4-run1.jsonl.xz").read_bytes()).splitlines())
+    logged = [line for line in lines if "log" in line]
+    recorded, file = tmp_path / "log-only.jsonl.xz", tmp_path / "vllm.log"
+    end = {key: value for key, value in lines[-1].items() if key in {"t", "end"}}
+    header = {**first, "servers": {"qwen": {"log": True}}}
+    recorded.write_bytes(
+        lzma.compress(b"\n".join(json.dumps(each).encode() for each in (header, *logged, end)) + b"\n")
+    )
+    file.write_text("".join(line["log"] for line in logged), encoding="utf-8")
+    results = [read_report([str(path)]).runs[0].result for path in (recorded, file)]
+
+    assert [result.successful for result in results] == [616, 616]
+    assert results[0].total_output_tokens == pytest.approx(results[1].total_output_tokens, rel=0.01)

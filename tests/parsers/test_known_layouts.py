@@ -12,6 +12,7 @@ from tests.support.recordings import RECORDINGS
 
 from vllm_watch_parsers.exposition import MAX_LINES, ExpositionParser
 from vllm_watch_parsers.metric_names import WANTED
+from vllm_watch_parsers.repeated_bodies import MAX_BODY, RepeatedBodies
 from vllm_watch_parsers.scrape import read_metrics, reading_of
 
 
@@ -50,6 +51,17 @@ def facts(found):
     return repr(found.samples), found.problem, found.long_lines, found.is_openmetrics
 
 
+def read_after(body, before):
+    """Return what a body holds that comes after another one of the same server, in pieces."""
+    bodies = RepeatedBodies(WANTED)
+    for each in (before, body):
+        bodies.start()
+        for start in range(0, len(each), 50_000):
+            bodies.feed(each[start : start + 50_000])
+        found = bodies.finish()
+    return found
+
+
 def one_by_one(body):
     """Return what a body holds whose lines are all parsed alone: nothing announces a family."""
     return read(body.replace(b"# HELP ", b"# "), {})[0]
@@ -65,6 +77,34 @@ def test_recorded_bodies_one_after_the_other(name):
         assert facts(found) == facts(one_by_one(body))
         assert reading_of(found) == read_metrics(body)
         assert known or not found.samples
+
+
+@pytest.mark.parametrize("name", sorted(BODIES))
+def test_recorded_bodies_of_one_server(name):
+    """A server's bodies give the same as each of them alone, and most of them have the form of the one before."""
+    bodies, forms = RepeatedBodies(WANTED), 0
+    for body in BODIES[name]:
+        bodies.start()
+        bodies.feed(body)
+        found = bodies.finish()
+        forms += len(found.groups) == 1
+
+        assert facts(found) == facts(one_by_one(body))
+        assert reading_of(found) == read_metrics(body)
+    assert forms > len(BODIES[name]) // 2
+
+
+def test_a_long_body_and_one_that_broke_off_between_two_others():
+    """What came of the body before, and how long that was, does not matter."""
+    body = BODIES["day"][40]
+    long = body + b"# HELP x a\n# TYPE x gauge\n" + b'x{a="b"} 1\n' * (MAX_BODY // 11)
+    bodies = RepeatedBodies(WANTED)
+    for each, is_whole in ((body, True), (body[:20_000], False), (long, True), (long[:-50], False), (body, True)):
+        bodies.start()
+        bodies.feed(each[:30_000])
+        bodies.feed(each[30_000:])
+        if is_whole:
+            assert facts(bodies.finish()) == facts(one_by_one(each))
 
 
 def test_the_same_series_are_the_same_object():
@@ -88,7 +128,9 @@ def test_damaged_bodies(damage):
     for at in random.Random(old + new).sample(places, min(len(places), 25)):
         damaged = body[:at] + new + body[at + len(old) :]
 
-        assert facts(read(damaged, known)[0]) == facts(one_by_one(damaged)), (at, damaged[at - 80 : at + 80])
+        expected, near = facts(one_by_one(damaged)), (at, damaged[at - 80 : at + 80])
+        assert facts(read(damaged, known)[0]) == expected, near
+        assert facts(read_after(damaged, body)) == expected, near
 
 
 def test_lines_that_are_gone_or_exchanged():
@@ -103,7 +145,8 @@ def test_lines_that_are_gone_or_exchanged():
         changed[at : at + 4] = chance.sample(changed[at : at + 4], 4)
         body = b"".join(changed)
 
-        assert facts(read(body, known)[0]) == facts(one_by_one(body))
+        expected = facts(one_by_one(body))
+        assert facts(read(body, known)[0]) == expected == facts(read_after(body, b"".join(lines)))
 
 
 def test_what_is_kept_of_a_body_has_an_end():

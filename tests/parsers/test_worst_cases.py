@@ -3,10 +3,13 @@
 
 from __future__ import annotations
 
+import itertools
+
 import pytest
 
 from tests.parsers.lines import SPEC_MESSAGE, STATS_MESSAGE, TIME, json_record, record
 from tests.support.alarm import ends_within
+from tests.support.samples import sample
 
 from vllm_watch_parsers.exposition import parse_exposition
 from vllm_watch_parsers.line import UNKNOWN_RECORD, Record, parse_line
@@ -27,6 +30,11 @@ OPEN_RECORDS = [
     Record(f"ERROR {TIME} [core.py:1] ".encode(), "", TIME, "", names_causes=True, is_logo=False),
     Record(f"ERROR {TIME} [core.py:1] ".encode(), "", TIME, "", names_causes=False, is_logo=True),
 ]
+
+SITES_AFTER_RECORDS = sample(
+    list(zip(itertools.cycle(SITES), OPEN_RECORDS, strict=False)), list(itertools.product(SITES, OPEN_RECORDS))
+)
+"""Call sites, and the record that was open before."""
 
 
 @pytest.fixture(autouse=True)
@@ -170,9 +178,8 @@ MESSAGES = [
 def test_no_message_is_slow(start, before):
     """I5: the beginnings of all messages, repeated, are judged at once, from every kind of call site."""
     message = before + repeated(start)
-    for site in SITES:
-        for open_record in OPEN_RECORDS:
-            parse_line(record(message, site, "ERROR")[:MAX_LINE], open_record)
+    for site, open_record in SITES_AFTER_RECORDS:
+        parse_line(record(message, site, "ERROR")[:MAX_LINE], open_record)
     parse_line(json_record(message, name="vllm.a.metrics")[:MAX_LINE])
     parse_line(json_record(message, levelname="ERROR", name="vllm.a.core", exc_info=message))
 

@@ -13,6 +13,8 @@ import time
 
 import pytest
 
+from tests.support.busy import busy_core, run_on
+from tests.support.command_line import vllm_watch
 from tests.support.logs import stats_line
 from tests.support.recordings import recording
 from tests.support.servers_here import ServersHere, free_port
@@ -94,6 +96,10 @@ class Recorded:
         return subprocess.run(
             self.arguments(*more), capture_output=True, text=True, timeout=SECONDS, check=False, cwd=self.folder
         )
+
+    def called(self, *more):
+        """Record to the end, which comes at once, if need be in this process."""
+        return vllm_watch("record", *self.arguments(*more)[len(COMMAND) :])
 
     def start(self, *more, **options):
         """Start recording; return when the file is there and the log is read."""
@@ -223,7 +229,7 @@ class TestWrongUse:
     )
     def test_options(self, recorded, arguments, status, sentence):
         """A wrong option or command is named, and no file is made."""
-        result = recorded.run(*arguments)
+        result = recorded.called(*arguments)
 
         assert (status, f"vllm-watch: {sentence}\n") == (result.returncode, result.stderr)
         assert not recorded.output.exists()
@@ -232,7 +238,7 @@ class TestWrongUse:
         """A file is written over only if that is asked for."""
         recorded.output.write_text("mine")
 
-        result = recorded.run("--for", "1s")
+        result = recorded.called("--for", "1s")
 
         assert (1, f"vllm-watch: -o: {recorded.output} is there already; --force writes over it\n") == (
             result.returncode,
@@ -247,7 +253,7 @@ class TestWrongUse:
         """A path that cannot be written is named with the reason."""
         recorded.output = recorded.folder / name
 
-        result = recorded.run("--force")
+        result = recorded.called("--force")
 
         assert (1, f"vllm-watch: -o: {recorded.output}: cannot be written: {reason}\n") == (
             result.returncode,
@@ -502,19 +508,16 @@ def is_running(pid):
 
 
 def test_a_replayed_server_is_recorded_as_it_was(recorded):
-    """What a server writes and answers is recorded line by line and body by body, on a machine that is busy."""
+    """What a server writes and answers is recorded line by line and body by body, on a core that is busy."""
     played = recording("vl")
     bodies = {with_start_moved(e.body, 0.0) for e in played.events() if isinstance(e, MetricsRead) and e.body}
-    busy = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(os.cpu_count() or 1)]
     recorded.server.refuse()
-    with contextlib.ExitStack() as ended:
-        for process in busy:
-            ended.callback(process.wait)
-            ended.callback(process.kill)
+    with busy_core() as core:
         recorded.process = subprocess.Popen(
             recorded.arguments("--keep", "prompts,request-ids,keys,addresses"),
             stderr=subprocess.PIPE, stdout=subprocess.PIPE,
         )  # fmt: skip
+        run_on(core, recorded.process)
         until(lambda: recorded.output.exists() and recorded.output.stat().st_size)
         with recorded.log.open("ab") as log:
             player = Player(played, log, recorded.server, ScaledClock(40.0))

@@ -18,6 +18,7 @@ from tests.rendering import reports
 from vllm_watch.loadtest.model import Bounds, Latency, Load, Report, Result
 from vllm_watch.rendering.json_output import report_json
 from vllm_watch.rendering.report import report_markdown, report_text
+from vllm_watch.rendering.report_html import report_html
 
 
 FORMATS = [report_text, report_markdown, report_json]
@@ -55,6 +56,16 @@ def test_a_terminal_of_80_columns_is_wide_enough():
     texts = [report_text(each) for each in (reports.report(), reports.sweep(), reports.hostile(), reports.bare())]
 
     assert max(len(line) for text in texts for line in text.splitlines()) <= 80
+
+
+def test_a_text_is_as_wide_as_asked():
+    """In more columns sentences have longer lines and names are whole; the numbers and words are the same."""
+    report = reports.hostile()
+    narrow, wide = report_text(report), report_text(report, 120)
+
+    assert 100 < max(map(len, wide.splitlines())) <= 120
+    assert len(wide.splitlines()) < len(narrow.splitlines())
+    assert max(map(len, report_text(reports.report(), 60).splitlines())) <= 80
 
 
 def test_the_views_are_beside_each_other():
@@ -146,6 +157,19 @@ def test_why_the_maximum_is_not_known_is_beside_it(render):
     assert "Add the server's log or a recording." in " ".join(render(Report(runs=(alone,))).split())
     offline = msgspec.structs.replace(alone, load=Load(endpoint="throughput"))
     assert "Add the server's log" not in render(Report(runs=(offline,)))
+
+
+@pytest.mark.parametrize("render", [report_text, report_markdown, report_html])
+def test_why_the_maximum_of_several_runs_is_not_known_is_said_once(render):
+    """What is said of two loads of one server comes once, before them; what is said of another run is with that run."""
+    shared, own = "The maximum is not known: it was not reached.", "The maximum is not known: only one level."
+    each = {"a": shared, "b": shared, "c": own}
+    runs = [reports.whole_run(name, capacity=None, notes=(note,)) for name, note in each.items()]
+    text = " ".join(render(Report(runs=tuple(runs))).split())
+
+    assert (text.count(shared), text.count(own)) == (1, 1)
+    assert f"2 of the 3 runs: {shared}" in text
+    assert text.count("The maximum: see above, where it is told for several runs together.") == 2
 
 
 def test_several_runs_begin_with_a_table_of_them():

@@ -266,7 +266,7 @@ def test_a_run_is_only_kept_for_what_it_tells():
 @pytest.mark.parametrize(("loads", "is_said"), [(3, False), (50, True)])
 def test_loads_are_left_out_only_where_there_are_too_many(loads, is_said):
     """Sixty runs of three loads are three points, and no load is missing; of fifty loads forty are shown."""
-    base = reports.sweep().runs[0]
+    base = msgspec.structs.replace(reports.sweep().runs[0], timeline=Timeline(), distributions={})
     runs = [
         msgspec.structs.replace(
             base, name=f"run {at}", load=msgspec.structs.replace(base.load, max_concurrency=at % loads + 1)
@@ -282,7 +282,9 @@ def test_loads_are_left_out_only_where_there_are_too_many(loads, is_said):
 def test_one_configuration_too_many_is_one():
     """Of seven configurations six are drawn, and the seventh is one."""
     runs = [
-        msgspec.structs.replace(each, name=f"run {number}", config={"max-num-seqs": str(number)})
+        msgspec.structs.replace(
+            each, name=f"run {number}", config={"max-num-seqs": str(number)}, timeline=Timeline(), distributions={}
+        )
         for number in range(7)
         for each in reports.sweep().runs
     ]

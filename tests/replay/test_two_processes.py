@@ -35,11 +35,34 @@ from vllm_watch.cli import main
 main()
 """
 DYING = """
-def dying(path, block, connection, theirs):
+def dying(file, block, connection, theirs):
     theirs.close()
-    connection.send(parser_process._parse(open(path, "rb"), block, connection.recv()))
+    for _ in range({answers}):
+        connection.send(parser_process._parse(file, block, connection.recv()))
     os._exit(9)
 parser_process._serve = dying
+ask = parser_process.ParserProcess._ask
+def ask_late(self):
+    if self._next >= max({answers}, 1):
+        self._process.join()
+    ask(self)
+parser_process.ParserProcess._ask = ask_late
+"""
+POOR = """
+def poor(file, block, number):
+    if os.getpid() != parent:
+        raise MemoryError
+    return parse(file, block, number)
+parse, parent = parser_process._parse, os.getpid()
+parser_process._parse = poor
+"""
+ROTATED = """
+init = parser_process.ParserProcess.__init__
+def rotate(self, file, block, count):
+    os.rename(file.name, file.name + ".1")
+    open(file.name, "wb").write(b"x\\n" * 10_000_000)
+    init(self, file, block, count)
+parser_process.ParserProcess.__init__ = rotate
 """
 COUNTING = """
 import atexit
@@ -90,9 +113,24 @@ def test_two_processes_read_what_one_reads(log, form):
     assert together.stderr == b""
 
 
-def test_the_reader_goes_on_alone(log):
-    """The second process is killed after its first block: nothing is lost, and nothing is counted twice."""
-    assert read(log, 1).stdout == read(log, 2, change=DYING).stdout
+@pytest.mark.parametrize("answers", [0, 1, 2])
+def test_the_reader_goes_on_alone(log, answers):
+    """The second process is killed after some blocks: nothing is lost, and nothing is counted twice."""
+    together = read(log, 2, change=DYING.format(answers=answers))
+
+    assert (read(log, 1).stdout, b"") == (together.stdout, together.stderr)
+
+
+def test_a_second_process_without_memory_ends_silently(log):
+    """If there is no memory for a second process to parse a block, the reader reads all."""
+    together = read(log, 2, change=POOR)
+
+    assert (read(log, 1).stdout, b"") == (together.stdout, together.stderr)
+
+
+def test_a_log_that_is_rotated_meanwhile_is_read_to_its_end(log):
+    """Both processes read the file that was opened, whatever its path names since."""
+    assert read(log, 1).stdout == read(log, 2, change=ROTATED).stdout
 
 
 def test_the_second_process_has_its_share(tmp_path):

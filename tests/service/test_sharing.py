@@ -160,7 +160,7 @@ def test_who_asks_meanwhile_waits_for_it():
 
 
 def test_one_snapshot_of_each_server_serves_everybody(snapshots):
-    """Within a second /metrics in both forms, the JSON and the charts take one snapshot of each server together."""
+    """Within half a second /metrics in both forms, the JSON and the charts take one snapshot of each server."""
     fleet = Fleet(210)
     fleet.scrape(running=3)
     for ask in (fleet.metrics, lambda: fleet.metrics(GZIP), fleet.running, fleet.service.fleet.record_history):

@@ -269,6 +269,23 @@ class TestReload:
         assert old[1] is not service.fleet.servers[1]
         assert not old[1].log.poll()
 
+    def test_links_are_changed_in_place(self, watch):
+        """Links come, change and go with a reload, and their servers go on as they are."""
+        service = watch.start()
+        until(lambda: service.fleet.is_ready)
+        old = service.fleet.servers
+        for links, shown in (
+            ("links: {logs: '/explore?s={server}&from={from}&to={to}'}", ("/explore?s=a&from={from}&to={to}", "")),
+            ("links: {gpu: /d/gpu}", ("", "/d/gpu")),
+            ("", None),
+        ):
+            watch.write("a", "b")
+            watch.file.write_text(f"{watch.file.read_text()}{links}\n")
+            watch.reload()
+            until(lambda shown=shown: shown == _links_of(watch, "a"))
+
+            assert old == service.fleet.servers
+
     def test_the_first_metrics_and_the_first_log_may_come_with_a_reload(self, watch):
         """D4: a daemon of logs only scrapes once it is told to."""
         with StandIn(lambda _: [answer(PAGE)]) as server:
@@ -431,6 +448,15 @@ class TestReload:
             service.stop()
 
         assert counts[0] == counts[1]
+
+
+def _links_of(watch, server):
+    """Return the labels with a server's links to logs and GPUs; `None` if it has none."""
+    for family in parse_text(watch.service.endpoints.metrics("", "").body.decode()):
+        for sample in family.samples:
+            if sample.name == "vllm_watch_server_links_info" and sample.labels["server"] == server:
+                return sample.labels["logs_url"], sample.labels["gpu_url"]
+    return None
 
 
 def _target(link):

@@ -2,7 +2,7 @@
 """
 T27: a daemon that is killed again and again, in the middle of anything, while its log is written and rotated.
 
-Beside it stand processes that take all cores. A few kills are enough for every day, and some more for
+It runs on one core, beside a process that takes all of it. A few kills are enough for every day, and some more for
 ``--whole``; ``VLLM_WATCH_KILLS=200`` kills as often as that, after lives of up to 6 s.
 """
 
@@ -21,6 +21,7 @@ from pathlib import Path
 import pytest
 
 from tests.sources.test_tail_model import stats_line
+from tests.support.busy import busy_core, run_on
 from tests.support.samples import number_of
 from tests.support.waiting import until
 
@@ -62,7 +63,6 @@ run_service(
     Config(listen="127.0.0.1:0", checkpoint=kept, servers=(ServerConfig(name="a", log=log),)), SystemClock()
 )
 """
-BUSY = "while True: pass"
 
 
 class Writer(threading.Thread):
@@ -104,6 +104,13 @@ def ends_with(told, number):
         return f"{number} {number}\n".encode() in file.read()
 
 
+def started(command, core):
+    """Start a daemon on one core."""
+    process = subprocess.Popen(command, stderr=subprocess.DEVNULL)
+    run_on(core, process)
+    return process
+
+
 def test_no_line_is_lost_through_kills_on_a_busy_machine(tmp_path):
     """T27: every line is read and whole, few are read twice, and whatever moment it died at, the checkpoint is good."""
     log, kept, told = tmp_path / "vllm.log", tmp_path / "state.json", tmp_path / "told"
@@ -113,26 +120,25 @@ def test_no_line_is_lost_through_kills_on_a_busy_machine(tmp_path):
     writer = Writer(log)
     command = [sys.executable, "-c", DAEMON, str(log), str(kept), str(told)]
 
-    busy = [subprocess.Popen([sys.executable, "-c", BUSY]) for _ in range(os.cpu_count() or 1)]
-    process = subprocess.Popen(command, stderr=subprocess.DEVNULL)
-    try:
-        until(kept.exists, DEADLINE)
-        writer.start()
-        for _ in range(KILLS):
-            time.sleep(chance.uniform(*LIFE_SECONDS))
-            process.send_signal(signal.SIGKILL)
+    with busy_core() as core:
+        process = started(command, core)
+        try:
+            until(kept.exists, DEADLINE)
+            writer.start()
+            for _ in range(KILLS):
+                time.sleep(chance.uniform(*LIFE_SECONDS))
+                process.send_signal(signal.SIGKILL)
+                process.wait()
+                assert CheckpointFile(str(kept)).load(time.time()).reason == "ok"
+                process = started(command, core)
+            writer.is_over.set()
+            writer.join()
+            until(lambda: told.exists() and ends_with(told, writer.number), DEADLINE)
+        finally:
+            process.kill()
             process.wait()
-            assert CheckpointFile(str(kept)).load(time.time()).reason == "ok"
-            process = subprocess.Popen(command, stderr=subprocess.DEVNULL)
-        writer.is_over.set()
-        writer.join()
-        until(lambda: told.exists() and ends_with(told, writer.number), DEADLINE)
-    finally:
-        for each in (process, *busy):
-            each.kill()
-            each.wait()
-        writer.is_over.set()
-        writer.file.close()
+            writer.is_over.set()
+            writer.file.close()
 
     read = [line.split() for line in told.read_text().splitlines()]
     lost = sorted(set(range(1, writer.number + 1)) - {int(number) for number, _ in read})

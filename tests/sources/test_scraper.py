@@ -396,6 +396,16 @@ def test_endless_body(framing):
     assert peak.size < 20 * MIB
 
 
+@pytest.mark.parametrize("size", [b"-1", b"-5", b"-0000000000000001", b"five"])
+def test_a_chunk_without_a_size(size):
+    """S4: what follows a size below 0, or one that is no number, is not read, whatever the server would still send."""
+    pieces = [answer(Transfer_Encoding="chunked"), size + b"\r\n", *itertools.repeat(bytes(MIB), 200)]
+    with StandIn(lambda _: pieces, closes=True) as server, Peak() as peak:
+        result = scrape(server.url, 20.0)
+    assert (result.reason, result.reading) == ("incomplete", None)
+    assert peak.size < 20 * MIB
+
+
 def test_large_page_is_read():
     """S4: a page below the cap is read whole."""
     body = PAGE + (b"# " + b"x" * 97 + b"\n") * (3 * MIB // 100)

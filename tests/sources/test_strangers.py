@@ -35,7 +35,7 @@ from vllm_watch_parsers.scrape import read_metrics
 pytestmark = pytest.mark.slow
 
 
-NTH = sample(3, whole=1)
+NTH = sample(5, whole=1)
 """Reading begins at every so many lines of a hostile log."""
 
 CUT_AT = 16 * 1024

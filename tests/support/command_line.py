@@ -20,6 +20,7 @@ from typing import Any
 
 import structlog
 
+from tests.support.alarm import ends_within
 from tests.support.samples import is_whole
 
 from vllm_watch.cli import main
@@ -27,7 +28,7 @@ from vllm_watch.cli import main
 
 COMMAND = (sys.executable, "-m", "vllm_watch.cli")
 SECONDS = 60
-CALLED = frozenset({"backfill", "check", "compare", "once", "report"})
+CALLED = frozenset({"backfill", "check", "compare", "discover", "grafana", "once", "record", "report"})
 """Commands that leave the process as it was, but for what `_same_log` puts back."""
 
 
@@ -50,7 +51,12 @@ def vllm_watch(*arguments: str | Path, **options: Any) -> subprocess.CompletedPr
 def _call(words: list[str]) -> subprocess.CompletedProcess[str]:
     streams = [io.TextIOWrapper(io.BytesIO(), encoding="utf-8", newline="") for _ in range(2)]
     output, errors = streams
-    with _same_log(), contextlib.redirect_stdout(output), contextlib.redirect_stderr(errors):
+    with (
+        _same_log(),
+        ends_within(SECONDS),
+        contextlib.redirect_stdout(output),
+        contextlib.redirect_stderr(errors),
+    ):
         try:
             main(words)
         except SystemExit as ended:

@@ -3,16 +3,18 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Mapping
 from types import MappingProxyType
 from typing import NamedTuple
 
 from prometheus_client.core import Metric
 
-from vllm_watch.catalog.series import PREFIX
-from vllm_watch.exposition.collector import server_texts
-from vllm_watch.exposition.samples import HistogramSample, bound_text, by_series, server_samples
-from vllm_watch.exposition.text_format import configured_labels, prometheus_text, series_texts
+from vllm_watch.catalog.series import PREFIX, SERIES
+from vllm_watch.exposition.collector import TextCollector
+from vllm_watch.exposition.line_starts import configured_labels
+from vllm_watch.exposition.samples import HistogramSample, bound_text, server_samples
+from vllm_watch.exposition.text_format import SampleWriter, prometheus_text
 
 
 class Collected(NamedTuple):
@@ -34,13 +36,13 @@ def collected(*snapshots, own=()):
 
 def written(collected, others=(), *, for_openmetrics=False, with_times=False):
     """Return samples as they are written, as bytes."""
-    texts = series_texts(collected.samples, configured_labels(collected.labels), with_times=with_times)
+    texts = SampleWriter(configured_labels(collected.labels)).write(collected.samples, with_times=with_times)
     return b"".join(prometheus_text([texts], others, for_openmetrics=for_openmetrics))
 
 
 def exported(*snapshots, own=(), for_openmetrics=False):
     """Return what a scrape of the daemon gets of some servers, as bytes."""
-    texts = server_texts(snapshots, lambda: own, failed=_fail)
+    texts = TextCollector().texts(snapshots, lambda: own, failed=_fail)
     return b"".join(prometheus_text(texts, for_openmetrics=for_openmetrics))
 
 
@@ -53,9 +55,12 @@ class LibraryFamilies:
 
     def collect(self):
         """Yield the families."""
-        for series, samples in by_series(self._collected.samples):
+        by_name = defaultdict(list)
+        for sample in self._collected.samples:
+            by_name[sample.name].append(sample)
+        for series in (series for name, series in SERIES.items() if name in by_name):
             family = Metric(PREFIX + series.family, series.help, series.type)
-            for sample in samples:
+            for sample in by_name[series.name]:
                 self._add(family, series, sample)
             yield family
 

@@ -13,6 +13,7 @@ import yaml
 from tests.state.test_sources_together import Server, page
 
 from vllm_watch.catalog.states import ENGINE_STATES
+from vllm_watch.config.model import LinksConfig
 from vllm_watch.exposition.json_view import server_view
 from vllm_watch.state.engine_values import STAGES
 from vllm_watch.web.assets import load_assets
@@ -108,6 +109,22 @@ def test_requests_that_are_turned_away_are_told():
 
     assert {"max_num_queued_reqs": 7} == server_view(server.state.snapshot(server.now))["admission_rejections"]
     assert "max_num_queued_reqs:" in SCRIPTS["/static/words.js"]
+
+
+def test_links_are_told_and_open_a_window_of_their_own():
+    """Configured links are in the view; the page takes only those of the web, and tells them nothing of itself."""
+    snapshot = Server().scrape(page()).state.snapshot(1000.0)._replace(links={"logs": "https://logs.example.com/"})
+
+    assert {"logs": "https://logs.example.com/"} == server_view(snapshot)["links"]
+    assert "server.links" in SCRIPTS["/static/links.js"]
+    for needed in (r"/^https?:\/\//.test(url)", 'node.target = "_blank"', 'node.rel = "noopener noreferrer"'):
+        assert needed in SCRIPTS["/static/links.js"]
+
+
+@pytest.mark.parametrize("name", list(LinksConfig.__struct_fields__))
+def test_each_link_has_its_title(name):
+    """Every kind of link has its words on the page."""
+    assert re.search(rf"\b{name}: ", SCRIPTS["/static/links.js"])
 
 
 @pytest.mark.parametrize("name", ["log_events", "admission_rejections", "failed_requests"])

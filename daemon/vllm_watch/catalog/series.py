@@ -33,7 +33,7 @@ first: the first that has it. latest: the newest of them. each: whichever there 
 all: only where all of them are there.
 """
 
-Feature = Literal["slo", "speculative decoding"]
+Feature = Literal["slo", "speculative decoding", "links"]
 """What must be configured or used for a series to be there."""
 
 _ENGINE = ("server", "model_name", "engine")
@@ -542,6 +542,17 @@ FACTS = Group(
                 _log("its version line, unless many lines without a time hide how old it is"),
                 _scrape("`process_start_time_seconds`"),
             ),
+        ),
+        _gauge(
+            "server_links_info",
+            labels=(*_SERVER, "logs_url", "gpu_url"),
+            unit="1",
+            help=(
+                "Always 1. Configured links to the server's logs and to a dashboard of its GPUs; a label is empty if "
+                "there is none. {from} and {to} stand for a time."
+            ),
+            sources=(_configuration("`links`"),),
+            feature="links",
         ),
         _gauge(
             "slo_time_to_first_token_seconds",

@@ -96,7 +96,7 @@ def _gather(gathered: TimeSeriesFile, snapshot: ServerSnapshot) -> None:
 
 def _write(gathered: TimeSeriesFile, output: str | None) -> None:
     if output is None:
-        sys.stdout.writelines(gathered.lines())
+        sys.stdout.writelines(gathered.texts())
         return
     with whole_file(Path(output)) as file:
-        file.writelines(line.encode() for line in gathered.lines())
+        file.writelines(text.encode() for text in gathered.texts())

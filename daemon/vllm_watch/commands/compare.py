@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import sys
+import time
 
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -11,9 +12,11 @@ from typing import Any
 
 import click
 
+from vllm_watch.commands.explanation import explain_option
 from vllm_watch.commands.marks import mark_options, mark_runs, marking
 from vllm_watch.commands.options import objective_option, progress_bar, zone_option
-from vllm_watch.commands.output_formats import comparison_format
+from vllm_watch.commands.output_formats import comparison_format, text_width
+from vllm_watch.commands.prometheus_options import PrometheusOptions, prometheus_options, side_queries
 from vllm_watch.commands.report import read_options
 from vllm_watch.comparison.compare import compare_sides
 from vllm_watch.comparison.fail_if import Outcome, Rule, check_rule, parse_rule
@@ -25,14 +28,13 @@ from vllm_watch.rendering.comparisons import comparisons_markdown, comparisons_t
 from vllm_watch.rendering.comparisons_html import comparisons_html
 from vllm_watch.rendering.json_output import comparisons_json
 from vllm_watch.replay.replay import Progress
-from vllm_watch.support.errors import UsageError
+from vllm_watch.support.errors import FileError, UsageError
 from vllm_watch.support.report_formats import COMPARISON_FORMATS, ComparisonFormat
 from vllm_watch.support.standard_streams import write_output
 from vllm_watch.support.whole_file import write_whole
 
 
 _RENDERERS: Mapping[ComparisonFormat, Callable[[Comparisons], str]] = {
-    "table": comparisons_table,
     "markdown": comparisons_markdown,
     "json": comparisons_json,
     "html": comparisons_html,
@@ -60,6 +62,8 @@ _RENDERERS: Mapping[ComparisonFormat, Callable[[Comparisons], str]] = {
 @objective_option
 @zone_option
 @mark_options
+@prometheus_options
+@explain_option
 def command(
     sides: tuple[str, ...],
     baseline: str | None,
@@ -69,6 +73,10 @@ def command(
     force: bool,
     objective: str | None,
     zone: str | None,
+    url: str | None,
+    server: str | None,
+    token_file: str | None,
+    ca_file: str | None,
     **marks: Any,  # noqa: ANN401 - What `marking` takes.
 ) -> None:
     """
@@ -77,22 +85,23 @@ def command(
     Each side is a source, as of report, or several with a name: A=run1.json,run2.json. One run of a configuration says
     little, for the next one is different; five runs of each, taking turns, find a difference of a few per cent.
 
+    With --prometheus a source may be a time range: FROM/TO, with times as in report's --from and --to, or
+    SERVER@FROM/TO: A=2026-11-20T14:00/14:10,2026-11-20T15:00/15:10 B=qwen-b@-2h/-1h.
+
     --fail-if fails only if the whole 95 % interval is beyond the limit, and never if nothing was measured.
     """
     where = marking(**marks)
     parsed = [parse_rule(text) for text in rules]
     named = named_sides(sides, baseline)
     chosen = comparison_format(form, output)
-    options = read_options(objective, zone)
+    prometheus = PrometheusOptions(url, server, token_file=token_file, ca_file=ca_file)
+    options = side_options(named, read_options(objective, zone), prometheus)
     with progress_bar("compare") as progress:
         read = read_sides(named, options, progress)
     found = compare_sides(read, baseline, force=force)
     write_comparison(found, chosen, output)
     mark_runs((run for side in read for run in side.runs), output, where)
-    outcomes = check_rules(parsed, found)
-    for outcome in outcomes:
-        click.echo(f"vllm-watch: {outcome.text}", err=True)
-    sys.exit(1 if any(outcome.has_failed for outcome in outcomes) else 0)
+    sys.exit(exit_status(check_rules(parsed, found)))
 
 
 def named_sides(texts: Sequence[str], baseline: str | None) -> tuple[SideArgument, ...]:
@@ -102,27 +111,46 @@ def named_sides(texts: Sequence[str], baseline: str | None) -> tuple[SideArgumen
     Raises:
         UsageError: They are wrong, or the baseline is none of them.
     """
-    sides = parse_sides(texts, lambda path: Path(path).exists())
+    sides = parse_sides(texts, lambda path: Path(path).exists(), time.time())
     names = [side.name for side in sides]
     if baseline is not None and baseline not in names:
         raise UsageError(f"--baseline {baseline}: no such side; there are {', '.join(names)}")
     return sides
 
 
-def read_sides(named: Sequence[SideArgument], options: ReadOptions, progress: Progress) -> tuple[Side, ...]:
+def side_options(
+    named: Sequence[SideArgument], options: ReadOptions, prometheus: PrometheusOptions
+) -> list[ReadOptions]:
     """
-    Read the sources of all sides.
+    Return how the sources of each side are read: its time ranges are asked for.
 
     Raises:
-        FileError: One cannot be read, or nothing ran in those of a side.
+        UsageError: It is not known of which Prometheus or server, or there is a Prometheus and no time range.
+    """
+    return [options._replace(prometheus=queries) for queries in side_queries(named, prometheus)]
+
+
+def read_sides(
+    named: Sequence[SideArgument], each_options: Sequence[ReadOptions], progress: Progress
+) -> tuple[Side, ...]:
+    """
+    Read the sources of all sides, each with its own options.
+
+    Raises:
+        FileError: One cannot be read, or nothing ran in those of a side, or in one of its time ranges.
+        PrometheusError: The Prometheus cannot be read.
     """
     sides = []
-    for number, side in enumerate(named):
+    for number, (side, options) in enumerate(zip(named, each_options, strict=True)):
 
         def part(share: float, before: int = number) -> None:
             progress((before + share) / len(named))
 
-        sides.append(Side(name=side.name, runs=_tested(read_report(side.paths, options, part).runs)))
+        runs = read_report(side.paths, options, part).runs
+        for query in options.prometheus:
+            if not any(query.source in run.source for run in runs):
+                raise FileError(f"{query.source}: no load is in it, or none that was measured")
+        sides.append(Side(name=side.name, runs=_tested(runs)))
     return tuple(sides)
 
 
@@ -138,7 +166,7 @@ def write_comparison(comparisons: Comparisons, form: ComparisonFormat, output: s
     Raises:
         FileError: The output cannot be written.
     """
-    text = _RENDERERS[form](comparisons)
+    text = comparisons_table(comparisons, text_width(output)) if form == "table" else _RENDERERS[form](comparisons)
     if output is None:
         write_output(text, is_utf8=form == "html")
     else:
@@ -148,6 +176,13 @@ def write_comparison(comparisons: Comparisons, form: ComparisonFormat, output: s
 def check_rules(rules: Sequence[Rule], comparisons: Comparisons) -> list[Outcome]:
     """Return what became of each rule in each comparison."""
     return [check_rule(rule, pair) for rule in rules for pair in comparisons.pairs]
+
+
+def exit_status(outcomes: Sequence[Outcome]) -> int:
+    """Say on standard error what became of each rule; return 1 if one has failed."""
+    for outcome in outcomes:
+        click.echo(f"vllm-watch: {outcome.text}", err=True)
+    return int(any(outcome.has_failed for outcome in outcomes))
 
 
 def _tested(runs: Sequence[Run]) -> tuple[Run, ...]:

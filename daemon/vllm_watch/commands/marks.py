@@ -66,7 +66,7 @@ def marking(*, mark: bool, grafana_url: str, grafana_token_file: str | None) -> 
     return Marking(grafana_url, grafana_token_file)
 
 
-def mark_runs(runs: Iterable[Run], output: str | None, where: Marking | None, server: str | None = None) -> None:
+def mark_runs(runs: Iterable[Run], output: str | None, where: Marking | None) -> None:
     """
     Show runs as regions; say on standard error what became of each, and why one could not be shown.
 
@@ -74,7 +74,6 @@ def mark_runs(runs: Iterable[Run], output: str | None, where: Marking | None, se
         runs: What was read.
         output: The file that the report was written to, which the regions name.
         where: Which Grafana, `None` for none.
-        server: The server's name in vllm-watch, if it is known.
     """
     if where is None:
         return
@@ -82,7 +81,7 @@ def mark_runs(runs: Iterable[Run], output: str | None, where: Marking | None, se
     try:
         with closing(connect(where.url, where.token_file, None, _SECONDS, options="--grafana-")) as grafana:
             for run in runs:
-                region = region_of(run, file, server)
+                region = region_of(run, file)
                 if region is None:
                     _say(f"warning: {run.name} was not marked: when it ran is not known")
                 else:

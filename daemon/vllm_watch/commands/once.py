@@ -20,7 +20,7 @@ from vllm_watch.commands.options import log_option, progress_bar
 from vllm_watch.config.texts import DEFAULT_NAME, parse_url
 from vllm_watch.exposition.json_view import server_view
 from vllm_watch.exposition.samples import server_samples
-from vllm_watch.exposition.text_format import prometheus_text, series_texts
+from vllm_watch.exposition.text_format import SampleWriter, prometheus_text
 from vllm_watch.reading.log_reader import TimedEvent
 from vllm_watch.replay.finished_log import FinishedLog
 from vllm_watch.replay.replay import Progress, read_to_end
@@ -112,7 +112,7 @@ def read_once(logs: Sequence[str], metrics: str | None, progress: Progress = lam
 
 def as_prometheus(snapshot: ServerSnapshot) -> bytes:
     """Return a snapshot in the Prometheus text format; each sample has the time of its value."""
-    return b"".join(prometheus_text([series_texts(server_samples(snapshot), with_times=True)]))
+    return b"".join(prometheus_text([SampleWriter().write(server_samples(snapshot), with_times=True)]))
 
 
 def as_json(snapshot: ServerSnapshot) -> bytes:

@@ -1,11 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which format the output of `report` and of `compare` has: the one that is asked for, else that of the file's name."""
+"""The output of `report` and of `compare`: its format, asked for or by the file's name, and how wide its text is."""
 
 from __future__ import annotations
+
+import shutil
+import sys
 
 from collections.abc import Mapping
 from pathlib import PurePath
 
+from vllm_watch.rendering.text import WIDTH
 from vllm_watch.support.errors import UsageError
 from vllm_watch.support.report_formats import ComparisonFormat, ReportFormat
 
@@ -19,6 +23,10 @@ _BY_ENDING: Mapping[str, ReportFormat] = {
     ".txt": "text",
     "": "text",
 }
+
+
+_NARROWEST, _WIDEST = 60, 120
+"""Columns of a text: in fewer its tables do not fit, and longer lines of prose are hard to read."""
 
 
 def report_format(form: ReportFormat | None, output: str | None) -> ReportFormat:
@@ -46,6 +54,18 @@ def comparison_format(form: ComparisonFormat | None, output: str | None) -> Comp
         return form
     named = _of_ending(output)
     return "table" if named == "text" else named
+
+
+def text_width(output: str | None) -> int:
+    """
+    Return how many columns a text has: those of the terminal that it is written to, within bounds, else 80.
+
+    Args:
+        output: The file, or `None` for standard output.
+    """
+    if output is not None or not sys.stdout.isatty():
+        return WIDTH
+    return min(max(shutil.get_terminal_size().columns, _NARROWEST), _WIDEST)
 
 
 def _of_ending(output: str | None) -> ReportFormat:

@@ -4,25 +4,26 @@
 from __future__ import annotations
 
 import re
-import time
 
 from collections.abc import Callable, Mapping, Sequence
 from datetime import timedelta, timezone, tzinfo
 from pathlib import Path
-from typing import NamedTuple
 from zoneinfo import ZoneInfo
 
 import click
 
 from vllm_watch.commands.marks import mark_options, mark_runs, marking
-from vllm_watch.commands.options import objective_option, progress_bar, several, zone_option
-from vllm_watch.commands.output_formats import report_format
+from vllm_watch.commands.options import objective_option, progress_bar, zone_option
+from vllm_watch.commands.output_formats import report_format, text_width
+from vllm_watch.commands.prometheus_options import (
+    PrometheusOptions,
+    prometheus_options,
+    prometheus_query,
+    range_options,
+)
 from vllm_watch.config.quoting import quote
-from vllm_watch.config.texts import parse_url
-from vllm_watch.config.times import parse_time_range
 from vllm_watch.loadtest.model import Report
 from vllm_watch.loadtest.objective import parse_objective
-from vllm_watch.loadtest.prometheus_source import PrometheusQuery, PrometheusTarget
 from vllm_watch.loadtest.sources import ReadOptions, read_report
 from vllm_watch.rendering.json_output import report_json
 from vllm_watch.rendering.report import report_markdown, report_text
@@ -35,19 +36,10 @@ from vllm_watch.support.whole_file import write_whole
 
 
 _RENDERERS: Mapping[ReportFormat, Callable[[Report], str]] = {
-    "text": report_text,
     "markdown": report_markdown,
     "json": report_json,
     "html": report_html,
 }
-_prometheus_options = several(
-    click.option("--prometheus", "url", metavar="URL", help="Read a server's series from this Prometheus."),
-    click.option("--server", metavar="NAME", help="Which server of it: the label `server`."),
-    click.option("--from", "start", metavar="TIME", help='From when, such as -2h, "2026-11-20 14:00" or RFC 3339.'),
-    click.option("--to", "end", metavar="TIME", help="Until when [default: now]."),
-    click.option("--bearer-token-file", "token_file", metavar="FILE", help="The file with its bearer token."),
-    click.option("--ca-file", metavar="FILE", help="The authorities to trust for its certificate, in PEM format."),
-)
 _OFFSET = re.compile(r"(?:UTC)?([+-])(\d\d):?(\d\d)", re.ASCII)
 
 
@@ -63,7 +55,8 @@ _OFFSET = re.compile(r"(?:UTC)?([+-])(\d\d):?(\d\d)", re.ASCII)
 @objective_option
 @zone_option
 @mark_options
-@_prometheus_options
+@prometheus_options
+@range_options
 def command(
     sources: tuple[str, ...],
     output: str | None,
@@ -86,10 +79,10 @@ def command(
     query = prometheus_query(PrometheusOptions(**prometheus))
     if not sources and query is None:
         raise UsageError("give at least one SOURCE: a log, a recording or a benchmark's result; or --prometheus")
-    options = read_options(objective, zone)._replace(prometheus=query)
+    options = read_options(objective, zone)._replace(prometheus=() if query is None else (query,))
     with progress_bar("report") as progress:
         found = write_report(sources, form, output, options, progress)
-    mark_runs(found.runs, output, where, prometheus["server"])
+    mark_runs(found.runs, output, where)
 
 
 def write_report(
@@ -111,7 +104,7 @@ def write_report(
     """
     chosen = report_format(form, output)
     report = read_report(paths, options, progress)
-    text = _RENDERERS[chosen](report)
+    text = report_text(report, text_width(output)) if chosen == "text" else _RENDERERS[chosen](report)
     if output is None:
         write_output(text, is_utf8=chosen == "html")
     else:
@@ -131,43 +124,6 @@ def read_options(objective: str | None, zone: str | None) -> ReadOptions:
     except ValueError as error:
         raise UsageError(f"--objective: {error}") from None
     return ReadOptions(limits, None if zone is None else parse_zone(zone))
-
-
-class PrometheusOptions(NamedTuple):
-    """The values of ``--prometheus``, ``--server``, ``--from``, ``--to``, ``--bearer-token-file`` and ``--ca-file``."""
-
-    url: str | None = None
-    server: str | None = None
-    start: str | None = None
-    end: str | None = None
-    token_file: str | None = None
-    ca_file: str | None = None
-
-
-_NAMES = PrometheusOptions("--prometheus", "--server", "--from", "--to", "--bearer-token-file", "--ca-file")
-
-
-def prometheus_query(options: PrometheusOptions) -> PrometheusQuery | None:
-    """
-    Return what is asked of a Prometheus, if it is.
-
-    Raises:
-        UsageError: Something is missing or wrong.
-    """
-    if options.url is None:
-        alone = next((name for name, value in zip(_NAMES, options, strict=True) if value is not None), None)
-        if alone is not None:
-            raise UsageError(f"{alone} requires --prometheus URL")
-        return None
-    if options.server is None or options.start is None:
-        raise UsageError(f"--prometheus requires {'--server NAME' if options.server is None else '--from TIME'}")
-    try:
-        url = parse_url(options.url, path="", instead="--bearer-token-file")
-    except ValueError as error:
-        raise UsageError(f"--prometheus: {error}") from None
-    target = PrometheusTarget(url, options.token_file, options.ca_file)
-    times = parse_time_range(options.start, options.end or "now", time.time())
-    return PrometheusQuery(target, options.server, times)
 
 
 def parse_zone(text: str) -> tzinfo:

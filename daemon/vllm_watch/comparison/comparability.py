@@ -18,8 +18,10 @@ from vllm_watch.comparison.sound_runs import (
     check_acceptance,
     check_duration,
     check_errors,
+    check_idle,
     check_in_flight,
     check_order,
+    check_overlap,
     check_repetition,
     check_saturation,
     check_steadiness,
@@ -29,6 +31,7 @@ from vllm_watch.comparison.sound_runs import (
 
 _CHECKS: tuple[Callable[[Pair], Iterator[Finding]], ...] = (
     check_repetition,
+    check_overlap,
     check_model,
     check_load,
     check_lengths,
@@ -36,6 +39,7 @@ _CHECKS: tuple[Callable[[Pair], Iterator[Finding]], ...] = (
     check_temperature,
     check_errors,
     check_duration,
+    check_idle,
     check_saturation,
     check_steadiness,
     check_in_flight,

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from msgspec.structs import replace
 
 from vllm_watch.comparison.comparability import findings
-from vllm_watch.comparison.configuration import common_settings, config_differences, config_warnings
+from vllm_watch.comparison.configuration import check_configuration, common_settings, config_differences
 from vllm_watch.comparison.decisions import decide, matrix
 from vllm_watch.comparison.estimate import SIGNIFICANCE, estimate
 from vllm_watch.comparison.headline import headline_metric
@@ -65,7 +65,7 @@ def compare_pair(a: Side, b: Side, *, force: bool = False) -> Comparison:
     found = list(findings(pair))
     preventing = tuple(finding.text for finding in found if finding.prevents)
     warnings = (
-        *config_warnings(a, b),
+        *(finding.text for finding in check_configuration(a, b)),
         *(finding.text for finding in found if not finding.prevents),
         *trap_warnings(pair),
     )

@@ -5,8 +5,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from vllm_watch.comparison.finding import Finding, SideFinding, of_sides
 from vllm_watch.comparison.model import ConfigDifference, Side
 from vllm_watch.loadtest.model import Run
+
+
+_OF = "The configuration of"
 
 
 def settings(run: Run) -> dict[str, str]:
@@ -41,15 +45,27 @@ def common_settings(sides: Sequence[Side]) -> tuple[tuple[str, str], ...]:
     )
 
 
-def config_warnings(a: Side, b: Side) -> Iterator[str]:
+def check_configuration(a: Side, b: Side) -> Iterator[Finding]:
     """Yield what makes the differences of configuration incomplete."""
-    for side in (a, b):
-        if not any(run.config for run in side.runs):
-            yield f"The configuration of {side.name} is not known: add its log or recording to see what differs."
-        varying = sorted(
-            name
-            for name in side_settings(side.runs)
-            if len({known[name] for run in side.runs if name in (known := settings(run))}) > 1
-        )
-        if varying:
-            yield f"The runs of {side.name} differ in {', '.join(varying)}: they are taken as one configuration."
+    yield from of_sides(_incomplete(side) for side in (a, b))
+    yield from of_sides(_varying(side) for side in (a, b))
+
+
+def _incomplete(side: Side) -> SideFinding | None:
+    if not any(run.config for run in side.runs):
+        return SideFinding(_OF, side.name, "is not known", "add its log or recording to see what differs.")
+    if all(run.server is not None for run in side.runs):
+        return SideFinding(_OF, side.name, "is from a Prometheus, which has few flags", "others may differ, too.")
+    return None
+
+
+def _varying(side: Side) -> SideFinding | None:
+    varying = sorted(
+        name
+        for name in side_settings(side.runs)
+        if len({known[name] for run in side.runs if name in (known := settings(run))}) > 1
+    )
+    if not varying:
+        return None
+    what = f"differ in {', '.join(varying)}"
+    return SideFinding("The runs of", side.name, what, "they are taken as one configuration.")

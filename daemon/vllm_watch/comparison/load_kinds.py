@@ -15,7 +15,9 @@ LoadKind = Literal["open", "closed", "burst"]
 """open: requests come at a rate. closed: each of N users waits for an answer. burst: all requests come at once."""
 
 _SATURATED_SHARE = 0.5
-_SERVED = 0.98
+SERVED = 0.98
+"""From so large a share of a given rate on a server kept up with it."""
+
 _OVERLOADED = 0.90
 _WAITING_SHARE = 0.02
 """A request waits for the end of a step also where there is room, which is less than this part of its time."""
@@ -52,13 +54,20 @@ def is_saturated(run: Run, result: Result | None) -> bool | None:
     if working:
         saturated = sum(phase.end - phase.start for phase in working if phase.phase == "saturated")
         return saturated > _SATURATED_SHARE * sum(phase.end - phase.start for phase in working)
-    kind, rate = load_kind(run.load), run.load.request_rate
-    if kind == "burst":
+    if load_kind(run.load) == "burst":
         return True
-    if kind == "open" and result is not None and result.request_throughput is not None and rate != "inf" and rate:
-        served = result.request_throughput / rate
-        return True if served < _OVERLOADED else False if served >= _SERVED else None
-    return None
+    served = served_share(run, result)
+    if served is None:
+        return None
+    return True if served < _OVERLOADED else False if served >= SERVED else None
+
+
+def served_share(run: Run, result: Result | None) -> float | None:
+    """Return how much of a given rate was served, `None` if there is none, or that is not known."""
+    rate = run.load.request_rate
+    if result is None or result.request_throughput is None or not rate or rate == "inf":
+        return None
+    return result.request_throughput / rate
 
 
 def is_near_saturation(run: Run, result: Result | None) -> bool | None:
@@ -75,7 +84,9 @@ def is_near_saturation(run: Run, result: Result | None) -> bool | None:
         return None if varies_by_chance(run) else is_saturated(run, result)
     if use.waiting / (use.waiting + use.running) > _WAITING_SHARE:
         return True
-    return varies_by_chance(run) and use.running + _ROOM * math.sqrt(use.running) > _room(run, use)
+    # Each engine has its own queue, and its own chance that it grows.
+    running = use.running / _engines(run)
+    return varies_by_chance(run) and running + _ROOM * math.sqrt(running) > _room(run, running, use)
 
 
 def varies_by_chance(run: Run) -> bool:
@@ -83,10 +94,21 @@ def varies_by_chance(run: Run) -> bool:
     return load_kind(run.load) not in {"closed", "burst"}
 
 
-def _room(run: Run, use: ServerUse) -> float:
-    """Return how many requests run at once at most: the places of the batch, or how many fit into the KV cache."""
-    given = run.config.get("max-num-seqs", "")
-    places = int(given) if given.isdecimal() else _LEAST_ROOM
-    if not use.running or not use.kv_cache_usage_ratio:
+def _room(run: Run, running: float, use: ServerUse) -> float:
+    """Return how many requests an engine runs at most: the places of its batch, or how many fit into its KV cache."""
+    places = _places(run) or _LEAST_ROOM
+    if not running or not use.kv_cache_usage_ratio:
         return places
-    return min(places, use.running / use.kv_cache_usage_ratio)
+    return min(places, running / use.kv_cache_usage_ratio)
+
+
+def _engines(run: Run) -> int:
+    """Return among how many engines requests were shared; one where that is not known."""
+    places = _places(run)
+    return max(round(run.max_running_requests / places), 1) if run.max_running_requests and places else 1
+
+
+def _places(run: Run) -> int | None:
+    """Return how many requests each engine runs at most, `None` if that is not known."""
+    given = run.config.get("max-num-seqs", "")
+    return int(given) if given.isdecimal() else None

@@ -10,7 +10,7 @@ from vllm_watch.comparison.load_kinds import load_kind, load_name
 from vllm_watch.comparison.pair import Measured, Pair, mean_known, relative_difference
 from vllm_watch.loadtest.load_text import BENCHMARK_KINDS
 from vllm_watch.loadtest.model import Load, Result
-from vllm_watch.loadtest.number_texts import count, limit, percent
+from vllm_watch.loadtest.number_texts import count, limit, percent, significant
 
 
 LENGTH_TOLERANCE = 0.05
@@ -44,7 +44,7 @@ def check_load(pair: Pair) -> Iterator[Finding]:
         kinds_of_test = f"{BENCHMARK_KINDS[a.endpoint]} and {BENCHMARK_KINDS[b.endpoint]}"
         yield Finding(f"The benchmarks are of different kinds: {kinds_of_test}.", prevents=True)
     elif None in kinds:
-        yield Finding("Whether both sides got the same load is not known.", prevents=False)
+        yield Finding(f"Whether both sides got the same load is not known{_arrivals(pair)}.", prevents=False)
     elif kinds[0] != kinds[1]:
         yield Finding(f"The loads are of different kinds: {load_name(a)} and {load_name(b)}.", prevents=True)
     elif _sizes_differ(a, b):
@@ -92,7 +92,8 @@ def check_temperature(pair: Pair) -> Iterator[Finding]:
     ]
     if not known[0] or not known[1]:
         missing = " and ".join(side.name for side, each in zip(pair.sides, known, strict=True) if not each)
-        yield Finding(f"The temperature of {missing} is not known: a result file does not hold it.", prevents=False)
+        why = "a result file does not hold it" if pair.view == "client" else "the server does not report it"
+        yield Finding(f"The temperature of {missing} is not known: {why}.", prevents=False)
     elif known[0] != known[1]:
         texts = [", ".join(map(limit, side)) for side in known]
         yield Finding(f"The temperatures differ: {texts[0]} and {texts[1]}.", prevents=True)
@@ -107,6 +108,13 @@ def _sizes_differ(a: Load, b: Load) -> bool:
     rates = [float(load.request_rate) for load in (a, b) if isinstance(load.request_rate, float | int)]
     is_other_rate = len(rates) == 2 and relative_difference(rates[0], rates[1]) > RATE_TOLERANCE
     return is_other_rate or a.ramp_up != b.ramp_up or a.max_concurrency != b.max_concurrency
+
+
+def _arrivals(pair: Pair) -> str:
+    """Return how many requests arrived, as far as the servers know: the reader knows what was sent."""
+    rates = [side.mean(lambda run: run.load.offered_request_rate) for side in pair.sides]
+    known = [f"{significant(rate)} in {side.name}" for rate, side in zip(rates, pair.sides, strict=True) if rate]
+    return f"; requests that arrived each second: {', '.join(known)}" if known else ""
 
 
 def _input_length(load: Load, result: Result) -> float | None:

@@ -5,12 +5,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from vllm_watch.comparison.load_kinds import load_kind
+from vllm_watch.comparison.load_kinds import SERVED, load_kind, served_share
 from vllm_watch.comparison.metrics import THROUGHPUTS, Metric
-from vllm_watch.comparison.pair import Measured, Pair, result_in
+from vllm_watch.comparison.pair import Measured, Pair, mean_known, result_in
 from vllm_watch.comparison.speculation import differs_in_chunks
 from vllm_watch.loadtest.model import Objective, Result
-from vllm_watch.loadtest.number_texts import limit, milliseconds
+from vllm_watch.loadtest.number_texts import limit, milliseconds, percent
 from vllm_watch.loadtest.slow_client import slow_client
 
 
@@ -65,7 +65,23 @@ def _repeated_rate(pair: Pair) -> str | None:
         return None
     rate = loads[0].request_rate
     given = "a rate that was given" if rate is None else f"a fixed rate of {limit(float(rate))} requests/s"
-    return f"At {given} throughput only repeats the rate."
+    served = [_served(side) for side in pair.sides]
+    if all(share is None or share >= SERVED for share in served):
+        return f"At {given} throughput only repeats the rate."
+    shares = " and ".join(
+        f"{percent(share)} % in {side.name}"
+        for share, side in zip(served, pair.sides, strict=True)
+        if share is not None
+    )
+    return (
+        f"At {given} throughput repeats the rate, of which {shares} was served. Whether a server was too slow, or the "
+        "time after the last request is a large part of the run, is not known."
+    )
+
+
+def _served(side: Measured) -> float | None:
+    """Return how much of the given rate was served, `None` if that is not known."""
+    return mean_known([served_share(run, result) for run, result in zip(side.runs, side.results, strict=True)])
 
 
 def _client_added(side: Measured) -> tuple[float, float] | None:

@@ -15,7 +15,7 @@ from vllm_watch.statistics.holm import holm_adjusted
 
 
 _OUTSIDE = "No verdict: it is not one of the six metrics that are tested together, so the interval is for it alone."
-_EXPLAINED = " daemon/COMPARING.md explains it."
+_EXPLAINED = " To read more: vllm-watch compare --explain."
 _HOPELESS = 10.0
 _MORE_RUNS = "There are too few runs for how much they vary: not even a factor of ten would have been found."
 _CORRECTED = "The interval leaves out 0, but six metrics are tested together, and then it is not enough."

@@ -13,10 +13,11 @@ from types import MappingProxyType
 
 import msgspec
 
-from vllm_watch.config.model import Config, ServerConfig
+from vllm_watch.config.links import with_default_links
+from vllm_watch.config.model import Config, LinksConfig, ServerConfig
 from vllm_watch.config.quoting import quote
 from vllm_watch.config.section import Key, Mistakes, Section, path_key, read_each, read_section
-from vllm_watch.config.server_section import SERVER_KEYS, read_server
+from vllm_watch.config.server_section import LINKS, SERVER_KEYS, read_links, read_server
 from vllm_watch.config.servers_dir import ServerFiles, list_server_files
 from vllm_watch.config.texts import DEFAULT_LISTEN, check_host, check_listen, check_name
 from vllm_watch.config.yaml_node import ConfigNode, read_yaml
@@ -29,10 +30,11 @@ def load_config(path: str) -> Config:
     config = read_section(node, Config, _CONFIG)
     values = node.mapping()
     if config.servers_dir is not None:
-        return _with_folder(config, values["servers_dir"])
-    if "servers" not in values:
+        config = _with_folder(config, values["servers_dir"])
+    elif "servers" not in values:
         raise node.error("needs servers, servers_dir or both")
-    return config
+    linked = tuple(with_default_links(server, config.links) for server in config.servers)
+    return msgspec.structs.replace(config, servers=linked)
 
 
 def _with_folder(config: Config, folder: ConfigNode) -> Config:
@@ -118,6 +120,14 @@ _CONFIG = {
     "checkpoint": path_key(
         "Where the position in each log is kept. Without it a restart continues at the end of the log.",
         "/var/lib/vllm-watch/checkpoint.json",
+    ),
+    "links": Key(
+        read_links,
+        "mapping",
+        "Links of all servers, which dashboards and the status page show beside what happened. A server that cannot "
+        "fill a placeholder of one does not have it.",
+        "{gpu: '/d/Oxed_c6Wz?var-instance={host}:9400&from={from}&to={to}'}",
+        Section(LinksConfig, LINKS),
     ),
     "servers": Key(
         _read_servers,

@@ -64,11 +64,19 @@ class JournalConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_
     journal: str
 
 
+class LinksConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """URLs of a server's logs and of its GPUs, with placeholders (`vllm_watch.config.links`)."""
+
+    logs: str | None = None
+    gpu: str | None = None
+
+
 class ServerConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """
     One vLLM server with a log, metrics or both.
 
-    The log is either `log`, an absolute path or glob, or `journal`, a unit's name. `command` has the facts from the
+    The log is either `log`, an absolute path or glob, or `journal`, a unit's name. `links` has the daemon's where the
+    server has none of its own. `command` has the facts from the
     command line of a discovered server; it is not a key of the file.
     """
 
@@ -78,6 +86,7 @@ class ServerConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_o
     metrics: MetricsConfig | None = None
     probe: ProbeConfig | None = None
     slo: SloConfig | None = None
+    links: LinksConfig = LinksConfig()
     labels: Mapping[str, str] = MappingProxyType({})
     stall_after: float = STALL_SECONDS
     command: CommandFacts = CommandFacts()
@@ -103,12 +112,14 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
 
     `allowed_hosts` are names accepted in the header `Host`, beside addresses and the machine's own names. `servers`
     are those of the list, then those of the folder `servers_dir`; `files` maps the names of the latter to their files.
+    `links` are already in the servers.
     """
 
     listen: str = DEFAULT_LISTEN
     allowed_hosts: tuple[str, ...] = ()
     web_config_file: str | None = None
     checkpoint: str | None = None
+    links: LinksConfig = LinksConfig()
     servers: tuple[ServerConfig, ...] = ()
     servers_dir: str | None = None
     files: Mapping[str, str] = MappingProxyType({})

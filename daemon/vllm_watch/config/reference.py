@@ -28,9 +28,68 @@ keys, anchors and tags are errors; each message names file, line and key.
 * "required" means that the mapping around the key is rejected without it. "-" means that the key has no default.
 
 SIGHUP reads the file and `servers_dir` again. If anything in them is wrong, the old configuration stays. Servers that
-did not change continue undisturbed. A change of `listen`, `allowed_hosts`, `checkpoint` or the path `web_config_file`
-needs a restart. The web configuration file and the certificates that it names are read again at SIGHUP, and when one of
-them changes; if anything in them is wrong, the old ones stay.
+did not change, or only in their `links`, continue undisturbed. A change of `listen`, `allowed_hosts`, `checkpoint` or
+the path `web_config_file` needs a restart. The web configuration file and the certificates that it names are read again
+at SIGHUP, and when one of them changes; if anything in them is wrong, the old ones stay.
+"""
+_LINKS = """\
+## Links to logs and GPUs
+
+The dashboards Server and Fleet and the status page show `links` where they are configured. Nothing is read there: a
+link opens when somebody clicks it. Everybody who can read the daemon's series can read the URLs, so a URL with a user
+name, a password or a token is rejected.
+
+| placeholder | becomes |
+|---|---|
+| `{server}` | the server's name |
+| `{unit}` | the unit of `log`, where that is a journal |
+| `{host}` | the host of `metrics`, where that is a name or an IPv4 address |
+| `{from}` and `{to}` | a time in milliseconds since the epoch, both in this order |
+| `{from_seconds}` and `{to_seconds}` | a time in seconds since the epoch, both in this order |
+
+In a row of the panel Events the time is from shortly before the last such event to shortly after it; elsewhere it is
+the dashboard's time range, and on the status page the last hour.
+
+A URL copied from a browser has its braces as `%7B` and `%7D`, and they stay so; only those of placeholders are braces.
+Grafana decodes a link before it opens it: `%5C`, `%23`, `%25`, `%26`, `%2B`, backslashes and control characters would
+change and are rejected. A path such as `/explore` starts at the root of Grafana's host; if Grafana has a sub-path, it
+begins with that. The status page does not know Grafana's host and leaves such links out.
+
+Loki in Grafana's Explore, by the data source's UID (here `loki`; it is in the address of the data source's settings).
+The pane has the UID alone; a query has it with the type where the pane is of several data sources (`-- Mixed --`). The
+selector is `` {unit=`vllm.service`} ``:
+
+```yaml
+servers:
+  - name: qwen
+    log: {journal: vllm.service}
+    links:
+      logs: "https://grafana.example.com/explore?schemaVersion=1&orgId=1&panes=%7B%22a%22:%7B%22datasource%22:%22loki%22,%22queries%22:%5B%7B%22refId%22:%22A%22,%22datasource%22:%7B%22type%22:%22loki%22,%22uid%22:%22loki%22%7D,%22expr%22:%22%7Bunit%3D%60{unit}%60%7D%22%7D%5D,%22range%22:%7B%22from%22:%22{from}%22,%22to%22:%22{to}%22%7D%7D%7D"
+```
+
+The journal on the server's own host in Cockpit, for all servers, and the dashboard of dcgm-exporter (12239 on
+grafana.com, whose UID is `Oxed_c6Wz`) in the same Grafana:
+
+```yaml
+links:
+  logs: "https://{host}:9090/system/logs#/?priority=debug&follow=false&service={unit}&since=%40{from_seconds}&until=%40{to_seconds}"
+  gpu: "/d/Oxed_c6Wz?var-instance={host}:9400&from={from}&to={to}"
+servers:
+  - name: qwen
+    log: {journal: vllm.service}
+    metrics: http://gpu1.example.com:8000/metrics
+```
+
+systemd-journal-gatewayd takes no time in a URL; this shows the unit's entries since the host's start:
+
+```yaml
+servers:
+  - name: qwen
+    log: {journal: vllm.service}
+    metrics: http://gpu1.example.com:8000/metrics
+    links:
+      logs: "http://{host}:19531/entries?boot&_SYSTEMD_UNIT={unit}"
+```
 """
 _WEB = """\
 ## The web configuration file
@@ -43,7 +102,7 @@ _HEAD = "| key | type | default | example | meaning |\n|---|---|---|---|---|"
 
 def document() -> str:
     """Return the whole document."""
-    parts = [_INTRODUCTION, "## The file\n", _table(CONFIGURATION), *_sections(CONFIGURATION, "")]
+    parts = [_INTRODUCTION, "## The file\n", _table(CONFIGURATION), *_sections(CONFIGURATION, ""), _LINKS]
     parts += [_WEB, _table(WEB_CONFIGURATION), *_sections(WEB_CONFIGURATION, "")]
     return "\n".join(parts)
 

@@ -11,9 +11,11 @@ from types import MappingProxyType
 import msgspec
 
 from vllm_watch.catalog.series import SERIES
+from vllm_watch.config.links import missing_places, parse_link
 from vllm_watch.config.model import (
     SLO_PRESETS,
     JournalConfig,
+    LinksConfig,
     MetricsConfig,
     ProbeConfig,
     ServerConfig,
@@ -114,6 +116,27 @@ def _read_slo(node: ConfigNode) -> SloConfig:
     return SLO_PRESETS[name]
 
 
+def _read_link(node: ConfigNode) -> str:
+    return node.parsed(node.text(), parse_link)
+
+
+def read_links(node: ConfigNode) -> LinksConfig:
+    """Read the links of a server, or those of all servers."""
+    return read_section(node, LinksConfig, LINKS)
+
+
+def _check_links(node: ConfigNode, server: ServerConfig) -> None:
+    """Raise `ConfigError` for a link of the server's own that it cannot fill."""
+    links = node.mapping().get("links")
+
+    def check(item: tuple[str, ConfigNode]) -> None:
+        name, link = item
+        for place in missing_places(getattr(server.links, name), server):
+            raise link.error(f"{{{place}}} needs {_NEEDED[place]}")
+
+    read_each(links.mapping().items() if links is not None else (), check)
+
+
 def _read_labels(node: ConfigNode) -> Mapping[str, str]:
     def read(item: tuple[str, ConfigNode]) -> tuple[str, str]:
         name, value = item
@@ -136,7 +159,9 @@ def read_server(node: ConfigNode, otherwise: Mapping[str, object] = MappingProxy
         raise node.error("needs log, metrics or both")
     if server.probe is not None and server.probe_url is None:
         raise node.mapping()["probe"].error("needs the server's metrics, or a url of its own")
-    return msgspec.structs.replace(server, journal=journal, labels=MappingProxyType(dict(server.labels)))
+    server = msgspec.structs.replace(server, journal=journal, labels=MappingProxyType(dict(server.labels)))
+    _check_links(node, server)
+    return server
 
 
 _TLS = {
@@ -202,6 +227,28 @@ _SLO = {
     "time_to_first_token": duration_key("1ms", "1h", "The longest acceptable time to the first token.", "500ms"),
     "time_per_output_token": duration_key("1ms", "1h", "The longest acceptable time per output token.", "50ms"),
 }
+_NEEDED = {
+    "unit": "a log with a journal, whose unit has no backslash in its name",
+    "host": "metrics, whose host is a name or an IPv4 address",
+}
+"""What a server must have to fill a placeholder; each has a name."""
+
+LINKS = {
+    "logs": Key(
+        _read_link,
+        "URL or path of Grafana",
+        "Where the server's log can be read: see [Links to logs and GPUs](#links-to-logs-and-gpus).",
+        "/explore?schemaVersion=1&panes=%7B%22a%22:%7B%22datasource%22:%22loki%22,%22queries%22:%5B%7B%22refId%22:%22A%22,"
+        "%22expr%22:%22%7Bunit%3D%60{unit}%60%7D%22%7D%5D,%22range%22:%7B%22from%22:%22{from}%22,%22to%22:%22{to}%22%7D%7D%7D",
+    ),
+    "gpu": Key(
+        _read_link,
+        "URL or path of Grafana",
+        "A dashboard of the server's GPUs: see [Links to logs and GPUs](#links-to-logs-and-gpus).",
+        "/d/Oxed_c6Wz?var-instance={host}:9400&from={from}&to={to}",
+    ),
+}
+
 SERVER_KEYS = {
     "name": Key(
         _read_name,
@@ -244,6 +291,13 @@ SERVER_KEYS = {
         + ".",
         "chat",
         Section(SloConfig, _SLO),
+    ),
+    "links": Key(
+        read_links,
+        "mapping",
+        "Links of this server's own, with the keys of the file's `links`, which they replace one by one. A placeholder "
+        "that the server cannot fill is an error.",
+        "{logs: 'https://logs.example.com/?host={host}&from={from}&to={to}'}",
     ),
     "labels": Key(
         _read_labels,

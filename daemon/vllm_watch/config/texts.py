@@ -76,7 +76,7 @@ def parse_url(text: str, *, path: str = "/metrics", instead: str = "bearer_token
     # Rejected anywhere in the text: for a parser, a / or # in a password ends the host.
     if "@" in text:
         raise ValueError(f"a URL must not contain a user name or password; use {instead}")
-    parts = _split_url(text)
+    parts = split_url(text)
     if parts.scheme not in _PORTS:
         raise ValueError("expected a URL that starts with http:// or https://")
     if not parts.hostname:
@@ -84,7 +84,7 @@ def parse_url(text: str, *, path: str = "/metrics", instead: str = "bearer_token
     return parts._replace(path=path).geturl() if parts.path in {"", "/"} else text
 
 
-def _split_url(text: str) -> SplitResult:
+def split_url(text: str) -> SplitResult:
     """Return the parts of a URL that a request can be made of."""
     if not text.isprintable() or " " in text or "\\" in text:
         raise ValueError("a URL must not contain blanks, backslashes or control characters")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Moments and time ranges as the command line has them, in ``--from`` and ``--to``."""
+"""Moments and time ranges as the command line has them: ``--from`` and ``--to``, or ``FROM/TO``."""
 
 from __future__ import annotations
 
@@ -21,6 +21,7 @@ _DATE_AND_TIME = re.compile(
 )
 _EPOCH = re.compile(r"\d{9,13}(?:\.\d{1,9})?", re.ASCII)
 _AGO = re.compile(r"(?:now)?-(\d{1,6}(?:\.\d{1,3})?)([smhdw])", re.ASCII)
+_TIME_OF_DAY = re.compile(r"\d\d:\d\d(?::\d\d)?", re.ASCII)
 _UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86_400, "w": 604_800}
 _FIRST_MILLISECONDS = 100_000_000_000
 """As seconds that would be the year 5138, as milliseconds it is 1973."""
@@ -69,6 +70,25 @@ def parse_time_range(start: str, end: str, now: float) -> TimeRange:
     if found.end <= found.start:
         raise UsageError(f"--to: expected a time after --from, got {quote(end)} after {quote(start)}")
     return found
+
+
+def parse_interval(text: str, now: float) -> TimeRange:
+    """
+    Parse a time range in one text: two moments with a slash between them, as in ISO 8601.
+
+    The second may be a time of day alone, which has the first one's date and time zone: ``2026-11-20T14:00Z/14:10``.
+
+    Raises:
+        ValueError: One of them is no moment, or the end is not after the start; the message begins with what is wrong.
+    """
+    first, _, second = (part.strip() for part in text.partition("/"))
+    start = parse_time(first, now)
+    written = _DATE_AND_TIME.fullmatch(first)
+    is_same_day = written is not None and _TIME_OF_DAY.fullmatch(second) is not None
+    end = parse_time(f"{written[1]}T{second}{written[4] or ''}" if written and is_same_day else second, now)
+    if end <= start:
+        raise ValueError(f"expected an end after the start, got {quote(second)} after {quote(first)}")
+    return TimeRange(start, end)
 
 
 def _option(name: str, text: str, now: float) -> float:

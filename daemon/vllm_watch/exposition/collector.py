@@ -5,31 +5,41 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
+from vllm_watch.exposition.line_starts import configured_labels
 from vllm_watch.exposition.samples import PlainSample, server_samples
-from vllm_watch.exposition.text_format import SeriesTexts, configured_labels, series_texts
+from vllm_watch.exposition.text_format import SampleWriter, SeriesTexts
 from vllm_watch.state.snapshot import ServerSnapshot
 
 
-def server_texts(
-    snapshots: Iterable[ServerSnapshot],
-    own_samples: Callable[[], Iterable[PlainSample]],
-    *,
-    failed: Callable[[str, Exception], None],
-) -> list[SeriesTexts]:
-    """
-    Return the samples of all servers and of the daemon, as they are written.
+class TextCollector:
+    """Writes samples again and again, from one thread at a time; what the next texts have in common is kept."""
 
-    Args:
-        snapshots: The servers.
-        own_samples: Returns the daemon's own samples; called last, so that they count what has failed just now.
-        failed: Is called with the name of a server whose snapshot cannot be exported, and the error.
-    """
-    servers = list(snapshots)
-    configured = configured_labels({server.name: server.labels for server in servers})
-    texts = []
-    for server in servers:
-        try:
-            texts.append(series_texts(server_samples(server), configured))
-        except Exception as error:  # noqa: BLE001 - One server must not hide the others; `failed` logs the error.
-            failed(server.name, error)
-    return [*texts, series_texts(own_samples(), configured)]
+    def __init__(self) -> None:
+        self._writer = SampleWriter()
+
+    def texts(
+        self,
+        snapshots: Iterable[ServerSnapshot],
+        own_samples: Callable[[], Iterable[PlainSample]],
+        *,
+        failed: Callable[[str, Exception], None],
+    ) -> list[SeriesTexts]:
+        """
+        Return the samples of all servers and of the daemon, as they are written.
+
+        Args:
+            snapshots: The servers.
+            own_samples: Returns the daemon's own samples; called last, so that they count what has failed just now.
+            failed: Is called with the name of a server whose snapshot cannot be exported, and the error.
+        """
+        servers = list(snapshots)
+        configured = configured_labels({server.name: server.labels for server in servers})
+        if configured != self._writer.configured:
+            self._writer = SampleWriter(configured)
+        texts = []
+        for server in servers:
+            try:
+                texts.append(self._writer.write(server_samples(server)))
+            except Exception as error:  # noqa: BLE001 - One server must not hide the others; `failed` logs the error.
+                failed(server.name, error)
+        return [*texts, self._writer.write(own_samples())]

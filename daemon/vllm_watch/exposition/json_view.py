@@ -23,6 +23,7 @@ def server_view(server: ServerSnapshot) -> dict[str, Any]:
         "starts": server.starts,
         "slo": dict(server.slo),
         "labels": dict(server.labels),
+        "links": dict(server.links),
         "sources": [
             {
                 "source": source.source,

@@ -3,55 +3,35 @@
 
 from __future__ import annotations
 
-import heapq
-
-from array import array
 from collections.abc import Iterator
-from io import SEEK_END, BytesIO
-from typing import IO
+from io import BytesIO
+from typing import IO, NamedTuple
 
-from vllm_watch.catalog.series import PREFIX, SERIES, Series
-from vllm_watch.exposition.samples import AnySample, PlainSample, bound_text, by_series, server_samples
-from vllm_watch.exposition.text_format import BUCKET_LABEL, escaped, label_text
+from vllm_watch.catalog.series import PREFIX, SERIES
+from vllm_watch.exposition.line_starts import BUCKET_LABEL, escaped, label_text
+from vllm_watch.exposition.samples import AnySample, HistogramSample, bound_text, sample_parts
+from vllm_watch.exposition.value_runs import Moments, ValueRuns
 from vllm_watch.state.snapshot import ServerSnapshot
 
 
-POINTS_IN_MEMORY = 512
-"""So many points of a series are gathered before they go into the spool."""
+_PLACES = {name: place for place, name in enumerate(SERIES)}
+"""The order of families that are first there at the same moment."""
 
 
-class _Points:
-    """One series' times and values: the newest in memory, those before them in the spool, in pieces of one size."""
+class _Metric(NamedTuple):
+    """A label set of a family (a histogram's without ``le``): the series' own labels, and the configured ones."""
 
-    __slots__ = ("_pending", "_pieces", "_spool", "text")
-
-    def __init__(self, text: str, spool: IO[bytes]) -> None:
-        self.text = text
-        self._spool = spool
-        self._pieces = array("Q")
-        self._pending = array("d")
-
-    def append(self, at: float, value: float) -> None:
-        self._pending.append(at)
-        self._pending.append(value)
-        if len(self._pending) >= 2 * POINTS_IN_MEMORY:
-            self._pieces.append(self._spool.seek(0, SEEK_END))
-            self._spool.write(self._pending.tobytes())
-            self._pending = array("d")
-
-    def __iter__(self) -> Iterator[tuple[float, float]]:
-        for place in self._pieces:
-            self._spool.seek(place)
-            piece = array("d", self._spool.read(2 * POINTS_IN_MEMORY * self._pending.itemsize))
-            yield from zip(piece[::2], piece[1::2], strict=True)
-        yield from zip(self._pending[::2], self._pending[1::2], strict=True)
+    name: str
+    labels: tuple[str, ...]
+    configured: tuple[tuple[str, str], ...]
 
 
-_Labels = tuple[tuple[str, ...], tuple[tuple[str, str], ...]]
-"""A label set (a histogram's without ``le``): the values of the series' own labels, and the configured labels."""
+class _Present(NamedTuple):
+    """The samples of a part as they are now, what they depend on, and how many lines they are."""
 
-_Group = dict[tuple[str, str | None], _Points]
-"""The points of one label set, by the name that is written and the bound of a bucket."""
+    depends_on: object
+    samples: list[tuple[_Metric, AnySample]]
+    lines: int
 
 
 class TimeSeriesFile:
@@ -59,67 +39,83 @@ class TimeSeriesFile:
     Gathers snapshots of many moments and writes them family by family, as the format demands.
 
     Every sample gets the snapshot's time, as if Prometheus had scraped the daemon then. Memory grows with the number of
-    series, not with the time.
+    series, not with the time. Only the parts of a snapshot that differ from the one before are looked at.
 
     Args:
-        spool: An empty file that can be written and read, for what memory should not hold: 16 bytes a sample.
-            Without one memory holds it.
+        spool: An empty file that can be written and read, for what memory should not hold. Without one memory holds
+            it.
     """
 
     def __init__(self, spool: IO[bytes] | None = None) -> None:
         self._spool = spool or BytesIO()
-        self._groups: dict[str, dict[_Labels, _Group]] = {}
+        self._moments = Moments(self._spool)
+        self._runs: dict[_Metric, ValueRuns] = {}
+        self._families: dict[str, list[ValueRuns]] = {}
+        self._names: dict[tuple[_Metric, tuple[float, ...]], tuple[str, ...]] = {}
+        self._present: dict[tuple[object, ...], _Present] = {}
         self.samples = 0
 
     def add(self, snapshot: ServerSnapshot) -> None:
         """Take in one moment."""
+        moment = len(self._moments)
+        self._moments.append(snapshot.at)
         configured = tuple(sorted(snapshot.labels.items()))
-        for series, samples in by_series(server_samples(snapshot)):
-            groups = self._groups.setdefault(series.name, {})
-            for sample in samples:
-                group = groups.setdefault((sample.labels, configured), {})
-                for name, bound, value in _written(series, sample):
-                    if (name, bound) not in group:
-                        group[name, bound] = self._new_points(series, name, bound, (sample.labels, configured))
-                    group[name, bound].append(snapshot.at, value)
-                    self.samples += 1
+        before, self._present = self._present, {}
+        changed = []
+        for part in sample_parts(snapshot):
+            name = (configured, *part.name)
+            known = before.get(name)
+            if known is None or known.depends_on != part.depends_on:
+                samples = [(_Metric(sample.name, sample.labels, configured), sample) for sample in part.samples()]
+                known = _Present(part.depends_on, samples, sum(_lines(sample) for _, sample in samples))
+                changed.append(known)
+            self._present[name] = known
+            self.samples += known.lines
+        self._set(moment, [pair for each in changed for pair in each.samples])
+        for name, known in before.items():
+            if self._present.get(name) is not known:
+                for metric, _ in known.samples:
+                    self._runs[metric].end(moment)
 
-    def lines(self) -> Iterator[str]:
-        """Yield the file's lines, each with its end."""
-        for name, groups in self._groups.items():
+    def texts(self) -> Iterator[str]:
+        """Yield the file's text in pieces of whole lines."""
+        for name, runs in self._families.items():
             series = SERIES[name]
             yield f"# TYPE {PREFIX}{series.family} {series.type}\n"
             yield f"# HELP {PREFIX}{series.family} {escaped(series.help)}\n"
-            for group in groups.values():
-                yield from _group_lines(group)
+            for each in runs:
+                yield from each.texts(self._moments)
         yield "# EOF\n"
 
-    def _new_points(self, series: Series, name: str, bound: str | None, labels: _Labels) -> _Points:
-        values, configured = labels
-        bucket = () if bound is None else ((BUCKET_LABEL, bound),)
-        text = label_text([*zip(series.labels, values, strict=True), *configured, *bucket])
-        return _Points(name + text, self._spool)
+    def _set(self, moment: int, samples: list[tuple[_Metric, AnySample]]) -> None:
+        new = dict.fromkeys(metric for metric, _ in samples if metric not in self._runs)
+        for metric in sorted(new, key=lambda each: _PLACES[each.name]):
+            runs = self._runs[metric] = ValueRuns(self._spool)
+            self._families.setdefault(metric.name, []).append(runs)
+        for metric, sample in samples:
+            if isinstance(sample, HistogramSample):
+                bounds, counts, total = sample.histogram
+                self._runs[metric].set(moment, self._series(metric, bounds), (*counts, counts[-1], total))
+            else:
+                self._runs[metric].set(moment, self._series(metric), (sample.value,))
+
+    def _series(self, metric: _Metric, bounds: tuple[float, ...] = ()) -> tuple[str, ...]:
+        """Return the names and labels of a metric's lines; of a histogram those of its buckets, count and sum."""
+        known = self._names.get((metric, bounds))
+        if known is None:
+            known = self._names[metric, bounds] = tuple(_series_texts(metric, bounds))
+        return known
 
 
-def _group_lines(group: _Group) -> Iterator[str]:
-    """Yield a group's samples moment by moment: all buckets of one moment are together."""
-    texts = [points.text for points in group.values()]
-    for at, number, value in heapq.merge(*(_numbered(number, points) for number, points in enumerate(group.values()))):
-        yield f"{texts[number]} {value!r} {at:.3f}\n"
+def _series_texts(metric: _Metric, bounds: tuple[float, ...]) -> Iterator[str]:
+    series = SERIES[metric.name]
+    labels = [*zip(series.labels, metric.labels, strict=True), *metric.configured]
+    for bound in bounds:
+        yield f"{series.full_name}_bucket{label_text([*labels, (BUCKET_LABEL, bound_text(bound))])}"
+    for suffix in ("_count", "_sum") if bounds else ("",):
+        yield f"{series.full_name}{suffix}{label_text(labels)}"
 
 
-def _numbered(number: int, points: _Points) -> Iterator[tuple[float, int, float]]:
-    return ((at, number, value) for at, value in points)
-
-
-def _written(series: Series, sample: AnySample) -> Iterator[tuple[str, str | None, float]]:
-    """Yield what is written of a sample, with the bound of a bucket: a histogram's buckets, its count and its sum."""
-    name = series.full_name
-    if isinstance(sample, PlainSample):
-        yield name, None, sample.value
-        return
-    histogram = sample.histogram
-    for bound, count in zip(histogram.bounds, histogram.counts, strict=True):
-        yield f"{name}_bucket", bound_text(bound), count
-    yield f"{name}_count", None, histogram.counts[-1]
-    yield f"{name}_sum", None, histogram.sum
+def _lines(sample: AnySample) -> int:
+    """Return how many lines a sample is: a histogram's are its buckets, its count and its sum."""
+    return len(sample.histogram.bounds) + 2 if isinstance(sample, HistogramSample) else 1

@@ -5,11 +5,11 @@ from __future__ import annotations
 
 import math
 
-from collections import defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 from typing import NamedTuple
 
-from vllm_watch.catalog.series import SERIES, Series
+from vllm_watch.catalog.series import SERIES
 from vllm_watch.catalog.states import ENGINE_STATES
 from vllm_watch.state.objectives import attainments
 from vllm_watch.state.snapshot import EngineSnapshot, EngineTotals, Reading, ServerSnapshot, TailCounts
@@ -57,51 +57,93 @@ class HistogramSample(NamedTuple):
 AnySample = PlainSample | HistogramSample
 
 
-def by_series(samples: Iterable[AnySample]) -> Iterator[tuple[Series, list[AnySample]]]:
-    """Yield the series that have samples, in the table's order, each with its samples."""
-    by_name: dict[str, list[AnySample]] = defaultdict(list)
-    for sample in samples:
-        by_name[sample.name].append(sample)
-    yield from ((series, by_name[name]) for name, series in SERIES.items() if name in by_name)
-
-
 def bound_text(bound: float) -> str:
     """Return a bucket's bound as Prometheus writes it."""
     return "+Inf" if math.isinf(bound) else repr(bound)
 
 
+class SamplePart(NamedTuple):
+    """
+    Samples that change together.
+
+    Args:
+        name: Which part it is of which server, and of which engine.
+        depends_on: What its samples depend on: where that is equal, they are, but for times that are the snapshot's.
+        samples: Returns them.
+    """
+
+    name: tuple[object, ...]
+    depends_on: object
+    samples: Callable[[], Iterator[AnySample]]
+
+
 def server_samples(server: ServerSnapshot) -> Iterator[AnySample]:
     """Yield all samples of a snapshot."""
+    for part in sample_parts(server):
+        yield from part.samples()
+
+
+def sample_parts(server: ServerSnapshot) -> Iterator[SamplePart]:
+    """Yield the parts of a snapshot."""
+    name = server.name
     for engine in server.engines:
-        yield from _engine_samples(server, engine)
+        yield from _engine_parts(server, engine)
     for totals in (*(engine.totals for engine in server.engines), *server.former):
-        yield from _total_samples(server, totals)
-    yield from _whole_server_samples(server)
-    yield from _source_samples(server)
+        depends_on = (totals, server.slo)
+        yield SamplePart(("totals", name, totals.key), depends_on, partial(_total_samples, server, totals))
+    about = (
+        server.version,
+        server.model_name,
+        server.engine_generation,
+        server.starts,
+        server.start_time,
+        server.slo,
+    )
+    yield SamplePart(("server", name), about, partial(_whole_server_samples, server))
+    requests = (server.http_requests, server.admission_rejections)
+    yield SamplePart(("requests", name), requests, partial(_request_samples, server))
+    yield SamplePart(("sources", name), server.sources, partial(_source_samples, server))
+    yield SamplePart(("comparisons", name), server.comparisons, partial(_comparison_samples, server))
+    attempts = (
+        server.missing_metrics,
+        server.values_out_of_range,
+        server.label_values_dropped,
+        server.scrape_long_lines,
+        server.scrape_duration,
+        server.probe,
+    )
+    yield SamplePart(("attempts", name), attempts, partial(_attempt_samples, server))
     if server.log is not None:
-        yield from _log_samples(server)
+        yield SamplePart(("log", name), server.log, partial(_log_samples, server))
     if server.tail is not None:
-        yield from _tail_samples(server)
+        yield SamplePart(("tail", name), server.tail, partial(_tail_samples, server))
 
 
-def _engine_samples(server: ServerSnapshot, engine: EngineSnapshot) -> Iterator[AnySample]:
-    labels = (server.name, engine.key.model_name, engine.key.engine)
+def _engine_parts(server: ServerSnapshot, engine: EngineSnapshot) -> Iterator[SamplePart]:
+    name, labels = server.name, (server.name, engine.key.model_name, engine.key.engine)
+    gauges = (engine.gauges, engine.position_acceptance)
+    yield SamplePart(("gauges", name, engine.key), gauges, partial(_gauge_samples, engine, labels))
+    latencies = (engine.quantiles, engine.means, engine.first_bounds)
+    yield SamplePart(("latencies", name, engine.key), latencies, partial(_latency_samples, engine, labels))
+    state = (engine.facts, engine.disagreements, engine.state, engine.stall_reason)
+    yield SamplePart(("state", name, engine.key), state, partial(_state_samples, server, engine, labels))
+
+
+def _gauge_samples(engine: EngineSnapshot, labels: tuple[str, str, str]) -> Iterator[PlainSample]:
     for name, reading in engine.gauges.items():
         yield _sample(name, labels, reading)
     for position, ratio in enumerate(engine.position_acceptance):
         if ratio is not None:
             yield _sample("spec_decode_position_acceptance_ratio", (*labels, str(position)), ratio)
-    yield from _latency_samples(engine, labels)
-    for name, value in engine.facts.items():
-        yield PlainSample(name, labels, value, server.at)
-    for quantity, is_differing in engine.disagreements.items():
-        yield PlainSample("source_disagreement", (*labels, quantity), float(is_differing), server.at)
-    yield from _state_samples(server, engine, labels)
 
 
 def _state_samples(
     server: ServerSnapshot, engine: EngineSnapshot, labels: tuple[str, str, str]
 ) -> Iterator[PlainSample]:
+    for name, value in engine.facts.items():
+        yield PlainSample(name, labels, value, server.at)
+    for quantity, is_differing in engine.disagreements.items():
+        yield PlainSample("source_disagreement", (*labels, quantity), float(is_differing), server.at)
     for state in ENGINE_STATES:
         yield PlainSample("engine_state", (*labels, state), float(state == engine.state), server.at)
     if engine.stall_reason is not None:
@@ -145,10 +187,16 @@ def _whole_server_samples(server: ServerSnapshot) -> Iterator[PlainSample]:
     yield PlainSample("server_starts_total", (name,), server.starts, at)
     if server.start_time is not None:
         yield PlainSample("server_start_timestamp_seconds", (name,), server.start_time.value, at)
+    if server.links:
+        yield PlainSample("server_links_info", (name, server.links.get("logs", ""), server.links.get("gpu", "")), 1, at)
     for objective, seconds in server.slo.items():
         yield PlainSample(objective, (name,), seconds, at)
+
+
+def _request_samples(server: ServerSnapshot) -> Iterator[PlainSample]:
+    name = server.name
     for key, count in server.http_requests.items():
-        yield PlainSample("http_requests_total", (name, *key), count, at)
+        yield PlainSample("http_requests_total", (name, *key), count, server.at)
     for (model, reason), reading in server.admission_rejections.items():
         yield _sample("admission_rejections_total", (name, model, reason), reading)
 
@@ -160,20 +208,22 @@ def _source_samples(server: ServerSnapshot) -> Iterator[PlainSample]:
         yield PlainSample("source_info", (name, source.source, source.reason), 1, at)
         if source.last_reading is not None:
             yield PlainSample("source_last_reading_timestamp_seconds", (name, source.source), source.last_reading, at)
+
+
+def _comparison_samples(server: ServerSnapshot) -> Iterator[PlainSample]:
     for item in server.comparisons:
-        labels = (name, item.key.model_name, item.key.engine, item.source, item.quantity)
+        labels = (server.name, item.key.model_name, item.key.engine, item.source, item.quantity)
         yield _sample("source_value", labels, item.reading)
+
+
+def _attempt_samples(server: ServerSnapshot) -> Iterator[PlainSample]:
+    name, at = server.name, server.at
     for metric, is_missing in server.missing_metrics.items():
         yield PlainSample("required_metric_missing", (name, metric), float(is_missing), at)
     for (origin, quantity), count in server.values_out_of_range.items():
         yield PlainSample("refused_values_total", (name, origin, quantity), count, at)
     for dropper, count in server.label_values_dropped.items():
         yield PlainSample("label_values_dropped_total", (name, dropper), count, at)
-    yield from _attempt_samples(server)
-
-
-def _attempt_samples(server: ServerSnapshot) -> Iterator[PlainSample]:
-    name, at = server.name, server.at
     if server.scrape_long_lines is not None:
         yield PlainSample("scrape_long_lines_total", (name,), server.scrape_long_lines, at)
     if server.scrape_duration is not None:

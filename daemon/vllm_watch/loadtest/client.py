@@ -134,7 +134,7 @@ def _serve_run(result: ServeResult, source: str, name: str, objective: Objective
     view = Result(
         view="client",
         successful=result.completed,
-        failed=result.failed,
+        failed=_failed(result),
         duration_s=result.duration,
         total_input_tokens=result.total_input_tokens,
         total_output_tokens=result.total_output_tokens,
@@ -269,19 +269,29 @@ def _goodput(result: ServeResult, objective: Objective | None) -> Goodput | None
     """Return the requests within the objective, from the requests; else what the client wrote of its own objective."""
     good = None if objective is None or result.requests is None else _good(result.requests, objective)
     if objective is not None and good is not None:
-        sent = result.completed + (result.failed or 0)
+        sent = _sent(result)
         return Goodput(objective=objective, request_goodput=good / result.duration, ratio=good / sent if sent else None)
     if result.request_goodput is None:
         return None
     limits = {
         each: result.settings.goodput[name] for each, name in _OBJECTIVES.items() if name in result.settings.goodput
     }
-    sent = result.completed + (result.failed or 0)
+    sent = _sent(result)
     return Goodput(
         objective=Objective(name=GIVEN, limits=limits),
         request_goodput=result.request_goodput,
         ratio=min(result.request_goodput * result.duration / sent, 1.0) if sent else None,
     )
+
+
+def _failed(result: ServeResult) -> int | None:
+    """Return how many requests failed, `None` where prompts have no answer and the client did not count why."""
+    return None if result.failed and not result.is_failed_counted else result.failed
+
+
+def _sent(result: ServeResult) -> int | None:
+    """Return how many requests were sent, `None` if that is not known."""
+    return None if result.failed and not result.is_failed_counted else result.completed + (result.failed or 0)
 
 
 def _good(requests: Requests, objective: Objective) -> int | None:

@@ -69,8 +69,11 @@ def _unanswered(result: ServeResult) -> str | None:
     if not result.failed or result.is_failed_counted:
         return None
     sent = result.completed + result.failed
-    which = f"{result.failed} of the {sent}" if result.completed else f"All {sent}"
-    return f"{which} prompts that were asked for have no answer: they failed, or the data set has fewer."
+    asked = f"{sent} prompt{'s' * (sent != 1)} that {'were' if sent != 1 else 'was'} asked for"
+    return (
+        f"{result.completed} of the {asked} {'have' if result.completed != 1 else 'has'} an answer. This release of "
+        "the benchmark does not count failures, and a data set may have fewer prompts: how many failed is not known."
+    )
 
 
 def _few(view: Result) -> str | None:

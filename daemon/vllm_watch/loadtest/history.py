@@ -61,3 +61,5 @@ class ServerHistory(NamedTuple):
     """Whether its counters are /metrics': those of a log alone are sums of what its lines print."""
     warnings: tuple[str, ...] = ()
     """Sentences on what its source cannot show."""
+    server: str | None = None
+    """The label `server` of its series, if it was read from a Prometheus."""

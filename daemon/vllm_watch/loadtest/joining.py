@@ -12,6 +12,7 @@ from vllm_watch.loadtest.capacity import UNKNOWN, ladder_capacity, latency_turn
 from vllm_watch.loadtest.history import ServerHistory
 from vllm_watch.loadtest.matching import Match, match
 from vllm_watch.loadtest.model import Objective, Report, Run
+from vllm_watch.loadtest.run_times import overlap, seconds
 from vllm_watch.loadtest.runs import server_runs
 from vllm_watch.loadtest.slow_client import slow_client
 
@@ -88,8 +89,8 @@ def _with_history(
     known = [run for run in found if history.source in run.source]
     others = [run for run in server_runs(history, (), objective) if run is not None]
     if known:
-        others = [run for run in others if _seconds(run) >= UNCOVERED_SECONDS]
-    return [*found, *(run for run in others if not any(_overlap(run, each) for each in known))]
+        others = [run for run in others if seconds(run) >= UNCOVERED_SECONDS]
+    return [*found, *(run for run in others if not any(overlap(run, each) for each in known))]
 
 
 def _is_of_same_server(run: Run, history: ServerHistory) -> bool:
@@ -177,17 +178,6 @@ def _filled(run: Run, twin: Run) -> Run:
     missing = {name: value for name, value in msgspec.structs.asdict(twin.load).items() if known[name] in (None, {})}
     load = msgspec.structs.replace(run.load, **missing)
     return msgspec.structs.replace(run, load=load, source=(*run.source, *twin.source))
-
-
-def _overlap(one: Run, other: Run) -> bool:
-    """Return whether two runs have any time in common."""
-    if one.start is None or one.end is None or other.start is None or other.end is None:
-        return False
-    return one.start < other.end and other.start < one.end
-
-
-def _seconds(run: Run) -> float:
-    return (run.end or 0.0) - (run.start or 0.0)
 
 
 def _with_ladder(runs: Sequence[Run]) -> tuple[Run, ...]:

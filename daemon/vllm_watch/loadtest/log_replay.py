@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from vllm_watch.loadtest.history import ServerHistory
 from vllm_watch.loadtest.history_builder import LOG_ALONE, HistoryBuilder
@@ -76,19 +76,22 @@ class LogReplay:
         if not self._builder.points:
             return
         last = self._builder.points[-1]
+        # Requests are printed one by one, and tokens with the next statistics line: both count from that line on.
+        counted = last.counters
         moment, state = last.at + _SILENCE_STEP, last.state
         while moment <= min(end - _SILENCE_STEP / 2, last.at + _SETTLED_SECONDS):
             now = worst_state(self._state.engine_states(moment).values())
             if now != state:
                 state = now
-                self._add(moment, is_fresh=False)
+                self._add(moment, counted, is_fresh=False)
             moment += _SILENCE_STEP
 
-    def _add(self, at: float, *, is_fresh: bool) -> None:
+    def _add(self, at: float, counted: Mapping[str, float] | None = None, *, is_fresh: bool) -> None:
         snapshot = self._state.snapshot(at)
         point = snapshot_point(snapshot, None, is_fresh=is_fresh)
         self._builder.note(snapshot)
-        self._builder.add(point._replace(counters={**self._tokens.counters, **point.counters}))
+        counters = {**self._tokens.counters, **point.counters} if counted is None else counted
+        self._builder.add(point._replace(counters=counters))
 
 
 def _parts(batch: LogBatch) -> Iterator[LogBatch]:

@@ -244,10 +244,14 @@ class Run(Struct, frozen=True, kw_only=True):
     end: float | None = None
     observed: Period | None = None
     """From when to when the server was observed, as in the recording or log: the load is a part of it."""
+    server: str | None = None
+    """The label `server` of its series, if it was read from a Prometheus."""
     model: str | None = None
     version: str | None = None
     hardware: Mapping[str, str] = {}
     config: Mapping[str, str] = {}
+    max_running_requests: int | None = None
+    """How many requests run at once at most, in all engines together that were seen."""
     load: Load = Load()
     result: Result | None = None
     views: tuple[Result, ...] = ()

@@ -15,6 +15,7 @@ from vllm_watch import __version__
 from vllm_watch.config.quoting import quote
 from vllm_watch.config.times import TimeRange
 from vllm_watch.loadtest.history import ServerHistory
+from vllm_watch.loadtest.number_texts import moment
 from vllm_watch.loadtest.prometheus_answers import PromSeries, parse_matrix, parse_names, parse_rejection
 from vllm_watch.loadtest.prometheus_history import Answers, PrometheusHistory, Sampling, sampling_of
 from vllm_watch.loadtest.prometheus_queries import Queries, queries, sampled_at, servers_within
@@ -72,6 +73,12 @@ class PrometheusQuery(NamedTuple):
     server: str
     times: TimeRange
 
+    @property
+    def source(self) -> str:
+        """What is read, as a report names it."""
+        start, end = map(moment, self.times)
+        return f"{self.target.url.rstrip('/')}: {self.server}, {start} to {end} UTC"
+
 
 def read_prometheus(query: PrometheusQuery, progress: Progress = lambda _share: None) -> ServerHistory:
     """
@@ -86,12 +93,13 @@ def read_prometheus(query: PrometheusQuery, progress: Progress = lambda _share: 
         sampling = sampling_of(api.range(sampled_at(server), times, _finest(times)))
         if sampling is None:
             raise PrometheusError(f"{api.url}: {_nothing(api, server, times)}")
-        return _read(api, server, times, sampling, progress)
+        return _read(api, query, sampling, progress)
     finally:
         api.close()
 
 
-def _read(api: _Api, server: str, times: TimeRange, sampling: Sampling, progress: Progress) -> ServerHistory:
+def _read(api: _Api, query: PrometheusQuery, sampling: Sampling, progress: Progress) -> ServerHistory:
+    _, server, times = query
     interval = max(sampling.interval, 1.0)
     step = max(math.ceil((times.end - times.start) / (MAX_POINTS - 1)), round(interval), 1)
     history = PrometheusHistory(interval)
@@ -106,7 +114,7 @@ def _read(api: _Api, server: str, times: TimeRange, sampling: Sampling, progress
     warnings = []
     if step > 1.5 * interval:
         warnings.append(f"The time is long: there is a point every {step} s, and a scrape every {interval:g} s.")
-    return history.build(api.url, server, warnings)
+    return history.build(query.source, server, warnings)._replace(server=server)
 
 
 def _parts(first: float, last: float, step: float) -> Iterator[TimeRange]:

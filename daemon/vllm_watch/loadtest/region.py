@@ -8,6 +8,7 @@ dashboard of load tests with the region's own time.
 
 from __future__ import annotations
 
+import hashlib
 import html
 
 from datetime import datetime, timezone
@@ -25,6 +26,7 @@ DASHBOARD_UID = "vllm-watch-load-test"
 MAX_RUN = 90
 """Characters of a run's id: some databases of Grafana's keep 100 of a tag's value."""
 
+_DIGITS = 8
 _MAX_SERVER = 100
 _SCRAPED_AFTER = 20
 """Seconds after which the last requests of a test have been scraped by vllm-watch, and that by Prometheus."""
@@ -60,25 +62,34 @@ class Annotation(NamedTuple):
     tags: tuple[str, ...]
 
 
-def region_of(run: Run, file: str | None = None, server: str | None = None) -> Region | None:
+def region_of(run: Run, file: str | None = None) -> Region | None:
     """
     Return the region of a run, or `None` if it is not known when it ran.
 
     Args:
         run: What was read.
         file: The name of the report's file, which the region names.
-        server: The server's name in vllm-watch, if it is known.
     """
     if run.start is None or run.end is None or run.end <= run.start or MISSING in {moment(run.start), moment(run.end)}:
         return None
     parts = [f"{run.name}: {', '.join(_result(run))}", *([file] if file else [])]
-    return Region(run.start, run.end, " · ".join(parts), run_id(run.start, run.name), server)
+    return Region(run.start, run.end, " · ".join(parts), run_id(run.start, run.name), run.server)
 
 
 def run_id(start: float, name: str | None = None) -> str:
-    """Return an id for a run that was given none: its start in UTC, after the name of what was tested."""
+    """
+    Return an id for a run that was given none: its start in UTC, after the name of what was tested.
+
+    Of a name that is not all ASCII, or too long, only a part is in the id: then a few digits stand for the whole of it.
+    """
     began = datetime.fromtimestamp(start, timezone.utc).strftime("%Y%m%dT%H%M%SZ")
-    return f"{as_name(name)[: MAX_RUN - len(began) - 1]}-{began}" if name else began
+    if not name:
+        return began
+    room = MAX_RUN - len(began) - 1
+    if name.isascii() and len(name) <= room:
+        return f"{as_name(name)}-{began}"
+    digits = hashlib.sha256(name.encode(errors="surrogatepass")).hexdigest()[:_DIGITS]
+    return f"{as_name(name)[: room - _DIGITS - 1]}-{digits}-{began}"
 
 
 def annotation(region: Region, prefix: str = "") -> Annotation:

@@ -110,10 +110,12 @@ def _run(
         start=span.start,
         end=span.end,
         observed=Period(start=history.points[0].at, end=history.points[-1].at),
+        server=history.server,
         model=history.model,
         version=history.version,
         hardware=history.hardware,
         config=history.config,
+        max_running_requests=_whole(history.facts.get("max_running_requests")),
         load=_load(result, steady, use),
         result=result,
         views=(result,),
@@ -135,6 +137,10 @@ def _load(result: Result, steady: Steady | None, use: ServerUse) -> Load:
         mean_input_tokens=_each(result.total_input_tokens, result.successful),
         mean_output_tokens=_each(result.total_output_tokens, result.successful),
     )
+
+
+def _whole(value: float | None) -> int | None:
+    return None if value is None else round(value)
 
 
 def _each(total: int | None, requests: int | None) -> float | None:

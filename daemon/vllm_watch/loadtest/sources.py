@@ -19,6 +19,7 @@ from vllm_watch.loadtest.joining import join
 from vllm_watch.loadtest.log_history import ToMoment, read_logs
 from vllm_watch.loadtest.log_parts import find_logs
 from vllm_watch.loadtest.model import Objective, Report, Run
+from vllm_watch.loadtest.number_texts import moment
 from vllm_watch.loadtest.prometheus_source import PrometheusQuery, read_prometheus
 from vllm_watch.loadtest.recording_history import read_recording
 from vllm_watch.loadtest.source_kind import SourceKind, open_text, source_kind
@@ -29,6 +30,10 @@ from vllm_watch.replay.replay import Progress
 from vllm_watch.support.errors import FileError
 
 
+_QUERY_SIZE = 4 * 1024 * 1024
+"""How many bytes of a file take as long to read as a time range from a Prometheus, roughly."""
+
+
 class ReadOptions(NamedTuple):
     """
     How sources are read.
@@ -36,12 +41,12 @@ class ReadOptions(NamedTuple):
     Args:
         objective: What requests have to be answered within.
         zone: The time zone of logs and benchmark results, which print local time; `None` is this machine's.
-        prometheus: A server's series in a Prometheus, which are one more source.
+        prometheus: Servers' series in a Prometheus over a time, each of which is one more source.
     """
 
     objective: Objective | None = None
     zone: tzinfo | None = None
-    prometheus: PrometheusQuery | None = None
+    prometheus: tuple[PrometheusQuery, ...] = ()
 
 
 class Sources(NamedTuple):
@@ -97,7 +102,7 @@ def read_sources(
     broken_off: list[str] = []
     units = list(_units(paths))
     names = distinct_names([unit.name for unit in units])
-    whole = sum(unit.size for unit in units)
+    whole = sum(unit.size for unit in units) + len(options.prometheus) * _QUERY_SIZE
     done = 0
     for unit in units:
 
@@ -114,10 +119,21 @@ def read_sources(
             histories += _recorded_servers(recording, part)
             broken_off += [] if recording.broken_off is None else [recording.broken_off]
         done += unit.size
-    if options.prometheus is not None:
-        histories.append(read_prometheus(options.prometheus, progress if not units else lambda _share: None))
+    histories += _asked(options.prometheus, lambda share: progress((done + share * (whole - done)) / whole))
     progress(1.0)
     return Sources(tuple(clients), tuple(histories), tuple(broken_off))
+
+
+def _asked(queries: Sequence[PrometheusQuery], progress: Progress) -> Iterator[ServerHistory]:
+    """Yield a history for each query; if there are several, each has its start in its name."""
+    for number, query in enumerate(queries):
+
+        def part(share: float, before: int = number) -> None:
+            progress((before + share) / len(queries))
+
+        history = read_prometheus(query, part)
+        name = f"{history.name} {moment(query.times.start)}"
+        yield history if len(queries) == 1 else history._replace(name=name)
 
 
 class _Unit(NamedTuple):

@@ -17,7 +17,7 @@ CRASH_SECONDS = 60.0
 
 MAX_PROCESSES = 1024
 
-_ONE_OF_SEVERAL = "(ApiServer_"
+ONE_OF_SEVERAL = "(ApiServer_"
 """The name of a process that is one of several API servers: each prints only the requests that it had itself."""
 
 _COUNTED_EACH_TIME = frozenset({"shm_timeout", "request_error"})
@@ -54,12 +54,12 @@ class EventFilter:
         """Return what a process reports about an engine, if it is about all of the engine's requests."""
         if type(event) is EngineStats:
             engine = event.engine
-            if _ONE_OF_SEVERAL in process and self._is_partial(process, engine):
+            if ONE_OF_SEVERAL in process and self._is_partial(process, engine):
                 return Notice("api_servers_more_than_one")
             if engine is not None and self._engine_by_process.get(process) != engine:
                 self._remember_engine(process, engine)
             return event
-        if self._are_partial and _ONE_OF_SEVERAL in process:
+        if self._are_partial and ONE_OF_SEVERAL in process:
             return None
         return SpecDecoding(self._engine_by_process.get(process), *event[1:])
 

@@ -12,8 +12,9 @@ from typing import NamedTuple
 
 from vllm_watch.reading.access_lines import PART, access_form, separate
 from vllm_watch.reading.framing import MAX_LINE, has_long_line
+from vllm_watch.reading.statistics_runs import without_middles
 from vllm_watch_parsers.events import AccessRequest, EngineStats, SpecDecoding
-from vllm_watch_parsers.usual_statistics import UsualStatistics, parse_usual_statistics
+from vllm_watch_parsers.usual_statistics import UsualStatistics
 
 
 class ParsedText(NamedTuple):
@@ -26,7 +27,8 @@ class ParsedText(NamedTuple):
         rest: The start of the line that it does not complete.
         by_text: How often each text from the method on came in access lines that start with no name.
         requests: The same of access lines with names, as requests.
-        others: All other lines that may have events, in order: as they are, or as `packed` statistics.
+        others: All other lines that may have events, in order: as they are, or as packed statistics; of long runs of
+            statistics only those whose reports outlive the run.
     """
 
     lines: int
@@ -39,7 +41,7 @@ class ParsedText(NamedTuple):
 
 def parse_text(data: bytes, start: int) -> ParsedText | None:
     r"""
-    Parse a part of a log, as it would be read outside of a record.
+    Parse a part of a log, as it would be read outside of a record by a reader that wants to know the log's end only.
 
     Args:
         data: The part, and some bytes before it, of a log that no container runtime has wrapped.
@@ -56,6 +58,7 @@ def parse_text(data: bytes, start: int) -> ParsedText | None:
     if has_long_line(text, MAX_LINE):
         return None
     found = ParsedText(0, end - first, data[end:], {}, {}, [])
+    others: list[bytes] = []
     form = access_form(text)
     at = 1
     while at < len(text):
@@ -68,8 +71,9 @@ def parse_text(data: bytes, start: int) -> ParsedText | None:
             found.by_text[request] = found.by_text.get(request, 0) + number
         for named, number in part.requests.items():
             found.requests[named] = found.requests.get(named, 0) + number
-        found.others.extend(_packed(line) for line in part.others)
+        others += part.others
         at = stop
+    found.others.extend(_packed(line) for line in without_middles(others))
     return found
 
 
@@ -80,7 +84,6 @@ def unpacked(packed: tuple[str, str, tuple[object, ...]]) -> UsualStatistics:
     return UsualStatistics(kind._make(fields), time, process)
 
 
-def _packed(line: bytes) -> bytes | tuple[str, str, tuple[object, ...]]:
+def _packed(line: bytes | UsualStatistics) -> bytes | tuple[str, str, tuple[object, ...]]:
     """Return statistics as plain tuples, which are quickly sent to another process; other lines as they are."""
-    usual = parse_usual_statistics(line)
-    return line if usual is None else (usual.time, usual.process, tuple(usual.event))
+    return line if isinstance(line, bytes) else (line.time, line.process, tuple(line.event))

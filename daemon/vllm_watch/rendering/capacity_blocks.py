@@ -3,6 +3,9 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Container, Mapping, Sequence
+
 from vllm_watch.loadtest.capacity import UNKNOWN
 from vllm_watch.loadtest.model import Capacity, Run
 from vllm_watch.loadtest.number_texts import MISSING, significant, spread
@@ -22,8 +25,34 @@ _BASES = {
 }
 
 
-def capacity_blocks(run: Run) -> tuple[Block, ...]:
-    """Return the sustained maximum with the band to plan with, and the rates offered and served, as far as known."""
+_MOST_SHARED = 5
+"""How many such texts there are at most before the runs; of more, the rarer ones are told with each run."""
+
+_ABOVE = "The maximum: see above, where it is told for several runs together."
+
+
+def shared_capacities(runs: Sequence[Run]) -> Mapping[str, int]:
+    """Return what is said of the maximum of several runs, each with how many: loads of one server show it together."""
+    told = Counter(capacity_text(run) for run in runs)
+    return {text: runs_of_it for text, runs_of_it in told.most_common(_MOST_SHARED) if runs_of_it > 1}
+
+
+def shared_blocks(runs: Sequence[Run]) -> tuple[Block, ...]:
+    """Return, once for all runs, what is said of the maximum of several."""
+    return tuple(
+        Paragraph(text if runs_of_it == len(runs) else f"{runs_of_it} of the {len(runs)} runs: {text}")
+        for text, runs_of_it in shared_capacities(runs).items()
+    )
+
+
+def capacity_blocks(run: Run, shared: Container[str] = ()) -> tuple[Block, ...]:
+    """
+    Return the sustained maximum with the band to plan with, and the rates offered and served, as far as known.
+
+    Args:
+        run: A run.
+        shared: What is said once for several runs, and so not here.
+    """
     use = run.use if run.steady is None else run.steady.use
     offered = use.offered_requests_per_second
     rows = [
@@ -33,10 +62,15 @@ def capacity_blocks(run: Run) -> tuple[Block, ...]:
     ]
     known = tuple(row for row in rows if row[1] != MISSING)
     table = plain_table("", (Column("", is_text=True), Column("")), known)
+    text = capacity_text(run)
+    return (Paragraph(_ABOVE if text in shared else text), table)
+
+
+def capacity_text(run: Run) -> str:
+    """Return how the maximum was determined, or why it is not known."""
     if run.capacity is None:
-        return (Paragraph(_why_unknown(run)), table)
-    basis = f"Determined by: {_BASES[run.capacity.basis]}."
-    return (Paragraph(f"{basis} {sentence(run.capacity.explanation)}"), table)
+        return _why_unknown(run)
+    return f"Determined by: {_BASES[run.capacity.basis]}. {sentence(run.capacity.explanation)}"
 
 
 def _why_unknown(run: Run) -> str:

@@ -11,15 +11,15 @@ from vllm_watch.loadtest.number_texts import MISSING, significant
 from vllm_watch.rendering.comparison_blocks import Settings, pair_sections, settings_paragraph, settings_text, winners
 from vllm_watch.rendering.document import Block, Column, Document, Paragraph, Section, Statement, Table, plain_table
 from vllm_watch.rendering.markdown import render_markdown
-from vllm_watch.rendering.text import render_text
+from vllm_watch.rendering.text import WIDTH, render_text
 
 
 _CONFIGURATION = Column("Configuration", is_text=True)
 
 
-def comparisons_table(comparisons: Comparisons) -> str:
-    """Return comparisons for a terminal."""
-    return render_text(comparisons_document(comparisons))
+def comparisons_table(comparisons: Comparisons, width: int = WIDTH) -> str:
+    """Return comparisons for a terminal of so many columns."""
+    return render_text(comparisons_document(comparisons), width)
 
 
 def comparisons_markdown(comparisons: Comparisons) -> str:

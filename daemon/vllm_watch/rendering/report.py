@@ -8,12 +8,12 @@ its flags are many.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 
 from vllm_watch.loadtest.load_text import load_text
 from vllm_watch.loadtest.model import Report, Run
 from vllm_watch.loadtest.number_texts import MISSING, duration, milliseconds, moment, significant
-from vllm_watch.rendering.capacity_blocks import capacity_blocks
+from vllm_watch.rendering.capacity_blocks import capacity_blocks, shared_blocks, shared_capacities
 from vllm_watch.rendering.document import Block, Column, Document, Paragraph, Section, Statement, Table, plain_table
 from vllm_watch.rendering.markdown import render_markdown
 from vllm_watch.rendering.names import short_names
@@ -21,7 +21,7 @@ from vllm_watch.rendering.overview import headline, overview
 from vllm_watch.rendering.results import goodput_block, result_block
 from vllm_watch.rendering.server_use import phase_tables, phase_totals, use_block
 from vllm_watch.rendering.setup import flags, period, run_start, what_ran
-from vllm_watch.rendering.text import render_text
+from vllm_watch.rendering.text import WIDTH, render_text
 from vllm_watch.rendering.validity import validity
 
 
@@ -31,15 +31,17 @@ MAX_EVENTS = 100
 _TEXT_PHASES = 24
 
 
-def report_text(report: Report) -> str:
-    """Return a report for a terminal."""
-    sections = [Section("", sections=run_sections(run, _TEXT_PHASES)) for run in report.runs]
-    return render_text(document(report, tuple(sections)))
+def report_text(report: Report, width: int = WIDTH) -> str:
+    """Return a report for a terminal of so many columns."""
+    shared = shared_capacities(report.runs)
+    sections = [Section("", sections=run_sections(run, _TEXT_PHASES, shared)) for run in report.runs]
+    return render_text(document(report, tuple(sections)), width)
 
 
 def report_markdown(report: Report) -> str:
     """Return a report for a pull request: the result and what it is worth; flags and phases are folded."""
-    return render_markdown(document(report, tuple(Section("", sections=_short(run)) for run in report.runs)))
+    shared = shared_capacities(report.runs)
+    return render_markdown(document(report, tuple(Section("", sections=_short(run, shared)) for run in report.runs)))
 
 
 def document(
@@ -66,7 +68,7 @@ def document(
         return Document(title(report.runs[0]), lead(report.runs[0]), sections[0].sections)
     several = Section(
         "Both runs" if len(report.runs) == 2 else f"All {len(report.runs)} runs",
-        (*first, overview(report.runs, most_rows), *latency_turn(report), *more),
+        (*first, overview(report.runs, most_rows), *latency_turn(report), *shared_blocks(report.runs), *more),
     )
     names = short_names([run.name for run in report.runs])
     folded = [
@@ -121,15 +123,22 @@ def _common_lead(report: Report) -> str:
     return lead(whole)
 
 
-def run_sections(run: Run, max_phases: int) -> tuple[Section, ...]:
-    """Return all that is said of a run, without the sections that would be empty; of its phases, the longest."""
+def run_sections(run: Run, max_phases: int, shared: Container[str] = ()) -> tuple[Section, ...]:
+    """
+    Return all that is said of a run, without the sections that would be empty; of its phases, the longest.
+
+    Args:
+        run: A run.
+        max_phases: How many phases are told.
+        shared: What is said of the maximum of several runs, once for all of them.
+    """
     known = flags(run)
     sections = (
         Section("In short", _some(headline(run))),
         Section("Validity", validity(run)),
         Section("Result", (_or_nothing(result_block(run), "No result is known."),)),
         Section("Goodput", _some(goodput_block(run))),
-        Section("How much it can carry", capacity_blocks(run)),
+        Section("How much it can carry", capacity_blocks(run, shared)),
         Section("The server during the load", _some(use_block(run))),
         Section("Phases", (phase_totals(run), *phase_tables(run, max_phases)) if run.phases else ()),
         Section("Events", _some(events(run))),
@@ -152,12 +161,12 @@ def events(run: Run) -> Table:
     )
 
 
-def _short(run: Run) -> tuple[Section, ...]:
+def _short(run: Run, shared: Container[str]) -> tuple[Section, ...]:
     sections = (
         Section("In short", _some(headline(run))),
         Section("Validity", validity(run)),
         Section("Result", (_or_nothing(result_block(run), "No result is known."), *_some(goodput_block(run)))),
-        Section("How much it can carry", capacity_blocks(run)),
+        Section("How much it can carry", capacity_blocks(run, shared)),
         Section("What ran", (what_ran(run), flags(run)), is_folded=True),
         Section("Phases", (phase_totals(run), use_block(run)) if run.phases else (), is_folded=True),
     )

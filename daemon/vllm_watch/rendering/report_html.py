@@ -3,11 +3,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Container
 from itertools import chain
 from typing import NamedTuple
 
 from vllm_watch.loadtest.model import Report, Run
 from vllm_watch.rendering.batch_figure import batch_figure
+from vllm_watch.rendering.capacity_blocks import shared_capacities
 from vllm_watch.rendering.curve_figure import by_configuration, curve_figures
 from vllm_watch.rendering.document import Figure, Section, Statement
 from vllm_watch.rendering.html import html_size, render_html
@@ -48,8 +50,9 @@ def _whole(report: Report, detail: _Detail) -> str | None:
     """Return the page with a section for each run; `None` as soon as it is clear that it is too large."""
     sections: list[Section] = []
     size = 0
+    shared = shared_capacities(report.runs)
     for at, run in enumerate(report.runs):
-        sections.append(_run_section(run, f"run-{at}", detail))
+        sections.append(_run_section(run, f"run-{at}", detail, shared))
         size += html_size(sections[-1])
         if size >= MAX_BYTES and len(report.runs) > 1:
             return None
@@ -63,9 +66,9 @@ def _table_alone(report: Report, most_rows: int | None) -> str:
     return render_html(document(report, (), first=(_TOO_MANY, *_curves(report)), most_rows=most_rows))
 
 
-def _run_section(run: Run, key: str, detail: _Detail) -> Section:
+def _run_section(run: Run, key: str, detail: _Detail, shared: Container[str] = ()) -> Section:
     plots = _plots(run, key, detail) if detail.columns else ()
-    return Section("", sections=(*run_sections(run, MAX_PHASES if plots else _FEW_PHASES), *plots))
+    return Section("", sections=(*run_sections(run, MAX_PHASES if plots else _FEW_PHASES, shared), *plots))
 
 
 def _curves(report: Report) -> tuple[Figure, ...]:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A document as text of 80 columns for a terminal. It has no colours: words say everything."""
+"""A document as text for a terminal. It has no colours: words say everything."""
 
 from __future__ import annotations
 
@@ -12,6 +12,8 @@ from vllm_watch.support.printable import printable
 
 
 WIDTH = 80
+"""How many columns a text has that is not written to a terminal."""
+
 _GAP = "  "
 _LEAST_TEXT = 12
 _MARKS: dict[Tone, str] = {
@@ -23,61 +25,61 @@ _MARKS: dict[Tone, str] = {
 }
 
 
-def render_text(document: Document) -> str:
-    """Return a document as lines of at most 80 columns, unless a table of numbers alone is wider."""
-    lines = [*_wrapped(document.title), *_wrapped(document.lead)]
+def render_text(document: Document, width: int = WIDTH) -> str:
+    """Return a document as lines of at most so many columns, unless a table of numbers alone is wider."""
+    lines = [*_wrapped(document.title, width), *_wrapped(document.lead, width)]
     lines.append("=" * max(map(len, lines), default=0))
     for section in document.sections:
-        lines += _section(section, "-")
+        lines += _section(section, "-", width)
     return "\n".join(line.rstrip() for line in lines) + "\n"
 
 
-def _section(section: Section, underline: str) -> Iterator[str]:
-    heads = list(_wrapped(section.title))
+def _section(section: Section, underline: str, width: int) -> Iterator[str]:
+    heads = list(_wrapped(section.title, width))
     yield from ["", *heads, underline * max(map(len, heads), default=0)]
     was_table = False
     for block in section.blocks:
         if isinstance(block, Statement):
-            yield from _wrapped(block.text, _MARKS[block.tone])
+            yield from _wrapped(block.text, width, _MARKS[block.tone])
         elif isinstance(block, Paragraph):
-            yield from _wrapped(block.text)
+            yield from _wrapped(block.text, width)
         elif isinstance(block, Table) and not block.is_empty:
             yield from [""] if was_table else []
-            yield from table_lines(block)
+            yield from _table_lines(block, width)
             was_table = True
     for inner in section.sections:
-        yield from _section(inner, ".")
+        yield from _section(inner, ".", width)
 
 
-def _wrapped(text: str, mark: str = "") -> Iterator[str]:
+def _wrapped(text: str, width: int, mark: str = "") -> Iterator[str]:
     """Yield a text's lines, the mark before the first and as much space before the others."""
     # Not at a hyphen: a flag such as --save-detailed stays whole, to be found and copied.
     indent = " " * len(mark)
     yield from textwrap.wrap(
-        printable(text), WIDTH, initial_indent=mark, subsequent_indent=indent, break_on_hyphens=False
+        printable(text), width, initial_indent=mark, subsequent_indent=indent, break_on_hyphens=False
     )
 
 
-def table_lines(table: Table) -> Iterator[str]:
+def _table_lines(table: Table, width: int) -> Iterator[str]:
     """Yield a table's lines: caption, head, a rule, the rows with their groups' titles, the notes."""
-    widths = _widths(table)
-    yield from _wrapped(table.caption)
+    widths = _widths(table, width)
+    yield from _wrapped(table.caption, width)
     heads = [_laid_out(tuple(column.head for column in table.columns), table.columns, widths)]
     if any(column.unit for column in table.columns):
         heads.append(_laid_out(tuple(column.unit for column in table.columns), table.columns, widths))
     if any(column.head for column in table.columns):
         for head in heads:
             yield from head
-        yield _GAP.join("-" * width for width in widths)
+        yield _GAP.join("-" * each for each in widths)
     for group in table.groups:
-        yield from _wrapped(group.title)
+        yield from _wrapped(group.title, width)
         for row in group.rows:
             yield from _laid_out((_GAP + row[0] if group.title else row[0], *row[1:]), table.columns, widths)
     for note in table.notes:
-        yield from _wrapped(note)
+        yield from _wrapped(note, width)
 
 
-def _widths(table: Table) -> list[int]:
+def _widths(table: Table, whole: int) -> list[int]:
     """Return how wide each column is; columns of text give way, the widest first, until the table fits."""
     indent = len(_GAP) * any(group.title for group in table.groups)
     rows = [row for group in table.groups for row in group.rows]
@@ -86,7 +88,7 @@ def _widths(table: Table) -> list[int]:
         widths = [max(width, len(printable(cell))) for width, cell in zip(widths, row, strict=True)]
     widths[0] = max(widths[0], max((len(printable(row[0])) for row in rows), default=0) + indent)
     texts = [at for at, column in enumerate(table.columns) if column.is_text or at == 0]
-    while sum(widths) + len(_GAP) * (len(widths) - 1) > WIDTH:
+    while sum(widths) + len(_GAP) * (len(widths) - 1) > whole:
         widest = max(texts, key=lambda at: widths[at])
         if widths[widest] <= _LEAST_TEXT:
             break

@@ -122,34 +122,36 @@ class FinishedLog:
                 self._read += len(block)
                 yield from self._bytes.read_by_line(block, self._times)
             return
-        if not self._path.endswith(".gz") and is_worthwhile(self._size):
-            yield from self._read_in_two_processes()
-        for block in _blocks(self._path, self._read):
-            self._read += len(block)
-            yield self._bytes.read(block, self._times)
+        with _open(self._path) as file:  # Once: the path may name another file soon.
+            if not self._path.endswith(".gz") and is_worthwhile(self._size):
+                yield from self._read_in_two_processes(file)
+            for block in _blocks_of(file, self._path, self._read):
+                self._read += len(block)
+                yield self._bytes.read(block, self._times)
 
-    def _read_in_two_processes(self) -> Iterator[LogBatch]:
+    def _read_in_two_processes(self, file: IO[bytes]) -> Iterator[LogBatch]:
         """Yield what the lines of all whole blocks report; nothing if no second process can be started."""
         count = self._size // READ_SIZE
-        with _open(self._path) as file:
-            try:
-                blocks = ParserProcess(file, READ_SIZE, count)
-            except OSError:
-                return
-            with closing(blocks):
-                for number in range(count):
-                    yield self._read_block(file, number, blocks)
+        try:
+            blocks = ParserProcess(file, READ_SIZE, count)
+        except OSError:
+            return
+        with closing(blocks):
+            for number in range(count):
+                yield self._read_block(file, number, blocks)
+                if self._read < (number + 1) * READ_SIZE:
+                    return  # The file was cut meanwhile, and this is its end.
 
     def _read_block(self, file: IO[bytes], number: int, blocks: ParserProcess) -> LogBatch:
         try:
-            parsed = blocks.take(number)
-            batch = self._bytes.read_parsed(parsed, READ_SIZE, self._times) if parsed is not None else None
+            parsed, size = blocks.take(number), READ_SIZE
+            batch = self._bytes.read_parsed(parsed, size, self._times) if parsed is not None else None
             if batch is None:
-                file.seek(number * READ_SIZE)
-                batch = self._bytes.read(file.read(READ_SIZE), self._times)
+                data = os.pread(file.fileno(), READ_SIZE, number * READ_SIZE)
+                batch, size = self._bytes.read(data, self._times), len(data)
         except OSError as error:
             raise FileError(f"{self._path}: reading failed: {error}") from error
-        self._read += READ_SIZE
+        self._read += size
         return batch
 
     def read_steps(self) -> Iterator[LogBatch]:
@@ -199,14 +201,18 @@ class FinishedLog:
         return self._times.at("")
 
 
-def _blocks(path: str, start: int = 0) -> Iterator[bytes]:
+def _blocks(path: str) -> Iterator[bytes]:
     with _open(path) as file:
-        try:
-            file.seek(start)
-            while block := file.read(READ_SIZE):
-                yield block
-        except (OSError, EOFError) as error:
-            raise FileError(f"{path}: reading failed: {error}") from error
+        yield from _blocks_of(file, path, 0)
+
+
+def _blocks_of(file: IO[bytes], path: str, start: int) -> Iterator[bytes]:
+    try:
+        file.seek(start)
+        while block := file.read(READ_SIZE):
+            yield block
+    except (OSError, EOFError) as error:
+        raise FileError(f"{path}: reading failed: {error}") from error
 
 
 def _open(path: str) -> IO[bytes]:

@@ -13,7 +13,6 @@ import os
 import signal
 import threading
 
-from pathlib import Path
 from typing import IO, TYPE_CHECKING
 
 from vllm_watch.reading.framing import MAX_LINE
@@ -54,7 +53,7 @@ class ParserProcess:
 
         context = multiprocessing.get_context("fork")
         self._connection, theirs = context.Pipe()
-        self._process = context.Process(target=_serve, args=(file.name, block, theirs, self._connection), daemon=True)
+        self._process = context.Process(target=_serve, args=(file, block, theirs, self._connection), daemon=True)
         self._process.start()
         theirs.close()
         self._file = file
@@ -77,9 +76,9 @@ class ParserProcess:
             OSError: The file cannot be read.
         """
         while number not in self._parsed:
-            while len(self._asked) < _ASKED and self._can_go_ahead():
+            if len(self._asked) < _ASKED and self._can_go_ahead():
                 self._ask()
-            if self._connection.poll() or not self._can_go_ahead():
+            elif self._connection.poll() or not self._can_go_ahead():
                 self._receive()
             else:
                 self._parsed[self._next] = _parse(self._file, self._block, self._next)
@@ -106,28 +105,31 @@ class ParserProcess:
             self._parsed[self._asked.pop(0)] = parsed
 
     def _give_up(self) -> None:
-        """Take in that the process has died: what it was asked for, and all that follows, is left to the reader."""
+        """
+        Take in that the process has died: what it was asked for, and all that follows, is left to the reader.
+
+        What it had answered before and nobody has received is left, too.
+        """
         self._parsed.update(dict.fromkeys([*self._asked, *range(self._next, self._count)]))
         self._asked.clear()
         self._next = self._count
 
 
-def _serve(path: str, block: int, connection: Connection, theirs: Connection) -> None:
-    """Parse what is asked for, until nobody is there to ask."""
+def _serve(file: IO[bytes], block: int, connection: Connection, theirs: Connection) -> None:
+    """Parse what is asked for, until nobody is there to ask, or there is no memory for it."""
     theirs.close()
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # The reader ends, and closes its end.
     gc.disable()
     try:
-        with Path(path).open("rb") as file:
-            while True:
-                connection.send(_parse(file, block, connection.recv()))
-    except (EOFError, OSError):
+        while True:
+            connection.send(_parse(file, block, connection.recv()))
+    except (EOFError, OSError, MemoryError):
         return
 
 
 def _parse(file: IO[bytes], block: int, number: int) -> ParsedText | None:
     start = number * block
     before = min(start, MAX_LINE + 1)
-    file.seek(start - before)
-    data = file.read(before + block)
+    # Not by `seek`: both processes have the file open once, with one place in it.
+    data = os.pread(file.fileno(), before + block, start - before)
     return parse_text(data, before) if len(data) == before + block else None

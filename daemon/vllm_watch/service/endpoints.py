@@ -15,7 +15,7 @@ from prometheus_client import ProcessCollector
 from prometheus_client.exposition import choose_encoder
 
 from vllm_watch import __version__
-from vllm_watch.exposition.collector import server_texts
+from vllm_watch.exposition.collector import TextCollector
 from vllm_watch.exposition.http_sd import target_groups
 from vllm_watch.exposition.json_view import server_view
 from vllm_watch.exposition.self_metrics import SelfStatus, self_metrics
@@ -60,6 +60,7 @@ class DaemonEndpoints:
         self._metrics_of: list[ServerSnapshot] = []
         """The snapshots from which these were made:"""
         self._metrics: dict[_Form, Response] = {}
+        self._collector = TextCollector()
         self._process_collector = ProcessCollector(registry=None)
 
     def metrics(self, accept: str, accept_encoding: str) -> Response:
@@ -107,7 +108,7 @@ class DaemonEndpoints:
         return Response(b"not every source has been read yet\n", PLAIN_TEXT, 503)
 
     def _write_metrics(self, form: _Form, shown: Sequence[ServerSnapshot]) -> Response:
-        texts = server_texts(shown, lambda: self_metrics(self._self_status()), failed=self._fleet.note_failure)
+        texts = self._collector.texts(shown, lambda: self_metrics(self._self_status()), failed=self._fleet.note_failure)
         for_openmetrics = "openmetrics" in form.content_type
         families = prometheus_text(texts, self._process_collector.collect(), for_openmetrics=for_openmetrics)
         if not form.is_compressed:

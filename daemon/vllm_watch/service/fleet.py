@@ -38,13 +38,22 @@ class Fleet:
         clock: The time.
         checkpointer: Knows how far their logs were read before.
         errors: Counts failures.
+        catch_up: Has the logs' last lines read, as far as that does not take long.
     """
 
-    def __init__(self, config: Config, clock: Clock, checkpointer: Checkpointer, errors: InternalErrors) -> None:
+    def __init__(
+        self,
+        config: Config,
+        clock: Clock,
+        checkpointer: Checkpointer,
+        errors: InternalErrors,
+        catch_up: Callable[[], None] = lambda: None,
+    ) -> None:
         self.config = config
         self._clock = clock
         self._checkpointer = checkpointer
         self._errors = errors
+        self._catch_up = catch_up
         self.servers = tuple(ServerMonitor(server, clock, checkpointer.loaded) for server in config.servers)
         self._state_changes = StateChanges()
         self._snapshots: Shared[tuple[ServerMonitor, ...], list[ServerSnapshot]] = Shared(clock, self._take_snapshots)
@@ -65,7 +74,7 @@ class Fleet:
     def replace(self, config: Config) -> None:
         """Watch the servers of a new configuration; one that is configured as before keeps its monitor."""
         known = {server.name: server for server in self.servers}
-        kept = {each.name for each in config.servers if each.name in known and known[each.name].update_command(each)}
+        kept = {each.name for each in config.servers if each.name in known and known[each.name].update(each)}
         for name in known.keys() - kept:
             known[name].close()  # First: its successor would read again what it reads later.
         before = self._checkpointer.positions(self.logs)
@@ -118,6 +127,7 @@ class Fleet:
             self.each(lambda server: server.history.add(known[server.name]), shown)
 
     def _take_snapshots(self, servers: tuple[ServerMonitor, ...]) -> list[ServerSnapshot]:
+        self._catch_up()
         return self.each(lambda server: server.snapshot(), servers)
 
     def note_failure(self, server: str, error: Exception) -> None:

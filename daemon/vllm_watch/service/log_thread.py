@@ -33,6 +33,9 @@ PAUSE_SECONDS = 0.01
 ABANDONED_AFTER = 1.0
 """How long a poll may take before another thread continues with the other logs."""
 
+CATCH_UP_SECONDS = 0.05
+"""How long who asks for what the logs report waits until the last lines are read."""
+
 HANGS_AFTER = 10.0
 """How long a poll takes before its log is reported as hanging."""
 
@@ -71,7 +74,8 @@ class _Poller(threading.Thread):
 
 class LogThread(ServiceThread):
     """
-    Polls the logs of all servers: when it is notified of a change, and every second anyway, as `PollSchedule` decides.
+    Polls the logs of all servers, as `PollSchedule` decides: every second, when it is notified of a change, and when
+    somebody asks for what they report.
 
     Another thread calls `attend` about once a second: one that hangs cannot report itself.
 
@@ -91,6 +95,10 @@ class LogThread(ServiceThread):
         self._folders = LogFolders(self._wake)
         self._schedule = PollSchedule[LogMonitor]()
         self._is_all_due = False
+        self._hurry = threading.Event()
+        """Set when a poll must not wait for notifications with which it would be shared."""
+        self._askers: list[threading.Event] = []
+        """Set at the end of the next turn."""
         self._lock = threading.Lock()
         self._busy: dict[Hashable, _Poller] = {}
 
@@ -101,6 +109,22 @@ class LogThread(ServiceThread):
         if self._logs and not self.is_started:
             self._folders.start()
             self.start()
+
+    def catch_up(self) -> None:
+        """Have lines read that would wait for the next poll, and wait for that, but not for long; for any thread."""
+        if not (self._schedule.has_unnoticed or self._wake.is_set()):
+            return
+        caught_up = threading.Event()
+        with self._lock:
+            self._askers.append(caught_up)
+        self._hurry.set()
+        self._wake.set()
+        caught_up.wait(CATCH_UP_SECONDS)
+
+    def request_stop(self) -> None:
+        """Make it end soon; this does not wait for the end."""
+        super().request_stop()
+        self._hurry.set()
 
     def attend(self) -> None:
         """Let another thread continue for one that hangs, and report the logs that hang."""
@@ -153,6 +177,7 @@ class LogThread(ServiceThread):
     def _poll_all_now(self) -> None:
         """Have the thread poll all logs at once; any thread may call this."""
         self._is_all_due = True
+        self._hurry.set()
         self._wake.set()
 
     def _run(self, poller: _Poller) -> None:
@@ -160,15 +185,20 @@ class LogThread(ServiceThread):
         while True:
             is_last = self._stop.is_set()
             self._wake.clear()
+            self._hurry.clear()
+            with self._lock:
+                askers, self._askers = self._askers, []
             started = running_seconds()
             logs, now = self._logs, self._clock.now()
-            self._poll_all(poller, self._due(logs, now, is_last=is_last), now)
+            self._poll_all(poller, self._due(logs, now, is_last=is_last, is_asked=bool(askers)), now)
             if not poller.is_abandoned and self._folders.is_refresh_due(logs, now):
                 self._work_on(poller, _DIRECTORIES, partial(self._refresh, logs))
             if poller.is_abandoned:
                 self._poll_all_now()  # Its log can be polled with the others again.
                 return
             self.heartbeat.beat()
+            for asker in askers:
+                asker.set()
             if polled is not logs:
                 polled = logs
                 self._polled()
@@ -176,7 +206,7 @@ class LogThread(ServiceThread):
                 return
             self._wait(started)
 
-    def _due(self, logs: tuple[LogMonitor, ...], now: float, *, is_last: bool) -> Sequence[LogMonitor]:
+    def _due(self, logs: tuple[LogMonitor, ...], now: float, *, is_last: bool, is_asked: bool) -> Sequence[LogMonitor]:
         """Return the logs that are to be polled now."""
         schedule = self._schedule
         changed = self._folders.take_changed(now)
@@ -185,15 +215,15 @@ class LogThread(ServiceThread):
         if self._is_all_due or is_last:
             self._is_all_due = False
             schedule.poll_all()
-        return schedule.take_due(changed, now)
+        return schedule.take_due(changed, now, is_asked=is_asked)
 
     def _wait(self, started: float) -> None:
         """Wait until a log is due, after a turn that began at `started`, in seconds that the machine has run."""
         seconds = self._schedule.wait(self._clock.now())
         if not seconds:
             return
-        if self._clock.wait(self._wake, seconds) and not self._is_all_due:
-            self._clock.wait(self._stop, self._schedule.pause(self._clock.now()))
+        if self._clock.wait(self._wake, seconds):
+            self._clock.wait(self._hurry, self._schedule.pause(self._clock.now()))
         # Not by the clock: the pause spares this machine's processor, however fast a replay's clock runs.
         pause = started + PAUSE_SECONDS - running_seconds()
         if pause > 0:
@@ -213,13 +243,7 @@ class LogThread(ServiceThread):
             if poller is not self.thread:
                 continue
             is_resting = self._folders.note_poll(each)
-            self._schedule.note_poll(
-                each,
-                now,
-                is_notified=each.has_events and not is_resting,
-                has_grown=each.has_grown or is_resting,
-                has_more=has_more,
-            )
+            self._schedule.note_poll(each, is_notified=each.has_events and not is_resting, has_more=has_more)
             self.heartbeat.beat()
 
     def _work_on(self, poller: _Poller, key: Hashable, work: Callable[[], bool | None]) -> bool:

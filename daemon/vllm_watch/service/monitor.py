@@ -11,6 +11,7 @@ import msgspec
 import structlog
 
 from vllm_watch.catalog.states import EngineState
+from vllm_watch.config.links import filled_links
 from vllm_watch.config.model import ServerConfig
 from vllm_watch.reading.log_reader import LogBatch
 from vllm_watch.service.history import ChartHistory
@@ -50,6 +51,7 @@ class ServerMonitor:
         self.interval = config.metrics.interval if config.metrics else None
         """Seconds between scrapes, `None` without /metrics."""
         self._clock = clock
+        self._links = filled_links(config)
         self._state = ServerState(_settings(config))
         self._lock = threading.Lock()
         self._reports = SourceReports(config.name)
@@ -64,11 +66,12 @@ class ServerMonitor:
         self._is_closed = False
         self.was_scraped = self._scraper is None
 
-    def update_command(self, config: ServerConfig) -> bool:
-        """Apply a configuration that differs at most in `command`; return whether it was applied."""
-        if msgspec.structs.replace(config, command=self.config.command) != self.config:
+    def update(self, config: ServerConfig) -> bool:
+        """Apply a configuration that differs at most in `command` and `links`; return whether it was applied."""
+        if msgspec.structs.replace(config, command=self.config.command, links=self.config.links) != self.config:
             return False
         self.config = config
+        self._links = filled_links(config)
         with self._lock:
             self._state.apply_command(config.command)
         return True
@@ -121,7 +124,8 @@ class ServerMonitor:
         """Return what is known now, with wall-clock times."""
         now, ahead = self._clock.now(), seconds_ahead(self._clock)
         with self._lock:
-            return self._state.snapshot(now, ahead)
+            snapshot = self._state.snapshot(now, ahead)
+        return snapshot._replace(links=self._links)
 
     def engine_states(self) -> Mapping[EngineKey, EngineState]:
         """Return the state of each engine now."""

@@ -3,8 +3,8 @@
 Decides when which log is polled and which folders are watched. It reads no clock: every time is an argument.
 
 A notification wakes four threads, a poll by the clock one, and each wake-up costs more than the lines that are read
-then. So lines that come rarely are read at once. Lines that come often are read together, some times a second, and
-their folder is not watched meanwhile.
+then. So lines that come rarely are read at once. Lines that come often are read together: once a second, and whenever
+somebody asks for what they report. Their folder is not watched meanwhile.
 """
 
 from __future__ import annotations
@@ -17,14 +17,8 @@ from typing import Generic, TypeVar
 POLL_SECONDS = 1.0
 """How often all logs are polled, whatever is notified."""
 
-BUSY_SECONDS = 0.175
-"""How often logs are polled to which lines are written often: for so long a line waits there."""
-
 PROMPT_POLLS = 4
-"""So many polls in a row follow a notification at once; after that they are `BUSY_SECONDS` apart."""
-
-GROWING_SECONDS = 10.0
-"""A log whose changes are not notified is polled often until it has not grown for so long."""
+"""So many polls in a row follow a notification at once; after that they are `POLL_SECONDS` apart."""
 
 MANY_EVENTS = 10
 """So many events within `WINDOW_SECONDS` are too many: those folders from which they come are busy."""
@@ -34,7 +28,7 @@ WINDOW_SECONDS = 1.0
 REST_SECONDS = 5.0
 """How long a busy folder is not watched before it is looked at again."""
 
-FEW_GROWTHS = 5
+FEW_GROWTHS = 4
 """If its logs were found to have grown in fewer polls than this meanwhile, it is watched again."""
 
 _Log = TypeVar("_Log", bound=Hashable)
@@ -50,21 +44,21 @@ class PollSchedule(Generic[_Log]):
 
     def __init__(self) -> None:
         self.logs: Sequence[_Log] = ()
-        self._all_at = self._often_at = float("-inf")
-        """When all were polled last, and those that are polled often."""
-        self._grown_at: dict[_Log, float] = {}
-        """The logs that are polled often, and when they were last found to have grown."""
+        self._all_at = float("-inf")
+        """When all were polled last."""
+        self._silent: set[_Log] = set()
+        """The logs whose changes are not notified at present."""
         self._soon: set[_Log] = set()
         """The logs that are polled at once."""
         self._spent_until = float("-inf")
-        """Each poll after a notification moves this on by `BUSY_SECONDS`; it may be `PROMPT_POLLS` of them ahead."""
+        """Each poll after a notification moves this on by `POLL_SECONDS`; it may be `PROMPT_POLLS` of them ahead."""
 
     def follow(self, logs: Sequence[_Log]) -> None:
         """Poll these logs from now on, all of them at once."""
         self.logs = logs
         kept = set(logs)
         self._soon &= kept
-        self._grown_at = {log: at for log, at in self._grown_at.items() if log in kept}
+        self._silent &= kept
         self.poll_all()
 
     def poll_all(self) -> None:
@@ -75,65 +69,61 @@ class PollSchedule(Generic[_Log]):
         """Have these logs polled at once."""
         self._soon.update(logs)
 
-    def take_due(self, changed: Collection[_Log], now: float) -> Sequence[_Log]:
+    def take_due(self, changed: Collection[_Log], now: float, *, is_asked: bool = False) -> Sequence[_Log]:
         """
-        Return which logs are to be polled now, given those of which a change was notified.
+        Return which logs are to be polled now. They count as polled: `note_poll` says how the poll of each ended.
 
-        They count as polled: after the poll of each `note_poll` says how it ended.
+        Args:
+            changed: Those of which a change was notified.
+            now: The time.
+            is_asked: Whether somebody waits for what the logs report.
         """
         if changed:
-            # A poll by the clock may come before the next one was allowed: from it on it is `BUSY_SECONDS` as well.
-            self._spent_until = min(max(self._spent_until, now), now + PROMPT_POLLS * BUSY_SECONDS) + BUSY_SECONDS
+            # A poll by the clock may come before the next one was allowed: from it on it is `POLL_SECONDS` as well.
+            self._spent_until = min(max(self._spent_until, now), now + PROMPT_POLLS * POLL_SECONDS) + POLL_SECONDS
         if now >= self._all_at + POLL_SECONDS:
-            self._all_at = self._often_at = now
+            self._all_at = now
             self._soon.clear()
             return self.logs
-        due = {*changed, *self._soon}
+        due = {*changed, *self._soon, *(self._silent if is_asked else ())}
         self._soon.clear()
-        if self._grown_at and now >= self._often_at + BUSY_SECONDS:
-            self._often_at = now
-            due.update(self._grown_at)
         return list(due)
 
-    def note_poll(self, log: _Log, now: float, *, is_notified: bool, has_grown: bool, has_more: bool) -> None:
+    def note_poll(self, log: _Log, *, is_notified: bool, has_more: bool) -> None:
         """
         Take in how a poll ended.
 
         Args:
             log: The log.
-            now: The time.
             is_notified: Whether its changes are notified at present.
-            has_grown: Whether there was something to read, or may be soon.
             has_more: Whether there is more to read at once.
         """
         if has_more:
             self._soon.add(log)
         if is_notified:
-            self._grown_at.pop(log, None)
-        elif has_grown:
-            self._grown_at[log] = now
-        elif now - self._grown_at.get(log, now) >= GROWING_SECONDS:
-            del self._grown_at[log]
+            self._silent.discard(log)
+        else:
+            self._silent.add(log)
+
+    @property
+    def has_unnoticed(self) -> bool:
+        """Whether there may be lines that are not read until the next poll by the clock; any thread may ask."""
+        return bool(self._silent) and not self._soon
 
     def wait(self, now: float) -> float:
         """Return the seconds until a poll is due if nothing is notified."""
-        if self._soon:
-            return 0.0
-        due = self._all_at + POLL_SECONDS
-        if self._grown_at:
-            due = min(due, self._often_at + BUSY_SECONDS)
-        return max(due - now, 0.0)
+        return 0.0 if self._soon else max(self._all_at + POLL_SECONDS - now, 0.0)
 
     def pause(self, now: float) -> float:
         """Return for how many seconds a notification that comes now waits for others, so that they share a poll."""
-        return max(min(self._spent_until - PROMPT_POLLS * BUSY_SECONDS - now, self.wait(now)), 0.0)
+        return max(min(self._spent_until - PROMPT_POLLS * POLL_SECONDS - now, self.wait(now)), 0.0)
 
 
 class BusyFolders:
     """
     Decides which folders have so many events that they are better not watched.
 
-    `current` are these folders. Their logs are polled often meanwhile.
+    `current` are these folders.
     """
 
     def __init__(self) -> None:

@@ -18,7 +18,7 @@ from vllm_watch.support.internal_errors import InternalErrors
 
 log = structlog.get_logger("vllm_watch.service")
 
-_OF_SERVERS = frozenset({"servers", "servers_dir", "files"})
+_OF_SERVERS = frozenset({"links", "servers", "servers_dir", "files"})
 """The fields of a configuration that a running daemon can change."""
 
 Load = Callable[[], Config]

@@ -19,6 +19,7 @@ from vllm_watch.exposition.self_metrics import ReloadStatus, SelfStatus
 from vllm_watch.service.checkpointer import Checkpointer
 from vllm_watch.service.endpoints import DaemonEndpoints
 from vllm_watch.service.fleet import Fleet
+from vllm_watch.service.garbage import RareSearch
 from vllm_watch.service.liveness import Liveness
 from vllm_watch.service.reloader import Load, Reloader
 from vllm_watch.service.signals import handle_signals
@@ -72,11 +73,12 @@ class Supervisor:
         self.errors = InternalErrors()
         self._notifier = notifier or Notifier(os.environ, failed=self._note_unsent)
         self.checkpointer = Checkpointer(config, clock)
-        self.fleet = Fleet(config, clock, self.checkpointer, self.errors)
-        self.reloader = Reloader(config, clock, self.errors, load=load, apply=self._watch)
         self.threads = ThreadGroup(
             clock, self.errors, follower, offer=self._offer, logs_polled=lambda: self._wake.put(None)
         )
+        self.fleet = Fleet(config, clock, self.checkpointer, self.errors, self.threads.tail.catch_up)
+        self.reloader = Reloader(config, clock, self.errors, load=load, apply=self._watch)
+        self._garbage = RareSearch(clock)
         self.liveness = Liveness(self.threads.all)
         self.endpoints = DaemonEndpoints(self.fleet, clock, self.liveness, self._self_status)
         self._web = WebServer(
@@ -103,6 +105,7 @@ class Supervisor:
             ConfigError: The web configuration file, or one that it names, is wrong.
             UsageError: The address cannot be listened on.
         """
+        self._garbage.start()
         self._web.start()
         self.threads.follow(self.fleet.servers)
         self.threads.start_discovery()
@@ -130,6 +133,7 @@ class Supervisor:
         self.fleet.record_history()
         self.threads.tail.attend()
         self.checkpointer.save(self.fleet.logs)
+        self._garbage.search_if_due()
         self._notify()
 
     def reload(self) -> None:
@@ -169,6 +173,7 @@ class Supervisor:
         """Watch the servers of a new configuration."""
         self.fleet.replace(config)
         self.threads.follow(self.fleet.servers)
+        self._garbage.note_replaced()
 
     def _offer(self, config: Config) -> None:
         """Let the main thread apply what discovery found."""

@@ -7,6 +7,7 @@ The one that polls the logs is in `vllm_watch.service.log_thread`.
 
 from __future__ import annotations
 
+import heapq
 import threading
 
 from collections.abc import Callable, Hashable, Iterable, Sequence
@@ -127,28 +128,35 @@ class ScrapeThread(_Dispatcher):
 
     def __init__(self, clock: Clock, errors: InternalErrors) -> None:
         super().__init__(clock, errors, "scrapes", "scrape", lambda server: server.scrape())
-        self._due: dict[ServerMonitor, float] = {}
+        self._scheduled: tuple[ServerMonitor, ...] = ()
+        self._turns: list[tuple[float, int, ServerMonitor]] = []
+        """A heap: when each of these servers is due, its place among them, and the server."""
 
     def follow(self, servers: Sequence[ServerMonitor]) -> None:
         """Scrape these servers from now on, as far as they have /metrics."""
         self._dispatch_for(server for server in servers if server.interval is not None)
 
     def _send_due(self, now: float) -> float:
-        servers = self._servers
-        new = [server for server in servers if server not in self._due]
-        first = {server: now + number * _spacing(server, len(new)) for number, server in enumerate(new)}
-        due = {**first, **self._due}
-        self._due = {server: self._send_if_due(server, due[server], now) for server in servers}
-        return min((at - now for at in self._due.values()), default=IDLE_SECONDS)
+        if self._servers is not self._scheduled:
+            self._schedule(self._servers, now)
+        turns = self._turns
+        while turns and turns[0][0] <= now:
+            due, place, server = turns[0]
+            self._workers.send(server, server)
+            interval = _interval(server)
+            # Missed scrapes are not made up for, and the distance from other servers' is kept.
+            heapq.heapreplace(turns, (due + interval * (1 + (now - due) // interval), place, server))
+        return turns[0][0] - now if turns else IDLE_SECONDS
 
-    def _send_if_due(self, server: ServerMonitor, due: float, now: float) -> float:
-        """Send a server's scrape out if it is due; return when the next one is."""
-        if due > now:
-            return due
-        self._workers.send(server, server)
-        interval = _interval(server)
-        # Missed scrapes are not made up for, and the distance from other servers' is kept.
-        return due + interval * (1 + (now - due) // interval)
+    def _schedule(self, servers: tuple[ServerMonitor, ...], now: float) -> None:
+        """Take over these servers: those that are known keep their turns."""
+        known = {server: due for due, _, server in self._turns}
+        new = [server for server in servers if server not in known]
+        first = {server: now + number * _spacing(server, len(new)) for number, server in enumerate(new)}
+        due = {**first, **known}
+        self._scheduled = servers
+        self._turns = [(due[server], place, server) for place, server in enumerate(servers)]
+        heapq.heapify(self._turns)
 
 
 def _interval(server: ServerMonitor) -> float:

@@ -181,8 +181,7 @@ class FileQueue:
         if item.log.was_rewritten():
             self.prepend(self._truncations.start_again(item, self.reader, self.file_ids, self.position, now))
         elif item.log.offset == 0 and item is self.present:
-            # Nothing of this file was read, so nothing shows that it was truncated but a copy.
-            self.prepend(self._truncations.copies(item.log, self.file_ids, self.position, now))
+            self.prepend(self._truncations.copies_of_unread(item.log, self.file_ids, self.position, now))
         while reads and self._files[0] is item and (data := item.log.read()):
             reads -= 1
             batch = self.reader.read(item.log.lines(data), item.times(now))

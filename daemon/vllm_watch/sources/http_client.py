@@ -262,8 +262,20 @@ def body_pieces(response: http.client.HTTPResponse, size: int, limit: int) -> It
         raise RequestError("incomplete")
 
 
+class _Response(http.client.HTTPResponse):
+    """An answer whose chunks have no size below 0: of -1 bytes http.client would read all that comes at once."""
+
+    def _read_next_chunk_size(self) -> int:
+        size: int = super()._read_next_chunk_size()  # type: ignore[misc]  # There is no public name for it.
+        if size < 0:
+            raise ValueError("a chunk's size is below 0")  # As for a size that is no number.
+        return size
+
+
 class _Connection(http.client.HTTPConnection):
     """A connection whose socket a deadline shuts down."""
+
+    response_class = _Response
 
     def __init__(self, host: str, port: int, deadline: Deadline, tls: TlsOptions) -> None:
         super().__init__(host, port)

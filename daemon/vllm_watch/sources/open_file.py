@@ -66,6 +66,11 @@ class OpenFile:
         """Return when the file was last written, in seconds since the epoch."""
         return os.fstat(self._fd).st_mtime
 
+    def state(self) -> tuple[int, ...]:
+        """Return what differs once the file is another one or was changed, but for two changes within one tick."""
+        status = os.fstat(self._fd)
+        return (*self.file_id, status.st_size, status.st_mtime_ns, status.st_ctime_ns)
+
     def is_unlinked(self) -> bool:
         """Tell whether the file has no name any more: it takes room on the disk for as long as it is open."""
         return os.fstat(self._fd).st_nlink == 0

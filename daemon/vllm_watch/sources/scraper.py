@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import time
 
-from collections.abc import Mapping
 from typing import NamedTuple
 
 from vllm_watch import __version__
@@ -16,8 +15,8 @@ from vllm_watch.sources.metrics_fetch import OK, Feed, Fetcher
 from vllm_watch.state.scrape_source import ScrapeResult, scrape_result
 from vllm_watch.support.clock import Clock
 from vllm_watch.support.tokens import read_token
-from vllm_watch_parsers.exposition import ExpositionParser, Layout
 from vllm_watch_parsers.metric_names import WANTED
+from vllm_watch_parsers.repeated_bodies import RepeatedBodies
 from vllm_watch_parsers.scrape import reading_of
 
 
@@ -64,16 +63,15 @@ class Scraper:
     def __init__(self, target: ScrapeTarget, clock: Clock) -> None:
         self._target = target
         self._clock = clock
-        self._layouts: Mapping[bytes, Layout] = {}
+        self._bodies = RepeatedBodies(WANTED)
         self._fetcher = Fetcher(target.url, target.timeout, target.tls)
 
     def scrape(self) -> ScrapeResult:
         """Scrape once. Never raises: what goes wrong is the result's reason."""
         start = time.monotonic()
-        parser = ExpositionParser(WANTED, self._layouts)
-        outcome = self.fetch(parser.feed)
-        reading = reading_of(parser.finish()) if outcome == OK else None
-        self._layouts = parser.layouts
+        self._bodies.start()
+        outcome = self.fetch(self._bodies.feed)
+        reading = reading_of(self._bodies.finish()) if outcome == OK else None
         duration = time.monotonic() - start
         at = self._clock.now()
         if reading is None:

@@ -8,6 +8,8 @@ between two polls. `rewrite_check` detects it.
 
 from __future__ import annotations
 
+import math
+
 from vllm_watch.reading.log_reader import LogReader
 from vllm_watch.sources.checkpoint import FilePosition
 from vllm_watch.sources.log_file import LogFile
@@ -16,6 +18,10 @@ from vllm_watch.sources.queued_file import QueuedFile
 from vllm_watch.sources.read_counts import ReadCounts
 from vllm_watch.sources.rotation import RotatedFile, RotatedFiles
 from vllm_watch.sources.startup_scan import skip_into
+
+
+LIST_SECONDS = 5.0
+"""How often the folder of an empty log is listed although nothing shows a change: two writes may have the same time."""
 
 
 class Truncations:
@@ -30,6 +36,9 @@ class Truncations:
     def __init__(self, rotated: RotatedFiles, counts: ReadCounts) -> None:
         self._rotated = rotated
         self._counts = counts
+        self._seen: tuple[int, ...] = ()
+        """The state of a file of which nothing was read, when copies of it were looked for last."""
+        self._listed_at = -math.inf
 
     def start_again(
         self, item: QueuedFile, reader: LogReader, known: set[FileId], position: FilePosition | None, now: float
@@ -57,6 +66,18 @@ class Truncations:
         if not copies or copies[0].log.offset == 0:
             reader.start_file()
         return copies
+
+    def copies_of_unread(
+        self, log: LogFile, known: set[FileId], position: FilePosition | None, now: float
+    ) -> list[QueuedFile]:
+        """Open the copies of a file of which nothing was read, as `copies` does: only they show its truncation."""
+        state = log.state()
+        if state == self._seen and now < self._listed_at + LIST_SECONDS:
+            return []
+        self._seen = ()  # If listing fails it is tried again.
+        found = self.copies(log, known, position, now)
+        self._seen, self._listed_at = state, now
+        return found
 
     def copies(self, log: LogFile, known: set[FileId], position: FilePosition | None, now: float) -> list[QueuedFile]:
         """Open the copies that hold what was not read of a file before it was truncated, the oldest first."""

@@ -18,6 +18,7 @@ from vllm_watch.state.engine_log import EngineLog
 from vllm_watch.state.log_source import LogSource
 from vllm_watch.state.scrape_source import ScrapeSource
 from vllm_watch.state.snapshot import HistogramReading, Reading
+from vllm_watch.state.until_next_scrape import until_next_scrape
 from vllm_watch.state.window import QUANTILES, estimate_quantile
 from vllm_watch_parsers.command_facts import CommandFacts
 from vllm_watch_parsers.events import EngineStats, SpecDecoding
@@ -104,7 +105,8 @@ _LOGGED_DRAFTS = {
 }
 
 
-def gauges_of_scrape(scrape: ScrapeSource, key: EngineKey, *, ahead: float) -> dict[str, Reading | None]:
+@until_next_scrape
+def gauges_of_scrape(scrape: ScrapeSource, key: EngineKey, *, ahead: float) -> Mapping[str, Reading | None]:
     """
     Return an engine's gauges by the last scrapes.
 
@@ -210,7 +212,8 @@ def positions_of_log(engine: EngineLog, now: float, *, keeps_stale: bool, ahead:
     return tuple(None if ratio is None else Reading(ratio, engine.spec_at + ahead, "log") for ratio in ratios)
 
 
-def counters_of_scrape(scrape: ScrapeSource, key: EngineKey, *, ahead: float) -> dict[str, Reading]:
+@until_next_scrape
+def counters_of_scrape(scrape: ScrapeSource, key: EngineKey, *, ahead: float) -> Mapping[str, Reading]:
     """Return an engine's counters as vLLM has them."""
     newest = scrape.window.newest_of(key)
     if newest is None:
@@ -242,7 +245,8 @@ def counters_of_log(log: LogSource, engine: str, *, ahead: float) -> dict[str, R
     return {name: Reading(count, at + ahead, "log") for name, count in counts.items() if count is not None}
 
 
-def finished_of(scrape: ScrapeSource, key: EngineKey, *, ahead: float) -> dict[str, Reading]:
+@until_next_scrape
+def finished_of(scrape: ScrapeSource, key: EngineKey, *, ahead: float) -> Mapping[str, Reading]:
     """Return the requests that an engine has finished, by reason."""
     newest = scrape.window.newest_of(key)
     if newest is None:
@@ -251,21 +255,21 @@ def finished_of(scrape: ScrapeSource, key: EngineKey, *, ahead: float) -> dict[s
     return {reason: Reading(value, at, "metrics") for reason, value in engine.requests_finished.items()}
 
 
-def _histogram_name(name: str, log: LogSource | None) -> str:
+def _histogram_name(name: str, version: str | None) -> str:
     """Return the name of a histogram in /metrics: 0.6.4 exports two of them under each other's name."""
-    is_swapped = log is not None and log.facts.version == _RELEASE_WITH_SWAPPED_TIMES
-    return _SWAPPED.get(name, name) if is_swapped else name
+    return _SWAPPED.get(name, name) if version == _RELEASE_WITH_SWAPPED_TIMES else name
 
 
+@until_next_scrape
 def histograms_of(
-    scrape: ScrapeSource, key: EngineKey, log: LogSource | None, *, ahead: float
-) -> dict[str, HistogramReading]:
-    """Return an engine's histograms as vLLM has them."""
+    scrape: ScrapeSource, key: EngineKey, version: str | None, *, ahead: float
+) -> Mapping[str, HistogramReading]:
+    """Return the histograms of an engine of this version as vLLM has them."""
     newest = scrape.window.newest_of(key)
     if newest is None:
         return {}
     at, engine = newest.at + ahead, newest.engine
-    names = {name: _histogram_name(name, log) for name in HISTOGRAMS}
+    names = {name: _histogram_name(name, version) for name in HISTOGRAMS}
     known = {name: engine.histograms[source] for name, source in names.items() if source in engine.histograms}
     return {name: HistogramReading(histogram, at) for name, histogram in known.items()}
 
@@ -283,19 +287,20 @@ class Latencies(NamedTuple):
     first_bounds: Mapping[str, Reading] = MappingProxyType({})
 
 
-def latencies_of(scrape: ScrapeSource, key: EngineKey, log: LogSource | None, *, ahead: float) -> Latencies:
-    """Return the latencies of the last minute, by an engine's histograms."""
+@until_next_scrape
+def latencies_of(scrape: ScrapeSource, key: EngineKey, version: str | None, *, ahead: float) -> Latencies:
+    """Return the latencies of the last minute, by the histograms of an engine of this version."""
     quantiles: dict[tuple[str, float], Reading] = {}
     means: dict[str, Reading] = {}
     first_bounds: dict[str, Reading] = {}
-    histograms = histograms_of(scrape, key, log, ahead=ahead)
+    histograms = histograms_of(scrape, key, version, ahead=ahead)
     for stage, name in STAGES.items():
         shown = histograms.get(name)
         if shown is None:
             continue
         if math.isfinite(shown.histogram.bounds[0]):
             first_bounds[stage] = Reading(shown.histogram.bounds[0], shown.at, "metrics")
-        recent = scrape.window.recent(key, _histogram_name(name, log))
+        recent = scrape.window.recent(key, _histogram_name(name, version))
         if recent is None:
             continue
         means[stage] = Reading(recent.sum / recent.observations, shown.at, "metrics")

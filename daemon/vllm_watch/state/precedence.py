@@ -9,6 +9,8 @@ now (a hit ratio without queries), no value is shown. All counters come from one
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from vllm_watch.catalog.reasons import SourceName
 from vllm_watch.state.engine_state import UNKNOWN, Judgement, state_from_log, state_from_scrape
 from vllm_watch.state.engine_values import gauges_of_log, gauges_of_scrape, positions_of_log, positions_of_scrape
@@ -80,7 +82,7 @@ def log_gauges(sources: ServerSources, key: EngineKey, now: float) -> dict[str, 
     return gauges_of_log(log, engine, now, keeps_stale=sources.settings.keeps_stale, ahead=sources.ahead)
 
 
-def scrape_gauges(sources: ServerSources, key: EngineKey, now: float) -> dict[str, Reading | None]:
+def scrape_gauges(sources: ServerSources, key: EngineKey, now: float) -> Mapping[str, Reading | None]:
     """Return an engine's gauges by /metrics, whether or not it decides; `None` is a quantity without a value."""
     scrape = shown_scrape(sources, now)
     return {} if scrape is None else gauges_of_scrape(scrape, key, ahead=sources.ahead)

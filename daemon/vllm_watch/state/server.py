@@ -159,7 +159,7 @@ class ServerState:
         return ServerSnapshot(
             name=settings.name,
             at=now + ahead,
-            version=log.facts.version if log else None,
+            version=sources.version,
             engine_generation=log.facts.engine_generation if log else None,
             model_name=keys[0].model_name,
             engines=tuple(self._engine(key, whole, now) for key in keys),
@@ -204,14 +204,14 @@ class ServerState:
         judged = Judgement(whole) if whole else engine_state(sources, key, now)
         is_present = judged.state not in {"down", "starting"} or self.settings.keeps_stale
         shown = shown_scrape(sources, now) if is_present else None
-        latencies = latencies_of(shown, key, log, ahead=sources.ahead) if shown else Latencies()
+        latencies = latencies_of(shown, key, sources.version, ahead=sources.ahead) if shown else Latencies()
         present = gauges(sources, key, now) if is_present else {}
-        prompt_rate, version = present.get("prompt_tokens_per_second"), log.facts.version if log else None
+        prompt_rate = present.get("prompt_tokens_per_second")
         return EngineSnapshot(
             key=key,
             state=judged.state,
             gauges=present,
-            prompt_excludes_cached=excludes_cached(prompt_rate, sources.scrape, key, version),
+            prompt_excludes_cached=excludes_cached(prompt_rate, sources.scrape, key, sources.version),
             position_acceptance=position_acceptance(sources, key, now) if is_present else (),
             totals=engine_totals(sources, key),
             quantiles=latencies.quantiles,

@@ -71,6 +71,11 @@ class ServerSources:
         """The log, if it can be read now."""
         return self.log if self.log_status.is_up else None
 
+    @property
+    def version(self) -> str | None:
+        """The server's version by its log, `None` where that has not reported it."""
+        return self.log.facts.version if self.log else None
+
     def name_in_log(self, key: EngineKey) -> str:
         """Return what the log calls an engine; lines about all engines are about the only engine, too."""
         log, reading = self.log, self.scrape.reading if self.scrape else None

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Literal, NamedTuple
 
 from vllm_watch.catalog.reasons import SourceName, StallReason
@@ -158,6 +159,7 @@ class ServerSnapshot(NamedTuple):
     `starts` and `http_requests` come from its log where it has one, else from its /metrics; `http_requests` from there
     also where the log has no access lines. `start_time` is by the
     clock of its source: from the log by that of the other times, from /metrics by the server's own.
+    `links` are URLs by what they lead to (``logs``, ``gpu``), in which placeholders of the time are left.
     """
 
     name: str
@@ -183,3 +185,4 @@ class ServerSnapshot(NamedTuple):
     probe: ProbeSnapshot | None
     slo: Mapping[str, float]
     labels: Mapping[str, str]
+    links: Mapping[str, str] = MappingProxyType({})

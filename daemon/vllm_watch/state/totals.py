@@ -44,7 +44,7 @@ def engine_totals(sources: ServerSources, key: EngineKey) -> EngineTotals:
         key,
         counters_of_scrape(scrape, key, ahead=ahead),
         finished_of(scrape, key, ahead=ahead),
-        histograms_of(scrape, key, sources.log, ahead=ahead),
+        histograms_of(scrape, key, sources.version, ahead=ahead),
     )
 
 

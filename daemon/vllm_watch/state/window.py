@@ -10,9 +10,11 @@ from __future__ import annotations
 
 import math
 
+from bisect import bisect_left
 from collections import deque
 from collections.abc import Iterator
-from typing import NamedTuple
+from operator import sub
+from typing import Any, NamedTuple
 
 from vllm_watch_parsers.scrape import EngineKey, EngineReading, Histogram, MetricsReading
 
@@ -70,6 +72,8 @@ class Window:
         self._readings: deque[TimedReading] = deque(maxlen=MAX_READINGS)
         self._spans: dict[EngineKey, tuple[Span, ...]] = {}
         """The periods up to the newest reading, of the engines that were asked for."""
+        self.kept: dict[object, Any] = {}
+        """What `until_next_scrape` keeps."""
         self._longest = max(MAX_SECONDS, MAX_INTERVALS * interval) / _JITTER
 
     def __len__(self) -> int:
@@ -89,6 +93,7 @@ class Window:
     def add(self, at: float, reading: MetricsReading) -> None:
         """Take in a reading, and drop those that no window needs any more."""
         self._spans.clear()
+        self.kept.clear()
         self._readings.append(TimedReading(at, reading))
         while len(self._readings) > 2 and at - self._readings[1].at >= MAX_SECONDS * _JITTER:
             self._readings.popleft()
@@ -96,6 +101,7 @@ class Window:
     def clear(self) -> None:
         """Forget: the server was started again, and its counters with it."""
         self._spans.clear()
+        self.kept.clear()
         self._readings.clear()
 
     def spans(self, key: EngineKey) -> tuple[Span, ...]:
@@ -160,7 +166,7 @@ class Window:
         old, new = span.old.histograms.get(histogram), span.new.histograms.get(histogram)
         if old is None or new is None or old.bounds != new.bounds or new.sum < old.sum:
             return None
-        counts = tuple(after - before for before, after in zip(old.counts, new.counts, strict=True))
+        counts = tuple(map(sub, new.counts, old.counts))
         if min(counts) < 0 or counts[-1] == 0:
             return None
         return Histogram(new.bounds, counts, new.sum - old.sum)
@@ -176,11 +182,9 @@ def estimate_quantile(histogram: Histogram, quantile: float) -> float | None:
     rank = quantile * histogram.observations
     if histogram.counts[0] >= rank:
         return None
-    low_bound, low_count = histogram.bounds[0], histogram.counts[0]
-    for bound, count in zip(histogram.bounds, histogram.counts, strict=True):
-        if count >= rank and count > low_count:
-            if math.isinf(bound):
-                return low_bound
-            return low_bound + (bound - low_bound) * (rank - low_count) / (count - low_count)
-        low_bound, low_count = bound, count
-    return low_bound
+    bounds, counts = histogram.bounds, histogram.counts
+    place = bisect_left(counts, rank)  # More than the bucket before has: the first one has less.
+    if math.isinf(bounds[place]):
+        return bounds[place - 1]
+    low_bound, low_count = bounds[place - 1], counts[place - 1]
+    return low_bound + (bounds[place] - low_bound) * (rank - low_count) / (counts[place] - low_count)

@@ -168,7 +168,6 @@ def figure(
     steps: from which value on which colour holds; `below` is the one under the first step.
     decimals: digits behind the point, where Grafana's choice will not do.
     mappings: words and colours in place of values.
-    runbooks: links in the panel's corner.
     points: into how many steps (``$__interval``) the time range is divided, where as many as pixels are too few.
     filled: the whole panel is coloured, and not the number alone.
     one_at_a_time: of several queries only one gives a number, which is as large as that of a single one.
@@ -332,13 +331,18 @@ class Column(NamedTuple):
 
 
 class Key(NamedTuple):
-    """A label that is shown in a table, with the heading of its column and where a click on it leads."""
+    """
+    A label that is shown in a table, with the heading of its column and where a click on it leads.
+
+    hidden: only there for links of other cells, which have none where the label is empty.
+    """
 
     label: str
     name: str
     links: Sequence[Mapping[str, object]] = ()
     width: int | None = None
     mappings: Sequence[dashboard.ValueMapping] = ()
+    hidden: bool = False
 
 
 def grid(
@@ -394,6 +398,15 @@ def value_mapping(results: Mapping[str, tuple[str, str]]) -> dashboard.ValueMapp
             value: dashboard.ValueMappingResult(text=text, color=color, index=index)
             for index, (value, (text, color)) in enumerate(results.items())
         }
+    )
+
+
+def word_mapping(word: str, color: str) -> dashboard.ValueMapping:
+    """Return a word in place of any text."""
+    return dashboard.RegexMap(
+        dashboard.DashboardRegexMapOptions(
+            pattern=".+", result=dashboard.ValueMappingResult(text=word, color=color, index=0)
+        )
     )
 
 
@@ -591,7 +604,9 @@ def _column_properties(column: Column) -> list[dashboard.DynamicConfigValue]:
 
 
 def _key_properties(key: Key) -> list[dashboard.DynamicConfigValue]:
-    properties = [dashboard.DynamicConfigValue("noValue", _NOTHING)]
+    properties = [dashboard.DynamicConfigValue("noValue", "" if key.hidden else _NOTHING)]
+    if key.hidden:
+        properties.append(dashboard.DynamicConfigValue("custom.hidden", True))
     if key.links:
         properties.append(dashboard.DynamicConfigValue("links", list(key.links)))
     if key.width is not None:

@@ -42,6 +42,12 @@ def of_server(name: str, more: str = "") -> str:
     return f"vllm_watch_{name}{{{_joined(_SERVER, more)}}}"
 
 
+def of_server_each(*names: str) -> str:
+    """Return several series with ``server`` in one selector; their other labels must tell them apart."""
+    chosen = f'__name__=~"vllm_watch_({"|".join(names)})"'
+    return f"{{{_joined(chosen, _SERVER)}}}"
+
+
 def of_model(name: str, more: str = "") -> str:
     """Return a series with ``server`` and ``model_name``, and without ``engine``."""
     return f"vllm_watch_{name}{{{_joined(_MODEL, more)}}}"

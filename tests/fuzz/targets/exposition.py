@@ -245,4 +245,4 @@ def _file_lines(snapshots: list[ServerSnapshot]) -> list[str]:
     file = TimeSeriesFile()
     for snapshot in snapshots:
         file.add(snapshot)
-    return list(file.lines())
+    return "".join(file.texts()).splitlines(keepends=True)

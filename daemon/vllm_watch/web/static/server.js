@@ -6,6 +6,7 @@ import { element, refill, setBadge, setText } from "./dom.js";
 import { EnginePanels, EngineTiles } from "./engine.js";
 import { age, count, duration, number, numberOf, percent, span } from "./format.js";
 import { History } from "./history.js";
+import { linkRows, newLink } from "./links.js";
 import { listOf, saysAnything, worstState } from "./snapshot.js";
 import { MEANINGS } from "./states.js";
 import { FAILURES, plainWords, REJECTIONS } from "./words.js";
@@ -22,6 +23,7 @@ export class ServerCard {
   #engineKeys = "";
   #sources = element("ul", "list");
   #failures = element("ul", "list");
+  #links = element("p", "outside");
   #tokens = new Chart(
     "Tokens per second",
     [["generation_tokens_per_second", "generated"], ["prompt_tokens_per_second", "prompt"]],
@@ -36,7 +38,8 @@ export class ServerCard {
     const charts = [this.#tokens, this.#requests, this.#cache, this.#firstToken];
     const header = element("header", "", this.#name, this.#badge, this.#about, this.#meaning);
     const sources = element("section", "wide", element("h3", "", "Sources"), this.#sources);
-    const failures = element("section", "", element("h3", "", "Failures since the start of counting"), this.#failures);
+    const heading = element("h3", "", "Failures since the start of counting");
+    const failures = element("section", "", heading, this.#failures, this.#links);
     this.node = element("article", "server");
     this.node.id = id;
     this.#charts.append(...charts.map((chart) => chart.node));
@@ -56,6 +59,7 @@ export class ServerCard {
     this.#updateCharts(server, at);
     refill(this.#sources, sourceRows(server, at), newSource);
     refill(this.#failures, failureRows(server), newFailure);
+    refill(this.#links, linkRows(server, at), newLink);
   }
 
   #updateEngines(server, at) {

@@ -1,0 +1,96 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What happened to the chosen servers in the time range: failures that their logs reported, and starts."""
+
+from __future__ import annotations
+
+from boards.kit import palette, promql, server_links
+from boards.kit.annotations import CRASHES
+from boards.kit.panels import Column, Key, Panel, grid, value_mapping
+from boards.kit.texts import Texts
+from boards.kit.thresholds import runbook
+from vllm_watch_parsers.events import FAILURE_KINDS
+
+
+START = "start"
+
+RUNBOOKS = {
+    "VllmEngineCrashed": "engine_dead",
+    "VllmOutOfMemory": "out_of_memory|gpu_memory_too_small|kv_cache_too_small",
+    "VllmWorkerFailed": "worker_died|nccl_error|shm_timeout|execution_timeout",
+}
+"""The events that each of these alerts is about, and its runbook."""
+
+_BEFORE, _AFTER = 300, 120
+"""Seconds of the log that a link shows before an event and after it."""
+
+_KEYS = ("instance", "server", "event")
+
+_EVENTS = promql.of_server_each("log_events_total", "server_starts_total")
+"""Both in one: those of starts have no label ``event``."""
+
+
+def events(t: Texts, *, width: int = 24, height: int = 6) -> Panel:
+    """Return a table of events, the last one first, each with links to the logs and GPUs of its time."""
+    last = t.name("last_time")
+    return grid(
+        t.panel("events"),
+        [
+            Key("event", t.name("event"), mappings=[value_mapping(_words(t))]),
+            Key("server", t.name("server"), width=120),
+        ],
+        [
+            Column(promql.only(_with_runbooks(_counts()), *_KEYS, "runbook_url"), t.name("times"), width=80),
+            Column(f"{_last()} * 1000", last, "dateTimeAsIso", width=170),
+            Column(server_links.timed(_times(), "event"), t.name("links"), hidden=True),
+        ],
+        facts=[
+            server_links.cell("runbook_url", t.name("runbook_word"), t.name("runbook_of")),
+            *server_links.cells(t),
+        ],
+        # The first step begins before the range does: what happened there has a last time, and no count.
+        required=True,
+        sort_by=[(last, True)],
+        width=width,
+        height=height,
+    )
+
+
+def _words(t: Texts) -> dict[str, tuple[str, str]]:
+    """Return what events are called, and their colours: those of the annotations."""
+    crashes = CRASHES.split("|")
+    colors: dict[str, str] = {kind: palette.PURPLE if kind in crashes else palette.WARNING for kind in FAILURE_KINDS}
+    return {kind: (t.get(f"events.{kind}"), color) for kind, color in {**colors, START: palette.SKY}.items()}
+
+
+def _counts() -> str:
+    """Return how often each event happened, where it did."""
+    return _named(f"{promql.grown(_EVENTS)} > 0")
+
+
+def _last() -> str:
+    """Return when each event happened last: the time of the first sample that counts it."""
+    # Also a counter that begins anew has counted what it shows.
+    counted = f"timestamp({_EVENTS}) and ({_EVENTS} > 0 unless {_EVENTS} == ({_EVENTS} offset $__interval))"
+    # The steps of a subquery end before the range does.
+    return promql.only(_named(f"({counted} or max_over_time(({counted})[$__range:$__interval]))"), *_KEYS)
+
+
+def _named(expr: str) -> str:
+    return f'label_replace({expr}, "event", "{START}", "event", "")'
+
+
+def _times() -> str:
+    """Return a series for each event, with the time around the last one as its labels."""
+    begin, end = _moment("_from", f"- {_BEFORE} - $__interval_ms / 1000"), _moment("_to", f"+ {_AFTER}")
+    return f"{begin} * on ({', '.join(_KEYS)}) group_left (_to) {end}"
+
+
+def _moment(label: str, shift: str) -> str:
+    """Return series with a time beside the last event's as a label, in milliseconds."""
+    return f'count_values by ({", ".join(_KEYS)}) ("{label}", 1000 * floor({_last()} {shift}))'
+
+
+def _with_runbooks(expr: str) -> str:
+    for alert, kinds in RUNBOOKS.items():
+        expr = f'label_replace({expr}, "runbook_url", "{runbook(alert)}", "event", "{kinds}")'
+    return expr

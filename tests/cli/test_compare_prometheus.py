@@ -1,0 +1,319 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``vllm-watch compare`` with time ranges of a Prometheus as sides: a stand-in, and a real one with recorded tests."""
+
+from __future__ import annotations
+
+import json
+import re
+
+from datetime import datetime, timezone
+from urllib.parse import parse_qs, urlsplit
+
+import pytest
+
+from tests.loadtest.load_tests import FOLDER
+from tests.support.command_line import vllm_watch
+from tests.support.filled_prometheus import filled_prometheus, series_of
+from tests.support.http_servers import StandIn, answer
+
+from vllm_watch.loadtest.recording_history import read_recording
+from vllm_watch.replay.open_recording import open_recording
+
+
+START = 1_795_183_200.0  # 2026-11-20T14:00:00Z
+STEP = 5
+LOAD_SECONDS, EVERY = 200, 600
+SPEEDS = {"slow": (100.0, 102.0, 99.0), "fast": (200.0, 203.0, 199.0)}
+"""Tokens per second of each server in its loads, one every ten minutes; each request has ten tokens."""
+
+LABELS = {"model_name": "m", "engine": "0", "job": "vllm-watch"}
+
+
+def compare(*arguments):
+    """Run the command to its end."""
+    return vllm_watch("compare", *arguments)
+
+
+def answered(*arguments):
+    """Return the JSON that the command prints."""
+    found = compare(*arguments, "--format", "json")
+    assert (found.returncode, found.stderr) == (0, "")
+    return json.loads(found.stdout)
+
+
+def words(text):
+    """Return a text with its lines joined."""
+    return " ".join(text.split())
+
+
+# A stand-in.
+
+
+def tokens(server, at):
+    """Return how many tokens a server has generated until a moment, and whether it is at work then."""
+    total = 0.0
+    for number, speed in enumerate(SPEEDS[server]):
+        began = START + number * EVERY
+        total += speed * min(max(at - began, 0), LOAD_SECONDS)
+        if began < at < began + LOAD_SECONDS:
+            return total, True
+    return total, False
+
+
+def series(server, at):
+    """Yield the values of a server at a moment: its series' name, their own labels, and the value."""
+    total, is_busy = tokens(server, at)
+    yield "engine_state", {"state": "serving"}, float(is_busy)
+    yield "engine_state", {"state": "idle"}, float(not is_busy)
+    yield "source_last_reading_timestamp_seconds", {"source": "metrics"}, at
+    yield "requests_running", {}, 8.0 * is_busy
+    yield "requests_waiting", {}, 0.0
+    yield "max_running_requests", {}, 64.0 if server == "slow" else 128.0
+    yield "generation_tokens_total", {}, total
+    yield "prompt_tokens_total", {}, 2 * total
+    yield "requests_finished_total", {"reason": "stop"}, total // 10
+
+
+def pieces(head):
+    """Answer a range query as a Prometheus that scrapes both servers all the time."""
+    parameters = {name: values[0] for name, values in parse_qs(urlsplit(head.split()[1]).query).items()}
+    server = next(name for name in SPEEDS if f'"{name}"' in parameters["query"])
+    start, end, step = (float(parameters[name]) for name in ("start", "end", "step"))
+    moments = [start + step * index for index in range(int((end - start) / step) + 1)]
+    found = {}
+    for at in moments:
+        scraped = at // STEP * STEP
+        if parameters["query"].startswith("max without"):
+            found.setdefault(json.dumps(LABELS), []).append((at, str(scraped)))
+            continue
+        for name, own, value in series(server, scraped):
+            if name in parameters["query"]:
+                labels = {"__name__": f"vllm_watch_{name}", "server": server, **LABELS, **own}
+                found.setdefault(json.dumps(labels), []).append((at, str(value)))
+    result = [{"metric": json.loads(labels), "values": values} for labels, values in found.items()]
+    body = {"status": "success", "data": {"resultType": "matrix", "result": result}}
+    return [answer(json.dumps(body).encode(), Content_Type="application/json")]
+
+
+@pytest.fixture(name="url", scope="module")
+def fixture_url():
+    """Give the address of the stand-in."""
+    with StandIn(pieces) as server:
+        yield server.url.removesuffix("/metrics")
+
+
+def at_load(number, before=60, after=60):
+    """Return the time range of a load with so many seconds around it, in UTC."""
+    began = START + number * EVERY
+    ends = (began - before, began + LOAD_SECONDS + after)
+    return "/".join(datetime.fromtimestamp(at, timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ") for at in ends)
+
+
+SLOW = ",".join(at_load(number) for number in range(3))
+FAST = ",".join(f"fast@{at_load(number)}" for number in range(3))
+
+
+def test_ranges_are_runs(url):
+    """Each time range is a run of its server; twice the speed is shown as for recordings, in the server's view."""
+    found = answered("--prometheus", url, "--server", "slow", f"A={SLOW}", f"B={FAST}")
+    rows = {row["metric"]: row for row in found["metrics"]}
+
+    assert (found["baseline"], found["candidate"], found["comparable"]) == ("A", "B", True)
+    assert rows["output_throughput"]["n"] == [3, 3]
+    assert rows["output_throughput"]["verdict"] == "better"
+    assert rows["output_throughput"]["a"] == pytest.approx(100.3, rel=0.02)
+    assert rows["output_throughput"]["b"] == pytest.approx(200.7, rel=0.02)
+    assert {"flag": "max-num-seqs", "a": "64", "b": "128"} in found["config"]
+
+
+def test_what_a_prometheus_does_not_know_is_said(url):
+    """The load, the temperature and most flags are not in it; what arrived is."""
+    warnings = answered("--prometheus", url, "--server", "slow", f"A={SLOW}", f"B={FAST}")["warnings"]
+
+    assert any(
+        each.startswith("The configuration of A") and "a Prometheus, which has few flags" in each for each in warnings
+    )
+    assert "The temperature of A and B is not known: the server does not report it." in warnings
+    (load,) = [each for each in warnings if each.startswith("Whether both sides got the same load is not known")]
+    assert load.endswith("; requests that arrived each second: 9.98 in A, 20.0 in B.")
+
+
+@pytest.mark.parametrize("name", ["c.md", "c.html", "c.txt"])
+def test_every_format(url, tmp_path, name):
+    """A comparison of time ranges is written in every format, and says in which view."""
+    found = compare("--prometheus", url, f"A=slow@{at_load(0)}", f"B=fast@{at_load(1)}", "-o", tmp_path / name)
+
+    assert (found.returncode, found.stdout, found.stderr) == (0, "", "")
+    assert "B compared with A" in (tmp_path / name).read_text(encoding="utf-8")
+
+
+def test_a_rule_fails(url):
+    """--fail-if works on ranges."""
+    found = compare(
+        "--prometheus", url, "--server", "slow", f"A={FAST}", f"B={SLOW}", "--fail-if", "output_throughput < -10%"
+    )
+
+    assert found.returncode == 1
+    assert found.stderr.startswith("vllm-watch: failed: output_throughput < -10% (B against A): -")
+
+
+def test_overlapping_ranges_are_not_comparable(url):
+    """A load that is in two ranges is one run, and no two."""
+    found = compare("--prometheus", url, f"A=slow@{at_load(0)}", f"B=slow@{at_load(0, after=90)}")
+    cut = compare("--prometheus", url, f"A=slow@{at_load(0)}", f"B=slow@{at_load(0, before=-100)}")
+
+    assert "One run is there twice: slow of B and slow of A." in words(found.stdout)
+    assert "The times of slow of A and slow of B overlap: they share requests." in words(cut.stdout)
+    assert "No numbers" in found.stdout
+    assert "No numbers" in cut.stdout
+
+
+def test_idle_time_in_a_load_is_said(url, monkeypatch):
+    """A pause after a warm-up is a part of a load that no client measured, and the reader learns how much it is."""
+    monkeypatch.setattr("tests.cli.test_compare_prometheus.tokens", with_warm_up)
+    found = compare("--prometheus", url, f"A=slow@{at_load(0)}", f"B=slow@{at_load(1)}")
+
+    assert re.search(
+        r"The server of A had no work for 2\d s of the 3 min \d+ s of slow \(its longest pause ends at "
+        r"2026-11-20 14:01:\d\d UTC\), and the server of B had no work .*: rates are lower",
+        words(found.stdout),
+    )
+
+
+def with_warm_up(server, at):
+    """Return what `tokens` does of a server whose loads have a pause of 25 s."""
+    total, is_busy = 0.0, False
+    for number, speed in enumerate(SPEEDS[server]):
+        began = START + number * EVERY
+        for first, last in ((began, began + 40), (began + 65, began + LOAD_SECONDS)):
+            total += speed * min(max(at - first, 0), last - first)
+            is_busy |= first < at < last
+    return total, is_busy
+
+
+MISTAKES = {
+    "no Prometheus": (("A=slow@-2h/-1h", "b.json"), 2, "the time range slow@-2h/-1h requires --prometheus URL"),
+    "no server": (("--prometheus", "URL", "A=-2h/-1h", "b.json"), 2, "-2h/-1h requires --server NAME, or NAME@-2h/-1h"),
+    "no range": (
+        ("--prometheus", "URL", "a.json", "b.json"),
+        2,
+        "--prometheus requires a side with a time range, as in A=",
+    ),
+    "no moment": (
+        ("--prometheus", "URL", "A=slow@14:00/14:10", "b"),
+        2,
+        "as a time range FROM/TO: expected a time such",
+    ),
+    "no order": (
+        ("--prometheus", "URL", "A=slow@-1h/-2h", "b"),
+        2,
+        'expected an end after the start, got "-2h" after "-1h"',
+    ),
+    "only a server": (("--server", "slow", "a.json", "b.json"), 2, "--server requires --prometheus URL"),
+    "no URL": (
+        ("--prometheus", "p:9090", "A=slow@-2h/-1h", "b.json"),
+        2,
+        "--prometheus: expected a URL that starts with",
+    ),
+    "no load": (
+        ("--prometheus", "URL", f"A=slow@{at_load(0)},slow@2026-11-20T14:05Z/14:08", f"B=fast@{at_load(1)}"),
+        1,
+        "slow, 2026-11-20 14:05:00 to 2026-11-20 14:08:00 UTC: no load is in it",
+    ),
+}
+
+
+@pytest.mark.parametrize(("arguments", "status", "message"), MISTAKES.values(), ids=MISTAKES)
+def test_mistakes(url, arguments, status, message, tmp_path):
+    """One sentence that says what is missing, no traceback, and no file; no range counts silently as no run."""
+    output = tmp_path / "out.html"
+    found = compare(*(url if each == "URL" else each for each in arguments), "-o", output)
+
+    assert (found.returncode, found.stdout) == (status, "")
+    assert message in found.stderr
+    assert len(found.stderr.splitlines()) == 1
+    assert not output.exists()
+
+
+# A real one.
+
+
+def measured_range(recording):
+    """Return the time range of the benchmark in a recording, with some seconds around it."""
+    opened = open_recording(recording)
+    (server,) = opened.servers
+    points = [point for point in read_recording(opened, "x", server).points if point.counters]
+    # A warm-up of 16 requests comes before the benchmark: the range begins after it.
+    warm = next(point for point in points if point.counters.get("generation_tokens_total") == 1600)
+    return f"{warm.at + 2:.3f}/{points[-1].at + 5:.3f}"
+
+
+@pytest.fixture(name="real", scope="module")
+def fixture_real(tmp_path_factory):
+    """Give a Prometheus that has four recorded tests, and the time ranges of these, each by its name."""
+    folder = tmp_path_factory.mktemp("filled")
+    recordings = {
+        name: FOLDER / f"{name}.jsonl.xz" for name in ("draft2-run1", "draft2-run2", "draft4-run1", "draft4-run2")
+    }
+    with filled_prometheus(folder, *(series_of(path, folder) for path in recordings.values())) as url:
+        yield url, {name: measured_range(path) for name, path in recordings.items()}
+
+
+@pytest.mark.slow
+@pytest.mark.needs_tool("prometheus", "promtool")
+def test_ranges_show_what_the_recordings_show(real):
+    """The rows of ranges are those of the recordings' servers: requests and means within 2 %, flags as far as known."""
+    url, ranges = real
+    sides = [
+        f"{drafts}={','.join(ranges[f'{drafts}-run{number}'] for number in (1, 2))}" for drafts in ("draft2", "draft4")
+    ]
+    found = answered("--prometheus", url, "--server", "qwen", *sides)
+    rows = {row["metric"]: row for row in found["metrics"]}
+
+    for side, drafts in (("a", "draft2"), ("b", "draft4")):
+        servers = [server_of(FOLDER / f"{drafts}-run{number}.jsonl.xz") for number in (1, 2)]
+        for metric in ("ttft_ms", "tpot_ms", "e2el_ms"):
+            expected = (servers[0][metric]["mean"] * servers[1][metric]["mean"]) ** 0.5
+            assert rows[f"{metric}.mean"][side] == pytest.approx(expected, rel=0.02)
+    assert found["config"] == [{"flag": "speculative-config.num_speculative_tokens", "a": "2", "b": "4"}]
+    assert found["comparable"]
+
+
+@pytest.mark.slow
+@pytest.mark.needs_tool("prometheus", "promtool")
+def test_a_range_against_a_recording(real):
+    """One test read from a Prometheus and from its recording: the means are the same, and there is no verdict."""
+    url, ranges = real
+    found = answered("--prometheus", url, f"A=qwen@{ranges['draft4-run1']}", f"B={FOLDER / 'draft4-run1.jsonl.xz'}")
+    rows = {row["metric"]: row for row in found["metrics"]}
+
+    assert found["comparable"]
+    assert {"better", "worse"}.isdisjoint(row["verdict"] for row in rows.values())
+    for metric in ("ttft_ms.mean", "tpot_ms.mean", "e2el_ms.mean"):
+        assert rows[metric]["a"] == pytest.approx(rows[metric]["b"], rel=0.01)
+    assert {"flag": "dtype", "b": "bfloat16"} in found["config"]
+
+
+@pytest.mark.slow
+@pytest.mark.needs_tool("prometheus", "promtool")
+def test_a_result_with_the_range_of_its_test(real, tmp_path):
+    """A benchmark's result and a time range are one run, as in a report: the client's view, and the server's flags."""
+    url, ranges = real
+    sides = []
+    for name in ("draft2-run1", "draft4-run1"):
+        (benchmark,) = open_recording(FOLDER / f"{name}.jsonl.xz").benchmarks
+        file = tmp_path / f"{name}.json"
+        file.write_text(benchmark.content, encoding="utf-8")
+        sides.append(f"{name}={file},{ranges[name]}")
+    found = answered("--prometheus", url, "--server", "qwen", "--zone", "UTC", *sides)
+
+    assert {row["metric"]: row["n"] for row in found["metrics"]}["output_throughput"] == [1, 1]
+    assert {"flag": "speculative-config.num_speculative_tokens", "a": "2", "b": "4"} in found["config"]
+    assert "The load" not in "".join(found["warnings"])
+
+
+def server_of(recording):
+    """Return the server's view of a recording's benchmark, as the report has it."""
+    (run,) = json.loads(vllm_watch("report", recording, "--format", "json").stdout)["runs"]
+    (view,) = [each for each in run["views"] if each["view"] == "server"]
+    return view

@@ -1,0 +1,43 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What is worked out of scrapes is kept until the next one, and is never that of others."""
+
+from __future__ import annotations
+
+from tests.support.recordings import recording
+
+from vllm_watch.replay.recording import MetricsRead
+from vllm_watch.state.scrape_source import scrape_result
+from vllm_watch.state.server import ServerSettings, ServerState
+from vllm_watch_parsers.scrape import read_metrics
+
+
+def watched(bodies):
+    """Return the state of a server after some bodies."""
+    state = ServerState(ServerSettings("s", has_log=False, metrics_interval=5.0))
+    for number, body in enumerate(bodies):
+        state.apply_scrape(scrape_result(1000.0 + number * 5, 0.01, read_metrics(body)))
+    return state
+
+
+BODIES = [event.body for event in recording("day").events() if isinstance(event, MetricsRead)][40:52]
+
+
+def test_every_scrape_shows_its_own_values():
+    """A snapshot does not depend on snapshots that were taken before it, between other scrapes or at other times."""
+    asked = ServerState(ServerSettings("s", has_log=False, metrics_interval=5.0))
+    for number, body in enumerate(BODIES):
+        at = 1000.0 + number * 5
+        asked.apply_scrape(scrape_result(at, 0.01, read_metrics(body)))
+        for ahead in (0.0, 3600.0, 0.0):
+            assert watched(BODIES[: number + 1]).snapshot(at + 1, ahead) == asked.snapshot(at + 1, ahead)
+
+
+def test_two_snapshots_between_two_scrapes_share_what_the_scrapes_show():
+    """Gauges, latencies and histograms are worked out once."""
+    state = watched(BODIES)
+    first, second = (state.snapshot(1058.0 + later).engines[0] for later in (0, 1))
+
+    assert first.quantiles is second.quantiles
+    assert first.quantiles
+    assert first.histograms is second.histograms
+    assert first.totals.counters is second.totals.counters
