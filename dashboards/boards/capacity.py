@@ -258,7 +258,7 @@ def _room(t: Texts) -> Panel:
             Column(cell(_PROVISIONAL), t.name("provisional_most"), TOKENS_PER_SECOND, decimals=0, width=125),
         ],
         sort_by=[(t.name("places"), False)],
-        height=5,
+        height=6,
         runbooks=runbooks(t, "VllmDemandNearMaximum"),
     )
 

@@ -48,6 +48,9 @@ UID = "vllm-watch-load-test"
 _LATENCIES: Final = {"ttft": "time_to_first_token", "tpot": "time_per_output_token", "itl": "inter_token", "e2e": "e2e"}
 """Stages, as in `STAGES`, by the keys of their texts."""
 
+_UNITS: Final = {"ttft": LATENCY, "tpot": SECONDS, "itl": SECONDS, "e2e": LATENCY}
+"""What may take minutes is in plain seconds."""
+
 _FAILED: Final = "abort|error"
 _NOT_ADMITTED: Final = "4..|503"
 """Codes of requests that the engine never got."""
@@ -196,7 +199,7 @@ def _latency(t: Texts, key: str, histogram: str, stage: str) -> Panel:
     for of in (0.5, 0.9, 0.95, 0.99):
         mark = f" {{{{{_MARK}}}}}"
         queries += _beside(f"p{of * 100:g}", t.name("earlier"), _quantile(of, histogram, stage), mark)
-    return comparison(t.panel(key), SECONDS, queries, width=6, height=9)
+    return comparison(t.panel(key), _UNITS[key], queries, width=6, height=9)
 
 
 def _beside(name: str, earlier: str, expr: str, mark: str = "") -> Iterator[Query]:

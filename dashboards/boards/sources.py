@@ -227,7 +227,7 @@ def _sources(t: Texts) -> Panel:
             Column(promql.only(last, *_OF_SOURCE), t.name("last_reading"), SECONDS, decimals=0, width=90),
         ],
         facts=[
-            Key("why", t.name("why"), width=430, mappings=[_reasons(t)]),
+            Key("why", t.name("why"), width=400, mappings=[_reasons(t)]),
             Key("todo", t.name("todo"), mappings=[_todo(t)]),
         ],
         sort_by=[(verdict, True), (server, False), (source, False)],

@@ -112,17 +112,17 @@ def _advice(t: Texts) -> Panel:
         t.panel("advice"),
         engines.keys(t, server.UID),
         [
-            Column(cell(_judged()), t.name("advice"), mappings=[advice], width=230),
-            Column(cell(_use()), t.name("use"), mappings=[use], width=115),
-            Column(cell(f"{_PER_DRAFT} or {_positions_in_range('count')}"), t.name("per_draft"), width=100),
-            Column(cell(_paying()), t.name("paying"), width=95),
+            Column(cell(_judged()), t.name("advice"), mappings=[advice], width=215),
+            Column(cell(_use()), t.name("use"), mappings=[use], width=110),
+            Column(cell(f"{_PER_DRAFT} or {_positions_in_range('count')}"), t.name("per_draft")),
+            Column(cell(_paying()), t.name("paying")),
             _share(cell(_in_range(_RATIO)), t.name("ratio")),
             _share(cell(_positions_in_range("min")), t.name("last_pays")),
             Column(cell(_one_more()), t.name("next_pays"), RATIO, decimals=0, width=125),
-            Column(cell(_in_range(_LENGTH)), t.name("length"), decimals=2, width=105),
+            Column(cell(_in_range(_LENGTH)), t.name("length"), decimals=2),
         ],
         sort_by=[(t.name("server"), False)],
-        height=5,
+        height=6,
         runbooks=runbooks(t, "VllmDraftsDoNotPay"),
     )
 
@@ -137,7 +137,6 @@ def _share(expr: str, name: str, *, gauge: bool = False) -> Column:
         decimals=0,
         gauge=gauge,
         most=1,
-        width=None if gauge else 100,
     )
 
 

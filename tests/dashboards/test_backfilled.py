@@ -37,10 +37,10 @@ STEP = 2
 SECONDS = 120
 
 SHOWN = {
-    UID: 26,
+    UID: 27,
     "vllm-watch-server": 33,
-    "vllm-watch-spec-decode": 15,
-    "vllm-watch-capacity": 12,
+    "vllm-watch-spec-decode": 12,
+    "vllm-watch-capacity": 9,
     "vllm-watch-fleet": 10,
     "vllm-watch-sources": 16,
 }

@@ -16,7 +16,7 @@ def keys(texts: Texts, uid: str) -> list[Key]:
     """Return the columns that name an engine; a click on its server opens the dashboard of this uid for it."""
     opened = to_board(texts.name("open_server"), uid, server="${__value.raw}")
     return [
-        Key("server", texts.name("server"), [opened]),
+        Key("server", texts.name("server"), [opened], width=150),
         Key("instance", texts.name("daemon"), width=115),
         Key("engine", texts.name("engine"), width=65),
     ]
