@@ -39,8 +39,8 @@ SECONDS = 120
 SHOWN = {
     UID: 26,
     "vllm-watch-server": 33,
-    "vllm-watch-spec-decode": 15,
-    "vllm-watch-capacity": 12,
+    "vllm-watch-spec-decode": 12,
+    "vllm-watch-capacity": 9,
     "vllm-watch-fleet": 10,
     "vllm-watch-sources": 16,
 }
