@@ -272,6 +272,20 @@ def test_without_a_result_there_is_nothing_to_compare(empty):
     assert (found.comparable, found.reasons) == (False, ("No result is known of a1.",))
 
 
+def test_a_range_and_a_file_of_one_time_may_be_one_test():
+    """Which server a file is of is not known, so a time range at its time is a doubt, and no more."""
+    when = {"start": 1000.0, "end": 1100.0}
+    a_range, file = changed(side("a", 1), server="qwen", **when), changed(side("b", 1, 1.1), **when)
+    found = compare_pair(a_range, file)
+    doubt = "The times of a1 of a and b1 of b overlap: if they are of one server, they share requests."
+
+    assert found.comparable
+    assert doubt in found.warnings
+    assert doubt not in compare_pair(changed(a_range, start=900.0, end=1000.0), file).warnings
+    assert doubt not in compare_pair(changed(a_range, server=None), file).warnings
+    assert doubt not in compare_pair(a_range, changed(file, server="other")).warnings
+
+
 def test_client_and_server_are_not_compared():
     """One side seen by the client only and the other by the server only have no common view; what to add is said."""
     theirs = side("b", view="server")
@@ -304,6 +318,17 @@ class TestTraps:
 
         assert found.verdict == "not_compared"
         assert "differ in speculative decoding" in found.note
+
+    def test_a_prometheus_has_few_flags_of_drafts(self):
+        """Beside a time range only the flags that both sides know tell whether drafts differ."""
+        plain = replace(latency(7.0), mean=None)
+        few = changed(side("a", config=DRAFTS, itl_ms=plain), server="qwen")
+        many = side("b", config={**DRAFTS, "speculative-config.method": "mtp"}, itl_ms=plain)
+        more = side("c", config={"speculative-config.num_speculative_tokens": "4"}, itl_ms=plain)
+
+        assert row(compare_pair(few, many), "itl_ms.p50").verdict != "not_compared"
+        assert row(compare_pair(few, more), "itl_ms.p50").verdict == "not_compared"
+        assert row(compare_pair(changed(few, server=None), many), "itl_ms.p50").verdict == "not_compared"
 
     def test_drafts_of_unknown_flags(self):
         """A server that drafted tokens speculates, also if no flag of it is known; ITL has no mean here."""

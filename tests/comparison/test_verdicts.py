@@ -285,6 +285,19 @@ class TestBuckets:
         assert found.low < 0 < found.high
         assert found.note == "From buckets: 50 to 150 and 50 to 150 ms."
 
+    def test_one_bucket_is_not_one_value(self):
+        """Runs whose percentile is in one bucket only seem to have one value: the note has the bucket."""
+        known = replace(latency(5.0), bounds={"p50": Bounds(low=0.0, high=10.0)})
+        sides = [
+            Side(name=name, runs=tuple(run(f"{name}{at}", start=first + at, tpot_ms=known) for at in range(3)))
+            for name, first in (("a", 0.0), ("b", 10.0))
+        ]
+        found = row(compare_pair(*sides), "tpot_ms.p50")
+
+        assert (found.verdict, found.percent) == ("too_few", None)
+        assert found.note is not None
+        assert found.note.startswith("From buckets: ")
+
     def test_bounds_apart_show_a_difference(self):
         """Buckets of 50 to 100 and of 100 to 250 ms touch; of 50 to 99 and 100 to 250 they do not."""
         assert self.compared((50.0, 100.0), (100.0, 250.0)).verdict == "no_difference_shown"
@@ -312,4 +325,4 @@ def test_servers_are_compared_if_clients_are_not_known():
     found = compare_pair(Side(name="a", runs=ours), Side(name="b", runs=theirs))
 
     assert found.comparable
-    assert "The server's view." in found.method
+    assert "The server's view: a percentile is only known to be in a bucket" in found.method

@@ -139,10 +139,17 @@ def _bounds(metric: Metric, side: Measured) -> Bounds | None:
 
 
 def _with_bounds(known: Estimate, a: Bounds | None, b: Bounds | None) -> Estimate:
-    """Widen an interval to what the buckets leave open: they are different only if their bounds do not overlap."""
-    if (a is None and b is None) or known.ratio is None or known.a is None or known.b is None:
+    """
+    Widen an interval to what the buckets leave open: they are different only if their bounds do not overlap.
+
+    Where all runs of a side are in one bucket there is none, for they only seem to have the same value.
+    """
+    if (a is None and b is None) or known.a is None or known.b is None:
         return known
     a, b = a or Bounds(low=known.a, high=known.a), b or Bounds(low=known.b, high=known.b)
+    note = f"From buckets: {bounded(a)} and {bounded(b)} {known.metric.unit}."
+    if known.ratio is None:
+        return known._replace(note=note)
     low = None if b.low is None or not a.high else b.low / a.high
     high = None if b.high is None or not a.low else b.high / a.low
     do_overlap = (low is None or low <= 1) and (high is None or high >= 1)
@@ -151,7 +158,7 @@ def _with_bounds(known: Estimate, a: Bounds | None, b: Bounds | None) -> Estimat
         high=None if high is None or known.high is None else max(high, known.high),
         p=1.0 if do_overlap else known.p,
         detectable=None,
-        note=f"From buckets: {bounded(a)} and {bounded(b)} {known.metric.unit}.",
+        note=note,
     )
 
 

@@ -13,7 +13,7 @@ from vllm_watch.comparison.headline import headline_metric
 from vllm_watch.comparison.load_kinds import load_kind
 from vllm_watch.comparison.metrics import BY_NAME, Metric
 from vllm_watch.comparison.pair import Measured, Pair, metric_values
-from vllm_watch.comparison.speculation import speculation
+from vllm_watch.comparison.speculation import speculations
 from vllm_watch.loadtest.metric_titles import titled
 from vllm_watch.loadtest.model import Phase, Result, Run
 from vllm_watch.loadtest.number_texts import duration, milliseconds, moment, percent
@@ -51,12 +51,18 @@ def check_repetition(pair: Pair) -> Iterator[Finding]:
 
 
 def check_overlap(pair: Pair) -> Iterator[Finding]:
-    """No two time ranges of a server are of the same requests."""
-    runs = [(side.name, run) for side in pair.sides for run in side.runs if run.server is not None]
-    for (one, run), (other, later) in combinations(runs, 2):
-        if run.server == later.server and overlap(run, later):
+    """No two time ranges of a server are of the same requests; of which server a file is, is not known."""
+    runs = [(side.name, run) for side in pair.sides for run in side.runs]
+    at_once = [(one, other) for one, other in combinations(runs, 2) if overlap(one[1], other[1])]
+    for (one, run), (other, later) in at_once:
+        if run.server == later.server is not None:
             text = f"The times of {run.name} of {one} and {later.name} of {other} overlap: they share requests."
             yield Finding(text, prevents=True)
+            return
+    for (one, run), (other, later) in at_once:
+        if (run.server is None) != (later.server is None):
+            text = f"The times of {run.name} of {one} and {later.name} of {other} overlap"
+            yield Finding(f"{text}: if they are of one server, they share requests.", prevents=False)
             return
 
 
@@ -68,7 +74,7 @@ def check_idle(pair: Pair) -> Iterator[Finding]:
 
 def check_acceptance(pair: Pair) -> Iterator[Finding]:
     """With the same speculative decoding equally many drafts were accepted."""
-    ways = [{speculation(run) for run in side.runs} for side in pair.sides]
+    ways = speculations(pair)
     a, b = (side.mean(_acceptance) for side in pair.sides)
     if ways[0] == ways[1] and a is not None and b is not None and abs(a - b) > ACCEPTANCE_TOLERANCE:
         text = f"The shares of drafts that were accepted differ: {percent(a)} % and {percent(b)} %."

@@ -17,12 +17,21 @@ _SAME_CHUNKS = 0.10
 
 def speculation(run: Run) -> str | None:
     """Return how a run drafted tokens, as text: its flags; ``off``; `None` if that is not known."""
-    flags = sorted((flag, value) for flag, value in run.config.items() if "speculative" in flag)
-    if flags:
-        return ", ".join(f"{flag}={value}" for flag, value in flags)
-    if run.use.drafted_tokens:
-        return "on"
-    return "off" if run.config else None
+    return _way(run, _flags(run))
+
+
+def speculations(pair: Pair) -> tuple[set[str | None], set[str | None]]:
+    """
+    Return how the runs of each side drafted tokens, as `speculation` has it.
+
+    A Prometheus has few flags: beside a run of one, only the flags that all runs with drafts have are looked at.
+    """
+    runs = [run for side in pair.sides for run in side.runs]
+    every = [flags for run in runs if (flags := _flags(run))]
+    has_few = any(run.server is not None for run in runs)
+    shown = set[str]().union(*every).intersection(*(every if has_few else ()))
+    a, b = ({_way(run, shown) for run in side.runs} for side in pair.sides)
+    return a, b
 
 
 def tokens_per_chunk(side: Measured) -> float | None:
@@ -37,9 +46,23 @@ def differs_in_chunks(pair: Pair) -> str | None:
     chunks = [tokens_per_chunk(side) for side in pair.sides]
     if chunks[0] is not None and chunks[1] is not None and relative_difference(chunks[0], chunks[1]) > _SAME_CHUNKS:
         return f"a chunk of the stream has {chunks[0]:.1f} tokens in {pair.a.name} and {chunks[1]:.1f} in {pair.b.name}"
-    ways = [{way for run in side.runs if (way := speculation(run)) is not None} for side in pair.sides]
+    ways = [each - {None} for each in speculations(pair)]
     if ways[0] and ways[1] and ways[0] != ways[1]:
         return (
             "the sides differ in speculative decoding, so their chunks of the stream hold different numbers of tokens"
         )
     return None
+
+
+def _flags(run: Run) -> set[str]:
+    return {flag for flag in run.config if "speculative" in flag}
+
+
+def _way(run: Run, shown: set[str]) -> str | None:
+    """Return how a run drafted tokens, by some of its flags."""
+    drafting = _flags(run)
+    if drafting & shown:
+        return ", ".join(f"{flag}={run.config[flag]}" for flag in sorted(drafting & shown))
+    if drafting or run.use.drafted_tokens:
+        return "on"
+    return "off" if run.config else None

@@ -15,6 +15,7 @@ from vllm_watch.statistics.holm import holm_adjusted
 
 
 _OUTSIDE = "No verdict: it is not one of the six metrics that are tested together, so the interval is for it alone."
+_SERVER_VIEW = " The server's view: a percentile is only known to be in a bucket, and its value is an estimate there."
 _EXPLAINED = " To read more: vllm-watch compare --explain."
 _HOPELESS = 10.0
 _MORE_RUNS = "There are too few runs for how much they vary: not even a factor of ten would have been found."
@@ -51,15 +52,15 @@ def blocked_row(known: Estimate, note: str, headline: str) -> Row:
 
 def method(pair: Pair) -> str:
     """Return how the verdicts came about, in one sentence or two."""
+    seen = "" if pair.view == "client" else _SERVER_VIEW
     if pair.is_single:
         return (
             "Within one run: blocks of each steady window, 95 % intervals widened by a stated variation between runs, "
             f"Bonferroni's correction over {len(FAMILY)} metrics fixed beforehand. Only more runs can say what another "
-            f"run would show.{_EXPLAINED}"
+            f"run would show.{seen}{_EXPLAINED}"
         )
     check = ", exact permutation test as a cross-check" if min(len(side.runs) for side in pair.sides) >= 5 else ""
     counts = " and ".join(str(len(side.runs)) for side in pair.sides)
-    seen = "" if pair.view == "client" else " The server's view."
     return (
         f"The run is the unit ({counts} runs): Student's t on the logarithm of each run's value (Welch), 95 % "
         f"intervals of the ratio, Holm's correction over {len(FAMILY)} metrics fixed beforehand{check}.{seen}"
