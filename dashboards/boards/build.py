@@ -19,6 +19,9 @@ from boards.kit.texts import LANGUAGES
 
 
 JSON = Path(__file__).parents[1] / "json"
+_INDENT = 1
+"""Spaces: with two, the largest dashboard is larger than what ``kubectl apply`` keeps of a ConfigMap (256 KiB)."""
+
 BOARDS = (fleet, server, spec_decode, capacity, sources, load_test)
 
 
@@ -26,7 +29,7 @@ def built(language: str) -> dict[str, str]:
     """Return each dashboard's JSON by its uid."""
     made = [module.dashboard(language) for module in BOARDS]
     return {
-        str(board.uid): json.dumps(board, cls=JSONEncoder, indent=2, sort_keys=True, ensure_ascii=False) + "\n"
+        str(board.uid): json.dumps(board, cls=JSONEncoder, indent=_INDENT, sort_keys=True, ensure_ascii=False) + "\n"
         for board in made
     }
 

@@ -64,7 +64,7 @@ def dashboard(language: str) -> models.Dashboard:
         UID,
         variables.usual(t, everything=False),
         [
-            Row(t.row("now"), [*_figures(t), *_what_is_watched(t), events(t)]),
+            Row(t.row("now"), [*_figures(t), *_what_is_watched(t), events(t, height=5)]),
             Row(t.row("users"), [*_request_figures(t), *_users(t)]),
             Row(t.row("system"), [*_system(t)]),
             Row(t.row("shortage"), [*_shortage(t)]),

@@ -42,6 +42,9 @@ MAX_LAYOUT = 64 * 1024
 MAX_KNOWN_BYTES = 1024 * 1024
 """Of the first so many bytes of a body the series are kept."""
 
+MAX_SHARED = 8 * 1024
+"""The layout of lines with so many bytes before their values is kept for all servers; of more each has its own."""
+
 MAX_LABELS = 64
 MAX_CACHED = 1024
 MAX_CACHED_LABELS = 8
@@ -91,7 +94,7 @@ class Layout:
         series: The series of each line.
     """
 
-    __slots__ = ("heads", "names", "series")
+    __slots__ = ("__weakref__", "heads", "names", "series")
 
     def __init__(self, heads: tuple[bytes, ...], series: tuple[Series, ...]) -> None:
         self.heads = heads
@@ -379,10 +382,13 @@ def parse_exposition(body: bytes, wanted: Collection[str]) -> Exposition:
 
 def numbers(texts: list[bytes]) -> tuple[float, ...] | None:
     """Return the numbers that some texts are, or `None` if any is none: most are, so all are tried together."""
+    # Many are equal, above all the counts of a histogram's last buckets: equal ones are one object.
+    different = set(texts)
     try:
-        return None if b"_" in b"".join(texts) else tuple(map(float, texts))
+        known = None if b"_" in b"".join(different) else {text: float(text) for text in different}
     except ValueError:
         return None
+    return None if known is None else tuple([known[text] for text in texts])
 
 
 _HASH = ord("#")
@@ -490,12 +496,18 @@ def _parse_series(text: bytes) -> Series | None:
 _cached_series = lru_cache(maxsize=16_384)(_parse_series)  # The same few thousand come with every scrape.
 
 
-@lru_cache(maxsize=512)
 def _layout_of(heads: tuple[bytes, ...]) -> Layout | None:
-    """Return the layout of some lines, one for all servers that have the same series; `None` if any is malformed."""
+    """Return the layout of some lines, the same one for the same few series; `None` if a line is malformed."""
+    return _shared_layout(heads) if sum(map(len, heads)) <= MAX_SHARED else _make_layout(heads)
+
+
+def _make_layout(heads: tuple[bytes, ...]) -> Layout | None:
     series = [_find_series(head) if head else None for head in heads]
     known = tuple(each for each in series if each is not None)
     return Layout(heads, known) if len(known) == len(heads) else None
+
+
+_shared_layout = lru_cache(maxsize=512)(_make_layout)
 
 
 def _parse_labels(text: bytes) -> tuple[tuple[str, str], ...] | None:

@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from operator import itemgetter
 from typing import NamedTuple
+from weakref import WeakKeyDictionary
 
 from vllm_watch_parsers.exposition import Layout
 from vllm_watch_parsers.metric_names import HISTOGRAM_PARTS, HISTOGRAMS
@@ -22,6 +23,9 @@ from vllm_watch_parsers.metric_names import HISTOGRAM_PARTS, HISTOGRAMS
 
 DEFAULT_ENGINE = "0"
 """The engine where there is no such label: 0.5 to 0.8.2, and every V0 engine."""
+
+MAX_KEPT = 4096
+"""The places of so many series in several layouts are kept, for bodies that are read once each, as in a recording."""
 
 Labels = tuple[tuple[str, str], ...]
 _Indexes = Mapping[Labels, int]
@@ -81,11 +85,18 @@ class Places:
 
 
 def places_of(layouts: tuple[Layout, ...]) -> Places:
-    """Return the places of the series in these layouts; they are kept if all layouts are such as come again."""
-    return _kept_places(layouts) if all(layout.heads for layout in layouts) else Places(layouts)
+    """Return the places of the series in these layouts; those of a lone layout are kept for as long as it is used."""
+    if len(layouts) == 1:
+        places = _of_layout.get(layouts[0])
+        if places is None:
+            places = _of_layout[layouts[0]] = Places(layouts)
+        return places
+    is_kept = all(layout.heads for layout in layouts) and sum(len(layout.series) for layout in layouts) <= MAX_KEPT
+    return _kept_places(layouts) if is_kept else Places(layouts)
 
 
-_kept_places = lru_cache(maxsize=256)(Places)
+_of_layout: WeakKeyDictionary[Layout, Places] = WeakKeyDictionary()
+_kept_places = lru_cache(maxsize=8)(Places)
 
 
 def engine_key(labels: Labels) -> EngineKey:

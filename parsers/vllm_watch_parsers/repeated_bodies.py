@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from functools import lru_cache
 from operator import itemgetter
+from weakref import WeakValueDictionary
 
 from vllm_watch_parsers.exposition import Exposition, ExpositionParser, Group, Layout, numbers
 
@@ -124,10 +125,15 @@ def _form_of(body: bytes, found: Exposition) -> BodyForm | None:
     known = set(wanted)
     if len(comments) < 2 or len(wanted) < 2 or wanted != [head for head in heads if head in known]:
         return None
-    return _kept_form(comments, heads, layouts, found._replace(groups=()))
+    key = (comments, heads, layouts, found._replace(groups=()))
+    form = _forms.get(key)
+    if form is None:
+        form = _forms[key] = BodyForm(*key)
+    return form
 
 
-_kept_form = lru_cache(maxsize=256)(BodyForm)
+_forms: WeakValueDictionary[tuple[object, ...], BodyForm] = WeakValueDictionary()
+"""The forms that servers have now: each may hold a megabyte, and a server can send another one each time."""
 
 
 @lru_cache(maxsize=64)

@@ -11,8 +11,8 @@ import math
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from functools import lru_cache
 from typing import Literal, NamedTuple
+from weakref import WeakKeyDictionary
 
 from vllm_watch_parsers.exposition import Exposition, Problem, Sample, parse_exposition
 from vllm_watch_parsers.flags import Flags, cache_flags
@@ -166,9 +166,15 @@ def reading_of(exposition: Exposition) -> MetricsReading | Unreadable:
     return Unreadable("stats_disabled" if values or exposition.foreign_names else "not_metrics")
 
 
-@lru_cache(maxsize=512)
 def _foreign_program(places: Places, foreign_names: frozenset[str]) -> ForeignProgram | None:
-    return foreign_program(foreign_names, places.label_sets)
+    names, program = _programs.get(places, (None, None))
+    if names != foreign_names:
+        program = foreign_program(foreign_names, places.label_sets)
+        _programs[places] = foreign_names, program
+    return program
+
+
+_programs: WeakKeyDictionary[Places, tuple[frozenset[str], ForeignProgram | None]] = WeakKeyDictionary()
 
 
 def _is_before_first_request(exposition: Exposition, reading: MetricsReading) -> bool:

@@ -130,6 +130,24 @@ def test_a_part_depends_on_all_that_its_samples_show():
     assert pairs > 300
 
 
+def test_a_part_depends_on_every_field():
+    """Whatever changes in a snapshot or an engine, some part depends on it, but for names and what nothing shows."""
+    (snapshot,) = [each for second, each in snapshots("dp1", step=90) if second == 90]
+    engine = snapshot.engines[0]
+    others = {"name", "at", "labels", "engines", "former", "totals", "key", "prompt_excludes_cached"}
+    changed = {name: snapshot._replace(**{name: object()}) for name in {*snapshot._fields} - others}
+    changed |= {
+        name: snapshot._replace(engines=(engine._replace(**{name: object()}),)) for name in {*engine._fields} - others
+    }
+    expected = {part.name: part.depends_on for part in sample_parts(snapshot)}
+
+    assert [] == [
+        name
+        for name, other in changed.items()
+        if all(expected.get(part.name) == part.depends_on for part in sample_parts(other))
+    ]
+
+
 def test_buckets_may_change():
     """A histogram with other bounds, for a while, has each moment's own buckets."""
     (snapshot,) = [each for second, each in snapshots("dp1", step=90) if second == 90]

@@ -3,8 +3,10 @@
 
 from __future__ import annotations
 
+import gc
 import gzip
 import random
+import tracemalloc
 
 import pytest
 
@@ -13,7 +15,7 @@ from tests.support.recordings import RECORDINGS
 from vllm_watch_parsers.exposition import MAX_LINES, ExpositionParser
 from vllm_watch_parsers.metric_names import WANTED
 from vllm_watch_parsers.repeated_bodies import MAX_BODY, RepeatedBodies
-from vllm_watch_parsers.scrape import read_metrics, reading_of
+from vllm_watch_parsers.scrape import MetricsReading, read_metrics, reading_of
 
 
 BODIES = {
@@ -156,3 +158,31 @@ def test_what_is_kept_of_a_body_has_an_end():
 
     assert 0 < sum(len(head) for layout in layouts.values() for head in layout.heads) < 1_100_000
     assert "too_many_samples" == read(b"# HELP a b\n" * (MAX_LINES + 1000), {})[0].problem
+
+
+def test_series_that_differ_in_each_body_are_not_kept():
+    """A server that sends other labels in each scrape takes the memory of one body, not of hundreds."""
+    names = sorted(name for name in WANTED if name.endswith("_total"))[:12]
+    bodies = RepeatedBodies(WANTED)
+
+    def read_other(number):
+        bodies.start()
+        for name in names:
+            lines = [f'{name}{{engine="{engine}",model_name="{number}"}} 1.0' for engine in range(300)]
+            bodies.feed("\n".join([f"# HELP {name} x", f"# TYPE {name} counter", *lines, ""]).encode())
+        assert isinstance(reading_of(bodies.finish()), MetricsReading)
+
+    tracemalloc.start()
+    try:
+        for number in range(10):  # A few bodies' are kept, and the series themselves: up to numbers that these reach.
+            read_other(number)
+        gc.collect()
+        few, _ = tracemalloc.get_traced_memory()
+        for number in range(10, 22):
+            read_other(number)
+        gc.collect()
+        many, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+
+    assert 1.2 * few > many

@@ -56,6 +56,10 @@ def poor(file, block, number):
 parse, parent = parser_process._parse, os.getpid()
 parser_process._parse = poor
 """
+INTERRUPTED = """
+import signal
+os.register_at_fork(after_in_child=lambda: os.kill(os.getpid(), signal.SIGINT))
+"""
 ROTATED = """
 init = parser_process.ParserProcess.__init__
 def rotate(self, file, block, count):
@@ -124,6 +128,13 @@ def test_the_reader_goes_on_alone(log, answers):
 def test_a_second_process_without_memory_ends_silently(log):
     """If there is no memory for a second process to parse a block, the reader reads all."""
     together = read(log, 2, change=POOR)
+
+    assert (read(log, 1).stdout, b"") == (together.stdout, together.stderr)
+
+
+def test_an_interruption_is_not_for_the_second_process(log):
+    """A terminal interrupts both: only the reader says so, also if the other one has only just started."""
+    together = read(log, 2, change=INTERRUPTED)
 
     assert (read(log, 1).stdout, b"") == (together.stdout, together.stderr)
 

@@ -66,9 +66,11 @@ def watched(tmp_path, monkeypatch):
     os.close(daemon.file)
 
 
-def test_who_asks_sees_what_was_written_before(watched, monkeypatch):
-    """Without any notification each answer has every line that was written before it was asked for."""
-    monkeypatch.setattr(directory_watcher_module, "Observer", no_inotify)
+@pytest.mark.parametrize("is_notified", [True, False])
+def test_who_asks_sees_what_was_written_before(watched, monkeypatch, is_notified):
+    """Each answer has every line that was written before it was asked for, notified or not."""
+    if not is_notified:
+        monkeypatch.setattr(directory_watcher_module, "Observer", no_inotify)
     watched.start()
     seen = []
     for number in (1, 100, 1):
@@ -82,22 +84,11 @@ def test_who_asks_does_not_wait_for_notifications_to_be_shared(watched, monkeypa
     """A notification that waits for others is acted upon as soon as somebody asks."""
     monkeypatch.setattr(poll_schedule_module.PollSchedule, "pause", lambda _, __: SECONDS)
     watched.start()
-    until(lambda: not watched.tail._schedule.has_unnoticed)
+    until(lambda: watched.service.fleet.logs[0].has_events)
     watched.write(1)
     until(watched.tail._wake.is_set)
 
     assert 1 == watched.lines()
-
-
-def test_a_notified_log_is_not_polled_for_who_asks(watched):
-    """Where the kernel reports each change, an answer costs no poll."""
-    watched.start()
-    until(lambda: not (watched.tail._schedule.has_unnoticed or watched.tail._wake.is_set()))
-    polls = []
-    watched.service.fleet.logs[0].poll = lambda: polls.append(1)
-    watched.lines()
-
-    assert not polls
 
 
 def test_a_log_that_hangs_holds_up_no_answer(watched, monkeypatch):

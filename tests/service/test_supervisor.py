@@ -868,10 +868,10 @@ class TestCheckpoint:
             watch.write(f"{{name: a, log: a.log, stall_after: {31 + number}}}")
             watch.reload()
             taken_in = len(seen)
-            until(lambda before=taken_in: len(seen) > before)
+            until(lambda before=taken_in: service.fleet.snapshots() and len(seen) > before)
         is_enough.set()
         writer.join(SECONDS)
-        until(lambda: len(seen) >= len(written))
+        until(lambda: service.fleet.snapshots() and len(seen) >= len(written))
         time.sleep(0.05)  # What was read twice would come now.
 
         assert written == seen

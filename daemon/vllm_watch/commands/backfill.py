@@ -20,6 +20,7 @@ from vllm_watch.replay.replay import Progress, run_log, run_recording
 from vllm_watch.state.server import ServerSettings, ServerState
 from vllm_watch.state.snapshot import ServerSnapshot
 from vllm_watch.support.errors import FileError, UsageError
+from vllm_watch.support.garbage import no_search_for_cycles
 from vllm_watch.support.whole_file import whole_file
 
 
@@ -47,7 +48,7 @@ def write_backfill(path: str | None, logs: Sequence[str], step: float, output: s
     Raises:
         FileError: A file cannot be read or written, or nothing in it becomes a sample.
     """
-    with tempfile.TemporaryFile() as spool:
+    with no_search_for_cycles(), tempfile.TemporaryFile() as spool:
         gathered = TimeSeriesFile(spool)
         snapshots = _of_recording(path, step, progress) if path else _of_logs(logs, step, progress)
         for snapshot in snapshots:

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 from io import BytesIO
 from typing import IO, NamedTuple
 
@@ -15,22 +16,16 @@ from vllm_watch.state.snapshot import ServerSnapshot
 
 
 _PLACES = {name: place for place, name in enumerate(SERIES)}
-"""The order of families that are first there at the same moment."""
 
-
-class _Metric(NamedTuple):
-    """A label set of a family (a histogram's without ``le``): the series' own labels, and the configured ones."""
-
-    name: str
-    labels: tuple[str, ...]
-    configured: tuple[tuple[str, str], ...]
+_Metric = tuple[str, tuple[str, ...], tuple[tuple[str, str], ...]]
+"""A family's name, and a label set (a histogram's without ``le``): the series' own labels and the configured ones."""
 
 
 class _Present(NamedTuple):
-    """The samples of a part as they are now, what they depend on, and how many lines they are."""
+    """A part of the last snapshot: what its samples depend on, their runs, and how many lines they are."""
 
     depends_on: object
-    samples: list[tuple[_Metric, AnySample]]
+    runs: list[ValueRuns]
     lines: int
 
 
@@ -50,8 +45,8 @@ class TimeSeriesFile:
         self._spool = spool or BytesIO()
         self._moments = Moments(self._spool)
         self._runs: dict[_Metric, ValueRuns] = {}
-        self._families: dict[str, list[ValueRuns]] = {}
-        self._names: dict[tuple[_Metric, tuple[float, ...]], tuple[str, ...]] = {}
+        self._families: dict[str, int] = {}
+        """The moment at which each family was first there."""
         self._present: dict[tuple[object, ...], _Present] = {}
         self.samples = 0
 
@@ -61,61 +56,52 @@ class TimeSeriesFile:
         self._moments.append(snapshot.at)
         configured = tuple(sorted(snapshot.labels.items()))
         before, self._present = self._present, {}
-        changed = []
         for part in sample_parts(snapshot):
             name = (configured, *part.name)
             known = before.get(name)
             if known is None or known.depends_on != part.depends_on:
-                samples = [(_Metric(sample.name, sample.labels, configured), sample) for sample in part.samples()]
-                known = _Present(part.depends_on, samples, sum(_lines(sample) for _, sample in samples))
-                changed.append(known)
+                runs = [self._set(moment, sample, configured) for sample in part.samples()]
+                known = _Present(part.depends_on, runs, sum([each.lines for each in runs]))
             self._present[name] = known
             self.samples += known.lines
-        self._set(moment, [pair for each in changed for pair in each.samples])
         for name, known in before.items():
             if self._present.get(name) is not known:
-                for metric, _ in known.samples:
-                    self._runs[metric].end(moment)
+                for runs_before in known.runs:
+                    runs_before.end(moment)
 
     def texts(self) -> Iterator[str]:
-        """Yield the file's text in pieces of whole lines."""
-        for name, runs in self._families.items():
+        """Yield the file's text in pieces of whole lines: the families by their first moments, then as in the table."""
+        runs_of: dict[str, list[tuple[_Metric, ValueRuns]]] = {name: [] for name in self._families}
+        for metric, runs in self._runs.items():
+            runs_of[metric[0]].append((metric, runs))
+        for name in sorted(runs_of, key=lambda each: (self._families[each], _PLACES[each])):
             series = SERIES[name]
             yield f"# TYPE {PREFIX}{series.family} {series.type}\n"
             yield f"# HELP {PREFIX}{series.family} {escaped(series.help)}\n"
-            for each in runs:
-                yield from each.texts(self._moments)
+            for metric, runs in runs_of[name]:
+                yield from runs.texts(self._moments, partial(_series_texts, metric))
         yield "# EOF\n"
 
-    def _set(self, moment: int, samples: list[tuple[_Metric, AnySample]]) -> None:
-        new = dict.fromkeys(metric for metric, _ in samples if metric not in self._runs)
-        for metric in sorted(new, key=lambda each: _PLACES[each.name]):
+    def _set(self, moment: int, sample: AnySample, configured: tuple[tuple[str, str], ...]) -> ValueRuns:
+        metric = (sample.name, sample.labels, configured)
+        runs = self._runs.get(metric)
+        if runs is None:
             runs = self._runs[metric] = ValueRuns(self._spool)
-            self._families.setdefault(metric.name, []).append(runs)
-        for metric, sample in samples:
-            if isinstance(sample, HistogramSample):
-                bounds, counts, total = sample.histogram
-                self._runs[metric].set(moment, self._series(metric, bounds), (*counts, counts[-1], total))
-            else:
-                self._runs[metric].set(moment, self._series(metric), (sample.value,))
-
-    def _series(self, metric: _Metric, bounds: tuple[float, ...] = ()) -> tuple[str, ...]:
-        """Return the names and labels of a metric's lines; of a histogram those of its buckets, count and sum."""
-        known = self._names.get((metric, bounds))
-        if known is None:
-            known = self._names[metric, bounds] = tuple(_series_texts(metric, bounds))
-        return known
+            self._families.setdefault(sample.name, moment)
+        if isinstance(sample, HistogramSample):
+            bounds, counts, total = sample.histogram
+            runs.set(moment, (*counts, counts[-1], total), bounds)
+        else:
+            runs.set(moment, (sample.value,))
+        return runs
 
 
 def _series_texts(metric: _Metric, bounds: tuple[float, ...]) -> Iterator[str]:
-    series = SERIES[metric.name]
-    labels = [*zip(series.labels, metric.labels, strict=True), *metric.configured]
+    """Yield the names and labels of a metric's lines; of a histogram those of its buckets, its count and its sum."""
+    name, values, configured = metric
+    series = SERIES[name]
+    labels = [*zip(series.labels, values, strict=True), *configured]
     for bound in bounds:
         yield f"{series.full_name}_bucket{label_text([*labels, (BUCKET_LABEL, bound_text(bound))])}"
     for suffix in ("_count", "_sum") if bounds else ("",):
         yield f"{series.full_name}{suffix}{label_text(labels)}"
-
-
-def _lines(sample: AnySample) -> int:
-    """Return how many lines a sample is: a histogram's are its buckets, its count and its sum."""
-    return len(sample.histogram.bounds) + 2 if isinstance(sample, HistogramSample) else 1

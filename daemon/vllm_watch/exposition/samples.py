@@ -98,6 +98,7 @@ def sample_parts(server: ServerSnapshot) -> Iterator[SamplePart]:
         server.starts,
         server.start_time,
         server.slo,
+        server.links,
     )
     yield SamplePart(("server", name), about, partial(_whole_server_samples, server))
     requests = (server.http_requests, server.admission_rejections)

@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import gc
 import re
 
 from collections.abc import Callable, Sequence
@@ -13,6 +12,7 @@ from vllm_watch.loadtest.log_replay import LogReplay
 from vllm_watch.replay.finished_log import FinishedLog
 from vllm_watch.replay.replay import Progress
 from vllm_watch.support.errors import FileError
+from vllm_watch.support.garbage import no_search_for_cycles
 
 
 ToMoment = Callable[[float], float]
@@ -36,16 +36,12 @@ def read_logs(
     replay = LogReplay(name)
     whole = sum(log.size for log in logs)
     done = 0
-    # Millions of small tuples come and go without a cycle among them: looking for cycles costs a tenth of the time.
-    gc.disable()
-    try:
+    with no_search_for_cycles():
         for log in logs:
             for batch in log.read_until(_STATISTICS):
                 replay.read(batch)
                 progress((done + log.share * log.size) / whole)
             done += log.size
-    finally:
-        gc.enable()
     progress(1.0)
     if not replay.has_events:
         # The size of an empty log counts as one byte.

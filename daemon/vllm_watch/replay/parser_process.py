@@ -54,7 +54,12 @@ class ParserProcess:
         context = multiprocessing.get_context("fork")
         self._connection, theirs = context.Pipe()
         self._process = context.Process(target=_serve, args=(file, block, theirs, self._connection), daemon=True)
-        self._process.start()
+        # What interrupts the reader must not interrupt the other process, not even while it starts: the reader ends it.
+        before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+        try:
+            self._process.start()
+        finally:
+            signal.pthread_sigmask(signal.SIG_SETMASK, before)
         theirs.close()
         self._file = file
         self._block, self._count = block, count
@@ -118,7 +123,6 @@ class ParserProcess:
 def _serve(file: IO[bytes], block: int, connection: Connection, theirs: Connection) -> None:
     """Parse what is asked for, until nobody is there to ask, or there is no memory for it."""
     theirs.close()
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # The reader ends, and closes its end.
     gc.disable()
     try:
         while True:

@@ -70,14 +70,10 @@ class LogFolders:
         self._busy.note_events(changes.events, now)
         return {log for prefix in changes.prefixes for log in self._logs_by_prefix.get(prefix, ())}
 
-    def note_poll(self, log: LogMonitor) -> bool:
-        """Take in that a log was polled; return whether its folder rests: then its changes are not notified."""
-        if not self._resting or log not in self._found:
-            return False
-        resting = [place.folder for place in self._found[log].places if place.folder in self._resting]
-        if log.has_grown:
-            self._busy.note_growth(resting)
-        return bool(resting)
+    def note_poll(self, log: LogMonitor) -> None:
+        """Take in that a log was polled: whether those in a folder that rests have grown decides how long it does."""
+        if self._resting and log.has_grown and log in self._found:
+            self._busy.note_growth(place.folder for place in self._found[log].places if place.folder in self._resting)
 
     def is_refresh_due(self, logs: Sequence[LogMonitor], now: float) -> bool:
         """Tell whether to update the watches: at once for other logs and busy folders, then about once a second."""

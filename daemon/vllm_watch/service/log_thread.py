@@ -94,7 +94,7 @@ class LogThread(ServiceThread):
         self._polled = polled
         self._folders = LogFolders(self._wake)
         self._schedule = PollSchedule[LogMonitor]()
-        self._is_all_due = False
+        self._is_all_due = self._has_backlog = False
         self._hurry = threading.Event()
         """Set when a poll must not wait for notifications with which it would be shared."""
         self._askers: list[threading.Event] = []
@@ -112,7 +112,7 @@ class LogThread(ServiceThread):
 
     def catch_up(self) -> None:
         """Have lines read that would wait for the next poll, and wait for that, but not for long; for any thread."""
-        if not (self._schedule.has_unnoticed or self._wake.is_set()):
+        if not self.is_started or self._has_backlog:
             return
         caught_up = threading.Event()
         with self._lock:
@@ -190,12 +190,15 @@ class LogThread(ServiceThread):
                 askers, self._askers = self._askers, []
             started = running_seconds()
             logs, now = self._logs, self._clock.now()
-            self._poll_all(poller, self._due(logs, now, is_last=is_last, is_asked=bool(askers)), now)
+            due = self._due(logs, now, is_last=is_last, is_asked=bool(askers))
+            has_more = self._poll_all(poller, due, now)
             if not poller.is_abandoned and self._folders.is_refresh_due(logs, now):
                 self._work_on(poller, _DIRECTORIES, partial(self._refresh, logs))
             if poller.is_abandoned:
                 self._poll_all_now()  # Its log can be polled with the others again.
                 return
+            self._has_backlog = bool(has_more)
+            self._schedule.poll_soon(has_more)
             self.heartbeat.beat()
             for asker in askers:
                 asker.set()
@@ -234,17 +237,18 @@ class LogThread(ServiceThread):
         self._poll_all(poller, self._logs[::-1], self._clock.now())
         self._poll_all_now()
 
-    def _poll_all(self, poller: _Poller, logs: Sequence[LogMonitor], now: float) -> None:
-        """Poll each log, until this thread is abandoned."""
+    def _poll_all(self, poller: _Poller, logs: Sequence[LogMonitor], now: float) -> Sequence[LogMonitor]:
+        """Poll each log, until this thread is abandoned; return those of which there is more to read at once."""
+        more = []
         for each in logs:
-            has_more = self._work_on(poller, each.key, partial(self._poll, each, now))
+            if self._work_on(poller, each.key, partial(self._poll, each, now)):
+                more.append(each)
             if poller.is_abandoned:
                 break
-            if poller is not self.thread:
-                continue
-            is_resting = self._folders.note_poll(each)
-            self._schedule.note_poll(each, is_notified=each.has_events and not is_resting, has_more=has_more)
-            self.heartbeat.beat()
+            if poller is self.thread:
+                self._folders.note_poll(each)
+                self.heartbeat.beat()
+        return more
 
     def _work_on(self, poller: _Poller, key: Hashable, work: Callable[[], bool | None]) -> bool:
         """Do work that may hang, unless another thread does it; return its result."""

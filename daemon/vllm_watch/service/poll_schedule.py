@@ -46,8 +46,6 @@ class PollSchedule(Generic[_Log]):
         self.logs: Sequence[_Log] = ()
         self._all_at = float("-inf")
         """When all were polled last."""
-        self._silent: set[_Log] = set()
-        """The logs whose changes are not notified at present."""
         self._soon: set[_Log] = set()
         """The logs that are polled at once."""
         self._spent_until = float("-inf")
@@ -58,7 +56,6 @@ class PollSchedule(Generic[_Log]):
         self.logs = logs
         kept = set(logs)
         self._soon &= kept
-        self._silent &= kept
         self.poll_all()
 
     def poll_all(self) -> None:
@@ -66,49 +63,28 @@ class PollSchedule(Generic[_Log]):
         self._all_at = float("-inf")
 
     def poll_soon(self, logs: Iterable[_Log]) -> None:
-        """Have these logs polled at once."""
+        """Have these logs polled at once: there is more to read, or may be."""
         self._soon.update(logs)
 
     def take_due(self, changed: Collection[_Log], now: float, *, is_asked: bool = False) -> Sequence[_Log]:
         """
-        Return which logs are to be polled now. They count as polled: `note_poll` says how the poll of each ended.
+        Return which logs are to be polled now. They count as polled.
 
         Args:
             changed: Those of which a change was notified.
             now: The time.
-            is_asked: Whether somebody waits for what the logs report.
+            is_asked: Whether somebody waits for what the logs report: then all are polled, before their time.
         """
         if changed:
             # A poll by the clock may come before the next one was allowed: from it on it is `POLL_SECONDS` as well.
             self._spent_until = min(max(self._spent_until, now), now + PROMPT_POLLS * POLL_SECONDS) + POLL_SECONDS
-        if now >= self._all_at + POLL_SECONDS:
+        if is_asked or now >= self._all_at + POLL_SECONDS:
             self._all_at = now
             self._soon.clear()
             return self.logs
-        due = {*changed, *self._soon, *(self._silent if is_asked else ())}
+        due = {*changed, *self._soon}
         self._soon.clear()
         return list(due)
-
-    def note_poll(self, log: _Log, *, is_notified: bool, has_more: bool) -> None:
-        """
-        Take in how a poll ended.
-
-        Args:
-            log: The log.
-            is_notified: Whether its changes are notified at present.
-            has_more: Whether there is more to read at once.
-        """
-        if has_more:
-            self._soon.add(log)
-        if is_notified:
-            self._silent.discard(log)
-        else:
-            self._silent.add(log)
-
-    @property
-    def has_unnoticed(self) -> bool:
-        """Whether there may be lines that are not read until the next poll by the clock; any thread may ask."""
-        return bool(self._silent) and not self._soon
 
     def wait(self, now: float) -> float:
         """Return the seconds until a poll is due if nothing is notified."""

@@ -16,7 +16,7 @@ from vllm_watch.catalog.reasons import SourceName
 from vllm_watch.reading.log_reader import LogBatch
 from vllm_watch.state.engine_log import name_of
 from vllm_watch.state.engine_state import is_end_contradicted
-from vllm_watch.state.precedence import log_gauges, scrape_gauges
+from vllm_watch.state.precedence import GaugeSides
 from vllm_watch.state.server_sources import ServerSources
 from vllm_watch.state.snapshot import Comparison, Reading
 from vllm_watch_parsers.events import AGGREGATED, EngineStats
@@ -230,15 +230,15 @@ class CrossCheck:
         self._engines.clear()
 
 
-def comparisons(sources: ServerSources, keys: Iterable[EngineKey], now: float) -> tuple[Comparison, ...]:
+def comparisons(engines: Mapping[EngineKey, GaugeSides]) -> tuple[Comparison, ...]:
     """Return what each source reports about the quantities that are shown side by side, whether or not it decides."""
     found = []
-    for key in keys:
-        sides: tuple[tuple[SourceName, Mapping[str, Reading | None]], ...] = (
-            ("log", dict(log_gauges(sources, key, now))),
-            ("metrics", scrape_gauges(sources, key, now)),
+    for key, sides in engines.items():
+        by_source: tuple[tuple[SourceName, Mapping[str, Reading | None]], ...] = (
+            ("log", sides.log),
+            ("metrics", sides.metrics),
         )
-        for source, gauges in sides:
+        for source, gauges in by_source:
             for quantity in SHOWN_QUANTITIES:
                 reading = gauges.get(quantity)
                 if reading is not None:

@@ -10,7 +10,8 @@ from __future__ import annotations
 import math
 import re
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from operator import attrgetter
 from types import MappingProxyType
 from typing import NamedTuple
 
@@ -103,6 +104,9 @@ _LOGGED_DRAFTS = {
     "spec_decode_accepted_tokens_per_second": "accepted_tokens_per_second",
     "spec_decode_drafted_tokens_per_second": "drafted_tokens_per_second",
 }
+_of_idle: Callable[[EngineStats], tuple[float | None, ...]] = attrgetter(*_HELD_WHILE_IDLE)
+_of_stats: Callable[[EngineStats], tuple[float | None, ...]] = attrgetter(*_LOGGED)
+_of_drafts: Callable[[SpecDecoding], tuple[float | None, ...]] = attrgetter(*_LOGGED_DRAFTS.values())
 
 
 @until_next_scrape
@@ -173,20 +177,23 @@ def gauges_of_log(
 ) -> dict[str, Reading]:
     """Return an engine's gauges by its last lines: fresh ones, and those that the silence of an idle engine implies."""
     is_fresh = engine.is_fresh(now) or keeps_stale
-    names: Iterable[str] = _LOGGED if is_fresh else _HELD_WHILE_IDLE if engine.ended_idle() else ()
-    readings = _readings(engine.stats, zip(names, names, strict=True), engine.stats_at + ahead)
+    at = engine.stats_at + ahead
+    if is_fresh:
+        readings = _readings(_LOGGED, _of_stats(engine.stats), at)
+    else:
+        readings = _readings(_HELD_WHILE_IDLE, _of_idle(engine.stats), at) if engine.ended_idle() else {}
     if log.hides_prefix_hit_ratio:
         readings.pop("prefix_cache_hit_ratio", None)
     # An idle or a hanging engine prints no line on drafts; the last one is not about the present.
     if engine.spec is not None and (keeps_stale or (is_fresh and engine.spec_at >= engine.stats_at)):
-        readings.update(_readings(engine.spec, _LOGGED_DRAFTS.items(), engine.spec_at + ahead))
+        readings.update(_readings(_LOGGED_DRAFTS, _of_drafts(engine.spec), engine.spec_at + ahead))
     return readings
 
 
-def _readings(event: EngineStats | SpecDecoding, fields: Iterable[tuple[str, str]], at: float) -> dict[str, Reading]:
-    """Return the fields that a line has; `fields` are pairs of a series and its field."""
-    values = {name: getattr(event, field) for name, field in fields}
-    return {name: Reading(float(value), at, "log") for name, value in values.items() if value is not None}
+def _readings(names: Iterable[str], values: Iterable[float | None], at: float) -> dict[str, Reading]:
+    """Return the values that a line has, by series."""
+    pairs = zip(names, values, strict=True)
+    return {name: Reading(float(value), at, "log") for name, value in pairs if value is not None}
 
 
 def positions_of_scrape(scrape: ScrapeSource, key: EngineKey, *, ahead: float) -> tuple[Reading, ...] | None:

@@ -10,6 +10,7 @@ now (a hit ratio without queries), no value is shown. All counters come from one
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import NamedTuple
 
 from vllm_watch.catalog.reasons import SourceName
 from vllm_watch.state.engine_state import UNKNOWN, Judgement, state_from_log, state_from_scrape
@@ -74,27 +75,28 @@ def _is_unreachable(scrape: ScrapeSource | None, now: float) -> bool:
     return scrape.last.reason == _TIMED_OUT or (scrape.is_unanswered and scrape.reading is not None)
 
 
-def log_gauges(sources: ServerSources, key: EngineKey, now: float) -> dict[str, Reading]:
-    """Return an engine's gauges by the log, whether or not it decides."""
-    log, engine = sources.log, sources.engine_log(key)
-    if log is None or engine is None:
-        return {}
-    return gauges_of_log(log, engine, now, keeps_stale=sources.settings.keeps_stale, ahead=sources.ahead)
+class GaugeSides(NamedTuple):
+    """An engine's gauges by each source, whether or not it decides; `None` is a quantity without a value."""
+
+    log: Mapping[str, Reading]
+    metrics: Mapping[str, Reading | None]
 
 
-def scrape_gauges(sources: ServerSources, key: EngineKey, now: float) -> Mapping[str, Reading | None]:
-    """Return an engine's gauges by /metrics, whether or not it decides; `None` is a quantity without a value."""
-    scrape = shown_scrape(sources, now)
-    return {} if scrape is None else gauges_of_scrape(scrape, key, ahead=sources.ahead)
+def gauge_sides(sources: ServerSources, key: EngineKey, now: float) -> GaugeSides:
+    """Return an engine's gauges by each source."""
+    log, engine, scrape = sources.log, sources.engine_log(key), shown_scrape(sources, now)
+    stale, ahead = sources.settings.keeps_stale, sources.ahead
+    return GaugeSides(
+        gauges_of_log(log, engine, now, keeps_stale=stale, ahead=ahead) if log is not None and engine else {},
+        {} if scrape is None else gauges_of_scrape(scrape, key, ahead=ahead),
+    )
 
 
-def gauges(sources: ServerSources, key: EngineKey, now: float) -> dict[str, Reading]:
+def gauges(sources: ServerSources, key: EngineKey, sides: GaugeSides, now: float) -> dict[str, Reading]:
     """Return an engine's gauges, each by the source that decides it."""
-    logged = log_gauges(sources, key, now)
-    if logged and deciding_scrape(sources, now) is None:
-        chosen: dict[str, Reading | None] = dict(logged)
-    else:
-        chosen = {**logged, **scrape_gauges(sources, key, now)}
+    chosen: dict[str, Reading | None] = dict(sides.log)
+    if not chosen or deciding_scrape(sources, now) is not None:
+        chosen.update(sides.metrics)
     chosen["last_token_timestamp_seconds"] = _last_token(sources, key)
     return {name: reading for name, reading in chosen.items() if reading is not None}
 

@@ -22,7 +22,9 @@ from vllm_watch.state.engine_values import Latencies, excludes_cached, facts_of,
 from vllm_watch.state.http_source import HttpSource
 from vllm_watch.state.hypothetical_traffic import LATER, lines_with_traffic, scrape_with_traffic
 from vllm_watch.state.precedence import (
+    GaugeSides,
     engine_state,
+    gauge_sides,
     gauges,
     missing_metrics,
     position_acceptance,
@@ -153,19 +155,19 @@ class ServerState:
         sources, settings = self._sources, self.settings
         sources.ahead = ahead
         log, scrape = sources.log, sources.scrape
-        whole = server_state(log, scrape, now)
         keys = self._names.last = self._names.current(now)
-        is_sleeping = self._is_sleeping(now)
+        is_sleeping = is_any_sleeping(sources, keys, now)
+        sides = {key: gauge_sides(sources, key, now) for key in keys}
         return ServerSnapshot(
             name=settings.name,
             at=now + ahead,
             version=sources.version,
             engine_generation=log.facts.engine_generation if log else None,
             model_name=keys[0].model_name,
-            engines=tuple(self._engine(key, whole, now) for key in keys),
+            engines=self._engines(sides, now),
             former=former_totals(sources, keys),
             sources=source_statuses(sources, now, is_sleeping=is_sleeping),
-            comparisons=comparisons(sources, keys, now),
+            comparisons=comparisons(sides),
             starts=log.life.starts if log else (scrape.restarts if scrape else 0),
             start_time=start_time(sources),
             http_requests=self._http_source.count(log, scrape.reading if scrape else None),
@@ -198,14 +200,18 @@ class ServerState:
             log.apply(lines_with_traffic(log, later))
         return self.snapshot(later)
 
-    def _engine(self, key: EngineKey, whole: EngineState | None, now: float) -> EngineSnapshot:
-        """Return one engine; `whole` is the state of a server that is not up."""
+    def _engines(self, sides: Mapping[EngineKey, GaugeSides], now: float) -> tuple[EngineSnapshot, ...]:
+        whole = server_state(self._sources.log, self._sources.scrape, now)
+        return tuple([self._engine(key, of_key, whole, now) for key, of_key in sides.items()])
+
+    def _engine(self, key: EngineKey, sides: GaugeSides, whole: EngineState | None, now: float) -> EngineSnapshot:
+        """Return one engine; `sides` are its gauges by source, and `whole` is the state of a server that is not up."""
         sources, log = self._sources, self._sources.log
         judged = Judgement(whole) if whole else engine_state(sources, key, now)
         is_present = judged.state not in {"down", "starting"} or self.settings.keeps_stale
         shown = shown_scrape(sources, now) if is_present else None
         latencies = latencies_of(shown, key, sources.version, ahead=sources.ahead) if shown else Latencies()
-        present = gauges(sources, key, now) if is_present else {}
+        present = gauges(sources, key, sides, now) if is_present else {}
         prompt_rate = present.get("prompt_tokens_per_second")
         return EngineSnapshot(
             key=key,

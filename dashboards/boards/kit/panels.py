@@ -335,6 +335,7 @@ class Key(NamedTuple):
     A label that is shown in a table, with the heading of its column and where a click on it leads.
 
     hidden: only there for links of other cells, which have none where the label is empty.
+    word: shown in place of the label, whatever it is.
     """
 
     label: str
@@ -343,6 +344,7 @@ class Key(NamedTuple):
     width: int | None = None
     mappings: Sequence[dashboard.ValueMapping] = ()
     hidden: bool = False
+    word: str = ""
 
 
 def grid(
@@ -398,15 +400,6 @@ def value_mapping(results: Mapping[str, tuple[str, str]]) -> dashboard.ValueMapp
             value: dashboard.ValueMappingResult(text=text, color=color, index=index)
             for index, (value, (text, color)) in enumerate(results.items())
         }
-    )
-
-
-def word_mapping(word: str, color: str) -> dashboard.ValueMapping:
-    """Return a word in place of any text."""
-    return dashboard.RegexMap(
-        dashboard.DashboardRegexMapOptions(
-            pattern=".+", result=dashboard.ValueMappingResult(text=word, color=color, index=0)
-        )
     )
 
 
@@ -611,6 +604,9 @@ def _key_properties(key: Key) -> list[dashboard.DynamicConfigValue]:
         properties.append(dashboard.DynamicConfigValue("links", list(key.links)))
     if key.width is not None:
         properties.append(dashboard.DynamicConfigValue("custom.width", key.width))
+    if key.word:
+        any_text = dashboard.DashboardRegexMapOptions(".+", dashboard.ValueMappingResult(text=key.word, index=0))
+        properties.append(dashboard.DynamicConfigValue("mappings", [dashboard.RegexMap(any_text)]))
     if key.mappings:
         properties += [
             dashboard.DynamicConfigValue("mappings", list(key.mappings)),

@@ -10,9 +10,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from boards.kit import palette, promql
+from boards.kit import promql
 from boards.kit.links import to_page
-from boards.kit.panels import Key, word_mapping
+from boards.kit.panels import Key
 from boards.kit.texts import Texts
 
 
@@ -57,9 +57,7 @@ def hidden(t: Texts) -> list[Key]:
 
 def cell(label: str, word: str, title: str) -> Key:
     """Return a column of a label with URLs that shows a word, which leads there."""
-    return Key(
-        label, word, [to_page(title, "${__value.raw:raw}")], width=75, mappings=[word_mapping(word, palette.PLAIN)]
-    )
+    return Key(label, word, [to_page(title, "${__value.raw:raw}")], width=75, word=word)
 
 
 def cells(t: Texts) -> list[Key]:
