@@ -112,12 +112,12 @@ def _advice(t: Texts) -> Panel:
         t.panel("advice"),
         engines.keys(t, server.UID),
         [
-            Column(cell(_judged()), t.name("advice"), mappings=[advice], width=215),
+            Column(cell(_judged()), t.name("advice"), mappings=[advice], width=205),
             Column(cell(_use()), t.name("use"), mappings=[use], width=110),
             Column(cell(f"{_PER_DRAFT} or {_positions_in_range('count')}"), t.name("per_draft")),
             Column(cell(_paying()), t.name("paying")),
             _share(cell(_in_range(_RATIO)), t.name("ratio")),
-            _share(cell(_positions_in_range("min")), t.name("last_pays")),
+            _share(cell(_positions_in_range("min")), t.name("last_pays"), width=108),
             Column(cell(_one_more()), t.name("next_pays"), RATIO, decimals=0, width=125),
             Column(cell(_in_range(_LENGTH)), t.name("length"), decimals=2),
         ],
@@ -127,16 +127,9 @@ def _advice(t: Texts) -> Panel:
     )
 
 
-def _share(expr: str, name: str, *, gauge: bool = False) -> Column:
+def _share(expr: str, name: str, *, gauge: bool = False, width: int | None = None) -> Column:
     return Column(
-        expr,
-        name,
-        RATIO,
-        steps=_ACCEPTANCE,
-        below=palette.WARNING,
-        decimals=0,
-        gauge=gauge,
-        most=1,
+        expr, name, RATIO, steps=_ACCEPTANCE, below=palette.WARNING, decimals=0, gauge=gauge, most=1, width=width
     )
 
 

@@ -14,12 +14,12 @@ PREEMPTED = promql.per_server(promql.rate(promql.of_engine("preemptions_total"))
 """Preemptions per second of each server."""
 
 
-def preemptions(t: Texts, *more: Query, several: bool = False, width: int = 6) -> Panel:
+def preemptions(t: Texts, *more: Query, width: int) -> Panel:
     """Return how often requests are preempted, by server; `more` are drawn beside it."""
     return lines(
         t.panel("preemptions"),
         "suffix: /s",
-        [Query(PREEMPTED, "{{server}}", palette.ORANGE, several=several), *more],
+        [Query(PREEMPTED, "{{server}}", palette.ORANGE), *more],
         width=width,
         soft_most=1,
         bounds=[(number("preemptions_per_second"), palette.BAD)],
