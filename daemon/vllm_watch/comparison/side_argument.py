@@ -70,7 +70,7 @@ def parse_sides(texts: Sequence[str], exists: Callable[[str], bool], now: float)
     ]
     twins = [name for name in names if names.count(name) > 1]
     if twins:
-        raise UsageError(f"two sides have the name {twins[0]}: name them, as in A={parsed[0][1][0]}")
+        raise UsageError(f"two sides have the name {twins[0]}: give each its own, as in A={parsed[0][1][0]}")
     return tuple(_side(name, each) for name, each in zip(names, sources, strict=True))
 
 
