@@ -8,7 +8,7 @@ import re
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
-from vllm_watch.config.times import TimeRange, parse_interval
+from vllm_watch.config.times import TimeRange, parse_from_to
 from vllm_watch.loadtest.source_names import without_endings
 from vllm_watch.support.errors import UsageError
 
@@ -91,7 +91,7 @@ def _source(text: str, exists: Callable[[str], bool], now: float) -> str | Range
     if found is None:
         return text
     try:
-        return RangeArgument(text, parse_interval(found["times"], now), found["server"])
+        return RangeArgument(text, parse_from_to(found["times"], now), found["server"])
     except ValueError as error:
         raise UsageError(f"{text!r}: there is no such file, and as a time range FROM/TO: {error}") from None
 
