@@ -8,9 +8,10 @@ from itertools import pairwise
 from grafana_foundation_sdk.models import dashboard as models
 
 from boards import server
-from boards.kit import engines, palette, promql, variables
+from boards.kit import engines, palette, promql, room, variables
 from boards.kit.board import Row, board
 from boards.kit.engines import cell
+from boards.kit.legends import ENGINE
 from boards.kit.links import runbooks, to_dashboard
 from boards.kit.panels import (
     LATENCY,
@@ -49,9 +50,6 @@ _BATCHES = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024)
 _FIRM_SECONDS = 30
 """What an engine generated with so many requests is by chance where it ran them for less time."""
 
-_RECENT = "10m"
-"""The requests that finished in this time show what requests are like now."""
-
 _TREND = "10m"
 """The time over which VllmKvCacheExhaustionAhead takes the trend of the KV cache."""
 
@@ -64,7 +62,6 @@ _DONE = promql.recorded("tokens_per_second:avg5m")
 _MOST = promql.recorded("tokens_per_second:sustained_max")
 _PROVISIONAL = promql.recorded("tokens_per_second:provisional_max")
 _SATURATED = promql.of_engine("engine_state", 'state="saturated"') + " == 1"
-_PLACES = f"clamp_min({promql.of_engine('max_running_requests')} - {_RUNNING}, 0)"
 
 
 def dashboard(language: str) -> models.Dashboard:
@@ -89,12 +86,12 @@ def _room_figures(t: Texts) -> list[Panel]:
 
 
 def _places_now(t: Texts) -> Panel:
-    fewest = f"bottomk(1, {promql.per_server(_free_places())})"
+    fewest = f"bottomk(1, {promql.per_server(room.free_places())})"
     return figure(
         t.panel("places_now"),
         REQUESTS,
-        Query(f"{fewest} and {_is_limited_by_batch()}", f"{t.name('fewest')}, {t.name('by_batch')}"),
-        Query(f"{fewest} unless {_is_limited_by_batch()}", f"{t.name('fewest')}, {t.name('by_cache')}"),
+        Query(f"{fewest} and {room.is_limited_by_batch()}", f"{t.name('fewest')}, {t.name('by_batch')}"),
+        Query(f"{fewest} unless {room.is_limited_by_batch()}", f"{t.name('fewest')}, {t.name('by_cache')}"),
         width=5,
         steps=_NONE_LEFT,
         decimals=0,
@@ -190,24 +187,6 @@ def _sum_of_all(expr: str) -> str:
     )
 
 
-def _fitting() -> str:
-    """Return how many requests of the server's recent mean length the free part of an engine's KV cache holds."""
-    length = " + ".join(f"({promql.mean(f'request_{kind}_tokens', _RECENT)})" for kind in ("prompt", "generation"))
-    free = f"{_CAPACITY} * (1 - {_USAGE})"
-    return f"floor({free} / ignoring (model_name, engine) group_left () ({length}))"
-
-
-def _free_places() -> str:
-    """Return how many more requests an engine can run: the fewer of those that the batch and the KV cache take."""
-    return f"({_PLACES} <= {_fitting()} or {_fitting()} or {_PLACES})"
-
-
-def _is_limited_by_batch() -> str:
-    """Return what each server's batch takes where the KV cache takes as many, or it is not known how many."""
-    places, fitting = f"({promql.per_server(_PLACES)})", f"({promql.per_server(_fitting())})"
-    return f"({places} <= {fitting} or {places} unless {fitting})"
-
-
 def _full(t: Texts) -> models.ValueMapping:
     return value_mapping({"0": (t.name("full"), palette.BAD)})
 
@@ -249,7 +228,7 @@ def _room(t: Texts) -> Panel:
         engines.keys(t, server.UID),
         [
             Column(cell(promql.state()), t.name("state"), mappings=state_mappings(t), width=90),
-            Column(cell(_free_places()), t.name("places"), REQUESTS, steps=_NONE_LEFT, decimals=0, width=115),
+            Column(cell(room.free_places()), t.name("places"), REQUESTS, steps=_NONE_LEFT, decimals=0, width=115),
             _filled(running, t.name("running"), ()),
             _filled(_USAGE, t.name("usage"), [(number("kv_full_ratio"), palette.BAD)]),
             full_in,
@@ -269,13 +248,13 @@ def _filled(ratio: str, name: str, steps: Steps) -> Column:
 
 def _places(t: Texts) -> Panel:
     """Return how many more requests fit, in the colour of what limits them."""
-    places = promql.per_server(_free_places())
+    places = promql.per_server(room.free_places())
     return lines(
         t.panel("places"),
         REQUESTS,
         [
-            Query(f"{places} and {_is_limited_by_batch()}", f"{{{{server}}}} {t.name('by_batch')}", palette.PURPLE),
-            Query(f"{places} unless {_is_limited_by_batch()}", f"{{{{server}}}} {t.name('by_cache')}", palette.SKY),
+            Query(f"{places} and {room.is_limited_by_batch()}", f"{{{{server}}}} {t.name('by_batch')}", palette.PURPLE),
+            Query(f"{places} unless {room.is_limited_by_batch()}", f"{{{{server}}}} {t.name('by_cache')}", palette.SKY),
         ],
         width=12,
         stepped=True,
@@ -308,13 +287,12 @@ def _kv_cache(t: Texts) -> Panel:
 def _demand(t: Texts) -> Panel:
     known = f"{_demand_ratio()} and {_MOST}"
     provisional = f"{_demand_ratio()} unless {_MOST}"
-    name = "{{server}} {{engine}}"
     return lines(
         t.panel("demand"),
         RATIO,
         [
-            Query(known, name, palette.SKY, several=True),
-            Query(provisional, f"{name} {t.name('provisional')}", palette.GREY, several=True),
+            Query(known, f"{{{{server}}}}${{{ENGINE}}}", palette.SKY, several=True),
+            Query(provisional, f"{{{{server}}}} {t.name('provisional')}${{{ENGINE}}}", palette.GREY, several=True),
         ],
         bounds=_DEMAND,
         soft_most=1.1,

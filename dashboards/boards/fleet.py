@@ -7,9 +7,9 @@ from collections.abc import Mapping
 
 from grafana_foundation_sdk.models import dashboard as models
 
-from boards.kit import alerts, palette, promql, server_links, variables
+from boards.kit import alerts, palette, promql, server_links, since, variables
 from boards.kit.board import Row, board
-from boards.kit.legends import AT
+from boards.kit.legends import AT, ENGINE
 from boards.kit.links import runbooks, to_board
 from boards.kit.panels import (
     COUNT,
@@ -28,8 +28,8 @@ from boards.kit.panels import (
     figures,
     grid,
     lines,
-    state_mappings,
     states,
+    value_mapping,
 )
 from boards.kit.texts import Texts
 from boards.kit.thresholds import number
@@ -49,6 +49,9 @@ _STEADY = "5m"
 
 _KINDS_OF_TOKENS = tuple(promql.of_engine(f"{kind}_tokens_per_second") for kind in ("prompt", "generation"))
 
+_STEP = 10
+"""Between two states in the order of the table; those with a critical alert stand between saturated and unknown."""
+
 _NAMED = {"server": "${__data.fields.server}", "daemon": "${__data.fields.instance}"}
 
 
@@ -60,7 +63,7 @@ def dashboard(language: str) -> models.Dashboard:
         UID,
         variables.usual(t),
         [
-            Row(t.row("now"), [*_strip(t), _servers(t), alerts.firing(t, width=24, height=7, is_by_daemon=True)]),
+            Row(t.row("now"), [*_strip(t), _servers(t), alerts.firing(t, width=24, height=12, is_by_daemon=True)]),
             Row(t.row("course"), [_state(t), *_courses(t)]),
         ],
         annotated=False,
@@ -105,6 +108,27 @@ def _worst() -> str:
     return f"({shown} or ({before} and on (job, instance) up unless {shown}) * 0 + {unknown})"
 
 
+def _rank() -> str:
+    """
+    Return each server's state as a number that the table is in the order of: a critical alert lifts it.
+
+    Grafana sorts by no column that is hidden, so the state itself has to say it.
+    """
+    state, least = _worst(), STATES["saturated"].severity
+    critical = alerts.counted("critical", "by (instance, server)")
+    raised = f"({state} < {least}) + {_STEP * (least - 1)} and on (instance, server) {critical}"
+    return f"({raised} or {state} * {_STEP})"
+
+
+def _ranked_states(t: Texts) -> models.ValueMapping:
+    """Return the states' names and colours by all numbers that `_rank` gives them."""
+    places = list(enumerate(BEST_TO_WORST, start=1))
+    least = STATES["saturated"].severity
+    ranks = {_STEP * place: state for place, state in places}
+    raised = {_STEP * (least - 1) + place: state for place, state in places if place < least}
+    return value_mapping({str(rank): (t.state(state), STATE_COLORS[state]) for rank, state in (ranks | raised).items()})
+
+
 def _before() -> str:
     return f"last_over_time({promql.of_engine('engine_state')}[{_REMEMBERED}])"
 
@@ -113,32 +137,33 @@ def _servers(t: Texts) -> Panel:
     state, waiting, server = t.name("state"), t.name("waiting"), t.name("server")
     return grid(
         t.panel("servers"),
-        [Key("server", server, [_to(t, "server")], width=124)],
+        [Key("server", server, [_to(t, "server")], width=96)],
         [
             Column(
-                _worst(),
+                _rank(),
                 state,
-                mappings=state_mappings(t),
+                mappings=[_ranked_states(t)],
                 filled=True,
                 width=82,
                 # A number that is 0 would be a link, too, and look like one: the state leads where to look on.
                 links=[*(_to(t, name) for name in ("server", "capacity", "sources")), *server_links.pages(t)],
             ),
+            since.state_for(since.in_state(), t, width=68),
             *_warnings(t),
             *_load(t, waiting),
             *_latency(t),
-            Column(_since_token(), t.name("last_token"), SECONDS, decimals=0),
+            Column(promql.since_token(), t.name("last_token"), SECONDS, decimals=0, width=82),
             Column(_info(), t.name("info"), hidden=True),
             Column(server_links.over_range(), t.name("links"), hidden=True),
         ],
         facts=[
-            Key("version", t.name("version"), width=58),
-            Key("instance", t.name("daemon"), [_to(t, "sources")], width=112),
+            Key("version", t.name("version"), width=54),
+            Key("instance", t.name("daemon"), [_to(t, "sources")], width=106),
             *server_links.hidden(t),
         ],
         required=True,
         sort_by=[(state, True), (waiting, True), (server, False)],
-        height=11,
+        height=12,
     )
 
 
@@ -153,22 +178,22 @@ def _warnings(t: Texts) -> list[Column]:
             )
             for severity, color in alerts.SEVERITIES.items()
         ),
-        Column(_unread(), t.name("unread"), steps=[(1, palette.WARNING)], width=68),
+        Column(_unread(), t.name("unread"), steps=[(1, palette.WARNING)], width=60),
     ]
 
 
 def _load(t: Texts, waiting: str) -> list[Column]:
     return [
-        Column(_tokens(), t.name("tokens"), TOKENS_PER_SECOND, decimals=0),
-        Column(_summed("requests_running"), t.name("running"), REQUESTS),
-        Column(_summed("requests_waiting"), waiting, REQUESTS, steps=[(1, palette.WARNING)]),
+        Column(_tokens(), t.name("tokens"), TOKENS_PER_SECOND, decimals=0, width=60),
+        Column(_summed("requests_running"), t.name("running"), REQUESTS, width=68),
+        Column(_summed("requests_waiting"), waiting, REQUESTS, steps=[(1, palette.WARNING)], width=82),
         Column(
             _fullest(),
             t.name("kv"),
             RATIO,
             steps=[(number("kv_spare_ratio"), palette.WARNING), (number("kv_full_ratio"), palette.BAD)],
             decimals=0,
-            width=46,
+            width=44,
         ),
     ]
 
@@ -199,14 +224,15 @@ def _latency(t: Texts) -> list[Column]:
     objective = promql.of_server("slo_time_to_first_token_seconds")
     bad = promql.answering(promql.per_server(promql.recorded("slo_bad_ratio:rate1h"), "max"))
     return [
-        Column(first_token, t.name("ttft"), LATENCY),
-        Column(mean, t.name("ttft_mean"), LATENCY),
+        Column(first_token, t.name("ttft"), LATENCY, width=76),
+        Column(mean, t.name("ttft_mean"), LATENCY, width=86),
         Column(
             f"({first_token}) / {objective}",
             t.name("ttft_share"),
             TIMES,
             steps=[(1, palette.BAD)],
             decimals=1,
+            width=74,
         ),
         Column(
             f"max without (objective, bound) ({bad}) / (1 - $slo)",
@@ -214,13 +240,9 @@ def _latency(t: Texts) -> list[Column]:
             TIMES,
             steps=[(1, palette.WARNING), (number("burn_page_slow"), palette.BAD)],
             decimals=1,
-            width=66,
+            width=56,
         ),
     ]
-
-
-def _since_token() -> str:
-    return f"time() - {promql.per_server(promql.of_engine('last_token_timestamp_seconds'), 'max')}"
 
 
 def _info() -> str:
@@ -232,7 +254,7 @@ def _state(t: Texts) -> Panel:
     return states(
         t.panel("state"),
         t,
-        Query(rows, f"{{{{server}}}} {{{{engine}}}}${{{AT}}}"),
+        Query(rows, f"{{{{server}}}}${{{ENGINE}}}${{{AT}}}"),
         height=12,
         rows_per_page=20,
     )

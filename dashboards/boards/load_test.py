@@ -14,6 +14,7 @@ from grafana_foundation_sdk.models import dashboard as models
 
 from boards.kit import palette, promql, variables
 from boards.kit.board import Row, board
+from boards.kit.legends import ENGINE
 from boards.kit.links import runbooks
 from boards.kit.panels import (
     COUNT,
@@ -303,7 +304,7 @@ def _earlier_line(t: Texts, expr: str, *name: str) -> Query:
 
 
 def _state(t: Texts) -> Panel:
-    return states(t.panel("state"), t, Query(promql.state(), "{{server}} {{engine}}"), height=5)
+    return states(t.panel("state"), t, Query(promql.state(), f"{{{{server}}}}${{{ENGINE}}}"), height=5)
 
 
 def _throughput(t: Texts) -> Panel:

@@ -5,9 +5,10 @@ from __future__ import annotations
 
 from grafana_foundation_sdk.models import dashboard as models
 
-from boards.kit import alerts, palette, promql, variables
+from boards.kit import alerts, palette, promql, room, since, variables
 from boards.kit.board import Row, board
 from boards.kit.events import events
+from boards.kit.legends import ENGINE
 from boards.kit.links import runbooks
 from boards.kit.panels import (
     EVENTS,
@@ -106,7 +107,8 @@ def _pressure(t: Texts) -> list[Panel]:
             t.panel("running_now"),
             REQUESTS,
             Query(f"sum({promql.of_engine('requests_running')})", t.name("running")),
-            Query(f"sum({promql.of_engine('max_running_requests')})", t.name("batch_limit")),
+            Query(f"sum({room.free_places()})", t.name("room"), steps=[(0, palette.WARNING), (1, palette.TEXT)]),
+            decimals=0,
             runbooks=runbooks(t, "VllmBatchLimitReached"),
         ),
         figure(
@@ -173,6 +175,8 @@ def _strip(t: Texts) -> Panel:
         t.panel("strip"),
         [Key("server", t.name("server")), Key("model_name", t.name("model"))],
         [
+            since.state_for(_on_models(since.in_state()), t),
+            Column(_on_models(promql.since_token()), t.name("last_token"), SECONDS, decimals=1),
             Column(_runs_for(), t.name("runs_for"), SECONDS, decimals=1),
             *(
                 Column(promql.only(promql.of_engine(gauge), *keys), t.name(name), TOKENS)
@@ -182,8 +186,13 @@ def _strip(t: Texts) -> Panel:
                     ("kv_cache_capacity_tokens", "kv_tokens"),
                 )
             ),
-            Column(_on_models("slo_time_to_first_token_seconds"), t.name("slo_ttft"), SECONDS),
-            Column(_on_models("slo_time_per_output_token_seconds"), t.name("slo_tpot"), SECONDS),
+            *(
+                Column(_on_models(promql.of_server(objective)), t.name(name), SECONDS)
+                for objective, name in (
+                    ("slo_time_to_first_token_seconds", "slo_ttft"),
+                    ("slo_time_per_output_token_seconds", "slo_tpot"),
+                )
+            ),
             Column(promql.only(promql.of_model("server_info"), *keys, "version"), t.name("info"), hidden=True),
         ],
         facts=[Key("version", t.name("version")), Key("instance", t.name("daemon"))],
@@ -193,13 +202,13 @@ def _strip(t: Texts) -> Panel:
 
 
 def _runs_for() -> str:
-    return f"time() - ({_on_models('server_start_timestamp_seconds')})"
+    return f"time() - ({_on_models(promql.of_server('server_start_timestamp_seconds'))})"
 
 
-def _on_models(name: str) -> str:
+def _on_models(expr: str) -> str:
     """Return a quantity of servers for each of their models, as the strip has a line for each."""
     models_of_it = promql.only(promql.of_engine("engine_state"), "instance", "server", "model_name")
-    of_server = promql.only(promql.of_server(name), *_OF_SERVER)
+    of_server = promql.only(expr, *_OF_SERVER)
     return f"{models_of_it} * 0 + on (instance, server) group_left () {of_server}"
 
 
@@ -513,7 +522,7 @@ def _hit_ratios(t: Texts) -> Panel:
         [
             Query(
                 promql.of_engine(f"{cache}_hit_ratio"),
-                f"{{{{server}}}} {t.name(cache)} {{{{engine}}}}",
+                f"{{{{server}}}} {t.name(cache)}${{{ENGINE}}}",
                 color,
                 several=True,
             )

@@ -10,6 +10,7 @@ from grafana_foundation_sdk.models import dashboard as models
 
 from boards.kit import palette, promql, variables
 from boards.kit.board import Row, board
+from boards.kit.legends import ENGINE
 from boards.kit.links import runbooks, to_board
 from boards.kit.panels import (
     BYTES,
@@ -285,7 +286,7 @@ def _reasons_over_time(t: Texts) -> Panel:
         t.panel("reasons_over_time"),
         Query(promql.in_order(f"max without (reason) ({numbered})", "server", "source"), "{{_row}}"),
         [value_mapping(words)],
-        height=7,
+        height=10,
         rows_per_page=_ROWS,
         runbooks=runbooks(t, "VllmSourceDown", "VllmLogSilent"),
     )
@@ -300,7 +301,7 @@ def _compared(t: Texts) -> Iterator[Panel]:
             [
                 Query(
                     promql.of_engine("source_value", f'source="{source}",quantity="{quantity}"'),
-                    f"{{{{server}}}} {{{{engine}}}} {t.name(f'of_{source}')}",
+                    f"{{{{server}}}} {t.name(f'of_{source}')}${{{ENGINE}}}",
                     color,
                     several=True,
                 )
@@ -318,16 +319,14 @@ def _disagreement(t: Texts) -> Panel:
     """Return a line for each quantity, in words: its own name, and the state's."""
     words = {**{quantity: t.panel(quantity).title for quantity in QUANTITIES}, "engine_state": t.name("state")}
     first, *more = (
-        Query(
-            promql.of_engine("source_disagreement", f'quantity="{quantity}"'), f"{{{{server}}}} {{{{engine}}}} {name}"
-        )
+        Query(promql.of_engine("source_disagreement", f'quantity="{quantity}"'), f"{{{{server}}}} {name}${{{ENGINE}}}")
         for quantity, name in words.items()
     )
     return timeline(
         t.panel("disagreement"),
         first,
         [value_mapping({"0": (t.name("same"), palette.GOOD), "1": (t.name("different"), palette.BAD)})],
-        height=6,
+        height=9,
         rows_per_page=_ROWS,
         runbooks=runbooks(t, "VllmSourcesDisagree"),
         more=more,

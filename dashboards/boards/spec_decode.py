@@ -9,6 +9,7 @@ from boards import server
 from boards.kit import engines, palette, promql, variables
 from boards.kit.board import Row, board
 from boards.kit.engines import cell
+from boards.kit.legends import ENGINE
 from boards.kit.links import runbooks
 from boards.kit.panels import (
     RATIO,
@@ -257,7 +258,7 @@ def _length(t: Texts) -> Panel:
         _TOKENS,
         [
             Query(_TOKENS_PER_OUTPUT.now, f"{{{{server}}}} {t.name('measured')}", palette.SKY),
-            Query(_LENGTH, f"{{{{server}}}} {{{{engine}}}} {t.name('by_drafts')}", palette.GREEN, several=True),
+            Query(_LENGTH, f"{{{{server}}}} {t.name('by_drafts')}${{{ENGINE}}}", palette.GREEN, several=True),
             Query(most, f"{{{{server}}}} {t.name('most')}", palette.SKY, limit=True),
             Query(promql.per_server(bound, "max"), f"{{{{server}}}} {t.name('collapse')}", palette.LIMIT, limit=True),
         ],

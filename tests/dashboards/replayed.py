@@ -49,7 +49,7 @@ class Query(NamedTuple):
             for panel in panels_of(dashboard(self.uid))
             if panel["title"] == self.title
             for target in panel["targets"]
-            if target["legendFormat"].replace("${of}", "").replace("${at}", "") == self.name
+            if target["legendFormat"].replace("${of}", "").replace("${eng}", "").replace("${at}", "") == self.name
         ]
         (target,) = targets
         expr = target["expr"]

@@ -3,9 +3,12 @@
 
 from __future__ import annotations
 
+import json
 import re
 
+from collections.abc import Iterator, Mapping
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -15,7 +18,7 @@ from tests.support.needs import without
 pytest.importorskip("grafana_foundation_sdk", reason=without("grafana_foundation_sdk"))
 
 from boards.build import BOARDS, built
-from boards.kit import texts
+from boards.kit import alerts, palette, texts
 from boards.kit.panels import STATE_COLORS
 from boards.kit.texts import FOLDER, Texts, english_texts, read_file
 from vllm_watch.catalog.states import ENGINE_STATES
@@ -82,3 +85,35 @@ def _places(text: str) -> list[str]:
 def test_every_state_has_a_color():
     """The dashboards have a colour for each state of an engine, and for nothing else."""
     assert set(STATE_COLORS) == set(ENGINE_STATES)
+
+
+@pytest.mark.parametrize("language", texts.LANGUAGES)
+def test_severities_are_told_apart(language):
+    """Wherever a severity stands, a critical alert has the colour of a server that is down and a warning another."""
+    found = []
+    for board in built(language).values():
+        for node in _nodes(json.loads(board)):
+            severities = node.get("options") if node.get("type") == "value" else None
+            if severities and "critical" in severities:
+                found.append((severities["critical"]["color"], severities["warning"]["color"]))
+    assert found
+    assert {(STATE_COLORS["down"], palette.WARNING)} == set(found)
+    assert {"critical": STATE_COLORS["down"], "warning": palette.WARNING} == alerts.SEVERITIES
+
+
+@pytest.mark.parametrize("language", texts.LANGUAGES)
+def test_no_legend_has_a_bare_engine(language):
+    """The number of an engine stands behind the word, or a reader takes it for a value."""
+    word = Texts(language, "common").get("engine_of_legend")
+    for board in built(language).values():
+        legends = [node.get("legendFormat", "") for node in _nodes(json.loads(board))]
+        assert [each for each in legends if "{{engine}}" in each.lower().replace(f"{word} {{{{engine}}}}", "")] == []
+
+
+def _nodes(node: object) -> Iterator[Mapping[str, Any]]:
+    """Yield every object of a dashboard."""
+    if isinstance(node, Mapping):
+        yield node
+    children = node.values() if isinstance(node, Mapping) else node if isinstance(node, list) else ()
+    for child in children:
+        yield from _nodes(child)

@@ -1,18 +1,23 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The fleet's table has every server, also one that nothing is heard of any more."""
+"""The fleet's table has every server, also one that nothing is heard of any more, in the order of what to do first."""
 
 from __future__ import annotations
 
+import pytest
+
+from tests.alerts.replay import STEP
 from tests.dashboards.api import Api
 from tests.dashboards.loaded import DAEMON_ADDRESS, RECORDINGS, SECOND_ADDRESS, WATCHED_TWICE, Span
-from tests.dashboards.panels import ALL, opened, panels_of, sent_by
+from tests.dashboards.panels import ALL, WIDTH, opened, panels_of, sent_by
 from tests.dashboards.proof import failures
 from tests.dashboards.shipped import dashboard
+from tests.dashboards.shown import words
 
 from vllm_watch.catalog.states import BEST_TO_WORST
 
 
 FLEET = dashboard("vllm-watch-fleet")
+TABLE = "Servers, the worst first"
 
 
 def answers(prometheus, span, title):
@@ -25,10 +30,17 @@ def answers(prometheus, span, title):
 
 def states(prometheus, span):
     """Return the state that the table shows of each server and address."""
-    found, *_ = answers(prometheus, span, "Servers, the worst first")
+    named = words("vllm-watch-fleet", TABLE, "State")
+    return {server: named[f"{place:g}"] for server, place in column(prometheus, span, "State").items()}
+
+
+def column(prometheus, span, name):
+    """Return what a column of the table has for each server and address."""
+    (panel,) = (panel for panel in panels_of(FLEET) if panel["title"] == TABLE)
+    (target,) = (at for at, each in enumerate(panel["targets"]) if each["legendFormat"] == name)
     return {
-        (series.labels["server"], series.labels["instance"]): BEST_TO_WORST[int(value) - 1]
-        for series in found
+        (series.labels["server"], series.labels["instance"]): value
+        for series in answers(prometheus, span, TABLE)[target]
         for value in series.values.values()
     }
 
@@ -65,3 +77,61 @@ def test_the_engines_stand_in_the_order_of_the_table(prometheus):
     at_end = [row.values.get(max(row.values)) if max(row.values) == sent.end else 0 for row in rows]
     assert BEST_TO_WORST[int(at_end[0]) - 1] in {"stalled", "down"}
     assert sorted(at_end, reverse=True) == at_end
+
+
+@pytest.mark.parametrize("seconds", [550, 625, 700])
+def test_a_critical_alert_lifts_a_server(prometheus, seconds):
+    """A server with a firing critical alert stands above all that are better than saturated, whatever its state."""
+    start, _ = prometheus.spans["fleet"]
+    span = Span(start, start + seconds)
+    place, critical = column(prometheus, span, "State"), column(prometheus, span, "Critical")
+    states_then, saturated = states(prometheus, span), BEST_TO_WORST.index("saturated")
+    better = {server for server, state in states_then.items() if BEST_TO_WORST.index(state) < saturated}
+    assert better & set(critical)
+    assert better - set(critical)
+    assert min(place[server] for server in critical) > max(place[server] for server in better - set(critical))
+    assert min(place[server] for server in set(place) - better) > max(place[server] for server in better)
+
+
+@pytest.mark.parametrize("seconds", [320, 550, 700])
+def test_for_is_since_the_state_changed(prometheus, seconds):
+    """The column "For" is the time since the last sample with another state, to a step; "> range" if there is none."""
+    start, _ = prometheus.spans["fleet"]
+    span = Span(start, start + seconds)
+    found = column(prometheus, span, "For")
+    assert set(found) == set(states(prometheus, span))
+    short = column(prometheus, Span(span.end - 4 * STEP, span.end), "For")
+    for (name, address), shown in found.items():
+        since = since_other_state(prometheus, name, address, span)
+        assert since == pytest.approx(shown, abs=2 * STEP) if since is not None else shown == -1
+        assert (short[name, address] == -1) or (since is not None and since < 6 * STEP)
+    assert -1 in short.values()
+    assert words("vllm-watch-fleet", TABLE, "For") == {"-1": "> range"}
+
+
+def since_other_state(prometheus, name, address, span):
+    """Return the seconds since a server of one engine was last in another state than at the end, if it ever was."""
+    chosen = f'vllm_watch_engine_state{{server="{name}",instance="{address}"}} == 1'
+    found = {
+        at: series.labels["state"]
+        for series in Api(prometheus.url).range(chosen, span.start, span.end, STEP)
+        for at in series.values
+    }
+    others = [at for at, state in found.items() if state != found[max(found)]]
+    assert others or min(found) == span.start
+    return max(found) - max(others) if others else None
+
+
+def test_the_table_fits_the_window():
+    """At 1280 px all columns are there without scrolling, and no heading is cut."""
+    (panel,) = (panel for panel in panels_of(FLEET) if panel["title"] == TABLE)
+    properties = {
+        each["matcher"]["options"]: {part["id"]: part.get("value") for part in each["properties"]}
+        for each in panel["fieldConfig"]["overrides"]
+    }
+    shown = {name: each["custom.width"] for name, each in properties.items() if not each.get("custom.hidden")}
+    assert sum(shown.values()) <= WIDTH - 50  # Margins of the page and of the panel.
+    sorted_by = {each["displayName"] for each in panel["options"]["sortBy"]}
+    for name, width in shown.items():
+        arrow = 18 if name in sorted_by else 0
+        assert 6.3 * len(name) + 10 + arrow <= width, name

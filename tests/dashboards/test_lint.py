@@ -536,6 +536,18 @@ def translated() -> dict:
     return made
 
 
+def _part_of_legend(text: str) -> str:
+    return f'query_result(label_replace(vector(1), "eng", "{text}", "", ""))'
+
+
+def test_a_part_of_a_legend_may_differ():
+    """A variable that gives a part of a legend gives other words in another language."""
+    english, other = small(), translated()
+    for made, text in ((english, "engine {{engine}}"), (other, "引擎 {{engine}}")):
+        made["templating"]["list"][1]["query"]["query"] = _part_of_legend(text)
+    assert [] == list(differences(english, other))
+
+
 def test_a_translation_may_differ_in_texts():
     """Titles, descriptions and legends are other in another language, their labels in any order."""
     assert [] == list(differences(small(), translated()))
@@ -547,6 +559,10 @@ OTHER: dict[str, tuple[Spoil, str]] = {
     "another label in a legend": (
         expr(f"vllm_watch_requests_waiting{{{CHOSEN}}}", "{{engine}}"),
         ".panels[2].targets[0].",
+    ),
+    "another label in a variable's part of a legend": (
+        lambda it: it["templating"]["list"][1]["query"].update(query=_part_of_legend("引擎 {{server}}")),
+        ".templating.list[1].query.query: ",
     ),
     "another unit": (defaults(unit="s"), ".panels[2].fieldConfig.defaults.unit: short and s"),
     "another place": (place(w=10), ".panels[2].gridPos.w: 12 and 10"),

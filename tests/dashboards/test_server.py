@@ -9,10 +9,11 @@ import pytest
 
 from tests.dashboards.api import Api
 from tests.dashboards.colors import color_of
-from tests.dashboards.loaded import DAEMON_ADDRESS, FLEET
+from tests.dashboards.loaded import DAEMON_ADDRESS, FLEET, Span
 from tests.dashboards.panels import opened, panels_of, sent_by
 from tests.dashboards.replayed import given
 from tests.dashboards.shipped import dashboard
+from tests.dashboards.shown import shown
 
 from boards.kit.palette import BAD, WARNING
 
@@ -102,3 +103,52 @@ def test_alerts_are_marked_in_three_panels():
     assert marked["enable"]
     assert not marked["filter"]["exclude"]
     assert ["State of each engine", "Time to first token (TTFT)", "Waiting requests"] == titles
+
+
+def strip_of(prometheus, server, seconds):
+    """Return the figures that tell since when, by their headings, so many seconds after the fleet began, and all."""
+    start, _ = prometheus.spans[FLEET]
+    found = shown(prometheus, UID, server, Span(start, start + seconds))
+    return {each.name: each.value for each in found["Since when, model, version and limits"]}, found
+
+
+@pytest.mark.parametrize(("server", "seconds"), [("dead", 620), ("fullstall", 650), ("day", 550)])
+def test_it_says_since_when(prometheus, server, seconds):
+    """The strip says for how long the state lasts and when the last token was, also of a server that is down."""
+    strip, _ = strip_of(prometheus, server, seconds)
+    before, _ = strip_of(prometheus, server, seconds - 15)
+    assert strip["In state for"] == before["In state for"] + 15
+    assert before["In state for"] > 0
+    assert 0 <= strip["Last token"] < strip["Since start"]
+
+
+def test_a_full_server_has_no_room(prometheus):
+    """Beside what runs stands how many more requests fit, and that is none while requests wait for the KV cache."""
+    _, found = strip_of(prometheus, "day", 550)
+    running, room = found["Running"]
+    assert (running.name, room.name) == ("running", "room")
+    assert running.value > 0
+    (waiting,) = found["Waiting"]
+    assert waiting.value > 0
+    start, _ = prometheus.spans[FLEET]
+    (places,) = shown(prometheus, "vllm-watch-capacity", "day", Span(start, start + 550))["Free places"]
+    assert room.value == places.value == 0
+
+
+def test_what_a_dead_server_does_not_do_is_nothing_in_one_word(prometheus):
+    """A server that is down has no number where nothing is known, and all those tiles say the same."""
+    _, found = strip_of(prometheus, "dead", 620)
+    titles = ["Waiting", "Running", "KV cache", "Tokens/s", "TTFT", "TTFT ratio", "Success", "TPOT", "E2E"]
+    assert {title: [] for title in titles} == {title: found[title] for title in titles}
+    tiles = [panel for panel in panels_of(BOARD) if panel["title"] in titles and panel["type"] == "stat"]
+    assert len(tiles) == len(titles)
+    assert {"No data"} == {panel["fieldConfig"]["defaults"]["noValue"] for panel in tiles}
+
+
+@pytest.mark.parametrize(("server", "engine"), [("dp1", " engine {{engine}}"), ("day", "")])
+def test_legends_name_an_engine_where_there_are_several(prometheus, server, engine):
+    """A legend says which engine it is of where the server has several, in a word, and nothing where it has one."""
+    view = opened(BOARD, Api(prometheus.url), prometheus.spans[server], {"server": server, "daemon": DAEMON_ADDRESS})
+    (panel,) = (panel for panel in panels_of(BOARD) if panel["title"] == "Cache hit ratios")
+    first, *_ = sent_by(panel, view)
+    assert first.legend == f"prefix{engine}"

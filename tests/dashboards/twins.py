@@ -28,6 +28,9 @@ _NAMES = re.compile(r"KV cache|[A-Z0-9]{2,}|p\d+|vLLM|vllm-watch|tokens?(/s)?|[\
 
 _PLACES = re.compile(r"\{\{.+?\}\}|\$\{?[\w.]+\}?")
 
+_LEGEND = re.compile(r'"[^"{]*\{\{\w+\}\}[^"{]*"')
+"""Part of a legend in a variable's query: quoted, and with a place for a label."""
+
 
 def differences(english: object, other: object, path: str = "") -> Iterator[str]:
     """Yield where two dashboards differ in something else than a text, or have other places in a text."""
@@ -43,8 +46,15 @@ def differences(english: object, other: object, path: str = "") -> Iterator[str]
             return
         for number, (one, two) in enumerate(zip(english, other, strict=True)):
             yield from differences(one, two, f"{path}[{number}]")
-    elif english != other:
+    elif _without_words(english) != _without_words(other):
         yield f"{path}: {english} and {other}"
+
+
+def _without_words(value: object) -> object:
+    """Return a query without the words of the part of a legend that it gives; anything else as it is."""
+    if not isinstance(value, str):
+        return value
+    return _LEGEND.sub(lambda legend: " ".join(sorted(_PLACES.findall(legend[0]))), value)
 
 
 def _of_field(key: str, english: object, other: object, path: str) -> Iterator[str]:

@@ -14,7 +14,7 @@ CHOSEN = 'alertname!="Watchdog",instance=~"$daemon|",server=~"$server|"'
 """Alerts about the daemon itself have no server, and those about its absence no address."""
 
 
-SEVERITIES = {"critical": palette.BAD, "warning": palette.WARNING}
+SEVERITIES = {"critical": palette.RED, "warning": palette.WARNING}
 
 
 def counted(severities: str, by: str = "") -> str:

@@ -57,7 +57,7 @@ def board(
     )
     for variable in variables:
         made.with_variable(variable)
-    for variable in legends.variables(DATASOURCE):
+    for variable in legends.variables(texts.get("engine_of_legend"), DATASOURCE):
         made.with_variable(variable)
     for annotation in marks(texts):
         made.annotation(annotation.enable(annotated))

@@ -3,7 +3,7 @@
 Colours that people with any kind of colour vision tell apart: those of Okabe and Ito.
 
 Their yellow and black are left out, for one cannot be read on white and the other not on Grafana's dark ground. A
-quantity has one colour on all dashboards. Red and magenta are of states only: of what answers nobody.
+quantity has one colour on all dashboards. Red and magenta are of states that answer nobody, and red of critical alerts.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ COLORS: Final = (SKY, ORANGE, GREEN, PURPLE, BLUE, VERMILLION, GREY)
 """For series, those first that are easiest to tell from their neighbours."""
 
 EVERY: Final = (*COLORS, DARK_GREY, RED, MAGENTA, TEXT)
-"""Also what only states have, and figures: dark grey would be lost as a thin line on a dark ground."""
+"""Also what only states have, severities and figures: dark grey would be lost as a thin line on a dark ground."""
 
 GOOD: Final = GREEN
 WARNING: Final = ORANGE

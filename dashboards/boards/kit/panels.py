@@ -21,7 +21,7 @@ from grafana_foundation_sdk.models import heatmap as heatmap_models
 from grafana_foundation_sdk.models import prometheus as prometheus_models
 
 from boards.kit import palette
-from boards.kit.legends import AT, OF
+from boards.kit.legends import AT, ENGINE, OF
 from boards.kit.texts import PanelText, Texts
 from vllm_watch.catalog.states import BEST_TO_WORST, EngineState
 
@@ -86,7 +86,7 @@ class Query(NamedTuple):
 
     name: the legend, in which ``{{label}}`` is replaced by a label's value. ``{{server}}`` at its start is left out
         where one server is chosen, and ``{{instance}}`` where there is one daemon; what is named by nothing else has
-        the panel's title. A name with ``${at}`` is taken as it is.
+        the panel's title. ``${eng}`` is the engine, where there are several. A name with ``${at}`` is taken as it is.
     color: of its series.
     several: it has several series for one server, or several servers are shown: each has a colour of Grafana's palette,
         and `color` holds for a figure only.
@@ -523,7 +523,8 @@ def _legend_text(name: str, title: str) -> str:
     """Return a legend in which servers and daemons stand only where there are several, see `Query`."""
     for label, before in (("{{server}}", f"${{{OF}}}"), ("{{instance}}", "")):
         if name.startswith(label) and f"${{{AT}}}" not in name:
-            return f"{before}{name.removeprefix(label).strip() or title}${{{AT}}}"
+            rest = name.removeprefix(label).strip()
+            return f"{before}{title if rest in {'', f'${{{ENGINE}}}'} else ''}{rest}${{{AT}}}"
     return name
 
 

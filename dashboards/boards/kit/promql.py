@@ -159,6 +159,12 @@ def mean(name: str, window: str = WINDOW) -> str:
     return f"{per_server(rate(of_engine(name + '_sum'), window))} / ({observed} > 0)"
 
 
+def since_token() -> str:
+    """Return the seconds since a server's last token in the time range, also of one that is down."""
+    last = of_engine("last_token_timestamp_seconds")
+    return f"time() - {per_server(over_range(last, 'max_over_time'), 'max')}"
+
+
 def state(more: str = "") -> str:
     """Return each engine's state as a number, its severity; it is the same engine before its model is known."""
     numbered = " or ".join(f"{_state(name, more)} * {number}" for number, name in enumerate(BEST_TO_WORST, start=1))
