@@ -41,6 +41,9 @@ _SHORT, _USUAL, _LONG = 0.5, 0.95, 0.99
 
 _OF_SERVER = ("instance", "server")
 
+_BATCH, _BATCH_LIMIT = promql.of_engine("requests_running"), promql.of_engine("max_running_requests")
+"""A limit is told of several engines where that of each is known: part of a sum is no limit."""
+
 _THAN_USUAL = ((3, palette.WARNING), (10, palette.BAD))
 """How many times slower than usual users notice: recorded servers keep below 2 until they are short of something."""
 
@@ -105,8 +108,8 @@ def _pressure(t: Texts) -> list[Panel]:
         figure(
             t.panel("running_now"),
             REQUESTS,
-            Query(f"sum({promql.of_engine('requests_running')})", t.name("running")),
-            Query(f"sum({promql.of_engine('max_running_requests')})", t.name("batch_limit")),
+            Query(f"sum({_BATCH})", t.name("running")),
+            Query(f"sum({_BATCH_LIMIT}) unless count({_BATCH_LIMIT}) < count({_BATCH})", t.name("batch_limit")),
             runbooks=runbooks(t, "VllmBatchLimitReached"),
         ),
         figure(
@@ -367,7 +370,8 @@ def _throughput(t: Texts) -> Panel:
 
 
 def _running(t: Texts) -> Panel:
-    limit = _summed("max_running_requests")
+    known, there = (promql.per_server(each, "count") for each in (_BATCH_LIMIT, _BATCH))
+    limit = f"{promql.per_server(_BATCH_LIMIT)} unless {known} < {there}"
     return lines(
         t.panel("running"),
         REQUESTS,

@@ -9,7 +9,7 @@ import pytest
 
 from tests.dashboards.api import Api
 from tests.dashboards.colors import color_of
-from tests.dashboards.loaded import DAEMON_ADDRESS, FLEET
+from tests.dashboards.loaded import DAEMON_ADDRESS, FLEET, Span
 from tests.dashboards.panels import opened, panels_of, sent_by
 from tests.dashboards.replayed import given
 from tests.dashboards.shipped import dashboard
@@ -85,6 +85,33 @@ def test_a_saturated_server_is_slower_than_usual(prometheus, server):
     found = [value for state, value in times_usual(prometheus, server) if state == "saturated"]
     assert len(found) > 4
     assert min(found) >= steps_of(BAD)
+
+
+@pytest.mark.parametrize(("known", "limits"), [("01", [32]), ("0", [])])
+def test_part_of_the_limits_is_no_limit(known, limits):
+    """How many requests may run is told where the limit of each engine is known, and not of one of them alone."""
+    engines = {engine: f'{SERVER},model_name="m",engine="{engine}"' for engine in "01"}
+    series = {f"vllm_watch_requests_running{{{labels}}}": ["16"] * STEPS for labels in engines.values()}
+    series |= {f"vllm_watch_max_running_requests{{{engines[engine]}}}": ["16"] * STEPS for engine in known}
+
+    assert last("Running", "limit", series) == last("Running requests", "limit", series) == limits
+
+
+@pytest.mark.parametrize(("language", "said"), [("en", "answers"), ("zh", "应答")])
+def test_an_objective_that_is_not_shown_is_not_called_missing(prometheus, language, said):
+    """A stalled server with an objective has blank figures of it, which do not say that none is configured."""
+    start, _ = prometheus.spans["stall"]
+    board, api, span = dashboard(UID, language), Api(prometheus.url), Span(start, start + 170)
+    view = opened(board, api, span, {"server": "stall", "daemon": DAEMON_ADDRESS})
+    ids = {panel["id"] for panel in panels_of(BOARD) if panel["title"] in {"Within SLO", "Burn 1 h"}}
+    blank = [panel for panel in panels_of(board) if panel["id"] in ids]
+
+    assert api.instant('vllm_watch_slo_time_to_first_token_seconds{server="stall"}', span.end)
+    assert [] == [
+        series for panel in blank for sent in sent_by(panel, view) for series in api.instant(sent.expr, sent.end)
+    ]
+    assert len(blank) == 2
+    assert all(said in panel["fieldConfig"]["defaults"]["noValue"] for panel in blank)
 
 
 @pytest.mark.parametrize("language", ["en", "zh"])
