@@ -194,10 +194,15 @@ def _sum_of_all(expr: str) -> str:
 
 
 def _fitting() -> str:
-    """Return how many requests of the server's recent mean length the free part of an engine's KV cache holds."""
+    """
+    Return how many requests of the server's recent mean length the free part of an engine's KV cache holds.
+
+    A full one holds none, also while no request has finished yet and their length is not known.
+    """
     length = " + ".join(f"({promql.mean(f'request_{kind}_tokens', _RECENT)})" for kind in ("prompt", "generation"))
     free = f"{_CAPACITY} * (1 - {_USAGE})"
-    return f"floor({free} / ignoring (model_name, engine) group_left () ({length}))"
+    held = f"floor({free} / ignoring (model_name, engine) group_left () ({length}))"
+    return f"({held} or ({_USAGE} >= {number('kv_full_ratio'):g}) * 0)"
 
 
 def _free_places() -> str:

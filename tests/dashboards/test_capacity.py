@@ -163,6 +163,22 @@ def test_a_maximum_is_of_the_model_that_is_served():
     assert list(list(found.values())[-1].values()) == [2000]
 
 
+@NEEDS_PROMTOOL
+@pytest.mark.parametrize(("used", "limit", "places"), [("0.3", "batch limit", 14), ("1", "KV cache (est.)", 0)])
+def test_a_full_cache_leaves_no_place_before_a_request_has_finished(used, limit, places):
+    """While the length of requests is not known a cache that is full leaves no place, and any other the batch's."""
+    labels = 'instance="a:1",job="vllm-watch",server="s",model_name="m",engine="0"'
+    values = {"kv_cache_usage_ratio": used, "requests_running": "10", "max_running_requests": "24"}
+    series = {f"vllm_watch_{name}{{{labels}}}": [value] * PER_MINUTE for name, value in values.items()}
+    series[f'vllm_watch_engine_state{{{labels},state="serving"}}'] = ["1"] * PER_MINUTE
+    found = {
+        name: list(list(given(UID, "Free places", f"fewest, {name}", series, PER_MINUTE).values())[-1].values())
+        for name in ("batch limit", "KV cache (est.)")
+    }
+
+    assert found == {"batch limit": [], "KV cache (est.)": []} | {limit: [places]}
+
+
 @NEEDS_PROMETHEUS
 def test_a_stalled_server_has_no_place_and_no_demand(prometheus):
     """A server that answers nobody takes no request, however many places its batch has; it is not said to have some."""
