@@ -92,7 +92,7 @@ def _room_figures(t: Texts) -> list[Panel]:
 
 
 def _places_now(t: Texts) -> Panel:
-    fewest = f"bottomk(1, {promql.answering(promql.per_server(_free_places()))})"
+    fewest = f"bottomk(1, {promql.per_server(_free_places())})"
     return figure(
         t.panel("places_now"),
         REQUESTS,
@@ -206,8 +206,13 @@ def _fitting() -> str:
 
 
 def _free_places() -> str:
-    """Return how many more requests an engine can run: the fewer of those that the batch and the KV cache take."""
-    return f"({_PLACES} <= {_fitting()} or {_fitting()} or {_PLACES})"
+    """
+    Return how many more requests an engine can run: the fewer of those that the batch and the KV cache take.
+
+    One that is stalled or down takes none that anybody would want there: of it nothing is said.
+    """
+    fewer = f"({_PLACES} <= {_fitting()} or {_fitting()} or {_PLACES})"
+    return promql.answering(fewer, "instance, server, engine")
 
 
 def _is_limited_by_batch() -> str:

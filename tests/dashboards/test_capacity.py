@@ -179,6 +179,25 @@ def test_a_full_cache_leaves_no_place_before_a_request_has_finished(used, limit,
     assert found == {"batch limit": [], "KV cache (est.)": []} | {limit: [places]}
 
 
+@NEEDS_PROMTOOL
+def test_places_are_of_the_engines_that_answer():
+    """Of two engines of which one is stalled only the other has free places."""
+    labels = 'instance="a:1",job="vllm-watch",server="s",model_name="m"'
+    series = {}
+    for engine, state, running in (("0", "stalled", "4"), ("1", "serving", "7")):
+        of_engine = f'{labels},engine="{engine}"'
+        series[f'vllm_watch_engine_state{{{of_engine},state="{state}"}}'] = ["1"] * PER_MINUTE
+        series[f"vllm_watch_max_running_requests{{{of_engine}}}"] = ["24"] * PER_MINUTE
+        series[f"vllm_watch_requests_running{{{of_engine}}}"] = [running] * PER_MINUTE
+    by_server, by_engine = (
+        list(given(UID, title, name, series, PER_MINUTE).values())[-1]
+        for title, name in (("Free places", "fewest, batch limit"), ("Room by engine", "Free places"))
+    )
+
+    assert list(by_server.values()) == [17]
+    assert {engine_of(labels): places for labels, places in by_engine.items()} == {"1": 17}
+
+
 @NEEDS_PROMETHEUS
 def test_a_stalled_server_has_no_place_and_no_demand(prometheus):
     """A server that answers nobody takes no request, however many places its batch has; it is not said to have some."""
