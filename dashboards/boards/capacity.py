@@ -15,6 +15,7 @@ from boards.kit.links import runbooks, to_dashboard
 from boards.kit.panels import (
     LATENCY,
     RATIO,
+    RECENT,
     REQUESTS,
     SECONDS,
     TOKENS,
@@ -132,6 +133,7 @@ def _wait_now(t: Texts) -> Panel:
         width=4,
         steps=[(number("queue_wait_seconds"), palette.BAD)],
         below=palette.TEXT,
+        points=RECENT,
         one_at_a_time=True,
         runbooks=runbooks(t, "VllmCapacityExhausted"),
     )

@@ -14,6 +14,7 @@ from boards.kit.panels import (
     LATENCY,
     PER_SECOND,
     RATIO,
+    RECENT,
     REQUESTS,
     SECONDS,
     TIMES,
@@ -140,6 +141,7 @@ def _first_token(t: Texts) -> list[Panel]:
             ),
             Query(promql.worst(f"({of_usual})"), t.name("of_usual"), steps=_THAN_USUAL),
             decimals=1,
+            points=RECENT,
             runbooks=runbooks(t, "VllmLatencyBudgetBurnsFast"),
         ),
     ]
@@ -152,6 +154,7 @@ def _latency_figure(t: Texts, name: str, histogram: str, unit: str, *, width: in
         Query(_p95_or_below(histogram), "p95 {{_is}}"),
         Query(promql.worst(promql.mean(histogram)), t.name("mean")),
         width=width,
+        points=RECENT,
     )
 
 
@@ -210,19 +213,21 @@ def _request_figures(t: Texts) -> list[Panel]:
     answered = promql.of_server("http_requests_total", promql.COMPLETIONS)
     answered_well = promql.of_server("http_requests_total", f'{promql.COMPLETIONS},code=~"2.."')
     return [
-        figure(t.panel("qps"), PER_SECOND, Query(f"sum({_finished()})", t.name("finished")), width=5),
+        figure(t.panel("qps"), PER_SECOND, Query(f"sum({_finished()})", t.name("finished")), width=5, points=RECENT),
         figure(
             t.panel("success"),
             RATIO,
             Query(f"sum({promql.rate(answered_well)}) / (sum({promql.rate(answered)}) > 0)", t.name("success")),
             steps=[(0, palette.BAD), (0.99, palette.WARNING), (0.999, palette.TEXT)],
             width=5,
+            points=RECENT,
         ),
         figure(
             t.panel("rejected"),
             PER_SECOND,
             Query(f"sum({promql.rate(promql.of_model('admission_rejections_total'))})", t.name("rejected")),
             steps=[(0.001, palette.BAD)],
+            points=RECENT,
             runbooks=runbooks(t, "VllmAdmissionRejections"),
             width=4,
         ),

@@ -13,6 +13,7 @@ from tests.dashboards.loaded import DAEMON_ADDRESS, FLEET, Span
 from tests.dashboards.panels import opened, panels_of, sent_by
 from tests.dashboards.replayed import given
 from tests.dashboards.shipped import dashboard
+from tests.dashboards.shown import shown
 
 from boards.kit.palette import BAD, WARNING
 
@@ -85,6 +86,19 @@ def test_a_saturated_server_is_slower_than_usual(prometheus, server):
     found = [value for state, value in times_usual(prometheus, server) if state == "saturated"]
     assert len(found) > 4
     assert min(found) >= steps_of(BAD)
+
+
+def test_figures_are_of_now_in_every_time_range(prometheus):
+    """Users who wait since a minute are seen as well in a range of a day or a week as in one of five minutes."""
+    end = prometheus.spans["day"].start + 260
+    titles = ("TTFT", "TTFT ratio", "QPS", "Success", "Rejected", "TPOT", "E2E")
+    figures = []
+    for seconds in (300, 86400, 7 * 86400):
+        found = shown(prometheus, UID, "day", Span(end - seconds, end))
+        figures.append({title: [each.value for each in found[title]] for title in titles})
+
+    assert figures[0]["TTFT"][1] > 40
+    assert figures[0] == figures[1] == figures[2]
 
 
 @pytest.mark.parametrize(("known", "limits"), [("01", [32]), ("0", [])])
