@@ -298,6 +298,24 @@ def test_a_range_against_a_recording(real):
 
 @pytest.mark.slow
 @pytest.mark.needs_tool("prometheus", "promtool")
+def test_no_range_is_left_out_beside_a_result(real, tmp_path):
+    """Ranges of tests without a result are runs, too, with a load of their own; what cannot be compared is said."""
+    url, ranges = real
+    (benchmark,) = open_recording(FOLDER / "draft2-run1.jsonl.xz").benchmarks
+    result = tmp_path / "run1.json"
+    result.write_text(benchmark.content, encoding="utf-8")
+    options = ("--prometheus", url, "--server", "qwen", "--zone", "UTC")
+    other = f"B={ranges['draft4-run1']},{ranges['draft4-run2']}"
+    both = answered(*options, f"A={result},{ranges['draft2-run1']},{ranges['draft2-run2']}", other)
+    mistaken = answered(*options, f"A={result},{ranges['draft2-run2']}", f"B={result}")
+
+    assert (both["baseline"], both["metrics"][0]["n"]) == ("A, an unknown load", [1, 2])
+    assert "Not all sides have these loads, so they are left out: 8 at once." in both["warnings"]
+    assert "Not all sides have these loads, so they are left out: an unknown load." in mistaken["warnings"]
+
+
+@pytest.mark.slow
+@pytest.mark.needs_tool("prometheus", "promtool")
 def test_a_result_with_the_range_of_its_test(real, tmp_path):
     """A benchmark's result and a time range are one run, as in a report: the client's view, and the server's flags."""
     url, ranges = real

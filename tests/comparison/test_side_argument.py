@@ -78,7 +78,7 @@ def test_signs_in_a_path_are_a_part_of_it():
         (("A=", "b.json"), "'A=': expected a source, or NAME=SOURCE"),
         (("=a.json", "b.json"), "'=a.json': expected a source"),
         (("a.json,,c.json", "b.json"), "expected a source"),
-        (("A=a.json", "A=b.json"), "two sides have the name A: name them"),
+        (("A=a.json", "A=b.json"), "two sides have the name A: give each its own, as in A="),
         (("a.json", "a.json"), "two sides have the name a.json"),
     ],
 )

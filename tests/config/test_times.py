@@ -7,7 +7,7 @@ import time
 
 import pytest
 
-from vllm_watch.config.times import TimeRange, parse_interval, parse_time, parse_time_range
+from vllm_watch.config.times import TimeRange, parse_from_to, parse_time, parse_time_range
 from vllm_watch.support.errors import UsageError
 
 
@@ -70,6 +70,22 @@ def test_other_moments(text, moment):
 
 
 @pytest.mark.parametrize(
+    ("text", "how_often"), [("2026-10-25 02:30", "twice"), ("2026-03-29T02:30", "never"), ("2026-10-25T01:59", None)]
+)
+def test_where_clocks_are_changed_a_zone_is_needed(monkeypatch, text, how_often):
+    """An hour that is there twice, or left out, is no moment without a zone; all other hours of the day are."""
+    monkeypatch.setenv("TZ", "Europe/Berlin")
+    time.tzset()
+
+    assert parse_time(f"{text}+02:00", NOW) < NOW
+    if how_often is None:
+        assert parse_time(text, NOW) == parse_time(f"{text}+02:00", NOW)
+    else:
+        with pytest.raises(ValueError, match=f"this time is there {how_often} on that day, give its zone as in 2026"):
+            parse_time(text, NOW)
+
+
+@pytest.mark.parametrize(
     "text", ["", "yesterday", "14:00", "2h", "+2h", "-2", "-2y", "20", "2026-11", "2026-11-20T14", "12345678901234"]
 )
 def test_what_is_no_moment_is_rejected(text):
@@ -125,7 +141,7 @@ def test_a_range_that_is_none_is_wrong_usage(start, end, message):
 )
 def test_a_range_in_one_text(text):
     """Two moments in any of their forms; a time of day alone is of the first one's day and time zone."""
-    assert parse_interval(text, NOW) == TimeRange(AT_TWO, AT_TWO + 600)
+    assert parse_from_to(text, NOW) == TimeRange(AT_TWO, AT_TWO + 600)
 
 
 @pytest.mark.parametrize(
@@ -142,4 +158,4 @@ def test_a_range_in_one_text(text):
 def test_a_text_that_is_no_range(text, message):
     """The message says which part is wrong, and that a time of day has no date of its own."""
     with pytest.raises(ValueError, match=message):
-        parse_interval(text, NOW)
+        parse_from_to(text, NOW)

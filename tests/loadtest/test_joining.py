@@ -93,6 +93,16 @@ def test_sources_of_different_tests_are_runs_of_their_own():
     assert [len(run.views) for run in runs] == [1, 1]
 
 
+@pytest.mark.parametrize(("names", "expected"), [(("a", "a"), 1), (("a", "b"), 2), (("a", None), 1)])
+def test_two_servers_with_one_load_are_two_runs(names, expected):
+    """Behind a load balancer two servers count equal tokens at one time; by their names they are not one server."""
+    histories = [
+        server().history()._replace(server=name, source=f"range {number}") for number, name in enumerate(names)
+    ]
+
+    assert len(join([], histories).runs) == expected
+
+
 def test_others_on_the_server_are_told():
     """If the server counted more than the client, somebody else used it, or a clock is wrong."""
     (run,) = join([client(26.2, 39.6, 2000)], [server().history()]).runs

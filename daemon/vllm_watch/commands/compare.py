@@ -23,6 +23,7 @@ from vllm_watch.comparison.fail_if import Outcome, Rule, check_rule, parse_rule
 from vllm_watch.comparison.model import Comparisons, Side
 from vllm_watch.comparison.side_argument import SideArgument, parse_sides
 from vllm_watch.loadtest.model import Run
+from vllm_watch.loadtest.prometheus_source import PrometheusQuery
 from vllm_watch.loadtest.sources import ReadOptions, read_report
 from vllm_watch.rendering.comparisons import comparisons_markdown, comparisons_table
 from vllm_watch.rendering.comparisons_html import comparisons_html
@@ -150,7 +151,7 @@ def read_sides(
         for query in options.prometheus:
             if not any(query.source in run.source for run in runs):
                 raise FileError(f"{query.source}: no load is in it, or none that was measured")
-        sides.append(Side(name=side.name, runs=_tested(runs)))
+        sides.append(Side(name=side.name, runs=_tested(runs, options.prometheus)))
     return tuple(sides)
 
 
@@ -185,7 +186,18 @@ def exit_status(outcomes: Sequence[Outcome]) -> int:
     return int(any(outcome.has_failed for outcome in outcomes))
 
 
-def _tested(runs: Sequence[Run]) -> tuple[Run, ...]:
-    """Return the runs that a client measured, or all if there is none: the others are warm-ups and other users."""
-    measured = [run for run in runs if any(view.view == "client" for view in (run.result, *run.views) if view)]
-    return tuple(measured or runs)
+def _tested(runs: Sequence[Run], ranges: Sequence[PrometheusQuery]) -> tuple[Run, ...]:
+    """
+    Return the runs that a client measured, or all if there is none: the others are warm-ups and other users.
+
+    A time range in which no client measured anything was given for its own loads.
+    """
+    covered = {source for run in runs if _is_measured(run) for source in run.source}
+    alone = {query.source for query in ranges} - covered
+    tested = tuple(run for run in runs if _is_measured(run) or not alone.isdisjoint(run.source))
+    return tested if covered else tuple(runs)
+
+
+def _is_measured(run: Run) -> bool:
+    """Return whether a client measured a run."""
+    return any(view.view == "client" for view in (run.result, *run.views) if view)

@@ -8,7 +8,7 @@ import re
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
-from vllm_watch.config.times import TimeRange, parse_interval
+from vllm_watch.config.times import TimeRange, parse_from_to
 from vllm_watch.loadtest.source_names import without_endings
 from vllm_watch.support.errors import UsageError
 
@@ -70,7 +70,7 @@ def parse_sides(texts: Sequence[str], exists: Callable[[str], bool], now: float)
     ]
     twins = [name for name in names if names.count(name) > 1]
     if twins:
-        raise UsageError(f"two sides have the name {twins[0]}: name them, as in A={parsed[0][1][0]}")
+        raise UsageError(f"two sides have the name {twins[0]}: give each its own, as in A={parsed[0][1][0]}")
     return tuple(_side(name, each) for name, each in zip(names, sources, strict=True))
 
 
@@ -91,7 +91,7 @@ def _source(text: str, exists: Callable[[str], bool], now: float) -> str | Range
     if found is None:
         return text
     try:
-        return RangeArgument(text, parse_interval(found["times"], now), found["server"])
+        return RangeArgument(text, parse_from_to(found["times"], now), found["server"])
     except ValueError as error:
         raise UsageError(f"{text!r}: there is no such file, and as a time range FROM/TO: {error}") from None
 

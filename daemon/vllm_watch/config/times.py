@@ -13,7 +13,10 @@ from vllm_watch.config.quoting import quote
 from vllm_watch.support.errors import UsageError
 
 
-EXAMPLES = '2026-11-20T14:00:00Z, "2026-11-20 14:00", 1795183200, -2h or now'
+EXAMPLE = "2026-11-20T14:00:00Z"
+"""A moment with its time zone."""
+
+EXAMPLES = f'{EXAMPLE}, "2026-11-20 14:00", 1795183200, -2h or now'
 """A moment in each of its forms."""
 
 _DATE_AND_TIME = re.compile(
@@ -44,7 +47,8 @@ def parse_time(text: str, now: float) -> float:
         now: The present, in seconds since the epoch.
 
     Raises:
-        ValueError: It is none of these; the message is shown after the option.
+        ValueError: It is none of these, or is there twice or never because the clocks are changed; the message is shown
+            after the option.
     """
     text = text.strip()
     ago = _AGO.fullmatch(text)
@@ -72,7 +76,7 @@ def parse_time_range(start: str, end: str, now: float) -> TimeRange:
     return found
 
 
-def parse_interval(text: str, now: float) -> TimeRange:
+def parse_from_to(text: str, now: float) -> TimeRange:
     """
     Parse a time range in one text: two moments with a slash between them, as in ISO 8601.
 
@@ -103,9 +107,14 @@ def _seconds(written: re.Match[str], text: str) -> float:
     # The parts are joined again: Python 3.10 knows no Z, and three or six digits of a second only.
     offset = "+00:00" if zone in {"Z", "z"} else zone or ""
     try:
-        seconds = datetime.fromisoformat(f"{day}T{time or '00:00'}{offset}").timestamp()
+        moment = datetime.fromisoformat(f"{day}T{time or '00:00'}{offset}")
+        seconds, second = moment.timestamp(), moment.replace(fold=1).timestamp()
     except (ValueError, OverflowError):
         raise ValueError(f"there is no such date or time: {quote(text)}") from None
+    if time and seconds != second:
+        # In this zone the clocks go back then, or forward.
+        how_often = "twice" if seconds < second else "never"
+        raise ValueError(f"this time is there {how_often} on that day, give its zone as in {EXAMPLE}: {quote(text)}")
     if seconds < 0:
         raise ValueError(f"expected a time after 1970, got {quote(text)}")
     return seconds + (float(f"0.{fraction}") if fraction else 0.0)

@@ -94,7 +94,9 @@ def _with_history(
 
 
 def _is_of_same_server(run: Run, history: ServerHistory) -> bool:
-    """Return whether a history has the same tokens at the same time as a run of another source."""
+    """Return whether a history has the same tokens at the same time as a run of another source, and no other name."""
+    if run.server is not None and history.server is not None and run.server != history.server:
+        return False
     found = match(run, history)
     return found is not None and found.remark is None
 
