@@ -41,9 +41,9 @@ PROSE = frozenset(
         r"\w+",
         """
         a again and as at behaves believes beside by cannot checks could daemon did does every failed for gave had has
-        have holds in is itself keeps knows like looks missed needs notices of on or read reads reloaded requests
-        running runs says sees showed shown shows start started starts that the to trusts under uses vllm wants was
-        watches wheel with without writes compares
+        have holds in is itself keeps knows like looks missed needs notices of on or processes read reads reloaded
+        requests running runs says sees showed shown shows start started starts that the to trusts under unwell uses
+        vllm wants was watches wheel with without writes compares
         """,
     )
 )

@@ -16,6 +16,7 @@ from boards.kit.links import runbooks, to_dashboard
 from boards.kit.panels import (
     LATENCY,
     RATIO,
+    RECENT,
     REQUESTS,
     SECONDS,
     TOKENS,
@@ -59,8 +60,11 @@ _USAGE_MEAN = promql.recorded("kv_cache_usage_ratio:avg1m")
 _CAPACITY = promql.of_engine("kv_cache_capacity_tokens")
 _GENERATED = promql.of_engine("generation_tokens_per_second")
 _DONE = promql.recorded("tokens_per_second:avg5m")
-_MOST = promql.recorded("tokens_per_second:sustained_max")
-_PROVISIONAL = promql.recorded("tokens_per_second:provisional_max")
+_THERE = f"and ignoring (state) {promql.of_engine('engine_state')}"
+"""Only of an engine that is still there: what is recorded of days outlives a model and a number of engines."""
+
+_MOST = f"({promql.recorded('tokens_per_second:sustained_max')} {_THERE})"
+_PROVISIONAL = f"({promql.recorded('tokens_per_second:provisional_max')} {_THERE})"
 _SATURATED = promql.of_engine("engine_state", 'state="saturated"') + " == 1"
 
 
@@ -126,13 +130,14 @@ def _wait_now(t: Texts) -> Panel:
         width=4,
         steps=[(number("queue_wait_seconds"), palette.BAD)],
         below=palette.TEXT,
+        points=RECENT,
         one_at_a_time=True,
         runbooks=runbooks(t, "VllmCapacityExhausted"),
     )
 
 
 def _demand_figures(t: Texts) -> list[Panel]:
-    busiest = f"topk(1, {promql.per_server(_demand_ratio(), 'max')})"
+    busiest = f"topk(1, {promql.answering(promql.per_server(_demand_ratio(), 'max'))})"
     known = promql.per_server(_MOST, "count")
     of_busiest, of_least = t.name("busiest"), t.name("lowest")
     lowest = f"bottomk(1, {_most_of_server()} or {_provisional_of_server()})"
@@ -195,12 +200,14 @@ def _full_in() -> str:
     """
     Return seconds until an engine's KV cache is full, by the line that the alert looks along; 0 where it is full.
 
-    Full is what VllmKvCacheSaturated calls full; one that drains is not, although its mean of a minute still is.
+    Full is what VllmKvCacheSaturated calls full; one that drains is not, although its mean of a minute still is. One
+    that is full now and has no trend is full, too: the mean of a minute is late.
     """
     left = f"1 - predict_linear({_USAGE}[{_TREND}], 0)"
     trend = f"clamp_min(({left}) / (deriv({_USAGE}[{_TREND}]) > 0), 0) and {_trending()}"
-    full = f"{_USAGE_MEAN} > {number('kv_full_ratio'):g} and {_USAGE} >= {number('kv_spare_ratio'):g}"
-    return f"(({full}) * 0 or {trend})"
+    most = number("kv_full_ratio")
+    full = f"{_USAGE_MEAN} > {most:g} and {_USAGE} >= {number('kv_spare_ratio'):g}"
+    return f"(({full}) * 0 or {trend} or ({_USAGE} >= {most:g}) * 0)"
 
 
 def _trending() -> str:

@@ -15,6 +15,7 @@ from boards.kit.panels import (
     LATENCY,
     PER_SECOND,
     RATIO,
+    RECENT,
     REQUESTS,
     SECONDS,
     TIMES,
@@ -41,6 +42,9 @@ UID = "vllm-watch-server"
 _SHORT, _USUAL, _LONG = 0.5, 0.95, 0.99
 
 _OF_SERVER = ("instance", "server")
+
+_BATCH, _BATCH_LIMIT = promql.of_engine("requests_running"), promql.of_engine("max_running_requests")
+"""A limit is told of several engines where that of each is known: part of a sum is no limit."""
 
 _THAN_USUAL = ((3, palette.WARNING), (10, palette.BAD))
 """How many times slower than usual users notice: recorded servers keep below 2 until they are short of something."""
@@ -106,8 +110,12 @@ def _pressure(t: Texts) -> list[Panel]:
         figure(
             t.panel("running_now"),
             REQUESTS,
-            Query(f"sum({promql.of_engine('requests_running')})", t.name("running")),
-            Query(f"sum({room.free_places()})", t.name("room"), steps=[(0, palette.WARNING), (1, palette.TEXT)]),
+            Query(f"sum({_BATCH})", t.name("running")),
+            Query(
+                f"sum({room.free_places()}) unless count({room.free_places()}) < count({_BATCH})",
+                t.name("room"),
+                steps=[(0, palette.WARNING), (1, palette.TEXT)],
+            ),
             decimals=0,
             runbooks=runbooks(t, "VllmBatchLimitReached"),
         ),
@@ -139,6 +147,7 @@ def _first_token(t: Texts) -> list[Panel]:
             ),
             Query(promql.worst(f"({of_usual})"), t.name("of_usual"), steps=_THAN_USUAL),
             decimals=1,
+            points=RECENT,
             runbooks=runbooks(t, "VllmLatencyBudgetBurnsFast"),
         ),
     ]
@@ -151,6 +160,7 @@ def _latency_figure(t: Texts, name: str, histogram: str, unit: str, *, width: in
         Query(_p95_or_below(histogram), "p95 {{_is}}"),
         Query(promql.worst(promql.mean(histogram)), t.name("mean")),
         width=width,
+        points=RECENT,
     )
 
 
@@ -216,19 +226,21 @@ def _request_figures(t: Texts) -> list[Panel]:
     answered = promql.of_server("http_requests_total", promql.COMPLETIONS)
     answered_well = promql.of_server("http_requests_total", f'{promql.COMPLETIONS},code=~"2.."')
     return [
-        figure(t.panel("qps"), PER_SECOND, Query(f"sum({_finished()})", t.name("finished")), width=5),
+        figure(t.panel("qps"), PER_SECOND, Query(f"sum({_finished()})", t.name("finished")), width=5, points=RECENT),
         figure(
             t.panel("success"),
             RATIO,
             Query(f"sum({promql.rate(answered_well)}) / (sum({promql.rate(answered)}) > 0)", t.name("success")),
             steps=[(0, palette.BAD), (0.99, palette.WARNING), (0.999, palette.TEXT)],
             width=5,
+            points=RECENT,
         ),
         figure(
             t.panel("rejected"),
             PER_SECOND,
             Query(f"sum({promql.rate(promql.of_model('admission_rejections_total'))})", t.name("rejected")),
             steps=[(0.001, palette.BAD)],
+            points=RECENT,
             runbooks=runbooks(t, "VllmAdmissionRejections"),
             width=4,
         ),
@@ -376,7 +388,8 @@ def _throughput(t: Texts) -> Panel:
 
 
 def _running(t: Texts) -> Panel:
-    limit = _summed("max_running_requests")
+    known, there = (promql.per_server(each, "count") for each in (_BATCH_LIMIT, _BATCH))
+    limit = f"{promql.per_server(_BATCH_LIMIT)} unless {known} < {there}"
     return lines(
         t.panel("running"),
         REQUESTS,

@@ -165,7 +165,11 @@ def _verdicts(t: Texts) -> Panel:
         t.panel("verdicts"),
         EVENTS,
         [
-            Query(f"count({worst} == {rank}) or vector(0)", t.name(f"verdict_{name}"), color)
+            Query(
+                _counted_of(f"count({worst} == {rank})", promql.of_daemon("source_info")),
+                t.name(f"verdict_{name}"),
+                color,
+            )
             for rank, (name, color) in reversed([*enumerate(_VERDICTS)])
         ],
         width=14,
@@ -175,23 +179,31 @@ def _verdicts(t: Texts) -> Panel:
 def _doubts(t: Texts) -> Panel:
     """Return what is to be doubted although each source can be read; all should be 0."""
     rejected = " or ".join(f'label_replace({_in_range(name)}, "kind", "{name}", "", "")' for name in _NOT_BELIEVED)
+    watched = promql.of_server("source_up")
     return figures(
         t.panel("doubts"),
         EVENTS,
         [
-            Query(f"sum({rejected}) or vector(0)", t.name("rejected"), palette.BAD),
+            Query(_counted_of(f"sum({rejected})", watched), t.name("rejected"), palette.BAD),
             Query(
-                f"count({promql.of_engine('source_disagreement')} == 1) or vector(0)", t.name("disagree"), palette.BAD
+                _counted_of(f"count({promql.of_engine('source_disagreement')} == 1)", watched),
+                t.name("disagree"),
+                palette.BAD,
             ),
             Query(
-                f"count({promql.of_server('required_metric_missing')} == 1) or vector(0)",
+                _counted_of(f"count({promql.of_server('required_metric_missing')} == 1)", watched),
                 t.name("missing"),
                 palette.BAD,
             ),
-            Query(f"count({_unwell()}) or vector(0)", t.name("unwell"), palette.BAD),
+            Query(_counted_of(f"count({_unwell()})", _scraped()), t.name("unwell"), palette.BAD),
         ],
         width=10,
     )
+
+
+def _counted_of(count: str, among: str) -> str:
+    """Return a count, which is 0 only where there is something among which it counts: else it is not known."""
+    return f"{count} or count({among}) * 0"
 
 
 def _in_range(name: str) -> str:

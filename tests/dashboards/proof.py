@@ -34,8 +34,8 @@ MOST_BUCKETS = 64
 EVERY_DAEMON = "fleet, every daemon"
 """The view in which one server is there twice: legends need not tell the two apart, but no query may fail over it."""
 
-_MAY_BE_EMPTY = frozenset({"of", "at"})
-"""Parts of legends, which are nothing where there is one server or one daemon."""
+_MAY_BE_EMPTY = frozenset({"of", "at", "eng"})
+"""Parts of legends, which are nothing where there is one server, one daemon or one engine."""
 
 _BAD, _LASTS = "stalled|down", "20s"
 

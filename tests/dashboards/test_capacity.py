@@ -10,7 +10,9 @@ import pytest
 from tests.alerts.replay import STEP, evaluated
 from tests.dashboards.api import Api
 from tests.dashboards.loaded import Span
+from tests.dashboards.panels import panels_of
 from tests.dashboards.replayed import given
+from tests.dashboards.shipped import dashboard
 from tests.dashboards.shown import shown, words
 
 from boards.kit.thresholds import number
@@ -42,6 +44,15 @@ def usage(start, minutes, steps):
     for added in minutes:
         values += [min(1.0, values[-1] + added * step / PER_MINUTE) for step in range(1, PER_MINUTE + 1)]
     return [f"{value:g}" for value in values + values[-1:] * (steps - len(values))]
+
+
+def strings(node):
+    """Yield all texts in a part of a dashboard."""
+    if isinstance(node, str):
+        yield node
+    elif isinstance(node, list | dict):
+        for each in node.values() if isinstance(node, dict) else node:
+            yield from strings(each)
 
 
 def engine_of(labels):
@@ -99,7 +110,10 @@ def test_forecast_is_what_the_alert_waits_for():
     assert {key for key, left in forecast.items() if 0 < left < within} == waiting
     assert {engine for _, engine in waiting} == set(FILLING)
     assert any(left >= within for left in forecast.values())
-    assert {key for key, left in forecast.items() if left == 0} == full
+    said = {key for key, left in forecast.items() if left == 0}
+    in_use = {engine: usage(start, minutes, steps) for engine, (start, minutes) in FILLING.items()}
+    assert full <= said
+    assert all(float(in_use[engine][moment // STEP]) >= number("kv_full_ratio") for moment, engine in said - full)
     assert words(UID, "Room by engine", "Full in (est.)") == words(UID, "KV cache full in (est.)") == {"0": "full"}
 
 
@@ -113,6 +127,91 @@ def test_a_cache_that_drains_is_not_full():
     last_full = max(moment for moment, values in found.items() if list(values.values()) == [0])
 
     assert last_full < full * STEP <= last_full + 15
+
+
+@NEEDS_PROMTOOL
+def test_a_cache_that_is_suddenly_full_is_full():
+    """Before its mean of a minute is above the bound, too, a cache that is full now is called full."""
+    labels = 'instance="a:1",job="vllm-watch",server="s",model_name="m",engine="0"'
+    empty, steps = 3 * PER_MINUTE, 5 * PER_MINUTE
+    series = {f"vllm_watch_kv_cache_usage_ratio{{{labels}}}": ["0.1"] * empty + ["1"] * (steps - empty)}
+    found = given(UID, "Room by engine", "Full in (est.)", series, steps)
+
+    assert {moment for moment, values in found.items() if values} == {at for at in found if at >= empty * STEP}
+    assert {value for values in found.values() for value in values.values()} == {0}
+
+
+@NEEDS_PROMTOOL
+def test_a_maximum_is_of_the_model_that_is_served():
+    """A maximum that was recorded of another model of the server, days ago, is no part of that of the present one."""
+    server = 'instance="a:1",job="vllm-watch",server="s"'
+    change, steps = 10 * PER_MINUTE, 25 * PER_MINUTE
+    series = {}
+    for model, is_first, tokens in (("old", True, "1000"), ("new", False, "2000")):
+        labels = f'{server},model_name="{model}",engine="0"'
+
+        def while_served(value, is_first=is_first):
+            before, after = ([value], ["_"]) if is_first else (["_"], [value])
+            return before * change + after * (steps - change)
+
+        series[f'vllm_watch_engine_state{{{labels},state="saturated"}}'] = while_served("1")
+        series[f"vllm_watch_generation_tokens_per_second{{{labels}}}"] = while_served(tokens)
+        series[f"vllm_watch_prompt_tokens_per_second{{{labels}}}"] = while_served("0")
+    found = given(UID, "Sustained maximum, tok/s", "lowest", series, steps)
+
+    assert list(found[(change - 1) * STEP // 15 * 15].values()) == [1000]
+    assert list(list(found.values())[-1].values()) == [2000]
+
+
+@NEEDS_PROMTOOL
+@pytest.mark.parametrize(("used", "limit", "places"), [("0.3", "batch limit", 14), ("1", "KV cache (est.)", 0)])
+def test_a_full_cache_leaves_no_place_before_a_request_has_finished(used, limit, places):
+    """While the length of requests is not known a cache that is full leaves no place, and any other the batch's."""
+    labels = 'instance="a:1",job="vllm-watch",server="s",model_name="m",engine="0"'
+    values = {"kv_cache_usage_ratio": used, "requests_running": "10", "max_running_requests": "24"}
+    series = {f"vllm_watch_{name}{{{labels}}}": [value] * PER_MINUTE for name, value in values.items()}
+    series[f'vllm_watch_engine_state{{{labels},state="serving"}}'] = ["1"] * PER_MINUTE
+    found = {
+        name: list(list(given(UID, "Free places", f"fewest, {name}", series, PER_MINUTE).values())[-1].values())
+        for name in ("batch limit", "KV cache (est.)")
+    }
+
+    assert found == {"batch limit": [], "KV cache (est.)": []} | {limit: [places]}
+
+
+@NEEDS_PROMTOOL
+def test_places_are_of_the_engines_that_answer():
+    """Of two engines of which one is stalled only the other has free places."""
+    labels = 'instance="a:1",job="vllm-watch",server="s",model_name="m"'
+    series = {}
+    for engine, state, running in (("0", "stalled", "4"), ("1", "serving", "7")):
+        of_engine = f'{labels},engine="{engine}"'
+        series[f'vllm_watch_engine_state{{{of_engine},state="{state}"}}'] = ["1"] * PER_MINUTE
+        series[f"vllm_watch_max_running_requests{{{of_engine}}}"] = ["24"] * PER_MINUTE
+        series[f"vllm_watch_requests_running{{{of_engine}}}"] = [running] * PER_MINUTE
+    by_server, by_engine = (
+        list(given(UID, title, name, series, PER_MINUTE).values())[-1]
+        for title, name in (("Free places", "fewest, batch limit"), ("Room by engine", "Free places"))
+    )
+
+    assert list(by_server.values()) == [17]
+    assert {engine_of(labels): places for labels, places in by_engine.items()} == {"1": 17}
+
+
+@NEEDS_PROMETHEUS
+def test_a_stalled_server_has_no_place_and_no_demand(prometheus):
+    """A server that answers nobody takes no request, however many places its batch has; it is not said to have some."""
+    found = shown(prometheus, UID, "stall", until(prometheus, "stall", 170))
+    assert found["Free places"] == found["Demand now"] == []
+
+
+@pytest.mark.parametrize("uid", [UID, "vllm-watch-spec-decode"])
+def test_a_row_leads_to_the_server_of_its_daemon(uid):
+    """Where two daemons have a server of one name, the link in a row of an engine opens that of the row's daemon."""
+    links = [url for url in strings(list(panels_of(dashboard(uid)))) if url.startswith("/d/vllm-watch-server?${__url")]
+    of_cells = [url for url in links if "__value" in url]
+    assert of_cells
+    assert all(url.endswith("&var-daemon=${__data.fields.instance}") for url in of_cells)
 
 
 @NEEDS_PROMTOOL

@@ -115,8 +115,16 @@ def test_the_fleet_links_each_server_that_has_links(prometheus):
         (["4"] * 60 + ["_"] * 30 + ["1"] * 30, 1, 450),
         (["4"] * 60 + ["_"] * 30 + ["0"] * 30, None, None),
         (["4"] * 120, None, None),
+        (["0"] * 9 + ["1"] * 21 + ["_"] * 75 + ["1"] * 15, 1, 45),
     ],
-    ids=["just now", "twice", "before a restart of the daemon and after it", "that restart alone", "before the range"],
+    ids=[
+        "just now",
+        "twice",
+        "before a restart of the daemon and after it",
+        "that restart alone",
+        "before the range",
+        "unseen after it",
+    ],
 )
 def test_the_last_time(dead, count, second):
     """The time is that of the first sample with the last event, also of a counter that began anew."""

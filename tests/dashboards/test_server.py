@@ -88,6 +88,46 @@ def test_a_saturated_server_is_slower_than_usual(prometheus, server):
     assert min(found) >= steps_of(BAD)
 
 
+def test_figures_are_of_now_in_every_time_range(prometheus):
+    """Users who wait since a minute are seen as well in a range of a day or a week as in one of five minutes."""
+    end = prometheus.spans["day"].start + 260
+    titles = ("TTFT", "TTFT ratio", "QPS", "Success", "Rejected", "TPOT", "E2E")
+    figures = []
+    for seconds in (300, 86400, 7 * 86400):
+        found = shown(prometheus, UID, "day", Span(end - seconds, end))
+        figures.append({title: [each.value for each in found[title]] for title in titles})
+
+    assert figures[0]["TTFT"][1] > 40
+    assert figures[0] == figures[1] == figures[2]
+
+
+@pytest.mark.parametrize(("known", "limits"), [("01", [32]), ("0", [])])
+def test_part_of_the_limits_is_no_limit(known, limits):
+    """How many requests may run is told where the limit of each engine is known, and not of one of them alone."""
+    engines = {engine: f'{SERVER},model_name="m",engine="{engine}"' for engine in "01"}
+    series = {f"vllm_watch_requests_running{{{labels}}}": ["16"] * STEPS for labels in engines.values()}
+    series |= {f"vllm_watch_max_running_requests{{{engines[engine]}}}": ["16"] * STEPS for engine in known}
+
+    assert last("Running requests", "limit", series) == limits
+
+
+@pytest.mark.parametrize(("language", "said"), [("en", "answers"), ("zh", "应答")])
+def test_an_objective_that_is_not_shown_is_not_called_missing(prometheus, language, said):
+    """A stalled server with an objective has blank figures of it, which do not say that none is configured."""
+    start, _ = prometheus.spans["stall"]
+    board, api, span = dashboard(UID, language), Api(prometheus.url), Span(start, start + 170)
+    view = opened(board, api, span, {"server": "stall", "daemon": DAEMON_ADDRESS})
+    ids = {panel["id"] for panel in panels_of(BOARD) if panel["title"] in {"Within SLO", "Burn 1 h"}}
+    blank = [panel for panel in panels_of(board) if panel["id"] in ids]
+
+    assert api.instant('vllm_watch_slo_time_to_first_token_seconds{server="stall"}', span.end)
+    assert [] == [
+        series for panel in blank for sent in sent_by(panel, view) for series in api.instant(sent.expr, sent.end)
+    ]
+    assert len(blank) == 2
+    assert all(said in panel["fieldConfig"]["defaults"]["noValue"] for panel in blank)
+
+
 @pytest.mark.parametrize("language", ["en", "zh"])
 def test_the_description_says_from_when_on_a_server_is_slow(language):
     """What the figure's colours mean stands in its description, in both languages."""

@@ -181,6 +181,13 @@ def test_a_daemon_that_is_not_well_is_a_doubt(wrong, count):
     assert [value for _, value in at_end(DOUBTS, "vllm-watch unwell", {**WELL, **wrong})] == [count]
 
 
+def test_where_nothing_is_watched_no_doubt_is_denied(prometheus):
+    """When no daemon has been there neither verdicts nor doubts are counted: 0 would say that all is well."""
+    end = max(span.end for span in prometheus.spans.values()) + 3600
+    found = shown(prometheus, UID, "day", Span(end - 300, end))
+    assert found[COUNTS] == found[DOUBTS] == []
+
+
 def test_all_of_the_fleet_can_be_chosen(prometheus):
     """With all servers chosen every query of the first row is answered, too."""
     found = shown(prometheus, UID, ALL, prometheus.spans["fleet"])

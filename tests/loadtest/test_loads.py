@@ -26,6 +26,18 @@ def test_an_idle_time_divides_loads():
     assert [generated(load) for load in loads] == [12_000, 3000]
 
 
+def test_a_time_without_points_divides_loads():
+    """Two tests with nothing between them, as in a Prometheus, are two loads; where work goes on it is one."""
+    server, busy = MadeUpServer().idle(10).work(60, 8).idle(4), MadeUpServer().idle(10).work(120, 8).idle(10)
+    server.at += 3600
+    server.work(60, 8).idle(10)
+    without_middle = [point if point.at < START + 60 else point._replace(at=point.at + 3600) for point in busy.points]
+
+    assert [round(load.end - load.start) for load in find_loads(server.points)] == [60, 60]
+    assert [generated(load) for load in find_loads(server.points)] == [6000, 6000]
+    assert [round(load.end - load.start) for load in find_loads(without_middle)] == [3720]
+
+
 def test_a_load_begins_and_ends_where_its_tokens_do():
     """Between scrapes the begin is where the first tokens came from, at the rate of the next ones."""
     server = MadeUpServer(step=10.0).idle(20).work(60, 8).idle(20)

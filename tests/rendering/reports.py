@@ -306,6 +306,7 @@ def comparison(baseline="draft2", candidate="draft4", **more):
     )
     known = {
         "comparable": True,
+        "view": "client",
         "warnings": ("The prefix cache's hit ratio differs by 6 points.",),
         "config": (ConfigDifference(flag="num-speculative-tokens", a="2", b="4"), ConfigDifference(flag="seed", a="1")),
         "common_config": (("model", "Qwen3.6-27B"), ("max-num-batched-tokens", "8192")),

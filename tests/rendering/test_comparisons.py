@@ -155,6 +155,15 @@ def test_no_column_has_the_name_of_another_side():
     assert ["Flag", "A", "C"] in rows(comparisons_table(names))
 
 
+def test_numbers_that_are_not_there_cannot_be_forced():
+    """`--force` is named where there are numbers, not where the two sides have no view in common."""
+    nothing_common = unwrapped(reports.comparisons(**REFUSED, view=None))
+
+    assert "--force" in unwrapped(reports.comparisons(**REFUSED))
+    assert "No numbers: these sides are not comparable." in nothing_common
+    assert "--force" not in nothing_common
+
+
 def test_no_table_is_without_values():
     """Where no value is known of all sides, there is no table that only repeats their names."""
     matrix = tuple(msgspec.structs.replace(each, values=()) for each in SEVERAL.matrix)

@@ -152,7 +152,7 @@ BREAK = {
     ),
     "threads": _refuse_threads,
     "file_events": lambda _, patch: patch.setattr(DirectoryWatcher, "refresh", fail),
-    "snapshot": lambda _, patch: patch.setattr(collector_module, "lasting_samples", fail),
+    "snapshot": lambda _, patch: patch.setattr(collector_module, "sample_parts", fail),
     "web": _break_page,
     "web_config": _break_web_config,
     "notify": _break_notify,

@@ -441,7 +441,7 @@ LATENCY = Group(
         _histogram(
             "iteration_tokens",
             unit="tokens",
-            help="Tokens per engine step, the batch size in tokens.",
+            help="Tokens per engine step, prefill and decode together.",
             sources=(_scrape("`vllm:iteration_tokens_total`"),),
         ),
         _histogram(

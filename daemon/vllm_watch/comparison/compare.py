@@ -56,6 +56,7 @@ def compare_pair(a: Side, b: Side, *, force: bool = False) -> Comparison:
         baseline=a.name,
         candidate=b.name,
         comparable=False,
+        view=view,
         config=config_differences(a, b),
         common_config=common_settings((a, b)),
     )

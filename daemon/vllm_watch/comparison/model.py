@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from typing import Literal
 
-from vllm_watch.loadtest.model import Run, Struct
+from vllm_watch.loadtest.model import Run, Struct, View
 
 
 Verdict = Literal["better", "worse", "no_difference_shown", "below_what_matters", "too_few", "not_compared"]
@@ -61,12 +61,14 @@ class Comparison(Struct, frozen=True, kw_only=True):
     Two configurations; `a` is the baseline.
 
     `reasons` are why they are not comparable, or only with care; with ``comparable`` false there are no metrics unless
-    they were asked for. `method` is one sentence on how the verdicts came about.
+    they were asked for, and then also only if there is a `view` that all runs have. `method` is one sentence on how the
+    verdicts came about.
     """
 
     baseline: str
     candidate: str
     comparable: bool
+    view: View | None = None
     reasons: tuple[str, ...] = ()
     warnings: tuple[str, ...] = ()
     config: tuple[ConfigDifference, ...] = ()

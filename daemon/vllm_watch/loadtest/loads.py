@@ -52,8 +52,9 @@ class LoadSpan(NamedTuple):
 def find_loads(points: Sequence[Point], idle_seconds: float = IDLE_SECONDS) -> list[LoadSpan]:
     """Return the loads of a history, in order; an idle time of at least so long is between two."""
     found: list[tuple[int, int]] = []
+    step = typical_step(points)
     for index in _busy_intervals(points):
-        if found and points[index - 1].at - points[found[-1][1]].at < idle_seconds:
+        if found and _idle_until(points, index, step) - points[found[-1][1]].at < idle_seconds:
             found[-1] = (found[-1][0], index)
         else:
             found.append((index, index))
@@ -95,6 +96,12 @@ def _busy_intervals(points: Sequence[Point]) -> list[int]:
         for index, (old, new) in enumerate(pairwise(points))
         if has_work(new) or tokens_grown(old, new) > 0 or (has_work(old) and new.state == "stalled")
     ]
+
+
+def _idle_until(points: Sequence[Point], index: int, step: float) -> float:
+    """Return until when there was no work before a point, of which nothing is known where points are missing."""
+    old, new = points[index - 1], points[index]
+    return old.at if has_work(old) else max(old.at, new.at - step)
 
 
 def _load(points: Sequence[Point], first: int, last: int) -> LoadSpan:

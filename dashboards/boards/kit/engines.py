@@ -13,8 +13,12 @@ _LABELS = ("instance", "server", "engine")
 
 
 def keys(texts: Texts, uid: str) -> list[Key]:
-    """Return the columns that name an engine; a click on its server opens the dashboard of this uid for it."""
-    opened = to_board(texts.name("open_server"), uid, server="${__value.raw}")
+    """Return the columns that name an engine; a click on its server opens the dashboard of this uid for it.
+
+    It is that server of that daemon: another daemon may have one of the same name.
+    """
+    chosen = {"server": "${__value.raw}", "daemon": "${__data.fields.instance}"}
+    opened = to_board(texts.name("open_server"), uid, **chosen)
     return [
         Key("server", texts.name("server"), [opened], width=150),
         Key("instance", texts.name("daemon"), width=115),

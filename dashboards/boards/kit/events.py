@@ -23,6 +23,9 @@ RUNBOOKS = {
 _BEFORE, _AFTER = 300, 120
 """Seconds of the log that a link shows before an event and after it."""
 
+_GAP = "1h"
+"""For so long Prometheus may have seen nothing of a server, and what happened before is not taken for new."""
+
 _KEYS = ("instance", "server", "event")
 
 _EVENTS = promql.of_server_each("log_events_total", "server_starts_total")
@@ -69,8 +72,9 @@ def _counts() -> str:
 
 def _last() -> str:
     """Return when each event happened last: the time of the first sample that counts it."""
-    # Also a counter that begins anew has counted what it shows.
-    counted = f"timestamp({_EVENTS}) and ({_EVENTS} > 0 unless {_EVENTS} == ({_EVENTS} offset $__interval))"
+    # Also a counter that begins anew has counted what it shows; one that is only seen again has not.
+    before = f"last_over_time({_EVENTS}[{_GAP}] offset $__interval)"
+    counted = f"timestamp({_EVENTS}) and ({_EVENTS} > 0 unless {_EVENTS} == {before})"
     # The steps of a subquery end before the range does.
     return promql.only(_named(f"({counted} or max_over_time(({counted})[$__range:$__interval]))"), *_KEYS)
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from types import MappingProxyType
-from typing import NamedTuple, Protocol, Self, TypeVar
+from typing import Final, NamedTuple, Protocol, Self, TypeVar
 
 from grafana_foundation_sdk.builders import bargauge, heatmap, prometheus, stat, statetimeline, table, timeseries
 from grafana_foundation_sdk.builders import common as common_builders
@@ -61,6 +61,13 @@ LEAST_COLUMN = 60
 
 _TITLE, _LARGE, _MIDDLE, _SMALL = 12, 28, 22, 18
 """Pixels of letters in figures: names, a number that stands alone, a word or a count, and a quantity beside others."""
+
+RECENT: Final = 50_000
+"""
+Points of a figure of what is recent: ``$__rate_interval`` is then about a minute in a time range of a week, too.
+
+With a point for a pixel it would be an hour, and a quantity of now the mean of that hour.
+"""
 
 _DIGITS = 5
 """Behind the point at an axis of decades; fewer where they are zeros."""

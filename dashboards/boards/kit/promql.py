@@ -147,10 +147,14 @@ def _first_bound(name: str) -> str:
     return f"max without (model_name, engine, stage) ({bound})"
 
 
-def answering(expr: str) -> str:
-    """Return what is of servers that answer: what one did before it stalled or went down says nothing of it now."""
+def answering(expr: str, of: str = "instance, server") -> str:
+    """
+    Return what is of servers that answer: what one did before it stalled or went down says nothing of it now.
+
+    of: the labels that tell servers apart; with ``engine`` it is what is of engines that answer.
+    """
     states = of_engine("engine_state", f'state=~"{"|".join(_ANSWERING)}"')
-    return f"({expr} and on (instance, server) max by (instance, server) ({states}) == 1)"
+    return f"({expr} and on ({of}) max by ({of}) ({states}) == 1)"
 
 
 def mean(name: str, window: str = WINDOW) -> str:

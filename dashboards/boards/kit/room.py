@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from boards.kit import promql
+from boards.kit.thresholds import number
 
 
 _RECENT = "10m"
@@ -16,8 +17,13 @@ _PLACES = f"clamp_min({promql.of_engine('max_running_requests')} - {_RUNNING}, 0
 
 
 def free_places() -> str:
-    """Return how many more requests an engine can run: the fewer of those that the batch and the KV cache take."""
-    return f"({_PLACES} <= {_fitting()} or {_fitting()} or {_PLACES})"
+    """
+    Return how many more requests an engine can run: the fewer of those that the batch and the KV cache take.
+
+    One that is stalled or down takes none that anybody would want there: of it nothing is said.
+    """
+    fewer = f"({_PLACES} <= {_fitting()} or {_fitting()} or {_PLACES})"
+    return promql.answering(fewer, "instance, server, engine")
 
 
 def is_limited_by_batch() -> str:
@@ -27,7 +33,12 @@ def is_limited_by_batch() -> str:
 
 
 def _fitting() -> str:
-    """Return how many requests of the server's recent mean length the free part of an engine's KV cache holds."""
+    """
+    Return how many requests of the server's recent mean length the free part of an engine's KV cache holds.
+
+    A full one holds none, also while no request has finished yet and their length is not known.
+    """
     length = " + ".join(f"({promql.mean(f'request_{kind}_tokens', _RECENT)})" for kind in ("prompt", "generation"))
     free = f"{_CAPACITY} * (1 - {_USAGE})"
-    return f"floor({free} / ignoring (model_name, engine) group_left () ({length}))"
+    held = f"floor({free} / ignoring (model_name, engine) group_left () ({length}))"
+    return f"({held} or ({_USAGE} >= {number('kv_full_ratio'):g}) * 0)"
