@@ -194,6 +194,8 @@ def test_a_sleeping_server_is_not_asked(watch, vllm):
 
 def test_check_asks_no_sleeping_server(watch, vllm):
     """Looking once at a server that sleeps explains it, finds nothing wrong, and sends it no request."""
+    # The first probe may be under way still.
+    until(lambda: watch.page().get(("probe_success", "a")) == 1)
     watch.service.stop()
     before, vllm.is_asleep = vllm.probes, True
     findings = list(check(watch.load()))
