@@ -44,6 +44,7 @@ class StartedWith:
     def __init__(self) -> None:
         self.version: str | None = None
         self.model: str | None = None
+        self.engine_generation: str | None = None
         self.facts: dict[str, float] = {}
         self._together: dict[str, float] = {}
         self._given: dict[str, str] = {}
@@ -51,6 +52,8 @@ class StartedWith:
         self._labels: dict[str, str] = {}
         self._memory: dict[str, str] = {}
         self._gpu: str | None = None
+        self.revision = 0
+        """Grows whenever `config` may have changed."""
 
     def note_events(self, events: Iterable[TimedEvent]) -> None:
         """Take in events of the log, in order."""
@@ -59,18 +62,24 @@ class StartedWith:
                 self._note_fact(event)
             elif isinstance(event, Lifecycle) and event.phase == "starting":
                 self._given, self._resolved, self._memory, self._gpu = {}, {}, {}, None
+                self.facts, self._together = {}, {}
+                self.revision += 1
 
     def note_reading(self, reading: MetricsReading) -> None:
         """Take in a scrape."""
-        self._labels = dict(reading.flags)
+        labels = dict(reading.flags)
+        self.revision += labels != self._labels
+        self._labels = labels
 
     def note_snapshot(self, snapshot: ServerSnapshot) -> None:
         """Take in the server's names and facts."""
         self.version = snapshot.version or self.version
         self.model = snapshot.model_name or self.model
+        self.engine_generation = snapshot.engine_generation or self.engine_generation
         for engine in snapshot.engines:
-            if engine.facts:
+            if engine.facts and not engine.facts.items() <= self.facts.items():
                 self.facts.update(engine.facts)
+                self.revision += 1
         for name in _OF_EACH_ENGINE:
             self.note_engines(name, [engine.facts[name] for engine in snapshot.engines if name in engine.facts])
 
@@ -104,6 +113,7 @@ class StartedWith:
 
     def _note_fact(self, fact: StartupFact) -> None:
         (self._resolved if fact.engine_generation is not None else self._given).update(fact.flags)
+        self.revision += 1
         self._gpu = fact.gpu or self._gpu
         for field, name in _SIZES.items():
             value = getattr(fact, field)
