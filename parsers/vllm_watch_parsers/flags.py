@@ -60,7 +60,6 @@ _VALUES = frozenset(
         "max_num_seqs",
         "num_gpu_blocks_override",
         "num_scheduler_steps",
-        "num_speculative_tokens",
         "optimization_level",
         "pipeline_parallel_size",
         "prefill_context_parallel_size",
@@ -92,6 +91,7 @@ _RENAMED = {
 """What the engine's configuration and /metrics call some of them."""
 
 _SHORTCUTS = {
+    "num_speculative_tokens": ("speculative_config", "num_speculative_tokens"),
     "spec_method": ("speculative_config", "method"),
     "spec_model": ("speculative_config", "model"),
     "spec_tokens": ("speculative_config", "num_speculative_tokens"),
