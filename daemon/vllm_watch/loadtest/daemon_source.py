@@ -26,6 +26,7 @@ from vllm_watch.loadtest.http_reader import HttpReader
 from vllm_watch.loadtest.prometheus_answers import PromSeries
 from vllm_watch.loadtest.prometheus_history import Answers, PrometheusHistory
 from vllm_watch.loadtest.prometheus_queries import (
+    CONFIG,
     COUNTERS,
     FACT_GAUGES,
     GAUGES,
@@ -44,7 +45,9 @@ EVERY_SECONDS = 5.0
 """Time between two looks at /metrics."""
 
 _START = f"{PREFIX}server_start_timestamp_seconds"
-_GAUGE_NAMES = frozenset(PREFIX + name for name in (*GAUGES, *FACT_GAUGES, *STATES, POSITION, INFO, LAST_READING))
+_GAUGE_NAMES = frozenset(
+    PREFIX + name for name in (*GAUGES, *FACT_GAUGES, *STATES, POSITION, INFO, CONFIG, LAST_READING)
+)
 _COUNTER_NAMES = frozenset(PREFIX + name for name in COUNTERS)
 _HISTOGRAM_NAMES = frozenset(f"{PREFIX}{name}_{part}" for name in HISTOGRAMS for part in ("bucket", "sum"))
 _CHARTED = ("requests_running", "requests_waiting", "kv_cache_usage_ratio")
