@@ -18,6 +18,7 @@ from typing import NamedTuple, cast
 from vllm_watch.catalog.config_labels import CONFIG_LABELS
 from vllm_watch.catalog.series import PREFIX
 from vllm_watch.catalog.states import STATES, EngineState
+from vllm_watch.exposition.config_labels import are_all_known, flags_of_labels
 from vllm_watch.loadtest.history import Point, ServerHistory, labelled
 from vllm_watch.loadtest.history_builder import HistoryBuilder
 from vllm_watch.loadtest.prometheus_answers import PromSeries
@@ -182,8 +183,8 @@ class PrometheusHistory:
             known.model = labels.get("model_name") or known.model
             known.engine_generation = labels.get("engine_generation") or known.engine_generation
         for labels, _ in row[CONFIG]:
-            # Of several flags for one label only its first can be told.
-            known.note_flags({flags[0]: labels[name] for name, flags in CONFIG_LABELS.items() if labels.get(name)})
+            known.note_flags(flags_of_labels(labels))
+            known.is_resolved = are_all_known(labels)
         for name in FACT_GAUGES:
             for _, value in row[name]:
                 known.revision += known.facts.get(name) != value
