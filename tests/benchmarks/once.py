@@ -2,9 +2,9 @@
 """
 `vllm-watch once` and `backfill` against `mtail --one_shot`, whole processes in turn, on the same million lines.
 
-A million lines of the recorded day are four and a half days of a server with 2.5 lines a second. A busy server writes as
-many in three hours. What `backfill` costs goes by the hours, for every five seconds have their samples; what mtail costs
-goes by the lines.
+A million lines of the recorded day are four and a half days of a server with 2.5 lines a second. A busy server writes
+as many in three hours. What `backfill` costs goes by the hours, for every five seconds have their samples; what mtail
+costs goes by the lines.
 """
 
 from __future__ import annotations
