@@ -70,14 +70,11 @@ class SamplePart(NamedTuple):
         name: Which part it is of which server, and of which engine.
         depends_on: What its samples depend on: where that is equal, they are, but for times that are the snapshot's.
         samples: Returns them.
-        is_of_scrape: They were worked out of the server's last scrape alone, and have its time: they are the same until
-            the next one.
     """
 
     name: tuple[object, ...]
     depends_on: object
     samples: Callable[[], Iterator[AnySample]]
-    is_of_scrape: bool = False
 
 
 def server_samples(server: ServerSnapshot) -> Iterator[AnySample]:
@@ -93,7 +90,7 @@ def sample_parts(server: ServerSnapshot) -> Iterator[SamplePart]:
         yield from _engine_parts(server, engine)
     for totals in (*(engine.totals for engine in server.engines), *server.former):
         depends_on, samples = (totals, server.slo), partial(_total_samples, server, totals)
-        yield SamplePart(("totals", name, totals.key), depends_on, samples, is_of_scrape=True)
+        yield SamplePart(("totals", name, totals.key), depends_on, samples)
     about = (
         server.version,
         server.model_name,
@@ -131,7 +128,7 @@ def _engine_parts(server: ServerSnapshot, engine: EngineSnapshot) -> Iterator[Sa
         (engine.quantiles, engine.means, engine.first_bounds),
         partial(_latency_samples, engine, labels),
     )
-    yield SamplePart(("latencies", name, engine.key), latencies, samples, is_of_scrape=True)
+    yield SamplePart(("latencies", name, engine.key), latencies, samples)
     state = (engine.facts, engine.disagreements, engine.state, engine.stall_reason)
     yield SamplePart(("state", name, engine.key), state, partial(_state_samples, server, engine, labels))
 
