@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 from vllm_watch.catalog.series import SERIES
 from vllm_watch.catalog.states import ENGINE_STATES
+from vllm_watch.exposition.config_labels import config_labels
 from vllm_watch.state.objectives import attainments
 from vllm_watch.state.snapshot import EngineSnapshot, EngineTotals, Reading, ServerSnapshot, TailCounts
 from vllm_watch_parsers.scrape import Histogram
@@ -101,6 +102,8 @@ def sample_parts(server: ServerSnapshot) -> Iterator[SamplePart]:
         server.links,
     )
     yield SamplePart(("server", name), about, partial(_whole_server_samples, server))
+    configuration = (server.model_name, server.configuration)
+    yield SamplePart(("configuration", name), configuration, partial(_configuration_samples, server))
     requests = (server.http_requests, server.admission_rejections)
     yield SamplePart(("requests", name), requests, partial(_request_samples, server))
     yield SamplePart(("sources", name), server.sources, partial(_source_samples, server))
@@ -129,7 +132,7 @@ def _engine_parts(server: ServerSnapshot, engine: EngineSnapshot) -> Iterator[Sa
         partial(_latency_samples, engine, labels),
     )
     yield SamplePart(("latencies", name, engine.key), latencies, samples)
-    state = (engine.facts, engine.disagreements, engine.state, engine.stall_reason)
+    state = (engine.facts, engine.startup_seconds, engine.disagreements, engine.state, engine.stall_reason)
     yield SamplePart(("state", name, engine.key), state, partial(_state_samples, server, engine, labels))
 
 
@@ -146,6 +149,8 @@ def _state_samples(
 ) -> Iterator[PlainSample]:
     for name, value in engine.facts.items():
         yield PlainSample(name, labels, value, server.at)
+    for phase, seconds in engine.startup_seconds.items():
+        yield PlainSample("startup_seconds", (*labels, phase), seconds, server.at)
     for quantity, is_differing in engine.disagreements.items():
         yield PlainSample("source_disagreement", (*labels, quantity), float(is_differing), server.at)
     for state in ENGINE_STATES:
@@ -195,6 +200,20 @@ def _whole_server_samples(server: ServerSnapshot) -> Iterator[PlainSample]:
         yield PlainSample("server_links_info", (name, server.links.get("logs", ""), server.links.get("gpu", "")), 1, at)
     for objective, seconds in server.slo.items():
         yield PlainSample(objective, (name,), seconds, at)
+
+
+def _configuration_samples(server: ServerSnapshot) -> Iterator[PlainSample]:
+    name, configuration = server.name, server.configuration
+    if configuration.digest is None:
+        return
+    labels = (name, server.model_name, *config_labels(configuration).values(), configuration.digest)
+    yield PlainSample("server_config_info", labels, 1, server.at)
+    change = configuration.change
+    if change is not None and change.at is not None:
+        for flag, old, new in change.changes:
+            yield PlainSample(
+                "server_config_change_timestamp_seconds", (name, flag, old or "", new or ""), change.at, server.at
+            )
 
 
 def _request_samples(server: ServerSnapshot) -> Iterator[PlainSample]:
