@@ -8,7 +8,6 @@ That number is from the engine's facts. The curve is used only where what was se
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from statistics import fmean, median
 from typing import NamedTuple
 
 from vllm_watch.capacity.saturation import LimitName
@@ -105,7 +104,7 @@ def running_limit(windows: Sequence[LoadWindow], facts: Mapping[str, float]) -> 
     held = _mean(window.held for window in windows)
     by_facts = tokens / held if tokens and held else None
     seen = [w.running / w.kv_cache_usage for w in windows if w.kv_cache_usage and w.kv_cache_usage >= _LEAST_KV]
-    by_sight = median(seen) if seen else None
+    by_sight = _median(seen)
     fitting = min((each for each in (by_facts, by_sight) if each is not None), default=None)
     if seats and (fitting is None or seats <= fitting):
         return Limit(seats, "max-num-seqs")
@@ -149,10 +148,9 @@ def _near_median(
     """Return a choice of the windows whose value is near the median of all, or not known."""
 
     def choose(windows: Sequence[LoadWindow]) -> Sequence[LoadWindow]:
-        known = [each for window in windows if (each := value(window)) is not None]
-        if not known:
+        middle = _median([each for window in windows if (each := value(window)) is not None])
+        if middle is None:
             return windows
-        middle = median(known)
         most = difference + ratio * middle
         return [window for window in windows if (each := value(window)) is None or abs(each - middle) <= most]
 
@@ -169,7 +167,12 @@ _CONDITIONS: tuple[tuple[CapacityReason, _Choice], ...] = (
 
 def _mean(values: Iterable[float | None]) -> float | None:
     known = [each for each in values if each is not None]
-    return fmean(known) if known else None
+    return sum(known) / len(known) if known else None
+
+
+def _median(values: Sequence[float]) -> float | None:
+    """Return the middle value, the lower of two: the standard library's module takes long to import."""
+    return sorted(values)[(len(values) - 1) // 2] if values else None
 
 
 def _sum(values: Iterable[float | None]) -> float | None:

@@ -16,7 +16,7 @@ from statistics import fmean
 from typing import NamedTuple
 
 from vllm_watch.capacity.curve import MIN_CLASSES, MIN_R_SQUARED, MIN_SHARE, MIN_WINDOWS, Curve, Refusal
-from vllm_watch.capacity.estimates import curve_bounds, saturated_bounds
+from vllm_watch.capacity.estimates import curve_range, measured_range, saturated_range
 from vllm_watch.capacity.saturation import SATURATED_SECONDS, SaturationMeter, Stretch
 from vllm_watch.capacity.tracker import CapacityTracker
 from vllm_watch.capacity.windows import WINDOW_SECONDS
@@ -112,7 +112,7 @@ def _saturated(stretch: Stretch, facts: Mapping[str, float]) -> Capacity:
     else:
         limit = f"{percent(stretch.kv_cache_usage)} % of the KV cache were used"
     return Capacity(
-        **saturated_bounds(stretch)._asdict(),
+        **saturated_range(stretch)._asdict(),
         basis="saturated",
         explanation=(
             f"for {stretch.seconds:.0f} s requests waited ({stretch.queued:.0f} on average) while {limit}; ±5 %"
@@ -148,10 +148,7 @@ def _overloaded(phase: Phase, most: float) -> Capacity | None:
 def _measured_by_load(value: float, prompt: float | None, why: str) -> Capacity:
     """Return a capacity that a load test has shown without holding it at a limit: to 10 %."""
     return Capacity(
-        tokens_per_second=value,
-        low=0.9 * value,
-        high=1.1 * value,
-        prompt_tokens_per_second=prompt,
+        **measured_range(value, None, None, prompt)._asdict(),
         basis="bench",
         explanation=f"{why}; ±10 %",
     )
@@ -173,7 +170,7 @@ def _at_limit(curve: Curve) -> Capacity:
     hits = curve.prefix_hits
     reused = "" if hits is None else f", with {percent(hits)} % of prompt tokens from the prefix cache"
     return Capacity(
-        **curve_bounds(curve)._asdict(),
+        **curve_range(curve)._asdict(),
         basis="curve",
         explanation=(
             f"the curve N/(alpha + beta N) through {curve.windows} windows of {WINDOW_SECONDS:.0f} s with up to "

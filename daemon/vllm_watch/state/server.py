@@ -12,10 +12,12 @@ import math
 
 from collections.abc import Mapping
 
+from vllm_watch.capacity.estimates import CapacityRange
 from vllm_watch.catalog.reasons import LogReason
 from vllm_watch.catalog.states import EngineState
 from vllm_watch.reading.log_reader import LogBatch
 from vllm_watch.state.cross_check import CrossCheck, comparisons
+from vllm_watch.state.engine_capacity import EngineCapacity, engine_capacity
 from vllm_watch.state.engine_names import EngineNames
 from vllm_watch.state.engine_state import Judgement, server_state
 from vllm_watch.state.engine_values import Latencies, excludes_cached, facts_of, latencies_of
@@ -71,6 +73,10 @@ class ServerState:
     def apply_command(self, command: CommandFacts) -> None:
         """Take in the command line of a server that was started again."""
         self._sources.settings = self.settings._replace(command=command)
+
+    def apply_capacity(self, capacity: CapacityRange | None) -> None:
+        """Take in what a benchmark has measured of all engines together."""
+        self._sources.settings = self.settings._replace(capacity=capacity)
 
     def apply_log(self, batch: LogBatch) -> None:
         """Take in lines of the log."""
@@ -213,6 +219,7 @@ class ServerState:
         latencies = latencies_of(shown, key, sources.version, ahead=sources.ahead) if shown else Latencies()
         present = gauges(sources, key, sides, now) if is_present else {}
         prompt_rate = present.get("prompt_tokens_per_second")
+        facts = facts_of(log, counted_scrape(sources), self.settings.command, key.engine)
         return EngineSnapshot(
             key=key,
             state=judged.state,
@@ -223,10 +230,15 @@ class ServerState:
             quantiles=latencies.quantiles,
             means=latencies.means,
             first_bounds=latencies.first_bounds,
-            facts=facts_of(log, counted_scrape(sources), self.settings.command, key.engine),
+            facts=facts,
             disagreements=self._cross_check.disagreements(key, now),
             stall_reason=judged.stall_reason,
+            capacity=self._capacity(key, facts) if is_present else EngineCapacity(),
         )
+
+    def _capacity(self, key: EngineKey, facts: Mapping[str, float]) -> EngineCapacity:
+        tracker = self._sources.scrape.capacity.get(key) if self._sources.scrape else None
+        return engine_capacity(tracker, facts, self.settings.capacity, len(self._names.last))
 
     def _probe(self, now: float) -> ProbeSnapshot | None:
         result = self._sources.probe.current(now) if self._sources.probe is not None else None
