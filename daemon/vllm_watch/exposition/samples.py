@@ -12,6 +12,7 @@ from typing import NamedTuple
 from vllm_watch.catalog.series import SERIES
 from vllm_watch.catalog.states import ENGINE_STATES
 from vllm_watch.exposition.config_labels import config_labels
+from vllm_watch.state.engine_capacity import EngineCapacity
 from vllm_watch.state.objectives import attainments
 from vllm_watch.state.snapshot import EngineSnapshot, EngineTotals, Reading, ServerSnapshot, TailCounts
 from vllm_watch_parsers.scrape import Histogram
@@ -27,6 +28,15 @@ def _series_of_count(field: str) -> str:
 
 
 _TAIL_SERIES = {field: _series_of_count(field) for field in TailCounts._fields if field != "watch_mode"}
+
+
+_CAPACITY_SERIES = (
+    "capacity_estimate_tokens_per_second",
+    "capacity_estimate_lower_tokens_per_second",
+    "capacity_estimate_upper_tokens_per_second",
+    "capacity_estimate_prompt_tokens_per_second",
+)
+"""In the order of the fields of `CapacityRange`."""
 
 
 class PlainSample(NamedTuple):
@@ -132,7 +142,10 @@ def _engine_parts(server: ServerSnapshot, engine: EngineSnapshot) -> Iterator[Sa
         partial(_latency_samples, engine, labels),
     )
     yield SamplePart(("latencies", name, engine.key), latencies, samples)
-    state = (engine.facts, engine.startup_seconds, engine.disagreements, engine.state, engine.stall_reason)
+    state = (
+        (engine.facts, engine.startup_seconds, engine.disagreements),
+        (engine.state, engine.stall_reason, engine.capacity),
+    )
     yield SamplePart(("state", name, engine.key), state, partial(_state_samples, server, engine, labels))
 
 
@@ -157,6 +170,16 @@ def _state_samples(
         yield PlainSample("engine_state", (*labels, state), float(state == engine.state), server.at)
     if engine.stall_reason is not None:
         yield PlainSample("engine_stall_info", (*labels, engine.stall_reason), 1, server.at)
+    yield from _capacity_samples(engine.capacity, labels, server.at)
+
+
+def _capacity_samples(capacity: EngineCapacity, labels: tuple[str, str, str], at: float) -> Iterator[PlainSample]:
+    for basis, known in capacity.ranges.items():
+        for name, value in zip(_CAPACITY_SERIES, known, strict=True):
+            if value is not None:
+                yield PlainSample(name, (*labels, basis), value, at)
+    if capacity.unknown is not None:
+        yield PlainSample("capacity_unknown_info", (*labels, capacity.unknown), 1, at)
 
 
 def _latency_samples(engine: EngineSnapshot, labels: tuple[str, str, str]) -> Iterator[PlainSample]:

@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import NamedTuple
 
+from vllm_watch.capacity.estimates import CapacityRange
 from vllm_watch.catalog.limits import STALL_SECONDS
 from vllm_watch.catalog.reasons import LogReason
 from vllm_watch.state.configuration import FlagHistory
@@ -33,6 +34,7 @@ class ServerSettings(NamedTuple):
         keeps_stale: For reading what has ended: no value is dropped for its age.
         probe_every: Seconds between probes, or `None` without them.
         command: The facts on the server's command line.
+        capacity: What a benchmark has measured of all engines together, if there was one.
     """
 
     name: str
@@ -44,6 +46,7 @@ class ServerSettings(NamedTuple):
     keeps_stale: bool = False
     probe_every: float | None = None
     command: CommandFacts = CommandFacts()
+    capacity: CapacityRange | None = None
 
 
 class LogStatus(NamedTuple):

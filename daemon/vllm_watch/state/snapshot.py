@@ -10,6 +10,7 @@ from typing import Literal, NamedTuple
 from vllm_watch.catalog.reasons import SourceName, StallReason
 from vllm_watch.catalog.states import EngineState
 from vllm_watch.state.configuration import Configuration
+from vllm_watch.state.engine_capacity import EngineCapacity
 from vllm_watch_parsers.scrape import EngineKey, Histogram
 
 
@@ -71,6 +72,8 @@ class EngineSnapshot(NamedTuple):
     disagreements: Mapping[str, bool]
     stall_reason: StallReason | None = None
     """Why it is stalled, if it is."""
+    capacity: EngineCapacity = EngineCapacity()
+    """How many tokens per second it sustains, or why that is not known."""
 
     @property
     def counters(self) -> Mapping[str, Reading]:
