@@ -132,6 +132,10 @@ def _engine_parts(server: ServerSnapshot, engine: EngineSnapshot) -> Iterator[Sa
         partial(_latency_samples, engine, labels),
     )
     yield SamplePart(("latencies", name, engine.key), latencies, samples, is_of_scrape=True)
+    if engine.step_times:
+        config = _configuration(server)
+        steps, samples = (engine.step_times, config), partial(_step_samples, engine, (*labels, *config))
+        yield SamplePart(("steps", name, engine.key), steps, samples, is_of_scrape=True)
     state = (engine.facts, engine.disagreements, engine.state, engine.stall_reason)
     yield SamplePart(("state", name, engine.key), state, partial(_state_samples, server, engine, labels))
 
@@ -164,6 +168,18 @@ def _latency_samples(engine: EngineSnapshot, labels: tuple[str, str, str]) -> It
         yield _sample("latency_mean_seconds", (*labels, stage), reading)
     for stage, reading in engine.first_bounds.items():
         yield _sample("latency_first_bound_seconds", (*labels, stage), reading)
+
+
+def _step_samples(engine: EngineSnapshot, labels: tuple[str, ...]) -> Iterator[PlainSample]:
+    for of_class, time in engine.step_times.items():
+        yield PlainSample("decode_step_seconds", (*labels, *of_class), time.seconds, time.at)
+        yield PlainSample("decode_step_measurements", (*labels, *of_class), time.measured, time.at)
+
+
+def _configuration(server: ServerSnapshot) -> tuple[str, str]:
+    """Return what decides how fast a server is: its configuration, where that is not known its start, and version."""
+    start = f"started {server.start_time.value:.0f}" if server.start_time is not None else ""
+    return start, server.version or ""
 
 
 def _total_samples(server: ServerSnapshot, totals: EngineTotals) -> Iterator[AnySample]:

@@ -12,6 +12,7 @@ from vllm_watch.catalog.reasons import MetricsReason
 from vllm_watch.state.progress import EngineProgress
 from vllm_watch.state.server_process import ServerProcess, is_same_start
 from vllm_watch.state.sleep_reports import ScrapedSleep
+from vllm_watch.state.step_times import StepTimes, scraped_step
 from vllm_watch.state.window import Window
 from vllm_watch_parsers.metric_names import HISTOGRAMS, REQUIRED
 from vllm_watch_parsers.scrape import EngineKey, EngineReading, MetricsReading, Unreadable
@@ -71,6 +72,7 @@ class ScrapeSource:
         self.process = ServerProcess()
         self.restarts = 0
         self.progress: dict[EngineKey, EngineProgress] = {}
+        self.step_times: dict[EngineKey, StepTimes] = {}
         self.sleep = ScrapedSleep()
         self.refused_since: float | None = None
         """When nothing listened for the first time since the last scrape; `None` if something has listened since."""
@@ -98,6 +100,7 @@ class ScrapeSource:
         self._note_restart(reading)
         self.process.note_start(result.at, reading.process_start_seconds, result.ahead)
         self.sleep.apply_scrape(result.at, self.reading, reading)
+        self._note_step_times(result.at, reading)
         self.window.add(result.at, reading)
         self._note_progress(result.at, reading)
 
@@ -163,6 +166,7 @@ class ScrapeSource:
     def _forget_readings(self) -> None:
         self.window.clear()
         self.progress.clear()
+        self.step_times.clear()
         self.sleep.forget()
 
     def _count(self, reading: MetricsReading) -> None:
@@ -187,6 +191,18 @@ class ScrapeSource:
         self.restarts += is_restart
         if is_restart or has_fallen:
             self._forget_readings()
+
+    def _note_step_times(self, at: float, reading: MetricsReading) -> None:
+        """Measure the steps since the last reading."""
+        last = self.window.newest
+        if last is None:
+            return
+        for key in [key for key in self.step_times if key not in reading.engines]:
+            del self.step_times[key]
+        for key, engine in reading.engines.items():
+            before = last.reading.engines.get(key)
+            if before is not None:
+                self.step_times.setdefault(key, StepTimes()).add(at, scraped_step(at - last.at, before, engine))
 
     def _note_progress(self, at: float, reading: MetricsReading) -> None:
         for key in [key for key in self.progress if key not in reading.engines]:

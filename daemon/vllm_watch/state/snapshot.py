@@ -9,6 +9,7 @@ from typing import Literal, NamedTuple
 
 from vllm_watch.catalog.reasons import SourceName, StallReason
 from vllm_watch.catalog.states import EngineState
+from vllm_watch.state.step_times import StepClass, StepTime
 from vllm_watch_parsers.scrape import EngineKey, Histogram
 
 
@@ -52,7 +53,7 @@ class EngineSnapshot(NamedTuple):
     stage and quantile, `means` by stage, over the last minute; a quantile in its histogram's first bucket is left out,
     and `first_bounds` has the bound of that bucket. `disagreements` is whether the sources differ, by quantity, of
     those that both have reported for minutes. `prompt_excludes_cached` is whether prompt tokens per second are without
-    cached ones, `None` if that is not known.
+    cached ones, `None` if that is not known. `step_times` are those of decode steps, by what the steps had to do.
     """
 
     key: EngineKey
@@ -66,6 +67,7 @@ class EngineSnapshot(NamedTuple):
     first_bounds: Mapping[str, Reading]
     facts: Mapping[str, float]
     disagreements: Mapping[str, bool]
+    step_times: Mapping[StepClass, StepTime]
     stall_reason: StallReason | None = None
     """Why it is stalled, if it is."""
 
