@@ -266,9 +266,9 @@ NOW = Group(
             unit="seconds",
             help=(
                 "Median time of a decode step in the last five minutes, by what it had to do, which `batch_class`, "
-                "`context_class` and `prompt_class` are: how many requests decoded (`5-8`), which share of the KV "
-                "cache each of them held (`1/64`: up to that, and more than half of it) and how many prompt tokens "
-                "were in it. Only times of equal labels can be compared."
+                "`context_class` and `prompt_class` are: how many requests decoded (`5-8`), how many tokens of context "
+                "each of them had (where the size of the KV cache is not known, which share of it) and how many "
+                "prompt tokens were in it. Only times of equal labels can be compared."
             ),
             sources=(
                 _scrape("the increase of `vllm:inter_token_latency_seconds` between two scrapes, sum by count"),

@@ -6,6 +6,7 @@ from __future__ import annotations
 import math
 
 from collections import Counter
+from collections.abc import Mapping
 from typing import NamedTuple
 
 from vllm_watch.catalog.reasons import MetricsReason
@@ -73,6 +74,8 @@ class ScrapeSource:
         self.restarts = 0
         self.progress: dict[EngineKey, EngineProgress] = {}
         self.step_times: dict[EngineKey, StepTimes] = {}
+        self.capacity: Mapping[str, int] = {}
+        """The size of each engine's KV cache in tokens, as far as the log has it."""
         self.sleep = ScrapedSleep()
         self.refused_since: float | None = None
         """When nothing listened for the first time since the last scrape; `None` if something has listened since."""
@@ -202,7 +205,9 @@ class ScrapeSource:
         for key, engine in reading.engines.items():
             before = last.reading.engines.get(key)
             if before is not None:
-                self.step_times.setdefault(key, StepTimes()).add(at, scraped_step(at - last.at, before, engine))
+                capacity = self.capacity.get(key.engine, reading.kv_cache_tokens.get(key.engine))
+                measured = scraped_step(at - last.at, before, engine, capacity)
+                self.step_times.setdefault(key, StepTimes()).add(at, measured)
 
     def _note_progress(self, at: float, reading: MetricsReading) -> None:
         for key in [key for key in self.progress if key not in reading.engines]:

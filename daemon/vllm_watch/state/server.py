@@ -100,6 +100,7 @@ class ServerState:
         if scrape is None:
             return
         restarts = scrape.restarts
+        scrape.capacity = sources.logged_capacity()
         scrape.apply(result)
         if scrape.restarts != restarts:
             self._http_source.start_life()

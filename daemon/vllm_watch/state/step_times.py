@@ -31,13 +31,12 @@ MAX_CLASSES = 32
 """So many classes of an engine are kept: those that were measured last."""
 
 _SMALL_BATCH = 4
-_LEAST_SHARE = 512
+_SHORT_CONTEXT = 1024
+_LEAST_SHARE = 4096
 _SMALL_PROMPT = 16
 _PROMPTS_GROW_SLOWER = 64
 
 _TOLERANCE = 0.1
-_PROMPT_SHARE = 0.2
-"""So many prompt tokens for each decoded request do not make a step longer by much."""
 
 _MIN_STEPS = 10
 _MAX_GAP = 60.0
@@ -51,8 +50,8 @@ class StepClass(NamedTuple):
 
     Args:
         batch: Requests that decoded, as a range such as ``5-8``; each is twice as wide as the one before.
-        context: The share of the KV cache that each of them holds, such as ``1/64``: up to that, and more than half of
-            it. Sizes in tokens are not in every release's /metrics, and the cache of one configuration has one size.
+        context: Tokens that each of them held in the KV cache, as a range; where the size of the cache is not known,
+            the share of it, such as ``1/64``: up to that, and more than half of it.
         prompt: Prompt tokens, as a range.
     """
 
@@ -76,7 +75,7 @@ class Measured(NamedTuple):
     seconds: float
 
 
-def scraped_step(seconds: float, old: EngineReading, new: EngineReading) -> Measured | None:
+def scraped_step(seconds: float, old: EngineReading, new: EngineReading, capacity: int | None) -> Measured | None:
     """
     Return the time of a step between two scrapes, `None` where steps were few, or something else took time.
 
@@ -87,26 +86,33 @@ def scraped_step(seconds: float, old: EngineReading, new: EngineReading) -> Meas
         seconds: How far the scrapes are apart.
         old: The engine in the first of them.
         new: The engine in the second.
+        capacity: The size of the KV cache in tokens, if it is known.
     """
     steps, waits = _observed(old, new, "iteration_tokens"), _observed(old, new, "inter_token_latency_seconds")
     starts = _observed(old, new, "time_to_first_token_seconds")
     generated, prompt = _grown(old, new, "generation_tokens"), _prompt_tokens(old, new)
     if steps is None or waits is None or starts is None or generated is None or prompt is None:
         return None
-    if seconds > _MAX_GAP or steps.count < _MIN_STEPS or not waits.count or _grown(old, new, "preemptions"):
+    if (
+        seconds > _MAX_GAP
+        or steps.observations < _MIN_STEPS
+        or not waits.observations
+        or _grown(old, new, "preemptions")
+    ):
         return None  # A preempted request waits, which is no step.
     # Of the outputs of a step each request has one token that is no draft; its first output ends no decoding.
     outputs = generated - (_grown(old, new, "accepted_tokens") or 0.0)
-    if not _is_same(outputs - starts.count, waits.count):
+    if not _is_same(outputs - starts.observations, waits.observations):
         return None
-    decoded, context = outputs / steps.count, _context(old, new)
-    if context is None or not (starts.count or _is_steady(old, new, decoded)):
+    decoded, context = outputs / steps.observations, _context(old, new)
+    if context is None or not (starts.observations or _is_steady(old, new, decoded)):
         return None
-    prompt_tokens = prompt / steps.count if prompt > _PROMPT_SHARE * outputs else 0.0
-    return Measured(_class_of(decoded, context, prompt_tokens), waits.sum / waits.count)
+    return Measured(_class_of(decoded, context, capacity, prompt / steps.observations), waits.sum / waits.observations)
 
 
-def logged_step(intervals: float, old: EngineStats, new: EngineStats, tokens_per_step: float | None) -> Measured | None:
+def logged_step(
+    intervals: float, old: EngineStats, new: EngineStats, tokens_per_step: float | None, capacity: int | None
+) -> Measured | None:
     """
     Return the time of a step in the interval of a statistics line, `None` unless the same requests only decoded.
 
@@ -115,6 +121,7 @@ def logged_step(intervals: float, old: EngineStats, new: EngineStats, tokens_per
         old: The line before.
         new: This line.
         tokens_per_step: How many tokens a request gets in a step: the mean acceptance length, 1 without drafts.
+        capacity: The size of the KV cache in tokens, if it is known.
     """
     before, after = old.requests_running or 0, new.requests_running or 0
     rate, usage = new.generation_tokens_per_second, new.kv_cache_usage_ratio
@@ -123,20 +130,24 @@ def logged_step(intervals: float, old: EngineStats, new: EngineStats, tokens_per
     if not _is_same(before, after):
         return None
     running = (before + after) / 2
-    return Measured(_class_of(running, usage / after, 0.0), running * tokens_per_step / rate)
+    return Measured(_class_of(running, usage / after, capacity, 0.0), running * tokens_per_step / rate)
 
 
-def _class_of(decoded: float, context: float, prompt: float) -> StepClass:
+def _class_of(decoded: float, context: float, capacity: int | None, prompt: float) -> StepClass:
     """Return the class of steps with so many requests, each with a share of the KV cache, and so many prompt tokens."""
     requests = round(decoded)
-    parts = _LEAST_SHARE
-    while parts > 1 and context * parts > 1:
-        parts //= 2
     return StepClass(
         "1" if requests <= 1 else _doubling(requests, 2, _SMALL_BATCH),
-        "1" if parts == 1 else f"1/{parts}",
+        _share_class(context) if capacity is None else _doubling(round(context * capacity), 1, _SHORT_CONTEXT),
         _prompt_class(prompt),
     )
+
+
+def _share_class(share: float) -> str:
+    parts = _LEAST_SHARE
+    while parts > 1 and share * parts > 1:
+        parts //= 2
+    return "1" if parts == 1 else f"1/{parts}"
 
 
 def _doubling(value: int, first: int, last: int) -> str:
@@ -154,11 +165,9 @@ def _prompt_class(tokens: float) -> str:
     Prompts can be most of a step's work. Within a doubling range its time could double with them.
     """
     whole = round(tokens)
-    if whole == 0:
-        return "0"
     upper = 1 << (whole - 1).bit_length()
     if upper <= _PROMPTS_GROW_SLOWER:
-        return _doubling(whole, 1, _SMALL_PROMPT)
+        return _doubling(whole, 0, _SMALL_PROMPT)
     half = upper // 4 * 3
     return f"{upper // 2 + 1}-{half}" if whole <= half else f"{half + 1}-{upper}"
 
@@ -186,7 +195,7 @@ def _running(reading: EngineReading) -> float:
 
 
 class _Observed(NamedTuple):
-    count: float
+    observations: float
     sum: float
 
 
