@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 from vllm_watch.catalog.series import SERIES
 from vllm_watch.catalog.states import ENGINE_STATES
+from vllm_watch.exposition.config_labels import config_labels
 from vllm_watch.state.objectives import attainments
 from vllm_watch.state.snapshot import EngineSnapshot, EngineTotals, Reading, ServerSnapshot, TailCounts
 from vllm_watch_parsers.scrape import Histogram
@@ -104,6 +105,8 @@ def sample_parts(server: ServerSnapshot) -> Iterator[SamplePart]:
         server.links,
     )
     yield SamplePart(("server", name), about, partial(_whole_server_samples, server))
+    configuration = (server.model_name, server.configuration)
+    yield SamplePart(("configuration", name), configuration, partial(_configuration_samples, server))
     requests = (server.http_requests, server.admission_rejections)
     yield SamplePart(("requests", name), requests, partial(_request_samples, server))
     yield SamplePart(("sources", name), server.sources, partial(_source_samples, server))
@@ -133,10 +136,10 @@ def _engine_parts(server: ServerSnapshot, engine: EngineSnapshot) -> Iterator[Sa
     )
     yield SamplePart(("latencies", name, engine.key), latencies, samples, is_of_scrape=True)
     if engine.step_times:
-        config = _configuration(server)
-        steps, samples = (engine.step_times, config), partial(_step_samples, engine, (*labels, *config))
+        speed = _decides_speed(server)
+        steps, samples = (engine.step_times, speed), partial(_step_samples, engine, (*labels, *speed))
         yield SamplePart(("steps", name, engine.key), steps, samples, is_of_scrape=True)
-    state = (engine.facts, engine.disagreements, engine.state, engine.stall_reason)
+    state = (engine.facts, engine.startup_seconds, engine.disagreements, engine.state, engine.stall_reason)
     yield SamplePart(("state", name, engine.key), state, partial(_state_samples, server, engine, labels))
 
 
@@ -153,6 +156,8 @@ def _state_samples(
 ) -> Iterator[PlainSample]:
     for name, value in engine.facts.items():
         yield PlainSample(name, labels, value, server.at)
+    for phase, seconds in engine.startup_seconds.items():
+        yield PlainSample("startup_seconds", (*labels, phase), seconds, server.at)
     for quantity, is_differing in engine.disagreements.items():
         yield PlainSample("source_disagreement", (*labels, quantity), float(is_differing), server.at)
     for state in ENGINE_STATES:
@@ -176,10 +181,17 @@ def _step_samples(engine: EngineSnapshot, labels: tuple[str, ...]) -> Iterator[P
         yield PlainSample("decode_step_measurements", (*labels, *of_class), time.measured, time.at)
 
 
-def _configuration(server: ServerSnapshot) -> tuple[str, str]:
-    """Return what decides how fast a server is: its configuration, where that is not known its start, and version."""
-    start = f"started {server.start_time.value:.0f}" if server.start_time is not None else ""
-    return start, server.version or ""
+def _decides_speed(server: ServerSnapshot) -> tuple[str, str]:
+    """
+    Return the configuration and the version of a server, on which the time of a step depends.
+
+    /metrics has few of the flags: where nothing else has any, each start counts as a configuration.
+    """
+    configuration = server.configuration
+    config = configuration.digest or ""
+    if not any(flag.source != "metrics" for flag in configuration.flags.values()):
+        config = f"started {server.start_time.value:.0f}" if server.start_time is not None else ""
+    return config, server.version or ""
 
 
 def _total_samples(server: ServerSnapshot, totals: EngineTotals) -> Iterator[AnySample]:
@@ -214,6 +226,20 @@ def _whole_server_samples(server: ServerSnapshot) -> Iterator[PlainSample]:
         yield PlainSample("server_links_info", (name, server.links.get("logs", ""), server.links.get("gpu", "")), 1, at)
     for objective, seconds in server.slo.items():
         yield PlainSample(objective, (name,), seconds, at)
+
+
+def _configuration_samples(server: ServerSnapshot) -> Iterator[PlainSample]:
+    name, configuration = server.name, server.configuration
+    if configuration.digest is None:
+        return
+    labels = (name, server.model_name, *config_labels(configuration).values(), configuration.digest)
+    yield PlainSample("server_config_info", labels, 1, server.at)
+    change = configuration.change
+    if change is not None and change.at is not None:
+        for flag, old, new in change.changes:
+            yield PlainSample(
+                "server_config_change_timestamp_seconds", (name, flag, old or "", new or ""), change.at, server.at
+            )
 
 
 def _request_samples(server: ServerSnapshot) -> Iterator[PlainSample]:

@@ -73,7 +73,7 @@ class ServerMonitor:
         self.config = config
         self._links = filled_links(config)
         with self._lock:
-            self._state.apply_command(config.command)
+            self._state.apply_command(config.command, self._clock.now())
         return True
 
     @property

@@ -15,10 +15,11 @@ from collections.abc import Mapping
 from vllm_watch.catalog.reasons import LogReason
 from vllm_watch.catalog.states import EngineState
 from vllm_watch.reading.log_reader import LogBatch
+from vllm_watch.state.configuration import ConfigChange, Configuration
 from vllm_watch.state.cross_check import CrossCheck, comparisons
 from vllm_watch.state.engine_names import EngineNames
 from vllm_watch.state.engine_state import Judgement, server_state
-from vllm_watch.state.engine_values import Latencies, excludes_cached, facts_of, latencies_of
+from vllm_watch.state.engine_values import Latencies, excludes_cached, facts_of, latencies_of, startup_seconds_of
 from vllm_watch.state.http_source import HttpSource
 from vllm_watch.state.hypothetical_traffic import lines_with_traffic, moments_with_traffic, scrape_with_traffic
 from vllm_watch.state.precedence import (
@@ -59,6 +60,7 @@ class ServerState:
 
     def __init__(self, settings: ServerSettings) -> None:
         self._sources = ServerSources(settings)
+        self._sources.flags.note_command(settings.command, None)
         self._names = EngineNames(self._sources)
         self._cross_check = CrossCheck(self._sources)
         self._http_source = HttpSource(has_log=settings.has_log)
@@ -69,9 +71,14 @@ class ServerState:
         """What is configured."""
         return self._sources.settings
 
-    def apply_command(self, command: CommandFacts) -> None:
-        """Take in the command line of a server that was started again."""
+    def apply_command(self, command: CommandFacts, at: float) -> None:
+        """Take in the command line of a server that was started again, and when that was found."""
         self._sources.settings = self.settings._replace(command=command)
+        self._sources.flags.note_command(command, at)
+
+    def restore_change(self, change: ConfigChange) -> None:
+        """Take back what an earlier process knew of the server's last change of flags."""
+        self._sources.flags.restore(change)
 
     def apply_log(self, batch: LogBatch) -> None:
         """Take in lines of the log."""
@@ -108,6 +115,8 @@ class ServerState:
             if sources.probe is not None:
                 sources.probe.start_life()
         if result.reading is not None:
+            started_at = None if scrape.restarts == restarts else scrape.process.started_by(result.at)
+            sources.flags.note_metrics(result.reading.flags, started_at)
             self._http_source.note_scrape(result.at, result.reading, is_log_up=sources.log_status.is_up)
             is_log_idle = self._log_reason(result.at) == "idle"
             self._cross_check.compare_with_log(result.at, result.reading, is_log_idle=is_log_idle)
@@ -151,8 +160,7 @@ class ServerState:
 
         Args:
             now: Seconds since the epoch, by the clock that the sources' times are from.
-            ahead: Seconds by which the wall clock is ahead of that clock. A start that the server reports itself is by
-                the server's clock and stays as it is.
+            ahead: Seconds by which the wall clock is ahead of that clock; a start by the server's own clock stays.
         """
         sources, settings = self._sources, self.settings
         sources.ahead = ahead
@@ -166,6 +174,7 @@ class ServerState:
             version=sources.version,
             engine_generation=log.facts.engine_generation if log else None,
             model_name=keys[0].model_name,
+            configuration=self._configuration(now),
             engines=self._engines(sides, now),
             former=former_totals(sources, keys),
             sources=source_statuses(sources, now, is_sleeping=is_sleeping),
@@ -204,6 +213,11 @@ class ServerState:
             log.apply(lines_with_traffic(log, later))
         return self.snapshot(later)
 
+    def _configuration(self, now: float) -> Configuration:
+        sources = self._sources
+        is_starting = server_state(sources.log, sources.scrape, now) == "starting"
+        return sources.flags.known(is_starting=is_starting, ahead=sources.ahead)
+
     def _engines(self, sides: Mapping[EngineKey, GaugeSides], now: float) -> tuple[EngineSnapshot, ...]:
         whole = server_state(self._sources.log, self._sources.scrape, now)
         return tuple([self._engine(key, of_key, whole, now) for key, of_key in sides.items()])
@@ -227,7 +241,11 @@ class ServerState:
             quantiles=latencies.quantiles,
             means=latencies.means,
             first_bounds=latencies.first_bounds,
-            facts=facts_of(log, counted_scrape(sources), self.settings.command, key.engine),
+            facts={
+                **sources.flags.facts,
+                **facts_of(log, counted_scrape(sources), self.settings.command, key.engine),
+            },
+            startup_seconds=startup_seconds_of(log, key.engine),
             disagreements=self._cross_check.disagreements(key, now),
             step_times=step_times(sources, key, now) if is_present else {},
             stall_reason=judged.stall_reason,
