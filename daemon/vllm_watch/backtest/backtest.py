@@ -42,7 +42,7 @@ def backtest(
     Raises:
         ToolError: A rule cannot be evaluated.
     """
-    interval = min(evaluation_interval(rules) for rules in sets)
+    interval = min(min(_intervals(rules)) for rules in sets)
     series = subject.in_virtual_time
     evaluations = [
         Evaluation(
@@ -59,30 +59,23 @@ def backtest(
         _result(subject, rules, answers, are_shipped=are_shipped)
         for rules, answers in zip(sets, evaluate_all(tool, evaluations, waiting), strict=True)
     )
-    warnings = (*subject.warnings, *dict.fromkeys(text for rules in sets for text in _other_intervals(rules, interval)))
     return SourceResult(
-        subject.name, subject.start, subject.end, subject.step, interval, subject.gaps, warnings, results
+        subject.name,
+        subject.start,
+        subject.end,
+        subject.step,
+        interval,
+        max(max(_intervals(rules)) for rules in sets),
+        subject.gaps,
+        subject.warnings,
+        results,
     )
 
 
-def evaluation_interval(rules: RuleSet) -> int:
-    """Return how many seconds are between two evaluations of all groups: what the most frequent one asks for."""
-    return min((_interval(group) for group in rules.groups if _alerts(group)), default=INTERVAL)
-
-
-def _interval(group: dict[str, object]) -> int:
-    return max(round(seconds_of(group.get("interval", f"{INTERVAL}s"))), 1)
-
-
-def _alerts(group: dict[str, object]) -> bool:
-    rules = group["rules"]
-    return isinstance(rules, list) and any("alert" in rule for rule in rules)
-
-
-def _other_intervals(rules: RuleSet, interval: int) -> Iterator[str]:
-    for group in rules.groups:
-        if _alerts(group) and _interval(group) != interval:
-            yield f"the group {group['name']} is evaluated every {interval} s here, and asks for {group['interval']}"
+def _intervals(rules: RuleSet) -> list[int]:
+    """Return how many seconds are between two evaluations of each group with alerts."""
+    groups = [group for group in rules.groups if any("alert" in rule for rule in group["rules"])]
+    return [max(round(seconds_of(group.get("interval", f"{INTERVAL}s"))), 1) for group in groups] or [INTERVAL]
 
 
 def _result(subject: Subject, rules: RuleSet, answers: dict[str, Answers], *, are_shipped: bool) -> SetResult:

@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping
 from typing import Any
 
+from vllm_watch.backtest.fired import ALWAYS_FIRING
 from vllm_watch.backtest.model import NotJudged
 from vllm_watch.backtest.rule_set import RuleSet, needed
 from vllm_watch.backtest.selected_names import ANY_NAME, look_back, reads_calendar, seconds_of, selected_names
@@ -43,7 +44,7 @@ def not_judged(rules: RuleSet, subject: Subject, fired: Collection[str], *, is_s
     shown = set(_shown(subject))
     for rule in rules.alerts:
         name = rule["alert"]
-        if name in fired:
+        if name in fired or name in ALWAYS_FIRING:
             continue
         if name in calendar:
             reasons = [_CALENDAR]
@@ -51,11 +52,11 @@ def not_judged(rules: RuleSet, subject: Subject, fired: Collection[str], *, is_s
             reasons = _lacking(alert_needs()[name], subject, shown)
         else:
             reasons = [f"there is no series {series}" for series in _not_there(rule, rules.recorded, subject)]
-        waits = seconds_of(rule.get("for", "0s"))
-        if waits >= subject.seconds:
-            reasons.append(f"it waits {rule['for']} before it fires, and the values are of a shorter time")
+        severity, waits = str(rule.get("labels", {}).get("severity", "")), str(rule.get("for", "0s"))
         if reasons:
-            yield NotJudged(name, str(rule.get("labels", {}).get("severity", "")), " and ".join(dict.fromkeys(reasons)))
+            yield NotJudged(name, severity, " and ".join(dict.fromkeys(reasons)))
+        elif seconds_of(waits) >= subject.seconds:
+            yield NotJudged(name, severity, f"it waits {waits} before it fires, longer than the values last", waits)
 
 
 def looking_further(rules: RuleSet, subject: Subject) -> Iterator[tuple[str, float]]:
@@ -89,7 +90,7 @@ def _shown(subject: Subject) -> Iterator[Need]:
 def _lacking(needs: AlertNeeds, subject: Subject, shown: Collection[Need]) -> list[str]:
     """Return what an alert of the package lacks, in words."""
     if not subject.has_daemon and all(need.series in _OF_DAEMON for way in needs.ways for need in way):
-        return [] if "Watchdog" in needs.summary else [_NO_DAEMON]
+        return [_NO_DAEMON]
     reasons = [_reason(need, subject) for need in needs.missing(shown)]
     return [*reasons, "there is one engine"] if needs.several_engines and subject.engines <= 1 else reasons
 

@@ -33,11 +33,12 @@ class Alert(NamedTuple):
 
 
 class NotJudged(NamedTuple):
-    """An alert of which nothing can be said, and why."""
+    """An alert of which nothing can be said, and why: `waits` is its `for`, if the values are of a shorter time."""
 
     alertname: str
     severity: str
     reason: str
+    waits: str | None = None
 
 
 class SetResult(NamedTuple):
@@ -69,6 +70,7 @@ class SourceResult(NamedTuple):
         end: When they end.
         step: Seconds between two values.
         interval: Seconds between two evaluations of the rules.
+        slowest: The longest interval that a group with alerts asks for: its alerts may come that much later.
         gaps: When nothing was scraped: what the rules say then is not what they would have said.
         warnings: What else a reader must know.
         sets: The result of each set.
@@ -79,6 +81,7 @@ class SourceResult(NamedTuple):
     end: float
     step: float
     interval: int
+    slowest: int
     gaps: tuple[TimeRange, ...]
     warnings: tuple[str, ...]
     sets: tuple[SetResult, ...]

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 import yaml
 
+from vllm_watch.backtest.rule_nodes import rule_nodes
 from vllm_watch.backtest.selected_names import ANY_NAME, selected_names
 from vllm_watch.backtest.thresholds import packaged_path, rendered
 from vllm_watch.support.errors import ConfigError
@@ -135,28 +136,9 @@ def _read(path: str) -> str:
 
 
 def _groups(file: RuleFile) -> Iterator[Group]:
-    """Yield the groups of a file; what is wrong inside a rule is for Prometheus to say."""
-    try:
-        loaded = yaml.safe_load(file.text)
-    except yaml.MarkedYAMLError as error:
-        mark = error.problem_mark or error.context_mark
-        line = f":{mark.line + 1}" if mark else ""
-        raise ConfigError(f"{file.name}{line}: not YAML: {error.problem or error.context}") from None
-    except (yaml.YAMLError, ValueError) as error:
-        raise ConfigError(f"{file.name}: not YAML: {error}") from None
-    groups = loaded.get("groups") if isinstance(loaded, dict) else None
-    if not isinstance(groups, list) or not groups:
-        raise ConfigError(f"{file.name}: no rules: expected a list `groups`, as Prometheus reads it")
-    for number, group in enumerate(groups):
-        rules = group.get("rules") if isinstance(group, dict) else None
-        if not isinstance(rules, list) or not isinstance(group.get("name"), str):
-            raise ConfigError(f"{file.name}: groups[{number}]: expected a `name` and a list `rules`")
-        for place, rule in enumerate(rules):
-            if not isinstance(rule, dict) or not {"alert", "record"} & set(rule) or "expr" not in rule:
-                raise ConfigError(
-                    f"{file.name}: groups[{number}].rules[{place}]: expected `alert` or `record`, and `expr`"
-                )
-        yield {**group, "rules": [_plain(rule) for rule in rules]}
+    rule_nodes(file.name, file.text)
+    for group in yaml.safe_load(file.text)["groups"]:
+        yield {**group, "rules": [_plain(rule) for rule in group["rules"]]}
 
 
 def _plain(rule: Mapping[str, Any]) -> dict[str, Any]:

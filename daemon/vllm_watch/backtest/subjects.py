@@ -46,11 +46,17 @@ class SubjectOptions(NamedTuple):
     zone: tzinfo | None = None
 
 
-def read_files(
-    paths: Sequence[str], options: SubjectOptions, progress: Progress = lambda _share: None
-) -> Iterator[Subject]:
+class FileSource(NamedTuple):
+    """A recording, or a log with its rotated files."""
+
+    name: str
+    paths: tuple[str, ...]
+    is_recording: bool
+
+
+def file_sources(paths: Sequence[str]) -> list[FileSource]:
     """
-    Yield what is in some files and folders, each recording and each log by itself.
+    Return what some files and folders are: each recording and each log is a source by itself.
 
     Raises:
         FileError: One of them cannot be read, or is neither.
@@ -59,18 +65,24 @@ def read_files(
     wrong = next((path for path, kind in kinds.items() if kind == "benchmark"), None)
     if wrong is not None:
         raise FileError(f"{wrong}: is a benchmark's result: alerts need a server's log or a recording")
-    recordings = [path for path, kind in kinds.items() if kind == "recording"]
+    recordings = [FileSource(path, (path,), is_recording=True) for path, kind in kinds.items() if kind == "recording"]
     logs = find_logs([path for path, kind in kinds.items() if kind == "log"])
-    whole = len(recordings) + len(logs)
-    for number, path in enumerate(recordings):
-        yield _recording(path, options, _part(progress, number, whole))
-    for number, (name, files) in enumerate(logs.items(), len(recordings)):
-        yield _log(name if name in files else files[0], files, options, _part(progress, number, whole))
+    return [
+        *recordings,
+        *(FileSource(name if name in files else files[0], files, is_recording=False) for name, files in logs.items()),
+    ]
 
 
-def _part(progress: Progress, number: int, whole: int) -> Progress:
-    """Return what moves `progress` over one of several parts."""
-    return lambda share: progress((number + share) / whole)
+def read_file_source(source: FileSource, options: SubjectOptions, progress: Progress = lambda _share: None) -> Subject:
+    """
+    Return the series of a recording or a log.
+
+    Raises:
+        FileError: It cannot be read.
+    """
+    if source.is_recording:
+        return _recording(source.name, options, progress)
+    return _log(source.name, source.paths, options, progress)
 
 
 def read_range(asked: PrometheusRange, names: Collection[str], progress: Progress = lambda _share: None) -> Subject:
@@ -89,9 +101,11 @@ def _recording(path: str, options: SubjectOptions, progress: Progress) -> Subjec
     recording = open_recording(Path(path))
     grids = []
     for number, server in enumerate(recording.servers):
-        part = _part(progress, number, len(recording.servers))
-        snapshots = _recorded(recording, server, options, part)
-        grids.append(_gridded(path, snapshots, options.step))
+
+        def part(share: float, before: int = number) -> None:
+            progress((before + share) / len(recording.servers))
+
+        grids.append(_gridded(path, _recorded(recording, server, options, part), options.step))
     sources: set[SourceName] = set()
     for each in recording.sources.values():
         sources |= {"log"} if each.has_log else set()
