@@ -37,7 +37,7 @@ class Pair(NamedTuple):
         if self.first.end is not None and self.second.end is not None:
             parts.append(_moved("ends", self.second.end - self.first.end))
         elif self.first.end != self.second.end:
-            parts.append("still fires" if self.second.end is None else "ends")
+            parts.append("does not end" if self.second.end is None else "ends sooner")
         return ", ".join(part for part in parts if part)
 
 

@@ -10,7 +10,6 @@ from typing import NamedTuple
 
 from vllm_watch.backtest.evaluation import NOTHING, STALE
 from vllm_watch.backtest.series_grid import SeriesGrid
-from vllm_watch.catalog.reasons import SourceName
 from vllm_watch.config.times import TimeRange
 
 
@@ -31,7 +30,6 @@ class Subject(NamedTuple):
         grid: Its series.
         step: Seconds between two values.
         lead: How many of the first steps are there for the rules to look back at.
-        sources: What was read of its servers.
         has_daemon: Whether the daemon's own series are those of a daemon that was scraped.
         engines: How many engines a server has at most.
         gaps: When nothing was scraped.
@@ -43,7 +41,6 @@ class Subject(NamedTuple):
     grid: SeriesGrid
     step: float
     lead: int = 0
-    sources: frozenset[SourceName] = frozenset()
     has_daemon: bool = False
     engines: int = 1
     gaps: tuple[TimeRange, ...] = ()
@@ -67,7 +64,7 @@ class Subject(NamedTuple):
 
     def at(self, seconds: float) -> float:
         """Return the time of so many seconds after the first value, in seconds since the epoch."""
-        return self.grid.started + seconds + self.moved
+        return round(self.grid.started + seconds + self.moved, 3)
 
     @property
     def names(self) -> frozenset[tuple[str, str]]:

@@ -14,7 +14,6 @@ from typing import NamedTuple
 from vllm_watch.backtest.prometheus_grid import PrometheusRange, read_prometheus_grid
 from vllm_watch.backtest.series_grid import SeriesGrid, gridded, of_the_daemon, together
 from vllm_watch.backtest.subject import Subject
-from vllm_watch.catalog.reasons import SourceName
 from vllm_watch.config.texts import DEFAULT_NAME
 from vllm_watch.loadtest.log_parts import find_logs
 from vllm_watch.loadtest.source_kind import source_kind
@@ -27,6 +26,7 @@ from vllm_watch.support.errors import FileError
 from vllm_watch.support.garbage import no_search_for_cycles
 
 
+_OF_DAEMON = ("up{", "vllm_watch_build_info")
 _ENGINE_STATE = "vllm_watch_engine_state{"
 _LABELS = tuple(re.compile(rf'[{{,]{name}="((?:[^"\\]|\\.)*)"') for name in ("server", "engine"))
 
@@ -93,8 +93,10 @@ def read_range(asked: PrometheusRange, names: Collection[str], progress: Progres
         PrometheusError: As of `read_prometheus_grid`.
     """
     grid, step, lead, gaps = read_prometheus_grid(asked, names, progress)
-    sources: frozenset[SourceName] = frozenset({"log", "metrics", "probe"})
-    return Subject(asked.source, grid, step, lead, sources, has_daemon=True, engines=_engines(grid), gaps=gaps)
+    if not any(series.startswith(_OF_DAEMON) for series in grid.series):
+        # Loaded from a file of `vllm-watch backfill`: the daemon is not gone.
+        return _subject(asked.source, grid, step)._replace(lead=lead, gaps=gaps)
+    return Subject(asked.source, grid, step, lead, has_daemon=True, engines=_engines(grid), gaps=gaps)
 
 
 def _recording(path: str, options: SubjectOptions, progress: Progress) -> Subject:
@@ -106,12 +108,8 @@ def _recording(path: str, options: SubjectOptions, progress: Progress) -> Subjec
             progress((before + share) / len(recording.servers))
 
         grids.append(_gridded(path, _recorded(recording, server, options, part), options.step))
-    sources: set[SourceName] = set()
-    for each in recording.sources.values():
-        sources |= {"log"} if each.has_log else set()
-        sources |= set() if each.interval is None else {"metrics"}
     warnings = () if recording.broken_off is None else (recording.broken_off,)
-    return _subject(path, together(grids), frozenset(sources), options.step)._replace(warnings=warnings)
+    return _subject(path, together(grids), options.step)._replace(warnings=warnings)
 
 
 def _recorded(
@@ -125,8 +123,7 @@ def _recorded(
 def _log(name: str, paths: Sequence[str], options: SubjectOptions, progress: Progress) -> Subject:
     settings = ServerSettings(DEFAULT_NAME, has_log=True, metrics_interval=None, slo=options.slo or {})
     grid = _gridded(name, run_logs(paths, ServerState(settings), options.step, progress), options.step)
-    subject = _subject(name, grid, frozenset({"log"}), options.step)
-    return subject._replace(moved=_moved(grid.started, options.zone))
+    return _subject(name, grid, options.step)._replace(moved=_moved(grid.started, options.zone))
 
 
 def _gridded(name: str, snapshots: Iterator[ServerSnapshot], step: float) -> SeriesGrid:
@@ -137,9 +134,10 @@ def _gridded(name: str, snapshots: Iterator[ServerSnapshot], step: float) -> Ser
     return grid
 
 
-def _subject(name: str, grid: SeriesGrid, sources: frozenset[SourceName], step: float) -> Subject:
+def _subject(name: str, grid: SeriesGrid, step: float) -> Subject:
+    """Return what has no series of the daemon itself: it gets those of one that is well, which no rule misses."""
     series = {**of_the_daemon(grid.steps), **grid.series}
-    return Subject(name, grid._replace(series=series), step, sources=sources, engines=_engines(grid))
+    return Subject(name, grid._replace(series=series), step, engines=_engines(grid))
 
 
 def _engines(grid: SeriesGrid) -> int:

@@ -152,7 +152,7 @@ def severity_rank(severity: str) -> int:
 def labels_text(alert: Alert) -> str:
     """Return what tells an alert from others of its name: ``qwen, engine 0, event=engine_dead``."""
     others = {name: value for name, value in alert.labels.items() if name not in _NOT_SHOWN | {"server", "engine"}}
-    parts = [alert.labels["server"]] if "server" in alert.labels else []
+    parts = [alert.labels[name] for name in ("server", "instance") if name in alert.labels][:1]
     parts += [f"engine {alert.labels['engine']}"] if "engine" in alert.labels else []
     return ", ".join([*parts, *(f"{name}={value}" for name, value in sorted(others.items()))])
 
