@@ -30,6 +30,7 @@ LAYERS = (
     "replay",
     "recorder",
     "loadtest",
+    "backtest",
     "comparison",
     "rendering",
     "web",
@@ -44,7 +45,7 @@ MAX_LINES = 40
 ROOT = Path(__file__).parents[1]
 PRODUCT = [DAEMON, PARSERS, *(ROOT / name for name in ("alerts", "dashboards", "deploy"))]
 PURE_PACKAGES = ("capacity", "state", "reading", "statistics", "comparison", "rendering")
-READERS_OF_LOAD_TESTS = {"log_history", "log_parts", "prometheus_source", "source_kind", "sources"}
+READERS_OF_LOAD_TESTS = {"log_history", "log_parts", "prometheus_api", "prometheus_source", "source_kind", "sources"}
 """The modules of `loadtest` that open files or connections; the others analyse what these have read."""
 PURE = sorted(
     [
