@@ -358,6 +358,16 @@ def facts_of(
     return {name: value for name, value in facts.items() if value is not None}
 
 
+def startup_seconds_of(log: LogSource | None, engine: str) -> Mapping[str, float]:
+    """Return how long the phases of an engine's start took, by phase."""
+    own = log.facts.of_engine(engine) if log is not None else None
+    return own.startup_seconds if own is not None else {}
+
+
+def _bytes(gib: float | None) -> float | None:
+    return None if gib is None else round(gib * 2**30)
+
+
 def _facts_of_log(log: LogSource, engine: str) -> dict[str, float | None]:
     """Return the facts by series; `None` where the log does not have one."""
     facts = log.facts
@@ -366,6 +376,8 @@ def _facts_of_log(log: LogSource, engine: str) -> dict[str, float | None]:
         "kv_cache_capacity_tokens": facts.capacity_tokens(engine),
         "max_concurrency": own.max_concurrency if own else None,
         "model_load_seconds": own.model_load_seconds if own else None,
+        "model_weights_bytes": _bytes(own.model_load_gib) if own else None,
+        "kv_cache_bytes": _bytes(own.kv_cache_memory_gib) if own else None,
         "max_running_requests": facts.max_num_seqs,
         "max_model_len_tokens": facts.max_model_len,
         "num_speculative_tokens": facts.num_speculative_tokens,

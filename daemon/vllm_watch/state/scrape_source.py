@@ -8,7 +8,9 @@ import math
 from collections import Counter
 from typing import NamedTuple
 
+from vllm_watch.capacity.tracker import CapacityTracker
 from vllm_watch.catalog.reasons import MetricsReason
+from vllm_watch.state.load_sample import load_sample
 from vllm_watch.state.progress import EngineProgress
 from vllm_watch.state.server_process import ServerProcess, is_same_start
 from vllm_watch.state.sleep_reports import ScrapedSleep
@@ -71,6 +73,8 @@ class ScrapeSource:
         self.process = ServerProcess()
         self.restarts = 0
         self.progress: dict[EngineKey, EngineProgress] = {}
+        self.capacity: dict[EngineKey, CapacityTracker] = {}
+        """What each engine has shown of its capacity since its server was started."""
         self.sleep = ScrapedSleep()
         self.refused_since: float | None = None
         """When nothing listened for the first time since the last scrape; `None` if something has listened since."""
@@ -163,6 +167,7 @@ class ScrapeSource:
     def _forget_readings(self) -> None:
         self.window.clear()
         self.progress.clear()
+        self.capacity.clear()
         self.sleep.forget()
 
     def _count(self, reading: MetricsReading) -> None:
@@ -191,12 +196,16 @@ class ScrapeSource:
     def _note_progress(self, at: float, reading: MetricsReading) -> None:
         for key in [key for key in self.progress if key not in reading.engines]:
             del self.progress[key]
+            self.capacity.pop(key, None)
         for key, engine in reading.engines.items():
             known = self.progress.get(key)
             if known is None:
                 self.progress[key] = EngineProgress.first(at, engine)
             else:
                 known.add(at, engine)
+            sample = load_sample(at, engine)
+            if sample is not None:
+                self.capacity.setdefault(key, CapacityTracker()).add(sample)
 
 
 def _fell(old: EngineReading, new: EngineReading) -> bool:
