@@ -29,7 +29,7 @@ def report_json(report: Report) -> str:
     """Return a report as JSON, in ASCII, with a line feed at the end."""
     runs = [_run(run) for run in report.runs]
     turn = {} if report.latency_turn is None else {"latency_turn": _plain(report.latency_turn)}
-    return _encoded({"runs": runs, **turn})
+    return encoded({"runs": runs, **turn})
 
 
 def _run(run: Run) -> dict[str, Any]:
@@ -46,15 +46,15 @@ def _annotation(marked: Annotation) -> dict[str, Any]:
 
 def advice_json(advised: Advised) -> str:
     """Return advice as JSON; its lists are there also if they are empty, and the rules that are silent say why."""
-    return _encoded(_plain(advised))
+    return encoded(_plain(advised))
 
 
 def comparisons_json(comparisons: Comparisons) -> str:
     """Return two sides as one comparison, several as all that were made."""
     pairs = [_comparison(pair) for pair in comparisons.pairs]
     if len(pairs) == 1:
-        return _encoded(pairs[0])
-    return _encoded(
+        return encoded(pairs[0])
+    return encoded(
         {
             "baseline": comparisons.baseline,
             "comparisons": pairs,
@@ -107,5 +107,6 @@ def _is_unknown(value: object) -> bool:
     return value is None or (isinstance(value, float) and not math.isfinite(value))
 
 
-def _encoded(value: dict[str, Any]) -> str:
+def encoded(value: dict[str, Any]) -> str:
+    """Return an object as JSON, in ASCII, with a line feed at the end."""
     return json.dumps(value, indent=2, allow_nan=False) + "\n"
