@@ -12,6 +12,7 @@ from __future__ import annotations
 from functools import partial
 from typing import Literal, NamedTuple
 
+from vllm_watch.catalog.capacity_reasons import CAPACITY_BASES, CAPACITY_UNKNOWN
 from vllm_watch.catalog.config_labels import CONFIG_LABELS
 from vllm_watch.catalog.limits import MAX_HANGING_PROCESSES
 from vllm_watch.catalog.parts import PARTS
@@ -39,6 +40,7 @@ Feature = Literal["slo", "speculative decoding", "links"]
 
 _ENGINE = ("server", "model_name", "engine")
 _SERVER = ("server",)
+_STEP = (*_ENGINE, "config", "version", "batch_class", "context_class", "prompt_class")
 
 
 class Source(NamedTuple):
@@ -259,6 +261,28 @@ NOW = Group(
             help="Time at which a generated token was last seen.",
             sources=(_scrape("an increase of `vllm:generation_tokens_total`"), _log("a statistics line with tokens")),
             combine="latest",
+        ),
+        _gauge(
+            "decode_step_seconds",
+            labels=_STEP,
+            unit="seconds",
+            help=(
+                "Median time of a decode step in the last five minutes, by what it had to do, which `batch_class`, "
+                "`context_class` and `prompt_class` are: how many requests decoded (`5-8`), how many tokens of context "
+                "each of them had (where the size of the KV cache is not known, which share of it) and how many "
+                "prompt tokens were in it. Only times of equal labels can be compared."
+            ),
+            sources=(
+                _scrape("the increase of `vllm:inter_token_latency_seconds` between two scrapes, sum by count"),
+                _log("`Running`, by `Avg generation throughput` and tokens per step, where no prompt was computed"),
+            ),
+        ),
+        _gauge(
+            "decode_step_measurements",
+            labels=_STEP,
+            unit="measurements",
+            help="How many measurements `decode_step_seconds` is the median of, three or more.",
+            sources=(_scrape("two scrapes are one"), _log("a statistics line is one")),
         ),
         _gauge(
             "latency_quantile_seconds",
@@ -692,6 +716,49 @@ FACTS = Group(
     ),
 )
 
+_capacity = partial(
+    Series,
+    type="gauge",
+    labels=(*_ENGINE, "basis"),
+    unit="tokens/s",
+    sources=(_scrape("what the engine did since it was started"), _configuration("`capacity`, for the basis `bench`")),
+    combine="each",
+)
+
+CAPACITY = Group(
+    "How much the engine can carry",
+    (
+        _capacity(
+            "capacity_estimate_tokens_per_second",
+            help=(
+                "How many tokens per second the engine generates at most, with requests as they were. Bases, the best "
+                f"first: {'; '.join(f'{basis}, {meaning}' for basis, meaning in CAPACITY_BASES.items())}."
+            ),
+        ),
+        _capacity(
+            "capacity_estimate_lower_tokens_per_second",
+            help="Lower bound of `capacity_estimate_tokens_per_second`. Plan with 70 to 85 % of it.",
+        ),
+        _capacity(
+            "capacity_estimate_upper_tokens_per_second",
+            help="Upper bound of `capacity_estimate_tokens_per_second`.",
+        ),
+        _capacity(
+            "capacity_estimate_prompt_tokens_per_second",
+            help=(
+                "Prompt tokens that the engine computes per second while it generates "
+                "`capacity_estimate_tokens_per_second`. With longer prompts it generates fewer."
+            ),
+        ),
+        _gauge(
+            "capacity_unknown_info",
+            labels=(*_ENGINE, "reason"),
+            unit="1",
+            help=f"1 while there is no estimate on any basis, else absent. Reasons: {', '.join(CAPACITY_UNKNOWN)}.",
+        ),
+    ),
+)
+
 STATE = Group(
     "State",
     (
@@ -1012,7 +1079,7 @@ DAEMON = Group(
     ),
 )
 
-GROUPS: tuple[Group, ...] = (NOW, DONE, LATENCY, FACTS, STATE, SOURCES, DAEMON)
+GROUPS: tuple[Group, ...] = (NOW, DONE, LATENCY, FACTS, CAPACITY, STATE, SOURCES, DAEMON)
 
 SERIES: dict[str, Series] = {series.name: series for group in GROUPS for series in group.series}
 """All series, by name without the prefix."""

@@ -27,7 +27,7 @@ def report_json(report: Report) -> str:
     """Return a report as JSON, in ASCII, with a line feed at the end."""
     runs = [_run(run) for run in report.runs]
     turn = {} if report.latency_turn is None else {"latency_turn": _plain(report.latency_turn)}
-    return _encoded({"runs": runs, **turn})
+    return encoded({"runs": runs, **turn})
 
 
 def _run(run: Run) -> dict[str, Any]:
@@ -46,8 +46,8 @@ def comparisons_json(comparisons: Comparisons) -> str:
     """Return two sides as one comparison, several as all that were made."""
     pairs = [_comparison(pair) for pair in comparisons.pairs]
     if len(pairs) == 1:
-        return _encoded(pairs[0])
-    return _encoded(
+        return encoded(pairs[0])
+    return encoded(
         {
             "baseline": comparisons.baseline,
             "comparisons": pairs,
@@ -100,5 +100,6 @@ def _is_unknown(value: object) -> bool:
     return value is None or (isinstance(value, float) and not math.isfinite(value))
 
 
-def _encoded(value: dict[str, Any]) -> str:
+def encoded(value: dict[str, Any]) -> str:
+    """Return an object as JSON, in ASCII, with a line feed at the end."""
     return json.dumps(value, indent=2, allow_nan=False) + "\n"
