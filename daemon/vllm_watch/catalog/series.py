@@ -325,6 +325,16 @@ DONE = Group(
             sources=(_scrape("`vllm:prompt_tokens_total`"),),
         ),
         _counter(
+            "prompt_tokens_by_source_total",
+            labels=(*_ENGINE, "source"),
+            unit="tokens",
+            help=(
+                "Prompt tokens processed by where they came from: local_compute, local_cache_hit (prefix cache), "
+                "external_kv_transfer (KV cache of another server or store). vLLM 0.16 and later."
+            ),
+            sources=(_scrape("`vllm:prompt_tokens_by_source_total`"),),
+        ),
+        _counter(
             "generation_tokens_total",
             labels=_ENGINE,
             unit="tokens",

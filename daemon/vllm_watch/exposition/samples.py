@@ -220,6 +220,8 @@ def _total_samples(server: ServerSnapshot, totals: EngineTotals) -> Iterator[Any
         yield _sample(name, labels, reading)
     for reason, reading in totals.requests_finished.items():
         yield _sample("requests_finished_total", (*labels, reason), reading)
+    for source, reading in totals.prompt_tokens.items():
+        yield _sample("prompt_tokens_by_source_total", (*labels, source), reading)
     for name, histogram in totals.histograms.items():
         yield HistogramSample(name, labels, histogram.histogram, histogram.at)
     for kept in attainments(server.slo, totals.histograms):

@@ -37,12 +37,14 @@ class EngineTotals(NamedTuple):
     """
     What one engine has counted in its server's present life; in the last one, while no other has started.
 
-    `counters` and `histograms` are by the names of the series without their prefix, `requests_finished` by reason.
+    `counters` and `histograms` are by the names of the series without their prefix, `requests_finished` by reason,
+    `prompt_tokens` by source.
     """
 
     key: EngineKey
     counters: Mapping[str, Reading]
     requests_finished: Mapping[str, Reading]
+    prompt_tokens: Mapping[str, Reading]
     histograms: Mapping[str, HistogramReading]
 
 
