@@ -273,6 +273,21 @@ class TestBudget:
 
         assert changes(self.history(observed, {"max-num-batched-tokens": "512"}), CHAT) == []
 
+    @pytest.mark.parametrize(
+        ("config", "given", "said"),
+        [
+            ({"enable-chunked-prefill": "False"}, CHAT, "chunked prefill is off"),
+            ({}, Given(parse_objective("ttft=300ms")), "no limit of both"),
+        ],
+    )
+    def test_what_it_cannot_be_held_against(self, config, given, said):
+        """Without chunked prefill, or with half an objective, nothing is said of it."""
+        history = self.history(latencies(2.0, {0.02: 100.0}, iteration_tokens=steps(5.0, 5.0)), {**BUDGET, **config})
+
+        assert changes(history, given) == []
+        for rule in ("max-num-batched-tokens-up", "max-num-batched-tokens-down"):
+            assert said in reason(history, rule, given)
+
     def test_v0_has_another_budget(self):
         """On V0, and where the engine is not known, nothing is said of it."""
         history = self.history(latencies(2.0, {0.02: 100.0}, iteration_tokens=steps(5.0, 5.0)))
