@@ -80,7 +80,7 @@ _TEXTS = st.lists(st.lists(st.sampled_from(LINES), min_size=1, max_size=30), min
 @pytest.fixture(autouse=True)
 def small_parts(monkeypatch):
     """Even a few lines are taken at once, and many are several parts."""
-    monkeypatch.setattr(log_reader, "_SHORT_TEXT", 0)
+    monkeypatch.setattr(log_reader, "SHORT_TEXT", 0)
     monkeypatch.setattr(log_reader, "PART", 512)
     monkeypatch.setattr("vllm_watch.reading.parsed_text.PART", 512)
     monkeypatch.setattr("vllm_watch.replay.finished_log._MANY_BYTES", 0)
