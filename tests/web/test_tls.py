@@ -125,7 +125,7 @@ def test_given_certificate_is_verified(web_of, client_of, mutual, authority, str
 
 
 def test_slow_handshakes_hinder_nobody(secure):
-    """E5: beside 200 clients that have begun a handshake or sent nothing, a good one is answered before they must end."""
+    """E5: beside 200 clients that have begun a handshake or sent nothing, a good one is answered before they end."""
     with contextlib.ExitStack() as stack:
         for number in range(200):
             stack.enter_context(secure.connect()).sendall(b"\x16\x03\x01\x02"[: number % 5])
