@@ -106,7 +106,8 @@ def test_other_times_are_not_those_of_a_step(values):
 
 def test_a_long_prompt_that_is_computed_in_parts_is_seen_by_who_runs():
     """Prompt tokens count when all are computed: meanwhile one more runs than decodes, and nothing is measured."""
-    pages = [decoded(100 * number).replace("running{%s} 4" % LABELS, "running{%s} 5" % LABELS) for number in range(4)]
+    running = f"running{{{LABELS}}} "
+    pages = [decoded(100 * number).replace(f"{running}4", f"{running}5") for number in range(4)]
 
     assert times(pages) == {}
 
