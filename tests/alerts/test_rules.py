@@ -13,6 +13,7 @@ from pathlib import Path
 import promql_parser as promql
 import pytest
 
+from tests.alerts.lint import recorded
 from tests.alerts.needed import alert_query, needed
 from tests.alerts.promtool import promtool
 from tests.alerts.replay import groups_at_worst
@@ -214,12 +215,9 @@ def test_labels_of_servers_and_engines_survive():
     """What is recorded and what fires has the labels of its server, configured ones too, and of its engine."""
     shapes = shown_series()
     quiet = Judge(shapes, lambda _: None)
-    pending = {rule["record"]: rule["expr"] for group in GROUPS for rule in group["rules"] if "record" in rule}
-    while pending:
-        for name, expr in list(pending.items()):
-            if not {selector.name for selector in selectors(promql.parse(expr))} & set(pending):
-                shapes[name] = quiet.whole(pending.pop(name))._replace(name=name, fixed=frozenset())
-                assert shapes[name].labels >= {"server", "engine", "instance", CONFIGURED}, name
+    assert not list(recorded(GROUPS, shapes))
+    for name in {rule["record"] for group in GROUPS for rule in group["rules"] if "record" in rule}:
+        assert shapes[name].labels >= {"server", "engine", "instance", CONFIGURED}, name
     for alert, rule in ALERT_RULES.items():
         shape = quiet.whole(rule["expr"])
         assert alert in OF_THE_DAEMON or shape.labels >= {"server", "instance", CONFIGURED}, alert

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 from vllm_watch.reading.log_reader import LogReader
 from vllm_watch.reading.times import PrintedTimes
-from vllm_watch_parsers.events import Event, Notice
+from vllm_watch_parsers.events import Event, Notice, StartupDetail
 
 
 CORPUS = Path(__file__).parents[1] / "corpus"
@@ -83,13 +83,13 @@ def expected_records(release: str) -> tuple[Expected, ...]:
 
 @cache
 def found_events(release: str) -> tuple[Found, ...]:
-    """Return what the reader finds in a release's log, notices on the log itself left out."""
+    """Return what the reader finds in a release's log, but for details of the start and notices on the log."""
     reader, times = LogReader(), PrintedTimes("11-21 23:00:00", 1_795_302_000.0)
     return tuple(
         Found(number, timed.event)
         for number, line in enumerate(log_lines(release), start=1)
         for timed in reader.read_line(line, times)
-        if not isinstance(timed.event, Notice)
+        if not isinstance(timed.event, Notice | StartupDetail)
     )
 
 

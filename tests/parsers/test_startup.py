@@ -40,6 +40,7 @@ MESSAGES = {
                 max_model_len=4096,
                 tensor_parallel_size=2,
                 flags=(("max-model-len", "4096"), ("tensor-parallel-size", "2")),
+                flags_of="engine",
             ),
         ),
     ),
@@ -66,6 +67,7 @@ MESSAGES = {
                     ("speculative-config.num_speculative_tokens", "3"),
                     ("tensor-parallel-size", "1"),
                 ),
+                flags_of="engine",
             ),
         ),
     ),
@@ -83,6 +85,7 @@ MESSAGES = {
                 block_size=16,
                 log_stats_disabled=True,
                 flags=(("block-size", "16"), ("max-num-seqs", "256"), ("tensor-parallel-size", "1")),
+                flags_of="arguments",
             ),
         ),
     ),
@@ -110,6 +113,7 @@ MESSAGES = {
                     ("speculative-config.method", "ngram"),
                     ("speculative-config.num_speculative_tokens", "5"),
                 ),
+                flags_of="arguments",
             ),
         ),
     ),
@@ -192,7 +196,7 @@ MESSAGES = {
             "init engine (profile, create kv cache, warmup model) took 33.66 s "
             "(compilation: 10.10 s — language_model: 6.73 s, encoder: 3.37 s)"
         ),
-        (StartupFact(engine_init_seconds=33.66),),
+        (StartupFact(engine_init_seconds=33.66, compile_seconds=10.10),),
     ),
     "several API servers": (
         "AsyncLLM created with api_server_count more than 1; disabling stats logging to avoid incomplete stats.",
@@ -226,8 +230,13 @@ def test_start_up_lines_of_every_era(message, said):
         "Multiplying the GPU KV cache size by the dcp_world_size 2.",
         "Multiplying the GPU KV cache size by the cp_world_size 4 (pcp_world_size 2 * dcp_world_size 2).",
         "Overriding num_gpu_blocks=100 with num_gpu_blocks_override=50",
-        "Graph capturing finished in 12 secs, took 0.65 GiB",
-        "torch.compile takes 36.67 s in total",
+        "Encoder graph capturing finished in 12 secs, took 0.65 GiB (3 graphs)",
+        "torch.compile and initial profiling/warmup run together took 36.67 s in total",
+        "Using FLASH_ATTN_TILE MoE backend",
+        "Using triton Mamba SSU backend.",
+        "Using FlashInfer MLA prefill backend.",
+        "Using Flash Attention backend on V1 engine. Not.",
+        "Chunked prefill is enabled with max_num_batched_tokens=many.",
         "Starting vLLM API server 0 on http://0.0.0.0:8000",
         "GPU KV cache size: many tokens",
         "GPU KV cache size: 188,064 tokens and more",
@@ -357,7 +366,7 @@ def test_a_model_s_name_is_spelt_like_one(name):
     """What becomes a label holds no blanks, brackets or line breaks, and has an end."""
     said = events(record(f"args: Namespace(model={name!r}, max_num_seqs=1)", "utils.py"))
 
-    assert said == (StartupFact(max_num_seqs=1, flags=(("max-num-seqs", "1"),)),)
+    assert said == (StartupFact(max_num_seqs=1, flags=(("max-num-seqs", "1"),), flags_of="arguments"),)
 
 
 MAIN_MODEL = [

@@ -9,37 +9,20 @@ from urllib.parse import urlencode
 
 import requests
 
-from vllm_watch import __version__
 from vllm_watch.config.times import TimeRange
+from vllm_watch.loadtest.http_reader import HttpReader
 from vllm_watch.loadtest.prometheus_answers import PromSeries, parse_matrix, parse_names, parse_rejection
-from vllm_watch.sources.http_client import NO_HTTP, BoundedClient, RequestError, TlsOptions, body_pieces, is_encoded
 from vllm_watch.support.errors import PrometheusError
 from vllm_watch.support.tokens import read_token
 
 
-MAX_BODY = 64 * 1024 * 1024
-
 T = TypeVar("T")
 
-_PIECE = 256 * 1024
 _EXACT: Mapping[str, str] = {"nocache": "1", "deny_partial_response": "1", "partial_response": "false"}
 """
 What a Prometheus ignores. VictoriaMetrics moves the moments to multiples of the step, unless it must not use its cache;
 and a cluster of it, as Thanos, answers without the nodes that are down, unless that has to be an error.
 """
-_TIMEOUT = 60.0
-
-_REASONS: Mapping[str, str] = {
-    "refused": "nothing listens at this address",
-    "timeout": "no whole answer within a minute",
-    "unreachable": "the address cannot be reached, or the connection broke",
-    "name_not_resolved": "the host name cannot be resolved",
-    "tls_error": "TLS failed; check the certificate, its certificate authority and the URL's scheme",
-    "too_large": "an answer is over 64 MiB: ask for a shorter time",
-    "incomplete": "an answer was cut off",
-    "encoded": "an answer is compressed, which was not requested",
-    NO_HTTP: "what answers there is not HTTP",
-}
 
 
 class PrometheusTarget(NamedTuple):
@@ -66,19 +49,16 @@ class PrometheusApi:
     """
 
     def __init__(self, target: PrometheusTarget) -> None:
-        self.url = target.url.rstrip("/")
         self._token_file = target.token_file
-        self._client = BoundedClient(_TIMEOUT, TlsOptions(ca_file=target.ca_file))
-        self._headers = {"Accept": "application/json", "User-Agent": f"vllm-watch/{__version__}"}
-        if target.token_file is not None:
-            token = read_token(target.token_file)
-            if token is None:
-                raise PrometheusError(f"{target.token_file}: cannot be read, or has no token")
-            self._headers["Authorization"] = f"Bearer {token}"
+        token = None if target.token_file is None else read_token(target.token_file)
+        if target.token_file is not None and token is None:
+            raise PrometheusError(f"{target.token_file}: cannot be read, or has no token")
+        self._reader = HttpReader(target.url, target.ca_file, token)
+        self.url = self._reader.url
 
     def close(self) -> None:
         """Close the connection."""
-        self._client.close()
+        self._reader.close()
 
     def range(self, query: str, times: TimeRange, step: float) -> tuple[PromSeries, ...]:
         """Return an expression's series at moments `step` apart, from the first on."""
@@ -99,20 +79,10 @@ class PrometheusApi:
             raise PrometheusError(f"{self.url}: {error}") from error
 
     def _get(self, path: str) -> tuple[int, bytes]:
-        request = requests.Request("GET", self.url + path, headers=self._headers).prepare()
-
-        def ask() -> tuple[int, bytes]:
-            with self._client.send(request) as response:
-                if is_encoded(response):
-                    raise RequestError("encoded")
-                body = b"".join(body_pieces(response, _PIECE, MAX_BODY))
-                self._client.keep(response)
-                return response.status, body
-
         try:
-            return self._client.run(ask)
-        except RequestError as error:
-            raise PrometheusError(f"{self.url}: {_REASONS.get(error.reason, error.reason)}") from None
+            return self._reader.get(path)
+        except ValueError as error:
+            raise PrometheusError(f"{self.url}: {error}") from error
 
     def _rejection(self, status: int, body: bytes) -> str:
         if status == requests.codes.unauthorized:

@@ -5,7 +5,8 @@ Reports and comparisons as JSON: the names of ``vllm bench serve``, what is not 
 A report is ``{"runs": […]}``, each run a `loadtest.model.Run` without its timeline, with an ``annotation`` to mark it
 in a Grafana, and, of several loads, ``latency_turn``. A comparison of two sides is a
 `comparison.model.Comparison`. Of several sides it is ``{"baseline", "comparisons": […], "matrix": […], "decisions":
-[…]}``: each other side compared with the baseline, then all side by side.
+[…]}``: each other side compared with the baseline, then all side by side. Advice is an `advice.model.Advised`:
+``{"advice": […], "notes": […], "silent": […], "servers": […]}``.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from typing import Any
 
 import msgspec
 
+from vllm_watch.advice.model import Advised
 from vllm_watch.comparison.model import Comparison, Comparisons, MatrixRow
 from vllm_watch.loadtest.model import Report, Run
 from vllm_watch.loadtest.region import Annotation, annotation, region_of
@@ -40,6 +42,11 @@ def _run(run: Run) -> dict[str, Any]:
 def _annotation(marked: Annotation) -> dict[str, Any]:
     """Return what Grafana's ``POST /api/annotations`` takes."""
     return {"time": marked.start, "timeEnd": marked.end, "text": marked.text, "tags": list(marked.tags)}
+
+
+def advice_json(advised: Advised) -> str:
+    """Return advice as JSON; its lists are there also if they are empty, and the rules that are silent say why."""
+    return encoded(_plain(advised))
 
 
 def comparisons_json(comparisons: Comparisons) -> str:

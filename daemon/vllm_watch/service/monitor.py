@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 import msgspec
 import structlog
 
+from vllm_watch.capacity.estimates import CapacityRange, measured_range
 from vllm_watch.catalog.states import EngineState
 from vllm_watch.config.links import filled_links
 from vllm_watch.config.model import ServerConfig
@@ -28,6 +29,9 @@ from vllm_watch_parsers.scrape import EngineKey
 
 
 log = structlog.get_logger("vllm_watch.service")
+
+_UPDATED = ("capacity", "command", "links")
+"""What of a server's configuration may change without watching it anew."""
 
 NOTHING_BEFORE = Loaded(Positions(), "absent")
 
@@ -67,13 +71,15 @@ class ServerMonitor:
         self.was_scraped = self._scraper is None
 
     def update(self, config: ServerConfig) -> bool:
-        """Apply a configuration that differs at most in `command` and `links`; return whether it was applied."""
-        if msgspec.structs.replace(config, command=self.config.command, links=self.config.links) != self.config:
+        """Apply a configuration that differs at most in what may change meanwhile; return whether it was applied."""
+        before = {name: getattr(self.config, name) for name in _UPDATED}
+        if msgspec.structs.replace(config, **before) != self.config:
             return False
         self.config = config
         self._links = filled_links(config)
         with self._lock:
-            self._state.apply_command(config.command)
+            self._state.apply_command(config.command, self._clock.now())
+            self._state.apply_capacity(_bench(config))
         return True
 
     @property
@@ -164,6 +170,14 @@ class ServerMonitor:
         self.was_scraped = True
 
 
+def _bench(config: ServerConfig) -> CapacityRange | None:
+    """Return what a benchmark has measured of a server."""
+    known = config.capacity
+    if known is None:
+        return None
+    return measured_range(known.tokens_per_second, known.lower, known.upper, known.prompt_tokens_per_second)
+
+
 def _settings(config: ServerConfig) -> ServerSettings:
     objectives = {}
     if config.slo is not None:
@@ -180,6 +194,7 @@ def _settings(config: ServerConfig) -> ServerSettings:
         labels=dict(config.labels),
         probe_every=config.probe.every if config.probe else None,
         command=config.command,
+        capacity=_bench(config),
     )
 
 
