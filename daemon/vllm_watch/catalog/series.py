@@ -40,6 +40,7 @@ Feature = Literal["slo", "speculative decoding", "links"]
 
 _ENGINE = ("server", "model_name", "engine")
 _SERVER = ("server",)
+_STEP = (*_ENGINE, "config", "version", "batch_class", "context_class", "prompt_class")
 
 
 class Source(NamedTuple):
@@ -260,6 +261,28 @@ NOW = Group(
             help="Time at which a generated token was last seen.",
             sources=(_scrape("an increase of `vllm:generation_tokens_total`"), _log("a statistics line with tokens")),
             combine="latest",
+        ),
+        _gauge(
+            "decode_step_seconds",
+            labels=_STEP,
+            unit="seconds",
+            help=(
+                "Median time of a decode step in the last five minutes, by what it had to do, which `batch_class`, "
+                "`context_class` and `prompt_class` are: how many requests decoded (`5-8`), how many tokens of context "
+                "each of them had (where the size of the KV cache is not known, which share of it) and how many "
+                "prompt tokens were in it. Only times of equal labels can be compared."
+            ),
+            sources=(
+                _scrape("the increase of `vllm:inter_token_latency_seconds` between two scrapes, sum by count"),
+                _log("`Running`, by `Avg generation throughput` and tokens per step, where no prompt was computed"),
+            ),
+        ),
+        _gauge(
+            "decode_step_measurements",
+            labels=_STEP,
+            unit="measurements",
+            help="How many measurements `decode_step_seconds` is the median of, three or more.",
+            sources=(_scrape("two scrapes are one"), _log("a statistics line is one")),
         ),
         _gauge(
             "latency_quantile_seconds",

@@ -10,9 +10,10 @@ from collections.abc import Iterator, Mapping, Sequence
 
 import click
 
+from vllm_watch.catalog.alert_needs import alert_needs
 from vllm_watch.catalog.reasons import STALLED, SourceName, explain
 from vllm_watch.catalog.states import SLEEPING, EngineState
-from vllm_watch.commands.alert_needs import Silent, alert_needs, silent_alerts
+from vllm_watch.commands.alert_needs import Silent, silent_alerts
 from vllm_watch.commands.options import config_option, log_option, metrics_option
 from vllm_watch.commands.watched import Selection, configured, discovered
 from vllm_watch.config.model import Config, ServerConfig

@@ -142,6 +142,10 @@ def _engine_parts(server: ServerSnapshot, engine: EngineSnapshot) -> Iterator[Sa
         partial(_latency_samples, engine, labels),
     )
     yield SamplePart(("latencies", name, engine.key), latencies, samples)
+    if engine.step_times:
+        speed = _decides_speed(server)
+        steps, samples = (engine.step_times, speed), partial(_step_samples, engine, (*labels, *speed))
+        yield SamplePart(("steps", name, engine.key), steps, samples)
     state = (
         (engine.facts, engine.startup_seconds, engine.disagreements),
         (engine.state, engine.stall_reason, engine.capacity),
@@ -189,6 +193,25 @@ def _latency_samples(engine: EngineSnapshot, labels: tuple[str, str, str]) -> It
         yield _sample("latency_mean_seconds", (*labels, stage), reading)
     for stage, reading in engine.first_bounds.items():
         yield _sample("latency_first_bound_seconds", (*labels, stage), reading)
+
+
+def _step_samples(engine: EngineSnapshot, labels: tuple[str, ...]) -> Iterator[PlainSample]:
+    for of_class, time in engine.step_times.items():
+        yield PlainSample("decode_step_seconds", (*labels, *of_class), time.seconds, time.at)
+        yield PlainSample("decode_step_measurements", (*labels, *of_class), time.measured, time.at)
+
+
+def _decides_speed(server: ServerSnapshot) -> tuple[str, str]:
+    """
+    Return the configuration and the version of a server, on which the time of a step depends.
+
+    /metrics has few of the flags: where nothing else has any, each start counts as a configuration.
+    """
+    configuration = server.configuration
+    config = configuration.digest or ""
+    if not any(flag.source != "metrics" for flag in configuration.flags.values()):
+        config = f"started {server.start_time.value:.0f}" if server.start_time is not None else ""
+    return config, server.version or ""
 
 
 def _total_samples(server: ServerSnapshot, totals: EngineTotals) -> Iterator[AnySample]:

@@ -44,11 +44,14 @@ class StartedWith:
     def __init__(self) -> None:
         self.version: str | None = None
         self.model: str | None = None
+        self.engine_generation: str | None = None
         self.facts: dict[str, float] = {}
         self._together: dict[str, float] = {}
         self._flags: Mapping[str, str] = {}
         self._memory: dict[str, str] = {}
         self._gpu: str | None = None
+        self.revision = 0
+        """Grows whenever `config` may have changed."""
 
     def note_events(self, events: Iterable[TimedEvent]) -> None:
         """Take in events of the log, in order."""
@@ -57,15 +60,21 @@ class StartedWith:
                 self._note_fact(event)
             elif isinstance(event, Lifecycle) and event.phase == "starting":
                 self._memory, self._gpu = {}, None
+                self.facts, self._together = {}, {}
+                self.revision += 1
 
     def note_snapshot(self, snapshot: ServerSnapshot) -> None:
         """Take in the server's names, flags and facts."""
-        self._flags = {flag: known.value for flag, known in snapshot.configuration.flags.items()}
+        flags = {flag: known.value for flag, known in snapshot.configuration.flags.items()}
+        self.revision += flags != self._flags
+        self._flags = flags
         self.version = snapshot.version or self.version
         self.model = snapshot.model_name or self.model
+        self.engine_generation = snapshot.engine_generation or self.engine_generation
         for engine in snapshot.engines:
-            if engine.facts:
+            if engine.facts and not engine.facts.items() <= self.facts.items():
                 self.facts.update(engine.facts)
+                self.revision += 1
         for name in _OF_EACH_ENGINE:
             self.note_engines(name, [engine.facts[name] for engine in snapshot.engines if name in engine.facts])
 
@@ -96,6 +105,7 @@ class StartedWith:
         return {**{name: value for name, value in known.items() if value}, **self._memory}
 
     def _note_fact(self, fact: StartupFact) -> None:
+        self.revision += 1
         self._gpu = fact.gpu or self._gpu
         for field, name in _SIZES.items():
             value = getattr(fact, field)

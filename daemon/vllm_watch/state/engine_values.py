@@ -19,6 +19,7 @@ from vllm_watch.state.engine_log import EngineLog
 from vllm_watch.state.log_source import LogSource
 from vllm_watch.state.scrape_source import ScrapeSource
 from vllm_watch.state.snapshot import HistogramReading, Reading
+from vllm_watch.state.step_times import StepClass, StepTime, StepTimes
 from vllm_watch.state.until_next_scrape import until_next_scrape
 from vllm_watch.state.window import QUANTILES, estimate_quantile
 from vllm_watch_parsers.command_facts import CommandFacts
@@ -329,6 +330,24 @@ def latencies_of(scrape: ScrapeSource, key: EngineKey, version: str | None, *, a
             if seconds is not None:
                 quantiles[stage, quantile] = Reading(seconds, shown.at, "metrics")
     return Latencies(quantiles, means, first_bounds)
+
+
+@until_next_scrape
+def step_times_of_scrape(scrape: ScrapeSource, key: EngineKey, *, ahead: float) -> Mapping[StepClass, StepTime]:
+    """Return the times of an engine's decode steps in the minutes before the last scrape."""
+    return _step_times(scrape.step_times.get(key), scrape.read_at, ahead)
+
+
+def step_times_of_log(
+    engine: EngineLog, now: float, *, keeps_stale: bool, ahead: float
+) -> Mapping[StepClass, StepTime]:
+    """Return the times of an engine's decode steps in the minutes before its last line, if that is fresh."""
+    return _step_times(engine.step_times, engine.stats_at, ahead) if keeps_stale or engine.is_fresh(now) else {}
+
+
+def _step_times(known: StepTimes | None, at: float | None, ahead: float) -> Mapping[StepClass, StepTime]:
+    recent = known.recent(at) if known is not None and at is not None else {}
+    return {of_class: time._replace(at=time.at + ahead) for of_class, time in recent.items()}
 
 
 def facts_of(

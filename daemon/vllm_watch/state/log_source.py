@@ -168,6 +168,8 @@ class LogSource:
             return
         if engine is not None:
             engine.add_stats(at, stats)
+            if engine.spec is None and not self.facts.num_speculative_tokens:
+                engine.measure_step(1.0, self.facts.capacity_tokens(name))
         elif len(self.engines) < MAX_ENGINES:
             engine = self.engines[name] = EngineLog.first(at, stats)
         else:
@@ -185,6 +187,7 @@ class LogSource:
         engine = self.engines.get(name)
         if engine is not None:
             engine.add_drafts(at, spec)
+            engine.measure_step(spec.mean_acceptance_length, self.facts.capacity_tokens(name))
         if self.facts.num_speculative_tokens is None:
             self.facts.num_speculative_tokens = spec.num_speculative_tokens
         self.totals.add_drafts(name, spec)

@@ -23,7 +23,7 @@ from vllm_watch.state.engine_names import EngineNames
 from vllm_watch.state.engine_state import Judgement, server_state
 from vllm_watch.state.engine_values import Latencies, excludes_cached, facts_of, latencies_of, startup_seconds_of
 from vllm_watch.state.http_source import HttpSource
-from vllm_watch.state.hypothetical_traffic import LATER, lines_with_traffic, scrape_with_traffic
+from vllm_watch.state.hypothetical_traffic import lines_with_traffic, moments_with_traffic, scrape_with_traffic
 from vllm_watch.state.precedence import (
     GaugeSides,
     engine_state,
@@ -33,6 +33,7 @@ from vllm_watch.state.precedence import (
     position_acceptance,
     shown_scrape,
     start_time,
+    step_times,
 )
 from vllm_watch.state.probe_source import ProbeResult
 from vllm_watch.state.scrape_source import ScrapeResult
@@ -112,6 +113,7 @@ class ServerState:
         if scrape is None:
             return
         restarts = scrape.restarts
+        scrape.kv_cache_tokens = sources.logged_kv_cache_tokens()
         scrape.apply(result)
         if scrape.restarts != restarts:
             self._http_source.start_life()
@@ -207,10 +209,12 @@ class ServerState:
         """
         sources = self._sources
         sources.settings = self.settings._replace(keeps_stale=True)
-        later = now + LATER
+        moments = moments_with_traffic(now)
+        later = moments[-1]
         log, scrape = sources.log, sources.scrape
-        if scrape is not None and scrape.last is not None and scrape.last.reading is not None:
-            scrape.apply(scrape.last._replace(at=later, reading=scrape_with_traffic(scrape.last.reading)))
+        for moment in moments:
+            if scrape is not None and scrape.last is not None and scrape.last.reading is not None:
+                scrape.apply(scrape.last._replace(at=moment, reading=scrape_with_traffic(scrape.last.reading)))
         if log is not None and sources.log_status.is_up and self._log_reason(now) not in WITHOUT_STATISTICS:
             log.apply(lines_with_traffic(log, later))
         return self.snapshot(later)
@@ -248,6 +252,7 @@ class ServerState:
             facts=facts,
             startup_seconds=startup_seconds_of(log, key.engine),
             disagreements=self._cross_check.disagreements(key, now),
+            step_times=step_times(sources, key, now) if is_present else {},
             stall_reason=judged.stall_reason,
             capacity=_capacity(sources, key, facts, len(self._names.last)) if is_present else EngineCapacity(),
         )

@@ -90,6 +90,14 @@ class ServerSources:
         is_lone = len(reading.engines) == 1 if reading and reading.engines else key.engine == log.facts.lone_engine
         return AGGREGATED if is_lone else key.engine
 
+    def logged_kv_cache_tokens(self) -> Mapping[str, int]:
+        """Return the size of each scraped engine's KV cache in tokens, as far as the log has it."""
+        log, reading = self.log, self.scrape.reading if self.scrape else None
+        if log is None or reading is None:
+            return {}
+        sizes = {key.engine: log.facts.capacity_tokens(self.name_in_log(key)) for key in reading.engines}
+        return {engine: size for engine, size in sizes.items() if size is not None}
+
     def engine_log(self, key: EngineKey) -> EngineLog | None:
         """Return what the log has reported about an engine."""
         return self.log.engines.get(self.name_in_log(key)) if self.log else None

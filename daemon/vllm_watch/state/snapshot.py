@@ -11,6 +11,7 @@ from vllm_watch.catalog.reasons import SourceName, StallReason
 from vllm_watch.catalog.states import EngineState
 from vllm_watch.state.configuration import Configuration
 from vllm_watch.state.engine_capacity import EngineCapacity
+from vllm_watch.state.step_times import StepClass, StepTime
 from vllm_watch_parsers.scrape import EngineKey, Histogram
 
 
@@ -56,8 +57,8 @@ class EngineSnapshot(NamedTuple):
     stage and quantile, `means` by stage, over the last minute; a quantile in its histogram's first bucket is left out,
     and `first_bounds` has the bound of that bucket. `disagreements` is whether the sources differ, by quantity, of
     those that both have reported for minutes. `startup_seconds` is how long the phases of the start took, by phase.
-    `prompt_excludes_cached` is whether prompt tokens per second are without
-    cached ones, `None` if that is not known.
+    `prompt_excludes_cached` is whether prompt tokens per second are without cached ones, `None` if that is not known.
+    `step_times` are those of decode steps, by what the steps had to do.
     """
 
     key: EngineKey
@@ -72,6 +73,7 @@ class EngineSnapshot(NamedTuple):
     facts: Mapping[str, float]
     startup_seconds: Mapping[str, float]
     disagreements: Mapping[str, bool]
+    step_times: Mapping[StepClass, StepTime]
     stall_reason: StallReason | None = None
     """Why it is stalled, if it is."""
     capacity: EngineCapacity = EngineCapacity()
