@@ -14,12 +14,10 @@ from collections.abc import Mapping
 from statistics import median
 from typing import NamedTuple
 
+from vllm_watch.catalog.limits import STEP_TIME_SECONDS
 from vllm_watch_parsers.events import EngineStats
 from vllm_watch_parsers.scrape import EngineReading
 
-
-SECONDS = 300.0
-"""The time of a step is the median of this period."""
 
 MIN_MEASURED = 3
 """The median of fewer measurements is only chance."""
@@ -240,9 +238,9 @@ class StepTimes:
         """Return the time of a step by class, of those with enough measurements in the last minutes."""
         found = {}
         for of_class, measured in self._measured.items():
-            if now - measured[-1][0] >= SECONDS:
+            if now - measured[-1][0] >= STEP_TIME_SECONDS:
                 continue
-            recent = [seconds for at, seconds in measured if now - at < SECONDS]
+            recent = [seconds for at, seconds in measured if now - at < STEP_TIME_SECONDS]
             if len(recent) >= MIN_MEASURED:
                 found[of_class] = StepTime(median(recent), len(recent), measured[-1][0])
         return found
