@@ -192,6 +192,9 @@ class TestChanges:
     def test_a_line_that_only_one_start_has(self):
         """A line about one flag that is missing, and an engine's configuration that was cut off, are no change."""
         server = start(Server(), engine(), backend("FLASHINFER"))
+        digest = configuration(server).digest
+        start(server, engine(), record("Setting attention block size to 528 tokens to ensure it.", "interface.py"))
+        assert (None, digest) == (change(server), configuration(server).digest)
         server.log(version(), arguments(), READY, after=60)
         assert change(server) is None
 
