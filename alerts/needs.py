@@ -28,6 +28,9 @@ Ways = frozenset[frozenset[Need]]
 """The sets of series, each of which is enough."""
 
 _NOTHING: Ways = frozenset({frozenset()})
+_NO_WAY: Ways = frozenset()
+_BEING_READ = ""
+"""In place of the expression of a rule that hands its own value on: that value has no other way to come to be."""
 
 
 def needs(rule_files: dict[str, str]) -> dict[str, dict[str, object]]:
@@ -81,8 +84,10 @@ def _ways(expression: promql.Expr, recorded: dict[str, str]) -> Ways:
 
 def _ways_of_series(selector: promql.VectorSelector, recorded: dict[str, str]) -> Ways:
     selected = selector.name or ""
+    if recorded.get(selected) == _BEING_READ:
+        return _NO_WAY
     if selected in recorded:
-        return _ways(promql.parse(recorded[selected]), recorded)
+        return _ways(promql.parse(recorded[selected]), {**recorded, selected: _BEING_READ})
     if not selected.startswith(PREFIX):
         return _NOTHING
     name = selected.removeprefix(PREFIX)

@@ -30,7 +30,9 @@ LAYERS = (
     "replay",
     "recorder",
     "loadtest",
+    "backtest",
     "comparison",
+    "advice",
     "rendering",
     "web",
     "service",
@@ -43,8 +45,17 @@ MAX_METHODS = 20
 MAX_LINES = 40
 ROOT = Path(__file__).parents[1]
 PRODUCT = [DAEMON, PARSERS, *(ROOT / name for name in ("alerts", "dashboards", "deploy"))]
-PURE_PACKAGES = ("capacity", "state", "reading", "statistics", "comparison", "rendering")
-READERS_OF_LOAD_TESTS = {"log_history", "log_parts", "prometheus_source", "source_kind", "sources"}
+PURE_PACKAGES = ("capacity", "state", "reading", "statistics", "comparison", "advice", "rendering")
+READERS_OF_LOAD_TESTS = {
+    "daemon_source",
+    "http_reader",
+    "log_history",
+    "log_parts",
+    "prometheus_api",
+    "prometheus_source",
+    "source_kind",
+    "sources",
+}
 """The modules of `loadtest` that open files or connections; the others analyse what these have read."""
 PURE = sorted(
     [

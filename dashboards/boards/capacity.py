@@ -3,12 +3,10 @@
 
 from __future__ import annotations
 
-from itertools import pairwise
-
 from grafana_foundation_sdk.models import dashboard as models
 
 from boards import server
-from boards.kit import engines, palette, promql, room, variables
+from boards.kit import batches, context, engines, palette, promql, room, variables
 from boards.kit.board import Row, board
 from boards.kit.engines import cell
 from boards.kit.legends import ENGINE
@@ -29,9 +27,11 @@ from boards.kit.panels import (
     figure,
     grid,
     lines,
+    shares_of_time,
     state_mappings,
     value_mapping,
 )
+from boards.kit.quotients import Quotient
 from boards.kit.texts import Texts
 from boards.kit.thresholds import number
 
@@ -46,10 +46,20 @@ _NONE_LEFT: Steps = [(0, palette.BAD), (1, palette.TEXT)]
 _SOON: Steps = [(0, palette.WARNING), (number("exhaustion_ahead_seconds"), palette.TEXT)]
 """Without a trend there is no colour of an alarm."""
 
-_BATCHES = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024)
+_BY_BATCH = f"instance, server, {batches.LABEL}"
+
+_SAMPLED = "15s"
+"""How often the batch's size is looked at for its shares of the time."""
 
 _FIRM_SECONDS = 30
 """What an engine generated with so many requests is by chance where it ran them for less time."""
+
+_PROMPT_SOURCES = {
+    "local_compute": palette.SKY,
+    "local_cache_hit": palette.GREEN,
+    "external_kv_transfer": palette.ORANGE,
+}
+"""vLLM's names of where prompt tokens come from, and their colours."""
 
 _TREND = "10m"
 """The time over which VllmKvCacheExhaustionAhead takes the trend of the KV cache."""
@@ -78,7 +88,9 @@ def dashboard(language: str) -> models.Dashboard:
         [
             Row(t.row("left"), [*_room_figures(t), *_demand_figures(t), _room(t)]),
             Row(t.row("shortage"), [_places(t), _kv_cache(t)]),
-            Row(t.row("demand"), [_demand(t), _throughput(t), _gain(t)]),
+            Row(t.row("demand"), [_demand(t), _throughput(t)]),
+            Row(t.row("batch"), [_gain(t), _batch_over_time(t)]),
+            Row(t.row("requests"), [_prompt_sources(t), _context(t)]),
             Row(t.row("started_with"), [_shape(t), _limits(t)]),
         ],
     )
@@ -178,18 +190,12 @@ def _demand_ratio() -> str:
 
 def _most_of_server() -> str:
     """Return the sum of its engines' maxima where each of them has one: part of a sum is no maximum."""
-    return _sum_of_all(_MOST)
+    return promql.whole(_MOST, _DONE)
 
 
 def _provisional_of_server() -> str:
     """Return the sum of its engines' maxima of a minute, where each has one and some have no sustained one yet."""
-    return f"({_sum_of_all(f'({_MOST} or {_PROVISIONAL})')} unless {_most_of_server()})"
-
-
-def _sum_of_all(expr: str) -> str:
-    return (
-        f"({promql.per_server(expr)} unless {promql.per_server(expr, 'count')} < {promql.per_server(_DONE, 'count')})"
-    )
+    return f"({promql.whole(f'({_MOST} or {_PROVISIONAL})', _DONE)} unless {_most_of_server()})"
 
 
 def _full(t: Texts) -> models.ValueMapping:
@@ -303,7 +309,7 @@ def _demand(t: Texts) -> Panel:
         ],
         bounds=_DEMAND,
         soft_most=1.1,
-        width=6,
+        width=10,
         runbooks=runbooks(t, "VllmDemandNearMaximum"),
     )
 
@@ -321,28 +327,34 @@ def _throughput(t: Texts) -> Panel:
             Query(_most_of_server(), f"{{{{server}}}} {t.name('sustained')}", palette.LIMIT, limit=True),
             Query(_provisional_of_server(), f"{{{{server}}}} {t.name('provisional')}", palette.ORANGE, limit=True),
         ],
+        width=14,
         runbooks=runbooks(t, "VllmDemandNearMaximum"),
     )
 
 
 def _gain(t: Texts) -> Panel:
-    """Return what an engine generates with few and with many running requests, and how long it ran so many."""
-    ranges = [*((low, high - 1) for low, high in pairwise(_BATCHES)), (_BATCHES[-1], None)]
-    per_second, seconds, least = (
-        " or ".join(f'label_replace({each(*ends)}, "_running", "{_range(*ends)}", "", "")' for ends in ranges)
-        for each in (_mean_with, _seconds_with, _first_of)
-    )
+    """Return what an engine generates with few and with many running requests, and what its users wait then."""
+    generated = Quotient(_by_batch("sum", _GENERATED), _by_batch("count", _GENERATED))
     return grid(
         t.panel("gain"),
         [
             Key("server", t.name("server"), width=100),
             Key("instance", t.name("daemon"), width=115),
-            Key("_running", t.name("running"), width=90),
+            Key(batches.LABEL, t.name("running"), width=80),
         ],
         [
-            Column(per_second, t.name("generated"), TOKENS_PER_SECOND, decimals=0, gauge=True),
+            # The first query has the rows in its order.
+            Column(f"sort({_fewest_by_batch()})", t.name("at_least"), hidden=True),
+            Column(generated.in_range, t.name("generated"), TOKENS_PER_SECOND, decimals=0, gauge=True),
+            *(
+                Column(_latency_by_batch(histogram).in_range, t.name(name), unit, gauge=True)
+                for histogram, name, unit in (
+                    ("inter_token_latency_seconds", "itl", SECONDS),
+                    ("time_to_first_token_seconds", "ttft", LATENCY),
+                )
+            ),
             Column(
-                seconds,
+                f"sum_over_time(({generated.whole})[$__range:$__interval]) * $__interval_ms / 1000",
                 t.name("seen_for"),
                 SECONDS,
                 steps=[(_FIRM_SECONDS, palette.TEXT)],
@@ -350,39 +362,95 @@ def _gain(t: Texts) -> Panel:
                 decimals=0,
                 width=75,
             ),
-            Column(least, t.name("at_least"), hidden=True),
         ],
         sort_by=[(t.name("server"), False), (t.name("at_least"), False)],
-        width=10,
+        width=15,
+        height=9,
         runbooks=runbooks(t, "VllmBatchLimitReached"),
     )
 
 
-def _of_all_engines(function: str, low: int, high: int | None) -> str:
-    """Return what a function makes of a server's generated tokens at the moments with so many running requests."""
-    chosen = f"{_RUNNING} >= {low}" + (f" <= {high}" if high is not None else "")
-    return f"sum by (instance, server) ({function}(({_GENERATED} and {chosen})[$__range:$__interval]))"
+def _by_batch(how: str, expr: str) -> str:
+    """Return what a function makes of a quantity of a server's engines that run about as many requests."""
+    return f"{how} by ({_BY_BATCH}) ({batches.by_class(expr)})"
 
 
-def _moments_with(low: int, high: int | None) -> str:
-    return _of_all_engines("count_over_time", low, high)
+def _fewest_by_batch() -> str:
+    return f"min_over_time((min by ({_BY_BATCH}) ({batches.running()}))[$__range:$__interval])"
 
 
-def _seconds_with(low: int, high: int | None) -> str:
-    return f"{_moments_with(low, high)} * $__interval_ms / 1000"
+def _latency_by_batch(histogram: str) -> Quotient:
+    """Return the mean of what was observed while about as many requests ran."""
+    of_all, observed = (
+        f"({series} - ({series} offset $__interval)) > 0"
+        for series in (promql.of_engine(f"{histogram}_{part}") for part in ("sum", "count"))
+    )
+    return Quotient(_by_batch("sum", of_all), _by_batch("sum", observed))
 
 
-def _mean_with(low: int, high: int | None) -> str:
-    """Return the mean of all its engines' moments."""
-    return f"{_of_all_engines('sum_over_time', low, high)} / {_moments_with(low, high)}"
+def _batch_over_time(t: Texts) -> Panel:
+    """Return how much of the time engines ran how many requests."""
+    with_so_many, watched = (
+        f"count_over_time(({each})[{promql.WINDOW}:{_SAMPLED}])" for each in (batches.classes(), _RUNNING)
+    )
+    share = f"sum by ({batches.LABEL}) ({with_so_many}) / ignoring ({batches.LABEL}) group_left () sum({watched})"
+    return shares_of_time(
+        t.panel("batch_over_time"),
+        REQUESTS,
+        Query(share, f"{{{{{batches.LABEL}}}}}"),
+        width=9,
+        height=9,
+    )
 
 
-def _first_of(low: int, high: int | None) -> str:
-    return f"{_moments_with(low, high)} * 0 + {low}"
+def _prompt_sources(t: Texts) -> Panel:
+    """Return where prompt tokens came from; of servers that do not say it, all of them."""
+    counter = "prompt_tokens_by_source_total"
+    every = promql.per_server(promql.rate(promql.of_engine("prompt_tokens_total")))
+    return lines(
+        t.panel("prompt_sources"),
+        TOKENS_PER_SECOND,
+        [
+            *(
+                Query(_grew_by_source(counter, source), f"{{{{server}}}} {t.name(source)}", color)
+                for source, color in _PROMPT_SOURCES.items()
+            ),
+            Query(
+                f"{every} unless {_by_source(promql.of_engine(counter))}",
+                f"{{{{server}}}} {t.name('unknown_source')}",
+                palette.GREY,
+            ),
+        ],
+        width=10,
+        stacked=True,
+        runbooks=runbooks(t, "VllmPrefixCacheCollapsed"),
+    )
 
 
-def _range(low: int, high: int | None) -> str:
-    return f"{low}+" if high is None else f"{low}" if low == high else f"{low}-{high}"
+def _grew_by_source(counter: str, source: str) -> str:
+    series = promql.of_engine(counter, f'source="{source}"')
+    return promql.grew(_by_source(promql.rate(series)), series, without="model_name, engine, source")
+
+
+def _by_source(expr: str) -> str:
+    return f"sum without (model_name, engine, source) ({expr})"
+
+
+def _context(t: Texts) -> Panel:
+    """Return how much of the longest request is used, and how many requests come near it."""
+    return grid(
+        t.panel("context"),
+        [Key("server", t.name("server")), Key("instance", t.name("daemon"), width=110)],
+        [
+            Column(context.longest(), t.name("max_len"), TOKENS, width=120),
+            Column(context.used(), t.name("used"), RATIO, decimals=0, gauge=True, most=1, width=95),
+            Column(context.near(), t.name("near"), TOKENS, width=80),
+            Column(context.at_least(), t.name("share_at_least"), RATIO, decimals=1, width=105),
+            Column(context.at_most(), t.name("share_at_most"), RATIO, decimals=1, width=105),
+        ],
+        sort_by=[(t.name("server"), False)],
+        width=14,
+    )
 
 
 def _shape(t: Texts) -> Panel:

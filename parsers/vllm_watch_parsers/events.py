@@ -37,6 +37,9 @@ SleepKind = Literal["paused", "resumed", "asleep", "awake"]
 MEMORY_TAGS = frozenset({"weights", "kv_cache"})
 """What a sleeping engine has given up, and can get back piece by piece."""
 
+FlagsPlace = Literal["arguments", "engine"]
+"""Where a server prints its flags: the arguments, or the engine's configuration that vLLM made of them."""
+
 NoticeKind = Literal["api_servers_more_than_one", "stats_unparsed", "value_out_of_range"]
 
 
@@ -97,9 +100,9 @@ class StartupFact(NamedTuple):
     """
     What the server reports about itself while it starts. Sizes in tokens or GiB.
 
-    `flags` are those that matter to its speed, by name, each with its value as text: what was given on the command
-    line, or, together with an `engine_generation`, what vLLM made of that. `gpu` is the name of the device for which
-    vLLM looks for the configuration of a kernel.
+    `flags` are those that matter to its speed, by name, each with its value as text, and `flags_of` is where they are
+    printed; `None` if the line is about none. `gpu` is the name of the device for which vLLM looks for the
+    configuration of a kernel.
     """
 
     engine: str | None = None
@@ -123,8 +126,23 @@ class StartupFact(NamedTuple):
     max_concurrency: float | None = None
     num_gpu_blocks: int | None = None
     engine_init_seconds: float | None = None
+    compile_seconds: float | None = None
+    graph_capture_seconds: float | None = None
     flags: tuple[tuple[str, str], ...] = ()
+    flags_of: FlagsPlace | None = None
     gpu: str | None = None
+
+
+class StartupDetail(NamedTuple):
+    """
+    What a line reports that vLLM prints for some configurations only, and some releases not at all.
+
+    `flags` are what it made of flags, by name, each with its value as text.
+    """
+
+    engine: str | None = None
+    compile_seconds: float | None = None
+    flags: tuple[tuple[str, str], ...] = ()
 
 
 class Lifecycle(NamedTuple):
@@ -170,4 +188,14 @@ class Notice(NamedTuple):
     """With `value_out_of_range`: the name of the field that was out of range."""
 
 
-Event = EngineStats | SpecDecoding | StartupFact | Lifecycle | Failure | SleepOrPause | AccessRequest | Notice
+Event = (
+    EngineStats
+    | SpecDecoding
+    | StartupFact
+    | StartupDetail
+    | Lifecycle
+    | Failure
+    | SleepOrPause
+    | AccessRequest
+    | Notice
+)

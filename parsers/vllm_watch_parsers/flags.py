@@ -18,56 +18,69 @@ from vllm_watch_parsers.python_repr import top_level_items, unquote
 Flags = tuple[tuple[str, str], ...]
 """Flags and their values as text, by name."""
 
-_PLAIN = (
-    "all2all_backend",
-    "api_server_count",
-    "async_scheduling",
-    "attention_backend",
-    "block_size",
-    "cpu_offload_gb",
-    "data_parallel_size",
-    "decode_context_parallel_size",
-    "device",
-    "disable_custom_all_reduce",
-    "disable_sliding_window",
-    "distributed_executor_backend",
-    "dtype",
-    "enable_chunked_prefill",
-    "enable_eplb",
-    "enable_expert_parallel",
-    "enable_lora",
-    "enable_prefix_caching",
-    "enforce_eager",
-    "generation_config",
-    "gpu_memory_utilization",
-    "kv_cache_dtype",
-    "kv_cache_memory_bytes",
-    "long_prefill_token_threshold",
-    "max_long_partial_prefills",
-    "max_lora_rank",
-    "max_loras",
-    "max_model_len",
-    "max_num_batched_tokens",
-    "max_num_partial_prefills",
-    "max_num_seqs",
-    "num_gpu_blocks_override",
-    "num_scheduler_steps",
-    "num_speculative_tokens",
-    "optimization_level",
-    "pipeline_parallel_size",
-    "prefill_context_parallel_size",
-    "quantization",
-    "runner",
-    "scheduling_policy",
-    "speculative_model",
-    "stream_interval",
-    "swap_space",
-    "tensor_parallel_size",
+_SWITCHES = frozenset(
+    {
+        "async_scheduling",
+        "disable_custom_all_reduce",
+        "disable_sliding_window",
+        "enable_chunked_prefill",
+        "enable_eplb",
+        "enable_expert_parallel",
+        "enable_lora",
+        "enable_prefix_caching",
+        "enforce_eager",
+    }
 )
+"""Flags that are on or off."""
+
+_VALUES = frozenset(
+    {
+        "all2all_backend",
+        "api_server_count",
+        "attention_backend",
+        "block_size",
+        "cpu_offload_gb",
+        "data_parallel_size",
+        "decode_context_parallel_size",
+        "device",
+        "distributed_executor_backend",
+        "dtype",
+        "generation_config",
+        "gpu_memory_utilization",
+        "kv_cache_dtype",
+        "kv_cache_memory_bytes",
+        "long_prefill_token_threshold",
+        "max_long_partial_prefills",
+        "max_lora_rank",
+        "max_loras",
+        "max_model_len",
+        "max_num_batched_tokens",
+        "max_num_partial_prefills",
+        "max_num_scheduled_tokens",
+        "max_num_seqs",
+        "num_gpu_blocks_override",
+        "num_scheduler_steps",
+        "optimization_level",
+        "pipeline_parallel_size",
+        "prefill_context_parallel_size",
+        "quantization",
+        "runner",
+        "scheduling_policy",
+        "speculative_model",
+        "stream_interval",
+        "swap_space",
+        "tensor_parallel_size",
+    }
+)
+_PLAIN = _SWITCHES | _VALUES
 _NESTED = {
-    "compilation_config": ("cudagraph_mode", "level", "mode"),
-    "speculative_config": ("method", "model", "num_speculative_tokens"),
+    "attention_config": frozenset({"backend"}),
+    "compilation_config": frozenset({"cudagraph_mode", "level", "mode"}),
+    "kv_transfer_config": frozenset({"kv_connector", "kv_role"}),
+    "speculative_config": frozenset({"method", "model", "num_speculative_tokens"}),
 }
+"""Flags whose value has further ones in it, and those of them that matter. A connector's engine_id is random."""
+
 _RENAMED = {
     "chunked_prefill_enabled": "enable_chunked_prefill",
     "device_config": "device",
@@ -77,6 +90,28 @@ _RENAMED = {
 }
 """What the engine's configuration and /metrics call some of them."""
 
+_SHORTCUTS = {
+    "num_speculative_tokens": ("speculative_config", "num_speculative_tokens"),
+    "spec_method": ("speculative_config", "method"),
+    "spec_model": ("speculative_config", "model"),
+    "spec_tokens": ("speculative_config", "num_speculative_tokens"),
+}
+"""Flags that set one of those in a dict."""
+
+_OTHER_NAMES = {"attention-config.backend": "attention-backend"}
+"""A flag that has two names."""
+
+OPTIONS = frozenset(
+    {
+        *(name.replace("_", "-") for name in (*_VALUES, *_NESTED, *_SHORTCUTS)),
+        *(f"{outer}.{name}".replace("_", "-") for outer, names in _NESTED.items() for name in names),
+    }
+)
+"""The options of a command line that set flags to a value: a text, a number or JSON."""
+
+SWITCH_OPTIONS = frozenset(name.replace("_", "-") for name in _SWITCHES)
+"""The options that switch flags on; with ``no-`` before them, off."""
+
 PARALLEL_SIZES = ("data-parallel-size", "api-server-count")
 """Flags that an engine's own configuration has wrong: an engine of a dense model knows of no other."""
 
@@ -85,8 +120,11 @@ CACHE_LABELS = frozenset({"block_size", "cache_dtype", "enable_prefix_caching", 
 
 _DRAFT_MODEL = "speculative-config.model"
 _VALUE = re.compile(r"[A-Za-z0-9/\[][A-Za-z0-9._/:@+\[\]-]{0,120}\Z", re.ASCII)
+_TEXT = re.compile(r"[A-Za-z0-9/\[][A-Za-z0-9._/:@+\[\]-]{0,255}\Z", re.ASCII)
 _ENUM = re.compile(r"<\w{1,40}\.(\w{1,40}): [^<>]{1,40}>\Z", re.ASCII)
-_UNSET = frozenset({"None", "auto"})
+_DECIMAL = re.compile(r"[0-9]{1,9}\.[0-9]{1,12}\Z")
+_UNSET = frozenset({"None", "auto", "null"})
+_SWITCHED = {"true": "True", "false": "False", "1": "True", "0": "False"}
 
 
 def printed_flags(text: str) -> Flags:
@@ -98,6 +136,9 @@ def printed_flags(text: str) -> Flags:
         name = _RENAMED.get(key, key)
         if name in _NESTED:
             found.update(_nested(name, value))
+        elif name in _SHORTCUTS:
+            outer, inner = _SHORTCUTS[name]
+            found.update(_among(outer, [(inner, value)]))
         else:
             found.update(_known([(name, value)], _PLAIN))
     if found.get(_DRAFT_MODEL) == main:  # The main model drafts for itself.
@@ -111,6 +152,31 @@ def cache_flags(labels: Mapping[str, str]) -> Flags:
     return tuple(sorted(_known(items, _PLAIN)))
 
 
+def given_flags(options: Iterable[tuple[str, str]]) -> Flags:
+    """
+    Return the flags among the options of a command line.
+
+    Args:
+        options: Their names without dashes in front, and their values: of a switch ``true`` or ``false``.
+    """
+    found: dict[str, str] = {}
+    for option, value in options:
+        outer, _, inner = option.replace("-", "_").partition(".")
+        outer, inner = _SHORTCUTS.get(outer, (outer, inner))
+        if outer in _NESTED:
+            found.update(_among(outer, [(inner, value)]) if inner else _nested(outer, value))
+        elif outer in _SWITCHES:
+            found.update(_known([(outer, _SWITCHED.get(value.lower(), ""))], _SWITCHES))
+        else:
+            found.update(_known([(outer, value)], _VALUES))
+    return tuple(sorted(found.items()))
+
+
+def is_flag_text(text: str) -> bool:
+    """Return whether a text is spelt like a flag, its value, a model or a version: all of them become labels."""
+    return _TEXT.match(text) is not None
+
+
 def flag_name(argument: str) -> str:
     """Return the name of a flag on the command line, without the leading dashes."""
     return argument.replace("_", "-")
@@ -118,13 +184,17 @@ def flag_name(argument: str) -> str:
 
 def _nested(outer: str, text: str) -> Iterator[tuple[str, str]]:
     body = re.sub(r"^\w{1,60}\(", "", text) if not text.startswith("{") else text
-    items = ((_RENAMED.get(key, key), value) for key, value in top_level_items(body))
-    for name, value in _known(items, _NESTED[outer]):
-        yield f"{flag_name(outer)}.{name.replace('-', '_')}", value
+    return _among(outer, top_level_items(body))
 
 
-def _known(items: Iterable[tuple[str, str]], names: Iterable[str]) -> Iterator[tuple[str, str]]:
-    wanted = frozenset(names)
+def _among(outer: str, items: Iterable[tuple[str, str]]) -> Iterator[tuple[str, str]]:
+    named = ((_RENAMED.get(key, key), value) for key, value in items)
+    for name, value in _known(named, _NESTED[outer]):
+        flag = f"{flag_name(outer)}.{name.replace('-', '_')}"
+        yield _OTHER_NAMES.get(flag, flag), value
+
+
+def _known(items: Iterable[tuple[str, str]], wanted: frozenset[str]) -> Iterator[tuple[str, str]]:
     for name, printed in items:
         value = _value(printed) if name in wanted else None
         if value is not None:
@@ -137,4 +207,6 @@ def _value(printed: str) -> str | None:
     enum = _ENUM.match(text)
     if enum is not None:
         text = enum[1]
-    return text if text not in _UNSET and _VALUE.match(text) else None
+    if text in _UNSET or not _VALUE.match(text):
+        return None
+    return repr(float(text)) if _DECIMAL.match(text) else text

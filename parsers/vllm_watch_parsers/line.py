@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from vllm_watch_parsers.access import ACCESS_START, parse_request, request_text
 from vllm_watch_parsers.engine_stats import STATS_STARTS, parse_stats
-from vllm_watch_parsers.events import Event, Failure, Lifecycle, StartupFact
+from vllm_watch_parsers.events import Event, Failure, Lifecycle, StartupDetail, StartupFact
 from vllm_watch_parsers.failures import (
     MAX_ERROR_NAME,
     SHM_TIMEOUT_START,
@@ -329,6 +329,6 @@ def _with_engine(events: tuple[Event, ...], process: str) -> tuple[Event, ...]:
 def _of_rank(event: Event, rank: str) -> Event:
     if isinstance(event, Lifecycle):
         return event._replace(rank=rank)
-    if isinstance(event, (StartupFact, Failure)) and event.engine is None:
+    if isinstance(event, (StartupFact, StartupDetail, Failure)) and event.engine is None:
         return event._replace(engine=rank)
     return event

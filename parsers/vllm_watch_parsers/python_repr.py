@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """
-Top-level items of a printed Python dict, `Namespace(…)` or configuration.
+Top-level items of a printed Python dict, `Namespace(…)`, configuration, or JSON.
 
 vLLM prints its arguments as Python text. Values hold quotes, brackets and whole chat templates that
 quote other keys, so keys are read only at the top level, never by a search through the text.
@@ -15,7 +15,7 @@ from collections.abc import Iterator
 
 # A string that is cut off ends with the text: to search its end again at each quote would take forever.
 _TOKEN = re.compile(r"""'(?:[^'\\]|\\.)*'?|"(?:[^"\\]|\\.)*"?|[\[({<\])}>,]""")
-_DICT_ITEM = re.compile(r"\s*'([A-Za-z_][A-Za-z0-9_]{0,80})': (.*)\Z", re.DOTALL)
+_DICT_ITEM = re.compile(r"""\s*['"]([A-Za-z_][A-Za-z0-9_]{0,80})['"]: ?(.*)\Z""", re.DOTALL)
 _KEYWORD_ITEM = re.compile(r"\s*([A-Za-z_][A-Za-z0-9_]{0,80})=(.*)\Z", re.DOTALL)
 _PAIRS = {"[": "]", "(": ")", "{": "}", "<": ">"}
 _CLOSING = frozenset(_PAIRS.values())
@@ -23,7 +23,7 @@ _CLOSING = frozenset(_PAIRS.values())
 
 def top_level_items(text: str) -> Iterator[tuple[str, str]]:
     """
-    Yield the keys and printed values of ``{'a': 1, …}``, ``Name(a=1, …)`` or ``a=1, …``.
+    Yield the keys and printed values of ``{'a': 1, …}``, ``{"a":1, …}``, ``Name(a=1, …)`` or ``a=1, …``.
 
     A text that is cut off yields the items before the cut.
     """

@@ -10,9 +10,9 @@ from __future__ import annotations
 
 import re
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
-from vllm_watch_parsers.events import MEMORY_TAGS, Event, Lifecycle, Notice, SleepOrPause, StartupFact
+from vllm_watch_parsers.events import MEMORY_TAGS, Event, Lifecycle, Notice, SleepOrPause, StartupDetail, StartupFact
 from vllm_watch_parsers.flags import printed_flags
 from vllm_watch_parsers.numbers import MAX_DRAFT_TOKENS, MAX_REQUESTS, MAX_TOKENS, number, whole
 from vllm_watch_parsers.python_repr import top_level_items, unquote
@@ -48,6 +48,8 @@ _MOST: dict[str, float] = {
     "max_concurrency": MAX_REQUESTS,
     "num_gpu_blocks": MAX_TOKENS,
     "engine_init_seconds": _MAX_LOAD_SECONDS,
+    "compile_seconds": _MAX_LOAD_SECONDS,
+    "graph_capture_seconds": _MAX_LOAD_SECONDS,
 }
 """The most that a number can be; none is printed with a sign."""
 
@@ -55,12 +57,20 @@ Parse = Callable[[re.Match[str]], "tuple[Event, ...]"]
 
 
 def _fact(**fields: object) -> tuple[Event, ...]:
+    return _reported(StartupFact, fields)
+
+
+def _detail(**fields: object) -> tuple[Event, ...]:
+    return _reported(StartupDetail, fields)
+
+
+def _reported(kind: type[StartupFact | StartupDetail], fields: Mapping[str, object]) -> tuple[Event, ...]:
     out_of_range = [
         name for name, most in _MOST.items() if isinstance(value := fields.get(name), (int, float)) and value > most
     ]
     accepted = {name: value for name, value in fields.items() if name not in out_of_range}
-    fact = StartupFact(**accepted)  # type: ignore[arg-type]  # Called with the fields' own types below.
-    return (fact, *(Notice("value_out_of_range", name) for name in out_of_range))
+    event = kind(**accepted)  # type: ignore[arg-type]  # Called with the fields' own types below.
+    return (event, *(Notice("value_out_of_range", name) for name in out_of_range))
 
 
 def _started(found: re.Match[str]) -> tuple[Event, ...]:
@@ -83,6 +93,7 @@ def _initializing(found: re.Match[str]) -> tuple[Event, ...]:
         data_parallel_size=whole(items.get("data_parallel_size", "")),
         num_speculative_tokens=_spec_tokens(items.get("speculative_config", "")),
         flags=printed_flags(found[3]),
+        flags_of="engine",
     )
 
 
@@ -90,8 +101,10 @@ def _arguments(found: re.Match[str]) -> tuple[Event, ...]:
     """Return the facts and flags in the printed arguments; all others are ignored, for they may hold secrets."""
     items = dict(top_level_items(found[1]))
     spec_tokens = _spec_tokens(items.get("speculative_config", ""))
+    model = known_name(unquote(items.get("model", "")) or unquote(items.get("model_tag", "")))
+    flags = printed_flags(found[1])
     return _fact(
-        model=known_name(unquote(items.get("model", "")) or unquote(items.get("model_tag", ""))),
+        model=model,
         served_model_name=known_name(unquote(items.get("served_model_name", ""))),
         max_model_len=whole(items.get("max_model_len", "")),
         max_num_seqs=whole(items.get("max_num_seqs", "")),
@@ -101,7 +114,8 @@ def _arguments(found: re.Match[str]) -> tuple[Event, ...]:
         num_speculative_tokens=spec_tokens or whole(items.get("num_speculative_tokens", "")),
         block_size=whole(items.get("block_size", "")),
         log_stats_disabled=True if items.get("disable_log_stats") == "True" else None,
-        flags=printed_flags(found[1]),
+        flags=flags,
+        flags_of="arguments" if flags or model else None,
     )
 
 
@@ -113,6 +127,20 @@ def _spec_tokens(text: str) -> int | None:
 def known_name(text: str | None) -> str | None:
     """Return a model's name if it looks like one and is not too long: it becomes a label."""
     return text if text and _NAME.match(text) else None
+
+
+def _flag_line(flag: str) -> Parse:
+    return lambda found: _detail(flags=((flag, found[1]),))
+
+
+def _chunked(found: re.Match[str]) -> tuple[Event, ...]:
+    return _detail(flags=(("enable-chunked-prefill", "True"), ("max-num-batched-tokens", found[1])))
+
+
+def _attention_backend(found: re.Match[str]) -> tuple[Event, ...]:
+    """Return the backend under vLLM's name for the option: releases up to 0.11 print another one."""
+    name = found[1].removeprefix("AttentionBackendEnum.").upper().replace(" ", "_")
+    return _detail(flags=(("attention-backend", _BACKENDS.get(name, name)),))
 
 
 def _number_fact(name: str) -> Parse:
@@ -142,6 +170,14 @@ def _table(*rows: tuple[str, Parse]) -> tuple[tuple[re.Pattern[str], Parse], ...
     return tuple((re.compile(pattern, re.DOTALL | re.ASCII), parse) for pattern, parse in rows)
 
 
+_BACKENDS = {"FLASH_ATTENTION": "FLASH_ATTN", "TRITON_ATTENTION": "TRITON_ATTN", "TRITON": "TRITON_ATTN"}
+_BACKEND = (
+    r"((?:AttentionBackendEnum\.)?(?:FLASH|Flash|TRITON|Triton|CUTLASS|Cutlass|ROCM_|XPU_MLA|XFormers|Torch SDPA"
+    r"|TORCH_SDPA|CPU_MLA|AMX_MLA|TREE_ATTN|FLEX_ATTENTION|Pallas|PALLAS|TOKENSPEED_MLA|B12X|MINIMAX_M3)"
+    r"(?: ?[A-Za-z0-9_]{1,24}){0,2}?)"
+)
+"""Attention backends by their first words: vLLM has other backends, of kernels and of communication."""
+
 _MESSAGES = _table(
     (rf"vLLM API server version {_VERSION}$", _started),
     (rf"vLLM server version {_VERSION}, serving model (\S{{1,256}})$", _started_with_model),
@@ -152,6 +188,17 @@ _MESSAGES = _table(
         lambda found: _fact(gpu=found[1].replace("_", " ")),
     ),
     (r"Using max model len (\d{1,12})$", _whole_fact("max_model_len")),
+    (r"Chunked prefill is enabled with max_num_batched_tokens=(\d{1,9})\.$", _chunked),
+    (
+        r"max_num_scheduled_tokens is set to (\d{1,9}) based on the speculative decoding settings\b",
+        _flag_line("max-num-scheduled-tokens"),
+    ),
+    (r"Using ([a-z0-9_]{2,40}) data type to store kv cache\b", _flag_line("kv-cache-dtype")),
+    (r"Setting attention block size to (\d{1,7}) tokens\b", _flag_line("block-size")),
+    (
+        rf"Using {_BACKEND} (?:attention )?backend(?: on V1 engine\.$|\.$| out of potential backends\b)",
+        _attention_backend,
+    ),
     (r"Starting to load model (\S{1,256}?)\.\.\.$", lambda found: _fact(model=known_name(found[1]))),
     (rf"Loading weights took {_NUMBER} s(?:econds)?$", _number_fact("weights_load_seconds")),
     (rf"Loading model weights took {_NUMBER} Gi?B$", _number_fact("model_load_gib")),
@@ -160,6 +207,10 @@ _MESSAGES = _table(
         lambda found: _fact(model_load_gib=number(found[1]), model_load_seconds=number(found[2])),
     ),
     (rf"Available KV cache memory: {_NUMBER} GiB$", _number_fact("kv_cache_memory_gib")),
+    (
+        rf"(?:Auto|Explicitly) set \({_NUMBER}/{_NUMBER}\) GiB for KV cache on node \d{{1,5}}[.,]",
+        _number_fact("kv_cache_memory_gib"),
+    ),
     (r"# [A-Za-z]{2,12} blocks: (\d{1,12})(?:, # CPU blocks: \d{1,12})?$", _whole_fact("num_gpu_blocks")),
     (
         (
@@ -188,8 +239,16 @@ _MESSAGES = _table(
         _whole_fact("max_model_len"),
     ),
     (
-        rf"init engine \(profile, create kv cache, warmup model\) took {_NUMBER} s(?:econds)?(?: \(compilation: .*)?$",
-        _number_fact("engine_init_seconds"),
+        (
+            rf"init engine \(profile, create kv cache, warmup model\) took {_NUMBER} s(?:econds)?"
+            rf"(?: \(compilation: {_NUMBER} s\b.*)?$"
+        ),
+        lambda found: _fact(engine_init_seconds=number(found[1]), compile_seconds=number(found[2] or "")),
+    ),
+    (rf"torch\.compile (?:takes|took) {_NUMBER} s in total$", lambda found: _detail(compile_seconds=number(found[1]))),
+    (
+        rf"Graph capturing finished in {_NUMBER} secs(?:\.|, took {_NUMBER} GiB)?$",
+        _number_fact("graph_capture_seconds"),
     ),
     (
         r"AsyncLLM created with api_server_count more than 1; disabling stats logging",
@@ -220,8 +279,9 @@ _BY_LETTER = _by_letter()
 
 STARTS = (
     b"vLLM ", b"vllm cache_config_info ", b"Initializing a",
-    b"args: ", b"non-default args: ", b"Using max model len ", b"Starting to load ",
-    b"Using configuration from ", b"Using default ",
+    b"args: ", b"non-default args: ", b"Starting to load ",
+    b"Using ", b"Chunked prefill ", b"max_num_scheduled_tokens ", b"Setting attention ",
+    b"torch.compile ", b"Graph capturing ", b"Auto set (", b"Explicitly set ",
     b"Loading ", b"Model loading ", b"Available KV ", b"Maximum concurrency ", b"Engine ", b"Auto-fit ",
     b"init engine ", b"AsyncLLM created ", b"OpenAI server ", b"Server is ready", b"Gracefully ", b"Shutting down ",
     b"[shutdown] API server: ", b"It took ", b"setting pause state ",
@@ -236,12 +296,15 @@ _UVICORN = {
 _UVICORN_STOPPED = re.compile(r"Finished server process \[\d{1,10}\]$")
 
 
+_EMPTY = (StartupFact(), StartupDetail())
+
+
 def parse_startup(message: str) -> tuple[Event, ...]:
     """Parse the message of a vLLM record; a line may give two events (it starts, in this version)."""
     for pattern, parse in _BY_LETTER.get(message[:1], _ANY_LETTER):
         found = pattern.match(message)
         if found:
-            return tuple(event for event in parse(found) if event != StartupFact())
+            return tuple(event for event in parse(found) if event not in _EMPTY)
     return ()
 
 

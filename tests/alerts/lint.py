@@ -39,6 +39,7 @@ KNOWN: Mapping[tuple[str, str], str] = {
     ("VllmCapacityExhausted", "$value has several units: requests, seconds"): (
         "a label that told them apart would begin the alert anew when it changes; the description says both"
     ),
+    ("VllmSlowerThanItWas", "1.5 is no ratio from 0 to 1"): "it is a time by a time of the past",
 }
 """Findings that are meant, and why."""
 
@@ -86,17 +87,29 @@ def recorded(groups: Iterable[Mapping[str, Any]], shapes: dict[str, Shape]) -> I
     """Put what rules record among the shapes; yield their faults."""
     waiting = {rule["record"]: rule["expr"] for group in groups for rule in group["rules"] if "record" in rule}
     while waiting:
-        ready = [name for name, expr in waiting.items() if not _names(expr) & set(waiting)]
+        ready = [name for name, expr in waiting.items() if not _names(expr) & (set(waiting) - {name})]
         if not ready:
             yield from (ReportLine(name, "is recorded from itself") for name in waiting)
             return
         for name in ready:
             expr = waiting.pop(name)
             faults: list[str] = []
+            if name in _names(expr) and not _hand_on(name, expr, shapes):
+                faults.append("is recorded from itself")
             shape = Judge(shapes, faults.append).whole(expr)
             faults += _survival(expr, shapes)
             shapes[name] = shape._replace(name=name, fixed=frozenset(), is_past=False)
             yield from (ReportLine(name, fault) for fault in faults)
+
+
+def _hand_on(name: str, text: str, shapes: dict[str, Shape]) -> bool:
+    """Put the shape of what a rule hands on among the others; return whether it has it from elsewhere at first."""
+    first = next(
+        (each.prettify() for each in branches(promql.parse(text)) if name not in _names(each.prettify())), None
+    )
+    if first is not None:
+        shapes[name] = Judge(shapes, lambda _: None).whole(first)._replace(name=name, fixed=frozenset(), is_past=False)
+    return first is not None
 
 
 def _names(text: str) -> set[str]:

@@ -165,7 +165,7 @@ class Judge:
     def _of(self, part: promql.Expr) -> Shape:
         if isinstance(part, promql.NumberLiteral):
             return Shape(kind="scalar", number=part.val)
-        if isinstance(part, (promql.ParenExpr, promql.UnaryExpr)):
+        if isinstance(part, (promql.ParenExpr, promql.UnaryExpr, promql.SubqueryExpr)):
             return self._of(part.expr)
         if isinstance(part, promql.VectorSelector):
             return self._selector(part)
@@ -242,7 +242,7 @@ class Judge:
         return self._over_time(function, part)
 
     def _over_time(self, function: str, part: promql.Call) -> Shape:
-        windows = [argument for argument in part.args if isinstance(argument, promql.MatrixSelector)]
+        windows = [each for each in part.args if isinstance(each, (promql.MatrixSelector, promql.SubqueryExpr))]
         if len(windows) != 1 or function not in {*_OF_COUNTERS, *_OF_GAUGES, *_OF_BOTH}:
             self._report(f"{function}() is nothing that is judged here")
             return Shape()

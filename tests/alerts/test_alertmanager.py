@@ -15,6 +15,7 @@ from tests.support.monitoring import (
     ALERTS,
     NOWHERE,
     SHIPPED,
+    Receivers,
     alertmanager,
     get_json,
     post_json,
@@ -31,7 +32,7 @@ RULES = [
     for rule in group["rules"]
     if "alert" in rule
 ]
-RECEIVERS = {"critical": "page", "warning": "channel", "info": "channel", "none": "deadman"}
+RECEIVERS = {"critical": "page", "warning": "channel", "info": "digest", "none": "deadman"}
 TEMPLATES = str(SHIPPED.parent / "templates" / "*.tmpl")
 NAME = re.compile(r"Vllm\w+|Watchdog")
 
@@ -52,7 +53,7 @@ def amtool(*arguments):
 @needs_amtool
 def test_the_shipped_file_is_valid_and_finds_its_templates():
     """Alertmanager takes the file as it stands, and its templates are where it looks."""
-    assert " 4 receivers" in amtool("check-config", SHIPPED)
+    assert " 5 receivers" in amtool("check-config", SHIPPED)
     (pattern,) = load_yaml(SHIPPED.read_text(encoding="utf-8"))["templates"]
     assert {path.name for path in SHIPPED.parent.glob(pattern)} == {"chat.tmpl", "email.tmpl"}
 
@@ -92,7 +93,7 @@ def test_no_receiver_of_the_shipped_file_swallows_what_somebody_should_read():
     assert receivers.pop("nobody") == {"name": "nobody"}
     for name, receiver in receivers.items():
         assert [each["url"] for each in receiver["webhook_configs"]] == [NOWHERE + name]
-    assert set(receivers) == {"page", "channel", "deadman"}
+    assert set(receivers) == {"page", "channel", "digest", "deadman"}
 
 
 # Routes.
@@ -123,17 +124,14 @@ def test_each_alert_reaches_somebody(rule):
         assert [name for name in reached if receivers[name].get("webhook_configs")]
 
 
-def test_advice_is_told_once_a_day_and_again_before_it_is_forgotten():
-    """Advice never rings for each server, and an alert that stays is repeated within Alertmanager's own memory."""
+def test_the_digest_is_one_message_a_day():
+    """Advice of all servers is one group, which is sent at each of its daily intervals as long as there is any."""
     (advice,) = (
         each
         for each in load_yaml(SHIPPED.read_text(encoding="utf-8"))["route"]["routes"]
         if each.get("matchers") == ['severity="info"']
     )
-    assert (advice["group_by"], advice["group_interval"]) == (["cluster", "alertname"], "1d")
-    # The wait is the usual one: what lasts for less than a day is told, too.
-    assert "group_wait" not in advice
-    assert 1 < int(advice["repeat_interval"].removesuffix("d")) < 5
+    assert (advice["group_by"], advice["group_interval"], advice["repeat_interval"]) == (["cluster"], "1d", "23h")
 
 
 @needs_amtool
@@ -147,7 +145,7 @@ def test_advice_is_told_once_a_day_and_again_before_it_is_forgotten():
         ({"alertname": "DiskFull", "severity": "page"}, "channel"),
         ({"alertname": "DiskFull", "severity": "none"}, "nobody"),  # It would keep the dead man's switch alive.
         ({"alertname": "Watchdog", "severity": "none", "cluster": "b"}, "deadman"),
-        ({"alertname": "WatchdogElse", "severity": "info"}, "channel"),
+        ({"alertname": "WatchdogElse", "severity": "info"}, "digest"),
     ],
     ids=lambda value: value if isinstance(value, str) else "-".join(value.values()),
 )
@@ -164,7 +162,7 @@ def test_pages_are_kept_apart_and_messages_together():
     assert groups == [
         ("deadman", ["..."]),
         ("nobody", None),
-        ("channel", ["cluster", "alertname"]),
+        ("digest", ["cluster"]),
         ("page", ["cluster", "alertname"]),
         ("page", ["cluster", "instance", "server", "alertname"]),
     ]
@@ -172,6 +170,46 @@ def test_pages_are_kept_apart_and_messages_together():
 
 
 # Inhibition, in a running Alertmanager.
+
+
+ADVICE = {"alertname": "VllmDraftsDoNotPay", "engine": "0", "severity": "info", "server": "a", "instance": "h:9468"}
+SHORTER = {
+    "group_wait: 10m": "group_wait: 1s",
+    "group_interval: 1d": "group_interval: 2s",
+    "repeat_interval: 23h": "repeat_interval: 1s",
+}
+"""A day takes two seconds."""
+
+
+def post(url, *alerts, **times):
+    """Post alerts that have fired for a minute, and may have ended."""
+    start = dt.datetime.now(dt.timezone.utc) - dt.timedelta(minutes=1)
+    post_json(f"{url}/api/v2/alerts", [{"labels": labels, "startsAt": start.isoformat(), **times} for labels in alerts])
+
+
+@needs_alertmanager
+def test_a_day_of_advice_is_one_message(tmp_path):
+    """Advice of two servers and kinds comes together, again a day later, with what came and went; then it ends."""
+    with Receivers() as receivers, alertmanager(tmp_path, receivers.url, SHORTER) as url:
+        first, second = ADVICE, {**ADVICE, "alertname": "VllmPrefixCacheCollapsed", "server": "b"}
+        post(url, first, second)
+        until(lambda: len(receivers.to("digest")) >= 2, 20)
+        over = dt.datetime.now(dt.timezone.utc).isoformat()
+        post(url, first, endsAt=over)
+        until(lambda: any(statuses(each)["VllmDraftsDoNotPay"] == "resolved" for each in receivers.to("digest")), 20)
+        post(url, second, endsAt=over)
+        until(lambda: receivers.to("digest")[-1].body["status"] == "resolved", 20)
+
+    days = [statuses(each) for each in receivers.to("digest")]
+    assert days[0] == days[1] == {"VllmDraftsDoNotPay": "firing", "VllmPrefixCacheCollapsed": "firing"}
+    assert {"VllmDraftsDoNotPay": "resolved", "VllmPrefixCacheCollapsed": "firing"} in days
+    assert days[-1]["VllmPrefixCacheCollapsed"] == "resolved"
+    assert not receivers.to("channel")
+
+
+def statuses(message):
+    """Return the status of each alert of a message, by name."""
+    return {each["labels"]["alertname"]: each["status"] for each in message.body["alerts"]}
 
 
 def test_inhibition_names_only_alerts_that_there_are():
@@ -245,6 +283,12 @@ INHIBITION = {
     "full: of another engine": (FULL, alert(KV, "VllmQueueGrowing", engine="1"), False),
     "full: that users are refused": (FULL, alert(without(KV, "engine"), "VllmAdmissionRejections"), False),
     "full: a page": (FULL, FAST, False),
+    "cache: advice on it": (
+        {"alertname": "VllmCacheCollapseSlows", "engine": "0", "cache": "prefix", "severity": "warning"},
+        {"alertname": "VllmPrefixCacheCollapsed", "engine": "0", "severity": "info"},
+        True,
+    ),
+    "stalled: slower": (STALLED, alert(KV, "VllmSlowerThanItWas"), True),
     "fast: end to end": (FAST, alert(KV, "VllmEndToEndSlow"), True),
     "fast: the same objective": (FAST, SLOW, True),
     "fast: the other objective": (FAST, alert(SLOW, objective="time_per_output_token"), False),
@@ -429,6 +473,60 @@ def test_a_text_leaves_out_what_an_alert_does_not_have(rendered):
     )
 
 
+DRAFTS = {
+    "status": "firing",
+    "labels": {**ADVICE, "server": "qwen", "instance": "10.0.0.5:9468"},
+    "annotations": {
+        "summary": "Most draft tokens are rejected.",
+        "description": "qwen engine 0: 40% of draft tokens are accepted.",
+        "runbook_url": "https://example.com/runbooks/VllmDraftsDoNotPay.md",
+    },
+    "startsAt": "2026-11-21T03:00:01.123Z",
+    "endsAt": "0001-01-01T00:00:00Z",
+}
+OTHER_DRAFTS = {
+    **DRAFTS,
+    "labels": {**DRAFTS["labels"], "server": "other"},
+    "annotations": {**DRAFTS["annotations"], "description": "other engine 0: 30% of draft tokens are accepted."},
+}
+PREFIX = {
+    **DRAFTS,
+    "labels": {**DRAFTS["labels"], "alertname": "VllmPrefixCacheCollapsed"},
+    "annotations": {"summary": "The prefix cache hit rate has dropped."},
+}
+PREFIX_OVER = {**PREFIX, "status": "resolved", "endsAt": "2026-11-21T04:12:04.523Z"}
+
+
+@needs_amtool
+def test_a_digest_has_each_kind_of_advice_once(rendered):
+    """A kind's summary and runbook stand above all that have it, and what has come and gone stands at the end."""
+    assert rendered("vllm_watch.digest_title", DRAFTS, OTHER_DRAFTS, PREFIX_OVER) == (
+        "ADVICE of the day (2 firing, 1 resolved): VllmDraftsDoNotPay"
+    )
+    assert rendered("vllm_watch.digest", OTHER_DRAFTS, DRAFTS, PREFIX, PREFIX_OVER) == (
+        "VllmDraftsDoNotPay: Most draft tokens are rejected.\n"
+        "Runbook: https://example.com/runbooks/VllmDraftsDoNotPay.md\n"
+        "* other engine 0: 30% of draft tokens are accepted. Seen by 10.0.0.5:9468 since 2026-11-21 03:00:01 UTC\n"
+        "* qwen engine 0: 40% of draft tokens are accepted. Seen by 10.0.0.5:9468 since 2026-11-21 03:00:01 UTC\n"
+        "\n"
+        "VllmPrefixCacheCollapsed: The prefix cache hit rate has dropped.\n"
+        "* qwen Seen by 10.0.0.5:9468 since 2026-11-21 03:00:01 UTC\n"
+        "\n"
+        "Not seen any more:\n"
+        "* VllmPrefixCacheCollapsed, server qwen, engine 0, seen by 10.0.0.5:9468, since 2026-11-21 04:12:04 UTC, "
+        "after 1h12m3s"
+    )
+
+
+@needs_amtool
+def test_a_digest_of_what_is_over_names_it(rendered):
+    """When nothing is advised any more, the last digest says what was."""
+    assert (
+        rendered("vllm_watch.digest_title", PREFIX_OVER) == "ADVICE of the day (1 resolved): VllmPrefixCacheCollapsed"
+    )
+    assert rendered("vllm_watch.digest", PREFIX_OVER).startswith("Not seen any more:\n* VllmPrefixCacheCollapsed, ")
+
+
 @needs_amtool
 def test_no_value_is_markup_in_a_chat(rendered):
     """A name with angle brackets calls nobody and makes no link."""
@@ -437,7 +535,7 @@ def test_no_value_is_markup_in_a_chat(rendered):
         "labels": {name: f"<!channel>{value}" for name, value in FIRST["labels"].items()},
         "annotations": {name: f"<https://evil.example|{value}>" for name, value in FIRST["annotations"].items()},
     }
-    for text in ("vllm_watch.title", "vllm_watch.text"):
+    for text in ("vllm_watch.title", "vllm_watch.text", "vllm_watch.digest_title", "vllm_watch.digest"):
         for alerts in ([hostile], [{**hostile, "status": "resolved", "endsAt": OVER["endsAt"]}]):
             shown = rendered(text, *alerts)
             assert "\N{SINGLE LEFT-POINTING ANGLE QUOTATION MARK}!channel" in shown

@@ -13,12 +13,15 @@ from pathlib import Path
 import promql_parser as promql
 import pytest
 
+from tests.alerts.lint import recorded
 from tests.alerts.needed import alert_query, needed
 from tests.alerts.promtool import promtool
 from tests.alerts.replay import groups_at_worst
 from tests.alerts.shapes import CONFIGURED, Judge, selectors, shown_series
 from tests.support.samples import is_whole
 from tests.support.yaml_files import load_yaml
+
+from vllm_watch.backtest.thresholds import shipped_thresholds, with_lists
 
 
 ALERTS = Path(__file__).parents[2] / "alerts"
@@ -99,7 +102,7 @@ def smaller_cases(name, folder):
 
 def test_every_threshold_is_used():
     """No threshold is there that no rule knows."""
-    assert RENDER.used() == set(RENDER.thresholds())
+    assert RENDER.used() == set(with_lists(shipped_thresholds()))
 
 
 @pytest.mark.parametrize("path", sorted((ALERTS / "source").glob("*.yml")), ids=lambda path: path.name)
@@ -191,9 +194,9 @@ def test_every_alert_says_what_it_is(alert):
     assert labels["tier"] == "core" or labels["severity"] == "info"
     assert set(notes) == {"summary", "description", "runbook_url", "dashboard_url"}
     assert re.fullmatch(r"(vllm-watch |[A-Z])[^.\n{}]*\.", notes["summary"])
-    assert notes["runbook_url"] == f"{RENDER.thresholds()['runbooks']}/{alert}.md"
+    assert notes["runbook_url"] == f"{shipped_thresholds()['runbooks']}/{alert}.md"
     assert re.match(
-        rf"{RENDER.thresholds()['grafana']}/d/vllm-watch-({'|'.join(DASHBOARDS)})\b", notes["dashboard_url"]
+        rf"{shipped_thresholds()['grafana']}/d/vllm-watch-({'|'.join(DASHBOARDS)})\b", notes["dashboard_url"]
     )
 
 
@@ -212,12 +215,9 @@ def test_labels_of_servers_and_engines_survive():
     """What is recorded and what fires has the labels of its server, configured ones too, and of its engine."""
     shapes = shown_series()
     quiet = Judge(shapes, lambda _: None)
-    pending = {rule["record"]: rule["expr"] for group in GROUPS for rule in group["rules"] if "record" in rule}
-    while pending:
-        for name, expr in list(pending.items()):
-            if not {selector.name for selector in selectors(promql.parse(expr))} & set(pending):
-                shapes[name] = quiet.whole(pending.pop(name))._replace(name=name, fixed=frozenset())
-                assert shapes[name].labels >= {"server", "engine", "instance", CONFIGURED}, name
+    assert not list(recorded(GROUPS, shapes))
+    for name in {rule["record"] for group in GROUPS for rule in group["rules"] if "record" in rule}:
+        assert shapes[name].labels >= {"server", "engine", "instance", CONFIGURED}, name
     for alert, rule in ALERT_RULES.items():
         shape = quiet.whole(rule["expr"])
         assert alert in OF_THE_DAEMON or shape.labels >= {"server", "instance", CONFIGURED}, alert

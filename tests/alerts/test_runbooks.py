@@ -291,6 +291,8 @@ def origins(name):
     """Return the names of the daemon's series that a rule's expression is made from."""
     found = set()
     for selector in selectors(promql.parse(EXPRESSIONS.get(name) or ALERT_RULES[name]["expr"])):
+        if selector.name == name:  # It hands its own value on.
+            continue
         found |= origins(selector.name) if selector.name in EXPRESSIONS else {selector.name}
     return found
 

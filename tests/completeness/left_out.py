@@ -12,7 +12,6 @@ from __future__ import annotations
 _V0 = "only the V0 engine has it, which is gone since 0.11"
 _SETTING = "what a client asked for, not what the server did"
 _REPORT = "`vllm-watch report` has it; it is no series"
-_START_UP = "a detail of the start; capacity and load time say what came of it"
 _PROCESS = "of the API server's process, which tells nothing of its engine"
 _HTTP = "of the HTTP layer: until the headers or the whole stream, no latency of a generation"
 _ESTIMATE = "a model-based estimate that stays 0 without --enable-mfu-metrics"
@@ -24,13 +23,9 @@ FIELDS: dict[str, str] = {
     "EngineStats.kv_fetch": "KV transfers are not shown yet; deferred requests are",
     "SpecDecoding.system_efficiency": _V0,
     "SpecDecoding.emitted_tokens_cumulative": f"{_V0}; accepted and drafted tokens are shown",
-    "StartupFact.flags": _REPORT,
     "StartupFact.gpu": _REPORT,
     "StartupFact.api_server_count": "several API servers are told by their own warning and by their lines",
-    "StartupFact.model_load_gib": _START_UP,
     "StartupFact.weights_load_seconds": "a part of the model's load time",
-    "StartupFact.kv_cache_memory_gib": _START_UP,
-    "StartupFact.engine_init_seconds": _START_UP,
     "Lifecycle.rank": "several ranks' starts are one of the server: the reader of lines tells them apart by it",
     "Failure.engine": "failures are counted for the server: the log of a crash rarely says whose it was first",
     "AccessRequest.target": "text of a client's; the path alone is looked up in a closed list",

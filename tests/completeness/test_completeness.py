@@ -29,6 +29,7 @@ from vllm_watch_parsers.events import (
     Notice,
     SleepOrPause,
     SpecDecoding,
+    StartupDetail,
     StartupFact,
 )
 from vllm_watch_parsers.metric_names import COUNTERS, GAUGES, HISTOGRAMS, WANTED
@@ -57,6 +58,8 @@ VALUES = {
     "status": (200, 500),
     "target": ("/health", "/health?x"),
     "memory": ((), ("weights",)),
+    "flags": ((("dtype", "half"),), (("dtype", "bfloat16"),)),
+    "flags_of": ("arguments", "engine"),
     "quantity": ("engine", "requests_running"),
 }
 """Two values of each field that is no number."""
@@ -70,6 +73,7 @@ CONTEXTS = {
     "EngineStats": ([], STATS, []),
     "SpecDecoding": ([STATS], SPEC, []),
     "StartupFact": ([Lifecycle("starting")], StartupFact(), [Lifecycle("ready")]),
+    "StartupDetail": ([STATS, StartupFact(flags_of="engine")], StartupDetail(), []),
     "Lifecycle": ([], Lifecycle("ready"), []),
     "Failure": ([], Failure("nccl_error"), []),
     "AccessRequest": ([], AccessRequest("GET", "/health", 200, "/health"), []),
@@ -83,6 +87,8 @@ RELATED = {
     "StartupFact.block_size": {"num_gpu_blocks": 5},
     "StartupFact.num_gpu_blocks": {"block_size": 5},
     "StartupFact.engine_generation": {"version": "0.10.0"},
+    "StartupFact.flags": {"flags_of": "arguments"},
+    "StartupDetail.engine": {"compile_seconds": 5.0},
     "EngineStats.preemptions": {"is_rust": True},
     "SpecDecoding.accepted_tokens_cumulative": {"drafted_tokens_cumulative": 9},
     "SpecDecoding.drafted_tokens_cumulative": {"accepted_tokens_cumulative": 9},

@@ -69,6 +69,8 @@ _OF_VALUES = frozenset(
         "exp",
         "floor",
         "ln",
+        "log10",
+        "log2",
         "round",
         "sgn",
         "sort",
@@ -339,7 +341,7 @@ class _Reader:
             return
         is_on = matching.type == promql.LabelModifierType.Include
         for label in sorted(matching.labels):
-            if label not in (left.labels & right.labels if is_on else known_labels()):
+            if label not in (left.labels & right.labels if is_on else left.labels | right.labels | known_labels()):
                 self._report(f"{'on' if is_on else 'ignoring'} () names a label that is not there: {label}")
 
 

@@ -76,6 +76,9 @@ def test_nearly_everything_documented_is_shown():
         "slo_requests_total",
         "slo_good_requests_total",
         "model_load_seconds",  # A GPU server.
+        "model_weights_bytes",
+        "max_batched_tokens",  # A server that prints it or was given it.
+        "server_config_change_timestamp_seconds",  # Two starts with other flags.
         "log_watch_info",  # A log that grows.
         "probe_success",  # A probe.
         "probe_time_to_first_token_seconds",

@@ -60,7 +60,7 @@ def test_a_recording_has_both_views():
 
     assert (run.name, [view.view for view in run.views]) == ("draft2-run1", ["client", "server"])
     assert run.config["speculative-config.num_speculative_tokens"] == "2"
-    assert run.hardware == {"device": "cpu"}
+    assert run.hardware == {"device": "cpu", "kv_cache_memory_gib": "1"}
 
 
 def test_a_log_and_a_result_are_joined(files):

@@ -93,6 +93,8 @@ STARTUP = [
     ("model_load_seconds", "Model loading took 1 GiB and {} seconds"),
     ("model_load_gib", "Loading model weights took {} GB"),
     ("weights_load_seconds", "Loading weights took {} seconds"),
+    ("compile_seconds", "init engine (profile, create kv cache, warmup model) took 1 s (compilation: {} s)"),
+    ("graph_capture_seconds", "Graph capturing finished in {} secs, took 1.5 GiB"),
     ("engine_init_seconds", "init engine (profile, create kv cache, warmup model) took {} seconds"),
     ("max_num_seqs", "args: Namespace(max_num_seqs={})"),
     ("tensor_parallel_size", "args: Namespace(tensor_parallel_size={})"),

@@ -65,7 +65,7 @@ def test_the_log_goes_before():
 def test_a_server_that_is_started_anew():
     """A new command line takes the place of the old one."""
     state = after()
-    state.apply_command(CommandFacts(max_num_seqs=1))
+    state.apply_command(CommandFacts(max_num_seqs=1), 1.0)
 
     assert {"max_running_requests": 1} == facts(state)
 

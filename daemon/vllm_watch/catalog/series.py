@@ -13,6 +13,7 @@ from functools import partial
 from typing import Literal, NamedTuple
 
 from vllm_watch.catalog.capacity_reasons import CAPACITY_BASES, CAPACITY_UNKNOWN
+from vllm_watch.catalog.config_labels import CONFIG_LABELS
 from vllm_watch.catalog.limits import MAX_HANGING_PROCESSES
 from vllm_watch.catalog.parts import PARTS
 from vllm_watch.catalog.reasons import STALL_REASONS
@@ -39,6 +40,7 @@ Feature = Literal["slo", "speculative decoding", "links"]
 
 _ENGINE = ("server", "model_name", "engine")
 _SERVER = ("server",)
+_STEP = (*_ENGINE, "config", "version", "batch_class", "context_class", "prompt_class")
 
 
 class Source(NamedTuple):
@@ -261,6 +263,28 @@ NOW = Group(
             combine="latest",
         ),
         _gauge(
+            "decode_step_seconds",
+            labels=_STEP,
+            unit="seconds",
+            help=(
+                "Median time of a decode step in the last five minutes, by what it had to do, which `batch_class`, "
+                "`context_class` and `prompt_class` are: how many requests decoded (`5-8`), how many tokens of context "
+                "each of them had (where the size of the KV cache is not known, which share of it) and how many "
+                "prompt tokens were in it. Only times of equal labels can be compared."
+            ),
+            sources=(
+                _scrape("the increase of `vllm:inter_token_latency_seconds` between two scrapes, sum by count"),
+                _log("`Running`, by `Avg generation throughput` and tokens per step, where no prompt was computed"),
+            ),
+        ),
+        _gauge(
+            "decode_step_measurements",
+            labels=_STEP,
+            unit="measurements",
+            help="How many measurements `decode_step_seconds` is the median of, three or more.",
+            sources=(_scrape("two scrapes are one"), _log("a statistics line is one")),
+        ),
+        _gauge(
             "latency_quantile_seconds",
             labels=(*_ENGINE, "stage", "quantile"),
             unit="seconds",
@@ -299,6 +323,16 @@ DONE = Group(
             unit="tokens",
             help="Prompt tokens processed, including cached ones.",
             sources=(_scrape("`vllm:prompt_tokens_total`"),),
+        ),
+        _counter(
+            "prompt_tokens_by_source_total",
+            labels=(*_ENGINE, "source"),
+            unit="tokens",
+            help=(
+                "Prompt tokens processed by where they came from: local_compute, local_cache_hit (prefix cache), "
+                "external_kv_transfer (KV cache of another server or store). vLLM 0.16 and later."
+            ),
+            sources=(_scrape("`vllm:prompt_tokens_by_source_total`"),),
         ),
         _counter(
             "generation_tokens_total",
@@ -471,6 +505,31 @@ FACTS = Group(
             sources=(_log("`Initializing a V1 LLM engine (v…)`, version lines and logo"),),
         ),
         _gauge(
+            "server_config_info",
+            labels=(*_SERVER, "model_name", *CONFIG_LABELS, "config"),
+            unit="1",
+            help=(
+                "Always 1. The flags that the server runs with; a label is empty where no source has it. `config` is the "
+                "same for all starts with the same flags and model."
+            ),
+            sources=(
+                _log("the engine's configuration, its lines about one flag, the arguments line"),
+                _scrape("`vllm:cache_config_info`"),
+                _COMMAND_LINE,
+            ),
+            combine="each",
+        ),
+        _gauge(
+            "server_config_change_timestamp_seconds",
+            labels=(*_SERVER, "flag", "from", "to"),
+            unit="unix time",
+            help=(
+                "Time of the last start with other flags, another model or another version: one series for each that "
+                "changed; `from` or `to` is empty where it was not set. Absent while no change is known."
+            ),
+            sources=(_log("two starts"), _COMMAND_LINE, _scrape("`vllm:cache_config_info` before and after a restart")),
+        ),
+        _gauge(
             "kv_cache_capacity_tokens",
             labels=_ENGINE,
             unit="tokens",
@@ -526,6 +585,71 @@ FACTS = Group(
                 "models."
             ),
             sources=(_log("the arguments, the engine's configuration"), _COMMAND_LINE),
+        ),
+        _gauge(
+            "pipeline_parallel_size",
+            labels=_ENGINE,
+            unit="1",
+            help="Pipeline parallel size.",
+            sources=(_log("the engine's configuration, the arguments line"), _COMMAND_LINE),
+        ),
+        _gauge(
+            "max_batched_tokens",
+            labels=_ENGINE,
+            unit="tokens",
+            help="Maximum number of tokens of an engine step (`--max-num-batched-tokens`), if it is printed or was given.",
+            sources=(
+                _log("`Chunked prefill is enabled with max_num_batched_tokens`, the arguments line"),
+                _COMMAND_LINE,
+            ),
+        ),
+        _gauge(
+            "gpu_memory_utilization_ratio",
+            labels=_ENGINE,
+            unit="ratio",
+            help="Share of a GPU's memory that an engine may use (`--gpu-memory-utilization`).",
+            sources=(_scrape("`vllm:cache_config_info`"), _log("the arguments line"), _COMMAND_LINE),
+        ),
+        _gauge(
+            "block_size_tokens",
+            labels=_ENGINE,
+            unit="tokens",
+            help="Tokens in a block of the KV cache.",
+            sources=(
+                _log("`Setting attention block size`"),
+                _scrape("`vllm:cache_config_info`"),
+                _log("the arguments line"),
+                _COMMAND_LINE,
+            ),
+        ),
+        _gauge(
+            "model_weights_bytes",
+            labels=_ENGINE,
+            unit="bytes",
+            help="Memory that the model takes on each device of an engine; of several workers the greatest.",
+            sources=(_log("`Model loading took`, `Loading model weights took`"),),
+        ),
+        _gauge(
+            "kv_cache_bytes",
+            labels=_ENGINE,
+            unit="bytes",
+            help="Memory that the KV cache takes on each device of an engine; of several workers the smallest.",
+            sources=(_log("`Available KV cache memory` (0.9.1 and later), on a CPU `Explicitly set`"),),
+        ),
+        _gauge(
+            "startup_seconds",
+            labels=(*_ENGINE, "phase"),
+            unit="seconds",
+            help=(
+                "Time that the slowest worker took for a phase of the last start: `load` is `model_load_seconds`, `init` "
+                "the rest up to the first step; `compile` and `graphs` are parts of `init`."
+            ),
+            sources=(
+                _log(
+                    "`Model loading took`, `torch.compile takes` or the compilation in `init engine`, `Graph capturing "
+                    "finished`, `init engine`"
+                ),
+            ),
         ),
         _gauge(
             "model_load_seconds",

@@ -30,7 +30,7 @@ from vllm_watch.support.clock import SystemClock
 from vllm_watch.support.errors import FileError, UsageError
 from vllm_watch.support.garbage import no_search_for_cycles
 from vllm_watch.support.printable import ascii_json
-from vllm_watch_parsers.events import Notice
+from vllm_watch_parsers.events import Notice, StartupDetail
 from vllm_watch_parsers.scrape import read_metrics
 
 
@@ -123,11 +123,11 @@ def as_json(snapshot: ServerSnapshot) -> bytes:
 
 
 def log_records(path: str) -> Iterator[bytes]:
-    """Yield the events of a log, each as one line of JSON."""
+    """Yield the events of a log, each as one line of JSON, but for details of the start that few servers print."""
     for number, batch in enumerate(FinishedLog(path).read(by_line=True), 1):
         requests = [TimedEvent(batch.end, request) for request in batch.requests]
         for at, event in (*batch.events, *requests):
-            if not isinstance(event, Notice):
+            if not isinstance(event, Notice | StartupDetail):
                 yield ascii_json(msgspec.json.encode(_record(number, at, event))) + b"\n"
 
 

@@ -18,6 +18,7 @@ from typing import NamedTuple
 import yaml
 
 from vllm_watch_parsers.command_facts import CommandFacts
+from vllm_watch_parsers.flags import OPTIONS, SWITCH_OPTIONS, Flags, given_flags
 from vllm_watch_parsers.startup import known_name
 
 
@@ -32,49 +33,35 @@ _INTERPRETER_OPTIONS_WITH_VALUE = frozenset({"-W", "-X", "--check-hash-based-pyc
 
 _MODEL = "model-tag"
 _TRUE = "true"
+_OFF = frozenset({"false", "0"})
 
 _SHORT = {
+    "-ac": "--attention-config",
     "-asc": "--api-server-count",
+    "-cc": "--compilation-config",
+    "-dcp": "--decode-context-parallel-size",
     "-dp": "--data-parallel-size",
     "-dpm": "--data-parallel-multi-port-external-lb",
+    "-ep": "--enable-expert-parallel",
+    "-pcp": "--prefill-context-parallel-size",
+    "-pp": "--pipeline-parallel-size",
+    "-q": "--quantization",
     "-sc": "--speculative-config",
     "-tp": "--tensor-parallel-size",
 }
-_WITH_VALUE = frozenset(
-    {
-        "api-server-count",
-        "config",
-        "data-parallel-size",
-        "host",
-        "max-model-len",
-        "max-num-seqs",
-        "model",
-        "num-speculative-tokens",
-        "port",
-        "served-model-name",
-        "spec-tokens",
-        "speculative-config",
-        "speculative-config.num-speculative-tokens",
-        "ssl-certfile",
-        "tensor-parallel-size",
-        "uds",
-    }
-)
-_FLAGS = frozenset(
-    {
+_WITH_VALUE = OPTIONS | {"config", "host", "model", "port", "served-model-name", "ssl-certfile", "uds"}
+_FLAGS = (
+    SWITCH_OPTIONS
+    | {f"no-{name}" for name in SWITCH_OPTIONS}
+    | {
         "data-parallel-multi-port-external-lb",
         "disable-log-requests",
         "disable-log-stats",
         "disable-uvicorn-access-log",
         "enable-auto-tool-choice",
-        "enable-chunked-prefill",
-        "enable-expert-parallel",
         "enable-log-requests",
-        "enable-prefix-caching",
-        "enforce-eager",
         "headless",
         "no-disable-log-stats",
-        "no-enable-prefix-caching",
         "trust-remote-code",
     }
 )
@@ -109,6 +96,8 @@ class ServeCommand(NamedTuple):
     num_speculative_tokens: int | None = None
     tensor_parallel_size: int | None = None
     data_parallel_size: int | None = None
+    flags: Flags | None = None
+    """Those of the list in `flags`, `None` where there is no command line."""
 
     @property
     def model_name(self) -> str:
@@ -127,6 +116,8 @@ class ServeCommand(NamedTuple):
             data_parallel_size=self.data_parallel_size,
             has_several_api_servers=(self.api_server_count or 1) > 1,
             log_stats_disabled=self.log_stats_disabled,
+            flags=self.flags,
+            model=known_name(self.model),
         )
 
 
@@ -202,6 +193,7 @@ def parse_arguments(arguments: Arguments, config: str | None = None) -> ServeCom
         num_speculative_tokens=_draft_tokens(options),
         tensor_parallel_size=_size(options.get("tensor-parallel-size")),
         data_parallel_size=_size(options.get("data-parallel-size")),
+        flags=given_flags((name, _plain_number(value)) for name, value in options.items()),
     )
 
 
@@ -234,7 +226,8 @@ def _take(found: dict[str, str], name: str, value: str | None, free: str | None)
         found[_API_KEY] = ""
         return None if value is None else free
     if name in _FLAGS:
-        found[name.removeprefix("no-")] = "false" if name.startswith("no-") else _TRUE
+        is_on = name.startswith("no-") == (value is not None and value.lower() in _OFF)
+        found[name.removeprefix("no-")] = _TRUE if is_on else "false"
         return free
     if name not in _WITH_VALUE:
         return None if value is None else free
@@ -249,7 +242,8 @@ def _is_option(word: str) -> bool:
 
 
 def _long(name: str) -> str:
-    return _SHORT.get(name, name).lstrip("-").replace("_", "-")
+    first, dot, rest = name.partition(".")
+    return f"{_SHORT.get(first, first)}{dot}{rest}".lstrip("-").replace("_", "-")
 
 
 def _options_of_config(text: str | None) -> dict[str, str]:
@@ -270,11 +264,12 @@ def _known_of_config(content: Mapping[object, object]) -> Iterator[tuple[str, st
             yield name, ""
         elif name in _FLAGS and isinstance(value, bool):
             yield name.removeprefix("no-"), _TRUE if value is not name.startswith("no-") else "false"
-        elif name == "speculative-config" and isinstance(value, Mapping):
-            yield "speculative-config.num-speculative-tokens", str(value.get("num_speculative_tokens", ""))
+        elif isinstance(value, Mapping):
+            inner = ((f"{name}.{each}".replace("_", "-"), one) for each, one in value.items())
+            yield from ((option, str(one)) for option, one in inner if option in _WITH_VALUE)
         elif name in _WITH_VALUE:
             first = value[0] if isinstance(value, list) and value else value
-            if isinstance(first, (str, int)):
+            if isinstance(first, (str, int, float)):
                 yield name, str(first)
 
 
@@ -297,6 +292,12 @@ def _size(text: str | None) -> int | None:
         return None
     whole, decimals, unit = found.groups()
     return int(float(f"{whole}.{decimals or 0}") * _FACTORS.get(unit, 1)) or None
+
+
+def _plain_number(text: str) -> str:
+    """Return a size such as ``16k`` as a number; any other text as it is."""
+    size = _size(text) if text[-1:].isalpha() else None
+    return text if size is None else str(size)
 
 
 def _port(text: str | None) -> int:

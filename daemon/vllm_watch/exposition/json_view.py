@@ -9,8 +9,9 @@ from typing import Any
 
 from vllm_watch.catalog.capacity_reasons import CAPACITY_BASES, CAPACITY_UNKNOWN
 from vllm_watch.catalog.reasons import STALLED, explain
+from vllm_watch.state.configuration import Configuration
 from vllm_watch.state.engine_capacity import EngineCapacity
-from vllm_watch.state.snapshot import EngineSnapshot, HttpRequestKey, Reading, ServerSnapshot
+from vllm_watch.state.snapshot import EngineSnapshot, HttpRequestKey, Reading, ServerSnapshot, SourceSnapshot
 from vllm_watch_parsers.metric_names import INFERENCE_HANDLERS
 
 
@@ -24,18 +25,10 @@ def server_view(server: ServerSnapshot) -> dict[str, Any]:
         "start_time": server.start_time.value if server.start_time is not None else None,
         "starts": server.starts,
         "slo": dict(server.slo),
+        "configuration": _configuration_view(server.configuration),
         "labels": dict(server.labels),
         "links": dict(server.links),
-        "sources": [
-            {
-                "source": source.source,
-                "up": source.is_up,
-                "reason": source.reason,
-                "explanation": explain(source.source, source.reason),
-                "last_reading": source.last_reading,
-            }
-            for source in server.sources
-        ],
+        "sources": [_source_view(source) for source in server.sources],
         "engines": [_engine_view(engine) for engine in server.engines],
         "http_requests": [
             {"method": key.method, "handler": key.handler, "code": key.code, "count": count}
@@ -54,6 +47,27 @@ def server_view(server: ServerSnapshot) -> dict[str, Any]:
     if server.tail is not None:
         view["log_tail"] = server.tail._asdict()
     return {name: value for name, value in view.items() if value is not None}
+
+
+def _source_view(source: SourceSnapshot) -> dict[str, Any]:
+    return {
+        "source": source.source,
+        "up": source.is_up,
+        "reason": source.reason,
+        "explanation": explain(source.source, source.reason),
+        "last_reading": source.last_reading,
+    }
+
+
+def _configuration_view(configuration: Configuration) -> dict[str, Any]:
+    view: dict[str, Any] = {"flags": {flag: known._asdict() for flag, known in configuration.flags.items()}}
+    if configuration.digest is not None:
+        view["config"] = configuration.digest
+    change = configuration.change
+    if change is not None:
+        changes = [{"flag": flag, "from": old, "to": new} for flag, old, new in change.changes]
+        view["change"] = {"at": change.at, "text": change.text, "changes": changes}
+    return view
 
 
 def _failed_requests(requests: Mapping[HttpRequestKey, float]) -> dict[str, float]:
@@ -84,6 +98,7 @@ def _engine_view(engine: EngineSnapshot) -> dict[str, Any]:
         "means": {stage: reading.value for stage, reading in engine.means.items()},
         "first_bounds": {stage: reading.value for stage, reading in engine.first_bounds.items()},
         "facts": dict(engine.facts),
+        "startup_seconds": dict(engine.startup_seconds),
         "capacity": _capacity_view(engine.capacity),
         "disagreements": [name for name, is_differing in engine.disagreements.items() if is_differing],
     }

@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 from vllm_watch.catalog.series import SERIES
 from vllm_watch.catalog.states import ENGINE_STATES
+from vllm_watch.exposition.config_labels import config_labels
 from vllm_watch.state.engine_capacity import EngineCapacity
 from vllm_watch.state.objectives import attainments
 from vllm_watch.state.snapshot import EngineSnapshot, EngineTotals, Reading, ServerSnapshot, TailCounts
@@ -80,14 +81,11 @@ class SamplePart(NamedTuple):
         name: Which part it is of which server, and of which engine.
         depends_on: What its samples depend on: where that is equal, they are, but for times that are the snapshot's.
         samples: Returns them.
-        is_of_scrape: They were worked out of the server's last scrape alone, and have its time: they are the same until
-            the next one.
     """
 
     name: tuple[object, ...]
     depends_on: object
     samples: Callable[[], Iterator[AnySample]]
-    is_of_scrape: bool = False
 
 
 def server_samples(server: ServerSnapshot) -> Iterator[AnySample]:
@@ -103,7 +101,7 @@ def sample_parts(server: ServerSnapshot) -> Iterator[SamplePart]:
         yield from _engine_parts(server, engine)
     for totals in (*(engine.totals for engine in server.engines), *server.former):
         depends_on, samples = (totals, server.slo), partial(_total_samples, server, totals)
-        yield SamplePart(("totals", name, totals.key), depends_on, samples, is_of_scrape=True)
+        yield SamplePart(("totals", name, totals.key), depends_on, samples)
     about = (
         server.version,
         server.model_name,
@@ -114,6 +112,8 @@ def sample_parts(server: ServerSnapshot) -> Iterator[SamplePart]:
         server.links,
     )
     yield SamplePart(("server", name), about, partial(_whole_server_samples, server))
+    configuration = (server.model_name, server.configuration)
+    yield SamplePart(("configuration", name), configuration, partial(_configuration_samples, server))
     requests = (server.http_requests, server.admission_rejections)
     yield SamplePart(("requests", name), requests, partial(_request_samples, server))
     yield SamplePart(("sources", name), server.sources, partial(_source_samples, server))
@@ -141,8 +141,15 @@ def _engine_parts(server: ServerSnapshot, engine: EngineSnapshot) -> Iterator[Sa
         (engine.quantiles, engine.means, engine.first_bounds),
         partial(_latency_samples, engine, labels),
     )
-    yield SamplePart(("latencies", name, engine.key), latencies, samples, is_of_scrape=True)
-    state = (engine.facts, engine.disagreements, engine.state, engine.stall_reason, engine.capacity)
+    yield SamplePart(("latencies", name, engine.key), latencies, samples)
+    if engine.step_times:
+        speed = _decides_speed(server)
+        steps, samples = (engine.step_times, speed), partial(_step_samples, engine, (*labels, *speed))
+        yield SamplePart(("steps", name, engine.key), steps, samples)
+    state = (
+        (engine.facts, engine.startup_seconds, engine.disagreements),
+        (engine.state, engine.stall_reason, engine.capacity),
+    )
     yield SamplePart(("state", name, engine.key), state, partial(_state_samples, server, engine, labels))
 
 
@@ -159,6 +166,8 @@ def _state_samples(
 ) -> Iterator[PlainSample]:
     for name, value in engine.facts.items():
         yield PlainSample(name, labels, value, server.at)
+    for phase, seconds in engine.startup_seconds.items():
+        yield PlainSample("startup_seconds", (*labels, phase), seconds, server.at)
     for quantity, is_differing in engine.disagreements.items():
         yield PlainSample("source_disagreement", (*labels, quantity), float(is_differing), server.at)
     for state in ENGINE_STATES:
@@ -186,12 +195,33 @@ def _latency_samples(engine: EngineSnapshot, labels: tuple[str, str, str]) -> It
         yield _sample("latency_first_bound_seconds", (*labels, stage), reading)
 
 
+def _step_samples(engine: EngineSnapshot, labels: tuple[str, ...]) -> Iterator[PlainSample]:
+    for of_class, time in engine.step_times.items():
+        yield PlainSample("decode_step_seconds", (*labels, *of_class), time.seconds, time.at)
+        yield PlainSample("decode_step_measurements", (*labels, *of_class), time.measured, time.at)
+
+
+def _decides_speed(server: ServerSnapshot) -> tuple[str, str]:
+    """
+    Return the configuration and the version of a server, on which the time of a step depends.
+
+    /metrics has few of the flags: where nothing else has any, each start counts as a configuration.
+    """
+    configuration = server.configuration
+    config = configuration.digest or ""
+    if not any(flag.source != "metrics" for flag in configuration.flags.values()):
+        config = f"started {server.start_time.value:.0f}" if server.start_time is not None else ""
+    return config, server.version or ""
+
+
 def _total_samples(server: ServerSnapshot, totals: EngineTotals) -> Iterator[AnySample]:
     labels = (server.name, totals.key.model_name, totals.key.engine)
     for name, reading in totals.counters.items():
         yield _sample(name, labels, reading)
     for reason, reading in totals.requests_finished.items():
         yield _sample("requests_finished_total", (*labels, reason), reading)
+    for source, reading in totals.prompt_tokens.items():
+        yield _sample("prompt_tokens_by_source_total", (*labels, source), reading)
     for name, histogram in totals.histograms.items():
         yield HistogramSample(name, labels, histogram.histogram, histogram.at)
     for kept in attainments(server.slo, totals.histograms):
@@ -218,6 +248,20 @@ def _whole_server_samples(server: ServerSnapshot) -> Iterator[PlainSample]:
         yield PlainSample("server_links_info", (name, server.links.get("logs", ""), server.links.get("gpu", "")), 1, at)
     for objective, seconds in server.slo.items():
         yield PlainSample(objective, (name,), seconds, at)
+
+
+def _configuration_samples(server: ServerSnapshot) -> Iterator[PlainSample]:
+    name, configuration = server.name, server.configuration
+    if configuration.digest is None:
+        return
+    labels = (name, server.model_name, *config_labels(configuration).values(), configuration.digest)
+    yield PlainSample("server_config_info", labels, 1, server.at)
+    change = configuration.change
+    if change is not None and change.at is not None:
+        for flag, old, new in change.changes:
+            yield PlainSample(
+                "server_config_change_timestamp_seconds", (name, flag, old or "", new or ""), change.at, server.at
+            )
 
 
 def _request_samples(server: ServerSnapshot) -> Iterator[PlainSample]:

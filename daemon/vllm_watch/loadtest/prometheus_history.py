@@ -178,8 +178,10 @@ class PrometheusHistory:
         for labels, _ in row[INFO]:
             known.version = labels.get("version") or known.version
             known.model = labels.get("model_name") or known.model
+            known.engine_generation = labels.get("engine_generation") or known.engine_generation
         for name in FACT_GAUGES:
             for _, value in row[name]:
+                known.revision += known.facts.get(name) != value
                 known.facts[name] = value
             known.note_engines(name, list({labels.get("engine"): value for labels, value in row[name]}.values()))
         prefix = labelled(FAILURES, "")

@@ -91,7 +91,6 @@ class _Replay:
         if result.reading is not None:
             self._reading, self._scraped_at = result.reading, at
             self._first_scraped_at = self._first_scraped_at or at
-            self._builder.started_with.note_reading(result.reading)
         self._add(at, is_fresh=result.reading is not None)
 
     def read_log(self, event: LogWritten, at: float) -> None:

@@ -6,10 +6,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 
 from vllm_watch.reading.log_reader import TimedEvent
+from vllm_watch.state.configuration import FACTS_OF_FLAGS
 from vllm_watch.state.snapshot import ServerSnapshot
 from vllm_watch_parsers.events import Lifecycle, StartupFact
-from vllm_watch_parsers.flags import PARALLEL_SIZES
-from vllm_watch_parsers.scrape import MetricsReading
 
 
 _DEVICE = "device"
@@ -25,6 +24,7 @@ _FLAGS_OF_FACTS = {
     "max_running_requests": "max-num-seqs",
     "max_model_len_tokens": "max-model-len",
     "num_speculative_tokens": "speculative-config.num_speculative_tokens",
+    **FACTS_OF_FLAGS,
 }
 """Facts by the names of their series, and the flags that set them: for a server whose flags are not in its log."""
 
@@ -44,13 +44,14 @@ class StartedWith:
     def __init__(self) -> None:
         self.version: str | None = None
         self.model: str | None = None
+        self.engine_generation: str | None = None
         self.facts: dict[str, float] = {}
         self._together: dict[str, float] = {}
-        self._given: dict[str, str] = {}
-        self._resolved: dict[str, str] = {}
-        self._labels: dict[str, str] = {}
+        self._flags: Mapping[str, str] = {}
         self._memory: dict[str, str] = {}
         self._gpu: str | None = None
+        self.revision = 0
+        """Grows whenever `config` may have changed."""
 
     def note_events(self, events: Iterable[TimedEvent]) -> None:
         """Take in events of the log, in order."""
@@ -58,19 +59,22 @@ class StartedWith:
             if isinstance(event, StartupFact):
                 self._note_fact(event)
             elif isinstance(event, Lifecycle) and event.phase == "starting":
-                self._given, self._resolved, self._memory, self._gpu = {}, {}, {}, None
-
-    def note_reading(self, reading: MetricsReading) -> None:
-        """Take in a scrape."""
-        self._labels = dict(reading.flags)
+                self._memory, self._gpu = {}, None
+                self.facts, self._together = {}, {}
+                self.revision += 1
 
     def note_snapshot(self, snapshot: ServerSnapshot) -> None:
-        """Take in the server's names and facts."""
+        """Take in the server's names, flags and facts."""
+        flags = {flag: known.value for flag, known in snapshot.configuration.flags.items()}
+        self.revision += flags != self._flags
+        self._flags = flags
         self.version = snapshot.version or self.version
         self.model = snapshot.model_name or self.model
+        self.engine_generation = snapshot.engine_generation or self.engine_generation
         for engine in snapshot.engines:
-            if engine.facts:
+            if engine.facts and not engine.facts.items() <= self.facts.items():
                 self.facts.update(engine.facts)
+                self.revision += 1
         for name in _OF_EACH_ENGINE:
             self.note_engines(name, [engine.facts[name] for engine in snapshot.engines if name in engine.facts])
 
@@ -86,9 +90,8 @@ class StartedWith:
 
     @property
     def config(self) -> Mapping[str, str]:
-        """Every flag that is known: what vLLM made of it before what was given, and the log before /metrics."""
-        resolved = {name: value for name, value in self._resolved.items() if name not in PARALLEL_SIZES}
-        known = {**self._labels, **self._resolved, **self._given, **resolved}
+        """Every flag that is known."""
+        known = dict(self._flags)
         for fact, flag in _FLAGS_OF_FACTS.items():
             if fact in self.facts:
                 known.setdefault(flag, f"{self.facts[fact]:g}")
@@ -98,12 +101,11 @@ class StartedWith:
     @property
     def hardware(self) -> Mapping[str, str]:
         """What is known of the machine."""
-        device = self._resolved.get(_DEVICE) or self._given.get(_DEVICE)
-        known = {_DEVICE: device, "gpu": self._gpu}
+        known = {_DEVICE: self._flags.get(_DEVICE), "gpu": self._gpu}
         return {**{name: value for name, value in known.items() if value}, **self._memory}
 
     def _note_fact(self, fact: StartupFact) -> None:
-        (self._resolved if fact.engine_generation is not None else self._given).update(fact.flags)
+        self.revision += 1
         self._gpu = fact.gpu or self._gpu
         for field, name in _SIZES.items():
             value = getattr(fact, field)

@@ -7,6 +7,7 @@ from collections import deque
 from dataclasses import dataclass, field
 
 from vllm_watch.state.sleep_reports import TokenSpan
+from vllm_watch.state.step_times import StepTimes, logged_step
 from vllm_watch_parsers.events import AGGREGATED, EngineStats, SpecDecoding
 from vllm_watch_parsers.scrape import DEFAULT_ENGINE
 
@@ -37,6 +38,9 @@ class EngineLog:
     gaps: deque[float] = field(default_factory=lambda: deque(maxlen=5))
     covered: deque[float] = field(default_factory=lambda: deque(maxlen=5))
     """The seconds that the last lines on drafts are over, by vLLM's own clock."""
+    step_times: StepTimes = field(default_factory=StepTimes, compare=False)
+    before: EngineStats | None = None
+    """The line of statistics before the last one."""
 
     @classmethod
     def first(cls, at: float, stats: EngineStats) -> EngineLog:
@@ -51,7 +55,7 @@ class EngineLog:
             self.gaps.append(at - self.stats_at)
         if stats.requests_swapped is not None:  # V0 prints its hit ratios on a line of their own.
             stats = stats._replace(prefix_cache_hit_ratio=self.stats.prefix_cache_hit_ratio)
-        self.stats, self.stats_at = stats, at
+        self.before, self.stats, self.stats_at = self.stats, stats, at
         self._note_tokens(at)
 
     def add_hit_ratio(self, ratio: float | None) -> None:
@@ -61,6 +65,13 @@ class EngineLog:
     def add_drafts(self, at: float, spec: SpecDecoding) -> None:
         """Take in a line on speculative decoding."""
         self.spec, self.spec_at = self._over_one_interval(spec), at
+
+    def measure_step(self, tokens_per_step: float | None, capacity: int | None) -> None:
+        """Measure the steps of the last line's interval; called once for each line."""
+        if self.before is not None and self.gaps:
+            intervals = self.gaps[-1] / self.interval
+            measured = logged_step(intervals, self.before, self.stats, tokens_per_step, capacity)
+            self.step_times.add(self.stats_at, measured)
 
     @property
     def interval(self) -> float:

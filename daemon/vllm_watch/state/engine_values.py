@@ -19,10 +19,12 @@ from vllm_watch.state.engine_log import EngineLog
 from vllm_watch.state.log_source import LogSource
 from vllm_watch.state.scrape_source import ScrapeSource
 from vllm_watch.state.snapshot import HistogramReading, Reading
+from vllm_watch.state.step_times import StepClass, StepTime, StepTimes
 from vllm_watch.state.until_next_scrape import until_next_scrape
 from vllm_watch.state.window import QUANTILES, estimate_quantile
 from vllm_watch_parsers.command_facts import CommandFacts
 from vllm_watch_parsers.events import EngineStats, SpecDecoding
+from vllm_watch_parsers.metric_names import PROMPT_SOURCES
 from vllm_watch_parsers.scrape import EngineKey, EngineReading
 
 
@@ -262,6 +264,18 @@ def finished_of(scrape: ScrapeSource, key: EngineKey, *, ahead: float) -> Mappin
     return {reason: Reading(value, at, "metrics") for reason, value in engine.requests_finished.items()}
 
 
+@until_next_scrape
+def prompt_tokens_of(scrape: ScrapeSource, key: EngineKey, *, ahead: float) -> Mapping[str, Reading]:
+    """Return the prompt tokens that an engine has processed, by source; nothing before 0.16."""
+    newest = scrape.window.newest_of(key)
+    if newest is None:
+        return {}
+    at, counters = newest.at + ahead, newest.engine.counters
+    return {
+        source: Reading(counters[name], at, "metrics") for source, name in PROMPT_SOURCES.items() if name in counters
+    }
+
+
 def _histogram_name(name: str, version: str | None) -> str:
     """Return the name of a histogram in /metrics: 0.6.4 exports two of them under each other's name."""
     return _SWAPPED.get(name, name) if version == _RELEASE_WITH_SWAPPED_TIMES else name
@@ -318,6 +332,24 @@ def latencies_of(scrape: ScrapeSource, key: EngineKey, version: str | None, *, a
     return Latencies(quantiles, means, first_bounds)
 
 
+@until_next_scrape
+def step_times_of_scrape(scrape: ScrapeSource, key: EngineKey, *, ahead: float) -> Mapping[StepClass, StepTime]:
+    """Return the times of an engine's decode steps in the minutes before the last scrape."""
+    return _step_times(scrape.step_times.get(key), scrape.read_at, ahead)
+
+
+def step_times_of_log(
+    engine: EngineLog, now: float, *, keeps_stale: bool, ahead: float
+) -> Mapping[StepClass, StepTime]:
+    """Return the times of an engine's decode steps in the minutes before its last line, if that is fresh."""
+    return _step_times(engine.step_times, engine.stats_at, ahead) if keeps_stale or engine.is_fresh(now) else {}
+
+
+def _step_times(known: StepTimes | None, at: float | None, ahead: float) -> Mapping[StepClass, StepTime]:
+    recent = known.recent(at) if known is not None and at is not None else {}
+    return {of_class: time._replace(at=time.at + ahead) for of_class, time in recent.items()}
+
+
 def facts_of(
     log: LogSource | None, scrape: ScrapeSource | None, command: CommandFacts, engine: str
 ) -> dict[str, float]:
@@ -345,6 +377,16 @@ def facts_of(
     return {name: value for name, value in facts.items() if value is not None}
 
 
+def startup_seconds_of(log: LogSource | None, engine: str) -> Mapping[str, float]:
+    """Return how long the phases of an engine's start took, by phase."""
+    own = log.facts.of_engine(engine) if log is not None else None
+    return own.startup_seconds if own is not None else {}
+
+
+def _bytes(gib: float | None) -> float | None:
+    return None if gib is None else round(gib * 2**30)
+
+
 def _facts_of_log(log: LogSource, engine: str) -> dict[str, float | None]:
     """Return the facts by series; `None` where the log does not have one."""
     facts = log.facts
@@ -353,6 +395,8 @@ def _facts_of_log(log: LogSource, engine: str) -> dict[str, float | None]:
         "kv_cache_capacity_tokens": facts.capacity_tokens(engine),
         "max_concurrency": own.max_concurrency if own else None,
         "model_load_seconds": own.model_load_seconds if own else None,
+        "model_weights_bytes": _bytes(own.model_load_gib) if own else None,
+        "kv_cache_bytes": _bytes(own.kv_cache_memory_gib) if own else None,
         "max_running_requests": facts.max_num_seqs,
         "max_model_len_tokens": facts.max_model_len,
         "num_speculative_tokens": facts.num_speculative_tokens,

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import TypeVar
 
 from vllm_watch.catalog.limits import MAX_ENGINES
-from vllm_watch_parsers.events import AGGREGATED, StartupFact
+from vllm_watch_parsers.events import AGGREGATED, StartupDetail, StartupFact
 from vllm_watch_parsers.scrape import DEFAULT_ENGINE
 
 
@@ -17,11 +17,55 @@ Size = TypeVar("Size", int, float)
 
 @dataclass(slots=True)
 class EngineFacts:
-    """What one engine reported. Several workers may print a size of their own: the smallest is the one that counts."""
+    """
+    What one engine reported.
+
+    Several workers may print their own: of the KV cache the smallest is the one that counts, of weights and times the
+    greatest. Sizes of memory are those of one worker.
+    """
 
     kv_cache_tokens: int | None = None
     max_concurrency: float | None = None
+    kv_cache_memory_gib: float | None = None
+    model_load_gib: float | None = None
     model_load_seconds: float | None = None
+    compile_seconds: float | None = None
+    graph_capture_seconds: float | None = None
+    engine_init_seconds: float | None = None
+
+    def learn(self, fact: StartupFact) -> None:
+        """Take in one line."""
+        for name in _LEAST:
+            setattr(self, name, _least(getattr(self, name), getattr(fact, name)))
+        for name in _GREATEST:
+            setattr(self, name, _greatest(getattr(self, name), getattr(fact, name)))
+
+    def completed_by(self, other: EngineFacts) -> EngineFacts:
+        """Return these with those of another engine that they lack."""
+        known = {name: getattr(self, name) for name in (*_LEAST, *_GREATEST)}
+        lacking = {name: getattr(other, name) for name, value in known.items() if value is None}
+        return EngineFacts(**{**known, **lacking})
+
+    @property
+    def startup_seconds(self) -> dict[str, float]:
+        """How long the phases of the start took that are known."""
+        phases = {
+            "load": self.model_load_seconds,
+            "compile": self.compile_seconds,
+            "graphs": self.graph_capture_seconds,
+            "init": self.engine_init_seconds,
+        }
+        return {phase: seconds for phase, seconds in phases.items() if seconds is not None}
+
+
+_LEAST = ("kv_cache_tokens", "max_concurrency", "kv_cache_memory_gib")
+_GREATEST = (
+    "model_load_gib",
+    "model_load_seconds",
+    "compile_seconds",
+    "graph_capture_seconds",
+    "engine_init_seconds",
+)
 
 
 @dataclass(slots=True)
@@ -43,6 +87,8 @@ class Facts:
     log_stats_disabled: bool = False
     engines: dict[str, EngineFacts] = field(default_factory=dict)
     _max_model_len_is_final: bool = False
+    _ranked: set[str] = field(default_factory=set)
+    """The engines whose processes print their rank; their workers may not."""
     _reports_alone: bool = False
     """Whether an engine's configuration has no other engine; that of a dense model never has."""
 
@@ -60,10 +106,19 @@ class Facts:
         if fact.log_stats_disabled:
             self.log_stats_disabled = True
         self._learn_data_parallel_size(fact)
-        if fact.kv_cache_tokens or fact.max_concurrency or fact.model_load_seconds:
+        self._learn_of_engine(fact)
+
+    def learn_detail(self, detail: StartupDetail) -> None:
+        """Take in a line with a detail."""
+        if detail.compile_seconds is not None:
+            self._learn_of_engine(StartupFact(engine=detail.engine, compile_seconds=detail.compile_seconds))
+
+    def _learn_of_engine(self, fact: StartupFact) -> None:
+        if any(getattr(fact, name) is not None for name in (*_LEAST, *_GREATEST)):
             engine = fact.engine or DEFAULT_ENGINE
             if engine in self.engines or len(self.engines) < MAX_ENGINES:
-                self._learn_engine(self.engines.setdefault(engine, EngineFacts()), fact)
+                self.engines.setdefault(engine, EngineFacts()).learn(fact)
+                self._ranked.update(() if fact.engine is None else {engine})
 
     def _learn_first(self, fact: StartupFact) -> None:
         """Keep the first value: a draft model's lines look like the main model's and come after them."""
@@ -86,12 +141,6 @@ class Facts:
             self.max_model_len = length
             self._max_model_len_is_final = is_final
 
-    def _learn_engine(self, engine: EngineFacts, fact: StartupFact) -> None:
-        engine.kv_cache_tokens = _least(engine.kv_cache_tokens, fact.kv_cache_tokens)
-        engine.max_concurrency = _least(engine.max_concurrency, fact.max_concurrency)
-        loads = [seconds for seconds in (engine.model_load_seconds, fact.model_load_seconds) if seconds is not None]
-        engine.model_load_seconds = max(loads, default=None)
-
     @property
     def lone_engine(self) -> str | None:
         """The only engine, or `None` if there are several, or none is known."""
@@ -108,15 +157,22 @@ class Facts:
 
         Sizes are added up only if every engine has reported its own: some may print into another node's log.
         """
+        if self._ranked == {engine} and engine != DEFAULT_ENGINE and DEFAULT_ENGINE in self.engines:
+            return self.engines[engine].completed_by(self.engines[DEFAULT_ENGINE])  # What its workers reported.
         if engine != AGGREGATED or engine in self.engines:
             return self.engines.get(engine)
         every = list(self.engines.values())
         if not every or (self.data_parallel_size or len(every)) != len(every):
             return None
+        known = {
+            name: max((value for facts in every if (value := getattr(facts, name)) is not None), default=None)
+            for name in _GREATEST
+        }
         return EngineFacts(
             _total([facts.kv_cache_tokens for facts in every]),
             _total([facts.max_concurrency for facts in every]),
-            max((facts.model_load_seconds for facts in every if facts.model_load_seconds is not None), default=None),
+            min((size for facts in every if (size := facts.kv_cache_memory_gib) is not None), default=None),
+            **known,
         )
 
     def capacity_tokens(self, engine: str) -> int | None:
@@ -151,5 +207,8 @@ def _total(sizes: Sequence[Size | None]) -> Size | None:
 
 
 def _least(left: Size | None, right: Size | None) -> Size | None:
-    known = [value for value in (left, right) if value is not None]
-    return min(known, default=None)
+    return min((value for value in (left, right) if value is not None), default=None)
+
+
+def _greatest(left: Size | None, right: Size | None) -> Size | None:
+    return max((value for value in (left, right) if value is not None), default=None)

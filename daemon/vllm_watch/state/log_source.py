@@ -7,6 +7,7 @@ import math
 
 from vllm_watch.catalog.limits import MAX_ENGINES
 from vllm_watch.reading.log_reader import LogBatch, TimedEvent
+from vllm_watch.state.configuration import FlagHistory
 from vllm_watch.state.engine_log import EngineLog, name_of
 from vllm_watch.state.facts import Facts
 from vllm_watch.state.http_labels import http_request_key
@@ -22,6 +23,7 @@ from vllm_watch_parsers.events import (
     Notice,
     SleepOrPause,
     SpecDecoding,
+    StartupDetail,
     StartupFact,
 )
 from vllm_watch_parsers.metric_names import INFERENCE_HANDLERS
@@ -33,10 +35,16 @@ _RELEASE_WITHOUT_HIT_RATIO = "0.7.3"
 
 
 class LogSource:
-    """Takes in the events of one log, in order."""
+    """
+    Takes in the events of one log, in order.
 
-    def __init__(self) -> None:
+    Args:
+        flags: Takes in what the log has of the server's flags, beside its other sources.
+    """
+
+    def __init__(self, flags: FlagHistory | None = None) -> None:
         self.facts = Facts()
+        self.flags = flags or FlagHistory()
         self.engines: dict[str, EngineLog] = {}
         self.life = ServerLife()
         self.sleep = LoggedSleep()
@@ -132,6 +140,10 @@ class LogSource:
             self._apply_drafts(at, event)
         elif isinstance(event, StartupFact):
             self.facts.learn(event)
+            self.flags.note_fact(event)
+        elif isinstance(event, StartupDetail):
+            self.facts.learn_detail(event)
+            self.flags.note_detail(event)
         elif isinstance(event, Lifecycle):
             self._apply_phase(at, event, is_dated=is_dated)
         elif isinstance(event, Failure):
@@ -156,6 +168,8 @@ class LogSource:
             return
         if engine is not None:
             engine.add_stats(at, stats)
+            if engine.spec is None and not self.facts.num_speculative_tokens:
+                engine.measure_step(1.0, self.facts.capacity_tokens(name))
         elif len(self.engines) < MAX_ENGINES:
             engine = self.engines[name] = EngineLog.first(at, stats)
         else:
@@ -173,6 +187,7 @@ class LogSource:
         engine = self.engines.get(name)
         if engine is not None:
             engine.add_drafts(at, spec)
+            engine.measure_step(spec.mean_acceptance_length, self.facts.capacity_tokens(name))
         if self.facts.num_speculative_tokens is None:
             self.facts.num_speculative_tokens = spec.num_speculative_tokens
         self.totals.add_drafts(name, spec)
@@ -181,6 +196,7 @@ class LogSource:
         self.life.apply_phase(at, event, is_dated=is_dated)
         if event.phase == "starting":
             self.facts = Facts()
+            self.flags.start(at if is_dated else None)
             self.engines.clear()
             self.has_several_api_servers = False
             self.first_served_at = None

@@ -14,11 +14,19 @@ from typing import NamedTuple
 
 from vllm_watch.catalog.reasons import SourceName
 from vllm_watch.state.engine_state import UNKNOWN, Judgement, state_from_log, state_from_scrape
-from vllm_watch.state.engine_values import gauges_of_log, gauges_of_scrape, positions_of_log, positions_of_scrape
+from vllm_watch.state.engine_values import (
+    gauges_of_log,
+    gauges_of_scrape,
+    positions_of_log,
+    positions_of_scrape,
+    step_times_of_log,
+    step_times_of_scrape,
+)
 from vllm_watch.state.scrape_source import ScrapeSource
 from vllm_watch.state.server_sources import ServerSources
 from vllm_watch.state.sleeping import is_sleeping, woken_at
 from vllm_watch.state.snapshot import Reading
+from vllm_watch.state.step_times import StepClass, StepTime
 from vllm_watch_parsers.scrape import EngineKey
 
 
@@ -121,6 +129,17 @@ def position_acceptance(sources: ServerSources, key: EngineKey, now: float) -> t
     if engine is None:
         return ()
     return positions_of_log(engine, now, keeps_stale=sources.settings.keeps_stale, ahead=sources.ahead)
+
+
+def step_times(sources: ServerSources, key: EngineKey, now: float) -> Mapping[StepClass, StepTime]:
+    """Return the times of an engine's decode steps: by /metrics if it is shown, else by the log."""
+    scrape = shown_scrape(sources, now)
+    if scrape is not None:
+        return step_times_of_scrape(scrape, key, ahead=sources.ahead)
+    engine = sources.engine_log(key)
+    if engine is None:
+        return {}
+    return step_times_of_log(engine, now, keeps_stale=sources.settings.keeps_stale, ahead=sources.ahead)
 
 
 def start_time(sources: ServerSources) -> Reading | None:

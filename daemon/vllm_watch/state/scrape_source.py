@@ -6,6 +6,7 @@ from __future__ import annotations
 import math
 
 from collections import Counter
+from collections.abc import Mapping
 from typing import NamedTuple
 
 from vllm_watch.capacity.tracker import CapacityTracker
@@ -14,6 +15,7 @@ from vllm_watch.state.load_sample import load_sample
 from vllm_watch.state.progress import EngineProgress
 from vllm_watch.state.server_process import ServerProcess, is_same_start
 from vllm_watch.state.sleep_reports import ScrapedSleep
+from vllm_watch.state.step_times import StepTimes, scraped_step
 from vllm_watch.state.window import Window
 from vllm_watch_parsers.metric_names import HISTOGRAMS, REQUIRED
 from vllm_watch_parsers.scrape import EngineKey, EngineReading, MetricsReading, Unreadable
@@ -75,6 +77,9 @@ class ScrapeSource:
         self.progress: dict[EngineKey, EngineProgress] = {}
         self.capacity: dict[EngineKey, CapacityTracker] = {}
         """What each engine has shown of its capacity since its server was started."""
+        self.step_times: dict[EngineKey, StepTimes] = {}
+        self.kv_cache_tokens: Mapping[str, int] = {}
+        """The size of each engine's KV cache in tokens, as far as the log has it."""
         self.sleep = ScrapedSleep()
         self.refused_since: float | None = None
         """When nothing listened for the first time since the last scrape; `None` if something has listened since."""
@@ -102,6 +107,7 @@ class ScrapeSource:
         self._note_restart(reading)
         self.process.note_start(result.at, reading.process_start_seconds, result.ahead)
         self.sleep.apply_scrape(result.at, self.reading, reading)
+        self._note_step_times(result.at, reading)
         self.window.add(result.at, reading)
         self._note_progress(result.at, reading)
 
@@ -168,6 +174,7 @@ class ScrapeSource:
         self.window.clear()
         self.progress.clear()
         self.capacity.clear()
+        self.step_times.clear()
         self.sleep.forget()
 
     def _count(self, reading: MetricsReading) -> None:
@@ -192,6 +199,20 @@ class ScrapeSource:
         self.restarts += is_restart
         if is_restart or has_fallen:
             self._forget_readings()
+
+    def _note_step_times(self, at: float, reading: MetricsReading) -> None:
+        """Measure the steps since the last reading."""
+        last = self.window.newest
+        if last is None:
+            return
+        for key in [key for key in self.step_times if key not in reading.engines]:
+            del self.step_times[key]
+        for key, engine in reading.engines.items():
+            before = last.reading.engines.get(key)
+            if before is not None:
+                capacity = self.kv_cache_tokens.get(key.engine, reading.kv_cache_tokens.get(key.engine))
+                measured = scraped_step(at - last.at, before, engine, capacity)
+                self.step_times.setdefault(key, StepTimes()).add(at, measured)
 
     def _note_progress(self, at: float, reading: MetricsReading) -> None:
         for key in [key for key in self.progress if key not in reading.engines]:

@@ -16,13 +16,14 @@ from vllm_watch.capacity.estimates import CapacityRange
 from vllm_watch.catalog.reasons import LogReason
 from vllm_watch.catalog.states import EngineState
 from vllm_watch.reading.log_reader import LogBatch
+from vllm_watch.state.configuration import ConfigChange, Configuration
 from vllm_watch.state.cross_check import CrossCheck, comparisons
 from vllm_watch.state.engine_capacity import EngineCapacity, engine_capacity
 from vllm_watch.state.engine_names import EngineNames
 from vllm_watch.state.engine_state import Judgement, server_state
-from vllm_watch.state.engine_values import Latencies, excludes_cached, facts_of, latencies_of
+from vllm_watch.state.engine_values import Latencies, excludes_cached, facts_of, latencies_of, startup_seconds_of
 from vllm_watch.state.http_source import HttpSource
-from vllm_watch.state.hypothetical_traffic import LATER, lines_with_traffic, scrape_with_traffic
+from vllm_watch.state.hypothetical_traffic import lines_with_traffic, moments_with_traffic, scrape_with_traffic
 from vllm_watch.state.precedence import (
     GaugeSides,
     engine_state,
@@ -32,6 +33,7 @@ from vllm_watch.state.precedence import (
     position_acceptance,
     shown_scrape,
     start_time,
+    step_times,
 )
 from vllm_watch.state.probe_source import ProbeResult
 from vllm_watch.state.scrape_source import ScrapeResult
@@ -60,6 +62,7 @@ class ServerState:
 
     def __init__(self, settings: ServerSettings) -> None:
         self._sources = ServerSources(settings)
+        self._sources.flags.note_command(settings.command, None)
         self._names = EngineNames(self._sources)
         self._cross_check = CrossCheck(self._sources)
         self._http_source = HttpSource(has_log=settings.has_log)
@@ -70,9 +73,20 @@ class ServerState:
         """What is configured."""
         return self._sources.settings
 
-    def apply_command(self, command: CommandFacts) -> None:
-        """Take in the command line of a server that was started again."""
+    def apply_command(self, command: CommandFacts, at: float) -> None:
+        """Take in the command line of a server that was started again, and when that was found."""
         self._sources.settings = self.settings._replace(command=command)
+        self._sources.flags.note_command(command, at)
+
+    def restore_change(self, change: ConfigChange, ahead: float) -> None:
+        """Take back what an earlier process knew of the server's last change of flags, at the wall clock's time."""
+        self._sources.flags.restore(change.later(-ahead))
+
+    def last_change(self, now: float, ahead: float) -> ConfigChange | None:
+        """Return what the last start that changed any flags has changed, at the wall clock's time, in whole seconds."""
+        self._sources.ahead = ahead
+        change = self._configuration(now).change
+        return None if change is None or change.at is None else change._replace(at=float(round(change.at)))
 
     def apply_capacity(self, capacity: CapacityRange | None) -> None:
         """Take in what a benchmark has measured of all engines together."""
@@ -105,6 +119,7 @@ class ServerState:
         if scrape is None:
             return
         restarts = scrape.restarts
+        scrape.kv_cache_tokens = sources.logged_kv_cache_tokens()
         scrape.apply(result)
         if scrape.restarts != restarts:
             self._http_source.start_life()
@@ -112,6 +127,8 @@ class ServerState:
             if sources.probe is not None:
                 sources.probe.start_life()
         if result.reading is not None:
+            started_at = None if scrape.restarts == restarts else scrape.process.started_by(result.at)
+            sources.flags.note_metrics(result.reading.flags, started_at)
             self._http_source.note_scrape(result.at, result.reading, is_log_up=sources.log_status.is_up)
             is_log_idle = self._log_reason(result.at) == "idle"
             self._cross_check.compare_with_log(result.at, result.reading, is_log_idle=is_log_idle)
@@ -155,8 +172,7 @@ class ServerState:
 
         Args:
             now: Seconds since the epoch, by the clock that the sources' times are from.
-            ahead: Seconds by which the wall clock is ahead of that clock. A start that the server reports itself is by
-                the server's clock and stays as it is.
+            ahead: Seconds by which the wall clock is ahead of that clock; a start by the server's own clock stays.
         """
         sources, settings = self._sources, self.settings
         sources.ahead = ahead
@@ -170,6 +186,7 @@ class ServerState:
             version=sources.version,
             engine_generation=log.facts.engine_generation if log else None,
             model_name=keys[0].model_name,
+            configuration=self._configuration(now),
             engines=self._engines(sides, now),
             former=former_totals(sources, keys),
             sources=source_statuses(sources, now, is_sleeping=is_sleeping),
@@ -185,7 +202,7 @@ class ServerState:
             log=log.counts(math.inf if settings.keeps_stale else now) if log else None,
             tail=sources.log_status.tail if log else None,
             scrape_duration=scrape.last.duration if scrape and scrape.last else None,
-            probe=None if is_sleeping else self._probe(now),
+            probe=None if is_sleeping else _probe(self._sources, now),
             slo=settings.slo,
             labels=settings.labels,
         )
@@ -198,13 +215,20 @@ class ServerState:
         """
         sources = self._sources
         sources.settings = self.settings._replace(keeps_stale=True)
-        later = now + LATER
+        moments = moments_with_traffic(now)
+        later = moments[-1]
         log, scrape = sources.log, sources.scrape
-        if scrape is not None and scrape.last is not None and scrape.last.reading is not None:
-            scrape.apply(scrape.last._replace(at=later, reading=scrape_with_traffic(scrape.last.reading)))
+        for moment in moments:
+            if scrape is not None and scrape.last is not None and scrape.last.reading is not None:
+                scrape.apply(scrape.last._replace(at=moment, reading=scrape_with_traffic(scrape.last.reading)))
         if log is not None and sources.log_status.is_up and self._log_reason(now) not in WITHOUT_STATISTICS:
             log.apply(lines_with_traffic(log, later))
         return self.snapshot(later)
+
+    def _configuration(self, now: float) -> Configuration:
+        sources = self._sources
+        is_starting = server_state(sources.log, sources.scrape, now) == "starting"
+        return sources.flags.known(is_starting=is_starting, ahead=sources.ahead)
 
     def _engines(self, sides: Mapping[EngineKey, GaugeSides], now: float) -> tuple[EngineSnapshot, ...]:
         whole = server_state(self._sources.log, self._sources.scrape, now)
@@ -219,7 +243,8 @@ class ServerState:
         latencies = latencies_of(shown, key, sources.version, ahead=sources.ahead) if shown else Latencies()
         present = gauges(sources, key, sides, now) if is_present else {}
         prompt_rate = present.get("prompt_tokens_per_second")
-        facts = facts_of(log, counted_scrape(sources), self.settings.command, key.engine)
+        own_facts = facts_of(log, counted_scrape(sources), self.settings.command, key.engine)
+        facts = {**sources.flags.facts, **own_facts}
         return EngineSnapshot(
             key=key,
             state=judged.state,
@@ -231,18 +256,12 @@ class ServerState:
             means=latencies.means,
             first_bounds=latencies.first_bounds,
             facts=facts,
+            startup_seconds=startup_seconds_of(log, key.engine),
             disagreements=self._cross_check.disagreements(key, now),
+            step_times=step_times(sources, key, now) if is_present else {},
             stall_reason=judged.stall_reason,
-            capacity=self._capacity(key, facts) if is_present else EngineCapacity(),
+            capacity=_capacity(sources, key, facts, len(self._names.last)) if is_present else EngineCapacity(),
         )
-
-    def _capacity(self, key: EngineKey, facts: Mapping[str, float]) -> EngineCapacity:
-        tracker = self._sources.scrape.capacity.get(key) if self._sources.scrape else None
-        return engine_capacity(tracker, facts, self.settings.capacity, len(self._names.last))
-
-    def _probe(self, now: float) -> ProbeSnapshot | None:
-        result = self._sources.probe.current(now) if self._sources.probe is not None else None
-        return None if result is None else ProbeSnapshot(result.reason == "ok", result.first_token_seconds)
 
     def _log_reason(self, now: float) -> LogReason:
         return log_reason(self._sources, now, is_sleeping=self._is_sleeping(now))
@@ -252,3 +271,13 @@ class ServerState:
 
 
 __all__ = ["LogStatus", "ServerSettings", "ServerState"]
+
+
+def _capacity(sources: ServerSources, key: EngineKey, facts: Mapping[str, float], engines: int) -> EngineCapacity:
+    tracker = sources.scrape.capacity.get(key) if sources.scrape else None
+    return engine_capacity(tracker, facts, sources.settings.capacity, engines)
+
+
+def _probe(sources: ServerSources, now: float) -> ProbeSnapshot | None:
+    result = sources.probe.current(now) if sources.probe is not None else None
+    return None if result is None else ProbeSnapshot(result.reason == "ok", result.first_token_seconds)

@@ -70,6 +70,10 @@ class ServerProcess:
             start = reported - ahead
             self.start = ServerStart(reported, start, is_possible=start <= at)
 
+    def started_by(self, moment: float) -> float:
+        """Return when the server was started, by the clock of scrapes: at the latest at a moment."""
+        return self.start.at if self.start is not None and self.start.is_possible else moment
+
     def was_started_after(self, moment: float) -> bool:
         """Return whether the server reports a start after a moment, by a clock that can be right."""
         return self.start is not None and self.start.is_possible and moment < self.start.at

@@ -9,6 +9,7 @@ from typing import NamedTuple
 from vllm_watch.capacity.estimates import CapacityRange
 from vllm_watch.catalog.limits import STALL_SECONDS
 from vllm_watch.catalog.reasons import LogReason
+from vllm_watch.state.configuration import FlagHistory
 from vllm_watch.state.engine_log import EngineLog
 from vllm_watch.state.log_source import LogSource
 from vllm_watch.state.probe_source import ProbeSource
@@ -63,7 +64,9 @@ class ServerSources:
         self.settings = settings
         self.ahead = 0.0
         """Seconds by which the wall clock is ahead of the sources' times: what readings of a snapshot add to them."""
-        self.log = LogSource() if settings.has_log else None
+        self.flags = FlagHistory()
+        """What all of them have of the server's flags."""
+        self.log = LogSource(self.flags) if settings.has_log else None
         self.log_status = LogStatus(is_up=False, reason="starting", tail=TailCounts())
         interval, every = settings.metrics_interval, settings.probe_every
         self.scrape = ScrapeSource(interval) if interval is not None else None
@@ -86,6 +89,14 @@ class ServerSources:
             return key.engine
         is_lone = len(reading.engines) == 1 if reading and reading.engines else key.engine == log.facts.lone_engine
         return AGGREGATED if is_lone else key.engine
+
+    def logged_kv_cache_tokens(self) -> Mapping[str, int]:
+        """Return the size of each scraped engine's KV cache in tokens, as far as the log has it."""
+        log, reading = self.log, self.scrape.reading if self.scrape else None
+        if log is None or reading is None:
+            return {}
+        sizes = {key.engine: log.facts.capacity_tokens(self.name_in_log(key)) for key in reading.engines}
+        return {engine: size for engine, size in sizes.items() if size is not None}
 
     def engine_log(self, key: EngineKey) -> EngineLog | None:
         """Return what the log has reported about an engine."""

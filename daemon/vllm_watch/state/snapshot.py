@@ -9,7 +9,9 @@ from typing import Literal, NamedTuple
 
 from vllm_watch.catalog.reasons import SourceName, StallReason
 from vllm_watch.catalog.states import EngineState
+from vllm_watch.state.configuration import Configuration
 from vllm_watch.state.engine_capacity import EngineCapacity
+from vllm_watch.state.step_times import StepClass, StepTime
 from vllm_watch_parsers.scrape import EngineKey, Histogram
 
 
@@ -35,12 +37,14 @@ class EngineTotals(NamedTuple):
     """
     What one engine has counted in its server's present life; in the last one, while no other has started.
 
-    `counters` and `histograms` are by the names of the series without their prefix, `requests_finished` by reason.
+    `counters` and `histograms` are by the names of the series without their prefix, `requests_finished` by reason,
+    `prompt_tokens` by source.
     """
 
     key: EngineKey
     counters: Mapping[str, Reading]
     requests_finished: Mapping[str, Reading]
+    prompt_tokens: Mapping[str, Reading]
     histograms: Mapping[str, HistogramReading]
 
 
@@ -52,8 +56,9 @@ class EngineSnapshot(NamedTuple):
     `position_acceptance` is in the order of the positions, `None` where a position's is not known. `quantiles` is by
     stage and quantile, `means` by stage, over the last minute; a quantile in its histogram's first bucket is left out,
     and `first_bounds` has the bound of that bucket. `disagreements` is whether the sources differ, by quantity, of
-    those that both have reported for minutes. `prompt_excludes_cached` is whether prompt tokens per second are without
-    cached ones, `None` if that is not known.
+    those that both have reported for minutes. `startup_seconds` is how long the phases of the start took, by phase.
+    `prompt_excludes_cached` is whether prompt tokens per second are without cached ones, `None` if that is not known.
+    `step_times` are those of decode steps, by what the steps had to do.
     """
 
     key: EngineKey
@@ -66,7 +71,9 @@ class EngineSnapshot(NamedTuple):
     means: Mapping[str, Reading]
     first_bounds: Mapping[str, Reading]
     facts: Mapping[str, float]
+    startup_seconds: Mapping[str, float]
     disagreements: Mapping[str, bool]
+    step_times: Mapping[StepClass, StepTime]
     stall_reason: StallReason | None = None
     """Why it is stalled, if it is."""
     capacity: EngineCapacity = EngineCapacity()
@@ -170,6 +177,7 @@ class ServerSnapshot(NamedTuple):
     version: str | None
     engine_generation: str | None
     model_name: str
+    configuration: Configuration
     engines: tuple[EngineSnapshot, ...]
     former: tuple[EngineTotals, ...]
     sources: tuple[SourceSnapshot, ...]

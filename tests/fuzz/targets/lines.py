@@ -34,6 +34,7 @@ from vllm_watch_parsers.events import (
     Notice,
     SleepOrPause,
     SpecDecoding,
+    StartupDetail,
     StartupFact,
 )
 from vllm_watch_parsers.flags import Flags
@@ -116,6 +117,10 @@ def _check_event(event: Event) -> None:
         _check_statistics(event)
     elif isinstance(event, StartupFact):
         _check_fact(event)
+    elif isinstance(event, StartupDetail):
+        assert event.engine is None or _is_index(event.engine)
+        assert event.compile_seconds is None or 0 <= event.compile_seconds <= 1e15
+        _check_flags(event.flags)
     elif isinstance(event, Lifecycle):
         assert event.phase in {"starting", "ready", "shutting_down", "stopped"}
         assert event.rank is None or _is_index(event.rank)
@@ -164,6 +169,8 @@ def _check_fact(event: StartupFact) -> None:
             assert value is None or (value.isascii() and len(value) == 2 and value[0] == "V")
         elif name == "flags":
             _check_flags(value)
+        elif name == "flags_of":
+            assert value in {None, "arguments", "engine"}
         elif name == "gpu":
             assert value is None or _GPU.fullmatch(value)
         elif isinstance(value, str):

@@ -1,0 +1,45 @@
+# SPDX-License-Identifier: Apache-2.0
+"""
+The flags that are labels of `server_config_info`, and their values.
+
+A value comes from the log, /metrics or a command line, so what is not spelt as vLLM spells its choices is no label.
+"""
+
+from __future__ import annotations
+
+import re
+
+from collections.abc import Mapping
+
+from vllm_watch.catalog.config_labels import CONFIG_LABELS
+from vllm_watch.state.configuration import Configuration
+
+
+_VALUE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+-]{0,63}\Z", re.ASCII)
+_SWITCHED = {"True": "true", "False": "false"}
+_SPEC_METHOD = "spec_method"
+_KV_CACHE_DTYPE = "kv_cache_dtype"
+_V0_DRAFT_MODEL = "speculative-model"
+_V0_NGRAM = "[ngram]"
+
+
+def config_labels(configuration: Configuration) -> Mapping[str, str]:
+    """Return the labels' values in the order of the labels; one is empty where it is not known."""
+    found = {label: _first(configuration, flags) for label, flags in CONFIG_LABELS.items()}
+    found[_SPEC_METHOD] = found[_SPEC_METHOD] or _spec_method(configuration)
+    if configuration.is_resolved:  # Every release prints the type, and no flag is that without a choice.
+        found[_KV_CACHE_DTYPE] = found[_KV_CACHE_DTYPE] or "auto"
+    return {label: _SWITCHED.get(value, value) if _VALUE.match(value) else "" for label, value in found.items()}
+
+
+def _first(configuration: Configuration, flags: tuple[str, ...]) -> str:
+    return next((value for flag in flags if (value := configuration.value(flag)) is not None), "")
+
+
+def _spec_method(configuration: Configuration) -> str:
+    """Return how tokens are drafted where the method is not among the flags: before 0.8, or not at all."""
+    draft = configuration.value(_V0_DRAFT_MODEL)
+    if draft is not None:
+        return "ngram" if draft == _V0_NGRAM else "draft_model"
+    has_drafts = any("speculative" in flag for flag in configuration.flags)
+    return "none" if configuration.is_resolved and not has_drafts else ""
