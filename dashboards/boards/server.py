@@ -426,13 +426,17 @@ def _summed(gauge: str) -> str:
 
 
 def _batch(t: Texts) -> Panel:
+    most = promql.per_server(promql.of_engine("max_batched_tokens"), "min")
     return lines(
         t.panel("batch"),
         TOKENS,
         [
             Query(promql.mean("iteration_tokens"), f"{{{{server}}}} {t.name('mean')}", palette.GREEN),
             Query(promql.quantile(_USUAL, "iteration_tokens"), "{{server}} p95", palette.ORANGE),
+            Query(most, f"{{{{server}}}} {t.name('batch_limit')}", palette.LIMIT, limit=True),
         ],
+        # A step that only decodes has a token for each request, and may have thousands.
+        logarithmic=True,
     )
 
 
