@@ -42,7 +42,7 @@ test-all: .venv/developing  ## The same with whole samples: tests/README.md says
 	$(PYTEST) $(WORKERS) --whole $(ARGS)
 
 coverage: .venv/developing  ## How much of the pure core the quick tests reach: 95 % of parsers and of state, branch by branch
-	$(BIN)/coverage run -m pytest -q -m 'not slow' tests/completeness tests/parsers tests/reading tests/state $(ARGS)
+	$(BIN)/coverage run -m pytest -q --hypothesis-profile=quick -m 'not slow' tests/completeness tests/parsers tests/reading tests/state $(ARGS)
 	$(BIN)/coverage report --include 'parsers/*' --fail-under 95
 	$(BIN)/coverage report --include 'daemon/vllm_watch/state/*' --fail-under 95
 

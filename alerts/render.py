@@ -11,53 +11,44 @@ finding about the server.
 from __future__ import annotations
 
 import json
-import re
 import sys
 
 from pathlib import Path
 
-import yaml
-
 from needs import needs
 
-from vllm_watch.catalog.reasons import NOT_JUDGED
+from vllm_watch.backtest.rule_set import shipped_sources
+from vllm_watch.backtest.thresholds import named_in, shipped_thresholds
+from vllm_watch.backtest.thresholds import rendered as rendered_rules
 
 
 HERE = Path(__file__).parent
-NEEDS = HERE.parent / "daemon" / "vllm_watch" / "commands" / "alert_needs.json"
+NEEDS = HERE.parent / "daemon" / "vllm_watch" / "catalog" / "alert_needs.json"
 STATUS_PAGE = HERE.parent / "daemon" / "vllm_watch" / "web" / "static" / "thresholds.js"
 ON_STATUS_PAGE = ("kv_full_ratio",)
 HEAD = "# Made by `make generate` from source/{name} and thresholds.yml: change those.\n"
 
-_PLACE = re.compile(r"%\{(\w+)\}")
 
-
-def thresholds() -> dict[str, str]:
-    """Return every threshold as it is written, and the lists that come from the daemon's catalogue."""
-    loaded: dict[str, object] = yaml.load((HERE / "thresholds.yml").read_text(encoding="utf-8"), yaml.BaseLoader)  # noqa: S506 - It makes texts only.
-    return {**{name: str(value) for name, value in loaded.items()}, "probe_not_judged": "|".join(NOT_JUDGED)}
-
-
-def rendered() -> dict[str, str]:
+def rendered(**thresholds: str) -> dict[str, str]:
     """
     Return each rule file's text by its name.
 
+    Args:
+        thresholds: Those that are not as in ``thresholds.yml``.
+
     Raises:
-        KeyError: A rule names a threshold that there is not.
+        ConfigError: A rule names a threshold that there is not.
     """
-    values = thresholds()
+    values = {**shipped_thresholds(), **thresholds}
     return {
-        path.name: HEAD.format(name=path.name)
-        + _PLACE.sub(lambda place: values[place[1]], path.read_text(encoding="utf-8"))
-        for path in sorted((HERE / "source").glob("*.yml"))
+        name: HEAD.format(name=name) + rendered_rules(text, values, f"source/{name}")
+        for name, text in sorted(shipped_sources().items())
     }
 
 
 def used() -> set[str]:
     """Return the names of the thresholds that rules use."""
-    return {
-        name for path in (HERE / "source").glob("*.yml") for name in _PLACE.findall(path.read_text(encoding="utf-8"))
-    }
+    return {name for text in shipped_sources().values() for name in named_in(text)}
 
 
 def rendered_needs() -> str:
@@ -67,7 +58,7 @@ def rendered_needs() -> str:
 
 def rendered_status_page() -> str:
     """Return the thresholds that the status page uses, as a module of JavaScript."""
-    values = thresholds()
+    values = shipped_thresholds()
     lines = [
         "// SPDX-License-Identifier: Apache-2.0",
         "// Made by `make generate` from alerts/thresholds.yml: change that.",

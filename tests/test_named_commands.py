@@ -40,10 +40,10 @@ PROSE = frozenset(
     re.findall(
         r"\w+",
         """
-        a again and as at behaves believes beside by cannot checks could daemon did does every failed for gave had has
-        have holds in is itself keeps knows like looks missed needs notices of on or processes read reads reloaded
-        requests running runs says sees showed shown shows start started starts that the to trusts under unwell uses
-        vllm wants was watches wheel with without writes compares
+        a advises again and answers as at behaves believes beside by cannot checks could daemon did does every
+        failed for gave had has have holds in is itself keeps knows like looks missed needs notices of on or
+        processes read reads reloaded requests running runs says sees showed shown shows start started starts
+        that the to trusts under unwell uses vllm wants was watches wheel with without writes compares
         """,
     )
 )

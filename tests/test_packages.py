@@ -20,6 +20,7 @@ LAYERS = (
     "catalog",
     "support",
     "statistics",
+    "capacity",
     "config",
     "reading",
     "state",
@@ -29,7 +30,9 @@ LAYERS = (
     "replay",
     "recorder",
     "loadtest",
+    "backtest",
     "comparison",
+    "advice",
     "rendering",
     "web",
     "service",
@@ -42,14 +45,28 @@ MAX_METHODS = 20
 MAX_LINES = 40
 ROOT = Path(__file__).parents[1]
 PRODUCT = [DAEMON, PARSERS, *(ROOT / name for name in ("alerts", "dashboards", "deploy"))]
-PURE_PACKAGES = ("state", "reading", "statistics", "comparison", "rendering")
-READERS_OF_LOAD_TESTS = {"log_history", "log_parts", "prometheus_source", "source_kind", "sources"}
+PURE_PACKAGES = ("capacity", "state", "reading", "statistics", "comparison", "advice", "rendering")
+READERS_OF_LOAD_TESTS = {
+    "daemon_source",
+    "http_reader",
+    "log_history",
+    "log_parts",
+    "prometheus_api",
+    "prometheus_source",
+    "source_kind",
+    "sources",
+}
 """The modules of `loadtest` that open files or connections; the others analyse what these have read."""
+READERS_OF_BACKTESTS = {
+    "evaluation", "prometheus_grid", "promtool", "rule_check", "rule_set", "subjects", "thresholds",
+}  # fmt: skip
+"""The modules of `backtest` that open files or connections, or run promtool."""
 PURE = sorted(
     [
         *PARSERS.glob("*.py"),
         *(path for name in PURE_PACKAGES for path in (DAEMON / name).glob("*.py")),
         *(path for path in (DAEMON / "loadtest").glob("*.py") if path.stem not in READERS_OF_LOAD_TESTS),
+        *(path for path in (DAEMON / "backtest").glob("*.py") if path.stem not in READERS_OF_BACKTESTS),
     ]
 )
 IMPURE = {"os", "io", "socket", "threading", "subprocess", "logging", "structlog", "requests", "random", "pathlib"}

@@ -11,7 +11,7 @@ from tests.support.translation import differences, sections, untranslated
 
 
 ROOT = Path(__file__).parents[1]
-PAIRS = ("README", "daemon/BEHAVIOUR", "daemon/COMPARING")
+PAIRS = ("README", "daemon/BEHAVIOUR", "daemon/COMPARING", "daemon/ADVISING")
 """Documents that have a translation beside them."""
 
 TITLES = {
@@ -26,6 +26,7 @@ TITLES = {
     "Develop": "开发",
     "How vllm-watch behaves": "vllm-watch 的行为",
     "Two sources": "两个数据来源",
+    "What a server runs with": "服务器以什么参数运行",
     "When an engine is stalled": "引擎何时判为卡住",
     "The probe": "探测",
     "What is guaranteed": "保证",
@@ -42,6 +43,12 @@ TITLES = {
     "Known traps": "已知的陷阱",
     "In CI": "在 CI 中",
     "How this is proved": "如何证明",
+    "How vllm-watch advises on flags": "vllm-watch 如何给出参数建议",
+    "What it reads": "它读取什么",
+    "When it says something": "什么时候有建议",
+    "The rules": "规则",
+    "What it does not say": "它不说什么",
+    "How to check": "如何验证",
 }
 
 ORIGINAL = """# Tool

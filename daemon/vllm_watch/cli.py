@@ -30,6 +30,8 @@ _SUMMARIES = {
     "backfill": "Write the series of a recording or an old log as OpenMetrics with timestamps, for promtool.",
     "report": "Write a load test in numbers and plots.",
     "compare": "Compare configurations by their load tests: what is different, and whether it is real.",
+    "backtest": "Tell which alerts would have fired over a recording, an old log or a Prometheus, and when.",
+    "advise": "Say which flags of vLLM to change, with the evidence, the risk, and the commands that check it.",
     "record": "Record the logs and /metrics of running servers into one file, from now until Ctrl-C.",
     "grafana": "Put the dashboards into a running Grafana, remove them, or mark load tests on them.",
 }

@@ -3,12 +3,10 @@
 
 from __future__ import annotations
 
-from itertools import pairwise
-
 from grafana_foundation_sdk.models import dashboard as models
 
 from boards import server
-from boards.kit import engines, palette, promql, room, variables
+from boards.kit import batches, context, engines, flags, palette, promql, room, variables
 from boards.kit.board import Row, board
 from boards.kit.engines import cell
 from boards.kit.legends import ENGINE
@@ -29,11 +27,14 @@ from boards.kit.panels import (
     figure,
     grid,
     lines,
+    shares_of_time,
     state_mappings,
     value_mapping,
 )
+from boards.kit.quotients import Quotient
 from boards.kit.texts import Texts
 from boards.kit.thresholds import number
+from vllm_watch.catalog.capacity_reasons import CAPACITY_BASES, CAPACITY_UNKNOWN
 
 
 UID = "vllm-watch-capacity"
@@ -46,10 +47,22 @@ _NONE_LEFT: Steps = [(0, palette.BAD), (1, palette.TEXT)]
 _SOON: Steps = [(0, palette.WARNING), (number("exhaustion_ahead_seconds"), palette.TEXT)]
 """Without a trend there is no colour of an alarm."""
 
-_BATCHES = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024)
+_OF_MODEL = "instance, model_name"
+
+_BY_BATCH = f"instance, server, {batches.LABEL}"
+
+_SAMPLED = "15s"
+"""How often the batch's size is looked at for its shares of the time."""
 
 _FIRM_SECONDS = 30
 """What an engine generated with so many requests is by chance where it ran them for less time."""
+
+_PROMPT_SOURCES = {
+    "local_compute": palette.SKY,
+    "local_cache_hit": palette.GREEN,
+    "external_kv_transfer": palette.ORANGE,
+}
+"""vLLM's names of where prompt tokens come from, and their colours."""
 
 _TREND = "10m"
 """The time over which VllmKvCacheExhaustionAhead takes the trend of the KV cache."""
@@ -63,7 +76,11 @@ _DONE = promql.recorded("tokens_per_second:avg5m")
 _THERE = f"and ignoring (state) {promql.of_engine('engine_state')}"
 """Only of an engine that is still there: what is recorded of days outlives a model and a number of engines."""
 
-_MOST = f"({promql.recorded('tokens_per_second:sustained_max')} {_THERE})"
+_BEST = f"max without (basis) ({promql.recorded('capacity_tokens_per_second:best_with_prompts')})"
+_MOST = f"({_BEST} or {promql.recorded('tokens_per_second:sustained_max')} {_THERE})"
+"""The capacity of each engine in all tokens; without one, the highest throughput that it has sustained."""
+
+_LOWER = f"({_BEST} * {promql.recorded('capacity_lower_ratio')})"
 _PROVISIONAL = f"({promql.recorded('tokens_per_second:provisional_max')} {_THERE})"
 _SATURATED = promql.of_engine("engine_state", 'state="saturated"') + " == 1"
 
@@ -74,12 +91,17 @@ def dashboard(language: str) -> models.Dashboard:
     return board(
         t,
         UID,
-        variables.usual(t),
+        [*variables.usual(t), variables.planned(t)],
         [
             Row(t.row("left"), [*_room_figures(t), *_demand_figures(t), _room(t)]),
             Row(t.row("shortage"), [_places(t), _kv_cache(t)]),
-            Row(t.row("demand"), [_demand(t), _throughput(t), _gain(t)]),
-            Row(t.row("started_with"), [_shape(t), _limits(t)]),
+            Row(t.row("demand"), [_demand(t), _throughput(t), _replicas(t), _estimates(t)]),
+            Row(t.row("batch"), [_gain(t), _batch_over_time(t)]),
+            Row(t.row("requests"), [_prompt_sources(t), _context(t)]),
+            Row(
+                t.row("started_with"),
+                [_shape(t), _limits(t), flags.table(t, "flags", flags.known(), width=13, height=9), _changes(t)],
+            ),
         ],
     )
 
@@ -138,7 +160,7 @@ def _wait_now(t: Texts) -> Panel:
 
 def _demand_figures(t: Texts) -> list[Panel]:
     busiest = f"topk(1, {promql.answering(promql.per_server(_demand_ratio(), 'max'))})"
-    known = promql.per_server(_MOST, "count")
+    known = promql.per_server(promql.recorded("demand_ratio"), "count")
     of_busiest, of_least = t.name("busiest"), t.name("lowest")
     lowest = f"bottomk(1, {_most_of_server()} or {_provisional_of_server()})"
     return [
@@ -167,29 +189,23 @@ def _demand_figures(t: Texts) -> list[Panel]:
 
 def _demand_ratio() -> str:
     """
-    Return each engine's demand divided by its maximum, by the provisional one until a sustained one is known.
+    Return each engine's demand divided by the lower bound of its capacity, or by its maximum until one is known.
 
     Of an engine that is saturated it is at least 1: requests wait, so more is asked for than is served.
     """
     provisional = f"{promql.recorded('tokens_per_second:avg1m')} / ({_PROVISIONAL} > 0)"
-    served = f"({promql.recorded('demand_ratio')} or {provisional})"
+    served = f"({promql.recorded('demand_ratio:of_lower')} or {provisional})"
     return f"(clamp_min({served}, 1) and ignoring (state) {_SATURATED} or clamp_min({served}, 0))"
 
 
 def _most_of_server() -> str:
     """Return the sum of its engines' maxima where each of them has one: part of a sum is no maximum."""
-    return _sum_of_all(_MOST)
+    return promql.whole(_MOST, _DONE)
 
 
 def _provisional_of_server() -> str:
     """Return the sum of its engines' maxima of a minute, where each has one and some have no sustained one yet."""
-    return f"({_sum_of_all(f'({_MOST} or {_PROVISIONAL})')} unless {_most_of_server()})"
-
-
-def _sum_of_all(expr: str) -> str:
-    return (
-        f"({promql.per_server(expr)} unless {promql.per_server(expr, 'count')} < {promql.per_server(_DONE, 'count')})"
-    )
+    return f"({promql.whole(f'({_MOST} or {_PROVISIONAL})', _DONE)} unless {_most_of_server()})"
 
 
 def _full(t: Texts) -> models.ValueMapping:
@@ -241,7 +257,13 @@ def _room(t: Texts) -> Panel:
             full_in,
             _filled(_demand_ratio(), t.name("demand"), _DEMAND),
             Column(cell(_MOST), t.name("most"), TOKENS_PER_SECOND, decimals=0, width=115),
-            Column(cell(_PROVISIONAL), t.name("provisional_most"), TOKENS_PER_SECOND, decimals=0, width=125),
+            Column(
+                cell(f"{_PROVISIONAL} unless {_MOST}"),
+                t.name("provisional_most"),
+                TOKENS_PER_SECOND,
+                decimals=0,
+                width=125,
+            ),
         ],
         sort_by=[(t.name("places"), False)],
         height=6,
@@ -292,8 +314,9 @@ def _kv_cache(t: Texts) -> Panel:
 
 
 def _demand(t: Texts) -> Panel:
-    known = f"{_demand_ratio()} and {_MOST}"
-    provisional = f"{_demand_ratio()} unless {_MOST}"
+    by_capacity = promql.recorded("demand_ratio")
+    known = f"{_demand_ratio()} and {by_capacity}"
+    provisional = f"{_demand_ratio()} unless {by_capacity}"
     return lines(
         t.panel("demand"),
         RATIO,
@@ -303,7 +326,7 @@ def _demand(t: Texts) -> Panel:
         ],
         bounds=_DEMAND,
         soft_most=1.1,
-        width=6,
+        width=7,
         runbooks=runbooks(t, "VllmDemandNearMaximum"),
     )
 
@@ -318,31 +341,112 @@ def _throughput(t: Texts) -> Panel:
         [
             Query(present, f"{{{{server}}}} {t.name('present')}", palette.GREY),
             Query(promql.per_server(_DONE), f"{{{{server}}}} {t.name('mean_5m')}", several=True),
-            Query(_most_of_server(), f"{{{{server}}}} {t.name('sustained')}", palette.LIMIT, limit=True),
+            Query(_most_of_server(), f"{{{{server}}}} {t.name('capacity')}", palette.LIMIT, limit=True),
+            Query(promql.whole(_LOWER, _DONE), f"{{{{server}}}} {t.name('lower_bound')}", palette.PURPLE, limit=True),
             Query(_provisional_of_server(), f"{{{{server}}}} {t.name('provisional')}", palette.ORANGE, limit=True),
         ],
+        width=7,
+        runbooks=runbooks(t, "VllmDemandNearMaximum"),
+    )
+
+
+def _estimates(t: Texts) -> Panel:
+    """Return what each engine can carry on each basis, or why that is not known."""
+    estimate, lower, upper, prompts = (
+        promql.of_engine(f"capacity_estimate_{each}tokens_per_second") for each in ("", "lower_", "upper_", "prompt_")
+    )
+    columns = ((estimate, "estimate", 125), (lower, "lower", 90), (upper, "upper", 90), (prompts, "prompts", 115))
+    unknown = f'label_replace({promql.of_engine("capacity_unknown_info")}, "basis", "$1", "reason", "(.+)")'
+    return grid(
+        t.panel("estimates"),
+        [*engines.keys(t, server.UID), Key("basis", t.name("basis"), mappings=[_bases(t)])],
+        [
+            *(
+                Column(cell(expr, "basis"), t.name(name), TOKENS_PER_SECOND, decimals=0, width=width)
+                for expr, name, width in columns
+            ),
+            Column(
+                cell(f"{estimate} / ignoring (basis) group_left () ({_gpus()})", "basis"),
+                t.name("per_gpu"),
+                TOKENS_PER_SECOND,
+                decimals=0,
+                width=90,
+            ),
+            Column(cell(unknown, "basis"), t.name("unknown"), hidden=True),
+        ],
+        sort_by=[(t.name("server"), False)],
+        height=5,
+        runbooks=runbooks(t, "VllmDemandNearMaximum"),
+    )
+
+
+def _gpus() -> str:
+    """Return how many GPUs an engine has; a pipeline is an exception, and nothing says so where there is none."""
+    tensor, pipeline = (promql.of_engine(f"{kind}_parallel_size") for kind in ("tensor", "pipeline"))
+    return f"{tensor} * ({pipeline} or {tensor} * 0 + 1)"
+
+
+def _bases(t: Texts) -> models.ValueMapping:
+    """Return what the bases of a capacity are called, and the reasons why there is none."""
+    known = {basis: (t.get(f"bases.{basis}"), palette.TEXT) for basis in CAPACITY_BASES}
+    return value_mapping(known | {why: (t.get(f"unknown.{why}"), palette.WARNING) for why in CAPACITY_UNKNOWN})
+
+
+def _replicas(t: Texts) -> Panel:
+    """Return how many servers of each model there are, and how many a demand needs."""
+    running = f"count by ({_OF_MODEL}, server) ({_RUNNING})"
+    servers, of_server = f"count by ({_OF_MODEL}) ({running})", f"avg by ({_OF_MODEL}) ({running})"
+    week, lower = (
+        promql.recorded("replicas_needed:week_peak"),
+        f"{number('plan_ratio'):g} * avg by ({_OF_MODEL}) ({_LOWER})",
+    )
+    needed = {"for_week": f"sum by ({_OF_MODEL}) ({week})", "for_demand": f"$planned / ({lower})"}
+    every = {"for_week": week, "for_demand": _LOWER}
+    return grid(
+        t.panel("replicas"),
+        [Key("model_name", t.name("model")), Key("instance", t.name("daemon"), width=110)],
+        [
+            Column(servers, t.name("servers"), decimals=0, width=70),
+            *(
+                Column(
+                    f"ceil({engines_needed} / {of_server}) and count by ({_OF_MODEL}) ({every[name]})"
+                    f" >= count by ({_OF_MODEL}) ({_RUNNING})",
+                    t.name(name),
+                    decimals=0,
+                    width=105,
+                )
+                for name, engines_needed in needed.items()
+            ),
+        ],
+        sort_by=[(t.name("model"), False)],
+        width=10,
         runbooks=runbooks(t, "VllmDemandNearMaximum"),
     )
 
 
 def _gain(t: Texts) -> Panel:
-    """Return what an engine generates with few and with many running requests, and how long it ran so many."""
-    ranges = [*((low, high - 1) for low, high in pairwise(_BATCHES)), (_BATCHES[-1], None)]
-    per_second, seconds, least = (
-        " or ".join(f'label_replace({each(*ends)}, "_running", "{_range(*ends)}", "", "")' for ends in ranges)
-        for each in (_mean_with, _seconds_with, _first_of)
-    )
+    """Return what an engine generates with few and with many running requests, and what its users wait then."""
+    generated = Quotient(_by_batch("sum", _GENERATED), _by_batch("count", _GENERATED))
     return grid(
         t.panel("gain"),
         [
             Key("server", t.name("server"), width=100),
             Key("instance", t.name("daemon"), width=115),
-            Key("_running", t.name("running"), width=90),
+            Key(batches.LABEL, t.name("running"), width=80),
         ],
         [
-            Column(per_second, t.name("generated"), TOKENS_PER_SECOND, decimals=0, gauge=True),
+            # The first query has the rows in its order.
+            Column(f"sort({_fewest_by_batch()})", t.name("at_least"), hidden=True),
+            Column(generated.in_range, t.name("generated"), TOKENS_PER_SECOND, decimals=0, gauge=True),
+            *(
+                Column(_latency_by_batch(histogram).in_range, t.name(name), unit, gauge=True)
+                for histogram, name, unit in (
+                    ("inter_token_latency_seconds", "itl", SECONDS),
+                    ("time_to_first_token_seconds", "ttft", LATENCY),
+                )
+            ),
             Column(
-                seconds,
+                f"sum_over_time(({generated.whole})[$__range:$__interval]) * $__interval_ms / 1000",
                 t.name("seen_for"),
                 SECONDS,
                 steps=[(_FIRM_SECONDS, palette.TEXT)],
@@ -350,39 +454,95 @@ def _gain(t: Texts) -> Panel:
                 decimals=0,
                 width=75,
             ),
-            Column(least, t.name("at_least"), hidden=True),
         ],
         sort_by=[(t.name("server"), False), (t.name("at_least"), False)],
-        width=10,
+        width=15,
+        height=9,
         runbooks=runbooks(t, "VllmBatchLimitReached"),
     )
 
 
-def _of_all_engines(function: str, low: int, high: int | None) -> str:
-    """Return what a function makes of a server's generated tokens at the moments with so many running requests."""
-    chosen = f"{_RUNNING} >= {low}" + (f" <= {high}" if high is not None else "")
-    return f"sum by (instance, server) ({function}(({_GENERATED} and {chosen})[$__range:$__interval]))"
+def _by_batch(how: str, expr: str) -> str:
+    """Return what a function makes of a quantity of a server's engines that run about as many requests."""
+    return f"{how} by ({_BY_BATCH}) ({batches.by_class(expr)})"
 
 
-def _moments_with(low: int, high: int | None) -> str:
-    return _of_all_engines("count_over_time", low, high)
+def _fewest_by_batch() -> str:
+    return f"min_over_time((min by ({_BY_BATCH}) ({batches.running()}))[$__range:$__interval])"
 
 
-def _seconds_with(low: int, high: int | None) -> str:
-    return f"{_moments_with(low, high)} * $__interval_ms / 1000"
+def _latency_by_batch(histogram: str) -> Quotient:
+    """Return the mean of what was observed while about as many requests ran."""
+    of_all, observed = (
+        f"({series} - ({series} offset $__interval)) > 0"
+        for series in (promql.of_engine(f"{histogram}_{part}") for part in ("sum", "count"))
+    )
+    return Quotient(_by_batch("sum", of_all), _by_batch("sum", observed))
 
 
-def _mean_with(low: int, high: int | None) -> str:
-    """Return the mean of all its engines' moments."""
-    return f"{_of_all_engines('sum_over_time', low, high)} / {_moments_with(low, high)}"
+def _batch_over_time(t: Texts) -> Panel:
+    """Return how much of the time engines ran how many requests."""
+    with_so_many, watched = (
+        f"count_over_time(({each})[{promql.WINDOW}:{_SAMPLED}])" for each in (batches.classes(), _RUNNING)
+    )
+    share = f"sum by ({batches.LABEL}) ({with_so_many}) / ignoring ({batches.LABEL}) group_left () sum({watched})"
+    return shares_of_time(
+        t.panel("batch_over_time"),
+        REQUESTS,
+        Query(share, f"{{{{{batches.LABEL}}}}}"),
+        width=9,
+        height=9,
+    )
 
 
-def _first_of(low: int, high: int | None) -> str:
-    return f"{_moments_with(low, high)} * 0 + {low}"
+def _prompt_sources(t: Texts) -> Panel:
+    """Return where prompt tokens came from; of servers that do not say it, all of them."""
+    counter = "prompt_tokens_by_source_total"
+    every = promql.per_server(promql.rate(promql.of_engine("prompt_tokens_total")))
+    return lines(
+        t.panel("prompt_sources"),
+        TOKENS_PER_SECOND,
+        [
+            *(
+                Query(_grew_by_source(counter, source), f"{{{{server}}}} {t.name(source)}", color)
+                for source, color in _PROMPT_SOURCES.items()
+            ),
+            Query(
+                f"{every} unless {_by_source(promql.of_engine(counter))}",
+                f"{{{{server}}}} {t.name('unknown_source')}",
+                palette.GREY,
+            ),
+        ],
+        width=10,
+        stacked=True,
+        runbooks=runbooks(t, "VllmPrefixCacheCollapsed"),
+    )
 
 
-def _range(low: int, high: int | None) -> str:
-    return f"{low}+" if high is None else f"{low}" if low == high else f"{low}-{high}"
+def _grew_by_source(counter: str, source: str) -> str:
+    series = promql.of_engine(counter, f'source="{source}"')
+    return promql.grew(_by_source(promql.rate(series)), series, without="model_name, engine, source")
+
+
+def _by_source(expr: str) -> str:
+    return f"sum without (model_name, engine, source) ({expr})"
+
+
+def _context(t: Texts) -> Panel:
+    """Return how much of the longest request is used, and how many requests come near it."""
+    return grid(
+        t.panel("context"),
+        [Key("server", t.name("server")), Key("instance", t.name("daemon"), width=110)],
+        [
+            Column(context.longest(), t.name("max_len"), TOKENS, width=120),
+            Column(context.used(), t.name("used"), RATIO, decimals=0, gauge=True, most=1, width=95),
+            Column(context.near(), t.name("near"), TOKENS, width=80),
+            Column(context.at_least(), t.name("share_at_least"), RATIO, decimals=1, width=105),
+            Column(context.at_most(), t.name("share_at_most"), RATIO, decimals=1, width=105),
+        ],
+        sort_by=[(t.name("server"), False)],
+        width=14,
+    )
 
 
 def _shape(t: Texts) -> Panel:
@@ -426,6 +586,28 @@ def _limits(t: Texts) -> Panel:
         ],
         sort_by=[(t.name("server"), False)],
         height=5,
+    )
+
+
+def _changes(t: Texts) -> Panel:
+    """Return what the last start with other flags or another version has changed."""
+    ends = [Key(end, t.name(end)) for end in ("from", "to")]
+    changed = promql.of_server("server_config_change_timestamp_seconds")
+    return grid(
+        t.panel("changes"),
+        [Key("flag", t.name("flag")), *ends, Key("server", t.name("server"), width=110)],
+        [
+            Column(
+                f"max by (instance, server, flag, from, to) ({changed}) * 1000",
+                t.name("at"),
+                "dateTimeAsIso",
+                width=160,
+            )
+        ],
+        facts=[Key("instance", t.name("daemon"), width=115)],
+        sort_by=[(t.name("at"), True)],
+        width=11,
+        height=9,
     )
 
 

@@ -266,16 +266,15 @@ def _offered(t: Texts) -> Panel:
 
 
 def _running(t: Texts) -> Panel:
-    running = _summed("requests_running")
+    running, limit = (promql.of_engine(name) for name in ("requests_running", "max_running_requests"))
+    of_server = promql.per_server(running)
     return lines(
         t.panel("running"),
         REQUESTS,
         [
-            Query(running, f"{{{{server}}}} {t.name('running')}", palette.SKY),
-            _earlier_line(t, running, t.name("running")),
-            Query(
-                _summed("max_running_requests"), f"{{{{server}}}} {t.name('batch_limit')}", palette.LIMIT, limit=True
-            ),
+            Query(of_server, f"{{{{server}}}} {t.name('running')}", palette.SKY),
+            _earlier_line(t, of_server, t.name("running")),
+            Query(promql.whole(limit, running), f"{{{{server}}}} {t.name('batch_limit')}", palette.LIMIT, limit=True),
         ],
         width=6,
         stepped=True,

@@ -44,7 +44,6 @@ _SHORT, _USUAL, _LONG = 0.5, 0.95, 0.99
 _OF_SERVER = ("instance", "server")
 
 _BATCH, _BATCH_LIMIT = promql.of_engine("requests_running"), promql.of_engine("max_running_requests")
-"""A limit is told of several engines where that of each is known: part of a sum is no limit."""
 
 _THAN_USUAL = ((3, palette.WARNING), (10, palette.BAD))
 """How many times slower than usual users notice: recorded servers keep below 2 until they are short of something."""
@@ -388,8 +387,7 @@ def _throughput(t: Texts) -> Panel:
 
 
 def _running(t: Texts) -> Panel:
-    known, there = (promql.per_server(each, "count") for each in (_BATCH_LIMIT, _BATCH))
-    limit = f"{promql.per_server(_BATCH_LIMIT)} unless {known} < {there}"
+    limit = promql.whole(_BATCH_LIMIT, _BATCH)
     return lines(
         t.panel("running"),
         REQUESTS,
@@ -428,13 +426,17 @@ def _summed(gauge: str) -> str:
 
 
 def _batch(t: Texts) -> Panel:
+    most = promql.per_server(promql.of_engine("max_batched_tokens"), "min")
     return lines(
         t.panel("batch"),
         TOKENS,
         [
             Query(promql.mean("iteration_tokens"), f"{{{{server}}}} {t.name('mean')}", palette.GREEN),
             Query(promql.quantile(_USUAL, "iteration_tokens"), "{{server}} p95", palette.ORANGE),
+            Query(most, f"{{{{server}}}} {t.name('batch_limit')}", palette.LIMIT, limit=True),
         ],
+        # A step that only decodes has a token for each request, and may have thousands.
+        logarithmic=True,
     )
 
 
@@ -457,6 +459,7 @@ def _finish_reasons(t: Texts) -> Panel:
 
 
 def _lengths(t: Texts) -> Panel:
+    longest = promql.per_server(promql.of_engine("max_model_len_tokens"), "min")
     return lines(
         t.panel("lengths"),
         TOKENS,
@@ -472,7 +475,10 @@ def _lengths(t: Texts) -> Panel:
         + [
             Query(promql.mean(f"request_{kind}_tokens"), f"{{{{server}}}} {t.name(kind)} {t.name('mean')}", color)
             for kind, color in (("prompt", palette.PURPLE), ("generation", palette.GREY))
-        ],
+        ]
+        + [Query(longest, f"{{{{server}}}} {t.name('longest')}", palette.LIMIT, limit=True)],
+        # Requests of a few hundred tokens stand below a limit of many thousands.
+        logarithmic=True,
     )
 
 

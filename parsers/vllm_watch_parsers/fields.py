@@ -29,15 +29,14 @@ def named_fields(body: str) -> list[tuple[str, str]]:
 
     A value may be a list with commas: a part without a name belongs to the field before it.
     """
-    fields: list[tuple[str, str]] = []
+    fields: list[tuple[str, list[str]]] = []
     for part in body.split(", "):
         name, separator, value = part.partition(": ")
         if separator or not fields:
-            fields.append((name, value))
+            fields.append((name, [value]))
         else:
-            name, value = fields[-1]
-            fields[-1] = (name, f"{value}, {part}")
-    return fields
+            fields[-1][1].append(part)
+    return [(name, ", ".join(parts)) for name, parts in fields]
 
 
 def is_plain(number: str) -> bool:

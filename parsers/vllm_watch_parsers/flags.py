@@ -60,7 +60,6 @@ _VALUES = frozenset(
         "max_num_seqs",
         "num_gpu_blocks_override",
         "num_scheduler_steps",
-        "num_speculative_tokens",
         "optimization_level",
         "pipeline_parallel_size",
         "prefill_context_parallel_size",
@@ -92,6 +91,7 @@ _RENAMED = {
 """What the engine's configuration and /metrics call some of them."""
 
 _SHORTCUTS = {
+    "num_speculative_tokens": ("speculative_config", "num_speculative_tokens"),
     "spec_method": ("speculative_config", "method"),
     "spec_model": ("speculative_config", "model"),
     "spec_tokens": ("speculative_config", "num_speculative_tokens"),
@@ -120,6 +120,7 @@ CACHE_LABELS = frozenset({"block_size", "cache_dtype", "enable_prefix_caching", 
 
 _DRAFT_MODEL = "speculative-config.model"
 _VALUE = re.compile(r"[A-Za-z0-9/\[][A-Za-z0-9._/:@+\[\]-]{0,120}\Z", re.ASCII)
+_TEXT = re.compile(r"[A-Za-z0-9/\[][A-Za-z0-9._/:@+\[\]-]{0,255}\Z", re.ASCII)
 _ENUM = re.compile(r"<\w{1,40}\.(\w{1,40}): [^<>]{1,40}>\Z", re.ASCII)
 _DECIMAL = re.compile(r"[0-9]{1,9}\.[0-9]{1,12}\Z")
 _UNSET = frozenset({"None", "auto", "null"})
@@ -169,6 +170,11 @@ def given_flags(options: Iterable[tuple[str, str]]) -> Flags:
         else:
             found.update(_known([(outer, value)], _VALUES))
     return tuple(sorted(found.items()))
+
+
+def is_flag_text(text: str) -> bool:
+    """Return whether a text is spelt like a flag, its value, a model or a version: all of them become labels."""
+    return _TEXT.match(text) is not None
 
 
 def flag_name(argument: str) -> str:

@@ -57,6 +57,13 @@ SLEEP_STATE = "vllm:engine_sleep_state"
 
 WAITING_BY_REASON = "vllm:num_requests_waiting_by_reason"
 PROMPT_TOKENS_BY_SOURCE = "vllm:prompt_tokens_by_source_total"
+PROMPT_SOURCES = {
+    "local_compute": "prompt_tokens_computed",
+    "local_cache_hit": "prompt_tokens_cached_locally",
+    "external_kv_transfer": "prompt_tokens_transferred",
+}
+"""Where prompt tokens come from, by the values of its label `source`; together they are all prompt tokens."""
+
 ACCEPTED_PER_POSITION = "vllm:spec_decode_num_accepted_tokens_per_pos_total"
 V0_EMITTED_TOKENS = "vllm:spec_decode_num_emitted_tokens_total"
 """Only V0 has it, and its three counters of speculative decoding grow by their own totals at every interval."""

@@ -26,6 +26,7 @@ from vllm_watch_parsers.metric_names import (
     HTTP_REQUESTS,
     INFERENCE_HANDLERS,
     PROCESS_START,
+    PROMPT_SOURCES,
     PROMPT_TOKENS_BY_SOURCE,
     REQUESTS_FINISHED,
     SLEEP_STATE,
@@ -270,8 +271,9 @@ class _SeriesReader:
             for labels, value in self._newest(names).items():
                 self._add(engines[engine_key(labels)], quantity, value, quantity)
         for labels, value in self._series.get(PROMPT_TOKENS_BY_SOURCE, {}).items():
-            if dict(labels).get("source") == "local_compute":
-                self._add(engines[engine_key(labels)], "prompt_tokens_computed", value, "prompt_tokens_computed")
+            tokens = PROMPT_SOURCES.get(dict(labels).get("source", ""))
+            if tokens is not None:
+                self._add(engines[engine_key(labels)], tokens, value, tokens)
         return engines
 
     def _add(self, counts: dict[str, float], name: str, value: float, quantity: str) -> None:

@@ -16,12 +16,15 @@ import re
 import subprocess
 import sys
 import threading
+import time
 
 from pathlib import Path
 from typing import NamedTuple
+from urllib.parse import urlencode
 
 import pytest
 
+from tests.support.command_line import vllm_watch
 from tests.support.monitoring import (
     ALERTS,
     Message,
@@ -45,9 +48,16 @@ RECOVERY = 174.0
 
 SPEED = 20
 SHORTER = {"stalled_for": "1s"}
+MINUTES = 240
+"""How many seconds of the Prometheus are looked at: it is not as old."""
+
 PAGE_SECONDS = 45
 RESOLVED_SECONDS = 50  # As long as page's group_interval, and what comes before it.
+APART = 8
+"""Seconds between what Prometheus sees and what a backtest sees of it, at most: it scrapes every 5 s."""
+
 RUNBOOK = "https://github.com/vllm-watch/vllm-watch/blob/main/alerts/runbooks/VllmEngineStalled.md"
+Labels = frozenset[tuple[str, str]]
 LABELS = {
     "alertname": "VllmEngineStalled",
     "severity": "critical",
@@ -61,12 +71,24 @@ pytestmark = pytest.mark.needs_tool("amtool", "prometheus", "prometheus-alertman
 
 
 class Incident(NamedTuple):
-    """What came of the stall: all messages, the page and its end, and what Prometheus says of its rules."""
+    """
+    What came of the stall.
+
+    Args:
+        messages: All messages.
+        page: The page.
+        resolved: Its end.
+        rules: What Prometheus says of its rules.
+        fired: The seconds at which each alert fired in Prometheus, by its labels.
+        backtested: The alerts that `vllm-watch backtest` finds in the same Prometheus with the same rules.
+    """
 
     messages: list[Message]
     page: Message
     resolved: Message
     rules: list[dict]
+    fired: dict[Labels, list[float]]
+    backtested: list[dict]
 
 
 class Playback:
@@ -113,10 +135,8 @@ def shortened_rules(folder):
     spec.loader.exec_module(render)
     shipped = {path.name: path.read_text(encoding="utf-8") for path in (ALERTS / "rules").glob("*.yml")}
     assert render.rendered() == shipped
-    values = {**render.thresholds(), **SHORTER}
-    render.thresholds = lambda: values
     folder.mkdir()
-    for name, text in render.rendered().items():
+    for name, text in render.rendered(**SHORTER).items():
         assert text != shipped[name] or name != "alerts.yml"
         (folder / name).write_text(re.sub(r"(?m)^( +interval): \d+[sm]$", r"\1: 1s", text), encoding="utf-8")
     return folder
@@ -160,12 +180,38 @@ def incident(tmp_path_factory):
             playback.go_on.set()
             until(lambda: pages("resolved"), RESOLVED_SECONDS, lambda: all_logs(folder))
             groups = get_json(f"{prometheus_url}/api/v1/rules")["data"]["groups"]
+            fired = alerts_in(prometheus_url)
+            backtested = backtested_in(prometheus_url, folder / "rules")
         return Incident(
             list(receivers.messages),
             pages("firing")[0],
             pages("resolved")[0],
             [rule for group in groups for rule in group["rules"]],
+            fired,
+            backtested,
         )
+
+
+def alerts_in(url):
+    """Return the seconds of the last minutes at which each alert fired in a Prometheus, by its labels."""
+    now = time.time()
+    query = urlencode({"query": 'ALERTS{alertstate="firing"}', "start": now - MINUTES, "end": now, "step": 1})
+    found = get_json(f"{url}/api/v1/query_range?{query}")["data"]["result"]
+    left_out = {"__name__", "alertstate"}
+    return {
+        frozenset((name, value) for name, value in each["metric"].items() if name not in left_out): [
+            moment for moment, _ in each["values"]
+        ]
+        for each in found
+    }
+
+
+def backtested_in(url, rules):
+    """Return the alerts that `vllm-watch backtest` finds in a Prometheus."""
+    files = [word for path in sorted(rules.glob("*.yml")) for word in ("--rules", path)]
+    found = vllm_watch("backtest", "--prometheus", url, "--from", f"-{MINUTES}s", "--format", "json", *files)
+    assert found.returncode == 0, found.stderr
+    return json.loads(found.stdout)["alerts"]
 
 
 def all_logs(folder):
@@ -216,6 +262,27 @@ def test_every_rule_can_be_evaluated_over_the_daemons_own_series(incident):
     """Prometheus has evaluated every rule of the pack over real series without an error."""
     assert len(incident.rules) > 40
     assert {rule["name"]: rule.get("lastError") for rule in incident.rules if rule["health"] != "ok"} == {}
+
+
+def test_a_backtest_finds_what_prometheus_has_fired(incident):
+    """
+    The same rules over the same Prometheus fire at the same time as in it, but for a scrape and an evaluation.
+
+    What began in its first or last seconds may be there in one of both only.
+    """
+    live = {labels: moments for labels, moments in incident.fired.items() if dict(labels)["alertname"] != "Watchdog"}
+    found = {}
+    for each in incident.backtested:
+        labels = {**each["labels"], "alertname": each["alertname"], "severity": each["severity"]}
+        found.setdefault(frozenset(labels.items()), []).append(each)
+
+    lasting = {labels for labels, moments in live.items() if len(moments) > APART}
+    assert {"VllmEngineStalled"} <= {dict(labels)["alertname"] for labels in lasting}
+    assert lasting <= set(found)
+    for labels in lasting:
+        assert found[labels][0]["start"] == pytest.approx(live[labels][0], abs=APART)
+    short = [each for labels in set(found) - set(live) for each in found[labels]]
+    assert [each for each in short if each.get("end", each["start"]) - each["start"] > APART] == []
 
 
 def test_what_arrives_reads_well(incident, tmp_path):

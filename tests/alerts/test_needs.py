@@ -14,8 +14,8 @@ import pytest
 from tests.support.completions import GOOD
 from tests.support.http_servers import StandIn, answer
 
+from vllm_watch.catalog.alert_needs import alert_needs
 from vllm_watch.catalog.series import SERIES
-from vllm_watch.commands.alert_needs import alert_needs
 from vllm_watch.commands.check import check
 from vllm_watch.config.config_file import load_config
 from vllm_watch.replay.recording import BUNDLED

@@ -11,6 +11,7 @@ from pathlib import Path
 
 from tests.benchmarks.figures import Kept
 from tests.benchmarks.lines import GOALS
+from tests.benchmarks.once import BUSY, PROGRAMS
 
 
 ROOT = Path(__file__).parents[2]
@@ -22,7 +23,10 @@ ROWS = (
         [*(("lines", rate) for rate in RATES), ("lines", "memory, one server")],
         [("lines", f"{rate}: mtail") for rate in RATES],
     ),
-    ([("once", "once"), ("once", "backfill")], [("once", "mtail, lean"), ("once", "mtail, rich")]),
+    *(
+        ([("once", f"{of}once"), ("once", f"{of}backfill")], [("once", f"{of}mtail, {each}") for each in PROGRAMS])
+        for of in ("", f"{BUSY}: ")
+    ),
     ([("many", "200 servers"), ("many", "memory")], []),
     ([("latency", "rare lines: p99"), ("latency", "under load: p99")], []),
     ([("start", f"{name}: by the clock") for name in STARTS], []),

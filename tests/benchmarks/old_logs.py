@@ -35,7 +35,7 @@ def write_day(path: Path) -> int:
 
 
 def write_busy_day(path: Path) -> int:
-    """Write the same of a server with fifty times as many requests: nearly only access lines."""
+    """Write the same of a busy server: fifty times as many requests, 95 lines a second, nearly all access lines."""
     return _write(path, _busy)
 
 

@@ -19,6 +19,7 @@ TABLE = """# Tool
 |---|---|---|
 | a log of 20 lines | 1, 1, 1 or 1 % of a core; 1 MiB | 1, 1, 1 or 1 % |
 | a million lines | `once` 1 s, `backfill` 1 s | 1 s, 1 s |
+| of a busy server | `once` 1 s, `backfill` 1 s | 1 s, 1 s |
 | 200 servers | 1 %, 1 MiB | |
 | 99 of 100 | 1 ms, 1 ms | |
 | start | 1 s, on 300 lines 1 s, 1 s | |

@@ -10,6 +10,7 @@ from typing import get_args
 
 import pytest
 
+from vllm_watch.catalog.capacity_reasons import CAPACITY_BASES, CAPACITY_UNKNOWN, CapacityBasis, CapacityReason
 from vllm_watch.catalog.reasons import (
     BY_SOURCE,
     LOG,
@@ -32,7 +33,15 @@ REASONS = [(source, code) for source, reasons in BY_SOURCE.items() for code in r
 
 
 @pytest.mark.parametrize(
-    ("values", "table"), [(LogReason, LOG), (MetricsReason, METRICS), (ProbeReason, PROBE), (StallReason, STALLED)]
+    ("values", "table"),
+    [
+        (LogReason, LOG),
+        (MetricsReason, METRICS),
+        (ProbeReason, PROBE),
+        (StallReason, STALLED),
+        (CapacityBasis, CAPACITY_BASES),
+        (CapacityReason, CAPACITY_UNKNOWN),
+    ],
 )
 def test_every_reason_has_its_entry(values, table):
     """A reason that the code may give is in its table, in the same order."""

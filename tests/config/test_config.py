@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import os
+import re
 import time
 
 from pathlib import Path
@@ -15,7 +16,16 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from vllm_watch.config.config_file import load_config
-from vllm_watch.config.model import SLO_PRESETS, Config, MetricsConfig, ProbeConfig, ServerConfig, SloConfig, TlsConfig
+from vllm_watch.config.model import (
+    SLO_PRESETS,
+    CapacityConfig,
+    Config,
+    MetricsConfig,
+    ProbeConfig,
+    ServerConfig,
+    SloConfig,
+    TlsConfig,
+)
 from vllm_watch.config.options import config_from_options, with_listen
 from vllm_watch.config.texts import DEFAULT_LISTEN, parse_duration, parse_listen, parse_url
 from vllm_watch.config.yaml_node import MAX_BYTES
@@ -37,6 +47,16 @@ MESSAGES = {
         '"gpu1.example.com:443"'
     ),
     "alias": ":3: anchors and aliases are not supported",
+    "capacity_lower_above": ":5: servers[0].capacity.lower: 19000 is more than tokens_per_second",
+    "capacity_nothing": ':4: servers[0].capacity: missing key "tokens_per_second"',
+    "capacity_number": ":4: servers[0].capacity: expected text, got the number 18700; put it in quotes",
+    "capacity_upper_below": ":4: servers[0].capacity.upper: 1.5 is less than tokens_per_second",
+    "capacity_word": (
+        ':4: servers[0].capacity.tokens_per_second: expected a number above 0, up to 1,000,000,000, got "1e4"'
+    ),
+    "capacity_zero": (
+        ':4: servers[0].capacity.tokens_per_second: expected a number above 0, up to 1,000,000,000, got "0"'
+    ),
     "checkpoint_mapping": ":1: checkpoint: expected text, got a mapping",
     "control_character": ":3: not YAML: the character U+0007 is not allowed",
     "duplicate_key": ':5: duplicate key "listen", first given in line 1',
@@ -51,7 +71,8 @@ MESSAGES = {
     "interval_word": ':7: servers[0].metrics.interval: expected a duration such as 5s, 500ms or 2m, got "soon"',
     "key_not_text": ":4: servers[0]: expected text as the key, got a list or a mapping",
     "journal_beside_log": (
-        ':4: servers[0]: unknown key "journal"; known are name, log, metrics, probe, slo, links, labels, stall_after'
+        ':4: servers[0]: unknown key "journal"; known are name, log, metrics, probe, slo, capacity, links, labels, '
+        "stall_after"
     ),
     "label_double_underscore": (
         ':4: servers[0].labels: "__team" is not a label name: letters, digits and _, no digit or __ first'
@@ -164,7 +185,8 @@ MESSAGES = {
     "unknown_key": ':4: servers[0]: unknown key "metric"; did you mean "metrics"?',
     "unknown_key_at_top": ':1: unknown key "server"; did you mean "servers"?',
     "unknown_key_unlike_any": (
-        ':4: servers[0]: unknown key "colour"; known are name, log, metrics, probe, slo, links, labels, stall_after'
+        ':4: servers[0]: unknown key "colour"; known are name, log, metrics, probe, slo, capacity, links, labels, '
+        "stall_after"
     ),
     "unknown_tls_key": ':5: servers[0].metrics.tls: unknown key "ca"; known are ca_file, cert_file, key_file',
     "url_bad_port": ":3: servers[0].metrics: the URL's host or port is malformed",
@@ -239,6 +261,13 @@ class TestGoodFiles:
                 url="https://gateway.example/v1/completions",
             ),
             slo=SLO_PRESETS["chat"],
+            capacity=CapacityConfig(
+                tokens_per_second=18700.0,
+                lower=17765.0,
+                upper=19635.5,
+                prompt_tokens_per_second=74900.0,
+                benchmark="bench-2026-11.json",
+            ),
             labels={"team": "search", "tier": "1"},
             stall_after=120.0,
         )
@@ -251,6 +280,21 @@ class TestGoodFiles:
         assert llama.slo == SloConfig(time_to_first_token=1.5, time_per_output_token=0.075)
         assert mistral.slo == SloConfig(time_to_first_token=2.0, time_per_output_token=0.1)
         assert mistral.log == str(GOOD / "../mistral.log")
+
+    def test_capacity_in_a_file_of_its_own(self, tmp_path):
+        """A capacity may be the path of a file, which starts in the configuration's folder."""
+        saved = tmp_path / "capacity.yml"
+        saved.write_text("tokens_per_second: 950.5\n")
+        path = write(tmp_path, f"servers: [{{name: a, metrics: '{URL}', capacity: capacity.yml}}]")
+
+        assert load_config(path).servers[0].capacity == CapacityConfig(tokens_per_second=950.5)
+
+        saved.write_text("tokens_per_second: 950.5\nlower: 951\n")
+        with pytest.raises(ConfigError, match=re.escape(f"{saved}:2: lower: 951 is more than tokens_per_second")):
+            load_config(path)
+        saved.unlink()
+        with pytest.raises(ConfigError, match=re.escape(f"{path}:1: servers[0].capacity: {saved}: cannot be read")):
+            load_config(path)
 
     def test_probe(self):
         """A probe's time fits its turn, and it goes to the host and port of /metrics; without one there is none."""

@@ -30,7 +30,13 @@ RATE_INTERVAL, RANGE = "$__rate_interval", "$__range"
 _STANDS_FOR = {RATE_INTERVAL: "7001s", RANGE: "7002s", "$__interval": "7003s", "$shift": "7004s"}
 """Durations that nobody writes, by what they stand for while an expression is parsed."""
 
-_NUMBERS = {"__range_s": "3600", "__range_ms": "3600000", "__interval_ms": "15000", "__rate_interval_ms": "60000"}
+_NUMBERS = {
+    "__range_s": "3600",
+    "__range_ms": "3600000",
+    "__interval_ms": "15000",
+    "__rate_interval_ms": "60000",
+    "planned": "1000",
+}
 _VARIABLE = re.compile(r"\$([^\W\d]\w*)|\$\{(\w+)(?:\.[\w.]+)?(?::\w+)?\}|\[\[(\w+)(?::\w+)?\]\]")
 """In ``$1`` Grafana finds no variable and leaves it to Prometheus."""
 
@@ -69,6 +75,8 @@ _OF_VALUES = frozenset(
         "exp",
         "floor",
         "ln",
+        "log10",
+        "log2",
         "round",
         "sgn",
         "sort",
@@ -339,7 +347,7 @@ class _Reader:
             return
         is_on = matching.type == promql.LabelModifierType.Include
         for label in sorted(matching.labels):
-            if label not in (left.labels & right.labels if is_on else known_labels()):
+            if label not in (left.labels & right.labels if is_on else left.labels | right.labels | known_labels()):
                 self._report(f"{'on' if is_on else 'ignoring'} () names a label that is not there: {label}")
 
 

@@ -22,6 +22,7 @@ VALUES = {
     "__interval_ms": "15000",
     "__interval": "15s",
     "slo": "0.99",
+    "planned": "1000",
     "shift": "5m",
 }
 """Variables and what they are here; what begins with another one's name stands before it."""

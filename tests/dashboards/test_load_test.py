@@ -277,3 +277,15 @@ def test_what_arrives_is_what_is_served_and_what_piles_up():
 
     assert served_rate == pytest.approx(10 / STEP)
     assert offered == pytest.approx(15 / STEP)
+
+
+@NEEDS_PROMTOOL
+@pytest.mark.parametrize(("known", "wanted"), [("01", [24]), ("0", [])])
+def test_a_limit_of_the_batch_is_that_of_all_engines(known, wanted):
+    """The line is the sum of the engines' limits, and there is none where that of one engine is not known."""
+    running, limit = (
+        {f'vllm_watch_{name}{{{TARGET},model_name="m",engine="{engine}"}}': [value] * STEPS for engine in engines}
+        for name, value, engines in (("requests_running", "3", "01"), ("max_running_requests", "12", known))
+    )
+
+    assert list(given(UID, "Running requests", "batch limit", running | limit, STEPS)[END].values()) == wanted

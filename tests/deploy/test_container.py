@@ -68,7 +68,8 @@ def test_the_context_has_all_that_the_package_is_made_of(tmp_path):
 
     whole = wheel_files(ROOT, tmp_path / "whole")
     assert len(whole) > 100
-    assert whole >= {f"vllm_watch/comparison/COMPARING{language}.md" for language in ("", ".zh-CN")}
+    documents = ("comparison/COMPARING", "advice/ADVISING")
+    assert whole >= {f"vllm_watch/{name}{language}.md" for name in documents for language in ("", ".zh-CN")}
     assert whole == wheel_files(context, tmp_path / "part")
 
 

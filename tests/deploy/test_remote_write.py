@@ -267,7 +267,7 @@ def test_every_series_arrives_with_the_agents_labels(central):
         SECONDS,
         central.logs,
     )
-    (running,) = central.query("vllm_watch_requests_running")
+    (running,) = central.eventually("vllm_watch_requests_running")
 
     assert len(shown) > 80
     assert arrived >= shown
@@ -279,7 +279,7 @@ def test_every_series_arrives_with_the_agents_labels(central):
 def test_the_recording_rules_results_are_read_back(central):
     """What vmalert makes of the rules stands beside the series that they are made of, with the same labels."""
     (result,) = central.eventually(RECORDED)
-    (source,) = central.query("vllm_watch_prompt_tokens_per_second")
+    (source,) = central.eventually("vllm_watch_prompt_tokens_per_second")
 
     assert result["metric"] == {**source["metric"], "__name__": RECORDED}
     assert central.eventually(f"abs({RECORDED} / ({expression(RECORDED)}) - 1) < 0.1")

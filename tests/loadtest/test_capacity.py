@@ -25,7 +25,9 @@ def throughput(running):
 def estimate(server, facts=None):
     """Return what a made-up server is said to sustain."""
     loads = find_loads(server.points)
-    return server_capacity(loads, find_phases(server.points, loads, None), facts or {"max_running_requests": 24})
+    return server_capacity(
+        server.points, find_phases(server.points, loads, None), facts or {"max_running_requests": 24}
+    )
 
 
 def climbing(*steps, seconds=120, kv=0.0, curve=throughput):
@@ -50,8 +52,8 @@ def test_a_saturated_minute_is_the_capacity():
 @pytest.mark.parametrize(
     ("seconds", "running", "kv", "reason"),
     [
-        (50, 24, 0.0, "the longest saturated phase is 48 s, and a measurement needs 1 min; an estimate"),
-        (120, 12, 0.0, "requests waited for 1 min 58 s, but not because a known limit was reached; an estimate"),
+        (50, 24, 0.0, "the longest saturated phase is 46 s, and a measurement needs 1 min; an estimate"),
+        (120, 12, 0.0, "requests waited for 1 min 56 s, but not because a known limit was reached; an estimate"),
     ],
     ids=["less than a minute", "neither seats nor KV cache at their limit"],
 )

@@ -11,7 +11,7 @@ import pytest
 
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from tests.support.alarm import ends_within
+from tests.support.alarm import computes_at_most
 from tests.support.samples import sample
 
 from vllm_watch_parsers.benchmark import read_benchmarks, what_is
@@ -120,7 +120,7 @@ def test_a_file_cut_off_anywhere_is_no_result(name):
 )
 def test_no_text_is_slow(text):
     """What each pattern begins with, a hundred thousand times, is read or dismissed at once."""
-    with ends_within(SECONDS):
+    with computes_at_most(SECONDS):
         results_of(text)
 
 

@@ -160,6 +160,7 @@ def test_what_is_kept_of_a_body_has_an_end():
     assert "too_many_samples" == read(b"# HELP a b\n" * (MAX_LINES + 1000), {})[0].problem
 
 
+@pytest.mark.slow
 def test_series_that_differ_in_each_body_are_not_kept():
     """A server that sends other labels in each scrape takes the memory of one body, not of hundreds."""
     names = sorted(name for name in WANTED if name.endswith("_total"))[:12]

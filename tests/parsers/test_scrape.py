@@ -106,16 +106,22 @@ def test_a_series_that_stands_twice_counts_once():
     assert engine(f"{line} 3", f"{line} 4").counters == {"prompt_tokens": 4.0}
 
 
-def test_computed_prompt_tokens_and_deferred_requests_are_read_from_their_labels():
-    """Of the prompt tokens by source the computed ones count, of the waiting requests by reason the deferred ones."""
+def test_prompt_tokens_by_source_and_deferred_requests_are_read_from_their_labels():
+    """Prompt tokens count for each source that is known, and of the waiting requests by reason the deferred ones."""
     reading = engine(
         'vllm:prompt_tokens_by_source_total{engine="0",model_name="m",source="local_compute"} 5',
         'vllm:prompt_tokens_by_source_total{engine="0",model_name="m",source="local_cache_hit"} 6',
+        'vllm:prompt_tokens_by_source_total{engine="0",model_name="m",source="external_kv_transfer"} 3',
+        'vllm:prompt_tokens_by_source_total{engine="0",model_name="m",source="elsewhere"} 2',
         'vllm:num_requests_waiting_by_reason{engine="0",model_name="m",reason="capacity"} 7',
         'vllm:num_requests_waiting_by_reason{engine="0",model_name="m",reason="deferred"} 8',
     )
 
-    assert reading.counters == {"prompt_tokens_computed": 5.0}
+    assert reading.counters == {
+        "prompt_tokens_computed": 5.0,
+        "prompt_tokens_cached_locally": 6.0,
+        "prompt_tokens_transferred": 3.0,
+    }
     assert reading.gauges["requests_deferred"] == 8.0
 
 

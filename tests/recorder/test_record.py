@@ -476,20 +476,20 @@ class TestCommands:
         """A command that ignores all signals is killed when the user presses Ctrl-C again and again."""
         text = (
             "signal.signal(signal.SIGINT, signal.SIG_IGN)\nsignal.signal(signal.SIGTERM, signal.SIG_IGN)\n"
-            "open('ready', 'w').write('x')\ntime.sleep(600)"
+            "import os\nopen('pid', 'w').write(str(os.getpid()))\ntime.sleep(600)"
         )
         recorded.start(*self.script(recorded, text))
-        until((recorded.folder / "ready").exists)
+        hanging = int(until(lambda: (recorded.folder / "pid").exists() and (recorded.folder / "pid").read_text()))
 
         def interrupt():
             recorded.process.send_signal(signal.SIGINT)
-            with contextlib.suppress(subprocess.TimeoutExpired):
-                return recorded.process.wait(0.5) is not None
+            with contextlib.suppress(AssertionError):  # Not yet: again.
+                return until(lambda: not is_running(hanging), 0.5)
             return False
 
         until(interrupt)
 
-        assert 1 == recorded.process.returncode
+        assert 1 == recorded.process.wait(SECONDS)
         assert -signal.SIGKILL == recorded.read().command.exit_status
 
     def test_it_ends_after_its_time(self, recorded):

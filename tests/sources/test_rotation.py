@@ -39,7 +39,7 @@ def test_a_renamed_log_is_drained_and_the_new_one_read(followed):
 
 @pytest.mark.parametrize("rotations", [2, 3])
 def test_several_rotations_between_two_polls(followed, rotations):
-    """T4: two and three rotations between two polls lose no line and change no order."""
+    """T4: two and three rotations between two polls lose no line, change no order, and are counted each."""
     followed.write(1)
     followed.poll()
     followed.write(2)
@@ -48,7 +48,7 @@ def test_several_rotations_between_two_polls(followed, rotations):
         followed.write(10 + number)
 
     assert [2, *range(10, 10 + rotations)] == followed.poll()
-    assert 0 == followed.counts.files_lost
+    assert (rotations, 0) == (followed.counts.rotations, followed.counts.files_lost)
 
 
 def test_rotated_beyond_retention_between_two_polls(followed):

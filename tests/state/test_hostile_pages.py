@@ -213,7 +213,7 @@ class TestOtherThanBefore:
         assert 1 == at_once["source_info", ("reason", reason), ("server", "s"), ("source", "metrics")]
         assert 0.01 == at_once["scrape_duration_seconds", ("server", "s")]
         assert {"requests_running", "generation_tokens_total"} <= of(kept, engine="0")
-        assert {"engine_state"} == {
+        assert {"engine_state", "capacity_unknown_info"} == {
             name for name in of(gone, engine="0") if name in SERIES and SERIES[name].type == "gauge"
         }
         assert "generation_tokens_total" in of(gone, engine="0")

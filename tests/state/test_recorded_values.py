@@ -67,7 +67,7 @@ def base(earlier, at):
 
 @EVERY_RECORDING
 def test_gauges_are_exactly_the_servers(name):
-    """Running, waiting and KV cache usage are, after every scrape, exactly what the server says."""
+    """Running, waiting, KV cache usage and prompt tokens by source are, after every scrape, what the server says."""
     compared = 0
     for snapshot, _, values, _ in by_page(name):
         for engine in snapshot.engines:
@@ -75,6 +75,9 @@ def test_gauges_are_exactly_the_servers(name):
             assert own["vllm:num_requests_running"] == engine.gauges["requests_running"].value
             assert own["vllm:num_requests_waiting"] == engine.gauges["requests_waiting"].value
             assert own["vllm:kv_cache_usage_perc"] == engine.gauges["kv_cache_usage_ratio"].value
+            for source, tokens in engine.totals.prompt_tokens.items():
+                assert own[f"vllm:prompt_tokens_by_source_total|{source}"] == tokens.value
+            assert len(engine.totals.prompt_tokens) == 3
             compared += 1
 
     assert compared >= 10

@@ -12,6 +12,7 @@ from __future__ import annotations
 from functools import partial
 from typing import Literal, NamedTuple
 
+from vllm_watch.catalog.capacity_reasons import CAPACITY_BASES, CAPACITY_UNKNOWN
 from vllm_watch.catalog.config_labels import CONFIG_LABELS
 from vllm_watch.catalog.limits import MAX_HANGING_PROCESSES
 from vllm_watch.catalog.parts import PARTS
@@ -322,6 +323,16 @@ DONE = Group(
             unit="tokens",
             help="Prompt tokens processed, including cached ones.",
             sources=(_scrape("`vllm:prompt_tokens_total`"),),
+        ),
+        _counter(
+            "prompt_tokens_by_source_total",
+            labels=(*_ENGINE, "source"),
+            unit="tokens",
+            help=(
+                "Prompt tokens processed by where they came from: local_compute, local_cache_hit (prefix cache), "
+                "external_kv_transfer (KV cache of another server or store). vLLM 0.16 and later."
+            ),
+            sources=(_scrape("`vllm:prompt_tokens_by_source_total`"),),
         ),
         _counter(
             "generation_tokens_total",
@@ -715,6 +726,49 @@ FACTS = Group(
     ),
 )
 
+_capacity = partial(
+    Series,
+    type="gauge",
+    labels=(*_ENGINE, "basis"),
+    unit="tokens/s",
+    sources=(_scrape("what the engine did since it was started"), _configuration("`capacity`, for the basis `bench`")),
+    combine="each",
+)
+
+CAPACITY = Group(
+    "How much the engine can carry",
+    (
+        _capacity(
+            "capacity_estimate_tokens_per_second",
+            help=(
+                "How many tokens per second the engine generates at most, with requests as they were. Bases, the best "
+                f"first: {'; '.join(f'{basis}, {meaning}' for basis, meaning in CAPACITY_BASES.items())}."
+            ),
+        ),
+        _capacity(
+            "capacity_estimate_lower_tokens_per_second",
+            help="Lower bound of `capacity_estimate_tokens_per_second`. Plan with 70 to 85 % of it.",
+        ),
+        _capacity(
+            "capacity_estimate_upper_tokens_per_second",
+            help="Upper bound of `capacity_estimate_tokens_per_second`.",
+        ),
+        _capacity(
+            "capacity_estimate_prompt_tokens_per_second",
+            help=(
+                "Prompt tokens that the engine computes per second while it generates "
+                "`capacity_estimate_tokens_per_second`. With longer prompts it generates fewer."
+            ),
+        ),
+        _gauge(
+            "capacity_unknown_info",
+            labels=(*_ENGINE, "reason"),
+            unit="1",
+            help=f"1 while there is no estimate on any basis, else absent. Reasons: {', '.join(CAPACITY_UNKNOWN)}.",
+        ),
+    ),
+)
+
 STATE = Group(
     "State",
     (
@@ -1035,7 +1089,7 @@ DAEMON = Group(
     ),
 )
 
-GROUPS: tuple[Group, ...] = (NOW, DONE, LATENCY, FACTS, STATE, SOURCES, DAEMON)
+GROUPS: tuple[Group, ...] = (NOW, DONE, LATENCY, FACTS, CAPACITY, STATE, SOURCES, DAEMON)
 
 SERIES: dict[str, Series] = {series.name: series for group in GROUPS for series in group.series}
 """All series, by name without the prefix."""

@@ -1,19 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""
-Which alerts can fire with the sources at hand, and why the others cannot.
-
-`alert_needs.json` is made from the rules (``make generate``): the sets of series, each of which lets an alert fire.
-"""
+"""Which alerts can fire with the sources that are configured, and why the others cannot."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from functools import cache
-from importlib import resources
 from typing import NamedTuple, cast
 
-import msgspec
-
+from vllm_watch.catalog.alert_needs import Need, alert_needs
 from vllm_watch.catalog.reasons import SourceName
 from vllm_watch.catalog.series import DAEMON, SERIES, Series
 from vllm_watch.config.model import ServerConfig
@@ -27,35 +20,12 @@ _UNREADABLE: dict[SourceName, str] = {"log": "the log cannot be read", "metrics"
 _NOT_LOGGED = {"max_running_requests": "the log does not show --max-num-seqs"}
 
 
-class Need(msgspec.Struct, frozen=True):
-    """One series; with `source` only what is of that source counts."""
-
-    series: str
-    source: SourceName | None = None
-
-
-class AlertNeeds(msgspec.Struct, frozen=True):
-    """One alert: `ways` are sets of series, each set is enough. Some alerts compare several engines."""
-
-    severity: str
-    summary: str
-    ways: tuple[tuple[Need, ...], ...]
-    several_engines: bool = False
-
-
 class Silent(NamedTuple):
     """An alert that cannot fire, and why."""
 
     alert: str
     summary: str
     reason: str
-
-
-@cache
-def alert_needs() -> dict[str, AlertNeeds]:
-    """Return what each alert of the package needs."""
-    text = (resources.files("vllm_watch.commands") / "alert_needs.json").read_bytes()
-    return msgspec.json.decode(text, type=dict[str, AlertNeeds])
 
 
 def silent_alerts(config: ServerConfig, now: ServerSnapshot, later: ServerSnapshot) -> list[Silent]:
@@ -70,7 +40,7 @@ def silent_alerts(config: ServerConfig, now: ServerSnapshot, later: ServerSnapsh
     shown = set(_shown(config, later))
     silent = []
     for alert, needs in alert_needs().items():
-        reasons = {reason for need in _missing(needs, shown) for reason in _reasons(need, config, now)}
+        reasons = {reason for need in needs.missing(shown) for reason in _reasons(need, config, now)}
         if needs.several_engines and len(later.engines) <= 1:
             reasons.add("there is one engine")
         if reasons:
@@ -98,11 +68,6 @@ def _shown(config: ServerConfig, later: ServerSnapshot) -> Iterator[Need]:
 def _is_compared(series: Series) -> bool:
     """Whether a series compares log and metrics: it is there only after both have reported for minutes."""
     return series.combine == "all" and set(series.origins) == {"log", "metrics"}
-
-
-def _missing(needs: AlertNeeds, shown: set[Need]) -> list[Need]:
-    """Return what an alert lacks, of the way that lacks least."""
-    return min(([need for need in way if need not in shown] for way in needs.ways), key=len)
 
 
 def _reasons(need: Need, config: ServerConfig, now: ServerSnapshot) -> list[str]:

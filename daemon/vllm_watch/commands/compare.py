@@ -64,7 +64,7 @@ _RENDERERS: Mapping[ComparisonFormat, Callable[[Comparisons], str]] = {
 @zone_option
 @mark_options
 @prometheus_options
-@explain_option
+@explain_option("comparison", "how sides are given, what is compared and by which method")
 def command(
     sides: tuple[str, ...],
     baseline: str | None,

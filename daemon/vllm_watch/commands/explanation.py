@@ -1,33 +1,42 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``compare --explain``: the document on the method, which comes with the package."""
+"""``--explain`` of ``compare`` and ``advise``: the document on the method, which comes with the package."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from importlib.resources import files
+from typing import Any, Literal, TypeVar
 
 import click
 
 from vllm_watch.support.standard_streams import write_output
 
 
-_DOCUMENTS: Mapping[str, str] = {"en": "COMPARING.md", "zh": "COMPARING.zh-CN.md"}
-"""By language. In the source tree they are links to those of ``daemon/``."""
+_Command = TypeVar("_Command", bound=Callable[..., Any])
+
+_DOCUMENTS: Mapping[str, Mapping[str, str]] = {
+    "comparison": {"en": "COMPARING.md", "zh": "COMPARING.zh-CN.md"},
+    "advice": {"en": "ADVISING.md", "zh": "ADVISING.zh-CN.md"},
+}
+"""By the package that they are about, and by language. In the source tree they are links to those of ``daemon/``."""
 
 
-def _explain(context: click.Context, _parameter: click.Parameter, language: str | None) -> None:
-    if language is not None and not context.resilient_parsing:
-        write_output((files("vllm_watch.comparison") / _DOCUMENTS[language]).read_text(encoding="utf-8"))
-        context.exit()
+def explain_option(package: Literal["comparison", "advice"], what: str) -> Callable[[_Command], _Command]:
+    """Return a decorator that gives a command ``--explain``; `what` completes the sentence of its help."""
 
+    def explain(context: click.Context, _parameter: click.Parameter, language: str | None) -> None:
+        if language is not None and not context.resilient_parsing:
+            name = _DOCUMENTS[package][language]
+            write_output((files(f"vllm_watch.{package}") / name).read_text(encoding="utf-8"))
+            context.exit()
 
-explain_option = click.option(
-    "--explain",
-    is_flag=False,
-    flag_value="en",
-    type=click.Choice(tuple(_DOCUMENTS)),
-    is_eager=True,
-    expose_value=False,
-    callback=_explain,
-    help="Print how sides are given, what is compared and by which method, in English or Chinese, and exit.",
-)
+    return click.option(
+        "--explain",
+        is_flag=False,
+        flag_value="en",
+        type=click.Choice(tuple(_DOCUMENTS[package])),
+        is_eager=True,
+        expose_value=False,
+        callback=explain,
+        help=f"Print {what}, in English or Chinese, and exit.",
+    )

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A Prometheus as a source of ``report`` and ``compare``: the options that name it, and what is asked of it."""
+"""A Prometheus as a source of several commands: the options that name it, and what is asked of it."""
 
 from __future__ import annotations
 
@@ -10,11 +10,13 @@ from typing import NamedTuple
 
 import click
 
+from vllm_watch.backtest.prometheus_grid import PrometheusRange
 from vllm_watch.commands.options import several
 from vllm_watch.comparison.side_argument import RangeArgument, SideArgument
 from vllm_watch.config.texts import parse_url
 from vllm_watch.config.times import parse_time_range
-from vllm_watch.loadtest.prometheus_source import PrometheusQuery, PrometheusTarget
+from vllm_watch.loadtest.prometheus_api import PrometheusTarget
+from vllm_watch.loadtest.prometheus_source import PrometheusQuery
 from vllm_watch.support.errors import UsageError
 
 
@@ -58,6 +60,22 @@ def prometheus_query(options: PrometheusOptions) -> PrometheusQuery | None:
         raise UsageError(f"--prometheus requires {'--server NAME' if options.server is None else '--from TIME'}")
     times = parse_time_range(options.start, options.end or "now", time.time())
     return PrometheusQuery(target, options.server, times)
+
+
+def prometheus_range(options: PrometheusOptions) -> PrometheusRange | None:
+    """
+    Return what `backtest` asks of a Prometheus, if it does: without ``--server`` all its servers.
+
+    Raises:
+        UsageError: Something is missing or wrong.
+    """
+    target = _target(options)
+    if target is None:
+        return None
+    if options.start is None:
+        raise UsageError("--prometheus requires --from TIME")
+    times = parse_time_range(options.start, options.end or "now", time.time())
+    return PrometheusRange(target, options.server, times)
 
 
 def side_queries(sides: Sequence[SideArgument], options: PrometheusOptions) -> list[tuple[PrometheusQuery, ...]]:

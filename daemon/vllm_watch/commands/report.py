@@ -25,11 +25,12 @@ from vllm_watch.config.quoting import quote
 from vllm_watch.loadtest.model import Report
 from vllm_watch.loadtest.objective import parse_objective
 from vllm_watch.loadtest.sources import ReadOptions, read_report
+from vllm_watch.rendering.capacity_file import NoCapacityError, capacity_yaml
 from vllm_watch.rendering.json_output import report_json
 from vllm_watch.rendering.report import report_markdown, report_text
 from vllm_watch.rendering.report_html import report_html
 from vllm_watch.replay.replay import Progress
-from vllm_watch.support.errors import UsageError
+from vllm_watch.support.errors import FileError, UsageError
 from vllm_watch.support.report_formats import REPORT_FORMATS, ReportFormat
 from vllm_watch.support.standard_streams import write_output
 from vllm_watch.support.whole_file import write_whole
@@ -52,6 +53,12 @@ _OFFSET = re.compile(r"(?:UTC)?([+-])(\d\d):?(\d\d)", re.ASCII)
     type=click.Choice(REPORT_FORMATS),
     help="[default: by the ending of FILE, else text].",
 )
+@click.option(
+    "--save-capacity",
+    "capacity_file",
+    metavar="FILE",
+    help="Also write how many tokens per second the server sustains, for the key `capacity` of the configuration.",
+)
 @objective_option
 @zone_option
 @mark_options
@@ -61,6 +68,7 @@ def command(
     sources: tuple[str, ...],
     output: str | None,
     form: ReportFormat | None,
+    capacity_file: str | None,
     objective: str | None,
     zone: str | None,
     mark: bool,
@@ -83,6 +91,8 @@ def command(
     with progress_bar("report") as progress:
         found = write_report(sources, form, output, options, progress)
     mark_runs(found.runs, output, where)
+    if capacity_file is not None:
+        save_capacity(found, Path(capacity_file))
 
 
 def write_report(
@@ -110,6 +120,20 @@ def write_report(
     else:
         write_whole(Path(output), text.encode())
     return report
+
+
+def save_capacity(report: Report, file: Path) -> None:
+    """
+    Write the capacity that a load test has measured.
+
+    Raises:
+        FileError: It has measured none, or the file cannot be written.
+    """
+    try:
+        text = capacity_yaml(report)
+    except NoCapacityError as error:
+        raise FileError(f"--save-capacity: {file} is not written: {error}") from None
+    write_whole(file, text.encode())
 
 
 def read_options(objective: str | None, zone: str | None) -> ReadOptions:

@@ -64,6 +64,20 @@ class JournalConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_
     journal: str
 
 
+class CapacityConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """
+    What a benchmark has measured of a server, all its engines together, in tokens per second.
+
+    The bounds are 10 % below and above where they are not given. `benchmark` says which one it was.
+    """
+
+    tokens_per_second: float
+    lower: float | None = None
+    upper: float | None = None
+    prompt_tokens_per_second: float | None = None
+    benchmark: str | None = None
+
+
 class LinksConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """URLs of a server's logs and of its GPUs, with placeholders (`vllm_watch.config.links`)."""
 
@@ -86,6 +100,7 @@ class ServerConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_o
     metrics: MetricsConfig | None = None
     probe: ProbeConfig | None = None
     slo: SloConfig | None = None
+    capacity: CapacityConfig | None = None
     links: LinksConfig = LinksConfig()
     labels: Mapping[str, str] = MappingProxyType({})
     stall_after: float = STALL_SECONDS

@@ -14,6 +14,7 @@ from vllm_watch.catalog.series import SERIES
 from vllm_watch.config.links import missing_places, parse_link
 from vllm_watch.config.model import (
     SLO_PRESETS,
+    CapacityConfig,
     JournalConfig,
     LinksConfig,
     MetricsConfig,
@@ -25,12 +26,15 @@ from vllm_watch.config.model import (
 from vllm_watch.config.quoting import quote
 from vllm_watch.config.section import Key, Section, duration_key, path_key, read_each, read_path, read_section
 from vllm_watch.config.texts import COMPLETIONS_PATH, check_name, check_unit, parse_url
-from vllm_watch.config.yaml_node import ConfigNode
+from vllm_watch.config.yaml_node import ConfigNode, read_yaml
+from vllm_watch.support.errors import ConfigError
 
 
 RESERVED_LABELS = frozenset({"le", *(label for series in SERIES.values() for label in series.labels)})
 """Labels of vllm-watch's own series. In a server's `labels` they would replace those of every server's series."""
 
+MAX_TOKENS_PER_SECOND = 1e9
+_NUMBER = re.compile(r"\d{1,12}(\.\d{1,12})?", re.ASCII)
 _LABEL = re.compile(r"(?!__)[A-Za-z_][A-Za-z0-9_]{0,127}")
 
 
@@ -51,6 +55,10 @@ def _read_model(node: ConfigNode) -> str:
     if not name.strip():
         raise node.error(f"expected a model's name, got {quote(name)}")
     return name
+
+
+def _read_words(node: ConfigNode) -> str:
+    return node.text()
 
 
 def _read_log(node: ConfigNode) -> str | None:
@@ -114,6 +122,39 @@ def _read_slo(node: ConfigNode) -> SloConfig:
         fields = " and ".join(SloConfig.__struct_fields__)
         raise node.error(f"expected {', '.join(SLO_PRESETS)} or a mapping of {fields}, got {quote(name)}")
     return SLO_PRESETS[name]
+
+
+def read_capacity(node: ConfigNode) -> CapacityConfig:
+    """Read a mapping, or the path of a file that holds it."""
+    mapping = node if node.is_mapping else _read_file(node)
+    capacity = read_section(mapping, CapacityConfig, CAPACITY)
+    values, measured = mapping.mapping(), capacity.tokens_per_second
+    if capacity.lower is not None and capacity.lower > measured:
+        raise values["lower"].error(f"{values['lower'].written()} is more than tokens_per_second")
+    if capacity.upper is not None and capacity.upper < measured:
+        raise values["upper"].error(f"{values['upper'].written()} is less than tokens_per_second")
+    return capacity
+
+
+def _read_file(node: ConfigNode) -> ConfigNode:
+    """Return what is in the file that a value names."""
+    path = read_path(node)
+    try:
+        return read_yaml(path)
+    except ConfigError as error:
+        raise node.error("; ".join(error.messages)) from None
+
+
+def _read_tokens(node: ConfigNode) -> float:
+    """Read a number of tokens per second."""
+    text = node.written()
+    if _NUMBER.fullmatch(text) is None or not 0 < float(text) <= MAX_TOKENS_PER_SECOND:
+        raise node.error(f"expected a number above 0, up to {MAX_TOKENS_PER_SECOND:,.0f}, got {quote(text)}")
+    return float(text)
+
+
+def _tokens_key(meaning: str, example: str) -> Key:
+    return Key(_read_tokens, "number", meaning, example)
 
 
 def _read_link(node: ConfigNode) -> str:
@@ -227,6 +268,15 @@ _SLO = {
     "time_to_first_token": duration_key("1ms", "1h", "The longest acceptable time to the first token.", "500ms"),
     "time_per_output_token": duration_key("1ms", "1h", "The longest acceptable time per output token.", "50ms"),
 }
+CAPACITY = {
+    "tokens_per_second": _tokens_key("Tokens that the server generated per second, all engines together.", "18700"),
+    "lower": _tokens_key("The lower bound; without it 10 % below `tokens_per_second`.", "17800"),
+    "upper": _tokens_key("The upper bound; without it 10 % above `tokens_per_second`.", "19700"),
+    "prompt_tokens_per_second": _tokens_key(
+        "Prompt tokens that it computed per second meanwhile, without cached ones.", "74900"
+    ),
+    "benchmark": Key(_read_words, "text", "Which benchmark it was; for whoever reads this file.", "bench-2026-11.json"),
+}
 _NEEDED = {
     "unit": "a log with a journal, whose unit has no backslash in its name",
     "host": "metrics, whose host is a name or an IPv4 address",
@@ -291,6 +341,14 @@ SERVER_KEYS = {
         + ".",
         "chat",
         Section(SloConfig, _SLO),
+    ),
+    "capacity": Key(
+        read_capacity,
+        "mapping, or path of a file that holds it",
+        "How many tokens per second the server sustains, by a benchmark: the basis `bench` of its capacity. "
+        "`vllm-watch report --save-capacity FILE` writes such a file.",
+        "{tokens_per_second: 18700}",
+        Section(CapacityConfig, CAPACITY),
     ),
     "links": Key(
         read_links,

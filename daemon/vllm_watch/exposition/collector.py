@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 
 from vllm_watch.exposition.line_starts import configured_labels
-from vllm_watch.exposition.samples import AnySample, PlainSample, sample_parts
+from vllm_watch.exposition.samples import PlainSample, sample_parts
 from vllm_watch.exposition.text_format import SampleWriter, SeriesTexts
 from vllm_watch.state.snapshot import ServerSnapshot
 
@@ -21,7 +21,7 @@ class TextCollector:
     def __init__(self) -> None:
         self._writer = SampleWriter()
         self._kept: dict[str, _Kept] = {}
-        """What was written of each server and is the same until its next scrape."""
+        """What was written of each server: most of it is the same in the next texts."""
 
     def texts(
         self,
@@ -52,16 +52,12 @@ class TextCollector:
         return [*texts, self._writer.write(own_samples())]
 
     def _texts_of(self, server: ServerSnapshot) -> list[SeriesTexts]:
-        before = self._kept[server.name]
+        before, write = self._kept[server.name], self._writer.write
         kept: _Kept = {}
-        others: list[AnySample] = []
-        for part in sample_parts(server):
-            if not part.is_of_scrape:
-                others.extend(part.samples())
-                continue
-            known = before.get(part.name)
-            if known is None or known[0] != part.depends_on:
-                known = part.depends_on, self._writer.write(part.samples())
-            kept[part.name] = known
+        for name, depends_on, samples in sample_parts(server):
+            known = before.get(name)
+            if known is None or known[0] != depends_on:
+                known = depends_on, write(samples())
+            kept[name] = known
         self._kept[server.name] = kept
-        return [*(text for _, text in kept.values()), self._writer.write(others)]
+        return [text for _, text in kept.values()]

@@ -7,8 +7,10 @@ from collections import Counter
 from collections.abc import Mapping
 from typing import Any
 
+from vllm_watch.catalog.capacity_reasons import CAPACITY_BASES, CAPACITY_UNKNOWN
 from vllm_watch.catalog.reasons import STALLED, explain
 from vllm_watch.state.configuration import Configuration
+from vllm_watch.state.engine_capacity import EngineCapacity
 from vllm_watch.state.snapshot import EngineSnapshot, HttpRequestKey, Reading, ServerSnapshot, SourceSnapshot
 from vllm_watch_parsers.metric_names import INFERENCE_HANDLERS
 
@@ -97,8 +99,19 @@ def _engine_view(engine: EngineSnapshot) -> dict[str, Any]:
         "first_bounds": {stage: reading.value for stage, reading in engine.first_bounds.items()},
         "facts": dict(engine.facts),
         "startup_seconds": dict(engine.startup_seconds),
+        "capacity": _capacity_view(engine.capacity),
         "disagreements": [name for name, is_differing in engine.disagreements.items() if is_differing],
     }
+
+
+def _capacity_view(capacity: EngineCapacity) -> dict[str, Any]:
+    """Return the capacity on each basis, the best first, or why none is known."""
+    view: dict[str, Any] = {
+        basis: {"meaning": CAPACITY_BASES[basis], **known._asdict()} for basis, known in capacity.ranges.items()
+    }
+    if capacity.unknown is not None:
+        view["unknown"] = {"reason": capacity.unknown, "meaning": CAPACITY_UNKNOWN[capacity.unknown]}
+    return view
 
 
 def _readings(readings: Mapping[str, Reading]) -> dict[str, dict[str, Any]]:

@@ -12,6 +12,7 @@ from typing import NamedTuple
 from vllm_watch.catalog.series import SERIES
 from vllm_watch.catalog.states import ENGINE_STATES
 from vllm_watch.exposition.config_labels import config_labels
+from vllm_watch.state.engine_capacity import EngineCapacity
 from vllm_watch.state.objectives import attainments
 from vllm_watch.state.snapshot import EngineSnapshot, EngineTotals, Reading, ServerSnapshot, TailCounts
 from vllm_watch_parsers.scrape import Histogram
@@ -27,6 +28,15 @@ def _series_of_count(field: str) -> str:
 
 
 _TAIL_SERIES = {field: _series_of_count(field) for field in TailCounts._fields if field != "watch_mode"}
+
+
+_CAPACITY_SERIES = (
+    "capacity_estimate_tokens_per_second",
+    "capacity_estimate_lower_tokens_per_second",
+    "capacity_estimate_upper_tokens_per_second",
+    "capacity_estimate_prompt_tokens_per_second",
+)
+"""In the order of the fields of `CapacityRange`."""
 
 
 class PlainSample(NamedTuple):
@@ -71,14 +81,11 @@ class SamplePart(NamedTuple):
         name: Which part it is of which server, and of which engine.
         depends_on: What its samples depend on: where that is equal, they are, but for times that are the snapshot's.
         samples: Returns them.
-        is_of_scrape: They were worked out of the server's last scrape alone, and have its time: they are the same until
-            the next one.
     """
 
     name: tuple[object, ...]
     depends_on: object
     samples: Callable[[], Iterator[AnySample]]
-    is_of_scrape: bool = False
 
 
 def server_samples(server: ServerSnapshot) -> Iterator[AnySample]:
@@ -94,7 +101,7 @@ def sample_parts(server: ServerSnapshot) -> Iterator[SamplePart]:
         yield from _engine_parts(server, engine)
     for totals in (*(engine.totals for engine in server.engines), *server.former):
         depends_on, samples = (totals, server.slo), partial(_total_samples, server, totals)
-        yield SamplePart(("totals", name, totals.key), depends_on, samples, is_of_scrape=True)
+        yield SamplePart(("totals", name, totals.key), depends_on, samples)
     about = (
         server.version,
         server.model_name,
@@ -134,12 +141,15 @@ def _engine_parts(server: ServerSnapshot, engine: EngineSnapshot) -> Iterator[Sa
         (engine.quantiles, engine.means, engine.first_bounds),
         partial(_latency_samples, engine, labels),
     )
-    yield SamplePart(("latencies", name, engine.key), latencies, samples, is_of_scrape=True)
+    yield SamplePart(("latencies", name, engine.key), latencies, samples)
     if engine.step_times:
         speed = _decides_speed(server)
         steps, samples = (engine.step_times, speed), partial(_step_samples, engine, (*labels, *speed))
-        yield SamplePart(("steps", name, engine.key), steps, samples, is_of_scrape=True)
-    state = (engine.facts, engine.startup_seconds, engine.disagreements, engine.state, engine.stall_reason)
+        yield SamplePart(("steps", name, engine.key), steps, samples)
+    state = (
+        (engine.facts, engine.startup_seconds, engine.disagreements),
+        (engine.state, engine.stall_reason, engine.capacity),
+    )
     yield SamplePart(("state", name, engine.key), state, partial(_state_samples, server, engine, labels))
 
 
@@ -164,6 +174,16 @@ def _state_samples(
         yield PlainSample("engine_state", (*labels, state), float(state == engine.state), server.at)
     if engine.stall_reason is not None:
         yield PlainSample("engine_stall_info", (*labels, engine.stall_reason), 1, server.at)
+    yield from _capacity_samples(engine.capacity, labels, server.at)
+
+
+def _capacity_samples(capacity: EngineCapacity, labels: tuple[str, str, str], at: float) -> Iterator[PlainSample]:
+    for basis, known in capacity.ranges.items():
+        for name, value in zip(_CAPACITY_SERIES, known, strict=True):
+            if value is not None:
+                yield PlainSample(name, (*labels, basis), value, at)
+    if capacity.unknown is not None:
+        yield PlainSample("capacity_unknown_info", (*labels, capacity.unknown), 1, at)
 
 
 def _latency_samples(engine: EngineSnapshot, labels: tuple[str, str, str]) -> Iterator[PlainSample]:
@@ -200,6 +220,8 @@ def _total_samples(server: ServerSnapshot, totals: EngineTotals) -> Iterator[Any
         yield _sample(name, labels, reading)
     for reason, reading in totals.requests_finished.items():
         yield _sample("requests_finished_total", (*labels, reason), reading)
+    for source, reading in totals.prompt_tokens.items():
+        yield _sample("prompt_tokens_by_source_total", (*labels, source), reading)
     for name, histogram in totals.histograms.items():
         yield HistogramSample(name, labels, histogram.histogram, histogram.at)
     for kept in attainments(server.slo, totals.histograms):

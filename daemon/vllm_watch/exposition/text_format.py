@@ -27,8 +27,8 @@ from vllm_watch.exposition.line_starts import (
 from vllm_watch.exposition.samples import AnySample, HistogramSample
 
 
-SeriesTexts = Mapping[str, str]
-"""The lines of some samples, by the name of their series without the prefix."""
+SeriesTexts = Mapping[str, bytes]
+"""The lines of some samples, encoded, by the name of their series without the prefix."""
 
 _go_text: Callable[[float], str] = floatToGoString
 _AS_PYTHON = 1e6
@@ -78,7 +78,7 @@ class SampleWriter:
             before, after = starts.known.get((name, own)) or starts.plain(name, own)
             written = repr(float(value)) if -_AS_PYTHON < value < _AS_PYTHON else _go_text(value)
             lines[name].append(f"{before}{text}{after}{written}{time}\n")
-        return {name: "".join(of_series) for name, of_series in lines.items()}
+        return {name: _encoded("".join(of_series)) for name, of_series in lines.items()}
 
     def _starts_of(self, server: str | None) -> LineStarts:
         """Return the starts of the lines of a server, or of those without one."""
@@ -101,20 +101,21 @@ def prometheus_text(
         others: Families of prometheus_client's, such as those of the process.
         for_openmetrics: Whether to write OpenMetrics.
     """
-    parts = list(texts)
+    found: dict[str, list[bytes]] = {name: [] for name in SERIES}
+    for part in texts:
+        for name, text in part.items():
+            found[name].append(text)
     for name, series in SERIES.items():
-        found = [part[name] for part in parts if name in part]
-        if found:
+        if found[name]:
             head = _head(PREFIX + series.family, series.type, series.help, for_openmetrics=for_openmetrics)
-            # A lone surrogate costs a letter, not the scrape.
-            yield "".join([head, *found]).encode(errors="replace")
+            yield b"".join([_encoded(head), *found[name]])
     for metric in others:
         head = _head(metric.name, metric.type, metric.documentation, for_openmetrics=for_openmetrics)
         lines = [
             f"{sample.name}{label_text(sorted(sample.labels.items()))} {_value_text(sample.value)}\n"
             for sample in metric.samples
         ]
-        yield "".join([head, *lines]).encode(errors="replace")
+        yield _encoded("".join([head, *lines]))
     if for_openmetrics:
         yield b"# EOF\n"
 
@@ -130,6 +131,10 @@ def _histogram_text(sample: HistogramSample, server: str, starts: LineStarts, ti
         written = [f"{value}{time}" for value in written]
     # In every line the same text is between its start and its value.
     return f"{server}{after}".join([first, *map(add, written, nexts)])
+
+
+def _encoded(text: str) -> bytes:
+    return text.encode(errors="replace")  # A lone surrogate costs a letter, not the scrape.
 
 
 def _value_text(value: float) -> str:

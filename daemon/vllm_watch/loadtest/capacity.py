@@ -4,43 +4,28 @@ How many tokens per second a server sustains, and how that is known.
 
 In this order: it was saturated for a minute and more; for so long more requests came than it answered; several runs
 were made whose throughput stopped to grow; or the curve X(N) = N / (alpha + beta N) through what was seen, evaluated at
-the number of requests that fit according to the server's own facts. The curve is only used where what was seen is near
-enough to that number. Otherwise nothing is said but why.
+the number of requests that fit according to the server's own facts. Saturation and curve are found as the daemon finds
+them while a server runs (`vllm_watch.capacity`). Otherwise nothing is said but why.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from itertools import pairwise
 from statistics import fmean
 from typing import NamedTuple
 
-from vllm_watch.loadtest.growth import Growth
+from vllm_watch.capacity.curve import MIN_CLASSES, MIN_R_SQUARED, MIN_SHARE, MIN_WINDOWS, Curve, Refusal
+from vllm_watch.capacity.estimates import curve_range, measured_range, saturated_range
+from vllm_watch.capacity.saturation import SATURATED_SECONDS, SaturationMeter, Stretch
+from vllm_watch.capacity.tracker import CapacityTracker
+from vllm_watch.capacity.windows import WINDOW_SECONDS
+from vllm_watch.catalog.capacity_reasons import CapacityReason
 from vllm_watch.loadtest.history import Point
-from vllm_watch.loadtest.loads import LoadSpan
-from vllm_watch.loadtest.model import Capacity, LatencyTurn, Phase, Run, ServerUse
+from vllm_watch.loadtest.load_samples import load_samples
+from vllm_watch.loadtest.model import Capacity, LatencyTurn, Phase, Run
 from vllm_watch.loadtest.number_texts import duration, percent
-from vllm_watch.loadtest.usage import GENERATED, finished, server_use
-from vllm_watch.statistics.throughput_fit import ThroughputFit, fit_throughput
 
-
-SATURATED_SECONDS = 60.0
-_AT_LIMIT = 0.95
-_KV_AT_LIMIT = 0.9
-
-WINDOW_SECONDS = 15.0
-_MIN_WINDOWS = 20
-_MIN_CLASSES = 4
-_MIN_SHARE = 0.4
-_MIN_R_SQUARED = 0.9
-_LENGTH_TOLERANCE = 0.1
-_HIT_TOLERANCE = 0.05
-_KV_TOLERANCE = 0.3
-_LEAST_KV = 0.02
-"""Below this share of the KV cache its rounding is too large to learn from how many requests fill it."""
-
-_LOW, _HIGH = 0.87, 1.05
-"""The truth was found between these parts of the curve's value on published tables: it errs upwards."""
 
 _SERVED = 0.98
 """A server that answers a smaller share of what comes does not keep up."""
@@ -67,40 +52,43 @@ class Estimate(NamedTuple):
     reason: str = ""
 
 
-class Limit(NamedTuple):
-    """How many requests run at most, and what limits them."""
-
-    requests: float
-    by: str
-
-
-def server_capacity(loads: Sequence[LoadSpan], phases: Sequence[Phase], facts: Mapping[str, float]) -> Estimate:
-    """Return the capacity by a server's own history; the loads must be of one configuration."""
+def server_capacity(points: Sequence[Point], phases: Sequence[Phase], facts: Mapping[str, float]) -> Estimate:
+    """Return the capacity by a server's own history; it must be of one configuration."""
+    tracker = CapacityTracker()
+    for sample in load_samples(points):
+        tracker.add(sample)
+    learnt = tracker.draw(facts)
+    if learnt.saturated is not None:
+        return Estimate(_saturated(learnt.saturated, facts))
     longest = sorted(phases, key=lambda each: each.start - each.end)
     most = max((each.result.generation_tokens_per_second or 0.0 for each in phases), default=0.0)
-    for found in (*(_saturated(phase, facts) for phase in longest), *(_overloaded(phase, most) for phase in longest)):
+    for found in (_overloaded(phase, most) for phase in longest):
         if found is not None:
             return Estimate(found)
-    return _by_curve(loads, facts, _not_reached(longest))
+    if isinstance(learnt.curve, Refusal):
+        return Estimate(None, _refused(learnt.curve, _not_reached(tracker.meter)))
+    return Estimate(_at_limit(learnt.curve))
 
 
 def ladder_capacity(runs: Sequence[Run]) -> Capacity | None:
     """Return the capacity by several runs with ever more requests at once: the throughput at which it stops to grow."""
     steps = sorted(
-        (in_flight, run.result.output_throughput)
+        (in_flight, run.result.output_throughput, run.use.prompt_tokens_per_second)
         for run in runs
         if run.result is not None and run.result.output_throughput and (in_flight := requests_in_flight(run))
     )
     if len(steps) < _LADDER:
         return None
-    best = max(throughput for _, throughput in steps)
-    after = [throughput for _, throughput in steps[-2:]]
+    best = max(throughput for _, throughput, _ in steps)
+    after = [throughput for _, throughput, _ in steps[-2:]]
+    prompts = [prompt for _, _, prompt in steps[-2:] if prompt is not None]
     has_more_at_once = steps[-1][0] >= _MORE * steps[-2][0]
     if not has_more_at_once or min(after) < (1 - _PLATEAU) * best:
         return None
     value = fmean(after)
     return _measured_by_load(
         value,
+        fmean(prompts) if prompts else None,
         f"from {steps[-2][0]:.0f} to {steps[-1][0]:.0f} requests at once the throughput of {len(steps)} runs grows "
         f"by no more than {percent(_PLATEAU)} %",
     )
@@ -117,21 +105,18 @@ def requests_in_flight(run: Run) -> float | None:
     return result.request_throughput * result.e2el_ms.mean / 1000
 
 
-def _saturated(phase: Phase, facts: Mapping[str, float]) -> Capacity | None:
-    """Return the capacity if a phase shows it: requests waited all the time, and there was no room for them."""
-    use, seconds = phase.result, phase.end - phase.start
-    value = use.generation_tokens_per_second
-    if phase.phase != "saturated" or seconds < SATURATED_SECONDS or not value:
-        return None
-    limit = _reached(use, facts)
-    if limit is None:
-        return None
+def _saturated(stretch: Stretch, facts: Mapping[str, float]) -> Capacity:
+    """Return the capacity that a stretch shows: requests waited all the time, and there was no room for them."""
+    if stretch.limit(facts) == "max-num-seqs":
+        limit = f"{stretch.running:.0f} of at most {facts['max_running_requests']:.0f} requests ran"
+    else:
+        limit = f"{percent(stretch.kv_cache_usage)} % of the KV cache were used"
     return Capacity(
-        tokens_per_second=value,
-        low=0.95 * value,
-        high=1.05 * value,
+        **saturated_range(stretch)._asdict(),
         basis="saturated",
-        explanation=f"for {seconds:.0f} s requests waited ({use.waiting:.0f} on average) while {limit}; ±5 %",
+        explanation=(
+            f"for {stretch.seconds:.0f} s requests waited ({stretch.queued:.0f} on average) while {limit}; ±5 %"
+        ),
     )
 
 
@@ -154,163 +139,101 @@ def _overloaded(phase: Phase, most: float) -> Capacity | None:
         return None
     return _measured_by_load(
         value,
+        use.prompt_tokens_per_second,
         f"for {seconds:.0f} s {offered:.2f} requests came in a second and {served:.2f} were answered, while others "
         "waited",
     )
 
 
-def _measured_by_load(value: float, why: str) -> Capacity:
+def _measured_by_load(value: float, prompt: float | None, why: str) -> Capacity:
     """Return a capacity that a load test has shown without holding it at a limit: to 10 %."""
     return Capacity(
-        tokens_per_second=value, low=0.9 * value, high=1.1 * value, basis="bench", explanation=f"{why}; ±10 %"
+        **measured_range(value, None, None, prompt)._asdict(),
+        basis="bench",
+        explanation=f"{why}; ±10 %",
     )
 
 
-def _reached(use: ServerUse, facts: Mapping[str, float]) -> str | None:
-    seats = facts.get("max_running_requests")
-    if seats and use.running is not None and use.running >= _AT_LIMIT * seats:
-        return f"{use.running:.0f} of at most {seats:.0f} requests ran"
-    if use.kv_cache_usage_ratio is not None and use.kv_cache_usage_ratio >= _KV_AT_LIMIT:
-        return f"{percent(use.kv_cache_usage_ratio)} % of the KV cache were used"
-    return None
-
-
-def _not_reached(longest: Sequence[Phase]) -> str:
-    """Return why the phases, the longest first, do not show the capacity themselves."""
-    seconds = next((each.end - each.start for each in longest if each.phase == "saturated"), None)
-    if seconds is None:
+def _not_reached(meter: SaturationMeter) -> str:
+    """Return why what was seen does not show the capacity itself."""
+    if not meter.longest_seconds:
         return "it was not reached"
-    if seconds < SATURATED_SECONDS:
+    if meter.longest_seconds < SATURATED_SECONDS:
         return (
-            f"the longest saturated phase is {duration(seconds)}, and a measurement needs {duration(SATURATED_SECONDS)}"
+            f"the longest saturated phase is {duration(meter.longest_seconds)}, and a measurement needs "
+            f"{duration(SATURATED_SECONDS)}"
         )
-    return f"requests waited for {duration(seconds)}, but not because a known limit was reached"
+    return f"requests waited for {duration(meter.longest_seconds)}, but not because a known limit was reached"
 
 
-def _by_curve(loads: Sequence[LoadSpan], facts: Mapping[str, float], not_reached: str) -> Estimate:
-    windows = [window for load in loads for window in steady_windows(load)]
-    uses = [server_use(window) for window in windows]
-    limit = running_limit(uses, windows, facts)
-    if isinstance(limit, str):
-        return Estimate(None, f"{UNKNOWN}: {limit}.")
-    seen = [(use.running, use.generation_tokens_per_second) for use in uses]
-    pairs = [(running, tokens) for running, tokens in seen if running and tokens]
-    reason = _unfit(pairs, uses, windows, limit)
-    fit = fit_throughput(pairs)
-    if reason is None and (fit is None or fit.r_squared < _MIN_R_SQUARED):
-        quality = "" if fit is None else f" (R² {fit.r_squared:.2f}, at least {_MIN_R_SQUARED} is needed)"
-        reason = f"throughput does not flatten as more requests run{quality}"
-    if reason is not None or fit is None:
-        return Estimate(None, f"{UNKNOWN}: {not_reached}; {reason}.")
-    return Estimate(_at_limit(fit, limit, pairs, uses))
-
-
-def _at_limit(
-    fit: ThroughputFit, limit: Limit, pairs: Sequence[tuple[float, float]], uses: Sequence[ServerUse]
-) -> Capacity:
-    value = fit.at(limit.requests)
-    hits = [use.prefix_cache_hit_ratio for use in uses if use.prefix_cache_hit_ratio is not None]
-    reused = f", with {percent(fmean(hits))} % of prompt tokens from the prefix cache" if hits else ""
+def _at_limit(curve: Curve) -> Capacity:
+    hits = curve.prefix_hits
+    reused = "" if hits is None else f", with {percent(hits)} % of prompt tokens from the prefix cache"
     return Capacity(
-        tokens_per_second=value,
-        low=_LOW * value,
-        high=_HIGH * value,
+        **curve_range(curve)._asdict(),
         basis="curve",
         explanation=(
-            f"the curve N/(alpha + beta N) through {len(pairs)} windows of {WINDOW_SECONDS:.0f} s with up to "
-            f"{max(n for n, _ in pairs):.0f} requests (R² {fit.r_squared:.2f}), at {limit.requests:.0f} requests, the "
-            f"most that fit ({limit.by}); for these lengths only{reused}"
+            f"the curve N/(alpha + beta N) through {curve.windows} windows of {WINDOW_SECONDS:.0f} s with up to "
+            f"{curve.most_running:.0f} requests (R² {curve.fit.r_squared:.2f}), at {curve.limit.requests:.0f}, the "
+            f"most that fit ({curve.limit.by}); for these lengths only{reused}"
         ),
     )
 
 
-def _unfit(
-    pairs: Sequence[tuple[float, float]], uses: Sequence[ServerUse], windows: Sequence[Sequence[Point]], limit: Limit
-) -> str | None:
-    """Return why the curve cannot be drawn on to the limit."""
-    classes = {int(running).bit_length() for running, _ in pairs}
-    if len(pairs) < _MIN_WINDOWS or len(classes) < _MIN_CLASSES:
-        return _too_few_loads(len(pairs), len(classes))
-    most = max(running for running, _ in pairs)
-    if most < _MIN_SHARE * limit.requests:
-        return (
-            f"at most {most:.0f} requests ran, and {limit.requests:.0f} fit: {percent(_MIN_SHARE)} % of them are needed"
-        )
-    if any(use.preemptions for use in uses):
-        return "requests were preempted"
-    lengths = [length for window in windows if (length := _length(window))]
-    if lengths and max(lengths) > (1 + 2 * _LENGTH_TOLERANCE) * min(lengths):
-        return "the lengths of the requests changed by more than 10 %"
-    hits = [use.prefix_cache_hit_ratio for use in uses if use.prefix_cache_hit_ratio is not None]
-    if hits and max(hits) - min(hits) > 2 * _HIT_TOLERANCE:
-        return "the share of prompt tokens from the prefix cache changed by more than 5 points"
-    return None
+def _refused(refusal: Refusal, not_reached: str) -> str:
+    """Return why there is no curve, in a sentence with what was seen."""
+    why = _WHY[refusal.reason](refusal.numbers)
+    if refusal.reason in _ABOUT_LIMIT:
+        return f"{UNKNOWN}: {why}."
+    return f"{UNKNOWN}: {not_reached}; {why}."
 
 
-def _too_few_loads(windows: int, classes: int) -> str:
+def _too_few_loads(numbers: Mapping[str, float]) -> str:
     """Return what an estimate from a curve needs, what there is of it, and how to measure the rest."""
-    levels = [str(2**level) for level in range(1, _MIN_CLASSES + 1)]
+    windows, classes = numbers["windows"], numbers["classes"]
+    levels = [str(2**level) for level in range(1, MIN_CLASSES + 1)]
     # Each load loses its first and its last window.
-    seconds = (-(-_MIN_WINDOWS // _MIN_CLASSES) + 2) * WINDOW_SECONDS
+    seconds = (-(-MIN_WINDOWS // MIN_CLASSES) + 2) * WINDOW_SECONDS
     return (
-        f"an estimate needs {duration(_MIN_WINDOWS * WINDOW_SECONDS)} of work without a queue, at {_MIN_CLASSES} "
+        f"an estimate needs {duration(MIN_WINDOWS * WINDOW_SECONDS)} of work without a queue, at {MIN_CLASSES} "
         "levels of running requests, each about twice the one before; this test has "
-        f"{duration(windows * WINDOW_SECONDS)} at {classes} level{'s' * (classes != 1)}. Record several loads in turn, "
-        f"such as {', '.join(levels[:-1])} and {levels[-1]} requests at once, each for {duration(seconds)} or longer"
+        f"{duration(windows * WINDOW_SECONDS)} at {classes:.0f} level{'s' * (classes != 1)}. Record several loads in "
+        f"turn, such as {', '.join(levels[:-1])} and {levels[-1]} requests at once, each for {duration(seconds)} or "
+        "longer"
     )
 
 
-def steady_windows(load: LoadSpan) -> list[tuple[Point, ...]]:
-    """Return the points of a load in windows of 15 s and more, without its first and last ones, and without waiting."""
-    inside = [point for point in load.points if load.start <= point.at <= load.end and point.is_fresh]
-    found: list[tuple[Point, ...]] = []
-    first = 0
-    for index, point in enumerate(inside):
-        if point.at - inside[first].at >= WINDOW_SECONDS:
-            found.append(tuple(inside[first : index + 1]))
-            first = index
-    middle = found[1:-1] if len(found) > 3 else found
-    return [window for window in middle if not any(point.gauges.get("requests_waiting", 0) >= 1 for point in window)]
+def _left(what: str) -> Callable[[Mapping[str, float]], str]:
+    """Return the text on windows that cannot be compared with the others."""
+    return lambda numbers: f"{what}: {duration(numbers['windows'] * WINDOW_SECONDS)} of the test can be compared"
 
 
-def running_limit(
-    uses: Sequence[ServerUse], windows: Sequence[Sequence[Point]], facts: Mapping[str, float]
-) -> Limit | str:
-    """Return how many requests run at most by the server's facts, or why that is not known."""
-    seats = facts.get("max_running_requests")
-    by_facts = _fitting(windows, facts)
-    used = [(use.running, use.kv_cache_usage_ratio) for use in uses]
-    seen = [running / share for running, share in used if running and share and share >= _LEAST_KV]
-    by_sight = min(seen, default=None)
-    fitting = min((each for each in (by_facts, by_sight) if each is not None), default=None)
-    if seats and (fitting is None or seats <= fitting):
-        return Limit(seats, "max-num-seqs")
-    if fitting is None:
-        return "neither the log nor /metrics shows how many requests run at most"
-    if by_facts and by_sight and abs(by_facts - by_sight) > _KV_TOLERANCE * max(by_facts, by_sight):
-        return f"by its size the KV cache holds {by_facts:.0f} of these requests, by what was used of it {by_sight:.0f}"
-    return Limit(fitting, "KV cache")
+def _no_curve(numbers: Mapping[str, float]) -> str:
+    found = numbers.get("r_squared")
+    quality = "" if found is None else f" (R² {found:.2f}, at least {MIN_R_SQUARED} is needed)"
+    return f"throughput does not flatten as more requests run{quality}"
 
 
-def _fitting(windows: Sequence[Sequence[Point]], facts: Mapping[str, float]) -> float | None:
-    """Return how many requests the KV cache holds: each has its prompt, but for what is shared, and half its answer."""
-    tokens = facts.get("kv_cache_capacity_tokens")
-    held = []
-    for window in windows:
-        growth = Growth(window)
-        done, given = finished(growth), growth.counter("prompt_tokens_total")
-        if done and given is not None:
-            shared = growth.ratio("prefix_cache_hits", "prefix_cache_queries") or 0.0
-            held.append((given * (1 - shared) + (growth.counter(GENERATED) or 0.0) / 2) / done)
-    return tokens / fmean(held) if tokens and held and fmean(held) > 0 else None
+_WHY: Mapping[CapacityReason, Callable[[Mapping[str, float]], str]] = {
+    "limit_unknown": lambda _: "neither the log nor /metrics shows how many requests run at most",
+    "limits_differ": lambda numbers: (
+        f"by its size the KV cache holds {numbers['by_size']:.0f} of these requests, by what was used of it "
+        f"{numbers['by_usage']:.0f}"
+    ),
+    "too_few_loads": _too_few_loads,
+    "too_light": lambda numbers: (
+        f"at most {numbers['running']:.0f} requests ran, and {numbers['limit']:.0f} fit: {percent(MIN_SHARE)} % of "
+        "them are needed"
+    ),
+    "preempted": _left("requests were preempted"),
+    "lengths_differ": _left("the lengths of the requests changed by more than 10 %"),
+    "prefix_hits_differ": _left("the share of prompt tokens from the prefix cache changed by more than 5 points"),
+    "acceptance_differs": _left("the acceptance of drafts changed by more than 10 %"),
+    "no_curve": _no_curve,
+}
+"""The reasons with the numbers of a test, each a clause."""
 
-
-def _length(window: Sequence[Point]) -> float | None:
-    """Return the mean length of a window's finished requests, in tokens."""
-    growth = Growth(window)
-    sizes = [growth.histogram(name) for name in ("request_prompt_tokens", "request_generation_tokens")]
-    known = [size.sum / size.observations for size in sizes if size is not None]
-    return sum(known) if len(known) == len(sizes) else None
+_ABOUT_LIMIT = frozenset({"limit_unknown", "limits_differ"})
 
 
 def latency_turn(runs: Sequence[Run]) -> LatencyTurn | None:

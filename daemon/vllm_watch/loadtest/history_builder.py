@@ -14,6 +14,7 @@ from bisect import bisect_left
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import pairwise
+from typing import NamedTuple
 
 from vllm_watch.catalog.states import STATES
 from vllm_watch.loadtest.history import Point, ServerHistory
@@ -46,6 +47,14 @@ _FAILURES: Mapping[str, str] = {
 }
 
 
+class _Life(NamedTuple):
+    """One life of the server: since when, and the last that is known of its flags."""
+
+    start: float
+    revision: int
+    config: Mapping[str, str]
+
+
 class HistoryBuilder:
     """Takes in points and snapshots in order of time."""
 
@@ -56,6 +65,7 @@ class HistoryBuilder:
         self._starts: int | None = None
         self._failures: Mapping[str, int] | None = None
         self._added = 0
+        self._lives: dict[int, _Life] = {}
 
     def add(self, point: Point) -> None:
         """Take in a point; one of the same second as the last one takes its place."""
@@ -66,6 +76,7 @@ class HistoryBuilder:
         if self.points and point.state != self.points[-1].state and point.state in _STATES_TO_TELL:
             self._events.append(Event(at=point.at, text=f"the server is {point.state}"))
         self.points.append(point)
+        self._note_config(point)
         if len(self.points) > MAX_POINTS:
             self.points = merged(self.points)
 
@@ -83,6 +94,24 @@ class HistoryBuilder:
                 if kind not in _NO_EVENTS and count > self._failures.get(kind, 0):
                     self._events.append(Event(at=at, text=_FAILURES[kind]))
         self._starts, self._failures = starts, failures
+
+    def _note_config(self, point: Point) -> None:
+        """Take in what a life of the server ran with, as far as is known at a point."""
+        known = self.started_with
+        life = self._lives.get(point.process)
+        if life is None or life.revision != known.revision:
+            start = point.at if life is None else life.start
+            self._lives[point.process] = _Life(start, known.revision, known.config)
+
+    def _config_since(self) -> float:
+        """Return the start of the first life from which on no flag has another value than at the end; 0 of all."""
+        last = dict(self.started_with.config)
+        since = 0.0
+        for _, life in sorted(self._lives.items(), reverse=True):
+            if any(last.setdefault(flag, value) != value for flag, value in life.config.items()):
+                return since
+            since = life.start
+        return 0.0
 
     def forget_counters(self, names: Iterable[str], before: float = math.inf) -> None:
         """Leave out counters of points before a moment: what counted them is not known, or not used later."""
@@ -112,6 +141,9 @@ class HistoryBuilder:
             hardware=known.hardware,
             has_metrics=has_metrics,
             warnings=(*warnings, *thinned),
+            engine_generation=known.engine_generation,
+            is_resolved=known.is_resolved,
+            config_since=self._config_since(),
         )
 
 

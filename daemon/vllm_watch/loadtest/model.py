@@ -13,6 +13,8 @@ from typing import Literal
 
 import msgspec
 
+from vllm_watch.catalog.capacity_reasons import CapacityBasis
+
 
 View = Literal["client", "server"]
 """Who measured: the benchmark client, or the server's own log and /metrics."""
@@ -30,7 +32,6 @@ What the server did in a part of the time: the states of an engine, with ``servi
 `ramp` is work before and after the steady window: the load still grows, or runs out.
 """
 
-CapacityBasis = Literal["saturated", "curve", "bench"]
 Endpoint = Literal["online", "throughput", "latency", "pooling"]
 """What the benchmark was: ``vllm bench serve``, ``throughput``, ``latency``, or ``serve`` with a pooling model."""
 
@@ -199,13 +200,19 @@ class Steady(Struct, frozen=True, kw_only=True):
 
 
 class Capacity(Struct, frozen=True, kw_only=True):
-    """How many tokens per second (generated) the server sustains; the band to plan with is 70 to 85 % of `low`."""
+    """
+    How many tokens per second (generated) the server sustains; the band to plan with is 70 to 85 % of `low`.
+
+    `prompt_tokens_per_second` are those of prompts that it computes meanwhile, without cached ones: with longer prompts
+    the capacity is less.
+    """
 
     tokens_per_second: float
     low: float
     high: float
     basis: CapacityBasis
     explanation: str
+    prompt_tokens_per_second: float | None = None
 
 
 class Event(Struct, frozen=True, kw_only=True):

@@ -2,14 +2,16 @@
 """
 The queries for one server's series, by the names of the catalog.
 
-Each asks for the last value within one scrape interval, not for the value of up to five minutes before: where nothing
-was scraped there is nothing. Counters and buckets are asked for as they are, never as rates.
+Those of a history ask for the last value within one scrape interval, not for the value of up to five minutes before:
+where nothing was scraped there is nothing. Counters and buckets are asked for as they are, never as rates.
 """
 
 from __future__ import annotations
 
 import json
+import re
 
+from collections.abc import Collection
 from typing import NamedTuple
 
 from vllm_watch.catalog.series import DONE, FACTS, LATENCY, NOW, PREFIX, STATE, Series
@@ -20,6 +22,7 @@ POSITION = "spec_decode_position_acceptance_ratio"
 FAILURES = "log_events_total"
 STARTS = "server_starts_total"
 INFO = "server_info"
+CONFIG = "server_config_info"
 ENGINE_STATE = "engine_state"
 LAST_READING = "source_last_reading_timestamp_seconds"
 PRESENCE = "source_up"
@@ -48,9 +51,16 @@ class Queries(NamedTuple):
     histograms: tuple[str, ...]
 
 
-def sampled_at(server: str) -> str:
-    """Return the expression for when a server's values were scraped, by the labels that Prometheus added."""
-    return f"max without (server, source) (timestamp({PREFIX}{PRESENCE}{{{_server(server)}}}))"
+def sampled_at(server: str | None) -> str:
+    """Return the expression for when a server's values were scraped, by the labels that Prometheus added; or any's."""
+    wanted = "" if server is None else _server(server)
+    return f"max without (server, source) (timestamp({PREFIX}{PRESENCE}{{{wanted}}}))"
+
+
+def values_of(names: Collection[str], server: str | None) -> str:
+    """Return the expression for series by their names: those of a server and those of none, or all."""
+    wanted = "" if server is None else f",server=~{json.dumps(re.escape(server) + '|')}"
+    return f'{{__name__=~"{"|".join(sorted(names))}"{wanted}}}'
 
 
 def servers_within(seconds: float) -> str:
@@ -60,7 +70,7 @@ def servers_within(seconds: float) -> str:
 
 def queries(server: str, interval: float) -> Queries:
     """Return the expressions for a server whose values were scraped every `interval` seconds."""
-    gauges = (*GAUGES, *FACT_GAUGES, *STATES, POSITION, INFO, LAST_READING)
+    gauges = (*GAUGES, *FACT_GAUGES, *STATES, POSITION, INFO, CONFIG, LAST_READING)
     return Queries(
         sampled_at(server),
         _last("|".join(gauges), server, interval),

@@ -64,7 +64,7 @@ def server_runs(
     parts = iter(_parts(history, known))
     name = _names(history.name, len(known))
     runs = [None if span is None else _run(history, span, next(parts), next(name), objective) for span in spans]
-    return _with_capacity(history, runs, known, found)
+    return _with_capacity(history, runs, found)
 
 
 def _largest(loads: Sequence[LoadSpan]) -> list[LoadSpan]:
@@ -200,12 +200,10 @@ def _lost_requests(span: LoadSpan) -> float:
     return sum(point.gauges.get(name, 0.0) for point in seen for name in ("requests_running", "requests_waiting"))
 
 
-def _with_capacity(
-    history: ServerHistory, runs: Sequence[Run | None], spans: Sequence[LoadSpan], loads: Sequence[LoadSpan]
-) -> list[Run | None]:
+def _with_capacity(history: ServerHistory, runs: Sequence[Run | None], loads: Sequence[LoadSpan]) -> list[Run | None]:
     """Return the runs with the capacity of their server: all that it did shows it."""
     phases = find_phases(history.points, loads, None)
-    estimate = server_capacity(spans, phases, history.facts)
+    estimate = server_capacity(history.points, phases, history.facts)
     if estimate.capacity is None:
         return [run and msgspec.structs.replace(run, notes=(*run.notes, estimate.reason)) for run in runs]
     return [run and msgspec.structs.replace(run, capacity=estimate.capacity) for run in runs]

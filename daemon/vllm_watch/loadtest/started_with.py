@@ -44,11 +44,15 @@ class StartedWith:
     def __init__(self) -> None:
         self.version: str | None = None
         self.model: str | None = None
+        self.engine_generation: str | None = None
         self.facts: dict[str, float] = {}
         self._together: dict[str, float] = {}
         self._flags: Mapping[str, str] = {}
+        self.is_resolved = False
         self._memory: dict[str, str] = {}
         self._gpu: str | None = None
+        self.revision = 0
+        """Grows whenever `config` may have changed."""
 
     def note_events(self, events: Iterable[TimedEvent]) -> None:
         """Take in events of the log, in order."""
@@ -57,17 +61,27 @@ class StartedWith:
                 self._note_fact(event)
             elif isinstance(event, Lifecycle) and event.phase == "starting":
                 self._memory, self._gpu = {}, None
+                self.facts, self._together = {}, {}
+                self.revision += 1
 
     def note_snapshot(self, snapshot: ServerSnapshot) -> None:
         """Take in the server's names, flags and facts."""
-        self._flags = {flag: known.value for flag, known in snapshot.configuration.flags.items()}
+        self.note_flags({flag: known.value for flag, known in snapshot.configuration.flags.items()})
+        self.is_resolved = snapshot.configuration.is_resolved
         self.version = snapshot.version or self.version
         self.model = snapshot.model_name or self.model
+        self.engine_generation = snapshot.engine_generation or self.engine_generation
         for engine in snapshot.engines:
-            if engine.facts:
+            if engine.facts and not engine.facts.items() <= self.facts.items():
                 self.facts.update(engine.facts)
+                self.revision += 1
         for name in _OF_EACH_ENGINE:
             self.note_engines(name, [engine.facts[name] for engine in snapshot.engines if name in engine.facts])
+
+    def note_flags(self, flags: Mapping[str, str]) -> None:
+        """Take in all flags that are known now."""
+        self.revision += flags != self._flags
+        self._flags = flags
 
     def note_engines(self, name: str, values: Sequence[float]) -> None:
         """Take in a fact of each engine that has it."""

@@ -26,6 +26,12 @@ class Paragraph(NamedTuple):
     text: str
 
 
+class Commands(NamedTuple):
+    """Lines for a terminal, to be copied as they are."""
+
+    lines: tuple[str, ...]
+
+
 class Column(NamedTuple):
     """The head of a column. Its cells are numbers, to the right, unless `is_text`; the first word may be a verdict."""
 
@@ -84,7 +90,7 @@ class Figure(NamedTuple):
     phases: tuple[str, ...] = ()
 
 
-Block: TypeAlias = Statement | Paragraph | Table | Figure
+Block: TypeAlias = Statement | Paragraph | Commands | Table | Figure
 
 
 class Section(NamedTuple):

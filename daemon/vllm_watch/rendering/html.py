@@ -12,6 +12,7 @@ from vllm_watch.rendering import html_style
 from vllm_watch.rendering.document import (
     Block,
     Column,
+    Commands,
     Document,
     Entry,
     Figure,
@@ -93,6 +94,9 @@ def _block(block: Block, level: int, title: str) -> str:
     if isinstance(block, Statement):
         tone = f'<span class="tone">{_TONES[block.tone]}</span>'
         return f'<li class="{block.tone}">{tone}<span>{escaped(block.text)}</span></li>'
+    if isinstance(block, Commands):
+        lines = "\n".join(map(escaped, block.lines))
+        return f'<pre role="group" aria-label="Commands" tabindex="0">{lines}</pre>\n'
     return f"<p>{escaped(block.text)}</p>\n" if block.text else ""
 
 

@@ -62,6 +62,7 @@ th[scope=rowgroup] { padding-top: .8rem; text-align: left; font-weight: 600; }
 td { white-space: nowrap; } td.text { white-space: normal; }
 .unit { display: block; color: var(--muted); font-size: .85em; font-weight: 400; }
 .verdict { font-weight: 650; } .verdict.better { color: var(--good); } .verdict.worse { color: var(--warning); }
+pre { margin: .5rem 0; padding: .5rem .75rem; overflow-x: auto; border: 1px solid var(--line); }
 details { margin: .5rem 0; }
 summary { cursor: pointer; padding: .25rem 0; color: var(--link); }
 details.run { margin: 1rem 0; border-top: 1px solid var(--line); }

@@ -5,7 +5,8 @@ Reports and comparisons as JSON: the names of ``vllm bench serve``, what is not 
 A report is ``{"runs": […]}``, each run a `loadtest.model.Run` without its timeline, with an ``annotation`` to mark it
 in a Grafana, and, of several loads, ``latency_turn``. A comparison of two sides is a
 `comparison.model.Comparison`. Of several sides it is ``{"baseline", "comparisons": […], "matrix": […], "decisions":
-[…]}``: each other side compared with the baseline, then all side by side.
+[…]}``: each other side compared with the baseline, then all side by side. Advice is an `advice.model.Advised`:
+``{"advice": […], "notes": […], "silent": […], "servers": […]}``.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from typing import Any
 
 import msgspec
 
+from vllm_watch.advice.model import Advised
 from vllm_watch.comparison.model import Comparison, Comparisons, MatrixRow
 from vllm_watch.loadtest.model import Report, Run
 from vllm_watch.loadtest.region import Annotation, annotation, region_of
@@ -27,7 +29,7 @@ def report_json(report: Report) -> str:
     """Return a report as JSON, in ASCII, with a line feed at the end."""
     runs = [_run(run) for run in report.runs]
     turn = {} if report.latency_turn is None else {"latency_turn": _plain(report.latency_turn)}
-    return _encoded({"runs": runs, **turn})
+    return encoded({"runs": runs, **turn})
 
 
 def _run(run: Run) -> dict[str, Any]:
@@ -42,12 +44,17 @@ def _annotation(marked: Annotation) -> dict[str, Any]:
     return {"time": marked.start, "timeEnd": marked.end, "text": marked.text, "tags": list(marked.tags)}
 
 
+def advice_json(advised: Advised) -> str:
+    """Return advice as JSON; its lists are there also if they are empty, and the rules that are silent say why."""
+    return encoded(_plain(advised))
+
+
 def comparisons_json(comparisons: Comparisons) -> str:
     """Return two sides as one comparison, several as all that were made."""
     pairs = [_comparison(pair) for pair in comparisons.pairs]
     if len(pairs) == 1:
-        return _encoded(pairs[0])
-    return _encoded(
+        return encoded(pairs[0])
+    return encoded(
         {
             "baseline": comparisons.baseline,
             "comparisons": pairs,
@@ -100,5 +107,6 @@ def _is_unknown(value: object) -> bool:
     return value is None or (isinstance(value, float) and not math.isfinite(value))
 
 
-def _encoded(value: dict[str, Any]) -> str:
+def encoded(value: dict[str, Any]) -> str:
+    """Return an object as JSON, in ASCII, with a line feed at the end."""
     return json.dumps(value, indent=2, allow_nan=False) + "\n"

@@ -8,7 +8,7 @@ import re
 
 from collections.abc import Iterator
 
-from vllm_watch.rendering.document import Column, Document, Paragraph, Section, Statement, Table, Tone
+from vllm_watch.rendering.document import Column, Commands, Document, Paragraph, Section, Statement, Table, Tone
 from vllm_watch.support.printable import printable
 
 
@@ -43,6 +43,8 @@ def _section(section: Section, level: str) -> Iterator[str]:
             yield f"- {_MARKS[block.tone]} {escaped(block.text)}"
         elif isinstance(block, Paragraph):
             yield from ["", escaped(block.text), ""]
+        elif isinstance(block, Commands):
+            yield from ["", *(f"    {printable(line)}" for line in block.lines), ""]
         elif isinstance(block, Table) and not block.is_empty:
             yield from table_lines(block)
     for inner in section.sections:

@@ -7,7 +7,7 @@ import textwrap
 
 from collections.abc import Iterator
 
-from vllm_watch.rendering.document import Cells, Column, Document, Paragraph, Section, Statement, Table, Tone
+from vllm_watch.rendering.document import Cells, Column, Commands, Document, Paragraph, Section, Statement, Table, Tone
 from vllm_watch.support.printable import printable
 
 
@@ -15,6 +15,7 @@ WIDTH = 80
 """How many columns a text has that is not written to a terminal."""
 
 _GAP = "  "
+_INDENT = "    "
 _LEAST_TEXT = 12
 _MARKS: dict[Tone, str] = {
     "good": "ok       ",
@@ -43,6 +44,8 @@ def _section(section: Section, underline: str, width: int) -> Iterator[str]:
             yield from _wrapped(block.text, width, _MARKS[block.tone])
         elif isinstance(block, Paragraph):
             yield from _wrapped(block.text, width)
+        elif isinstance(block, Commands):
+            yield from ["", *(f"{_INDENT}{printable(line)}" for line in block.lines)]
         elif isinstance(block, Table) and not block.is_empty:
             yield from [""] if was_table else []
             yield from _table_lines(block, width)

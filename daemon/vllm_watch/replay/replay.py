@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 
 from vllm_watch.reading.times import ArrivalTimes
 from vllm_watch.replay.finished_log import FinishedLog, LogBytes
@@ -100,27 +100,48 @@ def run_log(
     path: str, state: ServerState, step: float, progress: Progress = lambda _share: None
 ) -> Iterator[ServerSnapshot]:
     """
+    Yield a snapshot every `step` seconds of a finished log, as `run_logs` does.
+
+    Raises:
+        FileError: The log cannot be read.
+    """
+    yield from run_logs([path], state, step, progress)
+
+
+def run_logs(
+    paths: Sequence[str], state: ServerState, step: float, progress: Progress = lambda _share: None
+) -> Iterator[ServerSnapshot]:
+    """
     Yield a snapshot every `step` seconds of a finished log, from its first printed time to its last.
 
     In a silence there are fewer: every `step` until all values have settled, then as few as Prometheus needs to show
     the last one, and none after a day, since nobody knows what became of a server that prints nothing.
 
+    Args:
+        paths: The parts of one log, in any order.
+        state: What they go into.
+        step: Seconds.
+        progress: Called with the share that was read.
+
     Raises:
-        FileError: The log cannot be read.
+        FileError: A part cannot be read.
     """
-    log = FinishedLog(path)
+    logs = sorted([FinishedLog(path) for path in paths], key=lambda log: log.end)
+    whole, done = sum(log.size for log in logs), 0
     _apply_counts(state, TailCounts(lag=0))
     moment = last = None
-    for batch in log.read_steps():
-        if batch.events or batch.requests:
-            last = batch.end
-            moment = last if moment is None else moment
-            if last - moment >= step:
-                for each in _moments(moment, last, step):
-                    yield state.snapshot(each)
-                moment += step * int((last - moment) / step)
-                progress(log.share)
-        state.apply_log(batch)
+    for log in logs:
+        for batch in log.read_steps():
+            if batch.events or batch.requests:
+                last = batch.end
+                moment = last if moment is None else moment
+                if last - moment >= step:
+                    for each in _moments(moment, last, step):
+                        yield state.snapshot(each)
+                    moment += step * int((last - moment) / step)
+                    progress((done + log.share * log.size) / whole)
+            state.apply_log(batch)
+        done += log.size
     if moment is not None and last is not None:
         yield state.snapshot(max(moment, last))
     progress(1.0)

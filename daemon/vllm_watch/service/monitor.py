@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 import msgspec
 import structlog
 
+from vllm_watch.capacity.estimates import CapacityRange, measured_range
 from vllm_watch.catalog.states import EngineState
 from vllm_watch.config.links import filled_links
 from vllm_watch.config.model import ServerConfig
@@ -20,6 +21,7 @@ from vllm_watch.service.source_reports import SourceReports
 from vllm_watch.sources.checkpoint import Loaded, Positions
 from vllm_watch.sources.prober import Prober, ProbeTarget
 from vllm_watch.sources.scraper import Scraper, scrape_target, tls_options
+from vllm_watch.state.configuration import ConfigChange
 from vllm_watch.state.scrape_source import ScrapeResult
 from vllm_watch.state.server import LogStatus, ServerSettings, ServerState
 from vllm_watch.state.snapshot import ServerSnapshot
@@ -28,6 +30,9 @@ from vllm_watch_parsers.scrape import EngineKey
 
 
 log = structlog.get_logger("vllm_watch.service")
+
+_UPDATED = ("capacity", "command", "links")
+"""What of a server's configuration may change without watching it anew."""
 
 NOTHING_BEFORE = Loaded(Positions(), "absent")
 
@@ -53,6 +58,9 @@ class ServerMonitor:
         self._clock = clock
         self._links = filled_links(config)
         self._state = ServerState(_settings(config))
+        change = before.positions.change_of(config.name)
+        if change is not None:
+            self._state.restore_change(change, seconds_ahead(clock))
         self._lock = threading.Lock()
         self._reports = SourceReports(config.name)
         self.log = (
@@ -67,13 +75,15 @@ class ServerMonitor:
         self.was_scraped = self._scraper is None
 
     def update(self, config: ServerConfig) -> bool:
-        """Apply a configuration that differs at most in `command` and `links`; return whether it was applied."""
-        if msgspec.structs.replace(config, command=self.config.command, links=self.config.links) != self.config:
+        """Apply a configuration that differs at most in what may change meanwhile; return whether it was applied."""
+        before = {name: getattr(self.config, name) for name in _UPDATED}
+        if msgspec.structs.replace(config, **before) != self.config:
             return False
         self.config = config
         self._links = filled_links(config)
         with self._lock:
             self._state.apply_command(config.command, self._clock.now())
+            self._state.apply_capacity(_bench(config))
         return True
 
     @property
@@ -133,6 +143,12 @@ class ServerMonitor:
         with self._lock:
             return self._state.engine_states(now)
 
+    def last_change(self) -> ConfigChange | None:
+        """Return what the last start that changed any flags has changed, with the wall clock's time."""
+        now, ahead = self._clock.now(), seconds_ahead(self._clock)
+        with self._lock:
+            return self._state.last_change(now, ahead)
+
     def foresee(self) -> ServerSnapshot:
         """Return what a snapshot would hold if there were traffic; the monitor cannot be used afterwards."""
         with self._lock:
@@ -164,6 +180,14 @@ class ServerMonitor:
         self.was_scraped = True
 
 
+def _bench(config: ServerConfig) -> CapacityRange | None:
+    """Return what a benchmark has measured of a server."""
+    known = config.capacity
+    if known is None:
+        return None
+    return measured_range(known.tokens_per_second, known.lower, known.upper, known.prompt_tokens_per_second)
+
+
 def _settings(config: ServerConfig) -> ServerSettings:
     objectives = {}
     if config.slo is not None:
@@ -180,6 +204,7 @@ def _settings(config: ServerConfig) -> ServerSettings:
         labels=dict(config.labels),
         probe_every=config.probe.every if config.probe else None,
         command=config.command,
+        capacity=_bench(config),
     )
 
 

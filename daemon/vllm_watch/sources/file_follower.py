@@ -166,5 +166,6 @@ class FileFollower:
                 each.log.close()
             else:
                 successors.append(QueuedFile(each.log, is_after_gap))
-        self._counts.rotations += 1
-        self._queue.append([*successors, QueuedFile(new, is_after_gap)])
+        successors.append(QueuedFile(new, is_after_gap))
+        self._counts.rotations += len(successors)
+        self._queue.append(successors)

@@ -42,6 +42,7 @@ _PREFERENCE: tuple[tuple[Place, FlagSource], ...] = (
 _LINES: Place = "lines"
 _MODEL = "model"
 _VERSION = "version"
+_GENERATION = "engine-generation"
 
 
 class FlagValue(NamedTuple):
@@ -52,7 +53,11 @@ class FlagValue(NamedTuple):
 
 
 class FlagChange(NamedTuple):
-    """A flag, or ``version`` or ``model``, with its values before and after; `None` where it was not set."""
+    """
+    A flag with its values before and after; `None` where it was not set.
+
+    Beside flags there are ``version``, ``model`` and ``engine-generation`` (V0, V1).
+    """
 
     flag: str
     old: str | None
@@ -69,6 +74,10 @@ class ConfigChange(NamedTuple):
     at: float | None
     changes: tuple[FlagChange, ...]
 
+    def later(self, seconds: float) -> ConfigChange:
+        """Return the same change so many seconds later."""
+        return self if self.at is None else self._replace(at=self.at + seconds)
+
     @property
     def text(self) -> str:
         """The changes in words: ``max-num-batched-tokens 2048 → 8192, version 0.32.0 → 0.33.0``."""
@@ -84,7 +93,8 @@ class Configuration(NamedTuple):
 
     `flags` are by name. `digest` is 8 hexadecimal digits that are the same for every start with the same flags and
     model, by the log, where that has none by the command line, else by /metrics; `None` while a server starts, and
-    where nothing is known. `change` is what the last start that changed anything has changed, if that is known.
+    where nothing is known. `change` is what the last start that changed anything and is over has changed, if that is
+    known.
     `facts` are the numbers among the flags that are series, by their names. `is_resolved` is whether what vLLM made of
     all its flags is known.
     """
@@ -113,6 +123,22 @@ FACTS_OF_FLAGS: Mapping[str, str] = {fact: flag for fact, (flag, _) in _NUMBERS.
 """The facts that are flags."""
 
 
+class _Said(NamedTuple):
+    """What a place has said, at which start, and which version the server had then."""
+
+    start: int
+    version: str | None
+    flags: Mapping[str, str]
+
+
+class _Compared(NamedTuple):
+    """The values of a flag before and now, and the start that the former is of."""
+
+    start: int
+    old: str | None
+    new: str | None
+
+
 class SourceFlags:
     """
     The flags that one source has, start by start.
@@ -123,12 +149,13 @@ class SourceFlags:
 
     def __init__(self, *places: Place) -> None:
         self._places = places
+        self._starts = 0
         self._started_at: float | None = None
         self._names: dict[str, str] = {}
         self._present: dict[Place, Mapping[str, str]] = {}
-        self._former_names: Mapping[str, str] = {}
-        self._former: dict[Place, tuple[str | None, Mapping[str, str]]] = {}
-        """What each place had at the last start before this one at which it had anything, and the version then."""
+        self._former_names: Mapping[str, _Said] = {}
+        self._former: dict[Place, _Said] = {}
+        """What was said at the last start before this one at which anything was."""
         self._change: ConfigChange | None = None
         """What an earlier start has changed."""
 
@@ -146,12 +173,15 @@ class SourceFlags:
         """Take in that the server starts, at a time if that is known."""
         self._change = self.change
         version = self._names.get(_VERSION)
-        self._former.update({place: (version, flags) for place, flags in self._present.items()})
-        self._former_names = {**self._former_names, **self._names}
+        for place, flags in self._present.items():
+            self._former[place] = _Said(self._starts, version, flags)
+        names = {name: _Said(self._starts, version, {name: value}) for name, value in self._names.items()}
+        self._former_names = {**self._former_names, **names}
+        self._starts += 1
         self._started_at, self._names, self._present = at, {}, {}
 
     def note_name(self, name: str, value: str | None) -> None:
-        """Take in the version or the model, if it is known; the first one counts."""
+        """Take in the version, the engine's generation or the model, if it is known; the first one counts."""
         if value is not None:
             self._names.setdefault(name, value)
 
@@ -168,8 +198,8 @@ class SourceFlags:
         return self._present.get(place, {})
 
     def digest(self) -> str:
-        """Return 8 hexadecimal digits that are the same for equal flags and models, but for lines about one flag."""
-        known = {_MODEL: self._names.get(_MODEL, "")}
+        """Return 8 hexadecimal digits that are the same for equal flags, lines about one flag left out, and models."""
+        known = {name: self._names.get(name, "") for name in (_MODEL, _GENERATION)}
         for place in self._places:
             if place != _LINES:
                 known.update(_believed(place, self.at(place)))
@@ -179,31 +209,30 @@ class SourceFlags:
     @property
     def change(self) -> ConfigChange | None:
         """What the last start that changed anything has changed."""
-        found = dict(self._changed_names())
+        found = dict(self._compared_names())
         for place in self._places:
-            found.update(self._changed_flags(place, found))
-        changes = tuple(FlagChange(flag, *values) for flag, values in sorted(found.items()) if values[0] != values[1])
+            found.update(self._compared_flags(place, found))
+        changes = tuple(FlagChange(flag, old, new) for flag, (_, old, new) in sorted(found.items()) if old != new)
         return ConfigChange(self._started_at, changes) if changes else self._change
 
-    def _changed_names(self) -> Iterator[tuple[str, _Values]]:
+    def _compared_names(self) -> Iterator[tuple[str, _Compared]]:
         for name, value in self._names.items():
-            if name in self._former_names:
-                yield name, (self._former_names[name], value)
+            former = self._former_names.get(name)
+            if former is not None:
+                yield name, _Compared(former.start, former.flags[name], value)
 
-    def _changed_flags(self, place: Place, decided: Mapping[str, _Values]) -> Iterator[tuple[str, _Values]]:
-        """Yield the values before and after of flags of a place, also equal ones: they decide against other places."""
-        if place not in self._former or place not in self._present:
+    def _compared_flags(self, place: Place, decided: Mapping[str, _Compared]) -> Iterator[tuple[str, _Compared]]:
+        """Yield flags of a place, also equal ones, unless others have decided that were said at a later start."""
+        former = self._former.get(place)
+        if former is None or place not in self._present:
             return
-        version, old = self._former[place]
-        old, new = _believed(place, old), _believed(place, self._present[place])
+        old, new = _believed(place, former.flags), _believed(place, self._present[place])
         # Another release prints other flags; a line about one flag is printed for some reasons and not for others.
-        is_whole = place != _LINES and version == self._names.get(_VERSION)
+        is_whole = place != _LINES and former.version == self._names.get(_VERSION)
         for flag in old.keys() | new.keys():
-            if (flag in old and flag in new) or (is_whole and flag not in decided):
-                yield flag, (old.get(flag), new.get(flag))
-
-
-_Values = tuple[str | None, str | None]
+            is_decided = flag in decided and (decided[flag].start > former.start or not (flag in old and flag in new))
+            if not is_decided and (is_whole or (flag in old and flag in new)):
+                yield flag, _Compared(former.start, old.get(flag), new.get(flag))
 
 
 def _believed(place: Place, flags: Mapping[str, str]) -> Mapping[str, str]:
@@ -219,6 +248,8 @@ class FlagHistory:
         self._metrics = SourceFlags("metrics")
         self._command = SourceFlags("command line")
         self._restored: ConfigChange | None = None
+        self._whole_change: ConfigChange | None = None
+        """The last change of a start that is over."""
         self._known: Configuration | None = None
         """What is known, until something else is."""
 
@@ -231,6 +262,7 @@ class FlagHistory:
     def note_fact(self, fact: StartupFact) -> None:
         """Take in a line of the start: of several engines' lines the first counts, and a draft model's come later."""
         self._log.note_name(_VERSION, fact.version)
+        self._log.note_name(_GENERATION, fact.engine_generation)
         if fact.flags_of is not None:
             self._log.note_name(_MODEL, fact.model)
             if not self._log.has(fact.flags_of):
@@ -264,7 +296,8 @@ class FlagHistory:
 
     def restore(self, change: ConfigChange) -> None:
         """Take back what an earlier process knew of the last change."""
-        self._restored, self._known = change, None
+        self._restored = self._whole_change = change
+        self._known = None
 
     def known(self, *, is_starting: bool, ahead: float) -> Configuration:
         """
@@ -276,10 +309,9 @@ class FlagHistory:
         """
         known = self._all()
         if is_starting:
-            known = known._replace(digest=None)
-        if known.change is None or known.change.at is None or not ahead:
-            return known
-        return known._replace(change=known.change._replace(at=known.change.at + ahead))
+            known = known._replace(digest=None, change=self._whole_change)
+        self._whole_change = known.change
+        return known if known.change is None or not ahead else known._replace(change=known.change.later(ahead))
 
     @property
     def facts(self) -> Mapping[str, float]:

@@ -24,6 +24,7 @@ from vllm_watch.state.until_next_scrape import until_next_scrape
 from vllm_watch.state.window import QUANTILES, estimate_quantile
 from vllm_watch_parsers.command_facts import CommandFacts
 from vllm_watch_parsers.events import EngineStats, SpecDecoding
+from vllm_watch_parsers.metric_names import PROMPT_SOURCES
 from vllm_watch_parsers.scrape import EngineKey, EngineReading
 
 
@@ -261,6 +262,18 @@ def finished_of(scrape: ScrapeSource, key: EngineKey, *, ahead: float) -> Mappin
         return {}
     at, engine = newest.at + ahead, newest.engine
     return {reason: Reading(value, at, "metrics") for reason, value in engine.requests_finished.items()}
+
+
+@until_next_scrape
+def prompt_tokens_of(scrape: ScrapeSource, key: EngineKey, *, ahead: float) -> Mapping[str, Reading]:
+    """Return the prompt tokens that an engine has processed, by source; nothing before 0.16."""
+    newest = scrape.window.newest_of(key)
+    if newest is None:
+        return {}
+    at, counters = newest.at + ahead, newest.engine.counters
+    return {
+        source: Reading(counters[name], at, "metrics") for source, name in PROMPT_SOURCES.items() if name in counters
+    }
 
 
 def _histogram_name(name: str, version: str | None) -> str:

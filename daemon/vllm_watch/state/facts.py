@@ -40,6 +40,12 @@ class EngineFacts:
         for name in _GREATEST:
             setattr(self, name, _greatest(getattr(self, name), getattr(fact, name)))
 
+    def completed_by(self, other: EngineFacts) -> EngineFacts:
+        """Return these with those of another engine that they lack."""
+        known = {name: getattr(self, name) for name in (*_LEAST, *_GREATEST)}
+        lacking = {name: getattr(other, name) for name, value in known.items() if value is None}
+        return EngineFacts(**{**known, **lacking})
+
     @property
     def startup_seconds(self) -> dict[str, float]:
         """How long the phases of the start took that are known."""
@@ -81,6 +87,8 @@ class Facts:
     log_stats_disabled: bool = False
     engines: dict[str, EngineFacts] = field(default_factory=dict)
     _max_model_len_is_final: bool = False
+    _ranked: set[str] = field(default_factory=set)
+    """The engines whose processes print their rank; their workers may not."""
     _reports_alone: bool = False
     """Whether an engine's configuration has no other engine; that of a dense model never has."""
 
@@ -110,6 +118,7 @@ class Facts:
             engine = fact.engine or DEFAULT_ENGINE
             if engine in self.engines or len(self.engines) < MAX_ENGINES:
                 self.engines.setdefault(engine, EngineFacts()).learn(fact)
+                self._ranked.update(() if fact.engine is None else {engine})
 
     def _learn_first(self, fact: StartupFact) -> None:
         """Keep the first value: a draft model's lines look like the main model's and come after them."""
@@ -148,6 +157,8 @@ class Facts:
 
         Sizes are added up only if every engine has reported its own: some may print into another node's log.
         """
+        if self._ranked == {engine} and engine != DEFAULT_ENGINE and DEFAULT_ENGINE in self.engines:
+            return self.engines[engine].completed_by(self.engines[DEFAULT_ENGINE])  # What its workers reported.
         if engine != AGGREGATED or engine in self.engines:
             return self.engines.get(engine)
         every = list(self.engines.values())

@@ -9,7 +9,9 @@ from collections import Counter
 from collections.abc import Mapping
 from typing import NamedTuple
 
+from vllm_watch.capacity.tracker import CapacityTracker
 from vllm_watch.catalog.reasons import MetricsReason
+from vllm_watch.state.load_sample import load_sample
 from vllm_watch.state.progress import EngineProgress
 from vllm_watch.state.server_process import ServerProcess, is_same_start
 from vllm_watch.state.sleep_reports import ScrapedSleep
@@ -73,8 +75,10 @@ class ScrapeSource:
         self.process = ServerProcess()
         self.restarts = 0
         self.progress: dict[EngineKey, EngineProgress] = {}
+        self.capacity: dict[EngineKey, CapacityTracker] = {}
+        """What each engine has shown of its capacity since its server was started."""
         self.step_times: dict[EngineKey, StepTimes] = {}
-        self.capacity: Mapping[str, int] = {}
+        self.kv_cache_tokens: Mapping[str, int] = {}
         """The size of each engine's KV cache in tokens, as far as the log has it."""
         self.sleep = ScrapedSleep()
         self.refused_since: float | None = None
@@ -169,6 +173,7 @@ class ScrapeSource:
     def _forget_readings(self) -> None:
         self.window.clear()
         self.progress.clear()
+        self.capacity.clear()
         self.step_times.clear()
         self.sleep.forget()
 
@@ -205,19 +210,23 @@ class ScrapeSource:
         for key, engine in reading.engines.items():
             before = last.reading.engines.get(key)
             if before is not None:
-                capacity = self.capacity.get(key.engine, reading.kv_cache_tokens.get(key.engine))
+                capacity = self.kv_cache_tokens.get(key.engine, reading.kv_cache_tokens.get(key.engine))
                 measured = scraped_step(at - last.at, before, engine, capacity)
                 self.step_times.setdefault(key, StepTimes()).add(at, measured)
 
     def _note_progress(self, at: float, reading: MetricsReading) -> None:
         for key in [key for key in self.progress if key not in reading.engines]:
             del self.progress[key]
+            self.capacity.pop(key, None)
         for key, engine in reading.engines.items():
             known = self.progress.get(key)
             if known is None:
                 self.progress[key] = EngineProgress.first(at, engine)
             else:
                 known.add(at, engine)
+            sample = load_sample(at, engine)
+            if sample is not None:
+                self.capacity.setdefault(key, CapacityTracker()).add(sample)
 
 
 def _fell(old: EngineReading, new: EngineReading) -> bool:

@@ -12,11 +12,13 @@ import math
 
 from collections.abc import Mapping
 
+from vllm_watch.capacity.estimates import CapacityRange
 from vllm_watch.catalog.reasons import LogReason
 from vllm_watch.catalog.states import EngineState
 from vllm_watch.reading.log_reader import LogBatch
 from vllm_watch.state.configuration import ConfigChange, Configuration
 from vllm_watch.state.cross_check import CrossCheck, comparisons
+from vllm_watch.state.engine_capacity import EngineCapacity, engine_capacity
 from vllm_watch.state.engine_names import EngineNames
 from vllm_watch.state.engine_state import Judgement, server_state
 from vllm_watch.state.engine_values import Latencies, excludes_cached, facts_of, latencies_of, startup_seconds_of
@@ -76,9 +78,19 @@ class ServerState:
         self._sources.settings = self.settings._replace(command=command)
         self._sources.flags.note_command(command, at)
 
-    def restore_change(self, change: ConfigChange) -> None:
-        """Take back what an earlier process knew of the server's last change of flags."""
-        self._sources.flags.restore(change)
+    def restore_change(self, change: ConfigChange, ahead: float) -> None:
+        """Take back what an earlier process knew of the server's last change of flags, at the wall clock's time."""
+        self._sources.flags.restore(change.later(-ahead))
+
+    def last_change(self, now: float, ahead: float) -> ConfigChange | None:
+        """Return what the last start that changed any flags has changed, at the wall clock's time, in whole seconds."""
+        self._sources.ahead = ahead
+        change = self._configuration(now).change
+        return None if change is None or change.at is None else change._replace(at=float(round(change.at)))
+
+    def apply_capacity(self, capacity: CapacityRange | None) -> None:
+        """Take in what a benchmark has measured of all engines together."""
+        self._sources.settings = self.settings._replace(capacity=capacity)
 
     def apply_log(self, batch: LogBatch) -> None:
         """Take in lines of the log."""
@@ -107,7 +119,7 @@ class ServerState:
         if scrape is None:
             return
         restarts = scrape.restarts
-        scrape.capacity = sources.logged_capacity()
+        scrape.kv_cache_tokens = sources.logged_kv_cache_tokens()
         scrape.apply(result)
         if scrape.restarts != restarts:
             self._http_source.start_life()
@@ -190,7 +202,7 @@ class ServerState:
             log=log.counts(math.inf if settings.keeps_stale else now) if log else None,
             tail=sources.log_status.tail if log else None,
             scrape_duration=scrape.last.duration if scrape and scrape.last else None,
-            probe=None if is_sleeping else self._probe(now),
+            probe=None if is_sleeping else _probe(self._sources, now),
             slo=settings.slo,
             labels=settings.labels,
         )
@@ -231,6 +243,8 @@ class ServerState:
         latencies = latencies_of(shown, key, sources.version, ahead=sources.ahead) if shown else Latencies()
         present = gauges(sources, key, sides, now) if is_present else {}
         prompt_rate = present.get("prompt_tokens_per_second")
+        own_facts = facts_of(log, counted_scrape(sources), self.settings.command, key.engine)
+        facts = {**sources.flags.facts, **own_facts}
         return EngineSnapshot(
             key=key,
             state=judged.state,
@@ -241,19 +255,13 @@ class ServerState:
             quantiles=latencies.quantiles,
             means=latencies.means,
             first_bounds=latencies.first_bounds,
-            facts={
-                **sources.flags.facts,
-                **facts_of(log, counted_scrape(sources), self.settings.command, key.engine),
-            },
+            facts=facts,
             startup_seconds=startup_seconds_of(log, key.engine),
             disagreements=self._cross_check.disagreements(key, now),
             step_times=step_times(sources, key, now) if is_present else {},
             stall_reason=judged.stall_reason,
+            capacity=_capacity(sources, key, facts, len(self._names.last)) if is_present else EngineCapacity(),
         )
-
-    def _probe(self, now: float) -> ProbeSnapshot | None:
-        result = self._sources.probe.current(now) if self._sources.probe is not None else None
-        return None if result is None else ProbeSnapshot(result.reason == "ok", result.first_token_seconds)
 
     def _log_reason(self, now: float) -> LogReason:
         return log_reason(self._sources, now, is_sleeping=self._is_sleeping(now))
@@ -263,3 +271,13 @@ class ServerState:
 
 
 __all__ = ["LogStatus", "ServerSettings", "ServerState"]
+
+
+def _capacity(sources: ServerSources, key: EngineKey, facts: Mapping[str, float], engines: int) -> EngineCapacity:
+    tracker = sources.scrape.capacity.get(key) if sources.scrape else None
+    return engine_capacity(tracker, facts, sources.settings.capacity, engines)
+
+
+def _probe(sources: ServerSources, now: float) -> ProbeSnapshot | None:
+    result = sources.probe.current(now) if sources.probe is not None else None
+    return None if result is None else ProbeSnapshot(result.reason == "ok", result.first_token_seconds)

@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import NamedTuple
 
+from vllm_watch.capacity.estimates import CapacityRange
 from vllm_watch.catalog.limits import STALL_SECONDS
 from vllm_watch.catalog.reasons import LogReason
 from vllm_watch.state.configuration import FlagHistory
@@ -33,6 +34,7 @@ class ServerSettings(NamedTuple):
         keeps_stale: For reading what has ended: no value is dropped for its age.
         probe_every: Seconds between probes, or `None` without them.
         command: The facts on the server's command line.
+        capacity: What a benchmark has measured of all engines together, if there was one.
     """
 
     name: str
@@ -44,6 +46,7 @@ class ServerSettings(NamedTuple):
     keeps_stale: bool = False
     probe_every: float | None = None
     command: CommandFacts = CommandFacts()
+    capacity: CapacityRange | None = None
 
 
 class LogStatus(NamedTuple):
@@ -87,7 +90,7 @@ class ServerSources:
         is_lone = len(reading.engines) == 1 if reading and reading.engines else key.engine == log.facts.lone_engine
         return AGGREGATED if is_lone else key.engine
 
-    def logged_capacity(self) -> Mapping[str, int]:
+    def logged_kv_cache_tokens(self) -> Mapping[str, int]:
         """Return the size of each scraped engine's KV cache in tokens, as far as the log has it."""
         log, reading = self.log, self.scrape.reading if self.scrape else None
         if log is None or reading is None:

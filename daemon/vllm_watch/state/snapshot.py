@@ -10,6 +10,7 @@ from typing import Literal, NamedTuple
 from vllm_watch.catalog.reasons import SourceName, StallReason
 from vllm_watch.catalog.states import EngineState
 from vllm_watch.state.configuration import Configuration
+from vllm_watch.state.engine_capacity import EngineCapacity
 from vllm_watch.state.step_times import StepClass, StepTime
 from vllm_watch_parsers.scrape import EngineKey, Histogram
 
@@ -36,12 +37,14 @@ class EngineTotals(NamedTuple):
     """
     What one engine has counted in its server's present life; in the last one, while no other has started.
 
-    `counters` and `histograms` are by the names of the series without their prefix, `requests_finished` by reason.
+    `counters` and `histograms` are by the names of the series without their prefix, `requests_finished` by reason,
+    `prompt_tokens` by source.
     """
 
     key: EngineKey
     counters: Mapping[str, Reading]
     requests_finished: Mapping[str, Reading]
+    prompt_tokens: Mapping[str, Reading]
     histograms: Mapping[str, HistogramReading]
 
 
@@ -73,6 +76,8 @@ class EngineSnapshot(NamedTuple):
     step_times: Mapping[StepClass, StepTime]
     stall_reason: StallReason | None = None
     """Why it is stalled, if it is."""
+    capacity: EngineCapacity = EngineCapacity()
+    """How many tokens per second it sustains, or why that is not known."""
 
     @property
     def counters(self) -> Mapping[str, Reading]:

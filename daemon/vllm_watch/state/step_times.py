@@ -14,12 +14,10 @@ from collections.abc import Mapping
 from statistics import median
 from typing import NamedTuple
 
+from vllm_watch.catalog.limits import STEP_TIME_SECONDS
 from vllm_watch_parsers.events import EngineStats
 from vllm_watch_parsers.scrape import EngineReading
 
-
-SECONDS = 300.0
-"""The time of a step is the median of this period."""
 
 MIN_MEASURED = 3
 """The median of fewer measurements is only chance."""
@@ -232,7 +230,7 @@ class _Recent:
     def time(self, now: float) -> StepTime | None:
         """Return the time of a step; `now` is never earlier than before."""
         measured = self._measured
-        while measured and now - measured[0][0] >= SECONDS:
+        while measured and now - measured[0][0] >= STEP_TIME_SECONDS:
             measured.popleft()
             self._time = None
         if self._time is None and len(measured) >= MIN_MEASURED:

@@ -10,7 +10,13 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from vllm_watch.catalog.reasons import SourceName
-from vllm_watch.state.engine_values import counters_of_log, counters_of_scrape, finished_of, histograms_of
+from vllm_watch.state.engine_values import (
+    counters_of_log,
+    counters_of_scrape,
+    finished_of,
+    histograms_of,
+    prompt_tokens_of,
+)
 from vllm_watch.state.scrape_source import ScrapeSource
 from vllm_watch.state.server_sources import ServerSources
 from vllm_watch.state.snapshot import EngineTotals, Reading
@@ -36,14 +42,15 @@ def engine_totals(sources: ServerSources, key: EngineKey) -> EngineTotals:
     ahead = sources.ahead
     if sources.scrape is None:
         logged = counters_of_log(sources.log, sources.name_in_log(key), ahead=ahead) if sources.log else {}
-        return EngineTotals(key, logged, {}, {})
+        return EngineTotals(key, logged, {}, {}, {})
     scrape = counted_scrape(sources)
     if scrape is None:
-        return EngineTotals(key, {}, {}, {})
+        return EngineTotals(key, {}, {}, {}, {})
     return EngineTotals(
         key,
         counters_of_scrape(scrape, key, ahead=ahead),
         finished_of(scrape, key, ahead=ahead),
+        prompt_tokens_of(scrape, key, ahead=ahead),
         histograms_of(scrape, key, sources.version, ahead=ahead),
     )
 

@@ -7,6 +7,8 @@ Errors that a user can correct: each is one sentence that names the place.
     ├── ConfigError         wrong configuration: file, line, key path (exit 2)
     ├── FileError           a log, a recording or an output that cannot be read or written (exit 1)
     ├── PrometheusError     Prometheus cannot be reached, or has not what is asked of it (exit 1)
+    ├── ToolError           a program that a command needs is missing, or fails (exit 1)
+    ├── DaemonError         a running vllm-watch cannot be reached, or watches nothing (exit 1)
     ├── DiscoveryError      no server, or no process table to find one in (exit 1)
     └── GrafanaError        Grafana cannot be reached, or does not do what it is asked (exit 1)
         └── RejectedError        it rejected one request; others may succeed (exit 1)
@@ -52,6 +54,18 @@ class FileError(VllmWatchError):
 
 class PrometheusError(VllmWatchError):
     """A Prometheus cannot be reached, rejects a query, or has not the values that are asked of it."""
+
+    exit_code = 1
+
+
+class ToolError(VllmWatchError):
+    """A program of others that a command needs is missing, too old, or does not do what it should."""
+
+    exit_code = 1
+
+
+class DaemonError(VllmWatchError):
+    """A running vllm-watch cannot be reached, or does not watch what is asked for."""
 
     exit_code = 1
 

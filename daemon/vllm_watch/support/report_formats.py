@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The formats of reports and comparisons, for the command line, which loads nothing else for its help."""
+"""The formats of reports, comparisons and backtests, for the command line, which loads nothing else for its help."""
 
 from __future__ import annotations
 
@@ -11,3 +11,6 @@ REPORT_FORMATS: tuple[ReportFormat, ...] = get_args(ReportFormat)
 
 ComparisonFormat = Literal["table", "markdown", "json", "html"]
 COMPARISON_FORMATS: tuple[ComparisonFormat, ...] = get_args(ComparisonFormat)
+
+BacktestFormat = Literal["text", "markdown", "json"]
+BACKTEST_FORMATS: tuple[BacktestFormat, ...] = get_args(BacktestFormat)

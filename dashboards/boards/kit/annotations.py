@@ -21,6 +21,9 @@ GRAFANA = dashboard.DataSourceRef(type_val="grafana", uid="-- Grafana --")
 
 _MOST_REGIONS = 200
 
+_NOT_SET = "(-)"
+"""Before or after a change; in any language, as queries are."""
+
 _SERVER = 'instance=~"$daemon",server=~"$server"'
 
 
@@ -41,7 +44,7 @@ class _Built(builders.AnnotationQuery):
 
 
 def marks(texts: Texts) -> Iterator[builders.AnnotationQuery]:
-    """Yield starts of the server, crashes that its log reported, and alerts."""
+    """Yield starts of the server, what they changed, crashes that its log reported, and alerts."""
     # A start is marked when it was, and not when it was first seen.
     yield _annotation(
         texts.name("starts"),
@@ -49,6 +52,18 @@ def marks(texts: Texts) -> Iterator[builders.AnnotationQuery]:
         f"{promql.of_server('server_start_timestamp_seconds')} * 1000",
         useValueForTime=True,
         titleFormat=texts.name("start_of"),
+        step="15s",
+    )
+    # A change is of a start, too: what it says comes before what it is of.
+    changes = promql.of_server("server_config_change_timestamp_seconds")
+    for end in ("from", "to"):
+        changes = f'label_replace({changes}, "{end}", "{_NOT_SET}", "{end}", "")'
+    yield _annotation(
+        texts.name("changes"),
+        palette.BLUE,
+        f"{changes} * 1000",
+        useValueForTime=True,
+        titleFormat="{{server}}: {{flag}} {{from}} → {{to}}",
         step="15s",
     )
     failures = promql.of_server("log_events_total", f'event=~"{CRASHES}"')

@@ -69,6 +69,9 @@ Points of a figure of what is recent: ``$__rate_interval`` is then about a minut
 With a point for a pixel it would be an hour, and a quantity of now the mean of that hour.
 """
 
+_CELLS = 100
+"""Moments of shares by class: with one for a pixel the gaps between them are as wide as they are."""
+
 _DIGITS = 5
 """Behind the point at an axis of decades; fewer where they are zeros."""
 
@@ -285,13 +288,25 @@ def timeline(
 
 def shares(text: PanelText, unit: str, query: Query, *, width: int = 8, height: int = 8) -> Panel:
     """Return a histogram over time: how many observations per second fell into which bucket. `query` is by ``le``."""
+    panel = _heat_map(unit, "none")
+    panel.with_target(_target(query, "A", text).format(prometheus_models.PromQueryFormat.HEATMAP))
+    return _finished(panel, text, width, height, ())
+
+
+def shares_of_time(text: PanelText, unit: str, query: Query, *, width: int = 8, height: int = 8) -> Panel:
+    """Return how much of the time was of which class. `query` is by class, whose names begin with a number."""
+    panel = _heat_map(unit, RATIO).with_target(_target(query, "A", text)).max_data_points(_CELLS)
+    return _finished(panel, text, width, height, ())
+
+
+def _heat_map(unit: str, of_cells: str) -> heatmap.Panel:
     written, label = _of_axis(unit)
     axis = heatmap.YAxisConfig().unit(written).axis_placement(common.AxisPlacement.LEFT)
     if label:
         axis.axis_label(label)
-    panel = (
+    return (
         heatmap.Panel()
-        .unit("none")
+        .unit(of_cells)
         .calculate(False)
         .y_axis(axis)
         .color(
@@ -304,9 +319,7 @@ def shares(text: PanelText, unit: str, query: Query, *, width: int = 8, height: 
         )
         .show_legend()
         .cell_gap(1)
-        .with_target(_target(query, "A", text).format(prometheus_models.PromQueryFormat.HEATMAP))
     )
-    return _finished(panel, text, width, height, ())
 
 
 class Column(NamedTuple):
@@ -589,7 +602,8 @@ def _column_properties(column: Column) -> list[dashboard.DynamicConfigValue]:
     if column.gauge:
         properties += [
             dashboard.DynamicConfigValue("min", 0),
-            dashboard.DynamicConfigValue("max", column.most),
+            # Without an end of its own a bar's is that of its column: all numbers of a table together have one, too.
+            dashboard.DynamicConfigValue(*(("fieldMinMax", True) if column.most is None else ("max", column.most))),
             dashboard.DynamicConfigValue("custom.cellOptions", {"type": "gauge", "mode": "basic"}),
         ]
     elif column.mappings or column.steps:

@@ -68,6 +68,11 @@ def per_server(expr: str, how: str = "sum") -> str:
     return f"{how} without (model_name, engine) ({expr})"
 
 
+def whole(expr: str, among: str) -> str:
+    """Return the sum of engines' values for a server, where each engine that is `among` has one: a part is no sum."""
+    return f"({per_server(expr)} unless {per_server(expr, 'count')} < {per_server(among, 'count')})"
+
+
 def rate(series: str, window: str = WINDOW) -> str:
     """Return a counter's growth per second."""
     return f"rate({series}[{window}])"

@@ -1,0 +1,80 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What load tests of two configurations measured that differ in one flag: stronger than any rule."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+from vllm_watch.advice.flag_texts import OFF
+from vllm_watch.advice.model import Evidence
+from vllm_watch.advice.rules import RULES
+from vllm_watch.advice.subject import Subject
+from vllm_watch.comparison.compare import compare_pair
+from vllm_watch.comparison.model import Row, Side
+from vllm_watch.loadtest.metric_titles import titled
+from vllm_watch.loadtest.model import Run
+from vllm_watch.loadtest.number_texts import signed, significant
+
+
+FLAGS = frozenset(rule.flag for rule in RULES)
+"""The flags on which there is advice."""
+
+_DRAFTS = "speculative-config"
+_DRAFT_TOKENS = f"{_DRAFTS}.num_speculative_tokens"
+
+
+class Tested(NamedTuple):
+    """A configuration and its load tests."""
+
+    subject: Subject
+    runs: tuple[Run, ...]
+
+
+class Measurement(NamedTuple):
+    """One flag with another value, in other load tests: whether that was better or worse, by `compare`."""
+
+    flag: str
+    now: str
+    other: str
+    is_better: bool
+    evidence: Evidence
+    with_other: Tested
+
+
+def measurements(tested: Tested, others: Sequence[Tested]) -> list[Measurement]:
+    """Return what the load tests of others show for a configuration, where they differ from it in one flag."""
+    found = [_measurement(tested, other) for other in others if other is not tested]
+    return [each for each in found if each is not None]
+
+
+def _measurement(one: Tested, other: Tested) -> Measurement | None:
+    flag = _one_difference(one.subject.flags, other.subject.flags)
+    same = (one.subject.model, one.subject.version) == (other.subject.model, other.subject.version)
+    if flag is None or not same or not one.runs or not other.runs:
+        return None
+    compared = compare_pair(Side(name=one.subject.name, runs=one.runs), Side(name=other.subject.name, runs=other.runs))
+    row = next((row for row in compared.metrics if row.is_headline), None)
+    if row is None or row.verdict not in {"better", "worse"} or row.percent is None:
+        return None
+    values = [tested.subject.flags.get(flag, OFF) for tested in (one, other)]
+    evidence = Evidence(series=row.metric, statistic="difference", value=row.percent, text=_text(row, flag, values))
+    return Measurement(flag, values[0], values[1], row.verdict == "better", evidence, other)
+
+
+def _one_difference(one: Mapping[str, str], other: Mapping[str, str]) -> str | None:
+    """Return the only flag that two configurations differ in, if there is advice on it."""
+    names = {name for name in {*one, *other} if one.get(name) != other.get(name)}
+    has_drafts = [_DRAFT_TOKENS in flags for flags in (one, other)]
+    if names and all(name.startswith(_DRAFTS) for name in names):
+        # Without drafts none of their settings is there; with other drafts it is not only their number.
+        return _DRAFT_TOKENS if names == {_DRAFT_TOKENS} or has_drafts[0] != has_drafts[1] else None
+    only = names.pop() if len(names) == 1 else None
+    return only if only in FLAGS and only in one and only in other else None
+
+
+def _text(row: Row, flag: str, values: Sequence[str]) -> str:
+    interval = f"{signed(row.percent)} [{significant(row.low)}, {significant(row.high)}] %"
+    runs = f"{row.n[1]} runs against {row.n[0]}"
+    change = f"{flag} {values[1]} instead of {values[0]}"
+    return f"measured with {change}, {titled(row.metric)}: {row.verdict}, {interval}, {runs}"

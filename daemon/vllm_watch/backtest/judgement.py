@@ -1,0 +1,124 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Which alerts cannot be judged over some values, and why: that one did not fire is then no finding."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping
+from typing import Any
+
+from vllm_watch.backtest.fired import ALWAYS_FIRING
+from vllm_watch.backtest.model import NotJudged
+from vllm_watch.backtest.rule_set import RuleSet, needed
+from vllm_watch.backtest.selected_names import ANY_NAME, look_back, reads_calendar, seconds_of, selected_names
+from vllm_watch.backtest.subject import Subject
+from vllm_watch.catalog.alert_needs import AlertNeeds, Need, alert_needs
+from vllm_watch.catalog.reasons import BY_SOURCE
+from vllm_watch.catalog.series import DAEMON, PREFIX, SERIES
+
+
+PRESENCE = f"{PREFIX}source_up"
+"""Its labels tell which sources a server has."""
+
+_OF_DAEMON = frozenset(series.name for series in DAEMON.series)
+_NO_DAEMON = "a log or a recording shows nothing of vllm-watch itself"
+_CALENDAR = "it depends on the date or the time of day, and promtool evaluates all rules in 1970"
+
+
+def without_calendar(rules: RuleSet) -> RuleSet:
+    """Return a set of rules without the alerts that depend on the date or the time of day."""
+    wrong = set(_of_calendar(rules))
+    return rules._replace(groups=tuple(needed(rules.groups, {rule["alert"] for rule in rules.alerts} - wrong)))
+
+
+def not_judged(rules: RuleSet, subject: Subject, fired: Collection[str], *, is_shipped: bool) -> Iterator[NotJudged]:
+    """
+    Yield the alerts of which it says nothing that they did not fire.
+
+    Args:
+        rules: All rules.
+        subject: What they were evaluated over.
+        fired: The names of the alerts that fired.
+        is_shipped: Whether they are the package's, of which is known what they need.
+    """
+    calendar = set(_of_calendar(rules))
+    shown = set(_shown(subject))
+    for rule in rules.alerts:
+        name = rule["alert"]
+        if name in fired or name in ALWAYS_FIRING:
+            continue
+        if name in calendar:
+            reasons = [_CALENDAR]
+        elif is_shipped and name in alert_needs():
+            reasons = _lacking(alert_needs()[name], subject, shown)
+        else:
+            reasons = [f"there is no series {series}" for series in _not_there(rule, rules.recorded, subject)]
+        severity, waits = str(rule.get("labels", {}).get("severity", "")), str(rule.get("for", "0s"))
+        if reasons:
+            yield NotJudged(name, severity, " and ".join(dict.fromkeys(reasons)))
+        elif seconds_of(waits) >= subject.seconds:
+            yield NotJudged(name, severity, f"it waits {waits} before it fires, longer than the values last", waits)
+
+
+def looking_further(rules: RuleSet, subject: Subject) -> Iterator[tuple[str, float]]:
+    """Yield the alerts that look back further than the values reach at their end, with the seconds that they do."""
+    whole = subject.seconds + subject.lead * subject.step
+    for rule in rules.alerts:
+        seconds = look_back(rule["expr"], rules.recorded)
+        if seconds > whole:
+            yield rule["alert"], seconds
+
+
+def _of_calendar(rules: RuleSet) -> Iterator[str]:
+    for rule in rules.alerts:
+        below = RuleSet("", (), tuple(needed(rules.groups, {rule["alert"]})))
+        if any(reads_calendar(each["expr"]) for each in below.rules):
+            yield rule["alert"]
+
+
+def _shown(subject: Subject) -> Iterator[Need]:
+    """Yield the series that are there, as alerts need them."""
+    names = subject.names
+    for series in SERIES.values():
+        full = f"{series.full_name}_count" if series.type == "histogram" else series.full_name
+        if (full, "") in names:
+            yield Need(series.name)
+        yield from (Need(series.name, source) for source in BY_SOURCE if (full, source) in names)
+    if (PRESENCE, "log") in names:
+        yield Need("engine_state", "log")
+
+
+def _lacking(needs: AlertNeeds, subject: Subject, shown: Collection[Need]) -> list[str]:
+    """Return what an alert of the package lacks, in words."""
+    if not subject.has_daemon and all(need.series in _OF_DAEMON for way in needs.ways for need in way):
+        return [_NO_DAEMON]
+    reasons = [_reason(need, subject) for need in needs.missing(shown)]
+    return [*reasons, "there is one engine"] if needs.several_engines and subject.engines <= 1 else reasons
+
+
+def _reason(need: Need, subject: Subject) -> str:
+    series = SERIES[need.series]
+    read = {source for name, source in subject.names if name == PRESENCE and source}
+    if series.origins == ("probe",):
+        return "no probe was made"
+    if series.combine == "all" and {"log", "metrics"} <= set(series.origins) and not {"log", "metrics"} <= read:
+        return "only one of log and /metrics was read"
+    if series.feature == "slo" and "metrics" in read:
+        return "no slo is configured" if subject.has_daemon else "no objective is given (--objective)"
+    if "log" in (need.source, series.origins[0]) and "log" not in read:
+        return "no log was read"
+    if "metrics" in series.origins and "metrics" not in read and "log" not in series.origins:
+        return "no /metrics was read"
+    if series.feature == "slo":
+        return "no /metrics was read"
+    return f"there is no series {series.full_name}"
+
+
+def _not_there(rule: Mapping[str, Any], recorded: Mapping[str, str], subject: Subject) -> list[str]:
+    """Return which series a user's rule selects, directly or through what is recorded, that are not there."""
+    there = {name for name, _ in subject.names}
+    pending, seen = [str(rule["expr"])], set[str]()
+    while pending:
+        new = selected_names(pending.pop()) - seen
+        seen |= new
+        pending += [recorded[name] for name in new & recorded.keys()]
+    return sorted(seen - recorded.keys() - there - {ANY_NAME, "ALERTS", "ALERTS_FOR_STATE"})

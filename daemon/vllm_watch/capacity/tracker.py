@@ -1,0 +1,84 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What is learnt of one engine while it runs, in bounded memory, and the capacity that this shows."""
+
+from __future__ import annotations
+
+from collections import defaultdict, deque
+from collections.abc import Mapping
+from functools import partial
+from typing import NamedTuple
+
+from vllm_watch.capacity.curve import MIN_CLASSES, MIN_WINDOWS, Curve, Refusal, batch_class, draw_curve
+from vllm_watch.capacity.samples import LoadSample
+from vllm_watch.capacity.saturation import SaturationMeter, Stretch
+from vllm_watch.capacity.windows import LoadWindow, WindowCutter
+
+
+WINDOWS_PER_CLASS = 16
+"""So many windows of each class of running requests are kept, the last ones."""
+
+DRAW_EVERY = 20
+"""After so many new windows, five minutes of work, a curve is drawn again: it costs as much as some scrapes."""
+
+_FACTS = ("max_running_requests", "kv_cache_capacity_tokens")
+
+
+class Learnt(NamedTuple):
+    """The capacity by what an engine did: measured while it was saturated, and by a curve, or why there is none."""
+
+    saturated: Stretch | None
+    curve: Curve | Refusal
+
+
+class CapacityTracker:
+    """Takes in one engine's samples in order of time, of one life of its server."""
+
+    def __init__(self) -> None:
+        self.meter = SaturationMeter()
+        self._cutter = WindowCutter()
+        self._windows: dict[int, deque[LoadWindow]] = defaultdict(partial(deque, maxlen=WINDOWS_PER_CLASS))
+        self._new_windows = 0
+        self._was_enough = False
+        self._has_changed = True
+        self._facts: tuple[float | None, ...] | None = None
+        self._learnt = Learnt(None, Refusal("too_few_loads"))
+
+    def add(self, sample: LoadSample) -> None:
+        """Take in a sample."""
+        self._has_changed |= self.meter.add(sample)
+        window = self._cutter.add(sample)
+        if window is not None:
+            self._windows[batch_class(window.running)].append(window)
+            self._new_windows += 1
+
+    def learnt(self, facts: Mapping[str, float]) -> Learnt:
+        """Return what is known of an engine with these facts: the same object until something changes."""
+        if self._is_due or tuple(map(facts.get, _FACTS)) != self._facts:
+            return self.draw(facts)
+        if self._has_changed:
+            self._learnt = self._learnt._replace(saturated=self.meter.measured(facts))
+            self._has_changed = False
+        return self._learnt
+
+    def draw(self, facts: Mapping[str, float]) -> Learnt:
+        """Return what is known now of an engine with these facts, with a curve through all windows."""
+        self._learnt = Learnt(self.meter.measured(facts), draw_curve(self.windows, facts))
+        self._facts = tuple(map(facts.get, _FACTS))
+        self._has_changed, self._new_windows, self._was_enough = False, 0, self._is_enough
+        return self._learnt
+
+    @property
+    def windows(self) -> tuple[LoadWindow, ...]:
+        """The windows that are kept."""
+        return tuple(window for of_class in self._windows.values() for window in of_class)
+
+    @property
+    def _is_enough(self) -> bool:
+        return len(self._windows) >= MIN_CLASSES and sum(map(len, self._windows.values())) >= MIN_WINDOWS
+
+    @property
+    def _is_due(self) -> bool:
+        """Whether a curve is to be drawn: as soon as there is enough for one, then now and then."""
+        if self._new_windows >= DRAW_EVERY:
+            return True
+        return self._new_windows > 0 and not self._was_enough and self._is_enough

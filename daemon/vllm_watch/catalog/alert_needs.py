@@ -1,0 +1,43 @@
+# SPDX-License-Identifier: Apache-2.0
+"""
+Which series each alert of the package needs.
+
+`alert_needs.json` is made from the rules (``make generate``): the sets of series, each of which lets an alert fire.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Container
+from functools import cache
+from importlib import resources
+
+import msgspec
+
+from vllm_watch.catalog.reasons import SourceName
+
+
+class Need(msgspec.Struct, frozen=True):
+    """One series; with `source` only what is of that source counts."""
+
+    series: str
+    source: SourceName | None = None
+
+
+class AlertNeeds(msgspec.Struct, frozen=True):
+    """One alert: `ways` are sets of series, each set is enough. Some alerts compare several engines."""
+
+    severity: str
+    summary: str
+    ways: tuple[tuple[Need, ...], ...]
+    several_engines: bool = False
+
+    def missing(self, shown: Container[Need]) -> list[Need]:
+        """Return what the alert lacks, of the way that lacks least."""
+        return min(([need for need in way if need not in shown] for way in self.ways), key=len)
+
+
+@cache
+def alert_needs() -> dict[str, AlertNeeds]:
+    """Return what each alert of the package needs."""
+    text = (resources.files("vllm_watch.catalog") / "alert_needs.json").read_bytes()
+    return msgspec.json.decode(text, type=dict[str, AlertNeeds])

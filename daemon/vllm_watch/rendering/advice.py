@@ -1,0 +1,105 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Advice on flags as text, Markdown, HTML and JSON: what to change, the evidence, the risk, and how to check it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from vllm_watch.advice.model import Advice, Advised, Evidence, Observed, Silence
+from vllm_watch.loadtest.number_texts import duration, moment
+from vllm_watch.rendering.document import (
+    Block,
+    Column,
+    Commands,
+    Document,
+    Paragraph,
+    Section,
+    Statement,
+    Table,
+    plain_table,
+)
+from vllm_watch.rendering.html import render_html
+from vllm_watch.rendering.markdown import render_markdown
+from vllm_watch.rendering.text import WIDTH, render_text
+
+
+_NOTHING = "Nothing that was observed is a clear reason to change a flag."
+_NO_WORK = "It had no work, so nothing can be said of its flags."
+_WHY_NOT = "Why there is no other advice"
+
+
+def advice_text(advised: Advised, width: int = WIDTH, *, is_verbose: bool = False) -> str:
+    """Return advice for a terminal of so many columns; `is_verbose` also says why the other rules are silent."""
+    return render_text(_document(advised, is_verbose=is_verbose), width)
+
+
+def advice_markdown(advised: Advised, *, is_verbose: bool = False) -> str:
+    """Return advice for a pull request or a ticket."""
+    return render_markdown(_document(advised, is_verbose=is_verbose))
+
+
+def advice_html(advised: Advised, *, is_verbose: bool = False) -> str:
+    """Return advice as a page."""
+    return render_html(_document(advised, is_verbose=is_verbose))
+
+
+def _document(advised: Advised, *, is_verbose: bool) -> Document:
+    sections = [section for server in advised.servers for section in _sections(server, advised, is_verbose=is_verbose)]
+    count = len(advised.advice)
+    title = f"Advice: {count or 'no'} {'flag' if count == 1 else 'flags'} to change"
+    worked = sum(server.seconds for server in advised.servers)
+    return Document(title, f"From {duration(worked)} of work.", tuple(sections))
+
+
+def _sections(server: Observed, advised: Advised, *, is_verbose: bool) -> tuple[Section, ...]:
+    """Return what is said of a server."""
+    advice = [each for each in advised.advice if each.server == server.name]
+    said: tuple[Block, ...] = () if advice else (Statement("note", _NOTHING if server.seconds else _NO_WORK),)
+    notes = tuple(Statement("note", each.text) for each in advised.notes if each.server == server.name)
+    silent = [each for each in advised.silent if each.server == server.name]
+    inner = [_advice(each) for each in advice]
+    if is_verbose and silent:
+        inner.append(Section(_WHY_NOT, (_silences(silent),), is_folded=True, is_open=True))
+    return (Section(_heading(server), (Paragraph(_lead(server)), *said, *notes), tuple(inner)),)
+
+
+def _heading(server: Observed) -> str:
+    parts = [server.name, server.model, None if server.version is None else f"vLLM {server.version}"]
+    return " · ".join(part for part in parts if part)
+
+
+def _lead(server: Observed) -> str:
+    when = "" if server.start is None else f", {_period(server.start, server.end)}"
+    if not server.seconds:
+        return ", ".join(server.source)
+    return f"It worked for {duration(server.seconds)}{when}."
+
+
+def _advice(advice: Advice) -> Section:
+    blocks: tuple[Block, ...] = (
+        Statement("warning", advice.says),
+        *(Statement("note", caveat) for caveat in advice.caveats),
+        _evidence(advice.evidence),
+        Paragraph(f"Expected: {advice.expected}"),
+        Paragraph(f"Risk: {advice.risk}"),
+        Paragraph("Check:"),
+        Commands(advice.check),
+    )
+    return Section(f"{advice.flag}: {advice.now} → {advice.proposed}", blocks)
+
+
+def _evidence(evidence: Sequence[Evidence]) -> Table:
+    """Return the numbers; those of one rule are all of one time, and what load tests measured has none."""
+    timed = next((each for each in evidence if each.start is not None), None)
+    caption = "" if timed is None else f"In {duration(timed.seconds)} of {_period(timed.start, timed.end)}:"
+    columns = (Column("Series", is_text=True), Column("Observed", is_text=True))
+    return plain_table(caption, columns, tuple((each.series, each.text) for each in evidence))
+
+
+def _period(start: float | None, end: float | None) -> str:
+    return f"{moment(start)} to {moment(end)} UTC"
+
+
+def _silences(silent: Sequence[Silence]) -> Table:
+    columns = (Column("Rule", is_text=True), Column("Why it is silent", is_text=True))
+    return plain_table("", columns, tuple((each.rule, each.reason) for each in silent))

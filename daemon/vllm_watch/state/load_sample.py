@@ -1,0 +1,43 @@
+# SPDX-License-Identifier: Apache-2.0
+"""An engine in a scrape as a sample of its load."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from vllm_watch.capacity.samples import LoadSample
+from vllm_watch_parsers.scrape import EngineReading
+
+
+def load_sample(at: float, engine: EngineReading) -> LoadSample | None:
+    """Return what a scrape shows of an engine's load, `None` if it does not show its requests."""
+    gauges, counters = engine.gauges, engine.counters
+    running, waiting = gauges.get("requests_running"), gauges.get("requests_waiting")
+    if running is None or waiting is None:
+        return None
+    prompts = engine.histograms.get("request_prompt_tokens")
+    answers = engine.histograms.get("request_generation_tokens")
+    return LoadSample(
+        at,
+        running,
+        waiting - gauges.get("requests_deferred", 0.0),
+        gauges.get("kv_cache_usage_ratio"),
+        counters.get("generation_tokens"),
+        _computed(counters),
+        counters.get("preemptions"),
+        counters.get("prefix_cache_queries"),
+        counters.get("prefix_cache_hits"),
+        counters.get("drafts"),
+        counters.get("accepted_tokens"),
+        None if prompts is None else prompts.sum,
+        None if answers is None else answers.sum,
+        None if prompts is None else prompts.observations,
+    )
+
+
+def _computed(counters: Mapping[str, float]) -> float | None:
+    """Return the tokens of prompts that were computed; before 0.16 cached ones cannot be distinguished from them."""
+    if "prompt_tokens_computed" in counters:
+        return counters["prompt_tokens_computed"]
+    prompts = counters.get("prompt_tokens")
+    return None if prompts is None else prompts - counters.get("prompt_tokens_cached", 0.0)

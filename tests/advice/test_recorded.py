@@ -1,0 +1,134 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Advice on recordings of real servers: the line that each of them deserves, and no other."""
+
+from __future__ import annotations
+
+import functools
+
+import pytest
+
+from tests.loadtest.histories import recorded
+from tests.loadtest.load_tests import FOLDER
+from tests.support.recordings import ROOT
+from tests.support.shared import shared
+
+from vllm_watch.advice.advise import advise
+from vllm_watch.advice.subject import Given
+from vllm_watch.loadtest.joining import join
+from vllm_watch.loadtest.sources import read_sources
+
+
+pytestmark = pytest.mark.slow
+
+NAMES = [
+    "day",
+    *sorted(path.name.partition(".")[0] for path in (ROOT / "recordings").iterdir() if path.suffix != ".md"),
+]
+DRAFTS = "speculative-config.num_speculative_tokens"
+EXPECTED = {
+    "busy": [(DRAFTS, "4", "off")],
+    "day": [("num-gpu-blocks-override", "96", "off")],
+    "fullstall": [("num-gpu-blocks-override", "96", "off")],
+    "queue": [("max-num-seqs", "4", "8")],
+    "sustained": [("max-num-seqs", "4", "8")],
+}
+"""What is advised of a recording; nothing of the others."""
+
+
+@functools.lru_cache(maxsize=32)
+def sources_of(name):
+    """Return what is in a recorded load test; nobody may change it, for each is read once in a run."""
+    return shared(_sources_of, name)
+
+
+def _sources_of(name):
+    return read_sources([str(FOLDER / f"{name}.jsonl.xz")])
+
+
+@functools.lru_cache
+def of_load_tests(*names):
+    """Return what is advised of five runs of each of some load tests."""
+    found = [sources_of(f"{name}-run{number}") for name in names for number in range(1, 6)]
+    clients = [run for each in found for run in each.clients]
+    histories = [history for each in found for history in each.histories]
+    return advise(histories, join(clients, histories))
+
+
+def changes(advised):
+    """Return the changes that are advised."""
+    return [(each.flag, each.now, each.proposed) for each in advised.advice]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_recordings(name):
+    """Small batches, a full KV cache and rejected drafts have their line; all healthy and broken servers have none."""
+    history = recorded(name)
+
+    assert changes(advise([history], join((), [history]), Given(shared_prompt_tokens=100))) == EXPECTED.get(name, [])
+
+
+@pytest.mark.parametrize(
+    ("flags", "expected"),
+    [
+        ({"gpu-memory-utilization": "0.9"}, [("gpu-memory-utilization", "0.9", "0.92")]),
+        ({"gpu-memory-utilization": "0.95"}, [("kv-cache-dtype", "auto", "fp8")]),
+        ({"gpu-memory-utilization": "0.95", "kv-cache-dtype": "fp8"}, [(DRAFTS, "4", "off")]),
+    ],
+)
+def test_a_full_cache_on_a_gpu(flags, expected):
+    """The day with its full KV cache, as if on a GPU whose memory sets its size: first that, then drafts."""
+    history = recorded("day")
+    known = {flag: value for flag, value in history.config.items() if flag != "num-gpu-blocks-override"}
+    history = history._replace(config={**known, **flags}, hardware={"device": "cuda"})
+
+    assert changes(advise([history], join((), [history]))) == expected
+
+
+@pytest.mark.parametrize(
+    ("names", "expected"),
+    [
+        (("draft2",), [(DRAFTS, "2", "4")]),
+        (("draft4",), []),
+        (("draft2", "draft4"), [(DRAFTS, "2", "4")]),
+        (("quiet-draft2", "quiet-draft4"), [(DRAFTS, "2", "4")]),
+        (("prefix-off", "prefix-on"), [("enable-prefix-caching", "False", "True")]),
+        (("prefix-on",), []),
+        (("prefix-off",), []),
+    ],
+)
+def test_load_tests(names, expected):
+    """Two draft tokens that are always accepted may be four, and a shared beginning is worth a cache; else nothing."""
+    assert changes(of_load_tests(*names)) == expected
+
+
+def test_what_was_measured_is_told():
+    """Where load tests show it, four draft tokens are advised as measured, with the command that shows it."""
+    (advice,) = of_load_tests("quiet-draft2", "quiet-draft4").advice
+    first = advice.evidence[0]
+
+    assert advice.rule == "measured"
+    assert (first.series, first.statistic) == ("output_throughput", "difference")
+    assert 10 < first.value < 40
+    assert "better, +22.9 [5.04, 43.8] %, 5 runs against 5" in first.text
+    assert len(advice.evidence) == 4
+    assert advice.check[0].startswith("vllm-watch compare now=")
+    assert all(f"quiet-draft{tokens}-run5.jsonl.xz" in advice.check[0] for tokens in (2, 4))
+
+
+def test_a_short_time_is_told():
+    """The two draft tokens were observed for less than ten minutes, and the advice says so."""
+    (advice,) = of_load_tests("draft2", "draft4").advice
+
+    assert advice.rule == "draft-tokens-up"
+    assert advice.caveats[0].endswith("10 min or more say more.")
+
+
+def test_one_run_is_too_short():
+    """Fifty seconds of a load test are no reason to change a flag, and that is said."""
+    found = sources_of("draft2-run1")
+    advised = advise(found.histories, join(found.clients, found.histories))
+    (silent,) = (each for each in advised.silent if each.rule == "draft-tokens-up")
+
+    assert advised.advice == ()
+    assert silent.reason.startswith("drafts are made for ")
+    assert silent.reason.endswith(" in all, and 2 min are needed")

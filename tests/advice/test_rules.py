@@ -1,0 +1,447 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Each rule speaks where its evidence is clear, and nowhere else; here of servers that are made up."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.advice.made_up import Part, load, server
+
+from vllm_watch.advice.advise import advise
+from vllm_watch.advice.rules import RULES
+from vllm_watch.advice.subject import Given
+from vllm_watch.catalog.series import PREFIX, SERIES
+from vllm_watch.loadtest.model import Report
+from vllm_watch.loadtest.objective import parse_objective
+
+
+NOTHING = Report(runs=())
+CHAT = Given(parse_objective("chat"))  # 500 ms to the first token, 50 ms for each.
+BUDGET = {"max-num-batched-tokens": "2048"}
+PER_TOKEN = {"time_per_output_token_seconds": {0.03: 5.0}}
+PROMPTS = {"request_prompt_tokens": {900.0: 2.0}}
+TOKENS = {"generation_tokens_total": 500.0, "preemptions_total": 0.0}
+PREEMPTING = {"generation_tokens_total": 500.0, "preemptions_total": 1.0}
+
+
+def advised(history, given=None):
+    """Return what is advised for one server."""
+    return advise([history], NOTHING, given)
+
+
+def changes(history, given=None):
+    """Return the changes: rule, value now and proposed."""
+    return [(each.rule, each.now, each.proposed) for each in advised(history, given).advice]
+
+
+def reason(history, rule, given=None):
+    """Return why a rule is silent."""
+    (found,) = (each.reason for each in advised(history, given).silent if each.rule == rule)
+    return found
+
+
+def full(seconds=700, running=12.0, rates=PREEMPTING):
+    """Return a time with a full KV cache."""
+    return Part(seconds, load(running, waiting=5.0, kv=0.99), rates, state="saturated")
+
+
+def waiting(seconds=700, running=16.0, kv=0.2, rates=TOKENS, often=5.0):
+    """Return a time in which requests wait."""
+    return Part(seconds, load(running, waiting=often, kv=kv), rates, state="saturated")
+
+
+class TestBatch:
+    """``max-num-seqs``."""
+
+    def test_more_where_the_batch_is_full_and_the_cache_empty(self):
+        """Twice as many, if requests wait for a place and the KV cache has room."""
+        assert changes(server(waiting())) == [("max-num-seqs-up", "16", "32")]
+
+    def test_no_more_than_the_cache_has_room_for(self):
+        """At 50 % of the KV cache there is room for two fifths more, not for twice as many."""
+        assert changes(server(waiting(kv=0.5))) == [("max-num-seqs-up", "16", "22")]
+
+    def test_no_more_than_a_step_has_room_for(self):
+        """Each request takes a token of the budget, and with drafts one for each of them."""
+        config = {"max-num-batched-tokens": "128"}
+
+        assert changes(server(waiting(), config=config, facts={"num_speculative_tokens": 4.0})) == [
+            ("max-num-seqs-up", "16", "25")
+        ]
+
+    @pytest.mark.parametrize(
+        ("part", "said"),
+        [
+            (waiting(running=10.0), "something else holds them back"),
+            (waiting(kv=0.75), "75.0 % full"),
+            (waiting(rates=PREEMPTING), "were preempted"),
+            (waiting(kv=0.6), "no room for many more"),
+            (waiting(seconds=100), "requests wait for 1 min 40 s in all, and 2 min are needed"),
+            (waiting(often=0.0), "requests wait for 0 s in all"),
+        ],
+    )
+    def test_silent(self, part, said):
+        """A batch with room, a KV cache without, preemptions, a short time: no advice, and the reason."""
+        assert changes(server(part)) == []
+        assert said in reason(server(part), "max-num-seqs-up")
+
+    def test_rare_waiting_is_no_reason(self):
+        """Three minutes of two hours are below 5 % of the time with work."""
+        quiet = Part(7200, load(4.0), TOKENS)
+
+        assert changes(server(quiet, waiting(180))) == []
+        assert "5.00 % are needed" in reason(server(quiet, waiting(180)), "max-num-seqs-up")
+
+    def test_two_halves_have_to_agree(self):
+        """What was so only in the first half of the time is over."""
+        history = server(waiting(300), waiting(70, running=12.0), waiting(230))
+
+        assert changes(history) == []
+        assert "the two halves of the time do not agree; in the second one" in reason(history, "max-num-seqs-up")
+        assert changes(server(waiting(600))) != []
+
+    def test_a_flat_curve_is_no_reason(self):
+        """Where half a batch gives as many tokens a second as a full one, more of them give nothing."""
+        half = Part(300, load(8.0), TOKENS)
+
+        assert changes(server(half, waiting())) == []
+        assert "half a batch gives as many tokens" in reason(server(half, waiting()), "max-num-seqs-up")
+
+    def test_the_limit_has_to_be_known(self):
+        """Without the flag there is no advice on it, whatever its default is."""
+        history = server(waiting())._replace(config={}, facts={})
+
+        assert changes(history) == []
+        assert reason(history, "max-num-seqs-up") == "max-num-seqs is not known"
+
+    def test_fewer_where_the_limit_lets_in_too_many(self):
+        """With preemptions at the limit, and no way to a larger KV cache, fewer at once."""
+        assert changes(server(full(running=16.0))) == [("max-num-seqs-down", "16", "14")]
+        assert changes(server(full(running=16.0, rates=TOKENS))) == []
+        assert changes(server(full(running=10.0))) == []
+
+    def test_engines_have_a_limit_each(self):
+        """Of two engines with 16 places each, 20 running requests fill no batch."""
+        config, facts = {"data-parallel-size": "2"}, {"max_running_requests": 32.0}
+
+        assert changes(server(waiting(running=20.0), config=config, facts=facts)) == []
+        assert changes(server(waiting(running=32.0), config=config, facts=facts)) == [("max-num-seqs-up", "16", "32")]
+
+
+class TestCache:
+    """The size and the precision of the KV cache."""
+
+    def test_a_larger_share_of_the_memory(self):
+        """A step of 0.02, up to 0.95; and nothing about the requests that wait for it."""
+        assert changes(server(full(running=16.0), config={"gpu-memory-utilization": "0.9"})) == [
+            ("gpu-memory-utilization-up", "0.9", "0.92")
+        ]
+
+    @pytest.mark.parametrize(
+        ("config", "device", "said"),
+        [
+            ({"gpu-memory-utilization": "0.95"}, "cuda", "it is 0.95 already"),
+            ({"gpu-memory-utilization": "0.9", "kv-cache-memory-bytes": "1000"}, "cuda", "kv-cache-memory-bytes sets"),
+            ({"gpu-memory-utilization": "0.9"}, "cpu", "on a CPU"),
+            ({}, "cuda", "gpu-memory-utilization is not known"),
+        ],
+    )
+    def test_the_share_is_silent(self, config, device, said):
+        """At the most that is safe, where another flag decides, on a CPU, and where it is not known."""
+        history = server(full(), config=config, device=device)
+
+        assert said in reason(history, "gpu-memory-utilization-up")
+        assert changes(history) == []
+
+    def test_an_override_is_nearest(self):
+        """If the number of blocks is fixed, no other flag makes the cache larger."""
+        config = {"gpu-memory-utilization": "0.9", "num-gpu-blocks-override": "96", "kv-cache-dtype": "auto"}
+
+        assert changes(server(full(), config=config)) == [("num-gpu-blocks-override-off", "96", "off")]
+
+    @pytest.mark.parametrize("dtype", ["auto", "bfloat16"])
+    def test_fp8_where_the_share_is_at_its_end(self, dtype):
+        """Half the bits for each value, if the memory's share cannot grow and the batch has room."""
+        config = {"gpu-memory-utilization": "0.95", "kv-cache-dtype": dtype}
+
+        assert changes(server(full(), config=config)) == [("kv-cache-dtype-fp8", dtype, "fp8")]
+
+    @pytest.mark.parametrize(
+        ("dtype", "running", "said"), [("fp8", 12.0, "it is fp8 already"), ("auto", 16.0, "the batch is full, too")]
+    )
+    def test_fp8_is_silent(self, dtype, running, said):
+        """With 8 bits already, and where a larger cache would not be used."""
+        history = server(full(running=running), config={"kv-cache-dtype": dtype})
+
+        assert said in reason(history, "kv-cache-dtype-fp8")
+
+    def test_a_cache_that_is_not_full(self):
+        """At 90 % nothing is said of the KV cache."""
+        history = server(full()._replace(gauges=load(12.0, 5.0, 0.9)), config={"gpu-memory-utilization": "0.9"})
+
+        assert changes(history) == []
+        assert "the KV cache is full only 0 % of this time (highest: 90.0 %)" in reason(
+            history, "gpu-memory-utilization-up"
+        )
+
+    def test_notes(self):
+        """A full cache tells how long the requests in it are, and how much the weights take."""
+        history = server(
+            full(),
+            config={"gpu-memory-utilization": "0.9", "max-model-len": "32768"},
+            facts={"kv_cache_capacity_tokens": 100_000.0},
+        )
+        history = history._replace(hardware={**history.hardware, "model_memory_gib": "60", "kv_cache_memory_gib": "10"})
+        lengths, weights = (note.text for note in advised(history).notes)
+
+        assert "max-model-len (now 32,768) would not make room" in lengths
+        assert "8,250 tokens each" in lengths
+        assert weights.startswith("The weights take 85.7 % of the memory")
+        assert advised(server(waiting())).notes == ()
+
+
+def steps(small, large):
+    """Return how many steps a second are small and large, of a budget of 2,048 tokens."""
+    return {16.0: small, 2048.0: large}
+
+
+def latencies(ttft, gaps, **more):
+    """Return what is observed of latencies: all of TTFT the same, gaps by how often they are seen."""
+    prefill = {"prefill_time_seconds": {0.9 * ttft: 2.0}, "queue_time_seconds": {0.01: 2.0}}
+    return {"time_to_first_token_seconds": {ttft: 2.0}, "inter_token_latency_seconds": gaps, **prefill, **more}
+
+
+class TestBudget:
+    """``max-num-batched-tokens``, which only an objective can judge."""
+
+    def history(self, observed, config=None):
+        """Return a server with a budget of 2,048 tokens."""
+        return server(Part(700, load(8.0), TOKENS, observed), config=config or BUDGET)
+
+    def test_more_where_prompts_need_many_full_steps(self):
+        """Users wait for the first token, the steps are full, and the gaps have room."""
+        history = self.history(latencies(2.0, {0.02: 100.0}, iteration_tokens=steps(5.0, 5.0)))
+
+        assert changes(history, CHAT) == [("max-num-batched-tokens-up", "2048", "4096")]
+        assert changes(history) == []
+        assert "--objective" in reason(history, "max-num-batched-tokens-up")
+
+    @pytest.mark.parametrize(
+        ("observed", "said"),
+        [
+            (latencies(0.3, {0.02: 100.0}, iteration_tokens=steps(5.0, 5.0)), "the objective is met"),
+            (latencies(2.0, {0.02: 100.0}, iteration_tokens=steps(9.0, 1.0)), "only 10.0 % of the steps"),
+            (latencies(2.0, {0.02: 90.0, 0.2: 10.0}, iteration_tokens=steps(5.0, 5.0)), "has no room"),
+            (
+                {
+                    **latencies(2.0, {0.02: 100.0}, iteration_tokens=steps(5.0, 5.0)),
+                    "queue_time_seconds": {1.0: 2.0},
+                },
+                "waiting in the queue",
+            ),
+            ({"iteration_tokens": steps(5.0, 5.0)}, "not known"),
+        ],
+    )
+    def test_more_is_silent(self, observed, said):
+        """Where the objective is met, steps are small, gaps are long, requests wait, or nothing is known."""
+        assert said in reason(self.history(observed), "max-num-batched-tokens-up", CHAT)
+        assert "max-num-batched-tokens-up" not in {rule for rule, *_ in changes(self.history(observed), CHAT)}
+
+    def test_less_where_large_steps_make_others_wait(self):
+        """The gaps are uneven and beyond the objective, and the first token has room."""
+        history = self.history(latencies(0.08, {0.02: 90.0, 0.2: 10.0}, iteration_tokens=steps(9.0, 1.0)))
+
+        assert changes(history, CHAT) == [("max-num-batched-tokens-down", "2048", "1024")]
+
+    @pytest.mark.parametrize(
+        ("observed", "said"),
+        [
+            (latencies(0.08, {0.02: 100.0}, iteration_tokens=steps(9.0, 1.0)), "is not shown to be beyond"),
+            (latencies(0.08, {0.2: 100.0}, iteration_tokens=steps(9.0, 1.0)), "are even"),
+            (latencies(0.08, {0.02: 90.0, 0.2: 10.0}, iteration_tokens=steps(9.0, 0.01)), "not the cause"),
+            (latencies(0.4, {0.02: 90.0, 0.2: 10.0}, iteration_tokens=steps(9.0, 1.0)), "has no room"),
+        ],
+    )
+    def test_less_is_silent(self, observed, said):
+        """Where gaps are short, or even, steps small, or the first token late already."""
+        assert said in reason(self.history(observed), "max-num-batched-tokens-down", CHAT)
+        assert changes(self.history(observed), CHAT) == []
+
+    def test_less_is_not_less_than_a_batch_needs(self):
+        """Half of 512 tokens is not advised."""
+        observed = latencies(0.08, {0.02: 90.0, 0.2: 10.0}, iteration_tokens={16.0: 9.0, 500.0: 1.0})
+
+        assert changes(self.history(observed, {"max-num-batched-tokens": "512"}), CHAT) == []
+
+    def test_v0_has_another_budget(self):
+        """On V0, and where the engine is not known, nothing is said of it."""
+        history = self.history(latencies(2.0, {0.02: 100.0}, iteration_tokens=steps(5.0, 5.0)))
+
+        assert changes(history._replace(version="0.6.6"), CHAT) == []
+        assert changes(history._replace(version="0.9.2"), CHAT) == []
+        assert changes(history._replace(version="0.9.2", engine_generation="V1"), CHAT) != []
+
+
+def drafting(accepted, running=4.0, drafts=100.0):
+    """Return a time with drafts of which such shares are accepted, by position."""
+    by_position = {f"spec_decode_accepted_tokens_total.{place}": share * drafts for place, share in enumerate(accepted)}
+    counted = {"spec_decode_drafts_total": drafts, "spec_decode_accepted_tokens_total": sum(accepted) * drafts}
+    return Part(700, load(running), {**TOKENS, **counted, **by_position})
+
+
+class TestDrafts:
+    """How many draft tokens."""
+
+    @pytest.mark.parametrize(
+        ("tokens", "accepted", "running", "change"),
+        [
+            (4, (0.8, 0.5, 0.2, 0.1), 4.0, ("draft-tokens-down", "4", "2")),
+            (4, (0.2, 0.1, 0.1, 0.0), 4.0, ("draft-tokens-down", "4", "off")),
+            (1, (0.5,), 12.0, ("draft-tokens-down", "1", "off")),
+            (2, (0.8, 0.7), 4.0, ("draft-tokens-up", "2", "4")),
+            (1, (0.95,), 8.0, ("draft-tokens-up", "1", "2")),
+            (3, (0.9, 0.8, 0.7), 2.0, ("draft-tokens-up", "3", "4")),
+        ],
+    )
+    def test_change(self, tokens, accepted, running, change):
+        """Fewer where the last ones are rejected, none where nearly all are, more where nearly none is."""
+        config = {"speculative-config.num_speculative_tokens": str(tokens)}
+
+        assert changes(server(drafting(accepted, running), config=config)) == [change]
+
+    @pytest.mark.parametrize(
+        ("tokens", "accepted", "running"),
+        [
+            (4, (0.9, 0.8, 0.7, 0.6), 4.0),
+            (2, (0.8, 0.7), 8.0),
+            (2, (1.0, 1.0), 12.0),
+            (3, (0.8, 0.5, 0.4), 4.0),
+            (3, (0.9, 0.5, 0.4), 12.0),
+        ],
+    )
+    def test_silent(self, tokens, accepted, running):
+        """Where they are accepted often enough, more of them are not, and a crowd gets enough of them."""
+        config = {"speculative-config.num_speculative_tokens": str(tokens)}
+
+        assert changes(server(drafting(accepted, running), config=config)) == []
+
+    def test_a_log_has_the_shares_of_each_moment(self):
+        """Where nothing is counted by position, the mean of what is printed counts."""
+        history = server(Part(700, load(4.0), TOKENS), config={"speculative-config.num_speculative_tokens": "2"})
+        rejected = tuple(point._replace(position_acceptance=(0.8, 0.1)) for point in history.points)
+
+        assert changes(history) == []
+        assert changes(history._replace(points=rejected)) == [("draft-tokens-down", "2", "1")]
+
+    def test_the_batch_comes_first(self):
+        """While the batch is full, drafts are not judged: what they are worth changes with it."""
+        part = drafting((0.2, 0.1), 16.0)
+        part = part._replace(gauges=load(16.0, waiting=5.0), state="saturated")
+        history = server(part, config={"speculative-config.num_speculative_tokens": "2"})
+
+        assert changes(history) == [("max-num-seqs-up", "16", "32")]
+        assert "first max-num-seqs" in reason(history, "draft-tokens-down")
+
+
+class TestStart:
+    """Eager mode and prefix caching."""
+
+    def test_eager_mode(self):
+        """Small batches in eager mode on a GPU."""
+        part = Part(700, load(4.0), TOKENS, PER_TOKEN)
+
+        assert changes(server(part, config={"enforce-eager": "True"})) == [("enforce-eager-off", "True", "False")]
+        for device, config in (("cpu", "True"), (None, "True"), ("cuda", "False")):
+            assert changes(server(part, config={"enforce-eager": config}, device=device)) == []
+
+    def test_eager_mode_beside_a_full_cache(self):
+        """Graphs need memory: nothing is said where the KV cache becomes full."""
+        history = server(Part(700, load(4.0, kv=0.96), TOKENS, PER_TOKEN), config={"enforce-eager": "True"})
+
+        assert changes(history) == []
+        assert "graphs would take memory" in reason(history, "enforce-eager-off")
+
+    def test_eager_mode_of_large_batches(self):
+        """With 40 requests at once nothing is said: graphs help small batches."""
+        part = Part(700, load(40.0), TOKENS, PER_TOKEN)
+        config = {"enforce-eager": "True", "max-num-seqs": "64"}
+
+        assert changes(server(part, config=config, facts={"max_running_requests": 64.0})) == []
+
+    @pytest.mark.parametrize(("shared", "is_advised"), [(600, True), (100, False), (None, False)])
+    def test_prefix_caching(self, shared, is_advised):
+        """It is advised where it is off and a large part of the prompts is known to be the same."""
+        history = server(Part(700, load(4.0), TOKENS, PROMPTS), config={"enable-prefix-caching": "False"})
+        expected = [("enable-prefix-caching-on", "False", "True")] if is_advised else []
+
+        assert changes(history, Given(shared_prompt_tokens=shared)) == expected
+
+    def test_prefix_caching_that_is_on(self):
+        """Where it is on nothing is said, and where it is not known neither."""
+        part = Part(700, load(4.0), TOKENS, PROMPTS)
+
+        for config in ({"enable-prefix-caching": "True"}, {}):
+            assert changes(server(part, config=config), Given(shared_prompt_tokens=600)) == []
+
+
+FULL_CACHE = {"gpu-memory-utilization": "0.9", "kv-cache-dtype": "auto"}
+DRAFTS = {"speculative-config.num_speculative_tokens": "2"}
+SLOW_PROMPTS = latencies(2.0, {0.02: 100.0}, iteration_tokens=steps(5.0, 5.0))
+UNEVEN_GAPS = latencies(0.08, {0.02: 90.0, 0.2: 10.0}, iteration_tokens=steps(9.0, 1.0))
+SPEAKS = {
+    "num-gpu-blocks-override-off": server(full(), config={**FULL_CACHE, "num-gpu-blocks-override": "96"}),
+    "gpu-memory-utilization-up": server(full(), config=FULL_CACHE),
+    "kv-cache-dtype-fp8": server(full(), config={**FULL_CACHE, "gpu-memory-utilization": "0.95"}),
+    "max-num-seqs-down": server(full(running=16.0)),
+    "max-num-seqs-up": server(waiting()),
+    "max-num-batched-tokens-up": server(Part(700, load(8.0), TOKENS, SLOW_PROMPTS), config=BUDGET),
+    "max-num-batched-tokens-down": server(Part(700, load(8.0), TOKENS, UNEVEN_GAPS), config=BUDGET),
+    "draft-tokens-down": server(drafting((0.8, 0.2)), config=DRAFTS),
+    "draft-tokens-up": server(drafting((0.8, 0.7)), config=DRAFTS),
+    "enforce-eager-off": server(Part(700, load(4.0), TOKENS, PER_TOKEN), config={"enforce-eager": "True"}),
+    "enable-prefix-caching-on": server(
+        Part(700, load(4.0), TOKENS, PROMPTS), config={"enable-prefix-caching": "False"}
+    ),
+}
+"""For each rule a server about which it speaks, and no other rule."""
+
+HEALTHY = server(
+    drafting((0.8, 0.6, 0.5), 6.0)._replace(
+        observed={
+            **latencies(0.08, {0.02: 100.0}, iteration_tokens=steps(9.0, 1.0)),
+            **PER_TOKEN,
+            **PROMPTS,
+        }
+    ),
+    config={
+        **FULL_CACHE,
+        **BUDGET,
+        "speculative-config.num_speculative_tokens": "3",
+        "enforce-eager": "False",
+        "enable-prefix-caching": "True",
+    },
+)
+"""A server of which everything is known, and with which nothing is wrong."""
+
+
+@pytest.mark.parametrize("rule", [rule.name for rule in RULES])
+def test_each_rule_speaks_and_is_silent(rule):
+    """Of each rule there is a server about which it alone speaks, and one about which none does."""
+    given = CHAT._replace(shared_prompt_tokens=600)
+
+    assert [each.rule for each in advised(SPEAKS[rule], given).advice] == [rule]
+    assert advised(HEALTHY, given).advice == ()
+    assert reason(HEALTHY, rule, given)
+
+
+def test_evidence_has_series_times_and_numbers():
+    """Each number has its series and when it was observed; what is expected is a direction."""
+    for history in SPEAKS.values():
+        for advice in advised(history, CHAT._replace(shared_prompt_tokens=600)).advice:
+            known = {f"{PREFIX}{name}{end}" for name in SERIES for end in ("", "_total")}
+            series = {each.series for each in (*advice.evidence, *advice.expects)}
+            assert series <= known
+            assert all(each.text and each.start < each.end and each.seconds >= 120 for each in advice.evidence)
+            assert "%" not in advice.expected
+            assert advice.risk
+            assert advice.check[-1].startswith("vllm-watch compare ")

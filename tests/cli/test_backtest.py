@@ -1,0 +1,245 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``vllm-watch backtest``, from the command line to what is printed."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import subprocess
+
+import pytest
+
+from tests.alerts.incidents import INCIDENTS
+from tests.support.command_line import COMMAND, vllm_watch
+from tests.support.filled_prometheus import filled_prometheus
+from tests.support.recordings import RECORDINGS
+from tests.support.waiting import until
+
+from vllm_watch.commands.backfill import write_backfill
+from vllm_watch.replay.open_recording import open_recording
+
+
+STALL = str(RECORDINGS["stall"])
+LIVES_LONG = "#!/bin/sh\ncase $1 in --version) echo promtool, version 2.42.0;; check) ;; *) exec sleep 600;; esac\n"
+
+pytestmark = [pytest.mark.slow, pytest.mark.needs_tool("promtool")]
+
+
+def backtest(*arguments, **options):
+    """Run the command to its end."""
+    return vllm_watch("backtest", *arguments, **options)
+
+
+def answered(*arguments):
+    """Return the JSON that the command prints."""
+    found = backtest(*arguments, "--format", "json")
+    assert (found.returncode, found.stderr) == (0, "")
+    return json.loads(found.stdout)
+
+
+def words(text):
+    """Return a text with its lines joined."""
+    return " ".join(text.split())
+
+
+@pytest.fixture(scope="module")
+def answer(tmp_path_factory):
+    """What is said of a stalled engine with the package's thresholds and with others; only the first page."""
+    file = tmp_path_factory.mktemp("thresholds") / "slow.yml"
+    file.write_text("stalled_for: 40s\n")
+    return answered(STALL, "--thresholds", file, "--fail-if-firing", "critical")
+
+
+class TestRecording:
+    """A recording of a stalled engine."""
+
+    def test_it_fires_as_the_tests_of_the_rules_expect(self, answer):
+        """The package's rules page within the time in which they must, with all labels, in the recording's time."""
+        (stall,) = [each for each in INCIDENTS if each.name == "stall"]
+        page = next(each for each in answer["alerts"] if each["alertname"] == "VllmEngineStalled")
+        started = open_recording(stall.folder).started
+
+        assert stall.expected[0].earliest <= page["start"] - started <= stall.expected[0].latest
+        assert page["end"] - started <= stall.expected[0].ended_by
+        assert page["pending_since"] == pytest.approx(page["start"] - 15)
+        labels = {"engine": "0", "model_name": "Qwen3.6-27B", "server": "stall", "state": "stalled", "tier": "core"}
+        assert page["labels"] == labels
+
+    def test_two_sets_are_side_by_side(self, answer):
+        """The other thresholds lose the page: it was pending only."""
+        alerts = {(each["alertname"], each["thresholds"]) for each in answer["alerts"]}
+        pending = [(each["alertname"], each["thresholds"]) for each in answer["pending"]]
+        worker = "VllmWorkerFailed"
+
+        assert alerts == {("VllmEngineStalled", "shipped"), (worker, "shipped"), (worker, "slow.yml")}
+        assert ("VllmEngineStalled", "slow.yml") in pending
+        assert ("VllmEngineStalled", "shipped") not in pending
+
+    def test_what_was_not_judged_did_not_stay_quiet(self, answer):
+        """Alerts that lack series or time are named with the reason; those that fired or were judged are not."""
+        reasons = {each["alertname"]: each["reason"] for each in answer["not_judged"]}
+
+        assert reasons["VllmProbeFailing"] == "no probe was made"
+        assert reasons["VllmDataParallelImbalance"] == "there is one engine"
+        assert reasons["VllmLatencyBudgetBurnsFast"] == "no objective is given (--objective)"
+        assert reasons["VllmWatchGone"] == "a log or a recording shows nothing of vllm-watch itself"
+        assert reasons["VllmSleepsLong"] == "it waits 1h before it fires, longer than the values last"
+        assert not {"VllmEngineStalled", "VllmEngineDown", "VllmCapacityExhausted", "Watchdog"} & set(reasons)
+
+    def test_a_log_into_a_file(self, tmp_path):
+        """Of a log alone what needs /metrics is not judged; an alert that fires makes the command fail if asked to."""
+        log = f"{STALL}/vllm.log"
+        options = ("--zone", "Asia/Shanghai", "--fail-if-firing", "info", "-o", tmp_path / "alerts.txt")
+        found = backtest(log, *options)
+        text = (tmp_path / "alerts.txt").read_text()
+
+        assert (found.returncode, found.stdout, found.stderr) == (1, "", "")
+        assert " UTC+08:00 " in text
+        assert re.search(r"VllmEngineStalled +02:41:\d\d +the end", text)  # The zone is that of the log.
+        assert "Not judged, because no /metrics was read: VllmAdmissionRejections," in words(text)
+
+
+class TestUsersRules:
+    """A user's own rules."""
+
+    def test_they_are_evaluated_instead_of_the_packages(self, tmp_path):
+        """They may select what the package records, wait as their group says, and are told what is not there."""
+        file = tmp_path / "mine.yml"
+        file.write_text(
+            "groups:\n- name: g\n  interval: 10s\n  rules:\n"
+            "  - {alert: Working, expr: 'engine:vllm_watch_requests_queued >= 0 and vllm_watch_requests_running > 0'}\n"
+            "  - {alert: Hot, expr: 'DCGM_FI_DEV_GPU_TEMP > 90', labels: {severity: warning}}\n"
+            "  - {alert: Night, expr: 'vllm_watch_build_info == 1 and on () hour() < 6'}\n"
+            "  - {alert: Old, expr: time() - vllm_watch_last_token_timestamp_seconds > 60, labels: {severity: info}}\n"
+        )
+        answer = answered(STALL, "--rules", file)
+        (source,) = answer["sources"]
+
+        assert {each["alertname"]: each["reason"] for each in answer["not_judged"]} == {
+            "Hot": "there is no series DCGM_FI_DEV_GPU_TEMP",
+            "Night": "it depends on the date or the time of day, and promtool evaluates all rules in 1970",
+        }
+        assert {(each["alertname"], each["severity"]) for each in answer["alerts"]} == {
+            ("Working", ""),
+            ("Old", "info"),
+        }
+        assert source["evaluation_interval"] == 10
+        (old,) = [each["start"] - source["start"] for each in answer["alerts"] if each["alertname"] == "Old"]
+        assert 149 <= old <= 165  # The last token came at 89.
+
+    def test_a_rule_that_cannot_be_evaluated(self, tmp_path):
+        """A rule that fails over these values is an error with its name, and no result without it."""
+        file = tmp_path / "mine.yml"
+        file.write_text(
+            "groups:\n- name: g\n  rules:\n"
+            "  - {alert: Many, expr: 'vllm_watch_source_up * on (server) vllm_watch_source_up > 0'}\n"
+        )
+        found = backtest(STALL, "--rules", file)
+
+        assert (found.returncode, found.stdout) == (1, "")
+        assert found.stderr.startswith("vllm-watch: the rule Many cannot be evaluated: found duplicate series")
+
+    @pytest.mark.parametrize(
+        ("option", "text", "message"),
+        [
+            ("--rules", "groups:\n- name: g\n  rules:\n  - {alert: A, expr: 'sum('}\n", ":4: A: could not parse"),
+            ("--thresholds", "kv_full: 1\n", ":1: kv_full: there is no such threshold"),
+        ],
+    )
+    def test_a_wrong_file(self, tmp_path, option, text, message):
+        """A mistake in a file is wrong usage, with the file and the line."""
+        (tmp_path / "wrong.yml").write_text(text)
+        found = backtest(STALL, option, tmp_path / "wrong.yml")
+
+        assert (found.returncode, found.stdout) == (2, "")
+        assert f"{tmp_path}/wrong.yml{message}" in found.stderr
+
+
+@pytest.mark.parametrize(
+    ("arguments", "status", "message"),
+    [
+        ([], 2, "give at least one SOURCE"),
+        (["--prometheus", "http://127.0.0.1:9"], 2, "--prometheus requires --from TIME"),
+        (["--from", "-2h"], 2, "--from requires --prometheus URL"),
+        (["--prometheus", "http://127.0.0.1:9", "--from", "-2h", "--step", "5s"], 2, "--step is for a log"),
+        ([STALL, "--objective", "e2el=5s"], 2, "alerts have objectives for ttft and tpot only"),
+        ([STALL, "--step", "0s"], 2, "--step: expected more than 0 s"),
+        ([STALL, *["--thresholds", "a", "--thresholds", "b", "--thresholds", "c"]], 2, "--thresholds: give one file"),
+        (["/nowhere/vllm.log"], 1, "/nowhere/vllm.log: cannot be read"),
+    ],
+)
+def test_wrong_use(arguments, status, message):
+    """What cannot be done is one sentence."""
+    found = backtest(*arguments)
+
+    assert (found.returncode, found.stdout) == (status, "")
+    assert message in found.stderr
+
+
+class TestPromtool:
+    """What happens to the program that evaluates."""
+
+    def test_it_may_be_missing(self, tmp_path):
+        """Without it the command says what is missing and how to get it."""
+        found = backtest(STALL, env={**os.environ, "PATH": str(tmp_path)})
+
+        assert (found.returncode, found.stdout) == (1, "")
+        assert "promtool is missing" in found.stderr
+        assert "apt-get install prometheus" in found.stderr
+
+    def test_it_may_be_too_old(self, tmp_path):
+        """A release that does not know all that rules may have is rejected."""
+        program = tmp_path / "promtool"
+        program.write_text("#!/bin/sh\necho promtool, version 2.41.0\n")
+        program.chmod(0o755)
+        found = backtest(STALL, env={**os.environ, "PATH": str(tmp_path)})
+
+        assert (found.returncode, found.stdout) == (1, "")
+        assert "2.42 or newer is needed" in found.stderr
+
+    @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+    def test_it_ends_with_the_command(self, tmp_path, number):
+        """A signal ends what was started, and leaves no file."""
+        folder, program = tmp_path / "tmp", tmp_path / "bin" / "promtool"
+        folder.mkdir()
+        program.parent.mkdir()
+        program.write_text(LIVES_LONG.replace("exec", f"echo $$ > {tmp_path}/pid; exec"))
+        program.chmod(0o755)
+        environment = {**os.environ, "PATH": f"{program.parent}:{os.environ['PATH']}", "TMPDIR": str(folder)}
+        with subprocess.Popen([*COMMAND, "backtest", STALL], env=environment, stderr=subprocess.DEVNULL) as running:
+            try:
+                until(lambda: (tmp_path / "pid").exists() and (tmp_path / "pid").read_text().strip(), 60)
+                pid = int((tmp_path / "pid").read_text())
+                running.send_signal(number)
+                running.wait(30)
+            finally:
+                running.kill()
+
+        assert running.returncode in {1, -number}
+        assert list(folder.iterdir()) == []
+        with pytest.raises(ProcessLookupError):
+            os.kill(pid, 0)
+
+
+@pytest.mark.needs_tool("prometheus")
+def test_a_prometheus_says_what_the_recording_says(tmp_path):
+    """The alerts over a recording's series in a real Prometheus are those over the recording itself."""
+    name = "stall"
+    series = tmp_path / "series.om"
+    write_backfill(str(RECORDINGS[name]), [], 5.0, str(series), lambda _: None)
+    recorded = answered(RECORDINGS[name])
+    source = recorded["sources"][0]
+    with filled_prometheus(tmp_path, series) as url:
+        times = ("--from", str(source["start"] + 60), "--to", str(source["end"]))
+        found = answered("--prometheus", url, "--server", name, *times)
+
+    def said(answer):
+        return {(each["alertname"], each["labels"].get("event")): each for each in answer["alerts"]}
+
+    assert said(found).keys() == said(recorded).keys()
+    for key, each in said(found).items():
+        assert each["start"] == pytest.approx(said(recorded)[key]["start"], abs=15)
+        assert each.get("end", 0) == pytest.approx(said(recorded)[key].get("end", 0), abs=15)
+    assert found["sources"][0]["start"] == pytest.approx(source["start"] + 60, abs=5)

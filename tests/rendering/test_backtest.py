@@ -1,0 +1,119 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What people and programs read of a backtest."""
+
+from __future__ import annotations
+
+import json
+
+from zoneinfo import ZoneInfo
+
+from vllm_watch.backtest.model import Alert, NotJudged, SetResult, SourceResult
+from vllm_watch.config.times import TimeRange
+from vllm_watch.rendering.backtest import backtest_json, backtest_markdown, backtest_text
+
+
+START = 1_795_183_200.0  # 2026-11-20T14:00:00Z
+BERLIN = ZoneInfo("Europe/Berlin")
+SERVER = {"server": "qwen", "engine": "0", "model_name": "m", "job": "vllm-watch", "tier": "core"}
+
+
+def alert(name, severity, start, end, **more):
+    """Return an alert that begins and ends so many seconds after the start."""
+    return Alert(name, severity, SERVER, START + start, None if end is None else START + end, **more)
+
+
+PAGE = alert("VllmEngineStalled", "critical", 600, 690, pending_since=START + 570)
+SLOWER = PAGE._replace(start=START + 630)
+WARNING = alert("VllmQueueGrowing", "warning", 0, None, began_before=True)
+OWN = Alert("Mine", "", {"instance": "a:1"}, START + 60, START + 120)
+QUIET = (NotJudged("VllmProbeFailing", "critical", "no probe was made"), NotJudged("Slow", "", "it waits", "1h"))
+FIRST = SetResult("shipped", (WARNING, OWN, PAGE), (alert("A", "", 0, 15), alert("A", "", 30, 60)), QUIET)
+
+
+def result(*sets, **more):
+    """Return a source's result."""
+    found = SourceResult("a|b.log", START, START + 3600, 5.0, 15, 15, (), (), sets)
+    return found._replace(**more)
+
+
+def test_what_fired_is_listed_by_severity():
+    """The worst come first, with times in the zone that was asked for, how long they lasted, and of which engine."""
+    text = backtest_text([result(FIRST)], BERLIN)
+
+    assert "2026-11-20 15:00:00 to 2026-11-20 16:00:00 UTC+01:00 (1 h), a value every 5 s\n" in text
+    heads = ("critical: qwen, engine 0", "warning: qwen, engine 0", "no severity: a:1")
+    assert sorted(heads, key=text.index) == list(heads)
+    assert "  VllmEngineStalled         15:10:00  15:11:30  1 min 30 s\n" in text
+    assert "  VllmQueueGrowing   before 15:00:00   the end           –\n" in text  # noqa: RUF001
+    assert "  Mine                      15:01:00  15:02:00       1 min\n" in text
+    assert "note     Pending, but did not fire: A (2 times, up to 30 s).\n" in text
+    assert "unknown  Not judged, because no probe was made: VllmProbeFailing.\n" in text
+    assert "unknown  Not judged, because they wait longer than the values last: Slow (1h).\n" in text
+
+
+def test_two_sets_are_columns():
+    """What differs is said in the last column, and what both sets say alike is said once."""
+    text = backtest_text([result(FIRST, SetResult("mine.yml", (SLOWER,), FIRST.pending, QUIET))], BERLIN, 100)
+
+    assert "thresholds: shipped and mine.yml; rules evaluated every 15 s\n" in text
+    assert "  VllmEngineStalled  15:10:00–15:11:30        15:10:30–15:11:30  starts 30 s later\n" in text  # noqa: RUF001
+    assert "only shipped" in text
+    assert "0 of 3 alerts are the same.\n" in text
+    assert text.count("VllmProbeFailing") == 1
+    other = backtest_text([result(FIRST, SetResult("mine.yml", ()))], BERLIN, 100)
+    assert "unknown  shipped: Not judged, because no probe was made: VllmProbeFailing.\n" in other
+
+
+def test_what_makes_it_unsure_is_said():
+    """Gaps, warnings, slow groups and what is too short are said; times of several days have their date."""
+    later = START + 90_000
+    found = result(
+        SetResult("shipped", (), looks_further=(("A", 86_400.0), ("B", 600.0))),
+        end=later,
+        gaps=(TimeRange(START + 60, START + 600),),
+        warnings=("the recording breaks off",),
+        slowest=30,
+    )
+    text = " ".join(backtest_text([found], BERLIN).split())
+
+    assert "ok No alert fired." in text
+    assert "warning Nothing was scraped from 11-20 15:01:00 to 11-20 15:10:00." in text
+    assert "warning the recording breaks off." in text
+    assert "2 alerts look back further than the values reach, up to 1 d, and found only what is there." in text
+    assert "an evaluation every 30 s: their alerts may come that much later." in text
+
+
+def test_markdown_escapes_names():
+    """A name from outside is text, not markup."""
+    assert "### a\\|b.log" in backtest_markdown([result(FIRST)], BERLIN)
+
+
+def test_json():
+    """Each alert has what the design says, what is not known is absent, and each says of which source and set."""
+    found = json.loads(backtest_json([result(FIRST)]))
+
+    assert [each["alertname"] for each in found["alerts"]] == ["VllmQueueGrowing", "Mine", "VllmEngineStalled"]
+    assert found["alerts"][2] == {
+        "alertname": "VllmEngineStalled",
+        "severity": "critical",
+        "labels": SERVER,
+        "start": START + 600,
+        "end": START + 690,
+        "pending_since": START + 570,
+        "began_before": False,
+        "source": "a|b.log",
+        "thresholds": "shipped",
+    }
+    assert "end" not in found["alerts"][0]
+    assert found["not_judged"][0]["reason"] == "no probe was made"
+    assert found["sources"] == [
+        {
+            "source": "a|b.log",
+            "start": START,
+            "end": START + 3600,
+            "step": 5.0,
+            "evaluation_interval": 15,
+            "warnings": [],
+            "gaps": [],
+        }
+    ]
