@@ -68,6 +68,23 @@ def test_recordings(name):
 
 
 @pytest.mark.parametrize(
+    ("flags", "expected"),
+    [
+        ({"gpu-memory-utilization": "0.9"}, [("gpu-memory-utilization", "0.9", "0.92")]),
+        ({"gpu-memory-utilization": "0.95"}, [("kv-cache-dtype", "auto", "fp8")]),
+        ({"gpu-memory-utilization": "0.95", "kv-cache-dtype": "fp8"}, [(DRAFTS, "4", "off")]),
+    ],
+)
+def test_a_full_cache_on_a_gpu(flags, expected):
+    """The day with its full KV cache, as if on a GPU whose memory sets its size: first that, then drafts."""
+    history = recorded("day")
+    known = {flag: value for flag, value in history.config.items() if flag != "num-gpu-blocks-override"}
+    history = history._replace(config={**known, **flags}, hardware={"device": "cuda"})
+
+    assert changes(advise([history], join((), [history]))) == expected
+
+
+@pytest.mark.parametrize(
     ("names", "expected"),
     [
         (("draft2",), [(DRAFTS, "2", "4")]),

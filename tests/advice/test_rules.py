@@ -354,6 +354,13 @@ class TestStart:
         for device, config in (("cpu", "True"), (None, "True"), ("cuda", "False")):
             assert changes(server(part, config={"enforce-eager": config}, device=device)) == []
 
+    def test_eager_mode_beside_a_full_cache(self):
+        """Graphs need memory: nothing is said where the KV cache becomes full."""
+        history = server(Part(700, load(4.0, kv=0.96), TOKENS, PER_TOKEN), config={"enforce-eager": "True"})
+
+        assert changes(history) == []
+        assert "graphs would take memory" in reason(history, "enforce-eager-off")
+
     def test_eager_mode_of_large_batches(self):
         """With 40 requests at once nothing is said: graphs help small batches."""
         part = Part(700, load(40.0), TOKENS, PER_TOKEN)

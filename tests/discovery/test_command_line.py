@@ -96,6 +96,40 @@ class TestOptions:
 
         assert (2, 4, 3) == (command.tensor_parallel_size, command.data_parallel_size, command.api_server_count)
 
+    @pytest.mark.parametrize(
+        ("words", "flags"),
+        [
+            (["--max-num-batched-tokens", "8k", "--gpu_memory_utilization=0.90"], {
+                "max-num-batched-tokens": "8000", "gpu-memory-utilization": "0.9",
+            }),
+            (["--enforce-eager", "--no-enable-prefix-caching", "--enable-chunked-prefill=False"], {
+                "enforce-eager": "True", "enable-prefix-caching": "False", "enable-chunked-prefill": "False",
+            }),
+            (["-sc", '{"method":"mtp","num_speculative_tokens":4,"draft_sample_method":"x"}'], {
+                "speculative-config.method": "mtp", "speculative-config.num_speculative_tokens": "4",
+            }),
+            (["--spec-method", "eagle", "--spec-tokens", "2"], {
+                "speculative-config.method": "eagle", "speculative-config.num_speculative_tokens": "2",
+            }),
+            (["-cc.mode=3", "--kv-transfer-config.kv_role", "kv_both", "-ac.backend", "FLASHINFER"], {
+                "compilation-config.mode": "3", "kv-transfer-config.kv_role": "kv_both",
+                "attention-backend": "FLASHINFER",
+            }),
+            (["--kv-transfer-config", '{"kv_connector": "NixlConnector", "engine_id": "9"}', "-pp=2", "-q", "fp8"], {
+                "kv-transfer-config.kv_connector": "NixlConnector", "pipeline-parallel-size": "2",
+                "quantization": "fp8",
+            }),
+            (["--api-key", "sk-1", "--port", "8001", "--host", "h", "--dtype", "auto", "--seed", "1"], {}),
+            (["--quantization", "a b", "--dtype", "sk 1\n", "--speculative-config", "{"], {}),
+        ],
+    )  # fmt: skip
+    def test_flags_that_matter(self, words, flags):
+        """Flags of the list have the values that a server prints of them; other options and odd values are not kept."""
+        command = parse_arguments(arguments_of(["vllm", "serve", "m", *words]))
+
+        assert flags == dict(command.flags) == dict(command.facts.flags)
+        assert "m" == command.facts.model
+
     def test_the_last_word_counts(self):
         """Of an option that is given twice the last one holds, as a script that adds its arguments relies on."""
         assert 8001 == parsed("vllm serve m --port 8000 --api-key x --port 8001").port

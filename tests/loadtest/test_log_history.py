@@ -176,3 +176,16 @@ def test_the_first_line_of_statistics_counts(tmp_path):
 
     assert points[0].counters["generation_tokens_total"] == 0
     assert points[-1].counters["generation_tokens_total"] == pytest.approx(10 * rate)
+
+
+def test_a_start_with_other_flags_begins_anew(tmp_path):
+    """The flags of a history are those of its end, and it is known since when; of one life it is all its time."""
+    both = tmp_path / "vllm.log"
+    both.write_bytes(log_of("busy") + log_of("queue"))
+    last, alone = read(both), read(recording("queue").path / "vllm.log")
+    started = next(point.at for point in last.points if point.process == last.points[-1].process)
+
+    assert (last.config["max-num-seqs"], alone.config_since) == ("4", 0.0)
+    assert last.points[0].at < last.config_since == started < last.points[-1].at
+    both.write_bytes(log_of("busy") + log_of("acceptance"))
+    assert read(both).config_since == 0.0

@@ -10,7 +10,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from vllm_watch.reading.log_reader import LogReader
+from vllm_watch.reading.log_reader import LogReader, TimedEvent
 from vllm_watch.reading.times import PrintedTimes
 from vllm_watch_parsers.events import Event, Notice, StartupDetail
 
@@ -82,13 +82,19 @@ def expected_records(release: str) -> tuple[Expected, ...]:
 
 
 @cache
+def read_events(release: str) -> tuple[tuple[int, TimedEvent], ...]:
+    """Return all that the reader finds in a release's log, with the number of its line."""
+    reader, times = LogReader(), PrintedTimes("11-21 23:00:00", 1_795_302_000.0)
+    lines = enumerate(log_lines(release), start=1)
+    return tuple((number, timed) for number, line in lines for timed in reader.read_line(line, times))
+
+
+@cache
 def found_events(release: str) -> tuple[Found, ...]:
     """Return what the reader finds in a release's log, but for details of the start and notices on the log."""
-    reader, times = LogReader(), PrintedTimes("11-21 23:00:00", 1_795_302_000.0)
     return tuple(
         Found(number, timed.event)
-        for number, line in enumerate(log_lines(release), start=1)
-        for timed in reader.read_line(line, times)
+        for number, timed in read_events(release)
         if not isinstance(timed.event, Notice | StartupDetail)
     )
 

@@ -32,6 +32,22 @@ PRINTED = {
             "speculative-config.num_speculative_tokens": "4",
         },
     ),
+    "a configuration as JSON, 0.7 to 0.10": (
+        """compilation_config={"level":3,"custom_ops":["none"],"splitting_ops":["vllm.x"]}, enforce_eager=False""",
+        {"compilation-config.level": "3", "enforce-eager": "False"},
+    ),
+    "a connector, whose id is random": (
+        (
+            "{'kv_transfer_config': KVTransferConfig(kv_connector='NixlConnector', engine_id='9f', kv_role='kv_both'), "
+            "'attention_config': AttentionConfig(backend=<AttentionBackendEnum.FLASHINFER: 'a.b'>), 'spec_tokens': 2}"
+        ),
+        {
+            "attention-backend": "FLASHINFER",
+            "kv-transfer-config.kv_connector": "NixlConnector",
+            "kv-transfer-config.kv_role": "kv_both",
+            "speculative-config.num_speculative_tokens": "2",
+        },
+    ),
     "the engine's configuration": (
         (
             "model='m', speculative_config=SpeculativeConfig(method='eagle', model='d', num_spec_tokens=3), "

@@ -8,7 +8,7 @@ import pytest
 from tests.parsers.lines import TIME, events, events_of, json_record, old_record, record
 
 from vllm_watch.state.facts import Facts
-from vllm_watch_parsers.events import Lifecycle, Notice, SleepOrPause, StartupFact
+from vllm_watch_parsers.events import Lifecycle, Notice, SleepOrPause, StartupDetail, StartupFact
 from vllm_watch_parsers.line import parse_line
 from vllm_watch_parsers.prefilter import is_irrelevant
 from vllm_watch_parsers.startup import parse_startup
@@ -259,6 +259,68 @@ def test_start_up_lines_of_every_era(message, said):
 def test_lines_that_only_resemble_them_say_nothing(message):
     """Other lines of the start, torn ones and longer ones give nothing."""
     assert parse_startup(message) == ()
+
+
+DETAILS = {
+    "0.5.5 and later": (
+        "Chunked prefill is enabled with max_num_batched_tokens=2048.",
+        {"enable-chunked-prefill": "True", "max-num-batched-tokens": "2048"},
+    ),
+    "V0, 0.6 and 0.7": ("Using Flash Attention backend.", {"attention-backend": "FLASH_ATTN"}),
+    "V0 without FlashAttention": ("Using XFormers backend.", {"attention-backend": "XFORMERS"}),
+    "V1, 0.7.3 to 0.9.2": ("Using Flash Attention backend on V1 engine.", {"attention-backend": "FLASH_ATTN"}),
+    "an MLA model": ("Using Triton MLA backend on V1 engine.", {"attention-backend": "TRITON_MLA"}),
+    "0.11.2 and later, chosen": (
+        "Using AttentionBackendEnum.FLASHINFER backend.",
+        {"attention-backend": "FLASHINFER"},
+    ),
+    "0.14.1 and later": (
+        "Using FLASH_ATTN attention backend out of potential backends: ['FLASH_ATTN', 'FLASHINFER'].",
+        {"attention-backend": "FLASH_ATTN"},
+    ),
+    "ROCm": (
+        "Using ROCM_AITER_FA backend out of potential backends: ['ROCM_AITER_FA'].",
+        {"attention-backend": "ROCM_AITER_FA"},
+    ),
+    "a KV cache of fewer bits": (
+        "Using fp8_e4m3 data type to store kv cache. It reduces the GPU memory footprint and boosts the performance.",
+        {"kv-cache-dtype": "fp8_e4m3"},
+    ),
+    "a hybrid model": (
+        "Setting attention block size to 528 tokens to ensure that attention page size is >= mamba page size.",
+        {"block-size": "528"},
+    ),
+    "drafts, 0.13 and later": (
+        "max_num_scheduled_tokens is set to 2048 based on the speculative decoding settings. This may lead to worse.",
+        {"max-num-scheduled-tokens": "2048"},
+    ),
+}
+
+
+@pytest.mark.parametrize(("message", "flags"), DETAILS.values(), ids=DETAILS)
+def test_lines_about_one_flag(message, flags):
+    """What vLLM made of a flag is read under the flag's name, also behind the prefilter, with the engine's rank."""
+    line = record(message, "x.py", process="(EngineCore_DP3 pid=7) ")
+
+    assert (StartupDetail(engine="3", flags=tuple(sorted(flags.items()))),) == events(line)
+    assert not is_irrelevant(line)
+
+
+@pytest.mark.parametrize("message", ["torch.compile takes 36.67 s in total", "torch.compile took 36.67 s in total"])
+def test_how_long_was_compiled(message):
+    """0.6.5 to 0.17.1 print it in one form, later releases in another."""
+    assert (StartupDetail(compile_seconds=36.67),) == parse_startup(message)
+    assert (Notice("value_out_of_range", "compile_seconds"),) == parse_startup(message.replace("36", "9" * 20))
+
+
+def test_the_memory_of_a_cpu_s_kv_cache():
+    """A CPU has a line of its own for the memory that a GPU's line calls available."""
+    said = parse_startup("Explicitly set (1.5/7.71) GiB for KV cache on node 0.")
+
+    assert (StartupFact(kv_cache_memory_gib=1.5),) == said
+    assert (StartupFact(kv_cache_memory_gib=2),) == parse_startup(
+        "Auto set (2/7.7) GiB for KV cache on node 0, with 3 GiB"
+    )
 
 
 @pytest.mark.parametrize("process", ["", "(APIServer pid=7) "])

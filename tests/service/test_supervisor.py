@@ -141,6 +141,14 @@ class Watch:
         }
 
 
+def changes_in(page):
+    """Return the times of changes of flags on a page, by the flag, the old value, the server and the new value."""
+    name = "server_config_change_timestamp_seconds"
+    return {
+        labels: value for (series, *_), labels, value in ((key, key[1:], page[key]) for key in page) if series == name
+    }
+
+
 @pytest.fixture
 def watch(tmp_path):
     """A service that is not yet started, with two servers' logs."""
@@ -786,6 +794,34 @@ class TestCheckpoint:
         assert [entry["reason"] for entry in entries if entry["event"] == "checkpoint.loaded"] == ["not_json"]
         assert watch.page()["source_up", "a", "log"] == 1
 
+    def test_a_change_of_flags_is_logged_once_and_outlives_the_daemon(self, watch):
+        """A start with other flags is in the daemon's log, and the next run shows it without logging it again."""
+        start = (
+            "INFO 11-21 02:35:10 [api.py:1] vLLM API server version 0.14.1\n"
+            "INFO 11-21 02:35:10 [api.py:1] non-default args: {{'model': 'm', 'max_num_seqs': {}}}\n"
+            "INFO:     Application startup complete.\n"
+        )
+        watch.write("a", checkpoint="state.json")
+        watch.log("a", start.format(8))
+        with structlog.testing.capture_logs() as entries:
+            service = watch.start()
+            until(lambda: service.fleet.is_ready)
+            watch.log("a", start.format(24))
+            until(lambda: changes_in(watch.page()))
+            found = changes_in(watch.page())
+            service.tick()
+            service.tick()
+            service.stop()
+            watch.log("a", STATS * 2_000)  # The first start is no longer among the last lines.
+            service = watch.start()
+            until(lambda: service.fleet.is_ready)
+            service.tick()
+
+        assert [("max-num-seqs", "8", "a", "24")] == list(found) == list(changes_in(watch.page()))
+        assert list(found.values()) == pytest.approx(list(changes_in(watch.page()).values()), abs=2)
+        logged = [entry for entry in entries if entry["event"] == "server.config_changed"]
+        assert [("a", "max-num-seqs 8 → 24")] == [(entry["server"], entry["changes"]) for entry in logged]
+
     def test_a_checkpoint_that_cannot_be_saved_is_counted_and_said_once(self, watch):
         """T25: without its folder the daemon goes on reading; each attempt is counted, the first is in the log."""
         watch.write("a", checkpoint="nowhere/state.json")
@@ -844,6 +880,8 @@ class TestCheckpoint:
             apply(state, batch)
 
         monkeypatch.setattr(ServerState, "apply_log", note)
+        # A poll that takes longer counts as hanging: its lines go to the old state, which is gone, and to the new one.
+        monkeypatch.setattr("vllm_watch.service.log_monitor.CLOSE_SECONDS", SECONDS)
         watch.write("a")
         service = watch.start()
         until(lambda: service.fleet.is_ready)

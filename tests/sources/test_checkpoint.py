@@ -37,7 +37,9 @@ from vllm_watch.sources.checkpoint import (
     JournalPosition,
     Loaded,
     Positions,
+    ServerChange,
 )
+from vllm_watch.state.configuration import ConfigChange, FlagChange
 
 
 NOW = 1_795_000_000.0
@@ -455,9 +457,35 @@ files = st.builds(
     FilePosition, names, numbers, numbers, st.integers(256, 2**63 - 1), sizes, numbers, sizes, numbers, moments
 )
 journals = st.builds(JournalPosition, names, names)
-positions_of_any_kind = st.builds(
-    Positions, st.lists(files, max_size=5).map(tuple), st.lists(journals, max_size=5).map(tuple)
+flag_texts = st.from_regex(r"[A-Za-z0-9/\[][A-Za-z0-9._/:@+\[\]-]{0,255}", fullmatch=True)
+flag_changes = st.builds(FlagChange, flag_texts, st.none() | flag_texts, st.none() | flag_texts)
+changes = st.builds(
+    ServerChange,
+    st.from_regex("[a-z]{1,20}", fullmatch=True),
+    st.builds(ConfigChange, st.none() | moments, st.lists(flag_changes, max_size=3).map(tuple)),
 )
+positions_of_any_kind = st.builds(
+    Positions,
+    st.lists(files, max_size=5).map(tuple),
+    st.lists(journals, max_size=5).map(tuple),
+    st.lists(changes, max_size=3).map(tuple),
+)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"server": "s", "at": -1, "changes": []},
+        {"server": "s", "at": None, "changes": [{"flag": "dtype", "from": "a b", "to": None}]},
+        {"server": "s", "at": None, "changes": [{"flag": "", "from": None, "to": None}]},
+        {"server": "s", "at": None, "changes": [{"flag": "dtype", "from": None, "to": None}] * 200},
+    ],
+)
+def test_a_change_that_cannot_be_is_rejected(path, change):
+    """T28: what becomes a label is spelt like a flag, whoever has written the file."""
+    path.write_text(json.dumps(document(changes=[change])))
+
+    assert "impossible_values" == loaded(path).reason
 
 
 @given(positions_of_any_kind)

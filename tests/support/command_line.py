@@ -28,7 +28,9 @@ from vllm_watch.cli import main
 
 COMMAND = (sys.executable, "-m", "vllm_watch.cli")
 SECONDS = 60
-CALLED = frozenset({"backfill", "backtest", "check", "compare", "discover", "grafana", "once", "record", "report"})
+CALLED = frozenset(
+    {"advise", "backfill", "backtest", "check", "compare", "discover", "grafana", "once", "record", "report"}
+)
 """Commands that leave the process as it was, but for what `_same_log` puts back."""
 
 

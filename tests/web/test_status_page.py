@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from tests.state.test_sources_together import Server, page
+from tests.state.test_sources_together import READY, STARTING, Server, page
 
 from vllm_watch.catalog.states import ENGINE_STATES
 from vllm_watch.config.model import LinksConfig
@@ -109,6 +109,23 @@ def test_requests_that_are_turned_away_are_told():
 
     assert {"max_num_queued_reqs": 7} == server_view(server.state.snapshot(server.now))["admission_rejections"]
     assert "max_num_queued_reqs:" in SCRIPTS["/static/words.js"]
+
+
+def test_flags_and_their_last_change_are_told():
+    """Flags with their sources and the last start's change are in the view, under the names that the page reads."""
+    said = b"INFO 11-21 02:35:10 [api_utils.py:1] non-default args: {'model': 'm', 'max_num_seqs': %d}"
+    server = Server(has_metrics=False).log(STARTING, said % 8, READY).log(STARTING, said % 24, READY, after=60)
+    view = server_view(server.state.snapshot(server.now))["configuration"]
+
+    assert {"max-num-seqs": {"value": "24", "source": "log"}} == view["flags"]
+    assert {
+        "at": server.now,
+        "text": "max-num-seqs 8 → 24",
+        "changes": [{"flag": "max-num-seqs", "from": "8", "to": "24"}],
+    } == view["change"]
+    assert 8 == len(view["config"])
+    assert "{ flags, config, change } = server.configuration" in SCRIPTS["/static/configuration.js"]
+    assert "{ flag, from, to }" in SCRIPTS["/static/configuration.js"]
 
 
 def test_links_are_told_and_open_a_window_of_their_own():

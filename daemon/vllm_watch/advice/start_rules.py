@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from vllm_watch.advice.kv_cache_rules import FULL
 from vllm_watch.advice.rule import Judgement, Measure, Proposal, Rule, observed
 from vllm_watch.advice.subject import Subject
 from vllm_watch.advice.window import Window
@@ -29,6 +30,8 @@ def _judge_eager(subject: Subject, window: Window) -> Judgement:
     batch /= subject.engines
     if batch > _SMALL_BATCH:
         return f"{significant(batch)} requests run at once: graphs help small batches"
+    if (window.highest("kv_cache_usage_ratio") or 0.0) >= FULL:
+        return "the KV cache becomes full, and graphs would take memory from it"
     text = f"is {significant(batch)} for each engine: graphs help most with so few"
     return (
         observed(window, "requests_running", Measure("mean", batch, _SMALL_BATCH), text),

@@ -19,6 +19,7 @@ from vllm_watch.loadtest.model import Objective
 
 Era = Literal["V0", "V1"]
 
+_KV_DTYPE = "kv-cache-dtype"
 _WORKING = frozenset({"serving", "saturated", "idle"})
 _GAP_STEPS = 5
 """A pause between two readings that is longer than so many usual ones is time of which nothing is known."""
@@ -121,13 +122,18 @@ def _subject(histories: list[ServerHistory], objective: Objective | None) -> Sub
         source=tuple(dict.fromkeys(each.source for each in histories)),
         model=first.model,
         version=first.version,
-        flags=first.config,
+        flags=_flags(first),
         facts=first.facts,
         hardware=first.hardware,
         era=_era(first),
         work=joined(_work(each) for each in histories),
         objective=objective,
     )
+
+
+def _flags(history: ServerHistory) -> Mapping[str, str]:
+    """Return the flags; the precision of the KV cache is the model's where all is known and none was set."""
+    return {_KV_DTYPE: "auto", **history.config} if history.is_resolved else history.config
 
 
 def _era(history: ServerHistory) -> Era | None:

@@ -20,6 +20,7 @@ from vllm_watch.config.model import Config, ServerConfig
 from vllm_watch.config.servers_dir import SUFFIX, list_server_files
 from vllm_watch.config.web import load_web_config
 from vllm_watch.service.monitor import ServerMonitor
+from vllm_watch.state.configuration import Configuration
 from vllm_watch.state.snapshot import EngineSnapshot, Reading, ServerSnapshot, SourceSnapshot
 from vllm_watch.support.clock import SystemClock
 from vllm_watch.support.errors import DiscoveryError
@@ -125,6 +126,7 @@ def _check_server(config: ServerConfig, file: str | None) -> Iterator[ReportLine
     for source in snapshot.sources:
         yield from _check_source(config, source, snapshot)
     yield from _missing_sources(config)
+    yield from _flags(snapshot.configuration)
     for engine in snapshot.engines:
         yield from _check_engine(engine, snapshot)
     yield from _check_alerts(silent)
@@ -179,6 +181,15 @@ def _log_contents(snapshot: ServerSnapshot) -> Iterator[ReportLine]:
         )
     else:
         yield ReportLine(f"    vLLM {snapshot.version}, model {snapshot.model_name or 'unknown'}")
+
+
+def _flags(configuration: Configuration) -> Iterator[ReportLine]:
+    """Yield the flags that any source has, and what the last start has changed."""
+    known = [f"{flag} {known.value}" for flag, known in configuration.flags.items()]
+    if known:
+        yield ReportLine(f"  flags: {', '.join(known)}")
+    if configuration.change is not None:
+        yield ReportLine(f"  changed by the last start with other flags: {configuration.change.text}")
 
 
 def _missing_sources(config: ServerConfig) -> Iterator[ReportLine]:

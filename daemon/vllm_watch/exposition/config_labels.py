@@ -17,6 +17,9 @@ from vllm_watch.state.configuration import Configuration
 
 _VALUE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+-]{0,63}\Z", re.ASCII)
 _SWITCHED = {"True": "true", "False": "false"}
+_SPELT = {label: value for value, label in _SWITCHED.items()}
+_NO_DRAFTS, _NO_CHOICE = "none", "auto"
+_NO_FLAGS = (_NO_DRAFTS, _NO_CHOICE)
 _SPEC_METHOD = "spec_method"
 _KV_CACHE_DTYPE = "kv_cache_dtype"
 _V0_DRAFT_MODEL = "speculative-model"
@@ -28,8 +31,19 @@ def config_labels(configuration: Configuration) -> Mapping[str, str]:
     found = {label: _first(configuration, flags) for label, flags in CONFIG_LABELS.items()}
     found[_SPEC_METHOD] = found[_SPEC_METHOD] or _spec_method(configuration)
     if configuration.is_resolved:  # Every release prints the type, and no flag is that without a choice.
-        found[_KV_CACHE_DTYPE] = found[_KV_CACHE_DTYPE] or "auto"
+        found[_KV_CACHE_DTYPE] = found[_KV_CACHE_DTYPE] or _NO_CHOICE
     return {label: _SWITCHED.get(value, value) if _VALUE.match(value) else "" for label, value in found.items()}
+
+
+def flags_of_labels(labels: Mapping[str, str]) -> Mapping[str, str]:
+    """Return the flags that the labels of a `server_config_info` have, by name; of several for one label the first."""
+    known = {flags[0]: labels.get(label, "") for label, flags in CONFIG_LABELS.items()}
+    return {flag: _SPELT.get(value, value) for flag, value in known.items() if value and value not in _NO_FLAGS}
+
+
+def are_all_known(labels: Mapping[str, str]) -> bool:
+    """Return whether it shows in the labels that what vLLM made of all flags was known."""
+    return labels.get(_KV_CACHE_DTYPE) == _NO_CHOICE
 
 
 def _first(configuration: Configuration, flags: tuple[str, ...]) -> str:
@@ -42,4 +56,4 @@ def _spec_method(configuration: Configuration) -> str:
     if draft is not None:
         return "ngram" if draft == _V0_NGRAM else "draft_model"
     has_drafts = any("speculative" in flag for flag in configuration.flags)
-    return "none" if configuration.is_resolved and not has_drafts else ""
+    return _NO_DRAFTS if configuration.is_resolved and not has_drafts else ""

@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 import requests
 
 from prometheus_client.parser import text_string_to_metric_families
+from prometheus_client.samples import Sample
 
 from vllm_watch.catalog.series import PREFIX
 from vllm_watch.catalog.states import EngineState
@@ -26,6 +27,7 @@ from vllm_watch.loadtest.http_reader import HttpReader
 from vllm_watch.loadtest.prometheus_answers import PromSeries
 from vllm_watch.loadtest.prometheus_history import Answers, PrometheusHistory
 from vllm_watch.loadtest.prometheus_queries import (
+    CONFIG,
     COUNTERS,
     FACT_GAUGES,
     GAUGES,
@@ -44,7 +46,10 @@ EVERY_SECONDS = 5.0
 """Time between two looks at /metrics."""
 
 _START = f"{PREFIX}server_start_timestamp_seconds"
-_GAUGE_NAMES = frozenset(PREFIX + name for name in (*GAUGES, *FACT_GAUGES, *STATES, POSITION, INFO, LAST_READING))
+_LAST_READING = PREFIX + LAST_READING
+_GAUGE_NAMES = frozenset(
+    PREFIX + name for name in (*GAUGES, *FACT_GAUGES, *STATES, POSITION, INFO, CONFIG, LAST_READING)
+)
 _COUNTER_NAMES = frozenset(PREFIX + name for name in COUNTERS)
 _HISTOGRAM_NAMES = frozenset(f"{PREFIX}{name}_{part}" for name in HISTOGRAMS for part in ("bucket", "sum"))
 _CHARTED = ("requests_running", "requests_waiting", "kv_cache_usage_ratio")
@@ -91,12 +96,12 @@ def _watch(reader: HttpReader, query: DaemonQuery, clock: Clock, progress: Progr
     start, never = clock.now(), threading.Event()
     while True:
         now = clock.now()
-        families = _families(_body(reader, "/metrics").decode(errors="replace"), clock.wall(now))
+        families = _families(_body(reader, "/metrics").decode(errors="replace"))
         if query.server is not None:
             families = {name: series for name, series in families.items() if name == query.server}
         for name, series in families.items():
             histories[name].add(_answers(series, clock.wall(now)))
-            started.update((name, each.values[0][1]) for each in series if each.labels["__name__"] == _START)
+            started.update((name, each.value) for each in series if each.name == _START)
         if not histories:
             raise DaemonError(f"{reader.url}: {_nothing(query.server, hour)}")
         progress(min((now - start) / query.seconds, 1.0))
@@ -124,20 +129,29 @@ def _nothing(server: str | None, hour: Mapping[str, object]) -> str:
     return f"it does not watch {quote(server)}; there are {', '.join(map(quote, sorted(hour)))}"
 
 
-def _families(text: str, at: float) -> dict[str, list[PromSeries]]:
-    """Return the samples of each server, as series with one value."""
-    found: dict[str, list[PromSeries]] = defaultdict(list)
-    for family in text_string_to_metric_families(text):
-        for sample in family.samples:
-            server = sample.labels.get("server")
-            if server is not None and sample.name.startswith(PREFIX):
-                found[server].append(PromSeries({**sample.labels, "__name__": sample.name}, ((at, sample.value),)))
+def _families(text: str) -> dict[str, list[Sample]]:
+    """Return the samples of each server."""
+    found: dict[str, list[Sample]] = defaultdict(list)
+    try:
+        samples = [sample for family in text_string_to_metric_families(text) for sample in family.samples]
+    except (ValueError, IndexError):  # What the parser makes of a text that is none.
+        raise ValueError("/metrics is not what a vllm-watch answers") from None
+    for sample in samples:
+        if "server" in sample.labels and sample.name.startswith(PREFIX):
+            found[sample.labels["server"]].append(sample)
     return found
 
 
-def _answers(series: Sequence[PromSeries], at: float) -> Answers:
+def _answers(samples: Sequence[Sample], now: float) -> Answers:
+    """Return a server's samples as what a Prometheus answers for one moment: by the daemon's clock, if it is ahead."""
+    at = max([now, *(sample.value for sample in samples if sample.name == _LAST_READING)])
+
     def named(names: frozenset[str]) -> tuple[PromSeries, ...]:
-        return tuple(each for each in series if each.labels["__name__"] in names)
+        return tuple(
+            PromSeries({**sample.labels, "__name__": sample.name}, ((at, sample.value),))
+            for sample in samples
+            if sample.name in names
+        )
 
     sampled = (PromSeries({}, ((at, at),)),)
     return Answers(sampled, named(_GAUGE_NAMES), named(_COUNTER_NAMES), named(_HISTOGRAM_NAMES))

@@ -65,5 +65,7 @@ class ServerHistory(NamedTuple):
     """The label `server` of its series, if it was read from a Prometheus."""
     engine_generation: str | None = None
     """``V0`` or ``V1``, if that is known."""
+    is_resolved: bool = False
+    """Whether what vLLM made of all its flags is known: a flag that is not there is then not set."""
     config_since: float = 0.0
     """Since when it has run with `config`: before it a flag had another value, or 0."""

@@ -142,6 +142,7 @@ class HistoryBuilder:
             has_metrics=has_metrics,
             warnings=(*warnings, *thinned),
             engine_generation=known.engine_generation,
+            is_resolved=known.is_resolved,
             config_since=self._config_since(),
         )
 

@@ -15,12 +15,15 @@ from itertools import pairwise
 from statistics import median
 from typing import NamedTuple, cast
 
+from vllm_watch.catalog.config_labels import CONFIG_LABELS
 from vllm_watch.catalog.series import PREFIX
 from vllm_watch.catalog.states import STATES, EngineState
+from vllm_watch.exposition.config_labels import are_all_known, flags_of_labels
 from vllm_watch.loadtest.history import Point, ServerHistory, labelled
 from vllm_watch.loadtest.history_builder import HistoryBuilder
 from vllm_watch.loadtest.prometheus_answers import PromSeries
 from vllm_watch.loadtest.prometheus_queries import (
+    CONFIG,
     ENGINE_STATE,
     FACT_GAUGES,
     FAILURES,
@@ -44,7 +47,7 @@ from vllm_watch_parsers.scrape import EngineKey, Histogram
 
 _OWN_LABELS = frozenset(
     {"__name__", "server", "model_name", "engine", "engine_generation", "version", "source", "state", "position", "le"}
-    | {"reason", "method", "handler", "code", "event", "stage", "quantile"}
+    | {"reason", "method", "handler", "code", "event", "stage", "quantile", "config", *CONFIG_LABELS}
 )
 """Labels of vllm-watch's series. All others are Prometheus' own (``job``, ``instance``): where the values come from."""
 
@@ -179,6 +182,9 @@ class PrometheusHistory:
             known.version = labels.get("version") or known.version
             known.model = labels.get("model_name") or known.model
             known.engine_generation = labels.get("engine_generation") or known.engine_generation
+        for labels, _ in row[CONFIG]:
+            known.note_flags(flags_of_labels(labels))
+            known.is_resolved = are_all_known(labels)
         for name in FACT_GAUGES:
             for _, value in row[name]:
                 known.revision += known.facts.get(name) != value

@@ -22,6 +22,7 @@ POSITION = "spec_decode_position_acceptance_ratio"
 FAILURES = "log_events_total"
 STARTS = "server_starts_total"
 INFO = "server_info"
+CONFIG = "server_config_info"
 ENGINE_STATE = "engine_state"
 LAST_READING = "source_last_reading_timestamp_seconds"
 PRESENCE = "source_up"
@@ -69,7 +70,7 @@ def servers_within(seconds: float) -> str:
 
 def queries(server: str, interval: float) -> Queries:
     """Return the expressions for a server whose values were scraped every `interval` seconds."""
-    gauges = (*GAUGES, *FACT_GAUGES, *STATES, POSITION, INFO, LAST_READING)
+    gauges = (*GAUGES, *FACT_GAUGES, *STATES, POSITION, INFO, CONFIG, LAST_READING)
     return Queries(
         sampled_at(server),
         _last("|".join(gauges), server, interval),

@@ -48,6 +48,7 @@ class StartedWith:
         self.facts: dict[str, float] = {}
         self._together: dict[str, float] = {}
         self._flags: Mapping[str, str] = {}
+        self.is_resolved = False
         self._memory: dict[str, str] = {}
         self._gpu: str | None = None
         self.revision = 0
@@ -65,9 +66,8 @@ class StartedWith:
 
     def note_snapshot(self, snapshot: ServerSnapshot) -> None:
         """Take in the server's names, flags and facts."""
-        flags = {flag: known.value for flag, known in snapshot.configuration.flags.items()}
-        self.revision += flags != self._flags
-        self._flags = flags
+        self.note_flags({flag: known.value for flag, known in snapshot.configuration.flags.items()})
+        self.is_resolved = snapshot.configuration.is_resolved
         self.version = snapshot.version or self.version
         self.model = snapshot.model_name or self.model
         self.engine_generation = snapshot.engine_generation or self.engine_generation
@@ -77,6 +77,11 @@ class StartedWith:
                 self.revision += 1
         for name in _OF_EACH_ENGINE:
             self.note_engines(name, [engine.facts[name] for engine in snapshot.engines if name in engine.facts])
+
+    def note_flags(self, flags: Mapping[str, str]) -> None:
+        """Take in all flags that are known now."""
+        self.revision += flags != self._flags
+        self._flags = flags
 
     def note_engines(self, name: str, values: Sequence[float]) -> None:
         """Take in a fact of each engine that has it."""
@@ -105,7 +110,6 @@ class StartedWith:
         return {**{name: value for name, value in known.items() if value}, **self._memory}
 
     def _note_fact(self, fact: StartupFact) -> None:
-        self.revision += 1
         self._gpu = fact.gpu or self._gpu
         for field, name in _SIZES.items():
             value = getattr(fact, field)

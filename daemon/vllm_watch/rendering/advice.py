@@ -24,6 +24,7 @@ from vllm_watch.rendering.text import WIDTH, render_text
 
 
 _NOTHING = "Nothing that was observed is a clear reason to change a flag."
+_NO_WORK = "It had no work, so nothing can be said of its flags."
 _WHY_NOT = "Why there is no other advice"
 
 
@@ -53,7 +54,7 @@ def _document(advised: Advised, *, is_verbose: bool) -> Document:
 def _sections(server: Observed, advised: Advised, *, is_verbose: bool) -> tuple[Section, ...]:
     """Return what is said of a server."""
     advice = [each for each in advised.advice if each.server == server.name]
-    said: tuple[Block, ...] = () if advice else (Statement("note", _NOTHING),)
+    said: tuple[Block, ...] = () if advice else (Statement("note", _NOTHING if server.seconds else _NO_WORK),)
     notes = tuple(Statement("note", each.text) for each in advised.notes if each.server == server.name)
     silent = [each for each in advised.silent if each.server == server.name]
     inner = [_advice(each) for each in advice]
@@ -69,6 +70,8 @@ def _heading(server: Observed) -> str:
 
 def _lead(server: Observed) -> str:
     when = "" if server.start is None else f", {_period(server.start, server.end)}"
+    if not server.seconds:
+        return ", ".join(server.source)
     return f"It worked for {duration(server.seconds)}{when}."
 
 

@@ -11,7 +11,7 @@ from vllm_watch.config.model import Config
 from vllm_watch.exposition.self_metrics import CheckpointStatus
 from vllm_watch.service.log_monitor import LogMonitor
 from vllm_watch.service.monitor import NOTHING_BEFORE
-from vllm_watch.sources.checkpoint import CheckpointFile, Loaded, Positions
+from vllm_watch.sources.checkpoint import CheckpointFile, Loaded, Positions, ServerChange
 from vllm_watch.support.clock import Clock
 
 
@@ -45,18 +45,25 @@ class Checkpointer:
         """Keep those positions that belong to no server of a configuration."""
         self._unwatched = _unwatched(positions.positions.dated(positions.written), config)
 
-    def positions(self, logs: Collection[LogMonitor]) -> Loaded:
-        """Return how far these logs and the unwatched ones have been read, as a checkpoint of this moment."""
+    def positions(self, logs: Collection[LogMonitor], changes: Iterable[ServerChange]) -> Loaded:
+        """
+        Return how far these logs and the unwatched ones have been read, as a checkpoint of this moment.
+
+        Args:
+            logs: The logs that are watched.
+            changes: The last change of each server's flags.
+        """
         # The time first: the positions may be of a later poll, never of an earlier one.
         read_until = self._read_until(logs)
-        return Loaded(self._unwatched.beside(each.positions() for each in logs), "ok", read_until)
+        positions = self._unwatched.beside(each.positions() for each in logs)
+        return Loaded(positions._replace(changes=tuple(changes)), "ok", read_until)
 
-    def save(self, logs: Collection[LogMonitor], *, force: bool = False) -> None:
+    def save(self, logs: Collection[LogMonitor], changes: Iterable[ServerChange] = (), *, force: bool = False) -> None:
         """Save the positions, if the last time is long enough ago; a failure is counted, and a new one is logged."""
         if self._file is None or not (force or _all_polled(logs)):
             return
         last_error = self._file.last_error
-        now = self.positions(logs)
+        now = self.positions(logs, changes)
         self._file.save(now.positions, self._wall_now(), read_until=now.written, force=force)
         if self._file.last_error not in {"", last_error}:
             log.warning("checkpoint.failed", path=self._path, error=self._file.last_error)

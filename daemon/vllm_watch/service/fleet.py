@@ -14,11 +14,13 @@ import structlog
 from vllm_watch.catalog.states import EngineState
 from vllm_watch.config.model import Config
 from vllm_watch.service.checkpointer import Checkpointer
+from vllm_watch.service.config_changes import ConfigChanges
 from vllm_watch.service.history import HISTORY_STEP
 from vllm_watch.service.log_monitor import LogMonitor
 from vllm_watch.service.monitor import ServerMonitor
 from vllm_watch.service.sharing import Shared, shared_seconds
 from vllm_watch.service.state_changes import StateChanges
+from vllm_watch.sources.checkpoint import ServerChange
 from vllm_watch.state.snapshot import ServerSnapshot
 from vllm_watch.support.clock import Clock
 from vllm_watch.support.internal_errors import InternalErrors
@@ -56,6 +58,7 @@ class Fleet:
         self._catch_up = catch_up
         self.servers = tuple(ServerMonitor(server, clock, checkpointer.loaded) for server in config.servers)
         self._state_changes = StateChanges()
+        self._config_changes = ConfigChanges(checkpointer.loaded.positions.changes)
         self._snapshots: Shared[tuple[ServerMonitor, ...], list[ServerSnapshot]] = Shared(clock, self._take_snapshots)
         self._history_due = clock.now()
         self._collect_errors_lock = threading.Lock()
@@ -77,13 +80,17 @@ class Fleet:
         kept = {each.name for each in config.servers if each.name in known and known[each.name].update(each)}
         for name in known.keys() - kept:
             known[name].close()  # First: its successor would read again what it reads later.
-        before = self._checkpointer.positions(self.logs)
+        before = self._checkpointer.positions(self.logs, self.config_changes())
         new = tuple(
             known[each.name] if each.name in kept else ServerMonitor(each, self._clock, before)
             for each in config.servers
         )
         self._checkpointer.keep_unwatched(before, config)
         self.config, self.servers = config, new
+
+    def config_changes(self) -> list[ServerChange]:
+        """Return the last change of each server's flags, of those that are known."""
+        return [ServerChange(server.name, change) for server in self.servers if (change := server.last_change())]
 
     def each(
         self, ask: Callable[[ServerMonitor], Result], servers: Sequence[ServerMonitor] | None = None
@@ -111,11 +118,12 @@ class Fleet:
         return self.each(lambda server: (server.name, server.engine_states().values()), self.servers[:limit])
 
     def log_state_changes(self) -> None:
-        """Log the engines whose state has changed since the last call."""
+        """Log the engines whose state has changed since the last call, and the servers started with other flags."""
         self._state_changes.keep_only({server.name for server in self.servers})
         # Nothing is known yet of a server whose sources were not read; what was known before a reload is kept for it.
         ready = [server for server in self.servers if server.is_ready]
         self.each(lambda server: self._state_changes.log(server.name, server.engine_states()), ready)
+        self._config_changes.log(self.config_changes())
 
     def record_history(self) -> None:
         """Keep the present values for the charts, if the last ones are old enough."""

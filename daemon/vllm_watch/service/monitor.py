@@ -21,6 +21,7 @@ from vllm_watch.service.source_reports import SourceReports
 from vllm_watch.sources.checkpoint import Loaded, Positions
 from vllm_watch.sources.prober import Prober, ProbeTarget
 from vllm_watch.sources.scraper import Scraper, scrape_target, tls_options
+from vllm_watch.state.configuration import ConfigChange
 from vllm_watch.state.scrape_source import ScrapeResult
 from vllm_watch.state.server import LogStatus, ServerSettings, ServerState
 from vllm_watch.state.snapshot import ServerSnapshot
@@ -57,6 +58,9 @@ class ServerMonitor:
         self._clock = clock
         self._links = filled_links(config)
         self._state = ServerState(_settings(config))
+        change = before.positions.change_of(config.name)
+        if change is not None:
+            self._state.restore_change(change, seconds_ahead(clock))
         self._lock = threading.Lock()
         self._reports = SourceReports(config.name)
         self.log = (
@@ -138,6 +142,12 @@ class ServerMonitor:
         now = self._clock.now()
         with self._lock:
             return self._state.engine_states(now)
+
+    def last_change(self) -> ConfigChange | None:
+        """Return what the last start that changed any flags has changed, with the wall clock's time."""
+        now, ahead = self._clock.now(), seconds_ahead(self._clock)
+        with self._lock:
+            return self._state.last_change(now, ahead)
 
     def foresee(self) -> ServerSnapshot:
         """Return what a snapshot would hold if there were traffic; the monitor cannot be used afterwards."""

@@ -132,7 +132,7 @@ class Supervisor:
         self.fleet.log_state_changes()
         self.fleet.record_history()
         self.threads.tail.attend()
-        self.checkpointer.save(self.fleet.logs)
+        self.checkpointer.save(self.fleet.logs, self.fleet.config_changes())
         self._garbage.search_if_due()
         self._notify()
 
@@ -165,7 +165,7 @@ class Supervisor:
         self.threads.request_stop()
         self._web.stop()
         self.threads.join()
-        self.checkpointer.save(self.fleet.logs, force=True)
+        self.checkpointer.save(self.fleet.logs, self.fleet.config_changes(), force=True)
         self.fleet.close()
         log.info("service.stopped")
 

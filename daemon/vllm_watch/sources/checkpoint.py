@@ -2,6 +2,7 @@
 """
 How far each log has been read, kept in one small file, so that a restart resumes where the last run ended.
 
+The last change of each server's flags is kept with that: the log may have it no more.
 This module handles a checkpoint that is damaged, or cannot be written. The file is always replaced as a whole: whenever
 the machine or the process dies, it holds the last save or the one before. A file that cannot be read is rejected with a
 reason, and logs are then read as on a first start. Where reading resumes is in `resumption`.
@@ -23,6 +24,8 @@ from typing import Any, NamedTuple
 import msgspec
 
 from vllm_watch.catalog.reasons import CheckpointReason
+from vllm_watch.state.configuration import ConfigChange, FlagChange
+from vllm_watch_parsers.flags import is_flag_text
 
 
 VERSION = 1
@@ -41,6 +44,7 @@ MAX_FUTURE = 86_400.0
 CHECKED_SIZE = 256
 """How many bytes of a file its head and its marker hold at most."""
 
+_MAX_FLAGS = 128
 _MAX_CRC = 2**32 - 1
 _MAX_INT64 = 2**63 - 1
 _MAX_ID = 2**64 - 1
@@ -82,11 +86,23 @@ class JournalPosition(NamedTuple):
     cursor: str
 
 
+class ServerChange(NamedTuple):
+    """The last change of a server's flags; its time is that of the wall clock."""
+
+    server: str
+    change: ConfigChange
+
+
 class Positions(NamedTuple):
-    """How far everything has been read."""
+    """How far everything has been read, and what each server has changed last."""
 
     files: tuple[FilePosition, ...] = ()
     journals: tuple[JournalPosition, ...] = ()
+    changes: tuple[ServerChange, ...] = ()
+
+    def change_of(self, server: str) -> ConfigChange | None:
+        """Return the last change of a server's flags, if it is known."""
+        return next((each.change for each in self.changes if each.server == server), None)
 
     def of(self, log: str | None, unit: str | None) -> Positions:
         """Return those of one log: of the files that its path or glob matches, and of its unit's journal."""
@@ -140,11 +156,24 @@ class _Journal(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     cursor: str
 
 
+class _Flag(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename={"old": "from", "new": "to"}):
+    flag: str
+    old: str | None
+    new: str | None
+
+
+class _Change(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    server: str
+    at: _Number | None
+    changes: list[_Flag]
+
+
 class _Document(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     version: int
     written: _Number
     files: list[_File]
     journals: list[_Journal]
+    changes: list[_Change] = []
 
 
 class _RejectedError(Exception):
@@ -274,7 +303,8 @@ def _positions(document: _Document, now: float) -> Positions:
     if document.written > now + MAX_FUTURE:
         raise _RejectedError("from_the_future")
     files = tuple([_file_position(file) for file in document.files])
-    return Positions(files, tuple([_journal_position(journal) for journal in document.journals]))
+    journals = tuple([_journal_position(journal) for journal in document.journals])
+    return Positions(files, journals, tuple([_server_change(change) for change in document.changes]))
 
 
 def _file_position(file: _File) -> FilePosition:
@@ -288,6 +318,16 @@ def _journal_position(journal: _Journal) -> JournalPosition:
     if not (_is_name(journal.unit) and _is_name(journal.cursor)):
         raise _RejectedError("impossible_values")
     return JournalPosition(journal.unit, journal.cursor)
+
+
+def _server_change(change: _Change) -> ServerChange:
+    """Return a change: its names and values become labels, as those in a log do."""
+    texts = [text for each in change.changes for text in (each.flag, each.old, each.new) if text is not None]
+    is_possible = change.at is None or 0 <= change.at <= _MAX_INT64
+    if not is_possible or len(change.changes) > _MAX_FLAGS or not all(map(is_flag_text, texts)):
+        raise _RejectedError("impossible_values")
+    changes = tuple([FlagChange(each.flag, each.old, each.new) for each in change.changes])
+    return ServerChange(change.server, ConfigChange(change.at, changes))
 
 
 def _whole(value: float, limit: int) -> int:
@@ -305,12 +345,14 @@ def _is_name(text: str) -> bool:
 
 
 def _encode(positions: Positions, written: float) -> bytes:
-    document = {
+    document: dict[str, object] = {
         "version": VERSION,
         "written": written,
         "files": [_file_document(file) for file in positions.files],
         "journals": [journal._asdict() for journal in positions.journals],
     }
+    if positions.changes:
+        document["changes"] = [_change_document(each) for each in positions.changes]
     return json.dumps(document).encode("ascii") + b"\n"
 
 
@@ -323,6 +365,11 @@ def _file_document(file: FilePosition) -> dict[str, object]:
     if not file.read_until:
         del fields["read_until"]
     return fields
+
+
+def _change_document(saved: ServerChange) -> dict[str, object]:
+    changes = [{"flag": flag, "from": old, "to": new} for flag, old, new in saved.change.changes]
+    return {"server": saved.server, "at": saved.change.at, "changes": changes}
 
 
 def _write_new(path: Path, data: bytes) -> None:

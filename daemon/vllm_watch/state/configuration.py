@@ -74,6 +74,10 @@ class ConfigChange(NamedTuple):
     at: float | None
     changes: tuple[FlagChange, ...]
 
+    def later(self, seconds: float) -> ConfigChange:
+        """Return the same change so many seconds later."""
+        return self if self.at is None else self._replace(at=self.at + seconds)
+
     @property
     def text(self) -> str:
         """The changes in words: ``max-num-batched-tokens 2048 → 8192, version 0.32.0 → 0.33.0``."""
@@ -89,7 +93,8 @@ class Configuration(NamedTuple):
 
     `flags` are by name. `digest` is 8 hexadecimal digits that are the same for every start with the same flags and
     model, by the log, where that has none by the command line, else by /metrics; `None` while a server starts, and
-    where nothing is known. `change` is what the last start that changed anything has changed, if that is known.
+    where nothing is known. `change` is what the last start that changed anything and is over has changed, if that is
+    known.
     `facts` are the numbers among the flags that are series, by their names. `is_resolved` is whether what vLLM made of
     all its flags is known.
     """
@@ -243,6 +248,8 @@ class FlagHistory:
         self._metrics = SourceFlags("metrics")
         self._command = SourceFlags("command line")
         self._restored: ConfigChange | None = None
+        self._whole_change: ConfigChange | None = None
+        """The last change of a start that is over."""
         self._known: Configuration | None = None
         """What is known, until something else is."""
 
@@ -289,7 +296,8 @@ class FlagHistory:
 
     def restore(self, change: ConfigChange) -> None:
         """Take back what an earlier process knew of the last change."""
-        self._restored, self._known = change, None
+        self._restored = self._whole_change = change
+        self._known = None
 
     def known(self, *, is_starting: bool, ahead: float) -> Configuration:
         """
@@ -301,10 +309,9 @@ class FlagHistory:
         """
         known = self._all()
         if is_starting:
-            known = known._replace(digest=None)
-        if known.change is None or known.change.at is None or not ahead:
-            return known
-        return known._replace(change=known.change._replace(at=known.change.at + ahead))
+            known = known._replace(digest=None, change=self._whole_change)
+        self._whole_change = known.change
+        return known if known.change is None or not ahead else known._replace(change=known.change.later(ahead))
 
     @property
     def facts(self) -> Mapping[str, float]:

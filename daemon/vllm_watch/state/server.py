@@ -78,9 +78,15 @@ class ServerState:
         self._sources.settings = self.settings._replace(command=command)
         self._sources.flags.note_command(command, at)
 
-    def restore_change(self, change: ConfigChange) -> None:
-        """Take back what an earlier process knew of the server's last change of flags."""
-        self._sources.flags.restore(change)
+    def restore_change(self, change: ConfigChange, ahead: float) -> None:
+        """Take back what an earlier process knew of the server's last change of flags, at the wall clock's time."""
+        self._sources.flags.restore(change.later(-ahead))
+
+    def last_change(self, now: float, ahead: float) -> ConfigChange | None:
+        """Return what the last start that changed any flags has changed, at the wall clock's time, in whole seconds."""
+        self._sources.ahead = ahead
+        change = self._configuration(now).change
+        return None if change is None or change.at is None else change._replace(at=float(round(change.at)))
 
     def apply_capacity(self, capacity: CapacityRange | None) -> None:
         """Take in what a benchmark has measured of all engines together."""

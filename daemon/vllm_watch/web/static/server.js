@@ -2,6 +2,7 @@
 // One server: its head, the tiles of its engines, charts, panels, and where the values come from.
 
 import { Chart } from "./chart.js";
+import { Configuration } from "./configuration.js";
 import { element, refill, setBadge, setText } from "./dom.js";
 import { EnginePanels, EngineTiles } from "./engine.js";
 import { age, count, duration, number, numberOf, percent, span } from "./format.js";
@@ -24,6 +25,7 @@ export class ServerCard {
   #sources = element("ul", "list");
   #failures = element("ul", "list");
   #links = element("p", "outside");
+  #configuration = new Configuration();
   #tokens = new Chart(
     "Tokens per second",
     [["generation_tokens_per_second", "generated"], ["prompt_tokens_per_second", "prompt"]],
@@ -36,7 +38,7 @@ export class ServerCard {
 
   constructor(id) {
     const charts = [this.#tokens, this.#requests, this.#cache, this.#firstToken];
-    const header = element("header", "", this.#name, this.#badge, this.#about, this.#meaning);
+    const header = element("header", "", this.#name, this.#badge, this.#about, this.#meaning, this.#configuration.change);
     const sources = element("section", "wide", element("h3", "", "Sources"), this.#sources);
     const heading = element("h3", "", "Failures since the start of counting");
     const failures = element("section", "", heading, this.#failures, this.#links);
@@ -44,7 +46,7 @@ export class ServerCard {
     this.node.id = id;
     this.#charts.append(...charts.map((chart) => chart.node));
     const last = element("div", "panels last", sources, failures);
-    this.node.append(header, this.#tiles, this.#charts, this.#panels, last);
+    this.node.append(header, this.#tiles, this.#charts, this.#panels, last, this.#configuration.node);
   }
 
   update(server, at) {
@@ -57,6 +59,7 @@ export class ServerCard {
     this.#meaning.hidden = !MEANINGS[state];
     this.#updateEngines(server, at);
     this.#updateCharts(server, at);
+    this.#configuration.update(server, at);
     refill(this.#sources, sourceRows(server, at), newSource);
     refill(this.#failures, failureRows(server), newFailure);
     refill(this.#links, linkRows(server, at), newLink);

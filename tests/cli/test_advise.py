@@ -1,0 +1,153 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``vllm-watch advise`` as a user types it: formats, files, sources and errors."""
+
+from __future__ import annotations
+
+import json
+
+from pathlib import Path
+
+import pytest
+
+from tests.support.command_line import vllm_watch
+from tests.support.filled_prometheus import filled_prometheus, series_of
+from tests.support.recordings import recording
+
+
+ROOT = Path(__file__).parents[2]
+QUEUE = ROOT / "tests" / "recordings" / "queue"
+HEALTHY = ROOT / "tests" / "recordings" / "stop"
+DESIGNED = {"flag", "now", "proposed", "expected", "risk", "evidence"}
+"""Keys of a piece of advice that programs may rely on."""
+
+
+def advise(*arguments):
+    """Run the command to its end."""
+    return vllm_watch("advise", *arguments)
+
+
+def test_the_json_is_as_promised():
+    """Standard output is one JSON document with the promised keys, and standard error is empty."""
+    done = advise(QUEUE, "--format", "json")
+    found = json.loads(done.stdout)
+    (advice,) = found["advice"]
+
+    assert (done.returncode, done.stderr) == (0, "")
+    assert set(found) == {"advice", "notes", "silent", "servers"}
+    assert set(advice) >= DESIGNED
+    assert (advice["flag"], advice["now"], advice["proposed"]) == ("max-num-seqs", "4", "8")
+    assert all(each["series"].startswith("vllm_watch_") for each in advice["evidence"])
+    assert all(each["start"] < each["end"] and each["value"] >= 0 for each in advice["evidence"])
+    assert advice["check"][-1].startswith("vllm-watch compare now=")
+    assert {each["rule"] for each in found["silent"]} > {"draft-tokens-down", "enforce-eager-off"}
+
+
+def test_silence_has_the_same_keys():
+    """Without advice the list is empty, and the exit status is 0."""
+    done = advise(HEALTHY, "--format", "json")
+
+    assert (done.returncode, done.stderr) == (0, "")
+    assert json.loads(done.stdout)["advice"] == []
+    assert "Nothing that was observed is a clear reason to change a flag." in advise(HEALTHY).stdout
+
+
+def test_the_text_says_all():
+    """The text has the change, its reason, numbers, risk and commands, and with --verbose why there is no other."""
+    plain, verbose = advise(QUEUE), advise(QUEUE, "--verbose")
+
+    assert (plain.returncode, verbose.returncode) == (0, 0)
+    for said in (
+        "max-num-seqs: 4 → 8",
+        "vllm_watch_requests_waiting",
+        "Expected: ",
+        "Risk: ",
+        "    vllm-watch compare ",
+    ):
+        assert said in plain.stdout
+    assert "Why there is no other advice" not in plain.stdout
+    assert "first max-num-seqs, which changes how many requests" in " ".join(verbose.stdout.split())
+
+
+@pytest.mark.parametrize(
+    ("name", "start", "said"),
+    [
+        ("a.json", "{", '"flag": "max-num-seqs"'),
+        ("a.md", "## Advice", "    vllm-watch compare "),
+        ("a.html", "<!DOCTYPE html>", "<pre "),
+        ("a.txt", "Advice: 1 flag", "max-num-seqs: 4"),
+    ],
+)
+def test_the_format_is_that_of_the_file_s_ending(tmp_path, name, start, said):
+    """Without --format the ending of FILE decides, and nothing else is written."""
+    done = advise(QUEUE, "-o", tmp_path / name)
+    text = (tmp_path / name).read_text(encoding="utf-8")
+
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+    assert text.startswith(start)
+    assert said in text
+
+
+def test_a_log_alone_is_enough():
+    """The log has the flags and what ran and waited."""
+    (advice,) = json.loads(advise(QUEUE / "vllm.log", "--format", "json").stdout)["advice"]
+
+    assert (advice["flag"], advice["proposed"]) == ("max-num-seqs", "8")
+
+
+@pytest.mark.slow
+def test_a_prometheus_is_enough(tmp_path):
+    """A time range of a Prometheus gives the same advice, and is the baseline of the check."""
+    played = recording("queue")
+    with filled_prometheus(tmp_path, series_of(QUEUE, tmp_path)) as url:
+        times = ("--from", f"{played.started:.0f}", "--to", f"{played.started + played.seconds:.0f}")
+        done = advise("--prometheus", url, "--server", "queue", *times, "--format", "json")
+    (advice,) = json.loads(done.stdout)["advice"]
+
+    assert (advice["flag"], advice["now"], advice["proposed"]) == ("max-num-seqs", "4", "8")
+    assert f"--prometheus {url} --server queue now=2026-" in advice["check"][-1]
+    assert "changed=FROM/TO" in advice["check"][-1]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "status", "said"),
+    [
+        ((), 2, "give at least one SOURCE: a log or a recording; or --prometheus, or --url"),
+        (("--url", "foo"), 2, "--url: expected a URL that starts with http:// or https://"),
+        (("--url", "http://me:secret@h"), 2, "--url: a URL must not contain a user name or password"),
+        (("--for", "3m", "x"), 2, "--for requires --url URL"),
+        (("--url", "http://h", "--for", "3x"), 2, "--for: "),
+        (("--url", "http://h", "--prometheus", "http://h"), 2, "--url reads a running vllm-watch"),
+        (("--url", "http://127.0.0.1:1"), 1, "http://127.0.0.1:1: nothing listens at this address"),
+        (("no-such-file",), 1, "no-such-file: cannot be read: No such file or directory"),
+        ((QUEUE, "-o", "a.foo"), 2, "-o a.foo: no format has the ending .foo"),
+        ((QUEUE, "--objective", "quick"), 2, "--objective: expected"),
+        ((ROOT / "pyproject.toml",), 1, "is no recording or result"),
+    ],
+)
+def test_wrong_use(arguments, status, said):
+    """Each mistake is one sentence, without a traceback."""
+    done = advise(*arguments)
+
+    assert (done.returncode, done.stdout) == (status, "")
+    assert said in done.stderr
+    assert len(done.stderr.splitlines()) == 1
+
+
+def test_a_result_alone_shows_no_server(tmp_path):
+    """What a benchmark measured does not show what the server did: its log has to be there, too."""
+    result = {"date": "20261120-140000", "backend": "vllm", "model_id": "m", "num_prompts": 10, "completed": 10}
+    times = {"duration": 60.0, "request_throughput": 1.0, "total_input_tokens": 100, "total_output_tokens": 100}
+    (tmp_path / "result.json").write_text(json.dumps({**result, **times, "output_throughput": 2.0}), encoding="utf-8")
+    done = advise(tmp_path / "result.json")
+
+    assert done.returncode == 1
+    assert "a benchmark's result does not show what the server did: add its log or /metrics" in done.stderr
+
+
+@pytest.mark.parametrize(("words", "name"), [((), "ADVISING.md"), (("zh",), "ADVISING.zh-CN.md")])
+def test_the_rules_come_with_the_command(words, name):
+    """The document on the rules is in the package, in both languages."""
+    done = advise("--explain", *words)
+
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout == (ROOT / "daemon" / name).read_text(encoding="utf-8")

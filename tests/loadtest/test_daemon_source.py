@@ -1,0 +1,148 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A running vllm-watch as a source: what its /metrics says again and again, after the hour of its status page."""
+
+from __future__ import annotations
+
+import functools
+import json
+
+from contextlib import contextmanager
+
+import pytest
+
+from tests.support.clocks import HandClock
+from tests.support.http_servers import StandIn, answer
+from tests.support.recordings import recording, snapshots
+
+from vllm_watch.advice.advise import advise
+from vllm_watch.exposition.samples import server_samples
+from vllm_watch.exposition.text_format import SampleWriter, prometheus_text
+from vllm_watch.loadtest.daemon_source import DaemonQuery, watch_daemon
+from vllm_watch.loadtest.model import Report
+from vllm_watch.service.history import ChartHistory
+from vllm_watch.support.errors import DaemonError
+
+
+NAME = "queue"
+FROM = 150.0
+"""The second of the recording at which it is first asked: four requests run, and many wait."""
+
+
+@functools.cache
+def snapshots_by_second():
+    """Return what the daemon knows at each fifth second of the recording."""
+    return {round(second): snapshot for second, snapshot in snapshots(NAME, "both", 5.0)}
+
+
+def snapshot_at(at):
+    """Return what the daemon knew last at a moment."""
+    second = int(at - recording(NAME).started)
+    return snapshots_by_second()[min(second - second % 5, max(snapshots_by_second()))]
+
+
+def metrics(at):
+    """Return the daemon's /metrics."""
+    samples = server_samples(snapshot_at(at))
+    return b"".join(prometheus_text([SampleWriter().write(samples)]))
+
+
+def status(at):
+    """Return the daemon's JSON with its last hour."""
+    history = ChartHistory()
+    for second, snapshot in snapshots_by_second().items():
+        if second % 10 == 0 and snapshot.at <= at:
+            history.add(snapshot)
+    return json.dumps({"servers": [{"name": NAME, "history": history.columns()}]}).encode()
+
+
+@contextmanager
+def daemon(clock, **answers):
+    """Serve a vllm-watch that replays the recording by the clock; `answers` has other answers by path."""
+
+    def pieces(head):
+        path = head.split()[1]
+        for end, given in answers.items():
+            if path.endswith(end):
+                return [given]
+        body = metrics(clock.time) if path.endswith("/metrics") else status(clock.time)
+        return [answer(body)]
+
+    with StandIn(pieces) as server:
+        yield server.url.removesuffix("/metrics")
+
+
+def clock():
+    """Return a clock that stands in the middle of the load."""
+    return HandClock(recording(NAME).started + FROM)
+
+
+@pytest.fixture(scope="module")
+def history():
+    """What was seen in two minutes of the recording."""
+    time, shares = clock(), []
+    with daemon(time) as url:
+        (found,) = watch_daemon(DaemonQuery(url, 120.0), time, shares.append)
+    assert shares == sorted(shares)
+    assert shares[-1] == 1.0
+    return found
+
+
+class TestWatching:
+    """The recording, watched from its 150th to its 270th second."""
+
+    def test_each_reading_is_a_point(self, history):
+        """Each new reading is a point with its own time and all that /metrics has."""
+        started = recording(NAME).started
+        watched = [point for point in history.points if point.counters]
+
+        assert len(watched) >= 24
+        assert all(started + FROM - 10 <= point.at <= started + FROM + 120 for point in watched)
+        assert {point.state for point in watched} == {"saturated"}
+        assert all(point.gauges["requests_running"] in {3, 4} for point in watched)
+        assert watched[-1].counters["generation_tokens_total"] > watched[0].counters["generation_tokens_total"]
+        assert watched[-1].histograms["time_per_output_token_seconds"].observations > 100
+        assert len(watched[-1].position_acceptance) == 4
+
+    def test_the_hour_before_has_gauges_alone(self, history):
+        """Before the first reading there are the points of the status page: what ran and waited, and no counters."""
+        before = [point for point in history.points if not point.counters]
+
+        assert [point.at for point in history.points] == sorted(point.at for point in history.points)
+        assert {"idle", "saturated"} <= {point.state for point in before}
+        assert len(before) >= 8
+
+    def test_the_flags_are_known(self, history):
+        """The flags are those that the daemon exports."""
+        assert history.config["max-num-seqs"] == "4"
+        assert history.config["enforce-eager"] == "True"
+        assert history.version == "0.32.0"
+        assert history.is_resolved
+
+    def test_it_is_enough_for_advice(self, history):
+        """Two minutes and the time before them show that the batch is too small."""
+        (advice,) = advise([history], Report(runs=())).advice
+
+        assert (advice.flag, advice.now, advice.proposed) == ("max-num-seqs", "4", "8")
+
+
+@pytest.mark.parametrize(
+    ("answers", "server", "said"),
+    [
+        ({}, "other", 'it does not watch "other"; there are "queue"'),
+        ({"/snapshot": answer(b"{}")}, None, "/api/v1/snapshot is not what a vllm-watch answers"),
+        ({"/snapshot": answer(b"no", "404 Not Found")}, None, "/api/v1/snapshot answers 404: is this a vllm-watch?"),
+        ({"/metrics": answer(b"", "401 Unauthorized")}, None, "it asks for a password"),
+        ({"/metrics": answer(b"", Content_Encoding="br")}, None, "an answer is compressed"),
+        ({"/metrics": answer(b"# nothing\n"), "/snapshot": answer(b'{"servers": []}')}, None, "it watches no server"),
+        ({"/metrics": answer(b"not metrics {")}, None, "/metrics is not what a vllm-watch answers"),
+    ],
+)
+def test_what_cannot_be_read_has_a_sentence(answers, server, said):
+    """Each answer that is not a vllm-watch's is one sentence, with the address."""
+    time = clock()
+    with daemon(time, **answers) as url, pytest.raises(DaemonError) as raised:
+        watch_daemon(DaemonQuery(url, 10.0, server=server), time)
+
+    assert str(raised.value).startswith(f"{url}: ")
+    assert said in str(raised.value)
+    assert "\n" not in str(raised.value)
