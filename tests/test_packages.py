@@ -57,11 +57,16 @@ READERS_OF_LOAD_TESTS = {
     "sources",
 }
 """The modules of `loadtest` that open files or connections; the others analyse what these have read."""
+READERS_OF_BACKTESTS = {
+    "evaluation", "prometheus_grid", "promtool", "rule_check", "rule_set", "subjects", "thresholds",
+}  # fmt: skip
+"""The modules of `backtest` that open files or connections, or run promtool."""
 PURE = sorted(
     [
         *PARSERS.glob("*.py"),
         *(path for name in PURE_PACKAGES for path in (DAEMON / name).glob("*.py")),
         *(path for path in (DAEMON / "loadtest").glob("*.py") if path.stem not in READERS_OF_LOAD_TESTS),
+        *(path for path in (DAEMON / "backtest").glob("*.py") if path.stem not in READERS_OF_BACKTESTS),
     ]
 )
 IMPURE = {"os", "io", "socket", "threading", "subprocess", "logging", "structlog", "requests", "random", "pathlib"}

@@ -6,7 +6,7 @@ from __future__ import annotations
 from grafana_foundation_sdk.models import dashboard as models
 
 from boards import server
-from boards.kit import batches, context, engines, palette, promql, room, variables
+from boards.kit import batches, context, engines, flags, palette, promql, room, variables
 from boards.kit.board import Row, board
 from boards.kit.engines import cell
 from boards.kit.legends import ENGINE
@@ -34,6 +34,7 @@ from boards.kit.panels import (
 from boards.kit.quotients import Quotient
 from boards.kit.texts import Texts
 from boards.kit.thresholds import number
+from vllm_watch.catalog.capacity_reasons import CAPACITY_BASES, CAPACITY_UNKNOWN
 
 
 UID = "vllm-watch-capacity"
@@ -45,6 +46,8 @@ _DEMAND: Steps = [(_BAND_FROM, palette.GOOD), (number("demand_ratio"), palette.W
 _NONE_LEFT: Steps = [(0, palette.BAD), (1, palette.TEXT)]
 _SOON: Steps = [(0, palette.WARNING), (number("exhaustion_ahead_seconds"), palette.TEXT)]
 """Without a trend there is no colour of an alarm."""
+
+_OF_MODEL = "instance, model_name"
 
 _BY_BATCH = f"instance, server, {batches.LABEL}"
 
@@ -73,7 +76,11 @@ _DONE = promql.recorded("tokens_per_second:avg5m")
 _THERE = f"and ignoring (state) {promql.of_engine('engine_state')}"
 """Only of an engine that is still there: what is recorded of days outlives a model and a number of engines."""
 
-_MOST = f"({promql.recorded('tokens_per_second:sustained_max')} {_THERE})"
+_BEST = f"max without (basis) ({promql.recorded('capacity_tokens_per_second:best_with_prompts')})"
+_MOST = f"({_BEST} or {promql.recorded('tokens_per_second:sustained_max')} {_THERE})"
+"""The capacity of each engine in all tokens; without one, the highest throughput that it has sustained."""
+
+_LOWER = f"({_BEST} * {promql.recorded('capacity_lower_ratio')})"
 _PROVISIONAL = f"({promql.recorded('tokens_per_second:provisional_max')} {_THERE})"
 _SATURATED = promql.of_engine("engine_state", 'state="saturated"') + " == 1"
 
@@ -84,14 +91,17 @@ def dashboard(language: str) -> models.Dashboard:
     return board(
         t,
         UID,
-        variables.usual(t),
+        [*variables.usual(t), variables.planned(t)],
         [
             Row(t.row("left"), [*_room_figures(t), *_demand_figures(t), _room(t)]),
             Row(t.row("shortage"), [_places(t), _kv_cache(t)]),
-            Row(t.row("demand"), [_demand(t), _throughput(t)]),
+            Row(t.row("demand"), [_demand(t), _throughput(t), _replicas(t), _estimates(t)]),
             Row(t.row("batch"), [_gain(t), _batch_over_time(t)]),
             Row(t.row("requests"), [_prompt_sources(t), _context(t)]),
-            Row(t.row("started_with"), [_shape(t), _limits(t)]),
+            Row(
+                t.row("started_with"),
+                [_shape(t), _limits(t), _changes(t), flags.table(t, "flags", flags.known())],
+            ),
         ],
     )
 
@@ -150,7 +160,7 @@ def _wait_now(t: Texts) -> Panel:
 
 def _demand_figures(t: Texts) -> list[Panel]:
     busiest = f"topk(1, {promql.answering(promql.per_server(_demand_ratio(), 'max'))})"
-    known = promql.per_server(_MOST, "count")
+    known = promql.per_server(promql.recorded("demand_ratio"), "count")
     of_busiest, of_least = t.name("busiest"), t.name("lowest")
     lowest = f"bottomk(1, {_most_of_server()} or {_provisional_of_server()})"
     return [
@@ -179,12 +189,12 @@ def _demand_figures(t: Texts) -> list[Panel]:
 
 def _demand_ratio() -> str:
     """
-    Return each engine's demand divided by its maximum, by the provisional one until a sustained one is known.
+    Return each engine's demand divided by the lower bound of its capacity, or by its maximum until one is known.
 
     Of an engine that is saturated it is at least 1: requests wait, so more is asked for than is served.
     """
     provisional = f"{promql.recorded('tokens_per_second:avg1m')} / ({_PROVISIONAL} > 0)"
-    served = f"({promql.recorded('demand_ratio')} or {provisional})"
+    served = f"({promql.recorded('demand_ratio:of_lower')} or {provisional})"
     return f"(clamp_min({served}, 1) and ignoring (state) {_SATURATED} or clamp_min({served}, 0))"
 
 
@@ -247,7 +257,13 @@ def _room(t: Texts) -> Panel:
             full_in,
             _filled(_demand_ratio(), t.name("demand"), _DEMAND),
             Column(cell(_MOST), t.name("most"), TOKENS_PER_SECOND, decimals=0, width=115),
-            Column(cell(_PROVISIONAL), t.name("provisional_most"), TOKENS_PER_SECOND, decimals=0, width=125),
+            Column(
+                cell(f"{_PROVISIONAL} unless {_MOST}"),
+                t.name("provisional_most"),
+                TOKENS_PER_SECOND,
+                decimals=0,
+                width=125,
+            ),
         ],
         sort_by=[(t.name("places"), False)],
         height=6,
@@ -298,8 +314,9 @@ def _kv_cache(t: Texts) -> Panel:
 
 
 def _demand(t: Texts) -> Panel:
-    known = f"{_demand_ratio()} and {_MOST}"
-    provisional = f"{_demand_ratio()} unless {_MOST}"
+    by_capacity = promql.recorded("demand_ratio")
+    known = f"{_demand_ratio()} and {by_capacity}"
+    provisional = f"{_demand_ratio()} unless {by_capacity}"
     return lines(
         t.panel("demand"),
         RATIO,
@@ -309,7 +326,7 @@ def _demand(t: Texts) -> Panel:
         ],
         bounds=_DEMAND,
         soft_most=1.1,
-        width=10,
+        width=7,
         runbooks=runbooks(t, "VllmDemandNearMaximum"),
     )
 
@@ -324,10 +341,85 @@ def _throughput(t: Texts) -> Panel:
         [
             Query(present, f"{{{{server}}}} {t.name('present')}", palette.GREY),
             Query(promql.per_server(_DONE), f"{{{{server}}}} {t.name('mean_5m')}", several=True),
-            Query(_most_of_server(), f"{{{{server}}}} {t.name('sustained')}", palette.LIMIT, limit=True),
+            Query(_most_of_server(), f"{{{{server}}}} {t.name('capacity')}", palette.LIMIT, limit=True),
+            Query(promql.whole(_LOWER, _DONE), f"{{{{server}}}} {t.name('lower_bound')}", palette.PURPLE, limit=True),
             Query(_provisional_of_server(), f"{{{{server}}}} {t.name('provisional')}", palette.ORANGE, limit=True),
         ],
-        width=14,
+        width=7,
+        runbooks=runbooks(t, "VllmDemandNearMaximum"),
+    )
+
+
+def _estimates(t: Texts) -> Panel:
+    """Return what each engine can carry on each basis, or why that is not known."""
+    estimate, lower, upper, prompts = (
+        promql.of_engine(f"capacity_estimate_{each}tokens_per_second") for each in ("", "lower_", "upper_", "prompt_")
+    )
+    columns = ((estimate, "estimate", 125), (lower, "lower", 90), (upper, "upper", 90), (prompts, "prompts", 115))
+    unknown = f'label_replace({promql.of_engine("capacity_unknown_info")}, "basis", "$1", "reason", "(.+)")'
+    return grid(
+        t.panel("estimates"),
+        [*engines.keys(t, server.UID), Key("basis", t.name("basis"), mappings=[_bases(t)])],
+        [
+            *(
+                Column(cell(expr, "basis"), t.name(name), TOKENS_PER_SECOND, decimals=0, width=width)
+                for expr, name, width in columns
+            ),
+            Column(
+                cell(f"{estimate} / ignoring (basis) group_left () ({_gpus()})", "basis"),
+                t.name("per_gpu"),
+                TOKENS_PER_SECOND,
+                decimals=0,
+                width=90,
+            ),
+            Column(cell(unknown, "basis"), t.name("unknown"), hidden=True),
+        ],
+        sort_by=[(t.name("server"), False)],
+        height=5,
+        runbooks=runbooks(t, "VllmDemandNearMaximum"),
+    )
+
+
+def _gpus() -> str:
+    """Return how many GPUs an engine has; a pipeline is an exception, and nothing says so where there is none."""
+    tensor, pipeline = (promql.of_engine(f"{kind}_parallel_size") for kind in ("tensor", "pipeline"))
+    return f"{tensor} * ({pipeline} or {tensor} * 0 + 1)"
+
+
+def _bases(t: Texts) -> models.ValueMapping:
+    """Return what the bases of a capacity are called, and the reasons why there is none."""
+    known = {basis: (t.get(f"bases.{basis}"), palette.TEXT) for basis in CAPACITY_BASES}
+    return value_mapping(known | {why: (t.get(f"unknown.{why}"), palette.WARNING) for why in CAPACITY_UNKNOWN})
+
+
+def _replicas(t: Texts) -> Panel:
+    """Return how many servers of each model there are, and how many a demand needs."""
+    running = f"count by ({_OF_MODEL}, server) ({_RUNNING})"
+    servers, of_server = f"count by ({_OF_MODEL}) ({running})", f"avg by ({_OF_MODEL}) ({running})"
+    week, lower = (
+        promql.recorded("replicas_needed:week_peak"),
+        f"{number('plan_ratio'):g} * avg by ({_OF_MODEL}) ({_LOWER})",
+    )
+    needed = {"for_week": f"sum by ({_OF_MODEL}) ({week})", "for_demand": f"$planned / ({lower})"}
+    every = {"for_week": week, "for_demand": _LOWER}
+    return grid(
+        t.panel("replicas"),
+        [Key("model_name", t.name("model")), Key("instance", t.name("daemon"), width=110)],
+        [
+            Column(servers, t.name("servers"), decimals=0, width=70),
+            *(
+                Column(
+                    f"ceil({engines_needed} / {of_server}) and count by ({_OF_MODEL}) ({every[name]})"
+                    f" >= count by ({_OF_MODEL}) ({_RUNNING})",
+                    t.name(name),
+                    decimals=0,
+                    width=105,
+                )
+                for name, engines_needed in needed.items()
+            ),
+        ],
+        sort_by=[(t.name("model"), False)],
+        width=10,
         runbooks=runbooks(t, "VllmDemandNearMaximum"),
     )
 
@@ -493,6 +585,27 @@ def _limits(t: Texts) -> Panel:
             Column(cell(_on_engines("slo_time_per_output_token_seconds")), t.name("slo_tpot"), SECONDS),
         ],
         sort_by=[(t.name("server"), False)],
+        height=5,
+    )
+
+
+def _changes(t: Texts) -> Panel:
+    """Return what the last start with other flags or another version has changed."""
+    ends = [Key(end, t.name(end)) for end in ("from", "to")]
+    changed = promql.of_server("server_config_change_timestamp_seconds")
+    return grid(
+        t.panel("changes"),
+        [Key("flag", t.name("flag"), width=240), *ends, Key("server", t.name("server"), width=110)],
+        [
+            Column(
+                f"max by (instance, server, flag, from, to) ({changed}) * 1000",
+                t.name("at"),
+                "dateTimeAsIso",
+                width=160,
+            )
+        ],
+        facts=[Key("instance", t.name("daemon"), width=115)],
+        sort_by=[(t.name("at"), True)],
         height=5,
     )
 

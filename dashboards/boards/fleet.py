@@ -7,7 +7,7 @@ from collections.abc import Mapping
 
 from grafana_foundation_sdk.models import dashboard as models
 
-from boards.kit import alerts, palette, promql, server_links, since, variables
+from boards.kit import alerts, flags, palette, promql, server_links, since, variables
 from boards.kit.board import Row, board
 from boards.kit.legends import AT, ENGINE
 from boards.kit.links import runbooks, to_board
@@ -65,6 +65,7 @@ def dashboard(language: str) -> models.Dashboard:
         [
             Row(t.row("now"), [*_strip(t), _servers(t), alerts.firing(t, width=24, height=12, is_by_daemon=True)]),
             Row(t.row("course"), [_state(t), *_courses(t)]),
+            Row(t.row("flags"), [flags.table(t, "differing", flags.differing())]),
         ],
         annotated=False,
     )

@@ -124,8 +124,10 @@ sys.exit(bench.main(["once"]))
     with subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.DEVNULL) as process:
         children = Path(f"/proc/{process.pid}/task/{process.pid}/children")
         try:
-            until(children.read_text)
-            (child,) = map(int, children.read_text().split())
+            child = int(until(children.read_text))
+            # Python cannot end what it has not yet finished to start: it waits, for a program that runs.
+            until(lambda: Path(f"/proc/{child}/comm").read_text() == "sleep\n")
+            until(lambda: Path(f"/proc/{process.pid}/stat").read_text().rpartition(")")[2].split()[0] == "S")
         finally:
             process.terminate()
 

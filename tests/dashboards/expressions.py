@@ -30,7 +30,13 @@ RATE_INTERVAL, RANGE = "$__rate_interval", "$__range"
 _STANDS_FOR = {RATE_INTERVAL: "7001s", RANGE: "7002s", "$__interval": "7003s", "$shift": "7004s"}
 """Durations that nobody writes, by what they stand for while an expression is parsed."""
 
-_NUMBERS = {"__range_s": "3600", "__range_ms": "3600000", "__interval_ms": "15000", "__rate_interval_ms": "60000"}
+_NUMBERS = {
+    "__range_s": "3600",
+    "__range_ms": "3600000",
+    "__interval_ms": "15000",
+    "__rate_interval_ms": "60000",
+    "planned": "1000",
+}
 _VARIABLE = re.compile(r"\$([^\W\d]\w*)|\$\{(\w+)(?:\.[\w.]+)?(?::\w+)?\}|\[\[(\w+)(?::\w+)?\]\]")
 """In ``$1`` Grafana finds no variable and leaves it to Prometheus."""
 

@@ -22,6 +22,7 @@ VALUES = {
     "__interval_ms": "15000",
     "__interval": "15s",
     "slo": "0.99",
+    "planned": "1000",
     "shift": "5m",
 }
 """Variables and what they are here; what begins with another one's name stands before it."""
@@ -55,7 +56,7 @@ class Query(NamedTuple):
         expr = target["expr"]
         for variable, value in VALUES.items():
             expr = expr.replace(f"${variable}", value)
-        return re.sub(r'"\$\w+"', '".*"', expr)
+        return re.sub(r'"\$[^\W\d]\w*"', '".*"', expr)
 
 
 def given(uid: str, title: str, name: str, series: Mapping[str, list[str]], steps: int) -> Answers:

@@ -23,6 +23,7 @@ NEEDS_PROMTOOL = pytest.mark.needs_tool("promtool")
 NEEDS_PROMETHEUS = pytest.mark.needs_tool("prometheus", "promtool")
 
 PER_MINUTE = 12
+STEPS = 5 * PER_MINUTE
 
 FILLING = {
     # Fast, then too slowly to be a trend, and fast again past where it counts as full.
@@ -157,7 +158,7 @@ def test_a_maximum_is_of_the_model_that_is_served():
         series[f'vllm_watch_engine_state{{{labels},state="saturated"}}'] = while_served("1")
         series[f"vllm_watch_generation_tokens_per_second{{{labels}}}"] = while_served(tokens)
         series[f"vllm_watch_prompt_tokens_per_second{{{labels}}}"] = while_served("0")
-    found = given(UID, "Sustained maximum, tok/s", "lowest", series, steps)
+    found = given(UID, "Capacity, tok/s", "lowest", series, steps)
 
     assert list(found[(change - 1) * STEP // 15 * 15].values()) == [1000]
     assert list(list(found.values())[-1].values()) == [2000]
@@ -288,15 +289,33 @@ def best_saturated_minute(prometheus, name, span):
 
 
 @NEEDS_PROMETHEUS
-def test_while_saturated_the_best_minute_is_a_provisional_maximum(prometheus):
-    """Before five minutes of saturation the maximum is that of a minute, named so, and the demand is at least 100 %."""
+def test_while_saturated_the_capacity_is_measured(prometheus):
+    """In the overload the capacity is what is measured there, with its bounds, and the demand is 100 %."""
     span = until(prometheus, "day", LATER)
-    name, most = figure(prometheus, "Sustained maximum, tok/s", "day", span)
-    demand = figure(prometheus, "Demand now", "day", span)
+    tables = {title: {row.name: row for row in rows} for title, rows in shown(prometheus, UID, "day", span).items()}
+    rows = tables["Capacity by engine"]
+    estimate, lower, upper, prompts = (
+        rows[name].value for name in ("Generated tok/s", "At least", "At most", "Prompt tok/s")
+    )
 
-    assert name == "lowest, provisional"
+    assert rows["At least"].labels["basis"] == "saturated"
+    assert (lower, upper) == pytest.approx((0.95 * estimate, 1.05 * estimate))
+    assert figure(prometheus, "Capacity, tok/s", "day", span) == ("lowest", pytest.approx(estimate + prompts, rel=0.05))
+    assert figure(prometheus, "Demand now", "day", span) == ("busiest", 1)
+    assert words(UID, "Capacity by engine", "Basis")["saturated"] == "measured, saturated"
+
+
+@NEEDS_PROMETHEUS
+def test_after_a_restart_the_best_minute_is_a_provisional_maximum(prometheus):
+    """What was measured before the restart is no capacity of the new process: the best minute is left, named so."""
+    span = until(prometheus, "day")
+    name, most = figure(prometheus, "Capacity, tok/s", "day", span)
+    demand, _ = figure(prometheus, "Demand now", "day", span)
+    (row,) = (row for row in shown(prometheus, UID, "day", span)["Capacity by engine"])
+
+    assert (name, demand) == ("lowest, provisional", "busiest, provisional")
     assert most == pytest.approx(best_saturated_minute(prometheus, "day", span), rel=0.02)
-    assert demand == ("busiest, provisional", 1)
+    assert (row.name, row.labels["basis"]) == ("Why not", "too_few_loads")
 
 
 @NEEDS_PROMETHEUS
@@ -304,20 +323,43 @@ def test_before_a_saturated_minute_no_maximum_is_made_up(prometheus):
     """Half a minute into the overload, and before it, neither a maximum nor a demand is shown."""
     for second in (150, SATURATED_SINCE + 30):
         found = shown(prometheus, UID, "day", until(prometheus, "day", second))
-        assert found["Sustained maximum, tok/s"] == found["Demand now"] == []
+        assert found["Capacity, tok/s"] == found["Demand now"] == []
 
 
 @NEEDS_PROMETHEUS
-def test_a_sustained_maximum_takes_the_place_of_the_provisional_one(prometheus):
-    """After five minutes of saturation the maximum is the recorded one, and nothing is provisional."""
+def test_replicas_are_what_the_lower_bound_carries(prometheus):
+    """A demand needs as many servers as three quarters of the lower bound go into it, rounded up."""
     span = until(prometheus, "sustained")
-    recorded = samples(prometheus, 'engine:vllm_watch_tokens_per_second:sustained_max{server="sustained"}', span)
-    name, most = figure(prometheus, "Sustained maximum, tok/s", "sustained", span)
-    of_demand, demand = figure(prometheus, "Demand now", "sustained", span)
+    found = shown(prometheus, UID, "sustained", span)
+    table = {row.name: row.value for row in found["Replicas needed"]}
+    by_engine = {row.name: row.value for row in found["Capacity by engine"]}
+    (whole,) = (row.value for row in found["Capacity, tok/s"])
+    lower = whole * by_engine["At least"] / by_engine["Generated tok/s"]
+    done = samples(prometheus, 'engine:vllm_watch_tokens_per_second:avg5m{server="sustained"}', span)
 
-    assert (name, of_demand) == ("lowest", "busiest")
-    assert most == recorded[max(recorded)]
-    assert 0 < demand < 1
+    assert table["Servers"] == 1
+    assert table["Demand"] == math.ceil(1000 / (0.75 * lower)) > 1
+    assert table["Week's peak"] == math.ceil(max(done.values()) / (0.75 * lower)) > 1
+
+
+@NEEDS_PROMTOOL
+def test_replicas_are_servers_and_not_engines():
+    """Of servers with two engines each, half as many are needed; and of some unknown capacity nothing is said."""
+    series = {}
+    for server in ("s", "t"):
+        for engine in ("0", "1"):
+            labels = f'instance="a:1",job="vllm-watch",server="{server}",model_name="m",engine="{engine}"'
+            series[f"vllm_watch_requests_running{{{labels}}}"] = ["4"] * STEPS
+            for name, value in (("", "100"), ("lower_", "80"), ("prompt_", "25")):
+                estimate = f'vllm_watch_capacity_estimate_{name}tokens_per_second{{{labels},basis="curve"}}'
+                series[estimate] = [value] * STEPS
+    known = list(given(UID, "Replicas needed", "Demand", series, STEPS).values())[-1]
+    series.popitem()
+    partly = list(given(UID, "Replicas needed", "Demand", series, STEPS).values())[-1]
+
+    # Three quarters of 80 % of 125 are 75 for each engine.
+    assert list(known.values()) == [math.ceil(1000 / 75 / 2)]
+    assert list(partly.values()) == []
 
 
 @NEEDS_PROMETHEUS

@@ -114,6 +114,9 @@ def test_what_is_known_is_the_same(runs):
         log.apply(batch)
 
     assert one.engines == other.engines
+    assert [known.step_times.recent(known.stats_at) for known in one.engines.values()] == [
+        known.step_times.recent(known.stats_at) for known in other.engines.values()
+    ]
     assert one.token_at == other.token_at
     assert one.totals.draft_tokens == other.totals.draft_tokens
     assert (one.life.phase, one.life.phase_at) == (other.life.phase, other.life.phase_at)
@@ -143,13 +146,13 @@ def test_what_is_shown_is_the_same(runs, keeps_stale):
 
 @pytest.mark.parametrize("drafted", [None, 400])
 def test_the_middle_of_a_run_is_not_read(drafted):
-    """Of five minutes the first seconds and the last intervals are left, and the middle's drafts are one sum."""
-    lines = log_of([(API, "000", [Printed(10, "12.3", "45.6", drafted)] * 30, [])])[1:]
+    """Of ten minutes the first seconds and the last minutes are left, and the middle's drafts are one sum."""
+    lines = log_of([(API, "000", [Printed(10, "12.3", "45.6", drafted)] * 59, [])])[1:]
     found = list(without_middles(lines))
     sums = [each for each in found if math.isnan(float(each.event[1] or "nan"))]
 
-    assert len(found) < len(lines) / 2
-    assert [400 * (30 - (len(found) - 1) // 2)] * bool(drafted) == [each.event.drafted_tokens for each in sums]
+    assert len(found) < len(lines) * 3 / 4
+    assert [400 * (59 - (len(found) - 1) // 2)] * bool(drafted) == [each.event.drafted_tokens for each in sums]
 
 
 @pytest.mark.parametrize("lines", [[], [b""], OTHERS, [b"\xff\xfe", "é".encode()]])

@@ -3,6 +3,9 @@
 
 from __future__ import annotations
 
+import functools
+import tempfile
+
 from collections import Counter
 from pathlib import Path
 
@@ -20,7 +23,7 @@ from vllm_watch.reading.log_reader import LogBatch, LogReader
 from vllm_watch.reading.parsed_text import parse_text
 from vllm_watch.reading.printed import first_printed_time, last_printed_time
 from vllm_watch.reading.times import ArrivalTimes, PrintedTimes
-from vllm_watch.replay import replay
+from vllm_watch.replay import finished_log, parser_process, replay
 from vllm_watch.replay.finished_log import FinishedLog
 from vllm_watch.state.server import ServerSettings, ServerState
 
@@ -80,7 +83,7 @@ _TEXTS = st.lists(st.lists(st.sampled_from(LINES), min_size=1, max_size=30), min
 @pytest.fixture(autouse=True)
 def small_parts(monkeypatch):
     """Even a few lines are taken at once, and many are several parts."""
-    monkeypatch.setattr(log_reader, "_SHORT_TEXT", 0)
+    monkeypatch.setattr(log_reader, "SHORT_TEXT", 0)
     monkeypatch.setattr(log_reader, "PART", 512)
     monkeypatch.setattr("vllm_watch.reading.parsed_text.PART", 512)
     monkeypatch.setattr("vllm_watch.replay.finished_log._MANY_BYTES", 0)
@@ -220,24 +223,39 @@ def test_two_lines_that_look_like_one_are_looked_at():
     assert access_lines.separate(text, 1, len(text), access_lines.access_form(text)) is None
 
 
-@given(_TEXTS)
-def test_the_samples_of_a_log_are_those_of_its_lines(texts):
-    """An old log becomes the same snapshots in steps as line by line."""
+class _OneProcess:
+    """Parses each block where it is taken, in place of a second process."""
+
+    def __init__(self, file, block, _count, parse):
+        self.take = functools.partial(parser_process._parse, file, block, parse)
+
+    def close(self):
+        pass
+
+
+@given(_TEXTS, st.sampled_from([100, 1000]))
+def test_the_samples_of_a_log_are_those_of_its_lines(texts, block):
+    """An old log becomes the same snapshots in steps as line by line, also in steps that were parsed elsewhere."""
     text = text_of([line for lines in texts for line in lines if not line.endswith(b'/terminal HTTP/1.1" 200 OK\r')])
     found = []
-    for by_line in (True, False):
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(FinishedLog, "__init__", _of_bytes)
-            patch.setattr("vllm_watch.replay.finished_log._blocks", lambda text, start=0: iter([text[start:]]))
-            if by_line:
+    for way in ("lines", "steps", "parsed"):
+        with pytest.MonkeyPatch.context() as patch, tempfile.TemporaryDirectory() as folder:
+            path = Path(folder) / "vllm.log"
+            path.write_bytes(text)
+            patch.setattr(FinishedLog, "__init__", functools.partialmethod(_of_bytes, text))
+            if way == "lines":
                 patch.setattr(FinishedLog, "read_steps", lambda log: log.read(by_line=True))
+            elif way == "parsed":
+                patch.setattr(finished_log, "READ_SIZE", block)
+                patch.setattr(finished_log, "is_worthwhile", lambda _size: True)
+                patch.setattr(finished_log, "ParserProcess", _OneProcess)
             state = ServerState(ServerSettings("vllm", has_log=True, metrics_interval=None))
-            found.append(list(replay.run_log(text, state, 5.0)))
+            found.append(list(replay.run_log(str(path), state, 5.0)))
 
-    assert found[0] == found[1]
+    assert found[0] == found[1] == found[2]
 
 
-def _of_bytes(log: FinishedLog, text: bytes) -> None:
-    log._path, log._size, log._read = text, len(text), 0
+def _of_bytes(log: FinishedLog, text: bytes, path: str) -> None:
+    log._path, log._size, log._read = path, len(text), 0
     log._bytes = replay.LogBytes()
     log._times = times_of(text)

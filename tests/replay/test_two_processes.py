@@ -19,6 +19,7 @@ from vllm_watch.replay import parser_process
 
 pytestmark = pytest.mark.slow
 
+ROOT = Path(__file__).parents[1]
 BLOCK = 65536
 TIMEOUT = 60
 HEAD = f"(APIServer pid=7) ERROR {TIME} [serving_chat.py:300] ".encode()
@@ -35,10 +36,10 @@ from vllm_watch.cli import main
 main()
 """
 DYING = """
-def dying(file, block, connection, theirs):
+def dying(file, block, parse, connection, theirs):
     theirs.close()
     for _ in range({answers}):
-        connection.send(parser_process._parse(file, block, connection.recv()))
+        connection.send(parser_process._parse(file, block, parse, connection.recv()))
     os._exit(9)
 parser_process._serve = dying
 ask = parser_process.ParserProcess._ask
@@ -49,10 +50,10 @@ def ask_late(self):
 parser_process.ParserProcess._ask = ask_late
 """
 POOR = """
-def poor(file, block, number):
+def poor(*arguments):
     if os.getpid() != parent:
         raise MemoryError
-    return parse(file, block, number)
+    return parse(*arguments)
 parse, parent = parser_process._parse, os.getpid()
 parser_process._parse = poor
 """
@@ -62,10 +63,10 @@ os.register_at_fork(after_in_child=lambda: os.kill(os.getpid(), signal.SIGINT))
 """
 ROTATED = """
 init = parser_process.ParserProcess.__init__
-def rotate(self, file, block, count):
+def rotate(self, file, *others):
     os.rename(file.name, file.name + ".1")
     open(file.name, "wb").write(b"x\\n" * 10_000_000)
-    init(self, file, block, count)
+    init(self, file, *others)
 parser_process.ParserProcess.__init__ = rotate
 """
 COUNTING = """
@@ -81,10 +82,15 @@ atexit.register(lambda: os.getpid() == parent and print(len(taken), file=sys.std
 """
 
 
-def read(log: Path, processes: int, *, change: str = "", form: str = "json") -> subprocess.CompletedProcess:
-    """Read a log with `once` and return what it printed."""
-    command = [sys.executable, "-c", START + change + END, BLOCK, processes, "once", "--format", form, "--log", log]
-    return subprocess.run(list(map(str, command)), capture_output=True, check=True, timeout=TIMEOUT)
+ONCE = ("once", "--format", "json")
+PROMETHEUS = ("once", "--format", "prometheus")
+BACKFILL = ("backfill",)
+
+
+def read(log: Path, processes: int, *, change: str = "", command=ONCE) -> subprocess.CompletedProcess:
+    """Read a log with a command and return what it printed."""
+    words = [sys.executable, "-c", START + change + END, BLOCK, processes, *command, "--log", log]
+    return subprocess.run(list(map(str, words)), capture_output=True, check=True, timeout=TIMEOUT)
 
 
 @pytest.fixture(params=["service", "terminal", "mixed", "wrapped"])
@@ -107,22 +113,31 @@ def log(request, tmp_path: Path) -> Path:
     return path
 
 
-@pytest.mark.parametrize("form", ["json", "prometheus"])
-def test_two_processes_read_what_one_reads(log, form):
+@pytest.mark.parametrize("command", [ONCE, PROMETHEUS, BACKFILL], ids=["json", "prometheus", "backfill"])
+def test_two_processes_read_what_one_reads(log, command):
     """Records over the ends of blocks, long lines, terminals, containers: it is the same, to the byte."""
-    alone, together = read(log, 1, form=form), read(log, 2, form=form)
+    alone, together = read(log, 1, command=command), read(log, 2, command=command)
 
     assert len(alone.stdout) > 500
-    assert alone.stdout == together.stdout
-    assert together.stderr == b""
+    assert (alone.stdout, alone.stderr) == (together.stdout, together.stderr)
+    assert command == BACKFILL or together.stderr == b""
 
 
-@pytest.mark.parametrize("answers", [0, 1, 2])
-def test_the_reader_goes_on_alone(log, answers):
+def test_calls_that_pause_have_their_own_time(tmp_path):
+    """Where a server is put to sleep and woken between two blocks of requests, two processes see when it was."""
+    path = tmp_path / "vllm.log"
+    path.write_bytes((ROOT / "recordings" / "sleep" / "vllm.log").read_bytes() * 12)
+
+    assert path.stat().st_size > 4 * BLOCK
+    assert read(path, 1, command=BACKFILL).stdout == read(path, 2, command=BACKFILL).stdout
+
+
+@pytest.mark.parametrize(("answers", "command"), [(0, ONCE), (1, ONCE), (1, BACKFILL), (2, ONCE)])
+def test_the_reader_goes_on_alone(log, answers, command):
     """The second process is killed after some blocks: nothing is lost, and nothing is counted twice."""
-    together = read(log, 2, change=DYING.format(answers=answers))
+    alone, together = read(log, 1, command=command), read(log, 2, change=DYING.format(answers=answers), command=command)
 
-    assert (read(log, 1).stdout, b"") == (together.stdout, together.stderr)
+    assert (alone.stdout, alone.stderr) == (together.stdout, together.stderr)
 
 
 def test_a_second_process_without_memory_ends_silently(log):
@@ -149,8 +164,9 @@ def test_the_second_process_has_its_share(tmp_path):
     path = tmp_path / "vllm.log"
     path.write_bytes((RECORDINGS["day"] / "vllm.log").read_bytes() * 40)
 
-    assert int(read(path, 2, change=COUNTING).stderr) > 0
-    assert int(read(path, 1, change=COUNTING).stderr) == 0
+    for command in (ONCE, BACKFILL):
+        assert int(read(path, 2, change=COUNTING, command=command).stderr.split()[-1]) > 0
+        assert int(read(path, 1, change=COUNTING, command=command).stderr.split()[-1]) == 0
 
 
 def test_a_small_log_or_one_core_takes_one_process(monkeypatch):

@@ -880,6 +880,8 @@ class TestCheckpoint:
             apply(state, batch)
 
         monkeypatch.setattr(ServerState, "apply_log", note)
+        # A poll that takes longer counts as hanging: its lines go to the old state, which is gone, and to the new one.
+        monkeypatch.setattr("vllm_watch.service.log_monitor.CLOSE_SECONDS", SECONDS)
         watch.write("a")
         service = watch.start()
         until(lambda: service.fleet.is_ready)

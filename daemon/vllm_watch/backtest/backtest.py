@@ -15,6 +15,8 @@ from vllm_watch.backtest.selected_names import ANY_NAME, seconds_of, selected_na
 from vllm_watch.backtest.subject import Subject
 
 
+_QUERIES = (FIRING, PENDING)
+
 INTERVAL = 15
 """Seconds between two evaluations of a group that names no interval, as ``alerts/prometheus/prometheus.yml`` has it."""
 
@@ -45,14 +47,7 @@ def backtest(
     interval = min(min(_intervals(rules)) for rules in sets)
     series = subject.in_virtual_time
     evaluations = [
-        Evaluation(
-            series,
-            subject.grid.steps,
-            subject.step,
-            interval,
-            without_calendar(rules).groups,
-            (FIRING, PENDING),
-        )
+        Evaluation(series, subject.grid.steps, subject.step, interval, without_calendar(rules).groups, _QUERIES)
         for rules in sets
     ]
     results = tuple(

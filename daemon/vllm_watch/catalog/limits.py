@@ -21,3 +21,6 @@ AGE_PER_SERVER = 0.005
 
 FEW_SERVERS = 10
 """So few are shown anew to everybody who asks."""
+
+STEP_TIME_SECONDS = 300
+"""The time of a decode step is the median of this period."""

@@ -29,6 +29,14 @@ PART = 128 * 1024
 _SAMPLE = 16 * 1024
 """So many bytes show whether the log has records of requests."""
 
+NO_ACCESS = re.compile(
+    rb"\n((?!INFO:     [^ \n]* - \"|\([^()\n]{1,80}\) INFO:     [^ \n]* - \"[^\]\n]*(?:\n|\Z))[^\n]+)"
+)
+"""Lines that may have an event, but for access lines."""
+
+SHORT_TEXT = 1024
+"""Of so few bytes each line is looked at."""
+
 _ESCAPE = b"\x1b"
 
 

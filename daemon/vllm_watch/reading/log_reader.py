@@ -13,9 +13,9 @@ from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
-from vllm_watch.reading.access_lines import PART, AccessForm, Separated, access_form, separate
+from vllm_watch.reading.access_lines import NO_ACCESS, PART, SHORT_TEXT, AccessForm, Separated, access_form, separate
 from vllm_watch.reading.event_filter import EventFilter
-from vllm_watch.reading.parsed_text import ParsedText, unpacked
+from vllm_watch.reading.parsed_text import ParsedSteps, ParsedText, unpacked
 from vllm_watch.reading.times import LineTimes
 from vllm_watch_parsers.access import ACCESS_BLANKS, ACCESS_START, PEER_END, parse_request
 from vllm_watch_parsers.events import AccessRequest, Event
@@ -27,14 +27,6 @@ from vllm_watch_parsers.usual_statistics import UsualStatistics, parse_usual_sta
 
 _LINES_OF_RECORD = re.compile(rb"(?:[^\n]*\r\n){0,1000}[^\n]*\n")
 r"""Lines that end in ``\r``, and the line after them."""
-
-_NO_ACCESS = re.compile(
-    rb"\n((?!INFO:     [^ \n]* - \"|\([^()\n]{1,80}\) INFO:     [^ \n]* - \"[^\]\n]*(?:\n|\Z))[^\n]+)"
-)
-"""Lines that may have an event, but for access lines."""
-
-_SHORT_TEXT = 1024
-"""Of so few bytes each line is looked at."""
 
 
 class TimedEvent(NamedTuple):
@@ -160,7 +152,7 @@ class LogReader:
 
     def read_parsed(self, parsed: ParsedText, times: LineTimes) -> LogBatch | None:
         """Return what `read_text` returns for a text that was parsed elsewhere; `None` where that is not possible."""
-        if self._record is not None or self._is_terminal is None:
+        if not self.can_read_parsed():
             return None
         gathered = _Gathered()
         gathered.add_separated(parsed)
@@ -189,7 +181,7 @@ class LogReader:
         written = self._text_as_written(text, times)
         has_records = b"\r" in written.text
         start = 1
-        for found in _NO_ACCESS.finditer(written.text):
+        for found in NO_ACCESS.finditer(written.text):
             line = found[1]
             if not has_records and self._record is None and is_irrelevant(line):
                 continue
@@ -197,6 +189,21 @@ class LogReader:
             yield self._read_each([line], len(line) + 1, times)
             start = found.end() + 1
         yield from self._read_run(written, start, len(written.text), alone)
+
+    def can_read_parsed(self) -> bool:
+        """Return whether `read_parsed_steps` gives what `read_steps` would."""
+        return self._record is None and self._is_terminal is not None
+
+    def read_parsed_steps(self, parsed: ParsedSteps, times: LineTimes) -> Iterator[LogBatch]:
+        """Yield what `read_steps` yields for a text that was parsed elsewhere, in as many batches or more."""
+        for step in parsed.steps:
+            if isinstance(step, bytes):
+                yield self._read_each([step], len(step) + 1, times)
+                continue
+            gathered = _Gathered()
+            gathered.add_separated(step.found)
+            self._read_lines(step.found.others, times, gathered)
+            yield gathered.batch(step.size, times)
 
     def _read_run(self, written: _Written, start: int, end: int, alone: Collection[bytes]) -> Iterator[LogBatch]:
         """Yield what lines without an event report, at once or, where one of them must be alone, one by one."""
@@ -217,7 +224,7 @@ class LogReader:
             found = None
             if self._record is None:
                 stop = _end_of_lone_lines(text, at, end)
-                if stop - at > _SHORT_TEXT and text[stop - 2 : stop] != b"\r\n":
+                if stop - at > SHORT_TEXT and text[stop - 2 : stop] != b"\r\n":
                     found = separate(text, at, stop, form)
             else:
                 stop = _LINES_OF_RECORD.match(text, at, end).end()  # type: ignore[union-attr]  # There is a line.

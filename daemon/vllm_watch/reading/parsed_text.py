@@ -8,12 +8,14 @@ written. The parts are plain: no line ends in ``\r\n``, so none opens a record.
 
 from __future__ import annotations
 
+from collections.abc import Collection, Iterator
 from typing import NamedTuple
 
-from vllm_watch.reading.access_lines import PART, access_form, separate
+from vllm_watch.reading.access_lines import NO_ACCESS, PART, SHORT_TEXT, AccessForm, Separated, access_form, separate
 from vllm_watch.reading.framing import MAX_LINE, has_long_line
 from vllm_watch.reading.statistics_runs import without_middles
 from vllm_watch_parsers.events import AccessRequest, EngineStats, SpecDecoding
+from vllm_watch_parsers.prefilter import is_irrelevant
 from vllm_watch_parsers.usual_statistics import UsualStatistics
 
 
@@ -39,6 +41,28 @@ class ParsedText(NamedTuple):
     others: list[bytes | tuple[str, str, tuple[object, ...]]]
 
 
+class ParsedRun(NamedTuple):
+    """Lines without an event: how many bytes they are, and what they hold."""
+
+    size: int
+    found: Separated
+
+
+class ParsedSteps(NamedTuple):
+    """
+    What a part of a log holds, in steps.
+
+    Args:
+        lines: How many lines it completes.
+        rest: The start of the line that it does not complete.
+        steps: Lines that may have an event, each by itself, and what is between them.
+    """
+
+    lines: int
+    rest: bytes
+    steps: list[bytes | ParsedRun]
+
+
 def parse_text(data: bytes, start: int) -> ParsedText | None:
     r"""
     Parse a part of a log, as it would be read outside of a record by a reader that wants to know the log's end only.
@@ -50,14 +74,11 @@ def parse_text(data: bytes, start: int) -> ParsedText | None:
     Returns:
         What it holds, or `None` where only a reader that knows the lines before can tell.
     """
-    first, end = data.rfind(b"\n", 0, start) + 1, data.rfind(b"\n", start) + 1
-    is_torn = start > 0 and not first
-    if is_torn or not end or b"\0" in data or b"\r" in data or len(data) - end > MAX_LINE:
+    whole = _whole_lines(data, start)
+    if whole is None:
         return None
-    text = b"\n" + data[first:end]
-    if has_long_line(text, MAX_LINE):
-        return None
-    found = ParsedText(0, end - first, data[end:], {}, {}, [])
+    text, rest = whole
+    found = ParsedText(0, len(text) - 1, rest, {}, {}, [])
     others: list[bytes] = []
     form = access_form(text)
     at = 1
@@ -75,6 +96,59 @@ def parse_text(data: bytes, start: int) -> ParsedText | None:
         at = stop
     found.others.extend(_packed(line) for line in without_middles(others))
     return found
+
+
+def parse_steps(data: bytes, start: int, alone: Collection[bytes]) -> ParsedSteps | None:
+    """
+    Parse a part of a log, as it would be read outside of a record by a reader that wants each event in its turn.
+
+    Args:
+        data: As for `parse_text`.
+        start: The same.
+        alone: Access lines with one of these texts are steps of their own.
+
+    Returns:
+        What it holds, or `None` where only a reader that knows the lines before can tell.
+    """
+    whole = _whole_lines(data, start)
+    if whole is None:
+        return None
+    text, rest = whole
+    return ParsedSteps(text.count(b"\n", 1), rest, list(_steps(text, access_form(text), alone)))
+
+
+def _whole_lines(data: bytes, start: int) -> tuple[bytes, bytes] | None:
+    r"""Return the lines that a part completes, after a ``\n``, and the start of the next; `None` if it is not plain."""
+    first, end = data.rfind(b"\n", 0, start) + 1, data.rfind(b"\n", start) + 1
+    is_torn = start > 0 and not first
+    if is_torn or not end or b"\0" in data or b"\r" in data or len(data) - end > MAX_LINE:
+        return None
+    text = b"\n" + data[first:end]
+    return None if has_long_line(text, MAX_LINE) else (text, data[end:])
+
+
+def _steps(text: bytes, form: AccessForm, alone: Collection[bytes]) -> Iterator[bytes | ParsedRun]:
+    start = 1
+    for found in NO_ACCESS.finditer(text):
+        if not is_irrelevant(found[1]):
+            yield from _run(text, start, found.start(1), form, alone)
+            yield found[1]
+            start = found.end() + 1
+    yield from _run(text, start, len(text), form, alone)
+
+
+def _run(text: bytes, start: int, end: int, form: AccessForm, alone: Collection[bytes]) -> Iterator[bytes | ParsedRun]:
+    if start < end and any(text.find(each, start, end) >= 0 for each in alone):
+        yield from text[start : end - 1].split(b"\n")
+        return
+    while start < end:
+        stop = end if end - start <= PART else text.rfind(b"\n", start, start + PART) + 1
+        found = separate(text, start, stop, form) if stop - start > SHORT_TEXT else None
+        if found is None:
+            lines = text[start : stop - 1].split(b"\n")
+            found = Separated(len(lines), {}, {}, lines)
+        yield ParsedRun(stop - start, found)
+        start = stop
 
 
 def unpacked(packed: tuple[str, str, tuple[object, ...]]) -> UsualStatistics:

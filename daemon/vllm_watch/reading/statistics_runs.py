@@ -2,9 +2,10 @@
 """
 Long runs of statistics lines without their middle, for a reader that wants to know only what is so after them.
 
-An engine that computes prints the same lines every few seconds, and each replaces the one before it. Four things
-outlive the next lines: the first ones show that the server is ready, the last ones how often it prints, one of them
-when it had its last prompt tokens, and the tokens of all drafts are added up.
+An engine that computes prints the same lines every few seconds, and each replaces the one before it. Five things
+outlive the next lines: the first ones show that the server is ready, the last ones how often it prints, those of the
+last minutes how long its steps take, one of them when it had its last prompt tokens, and the tokens of all drafts are
+added up.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import groupby, pairwise
 
+from vllm_watch.catalog.limits import STEP_TIME_SECONDS
 from vllm_watch.reading.event_filter import ONE_OF_SEVERAL
 from vllm_watch_parsers.events import SpecDecoding
 from vllm_watch_parsers.usual_statistics import UsualStatistics, interval_statistics, usual_intervals
@@ -22,8 +24,8 @@ from vllm_watch_parsers.usual_statistics import UsualStatistics, interval_statis
 _HEAD_SECONDS = 20
 """For so long lines are kept that may prove that a server lives whose end was reported: it takes one interval."""
 
-_TAIL = 6
-"""So many intervals decide how often an engine prints, and over how long its drafts are."""
+_BEFORE = 7
+"""So many intervals decide how often an engine prints, over how long its drafts are, and where the next one begins."""
 
 _Interval = re.Match[str]
 
@@ -69,7 +71,8 @@ def _shortened(run: Sequence[_Interval]) -> Iterator[UsualStatistics]:
     clocks = [found["clock"] for found in run]
     start = _seconds(clocks[0])
     head = next((number for number, clock in enumerate(clocks, 1) if _seconds(clock) > start + _HEAD_SECONDS), len(run))
-    middle = run[head:-_TAIL]
+    tail = _tail(clocks)
+    middle = run[head:tail]
     if not middle or any(clock <= before for before, clock in pairwise(clocks)):
         yield from _statistics(run)
         return
@@ -78,7 +81,13 @@ def _shortened(run: Sequence[_Interval]) -> Iterator[UsualStatistics]:
     if middle[0]["drafted"]:
         yield _sum_of_drafts(middle, prompted)
     yield from _statistics([prompted] if prompted else [])
-    yield from _statistics(run[-_TAIL:])
+    yield from _statistics(run[tail:])
+
+
+def _tail(clocks: Sequence[str]) -> int:
+    """Return the number of the first interval without which the last minutes would not be known."""
+    since = _seconds(clocks[-1]) - STEP_TIME_SECONDS
+    return max(0, next(number for number, clock in enumerate(clocks) if _seconds(clock) >= since) - _BEFORE)
 
 
 def _statistics(intervals: Iterable[_Interval]) -> Iterator[UsualStatistics]:

@@ -23,7 +23,6 @@ SEVERITIES = ("critical", "warning", "info")
 _NOT_SHOWN = frozenset({"job", "instance", "tier", "model_name", "bound"})
 """Labels that tell no alert from another one of the same server."""
 
-_NO_SEVERITY = "no severity"
 _TO = "–"  # noqa: RUF001 - A dash is what it is.
 
 
@@ -45,7 +44,10 @@ def backtest_json(results: Sequence[SourceResult]) -> str:
             place = {"source": result.source, "thresholds": found.name}
             rows["alerts"] += [{**_row(alert), **place} for alert in found.alerts]
             rows["pending"] += [{**_row(alert), **place} for alert in found.pending]
-            rows["not_judged"] += [{**_known(each._asdict()), **place} for each in found.not_judged]
+            rows["not_judged"] += [
+                {"alertname": each.alertname, "severity": each.severity, "reason": each.reason, **place}
+                for each in found.not_judged
+            ]
             rows["looks_further"] += [
                 {"alertname": name, "seconds": seconds, **place} for name, seconds in found.looks_further
             ]
@@ -122,26 +124,42 @@ def _section(result: SourceResult, times: _Times) -> Section:
 
 
 def _listed(alerts: Sequence[Alert], times: _Times) -> Table:
-    columns = (Column("Alert", is_text=True), Column("From"), Column("To"), Column("For"), Column("Of", is_text=True))
-    rows: dict[str, list[tuple[str, ...]]] = defaultdict(list)
+    columns = (Column("Alert", is_text=True), Column("From"), Column("To"), Column("For"))
+    rows = _Rows()
     for alert in alerts:
         lasted = MISSING if alert.end is None else duration(alert.end - alert.start)
-        cells = (alert.alertname, times.start(alert), times.end(alert), lasted, labels_text(alert))
-        rows[alert.severity or _NO_SEVERITY].append(cells)
-    groups = tuple(Group(severity, tuple(rows[severity])) for severity in sorted(rows, key=severity_rank))
-    return Table("", columns, groups)
+        rows.add(alert, (alert.alertname, times.start(alert), times.end(alert), lasted))
+    return Table("", columns, rows.groups())
 
 
 def _compared(pairs: Sequence[Pair], names: tuple[str, str], times: _Times) -> Table:
     columns = tuple(Column(head, is_text=True) for head in ("Alert", *names, "Difference"))
-    rows: dict[tuple[str, str], list[tuple[str, ...]]] = defaultdict(list)
+    rows = _Rows()
     for pair in pairs:
-        cells = (pair.either.alertname, times.span(pair.first), times.span(pair.second), pair.difference(names))
-        rows[pair.either.severity or _NO_SEVERITY, labels_text(pair.either)].append(cells)
-    order = sorted(rows, key=lambda place: severity_rank(place[0]))
-    groups = tuple(Group(": ".join(part for part in place if part), tuple(rows[place])) for place in order)
+        spans = times.span(pair.first), times.span(pair.second)
+        rows.add(pair.either, (pair.either.alertname, *spans, pair.difference(names)))
     same = sum(not pair.difference(names) for pair in pairs)
-    return Table("", columns, groups, (f"{same} of {len(pairs)} alerts are the same.",))
+    return Table("", columns, rows.groups(), (f"{same} of {len(pairs)} alerts are the same.",))
+
+
+class _Rows:
+    """Gathers rows by what alerts are about, the worst severity first."""
+
+    def __init__(self) -> None:
+        self._rows: dict[tuple[str, str], list[tuple[str, ...]]] = defaultdict(list)
+
+    def add(self, alert: Alert, cells: tuple[str, ...]) -> None:
+        """Take in a row."""
+        self._rows[alert.severity, labels_text(alert)].append(cells)
+
+    def groups(self) -> tuple[Group, ...]:
+        """Return the rows below their titles."""
+        places = sorted(self._rows, key=lambda place: severity_rank(place[0]))
+        return tuple(Group(_title(*place), tuple(self._rows[place])) for place in places)
+
+
+def _title(severity: str, of: str) -> str:
+    return f"{severity or 'no severity'}: {of}" if of else severity or "no severity"
 
 
 def severity_rank(severity: str) -> int:
@@ -167,12 +185,10 @@ def _rest(found: SetResult, times: _Times) -> Iterator[Statement]:
         yield Statement("note", f"Pending, but did not fire: {listed}.")
     reasons: dict[str, list[str]] = defaultdict(list)
     for each in found.not_judged:
-        if each.waits is None:
-            reasons[f"because {each.reason}"].append(each.alertname)
-        else:
-            reasons["because they wait longer than the values last"].append(f"{each.alertname} ({each.waits})")
+        name = f"{each.alertname} ({each.needed})" if each.needed else each.alertname
+        reasons[each.shared or each.reason].append(name)
     for reason, names in sorted(reasons.items(), key=lambda item: (-len(item[1]), item[0])):
-        yield Statement("unknown", f"Not judged, {reason}: {', '.join(names)}.")
+        yield Statement("unknown", f"Not judged, because {reason}: {', '.join(names)}.")
     if found.looks_further:
         count, longest = len(found.looks_further), duration(max(seconds for _, seconds in found.looks_further))
         what = f"{count} {'alert looks' if count == 1 else 'alerts look'} back further than the values reach"

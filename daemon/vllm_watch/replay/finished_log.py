@@ -13,15 +13,16 @@ import re
 
 from collections.abc import Iterator
 from contextlib import closing
+from functools import partial
 from pathlib import Path
 from typing import IO, cast
 
 from vllm_watch.reading.containers import LineReader
 from vllm_watch.reading.log_reader import LogBatch, LogReader
-from vllm_watch.reading.parsed_text import ParsedText
+from vllm_watch.reading.parsed_text import ParsedSteps, ParsedText, parse_steps, parse_text
 from vllm_watch.reading.printed import count_new_years, first_printed_time, last_printed_time, parts_to_read
 from vllm_watch.reading.times import LineTimes, PrintedTimes, local_seconds
-from vllm_watch.replay.parser_process import ParserProcess, is_worthwhile
+from vllm_watch.replay.parser_process import Parse, Parsed, ParserProcess, is_worthwhile
 from vllm_watch.state.http_labels import PAUSING, WAKE_UP
 from vllm_watch.state.snapshot import TailCounts
 from vllm_watch.support.errors import FileError
@@ -69,6 +70,14 @@ class LogBytes:
             return
         self._count(text.count(b"\n"), len(data))
         yield from self._reader.read_steps(text, times, _CALLS)
+
+    def read_parsed_steps(self, parsed: ParsedSteps, size: int, times: LineTimes) -> Iterator[LogBatch] | None:
+        """Return what `read_steps` yields for bytes that were parsed elsewhere; `None` where they must be read."""
+        if not self._framing.is_plain or not self._reader.can_read_parsed():
+            return None
+        self._framing.pass_text(parsed.rest)
+        self._count(parsed.lines, size)
+        return self._reader.read_parsed_steps(parsed, times)
 
     def read_by_line(self, data: bytes, times: LineTimes) -> Iterator[LogBatch]:
         """Yield what each line reports that these bytes complete."""
@@ -123,36 +132,16 @@ class FinishedLog:
                 yield from self._bytes.read_by_line(block, self._times)
             return
         with _open(self._path) as file:  # Once: the path may name another file soon.
-            if not self._path.endswith(".gz") and is_worthwhile(self._size):
-                yield from self._read_in_two_processes(file)
+            for parsed in self._parsed_blocks(file, parse_text):
+                batch = None if parsed is None else self._bytes.read_parsed(parsed, READ_SIZE, self._times)
+                if batch is None:
+                    batch = self._bytes.read(self._next_block(file), self._times)
+                else:
+                    self._read += READ_SIZE
+                yield batch
             for block in _blocks_of(file, self._path, self._read):
                 self._read += len(block)
                 yield self._bytes.read(block, self._times)
-
-    def _read_in_two_processes(self, file: IO[bytes]) -> Iterator[LogBatch]:
-        """Yield what the lines of all whole blocks report; nothing if no second process can be started."""
-        count = self._size // READ_SIZE
-        try:
-            blocks = ParserProcess(file, READ_SIZE, count)
-        except OSError:
-            return
-        with closing(blocks):
-            for number in range(count):
-                yield self._read_block(file, number, blocks)
-                if self._read < (number + 1) * READ_SIZE:
-                    return  # The file was cut meanwhile, and this is its end.
-
-    def _read_block(self, file: IO[bytes], number: int, blocks: ParserProcess) -> LogBatch:
-        try:
-            parsed, size = blocks.take(number), READ_SIZE
-            batch = self._bytes.read_parsed(parsed, size, self._times) if parsed is not None else None
-            if batch is None:
-                data = os.pread(file.fileno(), READ_SIZE, number * READ_SIZE)
-                batch, size = self._bytes.read(data, self._times), len(data)
-        except OSError as error:
-            raise FileError(f"{self._path}: reading failed: {error}") from error
-        self._read += size
-        return batch
 
     def read_steps(self) -> Iterator[LogBatch]:
         """
@@ -161,9 +150,48 @@ class FinishedLog:
         Raises:
             FileError: It cannot be read.
         """
-        for block in _blocks(self._path):
-            self._read += len(block)
-            yield from self._bytes.read_steps(block, self._times)
+        with _open(self._path) as file:
+            for parsed in self._parsed_blocks(file, partial(parse_steps, alone=_CALLS)):
+                batches = None if parsed is None else self._bytes.read_parsed_steps(parsed, READ_SIZE, self._times)
+                if batches is None:
+                    batches = self._bytes.read_steps(self._next_block(file), self._times)
+                else:
+                    self._read += READ_SIZE
+                yield from batches
+            for block in _blocks_of(file, self._path, self._read):
+                self._read += len(block)
+                yield from self._bytes.read_steps(block, self._times)
+
+    def _parsed_blocks(self, file: IO[bytes], parse: Parse[Parsed]) -> Iterator[Parsed | None]:
+        """
+        Yield what the whole blocks of a large log hold, parsed by two processes; nothing if no second one can help.
+
+        `None` is a block that has to be read. Whoever takes one moves on by a block before the next.
+        """
+        count = self._size // READ_SIZE
+        if self._path.endswith(".gz") or not is_worthwhile(self._size):
+            return
+        try:
+            blocks = ParserProcess(file, READ_SIZE, count, parse)
+        except OSError:
+            return
+        with closing(blocks):
+            for number in range(count):
+                try:
+                    parsed = blocks.take(number)
+                except OSError as error:
+                    raise FileError(f"{self._path}: reading failed: {error}") from error
+                yield parsed
+                if self._read < (number + 1) * READ_SIZE:
+                    return  # The file was cut meanwhile, and this is its end.
+
+    def _next_block(self, file: IO[bytes]) -> bytes:
+        try:
+            data = os.pread(file.fileno(), READ_SIZE, self._read)
+        except OSError as error:
+            raise FileError(f"{self._path}: reading failed: {error}") from error
+        self._read += len(data)
+        return data
 
     def read_until(self, mark: re.Pattern[bytes]) -> Iterator[LogBatch]:
         """

@@ -13,10 +13,10 @@ import os
 import signal
 import threading
 
-from typing import IO, TYPE_CHECKING
+from collections.abc import Callable
+from typing import IO, TYPE_CHECKING, Generic, TypeVar
 
 from vllm_watch.reading.framing import MAX_LINE
-from vllm_watch.reading.parsed_text import ParsedText, parse_text
 
 
 if TYPE_CHECKING:  # Only a large file needs it at all.
@@ -25,6 +25,10 @@ if TYPE_CHECKING:  # Only a large file needs it at all.
 
 MIN_SIZE = 32 * 1024 * 1024
 """Smaller files are read before a second process has paid for its start."""
+
+Parsed = TypeVar("Parsed")
+Parse = Callable[[bytes, int], "Parsed | None"]
+"""Parses a part of a log, given with some bytes before it and where it starts; `None` where only a reader can."""
 
 _ASKED = 2
 _AHEAD = 8
@@ -35,7 +39,7 @@ def is_worthwhile(size: int) -> bool:
     return size >= MIN_SIZE and len(os.sched_getaffinity(0)) > 1 and threading.active_count() == 1
 
 
-class ParserProcess:
+class ParserProcess(Generic[Parsed]):
     """
     Parses the blocks of a file, in this process and in another.
 
@@ -43,17 +47,18 @@ class ParserProcess:
         file: The file, open.
         block: The size of a block in bytes.
         count: How many whole blocks there are.
+        parse: Parses a block.
 
     Raises:
         OSError: No process can be started.
     """
 
-    def __init__(self, file: IO[bytes], block: int, count: int) -> None:
+    def __init__(self, file: IO[bytes], block: int, count: int, parse: Parse[Parsed]) -> None:
         import multiprocessing  # noqa: PLC0415  # Only a large file needs it.
 
         context = multiprocessing.get_context("fork")
         self._connection, theirs = context.Pipe()
-        self._process = context.Process(target=_serve, args=(file, block, theirs, self._connection), daemon=True)
+        self._process = context.Process(target=_serve, args=(file, block, parse, theirs, self._connection), daemon=True)
         # What interrupts the reader must not interrupt the other process, not even while it starts: the reader ends it.
         before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
         try:
@@ -62,10 +67,10 @@ class ParserProcess:
             signal.pthread_sigmask(signal.SIG_SETMASK, before)
         theirs.close()
         self._file = file
-        self._block, self._count = block, count
+        self._block, self._count, self._parse = block, count, parse
         self._next = 0
         self._asked: list[int] = []
-        self._parsed: dict[int, ParsedText | None] = {}
+        self._parsed: dict[int, Parsed | None] = {}
 
     def close(self) -> None:
         """End the second process."""
@@ -73,7 +78,7 @@ class ParserProcess:
         self._process.terminate()
         self._process.join()
 
-    def take(self, number: int) -> ParsedText | None:
+    def take(self, number: int) -> Parsed | None:
         """
         Return what a block holds, `None` where only the reader can parse it; blocks are taken in order.
 
@@ -86,7 +91,7 @@ class ParserProcess:
             elif self._connection.poll() or not self._can_go_ahead():
                 self._receive()
             else:
-                self._parsed[self._next] = _parse(self._file, self._block, self._next)
+                self._parsed[self._next] = _parse(self._file, self._block, self._parse, self._next)
                 self._next += 1
         return self._parsed.pop(number)
 
@@ -120,20 +125,20 @@ class ParserProcess:
         self._next = self._count
 
 
-def _serve(file: IO[bytes], block: int, connection: Connection, theirs: Connection) -> None:
+def _serve(file: IO[bytes], block: int, parse: Parse[Parsed], connection: Connection, theirs: Connection) -> None:
     """Parse what is asked for, until nobody is there to ask, or there is no memory for it."""
     theirs.close()
     gc.disable()
     try:
         while True:
-            connection.send(_parse(file, block, connection.recv()))
+            connection.send(_parse(file, block, parse, connection.recv()))
     except (EOFError, OSError, MemoryError):
         return
 
 
-def _parse(file: IO[bytes], block: int, number: int) -> ParsedText | None:
+def _parse(file: IO[bytes], block: int, parse: Parse[Parsed], number: int) -> Parsed | None:
     start = number * block
     before = min(start, MAX_LINE + 1)
     # Not by `seek`: both processes have the file open once, with one place in it.
     data = os.pread(file.fileno(), before + block, start - before)
-    return parse_text(data, before) if len(data) == before + block else None
+    return parse(data, before) if len(data) == before + block else None

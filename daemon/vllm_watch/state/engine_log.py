@@ -38,7 +38,7 @@ class EngineLog:
     gaps: deque[float] = field(default_factory=lambda: deque(maxlen=5))
     covered: deque[float] = field(default_factory=lambda: deque(maxlen=5))
     """The seconds that the last lines on drafts are over, by vLLM's own clock."""
-    step_times: StepTimes = field(default_factory=StepTimes)
+    step_times: StepTimes = field(default_factory=StepTimes, compare=False)
     before: EngineStats | None = None
     """The line of statistics before the last one."""
 

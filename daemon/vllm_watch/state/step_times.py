@@ -14,12 +14,10 @@ from collections.abc import Mapping
 from statistics import median
 from typing import NamedTuple
 
+from vllm_watch.catalog.limits import STEP_TIME_SECONDS
 from vllm_watch_parsers.events import EngineStats
 from vllm_watch_parsers.scrape import EngineReading
 
-
-SECONDS = 300.0
-"""The time of a step is the median of this period."""
 
 MIN_MEASURED = 3
 """The median of fewer measurements is only chance."""
@@ -218,31 +216,47 @@ def _prompt_tokens(old: EngineReading, new: EngineReading) -> float | None:
     return _grown(old, new, "prompt_tokens") if computed is None else computed
 
 
+class _Recent:
+    """The measurements of one class in the last minutes, each with its time; their median is worked out once."""
+
+    def __init__(self) -> None:
+        self._measured: deque[tuple[float, float]] = deque(maxlen=MAX_MEASURED)
+        self._time: StepTime | None = None
+
+    def add(self, at: float, seconds: float) -> None:
+        self._measured.append((at, seconds))
+        self._time = None
+
+    def time(self, now: float) -> StepTime | None:
+        """Return the time of a step; `now` is never earlier than before."""
+        measured = self._measured
+        while measured and now - measured[0][0] >= STEP_TIME_SECONDS:
+            measured.popleft()
+            self._time = None
+        if self._time is None and len(measured) >= MIN_MEASURED:
+            self._time = StepTime(median([seconds for _, seconds in measured]), len(measured), measured[-1][0])
+        return self._time
+
+
 class StepTimes:
     """What was measured of one engine in the last minutes, by class."""
 
     def __init__(self) -> None:
-        self._measured: dict[StepClass, deque[tuple[float, float]]] = {}
+        self._recent: dict[StepClass, _Recent] = {}
 
     def add(self, at: float, measured: Measured | None) -> None:
         """Take in a period that ended now; `None` is one in which nothing was measured."""
         if measured is None:
             return
-        known = self._measured.pop(measured.step_class, None)
+        known = self._recent.pop(measured.step_class, None)
         if known is None:
-            known = deque(maxlen=MAX_MEASURED)
-            if len(self._measured) >= MAX_CLASSES:
-                del self._measured[next(iter(self._measured))]
-        known.append((at, measured.seconds))
-        self._measured[measured.step_class] = known  # The last one is that which was measured last.
+            known = _Recent()
+            if len(self._recent) >= MAX_CLASSES:
+                del self._recent[next(iter(self._recent))]
+        known.add(at, measured.seconds)
+        self._recent[measured.step_class] = known  # The last one is that which was measured last.
 
     def recent(self, now: float) -> Mapping[StepClass, StepTime]:
-        """Return the time of a step by class, of those with enough measurements in the last minutes."""
-        found = {}
-        for of_class, measured in self._measured.items():
-            if now - measured[-1][0] >= SECONDS:
-                continue
-            recent = [seconds for at, seconds in measured if now - at < SECONDS]
-            if len(recent) >= MIN_MEASURED:
-                found[of_class] = StepTime(median(recent), len(recent), measured[-1][0])
-        return found
+        """Return the time of a step by class, of those with enough measurements; `now` is never earlier than before."""
+        times = {of_class: known.time(now) for of_class, known in self._recent.items()}
+        return {of_class: time for of_class, time in times.items() if time is not None}

@@ -21,6 +21,9 @@ GRAFANA = dashboard.DataSourceRef(type_val="grafana", uid="-- Grafana --")
 
 _MOST_REGIONS = 200
 
+_NOT_SET = "(-)"
+"""Before or after a change; in any language, as queries are."""
+
 _SERVER = 'instance=~"$daemon",server=~"$server"'
 
 
@@ -41,7 +44,7 @@ class _Built(builders.AnnotationQuery):
 
 
 def marks(texts: Texts) -> Iterator[builders.AnnotationQuery]:
-    """Yield starts of the server, crashes that its log reported, and alerts."""
+    """Yield starts of the server, what they changed, crashes that its log reported, and alerts."""
     # A start is marked when it was, and not when it was first seen.
     yield _annotation(
         texts.name("starts"),
@@ -51,6 +54,7 @@ def marks(texts: Texts) -> Iterator[builders.AnnotationQuery]:
         titleFormat=texts.name("start_of"),
         step="15s",
     )
+    yield _changes(texts)
     failures = promql.of_server("log_events_total", f'event=~"{CRASHES}"')
     yield _annotation(
         texts.name("crashes"),
@@ -68,6 +72,21 @@ def marks(texts: Texts) -> Iterator[builders.AnnotationQuery]:
         titleFormat="{{alertname}}",
         textFormat="{{server}} {{engine}}",
         tagKeys="severity",
+        step="15s",
+    )
+
+
+def _changes(texts: Texts) -> builders.AnnotationQuery:
+    """Return what starts have changed: a flag, the model or the version, with its value before and after."""
+    changed = promql.of_server("server_config_change_timestamp_seconds")
+    for end in ("from", "to"):
+        changed = f'label_replace({changed}, "{end}", "{_NOT_SET}", "{end}", "")'
+    return _annotation(
+        texts.name("changes"),
+        palette.BLUE,
+        f"{changed} * 1000",
+        useValueForTime=True,
+        titleFormat="{{server}}: {{flag}} {{from}} → {{to}}",
         step="15s",
     )
 

@@ -19,6 +19,10 @@ SHIFT = "1h"
 """How long before the chosen time range the second one is, until somebody says something else."""
 
 
+PLANNED = "1000"
+"""Tokens per second that replicas are counted for, until somebody says something else."""
+
+
 Variable = (
     builders.DatasourceVariable
     | builders.QueryVariable
@@ -88,17 +92,26 @@ def slo(texts: Texts) -> builders.CustomVariable:
 
 def shift(texts: Texts) -> builders.TextBoxVariable:
     """Return the place for how long before the time range a second one is, a duration such as ``37m30s``."""
-    return (
-        builders.TextBoxVariable("shift")
-        .label(texts.name("shift"))
-        .default_value(SHIFT)
-        .current(dashboard.VariableOption(text=SHIFT, value=SHIFT, selected=True))
-    )
+    return _text(texts, "shift", SHIFT)
+
+
+def planned(texts: Texts) -> builders.TextBoxVariable:
+    """Return the place for a number of tokens per second, prompt and generated, that somebody plans for."""
+    return _text(texts, "planned", PLANNED)
 
 
 def filters(texts: Texts) -> builders.AdHocVariable:
     """Return a place for conditions on any other label, such as those that a server is configured with."""
     return builders.AdHocVariable("filters").label(texts.name("filters")).datasource(DATASOURCE)
+
+
+def _text(texts: Texts, name: str, value: str) -> builders.TextBoxVariable:
+    return (
+        builders.TextBoxVariable(name)
+        .label(texts.name(name))
+        .default_value(value)
+        .current(dashboard.VariableOption(text=value, value=value, selected=True))
+    )
 
 
 def _labels(texts: Texts, name: str, query: str, *, everything: bool = True) -> builders.QueryVariable:

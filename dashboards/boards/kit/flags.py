@@ -1,0 +1,88 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The flags that servers run with, as rows of tables: one for each server and flag whose value is known."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from boards.kit import promql
+from boards.kit.panels import Column, Key, Panel, grid
+from boards.kit.texts import Texts
+from vllm_watch.catalog.config_labels import CONFIG_LABELS
+
+
+_FLAG: Final = "_flag"
+_VALUE: Final = "_value"
+
+_OF_SERVER: Final = "instance, server, model_name"
+
+_NUMBERS: Final = {
+    "max-model-len": "max_model_len_tokens",
+    "max-num-seqs": "max_running_requests",
+    "max-num-batched-tokens": "max_batched_tokens",
+    "gpu-memory-utilization": "gpu_memory_utilization_ratio",
+    "block-size": "block_size_tokens",
+    "tensor-parallel-size": "tensor_parallel_size",
+    "pipeline-parallel-size": "pipeline_parallel_size",
+    "data-parallel-size": "data_parallel_size",
+    "num-speculative-tokens": "num_speculative_tokens",
+}
+"""Series of flags that are numbers, by their flags; the last one is a part of ``speculative-config``."""
+
+
+def table(t: Texts, panel: str, expr: str) -> Panel:
+    """Return a table of `known` flags or of `differing` ones, those of one flag below each other."""
+    flag, server = t.name("flag"), t.name("server")
+    return grid(
+        t.panel(panel),
+        [
+            Key(_FLAG, flag, width=230),
+            Key(_VALUE, t.name("value")),
+            Key("model_name", t.name("model")),
+            Key("server", server, width=110),
+            Key("instance", t.name("daemon"), width=115),
+        ],
+        [Column(expr, t.name("is_set"), hidden=True)],
+        sort_by=[(flag, False), (server, False)],
+    )
+
+
+def known() -> str:
+    """Return 1 for each flag of each server whose value is known, with the flag and the value as labels."""
+    chosen = [
+        _row(
+            f"max by ({_OF_SERVER}, {label}) ({_info(label)})",
+            label,
+            flags[0],
+        )
+        for label, flags in CONFIG_LABELS.items()
+    ]
+    numbers = [
+        _named(f'count_values by ({_OF_SERVER}) ("{_VALUE}", {_of_engines(series)})', flag)
+        for flag, series in _NUMBERS.items()
+    ]
+    version = promql.of_model("server_info", 'version!=""')
+    chosen.append(_row(f"max by ({_OF_SERVER}, version) ({version})", "version", "version"))
+    return f"max by ({_OF_SERVER}, {_FLAG}, {_VALUE}) ({' or '.join([*chosen, *numbers])})"
+
+
+def differing() -> str:
+    """Return the rows of flags that servers of one model run with different values of."""
+    values = f"count by (model_name, {_FLAG}) (count by (model_name, {_FLAG}, {_VALUE}) ({known()}))"
+    return f"{known()} and on (model_name, {_FLAG}) {values} > 1"
+
+
+def _info(label: str) -> str:
+    return promql.of_model("server_config_info", f'{label}!=""')
+
+
+def _row(expr: str, label: str, flag: str) -> str:
+    return _named(f'label_replace({expr}, "{_VALUE}", "$1", "{label}", "(.*)")', flag)
+
+
+def _named(expr: str, flag: str) -> str:
+    return f'label_replace({expr}, "{_FLAG}", "{flag}", "", "")'
+
+
+def _of_engines(series: str) -> str:
+    return f"max by ({_OF_SERVER}) ({promql.of_engine(series)} > 0)"
