@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The file of `backfill`, `report`, `compare` or `advise` is there whole or not at all, and its ending is that of a format."""
+"""The file of `backfill`, `report`, `compare`, `advise` is there whole or not at all, its ending that of a format."""
 
 from __future__ import annotations
 
