@@ -31,6 +31,7 @@ EXPECTED = {
     "fullstall": [("num-gpu-blocks-override", "96", "off")],
     "queue": [("max-num-seqs", "4", "8")],
     "sustained": [("max-num-seqs", "4", "8")],
+    "throttled": [(DRAFTS, "2", "off")],
 }
 """What is advised of a recording; nothing of the others."""
 
