@@ -46,7 +46,9 @@ def with_its_past():
     series, _ = shared(replayed, *RECORDINGS["throttled"], "throttled")
     first, last = (second // STEP for second in USUAL)
     again = PAST // (USUAL[1] - USUAL[0])
-    return {name: values[first:last] * again + values[first:] for name, values in series.items()}, again * (last - first)
+    return {name: values[first:last] * again + values[first:] for name, values in series.items()}, again * (
+        last - first
+    )
 
 
 def one_after_the_other(length):
@@ -92,7 +94,9 @@ def test_other_traffic_is_compared_with_its_own_past(answers):
     """With twice the requests at once, or contexts twice as long, an engine is as fast as it was, or there is no past."""
     ratios = answers[RATIO]["throttled"]
 
-    assert [ratio for moment, ratio in ratios.items() if MORE_LOAD <= moment < LONGER_CONTEXT + 330 and ratio > 1.5] == []
+    assert [
+        ratio for moment, ratio in ratios.items() if MORE_LOAD <= moment < LONGER_CONTEXT + 330 and ratio > 1.5
+    ] == []
 
 
 def test_other_flags_have_no_past(answers):
