@@ -109,6 +109,6 @@ def test_a_healthy_engine_is_as_fast_as_it_was(answers):
     """Runs of one load test differ by less than a quarter, and nothing is reported."""
     ratios = answers[RATIO]["quiet"].values()
 
-    assert len(ratios) >= 100
+    assert len(ratios) > 60
     assert 0.75 < min(ratios) <= max(ratios) < 1.25
     assert not answers[FIRING]["quiet"]
