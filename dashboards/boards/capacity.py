@@ -100,7 +100,7 @@ def dashboard(language: str) -> models.Dashboard:
             Row(t.row("requests"), [_prompt_sources(t), _context(t)]),
             Row(
                 t.row("started_with"),
-                [_shape(t), _limits(t), flags.table(t, "flags", flags.known(), width=13, height=9), _changes(t)],
+                [_shape(t), _limits(t), _changes(t), flags.table(t, "flags", flags.known())],
             ),
         ],
     )
@@ -595,7 +595,7 @@ def _changes(t: Texts) -> Panel:
     changed = promql.of_server("server_config_change_timestamp_seconds")
     return grid(
         t.panel("changes"),
-        [Key("flag", t.name("flag")), *ends, Key("server", t.name("server"), width=110)],
+        [Key("flag", t.name("flag"), width=240), *ends, Key("server", t.name("server"), width=110)],
         [
             Column(
                 f"max by (instance, server, flag, from, to) ({changed}) * 1000",
@@ -606,8 +606,7 @@ def _changes(t: Texts) -> Panel:
         ],
         facts=[Key("instance", t.name("daemon"), width=115)],
         sort_by=[(t.name("at"), True)],
-        width=11,
-        height=9,
+        height=5,
     )
 
 

@@ -65,7 +65,7 @@ def dashboard(language: str) -> models.Dashboard:
         [
             Row(t.row("now"), [*_strip(t), _servers(t), alerts.firing(t, width=24, height=12, is_by_daemon=True)]),
             Row(t.row("course"), [_state(t), *_courses(t)]),
-            Row(t.row("flags"), [flags.table(t, "differing", flags.differing(), width=24, height=8)]),
+            Row(t.row("flags"), [flags.table(t, "differing", flags.differing())]),
         ],
         annotated=False,
     )

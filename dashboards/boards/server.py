@@ -42,6 +42,7 @@ UID = "vllm-watch-server"
 _SHORT, _USUAL, _LONG = 0.5, 0.95, 0.99
 
 _OF_SERVER = ("instance", "server")
+_CLASS = "batch_class"
 
 _BATCH, _BATCH_LIMIT = promql.of_engine("requests_running"), promql.of_engine("max_running_requests")
 
@@ -73,6 +74,7 @@ def dashboard(language: str) -> models.Dashboard:
             Row(t.row("system"), [*_system(t)]),
             Row(t.row("shortage"), [*_shortage(t)]),
             Row(t.row("objectives"), [*_objectives(t)], collapsed=True),
+            Row(t.row("speed"), [_slower(t), _steps(t)], collapsed=True),
             Row(t.row("engines"), [*_engines(t)], collapsed=True),
             Row(t.row("distributions"), [*_distributions(t)], collapsed=True),
         ],
@@ -593,6 +595,53 @@ def _failures(t: Texts) -> Panel:
         colors=_CRASHES,
         runbooks=runbooks(t, "VllmEngineCrashed", "VllmOutOfMemory"),
     )
+
+
+def _slower(t: Texts) -> Panel:
+    """Return how many times as long a decode step takes as it did, by batch size and over all."""
+    by_batch = f"max by ({', '.join(_OF_SERVER)}, {_CLASS}) ({_in_all_contexts(promql.recorded('slower_ratio'))})"
+    over_all = promql.per_server(promql.recorded("slower_ratio:median"), "max")
+    return lines(
+        t.panel("slower"),
+        TIMES,
+        [
+            Query(by_batch, f"{{{{server}}}} {t.name('batch')} {{{{{_CLASS}}}}}", several=True),
+            Query(over_all, f"{{{{server}}}} {t.name('over_all')}", palette.TEXT),
+        ],
+        width=9,
+        soft_most=2,
+        bounds=[(number("slower_ratio"), palette.WARNING)],
+        runbooks=runbooks(t, "VllmSlowerThanItWas"),
+    )
+
+
+def _steps(t: Texts) -> Panel:
+    """Return how long a decode step takes at each batch size, and how long it did."""
+    columns = {
+        "now": promql.of_engine("decode_step_seconds"),
+        "usual": promql.recorded("decode_step_seconds:usual"),
+        "first_day": promql.recorded("decode_step_seconds:first_day"),
+    }
+    keys = (*_OF_SERVER, "engine", _CLASS, "context_class", "prompt_class")
+    return grid(
+        t.panel("steps"),
+        [
+            Key("server", t.name("server"), width=90),
+            Key("instance", t.name("daemon"), width=110),
+            Key("engine", t.name("engine"), width=65),
+            Key(_CLASS, t.name("batch"), width=65),
+            Key("context_class", t.name("context"), width=95),
+            Key("prompt_class", t.name("prompts"), width=75),
+        ],
+        [Column(promql.only(expr, *keys), t.name(name), SECONDS) for name, expr in columns.items()],
+        sort_by=[(t.name("engine"), False), (t.name("batch"), False)],
+        width=15,
+        runbooks=runbooks(t, "VllmSlowerThanItWas"),
+    )
+
+
+def _in_all_contexts(ratio: str) -> str:
+    return f"quantile without (config, version, context_class, prompt_class) (0.5, {ratio})"
 
 
 def _engines(t: Texts) -> list[Panel]:

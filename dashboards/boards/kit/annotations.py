@@ -54,18 +54,7 @@ def marks(texts: Texts) -> Iterator[builders.AnnotationQuery]:
         titleFormat=texts.name("start_of"),
         step="15s",
     )
-    # A change is of a start, too: what it says comes before what it is of.
-    changes = promql.of_server("server_config_change_timestamp_seconds")
-    for end in ("from", "to"):
-        changes = f'label_replace({changes}, "{end}", "{_NOT_SET}", "{end}", "")'
-    yield _annotation(
-        texts.name("changes"),
-        palette.BLUE,
-        f"{changes} * 1000",
-        useValueForTime=True,
-        titleFormat="{{server}}: {{flag}} {{from}} → {{to}}",
-        step="15s",
-    )
+    yield _changes(texts)
     failures = promql.of_server("log_events_total", f'event=~"{CRASHES}"')
     yield _annotation(
         texts.name("crashes"),
@@ -83,6 +72,21 @@ def marks(texts: Texts) -> Iterator[builders.AnnotationQuery]:
         titleFormat="{{alertname}}",
         textFormat="{{server}} {{engine}}",
         tagKeys="severity",
+        step="15s",
+    )
+
+
+def _changes(texts: Texts) -> builders.AnnotationQuery:
+    """Return what starts have changed: a flag, the model or the version, with its value before and after."""
+    changed = promql.of_server("server_config_change_timestamp_seconds")
+    for end in ("from", "to"):
+        changed = f'label_replace({changed}, "{end}", "{_NOT_SET}", "{end}", "")'
+    return _annotation(
+        texts.name("changes"),
+        palette.BLUE,
+        f"{changed} * 1000",
+        useValueForTime=True,
+        titleFormat="{{server}}: {{flag}} {{from}} → {{to}}",
         step="15s",
     )
 

@@ -30,7 +30,7 @@ _NUMBERS: Final = {
 """Series of flags that are numbers, by their flags; the last one is a part of ``speculative-config``."""
 
 
-def table(t: Texts, panel: str, expr: str, *, width: int, height: int) -> Panel:
+def table(t: Texts, panel: str, expr: str) -> Panel:
     """Return a table of `known` flags or of `differing` ones, those of one flag below each other."""
     flag, server = t.name("flag"), t.name("server")
     return grid(
@@ -44,8 +44,6 @@ def table(t: Texts, panel: str, expr: str, *, width: int, height: int) -> Panel:
         ],
         [Column(expr, t.name("is_set"), hidden=True)],
         sort_by=[(flag, False), (server, False)],
-        width=width,
-        height=height,
     )
 
 
