@@ -102,6 +102,15 @@ def test_load_tests(names, expected):
     assert changes(of_load_tests(*names)) == expected
 
 
+def test_a_start_with_other_flags_counts_alone():
+    """The throttled server was started again with 2 draft tokens instead of 4: only its time since then counts."""
+    history = recorded("throttled")
+    (server,) = advise([history], join((), [history])).servers
+
+    assert history.points[0].at < history.config_since < server.start
+    assert server.seconds < 0.25 * (history.points[-1].at - history.points[0].at)
+
+
 def test_what_was_measured_is_told():
     """Where load tests show it, four draft tokens are advised as measured, with the command that shows it."""
     (advice,) = of_load_tests("quiet-draft2", "quiet-draft4").advice
