@@ -389,39 +389,34 @@ def _gpus() -> str:
 def _bases(t: Texts) -> models.ValueMapping:
     """Return what the bases of a capacity are called, and the reasons why there is none."""
     known = {basis: (t.get(f"bases.{basis}"), palette.TEXT) for basis in CAPACITY_BASES}
-    return value_mapping(known | {why: (t.get(f"unknown.{why}"), palette.WARNING) for why in CAPACITY_UNKNOWN})
+    return value_mapping(known | {why: (t.get(f"unknown.{why}"), palette.GREY) for why in CAPACITY_UNKNOWN})
 
 
 def _replicas(t: Texts) -> Panel:
     """Return how many servers of each model there are, and how many a demand needs."""
     running = f"count by ({_OF_MODEL}, server) ({_RUNNING})"
-    servers, of_server = f"count by ({_OF_MODEL}) ({running})", f"avg by ({_OF_MODEL}) ({running})"
-    week, lower = (
-        promql.recorded("replicas_needed:week_peak"),
-        f"{number('plan_ratio'):g} * avg by ({_OF_MODEL}) ({_LOWER})",
-    )
-    needed = {"for_week": f"sum by ({_OF_MODEL}) ({week})", "for_demand": f"$planned / ({lower})"}
-    every = {"for_week": week, "for_demand": _LOWER}
+    of_server = f"avg by ({_OF_MODEL}) ({running})"
+    planned = f"$planned / ({number('plan_ratio'):g} * avg by ({_OF_MODEL}) ({_LOWER}))"
+    columns = {
+        "servers": f"count by ({_OF_MODEL}) ({running})",
+        "for_week": f"ceil({_week_peak()} / {of_server})",
+        "for_demand": f"ceil({planned} / {of_server})",
+    }
     return grid(
         t.panel("replicas"),
         [Key("model_name", t.name("model")), Key("instance", t.name("daemon"), width=110)],
-        [
-            Column(servers, t.name("servers"), decimals=0, width=70),
-            *(
-                Column(
-                    f"ceil({engines_needed} / {of_server}) and count by ({_OF_MODEL}) ({every[name]})"
-                    f" >= count by ({_OF_MODEL}) ({_RUNNING})",
-                    t.name(name),
-                    decimals=0,
-                    width=105,
-                )
-                for name, engines_needed in needed.items()
-            ),
-        ],
+        [Column(expr, t.name(name), decimals=0, width=100) for name, expr in columns.items()],
         sort_by=[(t.name("model"), False)],
         width=10,
         runbooks=runbooks(t, "VllmDemandNearMaximum"),
     )
+
+
+def _week_peak() -> str:
+    """Return how many engines the week's peak of a model needs, where that of each engine is known."""
+    needed = promql.recorded("replicas_needed:week_peak")
+    known, there = (f"count by ({_OF_MODEL}) ({each})" for each in (needed, _RUNNING))
+    return f"(sum by ({_OF_MODEL}) ({needed}) unless {known} < {there})"
 
 
 def _gain(t: Texts) -> Panel:

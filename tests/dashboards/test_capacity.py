@@ -5,6 +5,8 @@ from __future__ import annotations
 
 import math
 
+from itertools import product
+
 import pytest
 
 from tests.alerts.replay import STEP, evaluated
@@ -342,24 +344,32 @@ def test_replicas_are_what_the_lower_bound_carries(prometheus):
     assert table["Week's peak"] == math.ceil(max(done.values()) / (0.75 * lower)) > 1
 
 
-@NEEDS_PROMTOOL
-def test_replicas_are_servers_and_not_engines():
-    """Of servers with two engines each, half as many are needed; and of some unknown capacity nothing is said."""
+def two_servers(known):
+    """Return the series of two servers with two engines each, of which so many show their capacity."""
     series = {}
-    for server in ("s", "t"):
-        for engine in ("0", "1"):
-            labels = f'instance="a:1",job="vllm-watch",server="{server}",model_name="m",engine="{engine}"'
-            series[f"vllm_watch_requests_running{{{labels}}}"] = ["4"] * STEPS
-            for name, value in (("", "100"), ("lower_", "80"), ("prompt_", "25")):
+    for place, (server, engine) in enumerate(product("st", "01")):
+        labels = f'instance="a:1",job="vllm-watch",server="{server}",model_name="m",engine="{engine}"'
+        series[f"vllm_watch_requests_running{{{labels}}}"] = ["4"] * STEPS
+        for name, value in (("", "100"), ("lower_", "80"), ("prompt_", "25")):
+            if place < known:
                 estimate = f'vllm_watch_capacity_estimate_{name}tokens_per_second{{{labels},basis="curve"}}'
                 series[estimate] = [value] * STEPS
-    known = list(given(UID, "Replicas needed", "Demand", series, STEPS).values())[-1]
-    series.popitem()
-    partly = list(given(UID, "Replicas needed", "Demand", series, STEPS).values())[-1]
+        for kind, value in (("prompt", "50"), ("generation", "100")):
+            series[f"vllm_watch_{kind}_tokens_per_second{{{labels}}}"] = [value] * STEPS
+    return series
 
-    # Three quarters of 80 % of 125 are 75 for each engine.
-    assert list(known.values()) == [math.ceil(1000 / 75 / 2)]
-    assert list(partly.values()) == []
+
+@NEEDS_PROMTOOL
+@pytest.mark.parametrize(("known", "for_week"), [(4, [4]), (3, [])])
+def test_replicas_are_servers_and_not_engines(known, for_week):
+    """Of servers with two engines half as many are needed; a peak of which a part is not known is no peak."""
+    found = {
+        name: list(list(given(UID, "Replicas needed", name, two_servers(known), STEPS).values())[-1].values())
+        for name in ("Servers", "Week's peak", "Demand")
+    }
+
+    # Three quarters of 80 % of 125 are 75 for each engine, and each has 150 to do.
+    assert found == {"Servers": [2], "Week's peak": for_week, "Demand": [math.ceil(1000 / 75 / 2)]}
 
 
 @NEEDS_PROMETHEUS

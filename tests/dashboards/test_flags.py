@@ -34,9 +34,11 @@ def configured(server, dtype, batched, *, model="m", backend="FLASH_ATTN"):
 
 
 def rows(uid, title, series):
-    """Return the server, flag and value of each row of a table of flags."""
-    found = list(given(uid, title, "Is set", series, STEPS).values())[-1]
-    return {tuple(dict(labels)[name] for name in ("server", "_flag", "_value")) for labels in found}
+    """Return how many servers are alike, by server, flag and value of each row of a table of flags."""
+    found = list(given(uid, title, "Servers alike", series, STEPS).values())[-1]
+    return {
+        tuple(dict(labels)[name] for name in ("server", "_flag", "_value")): alike for labels, alike in found.items()
+    }
 
 
 @NEEDS_PROMTOOL
@@ -45,9 +47,9 @@ def test_each_known_flag_has_a_row():
     found = rows(CAPACITY, "Flags", configured("s", "bfloat16", "8192", backend=""))
 
     assert found == {
-        ("s", "dtype", "bfloat16"),
-        ("s", "max-num-batched-tokens", "8192"),
-        ("s", "version", "0.32.0"),
+        ("s", "dtype", "bfloat16"): 1,
+        ("s", "max-num-batched-tokens", "8192"): 1,
+        ("s", "version", "0.32.0"): 1,
     }
 
 
@@ -57,12 +59,14 @@ def test_servers_of_one_model_differ_in_what_both_say():
     series = {
         **configured("s", "bfloat16", "2048"),
         **configured("t", "bfloat16", "8192", backend=""),
+        **configured("v", "bfloat16", "8192"),
         **configured("u", "float16", "512", model="other"),
     }
 
     assert rows(FLEET, "Flags in which servers of one model differ", series) == {
-        ("s", "max-num-batched-tokens", "2048"),
-        ("t", "max-num-batched-tokens", "8192"),
+        ("s", "max-num-batched-tokens", "2048"): 1,
+        ("t", "max-num-batched-tokens", "8192"): 2,
+        ("v", "max-num-batched-tokens", "8192"): 2,
     }
 
 

@@ -31,24 +31,36 @@ _NUMBERS: Final = {
 
 
 def table(t: Texts, panel: str, expr: str) -> Panel:
-    """Return a table of `known` flags or of `differing` ones, those of one flag below each other."""
-    flag, server = t.name("flag"), t.name("server")
+    """Return a table of `known` flags or of `differing` ones, of each flag the rarest value first."""
+    flag, alike, server = t.name("flag"), t.name("alike"), t.name("server")
     return grid(
         t.panel(panel),
         [
-            Key(_FLAG, flag, width=230),
+            Key(_FLAG, flag, width=250),
             Key(_VALUE, t.name("value")),
             Key("model_name", t.name("model")),
             Key("server", server, width=110),
             Key("instance", t.name("daemon"), width=115),
         ],
-        [Column(expr, t.name("is_set"), hidden=True)],
-        sort_by=[(flag, False), (server, False)],
+        [Column(expr, alike, width=110)],
+        sort_by=[(flag, False), (alike, False), (server, False)],
     )
 
 
 def known() -> str:
-    """Return 1 for each flag of each server whose value is known, with the flag and the value as labels."""
+    """
+    Return each flag of each server whose value is known, with the flag and the value as labels.
+
+    It is how many of the servers of its model have the same value.
+    """
+    return f"{_known()} * on (model_name, {_FLAG}, {_VALUE}) group_left () {_alike()}"
+
+
+def _alike() -> str:
+    return f"count by (model_name, {_FLAG}, {_VALUE}) ({_known()})"
+
+
+def _known() -> str:
     chosen = [
         _row(
             f"max by ({_OF_SERVER}, {label}) ({_info(label)})",
@@ -68,8 +80,7 @@ def known() -> str:
 
 def differing() -> str:
     """Return the rows of flags that servers of one model run with different values of."""
-    values = f"count by (model_name, {_FLAG}) (count by (model_name, {_FLAG}, {_VALUE}) ({known()}))"
-    return f"{known()} and on (model_name, {_FLAG}) {values} > 1"
+    return f"{known()} and on (model_name, {_FLAG}) count by (model_name, {_FLAG}) ({_alike()}) > 1"
 
 
 def _info(label: str) -> str:
