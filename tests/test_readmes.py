@@ -27,6 +27,7 @@ TITLES = {
     "How vllm-watch behaves": "vllm-watch 的行为",
     "Two sources": "两个数据来源",
     "What a server runs with": "服务器以什么参数运行",
+    "How much an engine can carry": "引擎最多能承载多少",
     "When an engine is stalled": "引擎何时判为卡住",
     "The probe": "探测",
     "What is guaranteed": "保证",

@@ -50,6 +50,20 @@ def waiting(seconds=700, running=16.0, kv=0.2, rates=TOKENS, often=5.0):
     return Part(seconds, load(running, waiting=often, kv=kv), rates, state="saturated")
 
 
+def too_slow(half=0.03, full=0.08, rate=500.0):
+    """Return a time with half a batch and one with a full one: seconds per output token, and tokens a second."""
+    return [
+        Part(300, load(8.0), TOKENS, {"time_per_output_token_seconds": {half: 5.0}}),
+        Part(
+            700,
+            load(16.0, waiting=5.0),
+            {**TOKENS, "generation_tokens_total": rate},
+            {"time_per_output_token_seconds": {full: 5.0}},
+            state="saturated",
+        ),
+    ]
+
+
 class TestBatch:
     """``max-num-seqs``."""
 
@@ -119,6 +133,25 @@ class TestBatch:
         assert changes(server(full(running=16.0))) == [("max-num-seqs-down", "16", "14")]
         assert changes(server(full(running=16.0, rates=TOKENS))) == []
         assert changes(server(full(running=10.0))) == []
+
+    def test_fewer_where_a_full_batch_is_only_slower(self):
+        """A full batch that gives no more than half of one, and misses the objective, may be smaller."""
+        assert changes(server(*too_slow()), CHAT) == [("max-num-seqs-down-for-latency", "16", "9")]
+        assert changes(server(*too_slow())) == []
+
+    @pytest.mark.parametrize(
+        ("parts", "said"),
+        [
+            (too_slow(full=0.04), "40 ms per output token with a full batch"),
+            (too_slow(half=0.06), "60 ms with half of one"),
+            (too_slow(rate=900.0), "a full batch gives more tokens a second, 900 against 500"),
+            (too_slow()[1:], "what half a batch gives is not known"),
+        ],
+    )
+    def test_fewer_is_silent(self, parts, said):
+        """Where the objective is met, half a batch misses it, too, a full one gives more, or half was never seen."""
+        assert said in reason(server(*parts), "max-num-seqs-down-for-latency", CHAT)
+        assert "max-num-seqs-down-for-latency" not in {rule for rule, *_ in changes(server(*parts), CHAT)}
 
     def test_engines_have_a_limit_each(self):
         """Of two engines with 16 places each, 20 running requests fill no batch."""
@@ -273,6 +306,21 @@ class TestBudget:
 
         assert changes(self.history(observed, {"max-num-batched-tokens": "512"}), CHAT) == []
 
+    @pytest.mark.parametrize(
+        ("config", "given", "said"),
+        [
+            ({"enable-chunked-prefill": "False"}, CHAT, "chunked prefill is off"),
+            ({}, Given(parse_objective("ttft=300ms")), "no limit of both"),
+        ],
+    )
+    def test_what_it_cannot_be_held_against(self, config, given, said):
+        """Without chunked prefill, or with half an objective, nothing is said of it."""
+        history = self.history(latencies(2.0, {0.02: 100.0}, iteration_tokens=steps(5.0, 5.0)), {**BUDGET, **config})
+
+        assert changes(history, given) == []
+        for rule in ("max-num-batched-tokens-up", "max-num-batched-tokens-down"):
+            assert said in reason(history, rule, given)
+
     def test_v0_has_another_budget(self):
         """On V0, and where the engine is not known, nothing is said of it."""
         history = self.history(latencies(2.0, {0.02: 100.0}, iteration_tokens=steps(5.0, 5.0)))
@@ -393,6 +441,7 @@ SPEAKS = {
     "gpu-memory-utilization-up": server(full(), config=FULL_CACHE),
     "kv-cache-dtype-fp8": server(full(), config={**FULL_CACHE, "gpu-memory-utilization": "0.95"}),
     "max-num-seqs-down": server(full(running=16.0)),
+    "max-num-seqs-down-for-latency": server(*too_slow()),
     "max-num-seqs-up": server(waiting()),
     "max-num-batched-tokens-up": server(Part(700, load(8.0), TOKENS, SLOW_PROMPTS), config=BUDGET),
     "max-num-batched-tokens-down": server(Part(700, load(8.0), TOKENS, UNEVEN_GAPS), config=BUDGET),

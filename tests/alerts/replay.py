@@ -78,13 +78,15 @@ def evaluated(series: Mapping[str, list[str]], steps: int, query: str) -> Answer
     return evaluated_together(series, steps, [query])[query]
 
 
-def evaluated_together(series: Mapping[str, list[str]], steps: int, queries: Collection[str]) -> dict[str, Answers]:
+def evaluated_together(
+    series: Mapping[str, list[str]], steps: int, queries: Collection[str], interval: int = EVALUATION
+) -> dict[str, Answers]:
     """
     Return what queries give over series, by the query.
 
-    The rules that the queries depend on are evaluated once for all of them.
+    The rules that the queries depend on are evaluated once for all of them, every `interval` seconds.
     """
-    evaluation = Evaluation(series, steps, STEP, EVALUATION, needed(groups_at_worst(), queries), tuple(queries))
+    evaluation = Evaluation(series, steps, STEP, interval, needed(groups_at_worst(), queries), tuple(queries))
     with promtool() as tool:
         return evaluate(tool, evaluation)
 

@@ -138,7 +138,7 @@ def shortened_rules(folder):
     folder.mkdir()
     for name, text in render.rendered(**SHORTER).items():
         assert text != shipped[name] or name != "alerts.yml"
-        (folder / name).write_text(re.sub(r"(?m)^( +interval): \d+s$", r"\1: 1s", text), encoding="utf-8")
+        (folder / name).write_text(re.sub(r"(?m)^( +interval): \d+[sm]$", r"\1: 1s", text), encoding="utf-8")
     return folder
 
 

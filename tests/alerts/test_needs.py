@@ -139,6 +139,7 @@ class TestCheck:
         assert silent == {
             NO_METRICS: {
                 "VllmAdmissionRejections",
+                "VllmCacheCollapseSlows",
                 "VllmPreemptionStorm",
                 "VllmRequiredMetricMissing",
                 "VllmSourcesDisagree",

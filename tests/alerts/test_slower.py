@@ -26,13 +26,16 @@ COMPARED = (STEP_TIME, "vllm_watch_server_start_timestamp_seconds{")
 FIRING = 'ALERTS{alertname="VllmSlowerThanItWas", alertstate="firing"}'
 RATIO = "engine:vllm_watch_slower_ratio:median"
 
+EVALUATION = 60
+"""Seconds between two evaluations of the rules, as these have them."""
+
 PAST = 4 * 3600
 """Seconds of a past that is long enough."""
 
 # Seconds of the recording: minutes with the same traffic and nothing else on the machine, and what tests/recordings
 # tells of it.
 USUAL = (660, 1140)
-MORE_LOAD, LONGER_CONTEXT, THROTTLED, STARTED_AGAIN = 1166, 1502, 2214, 3500
+MORE_LOAD, USUAL_AGAIN, THROTTLED, STOPPED = 1166, 1852, 2214, 3464
 
 
 def replayed(path, server):
@@ -46,7 +49,8 @@ def with_its_past():
     series, _ = shared(replayed, *RECORDINGS["throttled"], "throttled")
     first, last = (second // STEP for second in USUAL)
     again = PAST // (USUAL[1] - USUAL[0])
-    return {name: values[first:last] * again + values[first:] for name, values in series.items()}, again * (last - first)
+    whole = {name: values[first:last] * again + values[first:] for name, values in series.items()}
+    return whole, again * (last - first)
 
 
 def one_after_the_other(length):
@@ -62,7 +66,7 @@ def answers():
     """Return when the alert fires and how much slower servers are, by server and second of the throttled recording."""
     throttled, past = with_its_past()
     length = len(next(iter(throttled.values())))
-    found = evaluated_together({**throttled, **one_after_the_other(length)}, length, [FIRING, RATIO])
+    found = evaluated_together({**throttled, **one_after_the_other(length)}, length, [FIRING, RATIO], EVALUATION)
     start = past * STEP - USUAL[0]
     return {
         query: {
@@ -83,27 +87,28 @@ def test_a_throttled_engine_is_reported_within_a_quarter_of_an_hour(answers):
     firing = list(answers[FIRING]["throttled"])
 
     assert THROTTLED < firing[0] <= THROTTLED + 900
-    assert STARTED_AGAIN - 60 <= firing[-1] <= STARTED_AGAIN + 600
-    assert len(firing) == (firing[-1] - firing[0]) // 15 + 1
+    assert STOPPED - 60 <= firing[-1] <= STOPPED + 600
+    assert len(firing) == (firing[-1] - firing[0]) // EVALUATION + 1
     assert answers[RATIO]["throttled"][firing[0]] > 1.5
 
 
 def test_other_traffic_is_compared_with_its_own_past(answers):
-    """With twice the requests at once, or contexts twice as long, an engine is as fast as it was, or there is no past."""
-    ratios = answers[RATIO]["throttled"]
+    """With twice the requests, or contexts twice as long, an engine is as fast as it was, or there is no past."""
+    ratios = [ratio for moment, ratio in answers[RATIO]["throttled"].items() if MORE_LOAD <= moment < USUAL_AGAIN]
 
-    assert [ratio for moment, ratio in ratios.items() if MORE_LOAD <= moment < LONGER_CONTEXT + 330 and ratio > 1.5] == []
+    assert len(ratios) >= 10
+    assert max(ratios) < 1.5
 
 
 def test_other_flags_have_no_past(answers):
     """After a start with another number of drafts there is nothing to compare with."""
-    assert [moment for moment in answers[RATIO]["throttled"] if moment > STARTED_AGAIN + 60] == []
+    assert [moment for moment in answers[RATIO]["throttled"] if moment > STOPPED + 60] == []
 
 
 def test_a_healthy_engine_is_as_fast_as_it_was(answers):
     """Runs of one load test differ by less than a quarter, and nothing is reported."""
     ratios = answers[RATIO]["quiet"].values()
 
-    assert len(ratios) > 200
+    assert len(ratios) > 60
     assert 0.75 < min(ratios) <= max(ratios) < 1.25
     assert not answers[FIRING]["quiet"]

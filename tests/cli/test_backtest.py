@@ -164,6 +164,7 @@ class TestUsersRules:
         (["--prometheus", "http://127.0.0.1:9"], 2, "--prometheus requires --from TIME"),
         (["--from", "-2h"], 2, "--from requires --prometheus URL"),
         (["--prometheus", "http://127.0.0.1:9", "--from", "-2h", "--step", "5s"], 2, "--step is for a log"),
+        ([STALL, "--lead", "1h"], 2, "--lead requires --prometheus URL"),
         ([STALL, "--objective", "e2el=5s"], 2, "alerts have objectives for ttft and tpot only"),
         ([STALL, "--step", "0s"], 2, "--step: expected more than 0 s"),
         ([STALL, *["--thresholds", "a", "--thresholds", "b", "--thresholds", "c"]], 2, "--thresholds: give one file"),

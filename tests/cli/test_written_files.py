@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The file of `backfill`, `report` or `compare` is there whole or not at all, and its ending is that of a format."""
+"""The file of `backfill`, `report`, `compare`, `advise` is there whole or not at all, its ending that of a format."""
 
 from __future__ import annotations
 
@@ -147,7 +147,7 @@ def test_without_an_ending_it_is_text(name):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("command", ["report", "compare"])
+@pytest.mark.parametrize("command", ["report", "compare", "advise"])
 def test_a_wrong_ending_is_said_before_anything_is_read(tmp_path, command):
     """The sources may be large: neither is opened, and the exit status is that of wrong usage."""
     done = vllm_watch(command, "/no/such/a", "/no/such/b", "-o", tmp_path / "x.pdf")

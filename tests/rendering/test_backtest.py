@@ -26,7 +26,10 @@ PAGE = alert("VllmEngineStalled", "critical", 600, 690, pending_since=START + 57
 SLOWER = PAGE._replace(start=START + 630)
 WARNING = alert("VllmQueueGrowing", "warning", 0, None, began_before=True)
 OWN = Alert("Mine", "", {"instance": "a:1"}, START + 60, START + 120)
-QUIET = (NotJudged("VllmProbeFailing", "critical", "no probe was made"), NotJudged("Slow", "", "it waits", "1h"))
+QUIET = (
+    NotJudged("VllmProbeFailing", "critical", "no probe was made"),
+    NotJudged("Slow", "", "it waits", "they wait too long", "1h"),
+)
 FIRST = SetResult("shipped", (WARNING, OWN, PAGE), (alert("A", "", 0, 15), alert("A", "", 30, 60)), QUIET)
 
 
@@ -48,7 +51,7 @@ def test_what_fired_is_listed_by_severity():
     assert "  Mine                      15:01:00  15:02:00       1 min\n" in text
     assert "note     Pending, but did not fire: A (2 times, up to 30 s).\n" in text
     assert "unknown  Not judged, because no probe was made: VllmProbeFailing.\n" in text
-    assert "unknown  Not judged, because they wait longer than the values last: Slow (1h).\n" in text
+    assert "unknown  Not judged, because they wait too long: Slow (1h).\n" in text
 
 
 def test_two_sets_are_columns():

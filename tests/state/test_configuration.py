@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.parsers.lines import record
-from tests.state.test_sources_together import DEAD, READY, Server, page
+from tests.state.test_sources_together import DEAD, READY, RECORDINGS, Server, page
 
 from vllm_watch.catalog.config_labels import CONFIG_LABELS
-from vllm_watch.exposition.config_labels import config_labels
+from vllm_watch.commands.once import read_once
 from vllm_watch.exposition.samples import server_samples
 from vllm_watch.state.configuration import ConfigChange, FlagChange
 from vllm_watch_parsers.command_facts import CommandFacts
@@ -93,14 +93,15 @@ class TestWhereFlagsAreFrom:
         """The number of engines that was given is before the 1 that each engine of a dense model prints."""
         server = start(Server(), engine(data_parallel_size=1), given={"data_parallel_size": 2})
 
-        assert "2" == configuration(server).value("data-parallel-size")
-        assert "1" == configuration(start(Server(), engine(data_parallel_size=1))).value("data-parallel-size")
+        assert "2" == configuration(server).flags["data-parallel-size"].value
+        alone = configuration(start(Server(), engine(data_parallel_size=1)))
+        assert "1" == alone.flags["data-parallel-size"].value
 
     def test_the_first_of_equal_lines_counts(self):
         """A draft model's backend is named after the main model's."""
         server = start(Server(), engine(), backend("FLASHINFER"), backend("TRITON_ATTN"))
 
-        assert "FLASHINFER" == config_labels(configuration(server))["attention_backend"]
+        assert "FLASHINFER" == configuration(server).labels["attention_backend"]
 
     def test_a_new_start_forgets_the_old_one(self):
         """Flags of a start hold until the next one, those of /metrics too."""
@@ -118,7 +119,7 @@ class TestWhereFlagsAreFrom:
         """Without the engine's configuration it is not known that nothing is drafted."""
         server = Server().log(version(), arguments(**given), READY)
 
-        assert method == config_labels(configuration(server))["spec_method"]
+        assert method == configuration(server).labels["spec_method"]
 
 
 class TestChanges:
@@ -145,6 +146,14 @@ class TestChanges:
 
         assert ("max-num-seqs 8 → 24", last[1]) == last == change(server)
         assert digest == configuration(server).digest
+
+    @pytest.mark.parametrize(("name", "starts"), [("loop", 5), ("stop", 3)])
+    def test_recorded_starts_with_the_same_flags(self, name, starts):
+        """A real server that is started again and again with one command line has not changed."""
+        found = read_once([str(RECORDINGS / name / "vllm.log")], None).snapshot
+
+        assert (starts, None) == (found.starts, found.configuration.change)
+        assert found.configuration.digest is not None
 
     def test_the_first_start(self):
         """Of a server that was started before the daemon nothing is known to have changed."""
@@ -183,6 +192,9 @@ class TestChanges:
     def test_a_line_that_only_one_start_has(self):
         """A line about one flag that is missing, and an engine's configuration that was cut off, are no change."""
         server = start(Server(), engine(), backend("FLASHINFER"))
+        digest = configuration(server).digest
+        start(server, engine(), record("Setting attention block size to 528 tokens to ensure it.", "interface.py"))
+        assert (None, digest) == (change(server), configuration(server).digest)
         server.log(version(), arguments(), READY, after=60)
         assert change(server) is None
 
@@ -315,9 +327,7 @@ def test_whatever_is_printed_the_labels_are_plain(flags, text):
     samples = [each for each in server_samples(snapshot) if each.name == "server_config_info"]
 
     assert 1 == len(samples)
-    assert all(
-        re.fullmatch(r"[A-Za-z0-9._+-]{0,64}", value) for value in config_labels(snapshot.configuration).values()
-    )
+    assert all(re.fullmatch(r"[A-Za-z0-9._+-]{0,64}", value) for value in snapshot.configuration.labels.values())
     assert len(CONFIG_LABELS) + 3 == len(samples[0].labels)
     changes = snapshot.configuration.change.changes if snapshot.configuration.change else ()
     assert all(is_flag_text(value) for each in changes for value in each if value is not None)

@@ -10,7 +10,6 @@ import pytest
 from tests.parsers.releases import PAGES, RELEASES, page, read_events
 
 from vllm_watch.catalog.config_labels import CONFIG_LABELS
-from vllm_watch.exposition.config_labels import config_labels
 from vllm_watch.exposition.samples import server_samples
 from vllm_watch.reading.log_reader import LogBatch
 from vllm_watch.state.scrape_source import ScrapeResult
@@ -213,7 +212,7 @@ def test_each_start_is_known(release, start, engine):
     bytes_of = {name: round(size * GIB) if name.endswith("_bytes") else size for name, size in sizes.items()}
     checked = {*V0_SIZES, "max_batched_tokens", "max_running_requests", "model_weights_bytes", "kv_cache_bytes"}
 
-    assert {**dict.fromkeys(CONFIG_LABELS, ""), **LABELS, **labels} == config_labels(snapshot.configuration)
+    assert {**dict.fromkeys(CONFIG_LABELS, ""), **LABELS, **labels} == snapshot.configuration.labels
     assert bytes_of == {name: value for name, value in found.facts.items() if name in checked}
     assert seconds == found.startup_seconds
 
@@ -247,4 +246,4 @@ def test_a_page_alone_has_some_of_it(release, prefix):
     assert (0.9 if has_cache else None) == snapshot.engines[0].facts.get("gpu_memory_utilization_ratio")
     assert (16 if has_cache else None) == snapshot.engines[0].facts.get("block_size_tokens")
     labels = {"prefix_caching": "true"} if has_cache else {}
-    assert {**dict.fromkeys(CONFIG_LABELS, ""), **labels} == config_labels(snapshot.configuration)
+    assert {**dict.fromkeys(CONFIG_LABELS, ""), **labels} == snapshot.configuration.labels

@@ -148,4 +148,5 @@ def _observed(subject: Subject) -> Observed:
         version=subject.version,
         start=subject.work.start,
         end=subject.work.end,
+        warnings=subject.warnings,
     )

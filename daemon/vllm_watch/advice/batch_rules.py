@@ -14,7 +14,8 @@ from vllm_watch.advice.rule import LEAST_SECONDS, Judgement, Measure, Proposal, 
 from vllm_watch.advice.subject import Subject
 from vllm_watch.advice.window import Holds, Window
 from vllm_watch.loadtest.history import Point
-from vllm_watch.loadtest.number_texts import percent, significant
+from vllm_watch.loadtest.number_texts import milliseconds, percent, significant
+from vllm_watch.loadtest.server_result import HISTOGRAMS, latency
 
 
 FLAG = "max-num-seqs"
@@ -27,6 +28,7 @@ _WORTH_IT = 1.25
 _LESS = 0.9
 _GAIN = 1.05
 _HALF = (0.4, 0.6)
+_PER_TOKEN = HISTOGRAMS["tpot_ms"]
 
 
 def _waits(_old: Point, new: Point) -> bool:
@@ -76,8 +78,7 @@ def _judge_too_few(subject: Subject, window: Window) -> Judgement:
 def _flatness(subject: Subject) -> str | None:
     """Return why a larger batch would not help, if half a batch gave as many tokens a second as a full one."""
     seats = subject.seats or 0.0
-    low, high = (share * seats for share in _HALF)
-    half = subject.work.where(lambda _old, new: low <= new.gauges.get("requests_running", 0.0) <= high)
+    half = subject.work.where(_is_between(*(share * seats for share in _HALF)))
     full = subject.work.where(_is_full(seats))
     rates = [_tokens_per_second(each) for each in (half, full)]
     if min(half.seconds, full.seconds) < LEAST_SECONDS / 2 or rates[0] is None or rates[1] is None:
@@ -86,6 +87,40 @@ def _flatness(subject: Subject) -> str | None:
         return None
     shown = " against ".join(significant(rate) for rate in rates)
     return f"half a batch gives as many tokens a second as a full one, {shown}: more requests at once would not help"
+
+
+def _judge_too_slow(subject: Subject, window: Window) -> Judgement:
+    """A full batch misses the objective, and half a batch meets it and gives as many tokens a second."""
+    limit = None if subject.objective is None else subject.objective.limits.get("tpot_ms")
+    half = subject.work.where(_is_between(*(share * (subject.seats or 0.0) for share in _HALF)))
+    full_time, half_time = (latency(each.histogram(_PER_TOKEN)) for each in (window, half))
+    rates = _tokens_per_second(window), _tokens_per_second(half)
+    if limit is None:
+        return "the objective has no limit of the time per output token"
+    if half.seconds < LEAST_SECONDS / 2 or full_time is None or half_time is None or None in rates:
+        return "what half a batch gives is not known"
+    slow, quick = full_time.mean or 0.0, half_time.mean or 0.0
+    if slow <= limit or quick > limit:
+        return f"{milliseconds(slow)} per output token with a full batch, {milliseconds(quick)} with half of one"
+    full_rate, half_rate = (rate or 0.0 for rate in rates)
+    if full_rate >= _GAIN * half_rate:
+        return f"a full batch gives more tokens a second, {significant(full_rate)} against {significant(half_rate)}"
+    text = f"is {milliseconds(slow)} with a full batch, and {milliseconds(quick)} with half of one"
+    shown = f"is {significant(full_rate)} with a full batch, and {significant(half_rate)} with half of one"
+    return (
+        observed(window, _PER_TOKEN, Measure("mean", slow / 1000, limit / 1000), text),
+        observed(window, "generation_tokens_per_second", Measure("mean", full_rate), shown),
+    )
+
+
+def _is_between(low: float, high: float) -> Holds:
+    return lambda _old, new: low <= new.gauges.get("requests_running", 0.0) <= high
+
+
+def _propose_half(subject: Subject, _window: Window) -> Proposal | str:
+    now = int(subject.number(FLAG) or 0)
+    proposed = math.floor(_HALF[1] * now)
+    return Proposal(str(now), str(proposed)) if proposed >= 1 else "there are too few to take some away"
 
 
 def _tokens_per_second(window: Window) -> float | None:
@@ -172,4 +207,24 @@ FEWER = Rule(
     ),
     risk="More requests wait before they start: the time to the first token of those rises.",
     guard="ttft_ms.mean > +10%",
+)
+
+LESS_AT_ONCE = Rule(
+    name="max-num-seqs-down-for-latency",
+    flag=FLAG,
+    cause="batch_full",
+    says="A full batch misses the objective, and gives no more tokens a second than half of one.",
+    flags=(FLAG,),
+    during=lambda subject: subject.work.where(_is_full(subject.seats or math.inf)),
+    when="the batch is full",
+    judge=_judge_too_slow,
+    propose=_propose_half,
+    expects=(
+        ("requests_running", "falls"),
+        ("time_per_output_token_seconds", "falls"),
+        ("requests_waiting", "rises"),
+    ),
+    risk="More requests wait before they start: the time to the first token of those rises.",
+    guard="output_throughput < -5%",
+    needs=("objective",),
 )

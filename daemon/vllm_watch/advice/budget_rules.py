@@ -21,6 +21,7 @@ from vllm_watch.loadtest.server_result import HISTOGRAMS, latency
 
 FLAG = "max-num-batched-tokens"
 
+_CHUNKED = "enable-chunked-prefill"
 _STEPS = "iteration_tokens"
 _QUEUE, _PREFILL = "queue_time_seconds", "prefill_time_seconds"
 _SMALL, _MOST = 0.2, 0.5
@@ -34,10 +35,14 @@ def _latencies(window: Window) -> dict[LatencyName, Latency]:
     return {name: each for name, each in found.items() if each is not None}
 
 
-def _limits(subject: Subject) -> tuple[float, float] | None:
-    """Return the objective's limits of TTFT and TPOT in milliseconds, `None` if it does not have both."""
+def _limits(subject: Subject) -> tuple[float, float] | str:
+    """Return the objective's limits of TTFT and TPOT in milliseconds, or why the budget cannot be held against them."""
+    if subject.flags.get(_CHUNKED) == "False":
+        return "chunked prefill is off: a step holds whole prompts, whatever the objective is"
     limits = {} if subject.objective is None else subject.objective.limits
-    return (limits["ttft_ms"], limits["tpot_ms"]) if {"ttft_ms", "tpot_ms"} <= limits.keys() else None
+    if not {"ttft_ms", "tpot_ms"} <= limits.keys():
+        return "the objective has no limit of both the time to the first token and that per token"
+    return limits["ttft_ms"], limits["tpot_ms"]
 
 
 def _large_steps(subject: Subject, window: Window) -> float | None:
@@ -65,8 +70,8 @@ def _judge_too_small(subject: Subject, window: Window) -> Judgement:
     limits, known, large = _limits(subject), _latencies(window), _large_steps(subject, window)
     queue, prefill = _mean(window, _QUEUE), _mean(window, _PREFILL)
     ttft, gaps = known.get("ttft_ms"), known.get("itl_ms")
-    if limits is None:
-        return "the objective has no limit of both the time to the first token and that per token"
+    if isinstance(limits, str):
+        return limits
     if ttft is None or ttft.mean is None or gaps is None or queue is None or prefill is None or large is None:
         return "the latencies, or how many tokens the steps have, are not known"
     if ttft.mean <= limits[0]:
@@ -91,8 +96,8 @@ def _judge_too_large(subject: Subject, window: Window) -> Judgement:
     """Steps with long prompts in them make the others wait for their next token, and the first token has room."""
     limits, known, large = _limits(subject), _latencies(window), _large_steps(subject, window)
     ttft, gaps = known.get("ttft_ms"), known.get("itl_ms")
-    if limits is None:
-        return "the objective has no limit of both the time to the first token and that per token"
+    if isinstance(limits, str):
+        return limits
     if ttft is None or gaps is None or large is None:
         return "the latencies, or how many tokens the steps have, are not known"
     typical, long = gaps.bounds["p50"].high, gaps.bounds["p99"].low

@@ -91,6 +91,8 @@ class Observed(Struct, frozen=True, kw_only=True):
     version: str | None = None
     start: float | None = None
     end: float | None = None
+    warnings: tuple[str, ...] = ()
+    """What its sources cannot show, in sentences."""
 
 
 class Advised(Struct, frozen=True, kw_only=True):

@@ -15,6 +15,7 @@ RULES: tuple[Rule, ...] = (
     kv_cache_rules.SHARE,
     kv_cache_rules.FP8,
     batch_rules.FEWER,
+    batch_rules.LESS_AT_ONCE,
     batch_rules.MORE,
     budget_rules.LARGER,
     budget_rules.SMALLER,

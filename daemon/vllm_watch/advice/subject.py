@@ -60,6 +60,7 @@ class Subject(NamedTuple):
     hardware: Mapping[str, str]
     era: Era | None
     work: Window
+    warnings: tuple[str, ...] = ()
     objective: Objective | None = None
     shared_prompt: SharedPrompt | None = None
 
@@ -127,6 +128,7 @@ def _subject(histories: list[ServerHistory], objective: Objective | None) -> Sub
         hardware=first.hardware,
         era=_era(first),
         work=joined(_work(each) for each in histories),
+        warnings=tuple(dict.fromkeys(warning for each in histories for warning in each.warnings)),
         objective=objective,
     )
 

@@ -9,11 +9,19 @@ from typing import Any
 from vllm_watch.backtest.fired import ALWAYS_FIRING
 from vllm_watch.backtest.model import NotJudged
 from vllm_watch.backtest.rule_set import RuleSet, needed
-from vllm_watch.backtest.selected_names import ANY_NAME, look_back, reads_calendar, seconds_of, selected_names
+from vllm_watch.backtest.selected_names import (
+    ANY_NAME,
+    look_back,
+    offset_back,
+    reads_calendar,
+    seconds_of,
+    selected_names,
+)
 from vllm_watch.backtest.subject import Subject
 from vllm_watch.catalog.alert_needs import AlertNeeds, Need, alert_needs
 from vllm_watch.catalog.reasons import BY_SOURCE
 from vllm_watch.catalog.series import DAEMON, PREFIX, SERIES
+from vllm_watch.loadtest.number_texts import duration
 
 
 PRESENCE = f"{PREFIX}source_up"
@@ -21,6 +29,8 @@ PRESENCE = f"{PREFIX}source_up"
 
 _OF_DAEMON = frozenset(series.name for series in DAEMON.series)
 _NO_DAEMON = "a log or a recording shows nothing of vllm-watch itself"
+_WAITS = "they wait longer than the values last"
+_COMPARES = "they compare with what was before the values begin"
 _CALENDAR = "it depends on the date or the time of day, and promtool evaluates all rules in 1970"
 
 
@@ -52,20 +62,36 @@ def not_judged(rules: RuleSet, subject: Subject, fired: Collection[str], *, is_s
             reasons = _lacking(alert_needs()[name], subject, shown)
         else:
             reasons = [f"there is no series {series}" for series in _not_there(rule, rules.recorded, subject)]
-        severity, waits = str(rule.get("labels", {}).get("severity", "")), str(rule.get("for", "0s"))
+        severity = str(rule.get("labels", {}).get("severity", ""))
         if reasons:
             yield NotJudged(name, severity, " and ".join(dict.fromkeys(reasons)))
-        elif seconds_of(waits) >= subject.seconds:
-            yield NotJudged(name, severity, f"it waits {waits} before it fires, longer than the values last", waits)
+        else:
+            yield from _too_short(NotJudged(name, severity, ""), rule, rules.recorded, subject)
+
+
+def _too_short(
+    found: NotJudged, rule: Mapping[str, Any], recorded: Mapping[str, str], subject: Subject
+) -> Iterator[NotJudged]:
+    waits, past = str(rule.get("for", "0s")), offset_back(rule["expr"], recorded)
+    if seconds_of(waits) >= subject.seconds:
+        reason, shared = f"it waits {waits} before it fires, longer than the values last", _WAITS
+        yield found._replace(reason=reason, shared=shared, needed=waits)
+    elif past >= _reach(subject):
+        needed_past = duration(past)
+        reason = f"it compares with what was {needed_past} before, when there are no values"
+        yield found._replace(reason=reason, shared=_COMPARES, needed=needed_past)
 
 
 def looking_further(rules: RuleSet, subject: Subject) -> Iterator[tuple[str, float]]:
     """Yield the alerts that look back further than the values reach at their end, with the seconds that they do."""
-    whole = subject.seconds + subject.lead * subject.step
     for rule in rules.alerts:
         seconds = look_back(rule["expr"], rules.recorded)
-        if seconds > whole:
+        if seconds > _reach(subject):
             yield rule["alert"], seconds
+
+
+def _reach(subject: Subject) -> float:
+    return subject.seconds + subject.lead * subject.step
 
 
 def _of_calendar(rules: RuleSet) -> Iterator[str]:

@@ -33,12 +33,22 @@ class Alert(NamedTuple):
 
 
 class NotJudged(NamedTuple):
-    """An alert of which nothing can be said, and why: `waits` is its `for`, if the values are of a shorter time."""
+    """
+    An alert of which nothing can be said.
+
+    Args:
+        alertname: Its name.
+        severity: Its severity.
+        reason: Why, of this alert.
+        shared: Why, of all alerts for which the values are too short in the same way; empty if they are not.
+        needed: How long they would have to be.
+    """
 
     alertname: str
     severity: str
     reason: str
-    waits: str | None = None
+    shared: str = ""
+    needed: str = ""
 
 
 class SetResult(NamedTuple):

@@ -40,11 +40,12 @@ _SHORTEST_GAP = 60.0
 
 
 class PrometheusRange(NamedTuple):
-    """Which server's series, or all servers', from when to when."""
+    """Which server's series, or all servers', from when to when, and for how many seconds before that."""
 
     target: PrometheusTarget
     server: str | None
     times: TimeRange
+    lead: float = LEAD_SECONDS
 
     @property
     def source(self) -> str:
@@ -77,7 +78,7 @@ def read_prometheus_grid(
     """
     api = PrometheusApi(asked.target)
     try:
-        times = TimeRange(asked.times.start - LEAD_SECONDS, asked.times.end)
+        times = TimeRange(asked.times.start - asked.lead, asked.times.end)
         sampling = _sampling(api, asked.server, times)
         if sampling is None or sampling.last < asked.times.start:
             raise PrometheusError(f"{asked.source}: {nothing_found(api, asked.server, asked.times)}")

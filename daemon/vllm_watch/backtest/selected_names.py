@@ -6,7 +6,7 @@ from __future__ import annotations
 import functools
 import re
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 
 ANY_NAME = "__name__"
@@ -48,6 +48,12 @@ def reads_calendar(expression: str) -> bool:
     return bool(_OF_CALENDAR.intersection(_CALL.findall(bare)) or _AT.search(bare))
 
 
+def offset_back(expression: str, recorded: Mapping[str, str]) -> float:
+    """Return how many seconds before its evaluation all parts of an expression have values, at most."""
+    own = max((seconds_of(each) for each in _OFFSET.findall(_bare(expression))), default=0.0)
+    return own + _most(offset_back, expression, recorded)
+
+
 def look_back(expression: str, recorded: Mapping[str, str]) -> float:
     """
     Return how many seconds before its evaluation an expression looks, at most.
@@ -59,10 +65,13 @@ def look_back(expression: str, recorded: Mapping[str, str]) -> float:
     bare = _bare(expression)
     own = max((seconds_of(each) for each in _RANGE.findall(bare)), default=0.0)
     own += max((seconds_of(each) for each in _OFFSET.findall(bare)), default=0.0)
+    return own + _most(look_back, expression, recorded)
+
+
+def _most(back: Callable[[str, Mapping[str, str]], float], expression: str, recorded: Mapping[str, str]) -> float:
+    """Return the most seconds of what an expression selects that is recorded; what selects itself counts once."""
     others = {name: text for name, text in recorded.items() if text != expression}
-    return own + max(
-        (look_back(others[name], others) for name in selected_names(expression) & others.keys()), default=0.0
-    )
+    return max((back(others[name], others) for name in selected_names(expression) & others.keys()), default=0.0)
 
 
 def _bare(expression: str) -> str:

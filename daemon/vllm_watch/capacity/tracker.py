@@ -17,9 +17,13 @@ from vllm_watch.capacity.windows import LoadWindow, WindowCutter
 WINDOWS_PER_CLASS = 16
 """So many windows of each class of running requests are kept, the last ones."""
 
-DRAW_EVERY = 20
-"""After so many new windows, five minutes of work, a curve is drawn again: it costs as much as some scrapes."""
+TRY_EVERY = 4
+"""After so many new windows, a minute of work, it is seen whether there is enough for a curve."""
 
+DRAW_EVERY = 20
+"""After so many, five minutes of work, a curve is drawn again: that costs as much as a scrape."""
+
+_AFTER_FIT = frozenset({"no_curve", "curve_uncertain"})
 _FACTS = ("max_running_requests", "kv_cache_capacity_tokens")
 
 
@@ -38,7 +42,6 @@ class CapacityTracker:
         self._cutter = WindowCutter()
         self._windows: dict[int, deque[LoadWindow]] = defaultdict(partial(deque, maxlen=WINDOWS_PER_CLASS))
         self._new_windows = 0
-        self._was_enough = False
         self._has_changed = True
         self._facts: tuple[float | None, ...] | None = None
         self._learnt = Learnt(None, Refusal("too_few_loads"))
@@ -64,7 +67,7 @@ class CapacityTracker:
         """Return what is known now of an engine with these facts, with a curve through all windows."""
         self._learnt = Learnt(self.meter.measured(facts), draw_curve(self.windows, facts))
         self._facts = tuple(map(facts.get, _FACTS))
-        self._has_changed, self._new_windows, self._was_enough = False, 0, self._is_enough
+        self._has_changed, self._new_windows = False, 0
         return self._learnt
 
     @property
@@ -78,7 +81,9 @@ class CapacityTracker:
 
     @property
     def _is_due(self) -> bool:
-        """Whether a curve is to be drawn: as soon as there is enough for one, then now and then."""
-        if self._new_windows >= DRAW_EVERY:
-            return True
-        return self._new_windows > 0 and not self._was_enough and self._is_enough
+        """Whether a curve is to be drawn."""
+        if self._new_windows < TRY_EVERY or not self._is_enough:
+            return False
+        curve = self._learnt.curve
+        has_fit = isinstance(curve, Curve) or curve.reason in _AFTER_FIT
+        return self._new_windows >= DRAW_EVERY or not has_fit

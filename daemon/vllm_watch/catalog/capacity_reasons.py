@@ -23,7 +23,7 @@ CAPACITY_BASES: Mapping[CapacityBasis, str] = {
 
 CapacityReason = Literal[
     "no_metrics", "limit_unknown", "limits_differ", "too_few_loads", "too_light", "preempted", "lengths_differ",
-    "prefix_hits_differ", "acceptance_differs", "no_curve",
+    "prefix_hits_differ", "acceptance_differs", "no_curve", "curve_uncertain",
 ]  # fmt: skip
 
 CAPACITY_UNKNOWN: Mapping[CapacityReason, str] = {
@@ -46,5 +46,6 @@ CAPACITY_UNKNOWN: Mapping[CapacityReason, str] = {
     "prefix_hits_differ": "The share of prompt tokens from the prefix cache changes too much.",
     "acceptance_differs": "The acceptance of drafts changes too much.",
     "no_curve": "Throughput does not flatten as more requests run, or varies too much for a curve.",
+    "curve_uncertain": "What was seen varies too much, and is too far from the limit, for a curve up to it.",
 }
 """Why there is no estimate, in sentences."""

@@ -87,6 +87,7 @@ class Asked(NamedTuple):
 @click.option("-o", "--output", metavar="FILE", help="Where to write [default: standard output].")
 @click.option("--format", "form", type=click.Choice(BACKTEST_FORMATS), default="text", show_default=True)
 @click.option("--step", metavar="DURATION", help="Time between two scrapes of a log or recording [default: 5s].")
+@click.option("--lead", metavar="DURATION", help="How long before --from a Prometheus is read [default: 2h].")
 @click.option(
     "--fail-if-firing",
     "failing",
@@ -104,6 +105,7 @@ def command(
     output: str | None,
     form: BacktestFormat,
     step: str | None,
+    lead: str | None,
     failing: str | None,
     objective: str | None,
     zone: str | None,
@@ -120,6 +122,10 @@ def command(
         raise UsageError("give at least one SOURCE: a log or a recording; or --prometheus")
     if not sources and (step is not None or objective is not None):
         raise UsageError(f"{'--step' if step is not None else '--objective'} is for a log or a recording")
+    if lead is not None:
+        if asked_range is None:
+            raise UsageError("--lead requires --prometheus URL")
+        asked_range = asked_range._replace(lead=seconds_of("--lead", lead))
     read = read_options(objective, zone)
     options = SubjectOptions(5.0 if step is None else seconds_of("--step", step), _slo(read.objective), read.zone)
     sets = rule_sets(thresholds, rules)

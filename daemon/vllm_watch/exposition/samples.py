@@ -11,7 +11,6 @@ from typing import NamedTuple
 
 from vllm_watch.catalog.series import SERIES
 from vllm_watch.catalog.states import ENGINE_STATES
-from vllm_watch.exposition.config_labels import config_labels
 from vllm_watch.state.engine_capacity import EngineCapacity
 from vllm_watch.state.objectives import attainments
 from vllm_watch.state.snapshot import EngineSnapshot, EngineTotals, Reading, ServerSnapshot, TailCounts
@@ -254,7 +253,7 @@ def _configuration_samples(server: ServerSnapshot) -> Iterator[PlainSample]:
     name, configuration = server.name, server.configuration
     if configuration.digest is None:
         return
-    labels = (name, server.model_name, *config_labels(configuration).values(), configuration.digest)
+    labels = (name, server.model_name, *configuration.labels.values(), configuration.digest)
     yield PlainSample("server_config_info", labels, 1, server.at)
     change = configuration.change
     if change is not None and change.at is not None:

@@ -15,7 +15,7 @@ from itertools import pairwise
 from statistics import fmean
 from typing import NamedTuple
 
-from vllm_watch.capacity.curve import MIN_CLASSES, MIN_R_SQUARED, MIN_SHARE, MIN_WINDOWS, Curve, Refusal
+from vllm_watch.capacity.curve import MAX_ERROR, MIN_CLASSES, MIN_R_SQUARED, MIN_SHARE, MIN_WINDOWS, Curve, Refusal
 from vllm_watch.capacity.estimates import curve_range, measured_range, saturated_range
 from vllm_watch.capacity.saturation import SATURATED_SECONDS, SaturationMeter, Stretch
 from vllm_watch.capacity.tracker import CapacityTracker
@@ -230,6 +230,10 @@ _WHY: Mapping[CapacityReason, Callable[[Mapping[str, float]], str]] = {
     "prefix_hits_differ": _left("the share of prompt tokens from the prefix cache changed by more than 5 points"),
     "acceptance_differs": _left("the acceptance of drafts changed by more than 10 %"),
     "no_curve": _no_curve,
+    "curve_uncertain": lambda numbers: (
+        f"a curve through what was seen is uncertain by {percent(numbers['error'])} % at the limit, at most "
+        f"{percent(MAX_ERROR)} % are of use"
+    ),
 }
 """The reasons with the numbers of a test, each a clause."""
 

@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 
 from vllm_watch.reading.log_reader import TimedEvent
+from vllm_watch.state.config_labels import are_all_known
 from vllm_watch.state.configuration import FACTS_OF_FLAGS
 from vllm_watch.state.snapshot import ServerSnapshot
 from vllm_watch_parsers.events import Lifecycle, StartupFact
@@ -67,7 +68,7 @@ class StartedWith:
     def note_snapshot(self, snapshot: ServerSnapshot) -> None:
         """Take in the server's names, flags and facts."""
         self.note_flags({flag: known.value for flag, known in snapshot.configuration.flags.items()})
-        self.is_resolved = snapshot.configuration.is_resolved
+        self.is_resolved = are_all_known(snapshot.configuration.labels)
         self.version = snapshot.version or self.version
         self.model = snapshot.model_name or self.model
         self.engine_generation = snapshot.engine_generation or self.engine_generation

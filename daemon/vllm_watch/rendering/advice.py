@@ -56,11 +56,12 @@ def _sections(server: Observed, advised: Advised, *, is_verbose: bool) -> tuple[
     advice = [each for each in advised.advice if each.server == server.name]
     said: tuple[Block, ...] = () if advice else (Statement("note", _NOTHING if server.seconds else _NO_WORK),)
     notes = tuple(Statement("note", each.text) for each in advised.notes if each.server == server.name)
+    warnings = tuple(Statement("warning", warning) for warning in server.warnings)
     silent = [each for each in advised.silent if each.server == server.name]
     inner = [_advice(each) for each in advice]
     if is_verbose and silent:
         inner.append(Section(_WHY_NOT, (_silences(silent),), is_folded=True, is_open=True))
-    return (Section(_heading(server), (Paragraph(_lead(server)), *said, *notes), tuple(inner)),)
+    return (Section(_heading(server), (Paragraph(_lead(server)), *said, *notes, *warnings), tuple(inner)),)
 
 
 def _heading(server: Observed) -> str:

@@ -44,7 +44,10 @@ def backtest_json(results: Sequence[SourceResult]) -> str:
             place = {"source": result.source, "thresholds": found.name}
             rows["alerts"] += [{**_row(alert), **place} for alert in found.alerts]
             rows["pending"] += [{**_row(alert), **place} for alert in found.pending]
-            rows["not_judged"] += [{**_known(each._asdict()), **place} for each in found.not_judged]
+            rows["not_judged"] += [
+                {"alertname": each.alertname, "severity": each.severity, "reason": each.reason, **place}
+                for each in found.not_judged
+            ]
             rows["looks_further"] += [
                 {"alertname": name, "seconds": seconds, **place} for name, seconds in found.looks_further
             ]
@@ -182,12 +185,10 @@ def _rest(found: SetResult, times: _Times) -> Iterator[Statement]:
         yield Statement("note", f"Pending, but did not fire: {listed}.")
     reasons: dict[str, list[str]] = defaultdict(list)
     for each in found.not_judged:
-        if each.waits is None:
-            reasons[f"because {each.reason}"].append(each.alertname)
-        else:
-            reasons["because they wait longer than the values last"].append(f"{each.alertname} ({each.waits})")
+        name = f"{each.alertname} ({each.needed})" if each.needed else each.alertname
+        reasons[each.shared or each.reason].append(name)
     for reason, names in sorted(reasons.items(), key=lambda item: (-len(item[1]), item[0])):
-        yield Statement("unknown", f"Not judged, {reason}: {', '.join(names)}.")
+        yield Statement("unknown", f"Not judged, because {reason}: {', '.join(names)}.")
     if found.looks_further:
         count, longest = len(found.looks_further), duration(max(seconds for _, seconds in found.looks_further))
         what = f"{count} {'alert looks' if count == 1 else 'alerts look'} back further than the values reach"

@@ -18,6 +18,7 @@ from collections.abc import Iterator, Mapping
 from types import MappingProxyType
 from typing import Literal, NamedTuple
 
+from vllm_watch.state.config_labels import config_labels
 from vllm_watch_parsers.command_facts import CommandFacts
 from vllm_watch_parsers.events import StartupDetail, StartupFact
 from vllm_watch_parsers.flags import PARALLEL_SIZES, Flags
@@ -95,20 +96,14 @@ class Configuration(NamedTuple):
     model, by the log, where that has none by the command line, else by /metrics; `None` while a server starts, and
     where nothing is known. `change` is what the last start that changed anything and is over has changed, if that is
     known.
-    `facts` are the numbers among the flags that are series, by their names. `is_resolved` is whether what vLLM made of
-    all its flags is known.
+    `facts` are the numbers among the flags that are series, by their names, and `labels` the flags that are labels.
     """
 
     flags: Mapping[str, FlagValue] = MappingProxyType({})
     digest: str | None = None
     change: ConfigChange | None = None
     facts: Mapping[str, float] = MappingProxyType({})
-    is_resolved: bool = False
-
-    def value(self, flag: str) -> str | None:
-        """Return a flag's value, if it is known."""
-        known = self.flags.get(flag)
-        return known.value if known is not None else None
+    labels: Mapping[str, str] = MappingProxyType({})
 
 
 _NUMBERS: Mapping[str, tuple[str, float]] = {
@@ -321,9 +316,9 @@ class FlagHistory:
     def _all(self) -> Configuration:
         if self._known is None:
             flags = self._flags()
-            self._known = Configuration(
-                flags, self._digest(), self._last_change(), _facts(flags), is_resolved=self._log.has("engine")
-            )
+            values = {flag: known.value for flag, known in flags.items()}
+            labels = config_labels(values, is_resolved=self._log.has("engine"))
+            self._known = Configuration(flags, self._digest(), self._last_change(), _facts(values), labels)
         return self._known
 
     def _digest(self) -> str | None:
@@ -350,6 +345,6 @@ class FlagHistory:
         return dict(sorted(found.items()))
 
 
-def _facts(flags: Mapping[str, FlagValue]) -> dict[str, float]:
-    found = {fact: number(flags[flag].value) for fact, (flag, _) in _NUMBERS.items() if flag in flags}
+def _facts(flags: Mapping[str, str]) -> dict[str, float]:
+    found = {fact: number(flags[flag]) for fact, (flag, _) in _NUMBERS.items() if flag in flags}
     return {fact: value for fact, value in found.items() if value is not None and 0 < value <= _NUMBERS[fact][1]}

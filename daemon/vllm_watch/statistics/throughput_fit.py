@@ -19,15 +19,26 @@ _PRECISION = 1e-12
 
 
 class ThroughputFit(NamedTuple):
-    """`alpha` and `beta` are in the inverse of the throughput's unit; `r_squared` is of the throughput."""
+    """
+    `alpha` and `beta` are in the inverse of the throughput's unit; `r_squared` is of the throughput.
+
+    `covariance` has the variance of alpha, that of both and that of beta.
+    """
 
     alpha: float
     beta: float
     r_squared: float
+    covariance: tuple[float, float, float] = (0.0, 0.0, 0.0)
 
     def at(self, concurrency: float) -> float:
         """Return the throughput at a concurrency."""
         return concurrency / (self.alpha + self.beta * concurrency)
+
+    def relative_error(self, concurrency: float) -> float:
+        """Return the standard error of the throughput at a concurrency, as a part of it."""
+        of_alpha, of_both, of_beta = self.covariance
+        variance = of_alpha + 2 * of_both * concurrency + of_beta * concurrency**2
+        return math.sqrt(max(variance, 0.0)) / (self.alpha + self.beta * concurrency)
 
 
 def fit_throughput(points: Sequence[tuple[float, float]]) -> ThroughputFit | None:
@@ -50,7 +61,7 @@ def fit_throughput(points: Sequence[tuple[float, float]]) -> ThroughputFit | Non
             break
     if alpha <= 0 or beta < 0:
         return None
-    return ThroughputFit(alpha, beta, _r_squared(usable, alpha, beta))
+    return ThroughputFit(alpha, beta, _r_squared(usable, alpha, beta), _covariance(usable, alpha, beta))
 
 
 def _start(points: Sequence[tuple[float, float]]) -> tuple[float, float]:
@@ -66,6 +77,16 @@ def _start(points: Sequence[tuple[float, float]]) -> tuple[float, float]:
     if alpha > 0 and beta >= 0:
         return alpha, beta
     return mean_y / 2, mean_y / 2 / mean_n
+
+
+def _covariance(points: Sequence[tuple[float, float]], alpha: float, beta: float) -> tuple[float, float, float]:
+    """Return how uncertain alpha and beta are, by how far the points are from the curve."""
+    slopes = [(n / (alpha + beta * n) ** 2, n) for n, _ in points]
+    aa = math.fsum(slope**2 for slope, _ in slopes)
+    ab = math.fsum(slope**2 * n for slope, n in slopes)
+    bb = math.fsum((slope * n) ** 2 for slope, n in slopes)
+    scale = _error(points, alpha, beta) / max(len(points) - 2, 1) / (aa * bb - ab * ab)
+    return bb * scale, -ab * scale, aa * scale
 
 
 def _step(points: Sequence[tuple[float, float]], alpha: float, beta: float) -> tuple[float, float, bool] | None:

@@ -12,7 +12,6 @@ import re
 from collections.abc import Mapping
 
 from vllm_watch.catalog.config_labels import CONFIG_LABELS
-from vllm_watch.state.configuration import Configuration
 
 
 _VALUE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+-]{0,63}\Z", re.ASCII)
@@ -26,11 +25,19 @@ _V0_DRAFT_MODEL = "speculative-model"
 _V0_NGRAM = "[ngram]"
 
 
-def config_labels(configuration: Configuration) -> Mapping[str, str]:
-    """Return the labels' values in the order of the labels; one is empty where it is not known."""
-    found = {label: _first(configuration, flags) for label, flags in CONFIG_LABELS.items()}
-    found[_SPEC_METHOD] = found[_SPEC_METHOD] or _spec_method(configuration)
-    if configuration.is_resolved:  # Every release prints the type, and no flag is that without a choice.
+def config_labels(flags: Mapping[str, str], *, is_resolved: bool) -> Mapping[str, str]:
+    """
+    Return the labels' values in the order of the labels; one is empty where it is not known.
+
+    Args:
+        flags: The flags that are known.
+        is_resolved: Whether what vLLM made of all its flags is known.
+    """
+    found = {
+        label: next((flags[name] for name in names if name in flags), "") for label, names in CONFIG_LABELS.items()
+    }
+    found[_SPEC_METHOD] = found[_SPEC_METHOD] or _spec_method(flags, is_resolved=is_resolved)
+    if is_resolved:  # Every release prints the type, and no flag is that without a choice.
         found[_KV_CACHE_DTYPE] = found[_KV_CACHE_DTYPE] or _NO_CHOICE
     return {label: _SWITCHED.get(value, value) if _VALUE.match(value) else "" for label, value in found.items()}
 
@@ -46,14 +53,9 @@ def are_all_known(labels: Mapping[str, str]) -> bool:
     return labels.get(_KV_CACHE_DTYPE) == _NO_CHOICE
 
 
-def _first(configuration: Configuration, flags: tuple[str, ...]) -> str:
-    return next((value for flag in flags if (value := configuration.value(flag)) is not None), "")
-
-
-def _spec_method(configuration: Configuration) -> str:
+def _spec_method(flags: Mapping[str, str], *, is_resolved: bool) -> str:
     """Return how tokens are drafted where the method is not among the flags: before 0.8, or not at all."""
-    draft = configuration.value(_V0_DRAFT_MODEL)
+    draft = flags.get(_V0_DRAFT_MODEL)
     if draft is not None:
         return "ngram" if draft == _V0_NGRAM else "draft_model"
-    has_drafts = any("speculative" in flag for flag in configuration.flags)
-    return _NO_DRAFTS if configuration.is_resolved and not has_drafts else ""
+    return _NO_DRAFTS if is_resolved and not any("speculative" in flag for flag in flags) else ""

@@ -1,0 +1,118 @@
+# SPDX-License-Identifier: Apache-2.0
+"""
+How well the curve foretells: estimates from the time before an engine was saturated, beside what was measured then.
+
+The estimate is the one that the daemon had when saturation began: it has seen nothing of what it is judged by.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+from tests.capacity.simulated import Engine, samples
+from tests.loadtest.load_tests import FOLDER
+from tests.support.recordings import ROOT
+
+from vllm_watch.capacity.curve import Curve, Refusal
+from vllm_watch.capacity.tracker import CapacityTracker
+from vllm_watch.replay.open_recording import open_recording
+from vllm_watch.replay.recording import BUNDLED
+from vllm_watch.replay.replay import run_recording
+from vllm_watch.state.server import ServerSettings, ServerState
+
+
+STEP = 5.0
+
+ENGINES = {
+    "limited by seats": Engine(),
+    "limited by seats, various lengths": Engine(spread=0.5),
+    "limited by the KV cache": Engine(seats=200, kv_tokens=12_000),
+    "limited by the KV cache, various lengths": Engine(seats=200, kv_tokens=12_000, spread=0.5),
+    "long prompts": Engine(seats=24, prompt=2000, answer=100),
+}
+RATES = (0.05, 0.1, 0.2, 0.3, 0.45, 0.6, 0.75, 0.85)
+"""Of what the engine sustains, before it is saturated; each for `RATE_SECONDS`."""
+
+RATE_SECONDS = 150
+OVERLOAD = 1.6
+
+
+class Judged(NamedTuple):
+    """
+    One saturation: who was saturated, the curve of the time before it, and what was measured.
+
+    `measured` is in generated tokens per second, over `seconds`.
+    """
+
+    name: str
+    before: Curve | Refusal
+    measured: float
+    seconds: float
+
+    @property
+    def error(self) -> float | None:
+        """By which part of what was measured the estimate is too high; `None` if there was none."""
+        return None if isinstance(self.before, Refusal) else self.before.generated / self.measured - 1
+
+
+def recordings() -> list[Path]:
+    """Return all recordings of this repository."""
+    folders = [path for path in (ROOT / "recordings").iterdir() if path.name != "README.md"]
+    return [BUNDLED, *sorted(folders), *sorted(FOLDER.glob("*.jsonl.xz"))]
+
+
+def judge_recording(path: Path) -> Iterator[Judged]:
+    """Yield each saturation in a recording that is long enough to measure."""
+    recording = open_recording(path)
+    for server in recording.servers:
+        sources = recording.sources[server]
+        if sources.interval is None:
+            continue
+        state = ServerState(ServerSettings(server, sources.has_log, sources.interval))
+        judging = _Judging(path.name.partition(".")[0])
+        for snapshot in run_recording(recording, state, STEP, server=server):
+            for engine in snapshot.engines:
+                tracker = state._sources.scrape.capacity.get(engine.key)
+                if tracker is not None:
+                    judging.look(engine.key, tracker, engine.facts, snapshot.at)
+        yield from judging.judged()
+
+
+def judge_simulated(name: str, seed: int) -> Judged:
+    """Return the saturation of a simulated engine."""
+    engine = ENGINES[name]
+    tracker, judging = CapacityTracker(), _Judging(f"simulated: {name}, {seed}")
+    rates = [engine.most_requests_per_second * part for part in (*RATES, OVERLOAD)]
+    for sample in samples(engine, rates, RATE_SECONDS, seed):
+        tracker.add(sample)
+        judging.look(name, tracker, engine.facts, sample.at)
+    (judged,) = judging.judged()
+    return judged
+
+
+class _Judging:
+    """Keeps what was said of each engine until it was saturated, and what was measured then."""
+
+    def __init__(self, name):
+        self._name = name
+        self._said, self._measured = {}, {}
+
+    def look(self, key, tracker, facts, at):
+        said = self._said.setdefault((key, id(tracker)), [])
+        curve = tracker.learnt(facts).curve
+        if not said or said[-1][1] is not curve:
+            said.append((at, curve))
+        for stretch in tracker.meter.stretches:
+            if stretch.shows_capacity(facts):
+                self._measured[key, id(tracker), stretch.start] = stretch
+
+    def judged(self):
+        ended = None
+        for (key, tracker, start), stretch in self._measured.items():
+            # A long saturation is measured in parts: the second goes on where the first ended.
+            if start != ended:
+                before = [curve for at, curve in self._said[key, tracker] if at <= start]
+                yield Judged(self._name, before[-1], stretch.generated, stretch.seconds)
+            ended = start + stretch.seconds

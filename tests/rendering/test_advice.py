@@ -1,0 +1,100 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Advice in each format: whole, and with nothing in it that a hostile name puts there."""
+
+from __future__ import annotations
+
+import json
+import re
+
+import pytest
+
+from markdown_it import MarkdownIt
+from tests.rendering.pages import read
+from tests.rendering.reports import HOSTILE
+
+from vllm_watch.advice.model import Advice, Advised, Evidence, Expectation, Note, Observed, Silence
+from vllm_watch.rendering.advice import advice_html, advice_markdown, advice_text
+from vllm_watch.rendering.json_output import advice_json
+
+
+def advised(name="qwen"):
+    """Return advice for a server of a name, and one that is told nothing."""
+    evidence = Evidence(
+        series="vllm_watch_requests_waiting",
+        statistic="mean",
+        value=3.5,
+        text="is 3.50 on average",
+        start=1_700_000_000.0,
+        end=1_700_000_600.0,
+        seconds=600.0,
+    )
+    advice = Advice(
+        flag="max-num-seqs",
+        now="4",
+        proposed="8",
+        says="Requests wait.",
+        expected="requests_waiting falls.",
+        risk="Each request gets its tokens more slowly.",
+        evidence=(evidence,),
+        check=(f"vllm-watch compare now='{name}' changed=changed-1.jsonl.xz",),
+        rule="max-num-seqs-up",
+        cause="batch_full",
+        expects=(Expectation(series="vllm_watch_requests_waiting", direction="falls"),),
+        server=name,
+        caveats=("This is from 10 min.",),
+    )
+    return Advised(
+        advice=(advice,),
+        notes=(Note(text="Long requests fill the cache.", server=name),),
+        silent=(Silence(rule="draft-tokens-up", flag="f", reason="it is off", server=name),),
+        servers=(
+            Observed(name=name, source=(name,), seconds=600.0, model=name, warnings=("There is no /metrics.",)),
+            Observed(name="other", source=("other.log",), seconds=60.0),
+            Observed(name="idle", source=("idle.log",), seconds=0.0),
+        ),
+    )
+
+
+@pytest.mark.parametrize("render", [advice_text, advice_markdown, advice_html])
+def test_each_format_says_all(render):
+    """Change, reason, numbers, risk, commands, notes, warnings, and the servers of which nothing is said."""
+    text = " ".join(render(advised()).replace("\\", "").split())
+
+    for said in (
+        "Advice: 1 flag to change",
+        "max-num-seqs: 4 → 8",
+        "Requests wait.",
+        "vllm_watch_requests_waiting",
+        "is 3.50 on average",
+        "requests_waiting falls.",
+        "gets its tokens more slowly.",
+        "changed=changed-1.jsonl.xz",
+        "This is from 10 min.",
+        "Long requests fill the cache.",
+        "There is no /metrics.",
+        "Nothing that was observed is a clear reason",
+        "It had no work",
+    ):
+        assert said in text
+    assert "it is off" not in text
+    assert "it is off" in render(advised(), is_verbose=True)
+
+
+def test_the_page_is_whole():
+    """The page is read strictly, and its commands can be reached by the keyboard."""
+    page = read(advice_html(advised(HOSTILE)))
+
+    assert page.find("script") == []
+    (commands,) = page.find("pre")
+    assert commands.attributes["tabindex"] == "0"
+    assert "changed=changed-1.jsonl.xz" in commands.text
+
+
+def test_hostile_names_stay_names():
+    """Markup, control characters and lines in a name are shown, and do nothing."""
+    html = MarkdownIt("commonmark", {"html": True}).enable("table").render(advice_markdown(advised(HOSTILE)))
+
+    assert not re.search("[\x00-\x09\x0b-\x1f\x7f\u202e]", advice_text(advised(HOSTILE)))
+    assert "<script" not in html
+    assert "href=" not in html
+    assert json.loads(advice_json(advised(HOSTILE)))["advice"][0]["server"] == HOSTILE
