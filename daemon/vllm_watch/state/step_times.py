@@ -88,9 +88,8 @@ def scraped_step(seconds: float, old: EngineReading, new: EngineReading, capacit
     steps = _observed(old, new, "iteration_tokens")
     if steps is None or steps.observations < _MIN_STEPS or seconds > _MAX_GAP:
         return None
-    waits, starts = (
-        _observed(old, new, name) for name in ("inter_token_latency_seconds", "time_to_first_token_seconds")
-    )
+    waits = _observed(old, new, "inter_token_latency_seconds")
+    starts = _observed(old, new, "time_to_first_token_seconds")
     generated, prompt = _grown(old, new, "generation_tokens"), _prompt_tokens(old, new)
     if waits is None or starts is None or generated is None or prompt is None:
         return None
@@ -200,7 +199,7 @@ def _observed(old: EngineReading, new: EngineReading, histogram: str) -> _Observ
     before, after = old.histograms.get(histogram), new.histograms.get(histogram)
     if before is None or after is None:
         return None
-    return _Observed(after.observations - before.observations, after.sum - before.sum)
+    return _Observed(after.counts[-1] - before.counts[-1], after.sum - before.sum)
 
 
 def _grown(old: EngineReading, new: EngineReading, counter: str) -> float | None:
