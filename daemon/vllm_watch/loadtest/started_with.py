@@ -5,9 +5,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 
+from vllm_watch.catalog.flag_facts import FLAGS_OF_FACTS
 from vllm_watch.reading.log_reader import TimedEvent
 from vllm_watch.state.config_labels import are_all_known
-from vllm_watch.state.configuration import FACTS_OF_FLAGS
 from vllm_watch.state.snapshot import ServerSnapshot
 from vllm_watch_parsers.events import Lifecycle, StartupFact
 
@@ -18,17 +18,6 @@ _SIZES = {
     "kv_cache_memory_gib": "kv_cache_memory_gib",
 }
 """What the log prints of memory, and what it is called among the hardware."""
-
-_FLAGS_OF_FACTS = {
-    "tensor_parallel_size": "tensor-parallel-size",
-    "data_parallel_size": "data-parallel-size",
-    "max_running_requests": "max-num-seqs",
-    "max_model_len_tokens": "max-model-len",
-    "num_speculative_tokens": "speculative-config.num_speculative_tokens",
-    **FACTS_OF_FLAGS,
-}
-"""Facts by the names of their series, and the flags that set them: for a server whose flags are not in its log."""
-
 
 _OF_EACH_ENGINE = ("max_running_requests", "kv_cache_capacity_tokens")
 """Facts that each engine of a data-parallel server has for itself."""
@@ -98,7 +87,7 @@ class StartedWith:
     def config(self) -> Mapping[str, str]:
         """Every flag that is known."""
         known = dict(self._flags)
-        for fact, flag in _FLAGS_OF_FACTS.items():
+        for fact, flag in FLAGS_OF_FACTS.items():
             if fact in self.facts:
                 known.setdefault(flag, f"{self.facts[fact]:g}")
         known.pop(_DEVICE, None)

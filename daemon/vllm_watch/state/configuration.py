@@ -18,6 +18,7 @@ from collections.abc import Iterator, Mapping
 from types import MappingProxyType
 from typing import Literal, NamedTuple
 
+from vllm_watch.catalog.flag_facts import FLAGS_OF_FACTS
 from vllm_watch.state.config_labels import config_labels
 from vllm_watch_parsers.command_facts import CommandFacts
 from vllm_watch_parsers.events import StartupDetail, StartupFact
@@ -86,6 +87,7 @@ class ConfigChange(NamedTuple):
 
 
 NOT_SET = "(not set)"
+"""What stands in words for a flag without a value."""
 
 
 class Configuration(NamedTuple):
@@ -106,16 +108,13 @@ class Configuration(NamedTuple):
     labels: Mapping[str, str] = MappingProxyType({})
 
 
-_NUMBERS: Mapping[str, tuple[str, float]] = {
-    "max_batched_tokens": ("max-num-batched-tokens", 1_000_000_000),
-    "gpu_memory_utilization_ratio": ("gpu-memory-utilization", 1),
-    "block_size_tokens": ("block-size", 1_000_000),
-    "pipeline_parallel_size": ("pipeline-parallel-size", 65_536),
+_MOST: Mapping[str, float] = {
+    "max_batched_tokens": 1_000_000_000,
+    "gpu_memory_utilization_ratio": 1,
+    "block_size_tokens": 1_000_000,
+    "pipeline_parallel_size": 65_536,
 }
-"""Facts, the flags that they are, and the most that each can be."""
-
-FACTS_OF_FLAGS: Mapping[str, str] = {fact: flag for fact, (flag, _) in _NUMBERS.items()}
-"""The facts that are flags."""
+"""Facts that are read from the flags here, and the most that each can be; `state/facts.py` has the others."""
 
 
 class _Said(NamedTuple):
@@ -346,5 +345,5 @@ class FlagHistory:
 
 
 def _facts(flags: Mapping[str, str]) -> dict[str, float]:
-    found = {fact: number(flags[flag]) for fact, (flag, _) in _NUMBERS.items() if flag in flags}
-    return {fact: value for fact, value in found.items() if value is not None and 0 < value <= _NUMBERS[fact][1]}
+    found = {fact: number(flags[flag]) for fact in _MOST if (flag := FLAGS_OF_FACTS[fact]) in flags}
+    return {fact: value for fact, value in found.items() if value is not None and 0 < value <= _MOST[fact]}

@@ -9,25 +9,13 @@ from boards.kit import promql
 from boards.kit.panels import Column, Key, Panel, grid
 from boards.kit.texts import Texts
 from vllm_watch.catalog.config_labels import CONFIG_LABELS
+from vllm_watch.catalog.flag_facts import FLAGS_OF_FACTS
 
 
 _FLAG: Final = "_flag"
 _VALUE: Final = "_value"
 
 _OF_SERVER: Final = "instance, server, model_name"
-
-_NUMBERS: Final = {
-    "max-model-len": "max_model_len_tokens",
-    "max-num-seqs": "max_running_requests",
-    "max-num-batched-tokens": "max_batched_tokens",
-    "gpu-memory-utilization": "gpu_memory_utilization_ratio",
-    "block-size": "block_size_tokens",
-    "tensor-parallel-size": "tensor_parallel_size",
-    "pipeline-parallel-size": "pipeline_parallel_size",
-    "data-parallel-size": "data_parallel_size",
-    "num-speculative-tokens": "num_speculative_tokens",
-}
-"""Series of flags that are numbers, by their flags; the last one is a part of ``speculative-config``."""
 
 
 def table(t: Texts, panel: str, expr: str) -> Panel:
@@ -71,7 +59,7 @@ def _known() -> str:
     ]
     numbers = [
         _named(f'count_values by ({_OF_SERVER}) ("{_VALUE}", {_of_engines(series)})', flag)
-        for flag, series in _NUMBERS.items()
+        for series, flag in FLAGS_OF_FACTS.items()
     ]
     version = promql.of_model("server_info", 'version!=""')
     chosen.append(_row(f"max by ({_OF_SERVER}, version) ({version})", "version", "version"))
