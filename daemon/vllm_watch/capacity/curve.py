@@ -17,8 +17,14 @@ from vllm_watch.statistics.throughput_fit import ThroughputFit, fit_throughput
 
 
 MIN_WINDOWS = 20
-MIN_CLASSES = 4
+"""So many windows must be alike."""
+
+MIN_LEVELS = 4
+"""Of `load_level`: so many must have been seen."""
+
 MIN_SHARE = 0.4
+"""Of the requests that fit: so many must have run at once."""
+
 MIN_R_SQUARED = 0.9
 
 MAX_ERROR = 0.06
@@ -69,8 +75,8 @@ class Curve(NamedTuple):
     prefix_hits: float | None
 
 
-def batch_class(running: float) -> int:
-    """Return the class of a number of running requests: each is of twice as many as the one before."""
+def load_level(running: float) -> int:
+    """Return the level of a number of running requests, 1, 2-3, 4-7, 8-15 and so on, as a number that grows by one."""
     return int(running).bit_length()
 
 
@@ -135,10 +141,10 @@ def _alike(windows: Sequence[LoadWindow]) -> Sequence[LoadWindow] | Refusal:
 
 
 def _too_few(windows: Sequence[LoadWindow], reason: CapacityReason) -> Refusal | None:
-    classes = len({batch_class(window.running) for window in windows})
-    if len(windows) >= MIN_WINDOWS and classes >= MIN_CLASSES:
+    levels = len({load_level(window.running) for window in windows})
+    if len(windows) >= MIN_WINDOWS and levels >= MIN_LEVELS:
         return None
-    return Refusal(reason, {"windows": len(windows), "classes": classes})
+    return Refusal(reason, {"windows": len(windows), "levels": levels})
 
 
 _Choice = Callable[[Sequence[LoadWindow]], Sequence[LoadWindow]]

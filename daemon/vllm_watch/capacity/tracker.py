@@ -8,14 +8,14 @@ from collections.abc import Mapping
 from functools import partial
 from typing import NamedTuple
 
-from vllm_watch.capacity.curve import MIN_CLASSES, MIN_WINDOWS, Curve, Refusal, batch_class, draw_curve
+from vllm_watch.capacity.curve import MIN_LEVELS, MIN_WINDOWS, Curve, Refusal, draw_curve, load_level
 from vllm_watch.capacity.samples import LoadSample
 from vllm_watch.capacity.saturation import SaturationMeter, Stretch
 from vllm_watch.capacity.windows import LoadWindow, WindowCutter
 
 
-WINDOWS_PER_CLASS = 16
-"""So many windows of each class of running requests are kept, the last ones."""
+WINDOWS_PER_LEVEL = 16
+"""So many windows of each level of running requests are kept, the last ones."""
 
 TRY_EVERY = 4
 """After so many new windows, a minute of work, it is seen whether there is enough for a curve."""
@@ -43,7 +43,7 @@ class CapacityTracker:
     def __init__(self) -> None:
         self.meter = SaturationMeter()
         self._cutter = WindowCutter()
-        self._windows: dict[int, deque[LoadWindow]] = defaultdict(partial(deque, maxlen=WINDOWS_PER_CLASS))
+        self._windows: dict[int, deque[LoadWindow]] = defaultdict(partial(deque, maxlen=WINDOWS_PER_LEVEL))
         self._new_windows = 0
         self._has_changed = True
         self._facts: tuple[float | None, ...] | None = None
@@ -54,7 +54,7 @@ class CapacityTracker:
         self._has_changed |= self.meter.add(sample)
         window = self._cutter.add(sample)
         if window is not None:
-            self._windows[batch_class(window.running)].append(window)
+            self._windows[load_level(window.running)].append(window)
             self._new_windows += 1
 
     def learnt(self, facts: Mapping[str, float]) -> Learnt:
@@ -76,11 +76,11 @@ class CapacityTracker:
     @property
     def windows(self) -> tuple[LoadWindow, ...]:
         """The windows that are kept."""
-        return tuple(window for of_class in self._windows.values() for window in of_class)
+        return tuple(window for of_level in self._windows.values() for window in of_level)
 
     @property
     def _is_enough(self) -> bool:
-        return len(self._windows) >= MIN_CLASSES and sum(map(len, self._windows.values())) >= MIN_WINDOWS
+        return len(self._windows) >= MIN_LEVELS and sum(map(len, self._windows.values())) >= MIN_WINDOWS
 
     @property
     def _is_due(self) -> bool:

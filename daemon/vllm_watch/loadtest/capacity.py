@@ -15,7 +15,7 @@ from itertools import pairwise
 from statistics import fmean
 from typing import NamedTuple
 
-from vllm_watch.capacity.curve import MAX_ERROR, MIN_CLASSES, MIN_R_SQUARED, MIN_SHARE, MIN_WINDOWS, Curve, Refusal
+from vllm_watch.capacity.curve import MAX_ERROR, MIN_LEVELS, MIN_R_SQUARED, MIN_SHARE, MIN_WINDOWS, Curve, Refusal
 from vllm_watch.capacity.estimates import curve_range, measured_range, saturated_range
 from vllm_watch.capacity.saturation import SATURATED_SECONDS, SaturationMeter, Stretch
 from vllm_watch.capacity.tracker import CapacityTracker
@@ -190,14 +190,14 @@ def _refused(refusal: Refusal, not_reached: str) -> str:
 
 def _too_few_loads(numbers: Mapping[str, float]) -> str:
     """Return what an estimate from a curve needs, what there is of it, and how to measure the rest."""
-    windows, classes = numbers["windows"], numbers["classes"]
-    levels = [str(2**level) for level in range(1, MIN_CLASSES + 1)]
+    windows, seen = numbers["windows"], numbers["levels"]
+    levels = [str(2**level) for level in range(1, MIN_LEVELS + 1)]
     # Each load loses its first and its last window.
-    seconds = (-(-MIN_WINDOWS // MIN_CLASSES) + 2) * WINDOW_SECONDS
+    seconds = (-(-MIN_WINDOWS // MIN_LEVELS) + 2) * WINDOW_SECONDS
     return (
-        f"an estimate needs {duration(MIN_WINDOWS * WINDOW_SECONDS)} of work without a queue, at {MIN_CLASSES} "
+        f"an estimate needs {duration(MIN_WINDOWS * WINDOW_SECONDS)} of work without a queue, at {MIN_LEVELS} "
         "levels of running requests, each about twice the one before; this test has "
-        f"{duration(windows * WINDOW_SECONDS)} at {classes:.0f} level{'s' * (classes != 1)}. Record several loads in "
+        f"{duration(windows * WINDOW_SECONDS)} at {seen:.0f} level{'s' * (seen != 1)}. Record several loads in "
         f"turn, such as {', '.join(levels[:-1])} and {levels[-1]} requests at once, each for {duration(seconds)} or "
         "longer"
     )
