@@ -27,10 +27,10 @@ def _lengths(subject: Subject) -> str | None:
     """Return that a lower limit of the length would not help, if requests are shorter than it."""
     window, limit = when_cache_is_short(subject), subject.number("max-model-len")
     running, ratio = window.mean("requests_running"), window.mean("kv_cache_usage_ratio")
-    capacity = subject.facts.get("kv_cache_capacity_tokens")
-    if subject.era != "V1" or not (running and ratio and capacity and limit):
+    kv_cache_tokens = subject.facts.get("kv_cache_capacity_tokens")
+    if subject.era != "V1" or not (running and ratio and kv_cache_tokens and limit):
         return None
-    each = ratio * capacity / running
+    each = ratio * kv_cache_tokens / running
     if each > limit:
         return None
     return (

@@ -8,12 +8,13 @@ from typing import NamedTuple
 
 class LoadSample(NamedTuple):
     """
-    An engine at one moment. What is not known is `None`.
+    An engine at one moment, `at`, in seconds. What is not known is `None`.
 
-    `queued` are the requests that wait for capacity. The rest but `kv_cache_usage` are counts since some start:
-    `generated` and `computed` in tokens (`computed` those of prompts, without cached ones), `finished` in requests;
-    `prompted` and `answered` are the tokens of the prompts and answers of finished requests, `measured` how many
-    requests those are of.
+    `running` requests are in the batch, `queued` ones wait for a place in it or in the KV cache; `kv_cache_usage` is
+    from 0 to 1. The rest are counts since some start: `generated` and `computed` in tokens (`computed` those of
+    prompts, without cached ones), `preemptions` in requests, `prefix_queries` and `prefix_hits` in tokens, `drafts`,
+    and `accepted` in tokens of these; `prompted` and `answered` are the tokens of the prompts and answers of finished
+    requests, `measured` how many requests those are of.
     """
 
     at: float

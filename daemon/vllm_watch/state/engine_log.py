@@ -66,11 +66,11 @@ class EngineLog:
         """Take in a line on speculative decoding."""
         self.spec, self.spec_at = self._over_one_interval(spec), at
 
-    def measure_step(self, tokens_per_step: float | None, capacity: int | None) -> None:
+    def measure_step(self, tokens_per_step: float | None, kv_cache_tokens: int | None) -> None:
         """Measure the steps of the last line's interval; called once for each line."""
         if self.before is not None and self.gaps:
             intervals = self.gaps[-1] / self.interval
-            measured = logged_step(intervals, self.before, self.stats, tokens_per_step, capacity)
+            measured = logged_step(intervals, self.before, self.stats, tokens_per_step, kv_cache_tokens)
             self.step_times.add(self.stats_at, measured)
 
     @property

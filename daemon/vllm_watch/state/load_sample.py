@@ -18,20 +18,20 @@ def load_sample(at: float, engine: EngineReading) -> LoadSample | None:
     prompts = engine.histograms.get("request_prompt_tokens")
     answers = engine.histograms.get("request_generation_tokens")
     return LoadSample(
-        at,
-        running,
-        waiting - gauges.get("requests_deferred", 0.0),
-        gauges.get("kv_cache_usage_ratio"),
-        counters.get("generation_tokens"),
-        _computed(counters),
-        counters.get("preemptions"),
-        counters.get("prefix_cache_queries"),
-        counters.get("prefix_cache_hits"),
-        counters.get("drafts"),
-        counters.get("accepted_tokens"),
-        None if prompts is None else prompts.sum,
-        None if answers is None else answers.sum,
-        None if prompts is None else prompts.observations,
+        at=at,
+        running=running,
+        queued=waiting - gauges.get("requests_deferred", 0.0),
+        kv_cache_usage=gauges.get("kv_cache_usage_ratio"),
+        generated=counters.get("generation_tokens"),
+        computed=_computed(counters),
+        preemptions=counters.get("preemptions"),
+        prefix_queries=counters.get("prefix_cache_queries"),
+        prefix_hits=counters.get("prefix_cache_hits"),
+        drafts=counters.get("drafts"),
+        accepted=counters.get("accepted_tokens"),
+        prompted=None if prompts is None else prompts.sum,
+        answered=None if answers is None else answers.sum,
+        measured=None if prompts is None else prompts.observations,
     )
 
 

@@ -210,8 +210,8 @@ class ScrapeSource:
         for key, engine in reading.engines.items():
             before = last.reading.engines.get(key)
             if before is not None:
-                capacity = self.kv_cache_tokens.get(key.engine, reading.kv_cache_tokens.get(key.engine))
-                measured = scraped_step(at - last.at, before, engine, capacity)
+                kv_cache_tokens = self.kv_cache_tokens.get(key.engine, reading.kv_cache_tokens.get(key.engine))
+                measured = scraped_step(at - last.at, before, engine, kv_cache_tokens)
                 self.step_times.setdefault(key, StepTimes()).add(at, measured)
 
     def _note_progress(self, at: float, reading: MetricsReading) -> None:

@@ -72,7 +72,9 @@ class Measured(NamedTuple):
     seconds: float
 
 
-def scraped_step(seconds: float, old: EngineReading, new: EngineReading, capacity: int | None) -> Measured | None:
+def scraped_step(
+    seconds: float, old: EngineReading, new: EngineReading, kv_cache_tokens: int | None
+) -> Measured | None:
     """
     Return the time of a step between two scrapes, `None` where steps were few, or something else took time.
 
@@ -83,7 +85,7 @@ def scraped_step(seconds: float, old: EngineReading, new: EngineReading, capacit
         seconds: How far the scrapes are apart.
         old: The engine in the first of them.
         new: The engine in the second.
-        capacity: The size of the KV cache in tokens, if it is known.
+        kv_cache_tokens: The size of the KV cache in tokens, if it is known.
     """
     steps = _observed(old, new, "iteration_tokens")
     if steps is None or steps.observations < _MIN_STEPS or seconds > _MAX_GAP:
@@ -102,11 +104,13 @@ def scraped_step(seconds: float, old: EngineReading, new: EngineReading, capacit
     decoded, context = outputs / steps.observations, _context(old, new)
     if context is None or not (starts.observations or _is_steady(old, new, decoded)):
         return None
-    return Measured(_class_of(decoded, context, capacity, prompt / steps.observations), waits.sum / waits.observations)
+    return Measured(
+        _class_of(decoded, context, kv_cache_tokens, prompt / steps.observations), waits.sum / waits.observations
+    )
 
 
 def logged_step(
-    intervals: float, old: EngineStats, new: EngineStats, tokens_per_step: float | None, capacity: int | None
+    intervals: float, old: EngineStats, new: EngineStats, tokens_per_step: float | None, kv_cache_tokens: int | None
 ) -> Measured | None:
     """
     Return the time of a step in the interval of a statistics line, `None` unless the same requests only decoded.
@@ -116,7 +120,7 @@ def logged_step(
         old: The line before.
         new: This line.
         tokens_per_step: How many tokens a request gets in a step: the mean acceptance length, 1 without drafts.
-        capacity: The size of the KV cache in tokens, if it is known.
+        kv_cache_tokens: The size of the KV cache in tokens, if it is known.
     """
     before, after = old.requests_running or 0, new.requests_running or 0
     rate, usage = new.generation_tokens_per_second, new.kv_cache_usage_ratio
@@ -125,15 +129,17 @@ def logged_step(
     if not _is_same(before, after):
         return None
     running = (before + after) / 2
-    return Measured(_class_of(running, usage / after, capacity, 0.0), running * tokens_per_step / rate)
+    return Measured(_class_of(running, usage / after, kv_cache_tokens, 0.0), running * tokens_per_step / rate)
 
 
-def _class_of(decoded: float, context: float, capacity: int | None, prompt: float) -> StepClass:
+def _class_of(decoded: float, context: float, kv_cache_tokens: int | None, prompt: float) -> StepClass:
     """Return the class of steps with so many requests, each with a share of the KV cache, and so many prompt tokens."""
     requests = round(decoded)
     return StepClass(
         "1" if requests <= 1 else _doubling(requests, 2, _SMALL_BATCH),
-        _share_class(context) if capacity is None else _doubling(round(context * capacity), 1, _SHORT_CONTEXT),
+        _share_class(context)
+        if kv_cache_tokens is None
+        else _doubling(round(context * kv_cache_tokens), 1, _SHORT_CONTEXT),
         _prompt_class(prompt),
     )
 
