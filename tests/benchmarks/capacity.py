@@ -13,7 +13,7 @@ from collections.abc import Iterator, Sequence
 from tests.benchmarks.figures import Figure
 from tests.capacity.accuracy import ENGINES, Judged, judge_recording, judge_simulated, recordings
 
-from vllm_watch.capacity.curve import Refusal
+from vllm_watch.capacity.curve import NoCurve
 
 
 GOAL = 15.0
@@ -29,14 +29,14 @@ def measure() -> Iterator[Figure]:
     simulated = [judge_simulated(name, seed) for name in ENGINES for seed in SEEDS]
     errors = [100 * abs(each.error) for each in simulated if each.error is not None]
     yield Figure("simulated: largest error", max(errors), "%", "lower", GOAL, noise=NOISE, note=_spread(simulated))
-    yield Figure("simulated: estimated", len(errors), f"of {len(simulated)}", "higher", note="the others are refused")
+    yield Figure("simulated: estimated", len(errors), f"of {len(simulated)}", "higher", note="the others have no curve")
 
 
 def _row(judged: Judged, which: str) -> Figure:
     name = f"recording {judged.name}{which}"
     measured = f"measured {judged.measured:,.0f} tokens/s over {judged.seconds:.0f} s"
-    if isinstance(judged.before, Refusal):
-        return Figure(name, None, "%", note=f"{measured}; refused: {judged.before.reason}")
+    if isinstance(judged.before, NoCurve):
+        return Figure(name, None, "%", note=f"{measured}; no curve: {judged.before.reason}")
     estimate = f"estimated {judged.before.generated:,.0f} before"
     return Figure(name, 100 * abs(judged.error or 0.0), "%", "lower", GOAL, note=f"{measured}, {estimate}")
 

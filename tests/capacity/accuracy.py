@@ -15,7 +15,7 @@ from tests.capacity.simulated import Engine, samples
 from tests.loadtest.load_tests import FOLDER
 from tests.support.recordings import ROOT
 
-from vllm_watch.capacity.curve import Curve, Refusal
+from vllm_watch.capacity.curve import Curve, NoCurve
 from vllm_watch.capacity.tracker import CapacityTracker
 from vllm_watch.replay.open_recording import open_recording
 from vllm_watch.replay.recording import BUNDLED
@@ -47,14 +47,14 @@ class Judged(NamedTuple):
     """
 
     name: str
-    before: Curve | Refusal
+    before: Curve | NoCurve
     measured: float
     seconds: float
 
     @property
     def error(self) -> float | None:
         """By which part of what was measured the estimate is too high; `None` if there was none."""
-        return None if isinstance(self.before, Refusal) else self.before.generated / self.measured - 1
+        return None if isinstance(self.before, NoCurve) else self.before.generated / self.measured - 1
 
 
 def recordings() -> list[Path]:

@@ -25,7 +25,7 @@ def test_recorded_saturations_are_foretold_or_not_at_all():
 
 @pytest.mark.slow
 def test_simulated_saturations_are_foretold():
-    """Engines that know nothing of a curve sustain what was estimated, to 15 %; few of them are refused."""
+    """Engines that know nothing of a curve sustain what was estimated, to 15 %; few have no estimate."""
     judged = [judge_simulated(name, seed) for name in ENGINES for seed in (1, 2)]
     errors = [each.error for each in judged if each.error is not None]
 

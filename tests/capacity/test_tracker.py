@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import pytest
 
-from vllm_watch.capacity.curve import Refusal, draw_curve
+from vllm_watch.capacity.curve import NoCurve, draw_curve
 from vllm_watch.capacity.samples import LoadSample
 from vllm_watch.capacity.saturation import SaturationMeter
 from vllm_watch.capacity.tracker import TRY_EVERY, WINDOWS_PER_LEVEL, CapacityTracker
@@ -159,8 +159,8 @@ def test_windows_that_differ_are_left_out(changes, reason):
     many = [*known[:14], *(each._replace(**changes) for each in known[14:])]
 
     assert draw_curve(few, SEATS).generated == pytest.approx(24 / (0.02 + 0.0005 * 24))
-    assert isinstance(refusal := draw_curve(many, SEATS), Refusal)
-    assert refusal.reason == reason
+    assert isinstance(found := draw_curve(many, SEATS), NoCurve)
+    assert found.reason == reason
 
 
 @pytest.mark.parametrize(
@@ -183,4 +183,4 @@ def test_a_limit_that_is_not_known_is_not_guessed(facts):
     """Without --max-num-seqs a server has a limit of its own; a KV cache for more requests does not tell which."""
     empty = [each._replace(kv_cache_usage=0.0) for each in LOADS]
 
-    assert draw_curve(empty, facts) == Refusal("limit_unknown")
+    assert draw_curve(empty, facts) == NoCurve("limit_unknown")

@@ -44,7 +44,7 @@ _LEAST_SEATS = 128
 """No release runs fewer requests at once than this where --max-num-seqs is not given."""
 
 
-class Refusal(NamedTuple):
+class NoCurve(NamedTuple):
     """Why there is no curve, with the numbers that its reason is about, by name."""
 
     reason: CapacityReason
@@ -80,23 +80,23 @@ def load_level(running: float) -> int:
     return int(running).bit_length()
 
 
-def draw_curve(windows: Sequence[LoadWindow], facts: Mapping[str, float]) -> Curve | Refusal:
+def draw_curve(windows: Sequence[LoadWindow], facts: Mapping[str, float]) -> Curve | NoCurve:
     """Return the capacity of an engine with these facts by its windows, or why they do not show it."""
     limit = running_limit(windows, facts)
-    if isinstance(limit, Refusal):
+    if isinstance(limit, NoCurve):
         return limit
     alike = _alike(windows)
-    if isinstance(alike, Refusal):
+    if isinstance(alike, NoCurve):
         return alike
     most = max(window.running for window in alike)
     if most < MIN_SHARE * limit.requests:
-        return Refusal("too_light", {"running": most, "limit": limit.requests})
+        return NoCurve("too_light", {"running": most, "limit": limit.requests})
     fit = fit_throughput([(window.running, window.generated) for window in alike])
     if fit is None or fit.r_squared < MIN_R_SQUARED:
-        return Refusal("no_curve", {} if fit is None else {"r_squared": fit.r_squared})
+        return NoCurve("no_curve", {} if fit is None else {"r_squared": fit.r_squared})
     error = fit.relative_error(limit.requests)
     if error > MAX_ERROR:
-        return Refusal("curve_uncertain", {"error": error})
+        return NoCurve("curve_uncertain", {"error": error})
     generated = fit.at(limit.requests)
     total, computed = sum(each.generated for each in alike), _sum(each.computed for each in alike)
     return Curve(
@@ -110,7 +110,7 @@ def draw_curve(windows: Sequence[LoadWindow], facts: Mapping[str, float]) -> Cur
     )
 
 
-def running_limit(windows: Sequence[LoadWindow], facts: Mapping[str, float]) -> Limit | Refusal:
+def running_limit(windows: Sequence[LoadWindow], facts: Mapping[str, float]) -> Limit | NoCurve:
     """Return how many requests run at most, or why that is not known."""
     seats, tokens = facts.get("max_running_requests"), facts.get("kv_cache_capacity_tokens")
     held = _mean(window.held for window in windows)
@@ -121,30 +121,30 @@ def running_limit(windows: Sequence[LoadWindow], facts: Mapping[str, float]) -> 
     if seats and (fitting is None or seats <= fitting):
         return Limit(seats, "max-num-seqs")
     if fitting is None or not (seats or fitting <= _LEAST_SEATS):
-        return Refusal("limit_unknown")
+        return NoCurve("limit_unknown")
     if by_facts and by_sight and abs(by_facts - by_sight) > _KV_TOLERANCE * max(by_facts, by_sight):
-        return Refusal("limits_differ", {"by_size": by_facts, "by_usage": by_sight})
+        return NoCurve("limits_differ", {"by_size": by_facts, "by_usage": by_sight})
     return Limit(fitting, "KV cache")
 
 
-def _alike(windows: Sequence[LoadWindow]) -> Sequence[LoadWindow] | Refusal:
+def _alike(windows: Sequence[LoadWindow]) -> Sequence[LoadWindow] | NoCurve:
     """Return the windows that can be compared, if they are enough; they are near the median in all that matters."""
-    refusal = _too_few(windows, "too_few_loads")
-    if refusal is not None:
-        return refusal
+    problem = _too_few(windows, "too_few_loads")
+    if problem is not None:
+        return problem
     for reason, is_alike in _CONDITIONS:
         windows = is_alike(windows)
-        refusal = _too_few(windows, reason)
-        if refusal is not None:
-            return refusal
+        problem = _too_few(windows, reason)
+        if problem is not None:
+            return problem
     return windows
 
 
-def _too_few(windows: Sequence[LoadWindow], reason: CapacityReason) -> Refusal | None:
+def _too_few(windows: Sequence[LoadWindow], reason: CapacityReason) -> NoCurve | None:
     levels = len({load_level(window.running) for window in windows})
     if len(windows) >= MIN_WINDOWS and levels >= MIN_LEVELS:
         return None
-    return Refusal(reason, {"windows": len(windows), "levels": levels})
+    return NoCurve(reason, {"windows": len(windows), "levels": levels})
 
 
 _Choice = Callable[[Sequence[LoadWindow]], Sequence[LoadWindow]]

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from functools import partial
 from typing import NamedTuple
 
-from vllm_watch.capacity.curve import MIN_LEVELS, MIN_WINDOWS, Curve, Refusal, draw_curve, load_level
+from vllm_watch.capacity.curve import MIN_LEVELS, MIN_WINDOWS, Curve, NoCurve, draw_curve, load_level
 from vllm_watch.capacity.samples import LoadSample
 from vllm_watch.capacity.saturation import SaturationMeter, Stretch
 from vllm_watch.capacity.windows import LoadWindow, WindowCutter
@@ -34,7 +34,7 @@ class Learnt(NamedTuple):
     """The capacity by what an engine did: measured while it was saturated, and by a curve, or why there is none."""
 
     saturated: Stretch | None
-    curve: Curve | Refusal
+    curve: Curve | NoCurve
 
 
 class CapacityTracker:
@@ -47,7 +47,7 @@ class CapacityTracker:
         self._new_windows = 0
         self._has_changed = True
         self._facts: tuple[float | None, ...] | None = None
-        self._learnt = Learnt(None, Refusal("too_few_loads"))
+        self._learnt = Learnt(None, NoCurve("too_few_loads"))
 
     def add(self, sample: LoadSample) -> None:
         """Take in a sample."""

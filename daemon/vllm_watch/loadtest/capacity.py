@@ -15,7 +15,7 @@ from itertools import pairwise
 from statistics import fmean
 from typing import NamedTuple
 
-from vllm_watch.capacity.curve import MAX_ERROR, MIN_LEVELS, MIN_R_SQUARED, MIN_SHARE, MIN_WINDOWS, Curve, Refusal
+from vllm_watch.capacity.curve import MAX_ERROR, MIN_LEVELS, MIN_R_SQUARED, MIN_SHARE, MIN_WINDOWS, Curve, NoCurve
 from vllm_watch.capacity.estimates import curve_range, measured_range, saturated_range
 from vllm_watch.capacity.saturation import SATURATED_SECONDS, SaturationMeter, Stretch
 from vllm_watch.capacity.tracker import CapacityTracker
@@ -65,8 +65,8 @@ def server_capacity(points: Sequence[Point], phases: Sequence[Phase], facts: Map
     for found in (_overloaded(phase, most) for phase in longest):
         if found is not None:
             return Estimate(found)
-    if isinstance(learnt.curve, Refusal):
-        return Estimate(None, _refused(learnt.curve, _not_reached(tracker.meter)))
+    if isinstance(learnt.curve, NoCurve):
+        return Estimate(None, _no_estimate(learnt.curve, _not_reached(tracker.meter)))
     return Estimate(_at_limit(learnt.curve))
 
 
@@ -180,12 +180,12 @@ def _at_limit(curve: Curve) -> Capacity:
     )
 
 
-def _refused(refusal: Refusal, not_reached: str) -> str:
+def _no_estimate(why: NoCurve, not_reached: str) -> str:
     """Return why there is no curve, in a sentence with what was seen."""
-    why = _WHY[refusal.reason](refusal.numbers)
-    if refusal.reason in _ABOUT_LIMIT:
-        return f"{UNKNOWN}: {why}."
-    return f"{UNKNOWN}: {not_reached}; {why}."
+    text = _WHY[why.reason](why.numbers)
+    if why.reason in _ABOUT_LIMIT:
+        return f"{UNKNOWN}: {text}."
+    return f"{UNKNOWN}: {not_reached}; {text}."
 
 
 def _too_few_loads(numbers: Mapping[str, float]) -> str:

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import NamedTuple
 
-from vllm_watch.capacity.curve import Refusal
+from vllm_watch.capacity.curve import NoCurve
 from vllm_watch.capacity.estimates import CapacityRange, curve_range, saturated_range
 from vllm_watch.capacity.tracker import CapacityTracker
 from vllm_watch.catalog.capacity_reasons import CapacityBasis, CapacityReason
@@ -41,7 +41,7 @@ def engine_capacity(
         ranges["bench"] = bench.part(facts.get("data_parallel_size") or engines)
     if learnt is not None:
         curve = learnt.curve
-        if isinstance(curve, Refusal):
+        if isinstance(curve, NoCurve):
             reason = curve.reason
         else:
             ranges["curve"] = curve_range(curve)
