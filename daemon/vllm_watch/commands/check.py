@@ -13,8 +13,8 @@ import click
 from vllm_watch.catalog.alert_needs import alert_needs
 from vllm_watch.catalog.reasons import STALLED, SourceName, explain
 from vllm_watch.catalog.states import SLEEPING, EngineState
-from vllm_watch.commands.alert_needs import Silent, silent_alerts
 from vllm_watch.commands.options import config_option, log_option, metrics_option
+from vllm_watch.commands.silent_alerts import Silent, silent_alerts
 from vllm_watch.commands.watched import Selection, configured, discovered
 from vllm_watch.config.model import Config, ServerConfig
 from vllm_watch.config.servers_dir import SUFFIX, list_server_files

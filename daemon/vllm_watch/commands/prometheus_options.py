@@ -48,7 +48,7 @@ _NAMES = PrometheusOptions("--prometheus", "--server", "--from", "--to", "--bear
 
 def prometheus_query(options: PrometheusOptions) -> PrometheusQuery | None:
     """
-    Return what `report` asks of a Prometheus, if it does.
+    Return what `report` and `advise` ask of a Prometheus, if they do.
 
     Raises:
         UsageError: Something is missing or wrong.
