@@ -9,17 +9,17 @@ import pytest
 from tests.alerts.needed import needed
 from tests.alerts.shapes import selectors
 
-from vllm_watch.backtest.promtool import promtool
-from vllm_watch.backtest.rule_check import check_rules
-from vllm_watch.backtest.rule_set import rule_set, shipped_rules, users_rules
-from vllm_watch.backtest.selected_names import (
+from vllm_watch.backtest.durations import duration_seconds
+from vllm_watch.backtest.expressions import (
     ANY_NAME,
     look_back,
     offset_back,
     reads_calendar,
-    seconds_of,
     selected_names,
 )
+from vllm_watch.backtest.promtool import promtool
+from vllm_watch.backtest.rule_check import check_rules
+from vllm_watch.backtest.rule_set import rule_set, shipped_rules, users_rules
 from vllm_watch.backtest.thresholds import read_thresholds, rendered, shipped_thresholds
 from vllm_watch.support.errors import ConfigError
 
@@ -103,7 +103,7 @@ class TestExpressions:
         assert look_back("t", recorded) == 0
         assert offset_back("s > 1 unless x offset 2m", recorded) == 1800 + 120
         assert offset_back("rate(x[5m])", recorded) == 0
-        assert seconds_of("1d2h3m4s500ms") == 93_784.5
+        assert duration_seconds("1d2h3m4s500ms") == 93_784.5
 
     @pytest.mark.parametrize(
         ("expression", "expected"),

@@ -5,13 +5,14 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
 
+from vllm_watch.backtest.durations import duration_seconds
 from vllm_watch.backtest.evaluation import FIRING, PENDING, Answers, Evaluation, evaluate_all
+from vllm_watch.backtest.expressions import ANY_NAME, selected_names
 from vllm_watch.backtest.fired import Fired, intervals
 from vllm_watch.backtest.judgement import PRESENCE, looking_further, not_judged, without_calendar
 from vllm_watch.backtest.model import Alert, SetResult, SourceResult
 from vllm_watch.backtest.promtool import Promtool, Waiting
 from vllm_watch.backtest.rule_set import RuleSet
-from vllm_watch.backtest.selected_names import ANY_NAME, seconds_of, selected_names
 from vllm_watch.backtest.subject import Subject
 
 
@@ -70,7 +71,7 @@ def backtest(
 def _intervals(rules: RuleSet) -> list[int]:
     """Return how many seconds are between two evaluations of each group with alerts."""
     groups = [group for group in rules.groups if any("alert" in rule for rule in group["rules"])]
-    return [max(round(seconds_of(group.get("interval", f"{INTERVAL}s"))), 1) for group in groups] or [INTERVAL]
+    return [max(round(duration_seconds(group.get("interval", f"{INTERVAL}s"))), 1) for group in groups] or [INTERVAL]
 
 
 def _result(subject: Subject, rules: RuleSet, answers: dict[str, Answers], *, are_shipped: bool) -> SetResult:

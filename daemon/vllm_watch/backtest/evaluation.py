@@ -17,9 +17,9 @@ from itertools import groupby
 from pathlib import Path
 from typing import NamedTuple
 
+from vllm_watch.backtest.durations import duration_seconds
 from vllm_watch.backtest.promtool import Promtool, Waiting
 from vllm_watch.backtest.rule_set import Group
-from vllm_watch.backtest.selected_names import seconds_of
 from vllm_watch.support.errors import ToolError
 from vllm_watch.support.printable import printable
 
@@ -137,7 +137,7 @@ def _answers(evaluation: Evaluation, printed: str) -> dict[str, Answers]:
     if failed is not None:
         raise ToolError(f"the rule {printable(failed[1])} cannot be evaluated: {printable(failed[3])}")
     found = {
-        (json.loads(query), int(seconds_of(moment))): dict(_samples(got))
+        (json.loads(query), int(duration_seconds(moment))): dict(_samples(got))
         for query, moment, got in _GOT.findall(printed)
     }
     asked = {(query, moment) for query in evaluation.queries for moment in evaluation.moments}

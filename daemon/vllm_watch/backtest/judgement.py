@@ -6,17 +6,11 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping
 from typing import Any
 
+from vllm_watch.backtest.durations import duration_seconds
+from vllm_watch.backtest.expressions import ANY_NAME, look_back, offset_back, reads_calendar, selected_names
 from vllm_watch.backtest.fired import ALWAYS_FIRING
 from vllm_watch.backtest.model import NotJudged
 from vllm_watch.backtest.rule_set import RuleSet, needed
-from vllm_watch.backtest.selected_names import (
-    ANY_NAME,
-    look_back,
-    offset_back,
-    reads_calendar,
-    seconds_of,
-    selected_names,
-)
 from vllm_watch.backtest.subject import Subject
 from vllm_watch.catalog.alert_needs import AlertNeeds, Need, alert_needs
 from vllm_watch.catalog.reasons import BY_SOURCE
@@ -73,7 +67,7 @@ def _too_short(
     found: NotJudged, rule: Mapping[str, Any], recorded: Mapping[str, str], subject: Subject
 ) -> Iterator[NotJudged]:
     waits, past = str(rule.get("for", "0s")), offset_back(rule["expr"], recorded)
-    if seconds_of(waits) >= subject.seconds:
+    if duration_seconds(waits) >= subject.seconds:
         reason, shared = f"it waits {waits} before it fires, longer than the values last", _WAITS
         yield found._replace(reason=reason, shared=shared, needed=waits)
     elif past >= _reach(subject):

@@ -3,18 +3,16 @@
 
 from __future__ import annotations
 
-import re
-
 from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
 import yaml
 
+from vllm_watch.backtest.durations import DURATION
 from vllm_watch.config.quoting import quote
 from vllm_watch.support.errors import ConfigError
 
 
-_DURATION = re.compile(r"(?:\d+(?:ms|[smhdwy]))+|0", re.ASCII)
 _DURATIONS = ("for", "keep_firing_for")
 
 
@@ -58,9 +56,13 @@ def _check_durations(file: str, entries: Mapping[str, yaml.Node], keys: tuple[st
     """Check what promtool rejects without a line."""
     for key in keys:
         node = entries.get(key)
-        if node is not None and not (isinstance(node, yaml.ScalarNode) and _DURATION.fullmatch(node.value)):
+        if node is not None and not _is_duration(node):
             got = quote(node.value) if isinstance(node, yaml.ScalarNode) else "a list or a mapping"
             raise ConfigError(f"{file}:{_line(node)}: {key}: expected a duration such as 30s or 5m, got {got}")
+
+
+def _is_duration(node: yaml.Node) -> bool:
+    return isinstance(node, yaml.ScalarNode) and bool(node.value == "0" or DURATION.fullmatch(node.value))
 
 
 def _composed(file: str, text: str) -> yaml.Node | None:

@@ -9,8 +9,8 @@ from typing import Any, NamedTuple
 
 import yaml
 
+from vllm_watch.backtest.expressions import ANY_NAME, selected_names
 from vllm_watch.backtest.rule_nodes import rule_nodes
-from vllm_watch.backtest.selected_names import ANY_NAME, selected_names
 from vllm_watch.backtest.thresholds import packaged_path, rendered
 from vllm_watch.support.errors import ConfigError
 

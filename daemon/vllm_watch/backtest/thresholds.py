@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from importlib.resources import files
 from pathlib import Path
 
+from vllm_watch.backtest.durations import DURATION
 from vllm_watch.catalog.reasons import NOT_JUDGED
 from vllm_watch.config.quoting import quote
 from vllm_watch.config.yaml_node import ConfigNode, read_yaml
@@ -17,7 +18,6 @@ from vllm_watch.support.errors import ConfigError, FileError
 
 PACKAGE = "vllm_watch.backtest"
 
-_DURATION = re.compile(r"(?:\d+(?:ms|[smhdwy]))+", re.ASCII)
 _NUMBER = re.compile(r"-?\d+(?:\.\d+)?(?:[eE][+-]?\d+)?", re.ASCII)
 _PLACE = re.compile(r"%\{(\w+)\}")
 _COMMENT = re.compile(r"\s*#")
@@ -65,7 +65,7 @@ def _value(name: str, node: ConfigNode, shipped: Mapping[str, str]) -> str:
     if name not in shipped:
         raise node.error("there is no such threshold: the names are those of alerts/thresholds.yml")
     value = node.written()
-    for kind, example, form in (("duration", "30s or 5m", _DURATION), ("number", "0.9", _NUMBER)):
+    for kind, example, form in (("duration", "30s or 5m", DURATION), ("number", "0.9", _NUMBER)):
         if form.fullmatch(shipped[name]):
             if not form.fullmatch(value):
                 raise node.error(f"expected a {kind} such as {example}, got {quote(value)}")

@@ -8,6 +8,8 @@ import re
 
 from collections.abc import Callable, Mapping
 
+from vllm_watch.backtest.durations import duration_seconds
+
 
 ANY_NAME = "__name__"
 """The name in an expression that selects series by a pattern."""
@@ -21,17 +23,10 @@ _NAME = re.compile(r"(?<![\w:.])[a-zA-Z_:][\w:]*(?![\w:]*\s*\()", re.ASCII)
 _CALL = re.compile(r"(?<![\w:.])([a-z_]+)\s*\(", re.ASCII)
 _RANGE = re.compile(r"\[\s*([\w]+)")
 _OFFSET = re.compile(r"\boffset\s+(\w+)")
-_PART = re.compile(r"(\d+)(ms|[ywdhms])", re.ASCII)
 _KEYWORDS = frozenset({"and", "or", "unless", "atan2", "bool", "offset", "inf", "nan", "Inf", "NaN"})
 _OF_CALENDAR = frozenset(
     ["minute", "hour", "day_of_week", "day_of_month", "day_of_year", "days_in_month", "month", "year"]
 )
-_UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86_400.0, "w": 604_800.0, "y": 31_536_000.0}
-
-
-def seconds_of(duration: object) -> float:
-    """Return the seconds of a duration as Prometheus writes it, such as ``1h30m``; what is none has 0."""
-    return sum(int(number) * _UNITS[unit] for number, unit in _PART.findall(str(duration)))
 
 
 @functools.cache
@@ -50,7 +45,7 @@ def reads_calendar(expression: str) -> bool:
 
 def offset_back(expression: str, recorded: Mapping[str, str]) -> float:
     """Return how many seconds before its evaluation all parts of an expression have values, at most."""
-    own = max((seconds_of(each) for each in _OFFSET.findall(_bare(expression))), default=0.0)
+    own = max((duration_seconds(each) for each in _OFFSET.findall(_bare(expression))), default=0.0)
     return own + _most(offset_back, expression, recorded)
 
 
@@ -63,8 +58,8 @@ def look_back(expression: str, recorded: Mapping[str, str]) -> float:
         recorded: The expressions of recorded series by name: what an expression selects looks back, too.
     """
     bare = _bare(expression)
-    own = max((seconds_of(each) for each in _RANGE.findall(bare)), default=0.0)
-    own += max((seconds_of(each) for each in _OFFSET.findall(bare)), default=0.0)
+    own = max((duration_seconds(each) for each in _RANGE.findall(bare)), default=0.0)
+    own += max((duration_seconds(each) for each in _OFFSET.findall(bare)), default=0.0)
     return own + _most(look_back, expression, recorded)
 
 
