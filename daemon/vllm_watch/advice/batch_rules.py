@@ -5,11 +5,7 @@ from __future__ import annotations
 
 import math
 
-from vllm_watch.advice.kv_cache_rules import (
-    FULL,
-    judge_full_cache,
-    when_cache_is_short,
-)
+from vllm_watch.advice.kv_cache_rules import FULL, judge_full_cache, when_cache_is_short
 from vllm_watch.advice.rule import LEAST_SECONDS, Judgement, Measure, Proposal, Rule, observed
 from vllm_watch.advice.subject import Subject
 from vllm_watch.advice.window import Holds, Window
@@ -21,13 +17,26 @@ from vllm_watch.loadtest.server_result import HISTOGRAMS, latency
 FLAG = "max-num-seqs"
 
 _AT_LIMIT = 0.95
+"""With so many of its seats taken, a batch is full."""
+
 _MOST_OF_THE_TIME = 0.8
-_EMPTY = 0.7
+
+_ROOMY = 0.7
+"""A KV cache that is never fuller has room for more requests."""
+
 _STEP = 2
 _WORTH_IT = 1.25
+"""A larger batch is proposed from so many times the present one on, and up to `_STEP` times it."""
+
 _LESS = 0.9
+"""A smaller batch is proposed with so much of the present one at most."""
+
 _GAIN = 1.05
+"""With fewer tokens per second than so many times those of half a batch, a full one gives no more."""
+
 _HALF = (0.4, 0.6)
+"""With from so many to so many of its seats taken, a batch is half full."""
+
 _PER_TOKEN = HISTOGRAMS["tpot_ms"]
 
 
@@ -49,7 +58,7 @@ def _judge_too_few(subject: Subject, window: Window) -> Judgement:
         )
     if kv is None:
         return "how full the KV cache is is not known"
-    if kv >= _EMPTY:
+    if kv >= _ROOMY:
         return f"the KV cache is up to {percent(kv)} % full: more requests at once would fill it"
     preempted = window.increase("preemptions_total")
     if preempted:
@@ -69,7 +78,7 @@ def _judge_too_few(subject: Subject, window: Window) -> Judgement:
         observed(
             window,
             "kv_cache_usage_ratio",
-            Measure("highest", kv, _EMPTY),
+            Measure("highest", kv, _ROOMY),
             f"is {percent(kv)} % at most: there is room for more requests",
         ),
     )
@@ -134,7 +143,7 @@ def _propose_more(subject: Subject, window: Window) -> Proposal | str:
     kv = window.highest("kv_cache_usage_ratio") or 0.0
     room = [_STEP * now]
     if kv > 0:
-        room.append(math.floor(_EMPTY * seats / kv / subject.engines))
+        room.append(math.floor(_ROOMY * seats / kv / subject.engines))
     budget = subject.number("max-num-batched-tokens")
     if budget is not None:
         room.append(budget // (1 + (subject.facts.get("num_speculative_tokens") or 0.0)))

@@ -25,9 +25,19 @@ _CHUNKED = "enable-chunked-prefill"
 _STEPS = "iteration_tokens"
 _QUEUE, _PREFILL = "queue_time_seconds", "prefill_time_seconds"
 _SMALL, _MOST = 0.2, 0.5
+"""Which share of the time to the first token the queue may have at most, and the prefill must have at least."""
+
 _OFTEN, _SOMETIMES = 0.3, 0.01
+"""In which share of the steps there are more tokens than half the budget: for a larger one, for a smaller one."""
+
+_ROOM = 0.5
+"""With a P99 of the time to the first token below so much of the objective, there is room for a longer one."""
+
 _UNEVEN = 3.0
+"""Gaps between tokens are uneven if the P99 is so many times the median."""
+
 _LEAST_BUDGET, _MOST_BUDGET = 512, 16_384
+"""In tokens: no smaller one and no larger one is proposed."""
 
 
 def _latencies(window: Window) -> dict[LatencyName, Latency]:
@@ -108,7 +118,7 @@ def _judge_too_large(subject: Subject, window: Window) -> Judgement:
     if large < _SOMETIMES:
         return f"only {percent(large)} % of the steps have more tokens than half the budget: they are not the cause"
     latest = ttft.bounds["p99"].high
-    if latest is None or latest > limits[0] * _MOST:
+    if latest is None or latest > _ROOM * limits[0]:
         return "the time to the first token has no room: its P99 is beyond half the objective"
     text = f"has a P99 of {_between(gaps)}, and half of the gaps are up to {milliseconds(typical)}"
     room = f"has a P99 of up to {milliseconds(latest)}, and the objective is {milliseconds(limits[0])}"

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from vllm_watch.advice.flag_texts import DRAFT_TOKENS, OFF
 from vllm_watch.advice.rule import Judgement, Measure, Proposal, Rule, observed
 from vllm_watch.advice.subject import Subject
 from vllm_watch.advice.window import Window
@@ -12,10 +13,12 @@ from vllm_watch.loadtest.snapshot_point import ACCEPTED
 from vllm_watch.loadtest.usage import DRAFTS
 
 
-FLAG = "speculative-config.num_speculative_tokens"
-
 _RARE = 0.3
+"""A draft token that is accepted in a smaller share of the drafts is not worth its computation."""
+
 _CROWD = 8.0
+"""With so many requests at once, a step has to give each `_SHORT` tokens, else drafts cost more than they give."""
+
 _SHORT = 1.6
 _OFTEN = ((4.0, 0.6), (8.0, 0.9))
 """For batches of so many requests at most: how often the last draft token is accepted if another one is worth a try."""
@@ -88,9 +91,9 @@ def _judge_too_many(subject: Subject, window: Window) -> Judgement:
 
 
 def _propose_fewer(subject: Subject, window: Window) -> Proposal | str:
-    now, drafts = subject.number(FLAG) or 0.0, _Drafts(subject, window)
+    now, drafts = subject.number(DRAFT_TOKENS) or 0.0, _Drafts(subject, window)
     worth = drafts.worth
-    return Proposal(f"{now:g}", str(worth) if 0 < worth < now else "off")
+    return Proposal(f"{now:g}", str(worth) if 0 < worth < now else OFF)
 
 
 def _judge_too_few(subject: Subject, window: Window) -> Judgement:
@@ -107,7 +110,7 @@ def _judge_too_few(subject: Subject, window: Window) -> Judgement:
 
 
 def _propose_more(subject: Subject, _window: Window) -> Proposal | str:
-    now = int(subject.number(FLAG) or 0)
+    now = int(subject.number(DRAFT_TOKENS) or 0)
     if now >= _MOST:
         return f"there are {now} already, and more than {_MOST} help a single user at a time at best"
     return Proposal(str(now), str(min(2 * now, _MOST)))
@@ -115,10 +118,10 @@ def _propose_more(subject: Subject, _window: Window) -> Proposal | str:
 
 FEWER = Rule(
     name="draft-tokens-down",
-    flag=FLAG,
+    flag=DRAFT_TOKENS,
     cause="drafts",
     says="Draft tokens are computed and thrown away.",
-    flags=(FLAG,),
+    flags=(DRAFT_TOKENS,),
     during=_drafting,
     when="drafts are made",
     judge=_judge_too_many,
@@ -136,10 +139,10 @@ FEWER = Rule(
 
 MORE = Rule(
     name="draft-tokens-up",
-    flag=FLAG,
+    flag=DRAFT_TOKENS,
     cause="drafts",
     says="Nearly all draft tokens are accepted: there may be more of them.",
-    flags=(FLAG,),
+    flags=(DRAFT_TOKENS,),
     during=_drafting,
     when="drafts are made",
     judge=_judge_too_few,

@@ -8,11 +8,14 @@ import json
 from collections.abc import Mapping
 
 
-_DRAFTS = "speculative-config.num_speculative_tokens"
-_SWITCHES = frozenset({"enforce-eager", "enable-prefix-caching"})
-_FIELDS = ("method", "model")
+DRAFT_TOKENS = "speculative-config.num_speculative_tokens"
+"""The flag that says how many tokens are drafted."""
+
 OFF = "off"
 """The value of a flag that is to be left out."""
+
+_SWITCHES = frozenset({"enforce-eager", "enable-prefix-caching"})
+_FIELDS = ("method", "model")
 
 
 def argument(flag: str, value: str, flags: Mapping[str, str]) -> str:
@@ -29,7 +32,7 @@ def argument(flag: str, value: str, flags: Mapping[str, str]) -> str:
         return f"without --{outer}"
     if flag in _SWITCHES:
         return f"with --{flag}"
-    if flag == _DRAFTS:
+    if flag == DRAFT_TOKENS:
         known = {name: flags[f"{outer}.{name}"] for name in _FIELDS if f"{outer}.{name}" in flags}
         return f"with --{outer} '{json.dumps({**known, 'num_speculative_tokens': int(value)})}'"
     return f"with --{flag} {value}"

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from vllm_watch.advice.flag_texts import OFF
 from vllm_watch.advice.rule import Expected, Judgement, Measure, Proposal, Rule, observed
 from vllm_watch.advice.subject import Subject
 from vllm_watch.advice.window import Window
@@ -114,7 +115,7 @@ OVERRIDE = Rule(
     during=when_cache_is_short,
     when="the KV cache is full or requests wait",
     judge=judge_full_cache,
-    propose=lambda subject, _window: Proposal(subject.flags[_OVERRIDE], "off"),
+    propose=lambda subject, _window: Proposal(subject.flags[_OVERRIDE], OFF),
     expects=_LARGER,
     risk="The server takes as much memory as gpu-memory-utilization allows: nothing else may need it.",
     guard="tpot_ms.mean > +25%",

@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-from vllm_watch.advice.flag_texts import OFF
+from vllm_watch.advice.flag_texts import DRAFT_TOKENS, OFF
 from vllm_watch.advice.model import Evidence
 from vllm_watch.advice.rules import RULES
 from vllm_watch.advice.subject import Subject
@@ -21,7 +21,6 @@ FLAGS = frozenset(rule.flag for rule in RULES)
 """The flags on which there is advice."""
 
 _DRAFTS = "speculative-config"
-_DRAFT_TOKENS = f"{_DRAFTS}.num_speculative_tokens"
 
 
 class Tested(NamedTuple):
@@ -65,10 +64,10 @@ def _measurement(one: Tested, other: Tested) -> Measurement | None:
 def _one_difference(one: Mapping[str, str], other: Mapping[str, str]) -> str | None:
     """Return the only flag that two configurations differ in, if there is advice on it."""
     names = {name for name in {*one, *other} if one.get(name) != other.get(name)}
-    has_drafts = [_DRAFT_TOKENS in flags for flags in (one, other)]
+    has_drafts = [DRAFT_TOKENS in flags for flags in (one, other)]
     if names and all(name.startswith(_DRAFTS) for name in names):
         # Without drafts none of their settings is there; with other drafts it is not only their number.
-        return _DRAFT_TOKENS if names == {_DRAFT_TOKENS} or has_drafts[0] != has_drafts[1] else None
+        return DRAFT_TOKENS if names == {DRAFT_TOKENS} or has_drafts[0] != has_drafts[1] else None
     only = names.pop() if len(names) == 1 else None
     return only if only in FLAGS and only in one and only in other else None
 
