@@ -8,7 +8,7 @@ many         what 200 servers cost one daemon, how long its pages take, and what
 once         `once` and `backfill` on a log of a million lines, beside `mtail --one_shot` on the same lines
 start        how long short commands take, and the daemon until it is ready
 scrape       what one scrape of a recorded page costs, beside prometheus_client's parser, and of pages that are wild
-capacity     how well the capacity is foretold, by the time before an engine is saturated
+capacity     how well the capacity is predicted, by the time before an engine is saturated
 catching-up  how long the daemon takes for 1 GiB that was written while it was away
 old-logs     the same as once of logs of other kinds (not run unless it is named)
 servers      what 1, 10, 50 and 200 servers cost, and what those that hang do to others (not run unless it is named)

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """
-How well a curve foretells what an engine sustains: by the time before each saturation, beside what was measured then.
+How well a curve predicts what an engine sustains: by the time before each saturation, beside what was measured then.
 
 Every recording with a saturation of a minute and more is a row, with its error or why there is no estimate; so are
 simulated engines, of which the largest error is compared.

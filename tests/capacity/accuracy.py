@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """
-How well the curve foretells: estimates from the time before an engine was saturated, beside what was measured then.
+How well the curve predicts: estimates from the time before an engine was saturated, beside what was measured then.
 
 The estimate is the one that the daemon had when saturation began: it has seen nothing of what it is judged by.
 """

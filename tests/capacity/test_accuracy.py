@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The curve foretells what an engine sustains to 15 %, or says why not; it is judged by what it has not seen."""
+"""The curve predicts what an engine sustains to 15 %, or says why not; it is judged by what it has not seen."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ SATURATED = {"day", "fullstall", "queue", "sustained"}
 
 
 @pytest.mark.slow
-def test_recorded_saturations_are_foretold_or_not_at_all():
+def test_recorded_saturations_are_predicted_or_not_at_all():
     """In every recording the estimate from before a saturation is within 15 % of what was then measured, or absent."""
     judged = [each for path in recordings() for each in judge_recording(path)]
 
@@ -24,7 +24,7 @@ def test_recorded_saturations_are_foretold_or_not_at_all():
 
 
 @pytest.mark.slow
-def test_simulated_saturations_are_foretold():
+def test_simulated_saturations_are_predicted():
     """Engines that know nothing of a curve sustain what was estimated, to 15 %; few have no estimate."""
     judged = [judge_simulated(name, seed) for name in ENGINES for seed in (1, 2)]
     errors = [each.error for each in judged if each.error is not None]

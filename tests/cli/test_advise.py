@@ -42,7 +42,7 @@ def test_the_json_is_as_promised():
     assert {each["rule"] for each in found["silent"]} > {"draft-tokens-down", "enforce-eager-off"}
 
 
-def test_silence_has_the_same_keys():
+def test_no_advice_is_an_empty_list():
     """Without advice the list is empty, and the exit status is 0."""
     done = advise(HEALTHY, "--format", "json")
 

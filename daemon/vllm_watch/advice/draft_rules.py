@@ -28,7 +28,7 @@ _MOST = 4
 
 
 class _Drafts:
-    """How a window's drafts fared. `by_position` are the shares accepted at each position."""
+    """How many drafts of a window were accepted: `by_position` are the shares at each position, from 0 to 1."""
 
     def __init__(self, subject: Subject, window: Window) -> None:
         drafts, accepted = window.increase(DRAFTS), window.labelled(ACCEPTED)

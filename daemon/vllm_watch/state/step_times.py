@@ -185,7 +185,7 @@ def _is_steady(old: EngineReading, new: EngineReading, decoded: float) -> bool:
 
 
 def _context(old: EngineReading, new: EngineReading) -> float | None:
-    """Return which share of the KV cache a request held in the mean, `None` where no scrape saw one."""
+    """Return which share of the KV cache a request held on average, `None` where no scrape saw one."""
     running = _running(old) + _running(new)
     before, after = (reading.gauges.get("kv_cache_usage_ratio") for reading in (old, new))
     return None if not running or before is None or after is None else (before + after) / running
