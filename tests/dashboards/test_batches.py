@@ -18,6 +18,8 @@ from tests.dashboards.replayed import given
 from tests.dashboards.shipped import dashboard
 from tests.dashboards.shown import shown
 
+from vllm_watch.state.step_times import _class_of as step_class
+
 
 UID = "vllm-watch-capacity"
 BY_BATCH = "Throughput and latency by batch size"
@@ -34,11 +36,8 @@ NEEDS_PROMETHEUS = pytest.mark.needs_tool("prometheus", "promtool")
 
 
 def batch_class(running):
-    """Return the class of a number of running requests."""
-    if running == 1:
-        return "1"
-    high = max(4, 2 ** (running - 1).bit_length())
-    return f"{2 if high == 4 else high // 2 + 1}-{high}"
+    """Return the class of a number of running requests, as `decode_step_seconds` has it."""
+    return step_class(running, 0.5, None, 0.0).batch
 
 
 def samples(prometheus, name, span):

@@ -35,8 +35,14 @@ CURVE_BOUNDS = (0.87, 1.05)
 
 _LENGTH_TOLERANCE = 0.1
 _ACCEPTANCE_TOLERANCE = 0.1
+"""As a part of the median."""
+
 _HIT_TOLERANCE = 0.05
+"""As a difference of two ratios."""
+
 _KV_TOLERANCE = 0.3
+"""How far the two ways to tell how many requests fit may differ, as a part of the larger number."""
+
 _LEAST_KV = 0.02
 """Below this share of the KV cache its rounding is too large to learn from how many requests fill it."""
 

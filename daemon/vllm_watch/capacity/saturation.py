@@ -22,6 +22,7 @@ _FLICKER_SECONDS = 10.0
 
 _AT_LIMIT = 0.95
 _KV_AT_LIMIT = 0.9
+"""Of the seats and of the KV cache: with so much of it taken on average it was full."""
 
 SATURATED_BOUNDS = (0.95, 1.05)
 """Between which parts of the measured throughput the capacity is."""

@@ -29,14 +29,24 @@ MAX_CLASSES = 32
 
 _SMALL_BATCH = 4
 _SHORT_CONTEXT = 1024
-_LEAST_SHARE = 4096
 _SMALL_PROMPT = 16
-_PROMPTS_GROW_SLOWER = 64
+"""Where the least range of each ends, in requests and in tokens; that of a batch of one is its own."""
+
+_LEAST_SHARE = 4096
+"""The least share of the KV cache is one part of so many."""
+
+_HALVED_PROMPTS = 64
+"""Above so many prompt tokens a range is half as wide as it is for requests and for contexts."""
 
 _TOLERANCE = 0.1
+"""Two numbers that differ by no larger part count as the same."""
 
 _MIN_STEPS = 10
+"""Between two scrapes, for a mean."""
+
 _MAX_GAP = 60.0
+"""Seconds between two scrapes: in a longer time too much else may have happened."""
+
 _MAX_LATE = 1.5
 """A line's interval began with the line before, if that came no longer ago than so many intervals."""
 
@@ -167,7 +177,7 @@ def _prompt_class(tokens: float) -> str:
     """
     whole = round(tokens)
     upper = 1 << (whole - 1).bit_length()
-    if upper <= _PROMPTS_GROW_SLOWER:
+    if upper <= _HALVED_PROMPTS:
         return _doubling(whole, 0, _SMALL_PROMPT)
     half = upper // 4 * 3
     return f"{upper // 2 + 1}-{half}" if whole <= half else f"{half + 1}-{upper}"

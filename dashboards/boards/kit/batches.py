@@ -3,7 +3,7 @@
 Batch sizes, in classes: how many requests an engine runs at once.
 
 The classes are those of the series with a label ``batch_class``: ``1``, ``2-4``, and from there on each is of twice as
-many requests as the one before.
+many requests as the one before. The last one here is open.
 """
 
 from __future__ import annotations
