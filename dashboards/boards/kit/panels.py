@@ -43,8 +43,6 @@ EVENTS = "n"
 TOKENS_PER_SECOND = "tok/s"
 PER_SECOND = "reqps"
 BYTES = "bytes"
-TIME_AGO = "dateTimeFromNow"
-"""From the browser's now: for what is told of the present only."""
 TIMES = "suffix: x"
 """How many times as much."""
 
