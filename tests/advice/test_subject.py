@@ -14,7 +14,7 @@ TOKENS = {"generation_tokens_total": 100.0}
 def test_histories_of_one_configuration_count_together():
     """Runs with the same flags are one, with another flag, model or version they are another one."""
     part = Part(60, load(), TOKENS)
-    alike = [server(part, name="a"), server(part, name="b")]
+    alike = [server(part, name="a"), server(part._replace(gauges=load(15.0)), name="b")]
     others = [server(part, name="c", config={"dtype": "half"}), server(part, name="d", version="0.33.0")]
     found = subjects([*alike, *others])
 
