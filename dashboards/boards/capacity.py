@@ -57,6 +57,8 @@ _SAMPLED = "15s"
 _FIRM_SECONDS = 30
 """What an engine generated with so many requests is by chance where it ran them for less time."""
 
+_BY_SOURCE = "prompt_tokens_by_source_total"
+
 _PROMPT_SOURCES = {
     "local_compute": palette.SKY,
     "local_cache_hit": palette.GREEN,
@@ -491,22 +493,15 @@ def _batch_over_time(t: Texts) -> Panel:
 
 
 def _prompt_sources(t: Texts) -> Panel:
-    """Return where prompt tokens came from; of servers that do not say it, all of them."""
-    counter = "prompt_tokens_by_source_total"
+    """Return where the prompt tokens of all chosen servers came from, with those of servers that do not say it."""
     every = promql.per_server(promql.rate(promql.of_engine("prompt_tokens_total")))
+    said = f"sum without (model_name, engine, source) ({promql.of_engine(_BY_SOURCE)})"
     return lines(
         t.panel("prompt_sources"),
         TOKENS_PER_SECOND,
         [
-            *(
-                Query(_grew_by_source(counter, source), f"{{{{server}}}} {t.name(source)}", color)
-                for source, color in _PROMPT_SOURCES.items()
-            ),
-            Query(
-                f"{every} unless {_by_source(promql.of_engine(counter))}",
-                f"{{{{server}}}} {t.name('unknown_source')}",
-                palette.GREY,
-            ),
+            *(Query(_from(source), t.name(source), color) for source, color in _PROMPT_SOURCES.items()),
+            Query(f"sum({every} unless {said})", t.name("unknown_source"), palette.GREY),
         ],
         width=10,
         stacked=True,
@@ -514,13 +509,10 @@ def _prompt_sources(t: Texts) -> Panel:
     )
 
 
-def _grew_by_source(counter: str, source: str) -> str:
-    series = promql.of_engine(counter, f'source="{source}"')
-    return promql.grew(_by_source(promql.rate(series)), series, without="model_name, engine, source")
-
-
-def _by_source(expr: str) -> str:
-    return f"sum without (model_name, engine, source) ({expr})"
+def _from(source: str) -> str:
+    """Return the tokens from a source that gave any in the time range."""
+    series = promql.of_engine(_BY_SOURCE, f'source="{source}"')
+    return f"sum({promql.rate(series)}) and sum({promql.over_range(series, 'increase')}) > 0"
 
 
 def _context(t: Texts) -> Panel:

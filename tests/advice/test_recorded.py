@@ -31,6 +31,7 @@ EXPECTED = {
     "fullstall": [("num-gpu-blocks-override", "96", "off")],
     "queue": [("max-num-seqs", "4", "8")],
     "sustained": [("max-num-seqs", "4", "8")],
+    "throttled": [(DRAFTS, "2", "off")],
 }
 """What is advised of a recording; nothing of the others."""
 
@@ -99,6 +100,15 @@ def test_a_full_cache_on_a_gpu(flags, expected):
 def test_load_tests(names, expected):
     """Two draft tokens that are always accepted may be four, and a shared beginning is worth a cache; else nothing."""
     assert changes(of_load_tests(*names)) == expected
+
+
+def test_a_start_with_other_flags_counts_alone():
+    """The throttled server was started again with 2 draft tokens instead of 4: only its time since then counts."""
+    history = recorded("throttled")
+    (server,) = advise([history], join((), [history])).servers
+
+    assert history.points[0].at < history.config_since < server.start
+    assert server.seconds < 0.25 * (history.points[-1].at - history.points[0].at)
 
 
 def test_what_was_measured_is_told():

@@ -20,8 +20,11 @@ WINDOWS_PER_CLASS = 16
 TRY_EVERY = 4
 """After so many new windows, a minute of work, it is seen whether there is enough for a curve."""
 
-DRAW_EVERY = 20
-"""After so many, five minutes of work, a curve is drawn again: that costs as much as a scrape."""
+FIT_EVERY = 20
+"""After so many, five minutes of work, a curve that was of no use is drawn again: that costs as much as a scrape."""
+
+DRAW_EVERY = 40
+"""After so many, ten minutes of work, a curve that is used is drawn again."""
 
 _AFTER_FIT = frozenset({"no_curve", "curve_uncertain"})
 _FACTS = ("max_running_requests", "kv_cache_capacity_tokens")
@@ -85,5 +88,6 @@ class CapacityTracker:
         if self._new_windows < TRY_EVERY or not self._is_enough:
             return False
         curve = self._learnt.curve
-        has_fit = isinstance(curve, Curve) or curve.reason in _AFTER_FIT
-        return self._new_windows >= DRAW_EVERY or not has_fit
+        if isinstance(curve, Curve):
+            return self._new_windows >= DRAW_EVERY
+        return self._new_windows >= FIT_EVERY or curve.reason not in _AFTER_FIT

@@ -347,6 +347,8 @@ def step_times_of_log(
 
 def _step_times(known: StepTimes | None, at: float | None, ahead: float) -> Mapping[StepClass, StepTime]:
     recent = known.recent(at) if known is not None and at is not None else {}
+    if not ahead:
+        return recent
     return {of_class: time._replace(at=time.at + ahead) for of_class, time in recent.items()}
 
 

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Mapping
-from statistics import median
 from typing import NamedTuple
 
 from vllm_watch.catalog.limits import STEP_TIME_SECONDS
@@ -86,17 +85,15 @@ def scraped_step(seconds: float, old: EngineReading, new: EngineReading, capacit
         new: The engine in the second.
         capacity: The size of the KV cache in tokens, if it is known.
     """
-    steps, waits = _observed(old, new, "iteration_tokens"), _observed(old, new, "inter_token_latency_seconds")
+    steps = _observed(old, new, "iteration_tokens")
+    if steps is None or steps.observations < _MIN_STEPS or seconds > _MAX_GAP:
+        return None
+    waits = _observed(old, new, "inter_token_latency_seconds")
     starts = _observed(old, new, "time_to_first_token_seconds")
     generated, prompt = _grown(old, new, "generation_tokens"), _prompt_tokens(old, new)
-    if steps is None or waits is None or starts is None or generated is None or prompt is None:
+    if waits is None or starts is None or generated is None or prompt is None:
         return None
-    if (
-        seconds > _MAX_GAP
-        or steps.observations < _MIN_STEPS
-        or not waits.observations
-        or _grown(old, new, "preemptions")
-    ):
+    if not waits.observations or _grown(old, new, "preemptions"):
         return None  # A preempted request waits, which is no step.
     # Of the outputs of a step each request has one token that is no draft; its first output ends no decoding.
     outputs = generated - (_grown(old, new, "accepted_tokens") or 0.0)
@@ -202,7 +199,7 @@ def _observed(old: EngineReading, new: EngineReading, histogram: str) -> _Observ
     before, after = old.histograms.get(histogram), new.histograms.get(histogram)
     if before is None or after is None:
         return None
-    return _Observed(after.observations - before.observations, after.sum - before.sum)
+    return _Observed(after.counts[-1] - before.counts[-1], after.sum - before.sum)
 
 
 def _grown(old: EngineReading, new: EngineReading, counter: str) -> float | None:
@@ -234,7 +231,9 @@ class _Recent:
             measured.popleft()
             self._time = None
         if self._time is None and len(measured) >= MIN_MEASURED:
-            self._time = StepTime(median([seconds for _, seconds in measured]), len(measured), measured[-1][0])
+            ordered = sorted([seconds for _, seconds in measured])
+            middle = (ordered[len(ordered) // 2] + ordered[~(len(ordered) // 2)]) / 2
+            self._time = StepTime(middle, len(ordered), measured[-1][0])
         return self._time
 
 
@@ -258,5 +257,9 @@ class StepTimes:
 
     def recent(self, now: float) -> Mapping[StepClass, StepTime]:
         """Return the time of a step by class, of those with enough measurements; `now` is never earlier than before."""
-        times = {of_class: known.time(now) for of_class, known in self._recent.items()}
-        return {of_class: time for of_class, time in times.items() if time is not None}
+        found = {}
+        for of_class, known in self._recent.items():
+            time = known.time(now)
+            if time is not None:
+                found[of_class] = time
+        return found

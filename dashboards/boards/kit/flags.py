@@ -42,7 +42,7 @@ def table(t: Texts, panel: str, expr: str) -> Panel:
             Key("server", server, width=110),
             Key("instance", t.name("daemon"), width=115),
         ],
-        [Column(expr, alike, width=110)],
+        [Column(expr, alike, width=120)],
         sort_by=[(flag, False), (alike, False), (server, False)],
     )
 
