@@ -230,7 +230,8 @@ def _parse_message(head: Head, message: str) -> tuple[Event, ...]:
             or parse_failure(head.level, site, message)
             or _access_events(head.message)
         )
-    return parse_startup(message) or parse_failure(head.level, site, message)
+    # What collects or edits a log may remove the ``\r``, so that each line of the logo is a record of its own.
+    return parse_startup(message) or parse_logo(message) or parse_failure(head.level, site, message)
 
 
 def _parse_statistics(message: str) -> tuple[Event, ...]:

@@ -27,7 +27,8 @@ _STARTS = frozenset(
         *(start.encode() for start in (*STATS_STARTS, *SPEC_STARTS)),
     )
 )
-_FIRST_SIGNS = b"0123456789#"
+_FIRST_SIGNS = b" 0123456789#"
+"""How messages start that have no first letter; the logo's lines start with a blank."""
 _KV_CACHE_SIZE = b" KV cache size: "
 _MAX_DEVICE = 60
 

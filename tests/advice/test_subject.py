@@ -14,7 +14,7 @@ TOKENS = {"generation_tokens_total": 100.0}
 def test_histories_of_one_configuration_count_together():
     """Runs with the same flags are one, with another flag, model or version they are another one."""
     part = Part(60, load(), TOKENS)
-    alike = [server(part, name="a"), server(part, name="b")]
+    alike = [server(part, name="a"), server(part._replace(gauges=load(15.0)), name="b")]
     others = [server(part, name="c", config={"dtype": "half"}), server(part, name="d", version="0.33.0")]
     found = subjects([*alike, *others])
 
@@ -79,3 +79,13 @@ def test_a_precision_that_was_not_set_is_the_model_s():
 
     assert "kv-cache-dtype" not in subjects([server(part)])[0].flags
     assert subjects([server(part, is_resolved=True)])[0].flags["kv-cache-dtype"] == "auto"
+
+
+def test_a_copy_of_a_recording_counts_once():
+    """The same time under another name is no more evidence; another server with the same flags is."""
+    one, copy = (server(Part(300, load(4.0)), name=name) for name in ("one", "copy"))
+    other = server(Part(300, load(5.0)), name="other")
+
+    (subject,) = subjects([one, copy, other])
+
+    assert subject.work.seconds == 600

@@ -394,9 +394,13 @@ def test_the_logo_says_version_and_model(colour):
     ]
 
 
-def test_the_logo_s_lines_count_only_inside_the_logo():
-    """A line of the logo alone, or in a record that begins with text, is no fact."""
-    assert events(record(LOGO[2], "startup.py")) == ()
+def test_the_logo_says_the_same_where_its_carriage_returns_were_removed():
+    """What collects logs may remove them: then each line of the logo is a record of its own, and still the start."""
+    assert events_of(logo().replace(b"\r", b"")) == events_of(logo())
+
+
+def test_the_logo_s_lines_are_no_facts_in_another_record():
+    """In a record that begins with text, which may be a client's, a line of the logo is no fact."""
     assert events_of(logo(first="Received request x")) == []
 
 

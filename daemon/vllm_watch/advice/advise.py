@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from vllm_watch.advice.checks import Change, Known, Range, check_commands, compare_command
 from vllm_watch.advice.judge import MOST, Judged, judge
-from vllm_watch.advice.measured import Measurement, Tested, measurements
+from vllm_watch.advice.measured import Measurement, Tested, best, measurements
 from vllm_watch.advice.model import Advice, Advised, Expectation, Observed, Silence
 from vllm_watch.advice.notes import notes
 from vllm_watch.advice.rules import RULES
@@ -87,7 +87,7 @@ def _advised(one: Tested, every: Sequence[Tested], ranges: Sequence[Range]) -> J
     judged = judge(one.subject)
     measured = measurements(one, every)
     worse = {(each.flag, each.other) for each in measured if not each.is_better}
-    better = {each.flag: each for each in measured if each.is_better}
+    better = best(measured)
     refuted = [each for each in judged.advice if (each.flag, each.proposed) in worse]
     kept = [each for each in judged.advice if each not in refuted and each.flag not in better]
     shown = [_with_check(each, one, ranges) for each in kept]
@@ -100,7 +100,7 @@ def _measured_advice(found: Measurement, judged: Sequence[Advice], one: Tested) 
     """Return what was measured as advice, with the evidence of a rule that says the same."""
     rule = next(rule for rule in RULES if rule.flag == found.flag)
     same = next((each for each in judged if each.flag == found.flag), None)
-    evidence = (found.evidence, *(() if same is None else same.evidence))
+    evidence = (*found.evidence, *(() if same is None else same.evidence))
     expects = tuple(Expectation(series=PREFIX + series, direction=way) for series, way in rule.expects)
     return Advice(
         flag=found.flag,

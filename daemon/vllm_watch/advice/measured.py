@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from vllm_watch.advice.flag_texts import DRAFT_TOKENS, OFF
@@ -31,13 +31,17 @@ class Tested(NamedTuple):
 
 
 class Measurement(NamedTuple):
-    """One flag with another value, in other load tests: whether that was better or worse, by `compare`."""
+    """
+    One flag with another value, in other load tests: whether that was better or worse, by `compare`.
+
+    `evidence` has the metric that decides first, then those that were worse where that one was better.
+    """
 
     flag: str
     now: str
     other: str
     is_better: bool
-    evidence: Evidence
+    evidence: tuple[Evidence, ...]
     with_other: Tested
 
 
@@ -56,9 +60,17 @@ def _measurement(one: Tested, other: Tested) -> Measurement | None:
     row = next((row for row in compared.metrics if row.is_headline), None)
     if row is None or row.verdict not in {"better", "worse"} or row.percent is None:
         return None
-    values = [tested.subject.flags.get(flag, OFF) for tested in (one, other)]
-    evidence = Evidence(series=row.metric, statistic="difference", value=row.percent, text=_text(row, flag, values))
-    return Measurement(flag, values[0], values[1], row.verdict == "better", evidence, other)
+    now, tried = (tested.subject.flags.get(flag, OFF) for tested in (one, other))
+    is_better = row.verdict == "better"
+    worse = [each for each in compared.metrics if is_better and each.verdict == "worse"]
+    evidence = tuple(found for each in (row, *worse) for found in _evidence(each, f"{flag} {tried} instead of {now}"))
+    return Measurement(flag, now, tried, is_better, evidence, other)
+
+
+def best(found: Sequence[Measurement]) -> Mapping[str, Measurement]:
+    """Return the measurement of each flag whose value is the best one that was measured."""
+    better = sorted((each for each in found if each.is_better), key=lambda each: abs(each.evidence[0].value))
+    return {each.flag: each for each in better}
 
 
 def _one_difference(one: Mapping[str, str], other: Mapping[str, str]) -> str | None:
@@ -72,8 +84,12 @@ def _one_difference(one: Mapping[str, str], other: Mapping[str, str]) -> str | N
     return only if only in FLAGS and only in one and only in other else None
 
 
-def _text(row: Row, flag: str, values: Sequence[str]) -> str:
+def _evidence(row: Row, change: str) -> Iterator[Evidence]:
+    if row.percent is not None:
+        yield Evidence(series=row.metric, statistic="difference", value=row.percent, text=_text(row, change))
+
+
+def _text(row: Row, change: str) -> str:
     interval = f"{signed(row.percent)} [{significant(row.low)}, {significant(row.high)}] %"
     runs = f"{row.n[1]} runs against {row.n[0]}"
-    change = f"{flag} {values[1]} instead of {values[0]}"
     return f"measured with {change}, {titled(row.metric)}: {row.verdict}, {interval}, {runs}"

@@ -127,10 +127,19 @@ def _subject(histories: list[ServerHistory], objective: Objective | None) -> Sub
         facts=first.facts,
         hardware=first.hardware,
         era=_era(first),
-        work=joined(_work(each) for each in histories),
+        work=joined(_work(each) for each in _once(histories)),
         warnings=tuple(dict.fromkeys(warning for each in histories for warning in each.warnings)),
         objective=objective,
     )
+
+
+def _once(histories: Sequence[ServerHistory]) -> list[ServerHistory]:
+    """Return the histories without copies of one under another name: what was seen twice is no more evidence."""
+    found: list[ServerHistory] = []
+    for history in histories:
+        if not any(history.points == other.points for other in found):
+            found.append(history)
+    return found
 
 
 def _flags(history: ServerHistory) -> Mapping[str, str]:
