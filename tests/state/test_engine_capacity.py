@@ -5,11 +5,14 @@ from __future__ import annotations
 
 import functools
 
+import pytest
+
 from tests.support.recordings import recording
 
 from vllm_watch.capacity.estimates import measured_range
 from vllm_watch.replay.replay import run_recording
 from vllm_watch.state.server import ServerSettings, ServerState
+from vllm_watch_parsers.command_facts import CommandFacts
 
 
 BENCH = measured_range(1000.0, 900.0, None, 500.0)
@@ -55,3 +58,35 @@ def test_a_benchmark_is_known_from_the_start():
 def test_a_log_alone_shows_no_capacity():
     """Statistics lines are too few and too coarse: the reason is said."""
     assert capacities("vl", (True, False))[90].unknown == "no_metrics"
+
+
+class UnreadableAfterRestart(ServerState):
+    """A server whose /metrics cannot be read after its second start."""
+
+    def apply_scrape(self, result):
+        """Take in an attempt, which fails by then."""
+        if self.snapshot(result.at).starts > 1:
+            result = result._replace(reading=None, reason="timeout")
+        super().apply_scrape(result)
+
+
+@pytest.mark.slow
+def test_an_earlier_start_shows_nothing_of_a_server_whose_metrics_cannot_be_read():
+    """A server that was started again by its log may have other flags: what it did before is not its capacity."""
+    played = recording("day")
+    state = UnreadableAfterRestart(ServerSettings("day", has_log=True, metrics_interval=5.0))
+    last = [each.engines[0].capacity for each in run_recording(played, state, 30.0) if each.engines][-1]
+
+    assert last.ranges.keys() == set()
+    assert last.unknown == "no_metrics"
+
+
+def test_a_benchmark_is_of_the_engines_of_its_server():
+    """With an external load balancer each server has one engine of the group, and what was measured is its own."""
+    played = recording("vl")
+    command = CommandFacts(data_parallel_size=4)
+    state = ServerState(ServerSettings("vl", has_log=False, metrics_interval=5.0, command=command, capacity=BENCH))
+    seen = [each.engines[0] for each in run_recording(played, state, 30.0) if each.engines]
+
+    assert seen[3].facts["data_parallel_size"] == 4
+    assert seen[3].capacity.ranges == {"bench": BENCH}

@@ -21,7 +21,7 @@ class EngineCapacity(NamedTuple):
 
 
 def engine_capacity(
-    tracker: CapacityTracker | None, facts: Mapping[str, float], bench: CapacityRange | None, engines: int
+    tracker: CapacityTracker | None, facts: Mapping[str, float], bench: CapacityRange | None, engines: float
 ) -> EngineCapacity:
     """
     Return the capacity of an engine.
@@ -29,8 +29,8 @@ def engine_capacity(
     Args:
         tracker: What was learnt of it; `None` without scrapes of it.
         facts: What it was started with.
-        bench: What a benchmark has measured of all engines together.
-        engines: How many engines there are.
+        bench: What a benchmark has measured of all engines of the server together.
+        engines: How many those are.
     """
     ranges: dict[CapacityBasis, CapacityRange] = {}
     reason: CapacityReason | None = "no_metrics"
@@ -38,7 +38,7 @@ def engine_capacity(
     if learnt is not None and learnt.saturated is not None:
         ranges["saturated"] = saturated_range(learnt.saturated)
     if bench is not None:
-        ranges["bench"] = bench.part(facts.get("data_parallel_size") or engines)
+        ranges["bench"] = bench.part(engines)
     if learnt is not None:
         curve = learnt.curve
         if isinstance(curve, NoCurve):

@@ -274,8 +274,13 @@ __all__ = ["LogStatus", "ServerSettings", "ServerState"]
 
 
 def _capacity(sources: ServerSources, key: EngineKey, facts: Mapping[str, float], engines: int) -> EngineCapacity:
-    tracker = sources.scrape.capacity.get(key) if sources.scrape else None
-    return engine_capacity(tracker, facts, sources.settings.capacity, engines)
+    """Return an engine's capacity; what was learnt of it in an earlier life of its server does not count."""
+    scrape = counted_scrape(sources)
+    reading = scrape.reading if scrape else None
+    # Other servers may have a part of a data parallel group's engines: /metrics shows those of this one.
+    own = len(reading.engines) if reading else 0
+    tracker = scrape.capacity.get(key) if scrape else None
+    return engine_capacity(tracker, facts, sources.settings.capacity, own or facts.get("data_parallel_size") or engines)
 
 
 def _probe(sources: ServerSources, now: float) -> ProbeSnapshot | None:
