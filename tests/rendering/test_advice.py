@@ -9,6 +9,7 @@ import re
 import pytest
 
 from markdown_it import MarkdownIt
+from msgspec.structs import replace
 from tests.rendering.pages import read
 from tests.rendering.reports import HOSTILE
 
@@ -49,7 +50,8 @@ def advised(name="qwen"):
         silent=(Silence(rule="draft-tokens-up", flag="f", reason="it is off", server=name),),
         servers=(
             Observed(name=name, source=(name,), seconds=600.0, model=name, warnings=("There is no /metrics.",)),
-            Observed(name="other", source=("other.log",), seconds=60.0),
+            Observed(name="other", source=("other.log",), seconds=600.0),
+            Observed(name="short", source=("short.log",), seconds=60.0),
             Observed(name="idle", source=("idle.log",), seconds=0.0),
         ),
     )
@@ -73,11 +75,26 @@ def test_each_format_says_all(render):
         "Long requests fill the cache.",
         "There is no /metrics.",
         "Nothing that was observed is a clear reason",
+        "2 min are needed.",
         "It had no work",
     ):
         assert said in text
     assert "it is off" not in text
     assert "it is off" in render(advised(), is_verbose=True)
+
+
+def test_names_stay_whole():
+    """A long name of a series or a rule is on one line, so that it can be found and copied."""
+    series, rule = "vllm_watch_spec_decode_position_acceptance_ratio", "max-num-seqs-down-for-latency"
+    (one,) = advised().advice
+    evidence = (Evidence(series=series, statistic="mean", value=0.5, text="is 50 % " * 20),)
+    silent = (Silence(rule=rule, flag="f", reason="it is off " * 20, server=one.server),)
+    text = advice_text(replace(advised(), advice=(replace(one, evidence=evidence),), silent=silent), is_verbose=True)
+
+    assert series in text
+    assert rule in text
+    tables = text[: text.index("Expected:")]
+    assert max(map(len, tables.splitlines())) == 80
 
 
 def test_the_page_is_whole():

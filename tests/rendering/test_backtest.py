@@ -63,6 +63,9 @@ def test_two_sets_are_columns():
     assert "only shipped" in text
     assert "0 of 3 alerts are the same.\n" in text
     assert text.count("VllmProbeFailing") == 1
+    half = backtest_text([result(FIRST, SetResult("mine.yml", (), (), QUIET[:1]))], BERLIN, 100)
+    assert half.count("VllmProbeFailing") == 1
+    assert "unknown  shipped: Not judged, because they wait too long: Slow (1h).\n" in half
     other = backtest_text([result(FIRST, SetResult("mine.yml", ()))], BERLIN, 100)
     assert "unknown  shipped: Not judged, because no probe was made: VllmProbeFailing.\n" in other
 

@@ -50,7 +50,7 @@ def _shadowed(rule: Rule, found: Sequence[_Finding]) -> str | None:
     """Return why a rule does not count beside what was found; `None` if it does."""
     for each in found:
         if each.rule.cause == rule.cause:
-            return f"{each.rule.flag} is the nearest to the cause, {SHOWN[rule.cause]}"
+            return f"there is advice for the same cause, {SHOWN[rule.cause]}: {each.rule.name}"
         if rule.cause in EXPLAINS.get(each.rule.cause, frozenset()):
             return f"first {each.rule.flag}, which changes how many requests run at once; then look again"
     return None

@@ -51,7 +51,7 @@ _OWN_LABELS = frozenset(
 )
 """Labels of vllm-watch's series. All others are Prometheus' own (``job``, ``instance``): where the values come from."""
 
-_FEW_FLAGS = "A Prometheus has few of the server's flags: it does not show every difference of configuration."
+_FEW_FLAGS = "Series have few of the server's flags: they do not show every difference of configuration."
 _GENERATION_TOKENS = "generation_tokens_total"
 
 Origin = frozenset[tuple[str, str]]

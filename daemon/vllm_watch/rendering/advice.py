@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from vllm_watch.advice.model import Advice, Advised, Evidence, Observed, Silence
+from vllm_watch.advice.rule import LEAST_SECONDS
 from vllm_watch.loadtest.number_texts import duration, moment
 from vllm_watch.rendering.document import (
     Block,
@@ -24,6 +25,8 @@ from vllm_watch.rendering.text import WIDTH, render_text
 
 
 _NOTHING = "Nothing that was observed is a clear reason to change a flag."
+_TOO_LITTLE = f"That is too little to say anything about its flags: {duration(LEAST_SECONDS)} are needed."
+_ASK_WHY = " With --verbose each rule says why."
 _NO_WORK = "It had no work, so nothing can be said of its flags."
 _WHY_NOT = "Why there is no other advice"
 
@@ -54,7 +57,7 @@ def _document(advised: Advised, *, is_verbose: bool) -> Document:
 def _sections(server: Observed, advised: Advised, *, is_verbose: bool) -> tuple[Section, ...]:
     """Return what is said of a server."""
     advice = [each for each in advised.advice if each.server == server.name]
-    said: tuple[Block, ...] = () if advice else (Statement("note", _NOTHING if server.seconds else _NO_WORK),)
+    said: tuple[Block, ...] = () if advice else (Statement("note", _nothing(server, is_verbose=is_verbose)),)
     notes = tuple(Statement("note", each.text) for each in advised.notes if each.server == server.name)
     warnings = tuple(Statement("warning", warning) for warning in server.warnings)
     silent = [each for each in advised.silent if each.server == server.name]
@@ -62,6 +65,15 @@ def _sections(server: Observed, advised: Advised, *, is_verbose: bool) -> tuple[
     if is_verbose and silent:
         inner.append(Section(_WHY_NOT, (_silences(silent),), is_folded=True, is_open=True))
     return (Section(_heading(server), (Paragraph(_lead(server)), *said, *notes, *warnings), tuple(inner)),)
+
+
+def _nothing(server: Observed, *, is_verbose: bool) -> str:
+    """Return why there is no advice: for want of work or of time, or because nothing is wrong."""
+    if not server.seconds:
+        return _NO_WORK
+    if server.seconds < LEAST_SECONDS:
+        return _TOO_LITTLE
+    return _NOTHING if is_verbose else f"{_NOTHING}{_ASK_WHY}"
 
 
 def _heading(server: Observed) -> str:

@@ -113,10 +113,7 @@ def _section(result: SourceResult, times: _Times) -> Section:
         blocks.append(_compared(pairs, (names[0], names[1]), times))
     else:
         blocks.append(_listed(result.sets[0].alerts, times))
-    rests = [list(_rest(found, times)) for found in result.sets]
-    alike = all(rest == rests[0] for rest in rests)
-    for name, rest in [("", rests[0])] if alike else zip(names, rests, strict=True):
-        blocks += [each._replace(text=f"{name}: {each.text}" if name else each.text) for each in rest]
+    blocks += _rests(result.sets, times)
     if result.slowest > result.interval:
         what = f"Some groups of rules ask for an evaluation every {result.slowest} s"
         blocks.append(Statement("note", f"{what}: their alerts may come that much later."))
@@ -173,6 +170,15 @@ def labels_text(alert: Alert) -> str:
     parts = [alert.labels[name] for name in ("server", "instance") if name in alert.labels][:1]
     parts += [f"engine {alert.labels['engine']}"] if "engine" in alert.labels else []
     return ", ".join([*parts, *(f"{name}={value}" for name, value in sorted(others.items()))])
+
+
+def _rests(sets: Sequence[SetResult], times: _Times) -> Iterator[Statement]:
+    """Yield what else the sets of rules say: what all of them say once, and the rest with the set's name."""
+    rests = [list(_rest(found, times)) for found in sets]
+    common = [each for each in rests[0] if all(each in rest for rest in rests)]
+    for found, rest in zip(sets, rests, strict=True):
+        yield from (each._replace(text=f"{found.name}: {each.text}") for each in rest if each not in common)
+    yield from common
 
 
 def _rest(found: SetResult, times: _Times) -> Iterator[Statement]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import textwrap
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from vllm_watch.rendering.document import Cells, Column, Commands, Document, Paragraph, Section, Statement, Table, Tone
 from vllm_watch.support.printable import printable
@@ -91,18 +91,25 @@ def _widths(table: Table, whole: int) -> list[int]:
         widths = [max(width, len(printable(cell))) for width, cell in zip(widths, row, strict=True)]
     widths[0] = max(widths[0], max((len(printable(row[0])) for row in rows), default=0) + indent)
     texts = [at for at, column in enumerate(table.columns) if column.is_text or at == 0]
-    while sum(widths) + len(_GAP) * (len(widths) - 1) > whole:
-        widest = max(texts, key=lambda at: widths[at])
-        if widths[widest] <= _LEAST_TEXT:
-            break
-        widths[widest] -= 1
+    # First as far as names stay whole, to be found and copied; then further, as if there were none.
+    for least in ([_longest_word(rows, at) for at in range(len(widths))], [_LEAST_TEXT] * len(widths)):
+        while sum(widths) + len(_GAP) * (len(widths) - 1) > whole:
+            wide = [at for at in texts if widths[at] > max(least[at], _LEAST_TEXT)]
+            if not wide:
+                break
+            widths[max(wide, key=lambda at: widths[at])] -= 1
     return widths
+
+
+def _longest_word(rows: Sequence[Cells], column: int) -> int:
+    """Return how long the longest word of a column is, as a line of its own."""
+    return max((len(word) for row in rows for word in printable(row[column]).split()), default=0)
 
 
 def _laid_out(cells: Cells, columns: tuple[Column, ...], widths: list[int]) -> list[str]:
     """Return a row's lines: text to the left and wrapped, numbers to the right."""
     wrapped = [
-        textwrap.wrap(printable(cell), width, drop_whitespace=at > 0) or [""] if column.is_text or at == 0 else [cell]
+        _cell(cell, width, drop_whitespace=at > 0) if column.is_text or at == 0 else [cell]
         for at, (cell, column, width) in enumerate(zip(cells, columns, widths, strict=True))
     ]
     lines = []
@@ -114,3 +121,7 @@ def _laid_out(cells: Cells, columns: tuple[Column, ...], widths: list[int]) -> l
         ]
         lines.append(_GAP.join(shown))
     return lines
+
+
+def _cell(cell: str, width: int, *, drop_whitespace: bool) -> list[str]:
+    return textwrap.wrap(printable(cell), width, drop_whitespace=drop_whitespace, break_on_hyphens=False) or [""]
