@@ -312,6 +312,17 @@ class TestCheck:
         assert "generation 1298.0 tokens/s" in before
         assert "running" not in before
 
+    def test_a_configured_capacity_is_told(self, tmp_path):
+        """Whoever configures what a benchmark has measured sees that it is in use, with its bounds."""
+        page = b'vllm:num_requests_running{engine="0",model_name="m"} 0.0\n'
+        config = tmp_path / "config.yml"
+        with StandIn(lambda _head: [answer(page)]) as server:
+            metrics = f"metrics: {{url: '{server.url}'}}"
+            config.write_text(f"servers:\n  - {{name: q, {metrics}, capacity: {{tokens_per_second: 900}}}}\n")
+            out = vllm_watch("check", "--config", config).stdout
+
+        assert "capacity: 900 (810 to 990) tokens/s, measured by a benchmark, from the configuration" in out
+
     @pytest.mark.parametrize(
         ("generation", "seconds", "may_be_stalled"), [(50.0, 0, False), (0.0, 0, True), (0.0, 71, True)]
     )

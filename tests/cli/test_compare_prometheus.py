@@ -291,7 +291,7 @@ def test_a_range_against_a_recording(real):
     assert {"better", "worse"}.isdisjoint(row["verdict"] for row in rows.values())
     for metric in ("ttft_ms.mean", "tpot_ms.mean", "e2el_ms.mean"):
         assert rows[metric]["a"] == pytest.approx(rows[metric]["b"], rel=0.01)
-    assert {"flag": "dtype", "b": "bfloat16"} in found["config"]
+    assert {"flag": "disable-custom-all-reduce", "b": "True"} in found["config"]
     assert any("overlap: if they are of one server, they share requests." in each for each in found["warnings"])
     assert "differ in speculative decoding" not in str(rows["itl_ms.mean"].get("note"))
 

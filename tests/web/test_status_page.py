@@ -12,6 +12,8 @@ import yaml
 
 from tests.state.test_sources_together import READY, STARTING, Server, page
 
+from vllm_watch.capacity.estimates import CapacityRange
+from vllm_watch.catalog.capacity_reasons import CAPACITY_BASES, CAPACITY_UNKNOWN
 from vllm_watch.catalog.states import ENGINE_STATES
 from vllm_watch.config.model import LinksConfig
 from vllm_watch.exposition.json_view import server_view
@@ -126,6 +128,21 @@ def test_flags_and_their_last_change_are_told():
     assert 8 == len(view["config"])
     assert "{ flags, config, change } = server.configuration" in SCRIPTS["/static/configuration.js"]
     assert "{ flag, from, to }" in SCRIPTS["/static/configuration.js"]
+
+
+def test_a_capacity_is_told_with_its_bounds_and_its_basis():
+    """What the page shows of a capacity is in the view: the best basis first, or else why there is none."""
+    server = Server(has_log=False).scrape(page(running=1))
+    (unknown,) = server_view(server.state.snapshot(server.now))["engines"][0]["capacity"].values()
+    server.state.apply_capacity(CapacityRange(900, 800, 1000))
+    known, *_ = server_view(server.state.snapshot(server.now))["engines"][0]["capacity"].values()
+
+    assert CAPACITY_UNKNOWN[unknown["reason"]] == unknown["meaning"]
+    assert (900, 800, 1000, CAPACITY_BASES["bench"]) == tuple(
+        known[name] for name in ("tokens_per_second", "low", "high", "meaning")
+    )
+    for name in ("tokens_per_second", "low", "high", "meaning"):
+        assert re.search(rf"known\??\.{name}\b", SCRIPTS["/static/engine.js"])
 
 
 def test_links_are_told_and_open_a_window_of_their_own():

@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 import click
 
 from vllm_watch.catalog.alert_needs import alert_needs
+from vllm_watch.catalog.capacity_reasons import CAPACITY_BASES
 from vllm_watch.catalog.reasons import STALLED, SourceName, explain
 from vllm_watch.catalog.states import SLEEPING, EngineState
 from vllm_watch.commands.options import config_option, log_option, metrics_option
@@ -212,6 +213,9 @@ def _check_engine(engine: EngineSnapshot, snapshot: ServerSnapshot) -> Iterator[
     if _may_be_stalled(engine):
         yield ReportLine(f"    {_CHECK_AGAIN}")
     yield ReportLine(f"    configuration: {', '.join(facts) or 'unknown'}")
+    for basis, known in engine.capacity.ranges.items():
+        most = f"{known.tokens_per_second:,.0f} ({known.low:,.0f} to {known.high:,.0f}) tokens/s"
+        yield ReportLine(f"    capacity: {most}, {CAPACITY_BASES[basis]}")
     if engine.state == "unknown" and not any(source.is_up for source in snapshot.sources):
         yield ReportLine("    no source can be read, so nothing is known", is_wrong=True)
 

@@ -30,7 +30,7 @@ export class Configuration {
 function changeOf(change, at) {
   const each = listOf(change?.changes).map(({ flag, from, to }) => `${flag} ${from ?? NOT_SET} → ${to ?? NOT_SET}`);
   const when = numberOf(change?.at);
-  return `Last change${when === null ? "" : `, ${age(at - when)}`}: ${each.join(", ")}`;
+  return `Flags changed${when === null ? "" : ` ${age(at - when)}`}: ${each.join(", ")}`;
 }
 
 function newFlag([flag, known]) {

@@ -108,7 +108,8 @@ export class EnginePanels {
   #drafts = new Facts(["Draft tokens per step", "Accepted", "Drafted", "Accepted drafts"]);
   #positions = element("div", "positions");
   #positionsCaption = element("p", "caption", "Accepted, by position in the draft");
-  #capacity = new Facts(["KV cache", "Max concurrency", "Max running requests", "Max model length"]);
+  #capacity = new Facts(["Generation", "KV cache", "Max concurrency", "Max running requests", "Max model length"]);
+  #capacityMeaning = element("p", "caption");
 
   constructor() {
     this.node = element(
@@ -117,7 +118,7 @@ export class EnginePanels {
       section("Latency, last minute", this.#newTable()),
       section("Speculative decoding (MTP)", ...this.#draftsNodes()),
       element("div", "", section("Cache hits", this.#caches.node), section("Set-up", this.#setup.node)),
-      section("Capacity", this.#capacity.node),
+      section("Capacity", this.#capacity.node, this.#capacityMeaning),
     );
   }
 
@@ -165,7 +166,10 @@ export class EnginePanels {
 
   #updateCapacity(engine) {
     const concurrency = fact(engine, "max_concurrency");
+    const known = Object.values(engine.capacity ?? {})[0]; // On the best basis, or why there is none.
+    setText(this.#capacityMeaning, meaningOf(known));
     this.#capacity.update({
+      "Generation": perSecond(numberOf(known?.tokens_per_second)),
       "KV cache": tokens(fact(engine, "kv_cache_capacity_tokens")),
       "Max concurrency": concurrency === null ? UNKNOWN : `${number(concurrency)} ×`,
       "Max running requests": count(fact(engine, "max_running_requests")),
@@ -191,6 +195,11 @@ function provenance(reading, at) {
 
 function atMost(limit) {
   return limit === null ? "" : `at most ${count(limit)}`;
+}
+
+function meaningOf(known) {
+  const bounds = known?.tokens_per_second ? `Generation: ${number(known.low)} to ${number(known.high)}, ` : "";
+  return bounds + (known?.meaning ?? "");
 }
 
 function deferred(requests) {
