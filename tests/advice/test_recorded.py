@@ -133,6 +133,14 @@ def test_a_short_time_is_told():
     assert advice.caveats[0].endswith("10 min or more say more.")
 
 
+def test_load_tests_that_decide_nothing_are_told():
+    """Who has tried four draft tokens without a clear result reads that, and the command that shows it."""
+    (advice,) = of_load_tests("draft2", "draft4").advice
+
+    assert "no difference shown, +31.8 [-7.94, 88.7] %, 5 runs against 5" in advice.caveats[-1]
+    assert all(f"draft{tokens}-run5.jsonl.xz" in advice.check[-1] for tokens in (2, 4))
+
+
 def test_one_run_is_too_short():
     """Fifty seconds of a load test are no reason to change a flag, and that is said."""
     found = sources_of("draft2-run1")

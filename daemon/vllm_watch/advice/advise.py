@@ -86,11 +86,17 @@ def _advised(one: Tested, every: Sequence[Tested], ranges: Sequence[Range]) -> J
     """Return the advice for a configuration, with what was measured and with the commands that check it."""
     judged = judge(one.subject)
     measured = measurements(one, every)
-    worse = {(each.flag, each.other) for each in measured if not each.is_better}
+    worse = {(each.flag, each.other) for each in measured if each.verdict == "worse"}
     better = best(measured)
     refuted = [each for each in judged.advice if (each.flag, each.proposed) in worse]
     kept = [each for each in judged.advice if each not in refuted and each.flag not in better]
-    shown = [_with_check(each, one, ranges) for each in kept]
+    open_ones = {(each.flag, each.other): each for each in measured if each.verdict not in {"better", "worse"}}
+    shown = [
+        _with_tests(each, one, open_ones[each.flag, each.proposed])
+        if (each.flag, each.proposed) in open_ones
+        else _with_check(each, one, ranges)
+        for each in kept
+    ]
     strongest = [_measured_advice(each, judged.advice, one) for each in better.values()]
     silent = [silence for silence in judged.silent if silence.flag not in better]
     return Judged((*strongest, *shown)[:MOST], (*silent, *_refutations(refuted)))
@@ -116,6 +122,13 @@ def _measured_advice(found: Measurement, judged: Sequence[Advice], one: Tested) 
         expects=expects if same is None else same.expects,
         server=one.subject.name,
     )
+
+
+def _with_tests(advice: Advice, one: Tested, found: Measurement) -> Advice:
+    """Return advice whose value was tried already, with a result that decides nothing."""
+    caveat = f"Your load tests do not decide it: {found.evidence[0].text}."
+    check = ("# More runs of both sides decide. So far:", compare_command(_files(one), _files(found.with_other)))
+    return replace(advice, caveats=(*advice.caveats, caveat), check=check)
 
 
 def _with_check(advice: Advice, one: Tested, ranges: Sequence[Range]) -> Advice:

@@ -11,7 +11,7 @@ from vllm_watch.advice.model import Evidence
 from vllm_watch.advice.rules import RULES
 from vllm_watch.advice.subject import Subject
 from vllm_watch.comparison.compare import compare_pair
-from vllm_watch.comparison.model import Row, Side
+from vllm_watch.comparison.model import Row, Side, Verdict
 from vllm_watch.loadtest.metric_titles import titled
 from vllm_watch.loadtest.model import Run
 from vllm_watch.loadtest.number_texts import signed, significant
@@ -32,7 +32,7 @@ class Tested(NamedTuple):
 
 class Measurement(NamedTuple):
     """
-    One flag with another value, in other load tests: whether that was better or worse, by `compare`.
+    One flag with another value, in other load tests, and what `compare` says of it.
 
     `evidence` has the metric that decides first, then those that were worse where that one was better.
     """
@@ -40,7 +40,7 @@ class Measurement(NamedTuple):
     flag: str
     now: str
     other: str
-    is_better: bool
+    verdict: Verdict
     evidence: tuple[Evidence, ...]
     with_other: Tested
 
@@ -58,18 +58,17 @@ def _measurement(one: Tested, other: Tested) -> Measurement | None:
         return None
     compared = compare_pair(Side(name=one.subject.name, runs=one.runs), Side(name=other.subject.name, runs=other.runs))
     row = next((row for row in compared.metrics if row.is_headline), None)
-    if row is None or row.verdict not in {"better", "worse"} or row.percent is None:
+    if row is None or row.verdict in {"too_few", "not_compared"} or row.percent is None:
         return None
     now, tried = (tested.subject.flags.get(flag, OFF) for tested in (one, other))
-    is_better = row.verdict == "better"
-    worse = [each for each in compared.metrics if is_better and each.verdict == "worse"]
+    worse = [each for each in compared.metrics if row.verdict == "better" and each.verdict == "worse"]
     evidence = tuple(found for each in (row, *worse) for found in _evidence(each, f"{flag} {tried} instead of {now}"))
-    return Measurement(flag, now, tried, is_better, evidence, other)
+    return Measurement(flag, now, tried, row.verdict, evidence, other)
 
 
 def best(found: Sequence[Measurement]) -> Mapping[str, Measurement]:
     """Return the measurement of each flag whose value is the best one that was measured."""
-    better = sorted((each for each in found if each.is_better), key=lambda each: abs(each.evidence[0].value))
+    better = sorted((each for each in found if each.verdict == "better"), key=lambda each: abs(each.evidence[0].value))
     return {each.flag: each for each in better}
 
 
@@ -92,4 +91,4 @@ def _evidence(row: Row, change: str) -> Iterator[Evidence]:
 def _text(row: Row, change: str) -> str:
     interval = f"{signed(row.percent)} [{significant(row.low)}, {significant(row.high)}] %"
     runs = f"{row.n[1]} runs against {row.n[0]}"
-    return f"measured with {change}, {titled(row.metric)}: {row.verdict}, {interval}, {runs}"
+    return f"measured with {change}, {titled(row.metric)}: {row.verdict.replace('_', ' ')}, {interval}, {runs}"
