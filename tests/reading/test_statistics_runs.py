@@ -155,6 +155,17 @@ def test_the_middle_of_a_run_is_not_read(drafted):
     assert [400 * (59 - (len(found) - 1) // 2)] * bool(drafted) == [each.event.drafted_tokens for each in sums]
 
 
+def test_the_last_minutes_of_an_earlier_run_are_not_read():
+    """Only the last run of an engine in a block is shown with its last minutes: steps of others are too old by then."""
+    busy = [Printed(10, "12.3", "45.6", None)] * 59
+    alone, twice = ([(API, "000", busy, [])] * count for count in (1, 2))
+    pause = [(API, "000", [Printed(10, "0.0", "0.0", None)], [])]
+    once, both = (len(list(without_middles(log_of(runs)[1:]))) for runs in (alone, alone + pause + alone))
+
+    assert len(list(without_middles(log_of(twice)[1:]))) < once + 20
+    assert once < both < once + 20
+
+
 @pytest.mark.parametrize("lines", [[], [b""], OTHERS, [b"\xff\xfe", "é".encode()]])
 def test_other_lines_are_left_as_they_are(lines):
     """Whatever their bytes are."""

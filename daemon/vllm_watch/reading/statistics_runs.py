@@ -40,15 +40,30 @@ def without_middles(lines: Sequence[bytes]) -> Iterator[bytes | UsualStatistics]
     if not lines:
         return
     text = b"\n".join([*lines, b""]).decode("latin-1")
-    for run, found in groupby(usual_intervals(text), _run_of):
+    runs = [(run, list(found)) for run, found in groupby(usual_intervals(text), _run_of)]
+    last = {_engine(found[-1]): found[-1] for run, found in runs if run is not None}
+    for run, found in runs:
         if run is not None:
-            yield from _shortened(list(found))
+            yield from _shortened(found, is_recent=not _is_long_before(found[-1], last[_engine(found[-1])]))
             continue
         for each in found:
             if each["engine"] is None:
                 yield each[0][:-1].encode("latin-1")
             else:
                 yield from interval_statistics(each)
+
+
+def _engine(found: _Interval) -> tuple[str | None, ...]:
+    return found.group("process", "engine")
+
+
+def _is_long_before(one: _Interval, other: _Interval) -> bool:
+    """Return whether steps of the one are not among those of the last minutes at the other; if in doubt they are."""
+    (day, hour), (other_day, other_hour) = ((each["hour"][:-3], int(each["hour"][-2:])) for each in (one, other))
+    if day > other_day:
+        return False
+    hours = other_hour - hour + 24 * (day < other_day)
+    return hours * 3600 + _seconds(other["clock"]) - _seconds(one["clock"]) >= STEP_TIME_SECONDS
 
 
 def _run_of(found: re.Match[str]) -> tuple[str | bool, ...] | None:
@@ -66,12 +81,12 @@ def _is_zero(number: str) -> bool:
     return not number.strip("0.")
 
 
-def _shortened(run: Sequence[_Interval]) -> Iterator[UsualStatistics]:
-    """Yield what is reported by the lines of a run that outlive it."""
+def _shortened(run: Sequence[_Interval], *, is_recent: bool) -> Iterator[UsualStatistics]:
+    """Yield what is reported by the lines of a run that outlive it, with its last minutes if it is recent."""
     clocks = [found["clock"] for found in run]
     start = _seconds(clocks[0])
     head = next((number for number, clock in enumerate(clocks, 1) if _seconds(clock) > start + _HEAD_SECONDS), len(run))
-    tail = _tail(clocks)
+    tail = _tail(clocks) if is_recent else max(len(run) - _BEFORE, 0)
     middle = run[head:tail]
     if not middle or any(clock <= before for before, clock in pairwise(clocks)):
         yield from _statistics(run)
