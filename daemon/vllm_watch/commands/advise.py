@@ -13,7 +13,14 @@ from vllm_watch.advice.checks import Range
 from vllm_watch.advice.model import Advised
 from vllm_watch.advice.subject import Given
 from vllm_watch.commands.explanation import explain_option
-from vllm_watch.commands.options import objective_option, progress_bar, seconds_of, zone_option
+from vllm_watch.commands.options import (
+    objective_option,
+    output_option,
+    progress_bar,
+    report_format_option,
+    seconds_of,
+    zone_option,
+)
 from vllm_watch.commands.output_formats import report_format, text_width
 from vllm_watch.commands.prometheus_options import (
     PrometheusOptions,
@@ -31,7 +38,7 @@ from vllm_watch.rendering.json_output import advice_json
 from vllm_watch.replay.replay import Progress
 from vllm_watch.support.clock import SystemClock
 from vllm_watch.support.errors import FileError, UsageError
-from vllm_watch.support.report_formats import REPORT_FORMATS, ReportFormat
+from vllm_watch.support.report_formats import ReportFormat
 from vllm_watch.support.standard_streams import write_output
 from vllm_watch.support.whole_file import write_whole
 
@@ -50,13 +57,8 @@ class AdviceOutput(NamedTuple):
 
 @click.command("advise")
 @click.argument("sources", nargs=-1, metavar="SOURCE...")
-@click.option("-o", "--output", metavar="FILE", help="Where to write [default: standard output].")
-@click.option(
-    "--format",
-    "form",
-    type=click.Choice(REPORT_FORMATS),
-    help="[default: by the ending of FILE, else text].",
-)
+@output_option
+@report_format_option
 @click.option("--verbose", is_flag=True, help="Also say of each rule without advice why it has none.")
 @objective_option
 @click.option(

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import click
 
-from vllm_watch.commands.options import progress_bar, seconds_of
+from vllm_watch.commands.options import output_option, progress_bar, seconds_of
 from vllm_watch.commands.recorded import opened
 from vllm_watch.config.texts import DEFAULT_NAME
 from vllm_watch.exposition.openmetrics import TimeSeriesFile
@@ -28,7 +28,7 @@ from vllm_watch.support.whole_file import whole_file
 @click.option("--recording", metavar="DIR|FILE", help="One or more recorded servers.")
 @click.option("--log", "logs", multiple=True, metavar="PATH", help="An old log, in this machine's time zone.")
 @click.option("--step", default="5s", show_default=True, metavar="DURATION", help="Time between two samples.")
-@click.option("-o", "--output", metavar="FILE", help="Where to write [default: standard output].")
+@output_option
 def command(recording: str | None, logs: tuple[str, ...], step: str, output: str | None) -> None:
     """Write the series of a recording or an old log as OpenMetrics with timestamps, for promtool."""
     if bool(recording) == bool(logs):

@@ -23,7 +23,7 @@ from vllm_watch.backtest.rule_set import SHIPPED, RuleSet, shipped_rules, users_
 from vllm_watch.backtest.subject import Subject
 from vllm_watch.backtest.subjects import SubjectOptions, file_sources, read_file_source, read_range
 from vllm_watch.backtest.thresholds import read_thresholds, shipped_thresholds
-from vllm_watch.commands.options import objective_option, progress_bar, seconds_of, zone_option
+from vllm_watch.commands.options import objective_option, output_option, progress_bar, seconds_of, zone_option
 from vllm_watch.commands.output_formats import text_width
 from vllm_watch.commands.prometheus_options import (
     PrometheusOptions,
@@ -84,7 +84,7 @@ class Asked(NamedTuple):
 @click.option(
     "--rules", "rules", multiple=True, metavar="FILE", help="Prometheus' rules to evaluate instead of the package's."
 )
-@click.option("-o", "--output", metavar="FILE", help="Where to write [default: standard output].")
+@output_option
 @click.option("--format", "form", type=click.Choice(BACKTEST_FORMATS), default="text", show_default=True)
 @click.option("--step", metavar="DURATION", help="Time between two scrapes of a log or recording [default: 5s].")
 @click.option("--lead", metavar="DURATION", help="How long before --from a Prometheus is read [default: 2h].")

@@ -14,7 +14,7 @@ import click
 
 from vllm_watch.commands.explanation import explain_option
 from vllm_watch.commands.marks import mark_options, mark_runs, marking
-from vllm_watch.commands.options import objective_option, progress_bar, zone_option
+from vllm_watch.commands.options import objective_option, output_option, progress_bar, zone_option
 from vllm_watch.commands.output_formats import comparison_format, text_width
 from vllm_watch.commands.prometheus_options import PrometheusOptions, prometheus_options, side_queries
 from vllm_watch.commands.report import read_options
@@ -45,7 +45,7 @@ _RENDERERS: Mapping[ComparisonFormat, Callable[[Comparisons], str]] = {
 @click.command("compare")
 @click.argument("sides", nargs=-1, metavar="A B [C...]")
 @click.option("--baseline", metavar="NAME", help="The side that the others are compared with [default: the first].")
-@click.option("-o", "--output", metavar="FILE", help="Where to write [default: standard output].")
+@output_option
 @click.option(
     "--format",
     "form",

@@ -14,6 +14,7 @@ import click
 from vllm_watch.config.texts import parse_duration
 from vllm_watch.support.errors import UsageError
 from vllm_watch.support.log_options import LOG_FORMATS, LOG_LEVELS
+from vllm_watch.support.report_formats import REPORT_FORMATS
 
 
 _Command = TypeVar("_Command", bound=Callable[..., Any])
@@ -44,6 +45,13 @@ log_format_option = click.option(
     "--log-format",
     type=click.Choice(LOG_FORMATS),
     help="The form of the daemon's own log [default: console on a terminal, else json].",
+)
+output_option = click.option("-o", "--output", metavar="FILE", help="Where to write [default: standard output].")
+report_format_option = click.option(
+    "--format",
+    "form",
+    type=click.Choice(REPORT_FORMATS),
+    help="[default: by the ending of FILE, else text].",
 )
 objective_option = click.option(
     "--objective",

@@ -13,7 +13,7 @@ from zoneinfo import ZoneInfo
 import click
 
 from vllm_watch.commands.marks import mark_options, mark_runs, marking
-from vllm_watch.commands.options import objective_option, progress_bar, zone_option
+from vllm_watch.commands.options import objective_option, output_option, progress_bar, report_format_option, zone_option
 from vllm_watch.commands.output_formats import report_format, text_width
 from vllm_watch.commands.prometheus_options import (
     PrometheusOptions,
@@ -31,7 +31,7 @@ from vllm_watch.rendering.report import report_markdown, report_text
 from vllm_watch.rendering.report_html import report_html
 from vllm_watch.replay.replay import Progress
 from vllm_watch.support.errors import FileError, UsageError
-from vllm_watch.support.report_formats import REPORT_FORMATS, ReportFormat
+from vllm_watch.support.report_formats import ReportFormat
 from vllm_watch.support.standard_streams import write_output
 from vllm_watch.support.whole_file import write_whole
 
@@ -46,13 +46,8 @@ _OFFSET = re.compile(r"(?:UTC)?([+-])(\d\d):?(\d\d)", re.ASCII)
 
 @click.command("report")
 @click.argument("sources", nargs=-1, metavar="SOURCE...")
-@click.option("-o", "--output", metavar="FILE", help="Where to write [default: standard output].")
-@click.option(
-    "--format",
-    "form",
-    type=click.Choice(REPORT_FORMATS),
-    help="[default: by the ending of FILE, else text].",
-)
+@output_option
+@report_format_option
 @click.option(
     "--save-capacity",
     "capacity_file",
