@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection
 from typing import Literal, NamedTuple, Protocol
 
+from vllm_watch.catalog.event_texts import EventKind
 from vllm_watch.catalog.reasons import ReasonKind, SourceName
 from vllm_watch.catalog.states import EngineState
 from vllm_watch.state.snapshot import Reading
@@ -32,12 +33,6 @@ STAGE_NAMES: dict[Stage, str] = {
 
 Severity = Literal["wrong", "note"]
 """Whether somebody has to change something, or should only know it."""
-
-EventKind = Literal["start", "state", "failure", "file", "flags"]
-"""
-What happened: a start of the server, a change of an engine's state, a failure that the log reports, another file at the
-log's path or a truncated one, or a start with other flags.
-"""
 
 
 class Latency(NamedTuple):
