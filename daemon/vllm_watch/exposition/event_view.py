@@ -23,7 +23,7 @@ def _view(event: ServerEvent) -> dict[str, Any]:
         "at": event.at,
         "kind": event.kind,
         "text": _text(event),
-        "count": event.count,
+        "count": event.times,
         "engine": event.engine,
         "state": event.what if event.kind == "state" else None,
     }

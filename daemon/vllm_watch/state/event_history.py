@@ -92,13 +92,13 @@ class EventHistory:
         for what, field in _FILE_COUNTS.items():
             more = getattr(tail, field) - getattr(before, field)
             if more > 0:
-                self._add(ServerEvent(now, "file", what, count=more))
+                self._add(ServerEvent(now, "file", what, times=more))
 
     def _add(self, event: ServerEvent) -> None:
         """Take in an event; a failure like the one before it is counted with that."""
         last = self._events[-1] if self._events else None
         if last is not None and event.kind == "failure" and _is_same(last, event):
-            self._events[-1] = event._replace(at=max(last.at, event.at), count=last.count + event.count)
+            self._events[-1] = event._replace(at=max(last.at, event.at), times=last.times + event.times)
         else:
             self._events.append(event)
 

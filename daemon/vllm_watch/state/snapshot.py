@@ -171,7 +171,7 @@ class ServerEvent(NamedTuple):
         what: A start's other flags, in words; else a code: the new state, the kind of failure, what became of the file.
         before: The state before, if it is a change of state.
         engine: The engine whose state changed, or that failed, if that is known.
-        count: How often it happened without anything else in between.
+        times: How often it happened without anything else in between.
     """
 
     at: float
@@ -179,7 +179,7 @@ class ServerEvent(NamedTuple):
     what: str = ""
     before: EngineState | None = None
     engine: str | None = None
-    count: int = 1
+    times: int = 1
 
 
 class ServerSnapshot(NamedTuple):

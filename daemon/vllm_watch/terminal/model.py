@@ -151,7 +151,7 @@ class Event(NamedTuple):
         at: When; of several, the last.
         kind: What it was.
         text: The same in words.
-        count: How often it happened one right after the other.
+        times: How often it happened one right after the other.
         engine: Which engine it happened to, if it was one.
         state: The new state, if it was a change of state.
     """
@@ -159,7 +159,7 @@ class Event(NamedTuple):
     at: float
     kind: EventKind
     text: str
-    count: int = 1
+    times: int = 1
     engine: str | None = None
     state: EngineState | None = None
 
