@@ -49,6 +49,7 @@ class TopApp(App[None]):
         tick: Seconds after which ages are drawn again; `None` for tests, which call `tick`.
     """
 
+    TITLE = "vllm-watch top"
     ENABLE_COMMAND_PALETTE = False
     ALLOW_SELECT = False
     BINDINGS: ClassVar[list[BindingType]] = []

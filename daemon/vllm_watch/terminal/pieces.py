@@ -18,6 +18,9 @@ OVER = "!"
 _IN_SECONDS = 9.995
 """From here on a latency is written in seconds."""
 
+_HEADROOM = 8 / 7
+"""The highest value leaves an eighth of the line empty: sparklines one below the other do not touch."""
+
 _MARKS: dict[Severity, tuple[str, Role]] = {"wrong": ("! ", "wrong"), "note": ("- ", "note")}
 
 
@@ -46,6 +49,12 @@ def ratio_bar(ratio: float | None, width: int, cells: Cells, *, fills: bool) -> 
     """Return a ratio as a bar; where something fills, a full one has another look."""
     is_full = fills and ratio is not None and ratio >= KV_FULL_RATIO
     return Span(cells.bar(ratio, width), "full" if is_full else "bar")
+
+
+def course_piece(values: Sequence[float | None], width: int, cells: Cells, top: float | None = None) -> Span:
+    """Return values until now as a sparkline; `top` is the most there can be."""
+    highest = max((value for value in values[-width:] if value is not None), default=0.0) if top is None else top
+    return Span(cells.sparkline(values, width, highest * _HEADROOM), "spark")
 
 
 def finding_mark(finding: Finding) -> Span:
