@@ -65,7 +65,7 @@ def _event(event: Event, server: str, at: float, width: int, cells: Cells) -> li
     when = Span(cells.fit("now" if age == "now" else f"{age} ago", _AGE_WIDTH), "label")
     role: Role = "wrong" if event.kind == "failure" else "text"
     engine = f"engine {event.engine}: " if event.engine is not None else ""
-    times = f" ({event.count} times)" if event.count > 1 else ""
+    times = f" ({event.times} times)" if event.times > 1 else ""
     name = f"{server}: " if server else ""
     rows = wrapped(f"{name}{engine}{event.text}{times}", max(width - _AGE_WIDTH, 1), role=role)
     blank = Span(" " * _AGE_WIDTH)
