@@ -101,7 +101,7 @@ def configure_log(level: LogLevel = "info", log_format: LogFormat | None = None)
 def drop_log() -> None:
     """Set structlog and the log of libraries up to write nothing: standard error is a screen that something draws."""
     structlog.configure(
-        wrapper_class=structlog.make_filtering_bound_logger(logging.CRITICAL + 1),
+        wrapper_class=structlog.make_filtering_bound_logger(logging.CRITICAL),
         logger_factory=structlog.ReturnLoggerFactory(),
         cache_logger_on_first_use=False,
     )

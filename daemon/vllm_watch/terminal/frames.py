@@ -9,7 +9,9 @@ from typing import Any, cast
 from vllm_watch.catalog.event_texts import EventKind
 from vllm_watch.catalog.reasons import BY_SOURCE, SourceName
 from vllm_watch.catalog.states import BEST_TO_WORST, SLEEPING, STATES, EngineState
+from vllm_watch.config.quoting import quote
 from vllm_watch.state.snapshot import Reading
+from vllm_watch.support.errors import DaemonError
 from vllm_watch.terminal.document import (
     CapacityDocument,
     Document,
@@ -68,6 +70,10 @@ _FACTS = (
 )
 
 
+FEW_SERVERS = 12
+"""Up to so many servers have their last hour in every document; of more it would be megabytes each time."""
+
+
 def frame_of(document: Document, received: float, only: str | None = None) -> Frame:
     """
     Return what a document says.
@@ -76,8 +82,14 @@ def frame_of(document: Document, received: float, only: str | None = None) -> Fr
         document: What a vllm-watch answers.
         received: When it came, by the reader's clock.
         only: The only server to show.
+
+    Raises:
+        DaemonError: It is not among them.
     """
     servers = [_server(each, document.at) for each in document.servers if only is None or each.name == only]
+    if only is not None and not servers:
+        others = ", ".join(sorted(quote(each.name) for each in document.servers)) or "none"
+        raise DaemonError(f"there is no server {quote(only)}; there are: {others}")
     servers.sort(key=lambda server: (-STATES[server.state].severity, server.name))
     return Frame(document.at, received, tuple(servers), document.version)
 

@@ -22,7 +22,8 @@ _TIME_OF_DAY = len("12:34:56")
 
 def title_line(moment: Moment, width: int, cells: Cells) -> Line:
     """Return what is read, when that was, how often, and the time."""
-    parts = [_age(moment, cells), Span(f"every {moment.delay:g} s"), Span(_clock(moment))]
+    often = [Span(f"every {moment.delay:g} s")] if moment.delay else []
+    parts = [_age(moment, cells), *often, Span(_clock(moment))]
     left = line(Span(f" {PROGRAM} ", "title"), f" {moment.title}")
     room = width - min(columns(left.text), width // 2) - len("  ")
     right: list[Span] = []

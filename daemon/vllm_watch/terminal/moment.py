@@ -16,7 +16,7 @@ class Moment(NamedTuple):
         view: What was read.
         now: The time by the clock of the reader.
         title: What is read, in words.
-        delay: Seconds between two readings.
+        delay: Seconds between two readings; 0 if there is only one.
         paused: Since when the view is paused, by the clock of the reader.
     """
 

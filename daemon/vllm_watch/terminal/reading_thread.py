@@ -8,17 +8,13 @@ import threading
 from collections import deque
 from collections.abc import Callable, Collection
 
-from vllm_watch.config.quoting import quote
 from vllm_watch.support.clock import Clock
-from vllm_watch.support.errors import DaemonError, VllmWatchError
+from vllm_watch.support.errors import VllmWatchError
 from vllm_watch.terminal.document import decode
-from vllm_watch.terminal.frames import frame_of
+from vllm_watch.terminal.frames import FEW_SERVERS, frame_of
 from vllm_watch.terminal.model import Frame, Lost, Point, View
 from vllm_watch.terminal.reader import DocumentReader
 
-
-FEW_SERVERS = 12
-"""Up to so many servers have their last hour in every document; of more it would be megabytes each time."""
 
 RECENT_POINTS = 150
 """So many of the last readings of a server are kept: five minutes at the usual delay."""
@@ -54,7 +50,6 @@ class ReadingThread:
         self._changed: Callable[[], None] = _do_nothing
         self._wake = threading.Event()
         self._is_stopping = False
-        self._has_settled = threading.Event()
         self._thread = threading.Thread(target=self._run, name="reading", daemon=True)
 
     @property
@@ -102,10 +97,6 @@ class ReadingThread:
             self._wake.set()
         self._shown = shown
 
-    def wait_until_settled(self, seconds: float) -> bool:
-        """Wait until all sources were read, or so long; return whether they were."""
-        return self._has_settled.wait(seconds)
-
     def _run(self) -> None:
         has_started = False
         while not self._is_stopping:
@@ -130,18 +121,10 @@ class ReadingThread:
         if is_small and not self._is_small:
             frame = self._read_hours(every)
         self._is_small = is_small
-        if self._reader.is_settled:
-            self._has_settled.set()
         return frame
 
     def _read_hours(self, hours: Collection[str] | None) -> Frame:
-        document = decode(self._reader.read(hours))
-        names = [server.name for server in document.servers]
-        if self._only is not None and self._only not in names:
-            raise DaemonError(
-                f"there is no server {quote(self._only)}; there are {', '.join(map(quote, sorted(names)))}"
-            )
-        return frame_of(document, self._clock.now(), self._only)
+        return frame_of(decode(self._reader.read(hours)), self._clock.now(), self._only)
 
     def _show(self, frame: Frame) -> None:
         recent = {server.name: self._recent.get(server.name, deque(maxlen=RECENT_POINTS)) for server in frame.servers}

@@ -62,24 +62,27 @@ class ServerReplay:
 
 class ReplayReader:
     """
-    Replays a recorded server, again and again.
+    Replays a recorded server, again and again from its start.
 
     Args:
         recording: The recording.
         server: Which of its servers.
         clock: The time, which may run faster than the machine's.
         title: What is replayed, and how fast.
-        begin: Seconds of the recording that are skipped at first.
+        is_end_only: Whether only its end is shown.
     """
 
     is_settled = True
 
-    def __init__(self, recording: Recording, server: str, clock: Clock, title: str, begin: float = 0.0) -> None:
+    def __init__(
+        self, recording: Recording, server: str, clock: Clock, title: str, *, is_end_only: bool = False
+    ) -> None:
         self.title = title
         self._recording = recording
         self._server = server
         self._clock = clock
-        self._start = clock.now() - begin
+        self._start = clock.now()
+        self._is_end_only = is_end_only
         self._replay = ServerReplay(recording, server)
 
     def start(self) -> None:
@@ -92,10 +95,10 @@ class ReplayReader:
         Raises:
             FileError: The recording cannot be read any more.
         """
-        seconds = self._clock.now() - self._start
-        if seconds > self._recording.seconds:
-            self._start += seconds - seconds % max(self._recording.seconds, 1.0)
-            seconds %= max(self._recording.seconds, 1.0)
+        whole = self._recording.seconds
+        seconds = whole if self._is_end_only else self._clock.now() - self._start
+        if seconds > whole:
+            self._start, seconds = self._clock.now(), 0.0
             self._replay = ServerReplay(self._recording, self._server)
         self._replay.advance(seconds)
         return self._replay.document(seconds, hours)
