@@ -20,6 +20,7 @@ from vllm_watch.support.errors import DaemonError, UsageError
 from vllm_watch.support.logging_setup import drop_log
 from vllm_watch.support.printable import ascii_json
 from vllm_watch.support.standard_streams import write_output
+from vllm_watch.terminal.abilities import has_unicode
 from vllm_watch.terminal.cells import ASCII, UNICODE, Cells
 from vllm_watch.terminal.model import Frame, ViewOptions
 from vllm_watch.terminal.moment import Moment
@@ -33,7 +34,7 @@ SETTLE_SECONDS = 30.0
 
 _OF_THE_EXTRA = frozenset({"textual", "rich"})
 _MISSING = "{} is not installed: pip install 'vllm-watch[top]'; with --once a screen is printed without it"
-_NO_TERMINAL = "top draws on a terminal, and standard input or output is none: use --once to print one screen"
+_NO_TERMINAL = "top draws on a terminal, and standard input or standard error is none: use --once to print one screen"
 
 Theme = Literal["dark", "light"]
 
@@ -122,7 +123,7 @@ def show(options: SourceOptions, screen: ScreenOptions) -> int:
         VllmWatchError: The options are wrong, textual is missing, or there is no terminal.
     """
     thread = ReadingThread(reader_of(options, is_once=False), SystemClock(), screen.delay, options.server)
-    if not (sys.stdin.isatty() and sys.stdout.isatty()):
+    if not (sys.stdin.isatty() and sys.stderr.isatty()):  # Textual reads from the one and draws on the other.
         raise UsageError(_NO_TERMINAL)
     thread.start()
     try:
@@ -147,7 +148,7 @@ def _cells(*, is_ascii: bool) -> Cells:
 
 def _needs_ascii(*, is_ascii: bool) -> bool:
     """Return whether only ASCII is written: by choice, or because the locale has nothing else that is needed."""
-    return is_ascii or (sys.stdout.encoding or "").lower().replace("-", "") != "utf8"
+    return is_ascii or not has_unicode(os.environ)
 
 
 def _as_json(body: bytes, frame: Frame) -> bytes:
