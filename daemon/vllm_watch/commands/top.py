@@ -29,7 +29,7 @@ from vllm_watch.terminal.settled import read_settled
 
 
 SETTLE_SECONDS = 30.0
-"""How long `--once` waits for the first whole reading: two scrapes at any usual interval."""
+"""How long `--once` waits for the first whole reading: rates are there after ten seconds at any usual interval."""
 
 _OF_THE_EXTRA = frozenset({"textual", "rich"})
 _MISSING = "{} is not installed: pip install 'vllm-watch[top]'; with --once a screen is printed without it"
@@ -134,9 +134,10 @@ def show(options: SourceOptions, screen: ScreenOptions) -> int:
         looks = ViewOptions(is_ascii=_needs_ascii(is_ascii=screen.is_ascii), has_color=has_color)
         return run_app(thread, looks, screen.theme or theme_of_terminal(os.environ))
     except ModuleNotFoundError as error:
-        if (error.name or "").partition(".")[0] not in _OF_THE_EXTRA:
+        package = (error.name or "").partition(".")[0]
+        if package not in _OF_THE_EXTRA:
             raise
-        raise UsageError(_MISSING.format(error.name)) from error
+        raise UsageError(_MISSING.format(package)) from error
     finally:
         thread.stop()
 
