@@ -144,7 +144,7 @@ def server(name="gpu-0", state="serving", engines=None, **changes):
         findings=(),
         events=(
             Event(AT - 75, "state", "saturated", engine="0", state="saturated"),
-            Event(AT - 640, "failure", "request failed inside the engine", count=3),
+            Event(AT - 640, "failure", "request failed inside the engine", times=3),
             Event(AT - 3100, "flags", "flags changed: max-num-seqs 32 → 64"),
         ),
         recent=points(),

@@ -46,9 +46,10 @@ class TopApp(App[None]):
         source: Where frames come from.
         options: How they are drawn.
         theme: On which ground.
-        tick: Seconds after which ages are drawn again; `None` for tests, which call `look`.
+        tick: Seconds after which ages are drawn again; `None` for tests, which call `tick`.
     """
 
+    TITLE = "vllm-watch top"
     ENABLE_COMMAND_PALETTE = False
     ALLOW_SELECT = False
     BINDINGS: ClassVar[list[BindingType]] = []
@@ -79,7 +80,14 @@ class TopApp(App[None]):
         self.push_screen(HomePage(self._present))
         self._source.subscribe(self._tell)
         if self._tick is not None:
-            self.set_interval(self._tick, self.look)
+            self.set_interval(self._tick, self.tick)
+
+    def tick(self) -> None:
+        """Draw the ages, and ask for the last hour of the server that is shown in detail."""
+        self.look()
+        # Not after each change: a request for an hour makes the source read, which may change which server is shown.
+        name = self.screen.in_detail() if isinstance(self.screen, Page) else None
+        self._present.show_hours(frozenset() if name is None else frozenset((name,)))
 
     def look(self) -> None:
         """Draw what is known now."""
@@ -138,8 +146,6 @@ class TopApp(App[None]):
 
     def _draw(self) -> None:
         if isinstance(self.screen, Page):
-            name = self.screen.in_detail()
-            self._present.show_hours(frozenset() if name is None else frozenset((name,)))
             self.screen.draw()
 
     def _set_delay(self, delay: float) -> None:

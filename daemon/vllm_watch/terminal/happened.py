@@ -13,6 +13,7 @@ from vllm_watch.terminal.pieces import finding_mark
 
 
 _AGE_WIDTH = 12
+_NOT_READ = "Of so many servers the events are not read together. Open one with Enter, then press e."
 
 
 def finding_lines(server: ServerView, width: int) -> list[Line]:
@@ -49,7 +50,9 @@ def events_screen(frame: Frame, only: str | None, at: float, width: int, cells: 
     lines = [rule(f"What has happened in the last hour: {of}", width, cells)]
     for event, name in happened:
         lines += _event(event, "" if only is not None else name, at, width, cells)
-    if not happened:
+    if len(servers) > 1 and any(server.events is None for server in servers):
+        lines += wrapped(_NOT_READ, width)
+    elif not happened:
         lines += wrapped(_nothing(servers), width)
     return lines
 

@@ -74,9 +74,8 @@ class HomePage(Page):
         return OVERVIEW_KEYS if self.has_table else ONLY_SERVER_KEYS
 
     def in_detail(self) -> str | None:
-        """Return the name of the only server."""
-        frame = self.present.moment.frame
-        return frame.servers[0].name if frame is not None and len(frame.servers) == 1 else None
+        """Return the name of the selected server, of which the lower part of the screen is."""
+        return self.selected.name if self.selected is not None else None
 
     def body(self, moment: Moment, width: int) -> list[Line]:
         """Return the table, or the only server."""

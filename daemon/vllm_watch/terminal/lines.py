@@ -26,10 +26,10 @@ Role = EngineState | Literal[
 """
 What a piece of text is: the state of an engine has the role of its name.
 
-ground: what is below all. label: what a number is. title: the first line of a screen. bar, spark: a drawing; full: a
-bar of something that has run out. over: more than the objective. wrong, note: a finding. alarm: the source is lost, or
-the view is paused. head, sorted: the head of a column; the table is sorted by the second. selected: the line that the
-keys act on.
+ground: what is below all. text: as the line that it is in. label: what a number is. title: the first line of a screen.
+bar, spark: a drawing; full: a bar of something that has run out. over: more than the objective. wrong, note: a finding.
+alarm: the source is lost, or the view is paused. head, sorted: the head of a column; the table is sorted by the second.
+selected: the line that the keys act on.
 """
 
 

@@ -12,7 +12,7 @@ from vllm_watch.state.snapshot import Reading
 from vllm_watch.terminal.cells import Cells, columns
 from vllm_watch.terminal.lines import Line, Span, line
 from vllm_watch.terminal.model import EngineView, Point, ServerView
-from vllm_watch.terminal.pieces import ratio_bar
+from vllm_watch.terminal.pieces import course_piece, ratio_bar
 
 
 LABEL = 10
@@ -136,7 +136,7 @@ def hour_lines(server: ServerView, at: float, width: int, cells: Cells) -> list[
                 Span(label.ljust(LABEL), "label"),
                 Span(text(highest).rjust(_VALUE)),
                 " ",
-                Span(cells.sparkline(values, room, top), "spark"),
+                course_piece(values, room, cells, top),
             )
         )
     return rows
@@ -166,7 +166,7 @@ def _kv_cache(usage: float | None, capacity: float | None, cells: Cells, reading
 
 def _drawing(number: Number, room: int, cells: Cells) -> list[Span]:
     if number.course or number.ratio is None:
-        return [Span(cells.sparkline(number.course, room, number.top), "spark"), Span(number.note)]
+        return [course_piece(number.course, room, cells, number.top), Span(number.note)]
     bar = max(room - columns(number.note) - 1, _LEAST_BAR)
     return [ratio_bar(number.ratio, bar, cells, fills=True), Span(f" {number.note}")]
 

@@ -161,6 +161,10 @@ class EventsPage(Page):
         super().__init__(present)
         self.server = name
 
+    def in_detail(self) -> str | None:
+        """Return the name of the server."""
+        return self.server
+
     def body(self, moment: Moment, width: int) -> list[Line]:
         """Return the events."""
         if moment.frame is None:

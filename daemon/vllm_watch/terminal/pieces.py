@@ -15,6 +15,12 @@ from vllm_watch.terminal.thresholds import KV_FULL_RATIO
 OVER = "!"
 """Stands behind a latency that is over the objective."""
 
+_IN_SECONDS = 9.995
+"""From here on a latency is written in seconds."""
+
+_HEADROOM = 8 / 7
+"""The highest value leaves an eighth of the line empty: sparklines one below the other do not touch."""
+
 _MARKS: dict[Severity, tuple[str, Role]] = {"wrong": ("! ", "wrong"), "note": ("- ", "note")}
 
 
@@ -29,9 +35,12 @@ def latency_of(latencies: Sequence[Latency], stage: Stage) -> Latency:
 
 
 def latency_piece(latency: Latency, value: float | None, cells: Cells, *, is_quantile: bool = True) -> Span:
-    """Return a latency in milliseconds, with a mark if it is over the objective."""
+    """Return a latency in milliseconds, or with its unit in seconds, and with a mark if it is over the objective."""
     is_over = value is not None and latency.objective is not None and value > latency.objective
-    text = cells.milliseconds(value, latency.below if is_quantile else None)
+    if value is not None and value >= _IN_SECONDS:
+        text = f"{cells.number(value)}s"  # So that it is as short as the others.
+    else:
+        text = cells.milliseconds(value, latency.below if is_quantile else None)
     # The blank keeps the digits of those that are not over below those that are.
     return Span(f"{text}{OVER if is_over else ' '}", "over" if is_over else "text")
 
@@ -40,6 +49,12 @@ def ratio_bar(ratio: float | None, width: int, cells: Cells, *, fills: bool) -> 
     """Return a ratio as a bar; where something fills, a full one has another look."""
     is_full = fills and ratio is not None and ratio >= KV_FULL_RATIO
     return Span(cells.bar(ratio, width), "full" if is_full else "bar")
+
+
+def course_piece(values: Sequence[float | None], width: int, cells: Cells, top: float | None = None) -> Span:
+    """Return values until now as a sparkline; `top` is the most there can be."""
+    highest = max((value for value in values[-width:] if value is not None), default=0.0) if top is None else top
+    return Span(cells.sparkline(values, width, highest * _HEADROOM), "spark")
 
 
 def finding_mark(finding: Finding) -> Span:

@@ -11,7 +11,7 @@ from vllm_watch.catalog.states import STATES
 from vllm_watch.terminal.cells import Cells
 from vllm_watch.terminal.lines import Span
 from vllm_watch.terminal.model import ServerView, Stage
-from vllm_watch.terminal.pieces import latency_of, latency_piece, of_limit, ratio_bar, state_piece
+from vllm_watch.terminal.pieces import course_piece, latency_of, latency_piece, of_limit, ratio_bar, state_piece
 from vllm_watch.terminal.table import Column, ordered
 from vllm_watch.terminal.thresholds import KV_FULL_RATIO
 
@@ -43,7 +43,7 @@ def _tokens(server: ServerView, cells: Cells, width: int) -> Sequence[Span]:
 
 def _trend(server: ServerView, cells: Cells, width: int) -> Sequence[Span]:
     rates = [point.generation_tokens_per_second for point in server.recent]
-    return [Span(cells.sparkline(rates, width), "spark")]
+    return [course_piece(rates, width, cells)]
 
 
 def _running(server: ServerView, cells: Cells, width: int) -> Sequence[Span]:

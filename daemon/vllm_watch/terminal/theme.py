@@ -27,8 +27,8 @@ def _styles(texts: Mapping[Role, str]) -> Mapping[Role, Style]:
 
 
 DARK: Mapping[Role, Style] = _styles({
-    "ground": "on #101418",
-    "text": "#d8dce2",
+    "ground": "#d8dce2 on #101418",
+    "text": "none",
     "dim": "#939aa5",
     "label": "#a9b4c2",
     "strong": "bold #ffffff",
@@ -55,8 +55,8 @@ DARK: Mapping[Role, Style] = _styles({
 })  # fmt: skip
 
 LIGHT: Mapping[Role, Style] = _styles({
-    "ground": "on #ffffff",
-    "text": "#1b1f24",
+    "ground": "#1b1f24 on #ffffff",
+    "text": "none",
     "dim": "#626b75",
     "label": "#4b5560",
     "strong": "bold #000000",
@@ -133,7 +133,7 @@ def themes() -> list[Theme]:
 
 
 def _theme(name: ThemeName, styles: Mapping[Role, Style]) -> Theme:
-    text, ground, key = styles["text"].color, styles["ground"].bgcolor, styles["key"].color
+    text, ground, key = styles["ground"].color, styles["ground"].bgcolor, styles["key"].color
     return Theme(
         name=f"vllm-watch-{name}",
         primary=_hex(key),
