@@ -30,11 +30,14 @@ def main(folder: str) -> None:
     if sys.stdin.buffer.read(1):
         return
     asked_until = time.monotonic() + PATIENCE_SECONDS
-    number: int = signal.SIGTERM
+    asked = False
     while others := list(_others()):
         for pid in others:
-            _signal(pid, number)
-        number = 0 if time.monotonic() < asked_until else signal.SIGKILL
+            if time.monotonic() > asked_until:
+                _signal(pid, signal.SIGKILL)
+            elif not asked:
+                _signal(pid, signal.SIGTERM)
+        asked = True
         time.sleep(0.05)
     shutil.rmtree(folder, ignore_errors=True)
 

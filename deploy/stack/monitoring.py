@@ -64,11 +64,12 @@ class Setting(NamedTuple):
 def programs(found: Found, setting: Setting) -> Iterator[Program]:
     """Write the files of Alertmanager, Prometheus and, where it is installed, Grafana; yield how they are started."""
     yield _alertmanager(found.paths["prometheus-alertmanager"], setting)
-    grafana = f"http://{setting.address(GRAFANA)}"
-    leads_there = shipped_grafana() in {grafana, f"http://localhost:{setting.ports[GRAFANA]}"}
-    yield _prometheus(found.paths["prometheus"], setting, None if found.grafana is None or leads_there else grafana)
-    if found.grafana is not None:
-        yield _grafana(found.grafana, setting)
+    if found.grafana is None:
+        yield _prometheus(found.paths["prometheus"], setting, None)
+        return
+    leads_there = shipped_grafana() == f"http://localhost:{setting.ports[GRAFANA]}"
+    yield _prometheus(found.paths["prometheus"], setting, None if leads_there else f"http://{setting.address(GRAFANA)}")
+    yield _grafana(found.grafana, setting)
 
 
 def _alertmanager(program: str, setting: Setting) -> Program:

@@ -50,7 +50,7 @@ class Line(NamedTuple):
     def __str__(self) -> str:
         """Return it on one line, without the time."""
         word = f"{self.word} again" if self.is_repeated else self.word
-        parts = (f"{word:8}", f"{self.alert:21}", self.subject, self.text, self.runbook)
+        parts = (f"{word:10}", f"{self.alert:21}", self.subject, self.text, self.runbook)
         return "  ".join(part for part in parts if part)
 
 

@@ -1,12 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Ports of loopback: the usual ones where they are free, those that were asked for, or any."""
+"""Ports of loopback: those that were asked for, the usual ones where they are free, or others near them."""
 
 from __future__ import annotations
 
 import contextlib
+import os
 import socket
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import NamedTuple
 
 from vllm_watch.support.errors import UsageError
@@ -14,12 +16,33 @@ from vllm_watch.support.errors import UsageError
 
 HOST = "127.0.0.1"
 
+_LAST = 65535
+_NEAR = 100
+"""How many ports after the usual one are tried before any other."""
+
 
 class Wanted(NamedTuple):
-    """Where a program listens: the port that was given, or the usual one, which another may take its place for."""
+    """Where a program listens: the port that was given, or the usual one or one after it."""
 
     given: int | None
     usual: int
+
+
+class ReservedPorts:
+    """
+    Ports that nobody else can get.
+
+    Args:
+        listeners: What listens on each meanwhile, by the program that it is for.
+    """
+
+    def __init__(self, listeners: Mapping[str, socket.socket]) -> None:
+        self._listeners = listeners
+        self.numbers = {name: _port(listener) for name, listener in listeners.items()}
+
+    def release(self, name: str) -> None:
+        """Let a program have its port, which is about to start."""
+        self._listeners[name].close()
 
 
 def free_port() -> int:
@@ -28,9 +51,10 @@ def free_port() -> int:
         return _port(listener)
 
 
-def chosen_ports(wanted: Mapping[str, Wanted]) -> dict[str, int]:
+@contextmanager
+def reserved_ports(wanted: Mapping[str, Wanted]) -> Iterator[ReservedPorts]:
     """
-    Return a port for each program, on which nothing listens.
+    Reserve a port for each program until it is released.
 
     Args:
         wanted: By the program's name.
@@ -38,11 +62,9 @@ def chosen_ports(wanted: Mapping[str, Wanted]) -> dict[str, int]:
     Raises:
         UsageError: Something listens on a port that was given.
     """
-    with contextlib.ExitStack() as held:  # All at once, so that no two get the same.
-        return {
-            name: _port(held.enter_context(_listener(name, each)))
-            for name, each in sorted(wanted.items(), key=lambda item: item[1].given is None)
-        }
+    with contextlib.ExitStack() as held:
+        in_order = sorted(wanted.items(), key=lambda item: item[1].given is None)
+        yield ReservedPorts({name: held.enter_context(_listener(name, each)) for name, each in in_order})
 
 
 def _listener(name: str, wanted: Wanted) -> socket.socket:
@@ -50,10 +72,11 @@ def _listener(name: str, wanted: Wanted) -> socket.socket:
         try:
             return socket.create_server((HOST, wanted.given))
         except OSError as error:
-            reason = (error.strerror or str(error)).lower()
+            reason = os.strerror(error.errno or 0).lower()  # Python's own text has more, and repeats the address.
             raise UsageError(f"{name} cannot listen on {HOST}:{wanted.given}: {reason}: give another port") from error
-    with contextlib.suppress(OSError):
-        return socket.create_server((HOST, wanted.usual))
+    for port in range(wanted.usual, min(wanted.usual + _NEAR, _LAST + 1)):
+        with contextlib.suppress(OSError):
+            return socket.create_server((HOST, port))
     return socket.create_server((HOST, 0))
 
 

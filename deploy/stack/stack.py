@@ -10,6 +10,7 @@ import time
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -17,12 +18,12 @@ import click
 
 from deploy.stack.monitoring import ALERTMANAGER, GRAFANA, PROMETHEUS, VLLM_WATCH, Setting, knows_the_others, programs
 from deploy.stack.notifications import PAGE, RESOLVED, Line, Notifications
-from deploy.stack.ports import Wanted, chosen_ports
+from deploy.stack.ports import ReservedPorts, Wanted, reserved_ports
 from deploy.stack.processes import Processes, Program
-from deploy.stack.programs import GRAFANA_SITE, Found, found_programs, how_to_install
+from deploy.stack.programs import GRAFANA_SITE, found_programs, how_to_install
 from deploy.stack.receiver import receiver
 from deploy.stack.signals import EndedError, pause
-from deploy.stack.watched import Options, Watched, watched
+from deploy.stack.watched import Options, watched
 
 from vllm_watch.support.errors import ToolError
 
@@ -58,16 +59,24 @@ def run(options: Options, given: Mapping[str, int | None]) -> None:
     found = found_programs()
     if found.missing:
         raise ToolError(f"missing: {' and '.join(found.missing)}: {how_to_install(*found.missing)}")
-    ports = chosen_ports({name: Wanted(given[name], usual) for name, usual in USUAL_PORTS.items()})
+    started = [name for name in USUAL_PORTS if name != GRAFANA or found.grafana is not None]
+    wanted = {name: Wanted(given[name], USUAL_PORTS[name]) for name in started}
     messages: Queue = queue.SimpleQueue()
     try:
         with (
+            reserved_ports(wanted) as ports,
             tempfile.TemporaryDirectory(prefix="vllm-watch-stack-") as folder,
             receiver(lambda to, message: messages.put((to, message))) as url,
             _processes(Path(folder)) as processes,
         ):
             what = watched(options, Path(folder))
-            _start(processes, found, what, Setting(Path(folder), ports, what.speed, url))
+            click.echo(f"Watching {what.text}.")
+            setting = Setting(Path(folder), ports.numbers, what.speed, url)
+            port = ports.numbers[VLLM_WATCH]
+            daemon = Program(VLLM_WATCH, what.command(port), port, "/-/healthy")
+            all_programs = [*programs(found, setting), daemon]
+            _start(processes, ports, all_programs)
+            click.echo("\n".join(_described(all_programs, setting)))
             _print_messages(processes, messages, what.speed)
     except EndedError:
         click.echo("All has ended, and nothing is left.")
@@ -82,22 +91,20 @@ def _processes(folder: Path) -> Iterator[Processes]:
         processes.end()
 
 
-def _start(processes: Processes, found: Found, what: Watched, setting: Setting) -> None:
-    """Start all programs, vllm-watch last: a replay begins when everybody looks."""
-    click.echo(f"Watching {what.text}.")
-    others = list(programs(found, setting))
-    click.echo(f"Starting {', '.join(each.name for each in others)} and {VLLM_WATCH} …")
+def _start(processes: Processes, ports: ReservedPorts, all_programs: Sequence[Program]) -> None:
+    """Start all programs; the last one, vllm-watch, when the others look: a replay begins then."""
+    click.echo(f"Starting {', '.join(each.name for each in all_programs)} …")
+    *others, daemon = all_programs
     for program in others:
+        ports.release(program.name)
         processes.start(program)
     for program in others:
         _wait(processes, program, program.is_ready)
         if program.name == PROMETHEUS:
-            _wait(processes, program, lambda: knows_the_others(setting.ports[PROMETHEUS]))
-    port = setting.ports[VLLM_WATCH]
-    daemon = Program(VLLM_WATCH, what.command(port), port, "/-/healthy")
+            _wait(processes, program, partial(knows_the_others, program.port))
+    ports.release(daemon.name)
     processes.start(daemon)
     _wait(processes, daemon, daemon.is_ready)
-    click.echo("\n".join(_described([daemon, *others], setting)))
 
 
 def _wait(processes: Processes, program: Program, condition: Callable[[], bool]) -> None:
@@ -120,10 +127,11 @@ def _wait(processes: Processes, program: Program, condition: Callable[[], bool])
 def _described(started: Sequence[Program], setting: Setting) -> Iterator[str]:
     """Yield lines on where everything is, and what is not as in the shipped files."""
     yield ""
-    for program in started:
-        name, path = _LINKS[program.name]
-        yield f"  {name:22}  {program.url}{path}"
-    if GRAFANA not in {program.name for program in started}:
+    urls = {program.name: program.url for program in started}
+    for name, (text, path) in _LINKS.items():
+        if name in urls:
+            yield f"  {text:22}  {urls[name]}{path}"
+    if GRAFANA not in urls:
         yield f"  {GRAFANA:22}  not installed: {GRAFANA_SITE}"
     yield f"  {'what they write':22}  {setting.folder}/*.log"
     if setting.speed != 1:

@@ -72,7 +72,7 @@ def test_a_document_keeps_everything_else():
 @pytest.mark.slow
 @pytest.mark.needs_tool("promtool")
 def test_the_rules_see_the_same_in_a_fifth_of_the_time():
-    """Over the recorded overload, each alert and each recorded series is the same at the same moment of the recording."""
+    """Over the recorded overload, each alert and each recorded series is the same at the same moment of it."""
     series, steps = replayed(BUNDLED, has_slo=True, has_log=True, has_metrics=True)
     groups = groups_at_worst()
     as_it_was = Evaluation(series, steps, STEP, EVALUATION, groups, (EVERYTHING,))
