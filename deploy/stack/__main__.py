@@ -14,6 +14,7 @@ from deploy.stack import signals
 
 signals.block()
 
+import io
 import sys
 
 import click
@@ -27,8 +28,8 @@ from vllm_watch.support.standard_streams import ReaderGoneError, guard_standard_
 
 
 _PORT = click.IntRange(1, 65535)
-_SPEED = click.FloatRange(0.1, 50)
-"""At the highest, the daemon is scraped every 100 ms."""
+_SPEED = click.FloatRange(0.1, 20)
+"""At the highest, vllm-watch is scraped every 250 ms, and has 6 s to start before it counts as gone."""
 
 
 @click.command("stack", context_settings={"help_option_names": ["-h", "--help"], "show_default": True})
@@ -78,6 +79,8 @@ def command(  # noqa: PLR0913 - Each option is a parameter.
 def main() -> int:
     """Run the command; print the errors that a user can correct, and return the exit status."""
     guard_standard_streams()
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="backslashreplace")  # A server's name may be in a script that the terminal lacks.
     try:
         command.main(standalone_mode=False)
         sys.stdout.flush()

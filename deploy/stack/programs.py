@@ -25,7 +25,7 @@ OTHER_NAMES: Mapping[str, str] = {"prometheus-alertmanager": "alertmanager"}
 """What programs are called where they are not Debian's."""
 
 ELSEWHERE = "https://prometheus.io/download/"
-GRAFANA_SITE = "https://grafana.com/docs/grafana/latest/setup-grafana/installation/"
+GRAFANA_SITE = "https://grafana.com/grafana/download"
 """Debian has no Grafana."""
 
 _GRAFANA = {"grafana": ("server",), "grafana-server": ()}

@@ -62,24 +62,22 @@ def run(options: Options, given: Mapping[str, int | None]) -> None:
     started = [name for name in USUAL_PORTS if name != GRAFANA or found.grafana is not None]
     wanted = {name: Wanted(given[name], USUAL_PORTS[name]) for name in started}
     messages: Queue = queue.SimpleQueue()
-    try:
-        with (
-            reserved_ports(wanted) as ports,
-            tempfile.TemporaryDirectory(prefix="vllm-watch-stack-") as folder,
-            receiver(lambda to, message: messages.put((to, message))) as url,
-            _processes(Path(folder)) as processes,
-        ):
-            what = watched(options, Path(folder))
-            click.echo(f"Watching {what.text}.")
-            setting = Setting(Path(folder), ports.numbers, what.speed, url)
-            port = ports.numbers[VLLM_WATCH]
-            daemon = Program(VLLM_WATCH, what.command(port), port, "/-/healthy")
-            all_programs = [*programs(found, setting), daemon]
-            _start(processes, ports, all_programs)
-            click.echo("\n".join(_described(all_programs, setting)))
-            _print_messages(processes, messages, what.speed)
-    except EndedError:
-        click.echo("All has ended, and nothing is left.")
+    with (
+        reserved_ports(wanted) as ports,
+        tempfile.TemporaryDirectory(prefix="vllm-watch-stack-") as folder,
+        receiver(lambda to, message: messages.put((to, message))) as url,
+        _processes(Path(folder)) as processes,
+    ):
+        what = watched(options, Path(folder))
+        click.echo(f"Watching {what.text}.")
+        setting = Setting(Path(folder), ports.numbers, what.speed, url)
+        port = ports.numbers[VLLM_WATCH]
+        daemon = Program(VLLM_WATCH, what.command(port), port, "/-/healthy")
+        try:
+            _run(processes, ports, [*programs(found, setting), daemon], setting, messages)
+        except EndedError:
+            click.echo("Ending ...")
+    click.echo("All has ended, and nothing is left.")
 
 
 @contextmanager
@@ -91,9 +89,30 @@ def _processes(folder: Path) -> Iterator[Processes]:
         processes.end()
 
 
+def _run(
+    processes: Processes, ports: ReservedPorts, all_programs: Sequence[Program], setting: Setting, messages: Queue
+) -> None:
+    """
+    Start all programs, say where they are, and print what Alertmanager sends.
+
+    Raises:
+        EndedError: A signal came.
+        ToolError: A program cannot start, or has ended.
+    """
+    click.echo(f"Starting {', '.join(each.name for each in all_programs)} ...")
+    _start(processes, ports, all_programs)
+    click.echo("\n".join(_described(all_programs, setting)))
+    notifications = Notifications(setting.speed)
+    while True:
+        processes.check()
+        while not messages.empty():
+            for line in _lines(notifications, *messages.get()):
+                click.echo(line)
+        pause(_LOOK_SECONDS)
+
+
 def _start(processes: Processes, ports: ReservedPorts, all_programs: Sequence[Program]) -> None:
     """Start all programs; the last one, vllm-watch, when the others look: a replay begins then."""
-    click.echo(f"Starting {', '.join(each.name for each in all_programs)} …")
     *others, daemon = all_programs
     for program in others:
         ports.release(program.name)
@@ -136,29 +155,11 @@ def _described(started: Sequence[Program], setting: Setting) -> Iterator[str]:
     yield f"  {'what they write':22}  {setting.folder}/*.log"
     if setting.speed != 1:
         yield ""
-        speed = f"{setting.speed:g}"
-        yield f"The replay is {speed} times as fast as the server was, so all times of the rules, of scrapes and of"
-        yield f"Alertmanager are divided by {speed}: alerts come when they would have come. SPEED=1 is real time."
+        yield f"The replay is {setting.speed:g} times as fast as the server was, so all times of the rules, of scrapes"
+        yield f"and of Alertmanager are divided by {setting.speed:g}: alerts come when they would have come."
     yield ""
     yield "What Alertmanager sends is printed here. Ctrl-C ends everything."
     yield ""
-
-
-def _print_messages(processes: Processes, messages: Queue, speed: float) -> None:
-    """
-    Print what Alertmanager sends.
-
-    Raises:
-        EndedError: A signal came.
-        ToolError: A program has ended.
-    """
-    notifications = Notifications(speed)
-    while True:
-        processes.check()
-        while not messages.empty():
-            for line in _lines(notifications, *messages.get()):
-                click.echo(line)
-        pause(_LOOK_SECONDS)
 
 
 def _lines(notifications: Notifications, to: str, message: dict[str, Any]) -> list[str]:

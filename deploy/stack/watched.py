@@ -95,7 +95,8 @@ def _replayed(options: Options) -> Watched:
     of_recording = ["--recording", options.recording] if options.recording is not None else []
     arguments = ["demo", *of_recording, "--server", name, "--speed", f"{speed:g}"]
     times = "as fast as it was" if speed == 1 else f"at {speed:g} times its speed"
-    text = f"the recorded server {printable(name)}, {duration(recording.seconds)} again and again, {times}"
+    again = f"{duration(recording.seconds)} again and again, each time as another start"
+    text = f"the recorded server {printable(name)}, {again}, {times}"
     return Watched(arguments, speed, text)
 
 

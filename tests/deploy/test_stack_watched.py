@@ -29,7 +29,10 @@ def test_by_default_the_recorded_server_of_the_package(tmp_path):
     what = watched(Options(), tmp_path)
 
     assert (list(what.arguments), what.speed) == (["demo", "--server", "day", "--speed", "10"], 10)
-    assert what.text == "the recorded server day, 10 min again and again, at 10 times its speed"
+    assert (
+        what.text
+        == "the recorded server day, 10 min again and again, each time as another start, at 10 times its speed"
+    )
     assert what.command(1234)[1:] == ["-m", "vllm_watch.cli", *what.arguments, "--listen", "127.0.0.1:1234"]
 
 
