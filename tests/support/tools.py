@@ -16,13 +16,16 @@ from collections.abc import Mapping
 
 PACKAGES: Mapping[str, str] = {
     "amtool": "prometheus-alertmanager",
+    "bash": "bash",
     "chromium": "chromium",
     "dpkg-deb": "dpkg",
+    "fish": "fish",
     "ip": "iproute2",
     "journalctl": "systemd",
     "jq": "jq",
     "logrotate": "logrotate",
     "make": "make",
+    "mandoc": "mandoc",
     "openssl": "openssl",
     "prometheus": "prometheus",
     "prometheus-alertmanager": "prometheus-alertmanager",
@@ -38,6 +41,7 @@ PACKAGES: Mapping[str, str] = {
     "unshare": "util-linux",
     "victoria-metrics": "victoria-metrics",
     "vmalert": "victoria-metrics",
+    "zsh": "zsh",
 }
 """Debian's package by program."""
 
