@@ -40,7 +40,7 @@ check: lint  ## In a minute: lint, types, and the quick tests that need only Pyt
 	$(PYTEST) $(QUICK_WORKERS) --hypothesis-profile=quick -m 'not (slow or needs_namespaces or needs_root or needs_tool)' $(ARGS)
 
 test: .venv/developing  ## All tests that can run here; what cannot is said at the end
-	$(PYTEST) $(WORKERS) $(ARGS)
+	$(PYTEST) $(WORKERS) --hypothesis-profile=quick $(ARGS)
 
 test-all: .venv/developing  ## The same with whole samples: tests/README.md says of what
 	$(PYTEST) $(WORKERS) --whole $(ARGS)
