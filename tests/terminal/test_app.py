@@ -189,7 +189,7 @@ def test_pause_holds_the_values_and_says_so():
 
 
 def test_a_source_that_is_lost_is_said_to_be_and_comes_back():
-    """A lost source has its reason, the values are dimmed and their age is filled; when it is back, all is as before."""
+    """A lost source has its reason, the values are dimmed, their age is filled; when it is back, all is as before."""
 
     async def test(source, app, pilot):
         assert "serving" == role_of(app, "serving")

@@ -65,6 +65,18 @@ def test_every_role_can_be_read(theme, system, least):
     assert {} == {key: round(value, 2) for key, value in found.items() if value < least}
 
 
+@pytest.mark.parametrize("system", [ColorSystem.TRUECOLOR, ColorSystem.EIGHT_BIT, ColorSystem.STANDARD])
+@pytest.mark.parametrize("theme", ["dark", "light"])
+def test_the_selected_line_and_the_first_one_are_seen(theme, system):
+    """The ground of the selected line and of the first one is another than that of the screen, however few colours."""
+    styles = looks(theme, has_color=True)
+    grounds = {role: styles[role].bgcolor.downgrade(system).number for role in ("ground", "selected", "title")}
+    exact = {role: styles[role].bgcolor.triplet for role in grounds}
+
+    seen = exact if system is ColorSystem.TRUECOLOR else grounds
+    assert seen["ground"] not in {seen["selected"], seen["title"]}
+
+
 def test_states_differ_without_their_colour():
     """Bad states are filled and bold; no two states have the same look and the same symbol, with colours or without."""
     for has_color in (True, False):

@@ -13,7 +13,7 @@ from vllm_watch.catalog.finding_texts import (
     disagreement_text,
     missing_metrics_text,
 )
-from vllm_watch.terminal.document import EngineDocument, ServerDocument
+from vllm_watch.terminal.document import ServerDocument
 from vllm_watch.terminal.model import Finding
 
 
@@ -41,21 +41,9 @@ def _found(server: ServerDocument) -> Iterator[Finding]:
     change = server.configuration.change if server.configuration is not None else None
     if change is not None and change.text:
         yield Finding("note", changed_flags_text(change.text))
-    yield from _unknown_capacities(server)
 
 
 def _disagreements(server: ServerDocument) -> Iterator[Finding]:
     quantities = list(dict.fromkeys(each for engine in server.engines for each in engine.disagreements))
     if quantities:
         yield Finding("wrong", disagreement_text(quantities))
-
-
-def _unknown_capacities(server: ServerDocument) -> Iterator[Finding]:
-    """Yield each reason for an unknown capacity once: engines of one server mostly have the same."""
-    for text in dict.fromkeys(filter(None, map(_why_unknown, server.engines))):
-        yield Finding("note", f"capacity: {text}")
-
-
-def _why_unknown(engine: EngineDocument) -> str:
-    known = next(iter(engine.capacity.values()), None)
-    return known.meaning if known is not None and known.tokens_per_second is None else ""

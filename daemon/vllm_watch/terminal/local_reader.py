@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+import math
+
 from collections.abc import Callable, Collection
 
 import msgspec
@@ -15,6 +17,7 @@ from vllm_watch.service.garbage import RareSearch
 from vllm_watch.service.reloader import Reloader
 from vllm_watch.service.snapshot_document import fleet_document
 from vllm_watch.service.thread_group import ThreadGroup
+from vllm_watch.state.window import MIN_SECONDS
 from vllm_watch.support.clock import Clock
 from vllm_watch.support.errors import DiscoveryError
 from vllm_watch.support.internal_errors import InternalErrors
@@ -22,7 +25,7 @@ from vllm_watch.support.internal_errors import InternalErrors
 
 _NO_SERVER = "no vLLM server runs on this machine; run vllm-watch discover for the reason"
 _SETTLING_SECONDS = 1.0
-"""How long after the second scrape is due its values are there, or will not come."""
+"""How long after the scrape is due that gives the first rates they are there, or will not come."""
 
 
 class LocalReader:
@@ -52,11 +55,12 @@ class LocalReader:
 
     @property
     def is_settled(self) -> bool:
-        """Whether each log was read, and each /metrics twice: rates are differences."""
+        """Whether each log was read, and each /metrics until it has rates."""
         if self._fleet is None or self._ready_at is None:
             return False
-        longest = max((server.interval or 0.0 for server in self._fleet.servers), default=0.0)
-        return self._clock.now() >= self._ready_at + (longest + _SETTLING_SECONDS if longest else 0.0)
+        intervals = [server.interval for server in self._fleet.servers if server.interval is not None]
+        seconds = [math.ceil(MIN_SECONDS / interval) * interval + _SETTLING_SECONDS for interval in intervals]
+        return self._clock.now() >= self._ready_at + max(seconds, default=0.0)
 
     def start(self) -> None:
         """

@@ -63,7 +63,7 @@ LIGHT: Mapping[Role, Style] = _styles({
     "title": "#ffffff on #1d4f80",
     "head": "#1f3d5c on #dde6ef",
     "sorted": "bold #ffffff on #1d4f80",
-    "selected": "on #d5e5f5",
+    "selected": "on #b9d0e8",
     "bar": "#083f96",
     "full": "#b34700",
     "spark": "#083f96",
