@@ -25,7 +25,8 @@ from vllm_watch.backtest.thresholds import rendered as rendered_rules
 HERE = Path(__file__).parent
 NEEDS = HERE.parent / "daemon" / "vllm_watch" / "catalog" / "alert_needs.json"
 STATUS_PAGE = HERE.parent / "daemon" / "vllm_watch" / "web" / "static" / "thresholds.js"
-ON_STATUS_PAGE = ("kv_full_ratio",)
+TERMINAL = HERE.parent / "daemon" / "vllm_watch" / "terminal" / "thresholds.py"
+IN_VIEWS = ("kv_full_ratio",)
 HEAD = "# Made by `make generate` from source/{name} and thresholds.yml: change those.\n"
 
 
@@ -63,7 +64,19 @@ def rendered_status_page() -> str:
         "// SPDX-License-Identifier: Apache-2.0",
         "// Made by `make generate` from alerts/thresholds.yml: change that.",
         "",
-        *(f"export const {name.upper()} = {float(values[name])};" for name in ON_STATUS_PAGE),
+        *(f"export const {name.upper()} = {float(values[name])};" for name in IN_VIEWS),
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def rendered_terminal() -> str:
+    """Return the Python module with the thresholds that the terminal view shows, too."""
+    values = shipped_thresholds()
+    lines = [
+        "# SPDX-License-Identifier: Apache-2.0",
+        '"""Made by `make generate` from alerts/thresholds.yml: change that."""',
+        "",
+        *(f"{name.upper()} = {float(values[name])}" for name in IN_VIEWS),
     ]
     return "\n".join(lines) + "\n"
 
@@ -71,7 +84,8 @@ def rendered_status_page() -> str:
 def main() -> None:
     """Write the rule files, and what the daemon takes from them."""
     written = {HERE / "rules" / name: text for name, text in rendered().items()}
-    for path, text in {**written, NEEDS: rendered_needs(), STATUS_PAGE: rendered_status_page()}.items():
+    views = {STATUS_PAGE: rendered_status_page(), TERMINAL: rendered_terminal()}
+    for path, text in {**written, NEEDS: rendered_needs(), **views}.items():
         path.write_text(text, encoding="utf-8")
         print(path, file=sys.stderr)
 

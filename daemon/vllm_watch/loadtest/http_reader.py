@@ -13,10 +13,10 @@ from vllm_watch.sources.http_client import NO_HTTP, BoundedClient, RequestError,
 
 MAX_BODY = 64 * 1024 * 1024
 _PIECE = 256 * 1024
-_TIMEOUT = 60.0
+_LONG_SECONDS = 60.0
+"""Enough for a Prometheus that evaluates a day."""
 _REASONS: Mapping[str, str] = {
     "refused": "nothing listens at this address",
-    "timeout": "no whole answer within a minute",
     "unreachable": "the address cannot be reached, or the connection broke",
     "name_not_resolved": "the host name cannot be resolved",
     "tls_error": "TLS failed; check the certificate, its certificate authority and the URL's scheme",
@@ -34,15 +34,23 @@ class HttpReader:
     Args:
         url: Where it is, with its path if it is served below one.
         ca_file: The authorities to trust instead of the usual ones.
-        token: A bearer token, if it wants one.
+        authorization: The header of that name, if it wants one.
+        seconds: How long a request may take in all.
     """
 
-    def __init__(self, url: str, ca_file: str | None = None, token: str | None = None) -> None:
+    def __init__(
+        self,
+        url: str,
+        ca_file: str | None = None,
+        authorization: str | None = None,
+        seconds: float = _LONG_SECONDS,
+    ) -> None:
         self.url = url.rstrip("/")
-        self._client = BoundedClient(_TIMEOUT, TlsOptions(ca_file=ca_file))
+        self._reasons = {**_REASONS, "timeout": f"no whole answer within {seconds:g} s"}
+        self._client = BoundedClient(seconds, TlsOptions(ca_file=ca_file))
         self._headers = {"Accept": "application/json, text/plain", "User-Agent": f"vllm-watch/{__version__}"}
-        if token is not None:
-            self._headers["Authorization"] = f"Bearer {token}"
+        if authorization is not None:
+            self._headers["Authorization"] = authorization
 
     def close(self) -> None:
         """Close the connection."""
@@ -68,4 +76,4 @@ class HttpReader:
         try:
             return self._client.run(ask)
         except RequestError as error:
-            raise ValueError(_REASONS.get(error.reason, error.reason)) from None
+            raise ValueError(self._reasons.get(error.reason, error.reason)) from None

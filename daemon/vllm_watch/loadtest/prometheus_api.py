@@ -53,7 +53,7 @@ class PrometheusApi:
         token = None if target.token_file is None else read_token(target.token_file)
         if target.token_file is not None and token is None:
             raise PrometheusError(f"{target.token_file}: cannot be read, or has no token")
-        self._reader = HttpReader(target.url, target.ca_file, token)
+        self._reader = HttpReader(target.url, target.ca_file, None if token is None else f"Bearer {token}")
         self.url = self._reader.url
 
     def close(self) -> None:

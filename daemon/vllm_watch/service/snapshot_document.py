@@ -1,0 +1,43 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The document at ``/api/v1/snapshot``: everything that is known of each server, as JSON."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+
+import msgspec
+
+from vllm_watch import __version__
+from vllm_watch.exposition.event_view import event_views
+from vllm_watch.exposition.json_view import server_view
+from vllm_watch.service.fleet import Fleet
+from vllm_watch.service.history import ChartHistory
+from vllm_watch.service.monitor import ServerMonitor
+from vllm_watch.state.snapshot import ServerSnapshot
+from vllm_watch.support.clock import Clock, wall_time
+
+
+def fleet_document(fleet: Fleet, clock: Clock, hours: Collection[str] | None = None) -> bytes:
+    """Return all servers, with what the last hour of every server was, or of these."""
+    known = {snapshot.name: snapshot for snapshot in fleet.snapshots()}
+
+    def show(server: ServerMonitor) -> msgspec.Raw:
+        with_hour = hours is None or server.name in hours
+        return server_document(known[server.name], server.history if with_hour else None)
+
+    servers = fleet.each(show, [server for server in fleet.servers if server.name in known])
+    return document(wall_time(clock, clock.now()), servers)
+
+
+def server_document(snapshot: ServerSnapshot, hour: ChartHistory | None) -> msgspec.Raw:
+    """Return one server, encoded by itself, so that one that cannot be encoded hides no other."""
+    view = server_view(snapshot)
+    if hour is not None:
+        view["history"] = hour.columns()
+        view["events"] = event_views(snapshot.events)
+    return msgspec.Raw(msgspec.json.encode(view))
+
+
+def document(at: float, servers: Sequence[msgspec.Raw]) -> bytes:
+    """Return the servers of a moment."""
+    return msgspec.json.encode({"version": __version__, "at": at, "servers": servers})
