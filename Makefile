@@ -40,7 +40,7 @@ check: lint  ## In a minute: lint, types, and the quick tests that need only Pyt
 	$(PYTEST) $(QUICK_WORKERS) --hypothesis-profile=quick -m 'not (slow or needs_namespaces or needs_root or needs_tool)' $(ARGS)
 
 test: .venv/developing  ## All tests that can run here; what cannot is said at the end
-	$(PYTEST) $(WORKERS) $(ARGS)
+	$(PYTEST) $(WORKERS) --hypothesis-profile=quick $(ARGS)
 
 test-all: .venv/developing  ## The same with whole samples: tests/README.md says of what
 	$(PYTEST) $(WORKERS) --whole $(ARGS)
@@ -65,9 +65,10 @@ fuzz: .venv/developing  ## Look for inputs that break something: make fuzz ARGS=
 release-check: .venv/developing  ## What must hold for a release only: no English text is left in the Chinese set
 	$(BIN)/pytest -q tests/release_check.py $(ARGS)
 
-generate: .venv/developing  ## Write all that is made from something else: METRICS.md, rules, dashboards, the operator's objects
+generate: .venv/developing  ## Write all that is made from something else: METRICS.md, rules, dashboards, the operator's objects, the manual page
 	$(BIN)/python -m vllm_watch.exposition.metrics_reference > daemon/METRICS.md
 	$(BIN)/python -m vllm_watch.config.reference > daemon/CONFIGURATION.md
 	$(BIN)/python alerts/render.py
 	PYTHONPATH=dashboards $(BIN)/python -m boards.build
 	$(BIN)/python deploy/kubernetes/generate.py
+	$(BIN)/python deploy/manual/generate.py

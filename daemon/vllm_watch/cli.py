@@ -35,6 +35,7 @@ _SUMMARIES = {
     "advise": "Say which flags of vLLM to change, with the evidence, the risk, and the commands that check it.",
     "record": "Record the logs and /metrics of running servers into one file, from now until Ctrl-C.",
     "grafana": "Put the dashboards into a running Grafana, remove them, or mark load tests on them.",
+    "completion": "Print the script with which a shell completes commands, options, their values and file names.",
 }
 """The first paragraph of each command's help: the list of commands imports none of them."""
 

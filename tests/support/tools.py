@@ -16,14 +16,17 @@ from deploy.stack import programs
 PACKAGES: Mapping[str, str] = {
     **programs.PACKAGES,
     "amtool": "prometheus-alertmanager",
+    "bash": "bash",
     "chromium": "chromium",
     "dpkg-deb": "dpkg",
+    "fish": "fish",
     "git": "git",
     "ip": "iproute2",
     "journalctl": "systemd",
     "jq": "jq",
     "logrotate": "logrotate",
     "make": "make",
+    "mandoc": "mandoc",
     "openssl": "openssl",
     "prlimit": "util-linux",
     "promtool": "prometheus",
@@ -37,6 +40,7 @@ PACKAGES: Mapping[str, str] = {
     "unshare": "util-linux",
     "victoria-metrics": "victoria-metrics",
     "vmalert": "victoria-metrics",
+    "zsh": "zsh",
 }
 """Debian's package by program."""
 

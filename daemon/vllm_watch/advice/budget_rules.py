@@ -99,7 +99,7 @@ def _judge_too_small(subject: Subject, window: Window) -> Judgement:
     ttft, gaps = known.get("ttft_ms"), known.get("itl_ms")
     if isinstance(limits, str):
         return limits
-    computed = None if ttft is None else _computed_of_a_prompt(window, ttft.count)
+    computed = None if ttft is None else _computed_of_a_prompt(window, ttft.count or 0)
     if ttft is None or ttft.mean is None or gaps is None or queue is None or prefill is None or computed is None:
         return "the latencies, or how many tokens of the prompts are computed, are not known"
     if ttft.mean <= limits[0]:
