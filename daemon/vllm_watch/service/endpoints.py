@@ -80,7 +80,7 @@ class DaemonEndpoints:
         known = {snapshot.name: snapshot for snapshot in self._fleet.snapshots()}
 
         def show(server: ServerMonitor) -> msgspec.Raw:
-            view = server_view(known[server.name])
+            view = server_view(known[server.name], self._fleet.states_since(server.name))
             if histories is None or server.name in histories:
                 view["history"] = server.history.columns()
             return msgspec.Raw(msgspec.json.encode(view))  # Each by itself: one that cannot be encoded hides no other.
