@@ -23,8 +23,9 @@ from vllm_watch.exposition.text_format import prometheus_text
 from vllm_watch.service.fleet import Fleet
 from vllm_watch.service.liveness import Liveness
 from vllm_watch.service.monitor import ServerMonitor
+from vllm_watch.service.prometheus_alerts import Alerts, alerts_view
 from vllm_watch.state.snapshot import ServerSnapshot
-from vllm_watch.support.clock import Clock, wall_time
+from vllm_watch.support.clock import Clock, seconds_ahead, wall_time
 from vllm_watch.web.endpoints import PLAIN_TEXT, Response, accepts_gzip
 
 
@@ -49,13 +50,22 @@ class DaemonEndpoints:
         clock: The time.
         liveness: Which threads give signs of life.
         self_status: Returns what the daemon knows about itself.
+        alerts: Returns what the Prometheus has answered last, `None` if none is configured.
     """
 
-    def __init__(self, fleet: Fleet, clock: Clock, liveness: Liveness, self_status: Callable[[], SelfStatus]) -> None:
+    def __init__(
+        self,
+        fleet: Fleet,
+        clock: Clock,
+        liveness: Liveness,
+        self_status: Callable[[], SelfStatus],
+        alerts: Callable[[], Alerts | None] = lambda: None,
+    ) -> None:
         self._fleet = fleet
         self._clock = clock
         self._liveness = liveness
         self._self_status = self_status
+        self._alerts = alerts
         self._metrics_lock = threading.Lock()
         self._metrics_of: list[ServerSnapshot] = []
         """The snapshots from which these were made:"""
@@ -87,7 +97,9 @@ class DaemonEndpoints:
 
         servers = self._fleet.each(show, [server for server in self._fleet.servers if server.name in known])
         at = wall_time(self._clock, self._clock.now())
-        body = msgspec.json.encode({"version": __version__, "at": at, "servers": servers})
+        alerts = self._alerts()
+        shown = {} if alerts is None else alerts_view(alerts, known, seconds_ahead(self._clock))
+        body = msgspec.json.encode({"version": __version__, "at": at, **shown, "servers": servers})
         return Response(body, "application/json")
 
     def targets(self) -> Response:
