@@ -246,17 +246,25 @@ def test_what_is_not_known_is_said(visit, shown):
     page = visit().open()
 
     assert page.locator(".what").inner_text() == "Engine 0 of 4: stalled for at least 1 min"
+    assert page.locator(".help > div").inner_text() == ""
     assert page.locator("#troubles").is_hidden()
     assert page.locator("#alerts").is_hidden()
 
 
 @pytest.mark.parametrize(
-    ("viewport", "scheme"), [pytest.param(NARROW, "dark", id="narrow"), pytest.param(WIDE, "dark", id="dark")]
+    ("viewport", "is_many"),
+    [
+        pytest.param(NARROW, False, id="narrow"),
+        pytest.param(NARROW, True, id="narrow, many"),
+        pytest.param(WIDE, False, id="wide"),
+    ],
 )
-def test_narrow_and_dark(visit, shown, viewport, scheme):
+def test_narrow_and_dark(visit, shown, viewport, is_many):
     """On a phone nothing is cut off, and on a dark ground everything can be read."""
-    shown.document = {"servers": ALL_STATES[:5], "prometheus": {"up": True}, "alerts": [alert(server="idle-1")]}
-    window = visit(viewport=viewport, color_scheme=scheme)
+    several = [*ALL_STATES, *(server(f"a-server-with-quite-a-long-name-{number}") for number in range(10))]
+    servers = several if is_many else ALL_STATES
+    shown.document = {"servers": servers, "prometheus": {"up": True}, "alerts": [alert(server="idle-1")]}
+    window = visit(viewport=viewport, color_scheme="dark")
     page = window.open()
 
     assert not window.is_too_wide()
@@ -272,7 +280,7 @@ def test_printed(visit, shown):
     assert page.locator(".find").is_visible()
     page.emulate_media(media="print")
 
-    assert page.evaluate("getComputedStyle(document.body).backgroundColor") == "rgb(244, 246, 248)"
+    assert page.evaluate("getComputedStyle(document.body).backgroundColor") == "rgb(255, 255, 255)"
     assert page.locator(".find").is_hidden()
     assert page.evaluate(
         "(({ scrollHeight, clientHeight }) => scrollHeight <= clientHeight)(document.querySelector('.rows'))"

@@ -12,6 +12,7 @@ import { Troubles } from "./trouble.js";
 
 const EVERY_MILLISECONDS = 2000;
 const PATIENCE_MILLISECONDS = 5000;
+const BROKEN = new Set(["down", "stalled"]);
 
 const byId = (id) => document.getElementById(id);
 const [version, summary, banner, servers, empty] = ["version", "summary", "banner", "servers", "empty"].map(byId);
@@ -40,7 +41,7 @@ function show(snapshot) {
   troubles.update(list, at);
   allAlerts.update(snapshot, at);
   overview.update(list, (name) => alertsOf(snapshot, name));
-  showCards(list.filter((server) => overview.shows(server)), at);
+  showCards(brokenFirst(list.filter((server) => overview.shows(server))), at);
 }
 
 function showCards(list, at) {
@@ -54,6 +55,12 @@ function showCards(list, at) {
   }
   arrange(servers, names.map((name) => cards.get(name).node));
   for (const server of list) cards.get(String(server.name)).update(server, at, alertsOf(shown, String(server.name)));
+}
+
+// Servers that serve nobody come first. The others keep their places: their states change too often for more.
+function brokenFirst(list) {
+  const isBroken = (server) => BROKEN.has(worstState(server));
+  return [...list.filter(isBroken), ...list.filter((server) => !isBroken(server))];
 }
 
 function countsOf(list) {

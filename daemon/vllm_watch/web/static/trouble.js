@@ -27,8 +27,9 @@ export class Trouble {
     this.node.classList.toggle("bad", Boolean(first));
     this.#help.hidden = !first;
     setText(this.#what, first ? whatOf(server, state, at) : "");
-    setText(this.#meaning, stallOf(server, state) ?? MEANINGS[state] ?? "");
-    refill(this.#before, first?.before ?? [], (text) => element("p", "muted", ...withCode(text)));
+    const stall = stallOf(server, state);
+    setText(this.#meaning, stall ? `${stall.meaning} (${stall.reason})` : MEANINGS[state] ?? "");
+    refill(this.#before, beforeOf(first, stall), (text) => element("p", "muted", ...withCode(text)));
     refill(this.#steps, first?.steps ?? [], (text) => element("li", "", ...withCode(text)));
     refill(this.#runbook, first ? [{ title: `All of it: runbook ${first.runbook}`, url: first.url }] : [], newLink);
   }
@@ -98,8 +99,13 @@ function sinceOf(server, state) {
 // What is known of why an engine is called stalled, if that is the server's state.
 function stallOf(server, state) {
   if (state !== "stalled") return null;
-  const stalls = listOf(server.engines).map((engine) => engine.stall).filter((stall) => typeof stall?.meaning === "string");
-  return stalls.length ? `${stalls[0].meaning} (${stalls[0].reason})` : null;
+  const stalls = listOf(server.engines).map((engine) => engine.stall);
+  return stalls.find((stall) => typeof stall?.meaning === "string") ?? null;
+}
+
+// What to know before the first step: of a stall whose reason is known, only what names that reason.
+function beforeOf(first, stall) {
+  return listOf(first?.before).filter((text) => !stall || text.includes(`\`${stall.reason}\``));
 }
 
 // The time of day, by this browser's clock and zone; with the date, if it was not today.
