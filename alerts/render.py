@@ -28,7 +28,8 @@ HERE = Path(__file__).parent
 NEEDS = HERE.parent / "daemon" / "vllm_watch" / "catalog" / "alert_needs.json"
 FIRST_STEPS = HERE.parent / "daemon" / "vllm_watch" / "catalog" / "first_steps.json"
 STATUS_PAGE = HERE.parent / "daemon" / "vllm_watch" / "web" / "static" / "thresholds.js"
-ON_STATUS_PAGE = ("kv_full_ratio",)
+TERMINAL = HERE.parent / "daemon" / "vllm_watch" / "terminal" / "thresholds.py"
+IN_VIEWS = ("kv_full_ratio",)
 HEAD = "# Made by `make generate` from source/{name} and thresholds.yml: change those.\n"
 
 
@@ -71,7 +72,19 @@ def rendered_status_page() -> str:
         "// SPDX-License-Identifier: Apache-2.0",
         "// Made by `make generate` from alerts/thresholds.yml: change that.",
         "",
-        *(f"export const {name.upper()} = {float(values[name])};" for name in ON_STATUS_PAGE),
+        *(f"export const {name.upper()} = {float(values[name])};" for name in IN_VIEWS),
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def rendered_terminal() -> str:
+    """Return the Python module with the thresholds that the terminal view shows, too."""
+    values = shipped_thresholds()
+    lines = [
+        "# SPDX-License-Identifier: Apache-2.0",
+        '"""Made by `make generate` from alerts/thresholds.yml: change that."""',
+        "",
+        *(f"{name.upper()} = {float(values[name])}" for name in IN_VIEWS),
     ]
     return "\n".join(lines) + "\n"
 
@@ -79,7 +92,8 @@ def rendered_status_page() -> str:
 def main() -> None:
     """Write the rule files, and what the daemon takes from them."""
     written = {HERE / "rules" / name: text for name, text in rendered().items()}
-    written |= {NEEDS: rendered_needs(), FIRST_STEPS: rendered_first_steps(), STATUS_PAGE: rendered_status_page()}
+    views = {STATUS_PAGE: rendered_status_page(), TERMINAL: rendered_terminal()}
+    written |= {NEEDS: rendered_needs(), FIRST_STEPS: rendered_first_steps(), **views}
     for path, text in written.items():
         path.write_text(text, encoding="utf-8")
         print(path, file=sys.stderr)

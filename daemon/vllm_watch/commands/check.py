@@ -12,6 +12,13 @@ import click
 
 from vllm_watch.catalog.alert_needs import alert_needs
 from vllm_watch.catalog.capacity_reasons import CAPACITY_BASES
+from vllm_watch.catalog.finding_texts import (
+    NO_START,
+    NOT_CONFIGURED,
+    NOTHING_READ,
+    changed_flags_text,
+    missing_metrics_text,
+)
 from vllm_watch.catalog.reasons import STALLED, SourceName, explain
 from vllm_watch.catalog.states import SLEEPING, EngineState
 from vllm_watch.commands.options import config_option, log_option, metrics_option
@@ -171,18 +178,12 @@ def _log_name(config: ServerConfig) -> str:
 def _missing_metrics(snapshot: ServerSnapshot) -> Iterator[ReportLine]:
     missing = [name for name, is_missing in snapshot.missing_metrics.items() if is_missing]
     if missing:
-        yield ReportLine(
-            f"    missing in /metrics: {', '.join(missing)}. Older releases lack some, and a server with the Rust "
-            "front end shows them after its first request."
-        )
+        yield ReportLine(f"    {missing_metrics_text(missing)}")
 
 
 def _log_contents(snapshot: ServerSnapshot) -> Iterator[ReportLine]:
     if snapshot.version is None:
-        yield ReportLine(
-            "    no start of the server in the log: version, capacity and limits are unknown until it starts again "
-            "with its output in this file."
-        )
+        yield ReportLine(f"    {NO_START}")
     else:
         yield ReportLine(f"    vLLM {snapshot.version}, model {snapshot.model_name or 'unknown'}")
 
@@ -193,14 +194,14 @@ def _flags(configuration: Configuration) -> Iterator[ReportLine]:
     if known:
         yield ReportLine(f"  flags: {', '.join(known)}")
     if configuration.change is not None:
-        yield ReportLine(f"  changed by the last start with other flags: {configuration.change.text}")
+        yield ReportLine(f"  {changed_flags_text(configuration.change.text)}")
 
 
 def _missing_sources(config: ServerConfig) -> Iterator[ReportLine]:
     if not config.has_log:
-        yield ReportLine("  log: not configured. Capacity, limits, failures and restarts come from it.")
+        yield ReportLine(f"  log: {NOT_CONFIGURED['log']}")
     if config.metrics is None:
-        yield ReportLine("  metrics: not configured. Latencies, exact counters and finished requests come from it.")
+        yield ReportLine(f"  metrics: {NOT_CONFIGURED['metrics']}")
 
 
 def _check_engine(engine: EngineSnapshot, snapshot: ServerSnapshot) -> Iterator[ReportLine]:
@@ -220,7 +221,7 @@ def _check_engine(engine: EngineSnapshot, snapshot: ServerSnapshot) -> Iterator[
         most = f"{known.tokens_per_second:,.0f} ({known.low:,.0f} to {known.high:,.0f}) tokens/s"
         yield ReportLine(f"    capacity: {most}, {CAPACITY_BASES[basis]}")
     if engine.state == "unknown" and not any(source.is_up for source in snapshot.sources):
-        yield ReportLine("    no source can be read, so nothing is known", is_wrong=True)
+        yield ReportLine(f"    {NOTHING_READ}", is_wrong=True)
 
 
 def _may_be_stalled(engine: EngineSnapshot) -> bool:

@@ -17,6 +17,7 @@ from vllm_watch.discovery.config_writer import configuration_of, is_writable, wr
 from vllm_watch.discovery.names import NamedServer, with_names
 from vllm_watch.discovery.proc import Proc
 from vllm_watch.discovery.servers import DiscoveredServer, Discovery, find_servers
+from vllm_watch.support.completion import file_names
 from vllm_watch.support.errors import UsageError
 from vllm_watch.support.printable import printable
 from vllm_watch.support.report import ReportLine, print_report
@@ -34,7 +35,13 @@ _OPTIONS = {
 
 @click.command("discover")
 @click.option("--format", "form", type=click.Choice(["text", "json"]), default="text", show_default=True)
-@click.option("--write", "file", metavar="FILE", help="Write a configuration for run --config with what was found.")
+@click.option(
+    "--write",
+    "file",
+    metavar="FILE",
+    shell_complete=file_names,
+    help="Write a configuration for run --config with what was found.",
+)
 @click.option("--force", is_flag=True, help="Overwrite FILE if it exists.")
 def command(form: str, file: str | None, *, force: bool) -> None:
     """List the vLLM servers of this machine, where their logs are, and what to change to see more of them."""

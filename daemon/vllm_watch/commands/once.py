@@ -27,6 +27,7 @@ from vllm_watch.state.scrape_source import ScrapeResult, scrape_result
 from vllm_watch.state.server import ServerSettings, ServerState
 from vllm_watch.state.snapshot import ServerSnapshot
 from vllm_watch.support.clock import SystemClock
+from vllm_watch.support.completion import file_names
 from vllm_watch.support.errors import FileError, UsageError
 from vllm_watch.support.garbage import no_search_for_cycles
 from vllm_watch.support.printable import ascii_json
@@ -46,7 +47,9 @@ class OnceResult(NamedTuple):
 
 @click.command("once")
 @log_option
-@click.option("--metrics", metavar="URL|FILE", help="A server's /metrics, or a file with its content.")
+@click.option(
+    "--metrics", metavar="URL|FILE", shell_complete=file_names, help="A server's /metrics, or a file with its content."
+)
 @click.option(
     "--format",
     "form",

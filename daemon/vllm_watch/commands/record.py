@@ -28,6 +28,7 @@ from vllm_watch.recorder.recording_session import RecordingSession, ServerCounts
 from vllm_watch.recorder.running_command import CHECK_SECONDS, RunningCommand, check_command
 from vllm_watch.recorder.server_recorder import RecorderThread, recorder_threads
 from vllm_watch.support.clock import SystemClock
+from vllm_watch.support.completion import file_names
 from vllm_watch.support.errors import DiscoveryError, FileError, UsageError
 from vllm_watch.support.logging_setup import configure_log
 from vllm_watch.support.printable import printable
@@ -73,12 +74,19 @@ class RecordOptions(NamedTuple):
 @log_option
 @metrics_option
 @click.option("--server", "names", multiple=True, metavar="NAME", help="Record only this; may be repeated.")
-@click.option("-o", "--output", required=True, metavar="FILE", help="Where to write, such as test.jsonl.xz.")
+@click.option(
+    "-o",
+    "--output",
+    required=True,
+    metavar="FILE",
+    shell_complete=file_names,
+    help="Where to write, such as test.jsonl.xz.",
+)
 @click.option("--force", is_flag=True, help="Write over a FILE that is there.")
 @click.option("--every", metavar="DURATION", help="Time between two scrapes [default: as configured, else 5s].")
 @click.option("--for", "duration", metavar="DURATION", help="How long to record [default: until Ctrl-C].")
 @click.option("--keep", metavar="KINDS", help="What not to remove: prompts,request-ids,keys,addresses.")
-@click.argument("argv", metavar="[-- COMMAND...]", nargs=-1, type=click.UNPROCESSED)
+@click.argument("argv", metavar="[-- COMMAND...]", nargs=-1, type=click.UNPROCESSED, shell_complete=file_names)
 def command(
     config_file: str | None,
     logs: tuple[str, ...],

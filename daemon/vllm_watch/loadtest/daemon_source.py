@@ -81,7 +81,7 @@ def watch_daemon(query: DaemonQuery, clock: Clock, progress: Progress = lambda _
     Raises:
         DaemonError: It cannot be reached, or does not watch the server.
     """
-    reader = HttpReader(query.url, TlsOptions(query.ca_file))
+    reader = HttpReader(query.url, tls=TlsOptions(query.ca_file))
     try:
         return _watch(reader, query, clock, progress)
     except ValueError as error:

@@ -52,20 +52,24 @@ class HttpReader:
 
     Args:
         url: Where it is, with its path if it is served below one.
+        authorization: The header of that name, if it wants one.
         tls: Whom to trust instead of the usual authorities, and what to present.
-        token: A bearer token, if it wants one.
         limits: How much is waited for.
     """
 
     def __init__(
-        self, url: str, tls: TlsOptions | None = None, token: str | None = None, limits: HttpLimits = LIMITS
+        self,
+        url: str,
+        authorization: str | None = None,
+        tls: TlsOptions | None = None,
+        limits: HttpLimits = LIMITS,
     ) -> None:
         self.url = url.rstrip("/")
         self._limits = limits
         self._client = BoundedClient(limits.timeout, tls or TlsOptions())
         self._headers = {"Accept": "application/json, text/plain", "User-Agent": f"vllm-watch/{__version__}"}
-        if token is not None:
-            self._headers["Authorization"] = f"Bearer {token}"
+        if authorization is not None:
+            self._headers["Authorization"] = authorization
 
     def close(self) -> None:
         """Close the connection."""

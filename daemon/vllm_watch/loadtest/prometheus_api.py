@@ -67,7 +67,8 @@ class PrometheusApi:
         token = None if target.token_file is None else read_token(target.token_file)
         if target.token_file is not None and token is None:
             raise PrometheusError(f"{target.token_file}: cannot be read, or has no token")
-        self._reader = HttpReader(target.url, target.tls, token, limits)
+        authorization = None if token is None else f"Bearer {token}"
+        self._reader = HttpReader(target.url, authorization, target.tls, limits)
         self.url = self._reader.url
 
     def close(self) -> None:
