@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """
 Writes ``rules/`` from ``source/`` and ``thresholds.yml``, and what the daemon takes from them: which series each alert
-needs, for `vllm-watch check`, and the thresholds at which the status page changes a colour (``make generate``).
+needs, for `vllm-watch check`, what the runbooks say to do first, and the thresholds at which the status page changes a
+colour (``make generate``).
 
 Prometheus' rules know no constants, and a number that is in two rules is soon two numbers. In ``source/`` a
 threshold is written ``%{name}``, and so is ``%{probe_not_judged}``: the reasons for which a probe's failure is no
@@ -15,6 +16,7 @@ import sys
 
 from pathlib import Path
 
+from first_steps import first_steps
 from needs import needs
 
 from vllm_watch.backtest.rule_set import shipped_sources
@@ -24,6 +26,7 @@ from vllm_watch.backtest.thresholds import rendered as rendered_rules
 
 HERE = Path(__file__).parent
 NEEDS = HERE.parent / "daemon" / "vllm_watch" / "catalog" / "alert_needs.json"
+FIRST_STEPS = HERE.parent / "daemon" / "vllm_watch" / "catalog" / "first_steps.json"
 STATUS_PAGE = HERE.parent / "daemon" / "vllm_watch" / "web" / "static" / "thresholds.js"
 TERMINAL = HERE.parent / "daemon" / "vllm_watch" / "terminal" / "thresholds.py"
 IN_VIEWS = ("kv_full_ratio",)
@@ -57,6 +60,11 @@ def rendered_needs() -> str:
     return json.dumps(needs(rendered()), indent=1) + "\n"
 
 
+def rendered_first_steps() -> str:
+    """Return what to do first by state, as JSON."""
+    return json.dumps(first_steps(shipped_thresholds()["runbooks"]), indent=1, ensure_ascii=False) + "\n"
+
+
 def rendered_status_page() -> str:
     """Return the thresholds that the status page uses, as a module of JavaScript."""
     values = shipped_thresholds()
@@ -85,7 +93,8 @@ def main() -> None:
     """Write the rule files, and what the daemon takes from them."""
     written = {HERE / "rules" / name: text for name, text in rendered().items()}
     views = {STATUS_PAGE: rendered_status_page(), TERMINAL: rendered_terminal()}
-    for path, text in {**written, NEEDS: rendered_needs(), **views}.items():
+    written |= {NEEDS: rendered_needs(), FIRST_STEPS: rendered_first_steps(), **views}
+    for path, text in written.items():
         path.write_text(text, encoding="utf-8")
         print(path, file=sys.stderr)
 

@@ -6,7 +6,7 @@ from __future__ import annotations
 import sys
 import time
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Container, Iterator, Mapping, Sequence
 
 import click
 
@@ -24,10 +24,11 @@ from vllm_watch.catalog.states import SLEEPING, EngineState
 from vllm_watch.commands.options import config_option, log_option, metrics_option
 from vllm_watch.commands.silent_alerts import Silent, silent_alerts
 from vllm_watch.commands.watched import Selection, configured, discovered
-from vllm_watch.config.model import Config, ServerConfig
+from vllm_watch.config.model import Config, PrometheusConfig, ServerConfig
 from vllm_watch.config.servers_dir import SUFFIX, list_server_files
 from vllm_watch.config.web import load_web_config
 from vllm_watch.service.monitor import ServerMonitor
+from vllm_watch.service.prometheus_alerts import Alert, ask
 from vllm_watch.state.configuration import Configuration
 from vllm_watch.state.snapshot import EngineSnapshot, Reading, ServerSnapshot, SourceSnapshot
 from vllm_watch.support.clock import SystemClock
@@ -105,6 +106,8 @@ def check(config: Config) -> Iterator[ReportLine]:
     yield from _check_folder(config)
     for server in config.servers:
         yield from _check_server(server, config.files.get(server.name))
+    if config.prometheus is not None:
+        yield from _check_prometheus(config.prometheus, {server.name for server in config.servers})
 
 
 def _check_folder(config: Config) -> Iterator[ReportLine]:
@@ -250,3 +253,25 @@ def _check_alerts(silent: Sequence[Silent]) -> Iterator[ReportLine]:
     for reason in dict.fromkeys(each.reason for each in silent):
         yield ReportLine(f"    {reason}, so these cannot:")
         yield from (ReportLine(f"      {each.alert}: {each.summary}") for each in silent if each.reason == reason)
+
+
+def _check_prometheus(config: PrometheusConfig, servers: Container[str]) -> Iterator[ReportLine]:
+    """Ask the Prometheus once, and yield the alerts of these servers and of vllm-watch."""
+    now = SystemClock().now()
+    alerts = ask(config, now)
+    if alerts.listed is None:
+        yield ReportLine(f"prometheus: FAILED. {alerts.problem}.", is_wrong=True)
+        return
+    shown = [alert for alert in alerts.listed if alert.is_about(servers)]
+    yield ReportLine(f"prometheus {config.url}: ok. {len(shown)} {'alert' if len(shown) == 1 else 'alerts'}")
+    for alert in shown:
+        # One that pages somebody is wrong also if the server looks well at the moment.
+        is_wrong = (alert.severity, alert.state) == ("critical", "firing")
+        yield ReportLine(
+            f"  {alert.severity}, {alert.state}: {alert.alertname}{_subject(alert)}. {alert.summary}", is_wrong
+        )
+
+
+def _subject(alert: Alert) -> str:
+    engine = f", engine {alert.engine}" if alert.engine is not None else ""
+    return f" of {alert.server}{engine}" if alert.server is not None else ""

@@ -20,6 +20,7 @@ from vllm_watch.exposition.self_metrics import SelfStatus, self_metrics
 from vllm_watch.exposition.text_format import prometheus_text
 from vllm_watch.service.fleet import Fleet
 from vllm_watch.service.liveness import Liveness
+from vllm_watch.service.prometheus_alerts import Alerts
 from vllm_watch.service.snapshot_document import fleet_document
 from vllm_watch.state.snapshot import ServerSnapshot
 from vllm_watch.support.clock import Clock
@@ -47,13 +48,22 @@ class DaemonEndpoints:
         clock: The time.
         liveness: Which threads give signs of life.
         self_status: Returns what the daemon knows about itself.
+        alerts: Returns what the Prometheus has answered last, `None` if none is configured.
     """
 
-    def __init__(self, fleet: Fleet, clock: Clock, liveness: Liveness, self_status: Callable[[], SelfStatus]) -> None:
+    def __init__(
+        self,
+        fleet: Fleet,
+        clock: Clock,
+        liveness: Liveness,
+        self_status: Callable[[], SelfStatus],
+        alerts: Callable[[], Alerts | None] = lambda: None,
+    ) -> None:
         self._fleet = fleet
         self._clock = clock
         self._liveness = liveness
         self._self_status = self_status
+        self._alerts = alerts
         self._metrics_lock = threading.Lock()
         self._metrics_of: list[ServerSnapshot] = []
         """The snapshots from which these were made:"""
@@ -75,7 +85,7 @@ class DaemonEndpoints:
 
     def snapshot(self, histories: Collection[str] | None = None) -> Response:
         """Return everything that is known as JSON, with the last hour of every server, or of these."""
-        return Response(fleet_document(self._fleet, self._clock, histories), "application/json")
+        return Response(fleet_document(self._fleet, self._clock, histories, self._alerts()), "application/json")
 
     def targets(self) -> Response:
         """Return the watched servers for Prometheus' http_sd."""

@@ -96,6 +96,21 @@ class EngineSnapshot(NamedTuple):
         return self.totals.histograms
 
 
+class StateSince(NamedTuple):
+    """
+    Since when an engine is in a state.
+
+    Args:
+        state: The state.
+        at: When it was first seen in it.
+        is_exact: Whether another state, and a known one, was seen just before; else it may be in this one for longer.
+    """
+
+    state: EngineState
+    at: float
+    is_exact: bool
+
+
 class SourceSnapshot(NamedTuple):
     """One source of a server: whether it can be read, and why it is quiet."""
 

@@ -7,7 +7,8 @@ from collections.abc import Collection, Mapping
 from typing import NamedTuple
 from urllib.parse import urlencode
 
-from vllm_watch.loadtest.http_reader import HttpReader
+from vllm_watch.loadtest.http_reader import HttpLimits, HttpReader
+from vllm_watch.sources.http_client import TlsOptions
 from vllm_watch.support.errors import DaemonError
 
 
@@ -54,7 +55,9 @@ class DaemonReader:
     def __init__(self, target: DaemonTarget, seconds: float = ANSWER_SECONDS) -> None:
         self.title = target.url
         self._has_password = target.authorization is not None
-        self._http = HttpReader(target.url, target.ca_file, authorization=target.authorization, seconds=seconds)
+        self._http = HttpReader(
+            target.url, target.authorization, TlsOptions(target.ca_file), HttpLimits(timeout=seconds)
+        )
 
     def start(self) -> None:
         """Do nothing: the first `read` connects."""

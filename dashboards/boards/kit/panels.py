@@ -97,7 +97,7 @@ class Query(NamedTuple):
         the panel's title. ``${eng}`` is the engine, where there are several. A name with ``${at}`` is taken as it is.
     color: of its series.
     several: it has several series for one server, or several servers are shown: each has a colour of Grafana's palette,
-        and `color` holds for a figure only.
+        and `color` holds for a figure, and for the line of one server with one engine, which stands alone.
     limit: it is a bound and not a measurement: a dashed line.
     steps: of a figure with several numbers: this one's own thresholds.
     """
@@ -147,6 +147,9 @@ def lines(
         panel.with_target(_target(query, letter, text)).override_by_query(
             letter, _line_properties(query, stacked=stacked)
         )
+        if query.several and (alone := _name_alone(query.name, text.title)):
+            # Grafana's palette begins with green, and that would be the colour of a full cache.
+            panel.override_by_name(alone, [_color("fixed", query.color)])
     for ending, color in colors.items():
         panel.override_by_regexp(f"/(^| ){ending}( |$)/", [_color("fixed", color)])
     return _finished(panel, text, width, height, runbooks)
@@ -544,6 +547,14 @@ def _legend_text(name: str, title: str) -> str:
             rest = name.removeprefix(label).strip()
             return f"{before}{title if rest in {'', f'${{{ENGINE}}}'} else ''}{rest}${{{AT}}}"
     return name
+
+
+def _name_alone(name: str, title: str) -> str:
+    """Return what `_legend_text` makes of a name where one server with one engine is chosen; "" if labels are in it."""
+    alone = _legend_text(name, title)
+    for variable in (OF, AT, ENGINE):
+        alone = alone.replace(f"${{{variable}}}", "")
+    return "" if "{{" in alone else alone
 
 
 def _line_properties(query: Query, *, stacked: bool) -> list[dashboard.DynamicConfigValue]:
