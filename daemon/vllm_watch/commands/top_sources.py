@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import click
 
-from vllm_watch.commands.options import config_option, log_option, metrics_option, several
+from vllm_watch.commands.options import config_option, file_names, log_option, metrics_option, several
 from vllm_watch.config.texts import parse_url
 from vllm_watch.support.clock import ScaledClock, SystemClock
 from vllm_watch.support.errors import FileError, UsageError
@@ -23,13 +23,27 @@ DEFAULT_SPEED = 10.0
 source_options = several(
     click.option("--url", metavar="URL", help="A running vllm-watch, such as http://127.0.0.1:9468."),
     click.option("--username", metavar="NAME", help="A user of that vllm-watch, if it asks for one."),
-    click.option("--password-file", metavar="FILE", help="The file with that user's password."),
-    click.option("--bearer-token-file", metavar="FILE", help="The file with a token for what is in front of it."),
-    click.option("--ca-file", metavar="FILE", help="The authorities to trust for its certificate, in PEM format."),
+    click.option(
+        "--password-file", metavar="FILE", shell_complete=file_names, help="The file with that user's password."
+    ),
+    click.option(
+        "--bearer-token-file",
+        metavar="FILE",
+        shell_complete=file_names,
+        help="The file with a token for what is in front of it.",
+    ),
+    click.option(
+        "--ca-file",
+        metavar="FILE",
+        shell_complete=file_names,
+        help="The authorities to trust for its certificate, in PEM format.",
+    ),
     config_option,
     log_option,
     metrics_option,
-    click.option("--recording", metavar="DIR|FILE", help="A recorded server, again and again."),
+    click.option(
+        "--recording", metavar="DIR|FILE", shell_complete=file_names, help="A recorded server, again and again."
+    ),
     click.option(
         "--speed", type=click.FloatRange(0.1, 100), help=f"Of a recording; 1 is real time [default: {DEFAULT_SPEED:g}]."
     ),
