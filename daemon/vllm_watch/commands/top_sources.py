@@ -42,7 +42,7 @@ source_options = several(
     log_option,
     metrics_option,
     click.option(
-        "--recording", metavar="DIR|FILE", shell_complete=file_names, help="A recorded server, again and again."
+        "--recording", metavar="DIR|FILE", shell_complete=file_names, help="Recorded servers, again and again."
     ),
     click.option(
         "--speed", type=click.FloatRange(0.1, 100), help=f"Of a recording; 1 is real time [default: {DEFAULT_SPEED:g}]."
@@ -153,8 +153,8 @@ def _replay(options: SourceOptions, path: str, *, is_once: bool) -> DocumentRead
     speed = options.speed or DEFAULT_SPEED
     recording = opened(path)
     title = f"recording {recording.path.name}, {'its end' if is_once else f'at {speed:g} times its speed'}"
-    server = server_name(recording, options.server)
-    return ReplayReader(recording, server, ScaledClock(speed), title, is_end_only=is_once)
+    servers = recording.servers if options.server is None else (server_name(recording, options.server),)
+    return ReplayReader(recording, servers, ScaledClock(speed), title, is_end_only=is_once)
 
 
 def _local(options: SourceOptions) -> DocumentReader:
