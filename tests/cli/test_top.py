@@ -23,6 +23,13 @@ from vllm_watch.catalog.states import STATES
 DAY = str(RECORDINGS["day"])
 
 
+@pytest.fixture(autouse=True)
+def _unicode(monkeypatch):
+    """Have an environment in which more than ASCII can be written, whatever the tests run in."""
+    for name, value in {"LC_ALL": "C.UTF-8", "PYTHONUTF8": "1", "TERM": "xterm"}.items():
+        monkeypatch.setenv(name, value)
+
+
 @pytest.fixture
 def closed_port():
     """A port on which nothing listens."""
