@@ -3,10 +3,12 @@
 
 from __future__ import annotations
 
+import json
 import sys
 import time
 
 from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
 
 import click
 
@@ -14,12 +16,13 @@ from vllm_watch.catalog.alert_needs import alert_needs
 from vllm_watch.catalog.capacity_reasons import CAPACITY_BASES
 from vllm_watch.catalog.reasons import STALLED, SourceName, explain
 from vllm_watch.catalog.states import SLEEPING, EngineState
-from vllm_watch.commands.options import config_option, log_option, metrics_option
+from vllm_watch.commands.options import config_option, log_option, metrics_option, plain_format_option
 from vllm_watch.commands.silent_alerts import Silent, silent_alerts
 from vllm_watch.commands.watched import Selection, configured, discovered
 from vllm_watch.config.model import Config, ServerConfig
 from vllm_watch.config.servers_dir import SUFFIX, list_server_files
 from vllm_watch.config.web import load_web_config
+from vllm_watch.exposition.json_view import server_view
 from vllm_watch.service.monitor import ServerMonitor
 from vllm_watch.state.configuration import Configuration
 from vllm_watch.state.snapshot import EngineSnapshot, Reading, ServerSnapshot, SourceSnapshot
@@ -27,6 +30,7 @@ from vllm_watch.support.clock import SystemClock
 from vllm_watch.support.errors import DiscoveryError
 from vllm_watch.support.logging_setup import configure_log
 from vllm_watch.support.report import ReportLine, print_report
+from vllm_watch.support.report_formats import PlainFormat
 
 
 ANSWER_SECONDS = 2.0
@@ -63,15 +67,20 @@ _CHECK_AGAIN = (
 @config_option
 @log_option
 @metrics_option
-def command(config_file: str | None, logs: tuple[str, ...], metrics: tuple[str, ...]) -> None:
+@plain_format_option
+def command(config_file: str | None, logs: tuple[str, ...], metrics: tuple[str, ...], form: PlainFormat) -> None:
     """
     Validate the configuration, poll each source once, and report what works and what is missing.
 
     Without --config, --log and --metrics it checks the vLLM servers that run on this machine.
     """
     configure_log("error")
-    is_wrong = print_report(check(selected_servers(Selection(config_file, logs, metrics))))
-    sys.exit(1 if is_wrong else 0)
+    config = selected_servers(Selection(config_file, logs, metrics))
+    if form == "text":
+        sys.exit(1 if print_report(check(config)) else 0)
+    view = view_of(config)
+    click.echo(json.dumps(view, indent=2))
+    sys.exit(0 if view["ok"] else 1)
 
 
 def selected_servers(selection: Selection) -> Config:
@@ -93,11 +102,47 @@ def selected_servers(selection: Selection) -> Config:
     return config
 
 
+class Checked(NamedTuple):
+    """A server whose sources were read once: how it is configured, what it shows, and the alerts that cannot fire."""
+
+    config: ServerConfig
+    file: str | None
+    snapshot: ServerSnapshot
+    silent: Sequence[Silent]
+
+
 def check(config: Config) -> Iterator[ReportLine]:
     """Yield the report, server by server; those of `servers_dir` with their files."""
     yield from _check_folder(config)
     for server in config.servers:
-        yield from _check_server(server, config.files.get(server.name))
+        yield from _lines_of(_checked(server, config.files.get(server.name)))
+
+
+def view_of(config: Config) -> dict[str, Any]:
+    """
+    Return the report as plain data.
+
+    Each server is as in the snapshot of the daemon and has besides: ``problems``, what is wrong in sentences;
+    ``silent_alerts``, those that cannot fire and why; ``alerts``, how many there are; and its ``file``, if it has one.
+    """
+    folder = list(_check_folder(config))
+    servers = [_view_of_server(_checked(server, config.files.get(server.name))) for server in config.servers]
+    problems = [line.text.strip() for line in folder if line.is_wrong]
+    ignored = [] if config.servers_dir is None else list(list_server_files(config.servers_dir).left_out)
+    is_ok = not problems and not any(server["problems"] for server in servers)
+    return {"ok": is_ok, "problems": problems, "ignored_files": ignored, "servers": servers}
+
+
+def _view_of_server(checked: Checked) -> dict[str, Any]:
+    view = {
+        **server_view(checked.snapshot),
+        "at": checked.snapshot.at,
+        "file": checked.file,
+        "problems": [line.text.strip() for line in _lines_of(checked) if line.is_wrong],
+        "alerts": len(alert_needs()),
+        "silent_alerts": [each._asdict() for each in checked.silent],
+    }
+    return {name: value for name, value in view.items() if value is not None}
 
 
 def _check_folder(config: Config) -> Iterator[ReportLine]:
@@ -111,8 +156,8 @@ def _check_folder(config: Config) -> Iterator[ReportLine]:
         yield ReportLine("  there is nothing to watch: no server is configured", is_wrong=True)
 
 
-def _check_server(config: ServerConfig, file: str | None) -> Iterator[ReportLine]:
-    """Read each source of a server once, and yield the report on it."""
+def _checked(config: ServerConfig, file: str | None) -> Checked:
+    """Read each source of a server once."""
     server = ServerMonitor(config, SystemClock())
     try:
         _read_log(server)
@@ -120,9 +165,14 @@ def _check_server(config: ServerConfig, file: str | None) -> Iterator[ReportLine
         if server.next_probe(SystemClock().now()) is not None:  # A server that sleeps is not probed.
             server.probe()
         snapshot = server.snapshot()
-        silent = silent_alerts(config, snapshot, server.foresee())
+        return Checked(config, file, snapshot, silent_alerts(config, snapshot, server.foresee()))
     finally:
         server.close()
+
+
+def _lines_of(checked: Checked) -> Iterator[ReportLine]:
+    """Yield the report on a server."""
+    config, file, snapshot, silent = checked
     yield ReportLine(f"{config.name}:" if file is None else f"{config.name} ({file}):")
     for source in snapshot.sources:
         yield from _check_source(config, source, snapshot)
