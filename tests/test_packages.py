@@ -37,6 +37,7 @@ LAYERS = (
     "web",
     "service",
     "grafana",
+    "terminal",
     "commands",
     "cli",
 )

@@ -23,7 +23,7 @@ import pytest
 
 from prometheus_client.openmetrics.parser import text_string_to_metric_families as parse_openmetrics
 from prometheus_client.parser import text_string_to_metric_families as parse_text
-from tests.support.command_line import COMMAND, vllm_watch
+from tests.support.command_line import COMMAND, called, vllm_watch
 from tests.support.http_servers import StandIn, answer
 from tests.support.recordings import RECORDINGS
 from tests.support.waiting import until
@@ -240,7 +240,7 @@ class TestWrongUse:
     )
     def test_the_sentence(self, arguments, sentence):
         """The message says what is wrong and where."""
-        result = vllm_watch(*arguments)
+        result = called(*arguments)
 
         assert (2, sentence) == (result.returncode, result.stderr)
 
@@ -285,7 +285,7 @@ class TestWrongUse:
     )
     def test_a_file_that_cannot_be_used(self, arguments, sentence):
         """The command line is right and a file is not: a problem was found, exit 1, in one sentence."""
-        result = vllm_watch(*arguments)
+        result = called(*arguments)
 
         assert (1, sentence) == (result.returncode, result.stderr)
 
@@ -449,7 +449,7 @@ class TestCheck:
         log = RECORDINGS["day"] / "vllm.log"
         config.write_text(f"listen: 127.0.0.1:0\nweb_config_file: web.yml\nservers: [{{name: a, log: {log}}}]\n")
         checked = vllm_watch("check", "--config", config)
-        ran = vllm_watch("run", "--config", config)
+        ran = called("run", "--config", config)
 
         assert 2 == checked.returncode == ran.returncode
         assert str(tmp_path / "web.yml") in checked.stderr

@@ -16,6 +16,7 @@ import pytest
 
 TESTS = Path(__file__).parents[1]
 FIRST = (
+    "deploy/test_stack_processes.py",
     "alerts/test_end_to_end.py",
     "comparison/test_proof.py",
     "alerts/test_incidents.py",

@@ -7,23 +7,31 @@ import json
 import sys
 import time
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import click
 
 from vllm_watch.catalog.alert_needs import alert_needs
 from vllm_watch.catalog.capacity_reasons import CAPACITY_BASES
+from vllm_watch.catalog.finding_texts import (
+    NO_START,
+    NOT_CONFIGURED,
+    NOTHING_READ,
+    changed_flags_text,
+    missing_metrics_text,
+)
 from vllm_watch.catalog.reasons import STALLED, SourceName, explain
 from vllm_watch.catalog.states import SLEEPING, EngineState
 from vllm_watch.commands.options import config_option, log_option, metrics_option, plain_format_option
 from vllm_watch.commands.silent_alerts import Silent, silent_alerts
 from vllm_watch.commands.watched import Selection, configured, discovered
-from vllm_watch.config.model import Config, ServerConfig
+from vllm_watch.config.model import Config, PrometheusConfig, ServerConfig
 from vllm_watch.config.servers_dir import SUFFIX, list_server_files
 from vllm_watch.config.web import load_web_config
 from vllm_watch.exposition.json_view import server_view
 from vllm_watch.service.monitor import ServerMonitor
+from vllm_watch.service.prometheus_alerts import Alert, ask
 from vllm_watch.state.configuration import Configuration
 from vllm_watch.state.snapshot import EngineSnapshot, Reading, ServerSnapshot, SourceSnapshot
 from vllm_watch.support.clock import SystemClock
@@ -116,6 +124,8 @@ def check(config: Config) -> Iterator[ReportLine]:
     yield from _check_folder(config)
     for server in config.servers:
         yield from _lines_of(_checked(server, config.files.get(server.name)))
+    if config.prometheus is not None:
+        yield from _lines_of_prometheus(_asked(config.prometheus, _names(config)))
 
 
 def view_of(config: Config) -> dict[str, Any]:
@@ -125,12 +135,23 @@ def view_of(config: Config) -> dict[str, Any]:
     Each server is as in the snapshot of the daemon and has besides: ``problems``, what is wrong in sentences;
     ``silent_alerts``, those that cannot fire and why; ``alerts``, how many there are; and its ``file``, if it has one.
     """
-    folder = list(_check_folder(config))
     servers = [_view_of_server(_checked(server, config.files.get(server.name))) for server in config.servers]
-    problems = [line.text.strip() for line in folder if line.is_wrong]
-    ignored = [] if config.servers_dir is None else list(list_server_files(config.servers_dir).left_out)
-    is_ok = not problems and not any(server["problems"] for server in servers)
-    return {"ok": is_ok, "problems": problems, "ignored_files": ignored, "servers": servers}
+    asked = None if config.prometheus is None else _asked(config.prometheus, _names(config))
+    lines = [*_check_folder(config), *(() if asked is None else _lines_of_prometheus(asked))]
+    problems = _problems(lines)
+    view = {
+        "ok": not problems and not any(server["problems"] for server in servers),
+        "problems": problems,
+        "ignored_files": [] if config.servers_dir is None else list(list_server_files(config.servers_dir).left_out),
+        "servers": servers,
+    }
+    if asked is not None:
+        view["prometheus"] = {"url": asked.url, "alerts": [alert._asdict() for alert in asked.shown]}
+    return view
+
+
+def _problems(lines: Iterable[ReportLine]) -> list[str]:
+    return [line.text.strip() for line in lines if line.is_wrong]
 
 
 def _view_of_server(checked: Checked) -> dict[str, Any]:
@@ -138,7 +159,7 @@ def _view_of_server(checked: Checked) -> dict[str, Any]:
         **server_view(checked.snapshot),
         "at": checked.snapshot.at,
         "file": checked.file,
-        "problems": [line.text.strip() for line in _lines_of(checked) if line.is_wrong],
+        "problems": _problems(_lines_of(checked)),
         "alerts": len(alert_needs()),
         "silent_alerts": [each._asdict() for each in checked.silent],
     }
@@ -218,18 +239,12 @@ def _log_name(config: ServerConfig) -> str:
 def _missing_metrics(snapshot: ServerSnapshot) -> Iterator[ReportLine]:
     missing = [name for name, is_missing in snapshot.missing_metrics.items() if is_missing]
     if missing:
-        yield ReportLine(
-            f"    missing in /metrics: {', '.join(missing)}. Older releases lack some, and a server with the Rust "
-            "front end shows them after its first request."
-        )
+        yield ReportLine(f"    {missing_metrics_text(missing)}")
 
 
 def _log_contents(snapshot: ServerSnapshot) -> Iterator[ReportLine]:
     if snapshot.version is None:
-        yield ReportLine(
-            "    no start of the server in the log: version, capacity and limits are unknown until it starts again "
-            "with its output in this file."
-        )
+        yield ReportLine(f"    {NO_START}")
     else:
         yield ReportLine(f"    vLLM {snapshot.version}, model {snapshot.model_name or 'unknown'}")
 
@@ -240,14 +255,14 @@ def _flags(configuration: Configuration) -> Iterator[ReportLine]:
     if known:
         yield ReportLine(f"  flags: {', '.join(known)}")
     if configuration.change is not None:
-        yield ReportLine(f"  changed by the last start with other flags: {configuration.change.text}")
+        yield ReportLine(f"  {changed_flags_text(configuration.change.text)}")
 
 
 def _missing_sources(config: ServerConfig) -> Iterator[ReportLine]:
     if not config.has_log:
-        yield ReportLine("  log: not configured. Capacity, limits, failures and restarts come from it.")
+        yield ReportLine(f"  log: {NOT_CONFIGURED['log']}")
     if config.metrics is None:
-        yield ReportLine("  metrics: not configured. Latencies, exact counters and finished requests come from it.")
+        yield ReportLine(f"  metrics: {NOT_CONFIGURED['metrics']}")
 
 
 def _check_engine(engine: EngineSnapshot, snapshot: ServerSnapshot) -> Iterator[ReportLine]:
@@ -267,7 +282,7 @@ def _check_engine(engine: EngineSnapshot, snapshot: ServerSnapshot) -> Iterator[
         most = f"{known.tokens_per_second:,.0f} ({known.low:,.0f} to {known.high:,.0f}) tokens/s"
         yield ReportLine(f"    capacity: {most}, {CAPACITY_BASES[basis]}")
     if engine.state == "unknown" and not any(source.is_up for source in snapshot.sources):
-        yield ReportLine("    no source can be read, so nothing is known", is_wrong=True)
+        yield ReportLine(f"    {NOTHING_READ}", is_wrong=True)
 
 
 def _may_be_stalled(engine: EngineSnapshot) -> bool:
@@ -299,3 +314,42 @@ def _check_alerts(silent: Sequence[Silent]) -> Iterator[ReportLine]:
     for reason in dict.fromkeys(each.reason for each in silent):
         yield ReportLine(f"    {reason}, so these cannot:")
         yield from (ReportLine(f"      {each.alert}: {each.summary}") for each in silent if each.reason == reason)
+
+
+class Asked(NamedTuple):
+    """What a Prometheus answered: its URL, the alerts of these servers and of vllm-watch, or why there are none."""
+
+    url: str
+    shown: Sequence[Alert]
+    problem: str | None
+
+
+def _names(config: Config) -> Container[str]:
+    return {server.name for server in config.servers}
+
+
+def _asked(config: PrometheusConfig, servers: Container[str]) -> Asked:
+    """Ask the Prometheus once."""
+    alerts = ask(config, SystemClock().now())
+    shown = [alert for alert in alerts.listed or () if alert.is_about(servers)]
+    return Asked(config.url, shown, None if alerts.listed is not None else f"{alerts.problem}.")
+
+
+def _lines_of_prometheus(asked: Asked) -> Iterator[ReportLine]:
+    """Yield the alerts of these servers and of vllm-watch, or why they are not known."""
+    if asked.problem is not None:
+        yield ReportLine(f"prometheus: FAILED. {asked.problem}", is_wrong=True)
+        return
+    count = len(asked.shown)
+    yield ReportLine(f"prometheus {asked.url}: ok. {count} {'alert' if count == 1 else 'alerts'}")
+    for alert in asked.shown:
+        # One that pages somebody is wrong also if the server looks well at the moment.
+        is_wrong = (alert.severity, alert.state) == ("critical", "firing")
+        yield ReportLine(
+            f"  {alert.severity}, {alert.state}: {alert.alertname}{_subject(alert)}. {alert.summary}", is_wrong
+        )
+
+
+def _subject(alert: Alert) -> str:
+    engine = f", engine {alert.engine}" if alert.engine is not None else ""
+    return f" of {alert.server}{engine}" if alert.server is not None else ""

@@ -17,6 +17,7 @@ from vllm_watch.config.texts import parse_url
 from vllm_watch.config.times import parse_time_range
 from vllm_watch.loadtest.prometheus_api import PrometheusTarget
 from vllm_watch.loadtest.prometheus_source import PrometheusQuery
+from vllm_watch.sources.http_client import TlsOptions
 from vllm_watch.support.completion import file_names
 from vllm_watch.support.errors import UsageError
 
@@ -126,4 +127,4 @@ def _target(options: PrometheusOptions) -> PrometheusTarget | None:
         url = parse_url(options.url, path="", instead="--bearer-token-file")
     except ValueError as error:
         raise UsageError(f"--prometheus: {error}") from None
-    return PrometheusTarget(url, options.token_file, options.ca_file)
+    return PrometheusTarget(url, options.token_file, TlsOptions(options.ca_file))
