@@ -334,10 +334,10 @@ class TestCheck:
         assert (1, "") == (result.returncode, result.stderr)
         assert {"ok", "problems", "ignored_files", "servers"} == set(view)
         assert (False, [], [str(servers / "notes.txt")]) == (view["ok"], view["problems"], view["ignored_files"])
-        assert {"file", "problems", "alerts", "silent_alerts"} == set(good) - set(of_once)
+        assert {"file", "problems", "alert_count", "silent_alerts"} == set(good) - set(of_once)
         assert (str(servers / "good.yml"), [], "0.32.0") == (good["file"], good["problems"], good["version"])
         assert {"alert", "summary", "reason"} == set(good["silent_alerts"][0])
-        assert len(good["silent_alerts"]) < len(bad["silent_alerts"]) < good["alerts"]
+        assert len(good["silent_alerts"]) < len(bad["silent_alerts"]) < good["alert_count"]
         assert any("Nothing listens at this address" in text for text in bad["problems"])
 
     def test_values_of_two_moments_are_told_apart(self, tmp_path):

@@ -316,8 +316,8 @@ class TestDaemon:
             ("  warning, firing: VllmQueueGrowing of a. It stands.", False),
         ]
         assert (view["ok"], view["problems"]) == (False, [lines[1].text.strip()])
-        assert view["prometheus"]["url"] == config.url
-        assert [each["alertname"] for each in view["prometheus"]["alerts"]] == ["VllmEngineStalled", "VllmQueueGrowing"]
+        assert view["prometheus"]["up"]
+        assert [each["alertname"] for each in view["alerts"]] == ["VllmEngineStalled", "VllmQueueGrowing"]
         assert (gone.text, gone.is_wrong) == (
             f"prometheus: FAILED. {config.url}: nothing listens at this address.",
             True,

@@ -31,7 +31,7 @@ from vllm_watch.config.servers_dir import SUFFIX, list_server_files
 from vllm_watch.config.web import load_web_config
 from vllm_watch.exposition.json_view import server_view
 from vllm_watch.service.monitor import ServerMonitor
-from vllm_watch.service.prometheus_alerts import Alert, ask
+from vllm_watch.service.prometheus_alerts import Alert, Alerts, alerts_view, ask
 from vllm_watch.state.configuration import Configuration
 from vllm_watch.state.snapshot import EngineSnapshot, Reading, ServerSnapshot, SourceSnapshot
 from vllm_watch.support.clock import SystemClock
@@ -125,29 +125,32 @@ def check(config: Config) -> Iterator[ReportLine]:
     for server in config.servers:
         yield from _lines_of(_checked(server, config.files.get(server.name)))
     if config.prometheus is not None:
-        yield from _lines_of_prometheus(_asked(config.prometheus, _names(config)))
+        alerts = ask(config.prometheus, SystemClock().now())
+        yield from _check_prometheus(config.prometheus, alerts, {server.name for server in config.servers})
 
 
 def view_of(config: Config) -> dict[str, Any]:
     """
     Return the report as plain data.
 
-    Each server is as in the snapshot of the daemon and has besides: ``problems``, what is wrong in sentences;
-    ``silent_alerts``, those that cannot fire and why; ``alerts``, how many there are; and its ``file``, if it has one.
+    Servers and the alerts of a Prometheus are as in the snapshot of the daemon. A server has besides ``problems``, what
+    is wrong in sentences; ``silent_alerts``, those that cannot fire and why; ``alert_count``, how many there are; and
+    its ``file``, if it has one.
     """
     servers = [_view_of_server(_checked(server, config.files.get(server.name))) for server in config.servers]
-    asked = None if config.prometheus is None else _asked(config.prometheus, _names(config))
-    lines = [*_check_folder(config), *(() if asked is None else _lines_of_prometheus(asked))]
+    lines, alerts = list(_check_folder(config)), {}
+    if config.prometheus is not None:
+        names, asked = {server.name for server in config.servers}, ask(config.prometheus, SystemClock().now())
+        lines += _check_prometheus(config.prometheus, asked, names)
+        alerts = alerts_view(asked, names, ahead=0.0)
     problems = _problems(lines)
-    view = {
+    return {
         "ok": not problems and not any(server["problems"] for server in servers),
         "problems": problems,
         "ignored_files": [] if config.servers_dir is None else list(list_server_files(config.servers_dir).left_out),
         "servers": servers,
+        **alerts,
     }
-    if asked is not None:
-        view["prometheus"] = {"url": asked.url, "alerts": [alert._asdict() for alert in asked.shown]}
-    return view
 
 
 def _problems(lines: Iterable[ReportLine]) -> list[str]:
@@ -160,7 +163,7 @@ def _view_of_server(checked: Checked) -> dict[str, Any]:
         "at": checked.snapshot.at,
         "file": checked.file,
         "problems": _problems(_lines_of(checked)),
-        "alerts": len(alert_needs()),
+        "alert_count": len(alert_needs()),
         "silent_alerts": [each._asdict() for each in checked.silent],
     }
     return {name: value for name, value in view.items() if value is not None}
@@ -316,33 +319,14 @@ def _check_alerts(silent: Sequence[Silent]) -> Iterator[ReportLine]:
         yield from (ReportLine(f"      {each.alert}: {each.summary}") for each in silent if each.reason == reason)
 
 
-class Asked(NamedTuple):
-    """What a Prometheus answered: its URL, the alerts of these servers and of vllm-watch, or why there are none."""
-
-    url: str
-    shown: Sequence[Alert]
-    problem: str | None
-
-
-def _names(config: Config) -> Container[str]:
-    return {server.name for server in config.servers}
-
-
-def _asked(config: PrometheusConfig, servers: Container[str]) -> Asked:
-    """Ask the Prometheus once."""
-    alerts = ask(config, SystemClock().now())
-    shown = [alert for alert in alerts.listed or () if alert.is_about(servers)]
-    return Asked(config.url, shown, None if alerts.listed is not None else f"{alerts.problem}.")
-
-
-def _lines_of_prometheus(asked: Asked) -> Iterator[ReportLine]:
+def _check_prometheus(config: PrometheusConfig, alerts: Alerts, servers: Container[str]) -> Iterator[ReportLine]:
     """Yield the alerts of these servers and of vllm-watch, or why they are not known."""
-    if asked.problem is not None:
-        yield ReportLine(f"prometheus: FAILED. {asked.problem}", is_wrong=True)
+    if alerts.listed is None:
+        yield ReportLine(f"prometheus: FAILED. {alerts.problem}.", is_wrong=True)
         return
-    count = len(asked.shown)
-    yield ReportLine(f"prometheus {asked.url}: ok. {count} {'alert' if count == 1 else 'alerts'}")
-    for alert in asked.shown:
+    shown = [alert for alert in alerts.listed if alert.is_about(servers)]
+    yield ReportLine(f"prometheus {config.url}: ok. {len(shown)} {'alert' if len(shown) == 1 else 'alerts'}")
+    for alert in shown:
         # One that pages somebody is wrong also if the server looks well at the moment.
         is_wrong = (alert.severity, alert.state) == ("critical", "firing")
         yield ReportLine(
