@@ -32,6 +32,7 @@ TITLES = {
     "The probe": "探测",
     "What is guaranteed": "保证",
     "Recording": "录制",
+    "JSON": "JSON",
     "Measured": "实测",
     "How vllm-watch compares load tests": "vllm-watch 如何比较压力测试",
     "What a side may be": "一方可以是什么",
