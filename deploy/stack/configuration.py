@@ -22,8 +22,11 @@ from deploy.stack.faster import faster
 
 Document = dict[str, Any]
 
-ALERTMANAGER_CONFIGS = "_configs"
+_TARGETS = "_configs"
 """How the keys of a receiver end that say where its messages go."""
+
+_CALLS_HOME = ("reporting_enabled", "check_for_updates", "check_for_plugin_updates", "feedback_links_enabled")
+"""Grafana's settings in its section `analytics` that let it ask or tell its makers something."""
 
 
 def rules(shipped: str, *, speed: float = 1, grafana: tuple[str, str] | None = None) -> str:
@@ -76,7 +79,7 @@ def alertmanager(shipped: str, *, templates: Path, receiver: str, speed: float =
 
 def _receiver(shipped: Document, url: str) -> Document:
     """Return a receiver that sends to us what it would send anywhere; one that sends nothing still does not."""
-    targets = [each for key, value in shipped.items() if key.endswith(ALERTMANAGER_CONFIGS) for each in value]
+    targets = [each for key, value in shipped.items() if key.endswith(_TARGETS) for each in value]
     if not targets:
         return shipped
     says_when_over = any(each.get("send_resolved", True) for each in targets)
@@ -123,12 +126,10 @@ def grafana(host: str, port: int, *, folder: Path, provisioning: Path, home: Pat
     settings["analytics"] = dict.fromkeys(_CALLS_HOME, "false")
     settings["news"] = {"news_feed_enabled": "false"}
     settings["snapshots"] = {"external_enabled": "false"}
+    settings["plugins"] = {"preinstall_disabled": "true", "preinstall_auto_update": "false"}
     written = io.StringIO()
     settings.write(written)
     return written.getvalue()
-
-
-_CALLS_HOME = ("reporting_enabled", "check_for_updates", "check_for_plugin_updates", "feedback_links_enabled")
 
 
 def _text(document: Document) -> str:

@@ -26,6 +26,9 @@ DEFAULT_SPEED = 10.0
 _OF_THE_SERVICE = ("checkpoint",)
 """Keys of a configuration that are left out: a service may run with the same file."""
 
+_SHOWN = 5
+"""How many servers of a configuration are named."""
+
 
 class Options(NamedTuple):
     """The options that say what is watched; `None` where they are not given."""
@@ -121,4 +124,6 @@ def _configured(path: str, folder: Path) -> Watched:
         document.value = [(key, value) for key, value in document.value if key.value not in _OF_THE_SERVICE]
     copy = folder / "vllm-watch.yml"
     copy.write_text(yaml.serialize(document, allow_unicode=True), encoding="utf-8")
-    return Watched(["run", "--config", str(copy)], 1, printable(f"the {len(config.servers)} servers of {path}"))
+    names = [server.name for server in config.servers]
+    shown = [*names[:_SHOWN], *(["..."] if len(names) > _SHOWN else [])]
+    return Watched(["run", "--config", str(copy)], 1, printable(f"the servers of {path}: {', '.join(shown)}"))

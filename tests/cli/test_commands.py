@@ -3,9 +3,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import gzip
 import json
 import os
+import pty
 import re
 import signal
 import socket
@@ -120,6 +122,34 @@ class TestOnce:
 
         assert ["0", "1"] == [engine["engine"] for engine in view["engines"]]
         assert "0.32.0" == view["version"]
+
+    def test_the_json_has_when_the_log_is_from(self):
+        """The times of its first and last line are there beside the values."""
+        view = json.loads(vllm_watch("once", "--log", RECORDINGS["dp1"] / "vllm.log", "--format", "json").stdout)
+
+        assert 96.0 == view["log_period"]["end"] - view["log_period"]["start"]
+        assert view["at"] == view["log_period"]["end"]
+
+    @pytest.mark.parametrize(("encoding", "quotes"), [("utf-8", "“”"), ("ascii", '""')])
+    def test_a_terminal_gets_a_summary(self, encoding, quotes):
+        """On a terminal a person reads it: as wide as that is, without colours, in what its encoding has."""
+        page = RECORDINGS["dp1"] / "metrics" / "0009.txt.gz"
+        ours, theirs = pty.openpty()
+        command = [*COMMAND, "once", "--log", str(RECORDINGS["dp1"] / "vllm.log"), "--metrics", str(page)]
+        environment = {**os.environ, "PYTHONIOENCODING": encoding, "COLUMNS": "75"}
+        with subprocess.Popen(command, stdout=theirs, stderr=subprocess.DEVNULL, env=environment) as process:
+            os.close(theirs)
+            shown = b""
+            with contextlib.suppress(OSError):  # Nobody has the terminal any more.
+                while True:
+                    shown += os.read(ours, 65536)
+            os.close(ours)
+        lines = shown.decode(encoding).replace("\r\n", "\n").splitlines()
+
+        assert (0, "Qwen3.6-27B on vLLM 0.32.0: idle") == (process.returncode, lines[0])
+        assert 71 <= max(map(len, lines)) <= 75
+        assert f"{quotes[0]}250 to 500{quotes[1]}: the percentile is between these" in " ".join(lines)
+        assert b"\x1b" not in shown
 
     def test_the_same_input_gives_the_same_bytes(self, tmp_path):
         """E2: the page of a log and a saved /metrics is byte-equal from run to run, whatever Python's hash seed."""

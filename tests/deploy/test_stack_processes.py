@@ -130,11 +130,11 @@ def test_the_page_of_a_recorded_overload_arrives_and_is_resolved(start, folder):
     os.killpg(stack.process.pid, signal.SIGINT)  # As a terminal does at Ctrl-C: make gets it, too.
 
     assert stack.ended() == -signal.SIGINT
-    lines = [line.split("  ")[1:] for line in stack.text.splitlines() if re.match(r"\d\d:\d\d:\d\d  ", line)]
-    words = [(" ".join(line).split()[0], " ".join(line).split()[1]) for line in lines]
-    assert words[0] == ("ok", "Watchdog")
-    assert words.index(("PAGE", "VllmCapacityExhausted")) < words.index(("RESOLVED", "VllmCapacityExhausted"))
-    assert [name for word, name in words if word == "PAGE"] == ["VllmCapacityExhausted"]
+    said = re.findall(r"(?m)^\d\d:\d\d:\d\d  (\S+) +(\S+)", stack.text)
+    page, resolved = (said.index((word, "VllmCapacityExhausted")) for word in ("PAGE", "RESOLVED"))
+    assert said[0] == ("ok", "Watchdog")
+    assert page < resolved
+    assert "PAGE" not in [word for word, _ in said[:page]]
     assert "alerts/runbooks/VllmCapacityExhausted.md" in stack.text
 
 

@@ -57,6 +57,7 @@ def test_a_configuration_is_used_without_the_services_checkpoint(tmp_path):
     assert (command, option) == ("run", "--config")
     assert (ours.checkpoint, shipped.checkpoint) == (None, "/var/lib/vllm-watch/checkpoint.json")
     assert ours.servers == shipped.servers
+    assert what.text == f"the servers of {file}: 08, b"
     assert file.read_text() == CONFIG
 
 

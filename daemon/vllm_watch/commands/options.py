@@ -15,7 +15,7 @@ from vllm_watch.config.texts import parse_duration
 from vllm_watch.support.completion import file_names
 from vllm_watch.support.errors import UsageError
 from vllm_watch.support.log_options import LOG_FORMATS, LOG_LEVELS
-from vllm_watch.support.report_formats import REPORT_FORMATS
+from vllm_watch.support.report_formats import PLAIN_FORMATS, REPORT_FORMATS
 
 
 _Command = TypeVar("_Command", bound=Callable[..., Any])
@@ -64,6 +64,14 @@ report_format_option = click.option(
     "form",
     type=click.Choice(REPORT_FORMATS),
     help="[default: by the ending of FILE, else text].",
+)
+plain_format_option = click.option(
+    "--format",
+    "form",
+    type=click.Choice(PLAIN_FORMATS),
+    default="text",
+    show_default=True,
+    help="json is for programs: one document.",
 )
 objective_option = click.option(
     "--objective",

@@ -6,6 +6,7 @@ from __future__ import annotations
 import os
 import sys
 
+from collections.abc import Callable, Mapping
 from contextlib import closing
 from typing import Literal, NamedTuple
 
@@ -20,8 +21,9 @@ from vllm_watch.support.errors import DaemonError, UsageError
 from vllm_watch.support.logging_setup import drop_log
 from vllm_watch.support.printable import ascii_json
 from vllm_watch.support.standard_streams import write_output
+from vllm_watch.terminal.abilities import has_unicode
 from vllm_watch.terminal.cells import ASCII, UNICODE, Cells
-from vllm_watch.terminal.model import Frame, ViewOptions
+from vllm_watch.terminal.model import Frame, FrameSource, ViewOptions
 from vllm_watch.terminal.moment import Moment
 from vllm_watch.terminal.once_screen import once_screen
 from vllm_watch.terminal.reading_thread import ReadingThread
@@ -33,7 +35,7 @@ SETTLE_SECONDS = 30.0
 
 _OF_THE_EXTRA = frozenset({"textual", "rich"})
 _MISSING = "{} is not installed: pip install 'vllm-watch[top]'; with --once a screen is printed without it"
-_NO_TERMINAL = "top draws on a terminal, and standard input or output is none: use --once to print one screen"
+_NO_TERMINAL = "standard input, output and error have to be a terminal: use --once to print one screen"
 
 Theme = Literal["dark", "light"]
 
@@ -122,24 +124,34 @@ def show(options: SourceOptions, screen: ScreenOptions) -> int:
         VllmWatchError: The options are wrong, textual is missing, or there is no terminal.
     """
     thread = ReadingThread(reader_of(options, is_once=False), SystemClock(), screen.delay, options.server)
-    if not (sys.stdin.isatty() and sys.stdout.isatty()):
+    if not all(stream.isatty() for stream in (sys.stdin, sys.stdout, sys.stderr)):  # textual draws on the last.
         raise UsageError(_NO_TERMINAL)
     thread.start()
     try:
-        # Imported while the first reading is under way.
-        from vllm_watch.terminal.app import run_app  # noqa: PLC0415
-        from vllm_watch.terminal.theme import theme_of_terminal  # noqa: PLC0415
-
+        run_app, theme_of_terminal = _application()  # Imported while the first reading is under way.
         has_color = not screen.no_color and not os.environ.get("NO_COLOR")
         looks = ViewOptions(is_ascii=_needs_ascii(is_ascii=screen.is_ascii), has_color=has_color)
         return run_app(thread, looks, screen.theme or theme_of_terminal(os.environ))
+    finally:
+        thread.stop()
+
+
+def _application() -> tuple[Callable[[FrameSource, ViewOptions, Theme], int], Callable[[Mapping[str, str]], Theme]]:
+    """
+    Return what runs the application, and what chooses its theme.
+
+    Raises:
+        UsageError: The extra is not installed.
+    """
+    try:
+        from vllm_watch.terminal.app import run_app  # noqa: PLC0415
+        from vllm_watch.terminal.theme import theme_of_terminal  # noqa: PLC0415
     except ModuleNotFoundError as error:
         package = (error.name or "").partition(".")[0]
         if package not in _OF_THE_EXTRA:
             raise
         raise UsageError(_MISSING.format(package)) from error
-    finally:
-        thread.stop()
+    return run_app, theme_of_terminal
 
 
 def _cells(*, is_ascii: bool) -> Cells:
@@ -148,7 +160,7 @@ def _cells(*, is_ascii: bool) -> Cells:
 
 def _needs_ascii(*, is_ascii: bool) -> bool:
     """Return whether only ASCII is written: by choice, or because the locale has nothing else that is needed."""
-    return is_ascii or (sys.stdout.encoding or "").lower().replace("-", "") != "utf8"
+    return is_ascii or not has_unicode(os.environ)
 
 
 def _as_json(body: bytes, frame: Frame) -> bytes:

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from typing import NamedTuple
 
 from vllm_watch.reading.times import ArrivalTimes
 from vllm_watch.replay.finished_log import FinishedLog, LogBytes
@@ -55,6 +56,13 @@ class ReplayedServer:
             _apply_counts(self._state, self._log.counts)
 
 
+class LogPeriod(NamedTuple):
+    """The times of a log's first and last line, in seconds since the epoch."""
+
+    start: float
+    end: float
+
+
 def run_recording(
     recording: Recording,
     state: ServerState,
@@ -95,9 +103,9 @@ def recorded_scrape(event: MetricsRead, at: float) -> ScrapeResult:
     return scrape_result(at, event.duration, read_metrics(event.body))
 
 
-def read_to_end(path: str, state: ServerState, progress: Progress = lambda _share: None) -> float:
+def read_to_end(path: str, state: ServerState, progress: Progress = lambda _share: None) -> LogPeriod:
     """
-    Apply a finished log to a server's state; return the time of its last line.
+    Apply a finished log to a server's state; return from when to when it is.
 
     Args:
         path: The log.
@@ -108,11 +116,12 @@ def read_to_end(path: str, state: ServerState, progress: Progress = lambda _shar
         FileError: It cannot be read.
     """
     log = FinishedLog(path)
+    start = log.end  # Nothing has been read yet.
     for batch in log.read():
         state.apply_log(batch)
         progress(log.share)
     _apply_counts(state, log.counts)
-    return log.end
+    return LogPeriod(start, log.end)
 
 
 def run_log(

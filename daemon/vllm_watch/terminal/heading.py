@@ -42,9 +42,15 @@ def banner(moment: Moment, width: int, cells: Cells) -> list[Line]:
         rows = wrapped(text, width, role="alarm", first=Span(" ", "alarm"))[:_BANNER_LINES]
         return [Line((*row.spans, Span(" " * (width - columns(row.text)), "alarm"))) for row in rows]
     if moment.paused is not None:
-        text = f" PAUSED {cells.age(moment.now - moment.paused)}: what follows is from then. Space goes on."
+        text = f" PAUSED {ago(moment.now - moment.paused, cells)}; the values stay as they are. Space goes on."
         return [line(Span(cells.fit(text, width), "alarm"))]
     return []
+
+
+def ago(seconds: float, cells: Cells) -> str:
+    """Return a time in the past: ``3 s ago``, ``now``."""
+    age = cells.age(seconds)
+    return age if age == "now" else f"{age} ago"
 
 
 def counts_line(servers: Sequence[ServerView], width: int, cells: Cells) -> Line:
@@ -85,8 +91,7 @@ def rule(title: str, width: int, cells: Cells) -> Line:
 def _age(moment: Moment, cells: Cells) -> Span:
     if moment.age is None:
         return Span("nothing read yet")
-    text = cells.age(moment.age)
-    known = "read now" if text == "now" else f"read {text} ago"
+    known = f"read {ago(moment.age, cells)}"
     return Span(known, "alarm") if moment.lost is not None or moment.paused is not None else Span(known, "title")
 
 

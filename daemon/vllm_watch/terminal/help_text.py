@@ -11,7 +11,7 @@ from vllm_watch.terminal.lines import EMPTY, Line, Span, line, wrapped
 from vllm_watch.terminal.pieces import state_piece
 
 
-_KEY = 22
+_KEY = 24
 _STATE = 13
 _WORD = 13
 

@@ -114,17 +114,17 @@ class HomePage(Page):
         if self.has_table and self.selected is not None:
             self.app.push_screen(ServerPage(self.present, self.selected.name))
 
-    def action_back(self) -> None:
+    async def action_back(self) -> None:
         """Show all servers again."""
         self._words = ""
-        self.query(FilterInput).remove()
+        await self.query(FilterInput).remove()
         self.call_after_refresh(self.draw)
 
-    def action_filter(self) -> None:
+    async def action_filter(self) -> None:
         """Open the line in which a filter is written."""
         if self.has_table and not self.query(FilterInput):
             line = FilterInput(self._words)
-            self.mount(line)
+            await self.mount(line)
             line.focus()
             self.call_after_refresh(self.draw)
 
@@ -143,9 +143,9 @@ class HomePage(Page):
         self._words = event.value
         self.draw()
 
-    def on_input_submitted(self, event: Input.Submitted) -> None:
+    async def on_input_submitted(self, event: Input.Submitted) -> None:
         """Keep the filter."""
-        event.input.remove()
+        await event.input.remove()
         self.call_after_refresh(self.draw)
 
     def on_canvas_clicked(self, event: Canvas.Clicked) -> None:

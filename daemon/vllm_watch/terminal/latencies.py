@@ -71,7 +71,8 @@ def hits_line(engine: EngineView, cells: Cells) -> Line:
         ("multimodal", engine.mm_cache_hit_ratio),
     )
     pieces = [piece for name, reading in caches for piece in _hits(name, reading, cells)]
-    return line(Span("cache hits".ljust(_HITS_LABEL), "label"), *pieces)
+    prompt = {True: "not in prompt tok/s", False: "also in prompt tok/s", None: ""}[engine.prompt_excludes_cached]
+    return line(Span("cache hits".ljust(_HITS_LABEL), "label"), *pieces, Span(prompt, "dim"))
 
 
 def _hits(name: str, reading: Reading | None, cells: Cells) -> list[Span]:

@@ -165,8 +165,8 @@ def _kv_cache(usage: float | None, capacity: float | None, cells: Cells, reading
 
 
 def _drawing(number: Number, room: int, cells: Cells) -> list[Span]:
-    if number.course or number.ratio is None:
-        return [course_piece(number.course, room, cells, number.top), Span(number.note)]
+    if not number.note and number.ratio is None:
+        return [course_piece(number.course, room, cells, number.top)]
     bar = max(room - columns(number.note) - 1, _LEAST_BAR)
     return [ratio_bar(number.ratio, bar, cells, fills=True), Span(f" {number.note}")]
 

@@ -100,8 +100,8 @@ def preview(server: ServerView, at: float, width: int, height: int, cells: Cells
     lines = [rule(f"{server.name}{model}", width, cells)]
     if server.meaning:
         lines += wrapped(server.meaning, width)
-    lines += finding_lines(server, width)
-    lines += event_lines(server.events or (), at, width, cells)
+    lines += finding_lines(server, width, "wrong")
+    lines += event_lines(server, at, width, cells)
     return lines[:height]
 
 

@@ -111,9 +111,9 @@ class Page(Screen[None]):
         """Go to the first line, or to the last."""
         self.move(direction * _ALL_LINES)
 
-    def action_back(self) -> None:
+    async def action_back(self) -> None:
         """Go back to the screen before."""
-        self.app.pop_screen()
+        await self.app.pop_screen()
 
 
 class ServerPage(Page):

@@ -8,10 +8,10 @@ from collections.abc import Sequence
 from vllm_watch.terminal.cells import Cells
 from vllm_watch.terminal.engine_table import ENGINE_COLUMNS
 from vllm_watch.terminal.happened import event_lines, finding_lines
-from vllm_watch.terminal.heading import rule
+from vllm_watch.terminal.heading import ago, rule
 from vllm_watch.terminal.latencies import LATENCY_WIDTH, draft_lines, hits_line, latency_lines
 from vllm_watch.terminal.lines import EMPTY, Line, Span, beside, line, wrapped
-from vllm_watch.terminal.model import CapacityView, EngineView, ServerView, SourceView
+from vllm_watch.terminal.model import EngineView, ServerView, SourceView
 from vllm_watch.terminal.numbers import (
     SOURCE_NAMES,
     Number,
@@ -33,6 +33,7 @@ _BLOCK = 62
 _GAP = 3
 _SOURCE_LABEL = 11
 _FEW_EVENTS = 3
+_LEAST_DRAFTS = 24
 
 
 def server_detail(server: ServerView, at: float, width: int, cells: Cells) -> list[Line]:
@@ -41,11 +42,12 @@ def server_detail(server: ServerView, at: float, width: int, cells: Cells) -> li
     if width < _WIDE:
         return [
             *lines,
-            *finding_lines(server, width),
+            *finding_lines(server, width, "wrong"),
             *_present(server, at, width, cells, every=False),
-            *event_lines((server.events or ())[:_FEW_EVENTS], at, width, cells),
+            *event_lines(server, at, width, cells, most=_FEW_EVENTS),
             *_sources(server, at, width, cells),
             *_capacity(server, width, cells),
+            *finding_lines(server, width, "note"),
             *_more(server, at, width, cells),
         ]
     left = (width - _GAP) * 3 // 5
@@ -61,12 +63,13 @@ def _left(server: ServerView, at: float, width: int, cells: Cells) -> list[Line]
 
 
 def _right(server: ServerView, at: float, width: int, cells: Cells) -> list[Line]:
-    wrong = finding_lines(server, width) or [line("nothing")]
-    events = event_lines(server.events or (), at, width, cells) or [line("nothing")]
+    wrong = [*finding_lines(server, width, "wrong"), *finding_lines(server, width, "note")] or [line("nothing")]
+    events = event_lines(server, at, width, cells) or [line("nothing")]
+    capacity = _capacity(server, width, cells)
     return [
-        rule("What is wrong", width, cells), *wrong, EMPTY,
+        rule("What check reports", width, cells), *wrong, EMPTY,
         rule("Sources", width, cells), *_sources(server, at, width, cells), EMPTY,
-        rule("Capacity", width, cells), *_capacity(server, width, cells), EMPTY,
+        *([rule("Capacity", width, cells), *capacity, EMPTY] if capacity else []),
         rule("Events of the last hour", width, cells), *events,
     ]  # fmt: skip
 
@@ -115,11 +118,12 @@ def _numbers(numbers: Sequence[Number], at: float, width: int, cells: Cells) -> 
 
 
 def _details(engine: EngineView, width: int, cells: Cells, *, every: bool) -> list[Line]:
-    """Return latencies with the drafts at their side if there is room, and the hits of the caches."""
+    """Return latencies, with the drafts at their side if there is room and else below, and the hits of the caches."""
     latencies = latency_lines(engine.latencies, cells, every=every)
-    room = width - LATENCY_WIDTH - _GAP
-    drafts = draft_lines(engine, min(room, LATENCY_WIDTH), cells) if room > 0 else []
-    both = beside([latencies, drafts], (LATENCY_WIDTH, min(room, LATENCY_WIDTH)), cells, _GAP) if drafts else latencies
+    room = min(width - LATENCY_WIDTH - _GAP, LATENCY_WIDTH)
+    if room < _LEAST_DRAFTS:
+        return [*latencies, hits_line(engine, cells), *draft_lines(engine, width, cells)]
+    both = beside([latencies, draft_lines(engine, room, cells)], (LATENCY_WIDTH, room), cells, _GAP)
     return [*both, hits_line(engine, cells)]
 
 
@@ -140,7 +144,7 @@ def _block(engine: EngineView, at: float, width: int, cells: Cells) -> list[Line
     title = line(Span(f"engine {engine.engine}  ", "strong"), state_piece(engine.state, cells))
     why = wrapped(engine.stall, width, role="wrong") if engine.stall else []
     numbers = _numbers(engine_numbers(engine, (), cells), at, width, cells)
-    return [title, *why, *numbers, *_details(engine, width, cells, every=False), *draft_lines(engine, width, cells)]
+    return [title, *why, *numbers, *_details(engine, width, cells, every=False)]
 
 
 def _sources(server: ServerView, at: float, width: int, cells: Cells) -> list[Line]:
@@ -149,31 +153,22 @@ def _sources(server: ServerView, at: float, width: int, cells: Cells) -> list[Li
 
 
 def _source(source: SourceView, at: float, width: int, cells: Cells) -> list[Line]:
-    last = "nothing read yet" if source.last_reading is None else f"read {_ago(at - source.last_reading, cells)}"
-    says = source.short if source.is_up else source.explanation
-    text = f"{'ok' if source.is_up else 'FAILED'}, {last}: {says}"
+    last = "nothing read yet" if source.last_reading is None else f"read {ago(at - source.last_reading, cells)}"
+    # What to do about one that fails is among what is wrong.
+    text = f"{'ok' if source.is_up else 'FAILED'}, {last}: {source.short}"
     name = Span(SOURCE_NAMES[source.source].ljust(_SOURCE_LABEL), "label")
     return wrapped(text, width, first=name, role="text" if source.is_up else "wrong")
 
 
 def _capacity(server: ServerView, width: int, cells: Cells) -> list[Line]:
-    """Return how many tokens per second each engine sustains, or why that is not known."""
+    """Return how many tokens per second each engine sustains; why that is not known is among the notes."""
     lines: list[Line] = []
     for engine in server.engines:
+        known = engine.capacity
+        if known.tokens_per_second is None:
+            continue
         name = f"engine {engine.engine}: " if len(server.engines) > 1 else ""
-        text = _capacity_text(engine.capacity, cells)
-        if text:
-            lines += wrapped(f"{name}{text}", width, first=Span("capacity".ljust(_SOURCE_LABEL), "label"))
+        bounds = f"{cells.number(known.low)} to {cells.number(known.high)}"
+        text = f"{name}{cells.number(known.tokens_per_second)} tok/s ({bounds}): {known.meaning}"
+        lines += wrapped(text, width, first=Span("capacity".ljust(_SOURCE_LABEL), "label"))
     return lines
-
-
-def _capacity_text(capacity: CapacityView, cells: Cells) -> str:
-    if capacity.tokens_per_second is None:
-        return capacity.meaning
-    bounds = f"{cells.number(capacity.low)} to {cells.number(capacity.high)}"
-    return f"{cells.number(capacity.tokens_per_second)} tok/s ({bounds}): {capacity.meaning}"
-
-
-def _ago(seconds: float, cells: Cells) -> str:
-    age = cells.age(seconds)
-    return age if age == "now" else f"{age} ago"

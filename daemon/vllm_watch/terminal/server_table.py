@@ -131,10 +131,10 @@ def _severity(server: ServerView) -> float:
 COLUMNS: Sequence[Column[ServerView]] = (
     Column("server", "server", "", 14, _name, 0, grow=10, is_text=True, key=lambda server: server.name),
     Column("state", "state", "", 11, _state, 1, is_text=True, key=_severity),
-    Column("generation", "output", "tok/s", 6, _tokens, 2, key=_now("generation_tokens_per_second")),
-    Column("trend", "", "trend", 8, _trend, 7, grow=24, is_text=True),
+    Column("generation", "output", "tok/s", 7, _tokens, 2, key=_now("generation_tokens_per_second")),
+    Column("trend", "", "trend", 7, _trend, 7, grow=24, is_text=True),
     Column("running", "running", "of max", 8, _running, 3, key=_now("requests_running")),
-    Column("waiting", "waiting", "", 7, _waiting, 4, key=_now("requests_waiting")),
+    Column("waiting", "waiting", "", 8, _waiting, 4, key=_now("requests_waiting")),
     Column("kv_cache", "KV cache", "% used", 11, _kv_cache, 5, grow=6, key=_now("kv_cache_usage_ratio")),
     Column("capacity", "KV of", "tokens", 6, _capacity, 13, key=lambda server: server.kv_cache_capacity_tokens),
     _latency_column("ttft_p50", "time_to_first_token", "p50", "TTFT", 14),
@@ -148,7 +148,7 @@ COLUMNS: Sequence[Column[ServerView]] = (
     Column("finding", "what is wrong", "", 36, _finding, 12, grow=60, is_text=True),
     Column("model", "model", "", 16, _model, 17, grow=16, is_text=True),
 )  # fmt: skip
-"""The first has the rank of the most important: without it there is no table."""
+"""Those that it is sorted by have room for a mark behind their titles."""
 
 SORTED_BY = tuple(
     column.name
