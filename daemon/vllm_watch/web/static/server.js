@@ -69,7 +69,7 @@ export class ServerCard {
     this.#configuration.update(server, at);
     refill(this.#sources, sourceRows(server, at), newSource);
     refill(this.#failures, failureRows(server), newFailure);
-    this.#events.update(server.events, at);
+    this.#events.update(server, at);
     refill(this.#links, linkRows(server, at), newLink);
   }
 
