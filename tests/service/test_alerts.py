@@ -86,6 +86,12 @@ class TestSelection:
             "dashboard_url": None,
         }
 
+    def test_a_time_that_is_none(self):
+        """A time that Prometheus has not set is not known."""
+        (found,) = listed(alert(since="0001-01-01T00:00:00Z"))
+
+        assert found.active_since is None
+
     def test_critical_ones_come_first(self):
         """The order is by severity, what fires before what is pending, and the oldest first."""
         later = "2026-11-21T03:00:00Z"
@@ -160,6 +166,7 @@ class TestFailures:
             (b'{"data": {"alerts": []}}', "200 OK", "it answers, but evaluates none of vllm-watch's rules"),
             (b"<html>", "200 OK", "the answer is not that of a Prometheus"),
             (b'{"data": {"alerts": [{"labels": {}, "state": "odd"}]}}', "200 OK", "not that of a Prometheus"),
+            pytest.param(b'{"x":' * 100_000, "200 OK", "not that of a Prometheus", id="nested"),
             (b"", "401 Unauthorized", "it requires a token (401): give bearer_token_file"),
             (b"404 page not found", "404 Not Found", "no Prometheus API there (404): check the URL's path"),
             (b"", "302 Found", "it redirects: give the final URL"),
