@@ -30,6 +30,7 @@ TITLES = {
     "How much an engine can carry": "引擎最多能承载多少",
     "When an engine is stalled": "引擎何时判为卡住",
     "The probe": "探测",
+    "The status page": "状态页",
     "What is guaranteed": "保证",
     "Recording": "录制",
     "JSON": "JSON",
