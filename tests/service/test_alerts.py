@@ -5,15 +5,19 @@ from __future__ import annotations
 
 import contextlib
 import json
+import signal
+import time
 
 import msgspec
 import pytest
 import structlog
 
+from tests.support import tools
 from tests.support.http_servers import StandIn, answer
+from tests.support.monitoring import free_port, process
 from tests.support.waiting import until
 
-from vllm_watch.commands.check import check
+from vllm_watch.commands.check import check, view_of
 from vllm_watch.config.config_file import load_config
 from vllm_watch.config.model import PrometheusConfig
 from vllm_watch.loadtest.prometheus_answers import parse_alerts
@@ -81,6 +85,12 @@ class TestSelection:
             "runbook_url": RUNBOOK,
             "dashboard_url": None,
         }
+
+    def test_a_time_that_is_none(self):
+        """A time that Prometheus has not set is not known."""
+        (found,) = listed(alert(since="0001-01-01T00:00:00Z"))
+
+        assert found.active_since is None
 
     def test_critical_ones_come_first(self):
         """The order is by severity, what fires before what is pending, and the oldest first."""
@@ -156,10 +166,16 @@ class TestFailures:
             (b'{"data": {"alerts": []}}', "200 OK", "it answers, but evaluates none of vllm-watch's rules"),
             (b"<html>", "200 OK", "the answer is not that of a Prometheus"),
             (b'{"data": {"alerts": [{"labels": {}, "state": "odd"}]}}', "200 OK", "not that of a Prometheus"),
+            pytest.param(b'{"x":' * 100_000, "200 OK", "not that of a Prometheus", id="nested"),
             (b"", "401 Unauthorized", "it requires a token (401): give bearer_token_file"),
             (b"404 page not found", "404 Not Found", "no Prometheus API there (404): check the URL's path"),
             (b"", "302 Found", "it redirects: give the final URL"),
-            (b"x" * (16 * 1024 * 1024 + 1), "200 OK", "an answer is over 16 MiB: too many alerts are active there"),
+            pytest.param(
+                b"x" * (16 * 1024 * 1024 + 1),
+                "200 OK",
+                "an answer is over 16 MiB: too many alerts are active there",
+                id="too large",
+            ),
         ],
     )
     def test_answers(self, body, status, words):
@@ -259,6 +275,43 @@ class TestThread:
             assert thread.alerts().problem == "http://127.0.0.1:9: it has not answered yet"
 
 
+RULES = """\
+groups:
+- name: ours
+  interval: 1s
+  rules:
+  - {alert: Watchdog, expr: vector(1), labels: {severity: none, tier: core}}
+  - alert: VllmEngineDown
+    expr: label_replace(vector(1), "server", "a", "", "")
+    for: 1h
+    labels: {severity: critical, tier: core}
+    annotations: {summary: It is down., runbook_url: https://runbooks.example.com/}
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.needs_tool("prometheus")
+def test_a_real_prometheus(tmp_path):
+    """What Prometheus itself answers is read: first without rules, then with an alert that is pending."""
+    config = tmp_path / "prometheus.yml"
+    config.write_text("rule_files: [rules.yml]\n")
+    (tmp_path / "rules.yml").write_text("")
+    url = f"http://127.0.0.1:{free_port()}"
+    command = [
+        *(tools.find("prometheus"), f"--config.file={config}", f"--storage.tsdb.path={tmp_path / 'data'}"),
+        f"--web.listen-address={url.removeprefix('http://')}",
+    ]
+    with process(command, tmp_path / "log", f"{url}/-/ready") as running:
+        assert ask(PrometheusConfig(url=url), 1.0).problem.endswith("evaluates none of vllm-watch's rules")
+        (tmp_path / "rules.yml").write_text(RULES)
+        running.send_signal(signal.SIGHUP)
+        (found,) = until(lambda: ask(PrometheusConfig(url=url), 1.0).listed)
+
+    assert (found.alertname, found.server, found.state) == ("VllmEngineDown", "a", "pending")
+    assert found.summary == "It is down."
+    assert abs(found.active_since - time.time()) < 600
+
+
 @pytest.mark.slow
 class TestDaemon:
     """The whole daemon, and `check`."""
@@ -307,6 +360,7 @@ class TestDaemon:
         """`check` asks once: it lists what fires, and a page that fires or no answer is a problem."""
         with prometheus(page(alert(engine="0"), alert("VllmQueueGrowing", severity="warning"))) as (config, _):
             lines = list(check(self.write(tmp_path, f"prometheus: {config.url}")()))[-3:]
+            view = view_of(self.write(tmp_path, f"prometheus: {config.url}")())
         gone = list(check(self.write(tmp_path, f"prometheus: {config.url}")()))[-1]
 
         assert [(line.text, line.is_wrong) for line in lines] == [
@@ -314,6 +368,9 @@ class TestDaemon:
             ("  critical, firing: VllmEngineStalled of a, engine 0. It stands.", True),
             ("  warning, firing: VllmQueueGrowing of a. It stands.", False),
         ]
+        assert (view["ok"], view["problems"]) == (False, [lines[1].text.strip()])
+        assert view["prometheus"]["up"]
+        assert [each["alertname"] for each in view["alerts"]] == ["VllmEngineStalled", "VllmQueueGrowing"]
         assert (gone.text, gone.is_wrong) == (
             f"prometheus: FAILED. {config.url}: nothing listens at this address.",
             True,

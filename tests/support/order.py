@@ -42,6 +42,7 @@ FIRST = (
     "recorder/test_parts.py",
     "sources/test_kills.py",
     "rendering/test_accessibility.py",
+    "web/test_browser.py",
     "sources/test_tail_model.py",
 )
 """Files that take ten seconds or more where four run on two cores, as `--durations=0` says."""

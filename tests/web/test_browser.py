@@ -22,10 +22,11 @@ from tests.web.conftest import FakeEndpoints
 from vllm_watch.catalog.first_steps import first_steps
 from vllm_watch.catalog.states import BEST_TO_WORST, ENGINE_STATES
 from vllm_watch.commands.demo import played
+from vllm_watch.exposition.event_view import event_views
 from vllm_watch.exposition.json_view import server_view
 from vllm_watch.replay.recording import server_name
 from vllm_watch.service.supervisor import Supervisor
-from vllm_watch.state.snapshot import StateSince
+from vllm_watch.state.snapshot import ServerEvent, StateSince
 from vllm_watch.support.clock import ScaledClock
 from vllm_watch.web.endpoints import Response
 from vllm_watch.web.server import WebServer
@@ -358,6 +359,26 @@ def test_a_chart_is_read_by_keyboard(visit, shown):
     assert chart.get_attribute("aria-valuetext") == "9 min ago: running 1, waiting \N{EN DASH}"
     page.keyboard.press("Escape")
     assert chart.get_attribute("aria-valuenow") == "100"
+
+
+def test_events_of_the_last_hour(visit, shown):
+    """The latest events are first, with age, engine (of several) and number; of a server that is down the failure."""
+    changes = [ServerEvent(AT - 600 + each, "state", "idle", before="serving") for each in range(9)]
+    events = [*changes, ServerEvent(AT - 120, "failure", "nccl_error", engine="1", times=3)]
+    several = {**server("a", engines=2), "events": event_views(events)}
+    down = {**server("b", "down"), "events": event_views(events[-2:])}
+    shown.document = {"servers": [several, down, {**server("c"), "events": []}]}
+    page = visit().open()
+    rows = page.locator("#server-a .event")
+
+    assert rows.first.inner_text().split("\n") == ["2 min ago", "engine 1: NCCL error (3 \N{MULTIPLICATION SIGN})"]
+    assert rows.nth(1).inner_text().split("\n") == ["9 min ago", "idle (was serving)"]
+    assert (rows.count(), page.locator("#server-a .caption:visible").last.inner_text()) == (8, "and 2 earlier ones")
+    assert (
+        page.locator("#server-b .trouble").get_by_text("Last failure in the log: NCCL error, 2 min ago.").is_visible()
+    )
+    assert page.locator("#server-b .says").first.inner_text().startswith("NCCL error")
+    assert page.locator("#server-c .event").inner_text().strip() == "none"
 
 
 def test_alerts_are_shown_at_their_server(visit, shown):

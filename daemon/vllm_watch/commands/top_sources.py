@@ -10,9 +10,10 @@ from typing import NamedTuple
 
 import click
 
-from vllm_watch.commands.options import config_option, file_names, log_option, metrics_option, several
+from vllm_watch.commands.options import config_option, log_option, metrics_option, several
 from vllm_watch.config.texts import parse_url
 from vllm_watch.support.clock import ScaledClock, SystemClock
+from vllm_watch.support.completion import file_names
 from vllm_watch.support.errors import FileError, UsageError
 from vllm_watch.support.tokens import MAX_TOKEN, read_token
 from vllm_watch.terminal.reader import DocumentReader

@@ -107,7 +107,7 @@ def _read_matrix(body: bytes) -> tuple[PromSeries, ...]:
 def _decoded(decode: Callable[[bytes], T], body: bytes) -> T:
     try:
         return decode(body)
-    except (msgspec.DecodeError, ValueError) as error:
+    except (msgspec.DecodeError, ValueError, RecursionError) as error:
         raise ValueError(f"the answer is not that of a Prometheus: {printable(str(error))}") from error
 
 

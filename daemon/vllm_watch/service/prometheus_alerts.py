@@ -51,7 +51,7 @@ class Alert(NamedTuple):
         server: Which server it is about; `None` if it is about a vllm-watch.
         engine: Which engine of that server, if it is about one.
         instance: Which vllm-watch the series are from, as Prometheus names it.
-        active_since: When its condition began to hold, in seconds since the epoch.
+        active_since: When its condition began to hold, in seconds since the epoch; Go's zero time, year 1, is none.
         summary: What is wrong, in one sentence.
         runbook_url, dashboard_url: Where to read on.
     """
@@ -116,7 +116,7 @@ def _alert(alert: PromAlert) -> Alert:
         labels.get("server"),
         _short_or_none(labels.get("engine")),
         _short_or_none(labels.get("instance")),
-        None if alert.active_at is None else alert.active_at.timestamp(),
+        alert.active_at.timestamp() if alert.active_at is not None and alert.active_at.year > 1 else None,
         _short(texts.get("summary", "")),
         _link(texts.get("runbook_url")),
         _link(texts.get("dashboard_url")),

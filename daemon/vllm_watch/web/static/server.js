@@ -6,6 +6,7 @@ import { Chart } from "./chart.js";
 import { Configuration } from "./configuration.js";
 import { element, newLink, refill, setBadge, setText } from "./dom.js";
 import { EnginePanels, EngineTiles } from "./engine.js";
+import { Events } from "./events.js";
 import { age, count, duration, number, numberOf, percent, span } from "./format.js";
 import { History } from "./history.js";
 import { linkRows } from "./links.js";
@@ -26,6 +27,7 @@ export class ServerCard {
   #engineKeys = "";
   #sources = element("ul", "list");
   #failures = element("ul", "list");
+  #events = new Events();
   #links = element("p", "outside");
   #configuration = new Configuration();
   #tokens = new Chart(
@@ -41,14 +43,15 @@ export class ServerCard {
   constructor(id) {
     const charts = [this.#tokens, this.#requests, this.#cache, this.#firstToken];
     const header = element("header", "", this.#name, this.#badge, this.#about, this.#configuration.change);
-    const sources = element("section", "wide", element("h3", "", "Sources"), this.#sources);
+    const sources = element("section", "", element("h3", "", "Sources"), this.#sources);
+    const left = element("div", "wide", sources, this.#events.node);
     const heading = element("h3", "", "Failures since the start of counting");
     const failures = element("section", "", heading, this.#failures, this.#links);
     this.node = element("article", "server");
     this.node.id = id;
     this.node.tabIndex = -1; // A link to it takes the keyboard along.
     this.#charts.append(...charts.map((chart) => chart.node));
-    const last = element("div", "panels last", sources, failures);
+    const last = element("div", "panels last", left, failures);
     this.node.append(header, this.#trouble.node, this.#alerts.node, this.#tiles, this.#charts, this.#panels, last, this.#configuration.node);
   }
 
@@ -66,6 +69,7 @@ export class ServerCard {
     this.#configuration.update(server, at);
     refill(this.#sources, sourceRows(server, at), newSource);
     refill(this.#failures, failureRows(server), newFailure);
+    this.#events.update(server, at);
     refill(this.#links, linkRows(server, at), newLink);
   }
 

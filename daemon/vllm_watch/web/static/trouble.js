@@ -2,6 +2,7 @@
 // What is wrong with a server: its state, since when, what that means, and what its runbook says to do first.
 
 import { element, newLink, refill, setText } from "./dom.js";
+import { lastFailure } from "./events.js";
 import { numberOf, span } from "./format.js";
 import { listOf, stateOf, worstState } from "./snapshot.js";
 import { FIRST_STEPS, MEANINGS, STATES } from "./states.js";
@@ -11,13 +12,14 @@ const NAMED = 5;
 export class Trouble {
   #what = element("p", "what");
   #meaning = element("p", "meaning");
+  #failure = element("p");
   #before = element("div");
   #steps = element("ol", "steps");
   #runbook = element("p", "outside");
   #help = element("div", "help", element("h3", "", "What to do first"), this.#before, this.#steps, this.#runbook);
 
   constructor() {
-    this.node = element("section", "trouble", this.#what, this.#meaning, this.#help);
+    this.node = element("section", "trouble", this.#what, this.#meaning, this.#failure, this.#help);
   }
 
   update(server, at) {
@@ -29,6 +31,7 @@ export class Trouble {
     setText(this.#what, first ? whatOf(server, state, at) : "");
     const stall = stallOf(server, state);
     setText(this.#meaning, stall ? `${stall.meaning} (${stall.reason})` : MEANINGS[state] ?? "");
+    setText(this.#failure, state === "down" ? lastFailure(server, at) : "");
     refill(this.#before, beforeOf(first, stall), (text) => element("p", "muted", ...withCode(text)));
     refill(this.#steps, first?.steps ?? [], (text) => element("li", "", ...withCode(text)));
     refill(this.#runbook, first ? [{ title: `All of it: runbook ${first.runbook}`, url: first.url }] : [], newLink);
