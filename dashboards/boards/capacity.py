@@ -257,7 +257,7 @@ def _room(t: Texts) -> Panel:
             _filled(running, t.name("running"), ()),
             _filled(_USAGE, t.name("usage"), [(number("kv_full_ratio"), palette.BAD)]),
             full_in,
-            _filled(_demand_ratio(), t.name("demand"), _DEMAND),
+            _filled(promql.answering(_demand_ratio(), "instance, server, engine"), t.name("demand"), _DEMAND),
             Column(cell(_MOST), t.name("most"), TOKENS_PER_SECOND, decimals=0, width=115),
             Column(
                 cell(f"{_PROVISIONAL} unless {_MOST}"),
@@ -268,7 +268,7 @@ def _room(t: Texts) -> Panel:
             ),
         ],
         sort_by=[(t.name("places"), False)],
-        height=6,
+        height=8,
         runbooks=runbooks(t, "VllmDemandNearMaximum"),
     )
 
@@ -407,7 +407,7 @@ def _replicas(t: Texts) -> Panel:
     return grid(
         t.panel("replicas"),
         [Key("model_name", t.name("model")), Key("instance", t.name("daemon"), width=110)],
-        [Column(expr, t.name(name), decimals=0, width=100) for name, expr in columns.items()],
+        [Column(expr, t.name(name), decimals=0, width=90) for name, expr in columns.items()],
         sort_by=[(t.name("model"), False)],
         width=10,
         runbooks=runbooks(t, "VllmDemandNearMaximum"),
@@ -448,8 +448,8 @@ def _gain(t: Texts) -> Panel:
                 SECONDS,
                 steps=[(_FIRM_SECONDS, palette.TEXT)],
                 below=palette.WARNING,
-                decimals=0,
-                width=75,
+                decimals=1,
+                width=78,
             ),
         ],
         sort_by=[(t.name("server"), False), (t.name("at_least"), False)],

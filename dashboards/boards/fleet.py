@@ -138,22 +138,22 @@ def _servers(t: Texts) -> Panel:
     state, waiting, server = t.name("state"), t.name("waiting"), t.name("server")
     return grid(
         t.panel("servers"),
-        [Key("server", server, [_to(t, "server")], width=96)],
+        [Key("server", server, [_to(t, "server")])],
         [
             Column(
                 _rank(),
                 state,
                 mappings=[_ranked_states(t)],
                 filled=True,
-                width=82,
+                width=74,
                 # A number that is 0 would be a link, too, and look like one: the state leads where to look on.
                 links=[*(_to(t, name) for name in ("server", "capacity", "sources")), *server_links.pages(t)],
             ),
-            since.state_for(since.in_state(), t, width=68),
+            since.state_for(since.in_state(), t, width=78),
             *_warnings(t),
             *_load(t, waiting),
             *_latency(t),
-            Column(promql.since_token(), t.name("last_token"), SECONDS, decimals=0, width=82),
+            Column(promql.since_token(), t.name("last_token"), SECONDS, decimals=1),
             Column(_info(), t.name("info"), hidden=True),
             Column(server_links.over_range(), t.name("links"), hidden=True),
         ],
@@ -175,26 +175,26 @@ def _warnings(t: Texts) -> list[Column]:
                 alerts.counted(severity, "by (instance, server)"),
                 t.name(f"{severity}_count"),
                 steps=[(1, color)],
-                width=66,
+                width=62 if severity == "critical" else 66,
             )
             for severity, color in alerts.SEVERITIES.items()
         ),
-        Column(_unread(), t.name("unread"), steps=[(1, palette.WARNING)], width=60),
+        Column(_unread(), t.name("unread"), steps=[(1, palette.WARNING)], width=62),
     ]
 
 
 def _load(t: Texts, waiting: str) -> list[Column]:
     return [
-        Column(_tokens(), t.name("tokens"), TOKENS_PER_SECOND, decimals=0, width=60),
+        Column(_tokens(), t.name("tokens"), TOKENS_PER_SECOND, decimals=0, width=58),
         Column(_summed("requests_running"), t.name("running"), REQUESTS, width=68),
-        Column(_summed("requests_waiting"), waiting, REQUESTS, steps=[(1, palette.WARNING)], width=82),
+        Column(_summed("requests_waiting"), waiting, REQUESTS, steps=[(1, palette.WARNING)], width=78),
         Column(
             _fullest(),
             t.name("kv"),
             RATIO,
             steps=[(number("kv_spare_ratio"), palette.WARNING), (number("kv_full_ratio"), palette.BAD)],
             decimals=0,
-            width=44,
+            width=46,
         ),
     ]
 
@@ -225,15 +225,15 @@ def _latency(t: Texts) -> list[Column]:
     objective = promql.of_server("slo_time_to_first_token_seconds")
     bad = promql.answering(promql.per_server(promql.recorded("slo_bad_ratio:rate1h"), "max"))
     return [
-        Column(first_token, t.name("ttft"), LATENCY, width=76),
-        Column(mean, t.name("ttft_mean"), LATENCY, width=86),
+        Column(first_token, t.name("ttft"), LATENCY, width=78),
+        Column(mean, t.name("ttft_mean"), LATENCY),
         Column(
             f"({first_token}) / {objective}",
             t.name("ttft_share"),
             TIMES,
             steps=[(1, palette.BAD)],
             decimals=1,
-            width=74,
+            width=70,
         ),
         Column(
             f"max without (objective, bound) ({bad}) / (1 - $slo)",
@@ -241,7 +241,7 @@ def _latency(t: Texts) -> list[Column]:
             TIMES,
             steps=[(1, palette.WARNING), (number("burn_page_slow"), palette.BAD)],
             decimals=1,
-            width=56,
+            width=58,
         ),
     ]
 

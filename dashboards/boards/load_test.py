@@ -14,7 +14,6 @@ from grafana_foundation_sdk.models import dashboard as models
 
 from boards.kit import palette, promql, variables
 from boards.kit.board import Row, board
-from boards.kit.legends import ENGINE
 from boards.kit.links import runbooks
 from boards.kit.panels import (
     COUNT,
@@ -79,9 +78,9 @@ def dashboard(language: str) -> models.Dashboard:
         UID,
         [*variables.usual(t, everything=False), variables.shift(t)],
         [
-            Row(t.row("result"), [*_requests(t), *_tokens(t)]),
+            Row(t.row("result"), [*_requests(t), *_tokens(t), _state(t)]),
             Row(t.row("latency"), [_latency(t, key, STAGES[stage], stage) for key, stage in _LATENCIES.items()]),
-            Row(t.row("load"), [_outcomes(t), _offered(t), _running(t), _waiting(t), _state(t)]),
+            Row(t.row("load"), [_outcomes(t), _offered(t), _running(t), _waiting(t)]),
             Row(t.row("work"), [_throughput(t), _step_tokens(t), _kv_cache(t)]),
             Row(t.row("limits"), [preemptions(t, _earlier_line(t, PREEMPTED), width=8), _acceptance(t), _positions(t)]),
         ],
@@ -117,7 +116,7 @@ def _figure(t: Texts, key: str, unit: str, expr: str, *, decimals: int) -> Panel
         t.panel(key),
         unit,
         Query(expr, t.name("chosen")),
-        Query(promql.earlier(expr), t.name("earlier")),
+        Query(promql.earlier(expr), t.name("before")),
         width=4,
         steps=_ALARMING.get(key, ()),
         decimals=decimals,
@@ -196,16 +195,18 @@ def _acceptance_in_range() -> str:
 
 def _latency(t: Texts, key: str, histogram: str, stage: str) -> Panel:
     """Return the mean and the percentiles of the range, each with that of the second range below it."""
-    queries = [*_beside(t.name("mean"), t.name("earlier"), _mean(histogram))]
+    before = t.name("before")
+    queries = [*_beside(t.name("mean"), before, _mean(histogram))]
     for of in (0.5, 0.9, 0.95, 0.99):
         mark = f" {{{{{_MARK}}}}}"
-        queries += _beside(f"p{of * 100:g}", t.name("earlier"), _quantile(of, histogram, stage), mark)
+        queries += _beside(f"p{of * 100:g}", before, _quantile(of, histogram, stage), mark)
     return comparison(t.panel(key), _UNITS[key], queries, width=6, height=9)
 
 
-def _beside(name: str, earlier: str, expr: str, mark: str = "") -> Iterator[Query]:
+def _beside(name: str, before: str, expr: str, mark: str = "") -> Iterator[Query]:
+    """Yield a bar of each range; at 1280 px a name with the mark at its end has room for one short word."""
     yield Query(expr, f"{name}{mark}", palette.PLAIN)
-    yield Query(promql.earlier(expr), f"{name} {earlier}{mark}", palette.GREY)
+    yield Query(promql.earlier(expr), f"{name} {before}{mark}", palette.GREY)
 
 
 def _quantile(of: float, histogram: str, stage: str) -> str:
@@ -303,7 +304,9 @@ def _earlier_line(t: Texts, expr: str, *name: str) -> Query:
 
 
 def _state(t: Texts) -> Panel:
-    return states(t.panel("state"), t, Query(promql.state(), f"{{{{server}}}}${{{ENGINE}}}"), height=5)
+    return states(
+        t.panel("state"), t, Query(promql.state(), f"{{{{server}}}} {t.name('engine')} {{{{engine}}}}"), height=5
+    )
 
 
 def _throughput(t: Texts) -> Panel:

@@ -172,7 +172,7 @@ def _verdicts(t: Texts) -> Panel:
             )
             for rank, (name, color) in reversed([*enumerate(_VERDICTS)])
         ],
-        width=14,
+        width=15,
     )
 
 
@@ -197,7 +197,7 @@ def _doubts(t: Texts) -> Panel:
             ),
             Query(_counted_of(f"count({_unwell()})", _scraped()), t.name("unwell"), palette.BAD),
         ],
-        width=10,
+        width=9,
     )
 
 
@@ -237,7 +237,7 @@ def _sources(t: Texts) -> Panel:
         ],
         [
             Column(promql.only(worst, *_OF_SOURCE, "why", "todo"), verdict, mappings=[_judged(t)], width=145),
-            Column(promql.only(last, *_OF_SOURCE), t.name("last_reading"), SECONDS, decimals=0, width=90),
+            Column(promql.only(last, *_OF_SOURCE), t.name("last_reading"), SECONDS, decimals=1, width=90),
         ],
         facts=[
             Key("why", t.name("why"), width=400, mappings=[_reasons(t)]),

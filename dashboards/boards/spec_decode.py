@@ -3,6 +3,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Final
+
 from grafana_foundation_sdk.models import dashboard as models
 
 from boards import server
@@ -15,6 +18,7 @@ from boards.kit.panels import (
     RATIO,
     REQUESTS,
     SECONDS,
+    STATE_COLORS,
     TIMES,
     TOKENS_PER_SECOND,
     Column,
@@ -31,6 +35,7 @@ from boards.kit.panels import (
 from boards.kit.quotients import Quotient, by_drafts
 from boards.kit.texts import Texts
 from boards.kit.thresholds import number, thresholds
+from vllm_watch.catalog.states import EngineState
 
 
 UID = "vllm-watch-spec-decode"
@@ -38,6 +43,12 @@ UID = "vllm-watch-spec-decode"
 _PAYS = number("drafts_pay_ratio")
 _PAYS_WELL = 0.8
 """From here on a further drafted token is likely to be accepted, too."""
+
+_ROWS = 8
+"""Positions on a page, those of two servers: of twenty the names would lie over each other."""
+
+_ANSWERING_NOBODY: Final[Mapping[EngineState, str]] = {"stalled": "-2", "down": "-3"}
+"""States that are told in place of what the drafts do, and the numbers that stand for them."""
 
 _TOKENS = "suffix: tok"
 _ACCEPTANCE: Steps = [(_PAYS, palette.PLAIN), (_PAYS_WELL, palette.GOOD)]
@@ -107,13 +118,14 @@ def _advice(t: Texts) -> Panel:
             "1": (t.name("pausing"), palette.SKY),
             "0": (t.name("none_seen"), palette.GREY),
             "-1": (t.name("not_known"), palette.BLUE),
+            **{number: (t.state(state), STATE_COLORS[state]) for state, number in _ANSWERING_NOBODY.items()},
         }
     )
     return grid(
         t.panel("advice"),
         engines.keys(t, server.UID),
         [
-            Column(cell(_judged()), t.name("advice"), mappings=[advice], width=205),
+            Column(cell(_judged()), t.name("advice"), mappings=[advice], width=215),
             Column(cell(_use()), t.name("use"), mappings=[use], width=110),
             Column(cell(f"{_PER_DRAFT} or {_positions_in_range('count')}"), t.name("per_draft")),
             Column(cell(_paying()), t.name("paying")),
@@ -135,14 +147,20 @@ def _share(expr: str, name: str, *, gauge: bool = False, width: int | None = Non
 
 
 def _use() -> str:
-    """Return 2 while drafts are made, 1 between them, 0 if there is no sign of any, -1 if nothing is known."""
+    """
+    Return 2 while drafts are made, 1 between them, 0 if there is no sign of any, -1 if nothing is known.
+
+    An engine that answers nobody has its state: that it has no drafts says nothing of them.
+    """
+    in_state = {state: promql.of_engine("engine_state", f'state="{state}"') for state in _ANSWERING_NOBODY}
+    nobody = [(f"max without (state) ({in_state[state]}) == 1", number) for state, number in _ANSWERING_NOBODY.items()]
     engine = f"max without (state) ({promql.of_engine('engine_state')})"
-    away = promql.of_engine("engine_state", 'state=~"unknown|down|starting"')
+    away = promql.of_engine("engine_state", 'state=~"unknown|starting"')
     unreached = f"max without (state) ({away}) == 1"
     configured = f"{_PER_DRAFT} or {promql.of_engine('spec_decode_draft_tokens_total')}"
     return " or ignoring (model_name) ".join(
         f"({expr}) * 0 + {value}"
-        for expr, value in ((f"{_DRAFTED} > 0", 2), (configured, 1), (unreached, -1), (engine, 0))
+        for expr, value in (*nobody, (f"{_DRAFTED} > 0", 2), (configured, 1), (unreached, -1), (engine, 0))
     )
 
 
@@ -279,10 +297,11 @@ def _positions(t: Texts) -> Panel:
     judged = f"({_POSITION_BY_DRAFTS.now} >= bool {_PAYS_WELL}) + ({_POSITION_BY_DRAFTS.now} >= bool {_PAYS})"
     return timeline(
         t.panel("positions"),
-        Query(judged, f"{{{{server}}}} {t.name('position')} {{{{position}}}}"),
+        Query(promql.in_order(judged, "server", "position"), f"{{{{server}}}} {t.name('position')} {{{{position}}}}"),
         [pays],
         width=8,
         height=8,
+        rows_per_page=_ROWS,
         runbooks=runbooks(t, "VllmDraftsDoNotPay"),
     )
 

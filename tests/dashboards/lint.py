@@ -390,6 +390,8 @@ def _overrides(panel: Json) -> Iterator[str]:
     """Yield the overrides, and columns of transformations, that are of nothing."""
     refs = {target["refId"] for target in panel.get("targets", [])}
     names = {target.get("legendFormat") for target in panel.get("targets", [])}
+    # Variables of a legend are empty where one server with one engine is chosen.
+    names |= {re.sub(r"\$\{\w+\}", "", name) for name in names if name}
     for transformation in panel.get("transformations", []):
         renamed = transformation["options"].get("renameByName", {})
         names |= set(renamed.values())

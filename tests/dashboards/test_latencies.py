@@ -122,7 +122,7 @@ FAST_ANSWERS = {
 OF_THE_PAST = [
     Query(FLEET, TABLE, "TTFT p95"),
     Query(FLEET, TABLE, "TTFT mean"),
-    Query(FLEET, TABLE, "TTFT/SLO"),
+    Query(FLEET, TABLE, "of SLO"),
     Query(FLEET, TABLE, "Burn"),
     Query(SERVER, "TTFT", "p95 {{_is}}"),
     Query(SERVER, "Within SLO", "objective missed"),

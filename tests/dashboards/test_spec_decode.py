@@ -18,7 +18,7 @@ UID = "vllm-watch-spec-decode"
 TITLE = "Advice on the number of draft tokens, over the whole time range"
 STEPS = 60
 LABELS = 'instance="a:1",job="vllm-watch",server="s",model_name="m",engine="0"'
-STATES = ("idle", "serving", "unknown")
+STATES = ("idle", "serving", "stalled", "down", "unknown")
 
 
 def drafting(*positions, drafted=300.0):
@@ -82,10 +82,12 @@ def test_one_more_is_accepted_as_often_as_the_others():
         ({**in_state("idle"), f"vllm_watch_spec_decode_draft_tokens_total{{{LABELS}}}": ["0"] * STEPS}, 1),
         (in_state("serving"), 0),
         (in_state("unknown"), -1),
+        ({**in_state("stalled"), **drafting(0.5, drafted=0.0)}, -2),
+        (in_state("down"), -3),
     ],
 )
 def test_it_is_said_whether_a_server_speculates(series, use):
-    """A server without speculative decoding is in the table, too, and so is one of which nothing is known."""
+    """A server without drafts is in the table, too, and so is one that answers nobody or of which nothing is known."""
     assert advised("Speculation", series) == use
 
 
@@ -122,7 +124,7 @@ def test_figures_of_an_idle_server_are_of_the_range(prometheus):
         for counter in ("spec_decode_accepted", "spec_decode_draft", "generation")
     )
 
-    assert [name.split(", ", 1)[1] for name in names] == ["idle, mean of range"] * len(FIGURES)
+    assert [name.split(", ", 1)[1] for name in names] == ["mean of range"] * len(FIGURES)
     assert found["Accepted"][0].value == pytest.approx(accepted / drafted, rel=0.05)
     assert found["Rejected per output token"][0].value == pytest.approx((drafted - accepted) / generated, rel=0.05)
 

@@ -212,7 +212,7 @@ def test_the_end_of_a_replayed_log_is_that_of_the_log_read_at_once():
     log = str(RECORDINGS["day"] / "vllm.log")
     replayed, read = (ServerState(ServerSettings("x", has_log=True, metrics_interval=None)) for _ in range(2))
     *_, last = run_log(log, replayed, STEP)
-    now = read_to_end(log, read)
+    now = read_to_end(log, read).end
 
     totals, expected = (
         {

@@ -442,6 +442,22 @@ class TestCommands:
         assert f"{sys.executable} ended with exit status 3; {recorded.output} has what was recorded until then" in last
         assert (3, None) == (recorded.read().command.exit_status, recorded.read().broken_off)
 
+    def test_the_summary_as_json(self, recorded):
+        """It is alone on standard output, also if the command fails; what that prints is on standard error."""
+        result = recorded.run("--format", "json", *self.script(recorded, "print('from the client')\nsys.exit(3)"))
+        found = json.loads(result.stdout)
+        (server,) = found["servers"]
+
+        assert (1, True) == (result.returncode, "from the client\n" in result.stderr)
+        assert {"ok", "file", "seconds", "bytes", "servers", "benchmarks", "removed", "command_exit_status"} == set(
+            found
+        )
+        assert (False, str(recorded.output), 3) == (found["ok"], found["file"], found["command_exit_status"])
+        assert recorded.output.stat().st_size == found["bytes"]
+        assert {"name", "log_lines", "scrapes", "failed_scrapes", "problems"} == set(server)
+        assert len(recorded.scrapes()) == server["scrapes"] + server["failed_scrapes"]
+        assert {"prompts", "request-ids", "keys", "addresses"} == set(found["removed"])
+
     def test_scrapes_are_around_it(self, recorded):
         """There is a scrape before it starts, and one after it has ended."""
         recorded.run(*self.script(recorded, "time.sleep(0.3)"))

@@ -29,7 +29,7 @@ from vllm_watch.cli import main
 COMMAND = (sys.executable, "-m", "vllm_watch.cli")
 SECONDS = 60
 CALLED = frozenset(
-    {"advise", "backfill", "backtest", "check", "compare", "discover", "grafana", "once", "record", "report"}
+    {"advise", "backfill", "backtest", "check", "compare", "discover", "grafana", "once", "record", "report", "top"}
 )
 """Commands that leave the process as it was, but for what `_same_log` puts back."""
 

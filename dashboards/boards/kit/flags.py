@@ -24,7 +24,7 @@ def table(t: Texts, panel: str, expr: str) -> Panel:
     return grid(
         t.panel(panel),
         [
-            Key(_FLAG, flag, width=250),
+            Key(_FLAG, flag, width=275),
             Key(_VALUE, t.name("value")),
             Key("model_name", t.name("model")),
             Key("server", server, width=110),

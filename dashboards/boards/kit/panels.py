@@ -97,7 +97,7 @@ class Query(NamedTuple):
         the panel's title. ``${eng}`` is the engine, where there are several. A name with ``${at}`` is taken as it is.
     color: of its series.
     several: it has several series for one server, or several servers are shown: each has a colour of Grafana's palette,
-        and `color` holds for a figure only.
+        and `color` holds for a figure, and for the line of one server with one engine, which stands alone.
     limit: it is a bound and not a measurement: a dashed line.
     steps: of a figure with several numbers: this one's own thresholds.
     """
@@ -108,6 +108,10 @@ class Query(NamedTuple):
     several: bool = False
     limit: bool = False
     steps: Steps = ()
+
+
+def _shown(unit: str, *, logarithmic: bool) -> str:
+    return LATENCY if logarithmic and unit == SECONDS else unit
 
 
 def lines(
@@ -139,17 +143,27 @@ def lines(
     colors: of series whose name ends with the key, for the values of a label that are known (a reason).
     """
     filled = 40 if stacked or bars else 8 if len(queries) == 1 and not queries[0].several else 0
-    shown = LATENCY if logarithmic and unit == SECONDS else unit
+    shown = _shown(unit, logarithmic=logarithmic)
     panel = _time_series(shown, filled=filled, stepped=stepped, bars=bars, stacked=stacked)
     _set_axis(panel, most, soft_most, logarithmic=logarithmic)
     _draw_bounds(panel, bounds)
     for letter, query in _lettered(queries):
-        panel.with_target(_target(query, letter, text)).override_by_query(
-            letter, _line_properties(query, stacked=stacked)
-        )
+        panel.with_target(_target(query, letter, text))
+        panel.override_by_query(letter, _line_properties(query, stacked=stacked))
+        _color_alone(panel, query, text.title)
+    _color_by_ending(panel, colors)
+    return _finished(panel, text, width, height, runbooks)
+
+
+def _color_alone(panel: timeseries.Panel, query: Query, title: str) -> None:
+    """Give its colour to a line that is alone: Grafana's palette begins with green, also for a full cache."""
+    if query.several and (alone := _name_alone(query.name, title)):
+        panel.override_by_name(alone, [_color("fixed", query.color)])
+
+
+def _color_by_ending(panel: timeseries.Panel, colors: Mapping[str, str]) -> None:
     for ending, color in colors.items():
         panel.override_by_regexp(f"/(^| ){ending}( |$)/", [_color("fixed", color)])
-    return _finished(panel, text, width, height, runbooks)
 
 
 def figure(
@@ -544,6 +558,14 @@ def _legend_text(name: str, title: str) -> str:
             rest = name.removeprefix(label).strip()
             return f"{before}{title if rest in {'', f'${{{ENGINE}}}'} else ''}{rest}${{{AT}}}"
     return name
+
+
+def _name_alone(name: str, title: str) -> str:
+    """Return what `_legend_text` makes of a name where one server with one engine is chosen; "" if labels are in it."""
+    alone = _legend_text(name, title)
+    for variable in (OF, AT, ENGINE):
+        alone = alone.replace(f"${{{variable}}}", "")
+    return "" if "{{" in alone else alone
 
 
 def _line_properties(query: Query, *, stacked: bool) -> list[dashboard.DynamicConfigValue]:
