@@ -33,6 +33,7 @@ TITLES = {
     "The status page": "状态页",
     "What is guaranteed": "保证",
     "Recording": "录制",
+    "JSON": "JSON",
     "Measured": "实测",
     "How vllm-watch compares load tests": "vllm-watch 如何比较压力测试",
     "What a side may be": "一方可以是什么",

@@ -42,6 +42,8 @@ FILES: Mapping[str, str] = {
 ENVIRONMENT: Mapping[str, str] = {
     "VLLM_WATCH_CONFIG, VLLM_WATCH_OPTIONS": "The configuration and further options of run: for the service only.",
     "TZ": "The time zone of logs that do not print one, where there is no --zone.",
+    "NO_COLOR": "top uses no colours.",
+    "COLORFGBG": "Whether the terminal's background is light, for top.",
     "TMPDIR": "Where backfill, backtest and demo keep files while they work.",
 }
 SIGNALS: Mapping[str, str] = {

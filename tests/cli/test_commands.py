@@ -316,6 +316,30 @@ class TestCheck:
         assert "KV cache of 12,288 tokens" in result.stdout
         assert "metrics: not configured. Latencies, exact counters" in result.stdout
 
+    def test_json(self, closed_port, tmp_path):
+        """The same for programs: servers as in the snapshot, what is wrong, and the alerts that cannot fire."""
+        log = RECORDINGS["dp1"] / "vllm.log"
+        servers = tmp_path / "servers"
+        servers.mkdir()
+        (servers / "good.yml").write_text(f"log: {log}\n")
+        (servers / "bad.yml").write_text(f"metrics: http://127.0.0.1:{closed_port}/metrics\n")
+        (servers / "notes.txt").touch()
+        config = tmp_path / "config.yml"
+        config.write_text(f"servers_dir: {servers}\n")
+        result = vllm_watch("check", "--config", config, "--format", "json")
+        view = json.loads(result.stdout)
+        bad, good = sorted(view["servers"], key=lambda server: server["name"])
+        of_once = json.loads(vllm_watch("once", "--log", log, "--format", "json").stdout)
+
+        assert (1, "") == (result.returncode, result.stderr)
+        assert {"ok", "problems", "ignored_files", "servers"} == set(view)
+        assert (False, [], [str(servers / "notes.txt")]) == (view["ok"], view["problems"], view["ignored_files"])
+        assert {"file", "problems", "alert_count", "silent_alerts"} == set(good) - set(of_once)
+        assert (str(servers / "good.yml"), [], "0.32.0") == (good["file"], good["problems"], good["version"])
+        assert {"alert", "summary", "reason"} == set(good["silent_alerts"][0])
+        assert len(good["silent_alerts"]) < len(bad["silent_alerts"]) < good["alert_count"]
+        assert any("Nothing listens at this address" in text for text in bad["problems"])
+
     def test_values_of_two_moments_are_told_apart(self, tmp_path):
         """Of an engine that has just become idle the page's zeros are now, and the log's tokens are of before."""
         page = tmp_path / "page"

@@ -71,7 +71,7 @@ def test_what_is_not_known_is_not_zero():
 
     assert found.startswith("dp1: unknown\nRead at 20")
     assert "warning  /metrics: Nothing listens at this address" in found
-    assert "No log was given: capacity, limits, failures and restarts come from it." in found
+    assert "Log: none was given. Capacity, limits, failures and restarts come from it." in " ".join(found.split())
     assert "tokens/s" not in found
     assert "Counted" not in found
 
@@ -83,7 +83,7 @@ def test_what_a_start_has_changed_is_said():
     found = text_of(snapshot, configuration=snapshot.configuration._replace(change=change), version=None)
 
     assert f"Changed by the last start with other flags: {change.text}." in found
-    assert "The log has no start of the server" in " ".join(found.split())
+    assert "note No start of the server in the log: version, capacity" in " ".join(found.split())
 
 
 def test_failures_of_the_log_are_warnings():

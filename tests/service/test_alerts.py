@@ -17,7 +17,7 @@ from tests.support.http_servers import StandIn, answer
 from tests.support.monitoring import free_port, process
 from tests.support.waiting import until
 
-from vllm_watch.commands.check import check
+from vllm_watch.commands.check import check, view_of
 from vllm_watch.config.config_file import load_config
 from vllm_watch.config.model import PrometheusConfig
 from vllm_watch.loadtest.prometheus_answers import parse_alerts
@@ -360,6 +360,7 @@ class TestDaemon:
         """`check` asks once: it lists what fires, and a page that fires or no answer is a problem."""
         with prometheus(page(alert(engine="0"), alert("VllmQueueGrowing", severity="warning"))) as (config, _):
             lines = list(check(self.write(tmp_path, f"prometheus: {config.url}")()))[-3:]
+            view = view_of(self.write(tmp_path, f"prometheus: {config.url}")())
         gone = list(check(self.write(tmp_path, f"prometheus: {config.url}")()))[-1]
 
         assert [(line.text, line.is_wrong) for line in lines] == [
@@ -367,6 +368,9 @@ class TestDaemon:
             ("  critical, firing: VllmEngineStalled of a, engine 0. It stands.", True),
             ("  warning, firing: VllmQueueGrowing of a. It stands.", False),
         ]
+        assert (view["ok"], view["problems"]) == (False, [lines[1].text.strip()])
+        assert view["prometheus"]["up"]
+        assert [each["alertname"] for each in view["alerts"]] == ["VllmEngineStalled", "VllmQueueGrowing"]
         assert (gone.text, gone.is_wrong) == (
             f"prometheus: FAILED. {config.url}: nothing listens at this address.",
             True,

@@ -10,7 +10,7 @@ from tests.support.recordings import recording
 
 from vllm_watch.terminal.document import decode
 from vllm_watch.terminal.frames import frame_of
-from vllm_watch.terminal.replay_reader import ServerReplay
+from vllm_watch.terminal.replay_reader import Replay
 
 
 RECEIVED = 77.0
@@ -33,7 +33,7 @@ def body(state):
     """Return the document of a recorded server when its engine was in a state."""
     name, seconds = MOMENTS[state]
     played = recording(name)
-    replay = ServerReplay(played, played.servers[0])
+    replay = Replay(played, played.servers[:1])
     replay.advance(seconds)
     return replay.document(seconds, None)
 

@@ -13,7 +13,7 @@ from tests.terminal.made_up import AT
 from vllm_watch.terminal.document import decode
 from vllm_watch.terminal.frames import frame_of
 from vllm_watch.terminal.model import Frame
-from vllm_watch.terminal.replay_reader import ServerReplay
+from vllm_watch.terminal.replay_reader import Replay
 
 
 _TIMES = {"at", "last_reading", "start_time"}
@@ -30,7 +30,7 @@ def recorded_server(state):
 def two_engines():
     """Return a recorded server with two engines."""
     played = recording("dp1")
-    replay = ServerReplay(played, played.servers[0])
+    replay = Replay(played, played.servers[:1])
     replay.advance(90.0)
     return _server(json.loads(replay.document(90.0, None)), "two-engines")
 

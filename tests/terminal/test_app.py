@@ -11,11 +11,12 @@ import pytest
 
 from tests.terminal.made_up import AT, HandSource, every_state, frame, lost, many, server
 from tests.terminal.screens import lines, role_of, running, text
+from textual import events
 
 from vllm_watch.terminal import app as app_module
 from vllm_watch.terminal.app import TopApp, run_app
-from vllm_watch.terminal.home_page import FilterInput
-from vllm_watch.terminal.keys import KEYS
+from vllm_watch.terminal.home_page import HomePage
+from vllm_watch.terminal.keys import FILTER, KEYS
 from vllm_watch.terminal.model import ViewOptions
 from vllm_watch.terminal.pages import EventsPage, HelpPage, ServerPage
 
@@ -60,21 +61,36 @@ def test_a_filter_leaves_what_has_all_its_words():
     """/ opens a line; what is written there leaves servers at once, Enter keeps them, and Esc shows all again."""
 
     async def test(_source, app, pilot):
-        await pilot.press("slash", *"serv two")
-        await pilot.pause()
+        await pilot.press("slash", *"serv twq", "backspace", "o")
+        assert "/ serv two   " in lines(app)[-1]
         assert ["two-engines"] == rows(app)[:1]
         assert '1 with "serv two"' in text(app)
         await pilot.press("enter")
         await pilot.pause()
-        assert not app.screen.query(FilterInput)
         assert ["two-engines"] == rows(app)[:1]
         await pilot.press("f4", "x")
         await pilot.pause()
         assert "No server has" in text(app)
+        await pilot.press("ctrl+u")
+        app.screen.on_paste(events.Paste("gpu-3\n"))
+        assert ["gpu-3"] == sorted(set(rows(app)))
         await pilot.press("escape")
         await pilot.pause()
         assert 9 == len(set(rows(app)))
         assert lines(app)[-1].startswith("q Quit")
+
+    drive(test, every_state())
+
+
+def test_keys_that_follow_at_once_are_written_too():
+    """Keys that are typed before the filter is drawn belong to it, also those that do something by themselves."""
+
+    async def test(_source, app, pilot):
+        for key in ("slash", *"idle"):
+            app.post_message(events.Key(key, key if len(key) == 1 else "/"))
+        await pilot.pause()
+        assert ["gpu-7"] == sorted(set(rows(app)))
+        assert isinstance(app.screen, HomePage)
 
     drive(test, every_state())
 
@@ -244,7 +260,7 @@ def test_the_other_keys_do_what_the_help_says():
 
     async def test(source, app, pilot):
         bound = {key for binding in app.screen.BINDINGS for key in binding.key.split(",")}
-        assert bound == {key for each in KEYS for key in each.keys}
+        assert bound == {key for each in KEYS if each != FILTER for key in each.keys}
         for key, page in (("question_mark", HelpPage), ("e", EventsPage)):
             await pilot.press(key)
             await pilot.pause()

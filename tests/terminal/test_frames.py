@@ -10,6 +10,7 @@ import pytest
 from tests.support.recordings import recording
 from tests.terminal.documents import MOMENTS, RECEIVED, body, fleet, frame
 
+from vllm_watch.catalog.first_steps import first_steps
 from vllm_watch.catalog.reasons import explain
 from vllm_watch.catalog.states import ENGINE_STATES, SLEEPING, STATES
 from vllm_watch.support.errors import DaemonError
@@ -32,14 +33,23 @@ def changed(state, **changes):
 
 @pytest.mark.parametrize("state", MOMENTS)
 def test_each_state_of_a_recorded_server(state):
-    """A server has the state of its engine, what it means in the words of the catalog, and one point for its charts."""
+    """A server has the state of its engine, what it means in the words of the catalog, and what to do first."""
     server, document = only_server(state)
 
     assert server.state == state == server.engines[0].state
-    assert server.meaning == (
-        SLEEPING if state == "sleeping" else document["engines"][0].get("stall", {}).get("meaning", STATES[state].text)
-    )
+    stall = document["engines"][0].get("stall", {}).get("meaning")
+    text = SLEEPING if state == "sleeping" else stall or STATES[state].text
+    assert server.meaning.partition(" First step: ")[0] == text
+    assert ("First step:" in server.meaning) is (state in first_steps())
     assert server.now.at == json.loads(body(state))["at"]
+
+
+def test_the_first_step_of_the_runbook():
+    """A bad state comes with the first sentence of its runbook and the runbook's name, for a terminal."""
+    server, _ = only_server("stalled")
+
+    assert server.meaning.endswith("First step: Take the server out of the load balancer. Runbook: VllmEngineStalled.")
+    assert "`" not in only_server("saturated")[0].meaning
 
 
 def test_all_states_are_tried():

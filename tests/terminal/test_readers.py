@@ -213,7 +213,7 @@ def _document_or_none(reader):
 def test_a_recording_runs_by_the_clock_and_begins_again():
     """Virtual time decides what is shown; after the end comes the start."""
     clock, day = HandClock(), recording("day")
-    reader = ReplayReader(day, "day", clock, "day")
+    reader = ReplayReader(day, ["day"], clock, "day")
     states = []
     for seconds in (20, 400, 515, day.seconds + 1, day.seconds + 21):
         clock.time = 1000 + seconds
@@ -223,10 +223,36 @@ def test_a_recording_runs_by_the_clock_and_begins_again():
     assert states == [("starting", 20), ("saturated", 400), ("down", 515), ("unknown", 0), ("starting", 20)]
 
 
+class Two:
+    """A recording of two servers."""
+
+    servers = ("day", "stall")
+
+    def __init__(self):
+        self._recordings = {name: recording(name) for name in self.servers}
+        self.sources = {name: played.sources[name] for name, played in self._recordings.items()}
+        self.started = self._recordings["day"].started
+        self.seconds = self._recordings["day"].seconds
+
+    def events(self, server):
+        """Yield what happened to one of them."""
+        return self._recordings[server].events(server)
+
+
+def test_a_recording_of_several_servers():
+    """All servers of a recording are shown, each with its own state."""
+    clock, two = HandClock(), Two()
+    reader = ReplayReader(two, two.servers, clock, "two")
+    clock.time += 400.0
+
+    states = {server.name: server.engines[0].state for server in decode(reader.read(None)).servers}
+    assert states == {"day": "saturated", "stall": "unknown"}
+
+
 def test_the_end_of_a_recording():
     """Where only one screen is wanted it is the end, with all that happened."""
     day = recording("day")
-    reader = ReplayReader(day, "day", HandClock(), "day", is_end_only=True)
+    reader = ReplayReader(day, ["day"], HandClock(), "day", is_end_only=True)
     document = decode(reader.read(frozenset({"day"})))
 
     assert document.at == pytest.approx(day.started + day.seconds)

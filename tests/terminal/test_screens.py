@@ -4,11 +4,13 @@
 from __future__ import annotations
 
 import asyncio
+import re
 
 import pytest
 
 from syrupy.extensions.single_file import SingleFileSnapshotExtension, WriteMode
 from tests.terminal.made_up import HandSource, lost
+from tests.terminal.picture import PICTURE, picture
 from tests.terminal.recorded import recorded_frame, recorded_server, two_engines
 from tests.terminal.screens import running, text, written
 
@@ -107,3 +109,12 @@ def test_small_screens_are_drawn_as_they_were(drawn):
 
     for name, screen in screens.items():
         assert drawn(name=name) == screen
+
+
+def test_the_picture_of_the_readme_is_that_of_now():
+    """The README's picture is what `python -m tests.terminal.picture` draws, and asks no other host for anything."""
+    kept = PICTURE.read_text(encoding="utf-8")
+    hosts = set(re.findall(r"https?://([^\s\"'<:/)]+)", kept))
+
+    assert kept == picture()
+    assert {"127.0.0.1", "www.w3.org"} == hosts

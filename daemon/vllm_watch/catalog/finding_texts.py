@@ -13,11 +13,15 @@ NO_START = (
     "in this file."
 )
 
-NOT_CONFIGURED: Mapping[SourceName, str] = {
-    "log": "not configured. Capacity, limits, failures and restarts come from it.",
-    "metrics": "not configured. Latencies, exact counters and finished requests come from it.",
+UNKNOWN_WITHOUT: Mapping[SourceName, str] = {
+    "log": "Capacity, limits, failures and restarts come from it.",
+    "metrics": "Latencies, exact counters and finished requests come from it.",
 }
 """The sources that a server should have, and what is unknown without each of them."""
+
+NOT_CONFIGURED: Mapping[SourceName, str] = {
+    source: f"not configured. {text}" for source, text in UNKNOWN_WITHOUT.items()
+}
 
 NOTHING_READ = "no source can be read, so nothing is known"
 

@@ -13,6 +13,7 @@ import click
 from vllm_watch.commands.options import config_option, log_option, metrics_option, several
 from vllm_watch.config.texts import parse_url
 from vllm_watch.support.clock import ScaledClock, SystemClock
+from vllm_watch.support.completion import file_names
 from vllm_watch.support.errors import FileError, UsageError
 from vllm_watch.support.tokens import MAX_TOKEN, read_token
 from vllm_watch.terminal.reader import DocumentReader
@@ -23,13 +24,27 @@ DEFAULT_SPEED = 10.0
 source_options = several(
     click.option("--url", metavar="URL", help="A running vllm-watch, such as http://127.0.0.1:9468."),
     click.option("--username", metavar="NAME", help="A user of that vllm-watch, if it asks for one."),
-    click.option("--password-file", metavar="FILE", help="The file with that user's password."),
-    click.option("--bearer-token-file", metavar="FILE", help="The file with a token for what is in front of it."),
-    click.option("--ca-file", metavar="FILE", help="The authorities to trust for its certificate, in PEM format."),
+    click.option(
+        "--password-file", metavar="FILE", shell_complete=file_names, help="The file with that user's password."
+    ),
+    click.option(
+        "--bearer-token-file",
+        metavar="FILE",
+        shell_complete=file_names,
+        help="The file with a token for what is in front of it.",
+    ),
+    click.option(
+        "--ca-file",
+        metavar="FILE",
+        shell_complete=file_names,
+        help="The authorities to trust for its certificate, in PEM format.",
+    ),
     config_option,
     log_option,
     metrics_option,
-    click.option("--recording", metavar="DIR|FILE", help="A recorded server, again and again."),
+    click.option(
+        "--recording", metavar="DIR|FILE", shell_complete=file_names, help="Recorded servers, again and again."
+    ),
     click.option(
         "--speed", type=click.FloatRange(0.1, 100), help=f"Of a recording; 1 is real time [default: {DEFAULT_SPEED:g}]."
     ),
@@ -139,8 +154,8 @@ def _replay(options: SourceOptions, path: str, *, is_once: bool) -> DocumentRead
     speed = options.speed or DEFAULT_SPEED
     recording = opened(path)
     title = f"recording {recording.path.name}, {'its end' if is_once else f'at {speed:g} times its speed'}"
-    server = server_name(recording, options.server)
-    return ReplayReader(recording, server, ScaledClock(speed), title, is_end_only=is_once)
+    servers = recording.servers if options.server is None else (server_name(recording, options.server),)
+    return ReplayReader(recording, servers, ScaledClock(speed), title, is_end_only=is_once)
 
 
 def _local(options: SourceOptions) -> DocumentReader:

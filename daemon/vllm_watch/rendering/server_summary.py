@@ -7,6 +7,13 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from vllm_watch.catalog.capacity_reasons import CAPACITY_BASES, CAPACITY_UNKNOWN
+from vllm_watch.catalog.finding_texts import (
+    NO_START,
+    UNKNOWN_WITHOUT,
+    changed_flags_text,
+    disagreement_text,
+    missing_metrics_text,
+)
 from vllm_watch.catalog.reasons import STALLED, SourceName, explain
 from vllm_watch.catalog.states import BEST_TO_WORST, SLEEPING, STATES
 from vllm_watch.loadtest.metric_titles import LATENCY_LABELS, STATISTIC_LABELS, titled
@@ -35,11 +42,6 @@ from vllm_watch_parsers.metric_names import INFERENCE_HANDLERS
 ENGINES = 4
 """How many engines are side by side in 80 columns."""
 
-_NOT_READ: Mapping[SourceName, str] = {
-    "log": "No log was given: capacity, limits, failures and restarts come from it.",
-    "metrics": "No /metrics was given: latencies, exact counters and finished requests come from it.",
-}
-_NO_START = "The log has no start of the server: version, capacity and limits come from its first lines."
 _SOURCE_NAMES: Mapping[SourceName, str] = {"log": "Log", "metrics": "/metrics", "probe": "Probe"}
 _QUANTILES: tuple[Quantile, ...] = ("p50", "p95", "p99")
 _COUNTERS = {
@@ -248,20 +250,30 @@ def _engine_rows(snapshot: ServerSnapshot) -> Iterator[Cells]:
     yield from ((label, count(counted[name])) for name, label in _COUNTERS.items() if name in counted)
 
 
+def _note(text: str, tone: Tone = "note") -> Statement:
+    """Return a sentence that `check` says after something else."""
+    return Statement(tone, f"{text[0].upper()}{text[1:].rstrip('.')}.")
+
+
 def _sources(snapshot: ServerSnapshot, log: LogPeriod | None) -> Iterator[Block]:
     """Yield how each source was read, and what is missing and why."""
     for source in snapshot.sources:
         text = f"{_SOURCE_NAMES[source.source]}: {explain(source.source, source.reason)}"
         yield Statement("good" if source.is_up else "warning", text)
     given = {source.source for source in snapshot.sources}
-    yield from (Statement("note", text) for name, text in _NOT_READ.items() if name not in given)
+    for name, text in UNKNOWN_WITHOUT.items():
+        if name not in given:
+            yield Statement("note", f"{_SOURCE_NAMES[name]}: none was given. {text}")
     if log is not None and snapshot.version is None:
-        yield Statement("note", _NO_START)
+        yield _note(NO_START)
     missing = [name for name, is_missing in snapshot.missing_metrics.items() if is_missing]
     if missing:
-        yield Statement("note", f"Missing in /metrics, as in older releases: {', '.join(missing)}.")
+        yield _note(missing_metrics_text(missing))
     if snapshot.configuration.change is not None:
-        yield Statement("note", f"Changed by the last start with other flags: {snapshot.configuration.change.text}.")
+        yield _note(changed_flags_text(snapshot.configuration.change.text))
+    differing = {name for engine in snapshot.engines for name, differs in engine.disagreements.items() if differs}
+    if differing:
+        yield _note(disagreement_text(sorted(differing)), "warning")
     if snapshot.log is not None and snapshot.log.unparsed_stats_lines:
         number = count(snapshot.log.unparsed_stats_lines)
         yield Statement("warning", f"Statistics lines of an unknown form were not read: {number}.")

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, cast
 
 from vllm_watch.catalog.event_texts import EventKind
+from vllm_watch.catalog.first_steps import first_steps
 from vllm_watch.catalog.reasons import BY_SOURCE, SourceName
 from vllm_watch.catalog.states import BEST_TO_WORST, SLEEPING, STATES, EngineState
 from vllm_watch.config.quoting import quote
@@ -119,11 +120,14 @@ def _server(server: ServerDocument, at: float) -> ServerView:
 
 
 def _meaning(state: EngineState, engines: Iterable[EngineView]) -> str:
-    """Return what a server's state means, as exactly as that is known."""
-    if state == "sleeping":
-        return SLEEPING
+    """Return what a server's state means, as exactly as that is known, and what its runbook begins with."""
     stall = next((engine.stall for engine in engines if engine.stall), None) if state == "stalled" else None
-    return stall or STATES[state].text
+    text = SLEEPING if state == "sleeping" else stall or STATES[state].text
+    known = first_steps().get(state)
+    if known is None or not known.steps:
+        return text
+    first, end, _ = known.steps[0].replace("`", "").partition(". ")
+    return f"{text} First step: {first}{end.strip()} Runbook: {known.runbook}."
 
 
 def _engine(engine: EngineDocument, slo: Mapping[str, float | None]) -> EngineView:

@@ -5,12 +5,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from textual.widgets import Input
+from textual.events import Key as KeyEvent
+from textual.events import Paste
 
 from vllm_watch.terminal.canvas import Canvas
 from vllm_watch.terminal.glance import is_small, server_glance, server_lines
-from vllm_watch.terminal.keys import ONLY_SERVER_KEYS, OVERVIEW_KEYS, Key
-from vllm_watch.terminal.lines import Line, wrapped
+from vllm_watch.terminal.keys import FILTER, ONLY_SERVER_KEYS, OVERVIEW_KEYS, Key
+from vllm_watch.terminal.lines import Line, Span, line, spread, wrapped
 from vllm_watch.terminal.model import Frame, ServerView
 from vllm_watch.terminal.moment import Moment
 from vllm_watch.terminal.overview import HEAD, Shown, overview, table_height
@@ -19,21 +20,6 @@ from vllm_watch.terminal.present import Present
 from vllm_watch.terminal.server_detail import server_detail
 from vllm_watch.terminal.server_table import Order, arranged, next_order
 from vllm_watch.terminal.table import window
-
-
-class FilterInput(Input):
-    """The line in which a filter is written."""
-
-    DEFAULT_CSS = """
-    FilterInput, FilterInput:focus {
-        dock: bottom; height: 1; border: none; padding: 0; background: $background; color: $foreground;
-    }
-    FilterInput:ansi, FilterInput:ansi:focus { background: ansi_default; color: ansi_default; }
-    """
-
-    def __init__(self, words: str) -> None:
-        super().__init__(words, placeholder="Words of a name, a model or a state. Enter keeps them, Esc shows all.")
-        self.cursor_blink = False
 
 
 class HomePage(Page):
@@ -48,6 +34,7 @@ class HomePage(Page):
         super().__init__(present)
         self._order = Order()
         self._words = ""
+        self._is_writing = False
         self._selected: str | None = None
         self._top = 0
         self._above = 0
@@ -68,10 +55,15 @@ class HomePage(Page):
         return frame is not None and len(frame.servers) > 1
 
     def keys(self) -> tuple[Key, ...]:
-        """Return the keys of the table, or those of a server; none while a filter is written."""
-        if self.query(FilterInput):
-            return ()
+        """Return the keys of the table, or those of a server."""
         return OVERVIEW_KEYS if self.has_table else ONLY_SERVER_KEYS
+
+    def last_line(self, width: int) -> Line:
+        """Return the keys, or the filter that is being written."""
+        if not self._is_writing:
+            return super().last_line(width)
+        words = line(Span("/", "key"), f" {self._words}", Span(" ", "title"))
+        return spread(words, line(Span("Enter keeps it, Esc shows all", "label")), width)
 
     def in_detail(self) -> str | None:
         """Return the name of the selected server, of which the lower part of the screen is."""
@@ -92,7 +84,7 @@ class HomePage(Page):
         rows = self.room if is_list else table_height(self.room, len(servers))
         index = self._index(servers)
         self._top = window(len(servers), rows, index, self._top)
-        self._above = self.canvas.size.height - self.room - bool(self.keys()) + (0 if is_list else HEAD)
+        self._above = self.canvas.size.height - self.room - 1 + (0 if is_list else HEAD)
         shown = Shown(servers, moment.frame.servers, index, self._top, self._order, self._words)
         if is_list:
             return server_lines(shown, width, self.room, cells)
@@ -116,17 +108,7 @@ class HomePage(Page):
 
     async def action_back(self) -> None:
         """Show all servers again."""
-        self._words = ""
-        await self.query(FilterInput).remove()
-        self.call_after_refresh(self.draw)
-
-    async def action_filter(self) -> None:
-        """Open the line in which a filter is written."""
-        if self.has_table and not self.query(FilterInput):
-            line = FilterInput(self._words)
-            await self.mount(line)
-            line.focus()
-            self.call_after_refresh(self.draw)
+        self._write("", is_writing=False)
 
     def action_sort(self) -> None:
         """Sort by the next column."""
@@ -138,15 +120,30 @@ class HomePage(Page):
         self._order = self._order._replace(is_reversed=not self._order.is_reversed)
         self.draw()
 
-    def on_input_changed(self, event: Input.Changed) -> None:
-        """Show what has the words that are written."""
-        self._words = event.value
-        self.draw()
+    def on_key(self, event: KeyEvent) -> None:
+        """
+        Write the filter.
 
-    async def on_input_submitted(self, event: Input.Submitted) -> None:
-        """Keep the filter."""
-        await event.input.remove()
-        self.call_after_refresh(self.draw)
+        Here, and not by a binding and a widget that gets the focus: those come too late for keys that follow at once.
+        """
+        if not self.has_table or not (self._is_writing or event.key in FILTER.keys):
+            return
+        words = self._words
+        if not self._is_writing or event.key == "enter":
+            self._write(words, is_writing=not self._is_writing)
+        elif event.key in {"backspace", "ctrl+u"}:
+            self._write("" if event.key == "ctrl+u" else words[:-1], is_writing=True)
+        elif event.is_printable:
+            self._write(f"{words}{event.character}", is_writing=True)
+        else:
+            return  # Arrows, Esc and Ctrl-C do what they always do.
+        event.stop()
+        event.prevent_default()
+
+    def on_paste(self, event: Paste) -> None:
+        """Take what is pasted into the filter."""
+        if self._is_writing:
+            self._write(self._words + " ".join(event.text.split()), is_writing=True)
 
     def on_canvas_clicked(self, event: Canvas.Clicked) -> None:
         """Select the server of a line; open it if it is selected already."""
@@ -159,6 +156,11 @@ class HomePage(Page):
         self._selected = servers[index].name
         if is_selected:
             self.action_open()
+        self.draw()
+
+    def _write(self, words: str, *, is_writing: bool) -> None:
+        self._words = words
+        self._is_writing = is_writing
         self.draw()
 
     def _servers(self, frame: Frame) -> list[ServerView]:

@@ -12,7 +12,7 @@ class Key(NamedTuple):
 
     Args:
         keys: Their names in textual.
-        action: The action of a screen, or of the application.
+        action: The action of a screen, or of the application; empty if the screen reads the key itself.
         shown: How the last line and the help name them.
         word: What they do, in a word; empty if the last line does not have it.
         text: What they do, for the help.
@@ -33,7 +33,7 @@ BACK = Key(
 )
 OPEN = Key(("enter", "right"), "open", "Enter", "Open", "show the selected server in detail", "Right, a click")
 FILTER = Key(
-    ("slash", "f4", "f3"), "filter", "/", "Filter", "show only servers with these words in name, model or state", "F4"
+    ("slash", "f4", "f3"), "", "/", "Filter", "show only servers with these words in name, model or state", "F4"
 )
 SORT = Key(("s", "f6"), "sort", "s", "Sort", "sort by the next column", "F6")
 REVERSE = Key(("S", "upper_s"), "reverse", "S", "Reverse", "sort the other way round")

@@ -33,7 +33,9 @@ class Page(Screen[None]):
         present: What is known now.
     """
 
-    BINDINGS: ClassVar[list[BindingType]] = [Binding(",".join(key.keys), key.action, key.text) for key in KEYS]
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding(",".join(key.keys), key.action, key.text) for key in KEYS if key.action
+    ]
 
     def __init__(self, present: Present) -> None:
         super().__init__()
@@ -47,8 +49,12 @@ class Page(Screen[None]):
         yield self.canvas
 
     def keys(self) -> tuple[Key, ...]:
-        """Return the keys that the last line names; none, and there is no such line."""
+        """Return the keys that the last line names."""
         return PAGE_KEYS
+
+    def last_line(self, width: int) -> Line:
+        """Return the last line: the keys."""
+        return keys_line(self.keys(), width)
 
     def in_detail(self) -> str | None:
         """Return the name of the server that is shown in detail."""
@@ -69,16 +75,15 @@ class Page(Screen[None]):
 
     def _whole(self, moment: Moment, width: int, height: int) -> list[Line]:
         """Return all lines: title, what is wrong with the source, what there is to show, keys."""
-        cells, keys = self.present.cells, self.keys()
+        cells = self.present.cells
         top = [title_line(moment, width, cells), *banner(moment, width, cells)]
-        foot = [keys_line(keys, width)] if keys else []
-        self.room = max(height - len(top) - len(foot), 1)
+        self.room = max(height - len(top) - 1, 1)
         body = self.body(moment, width)
         self._first = max(min(self._first, len(body) - self.room), 0)
         shown = body[self._first : self._first + self.room]
         if moment.lost is not None:
             shown = faded(shown)
-        return [*top, *shown, *[EMPTY] * (self.room - len(shown)), *foot]
+        return [*top, *shown, *[EMPTY] * (self.room - len(shown)), self.last_line(width)]
 
     def move(self, lines: int) -> None:
         """Show what is so many lines below."""

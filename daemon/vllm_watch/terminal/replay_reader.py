@@ -1,9 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A recorded server in virtual time: what was recorded goes straight into the daemon's state."""
+"""Recorded servers in virtual time: what was recorded goes straight into the daemon's state."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Sequence
+
+import msgspec
 
 from vllm_watch.replay.recording import RecordedEvent, Recording
 from vllm_watch.replay.replay import ReplayedServer
@@ -17,7 +19,7 @@ _LOOK_SECONDS = 1.0
 """How often the state is looked at, so that no change of it is missed."""
 
 
-class ServerReplay:
+class _ServerReplay:
     """
     A recorded server from its start on; time only goes forward.
 
@@ -47,12 +49,10 @@ class ServerReplay:
                 self._hour.add(self._state.snapshot(self._started + self._looked))
         self._apply_until(seconds)
 
-    def document(self, seconds: float, hours: Collection[str] | None) -> bytes:
+    def document(self, seconds: float, hours: Collection[str] | None) -> msgspec.Raw:
         """Return what is known so many seconds after the start, to which `advance` has gone."""
-        at = self._started + seconds
-        snapshot = self._state.snapshot(at)
-        hour = self._hour if hours is None or snapshot.name in hours else None
-        return document(at, [server_document(snapshot, hour)])
+        snapshot = self._state.snapshot(self._started + seconds)
+        return server_document(snapshot, self._hour if hours is None or snapshot.name in hours else None)
 
     def _apply_until(self, seconds: float) -> None:
         while self._next is not None and self._next.at <= seconds:
@@ -60,13 +60,36 @@ class ServerReplay:
             self._next = next(self._events, None)
 
 
-class ReplayReader:
+class Replay:
     """
-    Replays a recorded server, again and again from its start.
+    Recorded servers from their start on; time only goes forward.
 
     Args:
         recording: The recording.
-        server: Which of its servers.
+        servers: Which of its servers.
+    """
+
+    def __init__(self, recording: Recording, servers: Sequence[str]) -> None:
+        self._started = recording.started
+        self._servers = [_ServerReplay(recording, server) for server in servers]
+
+    def advance(self, seconds: float) -> None:
+        """Let happen what happened until so many seconds after the recording's start."""
+        for server in self._servers:
+            server.advance(seconds)
+
+    def document(self, seconds: float, hours: Collection[str] | None) -> bytes:
+        """Return what is known so many seconds after the start, to which `advance` has gone."""
+        return document(self._started + seconds, [server.document(seconds, hours) for server in self._servers])
+
+
+class ReplayReader:
+    """
+    Replays recorded servers, again and again from their start.
+
+    Args:
+        recording: The recording.
+        servers: Which of its servers.
         clock: The time, which may run faster than the machine's.
         title: What is replayed, and how fast.
         is_end_only: Whether only its end is shown.
@@ -75,15 +98,15 @@ class ReplayReader:
     is_settled = True
 
     def __init__(
-        self, recording: Recording, server: str, clock: Clock, title: str, *, is_end_only: bool = False
+        self, recording: Recording, servers: Sequence[str], clock: Clock, title: str, *, is_end_only: bool = False
     ) -> None:
         self.title = title
         self._recording = recording
-        self._server = server
+        self._servers = servers
         self._clock = clock
         self._start = clock.now()
         self._is_end_only = is_end_only
-        self._replay = ServerReplay(recording, server)
+        self._replay = Replay(recording, servers)
 
     def start(self) -> None:
         """Do nothing: the time runs already."""
@@ -99,7 +122,7 @@ class ReplayReader:
         seconds = whole if self._is_end_only else self._clock.now() - self._start
         if seconds > whole:
             self._start, seconds = self._clock.now(), 0.0
-            self._replay = ServerReplay(self._recording, self._server)
+            self._replay = Replay(self._recording, self._servers)
         self._replay.advance(seconds)
         return self._replay.document(seconds, hours)
 
