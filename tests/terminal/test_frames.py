@@ -167,7 +167,7 @@ def test_alerts_of_a_prometheus():
             "severity": "warning",
             "state": "pending",
             "server": "a",
-            "summary": "It grows.",
+            "summary": "More.",
         },
         {"alertname": "VllmEngineDown", "severity": "critical", "state": "firing", "server": "b"},
     ]
