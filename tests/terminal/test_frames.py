@@ -14,9 +14,11 @@ from vllm_watch.catalog.first_steps import first_steps
 from vllm_watch.catalog.reasons import explain
 from vllm_watch.catalog.states import ENGINE_STATES, SLEEPING, STATES
 from vllm_watch.support.errors import DaemonError
+from vllm_watch.terminal.cells import UNICODE, Cells
 from vllm_watch.terminal.document import decode
 from vllm_watch.terminal.frames import frame_of
 from vllm_watch.terminal.model import Finding
+from vllm_watch.terminal.numbers import engine_numbers, number_line
 
 
 def only_server(state):
@@ -196,11 +198,19 @@ def test_an_older_daemon():
 
 
 def test_a_newer_daemon():
-    """States, reasons and keys that are not known here do not hide the server."""
+    """States, reasons, sources and keys that are not known here do not hide the server, nor its other numbers."""
     source = {"source": "log", "up": False, "reason": "new_reason", "explanation": "New."}
-    server = changed("serving", news=1, engines=[{"state": "dreaming"}], sources=[source, {"source": "dream"}])
+    gauges = {
+        "requests_running": {"value": 3.0, "at": 1.0, "source": "dream"},
+        "requests_waiting": {"value": 4.0, "at": 1.0, "source": "log"},
+    }
+    engines = [{"state": "dreaming", "gauges": gauges}]
+    server = changed("serving", news=1, engines=engines, sources=[source, {"source": "dream"}])
+    waiting = number_line(engine_numbers(server.engines[0], (), Cells(UNICODE))[3], 2.0, 80, Cells(UNICODE)).text
 
     assert server.state == "unknown"
+    assert server.engines[0].requests_running is None
+    assert waiting.split()[:2] == ["waiting", "4"]
     assert [(each.kind, each.explanation, each.short) for each in server.sources] == [(None, "New.", "New.")]
 
 

@@ -153,7 +153,8 @@ def _state(name: str) -> EngineState:
 
 
 def _reading(reading: ReadingDocument | None) -> Reading | None:
-    if reading is None or reading.value is None:
+    """Return a value with its source; one from a source of a newer daemon is not known here."""
+    if reading is None or reading.value is None or reading.source not in BY_SOURCE:
         return None
     return Reading(reading.value, reading.at, cast("SourceName", reading.source))
 
