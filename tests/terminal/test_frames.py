@@ -115,7 +115,8 @@ def test_a_server_has_the_sums_of_its_engines():
     assert server.now.kv_cache_usage_ratio == engine["gauges"]["kv_cache_usage_ratio"]["value"]
     assert server.max_running_requests == 48
     assert partly.state == "stalled"
-    assert partly.now.requests_running == running
+    assert partly.now.requests_running is partly.now.generation_tokens_per_second is None
+    assert partly.now.kv_cache_usage_ratio == server.now.kv_cache_usage_ratio
     assert partly.max_running_requests is None
 
 

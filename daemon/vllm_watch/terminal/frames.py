@@ -200,15 +200,14 @@ def _event(event: EventDocument) -> Event:
 
 
 def _now(engines: Sequence[EngineView], at: float) -> Point:
-    sums = {name: _sum_known([getattr(engine, name) for engine in engines]) for name in _SUMS}
+    sums = {name: _sum([_value(getattr(engine, name)) for engine in engines]) for name in _SUMS}
     usage = [engine.kv_cache_usage_ratio.value for engine in engines if engine.kv_cache_usage_ratio is not None]
     first = _worst_latency("time_to_first_token", engines)
     return Point(at, **sums, kv_cache_usage_ratio=max(usage, default=None), ttft_p95=first.p95)
 
 
-def _sum_known(readings: Iterable[Reading | None]) -> float | None:
-    values = [reading.value for reading in readings if reading is not None]
-    return sum(values) if values else None
+def _value(reading: Reading | None) -> float | None:
+    return None if reading is None else reading.value
 
 
 def _sum(values: Sequence[float | None]) -> float | None:
