@@ -12,7 +12,7 @@ from tests.terminal.documents import MOMENTS, RECEIVED, body, fleet, frame
 
 from vllm_watch.catalog.first_steps import first_steps
 from vllm_watch.catalog.reasons import explain
-from vllm_watch.catalog.states import ENGINE_STATES, SLEEPING, STATES
+from vllm_watch.catalog.states import ENGINE_STATES, STATES
 from vllm_watch.support.errors import DaemonError
 from vllm_watch.terminal.cells import UNICODE, Cells
 from vllm_watch.terminal.document import decode
@@ -40,7 +40,7 @@ def test_each_state_of_a_recorded_server(state):
 
     assert server.state == state == server.engines[0].state
     stall = document["engines"][0].get("stall", {}).get("meaning")
-    text = SLEEPING if state == "sleeping" else stall or STATES[state].text
+    text = stall or STATES[state].text
     assert server.meaning.partition(" First step: ")[0] == text
     assert ("First step:" in server.meaning) is (state in first_steps())
     assert server.now.at == json.loads(body(state))["at"]

@@ -9,7 +9,7 @@ from typing import Any, cast
 from vllm_watch.catalog.event_texts import EventKind
 from vllm_watch.catalog.first_steps import first_steps
 from vllm_watch.catalog.reasons import BY_SOURCE, SourceName
-from vllm_watch.catalog.states import BEST_TO_WORST, SLEEPING, STATES, EngineState
+from vllm_watch.catalog.states import STATES, EngineState, worst
 from vllm_watch.config.quoting import quote
 from vllm_watch.state.snapshot import Reading
 from vllm_watch.support.errors import DaemonError
@@ -97,8 +97,7 @@ def frame_of(document: Document, received: float, only: str | None = None) -> Fr
 
 def _server(server: ServerDocument, document: Document) -> ServerView:
     engines = tuple(_engine(each, server.slo) for each in server.engines)
-    states: list[EngineState] = [engine.state for engine in engines] or ["unknown"]
-    state = max(states, key=BEST_TO_WORST.index)
+    state = worst(engine.state for engine in engines)
     return ServerView(
         name=server.name,
         state=state,
@@ -122,7 +121,7 @@ def _server(server: ServerDocument, document: Document) -> ServerView:
 def _meaning(state: EngineState, engines: Iterable[EngineView]) -> str:
     """Return what a server's state means, as exactly as that is known, and what its runbook begins with."""
     stall = next((engine.stall for engine in engines if engine.stall), None) if state == "stalled" else None
-    text = SLEEPING if state == "sleeping" else stall or STATES[state].text
+    text = stall or STATES[state].text
     known = first_steps().get(state)
     if known is None or not known.steps:
         return text
