@@ -71,7 +71,7 @@ def test_what_is_not_known_is_not_zero():
 
     assert found.startswith("dp1: unknown\nRead at 20")
     assert "warning  /metrics: Nothing listens at this address" in found
-    assert "Log: none was given. Capacity, limits, failures and restarts come from it." in " ".join(found.split())
+    assert "Log: not configured. Capacity, limits, failures and restarts come from it." in " ".join(found.split())
     assert "tokens/s" not in found
     assert "Counted" not in found
 
@@ -92,7 +92,7 @@ def test_failures_of_the_log_are_warnings():
     log = snapshot.log._replace(events={"engine_dead": 2, "nccl_error": 0}, unparsed_stats_lines=3)
     found = text_of(snapshot, log=log)
 
-    assert "warning  The log reports engine_dead, 2 times.\n" in found
+    assert "warning  The log reports: the engine died, 2 times.\n" in found
     assert "nccl_error" not in found
     assert "warning  Statistics lines of an unknown form were not read: 3.\n" in found
 

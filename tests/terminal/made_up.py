@@ -3,13 +3,13 @@
 
 from __future__ import annotations
 
+from vllm_watch.catalog.findings import Finding
 from vllm_watch.catalog.states import BEST_TO_WORST, STATES
 from vllm_watch.state.snapshot import Reading
 from vllm_watch.terminal.model import (
     CapacityView,
     EngineView,
     Event,
-    Finding,
     Frame,
     Latency,
     Lost,

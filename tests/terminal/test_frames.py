@@ -10,6 +10,7 @@ import pytest
 from tests.support.recordings import recording
 from tests.terminal.documents import MOMENTS, RECEIVED, body, fleet, frame
 
+from vllm_watch.catalog.findings import Finding
 from vllm_watch.catalog.first_steps import first_steps
 from vllm_watch.catalog.reasons import explain
 from vllm_watch.catalog.states import ENGINE_STATES, STATES
@@ -17,7 +18,6 @@ from vllm_watch.support.errors import DaemonError
 from vllm_watch.terminal.cells import UNICODE, Cells
 from vllm_watch.terminal.document import decode
 from vllm_watch.terminal.frames import frame_of
-from vllm_watch.terminal.model import Finding
 from vllm_watch.terminal.numbers import engine_numbers, number_line
 
 
@@ -133,15 +133,15 @@ def test_events_are_the_last_hours():
     assert server.events[-1].text == "the server starts"
 
 
-def test_findings_are_what_check_says():
+def test_what_is_wrong_and_what_should_be_known():
     """A source that is down is wrong, with what to do; a source that is not configured is a note."""
     server, document = only_server("down")
     reason = next(source["reason"] for source in document["sources"] if source["source"] == "metrics")
     alone = changed("serving", sources=[{"source": "log", "up": True, "reason": "ok"}], version=None)
 
-    assert Finding("wrong", f"metrics: {explain('metrics', reason)}") == server.findings[0]
-    assert [finding.severity for finding in alone.findings] == ["note", "note"]
-    assert alone.findings[1].text.startswith("metrics: not configured.")
+    assert Finding("wrong", f"/metrics: {explain('metrics', reason)}") == server.findings[0]
+    assert [finding.weight for finding in alone.findings] == ["note", "note"]
+    assert alone.findings[1].text.startswith("/metrics: not configured.")
     assert not changed("serving", configuration={}).findings
 
 
@@ -155,7 +155,7 @@ def test_more_findings():
         configuration={"change": {"text": "a 1 → 2", "at": 3.0}},
     ).findings
 
-    assert [finding.severity for finding in found] == ["wrong", "note", "note"]
+    assert [finding.weight for finding in found] == ["wrong", "note", "note"]
     assert "disagreed for minutes: requests running." in found[0].text
     assert found[1].text.startswith("missing in /metrics: vllm:x.")
     assert found[2].text == "changed by the last start with other flags: a 1 → 2"
@@ -179,7 +179,7 @@ def test_alerts_of_a_prometheus():
 
     def found(**more):
         (server,) = frame_of(decode(json.dumps({**document, **more}).encode()), RECEIVED).servers
-        return [tuple(finding) for finding in server.findings]
+        return [(finding.weight, finding.text) for finding in server.findings]
 
     assert found(alerts=alerts, prometheus={"up": True}) == [
         ("wrong", "critical, firing: VllmEngineStalled, engine 0."),

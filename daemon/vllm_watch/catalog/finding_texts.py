@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What `check` and `top` report about a server beside its states and the reasons of its sources, in sentences."""
+"""The sentences of what is wrong with a server or should be known, beside its states and its sources' reasons."""
 
 from __future__ import annotations
 
@@ -18,10 +18,6 @@ UNKNOWN_WITHOUT: Mapping[SourceName, str] = {
     "metrics": "Latencies, exact counters and finished requests come from it.",
 }
 """The sources that a server should have, and what is unknown without each of them."""
-
-NOT_CONFIGURED: Mapping[SourceName, str] = {
-    source: f"not configured. {text}" for source, text in UNKNOWN_WITHOUT.items()
-}
 
 NOTHING_READ = "no source can be read, so nothing is known"
 

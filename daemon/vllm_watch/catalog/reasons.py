@@ -15,6 +15,9 @@ from typing import Literal, NamedTuple, get_args
 
 SourceName = Literal["log", "metrics", "probe"]
 
+SOURCE_NAMES: Mapping[SourceName, str] = {"log": "log", "metrics": "/metrics", "probe": "probe"}
+"""What people call the sources."""
+
 ReasonKind = Literal["ok", "quiet", "misconfigured", "internal", "failure"]
 """
 What a reason is about.

@@ -14,15 +14,9 @@ import click
 
 from vllm_watch.catalog.alert_needs import alert_needs
 from vllm_watch.catalog.capacity_reasons import CAPACITY_BASES
-from vllm_watch.catalog.finding_texts import (
-    NO_START,
-    NOT_CONFIGURED,
-    NOTHING_READ,
-    alert_text,
-    changed_flags_text,
-    missing_metrics_text,
-)
-from vllm_watch.catalog.reasons import STALLED, SourceName, explain
+from vllm_watch.catalog.finding_texts import alert_text
+from vllm_watch.catalog.findings import Finding
+from vllm_watch.catalog.reasons import SOURCE_NAMES, STALLED, SourceName, explain
 from vllm_watch.catalog.states import STATES, EngineState
 from vllm_watch.commands.options import config_option, log_option, metrics_option, plain_format_option
 from vllm_watch.commands.silent_alerts import Silent, silent_alerts
@@ -34,6 +28,7 @@ from vllm_watch.exposition.json_view import server_view
 from vllm_watch.service.monitor import ServerMonitor
 from vllm_watch.service.prometheus_alerts import Alert, Alerts, alerts_view, ask
 from vllm_watch.state.configuration import Configuration
+from vllm_watch.state.server_findings import server_findings
 from vllm_watch.state.snapshot import EngineSnapshot, Reading, ServerSnapshot, SourceSnapshot
 from vllm_watch.support.clock import SystemClock
 from vllm_watch.support.errors import DiscoveryError
@@ -199,10 +194,13 @@ def _lines_of(checked: Checked) -> Iterator[ReportLine]:
     """Yield the report on a server."""
     config, file, snapshot, silent = checked
     yield ReportLine(f"{config.name}:" if file is None else f"{config.name} ({file}):")
+    found = server_findings(snapshot)
     for source in snapshot.sources:
         yield from _check_source(config, source, snapshot)
-    yield from _missing_sources(config)
+        yield from (_found(each, "    ") for each in found if each.source == source.source)
     yield from _flags(snapshot.configuration)
+    read = {source.source for source in snapshot.sources}
+    yield from (_found(each, "  ") for each in found if each.source not in read)
     for engine in snapshot.engines:
         yield from _check_engine(engine, snapshot)
     yield from _check_alerts(silent)
@@ -219,11 +217,11 @@ def _read_log(server: ServerMonitor) -> None:
 def _check_source(config: ServerConfig, source: SourceSnapshot, snapshot: ServerSnapshot) -> Iterator[ReportLine]:
     where = _address(config, source.source)
     word = "ok" if source.is_up else "FAILED"
-    yield ReportLine(f"  {source.source} {where}: {word}. {explain(source.source, source.reason)}", not source.is_up)
-    if source.source == "metrics" and source.is_up:
-        yield from _missing_metrics(snapshot)
-    if source.source == "log" and source.is_up:
-        yield from _log_contents(snapshot)
+    yield ReportLine(
+        f"  {SOURCE_NAMES[source.source]} {where}: {word}. {explain(source.source, source.reason)}", not source.is_up
+    )
+    if source.source == "log" and source.is_up and snapshot.version is not None:
+        yield ReportLine(f"    vLLM {snapshot.version}, model {snapshot.model_name or 'unknown'}")
     if snapshot.probe is not None and source.source == "probe" and snapshot.probe.first_token_seconds is not None:
         yield ReportLine(f"    time to first token: {snapshot.probe.first_token_seconds:.3f} s")
 
@@ -240,33 +238,15 @@ def _log_name(config: ServerConfig) -> str:
     return f"of unit {config.journal}" if config.journal is not None else config.log or ""
 
 
-def _missing_metrics(snapshot: ServerSnapshot) -> Iterator[ReportLine]:
-    missing = [name for name, is_missing in snapshot.missing_metrics.items() if is_missing]
-    if missing:
-        yield ReportLine(f"    {missing_metrics_text(missing)}")
-
-
-def _log_contents(snapshot: ServerSnapshot) -> Iterator[ReportLine]:
-    if snapshot.version is None:
-        yield ReportLine(f"    {NO_START}")
-    else:
-        yield ReportLine(f"    vLLM {snapshot.version}, model {snapshot.model_name or 'unknown'}")
+def _found(finding: Finding, indent: str) -> ReportLine:
+    return ReportLine(f"{indent}{finding.text}", finding.weight == "wrong")
 
 
 def _flags(configuration: Configuration) -> Iterator[ReportLine]:
-    """Yield the flags that any source has, and what the last start has changed."""
+    """Yield the flags that any source has."""
     known = [f"{flag} {known.value}" for flag, known in configuration.flags.items()]
     if known:
         yield ReportLine(f"  flags: {', '.join(known)}")
-    if configuration.change is not None:
-        yield ReportLine(f"  {changed_flags_text(configuration.change.text)}")
-
-
-def _missing_sources(config: ServerConfig) -> Iterator[ReportLine]:
-    if not config.has_log:
-        yield ReportLine(f"  log: {NOT_CONFIGURED['log']}")
-    if config.metrics is None:
-        yield ReportLine(f"  metrics: {NOT_CONFIGURED['metrics']}")
 
 
 def _check_engine(engine: EngineSnapshot, snapshot: ServerSnapshot) -> Iterator[ReportLine]:
@@ -285,8 +265,6 @@ def _check_engine(engine: EngineSnapshot, snapshot: ServerSnapshot) -> Iterator[
     for basis, known in engine.capacity.ranges.items():
         most = f"{known.tokens_per_second:,.0f} ({known.low:,.0f} to {known.high:,.0f}) tokens/s"
         yield ReportLine(f"    capacity: {most}, {CAPACITY_BASES[basis]}")
-    if engine.state == "unknown" and not any(source.is_up for source in snapshot.sources):
-        yield ReportLine(f"    {NOTHING_READ}", is_wrong=True)
 
 
 def _may_be_stalled(engine: EngineSnapshot) -> bool:

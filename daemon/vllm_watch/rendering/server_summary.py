@@ -7,14 +7,8 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from vllm_watch.catalog.capacity_reasons import CAPACITY_BASES, CAPACITY_UNKNOWN
-from vllm_watch.catalog.finding_texts import (
-    NO_START,
-    UNKNOWN_WITHOUT,
-    changed_flags_text,
-    disagreement_text,
-    missing_metrics_text,
-)
-from vllm_watch.catalog.reasons import STALLED, SourceName, explain
+from vllm_watch.catalog.event_texts import FAILURES
+from vllm_watch.catalog.reasons import SOURCE_NAMES, STALLED, explain
 from vllm_watch.catalog.states import STATES, worst
 from vllm_watch.loadtest.metric_titles import LATENCY_LABELS, STATISTIC_LABELS, titled
 from vllm_watch.loadtest.model import Quantile
@@ -35,6 +29,7 @@ from vllm_watch.rendering.document import (
 from vllm_watch.rendering.results import percentile, percentile_notes
 from vllm_watch.rendering.text import WIDTH, render_text
 from vllm_watch.replay.replay import LogPeriod
+from vllm_watch.state.server_findings import server_findings
 from vllm_watch.state.snapshot import EngineSnapshot, Reading, ServerSnapshot
 from vllm_watch_parsers.metric_names import INFERENCE_HANDLERS
 
@@ -42,7 +37,6 @@ from vllm_watch_parsers.metric_names import INFERENCE_HANDLERS
 ENGINES = 4
 """How many engines are side by side in 80 columns."""
 
-_SOURCE_NAMES: Mapping[SourceName, str] = {"log": "Log", "metrics": "/metrics", "probe": "Probe"}
 _QUANTILES: tuple[Quantile, ...] = ("p50", "p95", "p99")
 _COUNTERS = {
     "prompt_tokens_total": "Prompt tokens",
@@ -68,7 +62,7 @@ def summary(snapshot: ServerSnapshot, log: LogPeriod | None) -> Document:
         Section("Last values", tuple(_now(snapshot.engines))),
         Section("Latency since the server's start", tuple(_latencies(snapshot.engines))),
         Section("Counted", tuple(_counted(snapshot, log))),
-        Section("What was read", tuple(_sources(snapshot, log))),
+        Section("What was read", tuple(_sources(snapshot))),
     )
     return Document(_title(snapshot), _lead(snapshot, log), tuple(each for each in sections if each.blocks))
 
@@ -207,7 +201,7 @@ def _counted(snapshot: ServerSnapshot, log: LogPeriod | None) -> Iterator[Block]
     for name, number in snapshot.log.events.items() if snapshot.log is not None else ():
         if number:
             times = "" if number == 1 else f", {count(number)} times"
-            yield Statement("warning", f"The log reports {name}{times}.")
+            yield Statement("warning", f"The log reports: {FAILURES.get(name, name)}{times}.")
     groups = (
         Group("In the log" if log is not None else "By the server", tuple(_server_rows(snapshot))),
         Group("By the engines since the server's start", tuple(_engine_rows(snapshot))),
@@ -249,30 +243,14 @@ def _engine_rows(snapshot: ServerSnapshot) -> Iterator[Cells]:
     yield from ((label, count(counted[name])) for name, label in _COUNTERS.items() if name in counted)
 
 
-def _note(text: str, tone: Tone = "note") -> Statement:
-    """Return a sentence that `check` says after something else."""
-    return Statement(tone, f"{text[0].upper()}{text[1:].rstrip('.')}.")
-
-
-def _sources(snapshot: ServerSnapshot, log: LogPeriod | None) -> Iterator[Block]:
+def _sources(snapshot: ServerSnapshot) -> Iterator[Block]:
     """Yield how each source was read, and what is missing and why."""
     for source in snapshot.sources:
-        text = f"{_SOURCE_NAMES[source.source]}: {explain(source.source, source.reason)}"
+        text = f"{SOURCE_NAMES[source.source].capitalize()}: {explain(source.source, source.reason)}"
         yield Statement("good" if source.is_up else "warning", text)
-    given = {source.source for source in snapshot.sources}
-    for name, text in UNKNOWN_WITHOUT.items():
-        if name not in given:
-            yield Statement("note", f"{_SOURCE_NAMES[name]}: none was given. {text}")
-    if log is not None and snapshot.version is None:
-        yield _note(NO_START)
-    missing = [name for name, is_missing in snapshot.missing_metrics.items() if is_missing]
-    if missing:
-        yield _note(missing_metrics_text(missing))
-    if snapshot.configuration.change is not None:
-        yield _note(changed_flags_text(snapshot.configuration.change.text))
-    differing = {name for engine in snapshot.engines for name, differs in engine.disagreements.items() if differs}
-    if differing:
-        yield _note(disagreement_text(sorted(differing)), "warning")
+    for finding in server_findings(snapshot):
+        text = f"{finding.text[0].upper()}{finding.text[1:].rstrip('.')}."
+        yield Statement("warning" if finding.weight == "wrong" else "note", text)
     if snapshot.log is not None and snapshot.log.unparsed_stats_lines:
         number = count(snapshot.log.unparsed_stats_lines)
         yield Statement("warning", f"Statistics lines of an unknown form were not read: {number}.")

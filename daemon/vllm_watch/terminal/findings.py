@@ -1,27 +1,31 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What is wrong with a server, and what else its operator should know, as `check` says it."""
+"""What is wrong with a server of a document or should be known, the alerts of a Prometheus included."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
+from typing import cast
 
-from vllm_watch.catalog.finding_texts import (
-    NO_START,
-    NOT_CONFIGURED,
-    NOTHING_READ,
-    alert_text,
-    changed_flags_text,
-    disagreement_text,
-    missing_metrics_text,
-)
+from vllm_watch.catalog.finding_texts import alert_text
+from vllm_watch.catalog.findings import Finding, Known, findings
+from vllm_watch.catalog.reasons import SOURCE_NAMES, SourceName
+from vllm_watch.catalog.states import EngineState
 from vllm_watch.terminal.document import Document, ServerDocument
-from vllm_watch.terminal.model import Finding
 
 
-def findings(server: ServerDocument, document: Document) -> tuple[Finding, ...]:
-    """Return what `check` would report of a server of a document beside its numbers and its state: first the wrong."""
-    found = [*_alerts(server.name, document), *_found(server)]
-    return tuple(sorted(found, key=lambda finding: finding.severity == "note"))
+def document_findings(
+    server: ServerDocument, states: Collection[EngineState], document: Document
+) -> tuple[Finding, ...]:
+    """
+    Return what is wrong with a server or should be known: first the wrong, and of it the alerts.
+
+    Args:
+        server: The server.
+        states: Those of its engines, as far as they are known here.
+        document: What it is of.
+    """
+    found = [*_alerts(server.name, document), *_failures(server), *_found(server, states)]
+    return tuple(sorted(found, key=lambda finding: finding.weight == "note"))
 
 
 def _alerts(server: str, document: Document) -> Iterator[Finding]:
@@ -36,28 +40,21 @@ def _alerts(server: str, document: Document) -> Iterator[Finding]:
             yield Finding("wrong" if is_wrong else "note", text)
 
 
-def _found(server: ServerDocument) -> Iterator[Finding]:
+def _failures(server: ServerDocument) -> Iterator[Finding]:
     for source in server.sources:
         if not source.up:
-            yield Finding("wrong", f"{source.source}: {source.explanation or source.reason}")
-    if server.sources and not any(source.up for source in server.sources):
-        yield Finding("wrong", NOTHING_READ)
-    yield from _disagreements(server)
-    up = {source.source for source in server.sources if source.up}
-    if "metrics" in up and server.missing_metrics:
-        yield Finding("note", missing_metrics_text(server.missing_metrics))
-    if "log" in up and server.version is None:
-        yield Finding("note", NO_START)
-    configured = {source.source for source in server.sources}
-    for name, text in NOT_CONFIGURED.items():
-        if name not in configured:
-            yield Finding("note", f"{name}: {text}")
+            name = cast("SourceName", source.source)  # One of a newer daemon is called by its code.
+            yield Finding("wrong", f"{SOURCE_NAMES.get(name, name)}: {source.explanation or source.reason}")
+
+
+def _found(server: ServerDocument, states: Collection[EngineState]) -> Iterator[Finding]:
     change = server.configuration.change if server.configuration is not None else None
-    if change is not None and change.text:
-        yield Finding("note", changed_flags_text(change.text))
-
-
-def _disagreements(server: ServerDocument) -> Iterator[Finding]:
-    quantities = list(dict.fromkeys(each for engine in server.engines for each in engine.disagreements))
-    if quantities:
-        yield Finding("wrong", disagreement_text(quantities))
+    known = Known(
+        {cast("SourceName", source.source): source.up for source in server.sources},
+        states,
+        version=server.version,
+        missing_metrics=server.missing_metrics,
+        changed_flags="" if change is None else change.text,
+        disagreements=[each for engine in server.engines for each in engine.disagreements],
+    )
+    return findings(known)

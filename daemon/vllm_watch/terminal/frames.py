@@ -22,7 +22,7 @@ from vllm_watch.terminal.document import (
     ServerDocument,
     SourceDocument,
 )
-from vllm_watch.terminal.findings import findings
+from vllm_watch.terminal.findings import document_findings
 from vllm_watch.terminal.model import (
     STAGE_NAMES,
     CapacityView,
@@ -110,7 +110,7 @@ def _server(server: ServerDocument, document: Document) -> ServerView:
         kv_cache_capacity_tokens=_sum([engine.kv_cache_capacity_tokens for engine in engines]),
         engines=engines,
         sources=tuple(_source(each) for each in server.sources if each.source in BY_SOURCE),
-        findings=findings(server, document),
+        findings=document_findings(server, [engine.state for engine in engines], document),
         events=None if server.events is None else tuple(_event(each) for each in reversed(server.events)),
         hour=_points(server.history),
         start_time=server.start_time,

@@ -5,10 +5,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from vllm_watch.catalog.findings import Weight
 from vllm_watch.terminal.cells import Cells
 from vllm_watch.terminal.heading import ago, rule
 from vllm_watch.terminal.lines import Line, Role, Span, wrapped
-from vllm_watch.terminal.model import Event, Frame, ServerView, Severity
+from vllm_watch.terminal.model import Event, Frame, ServerView
 from vllm_watch.terminal.pieces import finding_mark
 
 
@@ -16,13 +17,13 @@ _AGE_WIDTH = 12
 _NOT_READ = "Of so many servers the events are not read together. Open one with Enter, then press e."
 
 
-def finding_lines(server: ServerView, width: int, severity: Severity) -> list[Line]:
-    """Return what `check` would report: what is wrong, or what else there is to know."""
+def finding_lines(server: ServerView, width: int, weight: Weight) -> list[Line]:
+    """Return what is wrong with a server, or what should be known."""
     return [
         row
         for finding in server.findings
-        if finding.severity == severity
-        for row in wrapped(finding.text, width, first=finding_mark(finding), role=severity)
+        if finding.weight == weight
+        for row in wrapped(finding.text, width, first=finding_mark(finding), role=weight)
     ]
 
 

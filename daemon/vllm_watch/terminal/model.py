@@ -13,6 +13,7 @@ from collections.abc import Callable, Collection
 from typing import Literal, NamedTuple, Protocol
 
 from vllm_watch.catalog.event_texts import EventKind
+from vllm_watch.catalog.findings import Finding
 from vllm_watch.catalog.reasons import ReasonKind, SourceName
 from vllm_watch.catalog.states import EngineState
 from vllm_watch.state.snapshot import Reading
@@ -30,9 +31,6 @@ STAGE_NAMES: dict[Stage, str] = {
     "decode": "decode",
 }
 """The stages whose latencies are shown, in their order, with their names."""
-
-Severity = Literal["wrong", "note"]
-"""Whether somebody has to change something, or should only know it."""
 
 
 class Latency(NamedTuple):
@@ -136,13 +134,6 @@ class SourceView(NamedTuple):
     last_reading: float | None = None
 
 
-class Finding(NamedTuple):
-    """What `check` would report about a server, as one sentence or two."""
-
-    severity: Severity
-    text: str
-
-
 class Event(NamedTuple):
     """
     Something that happened to a server.
@@ -191,7 +182,7 @@ class ServerView(NamedTuple):
         latencies: As of an engine, the highest of all engines.
         max_running_requests, kv_cache_capacity_tokens: Sums over the engines; `None` if one's is not known.
         sources: Where the numbers come from.
-        findings: What is wrong, the worst first.
+        findings: What is wrong, then what should be known.
         events: Those of the last hour, the latest first; `None` if the daemon does not report them.
         recent: The numbers of the last readings of this program, oldest first, about `delay` apart.
         hour: The numbers of the last hour, oldest first, ten seconds apart; empty if it was not asked for.

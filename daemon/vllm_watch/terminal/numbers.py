@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from operator import attrgetter
 from typing import NamedTuple
 
-from vllm_watch.catalog.reasons import SourceName
+from vllm_watch.catalog.reasons import SOURCE_NAMES
 from vllm_watch.state.snapshot import Reading
 from vllm_watch.terminal.cells import Cells, columns
 from vllm_watch.terminal.lines import Line, Span, line
@@ -18,7 +18,6 @@ from vllm_watch.terminal.pieces import course_piece, ratio_bar
 LABEL = 10
 """Columns of the names of numbers."""
 
-SOURCE_NAMES: dict[SourceName, str] = {"log": "log", "metrics": "/metrics", "probe": "probe"}
 HOUR_SECONDS = 3600.0
 
 _VALUE = 7

@@ -5,10 +5,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from vllm_watch.catalog.findings import Finding, Weight
 from vllm_watch.catalog.states import EngineState
 from vllm_watch.terminal.cells import Cells
 from vllm_watch.terminal.lines import Role, Span
-from vllm_watch.terminal.model import Finding, Latency, Severity, Stage
+from vllm_watch.terminal.model import Latency, Stage
 from vllm_watch.terminal.thresholds import KV_FULL_RATIO
 
 
@@ -21,7 +22,7 @@ _IN_SECONDS = 9.995
 _HEADROOM = 8 / 7
 """The highest value leaves an eighth of the line empty: sparklines one below the other do not touch."""
 
-_MARKS: dict[Severity, tuple[str, Role]] = {"wrong": ("! ", "wrong"), "note": ("- ", "note")}
+_MARKS: dict[Weight, tuple[str, Role]] = {"wrong": ("! ", "wrong"), "note": ("- ", "note")}
 
 
 def state_piece(state: EngineState, cells: Cells) -> Span:
@@ -59,7 +60,7 @@ def course_piece(values: Sequence[float | None], width: int, cells: Cells, top: 
 
 def finding_mark(finding: Finding) -> Span:
     """Return what stands before a finding."""
-    return Span(*_MARKS[finding.severity])
+    return Span(*_MARKS[finding.weight])
 
 
 def of_limit(value: float | None, limit: float | None, cells: Cells) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from vllm_watch.catalog.reasons import SOURCE_NAMES
 from vllm_watch.terminal.cells import Cells
 from vllm_watch.terminal.engine_table import ENGINE_COLUMNS
 from vllm_watch.terminal.happened import event_lines, finding_lines
@@ -13,7 +14,6 @@ from vllm_watch.terminal.latencies import LATENCY_WIDTH, draft_lines, hits_line,
 from vllm_watch.terminal.lines import EMPTY, Line, Span, beside, line, wrapped
 from vllm_watch.terminal.model import EngineView, ServerView, SourceView
 from vllm_watch.terminal.numbers import (
-    SOURCE_NAMES,
     Number,
     engine_numbers,
     hour_lines,
@@ -67,7 +67,7 @@ def _right(server: ServerView, at: float, width: int, cells: Cells) -> list[Line
     events = event_lines(server, at, width, cells) or [line("nothing")]
     capacity = _capacity(server, width, cells)
     return [
-        rule("What check reports", width, cells), *wrong, EMPTY,
+        rule("What is wrong or should be known", width, cells), *wrong, EMPTY,
         rule("Sources", width, cells), *_sources(server, at, width, cells), EMPTY,
         *([rule("Capacity", width, cells), *capacity, EMPTY] if capacity else []),
         rule("Events of the last hour", width, cells), *events,

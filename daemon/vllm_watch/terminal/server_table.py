@@ -74,7 +74,7 @@ def _model(server: ServerView, cells: Cells, width: int) -> Sequence[Span]:
 
 
 def _finding(server: ServerView, cells: Cells, width: int) -> Sequence[Span]:
-    wrong = [finding.text for finding in server.findings if finding.severity == "wrong"]
+    wrong = [finding.text for finding in server.findings if finding.weight == "wrong"]
     return [Span(cells.fit(next(iter(wrong), server.meaning), width), "wrong" if wrong else "dim")]
 
 
