@@ -84,7 +84,6 @@ def engine(state="serving", name="0", **changes):
     """Return an engine with all its numbers."""
     whole = EngineView(
         engine=name,
-        model_name="Qwen/Qwen3-8B",
         state=state,
         generation_tokens_per_second=reading(1240.0),
         prompt_tokens_per_second=reading(8210.0),
@@ -95,10 +94,7 @@ def engine(state="serving", name="0", **changes):
         kv_cache_usage_ratio=reading(0.874, "log", 6.0),
         prefix_cache_hit_ratio=reading(0.352),
         spec_decode_mean_acceptance_length=reading(2.31),
-        spec_decode_acceptance_ratio=reading(0.44),
-        last_token_timestamp_seconds=reading(AT - 1),
         max_running_requests=64.0,
-        max_model_len_tokens=32768.0,
         kv_cache_capacity_tokens=141_312.0,
         num_speculative_tokens=4.0,
         latencies=latencies(),
@@ -138,8 +134,8 @@ def server(name="gpu-0", state="serving", engines=None, **changes):
         kv_cache_capacity_tokens=141_312.0,
         engines=engines or (engine(state),),
         sources=(
-            SourceView("log", True, "ok", "ok", "The log is read.", "the log is read", AT - 6),
-            SourceView("metrics", True, "ok", "ok", "/metrics is read.", "/metrics is read", AT - 1),
+            SourceView("log", True, "the log is read", AT - 6),
+            SourceView("metrics", True, "/metrics is read", AT - 1),
         ),
         findings=(),
         events=(
@@ -157,11 +153,8 @@ def server(name="gpu-0", state="serving", engines=None, **changes):
 
 def silent_server(name, state):
     """Return a server of which nothing is known but its state."""
-    nothing = EngineView(engine="0", model_name="", state=state)
-    down = SourceView(
-        "metrics", False, "refused", "failure",
-        "Nothing listens at the address. Check that the server runs, and its port.", "nothing listens", AT - 300,
-    )  # fmt: skip
+    nothing = EngineView(engine="0", state=state)
+    down = SourceView("metrics", False, "nothing listens", AT - 300)
     finding = Finding("wrong", "/metrics http://127.0.0.1:8000/metrics: Nothing listens at the address.")
     return ServerView(
         name, state, STATES[state].text, engines=(nothing,), sources=(down,), findings=(finding,), events=()
@@ -186,7 +179,7 @@ def many(count=200):
 
 def frame(*servers):
     """Return a frame that was read one second ago."""
-    return Frame(AT - 1, AT - 1, servers, "1.0")
+    return Frame(AT - 1, AT - 1, servers)
 
 
 def lost(frame=None, seconds=40.0):

@@ -37,7 +37,7 @@ def two_engines():
 
 def recorded_frame(*servers):
     """Return a frame that was read one second before `AT`."""
-    return Frame(AT - 1, AT - 1, servers, "1.0")
+    return Frame(AT - 1, AT - 1, servers)
 
 
 def _server(document, name):

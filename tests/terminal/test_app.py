@@ -9,12 +9,14 @@ import threading
 
 import pytest
 
+from tests.support.command_line import SECONDS
 from tests.terminal.made_up import AT, HandSource, every_state, frame, lost, many, server
 from tests.terminal.screens import lines, role_of, running, text
 from textual import events
 
 from vllm_watch.terminal import app as app_module
 from vllm_watch.terminal.app import TopApp, run_app
+from vllm_watch.terminal.cells import columns
 from vllm_watch.terminal.home_page import HomePage
 from vllm_watch.terminal.keys import FILTER, KEYS
 from vllm_watch.terminal.model import ViewOptions
@@ -314,6 +316,7 @@ def test_text_of_servers_is_shown_as_it_is():
         assert r"[red]x[/]\x1b" in text(app)
         assert "\x1b" not in text(app)
         assert "\u202e" not in text(app)
+        assert max(columns(line) for line in lines(app)) <= 80
 
     drive(test, frame(hostile, hostile))
 
@@ -332,19 +335,24 @@ def test_an_error_in_drawing_is_a_sentence(monkeypatch, capsys):
 
 
 def test_a_signal_ends_it_as_q_does(monkeypatch):
-    """SIGTERM and SIGHUP end the application in order, so that the terminal is as it was."""
-    handlers = {}
+    """SIGTERM, SIGHUP and SIGINT end the application in order, so that the terminal is as it was."""
+    run_async = TopApp.run_async
 
-    async def run():
+    async def run(number):
+        handlers = {}
         loop = asyncio.get_running_loop()
         monkeypatch.setattr(loop, "add_signal_handler", lambda number, handler: handlers.update({number: handler}))
         app = TopApp(HandSource(), ViewOptions(), "dark", tick=None)
-        monkeypatch.setattr(app, "run_async", lambda: asyncio.sleep(0))
-        await app_module._until_ended(app)
 
-    asyncio.run(run())
+        async def send(_pilot):
+            handlers[number]()
 
-    assert {signal.SIGTERM, signal.SIGHUP, signal.SIGINT} == set(handlers)
+        monkeypatch.setattr(app, "run_async", lambda: run_async(app, headless=True, size=(80, 24), auto_pilot=send))
+        await asyncio.wait_for(app_module._until_ended(app), SECONDS)
+        assert app.return_code == 0
+
+    for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGINT):
+        asyncio.run(run(number))
 
 
 def test_a_source_may_tell_from_its_own_thread_also_after_the_end():

@@ -19,7 +19,7 @@ CELLS, PLAIN = Cells(), Cells(ASCII)
     [(0, "0"), (12.34, "12.3"), (512, "512"), (9994, "9990"), (12_345, "12.3k"), (999_600, "1.00M"), (3.2e15, "3200T")],
 )
 def test_tokens(value, text):
-    """A number of tokens has three digits and at most six columns."""
+    """A number of tokens has three digits and at most five columns."""
     assert CELLS.tokens(value) == text
 
 

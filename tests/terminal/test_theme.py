@@ -16,6 +16,7 @@ from tests.terminal.screens import running, text
 
 from vllm_watch.catalog.states import ENGINE_STATES
 from vllm_watch.terminal.abilities import has_unicode
+from vllm_watch.terminal.cells import ASCII, UNICODE
 from vllm_watch.terminal.lines import Role
 from vllm_watch.terminal.theme import looks, theme_of_terminal
 
@@ -84,6 +85,9 @@ def test_states_differ_without_their_colour():
         filled = {state for state in ENGINE_STATES if styles[state].bgcolor is not None or styles[state].reverse}
         assert {"saturated", "stalled", "down"} == filled
         assert all(styles[state].bold for state in filled)
+        for glyphs in (UNICODE, ASCII):
+            shown = {(str(styles[state]), glyphs.states[state]) for state in ENGINE_STATES}
+            assert len(shown) == len(set(glyphs.states.values())) == len(ENGINE_STATES)
 
 
 @pytest.mark.parametrize(

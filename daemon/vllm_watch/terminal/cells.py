@@ -107,7 +107,11 @@ class Cells:
         return f"{significant(value / size).replace(',', '')}{prefix}"
 
     def percent(self, ratio: float | None) -> str:
-        """Return a ratio as per cent, without the sign and with at most one decimal: ``87.5``, ``0.2``, ``100``."""
+        """
+        Return a ratio as per cent, without the sign and with at most one decimal: ``87.5``, ``0.2``, ``100``.
+
+        Three significant digits, as reports have them, would need more than the five columns of a table.
+        """
         if ratio is None or not math.isfinite(ratio):
             return self.glyphs.dash
         return f"{ratio * 100:.1f}" if abs(ratio) < 0.9995 else f"{ratio * 100:.0f}"
@@ -137,10 +141,6 @@ class Cells:
         whole = int(share)
         part = self.glyphs.parts[: int((share - whole) * _PARTS)][-1:]
         return (self.glyphs.full * whole + part).ljust(width, self.glyphs.empty)
-
-    def column(self, ratio: float | None) -> str:
-        """Return a ratio as a vertical bar of one character; a dash where nothing is known."""
-        return self.glyphs.dash if ratio is None else self._level(ratio)
 
     def sparkline(self, values: Sequence[float | None], width: int, top: float | None = None) -> str:
         """

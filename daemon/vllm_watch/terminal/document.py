@@ -19,7 +19,6 @@ class Document(Struct):
 
     at: float
     servers: list[ServerDocument]
-    version: str = ""
     prometheus: PrometheusDocument | None = None
     alerts: list[AlertDocument] = []
 
@@ -96,7 +95,6 @@ class EngineDocument(Struct):
     """One engine. `capacity` is by basis, the best first; quantiles are by stage and by the quantile as a text."""
 
     engine: str = "0"
-    model_name: str = ""
     state: str = "unknown"
     stall: StallDocument | None = None
     gauges: dict[str, ReadingDocument] = {}
@@ -114,7 +112,6 @@ class ChangeDocument(Struct):
     """What the last start with other flags has changed."""
 
     text: str = ""
-    at: float | None = None
 
 
 class ConfigurationDocument(Struct):

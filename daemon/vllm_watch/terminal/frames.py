@@ -59,15 +59,11 @@ _GAUGES = (
     "external_prefix_cache_hit_ratio",
     "mm_cache_hit_ratio",
     "spec_decode_mean_acceptance_length",
-    "spec_decode_acceptance_ratio",
-    "last_token_timestamp_seconds",
 )
 _FACTS = (
     "max_running_requests",
-    "max_model_len_tokens",
     "kv_cache_capacity_tokens",
     "num_speculative_tokens",
-    "tensor_parallel_size",
 )
 
 
@@ -92,7 +88,7 @@ def frame_of(document: Document, received: float, only: str | None = None) -> Fr
         others = ", ".join(sorted(quote(each.name) for each in document.servers)) or "none"
         raise DaemonError(f"there is no server {quote(only)}; there are: {others}")
     servers.sort(key=lambda server: (-STATES[server.state].severity, server.name))
-    return Frame(document.at, received, tuple(servers), document.version)
+    return Frame(document.at, received, tuple(servers))
 
 
 def _server(server: ServerDocument, document: Document) -> ServerView:
@@ -134,14 +130,12 @@ def _engine(engine: EngineDocument, slo: Mapping[str, float | None]) -> EngineVi
     values.update((name, engine.facts.get(name)) for name in _FACTS)
     return EngineView(
         engine=engine.engine,
-        model_name=engine.model_name,
         state=_state(engine.state),
         stall=engine.stall.meaning or None if engine.stall is not None else None,
         prompt_excludes_cached=engine.prompt_excludes_cached,
         latencies=tuple(_latency(stage, engine, slo) for stage in STAGE_NAMES),
         position_acceptance=tuple(engine.position_acceptance),
         capacity=_capacity(engine.capacity),
-        disagreements=tuple(engine.disagreements),
         **values,
     )
 
@@ -185,9 +179,6 @@ def _source(source: SourceDocument) -> SourceView:
     return SourceView(
         name,
         source.up,
-        source.reason,
-        known.kind if known else None,
-        source.explanation,
         known.short if known else source.explanation,
         source.last_reading,
     )

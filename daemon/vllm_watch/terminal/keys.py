@@ -16,6 +16,7 @@ class Key(NamedTuple):
         shown: How the last line and the help name them.
         word: What they do, in a word; empty if the last line does not have it.
         text: What they do, for the help.
+        others: How the help names the other keys that do the same; empty if there is none.
     """
 
     keys: tuple[str, ...]
@@ -29,24 +30,29 @@ class Key(NamedTuple):
 QUIT = Key(("q", "f10", "ctrl+c"), "app.leave", "q", "Quit", "quit", "F10, Ctrl-C")
 HELP = Key(("question_mark", "h", "f1"), "app.show_help", "?", "Help", "this help", "h, F1")
 BACK = Key(
-    ("escape", "left", "backspace"), "back", "Esc", "Back", "back; in the table of servers, show all again", "Left"
+    ("escape", "left", "backspace"),
+    "back",
+    "Esc",
+    "Back",
+    "back; in the table of servers, show all again",
+    "Left, Backspace",
 )
 OPEN = Key(("enter", "right"), "open", "Enter", "Open", "show the selected server in detail", "Right, a click")
 FILTER = Key(
-    ("slash", "f4", "f3"), "", "/", "Filter", "show only servers with these words in name, model or state", "F4"
+    ("slash", "f4", "f3"), "", "/", "Filter", "show only servers with these words in name, model or state", "F3, F4"
 )
 SORT = Key(("s", "f6"), "sort", "s", "Sort", "sort by the next column", "F6")
 REVERSE = Key(("S", "upper_s"), "reverse", "S", "Reverse", "sort the other way round")
 PAUSE = Key(("space", "p"), "app.pause", "Space", "Pause", "hold the values, or go on", "p")
 EVENTS = Key(("e",), "app.events", "e", "Events", "what has happened in the last hour")
-SLOWER = Key(("plus", "equals_sign"), "app.slower", "+", "", "wait longer between two readings")
+SLOWER = Key(("plus", "equals_sign"), "app.slower", "+", "", "wait longer between two readings", "=")
 FASTER = Key(("minus",), "app.faster", "-", "", "wait less between two readings")
-READ = Key(("r", "f5", "ctrl+l"), "app.read_now", "r", "Read", "read and draw everything now", "F5")
+READ = Key(("r", "f5", "ctrl+l"), "app.read_now", "r", "Read", "read and draw everything now", "F5, Ctrl-L")
 THEME = Key(("t",), "app.switch_theme", "t", "Theme", "dark or light")
 UP = Key(("up", "k"), "move(-1)", "Up", "", "the line above", "k, the wheel")
 DOWN = Key(("down", "j"), "move(1)", "Down", "", "the line below", "j, the wheel")
-PAGE_UP = Key(("pageup", "ctrl+b"), "move_page(-1)", "PgUp", "", "a page up")
-PAGE_DOWN = Key(("pagedown", "ctrl+f"), "move_page(1)", "PgDn", "", "a page down")
+PAGE_UP = Key(("pageup", "ctrl+b"), "move_page(-1)", "PgUp", "", "a page up", "Ctrl-B")
+PAGE_DOWN = Key(("pagedown", "ctrl+f"), "move_page(1)", "PgDn", "", "a page down", "Ctrl-F")
 FIRST = Key(("home", "g"), "move_to_end(-1)", "Home", "", "the first line", "g")
 LAST = Key(("end", "G", "upper_g"), "move_to_end(1)", "End", "", "the last line", "G")
 SUSPEND = Key(("ctrl+z",), "app.suspend_process", "Ctrl-Z", "", "stop until the shell's fg")

@@ -14,7 +14,7 @@ from typing import Literal, NamedTuple, Protocol
 
 from vllm_watch.catalog.event_texts import EventKind
 from vllm_watch.catalog.findings import Finding
-from vllm_watch.catalog.reasons import ReasonKind, SourceName
+from vllm_watch.catalog.reasons import SourceName
 from vllm_watch.catalog.states import EngineState
 from vllm_watch.state.snapshot import Reading
 
@@ -82,11 +82,9 @@ class EngineView(NamedTuple):
         prompt_excludes_cached: Whether prompt tokens per second are without cached ones.
         latencies: One for each stage of `STAGE_NAMES`, in their order.
         position_acceptance: Accepted drafts by position in the draft.
-        disagreements: The quantities about which log and /metrics disagree.
     """
 
     engine: str
-    model_name: str
     state: EngineState
     stall: str | None = None
     generation_tokens_per_second: Reading | None = None
@@ -100,17 +98,12 @@ class EngineView(NamedTuple):
     external_prefix_cache_hit_ratio: Reading | None = None
     mm_cache_hit_ratio: Reading | None = None
     spec_decode_mean_acceptance_length: Reading | None = None
-    spec_decode_acceptance_ratio: Reading | None = None
-    last_token_timestamp_seconds: Reading | None = None
     max_running_requests: float | None = None
-    max_model_len_tokens: float | None = None
     kv_cache_capacity_tokens: float | None = None
     num_speculative_tokens: float | None = None
-    tensor_parallel_size: float | None = None
     latencies: tuple[Latency, ...] = ()
     position_acceptance: tuple[float | None, ...] = ()
     capacity: CapacityView = CapacityView()
-    disagreements: tuple[str, ...] = ()
 
 
 class SourceView(NamedTuple):
@@ -118,18 +111,12 @@ class SourceView(NamedTuple):
     One source of a server.
 
     Args:
-        reason: Its code in the catalog.
-        kind: What the reason is about; `None` if the daemon is newer than this program.
-        explanation: What the reason means, and what to do.
-        short: The same in a few words.
+        short: How reading it goes, in a few words.
         last_reading: When it was read last.
     """
 
     source: SourceName
     is_up: bool
-    reason: str
-    kind: ReasonKind | None
-    explanation: str
     short: str
     last_reading: float | None = None
 
@@ -217,13 +204,11 @@ class Frame(NamedTuple):
         at: The moment.
         received: When this program received it, by its own clock; the age of the data is the time since then.
         servers: The worst first, then by name.
-        version: That of the vllm-watch that read the servers.
     """
 
     at: float
     received: float
     servers: tuple[ServerView, ...]
-    version: str = ""
 
 
 class Lost(NamedTuple):

@@ -43,7 +43,7 @@ class Number(NamedTuple):
         value: The number as text.
         unit: What follows it.
         course: Its values until now, oldest first.
-    top: The most there can be, if that is known.
+        top: The most there can be, if that is known.
         ratio: The number, if it is a ratio, which has a bar instead.
         note: What follows the bar.
         reading: Where the number comes from; `None` if it is a sum or not known.

@@ -35,13 +35,13 @@ def latency_of(latencies: Sequence[Latency], stage: Stage) -> Latency:
     return next((each for each in latencies if each.stage == stage), Latency(stage))
 
 
-def latency_piece(latency: Latency, value: float | None, cells: Cells, *, is_quantile: bool = True) -> Span:
+def latency_piece(latency: Latency, value: float | None, cells: Cells) -> Span:
     """Return a latency in milliseconds, or with its unit in seconds, and with a mark if it is over the objective."""
     is_over = value is not None and latency.objective is not None and value > latency.objective
     if value is not None and value >= _IN_SECONDS:
         text = f"{cells.number(value)}s"  # So that it is as short as the others.
     else:
-        text = cells.milliseconds(value, latency.below if is_quantile else None)
+        text = cells.milliseconds(value, latency.below)
     # The blank keeps the digits of those that are not over below those that are.
     return Span(f"{text}{OVER if is_over else ' '}", "over" if is_over else "text")
 
