@@ -11,9 +11,9 @@ import pytest
 from tests.support.waiting import until
 from tests.terminal.documents import body, fleet
 
+from vllm_watch.catalog.limits import SERVERS_WITH_HOUR
 from vllm_watch.support.clock import SystemClock
 from vllm_watch.support.errors import DaemonError
-from vllm_watch.terminal.frames import FEW_SERVERS
 from vllm_watch.terminal.model import Frame, Lost
 from vllm_watch.terminal.reading_thread import RECENT_POINTS, ReadingThread
 
@@ -124,7 +124,7 @@ def test_recent_readings_are_kept(reading):
 
 def test_many_servers_have_no_hour_but_those_that_are_shown(reading):
     """The last hour of many servers is not read, that of one that is opened is, and at once."""
-    states = ["idle", "serving"] * FEW_SERVERS
+    states = ["idle", "serving"] * SERVERS_WITH_HOUR
     document = fleet(*states)
     for number, server in enumerate(document["servers"]):
         server["name"] = str(number)

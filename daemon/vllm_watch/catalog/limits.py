@@ -22,5 +22,8 @@ AGE_PER_SERVER = 0.005
 FEW_SERVERS = 10
 """So few are shown anew to everybody who asks."""
 
+SERVERS_WITH_HOUR = 12
+"""Up to so many servers have their last hour in every answer to `top`; of more it would be megabytes each time."""
+
 STEP_TIME_SECONDS = 300
 """The time of a decode step is the median of this period."""

@@ -8,7 +8,7 @@ import sys
 
 from collections.abc import Callable, Mapping
 from contextlib import closing
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
 import click
 import msgspec
@@ -20,10 +20,11 @@ from vllm_watch.support.clock import SystemClock
 from vllm_watch.support.errors import DaemonError, UsageError
 from vllm_watch.support.logging_setup import drop_log
 from vllm_watch.support.printable import ascii_json
+from vllm_watch.support.report_formats import PLAIN_FORMATS, PlainFormat
 from vllm_watch.support.standard_streams import write_output
 from vllm_watch.terminal.abilities import has_unicode
 from vllm_watch.terminal.cells import ASCII, UNICODE, Cells
-from vllm_watch.terminal.model import Frame, FrameSource, ViewOptions
+from vllm_watch.terminal.model import THEME_NAMES, Frame, FrameSource, ThemeName, ViewOptions
 from vllm_watch.terminal.moment import Moment
 from vllm_watch.terminal.once_screen import once_screen
 from vllm_watch.terminal.reading_thread import ReadingThread
@@ -37,8 +38,6 @@ _OF_THE_EXTRA = frozenset({"textual", "rich"})
 _MISSING = "{} is not installed: pip install 'vllm-watch[top]'; with --once a screen is printed without it"
 _NO_TERMINAL = "standard input, output and error have to be a terminal: use --once to print one screen"
 
-Theme = Literal["dark", "light"]
-
 
 class ScreenOptions(NamedTuple):
     """The values of the options that say how something is shown."""
@@ -46,7 +45,7 @@ class ScreenOptions(NamedTuple):
     delay: float
     is_ascii: bool
     no_color: bool
-    theme: Theme | None
+    theme: ThemeName | None
 
 
 screen_options = several(
@@ -61,7 +60,7 @@ screen_options = several(
     ),
     click.option("--ascii", "is_ascii", is_flag=True, help="Write ASCII only, as where the locale is not UTF-8."),
     click.option("--no-color", is_flag=True, help="Use no colours, as with NO_COLOR in the environment."),
-    click.option("--theme", type=click.Choice(["dark", "light"]), help="Of the terminal [default: by COLORFGBG]."),
+    click.option("--theme", type=click.Choice(THEME_NAMES), help="Of the terminal [default: by COLORFGBG]."),
 )
 
 
@@ -69,14 +68,14 @@ screen_options = several(
 @source_options
 @screen_options
 @click.option("--once", is_flag=True, help="Print one screen as text and exit; this does not need textual.")
-@click.option("--format", "form", type=click.Choice(["text", "json"]), help="Of what --once prints [default: text].")
+@click.option("--format", "form", type=click.Choice(PLAIN_FORMATS), help="Of what --once prints [default: text].")
 def command(
     delay: float,
     is_ascii: bool,
     no_color: bool,
-    theme: Theme | None,
+    theme: ThemeName | None,
     once: bool,
-    form: Literal["text", "json"] | None,
+    form: PlainFormat | None,
     **source: str,
 ) -> None:
     """
@@ -96,7 +95,7 @@ def command(
     sys.exit(show(options, ScreenOptions(delay, is_ascii, no_color, theme)))
 
 
-def print_once(options: SourceOptions, form: Literal["text", "json"], *, is_ascii: bool) -> None:
+def print_once(options: SourceOptions, form: PlainFormat, *, is_ascii: bool) -> None:
     """
     Print what is known once all sources were read.
 
@@ -136,7 +135,9 @@ def show(options: SourceOptions, screen: ScreenOptions) -> int:
         thread.stop()
 
 
-def _application() -> tuple[Callable[[FrameSource, ViewOptions, Theme], int], Callable[[Mapping[str, str]], Theme]]:
+def _application() -> tuple[
+    Callable[[FrameSource, ViewOptions, ThemeName], int], Callable[[Mapping[str, str]], ThemeName]
+]:
     """
     Return what runs the application, and what chooses its theme.
 

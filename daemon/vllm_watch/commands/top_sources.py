@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import click
 
-from vllm_watch.commands.options import config_option, log_option, metrics_option, several
+from vllm_watch.commands.options import PLAYBACK_SPEED, config_option, log_option, metrics_option, several
 from vllm_watch.config.texts import parse_url
 from vllm_watch.support.clock import ScaledClock, SystemClock
 from vllm_watch.support.completion import file_names
@@ -18,8 +18,6 @@ from vllm_watch.support.errors import FileError, UsageError
 from vllm_watch.support.tokens import MAX_TOKEN, read_token
 from vllm_watch.terminal.reader import DocumentReader
 
-
-DEFAULT_SPEED = 10.0
 
 source_options = several(
     click.option("--url", metavar="URL", help="A running vllm-watch, such as http://127.0.0.1:9468."),
@@ -46,7 +44,9 @@ source_options = several(
         "--recording", metavar="DIR|FILE", shell_complete=file_names, help="Recorded servers, again and again."
     ),
     click.option(
-        "--speed", type=click.FloatRange(0.1, 100), help=f"Of a recording; 1 is real time [default: {DEFAULT_SPEED:g}]."
+        "--speed",
+        type=click.FloatRange(0.1, 100),
+        help=f"Of a recording; 1 is real time [default: {PLAYBACK_SPEED:g}].",
     ),
     click.option("--server", metavar="NAME", help="Show only this server."),
 )
@@ -151,7 +151,7 @@ def _replay(options: SourceOptions, path: str, *, is_once: bool) -> DocumentRead
     from vllm_watch.replay.recording import server_name  # noqa: PLC0415
     from vllm_watch.terminal.replay_reader import ReplayReader  # noqa: PLC0415
 
-    speed = options.speed or DEFAULT_SPEED
+    speed = options.speed or PLAYBACK_SPEED
     recording = opened(path)
     title = f"recording {recording.path.name}, {'its end' if is_once else f'at {speed:g} times its speed'}"
     servers = recording.servers if options.server is None else (server_name(recording, options.server),)

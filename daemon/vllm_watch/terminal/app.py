@@ -25,10 +25,10 @@ from textual.message import Message
 from textual.types import AnimationLevel
 
 from vllm_watch.terminal.home_page import HomePage
-from vllm_watch.terminal.model import FrameSource, ViewOptions
+from vllm_watch.terminal.model import FrameSource, ThemeName, ViewOptions
 from vllm_watch.terminal.pages import EventsPage, HelpPage, Page, ServerPage
 from vllm_watch.terminal.present import Present
-from vllm_watch.terminal.theme import ThemeName, themes
+from vllm_watch.terminal.theme import themes
 
 
 TICK_SECONDS = 1.0

@@ -67,10 +67,6 @@ _FACTS = (
 )
 
 
-FEW_SERVERS = 12
-"""Up to so many servers have their last hour in every document; of more it would be megabytes each time."""
-
-
 def frame_of(document: Document, received: float, only: str | None = None) -> Frame:
     """
     Return what a document says.

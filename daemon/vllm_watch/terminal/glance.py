@@ -73,12 +73,13 @@ def server_glance(server: ServerView, width: int, cells: Cells) -> list[Line]:
     """Return one server in a few short lines, the most important first."""
     now = server.now
     ttft = latency_of(server.latencies, "time_to_first_token")
-    of = f" % of {cells.tokens(server.kv_cache_capacity_tokens)} tokens"
+    size = server.kv_cache_capacity_tokens
+    of = "" if size is None else f" of {cells.tokens(size)} tokens"
     rows = (
         ("output", Span(f"{cells.number(now.generation_tokens_per_second)} tok/s")),
         ("running", Span(of_limit(now.requests_running, server.max_running_requests, cells))),
         ("waiting", Span(cells.count(now.requests_waiting))),
-        ("KV cache", Span(f"{cells.percent(now.kv_cache_usage_ratio)}{of}")),
+        ("KV cache", Span(f"{cells.percent(now.kv_cache_usage_ratio)} %{of}")),
         ("TTFT p95", latency_piece(ttft, ttft.p95, cells)),
     )
     return [

@@ -10,7 +10,7 @@ seconds, ratios from 0 to 1.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection
-from typing import Literal, NamedTuple, Protocol
+from typing import Literal, NamedTuple, Protocol, get_args
 
 from vllm_watch.catalog.event_texts import EventKind
 from vllm_watch.catalog.findings import Finding
@@ -255,6 +255,10 @@ class FrameSource(Protocol):
 
     def show_hours(self, names: Collection[str]) -> None:
         """Ask for the last hour of these servers from now on."""
+
+
+ThemeName = Literal["dark", "light"]
+THEME_NAMES: tuple[ThemeName, ...] = get_args(ThemeName)
 
 
 class ViewOptions(NamedTuple):

@@ -9,9 +9,9 @@ from rich.style import Style
 
 from vllm_watch.terminal.cells import ASCII, UNICODE, Cells
 from vllm_watch.terminal.lines import Role
-from vllm_watch.terminal.model import FrameSource, ViewOptions
+from vllm_watch.terminal.model import FrameSource, ThemeName, ViewOptions
 from vllm_watch.terminal.moment import Moment
-from vllm_watch.terminal.theme import ThemeName, looks
+from vllm_watch.terminal.theme import looks
 
 
 class Present:

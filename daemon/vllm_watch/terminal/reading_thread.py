@@ -8,10 +8,11 @@ import threading
 from collections import deque
 from collections.abc import Callable, Collection
 
+from vllm_watch.catalog.limits import SERVERS_WITH_HOUR
 from vllm_watch.support.clock import Clock
 from vllm_watch.support.errors import VllmWatchError
 from vllm_watch.terminal.document import decode
-from vllm_watch.terminal.frames import FEW_SERVERS, frame_of
+from vllm_watch.terminal.frames import frame_of
 from vllm_watch.terminal.model import Frame, Lost, Point, View
 from vllm_watch.terminal.reader import DocumentReader
 
@@ -117,7 +118,7 @@ class ReadingThread:
         """Return the present frame; of few servers with their last hours, also the first one."""
         every = None if self._only is None else frozenset({self._only})
         frame = self._read_hours(every if self._is_small else self._shown)
-        is_small = len(frame.servers) <= FEW_SERVERS
+        is_small = len(frame.servers) <= SERVERS_WITH_HOUR
         if is_small and not self._is_small:
             frame = self._read_hours(every)
         self._is_small = is_small

@@ -36,7 +36,7 @@ def _state(server: ServerView, cells: Cells, width: int) -> Sequence[Span]:
     return [state_piece(server.state, cells)]
 
 
-def _tokens(server: ServerView, cells: Cells, width: int) -> Sequence[Span]:
+def _output(server: ServerView, cells: Cells, width: int) -> Sequence[Span]:
     del width
     return [Span(cells.tokens(server.now.generation_tokens_per_second))]
 
@@ -64,7 +64,7 @@ def _kv_cache(server: ServerView, cells: Cells, width: int) -> Sequence[Span]:
     return [number, Span(" "), ratio_bar(usage, width - _PERCENT_WIDTH - 1, cells, fills=True)]
 
 
-def _capacity(server: ServerView, cells: Cells, width: int) -> Sequence[Span]:
+def _kv_cache_size(server: ServerView, cells: Cells, width: int) -> Sequence[Span]:
     del width
     return [Span(cells.tokens(server.kv_cache_capacity_tokens))]
 
@@ -95,7 +95,7 @@ def _latency_column(name: str, stage: Stage, level: Level, title: str, rank: int
     return Column(name, title, f"{level} ms", 7, cell, rank, key=value)
 
 
-def _mean_column(
+def _lowest_column(
     name: str, title: str, unit: str, rank: int, text: Callable[[float | None, Cells], str]
 ) -> Column[ServerView]:
     """Return a column of a gauge that is not added up: the lowest of the engines, for which one looks."""
@@ -131,19 +131,19 @@ def _severity(server: ServerView) -> float:
 COLUMNS: Sequence[Column[ServerView]] = (
     Column("server", "server", "", 14, _name, 0, grow=10, is_text=True, key=lambda server: server.name),
     Column("state", "state", "", 11, _state, 1, is_text=True, key=_severity),
-    Column("generation", "output", "tok/s", 7, _tokens, 2, key=_now("generation_tokens_per_second")),
+    Column("generation", "output", "tok/s", 7, _output, 2, key=_now("generation_tokens_per_second")),
     Column("trend", "", "trend", 7, _trend, 7, grow=24, is_text=True),
     Column("running", "running", "of max", 8, _running, 3, key=_now("requests_running")),
     Column("waiting", "waiting", "", 8, _waiting, 4, key=_now("requests_waiting")),
     Column("kv_cache", "KV cache", "% used", 11, _kv_cache, 5, grow=6, key=_now("kv_cache_usage_ratio")),
-    Column("capacity", "KV of", "tokens", 6, _capacity, 13, key=lambda server: server.kv_cache_capacity_tokens),
+    Column("kv_cache_size", "KV of", "tokens", 6, _kv_cache_size, 13, key=attrgetter("kv_cache_capacity_tokens")),
     _latency_column("ttft_p50", "time_to_first_token", "p50", "TTFT", 14),
     _latency_column("ttft_p95", "time_to_first_token", "p95", "TTFT", 6),
     _latency_column("tpot_p50", "time_per_output_token", "p50", "TPOT", 8),
     _latency_column("tpot_p95", "time_per_output_token", "p95", "TPOT", 15),
     _latency_column("itl_p95", "inter_token", "p95", "ITL", 9),
-    _mean_column("prefix_cache_hit_ratio", "prefix", "hits %", 10, _as_percent),
-    _mean_column("spec_decode_mean_acceptance_length", "accept", "length", 11, _as_number),
+    _lowest_column("prefix_cache_hit_ratio", "prefix", "hits %", 10, _as_percent),
+    _lowest_column("spec_decode_mean_acceptance_length", "accept", "length", 11, _as_number),
     Column("engines", "engines", "", 7, _engines, 16),
     Column("finding", "what is wrong", "", 36, _finding, 12, grow=60, is_text=True),
     Column("model", "model", "", 16, _model, 17, grow=16, is_text=True),

@@ -8,9 +8,10 @@ import threading
 from collections.abc import Collection
 from typing import NamedTuple
 
+from vllm_watch.catalog.limits import SERVERS_WITH_HOUR
 from vllm_watch.support.clock import Clock
 from vllm_watch.terminal.document import decode
-from vllm_watch.terminal.frames import FEW_SERVERS, frame_of
+from vllm_watch.terminal.frames import frame_of
 from vllm_watch.terminal.model import Frame
 from vllm_watch.terminal.reader import DocumentReader
 
@@ -47,7 +48,7 @@ def read_settled(reader: DocumentReader, clock: Clock, seconds: float, only: str
             break
         clock.wait(never, _PAUSE_SECONDS)
     names = {server.name for server in found.frame.servers}
-    return _read(reader, clock, names if len(names) <= FEW_SERVERS else {found.frame.servers[0].name}, only)
+    return _read(reader, clock, names if len(names) <= SERVERS_WITH_HOUR else {found.frame.servers[0].name}, only)
 
 
 def _read(reader: DocumentReader, clock: Clock, hours: Collection[str], only: str | None) -> Settled:

@@ -10,16 +10,13 @@ them. The ground is drawn as well: what a terminal's own ground is, and whether 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Literal
 
 from rich.color import Color
 from rich.style import Style
 from textual.theme import Theme
 
 from vllm_watch.terminal.lines import Role
-
-
-ThemeName = Literal["dark", "light"]
+from vllm_watch.terminal.model import ThemeName
 
 
 def _styles(texts: Mapping[Role, str]) -> Mapping[Role, Style]:
