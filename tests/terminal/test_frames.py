@@ -14,9 +14,11 @@ from vllm_watch.catalog.first_steps import first_steps
 from vllm_watch.catalog.reasons import explain
 from vllm_watch.catalog.states import ENGINE_STATES, SLEEPING, STATES
 from vllm_watch.support.errors import DaemonError
+from vllm_watch.terminal.cells import Cells
 from vllm_watch.terminal.document import decode
 from vllm_watch.terminal.frames import frame_of
 from vllm_watch.terminal.model import Finding
+from vllm_watch.terminal.server_detail import server_detail
 
 
 def only_server(state):
@@ -174,6 +176,14 @@ def test_a_newer_daemon():
 
     assert server.state == "unknown"
     assert [(each.kind, each.explanation, each.short) for each in server.sources] == [(None, "New.", "New.")]
+
+
+def test_a_number_of_a_newer_source():
+    """A number from a source that is not known here is shown with that source's name."""
+    gauges = {"requests_running": {"value": 3.0, "at": 1.0, "source": "dream"}}
+    server = changed("serving", engines=[{"gauges": gauges}])
+
+    assert any("dream 4 s" in line.text for line in server_detail(server, 5.0, 80, Cells()))
 
 
 @pytest.mark.parametrize(

@@ -44,7 +44,7 @@ class Number(NamedTuple):
         value: The number as text.
         unit: What follows it.
         course: Its values until now, oldest first.
-    top: The most there can be, if that is known.
+        top: The most there can be, if that is known.
         ratio: The number, if it is a ratio, which has a bar instead.
         note: What follows the bar.
         reading: Where the number comes from; `None` if it is a sum or not known.
@@ -172,8 +172,10 @@ def _drawing(number: Number, room: int, cells: Cells) -> list[Span]:
 
 
 def _origin(reading: Reading | None, at: float, cells: Cells) -> str:
-    """Return where a number comes from, and how old it is there."""
-    return "" if reading is None else f"{SOURCE_NAMES[reading.source]} {cells.age(at - reading.at)}"
+    """Return where a number comes from, and how old it is there; a newer daemon may have other sources."""
+    if reading is None:
+        return ""
+    return f"{SOURCE_NAMES.get(reading.source, reading.source)} {cells.age(at - reading.at)}".lstrip()
 
 
 def _of(limit: float | None, cells: Cells) -> str:
