@@ -52,7 +52,7 @@ _OF_MODEL = "instance, model_name"
 _BY_BATCH = f"instance, server, {batches.LABEL}"
 
 _SAMPLED = "15s"
-"""How often the batch's size is looked at for its shares of the time."""
+"""How often the mean size of the batch is looked at for its shares of the time, and of no less time it is the mean."""
 
 _FIRM_SECONDS = 30
 """What an engine generated with so many requests is by chance where it ran them for less time."""
@@ -65,6 +65,9 @@ _PROMPT_SOURCES = {
     "external_kv_transfer": palette.ORANGE,
 }
 """vLLM's names of where prompt tokens come from, and their colours."""
+
+_REPLICAS = {"servers": 80, "for_week": 100, "for_demand": 80}
+"""Pixels of the columns of counts: what they leave has the model's name, at 1280 px, too."""
 
 _TREND = "10m"
 """The time over which VllmKvCacheExhaustionAhead takes the trend of the KV cache."""
@@ -407,7 +410,7 @@ def _replicas(t: Texts) -> Panel:
     return grid(
         t.panel("replicas"),
         [Key("model_name", t.name("model")), Key("instance", t.name("daemon"), width=110)],
-        [Column(expr, t.name(name), decimals=0, width=90) for name, expr in columns.items()],
+        [Column(expr, t.name(name), decimals=0, width=_REPLICAS[name]) for name, expr in columns.items()],
         sort_by=[(t.name("model"), False)],
         width=10,
         runbooks=runbooks(t, "VllmDemandNearMaximum"),
@@ -487,6 +490,7 @@ def _batch_over_time(t: Texts) -> Panel:
         t.panel("batch_over_time"),
         REQUESTS,
         Query(share, f"{{{{{batches.LABEL}}}}}"),
+        least=_SAMPLED,
         width=9,
         height=9,
     )

@@ -485,15 +485,21 @@ def _lengths(t: Texts) -> Panel:
 
 
 def _phases(t: Texts) -> Panel:
+    """Return the mean phases of all chosen servers' requests: the means of several, one on the other, are none."""
     return lines(
         t.panel("phases"),
         LATENCY,
         [
-            Query(promql.mean(f"{phase}_time_seconds"), f"{{{{server}}}} {t.name(phase)}", color)
+            Query(_mean_of_all(f"{phase}_time_seconds"), t.name(phase), color)
             for phase, color in (("queue", palette.ORANGE), ("prefill", palette.SKY), ("decode", palette.GREEN))
         ],
         stacked=True,
     )
+
+
+def _mean_of_all(histogram: str) -> str:
+    total, observed = (f"sum({promql.rate(promql.of_engine(f'{histogram}_{part}'))})" for part in ("sum", "count"))
+    return f"{total} / ({observed} > 0)"
 
 
 def _shortage(t: Texts) -> list[Panel]:

@@ -322,6 +322,7 @@ def _compared(t: Texts) -> Iterator[Panel]:
             width=6 if place < _IN_A_ROW else 8,
             height=7,
             most=1 if unit == RATIO else None,
+            soft_most=1,
             stepped=True,
             runbooks=runbooks(t, "VllmSourcesDisagree"),
         )

@@ -268,6 +268,7 @@ def _of_worst(t: Texts, how: str, quotient: Quotient) -> tuple[Query, Query]:
 
 def _length(t: Texts) -> Panel:
     """Return the length by the drafts and as measured, with its most, and the bound of the alert on a collapse."""
+    drafted = f"{_LENGTH} and {_DRAFTED} > 0"  # The daemon keeps the last one.
     memory = f"{_LENGTH}[{thresholds()['baseline_window']}] offset {thresholds()['baseline_before']}"
     most = promql.per_server(f"({_PER_DRAFT} or count without (position) ({_POSITION})) + 1", "max")
     bound = f"(1 + {number('collapse_gain_ratio'):g} * (quantile_over_time(0.5, {memory}) - 1)) and {_DRAFTED}"
@@ -276,7 +277,7 @@ def _length(t: Texts) -> Panel:
         _TOKENS,
         [
             Query(_TOKENS_PER_OUTPUT.now, f"{{{{server}}}} {t.name('measured')}", palette.SKY),
-            Query(_LENGTH, f"{{{{server}}}} {t.name('by_drafts')}${{{ENGINE}}}", palette.GREEN, several=True),
+            Query(drafted, f"{{{{server}}}} {t.name('by_drafts')}${{{ENGINE}}}", palette.GREEN, several=True),
             Query(most, f"{{{{server}}}} {t.name('most')}", palette.SKY, limit=True),
             Query(promql.per_server(bound, "max"), f"{{{{server}}}} {t.name('collapse')}", palette.LIMIT, limit=True),
         ],

@@ -11,7 +11,7 @@ import sys
 
 import pytest
 
-from tests.support.command_line import COMMAND, SECONDS, vllm_watch
+from tests.support.command_line import SECONDS, vllm_watch
 from tests.support.http_servers import StandIn, answer
 from tests.support.recordings import RECORDINGS
 from tests.support.servers_here import free_port
@@ -94,6 +94,15 @@ def test_one_server_of_several(daemon):
     assert wrong.stderr.startswith(f'vllm-watch: {url}: there is no server "nobody"; there are: "down", "idle"')
 
 
+def test_a_log_that_is_not_there(tmp_path):
+    """Without a daemon the sources are read by this process: what is wrong is on the screen, and in no log."""
+    done = vllm_watch("top", "--once", "--log", tmp_path / "vllm.log")
+
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "! log: The file does not exist yet." in done.stdout
+    assert "! no source can be read, so nothing is known" in done.stdout
+
+
 def test_a_password_is_sent(daemon, tmp_path):
     """The password comes from the first line of its file, and is sent with the user's name."""
     file = tmp_path / "password"
@@ -161,24 +170,24 @@ def test_formats_are_of_one_screen():
     assert "use --once to print one screen" in done.stderr
 
 
-@pytest.mark.slow
-def test_a_locale_without_utf8_gets_ascii():
-    """Where the locale is not UTF-8 the screen is written in ASCII, without being asked."""
-    environment = {**os.environ, "LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
-    command = [*COMMAND, "top", "--recording", DAY, "--once"]
-    done = subprocess.run(command, capture_output=True, check=True, timeout=SECONDS, env=environment)
-
-    assert done.stdout.isascii()
-    assert b". idle  day | Qwen3.6-27B | vLLM 0.32.0" in done.stdout
-    assert b"\\x" not in done.stdout
-
-
 WITHOUT_TEXTUAL = """
 import sys
 sys.modules["textual"] = None
 from vllm_watch.cli import main
 main(sys.argv[1:])
 """
+
+
+@pytest.mark.slow
+def test_a_locale_without_utf8_gets_ascii():
+    """Where the locale is not UTF-8 the screen is written in ASCII, without being asked; textual is not needed."""
+    environment = {**os.environ, "LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
+    command = [sys.executable, "-c", WITHOUT_TEXTUAL, "top", "--recording", DAY, "--once"]
+    done = subprocess.run(command, capture_output=True, check=True, timeout=SECONDS, env=environment)
+
+    assert done.stdout.isascii()
+    assert b". idle  day | Qwen3.6-27B | vLLM 0.32.0" in done.stdout
+    assert b"\\x" not in done.stdout
 
 
 def printed_on_a_terminal(*command):

@@ -68,10 +68,6 @@ KNOWN: Mapping[tuple[str, str], str] = {
         r"[A-F]: vllm_watch_source_(last_reading_timestamp_seconds|info) is not narrowed to \$server",
     ): "it is of all servers, as the title says: one not to be trusted is found by somebody who looks at another",
     (
-        "vllm-watch-server",
-        r"D: (Where the time goes|时间花在哪里) asks the same",
-    ): "the mean time in the queue is beside its quantiles, and one of the parts of the whole",
-    (
         "vllm-watch-sources",
         r"[CG]: vllm_watch_(source_up|collect_errors_total) is not narrowed to \$server",
     ): "a daemon is told of with all its servers",

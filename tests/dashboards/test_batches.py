@@ -125,6 +125,16 @@ def test_the_batch_has_one_size_at_a_time(prometheus, overload):
     assert not any(overload.start <= at < overload.start + 50 for at in shares)
 
 
+@NEEDS_PROMETHEUS
+def test_whatever_ran_has_a_size(prometheus, overload):
+    """Also a few seconds with requests in a short time range are in a class: a gap is a time without any."""
+    cells = {at for values in drawn(prometheus, "Batch size over time", overload).values() for at in values}
+    running = samples(prometheus, "requests_running", overload)
+    busy = [overload.start + second for second, value in running.items() if value]
+    assert [] == [at for at in busy if at <= max(cells) and not any(at <= cell <= at + 30 for cell in cells)]
+    assert len(busy) > 10
+
+
 def drawn(prometheus, title, span, more=""):
     """Return what a panel draws of `day`, by name and time; `more` is a query that is asked at the same times."""
     board, api = dashboard(UID), Api(prometheus.url)

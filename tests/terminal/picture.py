@@ -34,6 +34,9 @@ _NAMES = {
 _ELSEWHERE = re.compile(r"\s*@font-face \{.*?\}|\s*<!--.*?-->", re.DOTALL)
 """Fonts of another host, and who made the picture."""
 
+_NUMBER = re.compile(r"terminal-\d+")
+"""What rich gives the classes so that a page may have several pictures; it is another one each time."""
+
 
 def picture():
     """Return the picture as SVG; it asks no other host for fonts."""
@@ -46,7 +49,7 @@ def picture():
             await pilot.pause()
             return app.export_screenshot()
 
-    return _ELSEWHERE.sub("", asyncio.run(draw()))
+    return _NUMBER.sub("terminal", _ELSEWHERE.sub("", asyncio.run(draw())))
 
 
 def main():

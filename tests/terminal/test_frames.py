@@ -160,6 +160,34 @@ def test_more_findings():
     assert found[2].text == "changed by the last start with other flags: a 1 → 2"
 
 
+def test_alerts_of_a_prometheus():
+    """A server's own alerts are among its findings, a critical one that fires as wrong; or why they are not known."""
+    alerts = [
+        {"alertname": "VllmEngineStalled", "severity": "critical", "state": "firing", "server": "a", "engine": "0"},
+        {
+            "alertname": "VllmQueueGrowing",
+            "severity": "warning",
+            "state": "pending",
+            "server": "a",
+            "summary": "More.",
+        },
+        {"alertname": "VllmEngineDown", "severity": "critical", "state": "firing", "server": "b"},
+    ]
+    sources = [{"source": name, "up": True} for name in ("log", "metrics")]
+    document = {"at": 1.0, "servers": [{"name": "a", "version": "1", "sources": sources}]}
+
+    def found(**more):
+        (server,) = frame_of(decode(json.dumps({**document, **more}).encode()), RECEIVED).servers
+        return [tuple(finding) for finding in server.findings]
+
+    assert found(alerts=alerts, prometheus={"up": True}) == [
+        ("wrong", "critical, firing: VllmEngineStalled, engine 0."),
+        ("note", "warning, pending: VllmQueueGrowing. More."),
+    ]
+    assert found(prometheus={"up": False, "explanation": "http://p: gone"}) == [("note", "prometheus: http://p: gone")]
+    assert found() == []
+
+
 def test_an_older_daemon():
     """A daemon without events, capacity or hour still has its servers; what it does not say is not known."""
     document = {"at": 1.0, "servers": [{"name": "a", "engines": [{"engine": "0", "state": "serving"}]}]}

@@ -43,3 +43,8 @@ def disagreement_text(quantities: Collection[str]) -> str:
     """Return a sentence on quantities about which the log and /metrics differ."""
     what = ", ".join(quantity.replace("_", " ") for quantity in quantities)
     return f"the log and /metrics have disagreed for minutes: {what}. Check that both belong to this server."
+
+
+def alert_text(severity: str, state: str, subject: str, summary: str) -> str:
+    """Return a sentence on an alert of a Prometheus; `subject` is its name, and what it is about."""
+    return f"{severity}, {state}: {subject}. {summary}".rstrip()

@@ -18,6 +18,7 @@ from vllm_watch.catalog.finding_texts import (
     NO_START,
     NOT_CONFIGURED,
     NOTHING_READ,
+    alert_text,
     changed_flags_text,
     missing_metrics_text,
 )
@@ -329,9 +330,8 @@ def _check_prometheus(config: PrometheusConfig, alerts: Alerts, servers: Contain
     for alert in shown:
         # One that pages somebody is wrong also if the server looks well at the moment.
         is_wrong = (alert.severity, alert.state) == ("critical", "firing")
-        yield ReportLine(
-            f"  {alert.severity}, {alert.state}: {alert.alertname}{_subject(alert)}. {alert.summary}", is_wrong
-        )
+        subject = f"{alert.alertname}{_subject(alert)}"
+        yield ReportLine(f"  {alert_text(alert.severity, alert.state, subject, alert.summary)}", is_wrong)
 
 
 def _subject(alert: Alert) -> str:

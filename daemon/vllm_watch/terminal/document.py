@@ -15,11 +15,13 @@ from vllm_watch.support.errors import DaemonError
 
 
 class Document(Struct):
-    """All servers at one moment."""
+    """All servers at one moment; `prometheus` is there only if one is configured."""
 
     at: float
     servers: list[ServerDocument]
     version: str = ""
+    prometheus: PrometheusDocument | None = None
+    alerts: list[AlertDocument] = []
 
 
 class ServerDocument(Struct):
@@ -37,6 +39,24 @@ class ServerDocument(Struct):
     configuration: ConfigurationDocument | None = None
     history: dict[str, list[float | None]] = {}
     events: list[EventDocument] | None = None
+
+
+class PrometheusDocument(Struct):
+    """Whether the alerts of the configured Prometheus are known, and if not, why."""
+
+    up: bool = False
+    explanation: str = ""
+
+
+class AlertDocument(Struct):
+    """One alert of the configured Prometheus, about a server or about vllm-watch."""
+
+    alertname: str
+    severity: str = ""
+    state: str = ""
+    server: str | None = None
+    engine: str | None = None
+    summary: str = ""
 
 
 class SourceDocument(Struct):

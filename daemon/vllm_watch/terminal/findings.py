@@ -9,17 +9,31 @@ from vllm_watch.catalog.finding_texts import (
     NO_START,
     NOT_CONFIGURED,
     NOTHING_READ,
+    alert_text,
     changed_flags_text,
     disagreement_text,
     missing_metrics_text,
 )
-from vllm_watch.terminal.document import ServerDocument
+from vllm_watch.terminal.document import Document, ServerDocument
 from vllm_watch.terminal.model import Finding
 
 
-def findings(server: ServerDocument) -> tuple[Finding, ...]:
-    """Return what `check` would report of a server beside its numbers and its state: first what is wrong."""
-    return tuple(sorted(_found(server), key=lambda finding: finding.severity == "note"))
+def findings(server: ServerDocument, document: Document) -> tuple[Finding, ...]:
+    """Return what `check` would report of a server of a document beside its numbers and its state: first the wrong."""
+    found = [*_alerts(server.name, document), *_found(server)]
+    return tuple(sorted(found, key=lambda finding: finding.severity == "note"))
+
+
+def _alerts(server: str, document: Document) -> Iterator[Finding]:
+    """Yield the alerts of a server, the worst first, as the document has them; or why they are not known."""
+    if document.prometheus is not None and not document.prometheus.up:
+        yield Finding("note", f"prometheus: {document.prometheus.explanation}")
+    for alert in document.alerts:
+        if alert.server == server:
+            is_wrong = (alert.severity, alert.state) == ("critical", "firing")
+            subject = alert.alertname if alert.engine is None else f"{alert.alertname}, engine {alert.engine}"
+            text = alert_text(alert.severity, alert.state, subject, alert.summary)
+            yield Finding("wrong" if is_wrong else "note", text)
 
 
 def _found(server: ServerDocument) -> Iterator[Finding]:

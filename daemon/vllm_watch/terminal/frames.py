@@ -87,7 +87,7 @@ def frame_of(document: Document, received: float, only: str | None = None) -> Fr
     Raises:
         DaemonError: It is not among them.
     """
-    servers = [_server(each, document.at) for each in document.servers if only is None or each.name == only]
+    servers = [_server(each, document) for each in document.servers if only is None or each.name == only]
     if only is not None and not servers:
         others = ", ".join(sorted(quote(each.name) for each in document.servers)) or "none"
         raise DaemonError(f"there is no server {quote(only)}; there are: {others}")
@@ -95,7 +95,7 @@ def frame_of(document: Document, received: float, only: str | None = None) -> Fr
     return Frame(document.at, received, tuple(servers), document.version)
 
 
-def _server(server: ServerDocument, at: float) -> ServerView:
+def _server(server: ServerDocument, document: Document) -> ServerView:
     engines = tuple(_engine(each, server.slo) for each in server.engines)
     states: list[EngineState] = [engine.state for engine in engines] or ["unknown"]
     state = max(states, key=BEST_TO_WORST.index)
@@ -105,13 +105,13 @@ def _server(server: ServerDocument, at: float) -> ServerView:
         meaning=_meaning(state, engines),
         model_name=server.model_name or None,
         version=server.version,
-        now=_now(engines, at),
+        now=_now(engines, document.at),
         latencies=_worst_latencies(engines),
         max_running_requests=_sum([engine.max_running_requests for engine in engines]),
         kv_cache_capacity_tokens=_sum([engine.kv_cache_capacity_tokens for engine in engines]),
         engines=engines,
         sources=tuple(_source(each) for each in server.sources if each.source in BY_SOURCE),
-        findings=findings(server),
+        findings=findings(server, document),
         events=None if server.events is None else tuple(_event(each) for each in reversed(server.events)),
         hour=_points(server.history),
         start_time=server.start_time,

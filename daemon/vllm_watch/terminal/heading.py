@@ -25,7 +25,8 @@ def title_line(moment: Moment, width: int, cells: Cells) -> Line:
     often = [Span(f"every {moment.delay:g} s")] if moment.delay else []
     parts = [_age(moment, cells), *often, Span(_clock(moment))]
     left = line(Span(f" {PROGRAM} ", "title"), f" {moment.title}")
-    room = width - min(columns(left.text), width // 2) - len("  ")
+    # What is read is whole if it can be; the time and how often it is read go first.
+    room = width - columns(left.text) - len("  ")
     right: list[Span] = []
     for part in parts:  # The age is on every screen; the others are where there is room.
         following = [*right, Span("  "), part] if right else [part]

@@ -59,10 +59,10 @@ def events(t: Texts, *, width: int = 24, height: int = 6) -> Panel:
 
 
 def _words(t: Texts) -> dict[str, tuple[str, str]]:
-    """Return what events are called, and their colours: those of the annotations."""
+    """Return what events are called, and their colours: of failures those of the annotations."""
     crashes = CRASHES.split("|")
     colors: dict[str, str] = {kind: palette.PURPLE if kind in crashes else palette.WARNING for kind in FAILURE_KINDS}
-    return {kind: (t.get(f"events.{kind}"), color) for kind, color in {**colors, START: palette.SKY}.items()}
+    return {kind: (t.get(f"events.{kind}"), color) for kind, color in {**colors, START: palette.TEXT}.items()}
 
 
 def _counts() -> str:

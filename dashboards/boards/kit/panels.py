@@ -305,9 +305,13 @@ def shares(text: PanelText, unit: str, query: Query, *, width: int = 8, height: 
     return _finished(panel, text, width, height, ())
 
 
-def shares_of_time(text: PanelText, unit: str, query: Query, *, width: int = 8, height: int = 8) -> Panel:
-    """Return how much of the time was of which class. `query` is by class, whose names begin with a number."""
-    panel = _heat_map(unit, RATIO).with_target(_target(query, "A", text)).max_data_points(_CELLS)
+def shares_of_time(text: PanelText, unit: str, query: Query, *, least: str, width: int = 8, height: int = 8) -> Panel:
+    """
+    Return how much of the time was of which class. `query` is by class, whose names begin with a number.
+
+    least: the shortest step (``$__interval``); the query need not look more often.
+    """
+    panel = _heat_map(unit, RATIO).with_target(_target(query, "A", text).interval(least)).max_data_points(_CELLS)
     return _finished(panel, text, width, height, ())
 
 
