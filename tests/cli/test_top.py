@@ -11,7 +11,7 @@ import sys
 
 import pytest
 
-from tests.support.command_line import SECONDS, vllm_watch
+from tests.support.command_line import COMMAND, SECONDS, vllm_watch
 from tests.support.http_servers import StandIn, answer
 from tests.support.recordings import RECORDINGS
 from tests.support.servers_here import free_port
