@@ -18,6 +18,7 @@ from vllm_watch.terminal.cells import Cells
 from vllm_watch.terminal.document import decode
 from vllm_watch.terminal.frames import frame_of
 from vllm_watch.terminal.model import Finding
+from vllm_watch.terminal.numbers import hour_lines
 from vllm_watch.terminal.server_detail import server_detail
 
 
@@ -228,6 +229,15 @@ def test_only_one_server():
     assert [server.name for server in frame("idle", "down", only="idle").servers] == ["idle"]
     with pytest.raises(DaemonError, match=r'there is no server "nobody"; there are: "down", "idle"'):
         frame("idle", "down", only="nobody")
+
+
+@pytest.mark.parametrize("width", [40, 80, 200])
+def test_the_highest_of_the_hour(width):
+    """The highest number of the last hour is that of a moment, however many moments a column of the course has."""
+    moments = {"t": [float(10 * each) for each in range(100)], "requests_waiting": [*[0.0] * 50, 209.0, *[1.0] * 49]}
+    (row,) = (line.text for line in hour_lines(changed("serving", history=moments), 1000.0, width, Cells())[2:3])
+
+    assert row.split()[:2] == ["waiting", "209"]
 
 
 def test_a_broken_hour_is_no_hour():

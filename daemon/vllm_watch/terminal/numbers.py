@@ -117,9 +117,10 @@ def number_line(number: Number, at: float, width: int, cells: Cells) -> Line:
 
 
 def hour_lines(server: ServerView, at: float, width: int, cells: Cells) -> list[Line]:
-    """Return the last hour of a server, if it is known: each course with its highest value."""
+    """Return the last hour of a server, if it is known: each course, of means, with the highest of all values."""
     if not server.hour:
         return []
+    hour = [point for point in server.hour if at - point.at <= HOUR_SECONDS]
     room = max(width - LABEL - _VALUE - 1, 1)
     courses: tuple[tuple[str, Read, Callable[[float | None], str], float | None], ...] = (
         ("output", _OUTPUT, cells.tokens, None),
@@ -129,8 +130,8 @@ def hour_lines(server: ServerView, at: float, width: int, cells: Cells) -> list[
     )
     rows = []
     for label, read, text, top in courses:
-        values = _by_time(server.hour, read, at, room)
-        highest = max((value for value in values if value is not None), default=None)
+        values = _by_time(hour, read, at, room)
+        highest = max((value for point in hour if (value := read(point)) is not None), default=None)
         rows.append(
             line(
                 Span(label.ljust(LABEL), "label"),
