@@ -18,7 +18,7 @@ from vllm_watch.terminal.cells import Cells
 from vllm_watch.terminal.document import decode
 from vllm_watch.terminal.frames import frame_of
 from vllm_watch.terminal.model import Finding
-from vllm_watch.terminal.numbers import hour_lines
+from vllm_watch.terminal.numbers import hour_lines, server_numbers
 from vllm_watch.terminal.server_detail import server_detail
 
 
@@ -229,6 +229,23 @@ def test_only_one_server():
     assert [server.name for server in frame("idle", "down", only="idle").servers] == ["idle"]
     with pytest.raises(DaemonError, match=r'there is no server "nobody"; there are: "down", "idle"'):
         frame("idle", "down", only="nobody")
+
+
+def test_the_kv_caches_of_several_engines():
+    """The per cent are of the fullest KV cache, and the tokens of all of them together."""
+    engines = [
+        {
+            "engine": name,
+            "gauges": {"kv_cache_usage_ratio": {"value": usage}},
+            "facts": {"kv_cache_capacity_tokens": 1000},
+        }
+        for name, usage in (("0", 0.9), ("1", 0.1))
+    ]
+    kv_cache = server_numbers(changed("serving", engines=engines), Cells())[-1]
+    unknown = server_numbers(changed("serving", engines=[engines[0], {**engines[1], "gauges": {}}]), Cells())[-1]
+
+    assert (kv_cache.value, kv_cache.unit, kv_cache.note) == ("90.0", "% fullest", "1000 of 2000 tokens")
+    assert unknown.note == "of 2000 tokens"
 
 
 @pytest.mark.parametrize("width", [40, 80, 200])
