@@ -143,13 +143,7 @@ def lines(
     panel = _time_series(shown, filled=filled, stepped=stepped, bars=bars, stacked=stacked)
     _set_axis(panel, most, soft_most, logarithmic=logarithmic)
     _draw_bounds(panel, bounds)
-    for letter, query in _lettered(queries):
-        panel.with_target(_target(query, letter, text)).override_by_query(
-            letter, _line_properties(query, stacked=stacked)
-        )
-        if query.several and (alone := _name_alone(query.name, text.title)):
-            # Grafana's palette begins with green, and that would be the colour of a full cache.
-            panel.override_by_name(alone, [_color("fixed", query.color)])
+    _add_lines(panel, queries, text, stacked=stacked)
     for ending, color in colors.items():
         panel.override_by_regexp(f"/(^| ){ending}( |$)/", [_color("fixed", color)])
     return _finished(panel, text, width, height, runbooks)
@@ -520,6 +514,15 @@ def _set_axis(panel: timeseries.Panel, most: float | None, soft_most: float | No
         panel.max(most)
     if soft_most is not None:
         panel.axis_soft_max(soft_most)
+
+
+def _add_lines(panel: timeseries.Panel, queries: Sequence[Query], text: PanelText, *, stacked: bool) -> None:
+    for letter, query in _lettered(queries):
+        panel.with_target(_target(query, letter, text))
+        panel.override_by_query(letter, _line_properties(query, stacked=stacked))
+        if query.several and (alone := _name_alone(query.name, text.title)):
+            # Grafana's palette begins with green, and that would be the colour of a full cache.
+            panel.override_by_name(alone, [_color("fixed", query.color)])
 
 
 def _draw_bounds(panel: timeseries.Panel, bounds: Steps) -> None:
