@@ -172,7 +172,7 @@ def _verdicts(t: Texts) -> Panel:
             )
             for rank, (name, color) in reversed([*enumerate(_VERDICTS)])
         ],
-        width=15,
+        width=14,
     )
 
 
@@ -197,7 +197,7 @@ def _doubts(t: Texts) -> Panel:
             ),
             Query(_counted_of(f"count({_unwell()})", _scraped()), t.name("unwell"), palette.BAD),
         ],
-        width=9,
+        width=10,
     )
 
 
