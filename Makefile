@@ -13,7 +13,7 @@ PYTEST = $(BIN)/pytest -q --maxprocesses 8 --dist loadfile --no-loadscope-reorde
 WORKERS = $(shell expr $$(nproc) '*' 2)
 QUICK_WORKERS = $(shell expr $$(nproc) '*' 3 / 2)
 
-.PHONY: demo run check test test-all coverage lint bench fuzz release-check generate
+.PHONY: demo run stack check test test-all coverage lint bench fuzz release-check generate
 
 .venv/installed: pyproject.toml
 	$(PYTHON) -m venv .venv
@@ -31,12 +31,16 @@ demo: .venv/installed  ## Replay a recorded server: gauges move on http://127.0.
 run: .venv/installed  ## The daemon: make run ARGS='--log vllm.log --metrics http://127.0.0.1:8000/metrics'
 	$(BIN)/vllm-watch run $(ARGS)
 
+# What it takes besides ARGS: RECORDING and SPEED, or LOG and METRICS, CONFIG, or HERE=1 for this machine's servers.
+stack: .venv/installed  ## A replay or a real server with Prometheus and Alertmanager: make stack LOG=vllm.log
+	$(BIN)/python -m deploy.stack $(ARGS)
+
 # Tests that need only Python; and those of a second or more, or with many processes, are left to `make test`.
 check: lint  ## In a minute: lint, types, and the quick tests that need only Python
 	$(PYTEST) $(QUICK_WORKERS) --hypothesis-profile=quick -m 'not (slow or needs_namespaces or needs_root or needs_tool)' $(ARGS)
 
 test: .venv/developing  ## All tests that can run here; what cannot is said at the end
-	$(PYTEST) $(WORKERS) $(ARGS)
+	$(PYTEST) $(WORKERS) --hypothesis-profile=quick $(ARGS)
 
 test-all: .venv/developing  ## The same with whole samples: tests/README.md says of what
 	$(PYTEST) $(WORKERS) --whole $(ARGS)
@@ -61,9 +65,10 @@ fuzz: .venv/developing  ## Look for inputs that break something: make fuzz ARGS=
 release-check: .venv/developing  ## What must hold for a release only: no English text is left in the Chinese set
 	$(BIN)/pytest -q tests/release_check.py $(ARGS)
 
-generate: .venv/developing  ## Write all that is made from something else: METRICS.md, rules, dashboards, the operator's objects
+generate: .venv/developing  ## Write all that is made from something else: METRICS.md, rules, dashboards, the operator's objects, the manual page
 	$(BIN)/python -m vllm_watch.exposition.metrics_reference > daemon/METRICS.md
 	$(BIN)/python -m vllm_watch.config.reference > daemon/CONFIGURATION.md
 	$(BIN)/python alerts/render.py
 	PYTHONPATH=dashboards $(BIN)/python -m boards.build
 	$(BIN)/python deploy/kubernetes/generate.py
+	$(BIN)/python deploy/manual/generate.py

@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """
 Writes ``rules/`` from ``source/`` and ``thresholds.yml``, and what the daemon takes from them: which series each alert
-needs, for `vllm-watch check`, and the thresholds at which the status page changes a colour (``make generate``).
+needs, for `vllm-watch check`, what the runbooks say to do first, and the thresholds at which the status page changes a
+colour (``make generate``).
 
 Prometheus' rules know no constants, and a number that is in two rules is soon two numbers. In ``source/`` a
 threshold is written ``%{name}``, and so is ``%{probe_not_judged}``: the reasons for which a probe's failure is no
@@ -15,6 +16,7 @@ import sys
 
 from pathlib import Path
 
+from first_steps import first_steps
 from needs import needs
 
 from vllm_watch.backtest.rule_set import shipped_sources
@@ -24,8 +26,10 @@ from vllm_watch.backtest.thresholds import rendered as rendered_rules
 
 HERE = Path(__file__).parent
 NEEDS = HERE.parent / "daemon" / "vllm_watch" / "catalog" / "alert_needs.json"
+FIRST_STEPS = HERE.parent / "daemon" / "vllm_watch" / "catalog" / "first_steps.json"
 STATUS_PAGE = HERE.parent / "daemon" / "vllm_watch" / "web" / "static" / "thresholds.js"
-ON_STATUS_PAGE = ("kv_full_ratio",)
+TERMINAL = HERE.parent / "daemon" / "vllm_watch" / "terminal" / "thresholds.py"
+IN_VIEWS = ("kv_full_ratio",)
 HEAD = "# Made by `make generate` from source/{name} and thresholds.yml: change those.\n"
 
 
@@ -56,6 +60,11 @@ def rendered_needs() -> str:
     return json.dumps(needs(rendered()), indent=1) + "\n"
 
 
+def rendered_first_steps() -> str:
+    """Return what to do first by state, as JSON."""
+    return json.dumps(first_steps(shipped_thresholds()["runbooks"]), indent=1, ensure_ascii=False) + "\n"
+
+
 def rendered_status_page() -> str:
     """Return the thresholds that the status page uses, as a module of JavaScript."""
     values = shipped_thresholds()
@@ -63,7 +72,19 @@ def rendered_status_page() -> str:
         "// SPDX-License-Identifier: Apache-2.0",
         "// Made by `make generate` from alerts/thresholds.yml: change that.",
         "",
-        *(f"export const {name.upper()} = {float(values[name])};" for name in ON_STATUS_PAGE),
+        *(f"export const {name.upper()} = {float(values[name])};" for name in IN_VIEWS),
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def rendered_terminal() -> str:
+    """Return the Python module with the thresholds that the terminal view shows, too."""
+    values = shipped_thresholds()
+    lines = [
+        "# SPDX-License-Identifier: Apache-2.0",
+        '"""Made by `make generate` from alerts/thresholds.yml: change that."""',
+        "",
+        *(f"{name.upper()} = {float(values[name])}" for name in IN_VIEWS),
     ]
     return "\n".join(lines) + "\n"
 
@@ -71,7 +92,9 @@ def rendered_status_page() -> str:
 def main() -> None:
     """Write the rule files, and what the daemon takes from them."""
     written = {HERE / "rules" / name: text for name, text in rendered().items()}
-    for path, text in {**written, NEEDS: rendered_needs(), STATUS_PAGE: rendered_status_page()}.items():
+    views = {STATUS_PAGE: rendered_status_page(), TERMINAL: rendered_terminal()}
+    written |= {NEEDS: rendered_needs(), FIRST_STEPS: rendered_first_steps(), **views}
+    for path, text in written.items():
         path.write_text(text, encoding="utf-8")
         print(path, file=sys.stderr)
 

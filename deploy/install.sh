@@ -67,6 +67,11 @@ unit=$root/etc/systemd/system/vllm-watch.service
 link=$root/usr/local/bin/vllm-watch
 settings=$root/etc/default/vllm-watch
 configuration=$root/etc/vllm-watch
+shared=$root/usr/local/share
+manual=$shared/man/man1/vllm-watch.1.gz
+bash_completion=$shared/bash-completion/completions/vllm-watch
+zsh_completion=$shared/zsh/site-functions/_vllm-watch
+fish_completion=$shared/fish/vendor_completions.d/vllm-watch.fish
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 trap 'exit 1' HUP INT TERM
@@ -143,7 +148,7 @@ put_once() { # FILE TARGET
 
 make_environment() { # FOLDER
   "$python" -m venv "$1" &&
-    "$1/bin/python" -I -m pip --disable-pip-version-check --no-cache-dir --quiet install --no-compile "$wheel" &&
+    "$1/bin/python" -I -m pip --disable-pip-version-check --no-cache-dir --quiet install --no-compile "${wheel}[top]" &&
     # The environment is never changed, so these are not needed.
     "$1/bin/python" -I -m pip --disable-pip-version-check --quiet uninstall --yes pip setuptools 2>/dev/null &&
     rm -f "$1"/bin/activate* "$1"/bin/Activate* &&
@@ -205,11 +210,25 @@ discard() { # RELEASE
   rmdir "$releases" "$root$prefix" 2>/dev/null || true
 }
 
-put_files() {
+put_completion() { # RELEASE SHELL TARGET
+  if $dry_run; then  # There may be no such release, so that its script is not known.
+    [ -e "$3" ] || say "Write $3"
+    return
+  fi
+  program "$1" completion "$2" >"$work/completion"
+  put "$work/completion" "$3"
+}
+
+put_files() { # RELEASE
   sed "s|/opt/vllm-watch/|$prefix/|" "$here/systemd/vllm-watch.service" >"$work/unit"
   put "$work/unit" "$unit"
   put_once "$here/vllm-watch.yml" "$configuration/vllm-watch.yml"
   put_once "$here/systemd/vllm-watch.default" "$settings"
+  gzip -9n <"$here/manual/vllm-watch.1" >"$work/manual"
+  put "$work/manual" "$manual"
+  put_completion "$1" bash "$bash_completion"
+  put_completion "$1" zsh "$zsh_completion"
+  put_completion "$1" fish "$fish_completion"
   if [ "$(readlink "$link" || true)" != "$prefix/bin/vllm-watch" ]; then
     [ ! -e "$link" ] || [ -L "$link" ] || fail "$link exists and was not created by this script"
     step "Link $link to $prefix/bin/vllm-watch" mkdir -p "$(dirname "$link")"
@@ -245,7 +264,7 @@ go_to() { # RELEASE
     step "Switch $root$prefix/bin to $1" point_to "$1"
   fi
   [ ! -f "$unit" ] || cp "$unit" "$work/unit.old"
-  put_files
+  put_files "$1"
   start_service || go_back "$1" "$old"
   $dry_run || remove_other_releases "$1"
   $changed || say "Nothing to do: $1 is installed."
@@ -285,6 +304,12 @@ remove() { # PATH...
   done
 }
 
+remove_shared() { # the manual page and what shells read, and their folders, unless something else is in them
+  remove "$manual" "$bash_completion" "$zsh_completion" "$fish_completion"
+  $dry_run || (cd "$shared" && rmdir man/man1 bash-completion/completions bash-completion zsh/site-functions zsh \
+    fish/vendor_completions.d fish) 2>/dev/null || true
+}
+
 do_uninstall() {
   need_root
   need_own
@@ -293,6 +318,7 @@ do_uninstall() {
   fi
   remove "$root/etc/systemd/system/multi-user.target.wants/vllm-watch.service" "$unit"
   [ "$(readlink "$link" || true)" != "$prefix/bin/vllm-watch" ] || remove "$link"
+  [ ! -f "$manual" ] || remove_shared
   if [ -d "$releases" ]; then
     remove "$root$prefix/bin" "$releases"
     $dry_run || rmdir "$root$prefix" || fail "$root$prefix contains files that this script did not create"

@@ -22,7 +22,7 @@ os.environ.setdefault("GOGC", "800")
 
 # How long an example takes is the machine's affair.
 settings.register_profile("vllm-watch", deadline=None)
-# `make check`: a third of the examples of each property.
+# `make check` and `make test`: a third of the examples of each property.
 settings.register_profile("quick", settings.get_profile("vllm-watch"), max_examples=30)
 settings.load_profile("vllm-watch")
 

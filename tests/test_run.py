@@ -18,7 +18,7 @@ from tests.support.waiting import until
 
 
 ROOT = Path(__file__).parents[1]
-PLUGINS = ("tests.support.leftovers", "tests.support.needs", "tests.support.samples")
+PLUGINS = ("xdist", "tests.support.leftovers", "tests.support.needs", "tests.support.samples")
 
 LONG = """
 import os, pathlib, signal, subprocess, sys, time
@@ -51,13 +51,14 @@ def test_of_this_machine():
 
 
 def small_run(folder, text, *options):
-    """Return the command of a run of its own, over one file."""
+    """Return the command of a run of its own, over one file, without plugins that it does not need."""
     folder.joinpath("pytest.ini").write_text(
         "[pytest]\nmarkers = needs_tool\n needs_module\n needs_root\n needs_namespaces\n"
     )
     folder.joinpath("test_small.py").write_text(text)
     plugins = [word for plugin in PLUGINS for word in ("-p", plugin)]
-    return [sys.executable, "-m", "pytest", *plugins, "--rootdir", str(folder), *options, str(folder)]
+    alone = ["env", "PYTEST_DISABLE_PLUGIN_AUTOLOAD=1", sys.executable, "-m", "pytest"]
+    return [*alone, *plugins, "--rootdir", str(folder), *options, str(folder)]
 
 
 @pytest.mark.slow

@@ -26,6 +26,7 @@ _SUMMARIES = {
     "once": "Read a finished log, a /metrics or both, print the result, and exit. Times are those of the log.",
     "check": "Validate the configuration, poll each source once, and report what works and what is missing.",
     "discover": "List the vLLM servers of this machine, where their logs are, and what to change to see more of them.",
+    "top": "Show servers on this terminal: their states and numbers, what is wrong, what happened in the last hour.",
     "demo": "Run the daemon on a recording of a real server, in a loop.",
     "backfill": "Write the series of a recording or an old log as OpenMetrics with timestamps, for promtool.",
     "report": "Write a load test in numbers and plots.",
@@ -34,6 +35,7 @@ _SUMMARIES = {
     "advise": "Say which flags of vLLM to change, with the evidence, the risk, and the commands that check it.",
     "record": "Record the logs and /metrics of running servers into one file, from now until Ctrl-C.",
     "grafana": "Put the dashboards into a running Grafana, remove them, or mark load tests on them.",
+    "completion": "Print the script with which a shell completes commands, options, their values and file names.",
 }
 """The first paragraph of each command's help: the list of commands imports none of them."""
 

@@ -47,10 +47,13 @@ umask 022
 PYTHON=$python "$here/../install.sh" install --root "$tree" ${what:+"$what" "$value"}
 
 # A package installs its unit and program outside the administrator's folders.
-mkdir -p "$tree/lib/systemd/system" "$tree/usr/bin" "$tree/DEBIAN"
+mkdir -p "$tree/lib/systemd/system" "$tree/usr/bin" "$tree/usr/share/zsh" "$tree/DEBIAN"
 mv "$tree/etc/systemd/system/vllm-watch.service" "$tree/lib/systemd/system/"
 mv "$tree/usr/local/bin/vllm-watch" "$tree/usr/bin/"
-rmdir -p "$tree/etc/systemd/system" "$tree/usr/local/bin" 2>/dev/null || true
+mv "$tree/usr/local/share/zsh/site-functions" "$tree/usr/share/zsh/vendor-completions"
+rmdir "$tree/usr/local/share/zsh"
+mv "$tree/usr/local/share"/* "$tree/usr/share/"
+rmdir -p "$tree/etc/systemd/system" "$tree/usr/local/bin" "$tree/usr/local/share" 2>/dev/null || true
 # From where pip installed the wheel is of no use elsewhere.
 find "$tree/opt" -name direct_url.json -delete
 install -D -m 644 "$here/../../LICENSE" "$tree/usr/share/doc/vllm-watch/copyright"

@@ -5,6 +5,8 @@ from __future__ import annotations
 
 import functools
 
+from pathlib import Path
+
 import pytest
 
 from tests.loadtest.histories import recorded
@@ -15,16 +17,28 @@ from tests.support.shared import shared
 from vllm_watch.advice.advise import advise
 from vllm_watch.advice.subject import Given
 from vllm_watch.loadtest.joining import join
+from vllm_watch.loadtest.model import Report
+from vllm_watch.loadtest.objective import parse_objective
 from vllm_watch.loadtest.sources import read_sources
 
 
 pytestmark = pytest.mark.slow
 
+NOTHING = Report(runs=())
 NAMES = [
     "day",
     *sorted(path.name.partition(".")[0] for path in (ROOT / "recordings").iterdir() if path.suffix != ".md"),
 ]
 DRAFTS = "speculative-config.num_speculative_tokens"
+OF_RULES = Path(__file__).parent / "recordings"
+BATCH, BUDGET = "max-num-seqs", "max-num-batched-tokens"
+RULES = {
+    "seqs-down": (None, [(BATCH, "16", "13")]),
+    "budget-up": ("ttft=50ms,tpot=500ms", [(BUDGET, "256", "512")]),
+    "budget-down": ("ttft=1s,tpot=40ms", [(BUDGET, "2048", "1024")]),
+}
+"""The recordings that were made for one rule each: the objective, and what is advised."""
+
 EXPECTED = {
     "busy": [(DRAFTS, "4", "off")],
     "day": [("num-gpu-blocks-override", "96", "off")],
@@ -34,6 +48,12 @@ EXPECTED = {
     "throttled": [(DRAFTS, "2", "off")],
 }
 """What is advised of a recording; nothing of the others."""
+
+
+def of_one(path):
+    """Return the history of the server in a recording."""
+    (history,) = read_sources([str(path)]).histories
+    return history
 
 
 @functools.lru_cache(maxsize=32)
@@ -66,6 +86,17 @@ def test_recordings(name):
     history = recorded(name)
 
     assert changes(advise([history], join((), [history]), Given(shared_prompt_tokens=100))) == EXPECTED.get(name, [])
+
+
+@pytest.mark.parametrize("name", sorted(RULES))
+def test_recordings_of_a_rule(name):
+    """A server that shows what a rule is about has its line and no other; with an objective that is met it has none."""
+    objective, expected = RULES[name]
+    history = of_one(OF_RULES / f"{name}.jsonl.xz")
+    met = Given(parse_objective("ttft=600s,tpot=60s"))
+
+    assert changes(advise([history], NOTHING, Given(objective and parse_objective(objective)))) == expected
+    assert objective is None or changes(advise([history], NOTHING, met)) == []
 
 
 @pytest.mark.parametrize(

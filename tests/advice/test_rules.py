@@ -234,7 +234,7 @@ class TestCache:
 
 
 def steps(small, large):
-    """Return how many steps a second are small and large, of a budget of 2,048 tokens."""
+    """Return how many steps a second are small and end long prompts, of a budget of 2,048 tokens."""
     return {16.0: small, 2048.0: large}
 
 
@@ -244,41 +244,49 @@ def latencies(ttft, gaps, **more):
     return {"time_to_first_token_seconds": {ttft: 2.0}, "inter_token_latency_seconds": gaps, **prefill, **more}
 
 
+def prompts(computed, cached=0.0):
+    """Return how the counters of two prompts a second grow, each with so many tokens."""
+    return {**TOKENS, "prompt_tokens_computed": 2 * computed, "prompt_tokens_total": 2 * (computed + cached)}
+
+
+LONG, SHORT = prompts(6000.0), prompts(1500.0)
+"""Prompts that take three steps of 2,048 tokens, and those that take one."""
+
+
 class TestBudget:
     """``max-num-batched-tokens``, which only an objective can judge."""
 
-    def history(self, observed, config=None):
+    def history(self, observed, config=None, rates=SHORT):
         """Return a server with a budget of 2,048 tokens."""
-        return server(Part(700, load(8.0), TOKENS, observed), config=config or BUDGET)
+        return server(Part(700, load(8.0), rates, observed), config=config or BUDGET)
 
-    def test_more_where_prompts_need_many_full_steps(self):
-        """Users wait for the first token, the steps are full, and the gaps have room."""
-        history = self.history(latencies(2.0, {0.02: 100.0}, iteration_tokens=steps(5.0, 5.0)))
+    def test_more_where_prompts_need_many_steps(self):
+        """Users wait for the first token, prompts take several steps, and the gaps have room."""
+        history = self.history(latencies(2.0, {0.02: 100.0}), rates=LONG)
 
         assert changes(history, CHAT) == [("max-num-batched-tokens-up", "2048", "4096")]
+        assert advised(history, CHAT).advice[0].evidence[-1].text.endswith("has room for 2,048: 3 steps")
         assert changes(history) == []
         assert "--objective" in reason(history, "max-num-batched-tokens-up")
 
     @pytest.mark.parametrize(
-        ("observed", "said"),
+        ("observed", "rates", "said"),
         [
-            (latencies(0.3, {0.02: 100.0}, iteration_tokens=steps(5.0, 5.0)), "the objective is met"),
-            (latencies(2.0, {0.02: 100.0}, iteration_tokens=steps(9.0, 1.0)), "only 10.0 % of the steps"),
-            (latencies(2.0, {0.02: 90.0, 0.2: 10.0}, iteration_tokens=steps(5.0, 5.0)), "has no room"),
-            (
-                {
-                    **latencies(2.0, {0.02: 100.0}, iteration_tokens=steps(5.0, 5.0)),
-                    "queue_time_seconds": {1.0: 2.0},
-                },
-                "waiting in the queue",
-            ),
-            ({"iteration_tokens": steps(5.0, 5.0)}, "not known"),
+            (latencies(0.3, {0.02: 100.0}), LONG, "the objective is met"),
+            (latencies(2.0, {0.02: 100.0}), SHORT, "1,500 tokens to compute on average, which need few steps"),
+            (latencies(2.0, {0.02: 100.0}), prompts(1500.0, cached=4500.0), "which need few steps of 2,048"),
+            (latencies(2.0, {0.02: 90.0, 0.2: 10.0}), LONG, "has no room"),
+            ({**latencies(2.0, {0.02: 100.0}), "queue_time_seconds": {1.0: 2.0}}, LONG, "waiting in the queue"),
+            (latencies(2.0, {0.02: 100.0}), TOKENS, "not known"),
+            ({}, LONG, "not known"),
         ],
     )
-    def test_more_is_silent(self, observed, said):
-        """Where the objective is met, steps are small, gaps are long, requests wait, or nothing is known."""
-        assert said in reason(self.history(observed), "max-num-batched-tokens-up", CHAT)
-        assert "max-num-batched-tokens-up" not in {rule for rule, *_ in changes(self.history(observed), CHAT)}
+    def test_more_is_silent(self, observed, rates, said):
+        """Where the objective is met, prompts are short or cached, gaps are long, requests wait, or all is unknown."""
+        history = self.history(observed, rates=rates)
+
+        assert said in reason(history, "max-num-batched-tokens-up", CHAT)
+        assert "max-num-batched-tokens-up" not in {rule for rule, *_ in changes(history, CHAT)}
 
     def test_less_where_large_steps_make_others_wait(self):
         """The gaps are uneven and beyond the objective, and the first token has room."""
@@ -300,6 +308,14 @@ class TestBudget:
         assert said in reason(self.history(observed), "max-num-batched-tokens-down", CHAT)
         assert changes(self.history(observed), CHAT) == []
 
+    def test_less_is_silent_where_prompts_are_cached(self):
+        """Cached tokens count in a step, but cost it nothing: then how large steps are is not known."""
+        observed = latencies(0.08, {0.02: 90.0, 0.2: 10.0}, iteration_tokens=steps(9.0, 1.0))
+        history = self.history(observed, rates=prompts(1000.0, cached=500.0))
+
+        assert "33.3 % of the prompts' tokens are cached" in reason(history, "max-num-batched-tokens-down", CHAT)
+        assert changes(history, CHAT) == []
+
     def test_less_is_not_less_than_a_batch_needs(self):
         """Half of 512 tokens is not advised."""
         observed = latencies(0.08, {0.02: 90.0, 0.2: 10.0}, iteration_tokens={16.0: 9.0, 500.0: 1.0})
@@ -315,7 +331,7 @@ class TestBudget:
     )
     def test_what_it_cannot_be_held_against(self, config, given, said):
         """Without chunked prefill, or with half an objective, nothing is said of it."""
-        history = self.history(latencies(2.0, {0.02: 100.0}, iteration_tokens=steps(5.0, 5.0)), {**BUDGET, **config})
+        history = self.history(latencies(2.0, {0.02: 100.0}), {**BUDGET, **config}, LONG)
 
         assert changes(history, given) == []
         for rule in ("max-num-batched-tokens-up", "max-num-batched-tokens-down"):
@@ -323,7 +339,7 @@ class TestBudget:
 
     def test_v0_has_another_budget(self):
         """On V0, and where the engine is not known, nothing is said of it."""
-        history = self.history(latencies(2.0, {0.02: 100.0}, iteration_tokens=steps(5.0, 5.0)))
+        history = self.history(latencies(2.0, {0.02: 100.0}), rates=LONG)
 
         assert changes(history._replace(version="0.6.6"), CHAT) == []
         assert changes(history._replace(version="0.9.2"), CHAT) == []
@@ -434,7 +450,7 @@ class TestStart:
 
 FULL_CACHE = {"gpu-memory-utilization": "0.9", "kv-cache-dtype": "auto"}
 DRAFTS = {"speculative-config.num_speculative_tokens": "2"}
-SLOW_PROMPTS = latencies(2.0, {0.02: 100.0}, iteration_tokens=steps(5.0, 5.0))
+SLOW_PROMPTS = latencies(2.0, {0.02: 100.0})
 UNEVEN_GAPS = latencies(0.08, {0.02: 90.0, 0.2: 10.0}, iteration_tokens=steps(9.0, 1.0))
 SPEAKS = {
     "num-gpu-blocks-override-off": server(full(), config={**FULL_CACHE, "num-gpu-blocks-override": "96"}),
@@ -443,8 +459,8 @@ SPEAKS = {
     "max-num-seqs-down": server(full(running=16.0)),
     "max-num-seqs-down-for-latency": server(*too_slow()),
     "max-num-seqs-up": server(waiting()),
-    "max-num-batched-tokens-up": server(Part(700, load(8.0), TOKENS, SLOW_PROMPTS), config=BUDGET),
-    "max-num-batched-tokens-down": server(Part(700, load(8.0), TOKENS, UNEVEN_GAPS), config=BUDGET),
+    "max-num-batched-tokens-up": server(Part(700, load(8.0), LONG, SLOW_PROMPTS), config=BUDGET),
+    "max-num-batched-tokens-down": server(Part(700, load(8.0), SHORT, UNEVEN_GAPS), config=BUDGET),
     "draft-tokens-down": server(drafting((0.8, 0.2)), config=DRAFTS),
     "draft-tokens-up": server(drafting((0.8, 0.7)), config=DRAFTS),
     "enforce-eager-off": server(Part(700, load(4.0), TOKENS, PER_TOKEN), config={"enforce-eager": "True"}),

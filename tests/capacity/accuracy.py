@@ -63,6 +63,11 @@ def recordings() -> list[Path]:
     return [BUNDLED, *sorted(folders), *sorted(FOLDER.glob("*.jsonl.xz"))]
 
 
+def name_of(path: Path) -> str:
+    """Return a recording's name."""
+    return path.name.partition(".")[0]
+
+
 def judge_recording(path: Path) -> Iterator[Judged]:
     """Yield each saturation in a recording that is long enough to measure."""
     recording = open_recording(path)
@@ -71,7 +76,7 @@ def judge_recording(path: Path) -> Iterator[Judged]:
         if sources.interval is None:
             continue
         state = ServerState(ServerSettings(server, sources.has_log, sources.interval))
-        judging = _Judging(path.name.partition(".")[0])
+        judging = _Judging(name_of(path))
         for snapshot in run_recording(recording, state, STEP, server=server):
             for engine in snapshot.engines:
                 tracker = state._sources.scrape.capacity.get(engine.key)

@@ -3,9 +3,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import gzip
 import json
 import os
+import pty
 import re
 import signal
 import socket
@@ -21,7 +23,7 @@ import pytest
 
 from prometheus_client.openmetrics.parser import text_string_to_metric_families as parse_openmetrics
 from prometheus_client.parser import text_string_to_metric_families as parse_text
-from tests.support.command_line import COMMAND, vllm_watch
+from tests.support.command_line import COMMAND, called, vllm_watch
 from tests.support.http_servers import StandIn, answer
 from tests.support.recordings import RECORDINGS
 from tests.support.waiting import until
@@ -121,6 +123,34 @@ class TestOnce:
         assert ["0", "1"] == [engine["engine"] for engine in view["engines"]]
         assert "0.32.0" == view["version"]
 
+    def test_the_json_has_when_the_log_is_from(self):
+        """The times of its first and last line are there beside the values."""
+        view = json.loads(vllm_watch("once", "--log", RECORDINGS["dp1"] / "vllm.log", "--format", "json").stdout)
+
+        assert 96.0 == view["log_period"]["end"] - view["log_period"]["start"]
+        assert view["at"] == view["log_period"]["end"]
+
+    @pytest.mark.parametrize(("encoding", "quotes"), [("utf-8", "“”"), ("ascii", '""')])
+    def test_a_terminal_gets_a_summary(self, encoding, quotes):
+        """On a terminal a person reads it: as wide as that is, without colours, in what its encoding has."""
+        page = RECORDINGS["dp1"] / "metrics" / "0009.txt.gz"
+        ours, theirs = pty.openpty()
+        command = [*COMMAND, "once", "--log", str(RECORDINGS["dp1"] / "vllm.log"), "--metrics", str(page)]
+        environment = {**os.environ, "PYTHONIOENCODING": encoding, "COLUMNS": "75"}
+        with subprocess.Popen(command, stdout=theirs, stderr=subprocess.DEVNULL, env=environment) as process:
+            os.close(theirs)
+            shown = b""
+            with contextlib.suppress(OSError):  # Nobody has the terminal any more.
+                while True:
+                    shown += os.read(ours, 65536)
+            os.close(ours)
+        lines = shown.decode(encoding).replace("\r\n", "\n").splitlines()
+
+        assert (0, "Qwen3.6-27B on vLLM 0.32.0: idle") == (process.returncode, lines[0])
+        assert 71 <= max(map(len, lines)) <= 75
+        assert f"{quotes[0]}250 to 500{quotes[1]}: the percentile is between these" in " ".join(lines)
+        assert b"\x1b" not in shown
+
     def test_the_same_input_gives_the_same_bytes(self, tmp_path):
         """E2: the page of a log and a saved /metrics is byte-equal from run to run, whatever Python's hash seed."""
         page = tmp_path / "page.txt.gz"
@@ -210,7 +240,7 @@ class TestWrongUse:
     )
     def test_the_sentence(self, arguments, sentence):
         """The message says what is wrong and where."""
-        result = vllm_watch(*arguments)
+        result = called(*arguments)
 
         assert (2, sentence) == (result.returncode, result.stderr)
 
@@ -255,7 +285,7 @@ class TestWrongUse:
     )
     def test_a_file_that_cannot_be_used(self, arguments, sentence):
         """The command line is right and a file is not: a problem was found, exit 1, in one sentence."""
-        result = vllm_watch(*arguments)
+        result = called(*arguments)
 
         assert (1, sentence) == (result.returncode, result.stderr)
 
@@ -285,6 +315,30 @@ class TestCheck:
         assert "vLLM 0.32.0, model Qwen3.6-27B" in result.stdout
         assert "KV cache of 12,288 tokens" in result.stdout
         assert "metrics: not configured. Latencies, exact counters" in result.stdout
+
+    def test_json(self, closed_port, tmp_path):
+        """The same for programs: servers as in the snapshot, what is wrong, and the alerts that cannot fire."""
+        log = RECORDINGS["dp1"] / "vllm.log"
+        servers = tmp_path / "servers"
+        servers.mkdir()
+        (servers / "good.yml").write_text(f"log: {log}\n")
+        (servers / "bad.yml").write_text(f"metrics: http://127.0.0.1:{closed_port}/metrics\n")
+        (servers / "notes.txt").touch()
+        config = tmp_path / "config.yml"
+        config.write_text(f"servers_dir: {servers}\n")
+        result = vllm_watch("check", "--config", config, "--format", "json")
+        view = json.loads(result.stdout)
+        bad, good = sorted(view["servers"], key=lambda server: server["name"])
+        of_once = json.loads(vllm_watch("once", "--log", log, "--format", "json").stdout)
+
+        assert (1, "") == (result.returncode, result.stderr)
+        assert {"ok", "problems", "ignored_files", "servers"} == set(view)
+        assert (False, [], [str(servers / "notes.txt")]) == (view["ok"], view["problems"], view["ignored_files"])
+        assert {"file", "problems", "alert_count", "silent_alerts"} == set(good) - set(of_once)
+        assert (str(servers / "good.yml"), [], "0.32.0") == (good["file"], good["problems"], good["version"])
+        assert {"alert", "summary", "reason"} == set(good["silent_alerts"][0])
+        assert len(good["silent_alerts"]) < len(bad["silent_alerts"]) < good["alert_count"]
+        assert any("Nothing listens at this address" in text for text in bad["problems"])
 
     def test_values_of_two_moments_are_told_apart(self, tmp_path):
         """Of an engine that has just become idle the page's zeros are now, and the log's tokens are of before."""
@@ -395,7 +449,7 @@ class TestCheck:
         log = RECORDINGS["day"] / "vllm.log"
         config.write_text(f"listen: 127.0.0.1:0\nweb_config_file: web.yml\nservers: [{{name: a, log: {log}}}]\n")
         checked = vllm_watch("check", "--config", config)
-        ran = vllm_watch("run", "--config", config)
+        ran = called("run", "--config", config)
 
         assert 2 == checked.returncode == ran.returncode
         assert str(tmp_path / "web.yml") in checked.stderr

@@ -12,6 +12,7 @@ import click
 import pytest
 
 from tests.support.recordings import RECORDINGS
+from tests.support.wheels import COMMANDS_ONLY
 
 from vllm_watch.cli import cli
 
@@ -68,6 +69,11 @@ def test_once_imports_no_server_and_no_client():
         "support",
     }  # fmt: skip
     assert "asyncio" not in modules
+
+
+def test_check_imports_nothing_that_small_wheels_leave_out():
+    """What an installation starts to test itself is in the wheels that the tests install."""
+    assert not COMMANDS_ONLY & packages(imported("check", "--log", LOG))
 
 
 @pytest.mark.parametrize("name", sorted(cli.commands))

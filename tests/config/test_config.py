@@ -22,6 +22,7 @@ from vllm_watch.config.model import (
     Config,
     MetricsConfig,
     ProbeConfig,
+    PrometheusConfig,
     ServerConfig,
     SloConfig,
     TlsConfig,
@@ -159,6 +160,13 @@ MESSAGES = {
     "probe_url_with_password": (
         ":5: servers[0].probe.url: a URL must not contain a user name or password; use api_key_file"
     ),
+    "prometheus_unknown_key": (
+        ':3: prometheus: unknown key "interval"; known are url, timeout, bearer_token_file, tls'
+    ),
+    "prometheus_with_password": (
+        ":1: prometheus.url: a URL must not contain a user name or password; use bearer_token_file"
+    ),
+    "prometheus_with_query": ":2: prometheus: expected a URL without ? and #: paths of the API are put after it",
     "probe_without_url": ":4: servers[0].probe: needs the server's metrics, or a url of its own",
     "same_name": ':9: servers[2].name: "qwen" is already the name of servers[0]',
     "server_text": ':2: servers[0]: expected a mapping, got "qwen"',
@@ -325,6 +333,20 @@ class TestGoodFiles:
 
         assert given.allowed_hosts == ("watch.example.com", "gpu1")
         assert nothing.allowed_hosts == ()
+
+    def test_prometheus(self, tmp_path):
+        """The Prometheus is a URL, with the path that it is served below, or a mapping; there is none by default."""
+        given, nothing = (load_config(str(GOOD / f"{name}.yml")) for name in ("full", "minimal"))
+        alone = load_config(write(tmp_path, f"prometheus: http://p:9090/\nservers: [{{name: a, metrics: '{URL}'}}]"))
+
+        assert given.prometheus == PrometheusConfig(
+            url="https://p.example/prometheus",
+            timeout=2.0,
+            bearer_token_file=str(GOOD / "token"),
+            tls=TlsConfig(ca_file="/etc/ssl/ca.pem"),
+        )
+        assert alone.prometheus == PrometheusConfig(url="http://p:9090", timeout=5.0)
+        assert nothing.prometheus is None
 
     def test_no_paths(self):
         """Neither has to be there."""
@@ -720,7 +742,7 @@ class TestBadFiles:
         assert (
             message_for(path)
             == f'{path}:1: unknown key "…@vllm/metrics"; known are listen, allowed_hosts, web_config_file, checkpoint, '
-            "links, servers, servers_dir"
+            "links, prometheus, servers, servers_dir"
         )
 
     def test_password_in_a_broken_line(self, tmp_path):

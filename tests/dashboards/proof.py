@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 from tests.dashboards.api import Api, QueryError, Series, has_data
 from tests.dashboards.colors import color_of, judging
-from tests.dashboards.loaded import DAEMON_ADDRESS, FLEET, Loaded, Span
+from tests.dashboards.loaded import DAEMON_ADDRESS, FLEET, WATCHED_TWICE, Loaded, Span
 from tests.dashboards.panels import (
     ALL,
     Sent,
@@ -32,7 +32,9 @@ MOST_SERIES = 24
 MOST_BUCKETS = 64
 
 EVERY_DAEMON = "fleet, every daemon"
-"""The view in which one server is there twice: legends need not tell the two apart, but no query may fail over it."""
+"""
+The view of the time in which one server is there twice: legends need not tell the two apart, but no query may fail.
+"""
 
 _MAY_BE_EMPTY = frozenset({"of", "at", "eng"})
 """Parts of legends, which are nothing where there is one server, one daemon or one engine."""
@@ -72,7 +74,7 @@ def asked(dashboard: Mapping[str, Any], prometheus: Loaded, recordings: Iterable
     views += [(FLEET, {"server": ALL, "daemon": DAEMON_ADDRESS}), (EVERY_DAEMON, {"server": ALL})]
     answers = []
     for where, given in views:
-        span = prometheus.spans[FLEET if where == EVERY_DAEMON else where]
+        span = while_watched_twice(prometheus) if where == EVERY_DAEMON else prometheus.spans[where]
         try:
             view = opened(dashboard, api, span, given)
         except (QueryError, UnknownReferenceError) as error:
@@ -88,6 +90,13 @@ def asked(dashboard: Mapping[str, Any], prometheus: Loaded, recordings: Iterable
 def since_the_fleet(prometheus: Loaded, name: str) -> str:
     """Return how long before a recording it is there a first time, in the fleet: what a second range shows."""
     return f"{prometheus.spans[name].end - prometheus.spans[FLEET].end:.0f}s"
+
+
+def while_watched_twice(prometheus: Loaded) -> Span:
+    """Return the end of the fleet's time, in which a second daemon watches one of its servers."""
+    _, end = prometheus.spans[FLEET]
+    start, stop = prometheus.spans[WATCHED_TWICE]
+    return Span(end - (stop - start), end)
 
 
 def _variables(where: str, view: View) -> Iterator[Answer]:

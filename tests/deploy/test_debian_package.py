@@ -17,7 +17,13 @@ from tests.support.wheels import make_wheel
 
 SCRIPT = Path(__file__).parents[2] / "deploy" / "debian" / "build.sh"
 PYTHON = Path("/usr/bin/python3").resolve()
-PLACES = "/etc /lib/systemd /opt /usr/bin /usr/share/doc /var/lib/vllm-watch"
+PLACES = "/etc /lib/systemd /opt /usr/bin /usr/share /var/lib/vllm-watch"
+SHARED = (
+    "man/man1/vllm-watch.1.gz",
+    "bash-completion/completions/vllm-watch",
+    "zsh/vendor-completions/_vllm-watch",
+    "fish/vendor_completions.d/vllm-watch.fish",
+)
 
 pytestmark = [
     pytest.mark.needs_root,
@@ -61,6 +67,7 @@ def test_the_package_is_installed_removed_and_purged(machine):
     assert f"Depends: {PYTHON.name}, libc6\n" in said["info"]
     assert " Version: 1.0\n" in said["info"]
     assert "/lib/systemd/system/vllm-watch.service\n" in said["contents"]
+    assert [each for each in SHARED if f"./usr/share/{each}\n" not in said["contents"]] == []
     assert "usr/local" not in said["contents"]
     assert str(out) not in said["contents"]
     assert (said["version"], said["verified"]) == ("vllm-watch, version 1.0\n", "")

@@ -7,6 +7,7 @@ No network is used: what the environments need comes from the one that runs the 
 
 from __future__ import annotations
 
+import gzip
 import os
 import shutil
 import subprocess
@@ -28,8 +29,16 @@ DEPLOY = Path(__file__).parents[2] / "deploy"
 SCRIPT = DEPLOY / "install.sh"
 SECONDS = 120
 BROKEN = "raise SystemExit('this release is broken')\n"
-STANDARD = ("etc/default", "etc/systemd/system", "opt", "usr/local/bin", "var/lib")
+STANDARD = ("etc/default", "etc/systemd/system", "opt", "usr/local/bin", "usr/local/share/man", "var/lib")
 """Folders that every system has."""
+SHARED = (
+    "man/man1/vllm-watch.1.gz",
+    "bash-completion/completions/vllm-watch",
+    "zsh/site-functions/_vllm-watch",
+    "fish/vendor_completions.d/vllm-watch.fish",
+)
+"""Below usr/local/share: the manual page, and what each shell reads."""
+SHELLS = ("bash", "zsh", "fish")
 
 
 class Machine:
@@ -143,6 +152,7 @@ def test_it_is_installed_upgraded_and_taken_away(machine, wheels):
     assert again.splitlines()[-1].startswith("Nothing to do: 1.0-")
     assert machine.contents() == installed
     assert machine.version() == "1.0"
+    assert [each for each in SHARED if f"usr/local/share/{each}" not in installed] == []
 
     configuration = machine.file("etc/vllm-watch/vllm-watch.yml")
     own = configuration.read_text().replace("8000", "8001")
@@ -183,6 +193,15 @@ def test_what_is_installed_believes_that_it_stands_where_it_will(equipped, image
         in equipped.file("etc/systemd/system/vllm-watch.service").read_text()
     )
     assert equipped.file("etc/vllm-watch/vllm-watch.yml").read_text() == (DEPLOY / "vllm-watch.yml").read_text()
+
+
+def test_the_manual_and_the_completion_of_shells_are_there(equipped):
+    """The page is the tree's, compressed without a time; each shell's script asks the program that is linked."""
+    manual, *scripts = (equipped.file(f"usr/local/share/{each}") for each in SHARED)
+
+    assert gzip.decompress(manual.read_bytes()) == (DEPLOY / "manual" / "vllm-watch.1").read_bytes()
+    assert manual.read_bytes()[4:8] == bytes(4)
+    assert [f"{shell}_complete" in each.read_text() for shell, each in zip(SHELLS, scripts, strict=True)] == [True] * 3
 
 
 @pytest.mark.parametrize(("version", "reason"), [("3.0", "this release is broken"), ("4.0", "")])

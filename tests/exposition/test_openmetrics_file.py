@@ -134,7 +134,7 @@ def test_a_part_depends_on_every_field():
     """Whatever changes in a snapshot or an engine, some part depends on it, but for names and what nothing shows."""
     (snapshot,) = [each for second, each in snapshots("dp1", step=90) if second == 90]
     engine = snapshot.engines[0]
-    others = {"name", "at", "labels", "engines", "former", "totals", "key", "prompt_excludes_cached"}
+    others = {"name", "at", "labels", "engines", "former", "totals", "key", "prompt_excludes_cached", "events"}
     changed = {name: snapshot._replace(**{name: object()}) for name in {*snapshot._fields} - others}
     changed |= {
         name: snapshot._replace(engines=(engine._replace(**{name: object()}),)) for name in {*engine._fields} - others
@@ -212,7 +212,7 @@ def test_the_end_of_a_replayed_log_is_that_of_the_log_read_at_once():
     log = str(RECORDINGS["day"] / "vllm.log")
     replayed, read = (ServerState(ServerSettings("x", has_log=True, metrics_interval=None)) for _ in range(2))
     *_, last = run_log(log, replayed, STEP)
-    now = read_to_end(log, read)
+    now = read_to_end(log, read).end
 
     totals, expected = (
         {

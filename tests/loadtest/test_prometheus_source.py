@@ -25,6 +25,7 @@ from vllm_watch.loadtest.prometheus_queries import COUNTERS
 from vllm_watch.loadtest.prometheus_source import MAX_POINTS, PrometheusQuery, read_prometheus
 from vllm_watch.loadtest.recording_history import read_recording
 from vllm_watch.loadtest.sources import ReadOptions, read_report
+from vllm_watch.sources.http_client import TlsOptions
 from vllm_watch.support.errors import PrometheusError, UsageError
 
 
@@ -219,7 +220,7 @@ def test_options_are_a_query():
 
     query = prometheus_query(PrometheusOptions(**options, token_file="t", ca_file="c"))
 
-    assert query.target == PrometheusTarget("http://p:8481/select/0/prometheus", "t", "c")
+    assert query.target == PrometheusTarget("http://p:8481/select/0/prometheus", "t", TlsOptions("c"))
     assert query.times.start == 1_795_183_200
     assert query.times.end > query.times.start
     assert prometheus_query(PrometheusOptions()) is None

@@ -91,15 +91,9 @@ class Recorded:
         sources = ["--log", str(log or self.log), "--metrics", url]
         return [*COMMAND, *sources, "--every", "200ms", "-o", str(self.output), *map(str, more)]
 
-    def run(self, *more):
-        """Record to the end, and return how it ended."""
-        return subprocess.run(
-            self.arguments(*more), capture_output=True, text=True, timeout=SECONDS, check=False, cwd=self.folder
-        )
-
-    def called(self, *more):
-        """Record to the end, which comes at once, if need be in this process."""
-        return vllm_watch("record", *self.arguments(*more)[len(COMMAND) :])
+    def run(self, *more, **options):
+        """Record to the end, which comes by itself, and return how it ended; the options are those of a process."""
+        return vllm_watch("record", *self.arguments(*more)[len(COMMAND) :], **options)
 
     def start(self, *more, **options):
         """Start recording; return when the file is there and the log is read."""
@@ -144,8 +138,9 @@ class Recorded:
 
 
 @pytest.fixture
-def recorded(tmp_path):
+def recorded(tmp_path, monkeypatch):
     """A server, and a recording of it."""
+    monkeypatch.chdir(tmp_path)
     made = Recorded(tmp_path)
     made.log.write_bytes(b"")
     with contextlib.closing(made):
@@ -194,7 +189,7 @@ class TestHowItEnds:
         """Where nothing can be written it ends with one sentence."""
         recorded.output = "/dev/full"
 
-        result = recorded.run("--force", "--for", "30s")
+        result = recorded.run("--force", "--for", "30s", cwd=recorded.folder)
 
         assert (1, "vllm-watch: /dev/full: cannot be written: No space left on device\n") == (
             result.returncode,
@@ -229,7 +224,7 @@ class TestWrongUse:
     )
     def test_options(self, recorded, arguments, status, sentence):
         """A wrong option or command is named, and no file is made."""
-        result = recorded.called(*arguments)
+        result = recorded.run(*arguments)
 
         assert (status, f"vllm-watch: {sentence}\n") == (result.returncode, result.stderr)
         assert not recorded.output.exists()
@@ -238,7 +233,7 @@ class TestWrongUse:
         """A file is written over only if that is asked for."""
         recorded.output.write_text("mine")
 
-        result = recorded.called("--for", "1s")
+        result = recorded.run("--for", "1s")
 
         assert (1, f"vllm-watch: -o: {recorded.output} is there already; --force writes over it\n") == (
             result.returncode,
@@ -253,7 +248,7 @@ class TestWrongUse:
         """A path that cannot be written is named with the reason."""
         recorded.output = recorded.folder / name
 
-        result = recorded.called("--force")
+        result = recorded.run("--force")
 
         assert (1, f"vllm-watch: -o: {recorded.output}: cannot be written: {reason}\n") == (
             result.returncode,
@@ -446,6 +441,22 @@ class TestCommands:
         last = result.stderr.splitlines()[-1]
         assert f"{sys.executable} ended with exit status 3; {recorded.output} has what was recorded until then" in last
         assert (3, None) == (recorded.read().command.exit_status, recorded.read().broken_off)
+
+    def test_the_summary_as_json(self, recorded):
+        """It is alone on standard output, also if the command fails; what that prints is on standard error."""
+        result = recorded.run("--format", "json", *self.script(recorded, "print('from the client')\nsys.exit(3)"))
+        found = json.loads(result.stdout)
+        (server,) = found["servers"]
+
+        assert (1, True) == (result.returncode, "from the client\n" in result.stderr)
+        assert {"ok", "file", "seconds", "bytes", "servers", "benchmarks", "removed", "command_exit_status"} == set(
+            found
+        )
+        assert (False, str(recorded.output), 3) == (found["ok"], found["file"], found["command_exit_status"])
+        assert recorded.output.stat().st_size == found["bytes"]
+        assert {"name", "log_lines", "scrapes", "failed_scrapes", "problems"} == set(server)
+        assert len(recorded.scrapes()) == server["scrapes"] + server["failed_scrapes"]
+        assert {"prompts", "request-ids", "keys", "addresses"} == set(found["removed"])
 
     def test_scrapes_are_around_it(self, recorded):
         """There is a scrape before it starts, and one after it has ended."""

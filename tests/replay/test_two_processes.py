@@ -3,7 +3,9 @@
 
 from __future__ import annotations
 
+import functools
 import os
+import shutil
 import subprocess
 import sys
 
@@ -93,9 +95,15 @@ def read(log: Path, processes: int, *, change: str = "", command=ONCE) -> subpro
     return subprocess.run(list(map(str, words)), capture_output=True, check=True, timeout=TIMEOUT)
 
 
-@pytest.fixture(params=["service", "terminal", "mixed", "wrapped"])
-def log(request, tmp_path: Path) -> Path:
-    """Return a log of many blocks."""
+@functools.cache
+def alone(log: Path, command=ONCE) -> subprocess.CompletedProcess:
+    """Read a log with a command in one process, once, and return what it printed."""
+    return read(log, 1, command=command)
+
+
+@pytest.fixture(scope="module", params=["service", "terminal", "mixed", "wrapped"])
+def log(request, tmp_path_factory) -> Path:
+    """Return a log of many blocks, which nobody may change."""
     recorded = (RECORDINGS["day"] / "vllm.log").read_bytes() * 12
     lines = recorded.split(b"\n")[:-1]
     if request.param == "terminal":
@@ -107,7 +115,7 @@ def log(request, tmp_path: Path) -> Path:
         recorded = b"\n".join(lines) + b"\nno end"
     elif request.param == "wrapped":
         recorded = b"".join(b"2026-11-21T02:17:58.1Z stdout F " + line + b"\n" for line in lines)
-    path = tmp_path / "vllm.log"
+    path = tmp_path_factory.mktemp(request.param) / "vllm.log"
     path.write_bytes(recorded)
     os.utime(path, (1_795_302_000, 1_795_302_000))
     return path
@@ -116,10 +124,10 @@ def log(request, tmp_path: Path) -> Path:
 @pytest.mark.parametrize("command", [ONCE, PROMETHEUS, BACKFILL], ids=["json", "prometheus", "backfill"])
 def test_two_processes_read_what_one_reads(log, command):
     """Records over the ends of blocks, long lines, terminals, containers: it is the same, to the byte."""
-    alone, together = read(log, 1, command=command), read(log, 2, command=command)
+    one, together = alone(log, command), read(log, 2, command=command)
 
-    assert len(alone.stdout) > 500
-    assert (alone.stdout, alone.stderr) == (together.stdout, together.stderr)
+    assert len(one.stdout) > 500
+    assert (one.stdout, one.stderr) == (together.stdout, together.stderr)
     assert command == BACKFILL or together.stderr == b""
 
 
@@ -135,28 +143,31 @@ def test_calls_that_pause_have_their_own_time(tmp_path):
 @pytest.mark.parametrize(("answers", "command"), [(0, ONCE), (1, ONCE), (1, BACKFILL), (2, ONCE)])
 def test_the_reader_goes_on_alone(log, answers, command):
     """The second process is killed after some blocks: nothing is lost, and nothing is counted twice."""
-    alone, together = read(log, 1, command=command), read(log, 2, change=DYING.format(answers=answers), command=command)
+    one, together = alone(log, command), read(log, 2, change=DYING.format(answers=answers), command=command)
 
-    assert (alone.stdout, alone.stderr) == (together.stdout, together.stderr)
+    assert (one.stdout, one.stderr) == (together.stdout, together.stderr)
 
 
 def test_a_second_process_without_memory_ends_silently(log):
     """If there is no memory for a second process to parse a block, the reader reads all."""
     together = read(log, 2, change=POOR)
 
-    assert (read(log, 1).stdout, b"") == (together.stdout, together.stderr)
+    assert (alone(log).stdout, b"") == (together.stdout, together.stderr)
 
 
 def test_an_interruption_is_not_for_the_second_process(log):
     """A terminal interrupts both: only the reader says so, also if the other one has only just started."""
     together = read(log, 2, change=INTERRUPTED)
 
-    assert (read(log, 1).stdout, b"") == (together.stdout, together.stderr)
+    assert (alone(log).stdout, b"") == (together.stdout, together.stderr)
 
 
-def test_a_log_that_is_rotated_meanwhile_is_read_to_its_end(log):
+def test_a_log_that_is_rotated_meanwhile_is_read_to_its_end(log, tmp_path):
     """Both processes read the file that was opened, whatever its path names since."""
-    assert read(log, 1).stdout == read(log, 2, change=ROTATED).stdout
+    rotated = Path(shutil.copy2(log, tmp_path))
+
+    assert alone(log).stdout == read(rotated, 2, change=ROTATED).stdout
+    assert rotated.with_name("vllm.log.1").exists()
 
 
 def test_the_second_process_has_its_share(tmp_path):

@@ -16,9 +16,10 @@ from tests.support.http_servers import StandIn, answer
 from tests.support.waiting import SECONDS, until
 
 from vllm_watch.catalog.parts import PARTS
-from vllm_watch.config.model import Config, MetricsConfig, ProbeConfig, ServerConfig
+from vllm_watch.config.model import Config, MetricsConfig, ProbeConfig, PrometheusConfig, ServerConfig
 from vllm_watch.exposition import collector as collector_module
 from vllm_watch.exposition.self_metrics import self_metrics
+from vllm_watch.service import alerts_thread
 from vllm_watch.service.endpoints import DaemonEndpoints
 from vllm_watch.service.supervisor import Supervisor
 from vllm_watch.service.systemd import Notifier
@@ -140,6 +141,11 @@ def _break_notify(daemon, monkeypatch):
     monkeypatch.setattr(daemon.service, "_notifier", notifier)
 
 
+def _break_alerts(daemon, patch):
+    patch.setattr(alerts_thread, "ask", fail)
+    daemon.service.alerts.follow(PrometheusConfig(url="http://127.0.0.1:9"))
+
+
 BREAK = {
     "main": lambda daemon, patch: patch.setattr(daemon.service.reloader, "apply_offers", fail),
     "reload": lambda daemon, _: daemon.service.request_reload(),
@@ -156,6 +162,7 @@ BREAK = {
     "web": _break_page,
     "web_config": _break_web_config,
     "notify": _break_notify,
+    "alerts": _break_alerts,
 }
 
 

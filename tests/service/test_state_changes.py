@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 import structlog
 
@@ -74,6 +76,26 @@ def test_a_state_that_lasts_a_second_is_logged(watched):
     assert watched.tick() == []
     assert watched.tick(SATURATED) == [("unknown", "saturated")]
     assert watched.tick(ENDED) == [("saturated", "down")]
+
+
+def test_the_snapshot_has_since_when_a_state_lasts(watched, monkeypatch):
+    """A state lasts since the change that was seen; the first known one, for at least as long as it was watched."""
+
+    def since():
+        (server,) = json.loads(watched.daemon.endpoints.snapshot().body)["servers"]
+        (engine,) = server["engines"]
+        return engine["state"], engine["state_since"]
+
+    monkeypatch.setattr(watched.clock, "now", lambda: 5000.0)
+    monkeypatch.setattr(watched.clock, "wall", lambda moment: moment + 60.0)
+    watched.tick()
+    watched.tick(SATURATED)
+    assert since() == ("saturated", {"at": 5060.0, "is_exact": False})
+    monkeypatch.setattr(watched.clock, "now", lambda: 5010.0)
+    watched.tick()
+    assert since() == ("saturated", {"at": 5060.0, "is_exact": False})
+    watched.tick(ENDED)
+    assert since() == ("down", {"at": 5070.0, "is_exact": True})
 
 
 def test_a_comparison_takes_no_snapshot(watched, monkeypatch):

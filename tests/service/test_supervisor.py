@@ -499,6 +499,7 @@ class TestPage:
             [False, True],
         ]
         assert all("engines" in server for server in none)
+        assert all(("events" in server) is ("history" in server) for shown in (every, one, none) for server in shown)
 
     def test_fifty_clients_at_once(self, watch):
         """S9: each of 50 clients at once gets one moment's values, and the server is asked no more often for it."""

@@ -29,7 +29,7 @@ from vllm_watch.cli import main
 COMMAND = (sys.executable, "-m", "vllm_watch.cli")
 SECONDS = 60
 CALLED = frozenset(
-    {"advise", "backfill", "backtest", "check", "compare", "discover", "grafana", "once", "record", "report"}
+    {"advise", "backfill", "backtest", "check", "compare", "discover", "grafana", "once", "record", "report", "top"}
 )
 """Commands that leave the process as it was, but for what `_same_log` puts back."""
 
@@ -43,11 +43,19 @@ def vllm_watch(*arguments: str | Path, **options: Any) -> subprocess.CompletedPr
         options: Those of `subprocess.run`, for a process of its own.
     """
     words = [str(argument) for argument in arguments]
-    if options or is_whole() or words[0] not in CALLED:
-        return subprocess.run(
-            [*COMMAND, *words], capture_output=True, text=True, check=False, timeout=SECONDS, **options
-        )
-    return _call(words)
+    if options or words[0] not in CALLED:
+        return _run(words, **options)
+    return called(*words)
+
+
+def called(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
+    """Run any command that ends before it starts something, such as the daemon with a wrong option."""
+    words = [str(argument) for argument in arguments]
+    return _run(words) if is_whole() else _call(words)
+
+
+def _run(words: list[str], **options: Any) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([*COMMAND, *words], capture_output=True, text=True, check=False, timeout=SECONDS, **options)
 
 
 def _call(words: list[str]) -> subprocess.CompletedProcess[str]:

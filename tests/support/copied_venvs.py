@@ -14,7 +14,7 @@ import sys
 
 from pathlib import Path
 
-from tests.support import wheel_installer
+from tests.support import quick_venv, wheel_installer
 from tests.support.samples import is_whole
 from tests.support.shared import new_folder, shared
 
@@ -38,12 +38,18 @@ def copying_python(folder: Path) -> Path:
     return program
 
 
+def put_quick_venv(folder: Path) -> None:
+    """Put a package ``venv`` into a folder of PYTHONPATH, for a Python that must be itself; not with whole samples."""
+    if not is_whole():
+        package = folder / "venv"
+        package.mkdir()
+        package.joinpath("__init__.py").touch()
+        shutil.copy(quick_venv.__file__, package / "__main__.py")
+        shutil.copy(wheel_installer.__file__, package)
+
+
 def _make() -> Path:
     venv = new_folder() / "venv"
-    options = [] if is_whole() else ["--without-pip"]
-    subprocess.run([sys.executable, "-m", "venv", *options, venv], check=True, timeout=120, umask=0o022)
-    if not is_whole():
-        (pip,) = (site / "pip" for site in venv.glob("lib/python*/site-packages"))
-        pip.mkdir(0o755)
-        shutil.copy(wheel_installer.__file__, pip / "__main__.py")
+    making = ["-m", "venv"] if is_whole() else [quick_venv.__file__]
+    subprocess.run([sys.executable, *making, venv], check=True, timeout=120, umask=0o022)
     return venv

@@ -46,9 +46,9 @@ def inherited() -> dict[str, str]:
     return {VARIABLE: os.environ[VARIABLE]} if VARIABLE in os.environ else {}
 
 
-def marked(value: str) -> Iterator[int]:
-    """Yield the processes whose environment has a value for `VARIABLE`."""
-    entry = f"{VARIABLE}={value}".encode()
+def marked(value: str, variable: str = VARIABLE) -> Iterator[int]:
+    """Yield the processes whose environment has a value for a variable."""
+    entry = f"{variable}={value}".encode()
     for name in os.listdir("/proc"):
         with contextlib.suppress(OSError):
             if name.isdigit():

@@ -4,23 +4,25 @@
 from __future__ import annotations
 
 import json
-import shutil
-import socket
 import subprocess
 import time
 import urllib.error
 import urllib.request
 
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
+from deploy.stack import configuration
+from deploy.stack.monitoring import alertmanager_command, prometheus_command
+from deploy.stack.ports import free_port
+from deploy.stack.receiver import receiver
 from tests.support import tools
-from tests.support.http_servers import HandlerServer
 from tests.support.waiting import until
 
+
+__all__ = ["free_port"]
 
 ALERTS = Path(__file__).parents[2] / "alerts"
 SHIPPED = ALERTS / "alertmanager" / "alertmanager.yml"
@@ -41,36 +43,25 @@ class Message(NamedTuple):
     at: float
 
 
-class Receivers(HandlerServer):
+class Receivers:
     """All receivers at once: keeps what comes, by the path it came to."""
 
     def __init__(self) -> None:
         self.messages: list[Message] = []
-        kept = self.messages
+        self._open = ExitStack()
 
-        class Handler(BaseHTTPRequestHandler):
-            def do_POST(self) -> None:
-                body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
-                kept.append(Message(self.path.strip("/"), body, time.monotonic()))
-                self.send_response(200)
-                self.send_header("Content-Length", "0")
-                self.end_headers()
+    def __enter__(self):
+        self.url = self._open.enter_context(
+            receiver(lambda name, body: self.messages.append(Message(name, body, time.monotonic())))
+        )
+        return self
 
-            def log_message(self, format: str, *args: object) -> None:  # noqa: A002  # The base class names it so.
-                pass
+    def __exit__(self, *_):
+        self._open.close()
 
-        super().__init__(Handler)
-        self.url = f"{self.origin}/"
-
-    def to(self, receiver: str) -> list[Message]:
+    def to(self, name: str) -> list[Message]:
         """Return what one receiver got so far."""
-        return [message for message in list(self.messages) if message.receiver == receiver]
-
-
-def free_port() -> int:
-    """Return a port of loopback on which nothing listens."""
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        return listener.getsockname()[1]
+        return [message for message in list(self.messages) if message.receiver == name]
 
 
 def get_json(url: str) -> object:
@@ -127,42 +118,31 @@ def alertmanager(folder: Path, receivers_url: str, waits: Mapping[str, str] | No
         receivers_url: Where each receiver is, in a path of its own name.
         waits: The lines of the file with times that are too long for a test, and those in their place.
     """
-    text = SHIPPED.read_text(encoding="utf-8")
-    assert text.count(NOWHERE) == 4
+    text = configuration.alertmanager(
+        SHIPPED.read_text(encoding="utf-8"), templates=SHIPPED.parent, receiver=receivers_url
+    )
     for shipped, shorter in (waits or {}).items():
         assert text.count(shipped) == 1, shipped
         text = text.replace(shipped, shorter)
     config = folder / "alertmanager.yml"
-    config.write_text(text.replace(NOWHERE, receivers_url), encoding="utf-8")
-    shutil.copytree(SHIPPED.parent / "templates", folder / "templates")
-    url = f"http://127.0.0.1:{free_port()}"
-    command = [
-        *(ALERTMANAGER, f"--config.file={config}", f"--storage.path={folder / 'alertmanager'}"),
-        *(f"--web.listen-address={url.removeprefix('http://')}", "--cluster.listen-address="),
-    ]
-    with process(command, folder / "alertmanager.log", f"{url}/-/ready"):
-        yield url
+    config.write_text(text, encoding="utf-8")
+    address = f"127.0.0.1:{free_port()}"
+    command = alertmanager_command(ALERTMANAGER, config, folder / "alertmanager", address)
+    with process(command, folder / "alertmanager.log", f"http://{address}/-/ready"):
+        yield f"http://{address}"
 
 
 @contextmanager
 def prometheus(folder: Path, rules: Path, daemon: str, alertmanager_address: str) -> Iterator[str]:
     """Run Prometheus with the shipped file, but for its rules' folder and two addresses; give its own."""
-    text = (ALERTS / "prometheus" / "prometheus.yml").read_text(encoding="utf-8")
-    for shipped, ours in (
-        ("../rules/*.yml", f"{rules}/*.yml"),
-        ("127.0.0.1:9468", daemon),
-        ("127.0.0.1:9093", alertmanager_address),
-    ):
-        assert text.count(shipped) == 1, shipped
-        text = text.replace(shipped, ours)
+    shipped = (ALERTS / "prometheus" / "prometheus.yml").read_text(encoding="utf-8")
     config = folder / "prometheus.yml"
-    config.write_text(text, encoding="utf-8")
-    url = f"http://127.0.0.1:{free_port()}"
-    command = [
-        *(PROMETHEUS, f"--config.file={config}", f"--storage.tsdb.path={folder / 'prometheus'}"),
-        f"--web.listen-address={url.removeprefix('http://')}",
-        # What is sent before Prometheus has found its Alertmanagers, in its first 5 s, is lost until it is sent again.
-        "--rules.alert.resend-delay=5s",
-    ]
-    with process(command, folder / "prometheus.log", f"{url}/-/ready"):
-        yield url
+    config.write_text(
+        configuration.prometheus(shipped, rule_folder=rules, daemon=daemon, alertmanager=alertmanager_address),
+        encoding="utf-8",
+    )
+    address = f"127.0.0.1:{free_port()}"
+    # What is sent before Prometheus has found its Alertmanagers, in its first 5 s, is lost until it is sent again.
+    command = prometheus_command(PROMETHEUS, config, folder / "prometheus", address, resend=5)
+    with process(command, folder / "prometheus.log", f"http://{address}/-/ready"):
+        yield f"http://{address}"

@@ -30,6 +30,7 @@ MODULES: Mapping[str, str] = {
     "hatchling": "pip install --group deploy",
     "jsonschema": "pip install --group deploy",
     "kubernetes_validate": "pip install --group deploy",
+    "playwright": "pip install --group pages",
 }
 """How to get each module that some tests need and the group `test` does not bring."""
 

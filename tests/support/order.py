@@ -16,6 +16,7 @@ import pytest
 
 TESTS = Path(__file__).parents[1]
 FIRST = (
+    "deploy/test_stack_processes.py",
     "alerts/test_end_to_end.py",
     "comparison/test_proof.py",
     "alerts/test_incidents.py",
@@ -41,6 +42,7 @@ FIRST = (
     "recorder/test_parts.py",
     "sources/test_kills.py",
     "rendering/test_accessibility.py",
+    "web/test_browser.py",
     "sources/test_tail_model.py",
 )
 """Files that take ten seconds or more where four run on two cores, as `--durations=0` says."""

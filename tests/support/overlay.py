@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.copied_venvs import copied_venv, copying_python
+from tests.support.copied_venvs import copied_venv, copying_python, put_quick_venv
 from tests.support.samples import sample
 from tests.support.wheels import link_dependencies
 
@@ -63,11 +63,13 @@ class Machine:
         systemctl = folder / "bin" / "systemctl"
         systemctl.write_text(SYSTEMCTL.format(folder=folder))
         systemctl.chmod(0o755)
+        dependencies = link_dependencies(folder / "dependencies")
+        put_quick_venv(dependencies)
         self._environment = {
             **os.environ,
             "PATH": f"{folder / 'bin'}:{os.environ['PATH']}",
             "PYTHON": str(copying_python(folder)),
-            "PYTHONPATH": str(link_dependencies(folder / "dependencies")),
+            "PYTHONPATH": str(dependencies),
             "PIP_NO_INDEX": "1",
             "PIP_NO_DEPS": "1",
             # Two thirds of what it takes to make a Debian package is to compress it.

@@ -1,31 +1,33 @@
 # SPDX-License-Identifier: Apache-2.0
 """
-The programs that some tests need, and the Debian package that has each: the one list of both.
+The programs that some tests need, and the Debian package that has each: those that users need, and more.
 
-``python3 tests/support/tools.py`` prints the packages whose programs are missing, for apt-get install. It needs nothing
+``python3 -m tests.support.tools`` prints the packages whose programs are missing, for apt-get install. It needs nothing
 but Python.
 """
 
 from __future__ import annotations
 
-import os
-import shutil
-
 from collections.abc import Mapping
+
+from deploy.stack import programs
 
 
 PACKAGES: Mapping[str, str] = {
+    **programs.PACKAGES,
     "amtool": "prometheus-alertmanager",
+    "bash": "bash",
     "chromium": "chromium",
     "dpkg-deb": "dpkg",
+    "fish": "fish",
+    "git": "git",
     "ip": "iproute2",
     "journalctl": "systemd",
     "jq": "jq",
     "logrotate": "logrotate",
     "make": "make",
+    "mandoc": "mandoc",
     "openssl": "openssl",
-    "prometheus": "prometheus",
-    "prometheus-alertmanager": "prometheus-alertmanager",
     "prlimit": "util-linux",
     "promtool": "prometheus",
     "setfacl": "acl",
@@ -38,6 +40,7 @@ PACKAGES: Mapping[str, str] = {
     "unshare": "util-linux",
     "victoria-metrics": "victoria-metrics",
     "vmalert": "victoria-metrics",
+    "zsh": "zsh",
 }
 """Debian's package by program."""
 
@@ -47,15 +50,7 @@ ELSEWHERE: Mapping[str, str] = {
 }
 """Where a program is from that Debian does not have in a usable version."""
 
-_OTHER_NAMES: Mapping[str, str] = {"prometheus-alertmanager": "alertmanager"}
-"""What programs are called where they are not Debian's."""
-
-_PATH = os.pathsep.join((os.environ.get("PATH", os.defpath), "/usr/sbin", "/sbin"))
-
-
-def find(tool: str) -> str | None:
-    """Return the path of a program, or `None`; those for administrators are found by everybody."""
-    return shutil.which(tool, path=_PATH) or shutil.which(_OTHER_NAMES.get(tool, tool), path=_PATH)
+find = programs.find
 
 
 def source(tool: str) -> str:

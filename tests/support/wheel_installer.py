@@ -24,7 +24,7 @@ sys.exit({function}())
 
 def install(site: Path, wheel: str) -> None:
     """Unpack a wheel, and write the programs that it declares."""
-    with zipfile.ZipFile(wheel) as file:
+    with zipfile.ZipFile(wheel.partition("[")[0]) as file:  # Without the extras that are asked for.
         file.extractall(site)
         (entry_points,) = (name for name in file.namelist() if name.endswith(".dist-info/entry_points.txt"))
     declared = configparser.ConfigParser()

@@ -8,11 +8,16 @@ import zipfile
 
 from pathlib import Path
 
+from tests.support.samples import sample
+
 import vllm_watch
 import vllm_watch_parsers
 
 
-LEFT_OUT = {"__pycache__", "recordings", "dashboards"}
+COMMANDS_ONLY = {*("advice", "backtest", "comparison", "grafana", "recorder", "rendering", "replay", "terminal", "web")}
+"""Packages that `--version` and `check` do not import: compiling them is half of what an installation costs."""
+
+LEFT_OUT = {"__pycache__", "recordings", "dashboards", *sample(COMMANDS_ONLY, set())}
 """What starting does not need."""
 
 
@@ -31,9 +36,9 @@ def make_wheel(folder: Path, version: str, **replaced: str) -> Path:
         for package in (vllm_watch, vllm_watch_parsers):
             top = Path(package.__file__).parent
             for file in (each for each in top.rglob("*") if each.is_file()):
-                name = file.relative_to(top.parent).as_posix()
-                if name not in files and not LEFT_OUT & set(file.parts):
-                    wheel.write(file, name)
+                place = file.relative_to(top.parent)
+                if place.as_posix() not in files and not LEFT_OUT & set(place.parts):
+                    wheel.write(file, place)
         for name, text in files.items():
             wheel.writestr(name, text)
         names = [*wheel.namelist(), f"{info}/RECORD"]

@@ -12,6 +12,7 @@ import yaml
 
 from tests.state.test_sources_together import READY, STARTING, Server, page
 
+from vllm_watch.backtest.thresholds import shipped_thresholds
 from vllm_watch.capacity.estimates import CapacityRange
 from vllm_watch.catalog.capacity_reasons import CAPACITY_BASES, CAPACITY_UNKNOWN
 from vllm_watch.catalog.states import ENGINE_STATES
@@ -47,8 +48,10 @@ def test_imports_of_scripts_are_served(path):
 
 @pytest.mark.parametrize("path", sorted(ASSETS))
 def test_nothing_is_loaded_from_elsewhere(path):
-    """The only addresses of other hosts are the namespace of SVG and the example of a command."""
-    text = ASSETS[path].replace(NAMESPACE, "").replace("http://127.0.0.1:8000/metrics", "")
+    """The only addresses of other hosts are the namespace of SVG, examples of vLLM's, and where the runbooks are."""
+    text = ASSETS[path]
+    for known in (NAMESPACE, "http://127.0.0.1:8000/", shipped_thresholds()["runbooks"]):
+        text = text.replace(known, "")
 
     assert re.findall(r"(?:https?:)?//[\w.]+\.\w", text) == []
 
@@ -152,7 +155,7 @@ def test_links_are_told_and_open_a_window_of_their_own():
     assert {"logs": "https://logs.example.com/"} == server_view(snapshot)["links"]
     assert "server.links" in SCRIPTS["/static/links.js"]
     for needed in (r"/^https?:\/\//.test(url)", 'node.target = "_blank"', 'node.rel = "noopener noreferrer"'):
-        assert needed in SCRIPTS["/static/links.js"]
+        assert needed in SCRIPTS["/static/links.js"] + SCRIPTS["/static/dom.js"]
 
 
 @pytest.mark.parametrize("name", list(LinksConfig.__struct_fields__))

@@ -19,5 +19,6 @@ Part = Literal[
     "web",
     "web_config",
     "notify",
+    "alerts",
 ]
 PARTS: tuple[Part, ...] = get_args(Part)

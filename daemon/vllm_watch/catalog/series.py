@@ -476,7 +476,7 @@ LATENCY = Group(
         _histogram(
             "iteration_tokens",
             unit="tokens",
-            help="Tokens per engine step, prefill and decode together.",
+            help="Tokens per engine step that returns any: those generated, and the prompts whose prefill ends in it, whole and with what was cached. Steps that prefill only a part of a prompt are not observed.",
             sources=(_scrape("`vllm:iteration_tokens_total`"),),
         ),
         _histogram(

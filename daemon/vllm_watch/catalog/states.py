@@ -24,32 +24,42 @@ class State(NamedTuple):
         severity: Its number on the dashboards: from 1, the best, to the worst. A server has that of its worst engine.
         short: A few words for a panel's description.
         text: A sentence for the status page; empty where the state needs none.
+        runbook: Which runbook says what to do; empty where nothing has to be done.
     """
 
     severity: int
     short: str
     text: str = ""
+    runbook: str = ""
 
 
 STATES: Mapping[EngineState, State] = {
     "starting": State(3, "the server is loading", "The server is loading."),
     "idle": State(1, "nothing to do"),
     "serving": State(2, "work, and tokens are generated"),
-    "saturated": State(6, "requests wait for capacity", "The engine is working, and requests wait for capacity."),
+    "saturated": State(
+        6,
+        "requests wait for capacity",
+        "The engine is working, and requests wait for capacity.",
+        "VllmCapacityExhausted",
+    ),
     "stalled": State(
         7,
         "work, and nothing has moved for 30 s (configurable)",
         "The engine has requests, and nothing moves.",
+        "VllmEngineStalled",
     ),
     "sleeping": State(
         4,
         "put to sleep or paused by its operator",
         "Its operator has put it to sleep or paused it; it holds new requests.",
+        "VllmSleepsLong",
     ),
     "down": State(
         8,
         "nothing listens, or the log ends with a failure",
         "Nothing listens, or the log ended with a fatal error or a shutdown.",
+        "VllmEngineDown",
     ),
     "unknown": State(5, "no source has current data", "No source has current data."),
 }

@@ -37,6 +37,7 @@ from vllm_watch.rendering.advice import advice_html, advice_markdown, advice_tex
 from vllm_watch.rendering.json_output import advice_json
 from vllm_watch.replay.replay import Progress
 from vllm_watch.support.clock import SystemClock
+from vllm_watch.support.completion import file_names
 from vllm_watch.support.errors import FileError, UsageError
 from vllm_watch.support.report_formats import ReportFormat
 from vllm_watch.support.standard_streams import write_output
@@ -56,7 +57,7 @@ class AdviceOutput(NamedTuple):
 
 
 @click.command("advise")
-@click.argument("sources", nargs=-1, metavar="SOURCE...")
+@click.argument("sources", nargs=-1, metavar="SOURCE...", shell_complete=file_names)
 @output_option
 @report_format_option
 @click.option("--verbose", is_flag=True, help="Also say of each rule without advice why it has none.")

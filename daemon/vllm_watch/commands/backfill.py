@@ -19,14 +19,22 @@ from vllm_watch.replay.open_recording import is_recording
 from vllm_watch.replay.replay import Progress, run_log, run_recording
 from vllm_watch.state.server import ServerSettings, ServerState
 from vllm_watch.state.snapshot import ServerSnapshot
+from vllm_watch.support.completion import file_names
 from vllm_watch.support.errors import FileError, UsageError
 from vllm_watch.support.garbage import no_search_for_cycles
 from vllm_watch.support.whole_file import whole_file
 
 
 @click.command("backfill")
-@click.option("--recording", metavar="DIR|FILE", help="One or more recorded servers.")
-@click.option("--log", "logs", multiple=True, metavar="PATH", help="An old log, in this machine's time zone.")
+@click.option("--recording", metavar="DIR|FILE", shell_complete=file_names, help="One or more recorded servers.")
+@click.option(
+    "--log",
+    "logs",
+    multiple=True,
+    metavar="PATH",
+    shell_complete=file_names,
+    help="An old log, in this machine's time zone.",
+)
 @click.option("--step", default="5s", show_default=True, metavar="DURATION", help="Time between two samples.")
 @output_option
 def command(recording: str | None, logs: tuple[str, ...], step: str, output: str | None) -> None:

@@ -42,6 +42,7 @@ from vllm_watch.rendering.backtest import (
     severity_rank,
 )
 from vllm_watch.replay.replay import Progress
+from vllm_watch.support.completion import file_names
 from vllm_watch.support.errors import UsageError
 from vllm_watch.support.printable import printable
 from vllm_watch.support.report_formats import BACKTEST_FORMATS, BacktestFormat
@@ -74,15 +75,21 @@ class Asked(NamedTuple):
 
 
 @click.command("backtest")
-@click.argument("sources", nargs=-1, metavar="SOURCE...")
+@click.argument("sources", nargs=-1, metavar="SOURCE...", shell_complete=file_names)
 @click.option(
     "--thresholds",
     multiple=True,
     metavar="FILE",
+    shell_complete=file_names,
     help="Compare with these thresholds, in a file as alerts/thresholds.yml; twice: compare two files.",
 )
 @click.option(
-    "--rules", "rules", multiple=True, metavar="FILE", help="Prometheus' rules to evaluate instead of the package's."
+    "--rules",
+    "rules",
+    multiple=True,
+    metavar="FILE",
+    shell_complete=file_names,
+    help="Prometheus' rules to evaluate instead of the package's.",
 )
 @output_option
 @click.option("--format", "form", type=click.Choice(BACKTEST_FORMATS), default="text", show_default=True)

@@ -3,30 +3,43 @@
 
 from __future__ import annotations
 
+import json
 import sys
 import time
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
 
 import click
 
 from vllm_watch.catalog.alert_needs import alert_needs
 from vllm_watch.catalog.capacity_reasons import CAPACITY_BASES
+from vllm_watch.catalog.finding_texts import (
+    NO_START,
+    NOT_CONFIGURED,
+    NOTHING_READ,
+    alert_text,
+    changed_flags_text,
+    missing_metrics_text,
+)
 from vllm_watch.catalog.reasons import STALLED, SourceName, explain
 from vllm_watch.catalog.states import SLEEPING, EngineState
-from vllm_watch.commands.options import config_option, log_option, metrics_option
+from vllm_watch.commands.options import config_option, log_option, metrics_option, plain_format_option
 from vllm_watch.commands.silent_alerts import Silent, silent_alerts
 from vllm_watch.commands.watched import Selection, configured, discovered
-from vllm_watch.config.model import Config, ServerConfig
+from vllm_watch.config.model import Config, PrometheusConfig, ServerConfig
 from vllm_watch.config.servers_dir import SUFFIX, list_server_files
 from vllm_watch.config.web import load_web_config
+from vllm_watch.exposition.json_view import server_view
 from vllm_watch.service.monitor import ServerMonitor
+from vllm_watch.service.prometheus_alerts import Alert, Alerts, alerts_view, ask
 from vllm_watch.state.configuration import Configuration
 from vllm_watch.state.snapshot import EngineSnapshot, Reading, ServerSnapshot, SourceSnapshot
 from vllm_watch.support.clock import SystemClock
 from vllm_watch.support.errors import DiscoveryError
 from vllm_watch.support.logging_setup import configure_log
 from vllm_watch.support.report import ReportLine, print_report
+from vllm_watch.support.report_formats import PlainFormat
 
 
 ANSWER_SECONDS = 2.0
@@ -63,15 +76,20 @@ _CHECK_AGAIN = (
 @config_option
 @log_option
 @metrics_option
-def command(config_file: str | None, logs: tuple[str, ...], metrics: tuple[str, ...]) -> None:
+@plain_format_option
+def command(config_file: str | None, logs: tuple[str, ...], metrics: tuple[str, ...], form: PlainFormat) -> None:
     """
     Validate the configuration, poll each source once, and report what works and what is missing.
 
     Without --config, --log and --metrics it checks the vLLM servers that run on this machine.
     """
     configure_log("error")
-    is_wrong = print_report(check(selected_servers(Selection(config_file, logs, metrics))))
-    sys.exit(1 if is_wrong else 0)
+    config = selected_servers(Selection(config_file, logs, metrics))
+    if form == "text":
+        sys.exit(1 if print_report(check(config)) else 0)
+    view = view_of(config)
+    click.echo(json.dumps(view, indent=2))
+    sys.exit(0 if view["ok"] else 1)
 
 
 def selected_servers(selection: Selection) -> Config:
@@ -93,11 +111,63 @@ def selected_servers(selection: Selection) -> Config:
     return config
 
 
+class Checked(NamedTuple):
+    """A server whose sources were read once: how it is configured, what it shows, and the alerts that cannot fire."""
+
+    config: ServerConfig
+    file: str | None
+    snapshot: ServerSnapshot
+    silent: Sequence[Silent]
+
+
 def check(config: Config) -> Iterator[ReportLine]:
     """Yield the report, server by server; those of `servers_dir` with their files."""
     yield from _check_folder(config)
     for server in config.servers:
-        yield from _check_server(server, config.files.get(server.name))
+        yield from _lines_of(_checked(server, config.files.get(server.name)))
+    if config.prometheus is not None:
+        alerts = ask(config.prometheus, SystemClock().now())
+        yield from _check_prometheus(config.prometheus, alerts, {server.name for server in config.servers})
+
+
+def view_of(config: Config) -> dict[str, Any]:
+    """
+    Return the report as plain data.
+
+    Servers and the alerts of a Prometheus are as in the snapshot of the daemon. A server has besides ``problems``, what
+    is wrong in sentences; ``silent_alerts``, those that cannot fire and why; ``alert_count``, how many there are; and
+    its ``file``, if it has one.
+    """
+    servers = [_view_of_server(_checked(server, config.files.get(server.name))) for server in config.servers]
+    lines, alerts = list(_check_folder(config)), {}
+    if config.prometheus is not None:
+        names, asked = {server.name for server in config.servers}, ask(config.prometheus, SystemClock().now())
+        lines += _check_prometheus(config.prometheus, asked, names)
+        alerts = alerts_view(asked, names, ahead=0.0)
+    problems = _problems(lines)
+    return {
+        "ok": not problems and not any(server["problems"] for server in servers),
+        "problems": problems,
+        "ignored_files": [] if config.servers_dir is None else list(list_server_files(config.servers_dir).left_out),
+        "servers": servers,
+        **alerts,
+    }
+
+
+def _problems(lines: Iterable[ReportLine]) -> list[str]:
+    return [line.text.strip() for line in lines if line.is_wrong]
+
+
+def _view_of_server(checked: Checked) -> dict[str, Any]:
+    view = {
+        **server_view(checked.snapshot),
+        "at": checked.snapshot.at,
+        "file": checked.file,
+        "problems": _problems(_lines_of(checked)),
+        "alert_count": len(alert_needs()),
+        "silent_alerts": [each._asdict() for each in checked.silent],
+    }
+    return {name: value for name, value in view.items() if value is not None}
 
 
 def _check_folder(config: Config) -> Iterator[ReportLine]:
@@ -111,8 +181,8 @@ def _check_folder(config: Config) -> Iterator[ReportLine]:
         yield ReportLine("  there is nothing to watch: no server is configured", is_wrong=True)
 
 
-def _check_server(config: ServerConfig, file: str | None) -> Iterator[ReportLine]:
-    """Read each source of a server once, and yield the report on it."""
+def _checked(config: ServerConfig, file: str | None) -> Checked:
+    """Read each source of a server once."""
     server = ServerMonitor(config, SystemClock())
     try:
         _read_log(server)
@@ -120,9 +190,14 @@ def _check_server(config: ServerConfig, file: str | None) -> Iterator[ReportLine
         if server.next_probe(SystemClock().now()) is not None:  # A server that sleeps is not probed.
             server.probe()
         snapshot = server.snapshot()
-        silent = silent_alerts(config, snapshot, server.foresee())
+        return Checked(config, file, snapshot, silent_alerts(config, snapshot, server.foresee()))
     finally:
         server.close()
+
+
+def _lines_of(checked: Checked) -> Iterator[ReportLine]:
+    """Yield the report on a server."""
+    config, file, snapshot, silent = checked
     yield ReportLine(f"{config.name}:" if file is None else f"{config.name} ({file}):")
     for source in snapshot.sources:
         yield from _check_source(config, source, snapshot)
@@ -168,18 +243,12 @@ def _log_name(config: ServerConfig) -> str:
 def _missing_metrics(snapshot: ServerSnapshot) -> Iterator[ReportLine]:
     missing = [name for name, is_missing in snapshot.missing_metrics.items() if is_missing]
     if missing:
-        yield ReportLine(
-            f"    missing in /metrics: {', '.join(missing)}. Older releases lack some, and a server with the Rust "
-            "front end shows them after its first request."
-        )
+        yield ReportLine(f"    {missing_metrics_text(missing)}")
 
 
 def _log_contents(snapshot: ServerSnapshot) -> Iterator[ReportLine]:
     if snapshot.version is None:
-        yield ReportLine(
-            "    no start of the server in the log: version, capacity and limits are unknown until it starts again "
-            "with its output in this file."
-        )
+        yield ReportLine(f"    {NO_START}")
     else:
         yield ReportLine(f"    vLLM {snapshot.version}, model {snapshot.model_name or 'unknown'}")
 
@@ -190,14 +259,14 @@ def _flags(configuration: Configuration) -> Iterator[ReportLine]:
     if known:
         yield ReportLine(f"  flags: {', '.join(known)}")
     if configuration.change is not None:
-        yield ReportLine(f"  changed by the last start with other flags: {configuration.change.text}")
+        yield ReportLine(f"  {changed_flags_text(configuration.change.text)}")
 
 
 def _missing_sources(config: ServerConfig) -> Iterator[ReportLine]:
     if not config.has_log:
-        yield ReportLine("  log: not configured. Capacity, limits, failures and restarts come from it.")
+        yield ReportLine(f"  log: {NOT_CONFIGURED['log']}")
     if config.metrics is None:
-        yield ReportLine("  metrics: not configured. Latencies, exact counters and finished requests come from it.")
+        yield ReportLine(f"  metrics: {NOT_CONFIGURED['metrics']}")
 
 
 def _check_engine(engine: EngineSnapshot, snapshot: ServerSnapshot) -> Iterator[ReportLine]:
@@ -217,7 +286,7 @@ def _check_engine(engine: EngineSnapshot, snapshot: ServerSnapshot) -> Iterator[
         most = f"{known.tokens_per_second:,.0f} ({known.low:,.0f} to {known.high:,.0f}) tokens/s"
         yield ReportLine(f"    capacity: {most}, {CAPACITY_BASES[basis]}")
     if engine.state == "unknown" and not any(source.is_up for source in snapshot.sources):
-        yield ReportLine("    no source can be read, so nothing is known", is_wrong=True)
+        yield ReportLine(f"    {NOTHING_READ}", is_wrong=True)
 
 
 def _may_be_stalled(engine: EngineSnapshot) -> bool:
@@ -249,3 +318,22 @@ def _check_alerts(silent: Sequence[Silent]) -> Iterator[ReportLine]:
     for reason in dict.fromkeys(each.reason for each in silent):
         yield ReportLine(f"    {reason}, so these cannot:")
         yield from (ReportLine(f"      {each.alert}: {each.summary}") for each in silent if each.reason == reason)
+
+
+def _check_prometheus(config: PrometheusConfig, alerts: Alerts, servers: Container[str]) -> Iterator[ReportLine]:
+    """Yield the alerts of these servers and of vllm-watch, or why they are not known."""
+    if alerts.listed is None:
+        yield ReportLine(f"prometheus: FAILED. {alerts.problem}.", is_wrong=True)
+        return
+    shown = [alert for alert in alerts.listed if alert.is_about(servers)]
+    yield ReportLine(f"prometheus {config.url}: ok. {len(shown)} {'alert' if len(shown) == 1 else 'alerts'}")
+    for alert in shown:
+        # One that pages somebody is wrong also if the server looks well at the moment.
+        is_wrong = (alert.severity, alert.state) == ("critical", "firing")
+        subject = f"{alert.alertname}{_subject(alert)}"
+        yield ReportLine(f"  {alert_text(alert.severity, alert.state, subject, alert.summary)}", is_wrong)
+
+
+def _subject(alert: Alert) -> str:
+    engine = f", engine {alert.engine}" if alert.engine is not None else ""
+    return f" of {alert.server}{engine}" if alert.server is not None else ""

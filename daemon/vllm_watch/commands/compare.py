@@ -29,6 +29,7 @@ from vllm_watch.rendering.comparisons import comparisons_markdown, comparisons_t
 from vllm_watch.rendering.comparisons_html import comparisons_html
 from vllm_watch.rendering.json_output import comparisons_json
 from vllm_watch.replay.replay import Progress
+from vllm_watch.support.completion import file_names
 from vllm_watch.support.errors import FileError, UsageError
 from vllm_watch.support.report_formats import COMPARISON_FORMATS, ComparisonFormat
 from vllm_watch.support.standard_streams import write_output
@@ -43,7 +44,7 @@ _RENDERERS: Mapping[ComparisonFormat, Callable[[Comparisons], str]] = {
 
 
 @click.command("compare")
-@click.argument("sides", nargs=-1, metavar="A B [C...]")
+@click.argument("sides", nargs=-1, metavar="A B [C...]", shell_complete=file_names)
 @click.option("--baseline", metavar="NAME", help="The side that the others are compared with [default: the first].")
 @output_option
 @click.option(

@@ -25,12 +25,18 @@ from vllm_watch.config.options import config_from_options
 from vllm_watch.replay.recording import BUNDLED, LogWritten, MetricsRead, Recording, server_name, with_start_moved
 from vllm_watch.service.supervisor import run_service
 from vllm_watch.support.clock import Clock, ScaledClock
+from vllm_watch.support.completion import file_names
 from vllm_watch.support.log_options import LogFormat, LogLevel
 from vllm_watch.support.logging_setup import configure_log, hold_standard_streams
 
 
 @click.command("demo")
-@click.option("--recording", metavar="DIR|FILE", help="A recorded server [default: the one in the package].")
+@click.option(
+    "--recording",
+    metavar="DIR|FILE",
+    shell_complete=file_names,
+    help="A recorded server [default: the one in the package].",
+)
 @click.option("--server", metavar="NAME", help="Which server, if the recording has several.")
 @click.option(
     "--speed",

@@ -6,20 +6,23 @@ from __future__ import annotations
 import json
 import sys
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import click
 
+from vllm_watch.commands.options import plain_format_option
 from vllm_watch.discovery.command_line import ServeCommand
 from vllm_watch.discovery.config_writer import configuration_of, is_writable, write_configuration
 from vllm_watch.discovery.names import NamedServer, with_names
 from vllm_watch.discovery.proc import Proc
 from vllm_watch.discovery.servers import DiscoveredServer, Discovery, find_servers
+from vllm_watch.support.completion import file_names
 from vllm_watch.support.errors import UsageError
 from vllm_watch.support.printable import printable
 from vllm_watch.support.report import ReportLine, print_report
+from vllm_watch.support.report_formats import PlainFormat
 
 
 _OPTIONS = {
@@ -33,17 +36,23 @@ _OPTIONS = {
 
 
 @click.command("discover")
-@click.option("--format", "form", type=click.Choice(["text", "json"]), default="text", show_default=True)
-@click.option("--write", "file", metavar="FILE", help="Write a configuration for run --config with what was found.")
+@plain_format_option
+@click.option(
+    "--write",
+    "file",
+    metavar="FILE",
+    shell_complete=file_names,
+    help="Write a configuration for run --config with what was found.",
+)
 @click.option("--force", is_flag=True, help="Overwrite FILE if it exists.")
-def command(form: str, file: str | None, *, force: bool) -> None:
+def command(form: PlainFormat, file: str | None, *, force: bool) -> None:
     """List the vLLM servers of this machine, where their logs are, and what to change to see more of them."""
     if force and file is None:
         raise UsageError("--force requires --write FILE")
     sys.exit(1 if discover(form, file, force=force) else 0)
 
 
-def discover(form: str, file: str | None, *, force: bool) -> bool:
+def discover(form: PlainFormat, file: str | None, *, force: bool) -> bool:
     """
     Print the servers of this machine as `form` (text or json); return whether something is wrong.
 
@@ -115,9 +124,13 @@ def view_of(found: Discovery, named: Sequence[NamedServer]) -> dict[str, Any]:
     """Return the report as plain data; what is not known is absent."""
     return {
         "servers": [_view_of_server(name, server) for name, _, server in named],
-        "findings": [finding._asdict() for finding in found.findings],
+        "findings": _views_of(found.findings),
         "processes": found.processes,
     }
+
+
+def _views_of(findings: Iterable[ReportLine]) -> list[dict[str, Any]]:
+    return [{"text": finding.text, "is_wrong": finding.is_wrong} for finding in findings]
 
 
 def _view_of_server(name: str, server: DiscoveredServer) -> dict[str, Any]:
@@ -131,6 +144,6 @@ def _view_of_server(name: str, server: DiscoveredServer) -> dict[str, Any]:
         "log": server.log,
         "journal": server.journal,
         "started_with": {name: value for name, value in server.command._asdict().items() if name in _OPTIONS and value},
-        "findings": [finding._asdict() for finding in server.findings],
+        "findings": _views_of(server.findings),
     }
     return {name: value for name, value in view.items() if value is not None}

@@ -11,6 +11,7 @@ from contextlib import closing
 
 import click
 
+from vllm_watch.commands.options import plain_format_option
 from vllm_watch.config.times import EXAMPLES, parse_time_range
 from vllm_watch.grafana import packaged
 from vllm_watch.grafana.connection import STANDARD_INPUT, connect, connection
@@ -23,6 +24,7 @@ from vllm_watch.grafana.regions import mark_region, region_of_options
 from vllm_watch.loadtest.region import path
 from vllm_watch.support.errors import UsageError
 from vllm_watch.support.report import ReportLine, print_report
+from vllm_watch.support.report_formats import PlainFormat
 
 
 @click.group("grafana")
@@ -32,6 +34,7 @@ def command() -> None:
 
 @command.command()
 @connection
+@plain_format_option
 @click.option("--folder", default="vLLM", show_default=True, metavar="TITLE", help="Title of the folder if it is new.")
 @click.option("--language", type=click.Choice(["en", "zh"]), default="en", show_default=True, help="Their language.")
 @click.option("--datasource", metavar="NAME|UID", help="Prometheus data source that is preselected.")
@@ -50,6 +53,7 @@ def push(
     token_file: str,
     ca_file: str | None,
     timeout: float,
+    form: PlainFormat,
     folder: str,
     language: packaged.Language,
     datasource: str | None,
@@ -64,16 +68,24 @@ def push(
     """
     options = PushOptions(folder, datasource, force, dry_run, diff_lines)
     with closing(connect(url, token_file, ca_file, timeout)) as server:
-        _report(push_all(server, packaged.packaged(language), options, _shown))
+        _report(push_all(server, packaged.packaged(language), options, _shown), form)
 
 
 @command.command()
 @connection
+@plain_format_option
 @click.option("--force", is_flag=True, help="Delete also what somebody changed since it was pushed.")
 @click.option("--dry-run", is_flag=True, help="Show what would be deleted, and delete nothing.")
 @click.option("--yes", is_flag=True, help="Do not ask.")
 def delete(
-    url: str, token_file: str, ca_file: str | None, timeout: float, force: bool, dry_run: bool, yes: bool
+    url: str,
+    token_file: str,
+    ca_file: str | None,
+    timeout: float,
+    form: PlainFormat,
+    force: bool,
+    dry_run: bool,
+    yes: bool,
 ) -> None:
     """
     Delete the dashboards that push created, and their folder if nothing else is in it.
@@ -89,11 +101,12 @@ def delete(
 
     options = DeleteOptions(force, dry_run, confirm)
     with closing(connect(url, token_file, ca_file, timeout)) as server:
-        _report(delete_all(server, packaged.packaged("en"), options, _shown))
+        _report(delete_all(server, packaged.packaged("en"), options, _shown), form)
 
 
 @command.command()
 @connection
+@plain_format_option
 @click.option("--from", "start", required=True, metavar="TIME", help=f"When the test began: {EXAMPLES}.")
 @click.option("--to", "end", default="now", show_default=True, metavar="TIME", help="When it ended.")
 @click.option("--text", required=True, help="What was tested, or what came out of it; one line.")
@@ -107,6 +120,7 @@ def mark(
     token_file: str,
     ca_file: str | None,
     timeout: float,
+    form: PlainFormat,
     start: str,
     end: str,
     text: str,
@@ -117,12 +131,14 @@ def mark(
     """Show the time of a load test on all dashboards, as a region with a link to what came out of it."""
     region = region_of_options(parse_time_range(start, end, time.time()), text, server, run, tags)
     with closing(connect(url, token_file, ca_file, timeout)) as at:
-        _report([ReportLine(f"{mark_region(at, region)}: run {region.run} ({at.url}{path(region)})")])
+        outcome, shown_at = mark_region(at, region), f"{at.url}{path(region)}"
+        facts = {"run": region.run, "url": shown_at, "result": outcome}
+        _report([ReportLine(f"{outcome}: run {region.run} ({shown_at})", facts=facts)], form)
 
 
-def _report(lines: Iterable[ReportLine]) -> None:
-    """Print a report as it comes; leave with 1 if something was not done."""
-    sys.exit(1 if print_report(lines) else 0)
+def _report(lines: Iterable[ReportLine], form: PlainFormat) -> None:
+    """Print a report; leave with 1 if something was not done."""
+    sys.exit(1 if print_report(lines, form) else 0)
 
 
 def _shown(dashboards: Sequence[Dashboard]) -> Iterator[Dashboard]:

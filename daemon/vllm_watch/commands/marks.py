@@ -15,6 +15,7 @@ from vllm_watch.grafana.connection import DEFAULT_URL, connect
 from vllm_watch.grafana.regions import mark_region
 from vllm_watch.loadtest.model import Run
 from vllm_watch.loadtest.region import region_of
+from vllm_watch.support.completion import file_names
 from vllm_watch.support.errors import UsageError, VllmWatchError
 from vllm_watch.support.printable import printable
 
@@ -37,6 +38,7 @@ mark_options = several(
         envvar="GRAFANA_TOKEN_FILE",
         show_envvar=True,
         metavar="FILE",
+        shell_complete=file_names,
         help="Holds a service account's token (role Editor), for --mark.",
     ),
 )

@@ -9,7 +9,7 @@ import zlib
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple, get_args
 
 import click
 import msgspec
@@ -22,40 +22,46 @@ from vllm_watch.exposition.samples import server_samples
 from vllm_watch.exposition.text_format import SampleWriter, prometheus_text
 from vllm_watch.reading.log_reader import TimedEvent
 from vllm_watch.replay.finished_log import FinishedLog
-from vllm_watch.replay.replay import Progress, read_to_end
+from vllm_watch.replay.replay import LogPeriod, Progress, read_to_end
 from vllm_watch.state.scrape_source import ScrapeResult, scrape_result
 from vllm_watch.state.server import ServerSettings, ServerState
 from vllm_watch.state.snapshot import ServerSnapshot
 from vllm_watch.support.clock import SystemClock
+from vllm_watch.support.completion import file_names
 from vllm_watch.support.errors import FileError, UsageError
 from vllm_watch.support.garbage import no_search_for_cycles
 from vllm_watch.support.printable import ascii_json
+from vllm_watch.support.standard_streams import write_output
 from vllm_watch_parsers.events import Notice, StartupDetail
 from vllm_watch_parsers.scrape import read_metrics
 
+
+OnceFormat = Literal["summary", "prometheus", "json", "events"]
 
 _SCRAPE_INTERVAL = 10.0
 
 
 class OnceResult(NamedTuple):
-    """The snapshot at the end of the log, and why /metrics could not be read, if so."""
+    """The snapshot at the end of the log, from when to when that is, and why /metrics could not be read, if so."""
 
     snapshot: ServerSnapshot
+    log: LogPeriod | None
     metrics_problem: MetricsReason | None
 
 
 @click.command("once")
 @log_option
-@click.option("--metrics", metavar="URL|FILE", help="A server's /metrics, or a file with its content.")
+@click.option(
+    "--metrics", metavar="URL|FILE", shell_complete=file_names, help="A server's /metrics, or a file with its content."
+)
 @click.option(
     "--format",
     "form",
-    type=click.Choice(["prometheus", "json", "events"]),
-    default="prometheus",
-    show_default=True,
-    help="prometheus and json: the values at the end; events: what each line of the log means, as JSON lines.",
+    type=click.Choice(get_args(OnceFormat)),
+    help="summary, prometheus and json: the values at the end; events: what each line of the log means, as JSON lines "
+    "[default: summary on a terminal, else prometheus].",
 )
-def command(logs: tuple[str, ...], metrics: str | None, form: str) -> None:
+def command(logs: tuple[str, ...], metrics: str | None, form: OnceFormat | None) -> None:
     """Read a finished log, a /metrics or both, print the result, and exit. Times are those of the log."""
     if not logs and not metrics:
         raise UsageError("give --log PATH, --metrics URL or FILE, or both")
@@ -67,7 +73,7 @@ def command(logs: tuple[str, ...], metrics: str | None, form: str) -> None:
         return
     with progress_bar("once") as progress:
         found = read_once(logs, metrics, progress)
-    sys.stdout.buffer.write(as_json(found.snapshot) if form == "json" else as_prometheus(found.snapshot))
+    _write(found, form or ("summary" if sys.stdout.isatty() else "prometheus"))
     if found.metrics_problem:
         click.echo(f"vllm-watch: {metrics}: {explain('metrics', found.metrics_problem)}", err=True)
         sys.exit(1)
@@ -94,21 +100,34 @@ def read_once(logs: Sequence[str], metrics: str | None, progress: Progress = lam
         keeps_stale=True,
     )
     state = ServerState(settings)
-    end = 0.0
+    periods = []
     for number, path in enumerate(logs):
 
         def part(share: float, done: int = number) -> None:
             progress((done + share) / len(logs))
 
         with no_search_for_cycles():
-            end = max(end, read_to_end(path, state, part))
+            periods.append(read_to_end(path, state, part))
+    period = LogPeriod(min(each.start for each in periods), max(each.end for each in periods)) if periods else None
+    end = 0.0 if period is None else period.end
     problem = None
     if metrics:
         result = _scrape(url) if url else _read_saved(metrics, end)
         state.apply_scrape(result)
         problem = None if result.reading else result.reason
         end = max(end, result.at)
-    return OnceResult(state.snapshot(end), problem)
+    return OnceResult(state.snapshot(end), period, problem)
+
+
+def _write(found: OnceResult, form: OnceFormat) -> None:
+    if form == "summary":
+        # What renders reports is not loaded for what programs read.
+        from vllm_watch.commands.output_formats import text_width  # noqa: PLC0415
+        from vllm_watch.rendering.server_summary import summary_text  # noqa: PLC0415
+
+        write_output(summary_text(found.snapshot, found.log, text_width(None)))
+    else:
+        sys.stdout.buffer.write(as_json(found) if form == "json" else as_prometheus(found.snapshot))
 
 
 def as_prometheus(snapshot: ServerSnapshot) -> bytes:
@@ -116,9 +135,10 @@ def as_prometheus(snapshot: ServerSnapshot) -> bytes:
     return b"".join(prometheus_text([SampleWriter().write(server_samples(snapshot), with_times=True)]))
 
 
-def as_json(snapshot: ServerSnapshot) -> bytes:
-    """Return a snapshot as JSON."""
-    document = msgspec.json.encode({"at": snapshot.at, **server_view(snapshot)})
+def as_json(found: OnceResult) -> bytes:
+    """Return a snapshot as JSON, with the time that it is of, and from when to when the log is."""
+    period = {} if found.log is None else {"log_period": found.log._asdict()}
+    document = msgspec.json.encode({"at": found.snapshot.at, **period, **server_view(found.snapshot)})
     return ascii_json(msgspec.json.format(document, indent=2)) + b"\n"
 
 

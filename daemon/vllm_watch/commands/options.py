@@ -12,9 +12,10 @@ from typing import Any, TypeVar
 import click
 
 from vllm_watch.config.texts import parse_duration
+from vllm_watch.support.completion import file_names
 from vllm_watch.support.errors import UsageError
 from vllm_watch.support.log_options import LOG_FORMATS, LOG_LEVELS
-from vllm_watch.support.report_formats import REPORT_FORMATS
+from vllm_watch.support.report_formats import PLAIN_FORMATS, REPORT_FORMATS
 
 
 _Command = TypeVar("_Command", bound=Callable[..., Any])
@@ -25,13 +26,22 @@ _PARTS = 1000
 _ERASE_LINE_ABOVE = "\x1b[1A\x1b[2K"
 
 log_option = click.option(
-    "--log", "logs", multiple=True, metavar="PATH", help="A server's log, a path or glob; may be given several times."
+    "--log",
+    "logs",
+    multiple=True,
+    metavar="PATH",
+    shell_complete=file_names,
+    help="A server's log, a path or glob; may be given several times.",
 )
 metrics_option = click.option(
     "--metrics", "metrics", multiple=True, metavar="URL", help="A server's /metrics; the first goes with the first log."
 )
 config_option = click.option(
-    "--config", "config_file", metavar="FILE", help="A configuration (YAML), instead of --log and --metrics."
+    "--config",
+    "config_file",
+    metavar="FILE",
+    shell_complete=file_names,
+    help="A configuration (YAML), instead of --log and --metrics.",
 )
 listen_option = click.option("--listen", metavar="HOST:PORT", help="Address to serve on [default: 127.0.0.1:9468].")
 log_level_option = click.option(
@@ -46,12 +56,22 @@ log_format_option = click.option(
     type=click.Choice(LOG_FORMATS),
     help="The form of the daemon's own log [default: console on a terminal, else json].",
 )
-output_option = click.option("-o", "--output", metavar="FILE", help="Where to write [default: standard output].")
+output_option = click.option(
+    "-o", "--output", metavar="FILE", shell_complete=file_names, help="Where to write [default: standard output]."
+)
 report_format_option = click.option(
     "--format",
     "form",
     type=click.Choice(REPORT_FORMATS),
     help="[default: by the ending of FILE, else text].",
+)
+plain_format_option = click.option(
+    "--format",
+    "form",
+    type=click.Choice(PLAIN_FORMATS),
+    default="text",
+    show_default=True,
+    help="json is for programs: one document.",
 )
 objective_option = click.option(
     "--objective",

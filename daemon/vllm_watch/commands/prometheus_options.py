@@ -17,14 +17,27 @@ from vllm_watch.config.texts import parse_url
 from vllm_watch.config.times import parse_time_range
 from vllm_watch.loadtest.prometheus_api import PrometheusTarget
 from vllm_watch.loadtest.prometheus_source import PrometheusQuery
+from vllm_watch.sources.http_client import TlsOptions
+from vllm_watch.support.completion import file_names
 from vllm_watch.support.errors import UsageError
 
 
 prometheus_options = several(
     click.option("--prometheus", "url", metavar="URL", help="Read a server's series from this Prometheus."),
     click.option("--server", metavar="NAME", help="Which server of it: the label `server`."),
-    click.option("--bearer-token-file", "token_file", metavar="FILE", help="The file with its bearer token."),
-    click.option("--ca-file", metavar="FILE", help="The authorities to trust for its certificate, in PEM format."),
+    click.option(
+        "--bearer-token-file",
+        "token_file",
+        metavar="FILE",
+        shell_complete=file_names,
+        help="The file with its bearer token.",
+    ),
+    click.option(
+        "--ca-file",
+        metavar="FILE",
+        shell_complete=file_names,
+        help="The authorities to trust for its certificate, in PEM format.",
+    ),
 )
 range_options = several(
     click.option("--from", "start", metavar="TIME", help='From when, such as -2h, "2026-11-20 14:00" or RFC 3339.'),
@@ -114,4 +127,4 @@ def _target(options: PrometheusOptions) -> PrometheusTarget | None:
         url = parse_url(options.url, path="", instead="--bearer-token-file")
     except ValueError as error:
         raise UsageError(f"--prometheus: {error}") from None
-    return PrometheusTarget(url, options.token_file, options.ca_file)
+    return PrometheusTarget(url, options.token_file, TlsOptions(options.ca_file))

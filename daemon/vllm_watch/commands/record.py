@@ -4,15 +4,17 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import signal
 import sys
 import threading
 
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from types import FrameType
-from typing import NamedTuple
+from typing import Any, NamedTuple, TextIO
 
 import click
 import msgspec
@@ -28,9 +30,11 @@ from vllm_watch.recorder.recording_session import RecordingSession, ServerCounts
 from vllm_watch.recorder.running_command import CHECK_SECONDS, RunningCommand, check_command
 from vllm_watch.recorder.server_recorder import RecorderThread, recorder_threads
 from vllm_watch.support.clock import SystemClock
+from vllm_watch.support.completion import file_names
 from vllm_watch.support.errors import DiscoveryError, FileError, UsageError
 from vllm_watch.support.logging_setup import configure_log
 from vllm_watch.support.printable import printable
+from vllm_watch.support.report_formats import PLAIN_FORMATS, PlainFormat
 
 
 FIRST_SECONDS = 10.0
@@ -57,6 +61,7 @@ class RecordOptions(NamedTuple):
         kept: Kinds of private data that stay.
         force: Whether to write over a file that is there.
         argv: The command to run meanwhile, if any.
+        form: Of the summary: text is for standard error, JSON for standard output.
     """
 
     output: str
@@ -66,6 +71,7 @@ class RecordOptions(NamedTuple):
     kept: Collection[Kind]
     force: bool
     argv: Sequence[str]
+    form: PlainFormat = "text"
 
 
 @click.command("record")
@@ -73,12 +79,27 @@ class RecordOptions(NamedTuple):
 @log_option
 @metrics_option
 @click.option("--server", "names", multiple=True, metavar="NAME", help="Record only this; may be repeated.")
-@click.option("-o", "--output", required=True, metavar="FILE", help="Where to write, such as test.jsonl.xz.")
+@click.option(
+    "-o",
+    "--output",
+    required=True,
+    metavar="FILE",
+    shell_complete=file_names,
+    help="Where to write, such as test.jsonl.xz.",
+)
 @click.option("--force", is_flag=True, help="Write over a FILE that is there.")
 @click.option("--every", metavar="DURATION", help="Time between two scrapes [default: as configured, else 5s].")
 @click.option("--for", "duration", metavar="DURATION", help="How long to record [default: until Ctrl-C].")
 @click.option("--keep", metavar="KINDS", help="What not to remove: prompts,request-ids,keys,addresses.")
-@click.argument("argv", metavar="[-- COMMAND...]", nargs=-1, type=click.UNPROCESSED)
+@click.option(
+    "--format",
+    "form",
+    type=click.Choice(PLAIN_FORMATS),
+    default="text",
+    show_default=True,
+    help="json: the summary is one document on standard output, and what COMMAND prints goes to standard error.",
+)
+@click.argument("argv", metavar="[-- COMMAND...]", nargs=-1, type=click.UNPROCESSED, shell_complete=file_names)
 def command(
     config_file: str | None,
     logs: tuple[str, ...],
@@ -89,6 +110,7 @@ def command(
     every: str | None,
     duration: str | None,
     keep: str | None,
+    form: PlainFormat,
     argv: tuple[str, ...],
 ) -> None:
     """
@@ -109,6 +131,7 @@ def command(
             kinds_of(keep or ""),
             force,
             argv,
+            form,
         ),
     )
 
@@ -156,7 +179,10 @@ def record(selection: Selection, options: RecordOptions) -> None:
             for thread in threads:
                 thread.end()
             session.end(_reason(options, status, stop))
-    _summarize(session)
+    if options.form == "json":
+        click.echo(json.dumps(view_of(session, status), indent=2))
+    else:
+        _summarize(session)
     if session.problem is not None:
         raise session.problem
     _check(session, options, status)
@@ -232,7 +258,7 @@ def _run_command(
     private = PrivateText(options.kept)
     files = ResultFiles(options.argv, Path.cwd())
     started = session.seconds
-    command = RunningCommand(options.argv, _pass_on)
+    command = RunningCommand(options.argv, partial(_pass_on, sys.stderr if options.form == "json" else sys.stdout))
     while (status := command.exit_status) is None:
         if stop.wait(CHECK_SECONDS) or (options.seconds is not None and session.seconds >= options.seconds):
             status = command.end(hurry)
@@ -248,11 +274,11 @@ def _run_command(
     return status
 
 
-def _pass_on(data: bytes) -> None:
+def _pass_on(stream: TextIO, data: bytes) -> None:
     """Print what a command prints; nobody may be reading any more."""
     with contextlib.suppress(OSError, ValueError):
-        sys.stdout.buffer.write(data)
-        sys.stdout.buffer.flush()
+        stream.buffer.write(data)
+        stream.buffer.flush()
 
 
 def _reason(options: RecordOptions, status: int | None, stop: threading.Event) -> str:
@@ -301,6 +327,36 @@ def _summarize(session: RecordingSession) -> None:
     _say(f"  removed: {', '.join(removed) or 'nothing'}. Paths, user names and names of models and adapters stay.")
     if _has_something(session):
         _say(f"Next: vllm-watch report {session.path}")
+
+
+def view_of(session: RecordingSession, status: int | None) -> dict[str, Any]:
+    """
+    Return what was recorded as plain data.
+
+    Args:
+        session: The recording, ended.
+        status: The exit status of the command, if there was one; minus a signal's number, if that ended it.
+    """
+    counts = session.counts
+    return {
+        "ok": session.problem is None and not status and _has_something(session),
+        "file": str(session.path),
+        "seconds": session.seconds,
+        "bytes": counts.size,
+        "servers": [
+            {
+                "name": name,
+                "log_lines": server.lines,
+                "scrapes": server.scrapes,
+                "failed_scrapes": server.failed_scrapes,
+                "problems": list(_problems(server)),
+            }
+            for name, server in counts.servers.items()
+        ],
+        "benchmarks": counts.benchmarks,
+        "removed": {kind: counts.removed[kind] for kind in KINDS},
+        **({} if status is None else {"command_exit_status": status}),
+    }
 
 
 def _has_something(session: RecordingSession) -> bool:

@@ -30,6 +30,7 @@ from vllm_watch.rendering.json_output import report_json
 from vllm_watch.rendering.report import report_markdown, report_text
 from vllm_watch.rendering.report_html import report_html
 from vllm_watch.replay.replay import Progress
+from vllm_watch.support.completion import file_names
 from vllm_watch.support.errors import FileError, UsageError
 from vllm_watch.support.report_formats import ReportFormat
 from vllm_watch.support.standard_streams import write_output
@@ -45,13 +46,14 @@ _OFFSET = re.compile(r"(?:UTC)?([+-])(\d\d):?(\d\d)", re.ASCII)
 
 
 @click.command("report")
-@click.argument("sources", nargs=-1, metavar="SOURCE...")
+@click.argument("sources", nargs=-1, metavar="SOURCE...", shell_complete=file_names)
 @output_option
 @report_format_option
 @click.option(
     "--save-capacity",
     "capacity_file",
     metavar="FILE",
+    shell_complete=file_names,
     help="Also write how many tokens per second the server sustains, for the key `capacity` of the configuration.",
 )
 @objective_option

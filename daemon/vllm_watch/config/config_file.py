@@ -15,6 +15,7 @@ import msgspec
 
 from vllm_watch.config.links import with_default_links
 from vllm_watch.config.model import Config, LinksConfig, ServerConfig
+from vllm_watch.config.prometheus_section import PROMETHEUS
 from vllm_watch.config.quoting import quote
 from vllm_watch.config.section import Key, Mistakes, Section, path_key, read_each, read_section
 from vllm_watch.config.server_section import LINKS, SERVER_KEYS, read_links, read_server
@@ -129,6 +130,7 @@ _CONFIG = {
         "{gpu: '/d/Oxed_c6Wz?var-instance={host}:9400&from={from}&to={to}'}",
         Section(LinksConfig, LINKS),
     ),
+    "prometheus": PROMETHEUS,
     "servers": Key(
         _read_servers,
         "list of mappings",

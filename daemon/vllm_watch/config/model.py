@@ -121,6 +121,15 @@ class ServerConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_o
         return urlsplit(self.metrics.url)._replace(path=COMPLETIONS_PATH, query="", fragment="").geturl()
 
 
+class PrometheusConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """The Prometheus whose alerts are shown; `timeout` limits a whole request, in seconds."""
+
+    url: str
+    timeout: float = 5.0
+    bearer_token_file: str | None = None
+    tls: TlsConfig | None = None
+
+
 class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """
     The whole configuration; its paths are absolute.
@@ -135,6 +144,7 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
     web_config_file: str | None = None
     checkpoint: str | None = None
     links: LinksConfig = LinksConfig()
+    prometheus: PrometheusConfig | None = None
     servers: tuple[ServerConfig, ...] = ()
     servers_dir: str | None = None
     files: Mapping[str, str] = MappingProxyType({})

@@ -29,8 +29,9 @@ keys, anchors and tags are errors; each message names file, line and key.
 
 SIGHUP reads the file and `servers_dir` again. If anything in them is wrong, the old configuration stays. Servers that
 did not change, or only in `capacity` and `links`, continue undisturbed. A change of `listen`, `allowed_hosts`,
-`checkpoint` or the path `web_config_file` needs a restart. The web configuration file and the certificates that it
-names are read again at SIGHUP, and when one of them changes; if anything in them is wrong, the old ones stay.
+`checkpoint` or the path `web_config_file` needs a restart; one of `prometheus` does not. The web configuration file and
+the certificates that it names are read again at SIGHUP, and when one of them changes; if anything in them is wrong, the
+old ones stay.
 """
 _LINKS = """\
 ## Links to logs and GPUs
@@ -91,6 +92,17 @@ servers:
       logs: "http://{host}:19531/entries?boot&_SYSTEMD_UNIT={unit}"
 ```
 """
+_PROMETHEUS = """\
+## Alerts of a Prometheus
+
+The status page shows the alerts of [vllm-watch's rules](../alerts/README.md) that are pending or firing, each at its
+server, and so has the snapshot (`alerts`). The daemon asks `/api/v1/alerts` every 10 seconds, in a thread of its own.
+When there is no answer, or none of the rules is loaded there, the page and `vllm-watch check` say why, and no older
+list is shown. vmalert, Thanos' ruler and Mimir (with its path, such as `/prometheus`) have the same API.
+
+Alerts are matched with servers by the label `server`; if several daemons have servers of the same name, the page shows
+those of all of them. Whoever can read the status page can read the alerts' texts and links.
+"""
 _WEB = """\
 ## The web configuration file
 
@@ -102,7 +114,7 @@ _HEAD = "| key | type | default | example | meaning |\n|---|---|---|---|---|"
 
 def document() -> str:
     """Return the whole document."""
-    parts = [_INTRODUCTION, "## The file\n", _table(CONFIGURATION), *_sections(CONFIGURATION, ""), _LINKS]
+    parts = [_INTRODUCTION, "## The file\n", _table(CONFIGURATION), *_sections(CONFIGURATION, ""), _LINKS, _PROMETHEUS]
     parts += [_WEB, _table(WEB_CONFIGURATION), *_sections(WEB_CONFIGURATION, "")]
     return "\n".join(parts)
 

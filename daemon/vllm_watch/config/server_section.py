@@ -210,6 +210,13 @@ _TLS = {
     "cert_file": path_key("The client certificate to present, in PEM format.", "/etc/vllm-watch/client.pem"),
     "key_file": path_key("The private key of `cert_file`, in PEM format, unencrypted.", "/etc/vllm-watch/client.key"),
 }
+TLS = Key(
+    _read_tls,
+    "mapping",
+    "How the server is verified and what it is shown, for an `https` URL.",
+    "{ca_file: /etc/vllm-watch/ca.pem}",
+    Section(TlsConfig, _TLS),
+)
 _JOURNAL = {
     "journal": Key(_read_unit, "name of a unit", "The systemd unit whose journal is vLLM's log.", "vllm.service"),
 }
@@ -231,13 +238,7 @@ _METRICS = {
     "bearer_token_file": path_key(
         "A file with the token to send as `Authorization: Bearer`. It is read for each scrape.", "/etc/vllm-watch/token"
     ),
-    "tls": Key(
-        _read_tls,
-        "mapping",
-        "How the server is verified and what it is shown, for an `https` URL.",
-        "{ca_file: /etc/vllm-watch/ca.pem}",
-        Section(TlsConfig, _TLS),
-    ),
+    "tls": TLS,
 }
 _PROBE = {
     "every": duration_key("10s", "1h", "The time from one probe to the next; after failures up to 5 minutes.", "60s"),

@@ -11,6 +11,7 @@ from urllib.parse import urlsplit
 import click
 
 from vllm_watch.config.texts import parse_url
+from vllm_watch.support.completion import file_names
 from vllm_watch.support.errors import UsageError
 from vllm_watch.support.tokens import MAX_TOKEN, parse_token
 
@@ -35,10 +36,16 @@ def connection(command: Callable[..., None]) -> Callable[..., None]:
             show_default=True,
             help="Seconds for one whole request.",
         ),
-        click.option("--ca-file", metavar="FILE", help="Certificates of authorities, instead of the system's."),
+        click.option(
+            "--ca-file",
+            metavar="FILE",
+            shell_complete=file_names,
+            help="Certificates of authorities, instead of the system's.",
+        ),
         click.option(
             "--token-file",
             metavar="FILE",
+            shell_complete=file_names,
             required=True,
             envvar="GRAFANA_TOKEN_FILE",
             show_envvar=True,

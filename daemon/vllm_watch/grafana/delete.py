@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from vllm_watch.grafana.model import FOLDER_UID, Dashboard
-from vllm_watch.grafana.plan import Action, Present, about, plan_delete
+from vllm_watch.grafana.plan import Action, Present, about, about_folder, about_grafana, plan_delete
 from vllm_watch.support.errors import GrafanaError, RejectedError
 from vllm_watch.support.report import ReportLine
 
@@ -47,7 +47,7 @@ def delete(
     Raises:
         GrafanaError: Nothing more can be done; what was left undone has been yielded.
     """
-    yield ReportLine(f"Grafana {grafana.version()}".rstrip() + f" at {grafana.url}")
+    yield about_grafana(grafana.version(), grafana.url)
     folder = grafana.folder()
     steps = [_look(grafana, dashboard, force=options.force) for dashboard in shown(dashboards)]
     ours = [step for step in steps if step.action.kind == "delete"]
@@ -104,10 +104,10 @@ def _folder(grafana: Grafana, title: str, going: int, options: DeleteOptions) ->
     try:
         left = grafana.folder_contents() - going
         if left:
-            return ReportLine(f"folder {title}: left, for {left} thing{'s are' if left > 1 else ' is'} in it")
+            return about_folder("left", title, f", for {left} thing{'s are' if left > 1 else ' is'} in it")
         if options.dry_run:
-            return ReportLine(f"folder {title}: would be deleted")
+            return about_folder("would be deleted", title)
         grafana.delete_folder()
     except RejectedError as error:
-        return ReportLine(f"folder {title}: left: {error}", is_wrong=True)
-    return ReportLine(f"folder {title}: deleted")
+        return about_folder("left", title, f": {error}", is_wrong=True)
+    return about_folder("deleted", title)

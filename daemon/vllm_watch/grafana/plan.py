@@ -121,4 +121,20 @@ def _changed(present: Present) -> str:
 
 def about(word: str, dashboard: Dashboard, url: str, why: str = "") -> ReportLine:
     """Return the line of a report on a dashboard: what became of it, its URL, and why."""
-    return ReportLine(f"{word}: {dashboard.title} ({url}/d/{dashboard.uid}){why and f': {why}'}", word in _WRONG)
+    place = f"{url}/d/{dashboard.uid}"
+    facts = {"dashboard": dashboard.title, "uid": dashboard.uid, "url": place, "result": word}
+    text = f"{word}: {dashboard.title} ({place}){why and f': {why}'}"
+    return ReportLine(text, word in _WRONG, facts if not why else {**facts, "why": why})
+
+
+def about_folder(word: str, title: str, why: str = "", *, is_wrong: bool = False) -> ReportLine:
+    """Return the line of a report on the folder: what became of it, and why."""
+    facts = {"folder": title, "result": word}
+    return ReportLine(
+        f"folder {title}: {word}{why}", is_wrong, facts if not why else {**facts, "why": why.lstrip(",: ")}
+    )
+
+
+def about_grafana(version: str, url: str) -> ReportLine:
+    """Return the first line of a report: which Grafana this is."""
+    return ReportLine(f"Grafana {version}".rstrip() + f" at {url}", facts={"grafana": url, "version": version})

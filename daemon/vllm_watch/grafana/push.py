@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from vllm_watch.grafana.diff import json_changes, panel_changes
 from vllm_watch.grafana.model import FOLDER_UID, Dashboard, DataSource, with_data_source
-from vllm_watch.grafana.plan import Action, Present, about, plan_push
+from vllm_watch.grafana.plan import Action, Present, about, about_folder, about_grafana, plan_push
 from vllm_watch.support.errors import GrafanaError, RejectedError
 from vllm_watch.support.report import ReportLine
 
@@ -53,14 +53,14 @@ def push(grafana: Grafana, dashboards: Sequence[Dashboard], options: PushOptions
     Raises:
         GrafanaError: Nothing more can be done; what was left undone has been yielded.
     """
-    yield ReportLine(f"Grafana {grafana.version()}".rstrip() + f" at {grafana.url}")
+    yield about_grafana(grafana.version(), grafana.url)
     folder = grafana.folder()
     chosen = yield from _data_source(grafana, options.data_source)
     if chosen is not None and options.data_source is not None:
         dashboards = [with_data_source(dashboard, chosen) for dashboard in dashboards]
     steps = [_look(grafana, dashboard, options) for dashboard in shown(dashboards)]
     if folder is not None:
-        yield ReportLine(f"folder {folder.title}: found")
+        yield about_folder("found", folder.title)
     elif any(step.action.kind == "create" for step in steps):
         yield _make_folder(grafana, options)
     yield from _apply(grafana, steps, options)
@@ -73,10 +73,13 @@ def _data_source(grafana: Grafana, wanted: str | None) -> Generator[ReportLine, 
     except RejectedError as error:
         if wanted is not None:
             raise
-        yield ReportLine(f"warning: {error}; so they were not checked")
+        warning = f"{error}; so they were not checked"
+        yield ReportLine(f"warning: {warning}", facts={"warning": warning})
         return None
     source = choose(found, wanted)
-    yield ReportLine(f"data source {source.name} ({source.uid}): {_seen(grafana, source)}")
+    seen = _seen(grafana, source)
+    facts = {"data_source": source.name, "uid": source.uid, "finding": seen}
+    yield ReportLine(f"data source {source.name} ({source.uid}): {seen}", facts=facts)
     return source
 
 
@@ -117,8 +120,8 @@ def _look(grafana: Grafana, wanted: Dashboard, options: PushOptions) -> _Step:
 
 def _make_folder(grafana: Grafana, options: PushOptions) -> ReportLine:
     if options.dry_run:
-        return ReportLine(f"folder {options.folder_title}: would be created")
-    return ReportLine(f"folder {grafana.make_folder(options.folder_title).title}: created")
+        return about_folder("would be created", options.folder_title)
+    return about_folder("created", grafana.make_folder(options.folder_title).title)
 
 
 _WORDS = {"create": "created", "update": "updated"}

@@ -38,6 +38,7 @@ from vllm_watch.loadtest.prometheus_queries import (
     STATES,
 )
 from vllm_watch.replay.replay import Progress
+from vllm_watch.sources.http_client import TlsOptions
 from vllm_watch.support.clock import Clock
 from vllm_watch.support.errors import DaemonError
 
@@ -80,7 +81,7 @@ def watch_daemon(query: DaemonQuery, clock: Clock, progress: Progress = lambda _
     Raises:
         DaemonError: It cannot be reached, or does not watch the server.
     """
-    reader = HttpReader(query.url, query.ca_file)
+    reader = HttpReader(query.url, tls=TlsOptions(query.ca_file))
     try:
         return _watch(reader, query, clock, progress)
     except ValueError as error:

@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import pairwise
 from typing import NamedTuple
 
+from vllm_watch.catalog.event_texts import FAILURES, STARTED
 from vllm_watch.catalog.states import STATES
 from vllm_watch.loadtest.history import Point, ServerHistory
 from vllm_watch.loadtest.model import Event
@@ -36,15 +37,6 @@ _NO_EVENTS = frozenset({"shm_timeout", "request_error"})
 """Failures that may repeat for every request: they are counted, and no events."""
 
 _STATES_TO_TELL = frozenset({"stalled", "down", "sleeping"})
-_FAILURES: Mapping[str, str] = {
-    "engine_dead": "the engine died",
-    "execution_timeout": "a model execution timed out",
-    "gpu_memory_too_small": "the GPU's memory is too small",
-    "kv_cache_too_small": "the KV cache is too small",
-    "nccl_error": "NCCL error",
-    "out_of_memory": "out of memory",
-    "worker_died": "a worker died",
-}
 
 
 class _Life(NamedTuple):
@@ -88,11 +80,11 @@ class HistoryBuilder:
     def count(self, at: float, starts: int, failures: Mapping[str, int] | None) -> None:
         """Take in how often the server has started, and how often each failure was in its log, if it has one."""
         if self._starts is not None and starts > self._starts:
-            self._events.append(Event(at=at, text="the server starts"))
+            self._events.append(Event(at=at, text=STARTED))
         if failures is not None and self._failures is not None:
             for kind, count in failures.items():
                 if kind not in _NO_EVENTS and count > self._failures.get(kind, 0):
-                    self._events.append(Event(at=at, text=_FAILURES[kind]))
+                    self._events.append(Event(at=at, text=FAILURES[kind]))
         self._starts, self._failures = starts, failures
 
     def _note_config(self, point: Point) -> None:

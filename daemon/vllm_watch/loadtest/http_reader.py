@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import NamedTuple
 
 import requests
 
@@ -11,20 +12,38 @@ from vllm_watch import __version__
 from vllm_watch.sources.http_client import NO_HTTP, BoundedClient, RequestError, TlsOptions, body_pieces, is_encoded
 
 
-MAX_BODY = 64 * 1024 * 1024
 _PIECE = 256 * 1024
-_TIMEOUT = 60.0
+_MEBIBYTE = 1024 * 1024
 _REASONS: Mapping[str, str] = {
     "refused": "nothing listens at this address",
-    "timeout": "no whole answer within a minute",
+    "timeout": "no whole answer within {timeout:g} s",
     "unreachable": "the address cannot be reached, or the connection broke",
     "name_not_resolved": "the host name cannot be resolved",
     "tls_error": "TLS failed; check the certificate, its certificate authority and the URL's scheme",
-    "too_large": "an answer is over 64 MiB: ask for a shorter time",
+    "too_large": "an answer is over {mebibytes} MiB: {too_large}",
     "incomplete": "an answer was cut off",
     "encoded": "an answer is compressed, which was not requested",
     NO_HTTP: "what answers there is not HTTP",
 }
+
+
+class HttpLimits(NamedTuple):
+    """
+    How much is waited for.
+
+    Args:
+        timeout: Seconds for one whole answer.
+        mebibytes: The longest answer.
+        too_large: What to do about one that is longer.
+    """
+
+    timeout: float = 60.0
+    mebibytes: int = 64
+    too_large: str = "ask for a shorter time"
+
+
+LIMITS = HttpLimits()
+"""Those of answers about hours of many series."""
 
 
 class HttpReader:
@@ -33,16 +52,24 @@ class HttpReader:
 
     Args:
         url: Where it is, with its path if it is served below one.
-        ca_file: The authorities to trust instead of the usual ones.
-        token: A bearer token, if it wants one.
+        authorization: The header of that name, if it wants one.
+        tls: Whom to trust instead of the usual authorities, and what to present.
+        limits: How much is waited for.
     """
 
-    def __init__(self, url: str, ca_file: str | None = None, token: str | None = None) -> None:
+    def __init__(
+        self,
+        url: str,
+        authorization: str | None = None,
+        tls: TlsOptions | None = None,
+        limits: HttpLimits = LIMITS,
+    ) -> None:
         self.url = url.rstrip("/")
-        self._client = BoundedClient(_TIMEOUT, TlsOptions(ca_file=ca_file))
+        self._limits = limits
+        self._client = BoundedClient(limits.timeout, tls or TlsOptions())
         self._headers = {"Accept": "application/json, text/plain", "User-Agent": f"vllm-watch/{__version__}"}
-        if token is not None:
-            self._headers["Authorization"] = f"Bearer {token}"
+        if authorization is not None:
+            self._headers["Authorization"] = authorization
 
     def close(self) -> None:
         """Close the connection."""
@@ -61,11 +88,12 @@ class HttpReader:
             with self._client.send(request) as response:
                 if is_encoded(response):
                     raise RequestError("encoded")
-                body = b"".join(body_pieces(response, _PIECE, MAX_BODY))
+                body = b"".join(body_pieces(response, _PIECE, self._limits.mebibytes * _MEBIBYTE))
                 self._client.keep(response)
                 return response.status, body
 
         try:
             return self._client.run(ask)
         except RequestError as error:
-            raise ValueError(_REASONS.get(error.reason, error.reason)) from None
+            reason = _REASONS.get(error.reason, error.reason)
+            raise ValueError(reason.format_map(self._limits._asdict())) from None

@@ -5,8 +5,9 @@ from __future__ import annotations
 
 import math
 
-from collections.abc import Mapping
-from typing import Generic, NamedTuple, TypeVar
+from collections.abc import Callable, Mapping
+from datetime import datetime
+from typing import Generic, Literal, NamedTuple, TypeVar
 
 import msgspec
 
@@ -25,6 +26,15 @@ class PromSeries(NamedTuple):
     values: tuple[tuple[float, float], ...]
 
 
+class PromAlert(msgspec.Struct, rename="camel"):
+    """One alert of a rule; `active_at` is when its condition began to hold."""
+
+    labels: dict[str, str]
+    state: Literal["pending", "firing"]
+    annotations: dict[str, str] = {}
+    active_at: datetime | None = None
+
+
 class _Series(msgspec.Struct):
     metric: dict[str, str]
     values: list[tuple[float, str]] = []
@@ -32,6 +42,10 @@ class _Series(msgspec.Struct):
 
 class _Matrix(msgspec.Struct):
     result: list[_Series]
+
+
+class _Alerts(msgspec.Struct):
+    alerts: list[PromAlert]
 
 
 class _Answer(msgspec.Struct, Generic[T]):
@@ -43,6 +57,7 @@ class _Rejection(msgspec.Struct):
 
 
 _DECODE_MATRIX = msgspec.json.Decoder(_Answer[_Matrix]).decode
+_DECODE_ALERTS = msgspec.json.Decoder(_Answer[_Alerts]).decode
 _DECODE_NAMES = msgspec.json.Decoder(_Answer[list[str]]).decode
 _DECODE_REJECTION = msgspec.json.Decoder(_Rejection).decode
 
@@ -54,11 +69,17 @@ def parse_matrix(body: bytes) -> tuple[PromSeries, ...]:
     Raises:
         ValueError: It is no such answer.
     """
-    try:
-        answer = _DECODE_MATRIX(body)
-        return tuple(PromSeries(each.metric, _numbers(each.values)) for each in answer.data.result)
-    except (msgspec.DecodeError, ValueError) as error:
-        raise ValueError(f"the answer is not that of a Prometheus: {printable(str(error))}") from error
+    return _decoded(_read_matrix, body)
+
+
+def parse_alerts(body: bytes) -> tuple[PromAlert, ...]:
+    """
+    Parse the alerts that are pending or firing.
+
+    Raises:
+        ValueError: It is no such answer.
+    """
+    return tuple(_decoded(_DECODE_ALERTS, body).data.alerts)
 
 
 def parse_names(body: bytes) -> tuple[str, ...]:
@@ -68,10 +89,7 @@ def parse_names(body: bytes) -> tuple[str, ...]:
     Raises:
         ValueError: It is no such answer.
     """
-    try:
-        return tuple(_DECODE_NAMES(body).data)
-    except msgspec.DecodeError as error:
-        raise ValueError(f"the answer is not that of a Prometheus: {printable(str(error))}") from error
+    return tuple(_decoded(_DECODE_NAMES, body).data)
 
 
 def parse_rejection(body: bytes) -> str | None:
@@ -80,6 +98,17 @@ def parse_rejection(body: bytes) -> str | None:
         return printable(_DECODE_REJECTION(body).error[:_LONGEST_ERROR]) or None
     except msgspec.DecodeError:
         return None
+
+
+def _read_matrix(body: bytes) -> tuple[PromSeries, ...]:
+    return tuple(PromSeries(each.metric, _numbers(each.values)) for each in _DECODE_MATRIX(body).data.result)
+
+
+def _decoded(decode: Callable[[bytes], T], body: bytes) -> T:
+    try:
+        return decode(body)
+    except (msgspec.DecodeError, ValueError, RecursionError) as error:
+        raise ValueError(f"the answer is not that of a Prometheus: {printable(str(error))}") from error
 
 
 def _numbers(values: list[tuple[float, str]]) -> tuple[tuple[float, float], ...]:

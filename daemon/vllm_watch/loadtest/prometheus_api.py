@@ -10,8 +10,16 @@ from urllib.parse import urlencode
 import requests
 
 from vllm_watch.config.times import TimeRange
-from vllm_watch.loadtest.http_reader import HttpReader
-from vllm_watch.loadtest.prometheus_answers import PromSeries, parse_matrix, parse_names, parse_rejection
+from vllm_watch.loadtest.http_reader import LIMITS, HttpLimits, HttpReader
+from vllm_watch.loadtest.prometheus_answers import (
+    PromAlert,
+    PromSeries,
+    parse_alerts,
+    parse_matrix,
+    parse_names,
+    parse_rejection,
+)
+from vllm_watch.sources.http_client import TlsOptions
 from vllm_watch.support.errors import PrometheusError
 from vllm_watch.support.tokens import read_token
 
@@ -32,28 +40,35 @@ class PrometheusTarget(NamedTuple):
     Args:
         url: Where it is, with its path if it is served below one.
         token_file: A file with its bearer token.
-        ca_file: The authorities to trust instead of the usual ones.
+        tls: Whom to trust instead of the usual authorities, and what to present.
+        credential_option: What names the token's file.
     """
 
     url: str
     token_file: str | None = None
-    ca_file: str | None = None
+    tls: TlsOptions = TlsOptions()
+    credential_option: str = "--bearer-token-file"
 
 
 class PrometheusApi:
     """
     Asks one Prometheus, one request after the other.
 
+    Args:
+        target: Which one.
+        limits: How much is waited for.
+
     Raises:
         PrometheusError: The token cannot be read; and of each method: it cannot be reached, or rejects what is asked.
     """
 
-    def __init__(self, target: PrometheusTarget) -> None:
-        self._token_file = target.token_file
+    def __init__(self, target: PrometheusTarget, limits: HttpLimits = LIMITS) -> None:
+        self._target = target
         token = None if target.token_file is None else read_token(target.token_file)
         if target.token_file is not None and token is None:
             raise PrometheusError(f"{target.token_file}: cannot be read, or has no token")
-        self._reader = HttpReader(target.url, target.ca_file, token)
+        authorization = None if token is None else f"Bearer {token}"
+        self._reader = HttpReader(target.url, authorization, target.tls, limits)
         self.url = self._reader.url
 
     def close(self) -> None:
@@ -69,8 +84,12 @@ class PrometheusApi:
         """Return every name of a server that there ever was."""
         return self._parsed(parse_names, "/api/v1/label/server/values", {"match[]": "vllm_watch_source_up"})
 
+    def alerts(self) -> tuple[PromAlert, ...]:
+        """Return all alerts that are pending or firing now."""
+        return self._parsed(parse_alerts, "/api/v1/alerts", {})
+
     def _parsed(self, parse: Callable[[bytes], T], path: str, parameters: Mapping[str, str]) -> T:
-        status, body = self._get(f"{path}?{urlencode(parameters)}")
+        status, body = self._get(f"{path}?{urlencode(parameters)}" if parameters else path)
         if status != requests.codes.ok:
             raise PrometheusError(f"{self.url}: {self._rejection(status, body)}")
         try:
@@ -87,9 +106,9 @@ class PrometheusApi:
     def _rejection(self, status: int, body: bytes) -> str:
         if status == requests.codes.unauthorized:
             return (
-                "it requires a token (401): give --bearer-token-file"
-                if self._token_file is None
-                else f"it rejects the token in {self._token_file} (401)"
+                f"it requires a token (401): give {self._target.credential_option}"
+                if self._target.token_file is None
+                else f"it rejects the token in {self._target.token_file} (401)"
             )
         if status == requests.codes.forbidden:
             return "it denies access (403)"

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 
 from vllm_watch.loadtest.metric_titles import LATENCY_NAMES, STATISTIC_LABELS, VIEW_LABELS, titled
@@ -45,11 +45,16 @@ def result_block(run: Run) -> Table:
     totals = tuple(_row(titled(name), results, _total(name)) for name in _TOTALS)
     groups = [Group("", tuple(row for row in totals if set(row[1:]) - {MISSING}))]
     groups += [_latency_group(name, results) for name in LATENCIES]
-    shown = {cell for group in groups for row in group.rows for cell in row[1:]}
-    notes = [_BUCKETS] if any(" to " in cell or cell.startswith("more than") for cell in shown) else []
-    notes += [_TOO_FEW] if any(cell.startswith(("at least", "too few")) for cell in shown) else []
     filled = tuple(group for group in groups if group.rows)
-    return Table("", (Column("", is_text=True), *(column for column, _ in columns)), filled, tuple(notes))
+    return Table("", (Column("", is_text=True), *(column for column, _ in columns)), filled, percentile_notes(filled))
+
+
+def percentile_notes(groups: Sequence[Group]) -> tuple[str, ...]:
+    """Return what explains the percentiles of a table that are no numbers, as `percentile` writes them."""
+    shown = {cell for group in groups for row in group.rows for cell in row[1:]}
+    buckets = any(" to " in cell or cell.startswith("more than") for cell in shown)
+    too_few = any(cell.startswith(("at least", "too few")) for cell in shown)
+    return (*((_BUCKETS,) if buckets else ()), *((_TOO_FEW,) if too_few else ()))
 
 
 def goodput_block(run: Run) -> Table | None:

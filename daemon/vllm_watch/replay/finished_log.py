@@ -22,7 +22,7 @@ from vllm_watch.reading.log_reader import LogBatch, LogReader
 from vllm_watch.reading.parsed_text import ParsedSteps, ParsedText, parse_steps, parse_text
 from vllm_watch.reading.printed import count_new_years, first_printed_time, last_printed_time, parts_to_read
 from vllm_watch.reading.times import LineTimes, PrintedTimes, local_seconds
-from vllm_watch.replay.parser_process import Parse, Parsed, ParserProcess, is_worthwhile
+from vllm_watch.replay.parser_process import ASKED, ASKED_BY_BUSY_READER, Parse, Parsed, ParserProcess, is_worthwhile
 from vllm_watch.state.http_labels import PAUSING, WAKE_UP
 from vllm_watch.state.snapshot import TailCounts
 from vllm_watch.support.errors import FileError
@@ -132,7 +132,7 @@ class FinishedLog:
                 yield from self._bytes.read_by_line(block, self._times)
             return
         with _open(self._path) as file:  # Once: the path may name another file soon.
-            for parsed in self._parsed_blocks(file, parse_text):
+            for parsed in self._parsed_blocks(file, parse_text, ASKED):
                 batch = None if parsed is None else self._bytes.read_parsed(parsed, READ_SIZE, self._times)
                 if batch is None:
                     batch = self._bytes.read(self._next_block(file), self._times)
@@ -151,7 +151,8 @@ class FinishedLog:
             FileError: It cannot be read.
         """
         with _open(self._path) as file:
-            for parsed in self._parsed_blocks(file, partial(parse_steps, alone=_CALLS)):
+            parse = partial(parse_steps, alone=_CALLS)
+            for parsed in self._parsed_blocks(file, parse, ASKED_BY_BUSY_READER):
                 batches = None if parsed is None else self._bytes.read_parsed_steps(parsed, READ_SIZE, self._times)
                 if batches is None:
                     batches = self._bytes.read_steps(self._next_block(file), self._times)
@@ -162,7 +163,7 @@ class FinishedLog:
                 self._read += len(block)
                 yield from self._bytes.read_steps(block, self._times)
 
-    def _parsed_blocks(self, file: IO[bytes], parse: Parse[Parsed]) -> Iterator[Parsed | None]:
+    def _parsed_blocks(self, file: IO[bytes], parse: Parse[Parsed], asked: int) -> Iterator[Parsed | None]:
         """
         Yield what the whole blocks of a large log hold, parsed by two processes; nothing if no second one can help.
 
@@ -172,7 +173,7 @@ class FinishedLog:
         if self._path.endswith(".gz") or not is_worthwhile(self._size):
             return
         try:
-            blocks = ParserProcess(file, READ_SIZE, count, parse)
+            blocks = ParserProcess(file, READ_SIZE, count, parse, asked)
         except OSError:
             return
         with closing(blocks):

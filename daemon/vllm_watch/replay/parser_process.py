@@ -30,7 +30,12 @@ Parsed = TypeVar("Parsed")
 Parse = Callable[[bytes, int], "Parsed | None"]
 """Parses a part of a log, given with some bytes before it and where it starts; `None` where only a reader can."""
 
-_ASKED = 2
+ASKED = 2
+"""So many blocks the second process is asked for at a time, by a reader that does little with each."""
+
+ASKED_BY_BUSY_READER = 4
+"""The same where the reader takes longer over a block than it takes to parse one: with fewer it would parse half."""
+
 _AHEAD = 8
 
 
@@ -48,12 +53,13 @@ class ParserProcess(Generic[Parsed]):
         block: The size of a block in bytes.
         count: How many whole blocks there are.
         parse: Parses a block.
+        asked: How many blocks the other process is asked for at a time.
 
     Raises:
         OSError: No process can be started.
     """
 
-    def __init__(self, file: IO[bytes], block: int, count: int, parse: Parse[Parsed]) -> None:
+    def __init__(self, file: IO[bytes], block: int, count: int, parse: Parse[Parsed], asked: int) -> None:
         import multiprocessing  # noqa: PLC0415  # Only a large file needs it.
 
         context = multiprocessing.get_context("fork")
@@ -69,6 +75,7 @@ class ParserProcess(Generic[Parsed]):
         self._file = file
         self._block, self._count, self._parse = block, count, parse
         self._next = 0
+        self._most_asked = asked
         self._asked: list[int] = []
         self._parsed: dict[int, Parsed | None] = {}
 
@@ -86,7 +93,7 @@ class ParserProcess(Generic[Parsed]):
             OSError: The file cannot be read.
         """
         while number not in self._parsed:
-            if len(self._asked) < _ASKED and self._can_go_ahead():
+            if len(self._asked) < self._most_asked and self._can_go_ahead():
                 self._ask()
             elif self._connection.poll() or not self._can_go_ahead():
                 self._receive()

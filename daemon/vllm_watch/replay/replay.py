@@ -4,10 +4,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from typing import NamedTuple
 
 from vllm_watch.reading.times import ArrivalTimes
 from vllm_watch.replay.finished_log import FinishedLog, LogBytes
-from vllm_watch.replay.recording import MetricsRead, Recording, scrape_failure
+from vllm_watch.replay.recording import MetricsRead, RecordedEvent, Recording, scrape_failure
 from vllm_watch.state.scrape_source import ScrapeResult, scrape_result
 from vllm_watch.state.server import LogStatus, ServerState
 from vllm_watch.state.snapshot import ServerSnapshot, TailCounts
@@ -27,6 +28,41 @@ Progress = Callable[[float], None]
 """Called now and then with the share of the work that is done, 0 to 1."""
 
 
+class ReplayedServer:
+    """
+    A server's state that takes in what was recorded of it, in order of time.
+
+    Args:
+        state: The state.
+        started: When the recording was started, in seconds since the epoch.
+    """
+
+    def __init__(self, state: ServerState, started: float) -> None:
+        self._state = state
+        self._started = started
+        self._log = LogBytes() if state.settings.has_log else None
+        _apply_counts(state, TailCounts(0, 0, 0))
+
+    def apply(self, event: RecordedEvent) -> None:
+        """Take in what happened at one moment."""
+        at = self._started + event.at
+        if isinstance(event, MetricsRead):
+            self._state.apply_scrape(recorded_scrape(event, at))
+        elif self._log is not None:
+            if event.is_after_gap:
+                self._log.lose_place()
+            batch = self._log.read(event.data, ArrivalTimes(at))
+            self._state.apply_log(batch._replace(is_history=event.is_history, is_after_gap=event.is_after_gap))
+            _apply_counts(self._state, self._log.counts)
+
+
+class LogPeriod(NamedTuple):
+    """The times of a log's first and last line, in seconds since the epoch."""
+
+    start: float
+    end: float
+
+
 def run_recording(
     recording: Recording,
     state: ServerState,
@@ -44,23 +80,14 @@ def run_recording(
         progress: Called with the share that is done.
         server: Which server of the recording; without it, the only one.
     """
-    log = LogBytes() if state.settings.has_log else None
-    _apply_counts(state, TailCounts(0, 0, 0))
+    replayed = ReplayedServer(state, recording.started)
     moment = 0.0
     for event in recording.events(server):
         while moment < event.at:
             yield state.snapshot(recording.started + moment)
             progress(min(moment / recording.seconds, 1.0))
             moment += step
-        at = recording.started + event.at
-        if isinstance(event, MetricsRead):
-            state.apply_scrape(recorded_scrape(event, at))
-        elif log is not None:
-            if event.is_after_gap:
-                log.lose_place()
-            batch = log.read(event.data, ArrivalTimes(at))
-            state.apply_log(batch._replace(is_history=event.is_history, is_after_gap=event.is_after_gap))
-            _apply_counts(state, log.counts)
+        replayed.apply(event)
     yield state.snapshot(recording.started + moment)
     progress(1.0)
 
@@ -76,9 +103,9 @@ def recorded_scrape(event: MetricsRead, at: float) -> ScrapeResult:
     return scrape_result(at, event.duration, read_metrics(event.body))
 
 
-def read_to_end(path: str, state: ServerState, progress: Progress = lambda _share: None) -> float:
+def read_to_end(path: str, state: ServerState, progress: Progress = lambda _share: None) -> LogPeriod:
     """
-    Apply a finished log to a server's state; return the time of its last line.
+    Apply a finished log to a server's state; return from when to when it is.
 
     Args:
         path: The log.
@@ -89,11 +116,12 @@ def read_to_end(path: str, state: ServerState, progress: Progress = lambda _shar
         FileError: It cannot be read.
     """
     log = FinishedLog(path)
+    start = log.end  # Nothing has been read yet.
     for batch in log.read():
         state.apply_log(batch)
         progress(log.share)
     _apply_counts(state, log.counts)
-    return log.end
+    return LogPeriod(start, log.end)
 
 
 def run_log(

@@ -14,17 +14,16 @@ import msgspec
 from prometheus_client import ProcessCollector
 from prometheus_client.exposition import choose_encoder
 
-from vllm_watch import __version__
 from vllm_watch.exposition.collector import TextCollector
 from vllm_watch.exposition.http_sd import target_groups
-from vllm_watch.exposition.json_view import server_view
 from vllm_watch.exposition.self_metrics import SelfStatus, self_metrics
 from vllm_watch.exposition.text_format import prometheus_text
 from vllm_watch.service.fleet import Fleet
 from vllm_watch.service.liveness import Liveness
-from vllm_watch.service.monitor import ServerMonitor
+from vllm_watch.service.prometheus_alerts import Alerts
+from vllm_watch.service.snapshot_document import fleet_document
 from vllm_watch.state.snapshot import ServerSnapshot
-from vllm_watch.support.clock import Clock, wall_time
+from vllm_watch.support.clock import Clock
 from vllm_watch.web.endpoints import PLAIN_TEXT, Response, accepts_gzip
 
 
@@ -49,13 +48,22 @@ class DaemonEndpoints:
         clock: The time.
         liveness: Which threads give signs of life.
         self_status: Returns what the daemon knows about itself.
+        alerts: Returns what the Prometheus has answered last, `None` if none is configured.
     """
 
-    def __init__(self, fleet: Fleet, clock: Clock, liveness: Liveness, self_status: Callable[[], SelfStatus]) -> None:
+    def __init__(
+        self,
+        fleet: Fleet,
+        clock: Clock,
+        liveness: Liveness,
+        self_status: Callable[[], SelfStatus],
+        alerts: Callable[[], Alerts | None] = lambda: None,
+    ) -> None:
         self._fleet = fleet
         self._clock = clock
         self._liveness = liveness
         self._self_status = self_status
+        self._alerts = alerts
         self._metrics_lock = threading.Lock()
         self._metrics_of: list[ServerSnapshot] = []
         """The snapshots from which these were made:"""
@@ -77,18 +85,7 @@ class DaemonEndpoints:
 
     def snapshot(self, histories: Collection[str] | None = None) -> Response:
         """Return everything that is known as JSON, with the last hour of every server, or of these."""
-        known = {snapshot.name: snapshot for snapshot in self._fleet.snapshots()}
-
-        def show(server: ServerMonitor) -> msgspec.Raw:
-            view = server_view(known[server.name])
-            if histories is None or server.name in histories:
-                view["history"] = server.history.columns()
-            return msgspec.Raw(msgspec.json.encode(view))  # Each by itself: one that cannot be encoded hides no other.
-
-        servers = self._fleet.each(show, [server for server in self._fleet.servers if server.name in known])
-        at = wall_time(self._clock, self._clock.now())
-        body = msgspec.json.encode({"version": __version__, "at": at, "servers": servers})
-        return Response(body, "application/json")
+        return Response(fleet_document(self._fleet, self._clock, histories, self._alerts()), "application/json")
 
     def targets(self) -> Response:
         """Return the watched servers for Prometheus' http_sd."""

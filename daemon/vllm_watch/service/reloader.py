@@ -18,7 +18,7 @@ from vllm_watch.support.internal_errors import InternalErrors
 
 log = structlog.get_logger("vllm_watch.service")
 
-_OF_SERVERS = frozenset({"links", "servers", "servers_dir", "files"})
+_CHANGEABLE = frozenset({"links", "prometheus", "servers", "servers_dir", "files"})
 """The fields of a configuration that a running daemon can change."""
 
 Load = Callable[[], Config]
@@ -103,7 +103,7 @@ class Reloader:
 
 
 def _check_same_process(old: Config, new: Config) -> None:
-    """Raise `ConfigError` for a change that a running daemon cannot make: everything but the servers."""
+    """Raise `ConfigError` for a change that a running daemon cannot make."""
     for name in Config.__struct_fields__:
-        if name not in _OF_SERVERS and getattr(old, name) != getattr(new, name):
+        if name not in _CHANGEABLE and getattr(old, name) != getattr(new, name):
             raise ConfigError(f'"{name}" has changed: restart vllm-watch to apply it')

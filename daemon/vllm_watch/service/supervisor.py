@@ -16,6 +16,7 @@ from vllm_watch import __version__
 from vllm_watch.config.model import Config
 from vllm_watch.discovery.watcher import ServerWatcher
 from vllm_watch.exposition.self_metrics import ReloadStatus, SelfStatus
+from vllm_watch.service.alerts_thread import AlertsThread
 from vllm_watch.service.checkpointer import Checkpointer
 from vllm_watch.service.endpoints import DaemonEndpoints
 from vllm_watch.service.fleet import Fleet
@@ -80,7 +81,8 @@ class Supervisor:
         self.reloader = Reloader(config, clock, self.errors, load=load, apply=self._watch)
         self._garbage = RareSearch(clock)
         self.liveness = Liveness(self.threads.all)
-        self.endpoints = DaemonEndpoints(self.fleet, clock, self.liveness, self._self_status)
+        self.alerts = AlertsThread(clock, self.errors)
+        self.endpoints = DaemonEndpoints(self.fleet, clock, self.liveness, self._self_status, self.alerts.alerts)
         self._web = WebServer(
             config.host,
             config.port,
@@ -109,6 +111,7 @@ class Supervisor:
         self._web.start()
         self.threads.follow(self.fleet.servers)
         self.threads.start_discovery()
+        self.alerts.follow(self.fleet.config.prometheus)
         log.info("service.started", version=__version__, servers=[server.name for server in self.fleet.servers])
 
     def run(self) -> None:
@@ -163,6 +166,7 @@ class Supervisor:
         self._notifier.stopping()
         self._is_stopping = True
         self.threads.request_stop()
+        self.alerts.request_stop()
         self._web.stop()
         self.threads.join()
         self.checkpointer.save(self.fleet.logs, self.fleet.config_changes(), force=True)
@@ -170,9 +174,10 @@ class Supervisor:
         log.info("service.stopped")
 
     def _watch(self, config: Config) -> None:
-        """Watch the servers of a new configuration."""
+        """Watch the servers of a new configuration, and ask its Prometheus."""
         self.fleet.replace(config)
         self.threads.follow(self.fleet.servers)
+        self.alerts.follow(config.prometheus)
         self._garbage.note_replaced()
 
     def _offer(self, config: Config) -> None:

@@ -308,6 +308,11 @@ class FlagHistory:
         return known if known.change is None or not ahead else known._replace(change=known.change.later(ahead))
 
     @property
+    def whole_change(self) -> ConfigChange | None:
+        """The last change of a start that was over when `known` was called last, by the clock of the times."""
+        return self._whole_change
+
+    @property
     def facts(self) -> Mapping[str, float]:
         """The numbers among the flags that are series, by their names."""
         return self._all().facts

@@ -22,6 +22,7 @@ from vllm_watch.state.engine_capacity import EngineCapacity, engine_capacity
 from vllm_watch.state.engine_names import EngineNames
 from vllm_watch.state.engine_state import Judgement, server_state
 from vllm_watch.state.engine_values import Latencies, excludes_cached, facts_of, latencies_of, startup_seconds_of
+from vllm_watch.state.event_history import EventHistory
 from vllm_watch.state.http_source import HttpSource
 from vllm_watch.state.hypothetical_traffic import lines_with_traffic, moments_with_traffic, scrape_with_traffic
 from vllm_watch.state.precedence import (
@@ -66,6 +67,7 @@ class ServerState:
         self._names = EngineNames(self._sources)
         self._cross_check = CrossCheck(self._sources)
         self._http_source = HttpSource(has_log=settings.has_log)
+        self._events = EventHistory(self._sources)
         self._was_away = False
 
     @property
@@ -99,6 +101,7 @@ class ServerState:
             return
         starts = log.life.starts
         log.apply(batch)
+        self._events.note_log(is_dated=not batch.is_undated)
         if log.life.starts != starts:  # Access lines in the same batch may be the old server's.
             self._http_source.start_life()
             self._names.forget_engines()
@@ -122,6 +125,7 @@ class ServerState:
         scrape.kv_cache_tokens = sources.logged_kv_cache_tokens()
         scrape.apply(result)
         if scrape.restarts != restarts:
+            self._events.note_restart(scrape.process.started_by(result.at))
             self._http_source.start_life()
             self._cross_check.forget()
             if sources.probe is not None:
@@ -161,10 +165,12 @@ class ServerState:
             self._sources.probe.apply(result)
 
     def engine_states(self, now: float) -> Mapping[EngineKey, EngineState]:
-        """Return the state of each engine at `now`: a snapshot's, for a tenth of its cost."""
+        """Return the state of each engine at `now`, and note changes: a snapshot's, for a tenth of its cost."""
         whole = server_state(self._sources.log, self._sources.scrape, now)
         self._names.last = self._names.current(now)
-        return {key: whole or engine_state(self._sources, key, now).state for key in self._names.last}
+        states = {key: whole or engine_state(self._sources, key, now).state for key in self._names.last}
+        self._events.note_states(now, states)
+        return states
 
     def snapshot(self, now: float, ahead: float = 0.0) -> ServerSnapshot:
         """
@@ -174,9 +180,8 @@ class ServerState:
             now: Seconds since the epoch, by the clock that the sources' times are from.
             ahead: Seconds by which the wall clock is ahead of that clock; a start by the server's own clock stays.
         """
-        sources, settings = self._sources, self.settings
+        sources, settings, log, scrape = self._sources, self.settings, self._sources.log, self._sources.scrape
         sources.ahead = ahead
-        log, scrape = sources.log, sources.scrape
         keys = self._names.last = self._names.current(now)
         is_sleeping = is_any_sleeping(sources, keys, now)
         sides = {key: gauge_sides(sources, key, now) for key in keys}
@@ -205,6 +210,7 @@ class ServerState:
             probe=None if is_sleeping else _probe(self._sources, now),
             slo=settings.slo,
             labels=settings.labels,
+            events=self._events.until(now),
         )
 
     def foresee(self, now: float) -> ServerSnapshot:
@@ -232,7 +238,9 @@ class ServerState:
 
     def _engines(self, sides: Mapping[EngineKey, GaugeSides], now: float) -> tuple[EngineSnapshot, ...]:
         whole = server_state(self._sources.log, self._sources.scrape, now)
-        return tuple([self._engine(key, of_key, whole, now) for key, of_key in sides.items()])
+        engines = tuple([self._engine(key, of_key, whole, now) for key, of_key in sides.items()])
+        self._events.note_states(now, {engine.key: engine.state for engine in engines})
+        return engines
 
     def _engine(self, key: EngineKey, sides: GaugeSides, whole: EngineState | None, now: float) -> EngineSnapshot:
         """Return one engine; `sides` are its gauges by source, and `whole` is the state of a server that is not up."""

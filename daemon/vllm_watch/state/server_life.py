@@ -35,6 +35,8 @@ class ServerLife:
         self.starts = 0
         self.failures: Counter[str] = Counter()
         self._shutdown = Shutdown()
+        self._news: list[TimedEvent] = []
+        """The starts and failures since the last `take_news`."""
 
     @property
     def has_ended(self) -> bool:
@@ -53,6 +55,7 @@ class ServerLife:
         if event.phase == "starting":
             self._count_crashes(self._shutdown.restart(at))
             self.starts += 1
+            self._news.append(TimedEvent(at, event))
             self.started_at = at if is_dated else None
 
     def apply_failure(self, at: float, failure: Failure, *, has_moved: bool) -> None:
@@ -90,6 +93,11 @@ class ServerLife:
         """Count the failures that no shutdown has explained in time."""
         self._count_crashes(self._shutdown.settle(now))
 
+    def take_news(self) -> list[TimedEvent]:
+        """Return the starts, and the failures that were counted, since the last call, history included."""
+        news, self._news = self._news, []
+        return news
+
     def counts(self) -> LifeCounts:
         """Return a copy of what was counted."""
         return LifeCounts(self.starts, self.failures.copy())
@@ -101,6 +109,7 @@ class ServerLife:
 
     def _count(self, at: float, failure: Failure) -> None:
         self.failures[failure.kind] += 1
+        self._news.append(TimedEvent(at, failure))
         if failure.kind == "engine_dead":
             self.phase, self.phase_at = "dead", at
 
@@ -109,6 +118,7 @@ class ServerLife:
         for at, failure in crashes:
             if isinstance(failure, Failure):
                 self.failures[failure.kind] += 1
+                self._news.append(TimedEvent(at, failure))
                 if failure.kind == "engine_dead" and self.phase == "shutting_down":
                     self.phase, self.phase_at = "dead", at
 

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Literal, NamedTuple
 
+from vllm_watch.catalog.event_texts import EventKind
 from vllm_watch.catalog.reasons import SourceName, StallReason
 from vllm_watch.catalog.states import EngineState
 from vllm_watch.state.configuration import Configuration
@@ -95,6 +96,21 @@ class EngineSnapshot(NamedTuple):
         return self.totals.histograms
 
 
+class StateSince(NamedTuple):
+    """
+    Since when an engine is in a state.
+
+    Args:
+        state: The state.
+        at: When it was first seen in it.
+        is_exact: Whether another state, and a known one, was seen just before; else it may be in this one for longer.
+    """
+
+    state: EngineState
+    at: float
+    is_exact: bool
+
+
 class SourceSnapshot(NamedTuple):
     """One source of a server: whether it can be read, and why it is quiet."""
 
@@ -160,6 +176,27 @@ class LogCounts(NamedTuple):
     rejected_lines: int
 
 
+class ServerEvent(NamedTuple):
+    """
+    Something that happened to a server.
+
+    Args:
+        at: When; of several, the last.
+        kind: What it was.
+        what: A start's other flags, in words; else a code: the new state, the kind of failure, what became of the file.
+        before: The state before, if it is a change of state.
+        engine: The engine whose state changed, or that failed, if that is known.
+        times: How often it happened without anything else in between.
+    """
+
+    at: float
+    kind: EventKind
+    what: str = ""
+    before: EngineState | None = None
+    engine: str | None = None
+    times: int = 1
+
+
 class ServerSnapshot(NamedTuple):
     """
     One server.
@@ -170,6 +207,7 @@ class ServerSnapshot(NamedTuple):
     also where the log has no access lines. `start_time` is by the
     clock of its source: from the log by that of the other times, from /metrics by the server's own.
     `links` are URLs by what they lead to (``logs``, ``gpu``), in which placeholders of the time are left.
+    `events` are those of the last hour, oldest first.
     """
 
     name: str
@@ -197,3 +235,4 @@ class ServerSnapshot(NamedTuple):
     slo: Mapping[str, float]
     labels: Mapping[str, str]
     links: Mapping[str, str] = MappingProxyType({})
+    events: tuple[ServerEvent, ...] = ()

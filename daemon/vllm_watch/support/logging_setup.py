@@ -98,6 +98,16 @@ def configure_log(level: LogLevel = "info", log_format: LogFormat | None = None)
     _configure_libraries(stream, libraries, [structlog.stdlib.add_logger_name, *processors], renderers)
 
 
+def drop_log() -> None:
+    """Set structlog and the log of libraries up to write nothing: standard error is a screen that something draws."""
+    structlog.configure(
+        wrapper_class=structlog.make_filtering_bound_logger(logging.CRITICAL),
+        logger_factory=structlog.ReturnLoggerFactory(),
+        cache_logger_on_first_use=False,
+    )
+    logging.basicConfig(handlers=[logging.NullHandler()], force=True)
+
+
 def _configure_libraries(
     stream: TextIO,
     level: int,

@@ -14,3 +14,7 @@ COMPARISON_FORMATS: tuple[ComparisonFormat, ...] = get_args(ComparisonFormat)
 
 BacktestFormat = Literal["text", "markdown", "json"]
 BACKTEST_FORMATS: tuple[BacktestFormat, ...] = get_args(BacktestFormat)
+
+PlainFormat = Literal["text", "json"]
+PLAIN_FORMATS: tuple[PlainFormat, ...] = get_args(PlainFormat)
+"""Of what is a list of findings or of deeds: for people, and for programs."""

@@ -3,13 +3,14 @@
 
 from __future__ import annotations
 
-import json
-
 from collections.abc import Mapping
 from importlib.resources import files
 from pathlib import PurePosixPath
 from typing import NamedTuple
 
+import msgspec
+
+from vllm_watch.catalog.first_steps import first_steps
 from vllm_watch.catalog.states import BEST_TO_WORST, STATES
 from vllm_watch.web.endpoints import Response, compressed
 
@@ -39,11 +40,12 @@ def load_assets() -> Mapping[str, Asset]:
 
 
 def _states_module() -> bytes:
-    """Return a module of JavaScript with the states from worst to best, and what they mean."""
+    """Return a module of JavaScript with the states from worst to best, what they mean, and what to do first."""
     states = list(reversed(BEST_TO_WORST))
     meanings = {state: STATES[state].text for state in states if STATES[state].text}
-    exported = {"STATES": states, "MEANINGS": meanings}
-    return "".join(f"export const {name} = {json.dumps(value)};\n" for name, value in exported.items()).encode()
+    exported = {"STATES": states, "MEANINGS": meanings, "FIRST_STEPS": first_steps()}
+    encode = msgspec.json.encode
+    return b"".join(b"export const %b = %b;\n" % (name.encode(), encode(value)) for name, value in exported.items())
 
 
 def _path_of(name: str) -> str:

@@ -110,6 +110,10 @@ class Query(NamedTuple):
     steps: Steps = ()
 
 
+def _shown(unit: str, *, logarithmic: bool) -> str:
+    return LATENCY if logarithmic and unit == SECONDS else unit
+
+
 def lines(
     text: PanelText,
     unit: str,
@@ -139,14 +143,27 @@ def lines(
     colors: of series whose name ends with the key, for the values of a label that are known (a reason).
     """
     filled = 40 if stacked or bars else 8 if len(queries) == 1 and not queries[0].several else 0
-    shown = LATENCY if logarithmic and unit == SECONDS else unit
+    shown = _shown(unit, logarithmic=logarithmic)
     panel = _time_series(shown, filled=filled, stepped=stepped, bars=bars, stacked=stacked)
     _set_axis(panel, most, soft_most, logarithmic=logarithmic)
     _draw_bounds(panel, bounds)
-    _add_lines(panel, queries, text, stacked=stacked)
+    for letter, query in _lettered(queries):
+        panel.with_target(_target(query, letter, text))
+        panel.override_by_query(letter, _line_properties(query, stacked=stacked))
+        _color_alone(panel, query, text.title)
+    _color_by_ending(panel, colors)
+    return _finished(panel, text, width, height, runbooks)
+
+
+def _color_alone(panel: timeseries.Panel, query: Query, title: str) -> None:
+    """Give its colour to a line that is alone: Grafana's palette begins with green, also for a full cache."""
+    if query.several and (alone := _name_alone(query.name, title)):
+        panel.override_by_name(alone, [_color("fixed", query.color)])
+
+
+def _color_by_ending(panel: timeseries.Panel, colors: Mapping[str, str]) -> None:
     for ending, color in colors.items():
         panel.override_by_regexp(f"/(^| ){ending}( |$)/", [_color("fixed", color)])
-    return _finished(panel, text, width, height, runbooks)
 
 
 def figure(
@@ -514,15 +531,6 @@ def _set_axis(panel: timeseries.Panel, most: float | None, soft_most: float | No
         panel.max(most)
     if soft_most is not None:
         panel.axis_soft_max(soft_most)
-
-
-def _add_lines(panel: timeseries.Panel, queries: Sequence[Query], text: PanelText, *, stacked: bool) -> None:
-    for letter, query in _lettered(queries):
-        panel.with_target(_target(query, letter, text))
-        panel.override_by_query(letter, _line_properties(query, stacked=stacked))
-        if query.several and (alone := _name_alone(query.name, text.title)):
-            # Grafana's palette begins with green, and that would be the colour of a full cache.
-            panel.override_by_name(alone, [_color("fixed", query.color)])
 
 
 def _draw_bounds(panel: timeseries.Panel, bounds: Steps) -> None:

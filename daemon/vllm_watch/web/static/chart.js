@@ -10,6 +10,8 @@ const LEAST_SPAN = 60;
 const LEAST_GAP = 60;
 const GAP_STEPS = 5;
 const ROUNDING = 30;
+const KEY_STEPS = 60;
+const KEYS = { ArrowLeft: -1, ArrowDown: -1, ArrowRight: 1, ArrowUp: 1, PageUp: 10, PageDown: -10, Home: -KEY_STEPS };
 const CLASSES = ["first", "second"];
 
 export class Chart {
@@ -25,16 +27,22 @@ export class Chart {
   #target = shape("line", { class: "target", x1: 0, x2: WIDTH, y1: -9, y2: -9 });
   #cursor = shape("line", { class: "cursor", x1: -9, x2: -9, y1: 0, y2: HEIGHT });
   #svg;
+  #plot;
 
   // `curves` are pairs of a point's key and its label; `highest` fixes the top of the scale.
   constructor(title, curves, format, highest = null) {
     this.#format = format;
     this.#highest = highest;
     this.#curves = curves.map(([key, label], index) => newCurve(key, label, CLASSES[index]));
-    this.#svg = this.#newDrawing(title);
+    this.#svg = this.#newDrawing();
     const plot = element("div", "plot", this.#svg, this.#topValue);
     plot.addEventListener("pointermove", (event) => this.#point(event.clientX));
-    plot.addEventListener("pointerleave", () => this.#point(null));
+    plot.addEventListener("pointerleave", () => this.#pointAt(null));
+    plot.addEventListener("keydown", (event) => this.#press(event));
+    plot.addEventListener("blur", () => this.#pointAt(null));
+    // For the keyboard and for screen readers it is a slider through the hour.
+    Object.assign(plot, { tabIndex: 0, role: "slider", ariaLabel: title, ariaValueMin: "0", ariaValueMax: "100" });
+    this.#plot = plot;
     const legend = element("div", "legend", ...this.#curves.map((curve) => curve.entry));
     this.node = element("div", "chart", element("h3", "", title), legend, plot);
     this.node.append(element("div", "span", this.#start, this.#end));
@@ -53,9 +61,9 @@ export class Chart {
     this.#describe();
   }
 
-  #newDrawing(title) {
+  #newDrawing() {
     const grid = [0.5, HEIGHT / 2].map((y) => shape("line", { class: "grid", x1: 0, x2: WIDTH, y1: y, y2: y }));
-    const box = { viewBox: `0 0 ${WIDTH} ${HEIGHT}`, preserveAspectRatio: "none", role: "img", "aria-label": title };
+    const box = { viewBox: `0 0 ${WIDTH} ${HEIGHT}`, preserveAspectRatio: "none", "aria-hidden": "true" };
     return shape("svg", box, ...grid, this.#target, this.#cursor, ...this.#shapes());
   }
 
@@ -100,8 +108,27 @@ export class Chart {
 
   #point(clientX) {
     const box = this.#svg.getBoundingClientRect();
-    this.#pointed = clientX === null || !box.width ? null : (clientX - box.left) / box.width;
+    this.#pointAt(box.width ? (clientX - box.left) / box.width : null);
+  }
+
+  // Points at a place from 0, the oldest, to 1, or at none, which is the present.
+  #pointAt(place) {
+    this.#pointed = place;
     this.#describe();
+  }
+
+  // The arrows go through the hour; End and Escape go back to the present.
+  #press(event) {
+    const step = KEYS[event.key];
+    if (step !== undefined) {
+      event.preventDefault();
+      const place = Math.max((this.#pointed ?? 1) + step / KEY_STEPS, 0);
+      this.#pointAt(place < 1 ? place : null);
+    } else if (this.#pointed !== null && ["End", "Escape"].includes(event.key)) {
+      event.preventDefault();
+      event.stopPropagation();
+      this.#pointAt(null);
+    }
   }
 
   #nearest() {
@@ -120,7 +147,10 @@ export class Chart {
     this.#cursor.setAttribute("x2", x);
     this.#cursor.style.display = pointed ? "" : "none";
     setText(this.#start, `−${roughly(this.#span() + ROUNDING)}`);
-    setText(this.#end, pointed ? age(this.#now - pointed.t) : "now");
+    const when = pointed ? age(this.#now - pointed.t) : "now";
+    setText(this.#end, when);
+    this.#plot.ariaValueNow = String(Math.round((this.#pointed ?? 1) * 100));
+    this.#plot.ariaValueText = `${when}: ${this.#curves.map((curve) => `${curve.label} ${curve.value.textContent}`).join(", ")}`;
   }
 }
 
@@ -129,7 +159,7 @@ function newCurve(key, label, className) {
   const area = shape("path", { class: `area ${className}` });
   const sample = element("i", `sample ${className}`);
   const value = element("b");
-  return { key, path, area, value, entry: element("span", "", sample, label, value) };
+  return { key, label, path, area, value, entry: element("span", "", sample, label, value) };
 }
 
 // "h0" makes a dot of a point that has no neighbours.

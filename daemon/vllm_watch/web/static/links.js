@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Links to a server's logs and GPUs, where they are configured; the last hour takes the place of their times.
 
-import { element } from "./dom.js";
-
 const TITLES = { logs: "Logs of the last hour", gpu: "GPUs in the last hour" };
 
 // A path alone is one of Grafana's, whose host is not known here.
@@ -16,12 +14,4 @@ function withTimes(url, at) {
   const to = Math.ceil(at / 60) * 60;
   const seconds = { from: to - 3600, to };
   return url.replace(/\{(from|to)(_seconds)?\}/g, (_, name, unit) => String(seconds[name] * (unit ? 1 : 1000)));
-}
-
-export function newLink({ title, url }) {
-  const node = element("a", "", title);
-  node.href = url;
-  node.target = "_blank";
-  node.rel = "noopener noreferrer";
-  return node;
 }

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // All servers at a glance, worst first: a few as links to their cards, many as rows that can be searched and opened.
 
-import { element, setBadge, setText } from "./dom.js";
-import { duration, number, percent } from "./format.js";
+import { firing } from "./alerts.js";
+import { arrange, element, setBadge, setText } from "./dom.js";
+import { count, duration, number, percent, UNKNOWN } from "./format.js";
 import { pointOf, worstState } from "./snapshot.js";
 import { STATES } from "./states.js";
 
@@ -24,26 +25,33 @@ export class Overview {
   #opened = new Set();
   #isLong = false;
 
+  #changed;
+
   // `changed` is called when other servers are to be shown.
   constructor(node, changed) {
     this.#node = node;
+    this.#changed = changed;
     this.#find.type = "search";
     this.#find.placeholder = "Filter by name, model or state";
     this.#find.setAttribute("aria-label", this.#find.placeholder);
     this.#find.addEventListener("input", changed);
-    this.#head.append(...COLUMNS.map(([title]) => element("span", "value", title)));
+    this.#head.append(...COLUMNS.map(([title]) => element("span", "value", title)), element("span", "value firing", "alerts"));
     this.#node.append(this.#find, this.#head, this.#rows);
-    this.#rows.addEventListener("click", (event) => this.#open(event, changed));
+    this.#rows.addEventListener("click", (event) => this.#toggle(event));
+    this.#rows.addEventListener("keydown", (event) => this.#press(event));
   }
 
-  update(list) {
+  // `alertsOf` returns a server's alerts, or null if they are not known.
+  update(list, alertsOf) {
     this.#isLong = list.length > MANY;
     this.#node.hidden = list.length < 2;
     this.#node.classList.toggle("long", this.#isLong);
     this.#find.hidden = this.#head.hidden = !this.#isLong;
     this.#forget(list.map(nameOf));
-    this.#order(worstFirst(list));
-    for (const server of list) this.#fill(this.#known.get(nameOf(server)), server);
+    const alerts = new Map(list.map((server) => [nameOf(server), alertsOf(nameOf(server))]));
+    this.#node.classList.toggle("with-alerts", [...alerts.values()].some((each) => each !== null));
+    this.#order(worstFirst(list, alerts));
+    for (const server of list) this.#fill(this.#known.get(nameOf(server)), server, alerts.get(nameOf(server)));
   }
 
   // Returns whose last hour to ask for: of many servers it would be megabytes every two seconds.
@@ -58,14 +66,47 @@ export class Overview {
     return !this.#isLong || this.#opened.has(nameOf(server));
   }
 
-  #open(event, changed) {
-    const row = event.target.closest("a");
-    if (!row || !this.#isLong) return;
-    if (this.#opened.delete(row.dataset.name)) event.preventDefault();
-    else this.#opened.add(row.dataset.name);
+  // Opens a server's card, if it is one of many.
+  open(name) {
+    if (!this.#isLong) return;
+    this.#opened.add(name);
     // The one that was opened first closes, so that the page stays light.
     if (this.#opened.size > MANY) this.#opened.delete([...this.#opened][0]);
-    changed();
+    this.#changed();
+  }
+
+  // Closes the server with this card, or else the one that was opened last, and goes back to its row.
+  close(id) {
+    const name = [...this.#opened].reverse().find((each) => !id || id === `server-${each}`);
+    if (!this.#isLong || name === undefined) return;
+    this.#opened.delete(name);
+    this.#changed();
+    this.#known.get(name)?.node.focus();
+  }
+
+  // Goes to the field for the filter; returns whether there is one.
+  find() {
+    if (this.#isLong) this.#find.focus();
+    return this.#isLong;
+  }
+
+  #toggle(event) {
+    const row = event.target.closest("a");
+    if (!row || !this.#isLong) return;
+    if (!this.#opened.delete(row.dataset.name)) return this.open(row.dataset.name);
+    event.preventDefault();
+    this.#changed();
+  }
+
+  // The space bar opens a row, as it does a button; the arrows go from row to row.
+  #press(event) {
+    const row = event.target.closest("a");
+    const step = { ArrowDown: 1, ArrowUp: -1 }[event.key];
+    if (!row || !this.#isLong || (event.key !== " " && !step)) return;
+    event.preventDefault();
+    if (event.key === " ") return row.click();
+    const rows = [...this.#rows.children].filter((each) => !each.hidden);
+    rows[rows.indexOf(row) + step]?.focus();
   }
 
   #forget(names) {
@@ -84,23 +125,24 @@ export class Overview {
   }
 
   #order(list) {
-    list.forEach((server, index) => {
-      const name = nameOf(server);
-      if (!this.#known.has(name)) this.#add(name);
-      const { node } = this.#known.get(name);
-      if (this.#rows.children[index] !== node) this.#rows.insertBefore(node, this.#rows.children[index] ?? null);
-    });
+    const names = list.map(nameOf);
+    for (const name of names.filter((each) => !this.#known.has(each))) this.#add(name);
+    arrange(this.#rows, names.map((name) => this.#known.get(name).node));
   }
 
-  #fill(row, server) {
+  #fill(row, server, alerts) {
     const state = worstState(server);
     const point = pointOf(server, 0);
     const words = this.#find.value.toLowerCase().split(/\s+/);
     const text = `${nameOf(server)} ${server.model_name ?? ""} ${state}`.toLowerCase();
     setBadge(row.badge, state);
     COLUMNS.forEach(([, name, show], index) => setText(row.values[index], show(point[name])));
+    setText(row.alerts, alertsText(alerts));
+    row.alerts.classList.toggle("over", firing(alerts, "critical") > 0);
     row.node.hidden = this.#isLong && !words.every((word) => text.includes(word));
     row.node.classList.toggle("opened", this.#isLong && this.shows(server));
+    if (this.#isLong) row.node.setAttribute("aria-expanded", String(this.shows(server)));
+    else row.node.removeAttribute("aria-expanded");
   }
 }
 
@@ -111,13 +153,22 @@ function nameOf(server) {
 function newRow(name) {
   const badge = element("span");
   const values = COLUMNS.map(() => element("span", "value"));
-  const node = element("a", "row", element("span", "", name), element("span", "", badge), ...values);
+  const alerts = element("span", "value firing");
+  const node = element("a", "row", element("span", "", name), element("span", "", badge), ...values, alerts);
   node.href = `#server-${encodeURIComponent(name)}`;
   node.dataset.name = name;
-  return { node, badge, values };
+  return { node, badge, values, alerts };
 }
 
-function worstFirst(list) {
+function alertsText(alerts) {
+  if (alerts === null) return UNKNOWN;
+  const critical = firing(alerts, "critical");
+  return critical ? `${count(critical)} critical` : count(firing(alerts));
+}
+
+// By state, and of servers in the same state those with critical alerts first.
+function worstFirst(list, alerts) {
   const rank = (server) => STATES.indexOf(worstState(server));
-  return [...list].sort((one, other) => rank(one) - rank(other));
+  const pages = (server) => firing(alerts.get(nameOf(server)), "critical");
+  return [...list].sort((one, other) => rank(one) - rank(other) || pages(other) - pages(one));
 }

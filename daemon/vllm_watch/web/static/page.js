@@ -1,20 +1,24 @@
 // SPDX-License-Identifier: Apache-2.0
 // Asks for the snapshot again and again, and shows it; says so when there is no answer.
 
-import { setText } from "./dom.js";
+import { alertsOf, AllAlerts } from "./alerts.js";
+import { arrange, setText } from "./dom.js";
 import { roughly } from "./format.js";
 import { Overview } from "./overview.js";
 import { ServerCard } from "./server.js";
 import { listOf, worstState } from "./snapshot.js";
 import { STATES } from "./states.js";
+import { Troubles } from "./trouble.js";
 
 const EVERY_MILLISECONDS = 2000;
 const PATIENCE_MILLISECONDS = 5000;
+const BROKEN = new Set(["down", "stalled"]);
 
-const [version, summary, banner, servers, empty] = [
-  "version", "summary", "banner", "servers", "empty",
-].map((id) => document.getElementById(id));
-const overview = new Overview(document.getElementById("overview"), () => show(shown));
+const byId = (id) => document.getElementById(id);
+const [version, summary, banner, servers, empty] = ["version", "summary", "banner", "servers", "empty"].map(byId);
+const overview = new Overview(byId("overview"), () => show(shown));
+const troubles = new Troubles(byId("troubles"), byId("announced"));
+const allAlerts = new AllAlerts(byId("alerts"));
 const cards = new Map();
 let shown = {};
 let answeredAt = null;
@@ -29,12 +33,15 @@ async function fetchSnapshot() {
 function show(snapshot) {
   shown = snapshot;
   const list = listOf(snapshot.servers);
+  const at = snapshot.at ?? Date.now() / 1000;
   setText(version, String(snapshot.version ?? ""));
   setText(summary, summaryOf(list));
   document.title = titleOf(list);
   empty.hidden = list.length > 0;
-  overview.update(list);
-  showCards(list.filter((server) => overview.shows(server)), snapshot.at ?? Date.now() / 1000);
+  troubles.update(list, at);
+  allAlerts.update(snapshot, at);
+  overview.update(list, (name) => alertsOf(snapshot, name));
+  showCards(brokenFirst(list.filter((server) => overview.shows(server))), at);
 }
 
 function showCards(list, at) {
@@ -46,11 +53,14 @@ function showCards(list, at) {
       cards.delete(name);
     }
   }
-  list.forEach((server, index) => {
-    const card = cards.get(names[index]);
-    if (servers.children[index] !== card.node) servers.insertBefore(card.node, servers.children[index] ?? null);
-    card.update(server, at);
-  });
+  arrange(servers, names.map((name) => cards.get(name).node));
+  for (const server of list) cards.get(String(server.name)).update(server, at, alertsOf(shown, String(server.name)));
+}
+
+// Servers that serve nobody come first. The others keep their places: their states change too often for more.
+function brokenFirst(list) {
+  const isBroken = (server) => BROKEN.has(worstState(server));
+  return [...list.filter(isBroken), ...list.filter((server) => !isBroken(server))];
 }
 
 function countsOf(list) {
@@ -79,6 +89,18 @@ function showAnswer(isThere) {
   setText(banner, `vllm-watch does not answer.${since}`);
 }
 
+// A name of the banner opens its server, which is only a row where there are many.
+function openNamed(event) {
+  const link = event.target.closest("a[data-server]");
+  if (link) overview.open(link.dataset.server);
+}
+
+function pressed(event) {
+  const isTyping = event.target.closest("input");
+  if (event.key === "/" && !isTyping && overview.find()) event.preventDefault();
+  if (event.key === "Escape" && !isTyping) overview.close(event.target.closest(".server")?.id);
+}
+
 async function look() {
   try {
     show(await fetchSnapshot());
@@ -91,4 +113,6 @@ async function look() {
   setTimeout(look, EVERY_MILLISECONDS);
 }
 
+byId("troubles").addEventListener("click", openNamed);
+document.addEventListener("keydown", pressed);
 look();

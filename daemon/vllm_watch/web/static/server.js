@@ -1,15 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 // One server: its head, the tiles of its engines, charts, panels, and where the values come from.
 
+import { AlertList } from "./alerts.js";
 import { Chart } from "./chart.js";
 import { Configuration } from "./configuration.js";
-import { element, refill, setBadge, setText } from "./dom.js";
+import { element, newLink, refill, setBadge, setText } from "./dom.js";
 import { EnginePanels, EngineTiles } from "./engine.js";
+import { Events } from "./events.js";
 import { age, count, duration, number, numberOf, percent, span } from "./format.js";
 import { History } from "./history.js";
-import { linkRows, newLink } from "./links.js";
+import { linkRows } from "./links.js";
 import { listOf, saysAnything, worstState } from "./snapshot.js";
-import { MEANINGS } from "./states.js";
+import { Trouble } from "./trouble.js";
 import { FAILURES, plainWords, REJECTIONS } from "./words.js";
 
 export class ServerCard {
@@ -17,13 +19,15 @@ export class ServerCard {
   #name = element("h2");
   #badge = element("span");
   #about = element("p", "about");
-  #meaning = element("p", "meaning");
+  #trouble = new Trouble();
+  #alerts = new AlertList("Alerts");
   #tiles = element("div", "engines");
   #panels = element("div");
   #engines = new Map();
   #engineKeys = "";
   #sources = element("ul", "list");
   #failures = element("ul", "list");
+  #events = new Events();
   #links = element("p", "outside");
   #configuration = new Configuration();
   #tokens = new Chart(
@@ -38,30 +42,34 @@ export class ServerCard {
 
   constructor(id) {
     const charts = [this.#tokens, this.#requests, this.#cache, this.#firstToken];
-    const header = element("header", "", this.#name, this.#badge, this.#about, this.#meaning, this.#configuration.change);
-    const sources = element("section", "wide", element("h3", "", "Sources"), this.#sources);
+    const header = element("header", "", this.#name, this.#badge, this.#about, this.#configuration.change);
+    const sources = element("section", "", element("h3", "", "Sources"), this.#sources);
+    const left = element("div", "wide", sources, this.#events.node);
     const heading = element("h3", "", "Failures since the start of counting");
     const failures = element("section", "", heading, this.#failures, this.#links);
     this.node = element("article", "server");
     this.node.id = id;
+    this.node.tabIndex = -1; // A link to it takes the keyboard along.
     this.#charts.append(...charts.map((chart) => chart.node));
-    const last = element("div", "panels last", sources, failures);
-    this.node.append(header, this.#tiles, this.#charts, this.#panels, last, this.#configuration.node);
+    const last = element("div", "panels last", left, failures);
+    this.node.append(header, this.#trouble.node, this.#alerts.node, this.#tiles, this.#charts, this.#panels, last, this.#configuration.node);
   }
 
-  update(server, at) {
+  // `alerts` are those about this server, or null if they are not known.
+  update(server, at, alerts) {
     const state = worstState(server);
     this.node.className = `server ${state}`;
     setText(this.#name, String(server.name ?? "unnamed"));
     setBadge(this.#badge, state);
     setText(this.#about, aboutOf(server, at));
-    setText(this.#meaning, stallOf(server) ?? MEANINGS[state] ?? "");
-    this.#meaning.hidden = !MEANINGS[state];
+    this.#trouble.update(server, at);
+    this.#alerts.update(alerts, at);
     this.#updateEngines(server, at);
     this.#updateCharts(server, at);
     this.#configuration.update(server, at);
     refill(this.#sources, sourceRows(server, at), newSource);
     refill(this.#failures, failureRows(server), newFailure);
+    this.#events.update(server, at);
     refill(this.#links, linkRows(server, at), newLink);
   }
 
@@ -94,13 +102,6 @@ export class ServerCard {
     this.#charts.hidden = !points.some(saysAnything);
     this.#firstToken.update(points, at, numberOf(server.slo?.slo_time_to_first_token_seconds));
   }
-}
-
-// What is known of why an engine is called stalled, if that is the server's state.
-function stallOf(server) {
-  if (worstState(server) !== "stalled") return null;
-  const meanings = listOf(server.engines).map((engine) => engine.stall?.meaning);
-  return meanings.find((meaning) => typeof meaning === "string") ?? null;
 }
 
 function keyOf(engine) {

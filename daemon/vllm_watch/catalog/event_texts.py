@@ -1,0 +1,47 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What can happen to a server, in words: the events of the snapshot, of `top` and of reports."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Literal
+
+
+EventKind = Literal["start", "state", "failure", "file", "flags"]
+"""
+What happened: the server started, an engine's state changed, the log reports a failure, something happened to the log's
+file, or a start had other flags.
+"""
+
+FileChange = Literal["rotation", "truncation", "lost"]
+
+STARTED = "the server starts"
+
+FAILURES: Mapping[str, str] = {
+    "engine_dead": "the engine died",
+    "execution_timeout": "a model execution timed out",
+    "gpu_memory_too_small": "the GPU's memory is too small",
+    "kv_cache_too_small": "the KV cache is too small",
+    "nccl_error": "NCCL error",
+    "out_of_memory": "out of memory",
+    "request_error": "a request failed inside the engine",
+    "shm_timeout": "a worker did not respond in time",
+    "worker_died": "a worker died",
+}
+"""The failures that a log reports, by kind."""
+
+FILE_CHANGES: Mapping[FileChange, str] = {
+    "rotation": "the log was rotated",
+    "truncation": "the log was truncated",
+    "lost": "a rotated file of the log was gone before it was read to its end",
+}
+
+
+def state_text(before: str, state: str) -> str:
+    """Return a change of state in words."""
+    return f"{state} (was {before})"
+
+
+def flags_text(changes: str) -> str:
+    """Return a start with other flags in words."""
+    return f"started with other flags: {changes}"

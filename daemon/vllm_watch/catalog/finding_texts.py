@@ -1,0 +1,50 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What `check` and `top` report about a server beside its states and the reasons of its sources, in sentences."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+
+from vllm_watch.catalog.reasons import SourceName
+
+
+NO_START = (
+    "no start of the server in the log: version, capacity and limits are unknown until it starts again with its output "
+    "in this file."
+)
+
+UNKNOWN_WITHOUT: Mapping[SourceName, str] = {
+    "log": "Capacity, limits, failures and restarts come from it.",
+    "metrics": "Latencies, exact counters and finished requests come from it.",
+}
+"""The sources that a server should have, and what is unknown without each of them."""
+
+NOT_CONFIGURED: Mapping[SourceName, str] = {
+    source: f"not configured. {text}" for source, text in UNKNOWN_WITHOUT.items()
+}
+
+NOTHING_READ = "no source can be read, so nothing is known"
+
+
+def missing_metrics_text(names: Collection[str]) -> str:
+    """Return a sentence on metrics that a server does not export."""
+    return (
+        f"missing in /metrics: {', '.join(names)}. Older releases lack some, and a server with the Rust front end "
+        "shows them after its first request."
+    )
+
+
+def changed_flags_text(changes: str) -> str:
+    """Return a sentence on the last start with other flags."""
+    return f"changed by the last start with other flags: {changes}"
+
+
+def disagreement_text(quantities: Collection[str]) -> str:
+    """Return a sentence on quantities about which the log and /metrics differ."""
+    what = ", ".join(quantity.replace("_", " ") for quantity in quantities)
+    return f"the log and /metrics have disagreed for minutes: {what}. Check that both belong to this server."
+
+
+def alert_text(severity: str, state: str, subject: str, summary: str) -> str:
+    """Return a sentence on an alert of a Prometheus; `subject` is its name, and what it is about."""
+    return f"{severity}, {state}: {subject}. {summary}".rstrip()

@@ -1,0 +1,171 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``vllm-watch top``: servers on a terminal, from a daemon, from their own logs and /metrics, or from a recording."""
+
+from __future__ import annotations
+
+import os
+import sys
+
+from collections.abc import Callable, Mapping
+from contextlib import closing
+from typing import Literal, NamedTuple
+
+import click
+import msgspec
+
+from vllm_watch.commands.options import several
+from vllm_watch.commands.output_formats import text_width
+from vllm_watch.commands.top_sources import SourceOptions, reader_of, source_options
+from vllm_watch.support.clock import SystemClock
+from vllm_watch.support.errors import DaemonError, UsageError
+from vllm_watch.support.logging_setup import drop_log
+from vllm_watch.support.printable import ascii_json
+from vllm_watch.support.standard_streams import write_output
+from vllm_watch.terminal.abilities import has_unicode
+from vllm_watch.terminal.cells import ASCII, UNICODE, Cells
+from vllm_watch.terminal.model import Frame, FrameSource, ViewOptions
+from vllm_watch.terminal.moment import Moment
+from vllm_watch.terminal.once_screen import once_screen
+from vllm_watch.terminal.reading_thread import ReadingThread
+from vllm_watch.terminal.settled import read_settled
+
+
+SETTLE_SECONDS = 30.0
+"""How long `--once` waits for the first whole reading: rates are there after ten seconds at any usual interval."""
+
+_OF_THE_EXTRA = frozenset({"textual", "rich"})
+_MISSING = "{} is not installed: pip install 'vllm-watch[top]'; with --once a screen is printed without it"
+_NO_TERMINAL = "standard input, output and error have to be a terminal: use --once to print one screen"
+
+Theme = Literal["dark", "light"]
+
+
+class ScreenOptions(NamedTuple):
+    """The values of the options that say how something is shown."""
+
+    delay: float
+    is_ascii: bool
+    no_color: bool
+    theme: Theme | None
+
+
+screen_options = several(
+    click.option(
+        "-d",
+        "--delay",
+        type=click.FloatRange(0.1, 3600),
+        default=2.0,
+        show_default=True,
+        metavar="SECONDS",
+        help="Time between two readings.",
+    ),
+    click.option("--ascii", "is_ascii", is_flag=True, help="Write ASCII only, as where the locale is not UTF-8."),
+    click.option("--no-color", is_flag=True, help="Use no colours, as with NO_COLOR in the environment."),
+    click.option("--theme", type=click.Choice(["dark", "light"]), help="Of the terminal [default: by COLORFGBG]."),
+)
+
+
+@click.command("top")
+@source_options
+@screen_options
+@click.option("--once", is_flag=True, help="Print one screen as text and exit; this does not need textual.")
+@click.option("--format", "form", type=click.Choice(["text", "json"]), help="Of what --once prints [default: text].")
+def command(
+    delay: float,
+    is_ascii: bool,
+    no_color: bool,
+    theme: Theme | None,
+    once: bool,
+    form: Literal["text", "json"] | None,
+    **source: str,
+) -> None:
+    """
+    Show servers on this terminal: their states and numbers, what is wrong, what happened in the last hour.
+
+    Without --url, --config, --log, --metrics and --recording it watches the vLLM servers that run on this machine. It
+    needs no running vllm-watch, listens on no port, writes no file and sends no probe. In it ? lists the keys, and q
+    quits.
+    """
+    if form is not None and not once:
+        raise UsageError("--format requires --once")
+    options = SourceOptions(**source)  # type: ignore[arg-type]  # click has their types.
+    drop_log()
+    if once:
+        print_once(options, form or "text", is_ascii=is_ascii)
+        return
+    sys.exit(show(options, ScreenOptions(delay, is_ascii, no_color, theme)))
+
+
+def print_once(options: SourceOptions, form: Literal["text", "json"], *, is_ascii: bool) -> None:
+    """
+    Print what is known once all sources were read.
+
+    Raises:
+        VllmWatchError: The options are wrong, or nothing can be read.
+    """
+    clock = SystemClock()
+    with closing(reader_of(options, is_once=True)) as reader:
+        try:
+            found = read_settled(reader, clock, SETTLE_SECONDS, options.server)
+        except DaemonError as error:
+            raise DaemonError(f"{reader.title}: {error}") from None
+        moment = Moment(found.frame, clock.now(), reader.title, 0.0)
+    if form == "json":
+        sys.stdout.buffer.write(_as_json(found.body, found.frame))
+        return
+    write_output(once_screen(moment, text_width(None), _cells(is_ascii=is_ascii)))
+
+
+def show(options: SourceOptions, screen: ScreenOptions) -> int:
+    """
+    Show what is read until somebody quits; return the exit status.
+
+    Raises:
+        VllmWatchError: The options are wrong, textual is missing, or there is no terminal.
+    """
+    thread = ReadingThread(reader_of(options, is_once=False), SystemClock(), screen.delay, options.server)
+    if not all(stream.isatty() for stream in (sys.stdin, sys.stdout, sys.stderr)):  # textual draws on the last.
+        raise UsageError(_NO_TERMINAL)
+    thread.start()
+    try:
+        run_app, theme_of_terminal = _application()  # Imported while the first reading is under way.
+        has_color = not screen.no_color and not os.environ.get("NO_COLOR")
+        looks = ViewOptions(is_ascii=_needs_ascii(is_ascii=screen.is_ascii), has_color=has_color)
+        return run_app(thread, looks, screen.theme or theme_of_terminal(os.environ))
+    finally:
+        thread.stop()
+
+
+def _application() -> tuple[Callable[[FrameSource, ViewOptions, Theme], int], Callable[[Mapping[str, str]], Theme]]:
+    """
+    Return what runs the application, and what chooses its theme.
+
+    Raises:
+        UsageError: The extra is not installed.
+    """
+    try:
+        from vllm_watch.terminal.app import run_app  # noqa: PLC0415
+        from vllm_watch.terminal.theme import theme_of_terminal  # noqa: PLC0415
+    except ModuleNotFoundError as error:
+        package = (error.name or "").partition(".")[0]
+        if package not in _OF_THE_EXTRA:
+            raise
+        raise UsageError(_MISSING.format(package)) from error
+    return run_app, theme_of_terminal
+
+
+def _cells(*, is_ascii: bool) -> Cells:
+    return Cells(ASCII if _needs_ascii(is_ascii=is_ascii) else UNICODE)
+
+
+def _needs_ascii(*, is_ascii: bool) -> bool:
+    """Return whether only ASCII is written: by choice, or because the locale has nothing else that is needed."""
+    return is_ascii or not has_unicode(os.environ)
+
+
+def _as_json(body: bytes, frame: Frame) -> bytes:
+    """Return the document, with the servers in the order of the frame and without those that it leaves out."""
+    document = msgspec.json.decode(body)
+    by_name = {server["name"]: server for server in document["servers"]}
+    document["servers"] = [by_name[server.name] for server in frame.servers]
+    return ascii_json(msgspec.json.format(msgspec.json.encode(document), indent=2)) + b"\n"

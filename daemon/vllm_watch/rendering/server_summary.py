@@ -1,0 +1,279 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What is known about a server at one moment, for a person: `once` on a terminal."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+
+from vllm_watch.catalog.capacity_reasons import CAPACITY_BASES, CAPACITY_UNKNOWN
+from vllm_watch.catalog.finding_texts import (
+    NO_START,
+    UNKNOWN_WITHOUT,
+    changed_flags_text,
+    disagreement_text,
+    missing_metrics_text,
+)
+from vllm_watch.catalog.reasons import STALLED, SourceName, explain
+from vllm_watch.catalog.states import BEST_TO_WORST, SLEEPING, STATES
+from vllm_watch.loadtest.metric_titles import LATENCY_LABELS, STATISTIC_LABELS, titled
+from vllm_watch.loadtest.model import Quantile
+from vllm_watch.loadtest.number_texts import MISSING, count, duration, moment, percent, significant
+from vllm_watch.loadtest.server_result import HISTOGRAMS, latency
+from vllm_watch.rendering.document import (
+    Block,
+    Cells,
+    Column,
+    Document,
+    Group,
+    Section,
+    Statement,
+    Table,
+    Tone,
+    plain_table,
+)
+from vllm_watch.rendering.results import percentile, percentile_notes
+from vllm_watch.rendering.text import WIDTH, render_text
+from vllm_watch.replay.replay import LogPeriod
+from vllm_watch.state.snapshot import EngineSnapshot, Reading, ServerSnapshot
+from vllm_watch_parsers.metric_names import INFERENCE_HANDLERS
+
+
+ENGINES = 4
+"""How many engines are side by side in 80 columns."""
+
+_SOURCE_NAMES: Mapping[SourceName, str] = {"log": "Log", "metrics": "/metrics", "probe": "Probe"}
+_QUANTILES: tuple[Quantile, ...] = ("p50", "p95", "p99")
+_COUNTERS = {
+    "prompt_tokens_total": "Prompt tokens",
+    "generation_tokens_total": "Generated tokens",
+    "preemptions_total": "Preemptions",
+}
+
+
+def summary_text(snapshot: ServerSnapshot, log: LogPeriod | None, width: int = WIDTH) -> str:
+    """Return what is known about a server as text, as `summary` has it, in so many columns."""
+    return render_text(summary(snapshot, log), width)
+
+
+def summary(snapshot: ServerSnapshot, log: LogPeriod | None) -> Document:
+    """
+    Return what is known about a server.
+
+    Args:
+        snapshot: All of it.
+        log: From when to when its log is, if it has one.
+    """
+    sections = (
+        Section("Last values", tuple(_now(snapshot.engines))),
+        Section("Latency since the server's start", tuple(_latencies(snapshot.engines))),
+        Section("Counted", tuple(_counted(snapshot, log))),
+        Section("What was read", tuple(_sources(snapshot, log))),
+    )
+    return Document(_title(snapshot), _lead(snapshot, log), tuple(each for each in sections if each.blocks))
+
+
+def _title(snapshot: ServerSnapshot) -> str:
+    """Return the server's model, version and worst state."""
+    states = {engine.state for engine in snapshot.engines}
+    worst = max(states, key=BEST_TO_WORST.index, default="unknown")
+    version = "" if snapshot.version is None else f" on vLLM {snapshot.version}"
+    return f"{snapshot.model_name or snapshot.name}{version}: {worst}"
+
+
+def _lead(snapshot: ServerSnapshot, log: LogPeriod | None) -> str:
+    if log is None:
+        return f"Read at {moment(snapshot.at)} UTC."
+    if snapshot.tail is not None and not snapshot.tail.lines:
+        return "The log is empty."
+    return f"The log is from {moment(log.start)} to {moment(log.end)} UTC: {duration(log.end - log.start)}."
+
+
+def _now(engines: Sequence[EngineSnapshot]) -> Iterator[Block]:
+    """Yield why engines are as they are, and the last values of all of them, a few side by side."""
+    for engine in engines:
+        name = f"Engine {engine.key.engine}: " if len(engines) > 1 else ""
+        text = SLEEPING if engine.state == "sleeping" else STATES[engine.state].text
+        why = STALLED[engine.stall_reason] if engine.stall_reason is not None else ""
+        if text:
+            tone: Tone = "note" if engine.state in {"sleeping", "starting"} else "warning"
+            yield Statement(tone, f"{name}{text} {why}".rstrip())
+    for first in range(0, len(engines), ENGINES):
+        few = engines[first : first + ENGINES]
+        heads = [f"engine {engine.key.engine}" if len(engines) > 1 else "" for engine in few]
+        rows = [(label, *(value(engine) for engine in few)) for label, value in _VALUES.items()]
+        known = tuple(row for row in rows if set(row[1:]) - {MISSING})
+        yield plain_table("", (Column("", is_text=True), *(Column(head, is_text=True) for head in heads)), known)
+    yield from (Statement("note", text) for text in dict.fromkeys(map(_capacity_note, engines)) if text)
+
+
+def _capacity_note(engine: EngineSnapshot) -> str:
+    """Return how the capacity is known, or why it is not; nothing where that is for want of /metrics."""
+    basis, why = next(iter(engine.capacity.ranges), None), engine.capacity.unknown
+    if basis is not None:
+        return f"The capacity is {CAPACITY_BASES[basis]}."
+    return "" if why is None or why == "no_metrics" else f"No capacity is known: {CAPACITY_UNKNOWN[why]}"
+
+
+def _gauge(name: str, text: Callable[[float | None], str]) -> Callable[[EngineSnapshot], str]:
+    def value(engine: EngineSnapshot) -> str:
+        return text(_value(engine.gauges.get(name)))
+
+    return value
+
+
+def _value(reading: Reading | None) -> float | None:
+    return None if reading is None else reading.value
+
+
+def _running(engine: EngineSnapshot) -> str:
+    limit = engine.facts.get("max_running_requests")
+    running = count(_value(engine.gauges.get("requests_running")))
+    return running if limit is None or running == MISSING else f"{running} of {count(limit)}"
+
+
+def _waiting(engine: EngineSnapshot) -> str:
+    deferred = _value(engine.gauges.get("requests_deferred"))
+    waiting = count(_value(engine.gauges.get("requests_waiting")))
+    return f"{waiting}, of which {count(deferred)} deferred" if deferred else waiting
+
+
+def _acceptance(engine: EngineSnapshot) -> str:
+    """Return how many tokens a step gives: one, and those of the draft that are accepted."""
+    length = significant(_value(engine.gauges.get("spec_decode_mean_acceptance_length")))
+    drafted = engine.facts.get("num_speculative_tokens")
+    return length if drafted is None or length == MISSING else f"{length} of {count(drafted + 1)}"
+
+
+def _positions(engine: EngineSnapshot) -> str:
+    return ", ".join(percent(_value(each)) for each in engine.position_acceptance) or MISSING
+
+
+def _capacity(engine: EngineSnapshot) -> str:
+    known = next(iter(engine.capacity.ranges.values()), None)
+    if known is None:
+        return MISSING
+    return f"{significant(known.tokens_per_second)} ({significant(known.low)} to {significant(known.high)})"
+
+
+def _last_value(engine: EngineSnapshot) -> str:
+    return moment(max((reading.at for reading in engine.gauges.values()), default=None))
+
+
+_VALUES: Mapping[str, Callable[[EngineSnapshot], str]] = {
+    "State": lambda engine: engine.state,
+    **{
+        titled(name): _gauge(name, significant) for name in ("generation_tokens_per_second", "prompt_tokens_per_second")
+    },
+    titled("running"): _running,
+    titled("waiting"): _waiting,
+    titled("kv_cache_usage_ratio"): _gauge("kv_cache_usage_ratio", percent),
+    "KV cache (tokens)": lambda engine: count(engine.facts.get("kv_cache_capacity_tokens")),
+    **{titled(name): _gauge(name, percent) for name in ("prefix_cache_hit_ratio", "mm_cache_hit_ratio")},
+    titled("acceptance_length"): _acceptance,
+    "Accepted by position (%)": _positions,
+    "Capacity (tokens/s)": _capacity,
+    "Last value (UTC)": _last_value,
+}
+"""What is shown of an engine, by label."""
+
+
+def _latencies(engines: Sequence[EngineSnapshot]) -> Iterator[Block]:
+    """Yield the latencies of all requests that the counters have; nothing without /metrics."""
+    columns = (
+        Column(""),
+        *(Column(STATISTIC_LABELS[name], "ms") for name in ("mean", *_QUANTILES)),
+        Column("requests"),
+    )
+    groups = tuple(
+        Group(f"Engine {engine.key.engine}" if len(engines) > 1 else "", tuple(_latency_rows(engine)))
+        for engine in engines
+    )
+    table = Table("", columns, groups, percentile_notes(groups))
+    if not table.is_empty:
+        yield table
+
+
+def _latency_rows(engine: EngineSnapshot) -> Iterator[Cells]:
+    for name, series in HISTOGRAMS.items():
+        reading = engine.histograms.get(series)
+        found = latency(reading.histogram) if reading is not None and reading.histogram.observations else None
+        if found is not None:
+            quantiles = (percentile(quantile, found) for quantile in _QUANTILES)
+            yield LATENCY_LABELS[name], significant(found.mean), *quantiles, count(found.count)
+
+
+def _counted(snapshot: ServerSnapshot, log: LogPeriod | None) -> Iterator[Block]:
+    """Yield what was counted: in the log, and by the server since its start."""
+    for name, number in snapshot.log.events.items() if snapshot.log is not None else ():
+        if number:
+            times = "" if number == 1 else f", {count(number)} times"
+            yield Statement("warning", f"The log reports {name}{times}.")
+    groups = (
+        Group("In the log" if log is not None else "By the server", tuple(_server_rows(snapshot))),
+        Group("By the engines since the server's start", tuple(_engine_rows(snapshot))),
+    )
+    table = Table("", (Column("", is_text=True), Column("")), tuple(group for group in groups if group.rows))
+    if not table.is_empty:
+        yield table
+
+
+def _server_rows(snapshot: ServerSnapshot) -> Iterator[Cells]:
+    """Yield lines, starts and answers; the log has these if there is one."""
+    if snapshot.tail is not None:
+        yield "Lines", count(snapshot.tail.lines)
+    if snapshot.starts:
+        yield "Starts of the server", count(snapshot.starts)
+    answers: Counter[str] = Counter()
+    for key, number in snapshot.http_requests.items():
+        if key.handler in INFERENCE_HANDLERS:
+            answers[key.code] += int(number)
+    for code, number in sorted(answers.items()):
+        if number:
+            yield f"Answers {code}", count(number)
+    rejected = sum(reading.value for reading in snapshot.admission_rejections.values())
+    if rejected:
+        yield "Rejected for the length of the queue", count(rejected)
+
+
+def _engine_rows(snapshot: ServerSnapshot) -> Iterator[Cells]:
+    """Yield what the engines have counted together, also those that are there no more."""
+    totals = [*(engine.totals for engine in snapshot.engines), *snapshot.former]
+    finished: Counter[str] = Counter()
+    counted: Counter[str] = Counter()
+    for each in totals:
+        finished.update({reason: int(reading.value) for reason, reading in each.requests_finished.items()})
+        counted.update({name: int(reading.value) for name, reading in each.counters.items()})
+    for reason, number in finished.items():
+        if number:
+            yield f"Requests finished: {reason}", count(number)
+    yield from ((label, count(counted[name])) for name, label in _COUNTERS.items() if name in counted)
+
+
+def _note(text: str, tone: Tone = "note") -> Statement:
+    """Return a sentence that `check` says after something else."""
+    return Statement(tone, f"{text[0].upper()}{text[1:].rstrip('.')}.")
+
+
+def _sources(snapshot: ServerSnapshot, log: LogPeriod | None) -> Iterator[Block]:
+    """Yield how each source was read, and what is missing and why."""
+    for source in snapshot.sources:
+        text = f"{_SOURCE_NAMES[source.source]}: {explain(source.source, source.reason)}"
+        yield Statement("good" if source.is_up else "warning", text)
+    given = {source.source for source in snapshot.sources}
+    for name, text in UNKNOWN_WITHOUT.items():
+        if name not in given:
+            yield Statement("note", f"{_SOURCE_NAMES[name]}: none was given. {text}")
+    if log is not None and snapshot.version is None:
+        yield _note(NO_START)
+    missing = [name for name, is_missing in snapshot.missing_metrics.items() if is_missing]
+    if missing:
+        yield _note(missing_metrics_text(missing))
+    if snapshot.configuration.change is not None:
+        yield _note(changed_flags_text(snapshot.configuration.change.text))
+    differing = {name for engine in snapshot.engines for name, differs in engine.disagreements.items() if differs}
+    if differing:
+        yield _note(disagreement_text(sorted(differing)), "warning")
+    if snapshot.log is not None and snapshot.log.unparsed_stats_lines:
+        number = count(snapshot.log.unparsed_stats_lines)
+        yield Statement("warning", f"Statistics lines of an unknown form were not read: {number}.")

@@ -1,0 +1,52 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The document at ``/api/v1/snapshot``: everything that is known of each server, as JSON."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from types import MappingProxyType
+from typing import Any
+
+import msgspec
+
+from vllm_watch import __version__
+from vllm_watch.exposition.event_view import event_views
+from vllm_watch.exposition.json_view import server_view
+from vllm_watch.service.fleet import Fleet
+from vllm_watch.service.history import ChartHistory
+from vllm_watch.service.monitor import ServerMonitor
+from vllm_watch.service.prometheus_alerts import Alerts, alerts_view
+from vllm_watch.state.snapshot import ServerSnapshot, StateSince
+from vllm_watch.support.clock import Clock, seconds_ahead, wall_time
+
+
+def fleet_document(
+    fleet: Fleet, clock: Clock, hours: Collection[str] | None = None, alerts: Alerts | None = None
+) -> bytes:
+    """Return all servers, with what the last hour of every server was, or of these, and the alerts of a Prometheus."""
+    known = {snapshot.name: snapshot for snapshot in fleet.snapshots()}
+
+    def show(server: ServerMonitor) -> msgspec.Raw:
+        with_hour = hours is None or server.name in hours
+        since = fleet.states_since(server.name)
+        return server_document(known[server.name], server.history if with_hour else None, since)
+
+    servers = fleet.each(show, [server for server in fleet.servers if server.name in known])
+    shown = {} if alerts is None else alerts_view(alerts, known, seconds_ahead(clock))
+    return document(wall_time(clock, clock.now()), servers, shown)
+
+
+def server_document(
+    snapshot: ServerSnapshot, hour: ChartHistory | None, since: Mapping[str, StateSince] = MappingProxyType({})
+) -> msgspec.Raw:
+    """Return one server, encoded by itself, so that one that cannot be encoded hides no other."""
+    view = server_view(snapshot, since)
+    if hour is not None:
+        view["history"] = hour.columns()
+        view["events"] = event_views(snapshot.events)
+    return msgspec.Raw(msgspec.json.encode(view))
+
+
+def document(at: float, servers: Sequence[msgspec.Raw], shown: Mapping[str, Any] = MappingProxyType({})) -> bytes:
+    """Return the servers of a moment, and what else is shown with them."""
+    return msgspec.json.encode({"version": __version__, "at": at, **shown, "servers": servers})

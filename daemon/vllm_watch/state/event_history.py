@@ -1,0 +1,107 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What happened to a server in the last hour, for people who look at it now; a bounded number of events."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Mapping
+
+from vllm_watch.catalog.event_texts import FileChange
+from vllm_watch.catalog.states import EngineState
+from vllm_watch.state.server_sources import ServerSources
+from vllm_watch.state.snapshot import ServerEvent, TailCounts
+from vllm_watch_parsers.events import Failure, Lifecycle
+from vllm_watch_parsers.scrape import EngineKey
+
+
+EVENT_SECONDS = 3600.0
+"""How long an event is shown."""
+
+MAX_EVENTS = 50
+"""So many events of a server are kept, the last ones."""
+
+_FILE_COUNTS: Mapping[FileChange, str] = {
+    "rotation": "rotations",
+    "truncation": "truncations",
+    "lost": "files_lost",
+}
+"""The fields of `TailCounts` whose increase is an event."""
+
+_USUAL: frozenset[EngineState] = frozenset({"idle", "serving"})
+"""Between these an engine changes all day long: that is no event."""
+
+
+class EventHistory:
+    """
+    Takes in what happens to one server, about in order of time.
+
+    Args:
+        sources: What reports it.
+    """
+
+    def __init__(self, sources: ServerSources) -> None:
+        self._sources = sources
+        self._events: deque[ServerEvent] = deque(maxlen=MAX_EVENTS)
+        self._states: dict[str, EngineState] = {}
+        """The last state of each engine, once one is known."""
+        self._tail: TailCounts | None = None
+
+    def note_restart(self, at: float) -> None:
+        """Take in a start that /metrics shows, unless the log shows starts."""
+        if self._sources.readable_log is None:
+            self._add(ServerEvent(at, "start"))
+
+    def note_log(self, *, is_dated: bool = True) -> None:
+        """Take in the starts and failures that the log has reported, if their times are known."""
+        reported = self._sources.log.life.take_news() if self._sources.log else []
+        for at, event in reported if is_dated else ():
+            if isinstance(event, Failure):
+                self._add(ServerEvent(at, "failure", event.kind, engine=event.engine))
+            elif isinstance(event, Lifecycle) and event.phase == "starting":
+                self._add(ServerEvent(at, "start"))
+
+    def note_states(self, now: float, states: Mapping[EngineKey, EngineState]) -> None:
+        """Take in the state of each engine; the first that is known of an engine is no change."""
+        for key, state in states.items():
+            before = self._states.get(key.engine)
+            if state == before or (before is None and state == "unknown"):
+                continue
+            self._states[key.engine] = state
+            if before is not None and not _USUAL.issuperset({before, state}):
+                self._add(ServerEvent(now, "state", state, before, key.engine))
+        if len(self._states) > len(states):
+            self._states = {key.engine: self._states[key.engine] for key in states if key.engine in self._states}
+
+    def until(self, now: float) -> tuple[ServerEvent, ...]:
+        """Return what happened in the hour before `now`, oldest first, at the wall clock's times."""
+        self.note_log()  # The failures that no shutdown has explained in time.
+        self._note_files(now)
+        change, ahead = self._sources.flags.whole_change, self._sources.ahead
+        found = list(self._events)
+        if change is not None and change.at is not None:
+            found.append(ServerEvent(change.at, "flags", change.text))
+        recent = [event._replace(at=event.at + ahead) for event in found if event.at >= now - EVENT_SECONDS]
+        return tuple(sorted(recent, key=lambda event: event.at))
+
+    def _note_files(self, now: float) -> None:
+        """Take in what has become of the log's files; what came before the first call is no change."""
+        before, self._tail = self._tail, self._sources.log_status.tail
+        tail = self._tail
+        if before is None or before == tail:
+            return
+        for what, field in _FILE_COUNTS.items():
+            more = getattr(tail, field) - getattr(before, field)
+            if more > 0:
+                self._add(ServerEvent(now, "file", what, times=more))
+
+    def _add(self, event: ServerEvent) -> None:
+        """Take in an event; a failure like the one before it is counted with that."""
+        last = self._events[-1] if self._events else None
+        if last is not None and event.kind == "failure" and _is_same(last, event):
+            self._events[-1] = event._replace(at=max(last.at, event.at), times=last.times + event.times)
+        else:
+            self._events.append(event)
+
+
+def _is_same(one: ServerEvent, other: ServerEvent) -> bool:
+    return (one.kind, one.what, one.engine) == (other.kind, other.what, other.engine)

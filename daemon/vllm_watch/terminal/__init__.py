@@ -1,0 +1,2 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``vllm-watch top``: what it reads, what one moment of it is, and how a terminal shows it."""

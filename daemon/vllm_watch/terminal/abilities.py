@@ -1,0 +1,32 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a terminal can show, as far as its environment says so."""
+
+from __future__ import annotations
+
+import sys
+
+from collections.abc import Mapping
+
+
+_FEW_CHARACTERS = frozenset({"dumb", "linux", "vt100", "vt102", "vt220"})
+"""Terminals whose fonts have few characters: the console of Linux has no sparklines and few symbols."""
+
+_ALWAYS_UTF8 = (3, 15)
+"""From this version on Python's mode of UTF-8 says nothing about the locale."""
+
+
+def has_unicode(environment: Mapping[str, str], *, is_utf8_mode: bool = bool(sys.flags.utf8_mode)) -> bool:
+    """
+    Whether a terminal shows more than ASCII.
+
+    Args:
+        environment: The variables of the process.
+        is_utf8_mode: Whether Python is in its mode of UTF-8. In the locale C and in one that is not installed it turns
+            that on by itself, and changes `LC_CTYPE`, so that the encoding of its streams does not tell them apart.
+    """
+    if environment.get("TERM", "") in _FEW_CHARACTERS:
+        return False
+    if is_utf8_mode and not environment.get("PYTHONUTF8") and sys.version_info < _ALWAYS_UTF8:
+        return False
+    locale = environment.get("LC_ALL") or environment.get("LC_CTYPE") or environment.get("LANG", "")
+    return "utf8" in locale.lower().replace("-", "")

@@ -1,0 +1,240 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A document of a vllm-watch as a frame: the servers by how bad their states are, with sums over their engines."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, cast
+
+from vllm_watch.catalog.event_texts import EventKind
+from vllm_watch.catalog.first_steps import first_steps
+from vllm_watch.catalog.reasons import BY_SOURCE, SourceName
+from vllm_watch.catalog.states import BEST_TO_WORST, SLEEPING, STATES, EngineState
+from vllm_watch.config.quoting import quote
+from vllm_watch.state.snapshot import Reading
+from vllm_watch.support.errors import DaemonError
+from vllm_watch.terminal.document import (
+    CapacityDocument,
+    Document,
+    EngineDocument,
+    EventDocument,
+    ReadingDocument,
+    ServerDocument,
+    SourceDocument,
+)
+from vllm_watch.terminal.findings import findings
+from vllm_watch.terminal.model import (
+    STAGE_NAMES,
+    CapacityView,
+    EngineView,
+    Event,
+    Frame,
+    Latency,
+    Point,
+    ServerView,
+    SourceView,
+    Stage,
+)
+
+
+_OBJECTIVES: Mapping[Stage, str] = {
+    "time_to_first_token": "slo_time_to_first_token_seconds",
+    "time_per_output_token": "slo_time_per_output_token_seconds",
+}
+"""The objective of a stage in `slo`."""
+
+_SUMS = (
+    "prompt_tokens_per_second",
+    "generation_tokens_per_second",
+    "requests_running",
+    "requests_waiting",
+)
+_KV_CACHE = "kv_cache_usage_ratio"
+
+_GAUGES = (
+    *_SUMS,
+    "requests_deferred",
+    _KV_CACHE,
+    "prefix_cache_hit_ratio",
+    "external_prefix_cache_hit_ratio",
+    "mm_cache_hit_ratio",
+    "spec_decode_mean_acceptance_length",
+    "spec_decode_acceptance_ratio",
+    "last_token_timestamp_seconds",
+)
+_FACTS = (
+    "max_running_requests",
+    "max_model_len_tokens",
+    "kv_cache_capacity_tokens",
+    "num_speculative_tokens",
+    "tensor_parallel_size",
+)
+
+
+FEW_SERVERS = 12
+"""Up to so many servers have their last hour in every document; of more it would be megabytes each time."""
+
+
+def frame_of(document: Document, received: float, only: str | None = None) -> Frame:
+    """
+    Return what a document says.
+
+    Args:
+        document: What a vllm-watch answers.
+        received: When it came, by the reader's clock.
+        only: The only server to show.
+
+    Raises:
+        DaemonError: It is not among them.
+    """
+    servers = [_server(each, document) for each in document.servers if only is None or each.name == only]
+    if only is not None and not servers:
+        others = ", ".join(sorted(quote(each.name) for each in document.servers)) or "none"
+        raise DaemonError(f"there is no server {quote(only)}; there are: {others}")
+    servers.sort(key=lambda server: (-STATES[server.state].severity, server.name))
+    return Frame(document.at, received, tuple(servers), document.version)
+
+
+def _server(server: ServerDocument, document: Document) -> ServerView:
+    engines = tuple(_engine(each, server.slo) for each in server.engines)
+    states: list[EngineState] = [engine.state for engine in engines] or ["unknown"]
+    state = max(states, key=BEST_TO_WORST.index)
+    return ServerView(
+        name=server.name,
+        state=state,
+        meaning=_meaning(state, engines),
+        model_name=server.model_name or None,
+        version=server.version,
+        now=_now(engines, document.at),
+        latencies=_worst_latencies(engines),
+        max_running_requests=_sum([engine.max_running_requests for engine in engines]),
+        kv_cache_capacity_tokens=_sum([engine.kv_cache_capacity_tokens for engine in engines]),
+        engines=engines,
+        sources=tuple(_source(each) for each in server.sources if each.source in BY_SOURCE),
+        findings=findings(server, document),
+        events=None if server.events is None else tuple(_event(each) for each in reversed(server.events)),
+        hour=_points(server.history),
+        start_time=server.start_time,
+        starts=server.starts,
+    )
+
+
+def _meaning(state: EngineState, engines: Iterable[EngineView]) -> str:
+    """Return what a server's state means, as exactly as that is known, and what its runbook begins with."""
+    stall = next((engine.stall for engine in engines if engine.stall), None) if state == "stalled" else None
+    text = SLEEPING if state == "sleeping" else stall or STATES[state].text
+    known = first_steps().get(state)
+    if known is None or not known.steps:
+        return text
+    first, end, _ = known.steps[0].replace("`", "").partition(". ")
+    return f"{text} First step: {first}{end.strip()} Runbook: {known.runbook}."
+
+
+def _engine(engine: EngineDocument, slo: Mapping[str, float | None]) -> EngineView:
+    values: dict[str, Any] = {name: _reading(engine.gauges.get(name)) for name in _GAUGES}
+    values.update((name, engine.facts.get(name)) for name in _FACTS)
+    return EngineView(
+        engine=engine.engine,
+        model_name=engine.model_name,
+        state=_state(engine.state),
+        stall=engine.stall.meaning or None if engine.stall is not None else None,
+        prompt_excludes_cached=engine.prompt_excludes_cached,
+        latencies=tuple(_latency(stage, engine, slo) for stage in STAGE_NAMES),
+        position_acceptance=tuple(engine.position_acceptance),
+        capacity=_capacity(engine.capacity),
+        disagreements=tuple(engine.disagreements),
+        **values,
+    )
+
+
+def _state(name: str) -> EngineState:
+    """Return a state; one of a newer daemon is not known here."""
+    return cast("EngineState", name) if name in STATES else "unknown"
+
+
+def _reading(reading: ReadingDocument | None) -> Reading | None:
+    if reading is None or reading.value is None:
+        return None
+    return Reading(reading.value, reading.at, cast("SourceName", reading.source))
+
+
+def _latency(stage: Stage, engine: EngineDocument, slo: Mapping[str, float | None]) -> Latency:
+    mean, quantiles = engine.means.get(stage), engine.quantiles.get(stage, {})
+    return Latency(
+        stage,
+        mean,
+        quantiles.get("0.5"),
+        quantiles.get("0.95"),
+        quantiles.get("0.99"),
+        below=None if mean is None else engine.first_bounds.get(stage),
+        objective=slo.get(_OBJECTIVES.get(stage, "")),
+    )
+
+
+def _capacity(by_basis: Mapping[str, CapacityDocument]) -> CapacityView:
+    """Return the capacity on the best basis, or why there is none."""
+    best = next(iter(by_basis.values()), None)
+    if best is None:
+        return CapacityView()
+    return CapacityView(best.tokens_per_second, best.low, best.high, best.meaning)
+
+
+def _source(source: SourceDocument) -> SourceView:
+    name = cast("SourceName", source.source)
+    known = BY_SOURCE[name].get(source.reason)
+    return SourceView(
+        name,
+        source.up,
+        source.reason,
+        known.kind if known else None,
+        source.explanation,
+        known.short if known else source.explanation,
+        source.last_reading,
+    )
+
+
+def _event(event: EventDocument) -> Event:
+    state = None if event.state is None else _state(event.state)
+    return Event(event.at, cast("EventKind", event.kind), event.text, event.count, event.engine, state)
+
+
+def _now(engines: Sequence[EngineView], at: float) -> Point:
+    sums = {name: _sum_known([getattr(engine, name) for engine in engines]) for name in _SUMS}
+    usage = [engine.kv_cache_usage_ratio.value for engine in engines if engine.kv_cache_usage_ratio is not None]
+    first = _worst_latency("time_to_first_token", engines)
+    return Point(at, **sums, kv_cache_usage_ratio=max(usage, default=None), ttft_p95=first.p95)
+
+
+def _sum_known(readings: Iterable[Reading | None]) -> float | None:
+    values = [reading.value for reading in readings if reading is not None]
+    return sum(values) if values else None
+
+
+def _sum(values: Sequence[float | None]) -> float | None:
+    """Return a sum, if there is nothing in it that is not known."""
+    known = [value for value in values if value is not None]
+    return sum(known) if known and len(known) == len(values) else None
+
+
+def _worst_latencies(engines: Sequence[EngineView]) -> tuple[Latency, ...]:
+    return tuple(_worst_latency(stage, engines) for stage in STAGE_NAMES)
+
+
+def _worst_latency(stage: Stage, engines: Sequence[EngineView]) -> Latency:
+    """Return the highest of each number of a stage."""
+    found = [latency for engine in engines for latency in engine.latencies if latency.stage == stage]
+    highest = {
+        name: max([value for each in found if (value := getattr(each, name)) is not None], default=None)
+        for name in Latency._fields[1:]
+    }
+    return Latency(stage, **highest)
+
+
+def _points(columns: Mapping[str, Sequence[float | None]]) -> tuple[Point, ...]:
+    """Return the last hour, as far as it is there; a column that an older daemon lacks is not known."""
+    times = columns.get("t", ())
+    nothing = [None] * len(times)
+    values = [columns.get(name, nothing) for name in Point._fields[1:]]
+    if any(len(column) != len(times) for column in values):
+        return ()
+    return tuple(Point(at, *row) for at, *row in zip(times, *values, strict=True) if at is not None)

@@ -1,0 +1,67 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Pieces of lines that several screens show: a state, a latency, a bar, what is wrong."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from vllm_watch.catalog.states import EngineState
+from vllm_watch.terminal.cells import Cells
+from vllm_watch.terminal.lines import Role, Span
+from vllm_watch.terminal.model import Finding, Latency, Severity, Stage
+from vllm_watch.terminal.thresholds import KV_FULL_RATIO
+
+
+OVER = "!"
+"""Stands behind a latency that is over the objective."""
+
+_IN_SECONDS = 9.995
+"""From here on a latency is written in seconds."""
+
+_HEADROOM = 8 / 7
+"""The highest value leaves an eighth of the line empty: sparklines one below the other do not touch."""
+
+_MARKS: dict[Severity, tuple[str, Role]] = {"wrong": ("! ", "wrong"), "note": ("- ", "note")}
+
+
+def state_piece(state: EngineState, cells: Cells) -> Span:
+    """Return a state with its symbol."""
+    return Span(f"{cells.state(state)} {state}", state)
+
+
+def latency_of(latencies: Sequence[Latency], stage: Stage) -> Latency:
+    """Return how long a stage took; of one that is not known, a latency without numbers."""
+    return next((each for each in latencies if each.stage == stage), Latency(stage))
+
+
+def latency_piece(latency: Latency, value: float | None, cells: Cells, *, is_quantile: bool = True) -> Span:
+    """Return a latency in milliseconds, or with its unit in seconds, and with a mark if it is over the objective."""
+    is_over = value is not None and latency.objective is not None and value > latency.objective
+    if value is not None and value >= _IN_SECONDS:
+        text = f"{cells.number(value)}s"  # So that it is as short as the others.
+    else:
+        text = cells.milliseconds(value, latency.below if is_quantile else None)
+    # The blank keeps the digits of those that are not over below those that are.
+    return Span(f"{text}{OVER if is_over else ' '}", "over" if is_over else "text")
+
+
+def ratio_bar(ratio: float | None, width: int, cells: Cells, *, fills: bool) -> Span:
+    """Return a ratio as a bar; where something fills, a full one has another look."""
+    is_full = fills and ratio is not None and ratio >= KV_FULL_RATIO
+    return Span(cells.bar(ratio, width), "full" if is_full else "bar")
+
+
+def course_piece(values: Sequence[float | None], width: int, cells: Cells, top: float | None = None) -> Span:
+    """Return values until now as a sparkline; `top` is the most there can be."""
+    highest = max((value for value in values[-width:] if value is not None), default=0.0) if top is None else top
+    return Span(cells.sparkline(values, width, highest * _HEADROOM), "spark")
+
+
+def finding_mark(finding: Finding) -> Span:
+    """Return what stands before a finding."""
+    return Span(*_MARKS[finding.severity])
+
+
+def of_limit(value: float | None, limit: float | None, cells: Cells) -> str:
+    """Return a number of requests and the most there can be: ``12/64``."""
+    return cells.count(value) if limit is None else f"{cells.count(value)}/{cells.count(limit)}"

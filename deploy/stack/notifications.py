@@ -1,0 +1,144 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What Alertmanager sends, as lines: what pages, what warns, and what is over."""
+
+from __future__ import annotations
+
+import re
+
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import datetime
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from vllm_watch.loadtest.number_texts import duration
+from vllm_watch.support.printable import printable
+
+
+RESOLVED = "RESOLVED"
+PAGE = "PAGE"
+WORDS: Mapping[str, str] = {"page": PAGE, "channel": "warn", "digest": "info"}
+"""What a message to each shipped receiver is called; those to another are called by its name."""
+
+HEARTBEAT = "deadman"
+"""The receiver that only hears that alerts are delivered."""
+
+ROOT = Path(__file__).parents[2]
+_RUNBOOKS = "alerts/runbooks"
+_FRACTION = re.compile(r"\.\d+")
+
+
+class Line(NamedTuple):
+    """
+    One thing that Alertmanager says.
+
+    Args:
+        word: `PAGE`, another of `WORDS`, or `RESOLVED`.
+        alert: The alert's name.
+        subject: The server and engine, or what else it is about.
+        text: The summary, or how long it has lasted.
+        runbook: Where the runbook is; empty if there is none.
+        is_repeated: Whether the same was said before.
+    """
+
+    word: str
+    alert: str
+    subject: str
+    text: str
+    runbook: str = ""
+    is_repeated: bool = False
+
+    def __str__(self) -> str:
+        """Return it on one line, without the time."""
+        word = f"{self.word} again" if self.is_repeated else self.word
+        parts = (f"{word:10}", f"{self.alert:21}", self.subject, self.text, self.runbook)
+        return "  ".join(part for part in parts if part)
+
+
+class Notifications:
+    """
+    Turns messages into lines, and knows what has been said.
+
+    Alertmanager sends all alerts of a group whenever one of them is new or over: only that one is a line. A message
+    without anything new is a repetition, whose alerts are lines with a mark.
+
+    Args:
+        speed: Seconds of a recording per second.
+    """
+
+    def __init__(self, speed: float = 1) -> None:
+        self._speed = speed
+        self._firing: set[tuple[str, str, str]] = set()
+        self._has_heartbeat = False
+
+    def lines(self, receiver: str, message: Mapping[str, Any]) -> list[Line]:
+        """
+        Return what a message says.
+
+        Args:
+            receiver: Who it is for.
+            message: Its JSON, as Alertmanager documents it for webhooks.
+
+        Raises:
+            KeyError, TypeError, ValueError, AttributeError: It is no such message.
+        """
+        if receiver == HEARTBEAT:
+            return self._heartbeat()
+        alerts: Sequence[Mapping[str, Any]] = message["alerts"]
+        new = [line for alert in alerts for line in self._new(receiver, alert)]
+        return new or [self._firing_line(receiver, each, is_repeated=True) for each in alerts if _is_firing(each)]
+
+    def _heartbeat(self) -> list[Line]:
+        if self._has_heartbeat:
+            return []
+        self._has_heartbeat = True
+        return [Line("ok", "Watchdog", "", "Rules are evaluated, and messages arrive here.")]
+
+    def _new(self, receiver: str, alert: Mapping[str, Any]) -> Iterator[Line]:
+        """Yield what is new of an alert."""
+        key = (receiver, alert["fingerprint"], alert["startsAt"])
+        if _is_firing(alert) and key not in self._firing:
+            self._firing.add(key)
+            yield self._firing_line(receiver, alert)
+        elif not _is_firing(alert) and key in self._firing:
+            self._firing.remove(key)
+            yield self._resolved_line(alert)
+
+    def _firing_line(self, receiver: str, alert: Mapping[str, Any], *, is_repeated: bool = False) -> Line:
+        texts = alert["annotations"]
+        word = printable(WORDS.get(receiver, receiver))
+        summary, runbook = printable(texts.get("summary", "")), _runbook(texts.get("runbook_url", ""))
+        return Line(word, _name(alert), _subject(alert["labels"]), summary, runbook, is_repeated)
+
+    def _resolved_line(self, alert: Mapping[str, Any]) -> Line:
+        lasted = (_moment(alert["endsAt"]) - _moment(alert["startsAt"])).total_seconds()
+        text = f"after {duration(round(lasted))}"
+        if self._speed != 1:
+            text += f", {duration(round(lasted * self._speed))} of the recording"
+        return Line(RESOLVED, _name(alert), _subject(alert["labels"]), text)
+
+
+def _is_firing(alert: Mapping[str, Any]) -> bool:
+    return bool(alert["status"] == "firing")
+
+
+def _name(alert: Mapping[str, Any]) -> str:
+    return printable(alert["labels"].get("alertname", "?"))
+
+
+def _subject(labels: Mapping[str, str]) -> str:
+    """Return what an alert is about: a server and its engine, or a daemon."""
+    server, engine = labels.get("server"), labels.get("engine")
+    if server is None:
+        return printable(labels.get("instance", ""))
+    return printable(f"{server} engine {engine}" if engine is not None else server)
+
+
+def _runbook(url: str) -> str:
+    """Return the path of a runbook in this tree, or its URL if it is not in it."""
+    path = f"{_RUNBOOKS}/{url.rpartition('/')[2]}"
+    return path if url and (ROOT / path).is_file() else printable(url)
+
+
+def _moment(text: str) -> datetime:
+    """Return a time as Alertmanager writes it, with up to nine digits after the point."""
+    return datetime.fromisoformat(_FRACTION.sub("", text).replace("Z", "+00:00"))

@@ -1,0 +1,175 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Starts everything, says where it is, prints what Alertmanager sends, and ends everything."""
+
+from __future__ import annotations
+
+import os
+import queue
+import tempfile
+import time
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import click
+
+from deploy.stack.monitoring import ALERTMANAGER, GRAFANA, PROMETHEUS, VLLM_WATCH, Setting, knows_the_others, programs
+from deploy.stack.notifications import PAGE, RESOLVED, Line, Notifications
+from deploy.stack.ports import ReservedPorts, Wanted, reserved_ports
+from deploy.stack.processes import Processes, Program
+from deploy.stack.programs import GRAFANA_SITE, found_programs, how_to_install
+from deploy.stack.receiver import receiver
+from deploy.stack.signals import EndedError, pause
+from deploy.stack.watched import Options, watched
+
+from vllm_watch.support.errors import ToolError
+
+
+USUAL_PORTS: Mapping[str, int] = {VLLM_WATCH: 9468, PROMETHEUS: 9090, ALERTMANAGER: 9093, GRAFANA: 3000}
+"""Where each program listens if that port is free: another Prometheus may run as a service."""
+
+START_SECONDS = 120.0
+_LOOK_SECONDS = 0.2
+_COLOURS = {PAGE: "red", "warn": "yellow", RESOLVED: "green"}
+_LINKS = {
+    VLLM_WATCH: ("status page", ""),
+    PROMETHEUS: ("Prometheus, its alerts", "alerts"),
+    ALERTMANAGER: (ALERTMANAGER, ""),
+    GRAFANA: (GRAFANA, ""),
+}
+"""What is printed of each program, and the path of its first page."""
+
+Queue = queue.SimpleQueue[tuple[str, dict[str, Any]]]
+
+
+def run(options: Options, given: Mapping[str, int | None]) -> None:
+    """
+    Run everything until a signal to end comes, which the caller has blocked (`signals.block`).
+
+    Args:
+        options: What is watched.
+        given: The port that was asked for, or `None`, by the names of `USUAL_PORTS`.
+
+    Raises:
+        VllmWatchError: It cannot start, or one of the programs has ended.
+    """
+    found = found_programs()
+    if found.missing:
+        raise ToolError(f"missing: {' and '.join(found.missing)}: {how_to_install(*found.missing)}")
+    started = [name for name in USUAL_PORTS if name != GRAFANA or found.grafana is not None]
+    wanted = {name: Wanted(given[name], USUAL_PORTS[name]) for name in started}
+    messages: Queue = queue.SimpleQueue()
+    with (
+        reserved_ports(wanted) as ports,
+        tempfile.TemporaryDirectory(prefix="vllm-watch-stack-") as folder,
+        receiver(lambda to, message: messages.put((to, message))) as url,
+        _processes(Path(folder)) as processes,
+    ):
+        what = watched(options, Path(folder))
+        click.echo(f"Watching {what.text}.")
+        setting = Setting(Path(folder), ports.numbers, what.speed, url)
+        port = ports.numbers[VLLM_WATCH]
+        daemon = Program(VLLM_WATCH, what.command(port), port, "/-/healthy")
+        try:
+            _run(processes, ports, [*programs(found, setting), daemon], setting, messages)
+        except EndedError:
+            click.echo("Ending ...")
+    click.echo("All has ended, and nothing is left.")
+
+
+@contextmanager
+def _processes(folder: Path) -> Iterator[Processes]:
+    processes = Processes(folder)
+    try:
+        yield processes
+    finally:
+        processes.end()
+
+
+def _run(
+    processes: Processes, ports: ReservedPorts, all_programs: Sequence[Program], setting: Setting, messages: Queue
+) -> None:
+    """
+    Start all programs, say where they are, and print what Alertmanager sends.
+
+    Raises:
+        EndedError: A signal came.
+        ToolError: A program cannot start, or has ended.
+    """
+    click.echo(f"Starting {', '.join(each.name for each in all_programs)} ...")
+    _start(processes, ports, all_programs)
+    click.echo("\n".join(_described(all_programs, setting)))
+    notifications = Notifications(setting.speed)
+    while True:
+        processes.check()
+        while not messages.empty():
+            for line in _lines(notifications, *messages.get()):
+                click.echo(line)
+        pause(_LOOK_SECONDS)
+
+
+def _start(processes: Processes, ports: ReservedPorts, all_programs: Sequence[Program]) -> None:
+    """Start all programs; the last one, vllm-watch, when the others look: a replay begins then."""
+    *others, daemon = all_programs
+    for program in others:
+        ports.release(program.name)
+        processes.start(program)
+    for program in others:
+        _wait(processes, program, program.is_ready)
+        if program.name == PROMETHEUS:
+            _wait(processes, program, partial(knows_the_others, program.port))
+    ports.release(daemon.name)
+    processes.start(daemon)
+    _wait(processes, daemon, daemon.is_ready)
+
+
+def _wait(processes: Processes, program: Program, condition: Callable[[], bool]) -> None:
+    """
+    Wait until a program does something.
+
+    Raises:
+        EndedError: A signal came first.
+        ToolError: A program has ended, or it takes too long.
+    """
+    until = time.monotonic() + START_SECONDS
+    while not condition():
+        processes.check()
+        pause(_LOOK_SECONDS)
+        if time.monotonic() > until:
+            said = processes.last_words(program)
+            raise ToolError(f"{program.name} is not ready after {START_SECONDS:.0f} s\n{said}".strip())
+
+
+def _described(started: Sequence[Program], setting: Setting) -> Iterator[str]:
+    """Yield lines on where everything is, and what is not as in the shipped files."""
+    yield ""
+    urls = {program.name: program.url for program in started}
+    for name, (text, path) in _LINKS.items():
+        if name in urls:
+            yield f"  {text:22}  {urls[name]}{path}"
+    if GRAFANA not in urls:
+        yield f"  {GRAFANA:22}  not installed: {GRAFANA_SITE}"
+    yield f"  {'what they write':22}  {setting.folder}/*.log"
+    if setting.speed != 1:
+        yield ""
+        yield f"The replay is {setting.speed:g} times as fast as the server was, so all times of the rules, of scrapes"
+        yield f"and of Alertmanager are divided by {setting.speed:g}: alerts come when they would have come."
+    yield ""
+    yield "What Alertmanager sends is printed here. Ctrl-C ends everything."
+    yield ""
+
+
+def _lines(notifications: Notifications, to: str, message: dict[str, Any]) -> list[str]:
+    try:
+        lines = notifications.lines(to, message)
+    except (KeyError, TypeError, ValueError, AttributeError):
+        return ["A message that is not Alertmanager's has come, and is left out."]
+    return [f"{time.strftime('%H:%M:%S')}  {_coloured(line)}" for line in lines]
+
+
+def _coloured(line: Line) -> str:
+    colour = None if os.environ.get("NO_COLOR") else _COLOURS.get(line.word)
+    return str(line) if colour is None else click.style(str(line), fg=colour, bold=line.word == PAGE)

@@ -1,0 +1,129 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What vllm-watch watches: a recorded server that is replayed, or real ones."""
+
+from __future__ import annotations
+
+import sys
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+import yaml
+
+from deploy.stack.ports import HOST
+
+from vllm_watch.commands.recorded import opened
+from vllm_watch.config.config_file import load_config
+from vllm_watch.config.options import config_from_options
+from vllm_watch.loadtest.number_texts import duration
+from vllm_watch.replay.recording import BUNDLED, server_name
+from vllm_watch.support.errors import UsageError
+from vllm_watch.support.printable import printable
+
+
+DEFAULT_SPEED = 10.0
+_OF_THE_SERVICE = ("checkpoint",)
+"""Keys of a configuration that are left out: a service may run with the same file."""
+
+_SHOWN = 5
+"""How many servers of a configuration are named."""
+
+
+class Options(NamedTuple):
+    """The options that say what is watched; `None` where they are not given."""
+
+    recording: str | None = None
+    server: str | None = None
+    speed: float | None = None
+    log: str | None = None
+    metrics: str | None = None
+    config: str | None = None
+    here: bool = False
+
+    @property
+    def is_real(self) -> bool:
+        """Whether real servers are watched."""
+        return self.here or any(each is not None for each in (self.log, self.metrics, self.config))
+
+
+class Watched(NamedTuple):
+    """
+    How vllm-watch is started.
+
+    Args:
+        arguments: Its arguments, but for its address.
+        speed: Seconds of a recording per second; 1 for a real server.
+        text: What is watched, in words.
+    """
+
+    arguments: Sequence[str]
+    speed: float
+    text: str
+
+    def command(self, port: int) -> list[str]:
+        """Return the command that serves on a port of loopback."""
+        return [sys.executable, "-m", "vllm_watch.cli", *self.arguments, "--listen", f"{HOST}:{port}"]
+
+
+def watched(options: Options, folder: Path) -> Watched:
+    """
+    Return what the options ask for.
+
+    Args:
+        options: The options.
+        folder: Where a file can be put.
+
+    Raises:
+        UsageError, ConfigError, FileError: They contradict each other, or what they name cannot be read.
+    """
+    if not options.is_real:
+        return _replayed(options)
+    if options.recording is not None or options.server is not None or options.speed is not None:
+        raise UsageError("RECORDING, SERVER and SPEED are for a replay: not together with a real server")
+    of_options = options.log is not None or options.metrics is not None
+    if [options.here, options.config is not None, of_options].count(True) > 1:
+        raise UsageError("give one of HERE, CONFIG, or LOG and METRICS")
+    if options.config is not None:
+        return _configured(options.config, folder)
+    if options.here:
+        return Watched(["run"], 1, "the vLLM servers of this machine, as they come and go")
+    return _of_sources(options.log, options.metrics)
+
+
+def _replayed(options: Options) -> Watched:
+    recording = opened(options.recording or str(BUNDLED))
+    name = server_name(recording, options.server)
+    speed = DEFAULT_SPEED if options.speed is None else options.speed
+    of_recording = ["--recording", options.recording] if options.recording is not None else []
+    arguments = ["demo", *of_recording, "--server", name, "--speed", f"{speed:g}"]
+    times = "as fast as it was" if speed == 1 else f"at {speed:g} times its speed"
+    again = f"{duration(recording.seconds)} again and again, each time as another start"
+    text = f"the recorded server {printable(name)}, {again}, {times}"
+    return Watched(arguments, speed, text)
+
+
+def _of_sources(log: str | None, metrics: str | None) -> Watched:
+    sources = {"--log": log, "--metrics": metrics}
+    given = {option: value for option, value in sources.items() if value is not None}
+    config_from_options([log] if log else [], [metrics] if metrics else [], None)  # Raises what is wrong with them.
+    arguments = ["run", *(word for pair in given.items() for word in pair)]
+    return Watched(arguments, 1, printable(" and ".join(given.values())))
+
+
+def _configured(path: str, folder: Path) -> Watched:
+    """Return what watches the servers of a file by a copy of it, without what is another daemon's."""
+    config = load_config(path)
+    if config.web_config_file is not None:
+        raise UsageError(
+            f"{path} has a web_config_file, for whose passwords and certificates this Prometheus is not configured: "
+            "give a configuration without it"
+        )
+    document = yaml.compose(Path(path).read_text(encoding="utf-8"), yaml.SafeLoader)
+    if isinstance(document, yaml.MappingNode):  # As every configuration is.
+        document.value = [(key, value) for key, value in document.value if key.value not in _OF_THE_SERVICE]
+    copy = folder / "vllm-watch.yml"
+    copy.write_text(yaml.serialize(document, allow_unicode=True), encoding="utf-8")
+    names = [server.name for server in config.servers]
+    shown = [*names[:_SHOWN], *(["..."] if len(names) > _SHOWN else [])]
+    return Watched(["run", "--config", str(copy)], 1, printable(f"the servers of {path}: {', '.join(shown)}"))

@@ -1,0 +1,208 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`top`: what it prints once, and what it says when it cannot."""
+
+from __future__ import annotations
+
+import json
+import os
+import pty
+import subprocess
+import sys
+
+import pytest
+
+from tests.support.command_line import SECONDS, vllm_watch
+from tests.support.http_servers import StandIn, answer
+from tests.support.recordings import RECORDINGS
+from tests.support.servers_here import free_port
+from tests.terminal.documents import MOMENTS, fleet
+
+from vllm_watch.catalog.states import STATES
+
+
+DAY = str(RECORDINGS["day"])
+
+
+@pytest.fixture(autouse=True)
+def _unicode(monkeypatch):
+    """Have an environment in which more than ASCII can be written, whatever the tests run in."""
+    for name, value in {"LC_ALL": "C.UTF-8", "PYTHONUTF8": "1", "TERM": "xterm"}.items():
+        monkeypatch.setenv(name, value)
+
+
+@pytest.fixture
+def closed_port():
+    """A port on which nothing listens."""
+    return free_port()
+
+
+@pytest.fixture
+def daemon():
+    """A vllm-watch with a server in each state."""
+    document = json.dumps(fleet(*sorted(MOMENTS))).encode()
+    with StandIn(lambda _: [answer(document)]) as server:
+        yield server
+
+
+def test_once_prints_the_end_of_a_recording():
+    """The only server is there whole: what is read, its state and model, numbers with their sources, what happened."""
+    done = vllm_watch("top", "--recording", DAY, "--once")
+
+    assert (done.returncode, done.stderr) == (0, "")
+    lines = done.stdout.splitlines()
+    assert lines[0].startswith(" vllm-watch  recording day, its end")
+    assert "○ idle  day · Qwen3.6-27B · vLLM 0.32.0" in done.stdout
+    assert "starting (was down)" in done.stdout
+    assert max(map(len, lines)) <= 80
+
+
+def test_once_as_json_is_the_document_of_the_daemon():
+    """The JSON is what the daemon has at /api/v1/snapshot, with the hour and the events."""
+    done = vllm_watch("top", "--recording", DAY, "--once", "--format", "json")
+    (server,) = json.loads(done.stdout)["servers"]
+
+    assert done.stdout.isascii()
+    assert (server["name"], server["engines"][0]["state"]) == ("day", "idle")
+    assert {"sources", "history", "events", "configuration"} <= server.keys()
+    assert "start" in {event["kind"] for event in server["events"]}
+
+
+def test_of_several_servers_the_worst_is_first(daemon):
+    """The table is in the order of severity, and below it the worst server is whole; so is the JSON's order."""
+    url = daemon.url.removesuffix("/metrics")
+    done = vllm_watch("top", "--url", url, "--once")
+    document = json.loads(vllm_watch("top", "--url", url, "--once", "--format", "json").stdout)
+    names = [server["name"] for server in document["servers"]]
+
+    worst_first = sorted(MOMENTS, key=lambda state: -STATES[state].severity)
+    rows = [line.split()[0] for line in done.stdout.splitlines() if line[:1].isalpha()]
+    rows = [row for row in rows if row in MOMENTS][: len(MOMENTS)]
+    assert (done.returncode, rows, names) == (0, worst_first, worst_first)
+    assert "✕ down  down" in done.stdout
+
+
+def test_one_server_of_several(daemon):
+    """Only the chosen server is shown; one that is not there is said."""
+    url = daemon.url.removesuffix("/metrics")
+    done = vllm_watch("top", "--url", url, "--once", "--server", "stalled", "--ascii")
+    wrong = vllm_watch("top", "--url", url, "--once", "--server", "nobody")
+
+    assert "# stalled  stalled" in done.stdout
+    assert "saturated" not in done.stdout
+    assert done.stdout.isascii()
+    assert (wrong.returncode, wrong.stdout) == (1, "")
+    assert wrong.stderr.startswith(f'vllm-watch: {url}: there is no server "nobody"; there are: "down", "idle"')
+
+
+def test_a_log_that_is_not_there(tmp_path):
+    """Without a daemon the sources are read by this process: what is wrong is on the screen, and in no log."""
+    done = vllm_watch("top", "--once", "--log", tmp_path / "vllm.log")
+
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "! log: The file does not exist yet." in done.stdout
+    assert "! no source can be read, so nothing is known" in done.stdout
+
+
+def test_a_password_is_sent(daemon, tmp_path):
+    """The password comes from the first line of its file, and is sent with the user's name."""
+    file = tmp_path / "password"
+    file.write_text("secret\nnot this\n")
+    url = daemon.url.removesuffix("/metrics")
+    vllm_watch("top", "--url", url, "--once", "--username", "ops", "--password-file", file)
+
+    assert "Authorization: Basic b3BzOnNlY3JldA==" in daemon.requests[0]
+
+
+def test_a_daemon_that_is_not_there(closed_port):
+    """Nothing is printed, and one sentence says what is wrong with which address."""
+    done = vllm_watch("top", "--url", f"http://127.0.0.1:{closed_port}", "--once")
+
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr == f"vllm-watch: http://127.0.0.1:{closed_port}: nothing listens at this address\n"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (["--url", "http://h", "--recording", DAY], "--url cannot be combined with --recording"),
+        (["--recording", DAY, "--log", "x"], "--recording cannot be combined with --config, --log and --metrics"),
+        (["--url", "ftp://h"], "--url: expected a URL that starts with http:// or https://"),
+        (["--url", "http://a:b@h"], "use --username and --password-file"),
+        (["--url", "http://h", "--username", "a"], "--username and --password-file require each other"),
+        (["--url", "http://h", "--username", "a:b", "--password-file", __file__], "a user name has no colon"),
+        (["--url", "http://h", "--ca-file", "/nowhere"], "--ca-file: /nowhere: no such file"),
+        (["--ca-file", "x"], "--ca-file requires --url URL"),
+        (["--speed", "2"], "--speed requires --recording DIR|FILE"),
+        (["--config", "a.yml", "--log", "x"], "--config cannot be combined with --log or --metrics"),
+        (["--recording", DAY, "--server", "nobody"], "it has no server nobody"),
+    ],
+)
+def test_wrong_use(arguments, sentence):
+    """What does not go together is one sentence, and status 2."""
+    done = vllm_watch("top", "--once", *arguments)
+
+    assert (done.returncode, done.stdout) == (2, "")
+    assert sentence in done.stderr
+    assert done.stderr.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (["--recording", "/nowhere"], "/nowhere"),
+        (["--url", "http://h", "--bearer-token-file", "/nowhere"], "/nowhere: cannot be read, or has no token"),
+        (["--url", "http://h", "--username", "a", "--password-file", "/nowhere"], "/nowhere: cannot be read: No such"),
+    ],
+)
+def test_files_that_cannot_be_read(arguments, sentence):
+    """A file that is missing is named, and the status is 1."""
+    done = vllm_watch("top", "--once", *arguments)
+
+    assert (done.returncode, done.stdout) == (1, "")
+    assert sentence in done.stderr
+
+
+def test_formats_are_of_one_screen():
+    """A format without --once is wrong use, and so is a screen where there is no terminal."""
+    assert "--format requires --once" in vllm_watch("top", "--format", "json").stderr
+    done = vllm_watch("top", "--recording", DAY)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "use --once to print one screen" in done.stderr
+
+
+WITHOUT_TEXTUAL = """
+import sys
+sys.modules["textual"] = None
+from vllm_watch.cli import main
+main(sys.argv[1:])
+"""
+
+
+@pytest.mark.slow
+def test_a_locale_without_utf8_gets_ascii():
+    """Where the locale is not UTF-8 the screen is written in ASCII, without being asked; textual is not needed."""
+    environment = {**os.environ, "LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
+    command = [sys.executable, "-c", WITHOUT_TEXTUAL, "top", "--recording", DAY, "--once"]
+    done = subprocess.run(command, capture_output=True, check=True, timeout=SECONDS, env=environment)
+
+    assert done.stdout.isascii()
+    assert b". idle  day | Qwen3.6-27B | vLLM 0.32.0" in done.stdout
+    assert b"\\x" not in done.stdout
+
+
+@pytest.mark.slow
+def test_textual_is_missing():
+    """Without the extra the command says how to install it."""
+    ours, theirs = pty.openpty()
+    command = [sys.executable, "-c", WITHOUT_TEXTUAL, "top", "--recording", DAY]
+    with subprocess.Popen(command, stdin=theirs, stdout=theirs, stderr=theirs) as process:
+        os.close(theirs)
+        with open(ours, "rb", buffering=0) as terminal:
+            printed = terminal.read(1000)
+            status = process.wait(SECONDS)
+
+    assert status == 2
+    assert printed.decode().strip() == (
+        "vllm-watch: textual is not installed: pip install 'vllm-watch[top]'; with --once a screen is printed without "
+        "it"
+    )

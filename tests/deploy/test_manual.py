@@ -1,0 +1,85 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The manual page vllm-watch(1): whole, sound for its formatters, and of the present command line."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+
+from pathlib import Path
+
+import click
+import pytest
+
+from vllm_watch.cli import cli
+from vllm_watch.support.lazy_commands import LazyCommand
+
+
+PAGE = Path(__file__).parents[2] / "deploy" / "manual" / "vllm-watch.1"
+SECTIONS = [
+    "NAME", "SYNOPSIS", "DESCRIPTION", "COMMANDS", "OPTIONS", "FILES", "ENVIRONMENT", "EXIT STATUS", "SIGNALS",
+    "SEE ALSO",
+]  # fmt: skip
+SECONDS = 60
+
+
+def shown():
+    """Return the page as its source has it, by command, without the formatter's marks."""
+    text = re.sub(r"\\f.|\\&", "", PAGE.read_text(encoding="ascii")).replace(r"\-", "-")
+    parts = re.split(r'^\.SS "vllm-watch ([a-z ]+)"\n', text.partition('.SH "OPTIONS"')[0], flags=re.MULTILINE)
+    return dict(zip(parts[1::2], parts[2::2], strict=True))
+
+
+def commands(command=cli, name=""):
+    """Yield every command below the first with its name, loaded."""
+    for below in command.commands.values():
+        loaded = below.load() if isinstance(below, LazyCommand) else below
+        full = f"{name} {below.name}".strip()
+        yield full, loaded
+        if isinstance(loaded, click.Group):
+            yield from commands(loaded, full)
+
+
+def test_it_has_its_sections():
+    """Those that manual pages have, in their order."""
+    assert re.findall(r'^\.SH "(.+)"$', PAGE.read_text(), flags=re.MULTILINE) == SECTIONS
+
+
+def test_it_has_each_command_with_its_options():
+    """Every command of the command line is there with every option, also commands below others, and no other is."""
+    found = {
+        name: {word for line in re.findall(r"\.TP\n(-.*)\n", text) for word in re.findall(r"(?<!\S)--?[a-z-]+", line)}
+        for name, text in shown().items()
+    }
+
+    assert found == {
+        name: {
+            option
+            for each in command.params
+            for option in (*each.opts, *each.secondary_opts)
+            if isinstance(each, click.Option)
+        }
+        for name, command in commands()
+    }
+
+
+@pytest.mark.needs_tool("mandoc")
+def test_its_format_is_sound():
+    """A strict formatter warns of nothing but the missing date: a page that is made again is the same page."""
+    command = ["mandoc", "-T", "lint", "-W", "warning", str(PAGE)]
+    run = subprocess.run(command, capture_output=True, text=True, check=False, timeout=SECONDS)
+    said = [line for line in (run.stdout + run.stderr).splitlines() if "missing date" not in line]
+
+    assert said == []
+
+
+@pytest.mark.needs_tool("mandoc")
+def test_a_reader_can_copy_from_it():
+    """Hyphens of options stay hyphens and quotes stay quotes, also where the terminal has ASCII only."""
+    command = ["mandoc", "-T", "ascii", "-O", "width=100", str(PAGE)]
+    run = subprocess.run(command, capture_output=True, text=True, check=True, timeout=SECONDS)
+    text = re.sub(r".\x08", "", run.stdout)
+
+    assert "    --fail-if-firing [critical|warning|info]\n" in text
+    assert 'eval "$(vllm-watch completion bash)"' in " ".join(text.split())
+    assert "'ttft_ms.p99 > +10%'" in text

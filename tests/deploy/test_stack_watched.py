@@ -1,0 +1,110 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What `make stack` is asked to watch, where it listens, and what it says of mistakes."""
+
+from __future__ import annotations
+
+import socket
+
+import pytest
+
+from deploy.stack.ports import Wanted, reserved_ports
+from deploy.stack.watched import Options, watched
+from tests.support.monitoring import free_port
+
+from vllm_watch.config.config_file import load_config
+from vllm_watch.support.errors import UsageError, VllmWatchError
+
+
+CONFIG = """\
+checkpoint: /var/lib/vllm-watch/checkpoint.json
+listen: 0.0.0.0:9468  # for others
+servers:
+  - {name: "08", log: /var/log/vllm/a.log, stall_after: 1m}
+  - {name: b, metrics: http://127.0.0.1:8000/metrics}
+"""
+
+
+def test_by_default_the_recorded_server_of_the_package(tmp_path):
+    """At ten times its speed."""
+    what = watched(Options(), tmp_path)
+
+    assert (list(what.arguments), what.speed) == (["demo", "--server", "day", "--speed", "10"], 10)
+    assert (
+        what.text
+        == "the recorded server day, 10 min again and again, each time as another start, at 10 times its speed"
+    )
+    assert what.command(1234)[1:] == ["-m", "vllm_watch.cli", *what.arguments, "--listen", "127.0.0.1:1234"]
+
+
+def test_a_real_server_is_watched_in_real_time(tmp_path):
+    """By its log, its /metrics or both, or whichever servers there are."""
+    both = watched(Options(log="a.log", metrics="http://h:8000/metrics"), tmp_path)
+
+    assert list(both.arguments) == ["run", "--log", "a.log", "--metrics", "http://h:8000/metrics"]
+    assert list(watched(Options(log="a.log"), tmp_path).arguments) == ["run", "--log", "a.log"]
+    assert list(watched(Options(here=True), tmp_path).arguments) == ["run"]
+    assert both.speed == 1
+
+
+def test_a_configuration_is_used_without_the_services_checkpoint(tmp_path):
+    """Everything else of the file counts: a service that runs with it keeps its checkpoint for itself."""
+    file = tmp_path / "mine.yml"
+    file.write_text(CONFIG)
+    what = watched(Options(config=str(file)), tmp_path)
+    (command, option, copied) = what.arguments
+    shipped, ours = load_config(str(file)), load_config(copied)
+
+    assert (command, option) == ("run", "--config")
+    assert (ours.checkpoint, shipped.checkpoint) == (None, "/var/lib/vllm-watch/checkpoint.json")
+    assert ours.servers == shipped.servers
+    assert what.text == f"the servers of {file}: 08, b"
+    assert file.read_text() == CONFIG
+
+
+@pytest.mark.parametrize(
+    ("options", "status", "sentence"),
+    [
+        (Options(recording="none"), 1, "none: cannot be read"),
+        (Options(server="b"), 2, "it has no server b"),
+        (Options(speed=2, log="a"), 2, "RECORDING, SERVER and SPEED are for a replay"),
+        (Options(here=True, log="a"), 2, "give one of HERE, CONFIG, or LOG and METRICS"),
+        (Options(config="a", metrics="http://h"), 2, "give one of HERE, CONFIG, or LOG and METRICS"),
+        (Options(metrics="ftp://h"), 2, "--metrics: "),
+        (Options(config="none.yml"), 2, "none.yml: cannot be read"),
+    ],
+)
+def test_what_cannot_be_watched_is_a_sentence(tmp_path, options, status, sentence):
+    """Contradictions, files that are not there, and what is no address."""
+    with pytest.raises(VllmWatchError) as raised:
+        watched(options, tmp_path)
+
+    assert sentence in str(raised.value)
+    assert raised.value.exit_code == status
+
+
+def test_passwords_are_not_left_out(tmp_path):
+    """A configuration with passwords is not served without them."""
+    file = tmp_path / "mine.yml"
+    file.write_text(f"web_config_file: {tmp_path / 'web.yml'}\n{CONFIG}")
+
+    with pytest.raises(UsageError, match="has a web_config_file"):
+        watched(Options(config=str(file)), tmp_path)
+
+
+def test_ports():
+    """A usual port that is taken is left to who has it; a given one is used; no two are the same, until released."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        taken = listener.getsockname()[1]
+        free = free_port()
+        with reserved_ports({"a": Wanted(None, taken), "b": Wanted(None, free), "c": Wanted(free, 1)}) as ports:
+            numbers = ports.numbers
+            with pytest.raises(UsageError, match=rf"^d cannot listen on 127\.0\.0\.1:{free}: address already in use"):
+                reserved_ports({"d": Wanted(free, 1)}).__enter__()
+            ports.release("c")
+            with reserved_ports({"d": Wanted(free, 1)}) as others:
+                assert others.numbers == {"d": free}
+
+    assert numbers["c"] == free
+    assert numbers["a"] > taken
+    assert numbers["b"] > free
+    assert len(set(numbers.values())) == 3

@@ -1,0 +1,104 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The summary of a server for a person: what `once` prints on a terminal."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.support.recordings import snapshots
+
+from vllm_watch.rendering.server_summary import ENGINES, summary_text
+from vllm_watch.replay.replay import LogPeriod
+from vllm_watch.state.configuration import ConfigChange, FlagChange
+from vllm_watch.state.snapshot import SourceSnapshot
+
+
+GOLDEN = Path(__file__).parents[1] / "golden"
+
+
+def at_second(name, second):
+    """Return what is known at a second of a recording."""
+    return next(snapshot for moment, snapshot in snapshots(name, step=10.0) if moment >= second)
+
+
+def text_of(snapshot, **changes):
+    """Return the summary of a snapshot whose log began a minute before."""
+    changed = snapshot._replace(**changes)
+    return summary_text(changed, LogPeriod(changed.at - 60, changed.at))
+
+
+@pytest.mark.parametrize(("name", "second"), [("day", 250), ("stall", 130), ("dp1", 90)])
+def test_summaries_are_as_they_were(name, second, request):
+    """The summary at a chosen second of a recording is, to the letter, the one that was looked at and kept."""
+    kept = GOLDEN / f"{name}-{second}.summary.txt"
+    found = text_of(at_second(name, second))
+    if request.config.getoption("--update-golden"):
+        kept.write_text(found, encoding="utf-8")
+
+    assert kept.read_text(encoding="utf-8") == found
+    assert max(map(len, found.splitlines())) <= 80
+
+
+def test_many_engines_are_in_several_tables():
+    """So that none is wider than a terminal; each engine is there once."""
+    snapshot = at_second("dp1", 90)
+    (first, *_) = snapshot.engines
+    count = 2 * ENGINES + 1
+    engines = tuple(first._replace(key=first.key._replace(engine=str(number))) for number in range(count))
+    found = text_of(snapshot, engines=engines)
+    heads = [line for line in found.splitlines() if line.lstrip().startswith("engine ")]
+
+    assert [len(line.split("engine")) - 1 for line in heads] == [ENGINES, ENGINES, 1]
+
+
+def test_what_is_not_known_is_not_zero():
+    """Without a source there is no number, only the state and why the source cannot be read."""
+    snapshot = at_second("dp1", 90)
+    (first, *_) = snapshot.engines
+    nothing = first._replace(
+        state="unknown", gauges={}, facts={}, position_acceptance=(),
+        totals=first.totals._replace(counters={}, requests_finished={}, histograms={}),
+    )  # fmt: skip
+    found = summary_text(
+        snapshot._replace(
+            engines=(nothing,), former=(), version=None, model_name="", http_requests={}, starts=0, log=None, tail=None,
+            sources=(SourceSnapshot("metrics", is_up=False, reason="refused", last_reading=None),),
+        ),
+        None,
+    )  # fmt: skip
+
+    assert found.startswith("dp1: unknown\nRead at 20")
+    assert "warning  /metrics: Nothing listens at this address" in found
+    assert "Log: none was given. Capacity, limits, failures and restarts come from it." in " ".join(found.split())
+    assert "tokens/s" not in found
+    assert "Counted" not in found
+
+
+def test_what_a_start_has_changed_is_said():
+    """The flags that the last start changed are there with both values; without a start in the log that is said."""
+    snapshot = at_second("dp1", 90)
+    change = ConfigChange(snapshot.at, (FlagChange("max-num-seqs", "24", "48"),))
+    found = text_of(snapshot, configuration=snapshot.configuration._replace(change=change), version=None)
+
+    assert f"Changed by the last start with other flags: {change.text}." in found
+    assert "note No start of the server in the log: version, capacity" in " ".join(found.split())
+
+
+def test_failures_of_the_log_are_warnings():
+    """What the log reports of failures is said, with its number."""
+    snapshot = at_second("dp1", 90)
+    log = snapshot.log._replace(events={"engine_dead": 2, "nccl_error": 0}, unparsed_stats_lines=3)
+    found = text_of(snapshot, log=log)
+
+    assert "warning  The log reports engine_dead, 2 times.\n" in found
+    assert "nccl_error" not in found
+    assert "warning  Statistics lines of an unknown form were not read: 3.\n" in found
+
+
+def test_a_hostile_name_is_escaped():
+    """A model's name cannot move the cursor."""
+    found = text_of(at_second("dp1", 90), model_name="m\x1b[2Jx")
+
+    assert found.startswith("m\\x1b[2Jx on vLLM")

@@ -1,0 +1,108 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What happened to a server: with its time, bounded, for an hour."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.support.recordings import recording
+
+from vllm_watch.reading.log_reader import LogBatch, TimedEvent
+from vllm_watch.replay.replay import run_recording
+from vllm_watch.state.event_history import EVENT_SECONDS, MAX_EVENTS
+from vllm_watch.state.server import LogStatus, ServerSettings, ServerState
+from vllm_watch.state.snapshot import TailCounts
+from vllm_watch_parsers.events import Failure, Lifecycle
+
+
+AT = 1_790_000_000.0
+OUT_OF_MEMORY, STARTING = Failure("out_of_memory"), Lifecycle("starting")
+
+
+class Logged:
+    """A server that has a log only."""
+
+    def __init__(self):
+        self.state = ServerState(ServerSettings("s", has_log=True, metrics_interval=None))
+        self.tail = TailCounts()
+        self.note(TailCounts())
+
+    def read(self, at, *events, **how):
+        """Take in a batch of events of one moment."""
+        timed = tuple(TimedEvent(at, event) for event in events)
+        self.state.apply_log(LogBatch(timed, {}, len(events), 1, at, 0, **how))
+
+    def note(self, tail):
+        """Take in how reading goes."""
+        self.state.apply_log_status(LogStatus(is_up=True, reason="ok", tail=tail))
+
+    def events(self, at, ahead=0.0):
+        """Return the events at a moment, by their seconds after the start."""
+        found = self.state.snapshot(at, ahead).events
+        return [(event.at - AT, event.kind, event.what, event.times) for event in found]
+
+
+def test_failures_and_starts_have_the_times_of_their_lines():
+    """A failure that repeats is one event with a count and the last time; one after another event is a new one."""
+    server = Logged()
+    server.read(AT, OUT_OF_MEMORY, OUT_OF_MEMORY)
+    server.read(AT + 5, OUT_OF_MEMORY)
+    server.read(AT + 6, STARTING)
+    server.read(AT + 7, OUT_OF_MEMORY)
+
+    events = [event for event in server.events(AT + 8) if event[1] != "state"]
+    assert events == [(5, "failure", "out_of_memory", 3), (6, "start", "", 1), (7, "failure", "out_of_memory", 1)]
+
+
+def test_history_counts_and_undated_lines_do_not():
+    """What was in the log before the daemon started is shown if its time is known, which it is not in all logs."""
+    server = Logged()
+    server.read(AT, OUT_OF_MEMORY, is_history=True)
+    server.read(AT, STARTING, is_undated=True)
+
+    assert [event[1] for event in server.events(AT) if event[1] != "state"] == ["failure"]
+
+
+def test_an_hour_is_kept():
+    """An event is gone after an hour; of very many the last ones are kept."""
+    server = Logged()
+    for second in range(2 * MAX_EVENTS):
+        server.read(AT + second, OUT_OF_MEMORY, STARTING)
+
+    assert len(server.events(AT + 100)) == MAX_EVENTS
+    assert (99, "failure", "out_of_memory", 1) in server.events(AT + 99 + EVENT_SECONDS)
+    assert {kind for _, kind, _, _ in server.events(AT + 101 + EVENT_SECONDS)} == {"state"}
+
+
+def test_a_log_that_is_rotated_or_truncated():
+    """What happens to the log's files is an event at the next look; what was counted before is none."""
+    server = Logged()
+    server.note(TailCounts(rotations=3))
+    assert server.events(AT) == []
+    server.note(TailCounts(rotations=4, truncations=2, files_lost=1))
+
+    assert server.events(AT + 1) == [(1, "file", "rotation", 1), (1, "file", "truncation", 2), (1, "file", "lost", 1)]
+
+
+def test_times_are_the_wall_clocks():
+    """Times leave the state as the wall clock shows them."""
+    server = Logged()
+    server.read(AT, STARTING)
+
+    assert server.events(AT, ahead=7.0)[0] == (7, "start", "", 1)
+
+
+@pytest.mark.parametrize("sources", [(True, 5.0), (False, 5.0)])
+def test_a_recorded_crash(sources):
+    """The crash and the new start of a recorded day are events, by the log, or by /metrics alone."""
+    has_log, interval = sources
+    day = recording("day")
+    *_, last = run_recording(day, ServerState(ServerSettings("day", has_log, interval)), 1.0)
+    told = [(round(event.at - day.started), event.kind, event.what) for event in last.events]
+
+    assert {"down", "saturated", "idle"} <= {what for _, kind, what in told if kind == "state"}
+    assert ("idle", "serving") not in {(event.before, event.what) for event in last.events}
+    starts = [second for second, kind, _ in told if kind == "start"]
+    assert starts[-1] == pytest.approx(530, abs=10)
+    assert ((507, "failure", "engine_dead") in told) is has_log
+    assert told == sorted(told, key=lambda event: event[0])

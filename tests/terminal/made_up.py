@@ -1,0 +1,194 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A source of frames by hand, and servers in every state."""
+
+from __future__ import annotations
+
+from vllm_watch.catalog.states import BEST_TO_WORST, STATES
+from vllm_watch.state.snapshot import Reading
+from vllm_watch.terminal.model import (
+    CapacityView,
+    EngineView,
+    Event,
+    Finding,
+    Frame,
+    Latency,
+    Lost,
+    Point,
+    ServerView,
+    SourceView,
+)
+
+
+AT = 1_790_000_000.0
+
+
+class HandSource:
+    """A source whose frames and time a test sets."""
+
+    title = "http://127.0.0.1:9468"
+
+    def __init__(self, view=None):
+        self.delay = 2.0
+        self.view = view
+        self.time = AT
+        self.changed = []
+        self.asked = 0
+        self.hours = []
+
+    def now(self):
+        """Return the time that the test has set."""
+        return self.time
+
+    def latest(self):
+        """Return the frame that the test has set."""
+        return self.view
+
+    def subscribe(self, changed):
+        """Remember whom to tell."""
+        self.changed.append(changed)
+
+    def read_now(self):
+        """Count that it was asked."""
+        self.asked += 1
+
+    def show_hours(self, names):
+        """Remember whose hours were asked for."""
+        self.hours = sorted(names)
+
+    def tell(self, view):
+        """Have a new view, and say so."""
+        self.view = view
+        for each in self.changed:
+            each()
+
+
+def reading(value, source="metrics", age=1.0):
+    """Return a reading."""
+    return Reading(value, AT - age, source)
+
+
+def latencies(ttft=0.42, objective=0.5):
+    """Return the latencies of an engine."""
+    return (
+        Latency("time_to_first_token", ttft, ttft * 0.8, ttft * 2, ttft * 4, 0.001, objective),
+        Latency("time_per_output_token", 0.031, 0.029, 0.048, 0.075, 0.01, 0.05),
+        Latency("inter_token", 0.0295, None, 0.046, 0.081, 0.01),
+        Latency("e2e", 3.1, 2.8, 8.9, 14.0),
+        Latency("queue", 0.01, 0.002, 0.05, 0.3),
+        Latency("prefill"),
+        Latency("decode"),
+    )
+
+
+def engine(state="serving", name="0", **changes):
+    """Return an engine with all its numbers."""
+    whole = EngineView(
+        engine=name,
+        model_name="Qwen/Qwen3-8B",
+        state=state,
+        generation_tokens_per_second=reading(1240.0),
+        prompt_tokens_per_second=reading(8210.0),
+        prompt_excludes_cached=True,
+        requests_running=reading(12.0),
+        requests_waiting=reading(3.0),
+        requests_deferred=reading(2.0),
+        kv_cache_usage_ratio=reading(0.874, "log", 6.0),
+        prefix_cache_hit_ratio=reading(0.352),
+        spec_decode_mean_acceptance_length=reading(2.31),
+        spec_decode_acceptance_ratio=reading(0.44),
+        last_token_timestamp_seconds=reading(AT - 1),
+        max_running_requests=64.0,
+        max_model_len_tokens=32768.0,
+        kv_cache_capacity_tokens=141_312.0,
+        num_speculative_tokens=4.0,
+        latencies=latencies(),
+        position_acceptance=(0.82, 0.55, 0.31, None),
+        capacity=CapacityView(2300.0, 2100.0, 2500.0, "measured while the engine was saturated"),
+    )
+    return whole._replace(**changes)
+
+
+def points(count=40, step=2.0, peak=1240.0):
+    """Return the numbers of a server until now."""
+    return tuple(
+        Point(
+            AT - (count - 1 - index) * step,
+            peak * 6,
+            peak * (index % 9) / 8,
+            12.0,
+            float(index % 5),
+            index / count,
+            0.4,
+        )
+        for index in range(count)
+    )
+
+
+def server(name="gpu-0", state="serving", engines=None, **changes):
+    """Return a server with all its numbers."""
+    whole = ServerView(
+        name=name,
+        state=state,
+        meaning=STATES[state].text,
+        model_name="Qwen/Qwen3-8B",
+        version="0.32.0",
+        now=points()[-1]._replace(kv_cache_usage_ratio=0.874),
+        latencies=latencies(),
+        max_running_requests=64.0,
+        kv_cache_capacity_tokens=141_312.0,
+        engines=engines or (engine(state),),
+        sources=(
+            SourceView("log", True, "ok", "ok", "The log is read.", "the log is read", AT - 6),
+            SourceView("metrics", True, "ok", "ok", "/metrics is read.", "/metrics is read", AT - 1),
+        ),
+        findings=(),
+        events=(
+            Event(AT - 75, "state", "saturated", engine="0", state="saturated"),
+            Event(AT - 640, "failure", "request failed inside the engine", times=3),
+            Event(AT - 3100, "flags", "flags changed: max-num-seqs 32 → 64"),
+        ),
+        recent=points(),
+        hour=points(360, 10.0),
+        start_time=AT - 93_000,
+        starts=2,
+    )
+    return whole._replace(**changes)
+
+
+def silent_server(name, state):
+    """Return a server of which nothing is known but its state."""
+    nothing = EngineView(engine="0", model_name="", state=state)
+    down = SourceView(
+        "metrics", False, "refused", "failure",
+        "Nothing listens at the address. Check that the server runs, and its port.", "nothing listens", AT - 300,
+    )  # fmt: skip
+    finding = Finding("wrong", "/metrics http://127.0.0.1:8000/metrics: Nothing listens at the address.")
+    return ServerView(
+        name, state, STATES[state].text, engines=(nothing,), sources=(down,), findings=(finding,), events=()
+    )
+
+
+def every_state():
+    """Return a frame with a server in each state, the worst first, and one with two engines."""
+    servers = [
+        silent_server(f"gpu-{index}", state) if state in {"down", "unknown"} else server(f"gpu-{index}", state)
+        for index, state in enumerate(reversed(BEST_TO_WORST))
+    ]
+    both = (engine("serving"), engine("idle", "1", generation_tokens_per_second=reading(0.0)))
+    return frame(*servers, server("two-engines", "serving", engines=both))
+
+
+def many(count=200):
+    """Return a frame with many servers."""
+    states = list(reversed(BEST_TO_WORST))
+    return frame(*(server(f"node{index:03}", states[min(index // 4, 7)]) for index in range(count)))
+
+
+def frame(*servers):
+    """Return a frame that was read one second ago."""
+    return Frame(AT - 1, AT - 1, servers, "1.0")
+
+
+def lost(frame=None, seconds=40.0):
+    """Return that nothing can be read any more."""
+    return Lost(AT - seconds, "vllm-watch at http://127.0.0.1:9468 does not answer: connection refused.", frame)

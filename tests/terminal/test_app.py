@@ -1,0 +1,363 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The application of `top`: its keys, its source that fails and comes back, its sizes, its errors."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import threading
+
+import pytest
+
+from tests.terminal.made_up import AT, HandSource, every_state, frame, lost, many, server
+from tests.terminal.screens import lines, role_of, running, text
+from textual import events
+
+from vllm_watch.terminal import app as app_module
+from vllm_watch.terminal.app import TopApp, run_app
+from vllm_watch.terminal.home_page import HomePage
+from vllm_watch.terminal.keys import FILTER, KEYS
+from vllm_watch.terminal.model import ViewOptions
+from vllm_watch.terminal.pages import EventsPage, HelpPage, ServerPage
+
+
+pytestmark = pytest.mark.slow
+
+
+def drive(test, view=None, size=(80, 24), **options):
+    """Run the application over a source, and a test with the source, the application and the pilot."""
+    source = HandSource(view)
+
+    async def run():
+        async with running(source, size, **options) as (app, pilot):
+            await test(source, app, pilot)
+
+    asyncio.run(run())
+
+
+def rows(app):
+    """Return the names of the servers in the table, as they are ordered."""
+    return [line.split()[0] for line in lines(app) if line.startswith(("node", "gpu", "two"))]
+
+
+def test_the_worst_server_is_first_and_other_orders_can_be_chosen():
+    """The table begins with the worst server; s sorts by the next column, S the other way round."""
+
+    async def test(_source, app, pilot):
+        assert ["gpu-0", "gpu-1", "gpu-2"] == rows(app)[:3]
+        await pilot.press("S")
+        assert ["gpu-7", "gpu-6", "two-engines"] == rows(app)[:3]
+        assert "state▲" in text(app)
+        await pilot.press("S", "s")
+        assert "sorted" == role_of(app, "output")
+        await pilot.press("f6", "f6", "f6")
+        assert "KV cache▼" in text(app)
+        assert ["gpu-0", "gpu-3"] == rows(app)[7:9]  # Nothing is known of these.
+
+    drive(test, every_state())
+
+
+def test_a_filter_leaves_what_has_all_its_words():
+    """/ opens a line; what is written there leaves servers at once, Enter keeps them, and Esc shows all again."""
+
+    async def test(_source, app, pilot):
+        await pilot.press("slash", *"serv twq", "backspace", "o")
+        assert "/ serv two   " in lines(app)[-1]
+        assert ["two-engines"] == rows(app)[:1]
+        assert '1 with "serv two"' in text(app)
+        await pilot.press("enter")
+        await pilot.pause()
+        assert ["two-engines"] == rows(app)[:1]
+        await pilot.press("f4", "x")
+        await pilot.pause()
+        assert "No server has" in text(app)
+        await pilot.press("ctrl+u")
+        app.screen.on_paste(events.Paste("gpu-3\n"))
+        assert ["gpu-3"] == sorted(set(rows(app)))
+        await pilot.press("escape")
+        await pilot.pause()
+        assert 9 == len(set(rows(app)))
+        assert lines(app)[-1].startswith("q Quit")
+
+    drive(test, every_state())
+
+
+def test_keys_that_follow_at_once_are_written_too():
+    """Keys that are typed before the filter is drawn belong to it, also those that do something by themselves."""
+
+    async def test(_source, app, pilot):
+        for key in ("slash", *"idle"):
+            app.post_message(events.Key(key, key if len(key) == 1 else "/"))
+        await pilot.pause()
+        assert ["gpu-7"] == sorted(set(rows(app)))
+        assert isinstance(app.screen, HomePage)
+
+    drive(test, every_state())
+
+
+def test_the_selected_server_stays_selected_and_is_opened():
+    """Arrows and j select; the selection stays with its server; Enter opens it, and Esc goes back to the table."""
+
+    async def test(source, app, pilot):
+        await pilot.press("j", "down")
+        source.tell(frame(server("gpu-0", "down"), *every_state().servers))
+        await pilot.pause()
+        await pilot.press("enter")
+        await pilot.pause()
+        assert isinstance(app.screen, ServerPage)
+        assert "gpu-2" in lines(app)[1]
+        app.tick()
+        assert ["gpu-2"] == source.hours
+        await pilot.press("e")
+        await pilot.pause()
+        assert "last hour: gpu-2" in lines(app)[1]
+        await pilot.press("escape", "escape")
+        await pilot.pause()
+        assert "gpu-2" == app.screen.selected.name
+
+    drive(test, every_state())
+
+
+def test_a_table_longer_than_the_screen_is_scrolled():
+    """The selected line is always on the screen, and the first lines say which servers are."""
+
+    async def test(_source, app, pilot):
+        assert "1 to 14 of 200" in text(app)
+        await pilot.press("end")
+        assert "187 to 200 of 200" in text(app)
+        assert "node199" in text(app)
+        await pilot.press("pageup", "k")
+        assert "node199" not in [line.split()[0] for line in lines(app) if line and app.screen.selected.name in line]
+        await pilot.press("g")
+        assert "1 to 14 of 200" in text(app)
+
+    drive(test, many())
+
+
+def test_a_click_selects_and_opens():
+    """A click selects a server, another one on it opens it; the wheel goes on by lines."""
+
+    async def test(_source, app, pilot):
+        y = next(index for index, line in enumerate(lines(app)) if line.startswith("gpu-4"))
+        await pilot.click(app.screen.canvas, offset=(3, y))
+        assert "gpu-4" == app.screen.selected.name
+        app.screen.on_canvas_scrolled(app.screen.canvas.Scrolled(-3))
+        assert "gpu-1" == app.screen.selected.name
+        await pilot.click(app.screen.canvas, offset=(3, 1))
+        assert "gpu-1" == app.screen.selected.name
+        await pilot.click(app.screen.canvas, offset=(3, y))
+        await pilot.click(app.screen.canvas, offset=(3, y))
+        await pilot.pause()
+        assert isinstance(app.screen, ServerPage)
+
+    drive(test, every_state())
+
+
+def test_one_server_is_shown_in_detail_at_once():
+    """A server that has no others beside it is open from the start, and keys of the table do nothing."""
+
+    async def test(source, app, pilot):
+        assert "saturated  gpu-0" in lines(app)[1]
+        await pilot.press("enter", "slash", "s", "S", "escape")
+        await pilot.pause()
+        assert "saturated  gpu-0" in lines(app)[1]
+        await pilot.press("down")
+        assert "The engine is working" in lines(app)[1]
+        source.tell(every_state())
+        await pilot.pause()
+        assert "9 servers" in lines(app)[1]
+
+    drive(test, frame(server("gpu-0", "saturated")))
+
+
+def test_a_server_that_is_gone_is_said_to_be():
+    """A server that is open and not watched any more has a sentence instead of values."""
+
+    async def test(source, app, pilot):
+        await pilot.press("enter")
+        source.tell(frame())
+        await pilot.pause()
+        assert "gpu-0 is not watched any more" in text(app)
+        await pilot.press("escape")
+        await pilot.pause()
+        assert "No server is watched" in text(app)
+
+    drive(test, every_state())
+
+
+def test_pause_holds_the_values_and_says_so():
+    """While paused, new values are not shown and the title says how old they are; the next press goes on."""
+
+    async def test(source, app, pilot):
+        await pilot.press("space")
+        source.time = AT + 12
+        source.tell(frame(server("new-server"), server("other")))
+        app.tick()
+        await pilot.pause()
+        assert "new-server" not in text(app)
+        assert "PAUSED 12 s ago" in text(app)
+        assert "read 13 s ago" in lines(app)[0]
+        await pilot.press("p")
+        assert "new-server" in text(app)
+        assert "PAUSED" not in text(app)
+
+    drive(test, every_state())
+
+
+def test_a_source_that_is_lost_is_said_to_be_and_comes_back():
+    """A lost source has its reason, the values are dimmed, their age is filled; when it is back, all is as before."""
+
+    async def test(source, app, pilot):
+        assert "serving" == role_of(app, "serving")
+        source.time = AT + 40
+        source.tell(lost(every_state(), seconds=0.0))
+        await pilot.pause()
+        assert "LOST 40 s: vllm-watch at http://127.0.0.1:9468 does not answer" in text(app)
+        assert "alarm" == role_of(app, "LOST")
+        assert "alarm" == role_of(app, "read 41 s ago")
+        assert "dim" == role_of(app, "serving")
+        source.tell(every_state()._replace(received=AT + 40))
+        await pilot.pause()
+        assert "LOST" not in text(app)
+        assert "read now" in lines(app)[0]
+        assert "serving" == role_of(app, "serving")
+
+    drive(test, every_state())
+
+
+def test_before_the_first_answer_there_is_a_sentence():
+    """Before anything was read the screen says what is being read; without an answer, why there is none."""
+
+    async def test(source, app, pilot):
+        assert "Reading http://127.0.0.1:9468 for the first time." in text(app)
+        source.tell(lost(None))
+        await pilot.pause()
+        assert "LOST 40 s: vllm-watch" in text(app)
+        assert "nothing read yet" in lines(app)[0]
+
+    drive(test)
+
+
+def test_every_size_has_a_screen_and_quits():
+    """From 200x50 to 1x1 nothing fails, each line is as wide as the screen, and q quits on the smallest."""
+
+    async def test(source, app, pilot):
+        for size in ((200, 50), (80, 24), (60, 12), (59, 12), (40, 10), (39, 10), (12, 3), (1, 1)):
+            for view in (every_state(), lost(every_state()), frame(server()), frame(), None):
+                await pilot.resize_terminal(*size)
+                source.tell(view)
+                await pilot.pause()
+                shown = app.screen.canvas.shown_lines()
+                assert {size[0]} == {len(line.text) for line in shown}
+                assert size[1] == len(shown)
+        await pilot.press("q")
+
+    drive(test, every_state(), is_ascii=True)
+
+
+def test_the_other_keys_do_what_the_help_says():
+    """Every key of the help is bound; ? and e open and close, + and - set the delay, r reads, t switches the theme."""
+
+    async def test(source, app, pilot):
+        bound = {key for binding in app.screen.BINDINGS for key in binding.key.split(",")}
+        assert bound == {key for each in KEYS if each != FILTER for key in each.keys}
+        for key, page in (("question_mark", HelpPage), ("e", EventsPage)):
+            await pilot.press(key)
+            await pilot.pause()
+            assert isinstance(app.screen, page)
+            await pilot.press(key)
+            await pilot.pause()
+            assert not isinstance(app.screen, page)
+        await pilot.press("plus", "plus")
+        assert 10.0 == source.delay
+        await pilot.press("minus", "minus", "minus", "minus", "minus", "minus")
+        assert 0.5 == source.delay
+        assert "every 0.5 s" in lines(app)[0]
+        await pilot.press("r")
+        assert 1 == source.asked
+        before = app.screen.canvas.render_line(3)
+        await pilot.press("t")
+        await pilot.pause()
+        assert before != app.screen.canvas.render_line(3)
+        await pilot.press("f10")
+        assert app.return_code == 0
+
+    drive(test, every_state())
+
+
+def test_only_lines_that_have_changed_are_drawn_again():
+    """A new frame with another value in one server draws its line, and not the others."""
+
+    async def test(source, app, pilot):
+        regions = []
+        refresh = app.screen.canvas.refresh
+        app.screen.canvas.refresh = lambda *changed, **options: (regions.extend(changed), refresh(*changed, **options))[
+            1
+        ]
+        app.tick()
+        assert [] == regions
+        servers = every_state().servers
+        now = servers[6].now._replace(requests_waiting=77.0)
+        source.tell(frame(*servers[:6], servers[6]._replace(now=now), *servers[7:]))
+        await pilot.pause()
+        y = next(index for index, line in enumerate(lines(app)) if line.startswith("gpu-6"))
+        assert [y] == [region.y for region in regions]
+
+    drive(test, every_state())
+
+
+def test_text_of_servers_is_shown_as_it_is():
+    """A hostile name of a server or a model moves no cursor, is no markup, and makes no line too wide."""
+    hostile = server("[red]x[/]\x1b[2J", model_name="模型\u202e", meaning="a\nb")
+
+    async def test(_source, app, _pilot):
+        assert r"[red]x[/]\x1b" in text(app)
+        assert "\x1b" not in text(app)
+        assert "\u202e" not in text(app)
+
+    drive(test, frame(hostile, hostile))
+
+
+def test_an_error_in_drawing_is_a_sentence(monkeypatch, capsys):
+    """What cannot be drawn ends the application with a sentence and exit status 1, and no traceback."""
+    run_async = TopApp.run_async
+    monkeypatch.setattr(TopApp, "run_async", lambda app: run_async(app, headless=True, size=(80, 24)))
+    source = HandSource(frame("not a server"))
+
+    assert 1 == run_app(source, ViewOptions(), "dark")
+    error = capsys.readouterr().err
+    assert error.startswith("vllm-watch: this is an error of top itself, please report it: AttributeError:")
+    assert "Traceback" not in error
+    assert error.count("\n") == 1
+
+
+def test_a_signal_ends_it_as_q_does(monkeypatch):
+    """SIGTERM and SIGHUP end the application in order, so that the terminal is as it was."""
+    handlers = {}
+
+    async def run():
+        loop = asyncio.get_running_loop()
+        monkeypatch.setattr(loop, "add_signal_handler", lambda number, handler: handlers.update({number: handler}))
+        app = TopApp(HandSource(), ViewOptions(), "dark", tick=None)
+        monkeypatch.setattr(app, "run_async", lambda: asyncio.sleep(0))
+        await app_module._until_ended(app)
+
+    asyncio.run(run())
+
+    assert {signal.SIGTERM, signal.SIGHUP, signal.SIGINT} == set(handlers)
+
+
+def test_a_source_may_tell_from_its_own_thread_also_after_the_end():
+    """A thread that reads tells the application of a frame, and is not disturbed when that has ended."""
+    source = HandSource(every_state())
+
+    async def run():
+        async with running(source) as (app, pilot):
+            thread = threading.Thread(target=source.tell, args=(frame(server("late"), server("later")),))
+            thread.start()
+            thread.join()
+            await pilot.pause()
+            assert "later" in text(app)
+
+    asyncio.run(run())
+    source.tell(every_state())

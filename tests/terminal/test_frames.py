@@ -1,0 +1,227 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a vllm-watch answers becomes a frame: each number with its source, each state in its place."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from tests.support.recordings import recording
+from tests.terminal.documents import MOMENTS, RECEIVED, body, fleet, frame
+
+from vllm_watch.catalog.first_steps import first_steps
+from vllm_watch.catalog.reasons import explain
+from vllm_watch.catalog.states import ENGINE_STATES, SLEEPING, STATES
+from vllm_watch.support.errors import DaemonError
+from vllm_watch.terminal.document import decode
+from vllm_watch.terminal.frames import frame_of
+from vllm_watch.terminal.model import Finding
+
+
+def only_server(state):
+    """Return the only server of a recorded moment, as a frame has it and as the document does."""
+    return frame_of(decode(body(state)), RECEIVED).servers[0], json.loads(body(state))["servers"][0]
+
+
+def changed(state, **changes):
+    """Return a server of a recorded moment whose document differs."""
+    document = json.loads(body(state))
+    document["servers"][0].update(changes)
+    return frame_of(decode(json.dumps(document).encode()), RECEIVED).servers[0]
+
+
+@pytest.mark.parametrize("state", MOMENTS)
+def test_each_state_of_a_recorded_server(state):
+    """A server has the state of its engine, what it means in the words of the catalog, and what to do first."""
+    server, document = only_server(state)
+
+    assert server.state == state == server.engines[0].state
+    stall = document["engines"][0].get("stall", {}).get("meaning")
+    text = SLEEPING if state == "sleeping" else stall or STATES[state].text
+    assert server.meaning.partition(" First step: ")[0] == text
+    assert ("First step:" in server.meaning) is (state in first_steps())
+    assert server.now.at == json.loads(body(state))["at"]
+
+
+def test_the_first_step_of_the_runbook():
+    """A bad state comes with the first sentence of its runbook and the runbook's name, for a terminal."""
+    server, _ = only_server("stalled")
+
+    assert server.meaning.endswith("First step: Take the server out of the load balancer. Runbook: VllmEngineStalled.")
+    assert "`" not in only_server("saturated")[0].meaning
+
+
+def test_all_states_are_tried():
+    """There is a recorded moment for every state of the catalog."""
+    assert set(MOMENTS) == set(ENGINE_STATES)
+
+
+@pytest.mark.parametrize("state", MOMENTS)
+def test_every_number_is_that_of_the_document(state):
+    """A gauge has the value, the time and the source of the document, and is not known where that has none."""
+    server, document = only_server(state)
+    (engine,), (known,) = server.engines, document["engines"]
+
+    for name in engine._fields:
+        if name in known["gauges"]:
+            assert getattr(engine, name)._asdict() == known["gauges"][name]
+        elif name in known["facts"]:
+            assert getattr(engine, name) == known["facts"][name]
+        elif name.endswith(("_ratio", "_per_second", "requests_running")):
+            assert getattr(engine, name) is None
+    for latency in engine.latencies:
+        quantiles = known["quantiles"].get(latency.stage, {})
+        assert (latency.p50, latency.p95, latency.p99) == tuple(quantiles.get(q) for q in ("0.5", "0.95", "0.99"))
+        assert latency.mean == known["means"].get(latency.stage)
+
+
+def test_the_moment_of_overload_is_whole():
+    """A saturated server has rates, limits, latencies, hits, acceptance by position, and its last hour."""
+    server, document = only_server("saturated")
+    engine = server.engines[0]
+
+    assert engine.generation_tokens_per_second.value > 100
+    assert engine.requests_waiting.value > 100
+    assert engine.max_running_requests == 24
+    assert server.kv_cache_capacity_tokens == engine.kv_cache_capacity_tokens > 1000
+    assert server.latencies == engine.latencies
+    assert server.now.ttft_p95 == server.latencies[0].p95 > 1
+    assert engine.num_speculative_tokens == len(engine.position_acceptance) == 4
+    assert [point.at for point in server.hour] == document["history"]["t"]
+    assert server.hour[-1].requests_waiting == document["history"]["requests_waiting"][-1] > 100
+    assert server.start_time == document["start_time"]
+
+
+def test_the_worst_is_first():
+    """Servers are in the order of their states' severity, whatever their order in the document, then by name."""
+    found = frame(*sorted(MOMENTS))
+
+    assert [server.name for server in found.servers] == sorted(MOMENTS, key=lambda state: -STATES[state].severity)
+    assert (found.received, found.version) == (RECEIVED, "9.9")
+
+
+def test_a_server_has_the_sums_of_its_engines():
+    """Requests and rates are sums, what cannot be summed is the highest, and a sum with an unknown part is unknown."""
+    engine = json.loads(body("serving"))["servers"][0]["engines"][0]
+    silent = {"engine": "1", "model_name": engine["model_name"], "state": "stalled"}
+    server = changed("serving", engines=[engine, {**engine, "engine": "1"}])
+    partly = changed("serving", engines=[engine, silent])
+
+    running = engine["gauges"]["requests_running"]["value"]
+    assert server.now.requests_running == 2 * running > 0
+    assert server.now.kv_cache_usage_ratio == engine["gauges"]["kv_cache_usage_ratio"]["value"]
+    assert server.max_running_requests == 48
+    assert partly.state == "stalled"
+    assert partly.now.requests_running == running
+    assert partly.max_running_requests is None
+
+
+def test_events_are_the_last_hours():
+    """The events of the recorded crash are there with their times, the latest first."""
+    server, _ = only_server("down")
+    started = recording("day").started
+
+    assert [(round(event.at - started), event.kind, event.text) for event in server.events[:2]] == [
+        (508, "state", "down (was serving)"),
+        (507, "failure", "the engine died"),
+    ]
+    assert server.events[0].state == "down"
+    assert server.events[-1].text == "the server starts"
+
+
+def test_findings_are_what_check_says():
+    """A source that is down is wrong, with what to do; a source that is not configured is a note."""
+    server, document = only_server("down")
+    reason = next(source["reason"] for source in document["sources"] if source["source"] == "metrics")
+    alone = changed("serving", sources=[{"source": "log", "up": True, "reason": "ok"}], version=None)
+
+    assert Finding("wrong", f"metrics: {explain('metrics', reason)}") == server.findings[0]
+    assert [finding.severity for finding in alone.findings] == ["note", "note"]
+    assert alone.findings[1].text.startswith("metrics: not configured.")
+    assert not changed("serving", configuration={}).findings
+
+
+def test_more_findings():
+    """Missing metrics, disagreements and other flags are told, first what is wrong."""
+    engine = json.loads(body("serving"))["servers"][0]["engines"][0]
+    found = changed(
+        "serving",
+        engines=[{**engine, "disagreements": ["requests_running"]}],
+        missing_metrics=["vllm:x"],
+        configuration={"change": {"text": "a 1 → 2", "at": 3.0}},
+    ).findings
+
+    assert [finding.severity for finding in found] == ["wrong", "note", "note"]
+    assert "disagreed for minutes: requests running." in found[0].text
+    assert found[1].text.startswith("missing in /metrics: vllm:x.")
+    assert found[2].text == "changed by the last start with other flags: a 1 → 2"
+
+
+def test_alerts_of_a_prometheus():
+    """A server's own alerts are among its findings, a critical one that fires as wrong; or why they are not known."""
+    alerts = [
+        {"alertname": "VllmEngineStalled", "severity": "critical", "state": "firing", "server": "a", "engine": "0"},
+        {
+            "alertname": "VllmQueueGrowing",
+            "severity": "warning",
+            "state": "pending",
+            "server": "a",
+            "summary": "More.",
+        },
+        {"alertname": "VllmEngineDown", "severity": "critical", "state": "firing", "server": "b"},
+    ]
+    sources = [{"source": name, "up": True} for name in ("log", "metrics")]
+    document = {"at": 1.0, "servers": [{"name": "a", "version": "1", "sources": sources}]}
+
+    def found(**more):
+        (server,) = frame_of(decode(json.dumps({**document, **more}).encode()), RECEIVED).servers
+        return [tuple(finding) for finding in server.findings]
+
+    assert found(alerts=alerts, prometheus={"up": True}) == [
+        ("wrong", "critical, firing: VllmEngineStalled, engine 0."),
+        ("note", "warning, pending: VllmQueueGrowing. More."),
+    ]
+    assert found(prometheus={"up": False, "explanation": "http://p: gone"}) == [("note", "prometheus: http://p: gone")]
+    assert found() == []
+
+
+def test_an_older_daemon():
+    """A daemon without events, capacity or hour still has its servers; what it does not say is not known."""
+    document = {"at": 1.0, "servers": [{"name": "a", "engines": [{"engine": "0", "state": "serving"}]}]}
+    (server,) = frame_of(decode(json.dumps(document).encode()), RECEIVED).servers
+
+    assert (server.state, server.events, server.hour, server.start_time) == ("serving", None, (), None)
+    assert server.engines[0].generation_tokens_per_second is None
+
+
+def test_a_newer_daemon():
+    """States, reasons and keys that are not known here do not hide the server."""
+    source = {"source": "log", "up": False, "reason": "new_reason", "explanation": "New."}
+    server = changed("serving", news=1, engines=[{"state": "dreaming"}], sources=[source, {"source": "dream"}])
+
+    assert server.state == "unknown"
+    assert [(each.kind, each.explanation, each.short) for each in server.sources] == [(None, "New.", "New.")]
+
+
+@pytest.mark.parametrize(
+    "answer", [b"", b"ok", b"{}", b'{"at":1}', b"\xff", b"[" * 100_000, b'{"at":1,"servers":[{"name":7}]}']
+)
+def test_what_is_no_document(answer):
+    """Whatever else answers is an error in a sentence."""
+    with pytest.raises(DaemonError, match="not what a vllm-watch answers"):
+        decode(answer)
+
+
+def test_only_one_server():
+    """One server can be chosen; one that is not there is an error that names those that are."""
+    assert [server.name for server in frame("idle", "down", only="idle").servers] == ["idle"]
+    with pytest.raises(DaemonError, match=r'there is no server "nobody"; there are: "down", "idle"'):
+        frame("idle", "down", only="nobody")
+
+
+def test_a_broken_hour_is_no_hour():
+    """Columns of different lengths are not shown: nobody knows which value is of which time."""
+    assert fleet("serving")["servers"][0]["history"]["t"]
+    assert changed("serving", history={"t": [1.0, 2.0], "requests_running": [1.0]}).hour == ()
+    assert [point.at for point in changed("serving", history={"t": [1.0, None, 3.0]}).hour] == [1.0, 3.0]

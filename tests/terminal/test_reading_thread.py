@@ -1,0 +1,167 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The thread that reads: it says what is lost and since when, recovers by itself, and holds nobody up."""
+
+from __future__ import annotations
+
+import json
+import threading
+
+import pytest
+
+from tests.support.waiting import until
+from tests.terminal.documents import body, fleet
+
+from vllm_watch.support.clock import SystemClock
+from vllm_watch.support.errors import DaemonError
+from vllm_watch.terminal.frames import FEW_SERVERS
+from vllm_watch.terminal.model import Frame, Lost
+from vllm_watch.terminal.reading_thread import RECENT_POINTS, ReadingThread
+
+
+class Reader:
+    """A source that gives what the test has put there: a document, an error, or nothing until it is closed."""
+
+    title = "made up"
+    is_settled = True
+
+    def __init__(self, given):
+        self.given = given
+        self.asked = []
+        self.reads = 0
+        self.is_closed = threading.Event()
+
+    def start(self):
+        """Do nothing."""
+
+    def read(self, hours):
+        """Return or raise what is there."""
+        self.asked.append(hours)
+        self.reads += 1
+        if self.given is None:
+            self.is_closed.wait(30)
+            raise DaemonError("closed")
+        if isinstance(self.given, Exception):
+            raise self.given
+        return self.given
+
+    def close(self):
+        """End a read."""
+        self.is_closed.set()
+
+
+@pytest.fixture
+def reading():
+    """Return a function that starts a thread on what a source gives."""
+    threads = []
+
+    def start(given, *, delay=0.01, only=None):
+        reader = Reader(given)
+        thread = ReadingThread(reader, SystemClock(), delay, only)
+        threads.append(thread)
+        thread.start()
+        return reader, thread
+
+    yield start
+    for thread in threads:
+        thread.stop()
+        assert not thread._thread.is_alive()
+
+
+def test_what_is_lost_comes_back(reading):
+    """A source that fails is lost since its first failure, with the last frame; once it answers there is a new one."""
+    reader, thread = reading(body("serving"))
+    first = until(thread.latest)
+    reader.given = DaemonError("gone")
+    lost = until(lambda: isinstance(thread.latest(), Lost) and thread.latest())
+    reads = reader.reads
+    until(lambda: reader.reads > reads + 2)
+
+    assert isinstance(first, Frame)
+    assert thread.latest() is lost  # The same object: nothing is to be drawn again.
+    assert (lost.reason, lost.last.servers[0].name) == ("gone", "day")
+    assert lost.last.received <= lost.since <= thread.now()
+    reader.given = DaemonError("still gone, differently")
+    assert until(lambda: thread.latest().reason != "gone" and thread.latest()).since == lost.since
+    reader.given = body("idle")
+    assert until(lambda: isinstance(thread.latest(), Frame) and thread.latest()).servers[0].state == "idle"
+
+
+@pytest.mark.parametrize(
+    ("given", "reason"),
+    [(b"<html>", "not what a vllm-watch answers"), (RuntimeError("oops"), "inside this program: RuntimeError('oops')")],
+)
+def test_whatever_comes_is_said(reading, given, reason):
+    """An answer of something else and a mistake of our own are told in words, and the thread goes on."""
+    reader, thread = reading(given)
+    lost = until(thread.latest)
+
+    assert reason in lost.reason
+    assert lost.last is None
+    reader.given = body("idle")
+    until(lambda: isinstance(thread.latest(), Frame))
+
+
+def test_a_source_that_never_answers_holds_nobody_up(reading):
+    """Nothing is known until the first answer, and the end does not wait for it."""
+    reader, thread = reading(None)
+    until(lambda: reader.reads)
+
+    assert thread.latest() is None
+    thread.stop()
+    assert thread.latest() is None
+
+
+def test_recent_readings_are_kept(reading):
+    """The numbers of the last readings are there, the latest last, and not more than are shown."""
+    reader, thread = reading(body("serving"), delay=0.001)
+    until(lambda: reader.reads > RECENT_POINTS + 5)
+    (server,) = thread.latest().servers
+
+    assert len(server.recent) == RECENT_POINTS
+    assert server.recent[-1] == server.now
+    assert server.hour
+
+
+def test_many_servers_have_no_hour_but_those_that_are_shown(reading):
+    """The last hour of many servers is not read, that of one that is opened is, and at once."""
+    states = ["idle", "serving"] * FEW_SERVERS
+    document = fleet(*states)
+    for number, server in enumerate(document["servers"]):
+        server["name"] = str(number)
+    reader, thread = reading(json.dumps(document).encode(), delay=3600)
+    until(thread.latest)
+    thread.show_hours({"7"})
+    until(lambda: len(reader.asked) > 1)
+
+    assert reader.asked[:2] == [frozenset(), frozenset({"7"})]
+
+
+def test_few_servers_have_their_hours_from_the_first_frame_on(reading):
+    """Of few servers the first frame has the last hour already, which needs a second reading."""
+    reader, thread = reading(body("serving"), delay=3600)
+    frame = until(thread.latest)
+
+    assert reader.asked == [frozenset(), None]
+    assert frame.servers[0].hour
+
+
+def test_the_delay_can_be_changed_and_skipped(reading):
+    """Another delay, or a wish to read now, ends the present delay; subscribers hear of each frame."""
+    reader, thread = reading(body("serving"), delay=3600)
+    until(thread.latest)
+    heard = threading.Event()
+    thread.subscribe(heard.set)
+    thread.read_now()
+    assert heard.wait(30)
+    before = reader.reads
+    thread.delay = 0.01
+    until(lambda: reader.reads > before + 3)
+
+    assert thread.delay == 0.01
+
+
+def test_a_server_that_is_not_there(reading):
+    """A chosen server that the source does not have is said, with those that it has."""
+    _, thread = reading(body("serving"), only="nobody")
+
+    assert until(thread.latest).reason == 'there is no server "nobody"; there are: "day"'

@@ -1,0 +1,120 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The screens of `top`, as they are drawn of recorded servers: each character, and what each part of a line is."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+
+import pytest
+
+from syrupy.extensions.single_file import SingleFileSnapshotExtension, WriteMode
+from tests.terminal.made_up import HandSource, lost
+from tests.terminal.picture import PICTURE, picture
+from tests.terminal.recorded import recorded_frame, recorded_server, two_engines
+from tests.terminal.screens import running, text, written
+
+from vllm_watch.catalog.states import BEST_TO_WORST
+
+
+STATES = tuple(reversed(BEST_TO_WORST))
+SIZES = ((80, 24), (200, 50))
+
+pytestmark = pytest.mark.slow
+
+
+class TextFile(SingleFileSnapshotExtension):
+    """Keeps each screen in a file of its own."""
+
+    _file_extension = "txt"
+    file_extension = "txt"
+    _write_mode = WriteMode.TEXT
+
+
+@pytest.fixture
+def drawn(snapshot):
+    """Return the screens that were kept; `--snapshot-update` keeps those of now."""
+    return snapshot.use_extension(TextFile)
+
+
+def all_servers():
+    """Return a frame with a recorded server in each state, and one with two engines."""
+    return recorded_frame(*(recorded_server(state) for state in STATES), two_engines())
+
+
+async def shown(source, view, app, pilot):
+    """Show something else, and return the screen."""
+    source.view = view
+    app.tick()
+    await pilot.pause()
+    return written(app)
+
+
+@pytest.mark.parametrize("size", SIZES, ids="{0[0]}x{0[1]}".format)
+def test_every_state_is_drawn_as_it_was(drawn, size):
+    """A server in each state, with one engine or two, has the screen that was kept, at both sizes."""
+
+    async def run():
+        source = HandSource(recorded_frame(recorded_server("idle")))
+        async with running(source, size) as (app, pilot):
+            views = {state: recorded_frame(recorded_server(state)) for state in STATES}
+            views["two-engines"] = recorded_frame(two_engines())
+            return {name: await shown(source, view, app, pilot) for name, view in views.items()}
+
+    screens = asyncio.run(run())
+
+    for name, screen in screens.items():
+        assert drawn(name=name) == screen
+
+
+@pytest.mark.parametrize("size", SIZES, ids="{0[0]}x{0[1]}".format)
+def test_the_other_screens_are_drawn_as_they_were(drawn, size):
+    """The table, also without its source and paused, the events and the help have the screens that were kept."""
+
+    async def run():
+        source = HandSource(all_servers())
+        async with running(source, size) as (app, pilot):
+            screens = {"table": await shown(source, all_servers(), app, pilot)}
+            screens["lost"] = await shown(source, lost(all_servers()), app, pilot)
+            await shown(source, all_servers(), app, pilot)
+            for name, key in (("paused", "space"), ("events", "e"), ("help", "question_mark")):
+                await pilot.press(key)
+                await pilot.pause()
+                screens[name] = written(app)
+            return screens
+
+    screens = asyncio.run(run())
+
+    for name, screen in screens.items():
+        assert drawn(name=name) == screen
+
+
+def test_small_screens_are_drawn_as_they_were(drawn):
+    """Small screens have a line for each server, one server in short lines, or one line for all, as they were kept."""
+
+    async def run():
+        screens = {}
+        source = HandSource(all_servers())
+        async with running(source, (80, 24), is_ascii=True) as (app, pilot):
+            for width, height in ((59, 24), (40, 10), (39, 9), (20, 1)):
+                await pilot.resize_terminal(width, height)
+                await pilot.pause()
+                screens[f"{width}x{height}"] = await shown(source, all_servers(), app, pilot)
+                one = await shown(source, recorded_frame(recorded_server("saturated")), app, pilot)
+                screens[f"{width}x{height}-one"] = one
+                assert text(app).isascii()
+        return screens
+
+    screens = asyncio.run(run())
+
+    for name, screen in screens.items():
+        assert drawn(name=name) == screen
+
+
+def test_the_picture_of_the_readme_is_that_of_now():
+    """The README's picture is what `python -m tests.terminal.picture` draws, and asks no other host for anything."""
+    kept = PICTURE.read_text(encoding="utf-8")
+    hosts = set(re.findall(r"https?://([^\s\"'<:/)]+)", kept))
+
+    assert kept == picture()
+    assert {"127.0.0.1", "www.w3.org"} == hosts

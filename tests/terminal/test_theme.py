@@ -1,0 +1,177 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What is drawn can be read: on dark and light grounds, with 16 colours, without any, and in ASCII."""
+
+from __future__ import annotations
+
+import asyncio
+
+from typing import get_args
+
+import pytest
+
+from rich._palettes import STANDARD_PALETTE
+from rich.color import ColorSystem
+from tests.terminal.made_up import HandSource, every_state, frame, server
+from tests.terminal.screens import running, text
+
+from vllm_watch.catalog.states import ENGINE_STATES
+from vllm_watch.terminal.abilities import has_unicode
+from vllm_watch.terminal.lines import Role
+from vllm_watch.terminal.theme import looks, theme_of_terminal
+
+
+ROLES = tuple(role for part in get_args(Role) for role in get_args(part))
+GROUNDS = ("text", "selected", "title", "head")
+ON_EVERY_GROUND = {"text", "strong", "dim", "over", *ENGINE_STATES}
+"""What may be in a line that is selected."""
+
+
+def luminance(triplet):
+    """Return how bright a colour is, from 0 to 1, as WCAG defines it."""
+    parts = [part / 255 for part in triplet]
+    linear = [part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in parts]
+    return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
+
+
+def contrast(style, system):
+    """Return the contrast of text and ground, from 1 to 21, in the colours of a kind of terminal."""
+    pair = [style.color, style.bgcolor]
+    if system is ColorSystem.STANDARD:
+        pair = [STANDARD_PALETTE[color.downgrade(system).number] for color in pair]
+    else:
+        pair = [color.triplet for color in pair]
+    bright = sorted(map(luminance, pair))
+    return (bright[1] + 0.05) / (bright[0] + 0.05)
+
+
+def drawn_styles(theme):
+    """Return how each role is drawn, by the role and the line that it is in."""
+    styles = looks(theme, has_color=True)
+    return {
+        (role, base): styles["ground"] + styles[base] + styles[role]
+        for role in ROLES
+        for base in (GROUNDS if role in ON_EVERY_GROUND else ("text",))
+        if (role, base) not in {("dim", "title"), ("strong", "title"), ("over", "title"), ("over", "head")}
+        and not (role in ENGINE_STATES and base in {"title", "head"})
+    }
+
+
+@pytest.mark.parametrize(("system", "least"), [(ColorSystem.TRUECOLOR, 4.5), (ColorSystem.STANDARD, 2.9)])
+@pytest.mark.parametrize("theme", ["dark", "light"])
+def test_every_role_can_be_read(theme, system, least):
+    """Each role has the contrast that WCAG asks of text, and enough where a terminal has 16 colours only."""
+    found = {key: contrast(style, system) for key, style in drawn_styles(theme).items()}
+
+    assert {} == {key: round(value, 2) for key, value in found.items() if value < least}
+
+
+@pytest.mark.parametrize("system", [ColorSystem.TRUECOLOR, ColorSystem.EIGHT_BIT, ColorSystem.STANDARD])
+@pytest.mark.parametrize("theme", ["dark", "light"])
+def test_the_selected_line_and_the_first_one_are_seen(theme, system):
+    """The ground of the selected line and of the first one is another than that of the screen, however few colours."""
+    styles = looks(theme, has_color=True)
+    grounds = {role: styles[role].bgcolor.downgrade(system).number for role in ("ground", "selected", "title")}
+    exact = {role: styles[role].bgcolor.triplet for role in grounds}
+
+    seen = exact if system is ColorSystem.TRUECOLOR else grounds
+    assert seen["ground"] not in {seen["selected"], seen["title"]}
+
+
+def test_states_differ_without_their_colour():
+    """Bad states are filled and bold; no two states have the same look and the same symbol, with colours or without."""
+    for has_color in (True, False):
+        styles = looks("dark", has_color=has_color)
+        filled = {state for state in ENGINE_STATES if styles[state].bgcolor is not None or styles[state].reverse}
+        assert {"saturated", "stalled", "down"} == filled
+        assert all(styles[state].bold for state in filled)
+
+
+@pytest.mark.parametrize(
+    ("value", "expected"),
+    [
+        ("0;15", "light"),
+        ("0;default;15", "light"),
+        ("0;7", "light"),
+        ("15;0", "dark"),
+        ("15;default", "dark"),
+        ("", "dark"),
+    ],
+)
+def test_the_theme_is_that_of_the_terminal(value, expected):
+    """COLORFGBG says whether the ground is white; otherwise the dark theme, which draws its ground, is taken."""
+    assert expected == theme_of_terminal({"COLORFGBG": value})
+    assert theme_of_terminal({}) == "dark"
+
+
+@pytest.mark.parametrize(
+    ("environment", "is_utf8_mode", "expected"),
+    [
+        ({"LANG": "en_US.UTF-8", "TERM": "xterm"}, False, True),
+        ({"LANG": "C.utf8"}, False, True),
+        ({"LANG": "en_US.UTF-8", "LC_ALL": "de_DE@euro"}, False, False),
+        ({"LANG": "C", "LC_CTYPE": "C.UTF-8"}, True, False),  # What Python makes of LANG=C.
+        ({"LANG": "en_US.UTF-8", "PYTHONUTF8": "1"}, True, True),
+        ({}, False, False),
+        ({"LANG": "en_US.UTF-8", "TERM": "linux"}, False, False),
+        ({"LANG": "en_US.UTF-8", "TERM": "screen"}, False, True),
+    ],
+)
+def test_ascii_is_written_where_a_terminal_has_no_more(environment, is_utf8_mode, expected):
+    """A locale that is not UTF-8 and the console of Linux get ASCII, whatever Python makes of the locale."""
+    assert expected is has_unicode(environment, is_utf8_mode=is_utf8_mode)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("variable", ["1", "", None])
+def test_without_colours_none_is_written(monkeypatch, variable):
+    """Without colours no piece of the screen has one, not even the ground, and bad states are in reverse."""
+    if variable is None:
+        monkeypatch.delenv("NO_COLOR", raising=False)
+    else:
+        monkeypatch.setenv("NO_COLOR", variable)
+
+    async def run():
+        async with running(HandSource(every_state()), has_color=False) as (app, pilot):
+            await pilot.press("slash", "g")
+            await pilot.pause()
+            strips = app.screen._compositor.render_strips()
+            return [segment for strip in strips for segment in strip]
+
+    segments = asyncio.run(run())
+
+    colours = {color.name for _, style, _ in segments for color in (style.color, style.bgcolor) if color is not None}
+    assert {"default"} >= colours
+    assert any(style.reverse for word, style, _ in segments if "stalled" in word)
+
+
+@pytest.mark.slow
+def test_with_colours_a_variable_for_others_changes_nothing(monkeypatch):
+    """NO_COLOR that is empty means colours, as its definition says."""
+    monkeypatch.setenv("NO_COLOR", "")
+
+    async def run():
+        async with running(HandSource(every_state())) as (app, _):
+            return [segment for strip in app.screen._compositor.render_strips() for segment in strip]
+
+    assert len({style.color for _, style, _ in asyncio.run(run())}) > 5
+
+
+@pytest.mark.slow
+def test_ascii_screens_have_nothing_else():
+    """With --ascii also the names of servers, the texts of the catalogue and the drawings are ASCII."""
+
+    async def run():
+        source = HandSource(frame(server("模型"), server("café → é", "saturated")))
+        async with running(source, (200, 50), is_ascii=True) as (app, pilot):
+            screens = [text(app)]
+            for key in ("question_mark", "escape", "e", "escape", "enter"):
+                await pilot.press(key)
+                await pilot.pause()
+                screens.append(text(app))
+            return screens
+
+    screens = asyncio.run(run())
+
+    assert [] == [screen for screen in screens if not screen.isascii()]
+    assert "cafe > e" in screens[0]
+    assert "????" in screens[0]

@@ -1,0 +1,441 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The status page in a browser: what somebody sees and hears, what the keyboard does, and that all of it stays here."""
+
+from __future__ import annotations
+
+import json
+import re
+import threading
+
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from tests.support import tools
+from tests.support.pages import ScrapedServer
+from tests.support.pages import page as metrics_page
+from tests.support.recordings import recording
+from tests.support.waiting import until
+from tests.web.conftest import FakeEndpoints
+
+from vllm_watch.catalog.first_steps import first_steps
+from vllm_watch.catalog.states import BEST_TO_WORST, ENGINE_STATES
+from vllm_watch.commands.demo import played
+from vllm_watch.exposition.event_view import event_views
+from vllm_watch.exposition.json_view import server_view
+from vllm_watch.replay.recording import server_name
+from vllm_watch.service.supervisor import Supervisor
+from vllm_watch.state.snapshot import ServerEvent, StateSince
+from vllm_watch.support.clock import ScaledClock
+from vllm_watch.web.endpoints import Response
+from vllm_watch.web.server import WebServer
+
+
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.needs_tool("chromium"),
+    pytest.mark.needs_module("playwright", "axe_core_python"),
+]
+
+SPEED = 20.0
+AT = 1_795_227_240.0
+WIDE, NARROW = {"width": 1280, "height": 800}, {"width": 360, "height": 740}
+MANY = 200
+OPTIONS = (
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-background-networking",
+    "--host-resolver-rules=MAP * ~NOTFOUND, EXCLUDE 127.0.0.1",
+)
+# axe-core runs in the page, whose policy stays as it is.
+AXE = "() => axe.run().then(({ violations, passes }) => [passes.length, violations.map(({ id, nodes }) => "
+AXE += "[id, ...nodes.map(({ html }) => html)])])"
+
+
+FOCUSED = """() => {
+  const node = document.activeElement;
+  const { outlineStyle, outlineWidth } = getComputedStyle(node);
+  const name = node.ariaLabel ?? node.innerText.trim().split("\\n")[0];
+  return [name, outlineStyle !== "none" && parseFloat(outlineWidth) >= 2];
+}"""
+
+
+class Shown(FakeEndpoints):
+    """Serves the snapshot that a test puts into it."""
+
+    def __init__(self):
+        super().__init__()
+        self.document = {"servers": []}
+        self.histories = None
+
+    def snapshot(self, histories=None):
+        """Return the test's snapshot, or fail as the test says, and keep whose last hour was asked for."""
+        self.histories = histories
+        if self.failure is not None:
+            raise self.failure
+        return Response(json.dumps({"version": "1", "at": AT, **self.document}).encode(), "application/json")
+
+
+@pytest.fixture(scope="module")
+def chromium():
+    """The browser of this file."""
+    from playwright.sync_api import sync_playwright  # noqa: PLC0415  # It is not there where this is skipped.
+
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=tools.find("chromium"), args=OPTIONS)
+        with closing(browser):
+            yield browser
+
+
+@pytest.fixture(scope="module")
+def served():
+    """What the page is shown, and where it is."""
+    endpoints = Shown()
+    web = WebServer("127.0.0.1", 0, endpoints)
+    web.start()
+    yield endpoints, f"http://127.0.0.1:{web.port}/"
+    web.stop()
+
+
+@pytest.fixture
+def shown(served):
+    """What the page is shown, with nothing of the test before."""
+    endpoints, _ = served
+    endpoints.document, endpoints.failure = {"servers": []}, None
+    return endpoints
+
+
+class Visit:
+    """A window of the browser: everything that it asks for and complains about is kept."""
+
+    def __init__(self, chromium, address, **options):
+        self.address = address
+        self.complaints = []
+        self.asked = []
+        self.context = chromium.new_context(**{"viewport": WIDE, "reduced_motion": "reduce", **options})
+        self.page = self.context.new_page()
+        self.page.on("console", lambda said: self.complaints.append(said.text) if said.type == "error" else None)
+        self.page.on("pageerror", lambda error: self.complaints.append(str(error)))
+        self.context.on("request", lambda request: self.asked.append(request.url))
+
+    def open(self, place=""):
+        """Open the page and wait until it shows something."""
+        self.page.goto(self.address + place)
+        self.page.locator("#version:not(:empty)").wait_for()
+        return self.page
+
+    def violations(self):
+        """Return what axe-core finds, everything unfolded."""
+        import axe_core_python  # noqa: PLC0415  # It is not there where this is skipped.
+
+        self.page.evaluate("document.querySelectorAll('details').forEach((each) => { each.open = true; })")
+        self.page.evaluate((Path(axe_core_python.__file__).parent / "axe.min.js").read_text(encoding="utf-8"))
+        passes, found = self.page.evaluate(AXE)
+        assert passes > 20
+        return found
+
+    def focused(self):
+        """Return the text, or else the name, of what has the focus, and whether that can be seen."""
+        return self.page.evaluate(FOCUSED)
+
+    def is_too_wide(self):
+        """Whether anything of the page is beyond its right edge."""
+        return self.page.evaluate("document.documentElement.scrollWidth > innerWidth")
+
+
+@pytest.fixture
+def visit(chromium, served):
+    """Make a window; at the end of the test nothing has left this host, and nothing was wrong."""
+    visits = []
+
+    def make(address=served[1], **options):
+        visits.append(Visit(chromium, address, **options))
+        return visits[-1]
+
+    yield make
+    for each in visits:
+        each.context.close()
+        assert [] == each.complaints
+        assert each.asked
+        assert [] == [url for url in each.asked if not url.startswith(each.address)]
+
+
+def server(name, state="serving", *, since=None, is_exact=True, engines=1, **metrics):
+    """Return a server of the snapshot, in a state since some seconds."""
+    snapshot = ScrapedServer().scrape(metrics_page(**{"running": 3, "waiting": 1, "kv": 0.42, **metrics}))
+    (engine,) = snapshot.engines
+    known = [
+        engine._replace(
+            key=engine.key._replace(engine=str(number)),
+            state=state if number == 0 else "serving",
+            stall_reason="batch_stands_still" if state == "stalled" and number == 0 else None,
+        )
+        for number in range(engines)
+    ]
+    times = {} if since is None else {"0": StateSince(state, AT - since, is_exact=is_exact)}
+    view = server_view(snapshot._replace(name=name, at=AT, engines=tuple(known)), times)
+    return json.loads(json.dumps(view))
+
+
+def alert(name="VllmEngineStalled", severity="critical", state="firing", **more):
+    """Return an alert of the snapshot."""
+    links = {"runbook_url": f"https://runbooks.example.com/{name}.md"}
+    said = {"alertname": name, "severity": severity, "state": state, "active_since": AT - 240, "summary": "It stands."}
+    return {**said, **links, **more}
+
+
+ALL_STATES = [server(f"{state}-1", state, since=240) for state in ENGINE_STATES]
+
+
+def test_the_page_moves_with_a_replay(visit):
+    """Charts, values and the state follow a server that runs, and the last hour is there at once."""
+    clock = ScaledClock(SPEED)
+    stall = recording("stall")
+    with played(stall, server_name(stall, None), clock, "127.0.0.1:0") as config:
+        service = Supervisor(config, clock)
+        service.start()
+        running = threading.Thread(target=service.run)
+        running.start()
+        window = visit(f"http://127.0.0.1:{service.port}/")
+        try:
+            page = window.open()
+            curve = page.locator(".chart path.curve.first").first
+            before = until(lambda: "L" in curve.get_attribute("d") and curve.get_attribute("d"))
+            until(lambda: curve.get_attribute("d") != before)
+            page.locator(".trouble .what").get_by_text("Stalled for ").wait_for()
+        finally:
+            window.context.close()
+            service.request_stop()
+            running.join(10)
+            service.stop()
+
+
+def test_every_state_shows(visit, shown):
+    """Each state has its badge and its sentence, and the bad ones say since when, and what to do first."""
+    shown.document = {"servers": ALL_STATES}
+    window = visit()
+    page = window.open()
+
+    for state in ENGINE_STATES:
+        card = page.locator(f"#server-{state}-1")
+        assert card.locator("header .badge").inner_text() == state
+        first = first_steps().get(state)
+        assert card.locator(".trouble.bad").is_visible() is (first is not None)
+        if first is None:
+            continue
+        assert re.fullmatch(
+            rf"{state.capitalize()} for 4 min, since \d\d:\d\d:\d\d", card.locator(".what").inner_text()
+        )
+        steps = card.locator(".steps li").all_inner_texts()
+        assert steps == [step.replace("`", "") for step in first.steps]
+        assert card.get_by_role("link", name=first.runbook).get_attribute("href") == first.url
+    assert "batch_stands_still" in page.locator("#server-stalled-1 .meaning").inner_text()
+    worst_first = [f"{state}-1" for state in reversed(BEST_TO_WORST)]
+    assert page.locator(".overview .row[href] > span:first-child").all_inner_texts() == worst_first
+    assert [text.split()[1] for text in page.locator(".troubles .badge").all_inner_texts()] == [
+        state for state in reversed(BEST_TO_WORST) if state in first_steps()
+    ]
+    assert page.locator("#announced").inner_text().startswith("down: down-1. stalled: stalled-1.")
+    assert page.title() == "1 down \N{EN DASH} vllm-watch"
+    assert window.violations() == []
+
+
+def test_what_is_not_known_is_said(visit, shown):
+    """A state that was there first has lasted for at least that long; engines that are well are not called ill."""
+    shown.document = {"servers": [server("a", "stalled", since=60, is_exact=False, engines=4)]}
+    page = visit().open()
+
+    assert page.locator(".what").inner_text() == "Engine 0 of 4: stalled for at least 1 min"
+    assert page.locator(".help > div").inner_text() == ""
+    assert page.locator("#troubles").is_hidden()
+    assert page.locator("#alerts").is_hidden()
+
+
+@pytest.mark.parametrize(
+    ("viewport", "is_many"),
+    [
+        pytest.param(NARROW, False, id="narrow"),
+        pytest.param(NARROW, True, id="narrow, many"),
+        pytest.param(WIDE, False, id="wide"),
+    ],
+)
+def test_narrow_and_dark(visit, shown, viewport, is_many):
+    """On a phone nothing is cut off, and on a dark ground everything can be read."""
+    long = [server(f"{'unbreakable' * 6}{number}", "down") for number in range(10 if is_many else 1)]
+    servers = [*ALL_STATES, *long]
+    shown.document = {"servers": servers, "prometheus": {"up": True}, "alerts": [alert(server="idle-1")]}
+    window = visit(viewport=viewport, color_scheme="dark")
+    page = window.open()
+
+    assert not window.is_too_wide()
+    assert page.evaluate("getComputedStyle(document.body).backgroundColor") == "rgb(14, 18, 23)"
+    assert window.violations() == []
+
+
+def test_printed(visit, shown):
+    """On paper the ground is white, also of a dark screen, all rows are there, and nothing that is to be clicked."""
+    shown.document = {"servers": [server(f"s{number}") for number in range(MANY)]}
+    window = visit(color_scheme="dark")
+    page = window.open()
+    assert page.locator(".find").is_visible()
+    page.emulate_media(media="print")
+
+    assert page.evaluate("getComputedStyle(document.body).backgroundColor") == "rgb(255, 255, 255)"
+    assert page.locator(".find").is_hidden()
+    assert page.evaluate(
+        "(({ scrollHeight, clientHeight }) => scrollHeight <= clientHeight)(document.querySelector('.rows'))"
+    )
+
+
+def test_two_hundred_servers_by_keyboard(visit, shown):
+    """Many servers are found, opened, read and closed without a mouse, and only what is open costs its last hour."""
+    servers = [server(f"node{number:03}", "idle") for number in range(MANY)]
+    servers[150] = server("node150", "down", since=7200)
+    shown.document = {"servers": servers}
+    window = visit()
+    page = window.open()
+    press = page.keyboard.press
+
+    assert page.locator(".row[href]").count() == MANY
+    assert page.locator(".server").count() == 0
+    assert page.locator(".row[href]").first.inner_text().startswith("node150")
+    for name in ("/metrics", "JSON", "node150", "Filter by name, model or state", "node150"):
+        press("Tab")
+        assert window.focused() == [name, True]
+    press("ArrowDown")
+    assert window.focused() == ["node000", True]
+    press("/")
+    page.keyboard.type("node15")
+    assert page.locator(".row[href]:visible").count() == 10
+    press("Tab")
+    assert window.focused() == ["node150", True]
+    press("Enter")
+    page.locator("#server-node150 .what").get_by_text("Down for 2 h").wait_for()
+    assert window.focused() == ["node150", True]
+    press("Shift+Tab")
+    press("ArrowUp")
+    assert window.focused() == ["node158", True]
+    press(" ")
+    page.locator("#server-node158").wait_for()
+    assert page.locator(".row[aria-expanded=true]").count() == 2
+    until(lambda: "node158" in (shown.histories or ()))
+    assert shown.histories == {"", "node150", "node158"}
+    press("Escape")
+    assert page.locator("#server-node158").count() == 0
+    assert window.focused() == ["node158", True]
+    servers[158] = server("node158", "down", since=1)
+    until(lambda: page.locator(".row[href]:visible").nth(1).inner_text().startswith("node158"))
+    assert window.focused() == ["node158", True]
+    page.locator("#server-node150 .plot").first.focus()
+    press("Escape")
+    assert page.locator(".server").count() == 0
+    assert window.focused() == ["node150", True]
+    assert window.violations() == []
+
+
+def test_the_banner_opens_its_server(visit, shown):
+    """The names in the banner lead to their cards, also where there are many servers; five of a state are named."""
+    servers = [server(f"bad{number}", "stalled", since=60) for number in range(7)]
+    shown.document = {"servers": [*servers, *(server(f"s{number}") for number in range(MANY))]}
+    page = visit().open()
+
+    assert page.locator(".troubles .badge").inner_text() == "7 stalled"
+    assert page.locator(".troubles a").count() == 5
+    assert page.locator(".troubles").inner_text().endswith("and 2 more")
+    page.locator(".troubles").get_by_role("link", name="bad3").click()
+    assert page.locator("#server-bad3").is_visible()
+
+
+def test_a_chart_is_read_by_keyboard(visit, shown):
+    """The arrows go through the hour of a chart, and the values of that moment are shown and read out."""
+    history = {"t": [AT - 600 + 10 * each for each in range(60)], "requests_running": list(range(60))}
+    shown.document = {"servers": [{**server("a"), "history": history}]}
+    page = visit().open()
+    chart = page.get_by_role("slider", name="Requests")
+    chart.focus()
+
+    assert chart.get_attribute("aria-valuetext") == "now: running 3, waiting 1"
+    page.keyboard.press("Home")
+    assert chart.get_attribute("aria-valuetext") == "10 min ago: running 0, waiting \N{EN DASH}"
+    page.keyboard.press("ArrowRight")
+    assert chart.get_attribute("aria-valuetext") == "9 min ago: running 1, waiting \N{EN DASH}"
+    page.keyboard.press("Escape")
+    assert chart.get_attribute("aria-valuenow") == "100"
+
+
+def test_events_of_the_last_hour(visit, shown):
+    """The latest events are first, with age, engine (of several) and number; of a server that is down the failure."""
+    changes = [ServerEvent(AT - 600 + each, "state", "idle", before="serving") for each in range(9)]
+    events = [*changes, ServerEvent(AT - 120, "failure", "nccl_error", engine="1", times=3)]
+    several = {**server("a", engines=2), "events": event_views(events)}
+    down = {**server("b", "down"), "events": event_views(events[-2:])}
+    shown.document = {"servers": [several, down, {**server("c"), "events": []}]}
+    page = visit().open()
+    rows = page.locator("#server-a .event")
+
+    assert rows.first.inner_text().split("\n") == ["2 min ago", "engine 1: NCCL error (3 \N{MULTIPLICATION SIGN})"]
+    assert rows.nth(1).inner_text().split("\n") == ["9 min ago", "idle (was serving)"]
+    assert (rows.count(), page.locator("#server-a .caption:visible").last.inner_text()) == (8, "and 2 earlier ones")
+    assert (
+        page.locator("#server-b .trouble").get_by_text("Last failure in the log: NCCL error, 2 min ago.").is_visible()
+    )
+    assert page.locator("#server-b .says").first.inner_text().startswith("NCCL error")
+    assert page.locator("#server-c .event").inner_text().strip() == "none"
+
+
+def test_alerts_are_shown_at_their_server(visit, shown):
+    """Alerts are at their server with age, sentence and link, the worst first; servers that page come first."""
+    alerts = [
+        alert(server="b", engine="0"),
+        alert("VllmWatchUnwell", "warning", instance="h:9468"),
+        alert("VllmQueueGrowing", "warning", "pending", server="b", runbook_url="javascript:alert(1)"),
+    ]
+    prometheus = {"up": True, "last_reading": AT, "alerts_left_out": 3}
+    servers = [server(name, "idle") for name in ("a", "b")]
+    shown.document = {"servers": servers, "prometheus": prometheus, "alerts": alerts}
+    window = visit()
+    page = window.open()
+
+    assert page.locator("#alerts > p").inner_text() == (
+        "Alerts that fire: 1 critical, 1 warning; 1 pending; 3 more are not shown."
+    )
+    assert "VllmWatchUnwell" in page.locator("#alerts .alert").inner_text()
+    rows = page.locator("#server-b .alert")
+    assert re.sub(r"\s+", " ", rows.first.inner_text()).strip() == (
+        "■ critical VllmEngineStalled engine 0: It stands. firing for 4 min"
+    ).removeprefix("■ ")
+    assert rows.first.get_by_role("link").get_attribute("href") == "https://runbooks.example.com/VllmEngineStalled.md"
+    assert rows.first.get_by_role("link").get_attribute("rel") == "noopener noreferrer"
+    assert "pending" in rows.nth(1).inner_text()
+    assert rows.nth(1).get_by_role("link").count() == 0
+    assert page.locator("#server-a .alerts").is_hidden()
+    assert page.locator(".overview .row[href] > span:first-child").all_inner_texts() == ["b", "a"]
+    assert window.violations() == []
+
+
+def test_unknown_alerts_are_no_alerts(visit, shown):
+    """Where alerts are not known the page says why and shows none; where there are none, it says that."""
+    told = {"up": False, "explanation": "http://p:9090: nothing listens at this address"}
+    shown.document = {"servers": [server("a")], "prometheus": told}
+    page = visit().open()
+
+    assert page.locator("#alerts").inner_text() == f"Alerts are not known. {told['explanation']}"
+    shown.document = {"servers": [server("a")], "prometheus": {"up": True}, "alerts": []}
+    page.locator("#alerts").get_by_text("No alert fires.").wait_for()
+
+
+def test_a_daemon_that_does_not_answer(visit, shown):
+    """What was shown last is called old as soon as there is no answer, and again present with the next one."""
+    shown.document = {"servers": [server("a", "stalled", since=60)]}
+    window = visit()
+    page = window.open()
+    shown.failure = RuntimeError("broken")
+    page.get_by_role("alert").get_by_text("vllm-watch does not answer. These values are").wait_for()
+    assert page.evaluate("getComputedStyle(document.querySelector('main')).opacity") < "0.5"
+    assert page.title() == "no answer \N{EN DASH} vllm-watch"
+    shown.failure = None
+    page.get_by_role("alert").wait_for(state="hidden")
+    # The browser itself complains about each answer that is an error.
+    assert all("500" in complaint for complaint in window.complaints)
+    window.complaints.clear()
