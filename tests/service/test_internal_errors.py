@@ -4,8 +4,8 @@
 from __future__ import annotations
 
 import threading
-import types
 import time
+import types
 import urllib.error
 import urllib.request
 

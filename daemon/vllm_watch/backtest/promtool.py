@@ -94,13 +94,13 @@ class Promtool:
         try:
             with output.open("wb") as file, held_back() as let_through:
                 self._running.append(
-                    subprocess.Popen(  # noqa: S603, PLW1509 - A program of this name, paths of ours; no other thread.
+                    subprocess.Popen(  # noqa: S603 - A program of this name, with paths of ours.
                         [self._path, *map(str, arguments)],
                         stdin=subprocess.DEVNULL,
                         stdout=file,
                         stderr=subprocess.STDOUT,
                         env=environment,
-                        preexec_fn=let_through,
+                        preexec_fn=let_through,  # noqa: PLW1509 - It takes no lock, and there is no other thread.
                     )
                 )
         except OSError as error:

@@ -196,7 +196,7 @@ def _origin(reading: Reading | None, at: float, cells: Cells) -> str:
     """Return where a number comes from, and how old it is there; a newer daemon may have other sources."""
     if reading is None:
         return ""
-    return f"{SOURCE_NAMES.get(reading.source, reading.source)} {cells.age(at - reading.at)}".lstrip()
+    return f"{SOURCE_NAMES[reading.source]} {cells.age(at - reading.at)}".lstrip()
 
 
 def _of(limit: float | None, cells: Cells) -> str:
