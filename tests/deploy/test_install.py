@@ -98,7 +98,7 @@ class Machine:
 
 @pytest.fixture(scope="module")
 def wheels(tmp_path_factory):
-    """Wheels of two versions, and of three that do not start: at once, with the configuration, and where they check it."""
+    """Wheels of two versions, and of three that do not start: at once, with the configuration, and in `check`."""
     folder = tmp_path_factory.mktemp("wheels")
     refusing = "import sys\n\n\ndef main():\n    sys.exit(2 if 'check' in sys.argv else 0)\n"
     lacking = "import sys\n\n\ndef main():\n    if 'check' in sys.argv:\n        import vllm_watch.gone\n"

@@ -52,7 +52,7 @@ def test_it_has_each_variable_that_top_reads():
     package = Path(vllm_watch.__file__).parent
     modules = [*(package / "terminal").glob("*.py"), package / "commands" / "top.py"]
     read = {name for path in modules for name in re.findall(r'environ(?:ment)?\.get\("(\w+)"', path.read_text())}
-    listed = PAGE.read_text().partition('.SH "ENVIRONMENT"')[2].partition(".SH ")[0]
+    listed = PAGE.read_text().partition('.SH "ENVIRONMENT"')[2].partition(".SH ")[0].replace(r"\fB", "")
 
     assert {"TERM", "LANG", "NO_COLOR"} < read
     assert {name for name in read if not re.search(rf"\b{name}\b", listed)} == set()
