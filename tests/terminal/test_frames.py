@@ -215,6 +215,9 @@ def test_a_newer_daemon():
     assert [(each.kind, each.explanation, each.short) for each in server.sources] == [(None, "New.", "New.")]
 
 
+@pytest.mark.parametrize(
+    "answer", [b"", b"ok", b"{}", b'{"at":1}', b"\xff", b"[" * 100_000, b'{"at":1,"servers":[{"name":7}]}']
+)
 def test_what_is_no_document(answer):
     """Whatever else answers is an error in a sentence."""
     with pytest.raises(DaemonError, match="not what a vllm-watch answers"):
