@@ -14,7 +14,7 @@ from contextlib import closing
 import pytest
 
 from tests.parsers.lines import STATS_MESSAGE, record
-from tests.support.command_line import SECONDS, vllm_watch
+from tests.support.command_line import COMMAND, SECONDS, vllm_watch
 from tests.support.http_servers import StandIn, answer
 from tests.support.recordings import RECORDINGS
 from tests.support.servers_here import free_port
@@ -217,19 +217,34 @@ def test_a_locale_without_utf8_gets_ascii():
     assert b"\\x" not in done.stdout
 
 
-@pytest.mark.slow
-def test_textual_is_missing():
-    """Without the extra the command says how to install it."""
+def printed_on_a_terminal(*command):
+    """Return the exit status of a process whose three streams are a terminal, and what it printed."""
     ours, theirs = pty.openpty()
-    command = [sys.executable, "-c", WITHOUT_TEXTUAL, "top", "--recording", DAY]
     with subprocess.Popen(command, stdin=theirs, stdout=theirs, stderr=theirs) as process:
         os.close(theirs)
         with open(ours, "rb", buffering=0) as terminal:
             printed = terminal.read(1000)
-            status = process.wait(SECONDS)
+            return process.wait(SECONDS), printed.decode().strip()
+
+
+@pytest.mark.slow
+def test_textual_is_missing():
+    """Without the extra the command says how to install it."""
+    status, printed = printed_on_a_terminal(sys.executable, "-c", WITHOUT_TEXTUAL, "top", "--recording", DAY)
 
     assert status == 2
-    assert printed.decode().strip() == (
+    assert printed == (
         "vllm-watch: textual is not installed: pip install 'vllm-watch[top]'; with --once a screen is printed without "
         "it"
+    )
+
+
+@pytest.mark.slow
+def test_a_terminal_that_cannot_be_drawn_on(monkeypatch):
+    """On a dumb terminal the command says what it can do there, instead of printing codes."""
+    monkeypatch.setenv("TERM", "dumb")
+
+    assert printed_on_a_terminal(*COMMAND, "top", "--recording", DAY) == (
+        2,
+        "vllm-watch: the terminal cannot be drawn on (TERM is dumb): use --once to print one screen",
     )

@@ -18,7 +18,7 @@ from vllm_watch.support.errors import DaemonError
 from vllm_watch.terminal.cells import UNICODE, Cells
 from vllm_watch.terminal.document import decode
 from vllm_watch.terminal.frames import frame_of
-from vllm_watch.terminal.numbers import engine_numbers, number_line
+from vllm_watch.terminal.numbers import engine_numbers, hour_lines, number_line, server_numbers
 
 
 def only_server(state):
@@ -229,6 +229,32 @@ def test_only_one_server():
     assert [server.name for server in frame("idle", "down", only="idle").servers] == ["idle"]
     with pytest.raises(DaemonError, match=r'there is no server "nobody"; there are: "down", "idle"'):
         frame("idle", "down", only="nobody")
+
+
+def test_the_kv_caches_of_several_engines():
+    """The per cent are of the fullest KV cache, and the tokens of all of them together."""
+    engines = [
+        {
+            "engine": name,
+            "gauges": {"kv_cache_usage_ratio": {"value": usage, "source": "metrics"}},
+            "facts": {"kv_cache_capacity_tokens": 1000},
+        }
+        for name, usage in (("0", 0.9), ("1", 0.1))
+    ]
+    kv_cache = server_numbers(changed("serving", engines=engines), Cells())[-1]
+    unknown = server_numbers(changed("serving", engines=[engines[0], {**engines[1], "gauges": {}}]), Cells())[-1]
+
+    assert (kv_cache.value, kv_cache.unit, kv_cache.note) == ("90.0", "% fullest", "1000 of 2000 tokens")
+    assert unknown.note == "of 2000 tokens"
+
+
+@pytest.mark.parametrize("width", [40, 80, 200])
+def test_the_highest_of_the_hour(width):
+    """The highest number of the last hour is that of a moment, however many moments a column of the course has."""
+    moments = {"t": [float(10 * each) for each in range(100)], "requests_waiting": [*[0.0] * 50, 209.0, *[1.0] * 49]}
+    (row,) = (line.text for line in hour_lines(changed("serving", history=moments), 1000.0, width, Cells())[2:3])
+
+    assert row.split()[:2] == ["waiting", "209"]
 
 
 def test_a_broken_hour_is_no_hour():

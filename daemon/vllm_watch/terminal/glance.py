@@ -74,12 +74,18 @@ def server_glance(server: ServerView, width: int, cells: Cells) -> list[Line]:
     now = server.now
     ttft = latency_of(server.latencies, "time_to_first_token")
     size = server.kv_cache_capacity_tokens
-    of = "" if size is None else f" of {cells.tokens(size)} tokens"
+    of = (
+        "in the fullest engine"
+        if len(server.engines) > 1
+        else ""
+        if size is None
+        else f"of {cells.tokens(size)} tokens"
+    )
     rows = (
         ("output", Span(f"{cells.number(now.generation_tokens_per_second)} tok/s")),
         ("running", Span(of_limit(now.requests_running, server.max_running_requests, cells))),
         ("waiting", Span(cells.count(now.requests_waiting))),
-        ("KV cache", Span(f"{cells.percent(now.kv_cache_usage_ratio)} %{of}")),
+        ("KV cache", Span(f"{cells.percent(now.kv_cache_usage_ratio)} % {of}".rstrip())),
         ("TTFT p95", latency_piece(ttft, ttft.p95, cells)),
     )
     return [
