@@ -134,7 +134,18 @@ def test_a_part_depends_on_every_field():
     """Whatever changes in a snapshot or an engine, some part depends on it, but for names and what nothing shows."""
     (snapshot,) = [each for second, each in snapshots("dp1", step=90) if second == 90]
     engine = snapshot.engines[0]
-    others = {"name", "at", "labels", "engines", "former", "totals", "key", "prompt_excludes_cached", "events"}
+    others = {
+        "name",
+        "at",
+        "labels",
+        "engines",
+        "former",
+        "totals",
+        "key",
+        "prompt_excludes_cached",
+        "events",
+        "state_since",
+    }
     changed = {name: snapshot._replace(**{name: object()}) for name in {*snapshot._fields} - others}
     changed |= {
         name: snapshot._replace(engines=(engine._replace(**{name: object()}),)) for name in {*engine._fields} - others
