@@ -13,8 +13,8 @@ import pytest
 
 from tests.support.command_line import SECONDS, vllm_watch
 from tests.support.http_servers import StandIn, answer
+from tests.support.ports import free_port
 from tests.support.recordings import RECORDINGS
-from tests.support.servers_here import free_port
 from tests.terminal.documents import MOMENTS, fleet
 
 from vllm_watch.catalog.states import STATES

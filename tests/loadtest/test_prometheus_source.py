@@ -14,7 +14,8 @@ import pytest
 
 from tests.support.filled_prometheus import filled_prometheus, series_of
 from tests.support.http_servers import StandIn, answer
-from tests.support.monitoring import free_port, get_json, get_text, process
+from tests.support.monitoring import get_json, get_text, process
+from tests.support.ports import free_port
 from tests.support.recordings import RECORDINGS, recording
 from tests.support.waiting import until
 

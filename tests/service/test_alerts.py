@@ -14,7 +14,8 @@ import structlog
 
 from tests.support import tools
 from tests.support.http_servers import StandIn, answer
-from tests.support.monitoring import free_port, process
+from tests.support.monitoring import process
+from tests.support.ports import free_port
 from tests.support.waiting import until
 
 from vllm_watch.commands.check import check, view_of
