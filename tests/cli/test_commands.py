@@ -69,6 +69,20 @@ def closed_port():
         return listener.getsockname()[1]
 
 
+def _on_a_terminal(*arguments, stderr=None, env=None):
+    """Run `once` on a terminal; return its exit status and what the terminal got."""
+    ours, theirs = pty.openpty()
+    command = [*COMMAND, "once", "--log", str(RECORDINGS["dp1"] / "vllm.log"), *arguments]
+    with subprocess.Popen(command, stdout=theirs, stderr=theirs if stderr is None else stderr, env=env) as process:
+        os.close(theirs)
+        shown = b""
+        with contextlib.suppress(OSError):  # Nobody has the terminal any more.
+            while True:
+                shown += os.read(ours, 65536)
+        os.close(ours)
+    return process.returncode, shown
+
+
 class TestOnce:
     """`once` prints everything that a finished log and a page say."""
 
@@ -134,22 +148,23 @@ class TestOnce:
     def test_a_terminal_gets_a_summary(self, encoding, quotes):
         """On a terminal a person reads it: as wide as that is, without colours, in what its encoding has."""
         page = RECORDINGS["dp1"] / "metrics" / "0009.txt.gz"
-        ours, theirs = pty.openpty()
-        command = [*COMMAND, "once", "--log", str(RECORDINGS["dp1"] / "vllm.log"), "--metrics", str(page)]
         environment = {**os.environ, "PYTHONIOENCODING": encoding, "COLUMNS": "75"}
-        with subprocess.Popen(command, stdout=theirs, stderr=subprocess.DEVNULL, env=environment) as process:
-            os.close(theirs)
-            shown = b""
-            with contextlib.suppress(OSError):  # Nobody has the terminal any more.
-                while True:
-                    shown += os.read(ours, 65536)
-            os.close(ours)
+        status, shown = _on_a_terminal("--metrics", str(page), stderr=subprocess.DEVNULL, env=environment)
         lines = shown.decode(encoding).replace("\r\n", "\n").splitlines()
 
-        assert (0, "Qwen3.6-27B on vLLM 0.32.0: idle") == (process.returncode, lines[0])
+        assert (0, "Qwen3.6-27B on vLLM 0.32.0: idle") == (status, lines[0])
         assert 71 <= max(map(len, lines)) <= 75
         assert f"{quotes[0]}250 to 500{quotes[1]}: the percentile is between these" in " ".join(lines)
         assert b"\x1b" not in shown
+
+    def test_the_bar_is_erased_before_the_summary(self):
+        """Where both streams are one terminal the bar's line is erased, and no line of the summary."""
+        status, shown = _on_a_terminal()
+        bar, erase, summary = shown.partition(b"\x1b[1A\x1b[2K")
+
+        assert (0, True, True) == (status, b"100%" in bar, bool(erase))
+        assert summary.startswith(b"Qwen3.6-27B on vLLM 0.32.0: idle")
+        assert b"\x1b" not in summary
 
     def test_the_same_input_gives_the_same_bytes(self, tmp_path):
         """E2: the page of a log and a saved /metrics is byte-equal from run to run, whatever Python's hash seed."""

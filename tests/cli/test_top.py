@@ -9,15 +9,21 @@ import pty
 import subprocess
 import sys
 
+from contextlib import closing
+
 import pytest
 
-from tests.support.command_line import SECONDS, vllm_watch
+from tests.parsers.lines import STATS_MESSAGE, record
+from tests.support.command_line import COMMAND, SECONDS, vllm_watch
 from tests.support.http_servers import StandIn, answer
 from tests.support.ports import free_port
 from tests.support.recordings import RECORDINGS
 from tests.terminal.documents import MOMENTS, fleet
 
 from vllm_watch.catalog.states import STATES
+from vllm_watch.config.model import Config, ServerConfig
+from vllm_watch.service.supervisor import Supervisor
+from vllm_watch.support.clock import SystemClock
 
 
 DAY = str(RECORDINGS["day"])
@@ -65,6 +71,27 @@ def test_once_as_json_is_the_document_of_the_daemon():
     assert (server["name"], server["engines"][0]["state"]) == ("day", "idle")
     assert {"sources", "history", "events", "configuration"} <= server.keys()
     assert "start" in {event["kind"] for event in server["events"]}
+    assert server["engines"][0]["state_since"]["is_exact"] is True
+
+
+def test_once_as_json_has_the_keys_of_the_daemon(tmp_path):
+    """Of the same log, --once and a daemon have the same of the whole, of a server and of an engine."""
+    log = tmp_path / "vllm.log"
+    log.write_bytes(record(STATS_MESSAGE) + b"\n")
+    daemon = Supervisor(Config(listen="127.0.0.1:0", servers=(ServerConfig(name="vllm", log=str(log)),)), SystemClock())
+    with closing(daemon.fleet):
+        for each in daemon.fleet.logs:
+            each.poll()
+        daemon.tick()
+        theirs = json.loads(daemon.endpoints.snapshot().body)
+    ours = json.loads(vllm_watch("top", "--once", "--log", log, "--format", "json").stdout)
+
+    def keys(document):
+        (server,) = document["servers"]
+        return [*map(set, (document, server, server["engines"][0]))]
+
+    assert keys(ours) == keys(theirs)
+    assert "state_since" in keys(ours)[2]
 
 
 def test_of_several_servers_the_worst_is_first(daemon):
@@ -190,19 +217,34 @@ def test_a_locale_without_utf8_gets_ascii():
     assert b"\\x" not in done.stdout
 
 
-@pytest.mark.slow
-def test_textual_is_missing():
-    """Without the extra the command says how to install it."""
+def printed_on_a_terminal(*command):
+    """Return the exit status of a process whose three streams are a terminal, and what it printed."""
     ours, theirs = pty.openpty()
-    command = [sys.executable, "-c", WITHOUT_TEXTUAL, "top", "--recording", DAY]
     with subprocess.Popen(command, stdin=theirs, stdout=theirs, stderr=theirs) as process:
         os.close(theirs)
         with open(ours, "rb", buffering=0) as terminal:
             printed = terminal.read(1000)
-            status = process.wait(SECONDS)
+            return process.wait(SECONDS), printed.decode().strip()
+
+
+@pytest.mark.slow
+def test_textual_is_missing():
+    """Without the extra the command says how to install it."""
+    status, printed = printed_on_a_terminal(sys.executable, "-c", WITHOUT_TEXTUAL, "top", "--recording", DAY)
 
     assert status == 2
-    assert printed.decode().strip() == (
+    assert printed == (
         "vllm-watch: textual is not installed: pip install 'vllm-watch[top]'; with --once a screen is printed without "
         "it"
+    )
+
+
+@pytest.mark.slow
+def test_a_terminal_that_cannot_be_drawn_on(monkeypatch):
+    """On a dumb terminal the command says what it can do there, instead of printing codes."""
+    monkeypatch.setenv("TERM", "dumb")
+
+    assert printed_on_a_terminal(*COMMAND, "top", "--recording", DAY) == (
+        2,
+        "vllm-watch: the terminal cannot be drawn on (TERM is dumb): use --once to print one screen",
     )

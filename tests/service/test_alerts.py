@@ -168,6 +168,7 @@ class TestFailures:
         [
             (b'{"data": {"alerts": []}}', "200 OK", "it answers, but evaluates none of vllm-watch's rules"),
             (b"<html>", "200 OK", "the answer is not that of a Prometheus"),
+            (b'{"status": "error", "data": {"alerts": []}}', "200 OK", "not that of a Prometheus"),
             (b'{"data": {"alerts": [{"labels": {}, "state": "odd"}]}}', "200 OK", "not that of a Prometheus"),
             pytest.param(b'{"x":' * 100_000, "200 OK", "not that of a Prometheus", id="nested"),
             (b"", "401 Unauthorized", "it requires a token (401): give bearer_token_file"),

@@ -170,11 +170,11 @@ def server(name, state="serving", *, since=None, is_exact=True, engines=1, **met
             key=engine.key._replace(engine=str(number)),
             state=state if number == 0 else "serving",
             stall_reason="batch_stands_still" if state == "stalled" and number == 0 else None,
+            state_since=None if since is None or number else StateSince(state, AT - since, is_exact=is_exact),
         )
         for number in range(engines)
     ]
-    times = {} if since is None else {"0": StateSince(state, AT - since, is_exact=is_exact)}
-    view = server_view(snapshot._replace(name=name, at=AT, engines=tuple(known)), times)
+    view = server_view(snapshot._replace(name=name, at=AT, engines=tuple(known)))
     return json.loads(json.dumps(view))
 
 

@@ -124,3 +124,4 @@ def progress_bar(label: str) -> Iterator[Callable[[float], None]]:
         yield show
     if is_terminal:
         sys.stderr.write(_ERASE_LINE_ABOVE)
+        sys.stderr.flush()  # Before anything is printed: later it would erase the last line of that.

@@ -36,6 +36,7 @@ SETTLE_SECONDS = 30.0
 _OF_THE_EXTRA = frozenset({"textual", "rich"})
 _MISSING = "{} is not installed: pip install 'vllm-watch[top]'; with --once a screen is printed without it"
 _NO_TERMINAL = "standard input, output and error have to be a terminal: use --once to print one screen"
+_DUMB_TERMINAL = "the terminal cannot be drawn on (TERM is dumb): use --once to print one screen"
 
 Theme = Literal["dark", "light"]
 
@@ -126,6 +127,8 @@ def show(options: SourceOptions, screen: ScreenOptions) -> int:
     thread = ReadingThread(reader_of(options, is_once=False), SystemClock(), screen.delay, options.server)
     if not all(stream.isatty() for stream in (sys.stdin, sys.stdout, sys.stderr)):  # textual draws on the last.
         raise UsageError(_NO_TERMINAL)
+    if os.environ.get("TERM") == "dumb":  # Such as a shell within an editor: the codes of a screen would be printed.
+        raise UsageError(_DUMB_TERMINAL)
     thread.start()
     try:
         run_app, theme_of_terminal = _application()  # Imported while the first reading is under way.

@@ -50,6 +50,7 @@ class _Alerts(msgspec.Struct):
 
 class _Answer(msgspec.Struct, Generic[T]):
     data: T
+    status: Literal["success"] = "success"
 
 
 class _Rejection(msgspec.Struct):

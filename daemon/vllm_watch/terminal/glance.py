@@ -73,7 +73,8 @@ def server_glance(server: ServerView, width: int, cells: Cells) -> list[Line]:
     """Return one server in a few short lines, the most important first."""
     now = server.now
     ttft = latency_of(server.latencies, "time_to_first_token")
-    of = f" % of {cells.tokens(server.kv_cache_capacity_tokens)} tokens"
+    tokens = cells.tokens(server.kv_cache_capacity_tokens)
+    of = " % in the fullest engine" if len(server.engines) > 1 else f" % of {tokens} tokens"
     rows = (
         ("output", Span(f"{cells.number(now.generation_tokens_per_second)} tok/s")),
         ("running", Span(of_limit(now.requests_running, server.max_running_requests, cells))),

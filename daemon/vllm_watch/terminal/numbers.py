@@ -44,7 +44,7 @@ class Number(NamedTuple):
         value: The number as text.
         unit: What follows it.
         course: Its values until now, oldest first.
-    top: The most there can be, if that is known.
+        top: The most there can be, if that is known.
         ratio: The number, if it is a ratio, which has a bar instead.
         note: What follows the bar.
         reading: Where the number comes from; `None` if it is a sum or not known.
@@ -89,8 +89,10 @@ def engine_numbers(engine: EngineView, recent: Sequence[Point], cells: Cells) ->
 
 
 def server_numbers(server: ServerView, cells: Cells) -> list[Number]:
-    """Return the sums over the engines of a server, and the fullest of their KV caches."""
+    """Return the sums over the engines of a server, and of their KV caches the fullest beside the tokens in all."""
     now, recent = server.now, server.recent
+    usage, used = now.kv_cache_usage_ratio, _used_tokens(server.engines)
+    tokens = _tokens(used, server.kv_cache_capacity_tokens, cells)
     return [
         Number("output", cells.number(now.generation_tokens_per_second), "tok/s", _course(recent, _OUTPUT)),
         Number("prompt", cells.number(now.prompt_tokens_per_second), "tok/s", _course(recent, _PROMPT)),
@@ -99,8 +101,15 @@ def server_numbers(server: ServerView, cells: Cells) -> list[Number]:
             _course(recent, _RUNNING), server.max_running_requests,
         ),
         Number("waiting", cells.count(now.requests_waiting), "", _course(recent, _WAITING)),
-        _kv_cache(now.kv_cache_usage_ratio, server.kv_cache_capacity_tokens, cells, None),
+        Number("KV cache", cells.percent(usage), "% fullest", ratio=usage, note=tokens),
     ]  # fmt: skip
+
+
+def _used_tokens(engines: Sequence[EngineView]) -> float | None:
+    """Return how many tokens are in the KV caches of engines, if that is known of each."""
+    used = [_used(_value(engine.kv_cache_usage_ratio), engine.kv_cache_capacity_tokens) for engine in engines]
+    known = [tokens for tokens in used if tokens is not None]
+    return sum(known) if known and len(known) == len(used) else None
 
 
 def number_line(number: Number, at: float, width: int, cells: Cells) -> Line:
@@ -117,9 +126,10 @@ def number_line(number: Number, at: float, width: int, cells: Cells) -> Line:
 
 
 def hour_lines(server: ServerView, at: float, width: int, cells: Cells) -> list[Line]:
-    """Return the last hour of a server, if it is known: each course with its highest value."""
+    """Return the last hour of a server, if it is known: each course, of means, with the highest of all values."""
     if not server.hour:
         return []
+    hour = [point for point in server.hour if at - point.at <= HOUR_SECONDS]
     room = max(width - LABEL - _VALUE - 1, 1)
     courses: tuple[tuple[str, Read, Callable[[float | None], str], float | None], ...] = (
         ("output", _OUTPUT, cells.tokens, None),
@@ -129,8 +139,8 @@ def hour_lines(server: ServerView, at: float, width: int, cells: Cells) -> list[
     )
     rows = []
     for label, read, text, top in courses:
-        values = _by_time(server.hour, read, at, room)
-        highest = max((value for value in values if value is not None), default=None)
+        values = _by_time(hour, read, at, room)
+        highest = max((value for point in hour if (value := read(point)) is not None), default=None)
         rows.append(
             line(
                 Span(label.ljust(LABEL), "label"),
@@ -159,9 +169,20 @@ def _by_time(points: Sequence[Point], read: Read, at: float, parts: int) -> list
 
 def _kv_cache(usage: float | None, capacity: float | None, cells: Cells, reading: Reading | None) -> Number:
     """Return the use of the KV cache: in tokens, too, if its size is known."""
-    of = "" if capacity is None else f"of {cells.tokens(capacity)} tokens"
-    used = f"{cells.tokens(usage * capacity)} " if capacity is not None and usage is not None else ""
-    return Number("KV cache", cells.percent(usage), "%", ratio=usage, note=f"{used}{of}", reading=reading)
+    note = _tokens(_used(usage, capacity), capacity, cells)
+    return Number("KV cache", cells.percent(usage), "%", ratio=usage, note=note, reading=reading)
+
+
+def _used(usage: float | None, capacity: float | None) -> float | None:
+    return None if usage is None or capacity is None else usage * capacity
+
+
+def _tokens(used: float | None, capacity: float | None, cells: Cells) -> str:
+    """Return how many tokens are used, of how many."""
+    if capacity is None:
+        return ""
+    of = f"of {cells.tokens(capacity)} tokens"
+    return of if used is None else f"{cells.tokens(used)} {of}"
 
 
 def _drawing(number: Number, room: int, cells: Cells) -> list[Span]:
@@ -173,7 +194,9 @@ def _drawing(number: Number, room: int, cells: Cells) -> list[Span]:
 
 def _origin(reading: Reading | None, at: float, cells: Cells) -> str:
     """Return where a number comes from, and how old it is there."""
-    return "" if reading is None else f"{SOURCE_NAMES[reading.source]} {cells.age(at - reading.at)}"
+    if reading is None:
+        return ""
+    return f"{SOURCE_NAMES[reading.source]} {cells.age(at - reading.at)}"
 
 
 def _of(limit: float | None, cells: Cells) -> str:
