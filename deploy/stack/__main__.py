@@ -21,8 +21,9 @@ import click
 
 from deploy.stack.monitoring import ALERTMANAGER, GRAFANA, PROMETHEUS, VLLM_WATCH
 from deploy.stack.stack import USUAL_PORTS, run
-from deploy.stack.watched import DEFAULT_SPEED, Options
+from deploy.stack.watched import Options
 
+from vllm_watch.commands.options import PLAYBACK_SPEED
 from vllm_watch.support.errors import VllmWatchError
 from vllm_watch.support.printable import printable
 from vllm_watch.support.standard_streams import ReaderGoneError, guard_standard_streams
@@ -45,7 +46,7 @@ def _usual(program: str) -> str:
     envvar="SPEED",
     show_envvar=True,
     type=_SPEED,
-    help=f"Of the replay; the rules' times are divided by it. 1 is real time.  [default: {DEFAULT_SPEED:g}]",
+    help=f"Of the replay; the rules' times are divided by it. 1 is real time.  [default: {PLAYBACK_SPEED:g}]",
 )
 @click.option("--log", envvar="LOG", show_envvar=True, metavar="PATH", help="Watch a real server by its log, …")
 @click.option("--metrics", envvar="METRICS", show_envvar=True, metavar="URL", help="… its /metrics, or both.")

@@ -18,7 +18,7 @@ from typing import IO
 
 import click
 
-from vllm_watch.commands.options import listen_option, log_format_option, log_level_option
+from vllm_watch.commands.options import PLAYBACK_SPEED, listen_option, log_format_option, log_level_option
 from vllm_watch.commands.recorded import opened
 from vllm_watch.config.model import Config
 from vllm_watch.config.options import config_from_options
@@ -41,7 +41,7 @@ from vllm_watch.support.logging_setup import configure_log, hold_standard_stream
 @click.option(
     "--speed",
     type=click.FloatRange(0.1, 100),
-    default=10.0,
+    default=PLAYBACK_SPEED,
     show_default=True,
     help="1 is real time.",
 )

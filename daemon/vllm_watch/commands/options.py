@@ -65,6 +65,9 @@ report_format_option = click.option(
     type=click.Choice(REPORT_FORMATS),
     help="[default: by the ending of FILE, else text].",
 )
+PLAYBACK_SPEED = 10.0
+"""How fast a recording is played, unless another speed is given; 1 is real time."""
+
 plain_format_option = click.option(
     "--format",
     "form",
