@@ -25,6 +25,7 @@ LAYERS = (
     "reading",
     "state",
     "sources",
+    "prometheus",
     "discovery",
     "exposition",
     "replay",
@@ -49,10 +50,8 @@ PRODUCT = [DAEMON, PARSERS, *(ROOT / name for name in ("alerts", "dashboards", "
 PURE_PACKAGES = ("capacity", "state", "reading", "statistics", "comparison", "advice", "rendering")
 READERS_OF_LOAD_TESTS = {
     "daemon_source",
-    "http_reader",
     "log_history",
     "log_parts",
-    "prometheus_api",
     "prometheus_source",
     "source_kind",
     "sources",
@@ -71,6 +70,7 @@ PURE = sorted(
     [
         *PARSERS.glob("*.py"),
         *(path for name in PURE_PACKAGES for path in (DAEMON / name).glob("*.py")),
+        DAEMON / "prometheus" / "answers.py",
         *(path for path in (DAEMON / "loadtest").glob("*.py") if path.stem not in READERS_OF_LOAD_TESTS),
         *(path for path in (DAEMON / "backtest").glob("*.py") if path.stem not in READERS_OF_BACKTESTS),
         *(path for path in (DAEMON / "terminal").glob("*.py") if path.stem not in IMPURE_OF_THE_TERMINAL),

@@ -19,9 +19,11 @@ import sys
 
 import click
 
+from deploy.stack.monitoring import ALERTMANAGER, GRAFANA, PROMETHEUS, VLLM_WATCH
 from deploy.stack.stack import USUAL_PORTS, run
-from deploy.stack.watched import DEFAULT_SPEED, Options
+from deploy.stack.watched import Options
 
+from vllm_watch.commands.options import PLAYBACK_SPEED
 from vllm_watch.support.errors import VllmWatchError
 from vllm_watch.support.printable import printable
 from vllm_watch.support.standard_streams import ReaderGoneError, guard_standard_streams
@@ -32,6 +34,10 @@ _SPEED = click.FloatRange(0.1, 20)
 """At the highest, vllm-watch is scraped every 250 ms, and has 6 s to start before it counts as gone."""
 
 
+def _usual(program: str) -> str:
+    return f"[default: {USUAL_PORTS[program]} if it is free]"
+
+
 @click.command("stack", context_settings={"help_option_names": ["-h", "--help"], "show_default": True})
 @click.option("--recording", envvar="RECORDING", show_envvar=True, metavar="DIR|FILE", help="Replay a recorded server.")
 @click.option("--server", envvar="SERVER", show_envvar=True, metavar="NAME", help="Which one, if there are several.")
@@ -40,7 +46,7 @@ _SPEED = click.FloatRange(0.1, 20)
     envvar="SPEED",
     show_envvar=True,
     type=_SPEED,
-    help=f"Of the replay; the rules' times are divided by it. 1 is real time.  [default: {DEFAULT_SPEED:g}]",
+    help=f"Of the replay; the rules' times are divided by it. 1 is real time.  [default: {PLAYBACK_SPEED:g}]",
 )
 @click.option("--log", envvar="LOG", show_envvar=True, metavar="PATH", help="Watch a real server by its log, …")
 @click.option("--metrics", envvar="METRICS", show_envvar=True, metavar="URL", help="… its /metrics, or both.")
@@ -48,10 +54,10 @@ _SPEED = click.FloatRange(0.1, 20)
     "--config", envvar="CONFIG", show_envvar=True, metavar="FILE", help="Watch the servers of a configuration."
 )
 @click.option("--here", envvar="HERE", show_envvar=True, is_flag=True, help="Watch the vLLM servers of this machine.")
-@click.option("--port", type=_PORT, help="Of vllm-watch.  [default: 9468 if it is free]")
-@click.option("--prometheus-port", type=_PORT, help="[default: 9090 if it is free]")
-@click.option("--alertmanager-port", type=_PORT, help="[default: 9093 if it is free]")
-@click.option("--grafana-port", type=_PORT, help="[default: 3000 if it is free]")
+@click.option("--port", type=_PORT, help=f"Of vllm-watch.  {_usual(VLLM_WATCH)}")
+@click.option("--prometheus-port", type=_PORT, help=_usual(PROMETHEUS))
+@click.option("--alertmanager-port", type=_PORT, help=_usual(ALERTMANAGER))
+@click.option("--grafana-port", type=_PORT, help=_usual(GRAFANA))
 def command(  # noqa: PLR0913 - Each option is a parameter.
     *,
     recording: str | None,

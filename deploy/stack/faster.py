@@ -35,13 +35,14 @@ _PER_SECOND = frozenset({"rate", "irate", "deriv"})
 _AHEAD = "predict_linear"
 """The function of PromQL with a second argument in seconds."""
 
+_CALLS = "|".join(sorted({*_PER_SECOND, _AHEAD}))
 _TOKEN = re.compile(
-    r"""
+    rf"""
       (?P<opaque> "(?:[^"\\]|\\.)*" | '(?:[^'\\]|\\.)*' | `[^`]*` | \#[^\n]* )
     | (?P<range> \[[^][]*\] )
-    | (?P<call> (?:rate|irate|deriv|predict_linear) (?=\s*\() )
+    | (?P<call> (?:{_CALLS}) (?=\s*\() )
     | (?P<name> [a-zA-Z_:][\w:]* )
-    | (?P<duration> (?:\d+(?:ms|[smhdwy]))+ (?!\w) )
+    | (?P<duration> {DURATION.pattern} (?!\w) )
     | (?P<number> \d[\w.]* )
     | (?P<mark> [(),] )
     """,

@@ -10,16 +10,15 @@ from pathlib import Path
 from typing import NamedTuple
 
 from deploy.stack import configuration
+from deploy.stack.http_get import get
 from deploy.stack.ports import HOST
-from deploy.stack.processes import Program, get
+from deploy.stack.processes import Program
 from deploy.stack.programs import Found
+from deploy.stack.tree import ALERTS, DASHBOARDS
 
 from vllm_watch.backtest.thresholds import shipped_thresholds
 
 
-ROOT = Path(__file__).parents[2]
-ALERTS = ROOT / "alerts"
-DASHBOARDS = ROOT / "dashboards"
 FIRST_DASHBOARD = "vllm-watch-fleet.json"
 
 VLLM_WATCH = "vllm-watch"

@@ -7,8 +7,9 @@ import re
 
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
-from pathlib import Path
 from typing import Any, NamedTuple
+
+from deploy.stack.tree import ROOT
 
 from vllm_watch.loadtest.number_texts import duration
 from vllm_watch.support.printable import printable
@@ -16,13 +17,15 @@ from vllm_watch.support.printable import printable
 
 RESOLVED = "RESOLVED"
 PAGE = "PAGE"
-WORDS: Mapping[str, str] = {"page": PAGE, "channel": "warn", "digest": "info"}
+WARNING = "warning"
+WORDS: Mapping[str, str] = {"page": PAGE, "channel": WARNING, "digest": "info"}
 """What a message to each shipped receiver is called; those to another are called by its name."""
 
 HEARTBEAT = "deadman"
 """The receiver that only hears that alerts are delivered."""
 
-ROOT = Path(__file__).parents[2]
+_AGAIN = " again"
+_WIDTH = len(WARNING + _AGAIN)
 _RUNBOOKS = "alerts/runbooks"
 _FRACTION = re.compile(r"\.\d+")
 
@@ -49,8 +52,8 @@ class Line(NamedTuple):
 
     def __str__(self) -> str:
         """Return it on one line, without the time."""
-        word = f"{self.word} again" if self.is_repeated else self.word
-        parts = (f"{word:10}", f"{self.alert:21}", self.subject, self.text, self.runbook)
+        word = f"{self.word}{_AGAIN}" if self.is_repeated else self.word
+        parts = (f"{word:{_WIDTH}}", f"{self.alert:21}", self.subject, self.text, self.runbook)
         return "  ".join(part for part in parts if part)
 
 

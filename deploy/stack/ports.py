@@ -45,12 +45,6 @@ class ReservedPorts:
         self._listeners[name].close()
 
 
-def free_port() -> int:
-    """Return a port of loopback on which nothing listens."""
-    with socket.create_server((HOST, 0)) as listener:
-        return _port(listener)
-
-
 @contextmanager
 def reserved_ports(wanted: Mapping[str, Wanted]) -> Iterator[ReservedPorts]:
     """

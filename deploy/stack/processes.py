@@ -9,7 +9,6 @@ order. The group's leader is `deploy/stack/guard.py`, which ends them if that pr
 from __future__ import annotations
 
 import contextlib
-import http.client
 import os
 import signal
 import sys
@@ -19,6 +18,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
+from deploy.stack.http_get import get
 from deploy.stack.ports import HOST
 
 from vllm_watch.support.errors import ToolError
@@ -150,20 +150,6 @@ class Processes:
 
 
 _LAST_LINES = 5
-
-
-def get(port: int, path: str) -> bytes | None:
-    """Return the body of what loopback answers to a GET with status 200, or `None`; proxies are not asked."""
-    connection = http.client.HTTPConnection(HOST, port, timeout=1)
-    try:
-        connection.request("GET", path)
-        answer = connection.getresponse()
-        body = answer.read()
-    except (OSError, http.client.HTTPException):
-        return None
-    finally:
-        connection.close()
-    return body if answer.status == http.HTTPStatus.OK else None
 
 
 def _output(path: str) -> list[tuple[int, int, str, int, int] | tuple[int, int, int]]:

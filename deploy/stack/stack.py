@@ -17,7 +17,7 @@ from typing import Any
 import click
 
 from deploy.stack.monitoring import ALERTMANAGER, GRAFANA, PROMETHEUS, VLLM_WATCH, Setting, knows_the_others, programs
-from deploy.stack.notifications import PAGE, RESOLVED, Line, Notifications
+from deploy.stack.notifications import PAGE, RESOLVED, WARNING, Line, Notifications
 from deploy.stack.ports import ReservedPorts, Wanted, reserved_ports
 from deploy.stack.processes import Processes, Program
 from deploy.stack.programs import GRAFANA_SITE, found_programs, how_to_install
@@ -33,7 +33,7 @@ USUAL_PORTS: Mapping[str, int] = {VLLM_WATCH: 9468, PROMETHEUS: 9090, ALERTMANAG
 
 START_SECONDS = 120.0
 _LOOK_SECONDS = 0.2
-_COLOURS = {PAGE: "red", "warn": "yellow", RESOLVED: "green"}
+_COLORS = {PAGE: "red", WARNING: "yellow", RESOLVED: "green"}
 _LINKS = {
     VLLM_WATCH: ("status page", ""),
     PROMETHEUS: ("Prometheus, its alerts", "alerts"),
@@ -175,9 +175,9 @@ def _lines(notifications: Notifications, to: str, message: dict[str, Any]) -> li
         lines = notifications.lines(to, message)
     except (KeyError, TypeError, ValueError, AttributeError):
         return ["A message that is not Alertmanager's has come, and is left out."]
-    return [f"{time.strftime('%H:%M:%S')}  {_coloured(line)}" for line in lines]
+    return [f"{time.strftime('%H:%M:%S')}  {_colored(line)}" for line in lines]
 
 
-def _coloured(line: Line) -> str:
-    colour = None if os.environ.get("NO_COLOR") else _COLOURS.get(line.word)
-    return str(line) if colour is None else click.style(str(line), fg=colour, bold=line.word == PAGE)
+def _colored(line: Line) -> str:
+    color = None if os.environ.get("NO_COLOR") else _COLORS.get(line.word)
+    return str(line) if color is None else click.style(str(line), fg=color, bold=line.word == PAGE)

@@ -13,6 +13,7 @@ import yaml
 
 from deploy.stack.ports import HOST
 
+from vllm_watch.commands.options import PLAYBACK_SPEED
 from vllm_watch.commands.recorded import opened
 from vllm_watch.config.config_file import load_config
 from vllm_watch.config.options import config_from_options
@@ -22,7 +23,6 @@ from vllm_watch.support.errors import UsageError
 from vllm_watch.support.printable import printable
 
 
-DEFAULT_SPEED = 10.0
 _OF_THE_SERVICE = ("checkpoint",)
 """Keys of a configuration that are left out: a service may run with the same file."""
 
@@ -97,7 +97,7 @@ def watched(options: Options, folder: Path) -> Watched:
 def _replayed(options: Options) -> Watched:
     recording = opened(options.recording or str(BUNDLED))
     name = server_name(recording, options.server)
-    speed = DEFAULT_SPEED if options.speed is None else options.speed
+    speed = PLAYBACK_SPEED if options.speed is None else options.speed
     of_recording = ["--recording", options.recording] if options.recording is not None else []
     arguments = ["demo", *of_recording, "--server", name, "--speed", f"{speed:g}"]
     times = "as fast as it was" if speed == 1 else f"at {speed:g} times its speed"

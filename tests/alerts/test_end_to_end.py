@@ -30,11 +30,11 @@ from tests.support.monitoring import (
     Message,
     Receivers,
     alertmanager,
-    free_port,
     get_json,
     process,
     prometheus,
 )
+from tests.support.ports import free_port
 from tests.support.waiting import until
 
 from vllm_watch.commands.demo import StandIn

@@ -8,7 +8,6 @@ import os
 import re
 import resource
 import shutil
-import socket
 import subprocess
 import sys
 import time
@@ -19,6 +18,7 @@ from types import TracebackType
 from typing import NamedTuple
 
 from tests.benchmarks.process import processor_seconds, resident_mebibytes
+from tests.support.ports import free_port
 
 
 VLLM_WATCH = [sys.executable, "-m", "vllm_watch.cli"]
@@ -191,11 +191,3 @@ class Writer:
         self._process.wait()
         if not is_running:
             raise ChildProcessError("the writer could not keep up, or failed")
-
-
-def free_port() -> int:
-    """Return a port on which nothing listens."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port: int = free.getsockname()[1]
-        return port

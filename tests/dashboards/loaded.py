@@ -35,7 +35,8 @@ import yaml
 from prometheus_client.parser import text_string_to_metric_families
 from tests.alerts.incidents import INCIDENTS
 from tests.alerts.replay import NOTHING, STALE, STEP, evaluated, replayed
-from tests.support.monitoring import free_port, get_text, process
+from tests.support.monitoring import get_text, process
+from tests.support.ports import free_port
 from tests.support.samples import sample
 from tests.support.shared import new_folder
 from tests.support.yaml_files import load_yaml

@@ -11,7 +11,8 @@ from pathlib import Path
 import pytest
 
 from tests.support.http_servers import StandIn, answer
-from tests.support.monitoring import PROMETHEUS, free_port, get_json, process
+from tests.support.monitoring import PROMETHEUS, get_json, process
+from tests.support.ports import free_port
 from tests.support.waiting import until
 
 from vllm_watch.config.config_file import load_config

@@ -16,7 +16,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.monitoring import free_port, get_text, process
+from tests.support.monitoring import get_text, process
+from tests.support.ports import free_port
 from tests.support.waiting import until
 
 

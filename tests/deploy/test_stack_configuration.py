@@ -14,8 +14,9 @@ import yaml
 
 from deploy.stack import configuration
 from deploy.stack.faster import TIMES
-from deploy.stack.monitoring import ALERTS, DASHBOARDS, Setting, grafana_home, programs
+from deploy.stack.monitoring import Setting, grafana_home, programs
 from deploy.stack.programs import Found
+from deploy.stack.tree import ALERTS, DASHBOARDS
 from tests.support.tools import find
 from tests.support.yaml_files import load_yaml
 

@@ -42,10 +42,10 @@ def test_a_page_and_its_end():
     notifications = Notifications(10)
 
     assert said(notifications, "page", alert()) == [
-        "PAGE        VllmCapacityExhausted  qwen engine 0  It is full.  alerts/runbooks/VllmCapacityExhausted.md"
+        "PAGE           VllmCapacityExhausted  qwen engine 0  It is full.  alerts/runbooks/VllmCapacityExhausted.md"
     ]
     assert said(notifications, "page", alert(is_over=True)) == [
-        "RESOLVED    VllmCapacityExhausted  qwen engine 0  after 18 s, 3 min of the recording"
+        "RESOLVED       VllmCapacityExhausted  qwen engine 0  after 18 s, 3 min of the recording"
     ]
     assert said(notifications, "page", alert(is_over=True)) == []
 
@@ -59,8 +59,8 @@ def test_a_repetition_is_marked():
     said(notifications, "page", alert(is_over=True))
     (later,) = said(notifications, "page", alert(start=END))
 
-    assert again.startswith("PAGE again  VllmCapacityExhausted  qwen engine 0")
-    assert later.startswith("PAGE        VllmCapacityExhausted")
+    assert again.startswith("PAGE again     VllmCapacityExhausted  qwen engine 0")
+    assert later.startswith("PAGE           VllmCapacityExhausted")
 
 
 def test_of_a_group_only_what_is_new():
@@ -72,18 +72,18 @@ def test_of_a_group_only_what_is_new():
     (other,) = said(notifications, "channel", alert(first), alert(second))
     (over,) = said(notifications, "channel", alert(first, is_over=True), alert(second))
 
-    assert one.startswith("warn        A ")
-    assert other.startswith("warn        B ")
-    assert over == "RESOLVED    A                      qwen engine 0  after 18 s"
+    assert one.startswith("warning        A ")
+    assert other.startswith("warning        B ")
+    assert over == "RESOLVED       A                      qwen engine 0  after 18 s"
 
 
 @pytest.mark.parametrize(
     ("to", "labels", "expected"),
     [
-        ("digest", {"alertname": "A", "server": "s"}, "info        A                      s  x"),
-        ("channel", {"alertname": "A", "instance": "h:1"}, "warn        A                      h:1  x"),
-        ("mine", {"alertname": "A"}, "mine        A                      x"),
-        ("page", {"server": "\x1b[2Js\n"}, "PAGE        ?                      \\x1b[2Js\\n  x"),
+        ("digest", {"alertname": "A", "server": "s"}, "info           A                      s  x"),
+        ("channel", {"alertname": "A", "instance": "h:1"}, "warning        A                      h:1  x"),
+        ("mine", {"alertname": "A"}, "mine           A                      x"),
+        ("page", {"server": "\x1b[2Js\n"}, "PAGE           ?                      \\x1b[2Js\\n  x"),
     ],
 )
 def test_who_it_is_for_and_what_it_is_about(to, labels, expected):

@@ -19,7 +19,7 @@ from typing import NamedTuple
 import pytest
 
 from tests.support.leftovers import marked
-from tests.support.monitoring import free_port
+from tests.support.ports import free_port
 from tests.support.waiting import SECONDS, until
 
 
@@ -125,7 +125,9 @@ def test_the_page_of_a_recorded_overload_arrives_and_is_resolved(start, folder):
         PYTHONPATH=f"{tree / 'daemon'}:{tree / 'parsers'}",
     )
     stack.wait_for("Ctrl-C ends everything.", START_SECONDS)
-    stack.wait_for("RESOLVED    VllmCapacityExhausted  vllm engine 0  after ", RECORDED_SECONDS / SPEED + START_SECONDS)
+    stack.wait_for(
+        "RESOLVED       VllmCapacityExhausted  vllm engine 0  after ", RECORDED_SECONDS / SPEED + START_SECONDS
+    )
 
     os.killpg(stack.process.pid, signal.SIGINT)  # As a terminal does at Ctrl-C: make gets it, too.
 

@@ -11,7 +11,7 @@ import pytest
 
 from deploy.stack.ports import Wanted, reserved_ports
 from deploy.stack.watched import Options, watched
-from tests.support.monitoring import free_port
+from tests.support.ports import free_port
 
 from vllm_watch.commands import run
 from vllm_watch.commands.watched import Selection

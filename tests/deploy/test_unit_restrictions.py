@@ -18,8 +18,9 @@ import pytest
 
 from prometheus_client import CollectorRegistry, ProcessCollector
 from prometheus_client.parser import text_string_to_metric_families
-from tests.support.monitoring import free_port, get_text, process
+from tests.support.monitoring import get_text, process
 from tests.support.nobody import as_nobody
+from tests.support.ports import free_port
 
 
 UNIT = Path(__file__).parents[2] / "deploy" / "systemd" / "vllm-watch.service"

@@ -20,7 +20,8 @@ from pathlib import Path
 import pytest
 
 from tests.support.nobody import as_nobody
-from tests.support.servers_here import ServersHere, free_port
+from tests.support.ports import free_port
+from tests.support.servers_here import ServersHere
 from tests.support.waiting import until
 
 from vllm_watch.config.config_file import load_config

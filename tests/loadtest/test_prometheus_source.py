@@ -14,17 +14,18 @@ import pytest
 
 from tests.support.filled_prometheus import filled_prometheus, series_of
 from tests.support.http_servers import StandIn, answer
-from tests.support.monitoring import free_port, get_json, get_text, process
+from tests.support.monitoring import get_json, get_text, process
+from tests.support.ports import free_port
 from tests.support.recordings import RECORDINGS, recording
 from tests.support.waiting import until
 
 from vllm_watch.commands.prometheus_options import PrometheusOptions, prometheus_query
 from vllm_watch.config.times import TimeRange
-from vllm_watch.loadtest.prometheus_api import PrometheusTarget
 from vllm_watch.loadtest.prometheus_queries import COUNTERS
 from vllm_watch.loadtest.prometheus_source import MAX_POINTS, PrometheusQuery, read_prometheus
 from vllm_watch.loadtest.recording_history import read_recording
 from vllm_watch.loadtest.sources import ReadOptions, read_report
+from vllm_watch.prometheus.api import PrometheusTarget
 from vllm_watch.sources.http_client import TlsOptions
 from vllm_watch.support.errors import PrometheusError, UsageError
 

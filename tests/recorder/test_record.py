@@ -16,8 +16,9 @@ import pytest
 from tests.support.busy import busy_core, run_on
 from tests.support.command_line import vllm_watch
 from tests.support.logs import stats_line
+from tests.support.ports import free_port
 from tests.support.recordings import recording
-from tests.support.servers_here import ServersHere, free_port
+from tests.support.servers_here import ServersHere
 from tests.support.waiting import until
 
 from vllm_watch.commands.demo import Player, StandIn

@@ -14,7 +14,8 @@ import structlog
 
 from tests.support import tools
 from tests.support.http_servers import StandIn, answer
-from tests.support.monitoring import free_port, process
+from tests.support.monitoring import process
+from tests.support.ports import free_port
 from tests.support.waiting import until
 
 from vllm_watch.commands.check import check, view_of
@@ -22,7 +23,7 @@ from vllm_watch.config.config_file import load_config
 from vllm_watch.config.model import PrometheusConfig
 from vllm_watch.config.prometheus_section import LONGEST_TIMEOUT
 from vllm_watch.config.texts import parse_duration
-from vllm_watch.loadtest.prometheus_answers import parse_alerts
+from vllm_watch.prometheus.answers import parse_alerts
 from vllm_watch.service import alerts_thread
 from vllm_watch.service.alerts_thread import EVERY_SECONDS, MAX_AGE, AlertsThread
 from vllm_watch.service.prometheus_alerts import MAX_ALERTS, Alerts, alerts_view, ask, our_alerts

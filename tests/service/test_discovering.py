@@ -14,8 +14,9 @@ import urllib.request
 
 import pytest
 
+from tests.support.ports import free_port
 from tests.support.samples import sample
-from tests.support.servers_here import ServersHere, free_port
+from tests.support.servers_here import ServersHere
 from tests.support.waiting import until
 
 

@@ -16,7 +16,7 @@ from tests.terminal.documents import MOMENTS, fleet
 
 from vllm_watch.exposition.json_view import server_view
 from vllm_watch.service.prometheus_alerts import Alert, Alerts, alerts_view
-from vllm_watch.state.snapshot import ProbeSnapshot, StateSince
+from vllm_watch.state.snapshot import ProbeSnapshot
 
 
 OF_OBJECTS = ("/", "prometheus", "alerts[]", "servers[]")
@@ -55,8 +55,7 @@ def documents():
     """Return snapshots of recorded servers in each state, and what no recording has."""
     both = Server().log(STARTING, FLAGS % 8, READY).log(STARTING, FLAGS % 24, READY, after=60).scrape(page(running=1))
     snapshot = both.state.snapshot(both.now)._replace(probe=ProbeSnapshot(is_success=True, first_token_seconds=0.1))
-    (engine,) = snapshot.engines
-    whole = server_view(snapshot, {engine.key.engine: StateSince(engine.state, 1.0, is_exact=True)})
+    whole = server_view(snapshot)
     unknown = alerts_view(Alerts(1.0, None, "http://p: it has not answered yet"), {"s"}, 0.0)
     known = alerts_view(Alerts(1.0, (ALERT,)), {"s"}, 0.0)
     return [fleet(*MOMENTS), {"servers": [whole]}, unknown, known]

@@ -9,7 +9,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from tests.support.monitoring import free_port, process
+from tests.support.monitoring import process
+from tests.support.ports import free_port
 
 from vllm_watch.commands.backfill import write_backfill
 

@@ -16,13 +16,11 @@ from typing import NamedTuple
 
 from deploy.stack import configuration
 from deploy.stack.monitoring import alertmanager_command, prometheus_command
-from deploy.stack.ports import free_port
 from deploy.stack.receiver import receiver
 from tests.support import tools
+from tests.support.ports import free_port
 from tests.support.waiting import until
 
-
-__all__ = ["free_port"]
 
 ALERTS = Path(__file__).parents[2] / "alerts"
 SHIPPED = ALERTS / "alertmanager" / "alertmanager.yml"

@@ -24,13 +24,6 @@ SECONDS = 20
 SCRIPT = Path(__file__).with_name("stand_in_vllm.py")
 
 
-def free_port():
-    """Return a port on which nothing listens."""
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        return listener.getsockname()[1]
-
-
 class ServersHere:
     """Starts stand-ins under a folder, and ends each by its number; other servers of the machine are left out."""
 

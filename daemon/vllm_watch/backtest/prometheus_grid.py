@@ -17,11 +17,11 @@ from typing import NamedTuple
 from vllm_watch.backtest.series_grid import SeriesGrid, from_points
 from vllm_watch.config.times import TimeRange
 from vllm_watch.exposition.line_starts import label_text
-from vllm_watch.loadtest.prometheus_answers import PromSeries
-from vllm_watch.loadtest.prometheus_api import PrometheusApi, PrometheusTarget
 from vllm_watch.loadtest.prometheus_history import Sampling, sampling_of
 from vllm_watch.loadtest.prometheus_queries import sampled_at, values_of
 from vllm_watch.loadtest.prometheus_source import MAX_POINTS, nothing_found
+from vllm_watch.prometheus.answers import PromSeries
+from vllm_watch.prometheus.api import PrometheusApi, PrometheusTarget
 from vllm_watch.replay.replay import Progress
 from vllm_watch.support.errors import PrometheusError
 

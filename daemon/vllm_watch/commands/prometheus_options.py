@@ -15,8 +15,8 @@ from vllm_watch.commands.options import several
 from vllm_watch.comparison.side_argument import RangeArgument, SideArgument
 from vllm_watch.config.texts import parse_url
 from vllm_watch.config.times import parse_time_range
-from vllm_watch.loadtest.prometheus_api import PrometheusTarget
 from vllm_watch.loadtest.prometheus_source import PrometheusQuery
+from vllm_watch.prometheus.api import PrometheusTarget
 from vllm_watch.sources.http_client import TlsOptions
 from vllm_watch.support.completion import file_names
 from vllm_watch.support.errors import UsageError

@@ -23,8 +23,6 @@ from vllm_watch.catalog.series import PREFIX
 from vllm_watch.catalog.states import EngineState
 from vllm_watch.config.quoting import quote
 from vllm_watch.loadtest.history import Point, ServerHistory
-from vllm_watch.loadtest.http_reader import HttpReader
-from vllm_watch.loadtest.prometheus_answers import PromSeries
 from vllm_watch.loadtest.prometheus_history import Answers, PrometheusHistory
 from vllm_watch.loadtest.prometheus_queries import (
     CONFIG,
@@ -37,8 +35,10 @@ from vllm_watch.loadtest.prometheus_queries import (
     POSITION,
     STATES,
 )
+from vllm_watch.prometheus.answers import PromSeries
 from vllm_watch.replay.replay import Progress
 from vllm_watch.sources.http_client import TlsOptions
+from vllm_watch.sources.http_reader import HttpReader
 from vllm_watch.support.clock import Clock
 from vllm_watch.support.errors import DaemonError
 

@@ -20,7 +20,6 @@ from vllm_watch.catalog.series import PREFIX
 from vllm_watch.catalog.states import STATES, EngineState
 from vllm_watch.loadtest.history import Point, ServerHistory, labelled
 from vllm_watch.loadtest.history_builder import HistoryBuilder
-from vllm_watch.loadtest.prometheus_answers import PromSeries
 from vllm_watch.loadtest.prometheus_queries import (
     CONFIG,
     ENGINE_STATE,
@@ -40,6 +39,7 @@ from vllm_watch.loadtest.snapshot_point import (
     together,
     worst_state,
 )
+from vllm_watch.prometheus.answers import PromSeries
 from vllm_watch.state.config_labels import are_all_known, flags_of_labels
 from vllm_watch_parsers.metric_names import INFERENCE_HANDLERS
 from vllm_watch_parsers.scrape import EngineKey, Histogram

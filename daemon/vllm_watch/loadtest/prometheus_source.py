@@ -12,9 +12,9 @@ from vllm_watch.config.quoting import quote
 from vllm_watch.config.times import TimeRange
 from vllm_watch.loadtest.history import ServerHistory
 from vllm_watch.loadtest.number_texts import moment
-from vllm_watch.loadtest.prometheus_api import PrometheusApi, PrometheusTarget
 from vllm_watch.loadtest.prometheus_history import Answers, PrometheusHistory, Sampling, sampling_of
 from vllm_watch.loadtest.prometheus_queries import Queries, queries, sampled_at, servers_within
+from vllm_watch.prometheus.api import PrometheusApi, PrometheusTarget
 from vllm_watch.replay.replay import Progress
 from vllm_watch.support.errors import PrometheusError
 

@@ -6,7 +6,7 @@ from __future__ import annotations
 from vllm_watch.rendering import svg_styles
 
 
-_COLOURS = """
+_COLORS = """
 :root {
   color-scheme: light dark;
   --ground: #ffffff; --inset: #f3f5f8; --text: #1a2028; --muted: #55606c; --line: #d5dce3; --link: #005a8f;
@@ -132,4 +132,4 @@ _PAPER = """
 
 def css() -> str:
     """Return the style sheet."""
-    return _COLOURS + svg_styles.css() + _PAGE + _FIGURES + _PAPER
+    return _COLORS + svg_styles.css() + _PAGE + _FIGURES + _PAPER

@@ -15,9 +15,9 @@ from typing import Any, NamedTuple
 from vllm_watch.catalog.alert_needs import alert_needs
 from vllm_watch.catalog.severities import severity_rank
 from vllm_watch.config.model import PrometheusConfig
-from vllm_watch.loadtest.http_reader import HttpLimits
-from vllm_watch.loadtest.prometheus_answers import PromAlert
-from vllm_watch.loadtest.prometheus_api import PrometheusApi, PrometheusTarget
+from vllm_watch.prometheus.answers import PromAlert
+from vllm_watch.prometheus.api import PrometheusApi, PrometheusTarget
+from vllm_watch.sources.http_reader import HttpLimits
 from vllm_watch.sources.scraper import tls_options
 from vllm_watch.support.errors import PrometheusError
 from vllm_watch.support.printable import printable

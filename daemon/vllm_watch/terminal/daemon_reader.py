@@ -7,8 +7,8 @@ from collections.abc import Collection, Mapping
 from typing import NamedTuple
 from urllib.parse import urlencode
 
-from vllm_watch.loadtest.http_reader import HttpLimits, HttpReader
 from vllm_watch.sources.http_client import TlsOptions
+from vllm_watch.sources.http_reader import HttpLimits, HttpReader
 from vllm_watch.support.errors import DaemonError
 
 

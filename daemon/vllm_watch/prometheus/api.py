@@ -10,8 +10,7 @@ from urllib.parse import urlencode
 import requests
 
 from vllm_watch.config.times import TimeRange
-from vllm_watch.loadtest.http_reader import LIMITS, HttpLimits, HttpReader
-from vllm_watch.loadtest.prometheus_answers import (
+from vllm_watch.prometheus.answers import (
     PromAlert,
     PromSeries,
     parse_alerts,
@@ -20,6 +19,7 @@ from vllm_watch.loadtest.prometheus_answers import (
     parse_rejection,
 )
 from vllm_watch.sources.http_client import TlsOptions
+from vllm_watch.sources.http_reader import LIMITS, HttpLimits, HttpReader
 from vllm_watch.support.errors import PrometheusError
 from vllm_watch.support.tokens import read_token
 
