@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """
 Writes ``rules/`` from ``source/`` and ``thresholds.yml``, and what the daemon takes from them: which series each alert
-needs, for `vllm-watch check`, what the runbooks say to do first, and the thresholds at which the status page changes a
-colour (``make generate``).
+needs, for `vllm-watch check`, what the runbooks say to do first, and the thresholds at which the status page and `top`
+change a colour (``make generate``).
 
 Prometheus' rules know no constants, and a number that is in two rules is soon two numbers. In ``source/`` a
 threshold is written ``%{name}``, and so is ``%{probe_not_judged}``: the reasons for which a probe's failure is no

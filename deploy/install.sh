@@ -184,9 +184,12 @@ works() { # RELEASE
   fi
   [ -f "$root$(configured)" ] || return 0
   status=0
-  program "$1" check --config "$root$(configured)" >"$work/said" 2>&1 || status=$?
-  # 1 is a source that cannot be read, which is not a fault of the release.
-  [ "$status" -le 1 ] || { cat "$work/said" >&2; return 1; }
+  program "$1" check --format json --config "$root$(configured)" >"$work/answer" 2>"$work/said" || status=$?
+  # 1 is a source that cannot be read, which is not a fault of the release; but Python itself ends with it, too, and
+  # then nothing is answered.
+  case $status in 0 | 1) ! grep -q '^{' "$work/answer" || return 0 ;; esac
+  cat "$work/said" >&2
+  return 1
 }
 
 point_to() { # RELEASE

@@ -634,7 +634,7 @@ def _steps(t: Texts) -> Panel:
         [
             Key("server", t.name("server"), width=90),
             Key("instance", t.name("daemon"), width=110),
-            Key("engine", t.name("engine"), width=65),
+            Key("engine", t.name("engine"), width=75),
             Key(_CLASS, t.name("batch"), width=65),
             Key("context_class", t.name("context"), width=95),
             Key("prompt_class", t.name("prompts"), width=75),

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, get_args
 
 from grafana_foundation_sdk.models import dashboard as models
 
@@ -32,7 +32,7 @@ from boards.kit.panels import (
 )
 from boards.kit.texts import Texts
 from boards.kit.thresholds import number
-from vllm_watch.catalog.reasons import BY_SOURCE
+from vllm_watch.catalog.reasons import BY_SOURCE, CheckpointReason
 from vllm_watch.state.cross_check import QUANTITIES, SHOWN_QUANTITIES
 
 
@@ -172,7 +172,7 @@ def _verdicts(t: Texts) -> Panel:
             )
             for rank, (name, color) in reversed([*enumerate(_VERDICTS)])
         ],
-        width=15,
+        width=14,
     )
 
 
@@ -197,7 +197,7 @@ def _doubts(t: Texts) -> Panel:
             ),
             Query(_counted_of(f"count({_unwell()})", _scraped()), t.name("unwell"), palette.BAD),
         ],
-        width=9,
+        width=10,
     )
 
 
@@ -428,6 +428,13 @@ def _asking(t: Texts) -> list[Panel]:
     ]
 
 
+def _checkpoints(t: Texts) -> models.ValueMapping:
+    """Return in words whether the checkpoint was used at the start, or why not: at a first start there is none."""
+    colors = {"ok": palette.GOOD, "absent": palette.TEXT}
+    reasons = get_args(CheckpointReason)
+    return value_mapping({each: (t.get(f"checkpoints.{each}"), colors.get(each, palette.WARNING)) for each in reasons})
+
+
 def _daemons(t: Texts) -> Panel:
     daemon, is_scraped = t.name("daemon"), t.name("is_scraped")
     return grid(
@@ -444,7 +451,7 @@ def _daemons(t: Texts) -> Panel:
             Column(promql.only(promql.of_daemon("build_info"), "instance", "version"), t.name("info"), hidden=True),
         ],
         facts=[
-            Key("reason", t.name("checkpoint"), width=110),
+            Key("reason", t.name("checkpoint"), width=110, mappings=[_checkpoints(t)]),
             Key("version", t.name("version"), width=80),
         ],
         sort_by=[(is_scraped, False), (daemon, False)],

@@ -43,6 +43,8 @@ ENVIRONMENT: Mapping[str, str] = {
     "VLLM_WATCH_CONFIG, VLLM_WATCH_OPTIONS": "The configuration and further options of run: for the service only.",
     "TZ": "The time zone of logs that do not print one, where there is no --zone.",
     "NO_COLOR": "top uses no colours.",
+    "LC_ALL, LC_CTYPE, LANG, PYTHONUTF8": "Whether the terminal shows UTF-8, for top, which else uses ASCII.",
+    "TERM": "The kind of terminal, for top: it uses ASCII on dumb, linux, vt100, vt102 and vt220.",
     "COLORFGBG": "Whether the terminal's background is light, for top.",
     "TMPDIR": "Where backfill, backtest and demo keep files while they work.",
 }

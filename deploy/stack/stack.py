@@ -23,7 +23,7 @@ from deploy.stack.processes import Processes, Program
 from deploy.stack.programs import GRAFANA_SITE, found_programs, how_to_install
 from deploy.stack.receiver import receiver
 from deploy.stack.signals import EndedError, pause
-from deploy.stack.watched import Options, watched
+from deploy.stack.watched import Options, Watched, watched
 
 from vllm_watch.support.errors import ToolError
 
@@ -72,9 +72,12 @@ def run(options: Options, given: Mapping[str, int | None]) -> None:
         click.echo(f"Watching {what.text}.")
         setting = Setting(Path(folder), ports.numbers, what.speed, url)
         port = ports.numbers[VLLM_WATCH]
-        daemon = Program(VLLM_WATCH, what.command(port), port, "/-/healthy")
+        command = what.command(port, f"http://{setting.address(PROMETHEUS)}")
+        all_programs = [*programs(found, setting), Program(VLLM_WATCH, command, port, "/-/healthy")]
         try:
-            _run(processes, ports, [*programs(found, setting), daemon], setting, messages)
+            _start(processes, ports, all_programs)
+            click.echo("\n".join(_described(all_programs, setting, what)))
+            _follow(processes, messages, what.speed)
         except EndedError:
             click.echo("Ending ...")
     click.echo("All has ended, and nothing is left.")
@@ -89,20 +92,15 @@ def _processes(folder: Path) -> Iterator[Processes]:
         processes.end()
 
 
-def _run(
-    processes: Processes, ports: ReservedPorts, all_programs: Sequence[Program], setting: Setting, messages: Queue
-) -> None:
+def _follow(processes: Processes, messages: Queue, speed: float) -> None:
     """
-    Start all programs, say where they are, and print what Alertmanager sends.
+    Print what Alertmanager sends.
 
     Raises:
         EndedError: A signal came.
-        ToolError: A program cannot start, or has ended.
+        ToolError: A program has ended.
     """
-    click.echo(f"Starting {', '.join(each.name for each in all_programs)} ...")
-    _start(processes, ports, all_programs)
-    click.echo("\n".join(_described(all_programs, setting)))
-    notifications = Notifications(setting.speed)
+    notifications = Notifications(speed)
     while True:
         processes.check()
         while not messages.empty():
@@ -112,7 +110,14 @@ def _run(
 
 
 def _start(processes: Processes, ports: ReservedPorts, all_programs: Sequence[Program]) -> None:
-    """Start all programs; the last one, vllm-watch, when the others look: a replay begins then."""
+    """
+    Start all programs; the last one, vllm-watch, when the others look: a replay begins then.
+
+    Raises:
+        EndedError: A signal came.
+        ToolError: A program cannot start, or has ended.
+    """
+    click.echo(f"Starting {', '.join(each.name for each in all_programs)} ...")
     *others, daemon = all_programs
     for program in others:
         ports.release(program.name)
@@ -143,7 +148,7 @@ def _wait(processes: Processes, program: Program, condition: Callable[[], bool])
             raise ToolError(f"{program.name} is not ready after {START_SECONDS:.0f} s\n{said}".strip())
 
 
-def _described(started: Sequence[Program], setting: Setting) -> Iterator[str]:
+def _described(started: Sequence[Program], setting: Setting, what: Watched) -> Iterator[str]:
     """Yield lines on where everything is, and what is not as in the shipped files."""
     yield ""
     urls = {program.name: program.url for program in started}
@@ -153,6 +158,9 @@ def _described(started: Sequence[Program], setting: Setting) -> Iterator[str]:
     if GRAFANA not in urls:
         yield f"  {GRAFANA:22}  not installed: {GRAFANA_SITE}"
     yield f"  {'what they write':22}  {setting.folder}/*.log"
+    if not what.is_real:
+        yield ""
+        yield "The status page has no alerts of a replay, whose clock is not Prometheus': they are at Prometheus."
     if setting.speed != 1:
         yield ""
         yield f"The replay is {setting.speed:g} times as fast as the server was, so all times of the rules, of scrapes"

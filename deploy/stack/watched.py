@@ -55,15 +55,18 @@ class Watched(NamedTuple):
         arguments: Its arguments, but for its address.
         speed: Seconds of a recording per second; 1 for a real server.
         text: What is watched, in words.
+        is_real: Whether it is real servers. Of a replay the status page has no alerts: its clock is not Prometheus'.
     """
 
     arguments: Sequence[str]
     speed: float
     text: str
+    is_real: bool = True
 
-    def command(self, port: int) -> list[str]:
-        """Return the command that serves on a port of loopback."""
-        return [sys.executable, "-m", "vllm_watch.cli", *self.arguments, "--listen", f"{HOST}:{port}"]
+    def command(self, port: int, prometheus: str) -> list[str]:
+        """Return the command that serves on a port of loopback; `prometheus` is the URL of the one beside it."""
+        alerts = ["--prometheus", prometheus] if self.is_real else []
+        return [sys.executable, "-m", "vllm_watch.cli", *self.arguments, "--listen", f"{HOST}:{port}", *alerts]
 
 
 def watched(options: Options, folder: Path) -> Watched:
@@ -100,7 +103,7 @@ def _replayed(options: Options) -> Watched:
     times = "as fast as it was" if speed == 1 else f"at {speed:g} times its speed"
     again = f"{duration(recording.seconds)} again and again, each time as another start"
     text = f"the recorded server {printable(name)}, {again}, {times}"
-    return Watched(arguments, speed, text)
+    return Watched(arguments, speed, text, is_real=False)
 
 
 def _of_sources(log: str | None, metrics: str | None) -> Watched:

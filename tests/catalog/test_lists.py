@@ -10,6 +10,7 @@ from typing import get_args
 
 import pytest
 
+from vllm_watch.catalog.alert_needs import alert_needs
 from vllm_watch.catalog.capacity_reasons import CAPACITY_BASES, CAPACITY_UNKNOWN, CapacityBasis, CapacityReason
 from vllm_watch.catalog.reasons import (
     BY_SOURCE,
@@ -24,6 +25,7 @@ from vllm_watch.catalog.reasons import (
     StallReason,
 )
 from vllm_watch.catalog.series import SERIES
+from vllm_watch.catalog.severities import SEVERITIES
 from vllm_watch.catalog.states import BEST_TO_WORST, ENGINE_STATES, STATES
 from vllm_watch.exposition.samples import _TAIL_SERIES
 
@@ -78,3 +80,8 @@ def test_the_readme_has_every_state():
 def test_every_count_of_the_log_has_its_series():
     """Each field of what has been read of a log is a series."""
     assert set(_TAIL_SERIES.values()) <= set(SERIES)
+
+
+def test_severities_are_those_of_the_rules():
+    """The shipped alerts have these severities, but for the Watchdog, which is about nothing."""
+    assert {needs.severity for needs in alert_needs().values()} - {"none"} == set(SEVERITIES)

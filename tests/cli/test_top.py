@@ -11,8 +11,11 @@ import select
 import subprocess
 import sys
 
+from contextlib import closing
+
 import pytest
 
+from tests.parsers.lines import STATS_MESSAGE, record
 from tests.support.command_line import COMMAND, SECONDS, vllm_watch
 from tests.support.http_servers import StandIn, answer
 from tests.support.recordings import RECORDINGS
@@ -20,6 +23,9 @@ from tests.support.servers_here import free_port
 from tests.terminal.documents import MOMENTS, fleet
 
 from vllm_watch.catalog.states import STATES
+from vllm_watch.config.model import Config, ServerConfig
+from vllm_watch.service.supervisor import Supervisor
+from vllm_watch.support.clock import SystemClock
 
 
 DAY = str(RECORDINGS["day"])
@@ -67,6 +73,27 @@ def test_once_as_json_is_the_document_of_the_daemon():
     assert (server["name"], server["engines"][0]["state"]) == ("day", "idle")
     assert {"sources", "history", "events", "configuration"} <= server.keys()
     assert "start" in {event["kind"] for event in server["events"]}
+    assert server["engines"][0]["state_since"]["is_exact"] is True
+
+
+def test_once_as_json_has_the_keys_of_the_daemon(tmp_path):
+    """Of the same log, --once and a daemon have the same of the whole, of a server and of an engine."""
+    log = tmp_path / "vllm.log"
+    log.write_bytes(record(STATS_MESSAGE) + b"\n")
+    daemon = Supervisor(Config(listen="127.0.0.1:0", servers=(ServerConfig(name="vllm", log=str(log)),)), SystemClock())
+    with closing(daemon.fleet):
+        for each in daemon.fleet.logs:
+            each.poll()
+        daemon.tick()
+        theirs = json.loads(daemon.endpoints.snapshot().body)
+    ours = json.loads(vllm_watch("top", "--once", "--log", log, "--format", "json").stdout)
+
+    def keys(document):
+        (server,) = document["servers"]
+        return [*map(set, (document, server, server["engines"][0]))]
+
+    assert keys(ours) == keys(theirs)
+    assert "state_since" in keys(ours)[2]
 
 
 def test_of_several_servers_the_worst_is_first(daemon):

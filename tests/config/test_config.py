@@ -27,7 +27,7 @@ from vllm_watch.config.model import (
     SloConfig,
     TlsConfig,
 )
-from vllm_watch.config.options import config_from_options, with_listen
+from vllm_watch.config.options import config_from_options, with_listen, with_prometheus
 from vllm_watch.config.texts import DEFAULT_LISTEN, parse_duration, parse_listen, parse_url
 from vllm_watch.config.yaml_node import MAX_BYTES
 from vllm_watch.support.errors import MAX_MISTAKES, ConfigError, UsageError
@@ -848,6 +848,16 @@ class TestOptions:
         config = load_config(str(GOOD / "full.yml"))
 
         assert with_listen(config, ":0") == msgspec.structs.replace(config, listen=":0")
+
+    def test_prometheus_over_a_file(self):
+        """The option's Prometheus stands in for the file's, and one that is no URL is an error of the option."""
+        config = load_config(str(GOOD / "full.yml"))
+        url = "http://127.0.0.1:9090/below"
+
+        assert with_prometheus(config, url) == msgspec.structs.replace(config, prometheus=PrometheusConfig(url=url))
+        for wrong in ("ftp://a", "http://a/?x=1"):
+            with pytest.raises(UsageError, match=r"^--prometheus: expected "):
+                with_prometheus(config, wrong)
 
     def test_names_are_unique(self):
         """Equal names get numbers that no other name has."""

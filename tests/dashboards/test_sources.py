@@ -100,7 +100,7 @@ def test_a_healthy_server_leaves_no_doubt(prometheus):
         "not understood": 0,
         "disagreements": 0,
         "missing": 0,
-        "daemons unwell": 0,
+        "vllm-watch unwell": 0,
     }
 
 
@@ -178,7 +178,7 @@ WELL = {
 )
 def test_a_daemon_that_is_not_well_is_a_doubt(wrong, count):
     """One that is gone, that rejected its configuration, or that hangs is counted; one that is well is not."""
-    assert [value for _, value in at_end(DOUBTS, "daemons unwell", {**WELL, **wrong})] == [count]
+    assert [value for _, value in at_end(DOUBTS, "vllm-watch unwell", {**WELL, **wrong})] == [count]
 
 
 def test_where_nothing_is_watched_no_doubt_is_denied(prometheus):

@@ -98,14 +98,16 @@ class Machine:
 
 @pytest.fixture(scope="module")
 def wheels(tmp_path_factory):
-    """Wheels of two versions, and of two that do not start: one breaks, one refuses the configuration."""
+    """Wheels of two versions, and of three that do not start: at once, with the configuration, and in `check`."""
     folder = tmp_path_factory.mktemp("wheels")
     refusing = "import sys\n\n\ndef main():\n    sys.exit(2 if 'check' in sys.argv else 0)\n"
+    lacking = "import sys\n\n\ndef main():\n    if 'check' in sys.argv:\n        import vllm_watch.gone\n"
     return {
         "1.0": make_wheel(folder, "1.0"),
         "2.0": make_wheel(folder, "2.0"),
         "3.0": make_wheel(folder, "3.0", cli=BROKEN),
         "4.0": make_wheel(folder, "4.0", cli=refusing),
+        "5.0": make_wheel(folder, "5.0", cli=lacking),
     }
 
 
@@ -204,9 +206,11 @@ def test_the_manual_and_the_completion_of_shells_are_there(equipped):
     assert [f"{shell}_complete" in each.read_text() for shell, each in zip(SHELLS, scripts, strict=True)] == [True] * 3
 
 
-@pytest.mark.parametrize(("version", "reason"), [("3.0", "this release is broken"), ("4.0", "")])
+@pytest.mark.parametrize(
+    ("version", "reason"), [("3.0", "this release is broken"), ("4.0", ""), ("5.0", "'vllm_watch.gone'")]
+)
 def test_a_release_that_does_not_start_changes_nothing(equipped, wheels, version, reason):
-    """The old version stays, untouched, whether the new one breaks or refuses the configuration, and it is said why."""
+    """The old version stays, untouched, whether the new one breaks or rejects the configuration, and it is said why."""
     before = equipped.contents()
     run = equipped.run("upgrade", "--wheel", wheels[version])
 

@@ -11,6 +11,8 @@ from pathlib import Path
 import click
 import pytest
 
+import vllm_watch
+
 from vllm_watch.cli import cli
 from vllm_watch.support.lazy_commands import LazyCommand
 
@@ -43,6 +45,17 @@ def commands(command=cli, name=""):
 def test_it_has_its_sections():
     """Those that manual pages have, in their order."""
     assert re.findall(r'^\.SH "(.+)"$', PAGE.read_text(), flags=re.MULTILINE) == SECTIONS
+
+
+def test_it_has_each_variable_that_top_reads():
+    """What a terminal can show is read from the environment: each such variable is in the list."""
+    package = Path(vllm_watch.__file__).parent
+    modules = [*(package / "terminal").glob("*.py"), package / "commands" / "top.py"]
+    read = {name for path in modules for name in re.findall(r'environ(?:ment)?\.get\("(\w+)"', path.read_text())}
+    listed = PAGE.read_text().partition('.SH "ENVIRONMENT"')[2].partition(".SH ")[0].replace(r"\fB", "")
+
+    assert {"TERM", "LANG", "NO_COLOR"} < read
+    assert {name for name in read if not re.search(rf"\b{name}\b", listed)} == set()
 
 
 def test_it_has_each_command_with_its_options():

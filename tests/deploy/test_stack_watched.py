@@ -5,17 +5,25 @@ from __future__ import annotations
 
 import socket
 
+from pathlib import Path
+
 import pytest
 
 from deploy.stack.ports import Wanted, reserved_ports
 from deploy.stack.watched import Options, watched
 from tests.support.monitoring import free_port
 
+from vllm_watch.commands import run
+from vllm_watch.commands.watched import Selection
 from vllm_watch.config.config_file import load_config
+from vllm_watch.config.model import PrometheusConfig
 from vllm_watch.support.errors import UsageError, VllmWatchError
 
 
+PROMETHEUS = "http://127.0.0.1:9090"
+LISTEN = ["--listen", "127.0.0.1:1234"]
 CONFIG = """\
+prometheus: https://prometheus.example.com
 checkpoint: /var/lib/vllm-watch/checkpoint.json
 listen: 0.0.0.0:9468  # for others
 servers:
@@ -33,7 +41,7 @@ def test_by_default_the_recorded_server_of_the_package(tmp_path):
         what.text
         == "the recorded server day, 10 min again and again, each time as another start, at 10 times its speed"
     )
-    assert what.command(1234)[1:] == ["-m", "vllm_watch.cli", *what.arguments, "--listen", "127.0.0.1:1234"]
+    assert what.command(1234, PROMETHEUS)[1:] == ["-m", "vllm_watch.cli", *what.arguments, *LISTEN]
 
 
 def test_a_real_server_is_watched_in_real_time(tmp_path):
@@ -59,6 +67,23 @@ def test_a_configuration_is_used_without_the_services_checkpoint(tmp_path):
     assert ours.servers == shipped.servers
     assert what.text == f"the servers of {file}: 08, b"
     assert file.read_text() == CONFIG
+
+
+@pytest.mark.parametrize("options", [Options(config="mine.yml"), Options(log="a.log"), Options(here=True)])
+def test_the_alerts_of_real_servers_are_those_of_this_prometheus(tmp_path, monkeypatch, options):
+    """Whatever the configuration says, the daemon asks the Prometheus that is started beside it."""
+    monkeypatch.chdir(tmp_path)
+    Path("mine.yml").write_text(CONFIG)
+    words = watched(options, tmp_path).command(1234, PROMETHEUS)
+    given = run.command.make_context("run", words[words.index("run") + 1 :]).params
+    configs = []
+    monkeypatch.setattr(run, "run_service", lambda config, *_, **__: configs.append(config))
+
+    run.run_daemon(Selection(*(given[name] for name in ("config_file", "logs", "metrics", "listen", "prometheus"))))
+
+    assert [(config.prometheus, config.listen) for config in configs] == [
+        (PrometheusConfig(url=PROMETHEUS), "127.0.0.1:1234")
+    ]
 
 
 @pytest.mark.parametrize(

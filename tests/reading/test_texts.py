@@ -226,7 +226,7 @@ def test_two_lines_that_look_like_one_are_looked_at():
 class _OneProcess:
     """Parses each block where it is taken, in place of a second process."""
 
-    def __init__(self, file, block, _count, parse):
+    def __init__(self, file, block, _count, parse, _asked):
         self.take = functools.partial(parser_process._parse, file, block, parse)
 
     def close(self):

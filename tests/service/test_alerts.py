@@ -20,9 +20,11 @@ from tests.support.waiting import until
 from vllm_watch.commands.check import check, view_of
 from vllm_watch.config.config_file import load_config
 from vllm_watch.config.model import PrometheusConfig
+from vllm_watch.config.prometheus_section import LONGEST_TIMEOUT
+from vllm_watch.config.texts import parse_duration
 from vllm_watch.loadtest.prometheus_answers import parse_alerts
 from vllm_watch.service import alerts_thread
-from vllm_watch.service.alerts_thread import MAX_AGE, AlertsThread
+from vllm_watch.service.alerts_thread import EVERY_SECONDS, MAX_AGE, AlertsThread
 from vllm_watch.service.prometheus_alerts import MAX_ALERTS, Alerts, alerts_view, ask, our_alerts
 from vllm_watch.service.supervisor import Supervisor
 from vllm_watch.support.clock import SystemClock
@@ -263,7 +265,20 @@ class TestThread:
 
             assert thread.alerts().listed is None
             assert thread.alerts().problem == f"{config.url}: no answer for 0 s"
-        assert MAX_AGE > 10 + 20
+        assert MAX_AGE > EVERY_SECONDS + parse_duration(LONGEST_TIMEOUT)
+
+    def test_a_failure_of_its_own(self, thread, monkeypatch):
+        """Where the daemon itself fails with an answer, that is said with the address and counted; it asks again."""
+        with prometheus(page(alert())) as (config, _):
+            with monkeypatch.context() as broken, structlog.testing.capture_logs() as logged:
+                broken.setattr(alerts_thread, "ask", lambda *_: 1 / 0)
+                thread.follow(config)
+                until(lambda: "cannot be read" in thread.alerts().problem)
+                assert thread.alerts().problem.startswith(f"{config.url}: its answer cannot be read")
+            until(lambda: thread.alerts().listed)
+
+        assert thread._errors.counts()["alerts"] > 0
+        assert "alerts.failed" in [each["event"] for each in logged]
 
     def test_another_prometheus(self, thread):
         """Of a Prometheus that was configured just now nothing is known, whatever the one before has said."""

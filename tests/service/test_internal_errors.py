@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import threading
 import time
+import types
 import urllib.error
 import urllib.request
 
@@ -119,7 +120,9 @@ def _refuse_threads(daemon, monkeypatch):
             """Refuse."""
             raise RuntimeError("can't start new thread")
 
-    monkeypatch.setattr("vllm_watch.service.threads.threading.Thread", NoThread)
+    # Those of the daemon alone: the server that it scrapes has a thread for each connection.
+    refusing = types.SimpleNamespace(**{**vars(threading), "Thread": NoThread})
+    monkeypatch.setattr("vllm_watch.service.threads.threading", refusing)
     workers = daemon.service.threads.scrapes._workers
     workers.send("one more", daemon.service.fleet.servers[2])
     workers.send("another", daemon.service.fleet.servers[2])

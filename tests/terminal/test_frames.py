@@ -12,14 +12,13 @@ from tests.terminal.documents import MOMENTS, RECEIVED, body, fleet, frame
 
 from vllm_watch.catalog.first_steps import first_steps
 from vllm_watch.catalog.reasons import explain
-from vllm_watch.catalog.states import ENGINE_STATES, SLEEPING, STATES
+from vllm_watch.catalog.states import ENGINE_STATES, STATES
 from vllm_watch.support.errors import DaemonError
-from vllm_watch.terminal.cells import Cells
+from vllm_watch.terminal.cells import UNICODE, Cells
 from vllm_watch.terminal.document import decode
 from vllm_watch.terminal.frames import frame_of
 from vllm_watch.terminal.model import Finding
-from vllm_watch.terminal.numbers import hour_lines, server_numbers
-from vllm_watch.terminal.server_detail import server_detail
+from vllm_watch.terminal.numbers import engine_numbers, hour_lines, number_line, server_numbers
 
 
 def only_server(state):
@@ -41,7 +40,7 @@ def test_each_state_of_a_recorded_server(state):
 
     assert server.state == state == server.engines[0].state
     stall = document["engines"][0].get("stall", {}).get("meaning")
-    text = SLEEPING if state == "sleeping" else stall or STATES[state].text
+    text = stall or STATES[state].text
     assert server.meaning.partition(" First step: ")[0] == text
     assert ("First step:" in server.meaning) is (state in first_steps())
     assert server.now.at == json.loads(body(state))["at"]
@@ -116,7 +115,8 @@ def test_a_server_has_the_sums_of_its_engines():
     assert server.now.kv_cache_usage_ratio == engine["gauges"]["kv_cache_usage_ratio"]["value"]
     assert server.max_running_requests == 48
     assert partly.state == "stalled"
-    assert partly.now.requests_running == running
+    assert partly.now.requests_running is partly.now.generation_tokens_per_second is None
+    assert partly.now.kv_cache_usage_ratio == server.now.kv_cache_usage_ratio
     assert partly.max_running_requests is None
 
 
@@ -199,20 +199,20 @@ def test_an_older_daemon():
 
 
 def test_a_newer_daemon():
-    """States, reasons and keys that are not known here do not hide the server."""
+    """States, reasons, sources and keys that are not known here do not hide the server, nor its other numbers."""
     source = {"source": "log", "up": False, "reason": "new_reason", "explanation": "New."}
-    server = changed("serving", news=1, engines=[{"state": "dreaming"}], sources=[source, {"source": "dream"}])
+    gauges = {
+        "requests_running": {"value": 3.0, "at": 1.0, "source": "dream"},
+        "requests_waiting": {"value": 4.0, "at": 1.0, "source": "log"},
+    }
+    engines = [{"state": "dreaming", "gauges": gauges}]
+    server = changed("serving", news=1, engines=engines, sources=[source, {"source": "dream"}])
+    waiting = number_line(engine_numbers(server.engines[0], (), Cells(UNICODE))[3], 2.0, 80, Cells(UNICODE)).text
 
     assert server.state == "unknown"
+    assert server.engines[0].requests_running is None
+    assert waiting.split()[:2] == ["waiting", "4"]
     assert [(each.kind, each.explanation, each.short) for each in server.sources] == [(None, "New.", "New.")]
-
-
-def test_a_number_of_a_newer_source():
-    """A number from a source that is not known here is shown with that source's name."""
-    gauges = {"requests_running": {"value": 3.0, "at": 1.0, "source": "dream"}}
-    server = changed("serving", engines=[{"gauges": gauges}])
-
-    assert any("dream 4 s" in line.text for line in server_detail(server, 5.0, 80, Cells()))
 
 
 @pytest.mark.parametrize(
@@ -236,7 +236,7 @@ def test_the_kv_caches_of_several_engines():
     engines = [
         {
             "engine": name,
-            "gauges": {"kv_cache_usage_ratio": {"value": usage}},
+            "gauges": {"kv_cache_usage_ratio": {"value": usage, "source": "metrics"}},
             "facts": {"kv_cache_capacity_tokens": 1000},
         }
         for name, usage in (("0", 0.9), ("1", 0.1))

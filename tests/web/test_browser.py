@@ -170,11 +170,11 @@ def server(name, state="serving", *, since=None, is_exact=True, engines=1, **met
             key=engine.key._replace(engine=str(number)),
             state=state if number == 0 else "serving",
             stall_reason="batch_stands_still" if state == "stalled" and number == 0 else None,
+            state_since=None if since is None or number else StateSince(state, AT - since, is_exact=is_exact),
         )
         for number in range(engines)
     ]
-    times = {} if since is None else {"0": StateSince(state, AT - since, is_exact=is_exact)}
-    view = server_view(snapshot._replace(name=name, at=AT, engines=tuple(known)), times)
+    view = server_view(snapshot._replace(name=name, at=AT, engines=tuple(known)))
     return json.loads(json.dumps(view))
 
 
@@ -385,11 +385,12 @@ def test_events_of_the_last_hour(visit, shown):
 
 
 def test_alerts_are_shown_at_their_server(visit, shown):
-    """Alerts are at their server with age, sentence and link, the worst first; servers that page come first."""
+    """Alerts are at their server with age, sentence and link, those of unknown severities too; who pages is first."""
     alerts = [
         alert(server="b", engine="0"),
         alert("VllmWatchUnwell", "warning", instance="h:9468"),
         alert("VllmQueueGrowing", "warning", "pending", server="b", runbook_url="javascript:alert(1)"),
+        alert("VllmQueueGrowing", "page-me", server="b", runbook_url=None),
     ]
     prometheus = {"up": True, "last_reading": AT, "alerts_left_out": 3}
     servers = [server(name, "idle") for name in ("a", "b")]
@@ -398,16 +399,17 @@ def test_alerts_are_shown_at_their_server(visit, shown):
     page = window.open()
 
     assert page.locator("#alerts > p").inner_text() == (
-        "Alerts that fire: 1 critical, 1 warning; 1 pending; 3 more are not shown."
+        "Alerts that fire: 1 critical, 1 warning, 1 info; 1 pending; 3 more are not shown."
     )
     assert "VllmWatchUnwell" in page.locator("#alerts .alert").inner_text()
     rows = page.locator("#server-b .alert")
     assert re.sub(r"\s+", " ", rows.first.inner_text()).strip() == (
-        "■ critical VllmEngineStalled engine 0: It stands. firing for 4 min"
-    ).removeprefix("■ ")
+        "critical VllmEngineStalled engine 0: It stands. firing for 4 min"
+    )
     assert rows.first.get_by_role("link").get_attribute("href") == "https://runbooks.example.com/VllmEngineStalled.md"
     assert rows.first.get_by_role("link").get_attribute("rel") == "noopener noreferrer"
     assert "pending" in rows.nth(1).inner_text()
+    assert rows.nth(2).inner_text().strip().startswith("info")
     assert rows.nth(1).get_by_role("link").count() == 0
     assert page.locator("#server-a .alerts").is_hidden()
     assert page.locator(".overview .row[href] > span:first-child").all_inner_texts() == ["b", "a"]

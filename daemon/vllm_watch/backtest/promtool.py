@@ -16,7 +16,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
-from vllm_watch.support.clean_up import cleaned_up
+from vllm_watch.support.clean_up import cleaned_up, held_back
 from vllm_watch.support.errors import ToolError
 
 
@@ -92,7 +92,7 @@ class Promtool:
         # What it stores meanwhile lies in a temporary folder, which it leaves behind if it is ended.
         environment = {**os.environ, "TMPDIR": str(self.folder)}
         try:
-            with output.open("wb") as file:
+            with output.open("wb") as file, held_back() as let_through:
                 self._running.append(
                     subprocess.Popen(  # noqa: S603 - A program of this name, with paths of ours.
                         [self._path, *map(str, arguments)],
@@ -100,6 +100,7 @@ class Promtool:
                         stdout=file,
                         stderr=subprocess.STDOUT,
                         env=environment,
+                        preexec_fn=let_through,  # noqa: PLW1509 - It takes no lock, and there is no other thread.
                     )
                 )
         except OSError as error:

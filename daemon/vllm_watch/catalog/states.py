@@ -8,7 +8,7 @@ English texts, and the status page's order and texts. The README has a longer te
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Literal, NamedTuple, get_args
 
 
@@ -23,7 +23,7 @@ class State(NamedTuple):
     Args:
         severity: Its number on the dashboards: from 1, the best, to the worst. A server has that of its worst engine.
         short: A few words for a panel's description.
-        text: A sentence for the status page; empty where the state needs none.
+        text: A sentence for who looks at one server; empty where the state needs none.
         runbook: Which runbook says what to do; empty where nothing has to be done.
     """
 
@@ -32,6 +32,12 @@ class State(NamedTuple):
     text: str = ""
     runbook: str = ""
 
+
+SLEEPING = (
+    "Its operator has put it to sleep (/sleep) or paused it (/pause): it accepts requests and holds them until "
+    "/wake_up or /resume."
+)
+"""What the state `sleeping` means to an operator: how it came about, and how it ends."""
 
 STATES: Mapping[EngineState, State] = {
     "starting": State(3, "the server is loading", "The server is loading."),
@@ -52,7 +58,7 @@ STATES: Mapping[EngineState, State] = {
     "sleeping": State(
         4,
         "put to sleep or paused by its operator",
-        "Its operator has put it to sleep or paused it; it holds new requests.",
+        SLEEPING,
         "VllmSleepsLong",
     ),
     "down": State(
@@ -66,8 +72,7 @@ STATES: Mapping[EngineState, State] = {
 
 BEST_TO_WORST: tuple[EngineState, ...] = tuple(sorted(ENGINE_STATES, key=lambda state: STATES[state].severity))
 
-SLEEPING = (
-    "Its operator has put it to sleep (/sleep) or paused it (/pause): it accepts requests and holds them until "
-    "/wake_up or /resume."
-)
-"""What the state `sleeping` means to an operator: how it came about, and how it ends."""
+
+def worst(states: Iterable[EngineState]) -> EngineState:
+    """Return the worst of some states, such as a server's of its engines'; `unknown` if there is none."""
+    return max(states, key=lambda state: STATES[state].severity, default="unknown")

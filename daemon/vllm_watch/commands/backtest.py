@@ -23,6 +23,7 @@ from vllm_watch.backtest.rule_set import SHIPPED, RuleSet, shipped_rules, users_
 from vllm_watch.backtest.subject import Subject
 from vllm_watch.backtest.subjects import SubjectOptions, file_sources, read_file_source, read_range
 from vllm_watch.backtest.thresholds import read_thresholds, shipped_thresholds
+from vllm_watch.catalog.severities import SEVERITIES, severity_rank
 from vllm_watch.commands.options import objective_option, output_option, progress_bar, seconds_of, zone_option
 from vllm_watch.commands.output_formats import text_width
 from vllm_watch.commands.prometheus_options import (
@@ -34,13 +35,7 @@ from vllm_watch.commands.prometheus_options import (
 from vllm_watch.commands.report import read_options
 from vllm_watch.loadtest.model import Objective
 from vllm_watch.loadtest.sources import distinct_names
-from vllm_watch.rendering.backtest import (
-    SEVERITIES,
-    backtest_json,
-    backtest_markdown,
-    backtest_text,
-    severity_rank,
-)
+from vllm_watch.rendering.backtest import backtest_json, backtest_markdown, backtest_text
 from vllm_watch.replay.replay import Progress
 from vllm_watch.support.completion import file_names
 from vllm_watch.support.errors import UsageError

@@ -23,7 +23,7 @@ from vllm_watch.catalog.finding_texts import (
     missing_metrics_text,
 )
 from vllm_watch.catalog.reasons import STALLED, SourceName, explain
-from vllm_watch.catalog.states import SLEEPING, EngineState
+from vllm_watch.catalog.states import STATES, EngineState
 from vllm_watch.commands.options import config_option, log_option, metrics_option, plain_format_option
 from vllm_watch.commands.silent_alerts import Silent, silent_alerts
 from vllm_watch.commands.watched import Selection, configured, discovered
@@ -274,7 +274,7 @@ def _check_engine(engine: EngineSnapshot, snapshot: ServerSnapshot) -> Iterator[
     # A server that was stopped on purpose is wrong, too: it answers no request.
     yield ReportLine(f"  engine {engine.key.engine}: {engine.state}", is_wrong=engine.state == "down")
     if engine.state == "sleeping":
-        yield ReportLine(f"    {SLEEPING}")
+        yield ReportLine(f"    {STATES[engine.state].text}")
     if engine.stall_reason is not None:
         yield ReportLine(f"    {STALLED[engine.stall_reason]}", is_wrong=True)
     facts = [form.format(engine.facts[name]) for name, form in _FACTS.items() if name in engine.facts]

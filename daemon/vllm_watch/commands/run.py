@@ -26,6 +26,9 @@ from vllm_watch.support.logging_setup import configure_log, hold_standard_stream
 @log_option
 @metrics_option
 @listen_option
+@click.option(
+    "--prometheus", metavar="URL", help="The Prometheus whose alerts are shown, in place of that of the configuration."
+)
 @log_level_option
 @log_format_option
 def command(
@@ -33,6 +36,7 @@ def command(
     logs: tuple[str, ...],
     metrics: tuple[str, ...],
     listen: str | None,
+    prometheus: str | None,
     log_level: LogLevel,
     log_format: LogFormat | None,
 ) -> None:
@@ -44,7 +48,7 @@ def command(
     """
     hold_standard_streams()
     configure_log(log_level, log_format)
-    run_daemon(Selection(config_file, logs, metrics, listen))
+    run_daemon(Selection(config_file, logs, metrics, listen, prometheus))
 
 
 def run_daemon(selection: Selection) -> None:

@@ -8,19 +8,20 @@ from typing import NamedTuple
 
 from vllm_watch.config.config_file import load_config
 from vllm_watch.config.model import Config
-from vllm_watch.config.options import config_from_options, with_listen
+from vllm_watch.config.options import config_from_options, with_listen, with_prometheus
 from vllm_watch.discovery.watcher import ServerWatcher
 from vllm_watch.support.clock import SystemClock
 from vllm_watch.support.errors import UsageError
 
 
 class Selection(NamedTuple):
-    """The options that select servers."""
+    """The options that select servers, and those that stand in for keys of the configuration."""
 
     config_file: str | None
     logs: Sequence[str]
     metrics: Sequence[str]
     listen: str | None = None
+    prometheus: str | None = None
 
     @property
     def is_empty(self) -> bool:
@@ -35,16 +36,20 @@ def configured(selection: Selection) -> Config:
     Raises:
         UsageError, ConfigError: The options or the file are wrong.
     """
-    listen = selection.listen
     if selection.config_file is None:
-        return config_from_options(selection.logs, selection.metrics, listen)
+        return _with_keys(config_from_options(selection.logs, selection.metrics, None), selection)
     if selection.logs or selection.metrics:
         raise UsageError("--config cannot be combined with --log or --metrics")
-    config = load_config(selection.config_file)
-    return with_listen(config, listen) if listen else config
+    return _with_keys(load_config(selection.config_file), selection)
 
 
 def discovered(selection: Selection) -> ServerWatcher:
     """Return what finds the servers of this machine."""
-    config = Config(servers=())
-    return ServerWatcher(SystemClock(), with_listen(config, selection.listen) if selection.listen else config)
+    return ServerWatcher(SystemClock(), _with_keys(Config(servers=()), selection))
+
+
+def _with_keys(config: Config, selection: Selection) -> Config:
+    """Return a configuration with the options that stand in for its keys."""
+    if selection.listen:
+        config = with_listen(config, selection.listen)
+    return with_prometheus(config, selection.prometheus) if selection.prometheus else config

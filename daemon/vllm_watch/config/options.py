@@ -10,7 +10,8 @@ from typing import TypeVar
 
 import msgspec
 
-from vllm_watch.config.model import Config, MetricsConfig, ServerConfig
+from vllm_watch.config.model import Config, MetricsConfig, PrometheusConfig, ServerConfig
+from vllm_watch.config.prometheus_section import parse_prometheus_url
 from vllm_watch.config.texts import DEFAULT_NAME, as_name, check_listen, check_path, host_and_port, parse_url
 from vllm_watch.support.errors import UsageError
 
@@ -34,6 +35,12 @@ def config_from_options(logs: Sequence[str], metrics: Sequence[str], listen: str
 def with_listen(config: Config, listen: str) -> Config:
     """Return a configuration with the address of ``--listen`` in place of its own."""
     return msgspec.structs.replace(config, listen=_option("--listen", listen, check_listen))
+
+
+def with_prometheus(config: Config, url: str) -> Config:
+    """Return a configuration with the Prometheus of ``--prometheus`` in place of its own."""
+    prometheus = PrometheusConfig(url=_option("--prometheus", url, parse_prometheus_url))
+    return msgspec.structs.replace(config, prometheus=prometheus)
 
 
 def _option(option: str, text: str, parse: Callable[[str], Value]) -> Value:

@@ -10,11 +10,24 @@ from vllm_watch.config.texts import parse_url
 from vllm_watch.config.yaml_node import ConfigNode
 
 
-def _read_url(node: ConfigNode) -> str:
-    url = node.parsed(node.text(), lambda text: parse_url(text, path=""))
+LONGEST_TIMEOUT = "20s"
+
+
+def parse_prometheus_url(text: str) -> str:
+    """
+    Return a Prometheus' URL as it is asked.
+
+    Raises:
+        ValueError: It is none, or has more than a path.
+    """
+    url = parse_url(text, path="")
     if "?" in url or "#" in url:
-        raise node.error("expected a URL without ? and #: paths of the API are put after it")
+        raise ValueError("expected a URL without ? and #: paths of the API are put after it")
     return url
+
+
+def _read_url(node: ConfigNode) -> str:
+    return node.parsed(node.text(), parse_prometheus_url)
 
 
 def _read_prometheus(node: ConfigNode) -> PrometheusConfig:
@@ -33,7 +46,7 @@ _PROMETHEUS = {
         "http://127.0.0.1:9090",
     ),
     "timeout": duration_key(
-        "100ms", "20s", "The limit for one whole request, however slowly the answer arrives.", "5s"
+        "100ms", LONGEST_TIMEOUT, "The limit for one whole request, however slowly the answer arrives.", "5s"
     ),
     "bearer_token_file": path_key(
         "A file with the token to send as `Authorization: Bearer`. It is read for each request.",

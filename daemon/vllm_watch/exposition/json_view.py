@@ -5,7 +5,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
-from types import MappingProxyType
 from typing import Any
 
 from vllm_watch.catalog.capacity_reasons import CAPACITY_BASES, CAPACITY_UNKNOWN
@@ -18,22 +17,12 @@ from vllm_watch.state.snapshot import (
     Reading,
     ServerSnapshot,
     SourceSnapshot,
-    StateSince,
 )
 from vllm_watch_parsers.metric_names import INFERENCE_HANDLERS
 
 
-_NOT_KNOWN: Mapping[str, StateSince] = MappingProxyType({})
-
-
-def server_view(server: ServerSnapshot, since: Mapping[str, StateSince] = _NOT_KNOWN) -> dict[str, Any]:
-    """
-    Return one server as dictionaries, lists, texts and numbers; what is not known is not there.
-
-    Args:
-        server: What is known of it.
-        since: Since when each engine is in its state, as far as somebody has watched it.
-    """
+def server_view(server: ServerSnapshot) -> dict[str, Any]:
+    """Return one server as dictionaries, lists, texts and numbers; what is not known is not there."""
     view: dict[str, Any] = {
         "name": server.name,
         "model_name": server.model_name,
@@ -46,7 +35,7 @@ def server_view(server: ServerSnapshot, since: Mapping[str, StateSince] = _NOT_K
         "labels": dict(server.labels),
         "links": dict(server.links),
         "sources": [_source_view(source) for source in server.sources],
-        "engines": [_engine_view(engine, since.get(engine.key.engine)) for engine in server.engines],
+        "engines": [_engine_view(engine) for engine in server.engines],
         "http_requests": [
             {"method": key.method, "handler": key.handler, "code": key.code, "count": count}
             for key, count in server.http_requests.items()
@@ -96,18 +85,16 @@ def _failed_requests(requests: Mapping[HttpRequestKey, float]) -> dict[str, floa
     return dict(failed)
 
 
-def _engine_view(engine: EngineSnapshot, since: StateSince | None) -> dict[str, Any]:
+def _engine_view(engine: EngineSnapshot) -> dict[str, Any]:
     quantiles: dict[str, dict[str, float]] = {}
     for (stage, quantile), reading in engine.quantiles.items():
         quantiles.setdefault(stage, {})[str(quantile)] = reading.value
-    why = engine.stall_reason
-    # Who compares the states may not have seen this one yet.
-    begun = {} if since is None or since.state != engine.state else {"at": since.at, "is_exact": since.is_exact}
+    why, since = engine.stall_reason, engine.state_since
     return {
         "engine": engine.key.engine,
         "model_name": engine.key.model_name,
         "state": engine.state,
-        **({"state_since": begun} if begun else {}),
+        **({} if since is None else {"state_since": {"at": since.at, "is_exact": since.is_exact}}),
         **({} if why is None else {"stall": {"reason": why, "meaning": STALLED[why]}}),
         "gauges": _readings(engine.gauges),
         "prompt_excludes_cached": engine.prompt_excludes_cached,

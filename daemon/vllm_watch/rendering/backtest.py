@@ -10,15 +10,13 @@ from typing import Any
 
 from vllm_watch.backtest.differences import Pair, side_by_side
 from vllm_watch.backtest.model import Alert, SetResult, SourceResult
+from vllm_watch.catalog.severities import severity_rank
 from vllm_watch.loadtest.number_texts import MISSING, duration
 from vllm_watch.rendering.document import Block, Column, Document, Group, Paragraph, Section, Statement, Table
 from vllm_watch.rendering.json_output import encoded
 from vllm_watch.rendering.markdown import render_markdown
 from vllm_watch.rendering.text import WIDTH, render_text
 
-
-SEVERITIES = ("critical", "warning", "info")
-"""From the worst on; others come after them."""
 
 _NOT_SHOWN = frozenset({"job", "instance", "tier", "model_name", "bound"})
 """Labels that tell no alert from another one of the same server."""
@@ -157,11 +155,6 @@ class _Rows:
 
 def _title(severity: str, of: str) -> str:
     return f"{severity or 'no severity'}: {of}" if of else severity or "no severity"
-
-
-def severity_rank(severity: str) -> int:
-    """Return the place of a severity in the order from the worst on."""
-    return SEVERITIES.index(severity) if severity in SEVERITIES else len(SEVERITIES)
 
 
 def labels_text(alert: Alert) -> str:

@@ -15,7 +15,7 @@ from vllm_watch.catalog.finding_texts import (
     missing_metrics_text,
 )
 from vllm_watch.catalog.reasons import STALLED, SourceName, explain
-from vllm_watch.catalog.states import BEST_TO_WORST, SLEEPING, STATES
+from vllm_watch.catalog.states import STATES, worst
 from vllm_watch.loadtest.metric_titles import LATENCY_LABELS, STATISTIC_LABELS, titled
 from vllm_watch.loadtest.model import Quantile
 from vllm_watch.loadtest.number_texts import MISSING, count, duration, moment, percent, significant
@@ -75,10 +75,9 @@ def summary(snapshot: ServerSnapshot, log: LogPeriod | None) -> Document:
 
 def _title(snapshot: ServerSnapshot) -> str:
     """Return the server's model, version and worst state."""
-    states = {engine.state for engine in snapshot.engines}
-    worst = max(states, key=BEST_TO_WORST.index, default="unknown")
+    state = worst(engine.state for engine in snapshot.engines)
     version = "" if snapshot.version is None else f" on vLLM {snapshot.version}"
-    return f"{snapshot.model_name or snapshot.name}{version}: {worst}"
+    return f"{snapshot.model_name or snapshot.name}{version}: {state}"
 
 
 def _lead(snapshot: ServerSnapshot, log: LogPeriod | None) -> str:
@@ -93,7 +92,7 @@ def _now(engines: Sequence[EngineSnapshot]) -> Iterator[Block]:
     """Yield why engines are as they are, and the last values of all of them, a few side by side."""
     for engine in engines:
         name = f"Engine {engine.key.engine}: " if len(engines) > 1 else ""
-        text = SLEEPING if engine.state == "sleeping" else STATES[engine.state].text
+        text = STATES[engine.state].text
         why = STALLED[engine.stall_reason] if engine.stall_reason is not None else ""
         if text:
             tone: Tone = "note" if engine.state in {"sleeping", "starting"} else "warning"

@@ -77,7 +77,8 @@ class AlertsThread(ServiceThread):
         except Exception:  # Whatever it answers, the next request is sent.
             log.exception("alerts.failed")
             self._errors.count("alerts")
-            return Alerts(self._clock.now(), None, problem="its answer cannot be read: see the log of vllm-watch")
+            problem = f"{config.url}: its answer cannot be read: see the log of vllm-watch"
+            return Alerts(self._clock.now(), None, problem=problem)
 
     def _note(self, config: PrometheusConfig, alerts: Alerts) -> None:
         """Keep an answer, and log when it becomes one without alerts, or one with them again."""

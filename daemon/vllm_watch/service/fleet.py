@@ -21,8 +21,8 @@ from vllm_watch.service.monitor import ServerMonitor
 from vllm_watch.service.sharing import Shared, shared_seconds
 from vllm_watch.service.state_changes import StateChanges
 from vllm_watch.sources.checkpoint import ServerChange
-from vllm_watch.state.snapshot import ServerSnapshot, StateSince
-from vllm_watch.support.clock import Clock, wall_time
+from vllm_watch.state.snapshot import ServerSnapshot
+from vllm_watch.support.clock import Clock
 from vllm_watch.support.internal_errors import InternalErrors
 
 
@@ -57,7 +57,7 @@ class Fleet:
         self._errors = errors
         self._catch_up = catch_up
         self.servers = tuple(ServerMonitor(server, clock, checkpointer.loaded) for server in config.servers)
-        self._state_changes = StateChanges(clock)
+        self._state_changes = StateChanges()
         self._config_changes = ConfigChanges(checkpointer.loaded.positions.changes)
         self._snapshots: Shared[tuple[ServerMonitor, ...], list[ServerSnapshot]] = Shared(clock, self._take_snapshots)
         self._history_due = clock.now()
@@ -124,11 +124,6 @@ class Fleet:
         ready = [server for server in self.servers if server.is_ready]
         self.each(lambda server: self._state_changes.log(server.name, server.engine_states()), ready)
         self._config_changes.log(self.config_changes())
-
-    def states_since(self, server: str) -> Mapping[str, StateSince]:
-        """Return since when each engine of a server is in its state, by the wall clock."""
-        since = self._state_changes.of(server)
-        return {engine: each._replace(at=wall_time(self._clock, each.at)) for engine, each in since.items()}
 
     def record_history(self) -> None:
         """Keep the present values for the charts, if the last ones are old enough."""

@@ -52,8 +52,8 @@ class ChartHistory:
 
 
 def _over_engines(snapshot: ServerSnapshot, name: str) -> float | None:
-    """Return one gauge of all engines: the sum, and of a ratio the largest."""
+    """Return one gauge of all engines: of a ratio the largest, else the sum, if every engine's part is known."""
     values = [engine.gauges[name].value for engine in snapshot.engines if name in engine.gauges]
-    if not values:
-        return None
-    return max(values) if name.endswith("_ratio") else sum(values)
+    if name.endswith("_ratio"):
+        return max(values, default=None)
+    return sum(values) if values and len(values) == len(snapshot.engines) else None

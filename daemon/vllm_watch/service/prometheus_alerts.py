@@ -13,6 +13,7 @@ from contextlib import closing
 from typing import Any, NamedTuple
 
 from vllm_watch.catalog.alert_needs import alert_needs
+from vllm_watch.catalog.severities import severity_rank
 from vllm_watch.config.model import PrometheusConfig
 from vllm_watch.loadtest.http_reader import HttpLimits
 from vllm_watch.loadtest.prometheus_answers import PromAlert
@@ -37,7 +38,6 @@ MAX_URL = 2000
 _WATCHDOG = "Watchdog"
 _NO_RULES = "it answers, but evaluates none of vllm-watch's rules"
 _TOO_MANY = "too many alerts are active there"
-_SEVERITIES = ("critical", "warning", "info")
 
 
 class Alert(NamedTuple):
@@ -46,7 +46,7 @@ class Alert(NamedTuple):
 
     Args:
         alertname: The rule's name.
-        severity: ``critical``, ``warning`` or ``info``, unless somebody has changed the rules.
+        severity: One of `SEVERITIES`, unless somebody has changed the rules.
         state: ``firing``, or ``pending`` while its condition has not held for long enough.
         server: Which server it is about; `None` if it is about a vllm-watch.
         engine: Which engine of that server, if it is about one.
@@ -136,9 +136,7 @@ def _link(url: str | None) -> str | None:
 
 
 def _rank(alert: Alert) -> tuple[int, bool, float, str, str, str]:
-    known = alert.severity in _SEVERITIES
-    severity = _SEVERITIES.index(alert.severity) if known else len(_SEVERITIES)
-    since = alert.active_since or 0.0
+    severity, since = severity_rank(alert.severity), alert.active_since or 0.0
     return severity, alert.state != "firing", since, alert.server or "", alert.alertname, alert.engine or ""
 
 

@@ -16,7 +16,7 @@ from vllm_watch.service.fleet import Fleet
 from vllm_watch.service.history import ChartHistory
 from vllm_watch.service.monitor import ServerMonitor
 from vllm_watch.service.prometheus_alerts import Alerts, alerts_view
-from vllm_watch.state.snapshot import ServerSnapshot, StateSince
+from vllm_watch.state.snapshot import ServerSnapshot
 from vllm_watch.support.clock import Clock, seconds_ahead, wall_time
 
 
@@ -28,19 +28,16 @@ def fleet_document(
 
     def show(server: ServerMonitor) -> msgspec.Raw:
         with_hour = hours is None or server.name in hours
-        since = fleet.states_since(server.name)
-        return server_document(known[server.name], server.history if with_hour else None, since)
+        return server_document(known[server.name], server.history if with_hour else None)
 
     servers = fleet.each(show, [server for server in fleet.servers if server.name in known])
     shown = {} if alerts is None else alerts_view(alerts, known, seconds_ahead(clock))
     return document(wall_time(clock, clock.now()), servers, shown)
 
 
-def server_document(
-    snapshot: ServerSnapshot, hour: ChartHistory | None, since: Mapping[str, StateSince] = MappingProxyType({})
-) -> msgspec.Raw:
+def server_document(snapshot: ServerSnapshot, hour: ChartHistory | None) -> msgspec.Raw:
     """Return one server, encoded by itself, so that one that cannot be encoded hides no other."""
-    view = server_view(snapshot, since)
+    view = server_view(snapshot)
     if hour is not None:
         view["history"] = hour.columns()
         view["events"] = event_views(snapshot.events)

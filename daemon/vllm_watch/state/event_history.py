@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What happened to a server in the last hour, for people who look at it now; a bounded number of events."""
+"""What happened to a server in the last hour, a bounded number of events, and since when its engines' states last."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from vllm_watch.catalog.event_texts import FileChange
 from vllm_watch.catalog.states import EngineState
 from vllm_watch.state.server_sources import ServerSources
-from vllm_watch.state.snapshot import ServerEvent, TailCounts
+from vllm_watch.state.snapshot import ServerEvent, StateSince, TailCounts
 from vllm_watch_parsers.events import Failure, Lifecycle
 from vllm_watch_parsers.scrape import EngineKey
 
@@ -42,8 +42,8 @@ class EventHistory:
     def __init__(self, sources: ServerSources) -> None:
         self._sources = sources
         self._events: deque[ServerEvent] = deque(maxlen=MAX_EVENTS)
-        self._states: dict[str, EngineState] = {}
-        """The last state of each engine, once one is known."""
+        self._states: dict[str, StateSince] = {}
+        """The last state of each engine, by the engine."""
         self._tail: TailCounts | None = None
 
     def note_restart(self, at: float) -> None:
@@ -64,13 +64,21 @@ class EventHistory:
         """Take in the state of each engine; the first that is known of an engine is no change."""
         for key, state in states.items():
             before = self._states.get(key.engine)
-            if state == before or (before is None and state == "unknown"):
+            if before is not None and state == before.state:
                 continue
-            self._states[key.engine] = state
-            if before is not None and not _USUAL.issuperset({before, state}):
-                self._add(ServerEvent(now, "state", state, before, key.engine))
+            was_known = before is not None and before.state != "unknown"
+            self._states[key.engine] = StateSince(state, now, is_exact=was_known)
+            # An exact start of `unknown` is the end of a known state; any other `unknown` has nothing before it.
+            if before is None or not (was_known or before.is_exact) or _USUAL.issuperset({before.state, state}):
+                continue
+            self._add(ServerEvent(now, "state", state, before.state, key.engine))
         if len(self._states) > len(states):
             self._states = {key.engine: self._states[key.engine] for key in states if key.engine in self._states}
+
+    def since(self, engine: str) -> StateSince | None:
+        """Return since when an engine's last state lasts, at the wall clock's time; `None` of one without a state."""
+        known = self._states.get(engine)
+        return None if known is None else known._replace(at=known.at + self._sources.ahead)
 
     def until(self, now: float) -> tuple[ServerEvent, ...]:
         """Return what happened in the hour before `now`, oldest first, at the wall clock's times."""

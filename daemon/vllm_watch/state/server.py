@@ -238,9 +238,9 @@ class ServerState:
 
     def _engines(self, sides: Mapping[EngineKey, GaugeSides], now: float) -> tuple[EngineSnapshot, ...]:
         whole = server_state(self._sources.log, self._sources.scrape, now)
-        engines = tuple([self._engine(key, of_key, whole, now) for key, of_key in sides.items()])
+        engines = [self._engine(key, of_key, whole, now) for key, of_key in sides.items()]
         self._events.note_states(now, {engine.key: engine.state for engine in engines})
-        return engines
+        return tuple([engine._replace(state_since=self._events.since(engine.key.engine)) for engine in engines])
 
     def _engine(self, key: EngineKey, sides: GaugeSides, whole: EngineState | None, now: float) -> EngineSnapshot:
         """Return one engine; `sides` are its gauges by source, and `whole` is the state of a server that is not up."""

@@ -49,6 +49,21 @@ class EngineTotals(NamedTuple):
     histograms: Mapping[str, HistogramReading]
 
 
+class StateSince(NamedTuple):
+    """
+    Since when an engine is in a state.
+
+    Args:
+        state: The state.
+        at: When it was first seen in it.
+        is_exact: Whether another state, and a known one, was seen just before; else it may be in this one for longer.
+    """
+
+    state: EngineState
+    at: float
+    is_exact: bool
+
+
 class EngineSnapshot(NamedTuple):
     """
     One engine.
@@ -79,6 +94,8 @@ class EngineSnapshot(NamedTuple):
     """Why it is stalled, if it is."""
     capacity: EngineCapacity = EngineCapacity()
     """How many tokens per second it sustains, or why that is not known."""
+    state_since: StateSince | None = None
+    """Since when it is in its state."""
 
     @property
     def counters(self) -> Mapping[str, Reading]:
@@ -94,21 +111,6 @@ class EngineSnapshot(NamedTuple):
     def histograms(self) -> Mapping[str, HistogramReading]:
         """How long its requests took, by the names of the series."""
         return self.totals.histograms
-
-
-class StateSince(NamedTuple):
-    """
-    Since when an engine is in a state.
-
-    Args:
-        state: The state.
-        at: When it was first seen in it.
-        is_exact: Whether another state, and a known one, was seen just before; else it may be in this one for longer.
-    """
-
-    state: EngineState
-    at: float
-    is_exact: bool
 
 
 class SourceSnapshot(NamedTuple):

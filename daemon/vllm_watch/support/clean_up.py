@@ -7,12 +7,30 @@ import os
 import signal
 import threading
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from types import FrameType
 
 
 _ENDING = (signal.SIGTERM, signal.SIGHUP)
+
+
+@contextmanager
+def held_back() -> Iterator[Callable[[], None]]:
+    """
+    Hold back signals that end the process until the block ends; yield what lets a child have them.
+
+    So no signal comes between the start of a child and the note of it, by which a clean-up would find it.
+    """
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, (*_ENDING, signal.SIGINT))
+    try:
+        yield lambda: _set_mask(before)
+    finally:
+        _set_mask(before)
+
+
+def _set_mask(signals: Iterable[int]) -> None:
+    signal.pthread_sigmask(signal.SIG_SETMASK, signals)
 
 
 @contextmanager

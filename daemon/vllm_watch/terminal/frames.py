@@ -9,7 +9,7 @@ from typing import Any, cast
 from vllm_watch.catalog.event_texts import EventKind
 from vllm_watch.catalog.first_steps import first_steps
 from vllm_watch.catalog.reasons import BY_SOURCE, SourceName
-from vllm_watch.catalog.states import BEST_TO_WORST, SLEEPING, STATES, EngineState
+from vllm_watch.catalog.states import STATES, EngineState, worst
 from vllm_watch.config.quoting import quote
 from vllm_watch.state.snapshot import Reading
 from vllm_watch.support.errors import DaemonError
@@ -97,8 +97,7 @@ def frame_of(document: Document, received: float, only: str | None = None) -> Fr
 
 def _server(server: ServerDocument, document: Document) -> ServerView:
     engines = tuple(_engine(each, server.slo) for each in server.engines)
-    states: list[EngineState] = [engine.state for engine in engines] or ["unknown"]
-    state = max(states, key=BEST_TO_WORST.index)
+    state = worst(engine.state for engine in engines)
     return ServerView(
         name=server.name,
         state=state,
@@ -122,7 +121,7 @@ def _server(server: ServerDocument, document: Document) -> ServerView:
 def _meaning(state: EngineState, engines: Iterable[EngineView]) -> str:
     """Return what a server's state means, as exactly as that is known, and what its runbook begins with."""
     stall = next((engine.stall for engine in engines if engine.stall), None) if state == "stalled" else None
-    text = SLEEPING if state == "sleeping" else stall or STATES[state].text
+    text = stall or STATES[state].text
     known = first_steps().get(state)
     if known is None or not known.steps:
         return text
@@ -153,7 +152,8 @@ def _state(name: str) -> EngineState:
 
 
 def _reading(reading: ReadingDocument | None) -> Reading | None:
-    if reading is None or reading.value is None:
+    """Return a value with its source; one from a source of a newer daemon is not known here."""
+    if reading is None or reading.value is None or reading.source not in BY_SOURCE:
         return None
     return Reading(reading.value, reading.at, cast("SourceName", reading.source))
 
@@ -199,15 +199,14 @@ def _event(event: EventDocument) -> Event:
 
 
 def _now(engines: Sequence[EngineView], at: float) -> Point:
-    sums = {name: _sum_known([getattr(engine, name) for engine in engines]) for name in _SUMS}
+    sums = {name: _sum([_value(getattr(engine, name)) for engine in engines]) for name in _SUMS}
     usage = [engine.kv_cache_usage_ratio.value for engine in engines if engine.kv_cache_usage_ratio is not None]
     first = _worst_latency("time_to_first_token", engines)
     return Point(at, **sums, kv_cache_usage_ratio=max(usage, default=None), ttft_p95=first.p95)
 
 
-def _sum_known(readings: Iterable[Reading | None]) -> float | None:
-    values = [reading.value for reading in readings if reading is not None]
-    return sum(values) if values else None
+def _value(reading: Reading | None) -> float | None:
+    return None if reading is None else reading.value
 
 
 def _sum(values: Sequence[float | None]) -> float | None:

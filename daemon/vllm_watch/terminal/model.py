@@ -165,7 +165,11 @@ class Event(NamedTuple):
 
 
 class Point(NamedTuple):
-    """The numbers of a server at one moment: sums over its engines, and the highest of what cannot be summed."""
+    """
+    The numbers of a server at one moment: sums over its engines, and the highest of what cannot be summed.
+
+    A sum of which an engine's part is not known is not known; the highest is that of the engines that have one.
+    """
 
     at: float
     prompt_tokens_per_second: float | None = None

@@ -193,10 +193,10 @@ def _drawing(number: Number, room: int, cells: Cells) -> list[Span]:
 
 
 def _origin(reading: Reading | None, at: float, cells: Cells) -> str:
-    """Return where a number comes from, and how old it is there; a newer daemon may have other sources."""
+    """Return where a number comes from, and how old it is there."""
     if reading is None:
         return ""
-    return f"{SOURCE_NAMES.get(reading.source, reading.source)} {cells.age(at - reading.at)}".lstrip()
+    return f"{SOURCE_NAMES[reading.source]} {cells.age(at - reading.at)}"
 
 
 def _of(limit: float | None, cells: Cells) -> str:

@@ -1,22 +1,22 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The status page's files: read once from the package, and one with the states of the catalogue."""
+"""The status page's files: read once from the package, and those with lists of the catalogue."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from importlib.resources import files
 from pathlib import PurePosixPath
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import msgspec
 
 from vllm_watch.catalog.first_steps import first_steps
+from vllm_watch.catalog.severities import SEVERITIES
 from vllm_watch.catalog.states import BEST_TO_WORST, STATES
 from vllm_watch.web.endpoints import Response, compressed
 
 
 _INDEX = "index.html"
-_STATES = "states.js"
 _CONTENT_TYPES = {
     ".css": "text/css; charset=utf-8",
     ".html": "text/html; charset=utf-8",
@@ -36,14 +36,19 @@ def load_assets() -> Mapping[str, Asset]:
     """Return the files by the path that they are served at; the HTML is at ``/``."""
     folder = files("vllm_watch.web") / "static"
     read = {_path_of(file.name): _asset(file.name, file.read_bytes()) for file in folder.iterdir()}
-    return {**read, _path_of(_STATES): _asset(_STATES, _states_module())}
+    made = {"severities.js": _module({"SEVERITIES": SEVERITIES}), "states.js": _module(_states())}
+    return {**read, **{_path_of(name): _asset(name, body) for name, body in made.items()}}
 
 
-def _states_module() -> bytes:
-    """Return a module of JavaScript with the states from worst to best, what they mean, and what to do first."""
+def _states() -> Mapping[str, Any]:
+    """Return the states from worst to best, what they mean, and what to do first."""
     states = list(reversed(BEST_TO_WORST))
     meanings = {state: STATES[state].text for state in states if STATES[state].text}
-    exported = {"STATES": states, "MEANINGS": meanings, "FIRST_STEPS": first_steps()}
+    return {"STATES": states, "MEANINGS": meanings, "FIRST_STEPS": first_steps()}
+
+
+def _module(exported: Mapping[str, Any]) -> bytes:
+    """Return a module of JavaScript with constants."""
     encode = msgspec.json.encode
     return b"".join(b"export const %b = %b;\n" % (name.encode(), encode(value)) for name, value in exported.items())
 

@@ -3,9 +3,13 @@
 
 import { element, newLink, refill, setText } from "./dom.js";
 import { count, numberOf, span } from "./format.js";
+import { SEVERITIES } from "./severities.js";
 import { listOf } from "./snapshot.js";
 
-const SEVERITIES = ["critical", "warning", "info"];
+// Returns the severity that an alert is shown with: whoever changes the rules may give others.
+function severityOf(alert) {
+  return SEVERITIES.includes(alert.severity) ? alert.severity : SEVERITIES.at(-1);
+}
 
 // Returns the alerts about one server, or about vllm-watch itself (null); null if they are not known.
 export function alertsOf(snapshot, server) {
@@ -13,7 +17,7 @@ export function alertsOf(snapshot, server) {
 }
 
 export function firing(alerts, severity = null) {
-  return listOf(alerts).filter((alert) => alert.state === "firing" && (!severity || alert.severity === severity)).length;
+  return listOf(alerts).filter((alert) => alert.state === "firing" && (!severity || severityOf(alert) === severity)).length;
 }
 
 export class AlertList {
@@ -63,7 +67,7 @@ function saysOf({ alerts, prometheus }) {
 function rowOf(alert, at) {
   const since = numberOf(alert.active_since);
   return {
-    severity: SEVERITIES.includes(alert.severity) ? alert.severity : "info",
+    severity: severityOf(alert),
     state: String(alert.state ?? ""),
     name: String(alert.alertname ?? ""),
     engine: alert.engine === undefined ? "" : `engine ${alert.engine}`,

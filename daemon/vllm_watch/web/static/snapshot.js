@@ -39,11 +39,12 @@ export function worstState(server) {
   return STATES.find((state) => states.includes(state)) ?? "unknown";
 }
 
-// Returns one point of the charts: sums over the engines, and the highest of what cannot be summed.
+// Returns one point of the charts: sums over the engines, none if an engine's part is not known, and the highest of
+// what cannot be summed.
 export function pointOf(server, at) {
   const engines = listOf(server.engines);
   const all = (read) => engines.map(read).filter((value) => value !== null);
-  const sum = (name) => total(all((engine) => gauge(engine, name)));
+  const sum = (name) => total(engines.map((engine) => gauge(engine, name)));
   return {
     t: at,
     generation_tokens_per_second: sum("generation_tokens_per_second"),
@@ -61,7 +62,7 @@ export function saysAnything(point) {
 }
 
 function total(values) {
-  return values.length ? values.reduce((sum, value) => sum + value, 0) : null;
+  return values.length && !values.includes(null) ? values.reduce((sum, value) => sum + value, 0) : null;
 }
 
 function highest(values) {

@@ -1,0 +1,73 @@
+# SPDX-License-Identifier: Apache-2.0
+"""BEHAVIOUR.md lists the keys of the snapshot."""
+
+from __future__ import annotations
+
+import json
+import re
+
+from collections import defaultdict
+from pathlib import Path
+
+import pytest
+
+from tests.state.test_sources_together import READY, STARTING, Server, page
+from tests.terminal.documents import MOMENTS, fleet
+
+from vllm_watch.exposition.json_view import server_view
+from vllm_watch.service.prometheus_alerts import Alert, Alerts, alerts_view
+from vllm_watch.state.snapshot import ProbeSnapshot, StateSince
+
+
+OF_OBJECTS = ("/", "prometheus", "alerts[]", "servers[]")
+"""How the paths of objects begin in the table."""
+
+DAEMON = Path(__file__).parents[2] / "daemon"
+BY_NAME = ("flags", "gauges", "counters", "quantiles", "capacity")
+"""Objects whose keys are names: of flags, of series, of stages, of bases."""
+
+FLAGS = b"INFO 11-21 02:35:10 [api_utils.py:1] non-default args: {'model': 'm', 'max_num_seqs': %d}"
+ALERT = Alert("VllmEngineDown", "critical", "firing", "s", "0", "h:9468", 1.0, "It is down.", "http://a", "http://b")
+
+
+def listed(name):
+    """Return the keys of each object, by its path, as a document lists them."""
+    rows = re.findall(r"^\| `([^`]+)` \| (.+) \|$", (DAEMON / name).read_text(encoding="utf-8"), re.MULTILINE)
+    return {path: set(re.findall(r"`(\w+)`", keys)) for path, keys in rows if path.startswith(OF_OBJECTS)}
+
+
+def found(value, path="", keys=None):
+    """Return the keys of each object of a document, by its path; what is there by name has NAME in it."""
+    keys = defaultdict(set) if keys is None else keys
+    if isinstance(value, list):
+        for each in value:
+            found(each, f"{path}[]", keys)
+    elif isinstance(value, dict):
+        is_by_name = path.rpartition(".")[2] in BY_NAME
+        if not is_by_name:
+            keys[path or "/"] |= value.keys()
+        for name, each in value.items():
+            found(each, f"{path}.{'NAME' if is_by_name else name}".removeprefix("."), keys)
+    return keys
+
+
+def documents():
+    """Return snapshots of recorded servers in each state, and what no recording has."""
+    both = Server().log(STARTING, FLAGS % 8, READY).log(STARTING, FLAGS % 24, READY, after=60).scrape(page(running=1))
+    snapshot = both.state.snapshot(both.now)._replace(probe=ProbeSnapshot(is_success=True, first_token_seconds=0.1))
+    (engine,) = snapshot.engines
+    whole = server_view(snapshot, {engine.key.engine: StateSince(engine.state, 1.0, is_exact=True)})
+    unknown = alerts_view(Alerts(1.0, None, "http://p: it has not answered yet"), {"s"}, 0.0)
+    known = alerts_view(Alerts(1.0, (ALERT,)), {"s"}, 0.0)
+    return [fleet(*MOMENTS), {"servers": [whole]}, unknown, known]
+
+
+@pytest.mark.parametrize("name", ["BEHAVIOUR.md", "BEHAVIOUR.zh-CN.md"])
+def test_each_key_of_the_snapshot_is_listed(name):
+    """The table has each key that a snapshot has, at its object, and no other."""
+    keys = defaultdict(set)
+    for each in documents():
+        found(json.loads(json.dumps(each)), "", keys)
+
+    assert listed(name) == {path: keys[path] for path in listed(name)}
+    assert set(OF_OBJECTS) < listed(name).keys()
