@@ -62,7 +62,7 @@ READERS_OF_BACKTESTS = {
 }  # fmt: skip
 """The modules of `backtest` that open files or connections, or run promtool."""
 IMPURE_OF_THE_TERMINAL = {
-    "app", "canvas", "daemon_reader", "home_page", "local_reader", "pages", "present", "reading_thread",
+    "app", "canvas", "daemon_reader", "home_page", "key_driver", "local_reader", "pages", "present", "reading_thread",
     "replay_reader", "settled", "theme",
 }  # fmt: skip
 """The modules of `terminal` that read, wait, or need textual; the others make lines of values."""

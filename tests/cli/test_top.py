@@ -3,9 +3,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import pty
+import select
 import subprocess
 import sys
 
@@ -248,3 +250,30 @@ def test_a_terminal_that_cannot_be_drawn_on(monkeypatch):
         2,
         "vllm-watch: the terminal cannot be drawn on (TERM is dumb): use --once to print one screen",
     )
+
+
+@pytest.mark.slow
+def test_keys_of_a_terminal_without_utf8(daemon):
+    """A key that is no UTF-8 is ignored, and the keys after it are read."""
+    ours, theirs = pty.openpty()
+    command = [*COMMAND, "top", "--url", daemon.url]
+    with subprocess.Popen(command, stdin=theirs, stdout=theirs, stderr=theirs) as process:
+        os.close(theirs)
+        shown = b""
+        while b"Quit" not in shown:
+            shown += _read(ours)
+        os.write(ours, b"\xe9")
+        with contextlib.suppress(OSError):  # Nobody has the terminal any more.
+            while True:  # What is read together with the bad byte is ignored, too.
+                os.write(ours, b"q")
+                shown += _read(ours)
+        os.close(ours)
+
+    assert process.returncode == 0
+    assert b"UnicodeDecodeError" not in shown
+
+
+def _read(terminal):
+    """Return what a terminal gets next, which is not late: the ages are drawn each second."""
+    assert select.select([terminal], [], [], SECONDS)[0]
+    return os.read(terminal, 65536)

@@ -20,11 +20,13 @@ import click
 
 from textual.app import App
 from textual.binding import BindingType
+from textual.driver import Driver
 from textual.filter import LineFilter, NoColor
 from textual.message import Message
 from textual.types import AnimationLevel
 
 from vllm_watch.terminal.home_page import HomePage
+from vllm_watch.terminal.key_driver import KeyDriver
 from vllm_watch.terminal.model import FrameSource, ThemeName, ViewOptions
 from vllm_watch.terminal.pages import EventsPage, HelpPage, Page, ServerPage
 from vllm_watch.terminal.present import Present
@@ -71,6 +73,10 @@ class TopApp(App[None]):
     def get_line_filters(self) -> Sequence[LineFilter]:
         """Return what takes the colours away. Textual's own depends on NO_COLOR, and draws black on black."""
         return [] if self._present.has_color else [NoColor()]
+
+    def get_driver_class(self) -> type[Driver]:
+        """Return what reads the keys."""
+        return KeyDriver
 
     def on_mount(self) -> None:
         """Show the first screen, and follow the source."""
