@@ -9,6 +9,7 @@ once         `once` and `backfill` on a log of a million lines, beside `mtail --
 start        how long short commands take, and the daemon until it is ready
 scrape       what one scrape of a recorded page costs, beside prometheus_client's parser, and of pages that are wild
 capacity     how well the capacity is predicted, by the time before an engine is saturated
+top          what `vllm-watch top` costs with one server and with 200, and how soon it shows them
 catching-up  how long the daemon takes for 1 GiB that was written while it was away
 old-logs     the same as once of logs of other kinds (not run unless it is named)
 servers      what 1, 10, 50 and 200 servers cost, and what those that hang do to others (not run unless it is named)
@@ -33,7 +34,20 @@ from pathlib import Path
 
 import msgspec
 
-from tests.benchmarks import capacity, catching_up, latency, lines, many, once, report, scrape, servers, soak, start
+from tests.benchmarks import (
+    capacity,
+    catching_up,
+    latency,
+    lines,
+    many,
+    once,
+    report,
+    scrape,
+    servers,
+    soak,
+    start,
+    terminal,
+)
 from tests.benchmarks.cost_table import HEADINGS, filled
 from tests.benchmarks.figures import Figure, Kept, KeptBenchmark, compare, gone, keep, row
 from tests.benchmarks.machine import calibrate, machine
@@ -50,6 +64,7 @@ BENCHMARKS: dict[str, Callable[[], Iterator[Figure]]] = {
     "start": start.measure,
     "scrape": scrape.measure,
     "capacity": capacity.measure,
+    "top": terminal.measure,
     "catching-up": catching_up.measure,
     "old-logs": once.measure_kinds,
     "servers": servers.measure,

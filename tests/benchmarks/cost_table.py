@@ -12,6 +12,7 @@ from pathlib import Path
 from tests.benchmarks.figures import Kept
 from tests.benchmarks.lines import GOALS
 from tests.benchmarks.once import BUSY, PROGRAMS
+from tests.benchmarks.terminal import MANY, ONE
 
 
 ROOT = Path(__file__).parents[2]
@@ -30,6 +31,7 @@ ROWS = (
     ([("many", "200 servers"), ("many", "memory")], []),
     ([("latency", "rare lines: p99"), ("latency", "under load: p99")], []),
     ([("start", f"{name}: by the clock") for name in STARTS], []),
+    ([("top", each) for each in (ONE, f"{ONE}: memory", MANY, "first screen")], []),
 )
 """Of each row the figures in its two last cells, by benchmark and name, in the order of their numbers."""
 

@@ -119,6 +119,7 @@ def test_the_page_of_a_recorded_overload_arrives_and_is_resolved(start, folder):
     tree = cloned(folder / "tree")
     stack = start(
         *("make", "--old-file=.venv/installed", f"BIN={Path(sys.executable).parent}", "stack"),
+        "ARGS=",  # A make that runs the tests hands its own on.
         *(f"RECORDING={tree / 'daemon/vllm_watch/replay/recordings/day'}", f"SPEED={SPEED}"),
         cwd=tree,
         path=os.environ["PATH"],
