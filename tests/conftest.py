@@ -22,8 +22,8 @@ os.environ.setdefault("GOGC", "800")
 
 # How long an example takes is the machine's affair.
 settings.register_profile("vllm-watch", deadline=None)
-# `make check` and `make test`: a third of the examples of each property.
-settings.register_profile("quick", settings.get_profile("vllm-watch"), max_examples=30)
+# `make check` and `make test`: a fifth of the examples of each property.
+settings.register_profile("quick", settings.get_profile("vllm-watch"), max_examples=20)
 settings.load_profile("vllm-watch")
 
 
