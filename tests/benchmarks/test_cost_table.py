@@ -60,7 +60,9 @@ def test_figures_take_the_place_of_numbers(value, shown):
     assert text == filled(text, "Cost", kept(value))
 
 
-@pytest.mark.parametrize(("old", "new"), [("1 %, 1 MiB", "1 %"), ("| `top` |", "| too many | 1, 1, 1, 1 | |\n| `top` |")])
+@pytest.mark.parametrize(
+    ("old", "new"), [("1 %, 1 MiB", "1 %"), ("| `top` |", "| too many | 1, 1, 1, 1 | |\n| `top` |")]
+)
 def test_a_table_of_another_form_is_an_error(old, new):
     """A number or a row too few or too many is said, not filled wrongly."""
     with pytest.raises(ValueError, match=r"expected 2 numbers|argument 2 is shorter"):
