@@ -10,7 +10,7 @@ unexport PYTHONDONTWRITEBYTECODE
 PYTEST = $(BIN)/pytest -q --maxprocesses 8 --dist loadfile --no-loadscope-reorder --numprocesses
 # Much of the tests' time is waiting, which is for others to use: there are more processes than cores. The quick tests
 # wait less: with as many as the others have they take a quarter longer.
-WORKERS = $(shell expr $$(nproc) '*' 2)
+WORKERS = $(shell expr $$(nproc) '*' 5 / 2)
 QUICK_WORKERS = $(shell expr $$(nproc) '*' 3 / 2)
 
 .PHONY: demo run stack check test test-all coverage lint bench fuzz release-check generate

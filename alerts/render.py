@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """
-Writes ``rules/`` from ``source/`` and ``thresholds.yml``, and what the daemon takes from them: which series each alert
-needs, for `vllm-watch check`, what the runbooks say to do first, and the thresholds at which the status page and `top`
-change a colour (``make generate``).
+Writes ``rules/`` from ``source/`` and ``thresholds.yml``, ``gpu-exporters/`` from ``gpu_exporters.py``, and what the
+daemon takes from them: which series each alert needs, for `vllm-watch check`, what the runbooks say to do first, and
+the thresholds at which the status page and `top` change a colour (``make generate``).
 
 Prometheus' rules know no constants, and a number that is in two rules is soon two numbers. In ``source/`` a
-threshold is written ``%{name}``, and so is ``%{probe_not_judged}``: the reasons for which a probe's failure is no
-finding about the server.
+threshold is written ``%{name}``, and so are two lists of reasons: ``%{probe_not_judged}``, for which a probe's failure
+is no finding about the server, and ``%{gpu_failures}``, for which GPUs that could be read are not.
 """
 
 from __future__ import annotations
@@ -17,7 +17,9 @@ import sys
 from pathlib import Path
 
 from first_steps import first_steps
+from gpu_rules import rendered_gpu_rules
 from needs import needs
+from xid_table import RUNBOOK, with_tables
 
 from vllm_watch.backtest.rule_set import shipped_sources
 from vllm_watch.backtest.thresholds import named_in, shipped_thresholds
@@ -92,7 +94,9 @@ def rendered_terminal() -> str:
 def main() -> None:
     """Write the rule files, and what the daemon takes from them."""
     written = {HERE / "rules" / name: text for name, text in rendered().items()}
+    written |= {HERE / "gpu-exporters" / name: text for name, text in rendered_gpu_rules().items()}
     views = {STATUS_PAGE: rendered_status_page(), TERMINAL: rendered_terminal()}
+    written[RUNBOOK] = with_tables(RUNBOOK.read_text(encoding="utf-8"))
     written |= {NEEDS: rendered_needs(), FIRST_STEPS: rendered_first_steps(), **views}
     for path, text in written.items():
         path.write_text(text, encoding="utf-8")

@@ -148,7 +148,7 @@ put_once() { # FILE TARGET
 
 make_environment() { # FOLDER
   "$python" -m venv "$1" &&
-    "$1/bin/python" -I -m pip --disable-pip-version-check --no-cache-dir --quiet install --no-compile "${wheel}[top]" &&
+    "$1/bin/python" -I -m pip --disable-pip-version-check --no-cache-dir --quiet install --no-compile "${wheel}[top,gpu]" &&
     # The environment is never changed, so these are not needed.
     "$1/bin/python" -I -m pip --disable-pip-version-check --quiet uninstall --yes pip setuptools 2>/dev/null &&
     rm -f "$1"/bin/activate* "$1"/bin/Activate* &&

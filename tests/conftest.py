@@ -15,6 +15,7 @@ pytest_plugins = (
     "tests.support.order",
     "tests.support.samples",
     "tests.support.shared",
+    "tests.support.fake_nvml",  # It imports shared.
 )
 
 # Prometheus and its tools take a fifth less of a processor's time with more memory.
@@ -25,6 +26,13 @@ settings.register_profile("vllm-watch", deadline=None)
 # `make check` and `make test`: a fifth of the examples of each property.
 settings.register_profile("quick", settings.get_profile("vllm-watch"), max_examples=20)
 settings.load_profile("vllm-watch")
+
+
+@pytest.fixture(autouse=True)
+def _without_the_extra_gpu(monkeypatch):
+    """Let no daemon within a test's process look for this machine's GPUs, though the extra is installed for tests."""
+    for module in ("gpu_once", "gpu_thread"):
+        monkeypatch.setattr(f"vllm_watch.service.{module}.has_module", lambda: False)
 
 
 def pytest_addoption(parser):

@@ -25,6 +25,7 @@ LAYERS = (
     "reading",
     "state",
     "sources",
+    "gpu",
     "prometheus",
     "discovery",
     "exposition",
@@ -55,6 +56,7 @@ READERS_OF_LOAD_TESTS = {
     "prometheus_source",
     "source_kind",
     "sources",
+    "gpu",
 }
 """The modules of `loadtest` that open files or connections; the others analyse what these have read."""
 READERS_OF_BACKTESTS = {
@@ -62,8 +64,8 @@ READERS_OF_BACKTESTS = {
 }  # fmt: skip
 """The modules of `backtest` that open files or connections, or run promtool."""
 IMPURE_OF_THE_TERMINAL = {
-    "app", "canvas", "daemon_reader", "home_page", "key_driver", "local_reader", "pages", "present", "reading_thread",
-    "replay_reader", "settled", "theme",
+    "app", "canvas", "daemon_reader", "home_screen", "key_driver", "local_reader", "present", "reading_thread",
+    "replay_reader", "screens", "settled", "theme",
 }  # fmt: skip
 """The modules of `terminal` that read, wait, or need textual; the others make lines of values."""
 PURE = sorted(

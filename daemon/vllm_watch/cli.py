@@ -78,10 +78,18 @@ def _status_of(action: Callable[[], int | None]) -> int:
         return error.exit_code
     except click.ClickException as error:
         error.show()
+        if isinstance(error, click.UsageError) and _is_bare_source(error):
+            click.echo("A log is given with --log FILE, a /metrics with --metrics URL.", err=True)
         return error.exit_code
     except (click.Abort, KeyboardInterrupt):
         click.echo("Aborted!", err=True)
         return 1
+
+
+def _is_bare_source(error: click.UsageError) -> bool:
+    """Return whether something stands alone that one may take for a source; click has no class of its own for that."""
+    options = error.ctx.command.params if error.ctx is not None else []
+    return "unexpected extra argument" in error.message and any("--log" in option.opts for option in options)
 
 
 if __name__ == "__main__":

@@ -19,8 +19,8 @@ from boards.kit.texts import LANGUAGES
 
 
 JSON = Path(__file__).parents[1] / "json"
-_INDENT = 1
-"""Spaces: with two, the largest dashboard is larger than what ``kubectl apply`` keeps of a ConfigMap (256 KiB)."""
+_INDENT = 0
+"""Spaces: with any, the largest dashboard is larger than what ``kubectl apply`` keeps of a ConfigMap (256 KiB)."""
 
 BOARDS = (fleet, server, spec_decode, capacity, sources, load_test)
 

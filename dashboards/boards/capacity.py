@@ -6,7 +6,7 @@ from __future__ import annotations
 from grafana_foundation_sdk.models import dashboard as models
 
 from boards import server
-from boards.kit import batches, context, engines, flags, palette, promql, room, variables
+from boards.kit import batches, context, energy, engines, flags, palette, promql, room, variables
 from boards.kit.board import Row, board
 from boards.kit.engines import cell
 from boards.kit.legends import ENGINE
@@ -103,6 +103,7 @@ def dashboard(language: str) -> models.Dashboard:
             Row(t.row("demand"), [_demand(t), _throughput(t), _replicas(t), _estimates(t)]),
             Row(t.row("batch"), [_gain(t), _batch_over_time(t)]),
             Row(t.row("requests"), [_prompt_sources(t), _context(t)]),
+            Row(t.row("energy"), [_energy(t)], collapsed=True),
             Row(
                 t.row("started_with"),
                 [_shape(t), _limits(t), _changes(t), flags.table(t, "flags", flags.known())],
@@ -533,6 +534,32 @@ def _context(t: Texts) -> Panel:
         ],
         sort_by=[(t.name("server"), False)],
         width=14,
+    )
+
+
+def _energy(t: Texts) -> Panel:
+    """Return what each server's tokens took in the time range, in energy and in money."""
+    watts = f"avg_over_time({energy.recorded_watts()}[$__range])"
+    idle = f"avg_over_time({energy.recorded_idle_watts()}[$__range])"
+    columns = (
+        (watts, "watts", energy.WATTS),
+        (idle, "idle_watts", energy.WATTS),
+        (energy.joules_in_range("generation"), "joules", energy.JOULES),
+        (energy.tokens_per_joule_in_range(), "per_joule", energy.PER_JOULE),
+        (energy.cost_in_range("generation"), "cost_output", energy.MONEY),
+        (energy.cost_in_range("prompt"), "cost_prompt", energy.MONEY),
+        (energy.cost_in_range("prompt", "generation"), "cost_total", energy.MONEY),
+    )
+    return grid(
+        t.panel("energy"),
+        [Key("server", t.name("server")), Key("instance", t.name("daemon"), width=110)],
+        [
+            Column(promql.only(expr, "instance", "server"), t.name(name), unit, width=110)
+            for expr, name, unit in columns
+        ],
+        sort_by=[(t.name("server"), False)],
+        width=24,
+        height=5,
     )
 
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 
 from grafana_foundation_sdk.models import dashboard as models
 
-from boards.kit import alerts, flags, palette, promql, server_links, since, variables
+from boards.kit import alerts, flags, gpus, palette, promql, server_links, since, variables
 from boards.kit.board import Row, board
 from boards.kit.legends import AT, ENGINE
 from boards.kit.links import runbooks, to_board
@@ -24,6 +24,7 @@ from boards.kit.panels import (
     Key,
     Panel,
     Query,
+    comparison,
     figure,
     figures,
     grid,
@@ -33,6 +34,8 @@ from boards.kit.panels import (
 )
 from boards.kit.texts import Texts
 from boards.kit.thresholds import number
+from vllm_watch.catalog.gpu_codes import GPU_STATES
+from vllm_watch.catalog.reasons import BY_SOURCE
 from vllm_watch.catalog.states import BEST_TO_WORST, STATES, EngineState
 
 
@@ -48,6 +51,13 @@ _STEADY = "5m"
 """What latencies in the table are over, whatever the time range: two servers are compared."""
 
 _KINDS_OF_TOKENS = tuple(promql.of_engine(f"{kind}_tokens_per_second") for kind in ("prompt", "generation"))
+
+_WATTS = "vllm_watch_gpu_power_watts"
+
+_RECOMMENDED = 'vllm_watch_gpu_recovery_action{action!="none"}'
+
+_HOTTEST = 5
+"""How many GPUs are compared."""
 
 _STEP = 10
 """Between two states in the order of the table; those with a critical alert stand between saturated and unknown."""
@@ -65,6 +75,7 @@ def dashboard(language: str) -> models.Dashboard:
         [
             Row(t.row("now"), [*_strip(t), _servers(t), alerts.firing(t, width=24, height=12, is_by_daemon=True)]),
             Row(t.row("course"), [_state(t), *_courses(t)]),
+            Row(t.row("gpu"), [*_gpu_figures(t), *_gpu_courses(t)], collapsed=True),
             Row(t.row("flags"), [flags.table(t, "differing", flags.differing())]),
         ],
         annotated=False,
@@ -204,7 +215,11 @@ def _to(t: Texts, board_name: str) -> Mapping[str, object]:
 
 
 def _unread() -> str:
-    return f"sum without (source) ({promql.of_server('source_up')} == bool 0)"
+    """Return how many sources cannot be read; a machine without the driver of its GPUs is nothing to look at."""
+    quiet = "|".join(code for code, reason in BY_SOURCE["gpu"].items() if reason.kind == "quiet")
+    excused = promql.of_server("source_info", f'source="gpu",reason=~"{quiet}"')
+    down = f"{promql.of_server('source_up')} == bool 0"
+    return f"sum without (source) ({down} unless max without (reason) ({excused}))"
 
 
 def _tokens() -> str:
@@ -329,3 +344,85 @@ def _ranked(expr: str, by: str) -> list[Query]:
     return [
         Query(promql.ranked(expr, by, place), _SERVER, color) for place, color in enumerate(palette.COLORS, start=1)
     ]
+
+
+def _gpu_figures(t: Texts) -> list[Panel]:
+    """Return what needs somebody among all GPUs, and what they draw; a GPU that servers share counts once."""
+    return [
+        figures(
+            t.panel("gpu_states"),
+            COUNT,
+            [
+                Query(
+                    f"sum({_each_gpu(gpus.state())} == bool {place})", t.name(f"gpu_{state}"), gpus.STATE_COLORS[state]
+                )
+                for place, state in enumerate(GPU_STATES, start=1)
+            ],
+            width=12,
+        ),
+        figure(
+            t.panel("gpu_actions"),
+            COUNT,
+            Query(
+                f"sum({_each_gpu(_RECOMMENDED)})",
+                t.name("needing"),
+                steps=[(1, palette.BAD)],
+            ),
+            width=4,
+            runbooks=runbooks(t, "GpuNeedsAction"),
+        ),
+        figure(
+            t.panel("gpu_watts"),
+            gpus.WATTS,
+            Query(f"sum({_each_gpu(_WATTS)})", t.name("all_gpus")),
+            Query(f"sum({_idle_watts()})", t.name("idle_gpus")),
+            decimals=0,
+            width=8,
+        ),
+    ]
+
+
+def _gpu_courses(t: Texts) -> list[Panel]:
+    return [
+        comparison(
+            t.panel("gpu_hottest"),
+            gpus.CELSIUS,
+            [Query(_hottest(), "{{server}} GPU {{index}}", palette.ORANGE)],
+            runbooks=runbooks(t, "GpuHwThermal"),
+        ),
+        lines(
+            t.panel("gpu_throttled_course"),
+            RATIO,
+            _ranked(
+                gpus.of_servers(gpus.throttled(), "max"), gpus.of_servers(_throttled_over_range(), "max", gpus.EVER)
+            ),
+            bounds=[(number("gpu_throttled_share"), palette.WARNING)],
+            soft_most=number("gpu_throttled_share"),
+            runbooks=runbooks(t, "GpuThrottledAndSlow"),
+        ),
+        lines(
+            t.panel("gpu_power_course"),
+            gpus.WATTS,
+            _ranked(gpus.of_servers(_WATTS), gpus.of_servers(_mean_over_range(_WATTS), gpus=gpus.EVER)),
+        ),
+    ]
+
+
+def _each_gpu(series: str) -> str:
+    """Return what each GPU of the chosen servers has, once."""
+    return f"(max by (gpu) ({series}) and on (gpu) {promql.of_server('server_gpu_info')})"
+
+
+def _idle_watts() -> str:
+    """Return the power of GPUs whose servers have no running request."""
+    busy = f"{promql.per_server(promql.of_engine('requests_running'))} > 0"
+    return f"{_each_gpu(_WATTS)} unless on (gpu) ({gpus.GPUS} and ignoring (gpu) {busy})"
+
+
+def _hottest() -> str:
+    core = 'vllm_watch_gpu_temperature_celsius{sensor="core"}'
+    return gpus.numbered(f"topk({_HOTTEST}, {gpus.of_gpu(core)})")
+
+
+def _throttled_over_range() -> str:
+    return promql.over_range('vllm_watch_gpu_throttled_seconds_total{reason!="power_cap"}', "rate")

@@ -12,7 +12,7 @@ from typing import Final
 
 from grafana_foundation_sdk.models import dashboard as models
 
-from boards.kit import palette, promql, variables
+from boards.kit import energy, palette, promql, variables
 from boards.kit.board import Row, board
 from boards.kit.links import runbooks
 from boards.kit.panels import (
@@ -66,6 +66,10 @@ _FEW: Final = 3
 
 _MARK: Final = "_is"
 
+_PROMPTED: Final = "prompt_tokens_total"
+_GENERATED: Final = "generation_tokens_total"
+_BY_SOURCE: Final = "prompt_tokens_by_source_total"
+
 Growth = Callable[[str], str]
 """What is made of a counter: its growth in the range, or per second."""
 
@@ -83,6 +87,7 @@ def dashboard(language: str) -> models.Dashboard:
             Row(t.row("load"), [_outcomes(t), _offered(t), _running(t), _waiting(t)]),
             Row(t.row("work"), [_throughput(t), _step_tokens(t), _kv_cache(t)]),
             Row(t.row("limits"), [preemptions(t, _earlier_line(t, PREEMPTED), width=8), _acceptance(t), _positions(t)]),
+            Row(t.row("energy"), _energy(t), collapsed=True),
         ],
     )
 
@@ -107,6 +112,27 @@ def _tokens(t: Texts) -> list[Panel]:
         _figure(t, "input_length", TOKENS, _mean("request_prompt_tokens"), decimals=1),
         _figure(t, "output_length", TOKENS, _mean("request_generation_tokens"), decimals=1),
         _figure(t, "acceptance", COUNT, _acceptance_in_range(), decimals=2),
+    ]
+
+
+def _energy(t: Texts) -> list[Panel]:
+    """Return what the tokens of the range took in energy, and in money for the time with work."""
+    used, generated, prompted = energy.grown_energy(), *map(energy.grown_tokens, (_GENERATED, _PROMPTED))
+    of_prompts = energy.grown_tokens(_BY_SOURCE, 'source="local_compute"')
+    computed = f"({generated} + {of_prompts})"
+    cost = f"{energy.price()} * 1e6 / 3600"
+    return [
+        _figure(t, "watts", energy.WATTS, f"sum({used}) / $__range_s", decimals=0),
+        _figure(t, "joules", energy.JOULES, energy.of_both(used, generated), decimals=2),
+        _figure(t, "per_joule", energy.PER_JOULE, f"1 / ({energy.of_both(used, computed)})", decimals=2),
+        *(
+            _figure(t, key, energy.MONEY, f"{energy.of_both(cost, f'({tokens})')} * {_duration()}", decimals=2)
+            for key, tokens in (
+                ("cost_output", generated),
+                ("cost_input", prompted),
+                ("cost_total", f"{prompted} + {generated}"),
+            )
+        ),
     ]
 
 
@@ -164,12 +190,12 @@ def _duration() -> str:
 
 
 def _prompted() -> str:
-    return f"sum({promql.grown(promql.of_engine('prompt_tokens_total'))})"
+    return f"sum({promql.grown(promql.of_engine(_PROMPTED))})"
 
 
 def _generated() -> str:
     """Return the tokens that were generated; without a page, what the log's rates add up to."""
-    counted = promql.per_server(promql.grown(promql.of_engine("generation_tokens_total")))
+    counted = promql.per_server(promql.grown(promql.of_engine(_GENERATED)))
     rates = f"{promql.of_engine('generation_tokens_per_second')}[$__range:$__interval]"
     known = f"clamp_max(count_over_time({rates}) * $__interval_ms / 1000, $__range_s)"
     added = promql.per_server(f"avg_over_time({rates}) * {known}")

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from grafana_foundation_sdk.models import dashboard as models
 
-from boards.kit import alerts, palette, promql, room, since, variables
+from boards.kit import alerts, energy, gpus, palette, promql, room, since, variables
 from boards.kit.board import Row, board
 from boards.kit.events import events
 from boards.kit.legends import ENGINE
@@ -75,6 +75,8 @@ def dashboard(language: str) -> models.Dashboard:
             Row(t.row("shortage"), [*_shortage(t)]),
             Row(t.row("objectives"), [*_objectives(t)], collapsed=True),
             Row(t.row("speed"), [_slower(t), _steps(t)], collapsed=True),
+            Row(t.row("gpu"), gpus.panels(t), collapsed=True),
+            Row(t.row("energy"), energy.panels(t), collapsed=True),
             Row(t.row("engines"), [*_engines(t)], collapsed=True),
             Row(t.row("distributions"), [*_distributions(t)], collapsed=True),
         ],

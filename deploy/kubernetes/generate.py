@@ -2,7 +2,8 @@
 """
 Writes what the Prometheus Operator reads from the files that every Prometheus reads: ``make generate``.
 
-A PrometheusRule for each file of ``alerts/rules``, and a PodMonitor with the limits of ``alerts/prometheus``.
+A PrometheusRule for each file of ``alerts/rules``, and a PodMonitor with the limits of ``alerts/prometheus``. For each
+file of ``alerts/gpu-exporters``, which are optional, a component with a PrometheusRule.
 """
 
 from __future__ import annotations
@@ -40,21 +41,34 @@ POD_LABELS = ("model", "helm-release-name", "llm-d.ai/model", "llm-d.ai/role")
 
 Document = dict[str, Any]
 
+_COMPONENT: Document = {
+    "apiVersion": "kustomize.config.k8s.io/v1alpha1",
+    "kind": "Component",
+    "resources": ["prometheusrule.yaml"],
+}
+
 
 def rendered() -> dict[str, str]:
     """
-    Return each file's text by its name.
+    Return each file's text by its path in this folder.
 
     Raises:
         KeyError: The job in prometheus.yml lacks one of the settings.
     """
-    files = {f"prometheusrule-{path.stem}.yaml": _rules(path) for path in sorted((ALERTS / "rules").glob("*.yml"))}
-    return {**files, "podmonitor.yaml": _pod_monitor(ALERTS / "prometheus" / "prometheus.yml")}
+    files = {
+        f"base/prometheusrule-{path.stem}.yaml": _rules(path, f"vllm-watch-{path.stem}")
+        for path in sorted((ALERTS / "rules").glob("*.yml"))
+    }
+    for path in sorted((ALERTS / "gpu-exporters").glob("*.yml")):
+        name = f"gpus-of-{path.stem.replace('_', '-')}"
+        files[f"components/{name}/prometheusrule.yaml"] = _rules(path, f"vllm-watch-{name}")
+        files[f"components/{name}/kustomization.yaml"] = _text(path, _COMPONENT)
+    return {**files, "base/podmonitor.yaml": _pod_monitor(ALERTS / "prometheus" / "prometheus.yml")}
 
 
-def _rules(path: Path) -> str:
+def _rules(path: Path, name: str) -> str:
     groups = yaml.safe_load(path.read_text(encoding="utf-8"))["groups"]
-    return _text(path, _operators("PrometheusRule", f"vllm-watch-{path.stem}", {"groups": groups}))
+    return _text(path, _operators("PrometheusRule", name, {"groups": groups}))
 
 
 def _pod_monitor(path: Path) -> str:
@@ -87,8 +101,9 @@ def _text(source: Path, document: Document) -> str:
 def main() -> None:
     """Write the files."""
     for name, text in rendered().items():
-        (HERE / "base" / name).write_text(text, encoding="utf-8")
-        print(HERE / "base" / name, file=sys.stderr)
+        (HERE / name).parent.mkdir(exist_ok=True)
+        (HERE / name).write_text(text, encoding="utf-8")
+        print(HERE / name, file=sys.stderr)
 
 
 if __name__ == "__main__":

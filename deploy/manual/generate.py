@@ -45,6 +45,7 @@ ENVIRONMENT: Mapping[str, str] = {
     "NO_COLOR": "top uses no colours.",
     "LC_ALL, LC_CTYPE, LANG, PYTHONUTF8": "Whether the terminal shows UTF-8, for top, which else uses ASCII.",
     "TERM": "The kind of terminal, for top: it uses ASCII on dumb, linux, vt100, vt102 and vt220.",
+    "COLUMNS": "How wide the screen of top --once is, if not as the terminal.",
     "COLORFGBG": "Whether the terminal's background is light, for top.",
     "TMPDIR": "Where backfill, backtest and demo keep files while they work.",
 }

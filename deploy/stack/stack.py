@@ -23,7 +23,7 @@ from deploy.stack.processes import Processes, Program
 from deploy.stack.programs import GRAFANA_SITE, found_programs, how_to_install
 from deploy.stack.receiver import receiver
 from deploy.stack.signals import EndedError, pause
-from deploy.stack.watched import Options, Watched, watched
+from deploy.stack.watched import Options, watched
 
 from vllm_watch.support.errors import ToolError
 
@@ -76,7 +76,7 @@ def run(options: Options, given: Mapping[str, int | None]) -> None:
         all_programs = [*programs(found, setting), Program(VLLM_WATCH, command, port, "/-/healthy")]
         try:
             _start(processes, ports, all_programs)
-            click.echo("\n".join(_described(all_programs, setting, what)))
+            click.echo("\n".join(_described(all_programs, setting)))
             _follow(processes, messages, what.speed)
         except EndedError:
             click.echo("Ending ...")
@@ -148,7 +148,7 @@ def _wait(processes: Processes, program: Program, condition: Callable[[], bool])
             raise ToolError(f"{program.name} is not ready after {START_SECONDS:.0f} s\n{said}".strip())
 
 
-def _described(started: Sequence[Program], setting: Setting, what: Watched) -> Iterator[str]:
+def _described(started: Sequence[Program], setting: Setting) -> Iterator[str]:
     """Yield lines on where everything is, and what is not as in the shipped files."""
     yield ""
     urls = {program.name: program.url for program in started}
@@ -158,9 +158,6 @@ def _described(started: Sequence[Program], setting: Setting, what: Watched) -> I
     if GRAFANA not in urls:
         yield f"  {GRAFANA:22}  not installed: {GRAFANA_SITE}"
     yield f"  {'what they write':22}  {setting.folder}/*.log"
-    if not what.is_real:
-        yield ""
-        yield "The status page has no alerts of a replay, whose clock is not Prometheus': they are at Prometheus."
     if setting.speed != 1:
         yield ""
         yield f"The replay is {setting.speed:g} times as fast as the server was, so all times of the rules, of scrapes"

@@ -55,18 +55,16 @@ class Watched(NamedTuple):
         arguments: Its arguments, but for its address.
         speed: Seconds of a recording per second; 1 for a real server.
         text: What is watched, in words.
-        is_real: Whether it is real servers. Of a replay the status page has no alerts: its clock is not Prometheus'.
     """
 
     arguments: Sequence[str]
     speed: float
     text: str
-    is_real: bool = True
 
     def command(self, port: int, prometheus: str) -> list[str]:
         """Return the command that serves on a port of loopback; `prometheus` is the URL of the one beside it."""
-        alerts = ["--prometheus", prometheus] if self.is_real else []
-        return [sys.executable, "-m", "vllm_watch.cli", *self.arguments, "--listen", f"{HOST}:{port}", *alerts]
+        where = ["--listen", f"{HOST}:{port}", "--prometheus", prometheus]
+        return [sys.executable, "-m", "vllm_watch.cli", *self.arguments, *where]
 
 
 def watched(options: Options, folder: Path) -> Watched:
@@ -101,9 +99,9 @@ def _replayed(options: Options) -> Watched:
     of_recording = ["--recording", options.recording] if options.recording is not None else []
     arguments = ["demo", *of_recording, "--server", name, "--speed", f"{speed:g}"]
     times = "as fast as it was" if speed == 1 else f"at {speed:g} times its speed"
-    again = f"{duration(recording.seconds)} again and again, each time as another start"
+    again = f"{duration(recording.seconds)} again and again, each time as another start (VllmRestartLoop tells of it)"
     text = f"the recorded server {printable(name)}, {again}, {times}"
-    return Watched(arguments, speed, text, is_real=False)
+    return Watched(arguments, speed, text)
 
 
 def _of_sources(log: str | None, metrics: str | None) -> Watched:

@@ -19,9 +19,14 @@ AGGREGATED = "aggregated"
 LifecyclePhase = Literal["starting", "ready", "shutting_down", "stopped"]
 
 FailureKind = Literal[
+    "cuda_illegal_access",
+    "cuda_launch_failure",
     "engine_dead",
     "execution_timeout",
+    "gpu_ecc",
+    "gpu_lost",
     "gpu_memory_too_small",
+    "gpu_nvlink",
     "kv_cache_too_small",
     "nccl_error",
     "out_of_memory",

@@ -75,9 +75,40 @@ _CAUSES: tuple[tuple[re.Pattern[str], FailureKind], ...] = (
     ),
     (re.compile(r"TimeoutError(?:: |\(['\"])RPC call to \w{1,80} timed out\."), "execution_timeout"),
 )
+_GPU_ERROR = re.compile(
+    r"[A-Za-z_.]{0,60}Error(?:: |\(['\"])(?:(?:CUDA|HIP)(?: driver)? error|Triton Error \[CUDA\]): "
+)
+# What `cudaGetErrorString` returns. The first three are errors of the hardware, the others usually of a program.
+_GPU_CAUSES: tuple[tuple[re.Pattern[str], FailureKind], ...] = (
+    (re.compile(r"uncorrectable ECC error encountered"), "gpu_ecc"),
+    (re.compile(r"uncorrectable NVLink error detected during the execution"), "gpu_nvlink"),
+    (
+        re.compile(
+            r"unknown error|no CUDA-capable device is detected"
+            r"|(?:all CUDA-capable devices are|CUDA-capable device\(s\) is/are) busy or unavailable"
+        ),
+        "gpu_lost",
+    ),
+    (
+        re.compile(
+            r"an illegal memory access was encountered|misaligned address|invalid program counter"
+            r"|operation not supported on global/shared address space"
+        ),
+        "cuda_illegal_access",
+    ),
+    (
+        re.compile(
+            r"unspecified launch failure|device-side assert triggered|an illegal instruction was encountered"
+            r"|the launch timed out and was terminated"
+        ),
+        "cuda_launch_failure",
+    ),
+)
+# Months have one digit or two, and older releases print no time.
 _NCCL_WATCHDOG = re.compile(
-    r"\[rank\d{1,6}\]:\[[EF]\d{4} [\d:.]{8,20} ProcessGroupNCCL\.cpp:\d{1,6}\] (?:\[[^\]]{1,80}\] ){0,3}"
-    r"Watchdog caught collective operation timeout: "
+    r"\[rank\d{1,6}\]:\[[EF](?:\d{3,4} [\d:.]{8,20})? ProcessGroupNCCL\.cpp:\d{1,6}\] (?:\[[^\]]{1,80}\] ){0,3}"
+    r"(?:Watchdog caught collective operation timeout: "
+    r"|(?:Process group|NCCL) watchdog thread terminated with exception: (?P<gpu>CUDA error: ))"
 )
 
 
@@ -114,9 +145,21 @@ def parse_cause(message: str) -> tuple[Event, ...]:
     for pattern, kind in _CAUSES:
         if pattern.match(message):
             return (Failure(kind),)
+    error = _GPU_ERROR.match(message)
+    return () if error is None else _parse_gpu_cause(message[error.end() :])
+
+
+def _parse_gpu_cause(text: str) -> tuple[Event, ...]:
+    """Parse what follows ``CUDA error: ``."""
+    for pattern, kind in _GPU_CAUSES:
+        if pattern.match(text):
+            return (Failure(kind),)
     return ()
 
 
 def parse_nccl_watchdog(message: str) -> tuple[Event, ...]:
-    """Parse PyTorch's own line on a hung collective, which C++ prints without vLLM's prefix."""
-    return (Failure("nccl_error"),) if _NCCL_WATCHDOG.match(message) else ()
+    """Parse PyTorch's own line on a hung collective or a GPU's error, which C++ prints without vLLM's prefix."""
+    found = _NCCL_WATCHDOG.match(message)
+    if found is None:
+        return ()
+    return _parse_gpu_cause(message[found.end() :]) if found["gpu"] else (Failure("nccl_error"),)

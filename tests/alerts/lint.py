@@ -40,6 +40,10 @@ KNOWN: Mapping[tuple[str, str], str] = {
         "a label that told them apart would begin the alert anew when it changes; the description says both"
     ),
     ("VllmSlowerThanItWas", "1.5 is no ratio from 0 to 1"): "it is a time by a time of the past",
+    ("GpuThrottledAndSlow", "1.3 is no ratio from 0 to 1"): "it is a time by a time of the past",
+    ("GpuMemoryFailing", "vllm_watch_gpu_ecc_errors_total is a counter and stands bare"): (
+        "all errors since the driver was loaded count, until the GPU is reset"
+    ),
 }
 """Findings that are meant, and why."""
 
@@ -97,7 +101,7 @@ def recorded(groups: Iterable[Mapping[str, Any]], shapes: dict[str, Shape]) -> I
             if name in _names(expr) and not _hand_on(name, expr, shapes):
                 faults.append("is recorded from itself")
             shape = Judge(shapes, faults.append).whole(expr)
-            faults += _survival(expr, shapes)
+            faults += _survival(expr, shapes, of_servers=name.startswith("server:"))
             shapes[name] = shape._replace(name=name, fixed=frozenset(), is_past=False)
             yield from (ReportLine(name, fault) for fault in faults)
 
@@ -126,13 +130,13 @@ def _alert(rule: Mapping[str, Any], shapes: Mapping[str, Shape]) -> Iterator[Rep
     yield from (ReportLine(rule["alert"], fault) for fault in faults)
 
 
-def _survival(text: str, shapes: Mapping[str, Shape]) -> Iterator[str]:
-    """Yield which labels of servers and engines an expression loses, branch by branch."""
+def _survival(text: str, shapes: Mapping[str, Shape], *, of_servers: bool = False) -> Iterator[str]:
+    """Yield which labels of servers and engines an expression loses, branch by branch; what is of servers has none."""
     for branch in branches(promql.parse(text)):
         shape = Judge(shapes, lambda _: None).whole(branch.prettify())
         source = carrier(branch)
         first = shapes.get(source.name or "", Shape()) if source is not None else Shape()
-        for label in ("server", CONFIGURED, "engine", "instance"):
+        for label in ("server", CONFIGURED, *(() if of_servers else ("engine",)), "instance"):
             if label in first.labels and label not in shape.labels:
                 yield f"loses {label}"
 

@@ -15,10 +15,12 @@ from typing import NamedTuple
 
 import promql_parser as promql
 
-from vllm_watch.catalog.reasons import BY_SOURCE
+from vllm_watch.catalog.gpu_codes import GPU_ACTIONS, GPU_LINK_ERRORS, GPU_STATES, GPU_THROTTLING
+from vllm_watch.catalog.reasons import BY_SOURCE, STALL_REASONS
 from vllm_watch.catalog.series import SERIES
 from vllm_watch.catalog.states import ENGINE_STATES
 from vllm_watch_parsers.events import FAILURE_KINDS
+from vllm_watch_parsers.kernel_messages import BY_CODE, GPU_XID, XID_CLASSES
 
 
 CONFIGURED = "(configured)"
@@ -28,10 +30,20 @@ TARGET = frozenset({"job", "instance"})
 
 LABEL_VALUES: Mapping[tuple[str, str], frozenset[str]] = {
     ("vllm_watch_engine_state", "state"): frozenset(ENGINE_STATES),
-    ("vllm_watch_log_events_total", "event"): frozenset(FAILURE_KINDS),
+    ("vllm_watch_log_events_total", "event"): frozenset({*FAILURE_KINDS, GPU_XID}),
     ("vllm_watch_source_up", "source"): frozenset(BY_SOURCE),
     ("vllm_watch_source_info", "source"): frozenset(BY_SOURCE),
     ("vllm_watch_source_info", "reason"): frozenset().union(*BY_SOURCE.values()),
+    ("vllm_watch_engine_stall_info", "reason"): frozenset(STALL_REASONS),
+    ("vllm_watch_server_gpu_info", "shared"): frozenset({"true", "false"}),
+    ("vllm_watch_gpu_state", "state"): frozenset(GPU_STATES),
+    ("vllm_watch_gpu_recovery_action", "action"): frozenset(GPU_ACTIONS),
+    ("vllm_watch_gpu_throttled_seconds_total", "reason"): frozenset(GPU_THROTTLING),
+    ("vllm_watch_gpu_nvlink_errors_total", "kind"): frozenset(GPU_LINK_ERRORS),
+    ("vllm_watch_gpu_ecc_errors_total", "kind"): frozenset({"corrected", "uncorrected"}),
+    ("vllm_watch_gpu_ecc_errors_total", "lifetime"): frozenset({"boot", "life"}),
+    ("vllm_watch_gpu_xid_last_timestamp_seconds", "class"): frozenset(XID_CLASSES),
+    ("vllm_watch_gpu_xid_last_timestamp_seconds", "xid"): frozenset(BY_CODE),
     ("up", "job"): frozenset({"vllm-watch"}),
 }
 """Labels whose values are a closed list."""
@@ -254,7 +266,7 @@ class Judge:
             self._report(f"{function}() of the gauge {shape.name}")
         suffix = {**_OF_COUNTERS, **_OF_GAUGES, **_OF_BOTH}[function]
         unit = None if suffix is None or shape.unit is None else shape.unit + suffix
-        if function == "avg_over_time" and unit == "1":
+        if (function == "avg_over_time" and unit == "1") or unit == "s/s":
             unit = "ratio"  # The share of the time in which it was so.
         kind = "rate" if function in _MOVING else "gauge"
         if shape.kind == "bucket":
@@ -306,6 +318,8 @@ class Judge:
             return left._replace(name="", kind="gauge")
         if operation == "/" and len(units) == 1 and None not in units:
             return left._replace(name="", kind="gauge", units=frozenset({"ratio"}))
+        if operation == "*" and "1" in units:
+            return left._replace(name="", kind="gauge", units=frozenset(units - {"1"}) or frozenset({"1"}))
         both = units - {"tokens"}
         if operation == "*" and both == {"seconds"} and "tokens" in units:
             return left._replace(name="", kind="gauge", units=frozenset({"seconds"}))

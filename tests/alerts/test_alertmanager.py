@@ -34,7 +34,7 @@ RULES = [
 ]
 RECEIVERS = {"critical": "page", "warning": "channel", "info": "digest", "none": "deadman"}
 TEMPLATES = str(SHIPPED.parent / "templates" / "*.tmpl")
-NAME = re.compile(r"Vllm\w+|Watchdog")
+NAME = re.compile(r"(?:Vllm|Gpu)[A-Z]\w+|Watchdog")
 
 needs_amtool = pytest.mark.needs_tool("amtool")
 needs_alertmanager = pytest.mark.needs_tool("prometheus-alertmanager")
@@ -254,6 +254,11 @@ def without(of, *labels):
     return {label: value for label, value in of.items() if label not in labels}
 
 
+def gpu_alert(name, gpu="GPU-a"):
+    """Return an alert about a GPU."""
+    return {"alertname": name, "gpu": gpu, "severity": "critical"}
+
+
 # What fires, what else fires, and whether that is silenced: of one server of one daemon, unless a row says more.
 INHIBITION = {
     "stalled: saturation of the engine": (STALLED, KV, True),
@@ -300,9 +305,41 @@ INHIBITION = {
     "gone: another daemon's trouble": (GONE, alert(GONE, "VllmWatchUnwell", instance="other:9468"), False),
     "gone: what a server did": (GONE, alert(GONE, "VllmOutOfMemory", server=SERVER), False),
     "gone: a page of a server": (GONE, alert(DOWN, server=SERVER), False),
+    "busy: that it is stalled": (alert(STALLED, "GpuBusyNoTokens"), STALLED, True),
+    "idle: that it is stalled": (alert(STALLED, "GpuIdleRequestsRunning"), STALLED, True),
+    "busy: another engine is stalled": (alert(STALLED, "GpuBusyNoTokens"), alert(STALLED, engine="1"), False),
+    "rank: that its engines are stalled": (gpu_alert("GpuOneRankIdle"), STALLED, True),
+    "rank: another server": (gpu_alert("GpuOneRankIdle"), alert(STALLED, server="other"), False),
+    "throttled: that it is slower": (gpu_alert("GpuThrottledAndSlow"), alert(KV, "VllmSlowerThanItWas"), True),
+    "throttled: by which hardware": (gpu_alert("GpuThrottledAndSlow"), gpu_alert("GpuHwThermal"), True),
+    "throttled: another GPU": (gpu_alert("GpuThrottledAndSlow"), gpu_alert("GpuPowerBrake", gpu="GPU-b"), False),
+    "lost: that the engine died": (
+        gpu_alert("GpuNeedsAction"),
+        alert(without(KV, "engine"), "VllmEngineCrashed"),
+        True,
+    ),
+    "missing: that a worker failed": (gpu_alert("GpuMissing"), alert(without(KV, "engine"), "VllmWorkerFailed"), True),
+    "lost: that it is down": (gpu_alert("GpuNeedsAction"), DOWN, False),
+    "lost: that it starts again and again": (gpu_alert("GpuNeedsAction"), LOOP, False),
+    "lost: that it is stalled": (gpu_alert("GpuNeedsAction"), STALLED, False),
+    "xid: the codes that follow": (gpu_alert("GpuXid"), gpu_alert("GpuXidMinor"), True),
+    "xid: another GPU's": (gpu_alert("GpuXid"), gpu_alert("GpuXidMinor", gpu="GPU-b"), False),
+    "xid: what to do": (gpu_alert("GpuXid"), gpu_alert("GpuNeedsAction"), False),
+    "broken: that it fails": (gpu_alert("GpuRowRemapFailed"), gpu_alert("GpuMemoryFailing"), True),
+    "stuck: its source": (
+        alert(without(gpu_alert("GpuSourceStuck"), "gpu"), source="gpu"),
+        alert(without(KV, "engine"), "VllmSourceDown", source="gpu"),
+        True,
+    ),
+    "stuck: another source": (
+        alert(without(gpu_alert("GpuSourceStuck"), "gpu"), source="gpu"),
+        alert(without(KV, "engine"), "VllmSourceDown", source="log"),
+        False,
+    ),
     # A label that both lack counts as equal: rows that begin with "no" have none.
     "no server on either side": (STALLED, KV, False),
     "no server, down": (DOWN, alert(without(KV, "engine"), "VllmSourceDown"), False),
+    "no GPU on either side": (without(gpu_alert("GpuXid"), "gpu"), without(gpu_alert("GpuXidMinor"), "gpu"), False),
     "no engine on either side": (without(STALLED, "engine"), without(KV, "engine"), False),
     "no server, loop": (LOOP, alert(without(KV, "engine"), "VllmEngineCrashed"), False),
     "no objective on either side": (without(FAST, "objective"), without(SLOW, "objective"), False),

@@ -18,7 +18,8 @@ COUNTERS = {
     series.full_name
     for group in GROUPS
     for series in group.series
-    if re.search("_(errors|failures)_total$", series.full_name)
+    if not series.name.startswith("gpu_")  # Of hardware, not of the daemon.
+    and re.search("_(errors|failures)_total$", series.full_name)
 }
 TOLD_BY_ANOTHER = {
     "vllm_watch_config_reload_failures_total": "vllm_watch_config_last_reload_successful",

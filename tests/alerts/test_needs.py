@@ -12,13 +12,18 @@ from pathlib import Path
 import pytest
 
 from tests.support.completions import GOOD
+from tests.support.gpus import GIB, gpu
 from tests.support.http_servers import StandIn, answer
+from tests.support.recordings import snapshots
 
 from vllm_watch.catalog.alert_needs import alert_needs
 from vllm_watch.catalog.series import SERIES
 from vllm_watch.commands.check import check
+from vllm_watch.commands.silent_alerts import silent_alerts
 from vllm_watch.config.config_file import load_config
+from vllm_watch.config.model import ServerConfig
 from vllm_watch.replay.recording import BUNDLED
+from vllm_watch.state.gpu_report import ServerGpu
 
 
 ROOT = Path(__file__).parents[2]
@@ -37,6 +42,9 @@ OF_OBJECTIVES = {"VllmLatencyBudgetBurnsFast", "VllmLatencyBudgetBurnsSlowly", "
 NO_LOG, NO_METRICS = "no log is configured", "no metrics are configured"
 NO_PROBE, NO_SLO = "no probe is configured", "no slo is configured"
 ONE_ENGINE = {"there is one engine": {"VllmDataParallelImbalance"}}
+NO_GPUS = "no GPUs are read"
+OF_GPUS = {alert for alert in alert_needs() if alert.startswith("Gpu")}
+NO_GPU_ALERTS = {NO_GPUS: OF_GPUS}
 
 
 @pytest.fixture(scope="module")
@@ -149,6 +157,7 @@ class TestCheck:
             "the log has no mm_cache_hit_ratio": {"VllmMmCacheCollapsed"},
             "the log has no requests_deferred": {"VllmRequestsDeferred"},
             **ONE_ENGINE,
+            NO_GPUS: OF_GPUS,
         }
         assert able > 20
 
@@ -161,19 +170,21 @@ class TestCheck:
             NO_PROBE: {"VllmProbeFailing"},
             NO_SLO: OF_OBJECTIVES,
             **ONE_ENGINE,
+            NO_GPUS: OF_GPUS - {"GpuMemoryShort"},
+            f"{NO_GPUS} and {NO_LOG}": {"GpuMemoryShort"},
         }
 
     def test_both(self, tmp_path):
         """With both sources the probe and objectives are what is left."""
         _, silent = report(tmp_path, f"log: {LOG}", "metrics: PAGE")
 
-        assert silent == {NO_PROBE: {"VllmProbeFailing"}, NO_SLO: OF_OBJECTIVES, **ONE_ENGINE}
+        assert silent == {NO_PROBE: {"VllmProbeFailing"}, NO_SLO: OF_OBJECTIVES, **ONE_ENGINE, **NO_GPU_ALERTS}
 
     def test_everything(self, tmp_path):
-        """With objectives and a probe as well, all can fire but what takes several engines."""
+        """With objectives and a probe as well, all can fire but what takes several engines, or GPUs."""
         _, silent = report(tmp_path, f"log: {LOG}", "metrics: PAGE", "slo: chat", "probe: {}")
 
-        assert silent == ONE_ENGINE
+        assert silent == {**ONE_ENGINE, **NO_GPU_ALERTS}
 
     def test_log_with_slo(self, tmp_path):
         """Objectives without a page to hold against them are of no use, and that is said."""
@@ -220,6 +231,26 @@ class TestCheck:
 
         assert "VllmPreemptionStorm" in silent["/metrics cannot be read"]
         assert {"VllmKvCacheSaturated", "VllmQueueGrowing"} <= silent["/metrics cannot be read"]
+
+    def test_with_gpus(self):
+        """Of a server whose GPU is read all can fire but what this GPU does not report."""
+        page = next(snapshot for second, snapshot in snapshots("day") if second >= 500)
+        whole = page._replace(
+            gpus=(ServerGpu(gpu().gpu, "pid", is_shared=False, memory=70 * GIB, reading=gpu(), other_memory=0.0),)
+        )
+        plain = gpu()._replace(values={("gpu_busy_ratio",): 0.5})
+        geforce = page._replace(gpus=(ServerGpu(plain.gpu, "pid", is_shared=False, memory=None, reading=plain),))
+        lost = page._replace(gpus=(ServerGpu(plain.gpu, "pid", is_shared=False, memory=None, reading=None),))
+        config = ServerConfig(name="day", log="/vllm.log", metrics="http://127.0.0.1:1/metrics")
+        silent = [
+            {each.alert: each.reason for each in silent_alerts(config, shown, shown)}
+            for shown in (whole, geforce, lost)
+        ]
+
+        assert {alert for alert, reason in silent[0].items() if "GPU" in reason} == {"GpuSourceStuck"}
+        assert silent[1]["GpuMemoryFailing"] == "its GPUs have no gpu_ecc_errors_total"
+        assert not silent[1].keys() & {"GpuBusyNoTokens", "GpuXid", "GpuMissing"}
+        assert silent[2]["GpuBusyNoTokens"] == NO_GPUS
 
     def test_the_probe_is_made_once(self, tmp_path):
         """`check` asks for one token where a probe is configured, and says how long that took."""

@@ -26,6 +26,8 @@ from tests.alerts.runbooks import (
 from tests.support.recordings import RECORDINGS, snapshots
 from tests.support.yaml_files import load_yaml
 
+from vllm_watch.catalog.event_texts import FAILURE_RUNBOOKS
+from vllm_watch.catalog.severities import severity_rank
 from vllm_watch.exposition.json_view import server_view
 from vllm_watch.replay.recording import BUNDLED
 
@@ -71,7 +73,7 @@ OLD_VLLM_FLAGS = {
 OTHER_FLAGS = {
     *("--config", "--format", "--log", "--metrics"),  # vllm-watch
     *("--ipc", "--shm-size"),  # docker run
-    *("--format", "--query-compute-apps", "--query-gpu"),  # nvidia-smi
+    *("--format", "--gpu-reset", "--query-compute-apps", "--query-gpu"),  # nvidia-smi
     *("--alertmanager", "--pid", "--since"),  # amtool, py-spy, journalctl
 }
 
@@ -264,7 +266,7 @@ def test_commands_on_the_snapshot_show_something(text, snapshot):
 def test_links_lead_to_files(path):
     """Links within the tree lead to a file."""
     for target in links(path.read_text(encoding="utf-8")):
-        assert target.startswith("https://") or (path.parent / target).exists(), target
+        assert target.startswith("https://") or (path.parent / target.partition("#")[0]).exists(), target
 
 
 def test_flags_are_those_of_the_programs():
@@ -303,3 +305,16 @@ def test_the_table_says_which_alerts_need_an_objective():
 
     for name in ALERT_RULES:
         assert ("slo" in rows[name]) == any("_slo_" in series for series in origins(name)), name
+
+
+def test_each_failure_of_a_log_has_the_runbook_of_its_alert():
+    """What `once` names for a failure is the runbook of the worst alert on it; failures without an alert have none."""
+    alerts = [rule for rule in RULES if "alert" in rule]
+    named = {
+        event: rule["alert"]
+        for rule in sorted(alerts, key=lambda each: -severity_rank(each["labels"]["severity"]))
+        for events in re.findall(r'log_events_total\{event=~?"([a-z_|]+)"', rule["expr"])
+        for event in events.split("|")
+    }
+
+    assert named == FAILURE_RUNBOOKS

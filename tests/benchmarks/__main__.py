@@ -9,6 +9,7 @@ once         `once` and `backfill` on a log of a million lines, beside `mtail --
 start        how long short commands take, and the daemon until it is ready
 scrape       what one scrape of a recorded page costs, beside prometheus_client's parser, and of pages that are wild
 capacity     how well the capacity is predicted, by the time before an engine is saturated
+gpu          what reading eight GPUs costs, in the child process and in the daemon
 top          what `vllm-watch top` costs with one server and with 200, and how soon it shows them
 catching-up  how long the daemon takes for 1 GiB that was written while it was away
 old-logs     the same as once of logs of other kinds (not run unless it is named)
@@ -37,6 +38,7 @@ import msgspec
 from tests.benchmarks import (
     capacity,
     catching_up,
+    gpu,
     latency,
     lines,
     many,
@@ -64,6 +66,7 @@ BENCHMARKS: dict[str, Callable[[], Iterator[Figure]]] = {
     "start": start.measure,
     "scrape": scrape.measure,
     "capacity": capacity.measure,
+    "gpu": gpu.measure,
     "top": terminal.measure,
     "catching-up": catching_up.measure,
     "old-logs": once.measure_kinds,

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from tests.benchmarks.figures import Kept
+from tests.benchmarks.gpu import MEMORY, SHARE
 from tests.benchmarks.lines import GOALS
 from tests.benchmarks.once import BUSY, PROGRAMS
 from tests.benchmarks.terminal import MANY, ONE
@@ -32,6 +33,7 @@ ROWS = (
     ([("latency", "rare lines: p99"), ("latency", "under load: p99")], []),
     ([("start", f"{name}: by the clock") for name in STARTS], []),
     ([("top", each) for each in (ONE, f"{ONE}: memory", MANY, "first screen")], []),
+    ([("gpu", each) for each in (SHARE, MEMORY)], []),
 )
 """Of each row the figures in its two last cells, by benchmark and name, in the order of their numbers."""
 

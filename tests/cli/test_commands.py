@@ -102,6 +102,14 @@ class TestOnce:
         requests = (RECORDINGS["day"] / "vllm.log").read_text().count('"POST /v1/completions HTTP/1.1" 200')
         assert requests == value(found, "http_requests_total", handler="/v1/completions", code="200")
 
+    def test_a_log_without_its_option(self):
+        """Who gives a log alone is told of its option; who mistypes another argument is not."""
+        alone, other = vllm_watch("once", "vllm.log"), vllm_watch("once", "--lag", "vllm.log")
+
+        assert (2, 2) == (alone.returncode, other.returncode)
+        assert alone.stderr.endswith("A log is given with --log FILE, a /metrics with --metrics URL.\n")
+        assert "is given with" not in other.stderr
+
     def test_each_value_has_the_time_it_is_of(self):
         """Time is the log's own: samples carry it."""
         lines = vllm_watch("once", "--log", RECORDINGS["vl"] / "vllm.log").stdout.splitlines()
@@ -163,7 +171,7 @@ class TestOnce:
         bar, erase, summary = shown.partition(b"\x1b[1A\x1b[2K")
 
         assert (0, True, True) == (status, b"100%" in bar, bool(erase))
-        assert summary.startswith(b"Qwen3.6-27B on vLLM 0.32.0: idle")
+        assert summary.startswith(b"Qwen3.6-27B on vLLM 0.32.0: unknown")
         assert b"\x1b" not in summary
 
     def test_the_same_input_gives_the_same_bytes(self, tmp_path):

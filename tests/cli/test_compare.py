@@ -86,6 +86,19 @@ def test_json_has_the_keys_that_programs_read(sides):
     assert headline["low"] < headline["percent"] < headline["high"]
 
 
+def test_prices_are_listed_and_compared(sides):
+    """A side's own price counts more than that of all; a fifth more tokens at half the price more cost more."""
+    costs = ("--cost-per-hour", "new=3.6", "--cost-per-hour", "2.4")
+    answer = json.loads(compare(*sides, "--format", "json", *costs).stdout)
+    row = next(row for row in answer["metrics"] if row["metric"] == "cost_per_million_output_tokens")
+
+    assert answer["cost_per_hour"] == {"old": [2.4], "new": [3.6]}
+    assert row["a"] == pytest.approx(2.4 / 3600 / 2000 * 1e6, rel=0.05)
+    assert row["percent"] == pytest.approx(100 * (3.6 / 2.4 / 1.2 - 1), abs=8)
+    assert (row["higher_is_better"], row["n"]) == (False, [5, 5])
+    assert "Cost per hour: old 2.4, new 3.6." in " ".join(compare(*sides, *costs).stdout.split())
+
+
 def test_another_baseline(sides):
     """With the faster side as the baseline, the other one is worse."""
     answer = json.loads(compare(*sides, "--format", "json", "--baseline", "new").stdout)
@@ -162,6 +175,8 @@ def test_sides_that_are_not_comparable(tmp_path):
         (("a.json", "b.json", "--fail-if", "ttft > 1%"), 2, "no metric ttft; known are request_goodput, "),
         (("a.json", "b.json", "--fail-if", "much"), 2, "expected a metric, < or >, and per cent"),
         (("a.json", "b.json", "--objective", "fast"), 2, "--objective: "),
+        (("a.json", "b.json", "--cost-per-hour", "c=2"), 2, "--cost-per-hour c=2: no side c; there are a, b"),
+        (("a.json", "b.json", "--cost-per-hour", "-1"), 2, "--cost-per-hour: expected a number above 0"),
         (("none-a.json", "none-b.json"), 1, "none-a.json: cannot be read: No such file"),
     ],
 )

@@ -80,16 +80,29 @@ def test_an_objective_is_counted():
     assert 0 < server["bounds"]["low"] <= server["bounds"]["high"] <= 1
 
 
+def test_a_price_shows_what_tokens_cost():
+    """Each view has the costs of its own time and tokens, at the price that is given."""
+    done = vllm_watch("report", DRAFT, "--format", "json", "--cost-per-hour", "3.6")
+    (run,) = json.loads(done.stdout)["runs"]
+
+    assert run["cost_per_hour"] == 3.6
+    for view in run["views"]:
+        cost = 3.6 / 3600 * view["duration_s"] * 1e6
+        assert view["cost_per_million_output_tokens"] == pytest.approx(cost / view["total_output_tokens"])
+        assert view["cost_per_million_input_tokens"] == pytest.approx(cost / view["total_input_tokens"])
+
+
 @pytest.mark.parametrize(
     ("arguments", "status", "message"),
     [
         ([], 2, "give at least one SOURCE"),
         (["nowhere.log"], 1, "nowhere.log: cannot be read: No such file or directory"),
         ([DRAFT, "--objective", "fast"], 2, "--objective: "),
+        ([DRAFT, "--cost-per-hour", "much"], 2, '--cost-per-hour: expected a number above 0 such as 2.4, got "much"'),
         ([DRAFT, "--zone", "Mars/Phobos"], 2, "--zone: expected a time zone"),
         ([DRAFT, "-o", "/nowhere/r.json"], 1, "/nowhere/r.json: cannot be written: No such file or directory"),
     ],
-    ids=["nothing", "missing", "objective", "zone", "output"],
+    ids=["nothing", "missing", "objective", "cost", "zone", "output"],
 )
 def test_what_is_wrong_is_said_in_a_line(arguments, status, message):
     """Each mistake is one line on standard error, without a traceback."""

@@ -12,7 +12,8 @@ from tests.support.load_tests import LOAD, OPEN, latency, row, run, side
 
 from vllm_watch.comparison.compare import compare_pair
 from vllm_watch.comparison.model import ConfigDifference, Side
-from vllm_watch.loadtest.model import Capacity, Goodput, Objective, Phase, RateGrowth, ServerUse, Steady
+from vllm_watch.loadtest.cost import priced
+from vllm_watch.loadtest.model import Capacity, Goodput, Objective, Phase, RateGrowth, Result, ServerUse, Steady
 
 
 def changed(found, **changes):
@@ -350,6 +351,15 @@ class TestTraps:
         )
         assert row(found, "tpot_ms.mean").percent is not None
 
+    def test_cost_at_a_fixed_rate_repeats_the_rate_too(self):
+        """At one price the cost of a token is the throughput the other way round; energy is compared all the same."""
+        load = replace(OPEN, request_rate=20.0)
+        found = compare_pair(*(with_energy(priced_side(side(name, load=load), 2.4), 1.5) for name in "ab"))
+
+        assert row(found, "cost_per_million_output_tokens").verdict == "not_compared"
+        assert row(found, "joules_per_output_token").percent is not None
+        assert found.cost_per_hour == (("a", (2.4,)), ("b", (2.4,)))
+
     def test_how_much_of_a_fixed_rate_was_served(self):
         """Between a server that keeps up and one that does not, the note says how much each side served."""
         load = replace(OPEN, request_rate=21.0)
@@ -464,3 +474,40 @@ class TestBothSides:
 
         assert [each for each in found.reasons if "requests of b" in each]
         assert [each for each in found.warnings if "requests of a" in each]
+
+
+def priced_side(side, price):
+    """Return a side whose server has a price."""
+    return replace(side, runs=tuple(priced(run, price) for run in side.runs))
+
+
+def with_energy(side, joules):
+    """Return a side whose steady windows have their energy, a little different in each run."""
+    return replace(
+        side,
+        runs=tuple(
+            replace(
+                run,
+                steady=Steady(
+                    start=0.0,
+                    end=90.0,
+                    method="by hand",
+                    result=Result(view="server", joules_per_output_token=joules * (1 + number / 100), mean_watts=600.0),
+                ),
+            )
+            for number, run in enumerate(side.runs)
+        ),
+    )
+
+
+def test_energy_is_compared_in_whichever_view():
+    """Clients know nothing of it: it is the server's, of the steady window; a side without it has no row."""
+    found = compare_pair(with_energy(side("a"), 1.0), with_energy(side("b"), 1.2))
+    compared = row(found, "joules_per_output_token")
+
+    assert (found.view, compared.unit, compared.higher_is_better, compared.n) == ("client", "J", False, (5, 5))
+    assert compared.low < compared.percent < compared.high
+    assert compared.percent == pytest.approx(20)
+    assert not any(each.metric == "tokens_per_joule" for each in found.metrics)
+    alone = compare_pair(with_energy(side("a"), 1.0), side("b"))
+    assert not any(each.metric == "joules_per_output_token" for each in alone.metrics)

@@ -20,6 +20,7 @@ from vllm_watch.config.model import (
     SLO_PRESETS,
     CapacityConfig,
     Config,
+    GpuConfig,
     MetricsConfig,
     ProbeConfig,
     PrometheusConfig,
@@ -60,10 +61,21 @@ MESSAGES = {
     ),
     "checkpoint_mapping": ":1: checkpoint: expected text, got a mapping",
     "control_character": ":3: not YAML: the character U+0007 is not allowed",
+    "cost_with_currency": ':4: servers[0].cost_per_hour: expected a number above 0, up to 1,000,000, got "12 EUR"',
     "duplicate_key": ':5: duplicate key "listen", first given in line 1',
     "duplicate_nested_key": ':5: servers[0].metrics: duplicate key "url", first given in line 4',
     "empty": ": the file is empty",
     "escape_out_of_range": ":3: not YAML: a number is out of range",
+    "gpu_read_word": ':1: gpu.read: expected auto, always or never, got "sometimes"',
+    "gpu_unknown_key": ':1: gpu: unknown key "kernellog"; did you mean "kernel_log"?',
+    "gpu_word": ':1: gpu: expected off or a mapping, got "maybe"',
+    "gpus_empty": ":4: servers[0].gpus: needs at least one GPU; without this key the server's processes tell",
+    "gpus_number": ":4: servers[0].gpus: expected a list, got the number 0",
+    "gpus_twice": ":4: servers[0].gpus: 0000:9b:00 is there twice",
+    "gpus_word": (
+        ":4: servers[0].gpus[1]: expected a GPU's UUID such as GPU-…, its number, its PCI address or AMD- and "
+        'a serial number, got "GPU-5ac2e1b4"'
+    ),
     "interval_list": ":5: servers[0].metrics.interval: expected one value, got a list",
     "interval_sexagesimal": ':5: servers[0].metrics.interval: expected a duration such as 5s, 500ms or 2m, got "1:30"',
     "interval_too_long": ':5: servers[0].metrics.interval: expected a duration from 500ms to 60s, got "2m"',
@@ -72,8 +84,8 @@ MESSAGES = {
     "interval_word": ':7: servers[0].metrics.interval: expected a duration such as 5s, 500ms or 2m, got "soon"',
     "key_not_text": ":4: servers[0]: expected text as the key, got a list or a mapping",
     "journal_beside_log": (
-        ':4: servers[0]: unknown key "journal"; known are name, log, metrics, probe, slo, capacity, links, labels, '
-        "stall_after"
+        ':4: servers[0]: unknown key "journal"; known are name, log, metrics, probe, slo, capacity, links, gpus, '
+        "cost_per_hour, labels, stall_after"
     ),
     "label_double_underscore": (
         ':4: servers[0].labels: "__team" is not a label name: letters, digits and _, no digit or __ first'
@@ -193,8 +205,8 @@ MESSAGES = {
     "unknown_key": ':4: servers[0]: unknown key "metric"; did you mean "metrics"?',
     "unknown_key_at_top": ':1: unknown key "server"; did you mean "servers"?',
     "unknown_key_unlike_any": (
-        ':4: servers[0]: unknown key "colour"; known are name, log, metrics, probe, slo, capacity, links, labels, '
-        "stall_after"
+        ':4: servers[0]: unknown key "colour"; known are name, log, metrics, probe, slo, capacity, links, gpus, '
+        "cost_per_hour, labels, stall_after"
     ),
     "unknown_tls_key": ':5: servers[0].metrics.tls: unknown key "ca"; known are ca_file, cert_file, key_file',
     "url_bad_port": ":3: servers[0].metrics: the URL's host or port is malformed",
@@ -276,6 +288,8 @@ class TestGoodFiles:
                 prompt_tokens_per_second=74900.0,
                 benchmark="bench-2026-11.json",
             ),
+            gpus=first.gpus,
+            cost_per_hour=98.32,
             labels={"team": "search", "tier": "1"},
             stall_after=120.0,
         )
@@ -288,6 +302,34 @@ class TestGoodFiles:
         assert llama.slo == SloConfig(time_to_first_token=1.5, time_per_output_token=0.075)
         assert mistral.slo == SloConfig(time_to_first_token=2.0, time_per_output_token=0.1)
         assert mistral.log == str(GOOD / "../mistral.log")
+
+    def test_gpus(self):
+        """GPUs are named as their driver does, however they are written; the price is a number."""
+        config = load_config(str(GOOD / "full.yml"))
+        first, llama, mistral = config.servers
+
+        assert first.gpus == (
+            "GPU-5ac2e1b4-0c7e-4d3a-9f1b-2a3b4c5d6e7f",
+            "GPU-6bd3f2c5-1d8f-4e4b-8a2c-3b4c5d6e7f80",
+            "MIG-5ac2e1b4-0c7e-4d3a-9f1b-2a3b4c5d6e7f",
+            "MIG-GPU-5ac2e1b4-0c7e-4d3a-9f1b-2a3b4c5d6e7f/1/0",
+        )
+        assert llama.gpus == ("0", "7", "0000:9b:00", "10001:81:00")
+        assert (first.cost_per_hour, llama.cost_per_hour, mistral.cost_per_hour) == (98.32, 2.0, None)
+        assert config.gpu == GpuConfig(read="always", interval=10.0, kernel_log="/dev/kmsg")
+        assert mistral.gpus == ()
+
+    def test_gpus_of_amd(self, tmp_path):
+        """A card of AMD is named by its serial number, as it is written."""
+        text = f"servers: [{{name: a, metrics: '{URL}', gpus: [amd-692251001124, AMD-PCB053316-0042]}}]"
+
+        assert load_config(write(tmp_path, text)).servers[0].gpus == ("AMD-692251001124", "AMD-PCB053316-0042")
+
+    def test_gpus_off(self, tmp_path):
+        """The word off reads neither the driver nor the kernel's messages."""
+        config = load_config(write(tmp_path, "gpu: off\nservers: [{name: a, log: a.log}]\n"))
+
+        assert (config.gpu.read, config.gpu.kernel_log) == ("never", "never")
 
     def test_capacity_in_a_file_of_its_own(self, tmp_path):
         """A capacity may be the path of a file, which starts in the configuration's folder."""
@@ -742,7 +784,7 @@ class TestBadFiles:
         assert (
             message_for(path)
             == f'{path}:1: unknown key "…@vllm/metrics"; known are listen, allowed_hosts, web_config_file, checkpoint, '
-            "links, prometheus, servers, servers_dir"
+            "links, prometheus, gpu, servers, servers_dir"
         )
 
     def test_password_in_a_broken_line(self, tmp_path):

@@ -22,15 +22,27 @@ def config_with(tmp_path, label):
     return load_config(str(file))
 
 
-@pytest.mark.parametrize("label", sorted({"le", *(label for series in SERIES.values() for label in series.labels)}))
+LABELS = {
+    label: {series.name for series in SERIES.values() if label in series.labels}
+    for series in SERIES.values()
+    for label in series.labels
+}
+"""All labels, with the series that have them."""
+
+OF_GPUS = {label for label, names in LABELS.items() if all(SERIES[name].labels[0] == "gpu" for name in names)}
+
+
+@pytest.mark.parametrize("label", sorted({"le", *LABELS} - OF_GPUS))
 def test_every_label_of_every_series_is_reserved(tmp_path, label):
-    """A label that any series has, and the one of buckets, is refused with its name."""
+    """A label that any series has but those of GPUs, and the one of buckets, is refused with its name."""
     with pytest.raises(ConfigError, match=f'"{label}" is a label of vllm-watch itself'):
         config_with(tmp_path, label)
 
 
 def test_labels_that_no_series_has_are_free(tmp_path):
-    """Others are taken, and stand beside the series' own."""
+    """Others are taken, also those of GPUs alone, whose series have none of a server's labels."""
+    assert {"class", "name", "vendor"} <= OF_GPUS
+    assert config_with(tmp_path, "class").servers[0].labels == {"class": "x"}
     assert config_with(tmp_path, "team").servers[0].labels == {"team": "x"}
 
 

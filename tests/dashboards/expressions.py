@@ -24,6 +24,8 @@ from tests.alerts.replay import RULES
 from tests.alerts.shapes import LABEL_VALUES, TARGET, Judge, Shape, shown_series
 from tests.support.yaml_files import load_yaml
 
+from vllm_watch.catalog.series import SERIES
+
 
 RATE_INTERVAL, RANGE = "$__rate_interval", "$__range"
 
@@ -55,6 +57,11 @@ WINDOWS: Mapping[tuple[str, str], str] = {
     ): "many requests tell how large they are",
 }
 """Over which fixed windows the growth of which counters may be asked for, and why."""
+
+OF_GPUS = frozenset(
+    series.full_name for series in SERIES.values() if series.feature == "gpu" and "server" not in series.labels
+)
+"""Series of GPUs may be another exporter's, with its `instance`: which GPUs count is chosen by their servers."""
 
 _RATES = frozenset({"rate", "irate", "increase"})
 _OF_COUNTERS = _RATES | {"resets"}
@@ -245,6 +252,8 @@ class _Reader:
         return Asked(shape.possible, kind, name)
 
     def _check_choices(self, part: promql.VectorSelector, shape: Shape, name: str) -> None:
+        if name in OF_GPUS:
+            return
         heeded = {(each.name, chosen) for each in part.matchers.matchers for chosen in variables_in(each.value)}
         for label, variable in self._choices.items():
             if label in shape.labels and (label, variable) not in heeded:

@@ -40,6 +40,7 @@ UNITS = frozenset(
     {
         "none", "short", "locale", "percent", "percentunit", "s", "ms", "dtdurations", "dateTimeFromNow",
         "dateTimeAsIso", "dateTimeAsLocal", "bytes", "decbytes", "Bps", "binBps", "reqps", "ops", "cps", "string",
+        "celsius",
     }
 )  # fmt: skip
 """Units of Grafana's that make sense here. It takes any other word, and writes it behind the number."""
@@ -71,6 +72,10 @@ KNOWN: Mapping[tuple[str, str], str] = {
         "vllm-watch-sources",
         r"[CG]: vllm_watch_(source_up|collect_errors_total) is not narrowed to \$server",
     ): "a daemon is told of with all its servers",
+    (
+        "vllm-watch-server",
+        "D: vllm_watch_gpu_ecc_errors_total is a counter and stands bare",
+    ): "all errors since the driver was loaded count, until the GPU is reset",
 }
 """Findings that are meant, by dashboard and fault (a regular expression), and why."""
 

@@ -67,7 +67,7 @@ def _of_field(key: str, english: object, other: object, path: str) -> Iterator[s
 
 
 def _is_text(key: str, path: str) -> bool:
-    if key == "name":
+    if key == "name" and not path.endswith(NAMES_OF_COLUMNS):
         return ANNOTATION.fullmatch(path) is not None
     return key in TEXTS or (path.endswith(NAMES_OF_COLUMNS) and key != "id")
 

@@ -123,6 +123,20 @@ def test_prometheus_takes_the_rules_of_the_objects(tmp_path):
 
 
 @needs_kustomize
+@pytest.mark.parametrize("rules", sorted((ROOT / "alerts" / "gpu-exporters").glob("*.yml")), ids=lambda path: path.stem)
+def test_rules_for_another_exporter_are_a_component(tmp_path, rules):
+    """A kustomization that names the component of an exporter has its rules, to the letter, and no other's."""
+    component = FOLDER / "components" / f"gpus-of-{rules.stem.replace('_', '-')}"
+    shutil.copytree(component, tmp_path / "component")
+    (tmp_path / "kustomization.yaml").write_text("components: [component]")
+
+    (built,) = build(tmp_path)
+
+    assert load_yaml(rules.read_text(encoding="utf-8"))["groups"] == built["spec"]["groups"]
+    assert [] == faults(built)
+
+
+@needs_kustomize
 @pytest.mark.parametrize("overlay", OVERLAYS)
 def test_each_object_is_valid(built, overlay):
     """No object has a field that there is not or a value of the wrong kind, in the oldest Kubernetes and a new one."""

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import shlex
@@ -19,6 +20,7 @@ from typing import NamedTuple
 import pytest
 
 from tests.support.leftovers import marked
+from tests.support.monitoring import get_text
 from tests.support.ports import free_port
 from tests.support.waiting import SECONDS, until
 
@@ -126,6 +128,8 @@ def test_the_page_of_a_recorded_overload_arrives_and_is_resolved(start, folder):
         PYTHONPATH=f"{tree / 'daemon'}:{tree / 'parsers'}",
     )
     stack.wait_for("Ctrl-C ends everything.", START_SECONDS)
+    stack.wait_for("PAGE           VllmCapacityExhausted  vllm engine 0", RECORDED_SECONDS / SPEED + START_SECONDS)
+    lasted = shown_alerts(re.search(r"status page +(\S+)", stack.text).group(1))
     stack.wait_for(
         "RESOLVED       VllmCapacityExhausted  vllm engine 0  after ", RECORDED_SECONDS / SPEED + START_SECONDS
     )
@@ -137,8 +141,19 @@ def test_the_page_of_a_recorded_overload_arrives_and_is_resolved(start, folder):
     page, resolved = (said.index((word, "VllmCapacityExhausted")) for word in ("PAGE", "RESOLVED"))
     assert said[0] == ("ok", "Watchdog")
     assert page < resolved
+    assert -SPEED < lasted["VllmCapacityExhausted"] < RECORDED_SECONDS
     assert "PAGE" not in [word for word, _ in said[:page]]
     assert "alerts/runbooks/VllmCapacityExhausted.md" in stack.text
+
+
+def shown_alerts(url: str) -> dict[str, float]:
+    """Return for how many seconds of the recording each alert lasts, as the status page shows it."""
+
+    def shown():
+        document = json.loads(get_text(f"{url}api/v1/snapshot?history="))
+        return {each["alertname"]: document["at"] - each["active_since"] for each in document.get("alerts", ())}
+
+    return until(lambda: "VllmCapacityExhausted" in (found := shown()) and found)
 
 
 def cloned(tree: Path) -> Path:

@@ -37,11 +37,10 @@ def test_by_default_the_recorded_server_of_the_package(tmp_path):
     what = watched(Options(), tmp_path)
 
     assert (list(what.arguments), what.speed) == (["demo", "--server", "day", "--speed", "10"], 10)
-    assert (
-        what.text
-        == "the recorded server day, 10 min again and again, each time as another start, at 10 times its speed"
-    )
-    assert what.command(1234, PROMETHEUS)[1:] == ["-m", "vllm_watch.cli", *what.arguments, *LISTEN]
+    again = "10 min again and again, each time as another start (VllmRestartLoop tells of it)"
+    assert what.text == f"the recorded server day, {again}, at 10 times its speed"
+    prometheus = ["--prometheus", PROMETHEUS]
+    assert what.command(1234, PROMETHEUS)[1:] == ["-m", "vllm_watch.cli", *what.arguments, *LISTEN, *prometheus]
 
 
 def test_a_real_server_is_watched_in_real_time(tmp_path):

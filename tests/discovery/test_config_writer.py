@@ -9,6 +9,7 @@ import pytest
 
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from tests.support.gpus import gpu, uuid
 
 from vllm_watch.commands.discover import lines_of, view_of
 from vllm_watch.config.config_file import load_config
@@ -16,6 +17,8 @@ from vllm_watch.discovery.command_line import ServeCommand
 from vllm_watch.discovery.config_writer import configuration_of
 from vllm_watch.discovery.names import NamedServer, identity_of
 from vllm_watch.discovery.servers import DiscoveredServer, Discovery
+from vllm_watch.state.gpu_report import ServerGpu
+from vllm_watch.state.gpu_use import GpuUse
 from vllm_watch.support.report import ReportLine
 
 
@@ -98,15 +101,31 @@ def test_a_report_for_people():
         "  TO CHANGE: Change it.",
         "  note: By the way.",
         "An engine is left over.",
-    ] == [line.text for line in lines_of(found, [server])]
-    (nothing,) = lines_of(Discovery((), (), 12), [])
+    ] == [line.text for line in lines_of(found, [server], {})]
+    (nothing,) = lines_of(Discovery((), (), 12), [], {})
     assert "of the 12 processes" in nothing.text
     assert nothing.is_wrong
 
 
+def test_a_report_on_gpus():
+    """The GPUs of a server are named by their numbers and models, or it says why they are not known."""
+    server, found = named(url="http://127.0.0.1:8000/metrics"), Discovery((), (), 12)
+    used = [ServerGpu(uuid(number), "pid", is_shared=False, memory=1.0, reading=gpu(number)) for number in (0, 1)]
+    known, unknown = GpuUse(1.0, "ok", tuple(used)), GpuUse(1.0, "no_driver")
+
+    def gpus(use):
+        return [line.text for line in lines_of(found, [server], {server.name: use}) if "GPU" in line.text]
+
+    assert gpus(known) == ["  GPUs: 0 1 (NVIDIA H100 80GB HBM3)"]
+    assert gpus(unknown) == ["  GPUs: the driver is not loaded"]
+    assert gpus(unknown._replace(reason=None)) == []
+    (view,) = view_of(found, [server], {server.name: known})["servers"]
+    assert [each["gpu"] for each in view["gpus"]] == [uuid(0), uuid(1)]
+
+
 def test_a_report_for_programs():
     """Programs read the same as data: what is not known is not there."""
-    view = view_of(Discovery((), (), 12), [named(journal="vllm.service")])
+    view = view_of(Discovery((), (), 12), [named(journal="vllm.service")], {})
 
     assert {
         "servers": [

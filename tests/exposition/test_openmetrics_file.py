@@ -16,6 +16,7 @@ from tests.support.recordings import RECORDINGS, snapshots
 from vllm_watch.exposition import value_runs
 from vllm_watch.exposition.openmetrics import TimeSeriesFile
 from vllm_watch.exposition.samples import sample_parts, server_samples
+from vllm_watch.replay.finished_log import FinishedLog
 from vllm_watch.replay.replay import SETTLED_SECONDS, SPARSE_SECONDS, read_to_end, run_log
 from vllm_watch.state.server import ServerSettings, ServerState
 from vllm_watch.state.snapshot import HistogramReading
@@ -143,6 +144,7 @@ def test_a_part_depends_on_every_field():
         "totals",
         "key",
         "prompt_excludes_cached",
+        "quantile_bounds",
         "events",
         "state_since",
     }
@@ -223,7 +225,7 @@ def test_the_end_of_a_replayed_log_is_that_of_the_log_read_at_once():
     log = str(RECORDINGS["day"] / "vllm.log")
     replayed, read = (ServerState(ServerSettings("x", has_log=True, metrics_interval=None)) for _ in range(2))
     *_, last = run_log(log, replayed, STEP)
-    now = read_to_end(log, read).end
+    now = read_to_end(FinishedLog(log), read).end
 
     totals, expected = (
         {

@@ -20,10 +20,12 @@ from vllm_watch.exposition.text_format import SampleWriter, prometheus_text
 from vllm_watch.loadtest.daemon_source import DaemonQuery, watch_daemon
 from vllm_watch.loadtest.model import Report
 from vllm_watch.service.history import ChartHistory
+from vllm_watch.sources.daemon_client import DaemonTarget
 from vllm_watch.support.errors import DaemonError
 
 
 NAME = "queue"
+EMPTY = answer(b'{"at": 1, "servers": []}')
 FROM = 150.0
 """The second of the recording at which it is first asked: four requests run, and many wait."""
 
@@ -52,7 +54,7 @@ def status(at):
     for second, snapshot in snapshots_by_second().items():
         if second % 10 == 0 and snapshot.at <= at:
             history.add(snapshot)
-    return json.dumps({"servers": [{"name": NAME, "history": history.columns()}]}).encode()
+    return json.dumps({"at": at, "servers": [{"name": NAME, "history": history.columns()}]}).encode()
 
 
 @contextmanager
@@ -81,7 +83,7 @@ def history():
     """What was seen in two minutes of the recording."""
     time, shares = clock(), []
     with daemon(time) as url:
-        (found,) = watch_daemon(DaemonQuery(url, 120.0), time, shares.append)
+        (found,) = watch_daemon(DaemonQuery(DaemonTarget(url), 120.0), time, shares.append)
     assert shares == sorted(shares)
     assert shares[-1] == 1.0
     return found
@@ -129,11 +131,11 @@ class TestWatching:
     ("answers", "server", "said"),
     [
         ({}, "other", 'it does not watch "other"; there are "queue"'),
-        ({"/snapshot": answer(b"{}")}, None, "/api/v1/snapshot is not what a vllm-watch answers"),
-        ({"/snapshot": answer(b"no", "404 Not Found")}, None, "/api/v1/snapshot answers 404: is this a vllm-watch?"),
-        ({"/metrics": answer(b"", "401 Unauthorized")}, None, "it asks for a password"),
+        ({"/snapshot": answer(b"{}")}, None, "the answer is not what a vllm-watch answers"),
+        ({"/snapshot": answer(b"no", "404 Not Found")}, None, "it has no /api/v1/snapshot: this is not a vllm-watch"),
+        ({"/metrics": answer(b"", "401 Unauthorized")}, None, "a user name and a password: read another"),
         ({"/metrics": answer(b"", Content_Encoding="br")}, None, "an answer is compressed"),
-        ({"/metrics": answer(b"# nothing\n"), "/snapshot": answer(b'{"servers": []}')}, None, "it watches no server"),
+        ({"/metrics": answer(b"# nothing\n"), "/snapshot": EMPTY}, None, "it watches no server"),
         ({"/metrics": answer(b"not metrics {")}, None, "/metrics is not what a vllm-watch answers"),
     ],
 )
@@ -141,7 +143,7 @@ def test_what_cannot_be_read_has_a_sentence(answers, server, said):
     """Each answer that is not a vllm-watch's is one sentence, with the address."""
     time = clock()
     with daemon(time, **answers) as url, pytest.raises(DaemonError) as raised:
-        watch_daemon(DaemonQuery(url, 10.0, server=server), time)
+        watch_daemon(DaemonQuery(DaemonTarget(url, if_unauthorized="read another"), 10.0, server), time)
 
     assert str(raised.value).startswith(f"{url}: ")
     assert said in str(raised.value)

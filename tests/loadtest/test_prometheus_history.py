@@ -10,6 +10,7 @@ from math import inf
 import pytest
 
 from vllm_watch.catalog.series import PREFIX
+from vllm_watch.loadtest.history import EnergyReading
 from vllm_watch.loadtest.prometheus_history import Answers, PrometheusHistory, Sampling, sampling_of
 from vllm_watch.loadtest.prometheus_queries import queries, sampled_at
 from vllm_watch.prometheus.answers import PromSeries, parse_matrix, parse_names, parse_rejection
@@ -171,6 +172,41 @@ def test_starts_failures_and_facts_are_known():
     assert [point.process for point in found.points] == [1, 2, 2]
     assert [(event.at, event.text) for event in found.events] == [(1008, "the server starts"), (1018, "out of memory")]
     assert found.has_metrics is False
+
+
+def test_gpus_are_those_of_the_server_whoever_reads_them():
+    """Energy has no server and may come from elsewhere; a shared or divided GPU is named, one without a value, too."""
+    used = [{"server": "a", "gpu": gpu, "how": "pid", "shared": str(gpu == "G1").lower()} for gpu in ("G1", "G2", "G3")]
+
+    def by_gpu(values):
+        return tuple(PromSeries({"gpu": gpu}, ((START, value),)) for gpu, value in values.items())
+
+    answers = counted(count=1, gauges=(*(series("server_gpu_info", [1], labels) for labels in used), price(2.4)))
+    answers = answers._replace(
+        energy=by_gpu({"G1": 5.0, "G2": 7.0}), energy_read=by_gpu({"G1": 998.0, "G2": 999.0}), divided=by_gpu({"G2": 1})
+    )
+    found = history(answers)
+
+    assert found.points[0].energy == EnergyReading(999.0, {"G1": 5.0, "G2": 7.0, "G3": None}, frozenset({"G1", "G2"}))
+    assert found.cost_per_hour == 2.4
+    assert history(counted(count=1)).points[0].energy is None
+    assert history(counted(count=1)).cost_per_hour is None
+
+
+def price(value):
+    """Return what the server costs in an hour."""
+    return series("server_cost_per_hour", [value], {"server": "a"})
+
+
+def test_prompt_tokens_that_were_computed_are_told_apart():
+    """Of the tokens by source only those count as computed that were in no cache; their sum is that of prompts."""
+    sources = {"local_compute": 30, "local_cache_hit": 70}
+    counters = [
+        series("prompt_tokens_by_source_total", [count], {**ENGINE, "source": source})
+        for source, count in sources.items()
+    ]
+
+    assert history(counted(*counters, count=1)).points[0].counters == {"prompt_tokens_computed": 30}
 
 
 def test_of_several_daemons_one_counts():

@@ -21,6 +21,7 @@ from tests.support.waiting import until
 
 from vllm_watch.commands.prometheus_options import PrometheusOptions, prometheus_query
 from vllm_watch.config.times import TimeRange
+from vllm_watch.loadtest.energy import used_energy
 from vllm_watch.loadtest.prometheus_queries import COUNTERS
 from vllm_watch.loadtest.prometheus_source import MAX_POINTS, PrometheusQuery, read_prometheus
 from vllm_watch.loadtest.recording_history import read_recording
@@ -34,6 +35,8 @@ RANGE = TimeRange(1000.0, 1600.0)
 NAME = "dp1"
 """A recording of a server with two engines, with drafts, and with scrapes that fail at its start."""
 
+
+WATTS = {"GPU-1": 500, "GPU-2": 100}
 
 # Stand-ins.
 
@@ -249,6 +252,26 @@ def real_victoria_metrics(folder, series):
         yield url
 
 
+def with_gpus(series, recorded):
+    """Add two GPUs to a file of series, which another exporter reads, and one that another server uses."""
+    start = round(recorded.started)
+    moments = range(start, start + round(recorded.seconds), 2)
+    users = dict.fromkeys(WATTS, NAME) | {"GPU-3": "other"}
+    lines = [
+        f'vllm_watch_server_gpu_info{{server="{server}",gpu="{gpu}",how="config",shared="false"}} 1 {at}'
+        for gpu, server in users.items()
+        for at in moments
+    ]
+    lines += [
+        f'vllm_watch_gpu_energy_joules_total{{gpu="{gpu}",job="dcgm"}} {WATTS.get(gpu, 50) * (at - start)} {at}'
+        for gpu in users
+        for at in moments
+    ]
+    lines += [f'vllm_watch_server_cost_per_hour{{server="{NAME}"}} 2.4 {at}' for at in moments]
+    series.write_text("\n".join([*series.read_text().splitlines()[:-1], *lines, "# EOF\n"]))
+    return series
+
+
 SERVERS = [
     pytest.param(filled_prometheus, marks=pytest.mark.needs_tool("prometheus", "promtool"), id="prometheus"),
     pytest.param(real_victoria_metrics, marks=pytest.mark.needs_tool("victoria-metrics"), id="victoria-metrics"),
@@ -264,7 +287,7 @@ def test_what_was_loaded_comes_back(tmp_path, server):
     and with the same counters, but for those that the daemon does not export and requests that the log has by then.
     """
     recorded = recording(NAME)
-    series = series_of(RECORDINGS[NAME], tmp_path)
+    series = with_gpus(series_of(RECORDINGS[NAME], tmp_path), recorded)
     expected = read_recording(recorded, NAME, NAME)
     times = TimeRange(recorded.started - 60, recorded.started + recorded.seconds + 60)
     before = TimeRange(times.start - 90_000, times.end - 90_000)
@@ -307,3 +330,5 @@ def test_what_was_loaded_comes_back(tmp_path, server):
     assert run.result.total_output_tokens == recorded_run.result.total_output_tokens > 0
     assert run.result.ttft_ms.mean == pytest.approx(recorded_run.result.ttft_ms.mean)
     assert run.result.duration_s == pytest.approx(recorded_run.result.duration_s, abs=0.1)
+    assert used_energy(found.points).watts == pytest.approx(sum(WATTS.values()))
+    assert found.cost_per_hour == run.cost_per_hour == 2.4

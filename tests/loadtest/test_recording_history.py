@@ -12,6 +12,7 @@ import pytest
 from tests.loadtest.load_tests import FOLDER
 from tests.support.recordings import recording
 
+from vllm_watch.comparison.pair import result_in
 from vllm_watch.loadtest.recording_history import read_recording
 from vllm_watch.loadtest.sources import read_report
 from vllm_watch.replay.recording import MetricsRead
@@ -111,3 +112,42 @@ def test_a_recorded_log_counts_what_the_log_in_a_file_counts(tmp_path):
 
     assert [result.successful for result in results] == [616, 616]
     assert results[0].total_output_tokens == pytest.approx(results[1].total_output_tokens, rel=0.01)
+
+
+def with_gpus(name, folder, watts=650.0, every=5.0):
+    """Write a recording again as if its server had one GPU, read at moments of its own, and a price."""
+    lines = [json.loads(line) for line in lzma.decompress((FOLDER / f"{name}.jsonl.xz").read_bytes()).splitlines()]
+    (server,) = lines[0]["servers"]
+    lines[0]["servers"][server] |= {"gpu_interval": every, "cost_per_hour": 3.6}
+    known = {"number": 0, "name": "H", "pci_bus_id": "0000:01:00", "driver_version": "570", "vendor": "nvidia",
+             "mig": "0", "state": "ok"}  # fmt: skip
+    made, due = lines[:1], 0.0
+    for line in lines[1:]:
+        while due < line["t"]:
+            reading = {**known, "values": {"gpu_energy_joules_total": 9e6 + watts * (due - 1.0)}}
+            gpu = {"gpu": "GPU-1", "how": "pid", "reading": reading}
+            made.append({"t": due, "server": server, "gpus": {"at": due - 1.0, "reason": "ok", "gpus": [gpu]}})
+            due += every
+        made.append(line)
+    path = folder / f"{name}.jsonl.xz"
+    path.write_bytes(lzma.compress("".join(f"{json.dumps(line)}\n" for line in made).encode(), preset=0))
+    return str(path)
+
+
+def test_the_energy_of_a_recording_is_that_of_its_steady_window(tmp_path):
+    """Both views have the server's energy in a comparison, and its price; without GPU lines there is neither."""
+    (run,) = read_report([with_gpus("long-open", tmp_path)]).runs
+    (plain,) = read_report([str(FOLDER / "long-open.jsonl.xz")]).runs
+    steady = run.steady.result
+
+    assert steady.mean_watts == pytest.approx(650)
+    assert steady.energy_joules == pytest.approx(650 * steady.duration_s)
+    assert steady.joules_per_output_token == pytest.approx(650 / steady.output_throughput, rel=0.01)
+    assert 0 < steady.tokens_per_joule < steady.total_token_throughput / 650 * 1.01
+    assert run.energy_problem is None
+    assert run.cost_per_hour == 3.6
+    assert steady.cost_per_million_output_tokens == pytest.approx(1000 / steady.output_throughput, rel=0.01)
+    for view in ("client", "server"):
+        assert result_in(run, view).joules_per_output_token == steady.joules_per_output_token
+        assert result_in(plain, view).mean_watts is None
+    assert (plain.steady.result.mean_watts, plain.cost_per_hour, plain.energy_problem) == (None, None, None)

@@ -9,6 +9,8 @@ import pytest
 
 from tests.parsers.lines import TIME, events, events_of, json_record, old_record, record
 
+from vllm_watch.reading.log_reader import LogReader
+from vllm_watch.reading.times import ArrivalTimes
 from vllm_watch_parsers.events import FAILURE_KINDS, Failure
 from vllm_watch_parsers.line import parse_line
 
@@ -48,7 +50,7 @@ HEADS = [
         "WARNING",
     ),
     ("engine_dead", "MQLLMEngine didn't reply within 10000ms", "client.py", "ERROR"),
-    ("engine_dead", "RuntimeError('CUDA error: an illegal memory access was encountered')", "engine.py", "ERROR"),
+    ("engine_dead", "RuntimeError('CUDA error: operation not permitted')", "engine.py", "ERROR"),
     ("worker_died", "Worker VllmWorkerProcess pid 38664 died, exit code: -9", "multiproc_worker_utils.py", "ERROR"),
     (
         "worker_died",
@@ -165,6 +167,21 @@ CAUSES = [
     ),
     ("gpu_memory_too_small", "ValueError: Free memory on device cuda:0 (10.5/79.1 GiB) on startup is less than"),
     ("execution_timeout", "TimeoutError: RPC call to execute_model timed out."),
+    ("gpu_ecc", "RuntimeError: CUDA error: uncorrectable ECC error encountered"),
+    ("gpu_ecc", "torch.AcceleratorError: CUDA error: uncorrectable ECC error encountered"),
+    ("gpu_nvlink", "torch.AcceleratorError: CUDA error: uncorrectable NVLink error detected during the execution"),
+    ("gpu_lost", "RuntimeError: CUDA error: unknown error"),
+    ("gpu_lost", "torch.AcceleratorError: CUDA error: no CUDA-capable device is detected"),
+    ("gpu_lost", "RuntimeError: CUDA error: all CUDA-capable devices are busy or unavailable"),
+    ("gpu_lost", "torch.AcceleratorError: CUDA error: CUDA-capable device(s) is/are busy or unavailable"),
+    ("cuda_illegal_access", "RuntimeError: CUDA error: an illegal memory access was encountered"),
+    ("cuda_illegal_access", "torch.AcceleratorError: HIP error: an illegal memory access was encountered"),
+    ("cuda_illegal_access", "RuntimeError: Triton Error [CUDA]: an illegal memory access was encountered"),
+    ("cuda_illegal_access", "torch.AcceleratorError: CUDA error: misaligned address"),
+    ("cuda_launch_failure", "RuntimeError: CUDA error: unspecified launch failure"),
+    ("cuda_launch_failure", "torch.AcceleratorError: CUDA error: device-side assert triggered"),
+    ("cuda_launch_failure", "RuntimeError: CUDA error: the launch timed out and was terminated"),
+    ("cuda_launch_failure", "RuntimeError: CUDA error: an illegal instruction was encountered"),
 ]
 
 
@@ -219,6 +236,7 @@ def test_a_json_record_holds_the_whole_traceback(kind, cause):
         ("out_of_memory", "OutOfMemoryError('CUDA out of memory. Tried to allocate 2.62 GiB.')"),
         ("nccl_error", "RuntimeError('NCCL error: unhandled system error')"),
         ("execution_timeout", "TimeoutError('RPC call to execute_model timed out.')"),
+        ("cuda_illegal_access", "RuntimeError('CUDA error: an illegal memory access was encountered')"),
         ("kv_cache_too_small", 'ValueError("The model\'s max seq len (131072) is larger than the maximum")'),
     ],
 )
@@ -256,6 +274,66 @@ def test_the_cause_of_a_prefixed_record_is_read_too():
 def test_the_nccl_watchdog_is_read_without_a_prefix(line):
     """PyTorch's C++ code prints past vLLM's formatter, and past its process prefix."""
     assert events(line.encode()) == (Failure("nccl_error"),)
+
+
+@pytest.mark.parametrize(
+    ("kind", "line"),
+    [
+        (
+            "cuda_illegal_access",
+            (
+                "[rank0]:[E219 12:14:43.351647859 ProcessGroupNCCL.cpp:1595] [PG ID 2 PG GUID 3 Rank 0] Process group "
+                "watchdog thread terminated with exception: CUDA error: an illegal memory access was encountered"
+            ),
+        ),
+        (
+            "cuda_illegal_access",
+            (
+                "[rank1]:[E ProcessGroupNCCL.cpp:1414] [PG 2 Rank 1] Process group watchdog thread terminated with "
+                "exception: CUDA error: an illegal memory access was encountered"
+            ),
+        ),
+        (
+            "cuda_launch_failure",
+            (
+                "[rank1]:[E1103 23:14:03.342459398 ProcessGroupNCCL.cpp:2068] [PG ID 4 PG GUID 0(default_pg) Rank 1] "
+                "Process group watchdog thread terminated with exception: CUDA error: unspecified launch failure"
+            ),
+        ),
+        (
+            "gpu_ecc",
+            (
+                "[rank0]:[E1121 04:47:39.123 ProcessGroupNCCL.cpp:1405] [PG 3 Rank 4] NCCL watchdog thread "
+                "terminated with exception: CUDA error: uncorrectable ECC error encountered"
+            ),
+        ),
+        (
+            "nccl_error",
+            (
+                "[rank0]:[E409 05:10:01.930967482 ProcessGroupNCCL.cpp:632] [Rank 0] Watchdog caught collective "
+                "operation timeout: WorkNCCL(SeqNum=81743, OpType=ALLREDUCE)"
+            ),
+        ),
+    ],
+)
+def test_the_nccl_watchdog_says_why_a_gpu_failed(kind, line):
+    """The watchdog's thread prints the GPU's error before any traceback; early months have one digit."""
+    assert events(line.encode()) == (Failure(kind),)
+
+
+def test_a_crash_of_several_ranks_counts_once():
+    """The watchdog's lines, the workers' tracebacks and the engine's are one failure of each kind."""
+    cause = "torch.AcceleratorError: CUDA error: an illegal memory access was encountered"
+    watchdog = (
+        "[rank{0}]:[E1121 04:47:39.1234 ProcessGroupNCCL.cpp:2068] [PG ID 2 PG GUID 3 Rank {0}] Process group watchdog "
+        "thread terminated with exception: CUDA error: an illegal memory access was encountered"
+    )
+    worker = traceback_of(cause, "WorkerProc hit an exception.", "multiproc_executor.py")
+    lines = [watchdog.format(0).encode(), watchdog.format(1).encode(), *(2 * worker.split(b"\n"))]
+    lines += [*traceback_of(cause).split(b"\n"), cause.encode(), f"(EngineCore pid=9) {cause}".encode()]
+    found = LogReader().read(lines, ArrivalTimes(1000.0)).events
+
+    assert [Failure("cuda_illegal_access"), Failure("engine_dead")] == [event for _, event in found]
 
 
 @pytest.mark.parametrize(
@@ -297,6 +375,12 @@ def test_other_lines_are_no_failures(message, site, level):
         "TimeoutError: RPC call to",
         "vllm.v1.engine.exceptions.EngineDeadError: EngineCore encountered an issue. See stack trace (above).",
         "[rank0]: Traceback (most recent call last):",
+        "RuntimeError: CUDA error: operation not permitted when stream is capturing",
+        "ValueError: the prompt says: CUDA error: unknown error",
+        (
+            "[rank0]:[E1121 04:47:39.1 ProcessGroupNCCL.cpp:1] [Rank 0] Process group watchdog thread terminated with "
+            "exception: CUDA error: operation not permitted"
+        ),
         "[rank0]:[W1121 04:47:39.123456789 ProcessGroupNCCL.cpp:632] Watchdog caught collective operation timeout: x",
     ],
 )

@@ -10,7 +10,7 @@ from tests.parsers.lines import SPEC, SPEC_MESSAGE, STATS, STATS_MESSAGE, TIME, 
 from vllm_watch.reading import event_filter
 from vllm_watch.reading.event_filter import CRASH_SECONDS
 from vllm_watch.reading.log_reader import LogBatch, LogReader, TimedEvent
-from vllm_watch.reading.times import ArrivalTimes, PrintedTimes
+from vllm_watch.reading.times import ArrivalTimes, PrintedTimes, local_seconds
 from vllm_watch_parsers.events import AccessRequest, Failure, Lifecycle, StartupFact
 
 
@@ -346,6 +346,7 @@ def test_a_stranger_s_prefix_does_not_set_the_clock():
         b"(APIServer pid=7) INFO:     Application shutdown complete.",
         record(STATS_MESSAGE).replace(b"02:35:10", b"03:00:00"),
     ]
-    times = PrintedTimes("11-21 03:00:00", 10_800.0)
+    end = local_seconds("2026-11-21 03:00:00", 0.0)
+    times = PrintedTimes("11-21 03:00:00", end)
 
-    assert [at for at, _ in LogReader().read(lines, times).events] == [9310.0, 9310.0, 10_800.0]
+    assert [at for at, _ in LogReader().read(lines, times).events] == [end - 1490, end - 1490, end]

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import calendar
 import datetime as dt
 import time
 
@@ -12,6 +13,7 @@ from vllm_watch.reading.times import ArrivalTimes, PrintedTimes, local_seconds, 
 
 
 DAY = 86_400
+HOUR = 3600
 
 
 @pytest.fixture
@@ -61,6 +63,24 @@ def test_what_prints_no_time_does_not_make_the_last_printed_one_later(seconds):
     printed = time.strftime("%m-%d %H:%M:%S", time.localtime(END - seconds))
 
     assert END - seconds == PrintedTimes(printed, END).at(printed)
+
+
+@pytest.mark.parametrize("hours", [27, 43, 24 * 9, 24 * 150, 24 * 200, 24 * 360])
+def test_a_copy_s_lines_were_written_when_they_say(hours):
+    """What no time zone explains is the time since the log was written: a copy's lines are as old as they say."""
+    written = END - hours * HOUR
+    times = PrintedTimes(time.strftime("%m-%d %H:%M:%S", time.localtime(written)), END)
+
+    assert times.are_known
+    assert written - 600 == times.at(time.strftime("%m-%d %H:%M:%S", time.localtime(written - 600)))
+
+
+@pytest.mark.parametrize("hours", [-14, -9.5, -1, 1, 5.75, 12])
+def test_a_zone_of_the_world_is_no_age(hours):
+    """The lines of a server in any other zone are as young as the file: an hour may be a zone."""
+    times = PrintedTimes(time.strftime("%m-%d %H:%M:%S", time.gmtime(END - hours * HOUR)), END)
+
+    assert END - 10 == times.at(time.strftime("%m-%d %H:%M:%S", time.gmtime(END - hours * HOUR - 10)))
 
 
 def test_a_printed_time_after_the_last_write_is_that_write():
@@ -192,9 +212,10 @@ def test_no_line_was_written_after_the_last(forged):
 )
 def test_an_hour_that_is_not_there_or_twice_puts_nothing_into_the_future(lines, seconds):
     """T30: a log across the change of summer time is wrong by that hour at most, and never in the future."""
-    times = PrintedTimes(lines[-1], END)
+    end = calendar.timegm(time.strptime(f"2026-{lines[-1]}", "%Y-%m-%d %H:%M:%S")) - HOUR  # Of a zone ahead of UTC.
+    times = PrintedTimes(lines[-1], end)
 
-    assert [END + second for second in seconds] == [times.at(line) for line in lines]
+    assert [end + second for second in seconds] == [times.at(line) for line in lines]
 
 
 @pytest.mark.usefixtures("in_berlin")

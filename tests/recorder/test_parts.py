@@ -30,13 +30,16 @@ from vllm_watch.reading.times import ArrivalTimes
 from vllm_watch.recorder import running_command
 from vllm_watch.recorder.benchmark_files import ResultFiles
 from vllm_watch.recorder.private_text import PrivateText
-from vllm_watch.recorder.recording_session import WRITE_OUT_SECONDS, RecordingSession, create_file
+from vllm_watch.recorder.recording_session import WRITE_OUT_SECONDS, RecordingSession, create_file, sources_of
 from vllm_watch.recorder.redacting_reader import RedactingReader, start_lines
 from vllm_watch.recorder.running_command import KEPT_END, KEPT_START, KeptOutput, RunningCommand
+from vllm_watch.recorder.server_recorder import GpuRecorder
 from vllm_watch.replay.open_recording import open_recording
-from vllm_watch.replay.recording import LogWritten
+from vllm_watch.replay.recording import LogWritten, RecordedSources
 from vllm_watch.replay.recording_writer import RecordingWriter
 from vllm_watch.replay.replay import run_recording
+from vllm_watch.state.gpu_report import GpuProcess, GpuReading, ServerGpu
+from vllm_watch.state.gpu_use import GpuUse
 from vllm_watch.state.server import ServerSettings, ServerState
 from vllm_watch_parsers.events import EngineStats
 
@@ -49,12 +52,68 @@ RESULT = {"backend": "vllm", "completed": 1, "duration": 1.0, "request_throughpu
 @pytest.fixture
 def session(tmp_path):
     """A session of a server, and the clock that its test moves."""
-    server = ServerConfig(name="a", log="/a.log", metrics=MetricsConfig(url="http://127.0.0.1:1/metrics"))
+    metrics = MetricsConfig(url="http://127.0.0.1:1/metrics")
+    server = ServerConfig(name="a", log="/a.log", metrics=metrics, cost_per_hour=2.4)
     clock, stop = HandClock(STARTED), threading.Event()
-    made = RecordingSession(create_file(tmp_path / "out", force=False), [server], clock, {"prompts"}, stop)
+    sources = {"a": sources_of(server, gpu_interval=2.0)}
+    made = RecordingSession(create_file(tmp_path / "out", force=False), sources, clock, {"prompts"}, stop)
     made.clock, made.stopped = clock, stop
     yield made
     made.end("interrupted")
+
+
+def gpu(joules):
+    """Return a GPU that has used so much energy."""
+    values = {("gpu_energy_joules_total",): joules, ("gpu_throttled_seconds_total", "thermal"): 1.5}
+    known = GpuReading("GPU-1", 0, "H", "0000:01:00", "570", "nvidia", "0", "ok", values, (GpuProcess(7, 1.0),))
+    return ServerGpu("GPU-1", "config", False, 3.0, known, 4.0)
+
+
+class TestGpus:
+    """The GPUs of a server are recorded with what is known of them."""
+
+    def test_each_reading_is_there_once(self, session):
+        """Readings have their own times; which processes of others are on a GPU is nobody's business."""
+        recorder = GpuRecorder("a", session)
+        for seconds, joules in ((1.0, 5.0), (1.0, 5.0), (3.0, 9.0)):
+            session.clock.time = STARTED + 3.5
+            recorder.apply_gpus(GpuUse(STARTED + seconds, "ok", (gpu(joules),)), 2.0)
+        session.end("interrupted")
+
+        read = open_recording(session.path)
+        first, second = read.events()
+        assert (3.5, STARTED + 1.0, 2.0) == (first.at, first.use.at, first.interval)
+        assert (gpu(9.0)._replace(reading=gpu(9.0).reading._replace(processes=None)),) == second.use.gpus
+        assert RecordedSources(True, 5.0, 2.0, 2.4) == read.sources["a"]
+        assert session.counts.servers["a"].gpu_readings == 2
+
+    def test_why_there_is_none_is_there_once(self, session):
+        """A failure lasts; on a machine without a driver there is nothing to say, unless GPUs are configured."""
+        recorder = GpuRecorder("a", session)
+        known = gpu(5.0)._replace(reading=None)
+        for at in range(3):
+            recorder.apply_gpus(GpuUse(STARTED + at, "call_hangs"), 2.0)
+        for at in range(3):
+            recorder.apply_gpus(GpuUse(STARTED + at, "no_library"), 2.0)
+        recorder.apply_gpus(GpuUse(STARTED, None, (known,)), 2.0)
+        session.end("interrupted")
+
+        events = open_recording(session.path).events()
+        assert [("call_hangs", ()), (None, (known,))] == [(event.use.reason, event.use.gpus) for event in events]
+        assert session.counts.servers["a"].gpu_readings == 0
+
+    def test_a_replay_has_them_in_its_state(self, session):
+        """The state has what was read for as long as it is current, as that of the daemon."""
+        recorder = GpuRecorder("a", session)
+        recorder.apply_gpus(GpuUse(STARTED, "ok", (gpu(5.0),)), 2.0)
+        session.clock.time += 9
+        session.add_log("a", KeptLines((b"later",), {}), is_after_gap=False)
+        session.end("interrupted")
+
+        state = ServerState(ServerSettings("a", has_log=True, metrics_interval=5.0))
+        shown = list(run_recording(open_recording(session.path), state, 1.0))
+        assert [True] * 7 + [False] * 3 == [snapshot.gpus[0].reading is not None for snapshot in shown]
+        assert {2.4} == {snapshot.cost_per_hour for snapshot in shown}
 
 
 class TestSession:

@@ -15,6 +15,7 @@ import pytest
 
 from tests.support.busy import busy_core, run_on
 from tests.support.command_line import vllm_watch
+from tests.support.fake_nvml import Scene, h100
 from tests.support.logs import stats_line
 from tests.support.ports import free_port
 from tests.support.recordings import recording
@@ -23,7 +24,7 @@ from tests.support.waiting import until
 
 from vllm_watch.commands.demo import Player, StandIn
 from vllm_watch.replay.open_recording import open_recording
-from vllm_watch.replay.recording import LogWritten, MetricsRead, with_start_moved
+from vllm_watch.replay.recording import GpusRead, LogWritten, MetricsRead, with_start_moved
 from vllm_watch.replay.replay import run_recording
 from vllm_watch.state.server import ServerSettings, ServerState
 from vllm_watch.support.clock import ScaledClock
@@ -371,7 +372,30 @@ class TestServers:
         names = {name: [type(event) for event in read.events(name)] for name in read.servers}
         assert {f"127.0.0.1:{recorded.server.port}", "second"} == set(names)
         assert [LogWritten] == names["second"]
-        assert (True, None) == read.sources["second"]
+        assert (True, None) == read.sources["second"][:2]
+
+    @pytest.mark.needs_module("pynvml")
+    def test_their_gpus_are_read(self, recorded, fake_nvml):
+        """The GPUs that a server is configured to use are read at their interval, and their energy is in the file."""
+        fake_nvml.show(Scene([h100(0), h100(1)]))
+        used = h100(1).uuid
+        config = recorded.folder / "config.yml"
+        config.write_text(
+            f"gpu: {{interval: 1s}}\n"
+            f"servers: [{{name: a, metrics: 'http://127.0.0.1:{recorded.server.port}/metrics', gpus: [{used}], "
+            f"cost_per_hour: 2.4}}]\n"
+        )
+        options = ["--config", str(config), "-o", str(recorded.output), "--for", "4s", "--format", "json"]
+        done = subprocess.run([*COMMAND, *options], capture_output=True, text=True, timeout=SECONDS, check=False)
+        read = recorded.read()
+        uses = [event.use for event in read.events() if isinstance(event, GpusRead) and event.use.reason == "ok"]
+        joules = [gpu.reading.values["gpu_energy_joules_total",] for use in uses for gpu in use.gpus]
+
+        assert done.returncode == 0, done.stderr
+        assert (1.0, 2.4) == (read.sources["a"].gpu_interval, read.sources["a"].cost_per_hour)
+        assert {used} == {gpu.gpu for use in uses for gpu in use.gpus}
+        assert len(uses) == json.loads(done.stdout)["servers"][0]["gpu_readings"] >= 2
+        assert (joules[-1] - joules[0]) / (uses[-1].at - uses[0].at) == pytest.approx(640, rel=0.2)
 
     def test_servers_that_run_here_are_found(self, tmp_path):
         """Without options the servers of this machine are recorded; one of them if it is named."""
@@ -455,7 +479,7 @@ class TestCommands:
         )
         assert (False, str(recorded.output), 3) == (found["ok"], found["file"], found["command_exit_status"])
         assert recorded.output.stat().st_size == found["bytes"]
-        assert {"name", "log_lines", "scrapes", "failed_scrapes", "problems"} == set(server)
+        assert {"name", "log_lines", "scrapes", "failed_scrapes", "gpu_readings", "problems"} == set(server)
         assert len(recorded.scrapes()) == server["scrapes"] + server["failed_scrapes"]
         assert {"prompts", "request-ids", "keys", "addresses"} == set(found["removed"])
 

@@ -57,6 +57,8 @@ def client_result(factor=1.0):
         itl_ms=latency(15.1 / factor, count=238_000),
         e2el_ms=latency(378.0 / factor),
         goodput=Goodput(objective=OBJECTIVE, request_goodput=4.61, ratio=0.985),
+        cost_per_million_output_tokens=1.42 / factor,
+        cost_per_million_tokens=0.473 / factor,
     )
 
 
@@ -143,7 +145,13 @@ def whole_run(name="draft2-run1", seconds=600, step=2, factor=1.0, **more):
         start=START + 120,
         end=START + 420,
         method="MSER-5 on output tokens/s",
-        result=server_result(),
+        result=msgspec.structs.replace(
+            server_result(),
+            mean_watts=612.0,
+            energy_joules=183_600.0,
+            joules_per_output_token=1.31 / factor,
+            tokens_per_joule=1.9 * factor,
+        ),
         use=server_use(factor),
     )
     capacity = Capacity(tokens_per_second=812.0, low=771.0, high=853.0, basis="saturated", explanation="8 s of waiting")
@@ -155,6 +163,7 @@ def whole_run(name="draft2-run1", seconds=600, step=2, factor=1.0, **more):
         "model": "Qwen3.6-27B",
         "version": "0.32.0",
         "hardware": {"device": "cpu", "gpu": "none"},
+        "cost_per_hour": 2.4,
         "config": {"max-num-batched-tokens": "8192", "num-speculative-tokens": "2", "enable-prefix-caching": "true"},
         "load": Load(
             endpoint="online",

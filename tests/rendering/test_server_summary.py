@@ -7,12 +7,13 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.gpus import HOT, advised, eight, gpu, lost, unread, used
 from tests.support.recordings import snapshots
 
 from vllm_watch.rendering.server_summary import ENGINES, summary_text
 from vllm_watch.replay.replay import LogPeriod
 from vllm_watch.state.configuration import ConfigChange, FlagChange
-from vllm_watch.state.snapshot import SourceSnapshot
+from vllm_watch.state.snapshot import FailureTimes, SourceSnapshot
 
 
 GOLDEN = Path(__file__).parents[1] / "golden"
@@ -87,12 +88,14 @@ def test_what_a_start_has_changed_is_said():
 
 
 def test_failures_of_the_log_are_warnings():
-    """What the log reports of failures is said, with its number."""
+    """What the log reports of failures is said, with its number and times, and which runbook helps."""
     snapshot = at_second("dp1", 90)
-    log = snapshot.log._replace(events={"engine_dead": 2, "nccl_error": 0}, unparsed_stats_lines=3)
+    times = {"engine_dead": FailureTimes(snapshot.at - 60, snapshot.at)}
+    log = snapshot.log._replace(events={"engine_dead": 2, "nccl_error": 0}, unparsed_stats_lines=3, failure_times=times)
     found = text_of(snapshot, log=log)
 
-    assert "warning  The log reports: the engine died, 2 times.\n" in found
+    assert "The log reports: the engine died, 2 times, first at 2026-11-21 " in " ".join(found.split())
+    assert "What to do: runbook VllmEngineCrashed." in " ".join(found.split())
     assert "nccl_error" not in found
     assert "warning  Statistics lines of an unknown form were not read: 3.\n" in found
 
@@ -102,3 +105,17 @@ def test_a_hostile_name_is_escaped():
     found = text_of(at_second("dp1", 90), model_name="m\x1b[2Jx")
 
     assert found.startswith("m\\x1b[2Jx on vLLM")
+
+
+def test_gpus_are_as_they_were(request):
+    """Each GPU has a row with what is known of it, and what is wrong with it is said, as it was looked at and kept."""
+    kept = GOLDEN / "gpus.summary.txt"
+    some = eight(gpu3=lost(3), gpu4=used(gpu(4), HOT, other=3 * 2**30), gpu5=advised(5, "reboot"), gpu6=unread(6))
+    snapshot = at_second("dp1", 90)
+    sources = (*snapshot.sources, SourceSnapshot("gpu", True, "ok", snapshot.at))
+    found = text_of(snapshot, gpus=some, sources=sources)
+    if request.config.getoption("--update-golden"):
+        kept.write_text(found, encoding="utf-8")
+
+    assert kept.read_text(encoding="utf-8") == found
+    assert max(map(len, found.splitlines())) <= 80

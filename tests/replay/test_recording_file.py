@@ -21,10 +21,12 @@ from tests.support.recording_files import STARTED, as_file, header, write_lines
 from tests.support.recordings import recording
 
 from vllm_watch.replay.open_recording import is_recording, open_recording
-from vllm_watch.replay.recording import BUNDLED, LogWritten, MetricsRead, RecordedBenchmark, RecordedSources
+from vllm_watch.replay.recording import BUNDLED, GpusRead, LogWritten, MetricsRead, RecordedBenchmark, RecordedSources
 from vllm_watch.replay.recording_file import MAGIC
-from vllm_watch.replay.recording_lines import Command, Header, Sources
+from vllm_watch.replay.recording_lines import Command, Header, RecordedGpu, RecordedGpus, Sources
 from vllm_watch.replay.recording_writer import MAX_HELD, RecordingWriter
+from vllm_watch.state.gpu_report import ServerGpu
+from vllm_watch.state.gpu_use import GpuUse
 from vllm_watch.support.errors import FileError, UsageError
 
 
@@ -82,6 +84,25 @@ class TestRoundTrip:
         assert [MetricsRead(2.0, b'x{l="\xfe"} 1\n', "200", 0.125), MetricsRead(3.0, b"", "timeout", 4.0)] == list(
             read.events("b")
         )
+
+    def test_gpus_are_lines_of_their_server(self, tmp_path):
+        """They are under a key of their own, which an older reader does not know, and come back as they were read."""
+        first = Header(1, STARTED, "0.0", {"a": Sources(log=True, gpu_interval=10.0, cost_per_hour=2.5)})
+        gpus = RecordedGpus(at=0.5, reason="ok", gpus=(RecordedGpu("GPU-1", "pid"),))
+        with (tmp_path / "file").open("wb") as file:
+            writer = RecordingWriter(file, first)
+            writer.add_gpus(1.0, "a", gpus)
+            writer.end(2.0, "interrupted", {})
+
+        read = open_recording(tmp_path / "file")
+        use = GpuUse(STARTED + 0.5, "ok", (ServerGpu("GPU-1", "pid", False, None, None),))
+
+        assert RecordedSources(True, None, 10.0, 2.5) == read.sources["a"]
+        assert [GpusRead(1.0, use, 10.0)] == list(read.events())
+        text = lzma.decompress((tmp_path / "file").read_bytes()).splitlines()[1]
+        assert json.loads(text) == {
+            "t": 1.0, "server": "a", "gpus": {"at": 0.5, "reason": "ok", "gpus": [{"gpu": "GPU-1", "how": "pid"}]}
+        }  # fmt: skip
 
     @given(st.lists(st.tuples(st.floats(0, 1e6), st.binary() | st.text().map(str.encode), st.booleans()), max_size=20))
     def test_any_bytes_come_back(self, events):
@@ -252,10 +273,15 @@ class TestRejected:
         assert [LogWritten(1.0, b"x\n")] == list(open_recording(path).events())
 
     def test_what_is_missing(self, tmp_path):
-        """A path that is not there is named, and an empty folder is no recording."""
+        """A path that is not there is named, an empty folder is no recording, and one of recordings names one."""
         with pytest.raises(FileError, match="none: cannot be read: No such file or directory"):
             open_recording(tmp_path / "none")
         with pytest.raises(FileError, match="is not a recording"):
+            open_recording(tmp_path)
+        for name in ("b", "a"):
+            (tmp_path / name).mkdir()
+            (tmp_path / name / "timeline.jsonl").touch()
+        with pytest.raises(FileError, match=r"is no recording, but has 2 in it: give one, such as .*/a$"):
             open_recording(tmp_path)
 
 

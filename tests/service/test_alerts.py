@@ -26,9 +26,9 @@ from vllm_watch.config.texts import parse_duration
 from vllm_watch.prometheus.answers import parse_alerts
 from vllm_watch.service import alerts_thread
 from vllm_watch.service.alerts_thread import EVERY_SECONDS, MAX_AGE, AlertsThread
-from vllm_watch.service.prometheus_alerts import MAX_ALERTS, Alerts, alerts_view, ask, our_alerts
+from vllm_watch.service.prometheus_alerts import MAX_ALERTS, Alerts, alerts_view, ask, dated, our_alerts
 from vllm_watch.service.supervisor import Supervisor
-from vllm_watch.support.clock import SystemClock
+from vllm_watch.support.clock import ScaledClock, SystemClock
 from vllm_watch.support.internal_errors import InternalErrors
 
 
@@ -158,6 +158,19 @@ class TestSelection:
 
         assert (len(view["alerts"]), view["alerts"][0]["severity"]) == (MAX_ALERTS, "critical")
         assert view["prometheus"]["alerts_left_out"] == 1
+
+    def test_a_replay_has_its_own_time(self):
+        """Beside a clock that is ahead of the Prometheus' an alert has lasted for as long as it has there."""
+        clock, unknown = ScaledClock(10), Alerts(0.0, None, problem="gone")
+        never = alert("VllmQueueGrowing", since="0001-01-01T00:00:00Z")
+        found = dated(Alerts(0.0, listed(alert(), never)), clock)
+        since = {each.alertname: each.active_since for each in found.listed}
+
+        assert since == {
+            "VllmQueueGrowing": None,
+            "VllmEngineStalled": pytest.approx(clock.of_machine(SINCE_SECONDS)),
+        }
+        assert dated(unknown, clock) == unknown
 
 
 class TestFailures:
@@ -375,19 +388,25 @@ class TestDaemon:
 
     def test_check_tells_of_it(self, tmp_path):
         """`check` asks once: it lists what fires, and a page that fires or no answer is a problem."""
-        with prometheus(page(alert(engine="0"), alert("VllmQueueGrowing", severity="warning"))) as (config, _):
-            lines = list(check(self.write(tmp_path, f"prometheus: {config.url}")()))[-3:]
+        unwell = alert("VllmWatchUnwell", severity="info", server=None, instance="w:9468")
+        with prometheus(page(alert(engine="0"), alert("VllmQueueGrowing", severity="warning"), unwell)) as (config, _):
+            lines = list(check(self.write(tmp_path, f"prometheus: {config.url}")()))[-4:]
             view = view_of(self.write(tmp_path, f"prometheus: {config.url}")())
         gone = list(check(self.write(tmp_path, f"prometheus: {config.url}")()))[-1]
 
         assert [(line.text, line.is_wrong) for line in lines] == [
-            (f"prometheus {config.url}: ok. 2 alerts", False),
+            (f"prometheus {config.url}: ok. 3 alerts", False),
             ("  critical, firing: VllmEngineStalled of a, engine 0. It stands.", True),
             ("  warning, firing: VllmQueueGrowing of a. It stands.", False),
+            ("  info, firing: VllmWatchUnwell of vllm-watch w:9468. It stands.", False),
         ]
         assert (view["ok"], view["problems"]) == (False, [lines[1].text.strip()])
         assert view["prometheus"]["up"]
-        assert [each["alertname"] for each in view["alerts"]] == ["VllmEngineStalled", "VllmQueueGrowing"]
+        assert [each["alertname"] for each in view["alerts"]] == [
+            "VllmEngineStalled",
+            "VllmQueueGrowing",
+            "VllmWatchUnwell",
+        ]
         assert (gone.text, gone.is_wrong) == (
             f"prometheus: FAILED. {config.url}: nothing listens at this address.",
             True,

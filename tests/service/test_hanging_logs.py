@@ -13,6 +13,7 @@ import structlog
 
 from tests.service.test_supervisor import Told
 from tests.support.fuse import HangingFolder, can_mount
+from tests.support.logs import printed_now
 from tests.support.waiting import SECONDS, until
 
 from vllm_watch.config.model import Config, ServerConfig
@@ -146,7 +147,7 @@ def start(tmp_path, monkeypatch):
 def write(path, lines=1):
     """Append lines to a log."""
     with path.open("a") as file:
-        file.write(STATS * lines)
+        file.write(printed_now(STATS) * lines)
 
 
 @pytest.fixture

@@ -6,6 +6,7 @@ from __future__ import annotations
 from tests.support.pages import ScrapedServer, page
 
 from vllm_watch.service.history import ChartHistory
+from vllm_watch.state.snapshot import Reading
 
 
 def test_a_sum_with_an_unknown_part_is_unknown():
@@ -19,3 +20,16 @@ def test_a_sum_with_an_unknown_part_is_unknown():
 
     assert columns["requests_running"] == [6.0, None]
     assert columns["kv_cache_usage_ratio"] == [0.42, 0.42]
+
+
+def test_of_a_wide_bucket_the_bound_is_charted():
+    """No point is at a time that nobody need have waited; of other buckets the estimate is there."""
+    snapshot = ScrapedServer().scrape(page(running=3))
+    (engine,) = snapshot.engines
+    p95 = ("time_to_first_token", 0.95)
+    history = ChartHistory()
+    for bounds in ({p95: (160.0, 640.0)}, {}):
+        quantiles = {p95: Reading(616.0, snapshot.at, "metrics")}
+        history.add(snapshot._replace(engines=(engine._replace(quantiles=quantiles, quantile_bounds=bounds),)))
+
+    assert history.columns()["ttft_p95"] == [160.0, 616.0]

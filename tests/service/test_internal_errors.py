@@ -9,6 +9,7 @@ import types
 import urllib.error
 import urllib.request
 
+import msgspec
 import pytest
 import structlog
 
@@ -17,7 +18,7 @@ from tests.support.http_servers import StandIn, answer
 from tests.support.waiting import SECONDS, until
 
 from vllm_watch.catalog.parts import PARTS
-from vllm_watch.config.model import Config, MetricsConfig, ProbeConfig, PrometheusConfig, ServerConfig
+from vllm_watch.config.model import Config, GpuConfig, MetricsConfig, ProbeConfig, PrometheusConfig, ServerConfig
 from vllm_watch.exposition import collector as collector_module
 from vllm_watch.exposition.self_metrics import self_metrics
 from vllm_watch.service import alerts_thread
@@ -149,6 +150,19 @@ def _break_alerts(daemon, patch):
     daemon.service.alerts.follow(PrometheusConfig(url="http://127.0.0.1:9"))
 
 
+def _break_gpus(daemon, patch):
+    patch.setattr(daemon.service.gpus, "_make_reader", lambda _: types.SimpleNamespace(report=fail, close=lambda: None))
+    config = daemon.service.fleet.config
+    always = msgspec.structs.replace(config, gpu=GpuConfig(read="always"))
+    daemon.service.gpus.follow(always, daemon.service.fleet.servers)
+
+
+def _break_kernel_log(_, patch):
+    log = types.SimpleNamespace(poll=fail, close=lambda: None, has_more=False, cursor=None, reason="ok")
+    patch.setattr("vllm_watch.service.kernel_log_thread.kernel_log", lambda *_: log)
+    patch.setattr("vllm_watch.service.supervisor.place_of", lambda _: "journal")
+
+
 BREAK = {
     "main": lambda daemon, patch: patch.setattr(daemon.service.reloader, "apply_offers", fail),
     "reload": lambda daemon, _: daemon.service.request_reload(),
@@ -166,6 +180,8 @@ BREAK = {
     "web_config": _break_web_config,
     "notify": _break_notify,
     "alerts": _break_alerts,
+    "gpu": _break_gpus,
+    "kernel_log": _break_kernel_log,
 }
 
 

@@ -7,6 +7,7 @@ import contextlib
 import itertools
 import json
 import os
+import re
 import signal
 import socket
 import stat
@@ -202,6 +203,19 @@ class TestEnd:
 
         assert -signal.SIGTERM == status
         assert seconds < 1
+
+    def test_a_closed_terminal_ends_what_has_nothing_to_reload(self, tmp_path):
+        """SIGHUP is an orderly stop without a configuration file; the first event has the address."""
+        environment = {**os.environ, "TMPDIR": str(tmp_path)}
+        command = [*COMMAND[:-1], "demo", "--listen", "127.0.0.1:0", "--log-format", "json"]
+        with daemon(command, env=environment) as running:
+            running.until("service.started")
+            during = list(tmp_path.iterdir())
+            status, _ = running.ended(signal.SIGHUP)
+
+        (started,) = [entry for entry in running.entries if entry["event"] == "service.started"]
+        assert re.fullmatch(r"127\.0\.0\.1:[1-9]\d*", started["address"])
+        assert (0, 1, []) == (status, len(during), list(tmp_path.iterdir())), running.entries
 
     def test_a_signal_sent_twice_is_one(self, tmp_path):
         """D3: SIGTERM to the process and at once to its group, as `timeout` does it, is one orderly stop."""

@@ -12,18 +12,27 @@ from pathlib import Path
 import pytest
 
 from tests.state.test_sources_together import READY, STARTING, Server, page
+from tests.support.gpus import gpu
 from tests.terminal.documents import MOMENTS, fleet
 
+from vllm_watch.config.model import Config
+from vllm_watch.exposition.event_view import event_views
 from vllm_watch.exposition.json_view import server_view
+from vllm_watch.service.checkpointer import Checkpointer
+from vllm_watch.service.fleet import Fleet
 from vllm_watch.service.prometheus_alerts import Alert, Alerts, alerts_view
-from vllm_watch.state.snapshot import ProbeSnapshot
+from vllm_watch.service.snapshot_document import fleet_document
+from vllm_watch.state.gpu_report import ServerGpu
+from vllm_watch.state.snapshot import ProbeSnapshot, ServerEvent
+from vllm_watch.support.clock import ScaledClock
+from vllm_watch.support.internal_errors import InternalErrors
 
 
-OF_OBJECTS = ("/", "prometheus", "alerts[]", "servers[]")
+OF_OBJECTS = ("/", "prometheus", "alerts[]", "replay", "servers[]")
 """How the paths of objects begin in the table."""
 
 DAEMON = Path(__file__).parents[2] / "daemon"
-BY_NAME = ("flags", "gauges", "counters", "quantiles", "capacity")
+BY_NAME = ("flags", "gauges", "counters", "quantiles", "capacity", "values", "values_by_label", "throttled")
 """Objects whose keys are names: of flags, of series, of stages, of bases."""
 
 FLAGS = b"INFO 11-21 02:35:10 [api_utils.py:1] non-default args: {'model': 'm', 'max_num_seqs': %d}"
@@ -55,10 +64,17 @@ def documents():
     """Return snapshots of recorded servers in each state, and what no recording has."""
     both = Server().log(STARTING, FLAGS % 8, READY).log(STARTING, FLAGS % 24, READY, after=60).scrape(page(running=1))
     snapshot = both.state.snapshot(both.now)._replace(probe=ProbeSnapshot(is_success=True, first_token_seconds=0.1))
-    whole = server_view(snapshot)
+    used = ServerGpu("GPU-1", "pid", is_shared=True, memory=1.0, reading=gpu(), other_memory=1.0, throttled={})
+    fallen = ServerEvent(1.0, "xid", "79", gpu="0000:18:00")
+    whole = server_view(snapshot._replace(gpus=(used,), gpu_xids=1, cost_per_hour=1.0, events=(fallen,)))
+    whole["events"] = event_views([fallen])
     unknown = alerts_view(Alerts(1.0, None, "http://p: it has not answered yet"), {"s"}, 0.0)
     known = alerts_view(Alerts(1.0, (ALERT,)), {"s"}, 0.0)
-    return [fleet(*MOMENTS), {"servers": [whole]}, unknown, known]
+    clock = ScaledClock(10)
+    replayed = json.loads(
+        fleet_document(Fleet(Config(), clock, Checkpointer(Config(), clock), InternalErrors()), clock)
+    )
+    return [fleet(*MOMENTS), {"servers": [whole]}, unknown, known, replayed]
 
 
 @pytest.mark.parametrize("name", ["BEHAVIOUR.md", "BEHAVIOUR.zh-CN.md"])

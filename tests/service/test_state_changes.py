@@ -9,6 +9,7 @@ import pytest
 import structlog
 
 from tests.parsers.lines import STATS_MESSAGE, record
+from tests.support.logs import printed_now
 
 from vllm_watch.config.model import Config, ServerConfig
 from vllm_watch.service.supervisor import Supervisor
@@ -33,7 +34,7 @@ class Watched:
     def tick(self, lines=b""):
         """Append to the log; let the daemon read it, and do what it does each second."""
         with self.path.open("ab") as file:
-            file.write(lines)
+            file.write(printed_now(lines))
         with structlog.testing.capture_logs() as logged:
             for log in self.daemon.fleet.logs:
                 log.poll()

@@ -21,6 +21,7 @@ import structlog
 
 from prometheus_client.parser import text_string_to_metric_families as parse_text
 from tests.support.http_servers import StandIn, answer
+from tests.support.logs import printed_now
 from tests.support.waiting import until
 
 from vllm_watch.config.config_file import load_config
@@ -113,7 +114,7 @@ class Watch:
     def log(self, name, text=STATS):
         """Append to a server's log."""
         with (self.folder / f"{name}.log").open("a") as file:
-            file.write(text)
+            file.write(printed_now(text))
 
     def make(self):
         """Return a service that is not started."""
@@ -293,6 +294,15 @@ class TestReload:
             until(lambda shown=shown: shown == _links_of(watch, "a"))
 
             assert old == service.fleet.servers
+
+    def test_how_gpus_are_read_changes_with_a_reload(self, watch):
+        """`gpu: off` takes effect without a restart: before a GPU is reset, nobody may have it open."""
+        service = watch.start()
+        watch.write("a", "b")
+        watch.file.write_text(f"{watch.file.read_text()}gpu: off\n")
+        watch.reload()
+
+        assert (service.reloader.status().is_good, service.fleet.config.gpu.read) == (True, "never")
 
     def test_the_first_metrics_and_the_first_log_may_come_with_a_reload(self, watch):
         """D4: a daemon of logs only scrapes once it is told to."""

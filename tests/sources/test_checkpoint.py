@@ -349,6 +349,7 @@ T28 = {
     "half a character in a key": (json.dumps({**document(), "\ud800": 1}).encode(), "wrong_shape"),
     "NUL in a path": (damaged_file(path="a\0b"), "impossible_values"),
     "no cursor": (json.dumps(document(journals=[{"unit": "u", "cursor": ""}])).encode(), "impossible_values"),
+    "no cursor of the kernel": (json.dumps(document(kernel_cursor="a\0b")).encode(), "impossible_values"),
     "written NaN": (json.dumps(document(written=float("nan"))).encode(), "impossible_values"),
     "written before 1970": (json.dumps(document(written=-1)).encode(), "impossible_values"),
     "written astronomic": (json.dumps(document(written=10**400)).encode(), "impossible_values"),
@@ -469,6 +470,7 @@ positions_of_any_kind = st.builds(
     st.lists(files, max_size=5).map(tuple),
     st.lists(journals, max_size=5).map(tuple),
     st.lists(changes, max_size=3).map(tuple),
+    st.none() | names,
 )
 
 

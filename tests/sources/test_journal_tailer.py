@@ -8,18 +8,19 @@ import json
 import os
 import subprocess
 import sys
-import textwrap
 import threading
 import time
 
 import pytest
 
+from tests.support.journals import JournalProgram, journal_entry
 from tests.support.waiting import until
 
 from vllm_watch.reading.framing import MAX_LINE
+from vllm_watch.sources.journal_follower import SETTLED_AFTER
 from vllm_watch.sources.journal_history import HISTORY_LINES, MAX_SECONDS
 from vllm_watch.sources.journal_reader import MAX_REPEATED
-from vllm_watch.sources.journal_tailer import SETTLED_AFTER, JournalTailer
+from vllm_watch.sources.journal_tailer import JournalTailer
 from vllm_watch.sources.journalctl import MAX_ENTRY, QUEUE_SIZE
 from vllm_watch_parsers.events import EngineStats, StartupFact
 
@@ -29,41 +30,6 @@ pytestmark = pytest.mark.slow
 
 START = 1_795_000_000.0
 DEADLINE = 10.0
-
-# Prints the files of its folder named out-<run>-<piece> as they appear, then does what the file end-<run> says. Asked
-# for history, it prints the file named history and ends, unless there is a file named hang.
-FAKE = """
-    import json, os, sys, time
-    folder = {folder!r}
-    if "--reverse" in sys.argv:
-        with open(os.path.join(folder, "asked"), "a") as file:
-            file.write(" ".join(sys.argv[1:]) + "\\n")
-        path = os.path.join(folder, "history")
-        if os.path.exists(path):
-            with open(path, "rb") as file:
-                sys.stdout.buffer.write(file.read())
-            sys.stdout.buffer.flush()
-        while os.path.exists(os.path.join(folder, "hang")) and os.getppid() == {parent}:
-            time.sleep(0.005)
-        sys.exit()
-    run = len([name for name in os.listdir(folder) if name.startswith("arguments-")])
-    with open(os.path.join(folder, "new"), "w") as file:
-        json.dump([sys.argv[1:], os.environ.get("LC_ALL"), os.readlink("/proc/self/fd/0")], file)
-    os.rename(os.path.join(folder, "new"), os.path.join(folder, f"arguments-{{run}}"))
-    piece = 0
-    while os.getppid() == {parent}:
-        path = os.path.join(folder, f"out-{{run}}-{{piece}}")
-        if os.path.exists(path):
-            with open(path, "rb") as file:
-                sys.stdout.buffer.write(file.read())
-            sys.stdout.buffer.flush()
-            piece += 1
-        elif os.path.exists(os.path.join(folder, f"end-{{run}}")):
-            with open(os.path.join(folder, f"end-{{run}}")) as file:
-                sys.exit(file.read() or 0)
-        else:
-            time.sleep(0.005)
-"""
 
 
 def stats_line(running):
@@ -77,48 +43,21 @@ def stats_line(running):
 
 def entry(message, number, at=START + 1, **fields):
     """Return an entry as journalctl prints it."""
-    content = {"__CURSOR": f"c{number}", "__REALTIME_TIMESTAMP": str(int(at * 1e6)), "MESSAGE": message, **fields}
-    return json.dumps(content).encode() + b"\n"
+    return journal_entry(message, number, at, **fields)
 
 
-class Journal:
+class Journal(JournalProgram):
     """A unit's journal as a test fills it, and its tail."""
 
     def __init__(self, folder, cursor=None, wall=lambda moment: moment):
-        self.folder = folder
-        script = folder / "journalctl.py"
-        script.write_text(textwrap.dedent(FAKE.format(folder=str(folder), parent=os.getpid())))
-        self.tail = JournalTailer(
-            "vllm.service", cursor=cursor, command=(sys.executable, "-S", "-E", str(script)), wall=wall
-        )
+        super().__init__(folder)
+        self.tail = JournalTailer("vllm.service", cursor=cursor, command=self.command, wall=wall)
         self.now = START
         self.found = []
         self.history = []
         self.times = []
         self.starts = []
         self.gaps = []
-        self._pieces = {}
-
-    def prints(self, *lines, run=0):
-        """Let a run of the program print lines."""
-        piece = self._pieces.setdefault(run, itertools.count())
-        path = self.folder / f"out-{run}-{next(piece)}"
-        path.with_suffix(".new").write_bytes(b"".join(lines))
-        path.with_suffix(".new").rename(path)
-
-    def remembers(self, *lines):
-        """Let it print lines, given the oldest first, when it is asked for those up to a cursor."""
-        self.folder.joinpath("history").write_bytes(b"".join(reversed(lines)))
-
-    def asked(self):
-        """Return how it was asked for history."""
-        path = self.folder / "asked"
-        return path.read_text().splitlines() if path.exists() else []
-
-    def ends(self, complaint="", run=0):
-        """Let a run end when it has printed everything."""
-        self.folder.joinpath("end.new").write_text(complaint)
-        self.folder.joinpath("end.new").rename(self.folder / f"end-{run}")
 
     def poll(self, seconds=0.0):
         """Poll once."""
@@ -141,9 +80,8 @@ class Journal:
 
     def arguments(self, run=0):
         """Return what a run was called with, its locale and its standard input."""
-        path = self.folder / f"arguments-{run}"
-        self.poll_until(path.exists)
-        return json.loads(path.read_text())
+        self.poll_until(lambda: self.has_started(run))
+        return self.called_with(run)
 
     @property
     def counts(self):
@@ -169,7 +107,7 @@ def resumed(tmp_path):
 
 def is_child_over(journal):
     """Whether the tail has noticed that its child ended."""
-    return lambda: journal.tail._child is None and journal.tail._history_run is None
+    return lambda: journal.tail._journal._child is None and journal.tail._history_run is None
 
 
 def test_a_first_start_reads_the_last_lines_as_history(journal):
@@ -285,7 +223,7 @@ def test_history_is_not_read_again_in_one_life(resumed):
     """A child that ends is followed by another one after its last line, without history."""
     resumed.remembers(entry(stats_line(1), 7, START - 100))
     resumed.ends()
-    resumed.poll_until(lambda: resumed.tail._child)
+    resumed.poll_until(lambda: resumed.tail._journal._child)
     resumed.poll_until(is_child_over(resumed))
     resumed.poll(1)
     resumed.prints(entry(stats_line(2), 8), run=1)
@@ -340,7 +278,7 @@ def test_a_child_that_ended_is_called_again_after_its_last_line(journal):
     journal.poll_until(is_child_over(journal))
     failed = journal.tail.status()
     journal.poll(0.9)
-    waiting = journal.tail._child
+    waiting = journal.tail._journal._child
     journal.prints(entry(stats_line(2), 2), run=1)
     journal.poll(0.2)
     journal.poll_until(lambda: len(journal.found) == 2)
@@ -355,11 +293,11 @@ def test_children_that_end_at_once_are_called_ever_more_rarely(journal):
     """The time between two calls doubles from 1 s to 60 s, and the reason stays."""
     starts = []
     for run in range(8):
-        journal.ends("No such unit", run=run)
-        while journal.tail._child is None:
+        while journal.tail._journal._child is None:
             journal.poll(0.5)
         starts.append(journal.now)
         assert run == 0 or (False, "journal_failed") == journal.tail.status()[:2]
+        journal.ends("No such unit", run=run)  # Not before: one poll may see both a child's start and its end.
         journal.poll_until(is_child_over(journal))
 
     assert [1, 2, 4, 8, 16, 32, 60] == [after - before for before, after in itertools.pairwise(starts)]
@@ -403,7 +341,7 @@ def test_silence_after_a_cursor_is_fine(resumed):
     """A unit that was read before and says nothing now is read well, and is waited for no longer than it takes."""
     resumed.poll()
     is_waiting = resumed.tail.is_waiting
-    resumed.poll_until(lambda: resumed.tail._child)
+    resumed.poll_until(lambda: resumed.tail._journal._child)
     resumed.poll(SETTLED_AFTER)
 
     assert (True, False) == (is_waiting, resumed.tail.is_waiting)
@@ -534,7 +472,8 @@ def test_a_long_message_may_open_a_record(journal):
     assert ([2], []) == (journal.found, journal.starts)
 
 
-@pytest.mark.parametrize("lost", [b'{"MESSAGE":"' + b"y" * MAX_ENTRY + b'"}\n', b"torn\n"])
+# With names: pytest puts the name of a test into the environment, where a megabyte keeps every child from starting.
+@pytest.mark.parametrize("lost", [b'{"MESSAGE":"' + b"y" * MAX_ENTRY + b'"}\n', b"torn\n"], ids=["long", "torn"])
 def test_behind_an_entry_that_cannot_be_read_no_rest_is_believed(journal, lost):
     """I2: it may have been cut, or have opened a record; of each stream the next line is dropped."""
     journal.prints(
@@ -599,7 +538,7 @@ def test_a_backlog_waits_in_bounded_memory(journal):
     lines = [entry(stats_line(number) if number % 2 else padding, number) for number in range(400)]
     journal.prints(*lines)
     journal.poll()
-    child = journal.tail._child
+    child = journal.tail._journal._child
     until(lambda: child.pending >= QUEUE_SIZE)
     full = child.pending
     journal.poll()
@@ -618,11 +557,11 @@ def test_nothing_is_left_after_closing(tmp_path):
     pids = []
     for run in range(3):
         journal.poll(60)
-        pids.append(journal.tail._child._process.pid)
+        pids.append(journal.tail._journal._child._process.pid)
         journal.ends(run=run)
         journal.poll_until(is_child_over(journal))
     journal.poll(60)
-    pids.append(journal.tail._child._process.pid)
+    pids.append(journal.tail._journal._child._process.pid)
     journal.tail.close()
     journal.tail.close()
 
@@ -631,16 +570,17 @@ def test_nothing_is_left_after_closing(tmp_path):
 
 
 @pytest.mark.parametrize("is_full", [False, True], ids=["idle", "full"])
-def test_a_child_that_does_not_want_to_end_is_killed_in_time(is_full):
+def test_a_child_that_does_not_want_to_end_is_killed_in_time(tmp_path, is_full):
     """Closing takes less than 2 s although the child ignores the signal, even while it waits to be read."""
+    ready = tmp_path / "ready"
     script = (
         "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); "
-        f"print('{{}}', flush=True)\nwhile True: {'print(chr(120) * 99999)' if is_full else 'time.sleep(60)'}"
+        f"open({str(ready)!r}, 'w').close()\nwhile True: {'print(chr(120) * 99999)' if is_full else 'time.sleep(60)'}"
     )
     tail = JournalTailer("vllm.service", command=(sys.executable, "-c", script))
     tail.poll(START)
-    child = tail._child
-    until(lambda: child.pending >= (QUEUE_SIZE if is_full else 1))
+    child = tail._journal._child
+    until(lambda: child.pending >= QUEUE_SIZE if is_full else ready.exists())
     begin = time.monotonic()
     tail.close()
 

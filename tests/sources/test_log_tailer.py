@@ -115,6 +115,19 @@ def test_history_ends_when_the_file_was_last_written(log):
     assert [written - 30, written] == times
 
 
+def test_a_copied_log_is_as_old_as_it_says(log):
+    """A failure of two days ago in a file that was copied just now happened two days ago."""
+    with open(log.path, "wb") as file:
+        file.write(stats_line(1, second=10) + stats_line(2, second=40))
+    written = time.mktime((2025, 11, 21, 2, 35, 40, 0, 0, -1))
+    os.utime(log.path, (written + 154_800, written + 154_800))
+
+    times = [timed.at for batch in log.tail.poll(written + 154_810) for timed in batch.events]
+    log.tail.close()
+
+    assert [written - 30, written] == times
+
+
 def test_dockers_wrapping_is_taken_away(followed):
     """Lines in Docker's json-file format are read, those that Docker cut in two joined."""
     whole, cut = stats_line(1).decode(), stats_line(2).decode()

@@ -3,12 +3,16 @@
 
 from __future__ import annotations
 
+import math
+
 import pytest
 
 from tests.support.pages import ScrapedServer, histogram, page
 
 from vllm_watch.exposition.json_view import server_view
 from vllm_watch.exposition.samples import PlainSample, server_samples
+from vllm_watch.state.window import coarse_bounds
+from vllm_watch_parsers.scrape import Histogram
 
 
 QUEUE = "request_queue_time_seconds"
@@ -105,3 +109,19 @@ class TestAfterAGap:
             snapshot = server.scrape(page(generated=number * interval * 7), after=interval * (2 if number == 4 else 1))
             if number * interval >= 10:
                 assert snapshot.engines[0].gauges["generation_tokens_per_second"].value == pytest.approx(7)
+
+
+@pytest.mark.parametrize(
+    ("counts", "bounds"),
+    [
+        ((1.0, 1.0, 1.0, 9.0, 9.0), (160.0, 640.0)),
+        ((1.0, 1.0, 1.0, 1.0, 9.0), (640.0, math.inf)),
+        ((1.0, 9.0, 9.0, 9.0, 9.0), None),
+        ((9.0, 9.0, 9.0, 9.0, 9.0), None),
+    ],
+)
+def test_only_wide_buckets_are_coarse(counts, bounds):
+    """Buckets as vLLM's of 160 to 640 s and above the last bound are; one that doubles is not, nor is the first."""
+    histogram = Histogram((40.0, 80.0, 160.0, 640.0, math.inf), counts, 0.0)
+
+    assert bounds == coarse_bounds(histogram, 0.5)

@@ -536,10 +536,15 @@ class TestRefused:
 
         assert ({"serving"}, "down") == (alive - {"down"}, server.engine().state)
 
-    @pytest.mark.parametrize("has_log", [False, True])
-    def test_a_server_that_nobody_has_seen_may_be_starting(self, has_log):
+    def test_a_server_that_was_never_seen_is_down(self):
+        """Where nothing has ever listened, and no log can say that a server starts, it is down at once."""
+        server = Server(has_log=False).scrape()
+
+        assert "down" == server.engine().state
+
+    def test_a_server_that_nobody_has_seen_may_be_starting(self):
         """A server that listens last, and whose log is still empty, is unknown for two minutes, then down."""
-        server = Server(has_log=has_log).scrape()
+        server = Server().scrape()
         early = server.scrape(after=120).engine().state
 
         assert ("unknown", "down") == (early, server.scrape(after=1).engine().state)

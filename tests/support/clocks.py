@@ -9,6 +9,8 @@ import threading
 class HandClock:
     """A clock that stands until the test sets `time`, in seconds since the epoch; its wall clock is right."""
 
+    replay_speed = None
+
     def __init__(self, time: float = 1000.0) -> None:
         self.time = time
 
@@ -19,6 +21,10 @@ class HandClock:
     def wall(self, moment: float) -> float:
         """Return the same moment."""
         return moment
+
+    def of_machine(self, at: float) -> float:
+        """Return the same moment."""
+        return at
 
     def wait(self, event: threading.Event, seconds: float) -> bool:
         """Let the seconds pass at once."""

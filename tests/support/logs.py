@@ -4,9 +4,11 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 import textwrap
+import time
 
 from pathlib import Path
 
@@ -18,6 +20,8 @@ from vllm_watch_parsers.events import EngineStats
 
 
 NOBODY = 65534
+_PRINTED = re.compile(r"\d\d-\d\d \d\d:\d\d:\d\d")
+_PRINTED_BYTES = re.compile(_PRINTED.pattern.encode())
 
 
 def stats_line(running, second=0):
@@ -27,6 +31,14 @@ def stats_line(running, second=0):
         f"Avg prompt throughput: 1.0 tokens/s, Avg generation throughput: 2.0 tokens/s, Running: {running} reqs, "
         f"Waiting: 0 reqs, GPU KV cache usage: 1.0%, Prefix cache hit rate: 0.0%\n"
     ).encode()
+
+
+def printed_now(text):
+    """Return lines of a log, bytes or text, as if they were printed now: a daemon takes old ones for old."""
+    now = time.strftime("%m-%d %H:%M:%S")
+    if isinstance(text, bytes):
+        return _PRINTED_BYTES.sub(now.encode(), text)
+    return _PRINTED.sub(now, text)
 
 
 class Log:

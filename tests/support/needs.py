@@ -37,6 +37,7 @@ MODULES: Mapping[str, str] = {
 FIXTURES: Mapping[str, pytest.MarkDecorator] = {
     "authority": pytest.mark.needs_tool("openssl"),
     "certificates": pytest.mark.needs_tool("openssl"),
+    "fake_nvml": pytest.mark.needs_tool("cc"),
     "prometheus": pytest.mark.needs_tool("prometheus", "promtool"),
 }
 """What a fixture needs, and every test that uses it."""

@@ -44,8 +44,12 @@ FIRST = (
     "rendering/test_accessibility.py",
     "web/test_browser.py",
     "sources/test_tail_model.py",
+    "dashboards/test_batches.py",
+    "sources/test_directory_watcher.py",
+    "advice/test_recorded.py",
+    "service/test_discovering.py",
 )
-"""Files that take ten seconds or more where four run on two cores, as `--durations=0` says."""
+"""Files that take ten seconds or more where five run on two cores, as `--durations=0` says."""
 
 _RANKS: Mapping[Path, int] = {TESTS / name: rank for rank, name in enumerate(FIRST)}
 

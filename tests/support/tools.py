@@ -17,6 +17,7 @@ PACKAGES: Mapping[str, str] = {
     **programs.PACKAGES,
     "amtool": "prometheus-alertmanager",
     "bash": "bash",
+    "cc": "gcc libc6-dev",
     "chromium": "chromium",
     "dpkg-deb": "dpkg",
     "fish": "fish",

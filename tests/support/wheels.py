@@ -14,7 +14,7 @@ import vllm_watch
 import vllm_watch_parsers
 
 
-COMMANDS_ONLY = {*("advice", "backtest", "comparison", "grafana", "recorder", "rendering", "replay", "terminal", "web")}
+COMMANDS_ONLY = {"advice", "backtest", "comparison", "grafana", "recorder", "replay", "terminal", "web"}
 """Packages that `--version` and `check` do not import: compiling them is half of what an installation costs."""
 
 LEFT_OUT = {"__pycache__", "recordings", "dashboards", *sample(COMMANDS_ONLY, set())}

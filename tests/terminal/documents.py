@@ -8,7 +8,7 @@ import json
 
 from tests.support.recordings import recording
 
-from vllm_watch.terminal.document import decode
+from vllm_watch.exposition.document import decode
 from vllm_watch.terminal.frames import frame_of
 from vllm_watch.terminal.replay_reader import Replay
 

@@ -35,7 +35,7 @@ _ELSEWHERE = re.compile(r"\s*@font-face \{.*?\}|\s*<!--.*?-->", re.DOTALL)
 """Fonts of another host, and who made the picture."""
 
 _NUMBER = re.compile(r"terminal-\d+")
-"""What rich gives the classes so that a page may have several pictures; it is another one each time."""
+"""What rich gives the classes so that an HTML file may have several pictures; it is another one each time."""
 
 
 def picture():

@@ -6,11 +6,12 @@ from __future__ import annotations
 import functools
 import json
 
+from tests.support.gpus import as_json, source
 from tests.support.recordings import recording
 from tests.terminal.documents import body
 from tests.terminal.made_up import AT
 
-from vllm_watch.terminal.document import decode
+from vllm_watch.exposition.document import decode
 from vllm_watch.terminal.frames import frame_of
 from vllm_watch.terminal.model import Frame
 from vllm_watch.terminal.replay_reader import Replay
@@ -33,6 +34,15 @@ def two_engines():
     replay = Replay(played, played.servers[:1])
     replay.advance(90.0)
     return _server(json.loads(replay.document(90.0, None)), "two-engines")
+
+
+def with_gpus(*gpus, reason="ok", errors=()):
+    """Return a recorded server that is serving on these GPUs."""
+    document = json.loads(body("serving"))
+    (server,) = document["servers"]
+    server["gpus"], server["gpu_errors"] = as_json(*gpus), list(errors)
+    server["sources"].append({**source(reason), "last_reading": document["at"] - 2})
+    return _server(document, "serving")
 
 
 def recorded_frame(*servers):

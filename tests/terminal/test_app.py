@@ -14,13 +14,15 @@ from tests.terminal.made_up import AT, HandSource, every_state, frame, lost, man
 from tests.terminal.screens import lines, role_of, running, text
 from textual import events
 
+from vllm_watch.catalog.findings import Finding
+from vllm_watch.catalog.first_steps import first_steps
 from vllm_watch.terminal import app as app_module
 from vllm_watch.terminal.app import TopApp, run_app
 from vllm_watch.terminal.cells import columns
-from vllm_watch.terminal.home_page import HomePage
+from vllm_watch.terminal.home_screen import HomeScreen
 from vllm_watch.terminal.keys import FILTER, KEYS
-from vllm_watch.terminal.model import ViewOptions
-from vllm_watch.terminal.pages import EventsPage, HelpPage, ServerPage
+from vllm_watch.terminal.model import Lost, Since, ViewOptions
+from vllm_watch.terminal.screens import EventsScreen, HelpScreen, ServerScreen
 
 
 pytestmark = pytest.mark.slow
@@ -59,6 +61,28 @@ def test_the_worst_server_is_first_and_other_orders_can_be_chosen():
     drive(test, every_state())
 
 
+def test_what_is_about_no_server_is_above_the_table():
+    """Alerts about vllm-watch are above the servers, as many as there is room for, and above the only server."""
+    found = [Finding("wrong", f"critical, firing: VllmWatchDown of vllm-watch w{index}:9468.") for index in range(5)]
+    few = frame(*every_state().servers)._replace(findings=tuple(found))
+
+    async def test(source, app, pilot):
+        assert ["! critical", "! critical", "! critical", "  and 2 mo"] == [row[:10] for row in lines(app)[1:5]]
+        assert lines(app)[5].startswith("9 servers")
+        await pilot.click(offset=(3, lines(app).index(next(each for each in lines(app) if each.startswith("gpu-2")))))
+        assert "gpu-2" == app.screen.selected.name
+        await pilot.resize_terminal(50, 12)
+        await pilot.pause()
+        assert ["  and 4 more, which --once shows"] == lines(app)[3:4]
+        source.tell(frame(server())._replace(findings=tuple(found[:1])))
+        await pilot.resize_terminal(80, 24)
+        await pilot.pause()
+        assert lines(app)[1] == f"! {found[0].text}"
+        assert "gpu-0" in lines(app)[2]
+
+    drive(test, few)
+
+
 def test_a_filter_leaves_what_has_all_its_words():
     """/ opens a line; what is written there leaves servers at once, Enter keeps them, and Esc shows all again."""
 
@@ -92,7 +116,7 @@ def test_keys_that_follow_at_once_are_written_too():
             app.post_message(events.Key(key, key if len(key) == 1 else "/"))
         await pilot.pause()
         assert ["gpu-7"] == sorted(set(rows(app)))
-        assert isinstance(app.screen, HomePage)
+        assert isinstance(app.screen, HomeScreen)
 
     drive(test, every_state())
 
@@ -106,7 +130,7 @@ def test_the_selected_server_stays_selected_and_is_opened():
         await pilot.pause()
         await pilot.press("enter")
         await pilot.pause()
-        assert isinstance(app.screen, ServerPage)
+        assert isinstance(app.screen, ServerScreen)
         assert "gpu-2" in lines(app)[1]
         app.tick()
         assert ["gpu-2"] == source.hours
@@ -150,7 +174,7 @@ def test_a_click_selects_and_opens():
         await pilot.click(app.screen.canvas, offset=(3, y))
         await pilot.click(app.screen.canvas, offset=(3, y))
         await pilot.pause()
-        assert isinstance(app.screen, ServerPage)
+        assert isinstance(app.screen, ServerScreen)
 
     drive(test, every_state())
 
@@ -170,6 +194,38 @@ def test_one_server_is_shown_in_detail_at_once():
         assert "9 servers" in lines(app)[1]
 
     drive(test, frame(server("gpu-0", "saturated")))
+
+
+@pytest.mark.parametrize("size", [(80, 24), (40, 10)])
+def test_the_first_steps_can_be_reached(size):
+    """Where the screen is too small for all steps, the last line says that there is more, and Down goes there."""
+    saturated = server("gpu-0", "saturated", since=Since(AT - 240, is_exact=True))
+
+    async def test(_source, app, pilot):
+        assert "saturated for 4 min" in lines(app)[1]
+        assert lines(app)[-1].endswith(" more: Down")
+        seen = ""
+        while lines(app)[-1].endswith("Down"):
+            seen += text(app)
+            await pilot.press("down")
+        assert "1. Shed load at its source" in seen
+        assert "Add a replica" in seen + text(app)
+
+    drive(test, frame(saturated._replace(first_steps=first_steps()["saturated"])), size)
+
+
+def test_what_happens_at_another_time_has_its_date():
+    """A replay is called so, and its time has a date unless it is that of the reader, both where there is room."""
+
+    async def test(source, app, pilot):
+        assert lines(app)[0].split()[-2:] == ["14:13:20", "UTC"]
+        source.time = AT + 90_000
+        source.tell(frame(server())._replace(received=AT + 90_000, is_replay=True))
+        await pilot.pause()
+        assert "http://127.0.0.1:9468, a replay " in lines(app)[0]
+        assert lines(app)[0].split()[-3:] == ["2026-09-21", "14:13:19", "UTC"]
+
+    drive(test, frame(server()), (100, 24))
 
 
 def test_a_server_that_is_gone_is_said_to_be():
@@ -206,6 +262,25 @@ def test_pause_holds_the_values_and_says_so():
     drive(test, every_state())
 
 
+def test_a_recording_stands_still_while_paused():
+    """The recording is held and its time stands; the next press lets it go on."""
+
+    async def test(source, app, pilot):
+        source.is_recording = True
+        await pilot.press("space")
+        before = lines(app)[0].split()[-2]
+        source.time = AT + 12
+        app.tick()
+        await pilot.pause()
+        assert "PAUSED 12 s ago; the recording stands still." in text(app)
+        assert lines(app)[0].split()[-2] == before
+        await pilot.press("space")
+        assert lines(app)[0].split()[-2] != before
+        assert source.held == [True, False]
+
+    drive(test, every_state())
+
+
 def test_a_source_that_is_lost_is_said_to_be_and_comes_back():
     """A lost source has its reason, the values are dimmed, their age is filled; when it is back, all is as before."""
 
@@ -234,8 +309,12 @@ def test_before_the_first_answer_there_is_a_sentence():
         assert "Reading http://127.0.0.1:9468 for the first time." in text(app)
         source.tell(lost(None))
         await pilot.pause()
-        assert "LOST 40 s: vllm-watch" in text(app)
+        assert "NOT REACHED YET, tried again every 2 s: vllm-watch" in text(app)
+        assert "LOST" not in text(app)
         assert "nothing read yet" in lines(app)[0]
+        await pilot.resize_terminal(39, 9)
+        await pilot.pause()
+        assert text(app).startswith("NOT REACHED YET")
 
     drive(test)
 
@@ -263,13 +342,13 @@ def test_the_other_keys_do_what_the_help_says():
     async def test(source, app, pilot):
         bound = {key for binding in app.screen.BINDINGS for key in binding.key.split(",")}
         assert bound == {key for each in KEYS if each != FILTER for key in each.keys}
-        for key, page in (("question_mark", HelpPage), ("e", EventsPage)):
+        for key, screen in (("question_mark", HelpScreen), ("e", EventsScreen)):
             await pilot.press(key)
             await pilot.pause()
-            assert isinstance(app.screen, page)
+            assert isinstance(app.screen, screen)
             await pilot.press(key)
             await pilot.pause()
-            assert not isinstance(app.screen, page)
+            assert not isinstance(app.screen, screen)
         await pilot.press("plus", "plus")
         assert 10.0 == source.delay
         await pilot.press("minus", "minus", "minus", "minus", "minus", "minus")
@@ -332,6 +411,22 @@ def test_an_error_in_drawing_is_a_sentence(monkeypatch, capsys):
     assert error.startswith("vllm-watch: this is an error of top itself, please report it: AttributeError:")
     assert "Traceback" not in error
     assert error.count("\n") == 1
+
+
+@pytest.mark.parametrize("is_final", [True, False])
+def test_what_was_never_read_ends_with_a_sentence(monkeypatch, capsys, is_final):
+    """A mistake that stays ends the application by itself, what was never reached with q: status 1 and the reason."""
+    run_async = TopApp.run_async
+
+    async def leave(pilot):
+        if not is_final:
+            await pilot.press("q")
+
+    monkeypatch.setattr(TopApp, "run_async", lambda app: run_async(app, headless=True, size=(80, 24), auto_pilot=leave))
+    source = HandSource(Lost(AT, "there is no server", None, is_final))
+
+    assert 1 == run_app(source, ViewOptions(), "dark")
+    assert capsys.readouterr().err == f"vllm-watch: {source.title}: there is no server\n"
 
 
 def test_a_signal_ends_it_as_q_does(monkeypatch):

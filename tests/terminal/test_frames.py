@@ -14,11 +14,13 @@ from vllm_watch.catalog.findings import Finding
 from vllm_watch.catalog.first_steps import first_steps
 from vllm_watch.catalog.reasons import explain
 from vllm_watch.catalog.states import ENGINE_STATES, STATES
+from vllm_watch.exposition.document import decode
 from vllm_watch.support.errors import DaemonError
 from vllm_watch.terminal.cells import UNICODE, Cells
-from vllm_watch.terminal.document import decode
 from vllm_watch.terminal.frames import frame_of
 from vllm_watch.terminal.numbers import engine_numbers, hour_lines, number_line, server_numbers
+from vllm_watch.terminal.pieces import latency_piece
+from vllm_watch.terminal.what_to_do import lasts, meaning_lines, step_lines
 
 
 def only_server(state):
@@ -35,23 +37,48 @@ def changed(state, **changes):
 
 @pytest.mark.parametrize("state", MOMENTS)
 def test_each_state_of_a_recorded_server(state):
-    """A server has the state of its engine, what it means in the words of the catalog, and what to do first."""
+    """A server has the state of its engine since the same time, what it means, and what to do first of the catalog."""
     server, document = only_server(state)
 
     assert server.state == state == server.engines[0].state
     stall = document["engines"][0].get("stall", {}).get("meaning")
-    text = stall or STATES[state].text
-    assert server.meaning.partition(" First step: ")[0] == text
-    assert ("First step:" in server.meaning) is (state in first_steps())
+    assert server.meaning == (stall or STATES[state].text)
+    assert server.first_steps == first_steps().get(state)
+    assert server.since is None or server.since._asdict() == document["engines"][0]["state_since"]
+    assert (server.since is None) is ("state_since" not in document["engines"][0])
     assert server.now.at == json.loads(body(state))["at"]
 
 
-def test_the_first_step_of_the_runbook():
-    """A bad state comes with the first sentence of its runbook and the runbook's name, for a terminal."""
-    server, _ = only_server("stalled")
+def test_the_state_lasts_since_its_first_engine():
+    """The time is that of the engine that was the first in the server's state; it may be known as the least only."""
+    engine = json.loads(body("stalled"))["servers"][0]["engines"][0]
+    others = [
+        {**engine, "engine": str(number), "state_since": {"at": at, "is_exact": at == 60.0}, "state": state}
+        for number, (at, state) in enumerate([(90.0, "stalled"), (60.0, "stalled"), (10.0, "serving")])
+    ]
+    server = changed("stalled", engines=others)
 
-    assert server.meaning.endswith("First step: Take the server out of the load balancer. Runbook: VllmEngineStalled.")
-    assert "`" not in only_server("saturated")[0].meaning
+    assert server.since == (60.0, True)
+    assert lasts(server, 300.0, Cells()) == " for 4 min"
+    assert lasts(changed("stalled", engines=others[:1]), 90.0, Cells()) == " for at least 1 s"
+    assert lasts(changed("stalled", engines=[{**engine, "state_since": None}]), 300.0, Cells()) == ""
+
+
+@pytest.mark.parametrize("state", first_steps())
+@pytest.mark.parametrize("width", [40, 80])
+def test_a_bad_state_has_all_its_first_steps(state, width):
+    """The first sentence is beside the meaning; below are all steps and the whole address, in the columns there are."""
+    server, _ = only_server(state)
+    known = first_steps()[state]
+    rows = [each.text for each in step_lines(server, width, Cells())]
+    texts = "".join("".join(rows).split())
+
+    assert " First step: " in " ".join(each.text for each in meaning_lines(server, width))
+    for number, step in enumerate(known.steps, 1):
+        assert f"{number}.{''.join(step.replace('`', '').split())}" in texts
+    assert texts.endswith(f"runbook{known.runbook}:{known.url}")
+    assert max(map(len, rows)) <= width
+    assert step_lines(only_server("idle")[0], width, Cells()) == []
 
 
 def test_all_states_are_tried():
@@ -73,9 +100,26 @@ def test_every_number_is_that_of_the_document(state):
         elif name.endswith(("_ratio", "_per_second", "requests_running")):
             assert getattr(engine, name) is None
     for latency in engine.latencies:
-        quantiles = known["quantiles"].get(latency.stage, {})
+        bounds = known["quantile_bounds"].get(latency.stage, {})
+        quantiles = known["quantiles"].get(latency.stage, {}) | {level: low for level, (low, _) in bounds.items()}
         assert (latency.p50, latency.p95, latency.p99) == tuple(quantiles.get(q) for q in ("0.5", "0.95", "0.99"))
         assert latency.mean == known["means"].get(latency.stage)
+
+
+@pytest.mark.parametrize(("low", "high", "objective", "is_over"), [(160, 640, 160, True), (160, None, 300, False)])
+def test_a_quantile_of_a_wide_bucket_is_more_than_its_bound(low, high, objective, is_over):
+    """An estimate within such a bucket is a time that nobody need have waited: its lower bound is shown as that."""
+    _, document = only_server("saturated")
+    (engine,) = document["engines"]
+    stage = "time_to_first_token"
+    engine["quantiles"][stage], engine["quantile_bounds"] = {"0.5": 400.0, "0.95": 80.0}, {stage: {"0.5": [low, high]}}
+    server = changed("saturated", engines=[engine])
+    latency = next(each for each in server.latencies if each.stage == stage)._replace(objective=objective)
+    wide, narrow = (latency_piece(latency, level, Cells(UNICODE)) for level in ("p50", "p95"))
+
+    assert (">160s", is_over) == (wide.text[:5], wide.role == "over")
+    assert "80.0s" == narrow.text.strip()
+    assert server.now.ttft_p95 == 80.0
 
 
 def test_the_moment_of_overload_is_whole():
@@ -162,7 +206,7 @@ def test_more_findings():
 
 
 def test_alerts_of_a_prometheus():
-    """A server's own alerts are among its findings, a critical one that fires as wrong; or why they are not known."""
+    """A server's own alerts are among its findings, a critical one that fires as wrong; the frame has all others."""
     alerts = [
         {"alertname": "VllmEngineStalled", "severity": "critical", "state": "firing", "server": "a", "engine": "0"},
         {
@@ -173,20 +217,31 @@ def test_alerts_of_a_prometheus():
             "summary": "More.",
         },
         {"alertname": "VllmEngineDown", "severity": "critical", "state": "firing", "server": "b"},
+        {"alertname": "VllmWatchReloadFailed", "severity": "warning", "state": "firing", "instance": "w:9468"},
+        {"alertname": "VllmWatchDown", "severity": "critical", "state": "firing", "summary": "It is gone."},
     ]
     sources = [{"source": name, "up": True} for name in ("log", "metrics")]
     document = {"at": 1.0, "servers": [{"name": "a", "version": "1", "sources": sources}]}
 
     def found(**more):
-        (server,) = frame_of(decode(json.dumps({**document, **more}).encode()), RECEIVED).servers
-        return [(finding.weight, finding.text) for finding in server.findings]
+        frame = frame_of(decode(json.dumps({**document, **more}).encode()), RECEIVED)
+        return [tuple((finding.weight, finding.text) for finding in each.findings) for each in (*frame.servers, frame)]
 
     assert found(alerts=alerts, prometheus={"up": True}) == [
-        ("wrong", "critical, firing: VllmEngineStalled, engine 0."),
-        ("note", "warning, pending: VllmQueueGrowing. More."),
+        (
+            ("wrong", "critical, firing: VllmEngineStalled, engine 0."),
+            ("note", "warning, pending: VllmQueueGrowing. More."),
+        ),
+        (
+            ("wrong", "critical, firing: VllmWatchDown. It is gone."),
+            ("note", "warning, firing: VllmWatchReloadFailed of vllm-watch w:9468."),
+        ),
     ]
-    assert found(prometheus={"up": False, "explanation": "http://p: gone"}) == [("note", "prometheus: http://p: gone")]
-    assert found() == []
+    assert found(prometheus={"up": False, "explanation": "http://p: gone"}) == [
+        (),
+        (("note", "alerts are not known: http://p: gone"),),
+    ]
+    assert found() == [(), ()]
 
 
 def test_an_older_daemon():

@@ -4,25 +4,29 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import threading
 
+import msgspec
 import pytest
 
 from tests.parsers.lines import STATS_MESSAGE, record
 from tests.support.clocks import HandClock
 from tests.support.http_servers import StandIn, Talker, answer
+from tests.support.logs import printed_now
 from tests.support.recordings import recording
 from tests.support.waiting import until
 from tests.terminal.documents import body
 
-from vllm_watch.config.model import Config, MetricsConfig, ProbeConfig, ServerConfig
+from vllm_watch.config.model import Config, MetricsConfig, ProbeConfig, PrometheusConfig, ServerConfig
 from vllm_watch.config.options import config_from_options
+from vllm_watch.exposition.document import decode
 from vllm_watch.replay.recording import MetricsRead
 from vllm_watch.service.supervisor import Supervisor
+from vllm_watch.sources.daemon_client import DaemonTarget
 from vllm_watch.support.clock import ScaledClock, SystemClock
-from vllm_watch.support.errors import DaemonError, DiscoveryError
-from vllm_watch.terminal.daemon_reader import DaemonReader, DaemonTarget
-from vllm_watch.terminal.document import decode
+from vllm_watch.support.errors import DaemonError, DiscoveryError, WrongDaemonError
+from vllm_watch.terminal.daemon_reader import DaemonReader
 from vllm_watch.terminal.local_reader import LocalReader
 from vllm_watch.terminal.model import Frame, Lost
 from vllm_watch.terminal.reading_thread import ReadingThread
@@ -31,14 +35,14 @@ from vllm_watch.terminal.settled import read_settled
 
 
 SATURATED = record(STATS_MESSAGE) + b"\n"
-PAGE = next(event.body for event in recording("day").events() if isinstance(event, MetricsRead) and event.body)
+BODY = next(event.body for event in recording("day").events() if isinstance(event, MetricsRead) and event.body)
 
 
 @pytest.fixture
 def log(tmp_path):
     """The log of a server that is saturated."""
     path = tmp_path / "vllm.log"
-    path.write_bytes(SATURATED)
+    path.write_bytes(printed_now(SATURATED))
     return path
 
 
@@ -96,10 +100,11 @@ def test_a_daemon_goes_and_comes_back(log):
     ],
 )
 def test_what_is_wrong_is_said(given, authorization, reason):
-    """Each way in which an address is not that of a vllm-watch has its sentence."""
+    """Each way in which an address is not that of a vllm-watch has its sentence; one of status 4xx stays wrong."""
     with StandIn(lambda _: [given], closes=True) as server, reader_of(server.url[:-8], 5, authorization) as reader:
-        with pytest.raises(DaemonError, match=reason):
+        with pytest.raises(DaemonError, match=reason) as caught:
             reader.read(None)
+        assert isinstance(caught.value, WrongDaemonError) is given.startswith(b"HTTP/1.1 4")
         assert ("Authorization" in server.requests[0]) is (authorization is not None)
 
 
@@ -118,7 +123,7 @@ def test_a_reading_that_runs_is_ended():
     with Talker([]) as server:
         thread = ReadingThread(DaemonReader(DaemonTarget(f"http://127.0.0.1:{server.port}"), 60), SystemClock(), 1)
         thread.start()
-        until(lambda: thread._reader._http._client._connection is not None)
+        until(lambda: thread._reader._client._http._client._connection is not None)
         thread.stop()
 
     assert not thread._thread.is_alive()
@@ -166,15 +171,59 @@ def test_nothing_but_reading_is_done(tmp_path, log):
 
 def test_rates_need_several_scrapes():
     """A server is settled once the scrapes have gone on for as long as rates need."""
-    with StandIn(lambda _: [answer(PAGE)]) as server:
+    with StandIn(lambda _: [answer(BODY)]) as server:
         url = MetricsConfig(url=server.url, interval=5.0, timeout=4.0)
         config = Config(servers=(ServerConfig(name="a", metrics=url),))
-        with contextlib.closing(LocalReader("a page", lambda: config, ScaledClock(20))) as reader:
+        with contextlib.closing(LocalReader("a server", lambda: config, ScaledClock(20))) as reader:
             assert not reader.is_settled
             found = read_settled(reader, SystemClock(), 30).frame.servers[0]
 
     assert len(server.requests) >= 3
     assert found.now.generation_tokens_per_second == 0
+
+
+ALERTS = json.dumps(
+    {
+        "status": "success",
+        "data": {
+            "alerts": [
+                {"labels": {"alertname": name, "severity": "critical", "tier": "core", **labels}, "state": "firing"}
+                for name, labels in (("VllmCapacityExhausted", {"server": "vllm"}), ("VllmWatchUnwell", {}))
+            ]
+        },
+    }
+).encode()
+
+
+def with_prometheus(log, url):
+    """Return a configuration of a log and of a Prometheus."""
+    config = config_from_options([str(log)], [], None)
+    return msgspec.structs.replace(config, prometheus=PrometheusConfig(url=url))
+
+
+def test_the_alerts_of_the_configured_prometheus(log):
+    """Without a daemon the alerts are those of the Prometheus in the configuration; one document waits for them."""
+    with StandIn(lambda _: [answer(ALERTS)]) as prometheus:
+        config = with_prometheus(log, prometheus.url.removesuffix("/metrics"))
+        with contextlib.closing(LocalReader("a file", lambda: config, SystemClock())) as reader:
+            alerts = decode(read_settled(reader, SystemClock(), 30).body).alerts
+
+    assert [(alert.alertname, alert.server) for alert in alerts] == [
+        ("VllmWatchUnwell", None),
+        ("VllmCapacityExhausted", "vllm"),
+    ]
+
+
+def test_nothing_waits_for_a_prometheus(log):
+    """While a Prometheus does not answer, servers are read, and what is missing is said."""
+    with Talker([]) as prometheus:
+        config = with_prometheus(log, f"http://127.0.0.1:{prometheus.port}")
+        with contextlib.closing(LocalReader("a file", lambda: config, SystemClock())) as reader:
+            reader.start()
+            document = until(lambda: b'"saturated"' in (body := reader.read(None)) and decode(body))
+            assert not reader.is_settled
+
+    assert document.prometheus.explanation.endswith("it has not answered yet")
 
 
 class Nobody:
@@ -221,6 +270,21 @@ def test_a_recording_runs_by_the_clock_and_begins_again():
         states.append((document.servers[0].engines[0].state, round(document.at - day.started)))
 
     assert states == [("starting", 20), ("saturated", 400), ("down", 515), ("unknown", 0), ("starting", 20)]
+
+
+def test_a_recording_that_is_held_goes_on_where_it_was():
+    """While it is held the same moment is read again and again; then time goes on from that moment."""
+    clock, day = HandClock(), recording("day")
+    reader = ReplayReader(day, ["day"], clock, "day")
+    seconds, titles = [], []
+    for at, is_held in ((20, False), (25, True), (2000, True), (2001, False), (2011, False)):
+        clock.time = 1000 + at
+        reader.hold(is_held=is_held)
+        seconds.append(round(decode(reader.read(None)).at - day.started))
+        titles.append(reader.title)
+
+    assert seconds == [20, 20, 20, 20, 30]
+    assert titles[-2:] == ["day, 0:00:20 of 0:10:00", "day, 0:00:30 of 0:10:00"]
 
 
 class Two:

@@ -13,13 +13,13 @@ from tests.terminal.documents import body, fleet
 
 from vllm_watch.catalog.limits import SERVERS_WITH_HOUR
 from vllm_watch.support.clock import SystemClock
-from vllm_watch.support.errors import DaemonError
+from vllm_watch.support.errors import DaemonError, WrongDaemonError
 from vllm_watch.terminal.model import Frame, Lost
 from vllm_watch.terminal.reading_thread import RECENT_POINTS, ReadingThread
 
 
 class Reader:
-    """A source that gives what the test has put there: a document, an error, or nothing until it is closed."""
+    """A source that gives what the test has put there: a document or what makes one, an error, or nothing at all."""
 
     title = "made up"
     is_settled = True
@@ -42,7 +42,12 @@ class Reader:
             raise DaemonError("closed")
         if isinstance(self.given, Exception):
             raise self.given
-        return self.given
+        return self.given(self.reads) if callable(self.given) else self.given
+
+    def hold(self, *, is_held):
+        """Go on."""
+        del is_held
+        return False
 
     def close(self):
         """End a read."""
@@ -86,19 +91,34 @@ def test_what_is_lost_comes_back(reading):
     assert until(lambda: isinstance(thread.latest(), Frame) and thread.latest()).servers[0].state == "idle"
 
 
-@pytest.mark.parametrize(
-    ("given", "reason"),
-    [(b"<html>", "not what a vllm-watch answers"), (RuntimeError("oops"), "inside this program: RuntimeError('oops')")],
-)
-def test_whatever_comes_is_said(reading, given, reason):
-    """An answer of something else and a mistake of our own are told in words, and the thread goes on."""
-    reader, thread = reading(given)
+def test_a_mistake_of_our_own_is_said(reading):
+    """A mistake of our own is told in words, and the thread goes on."""
+    reader, thread = reading(RuntimeError("oops"))
     lost = until(thread.latest)
 
-    assert reason in lost.reason
-    assert lost.last is None
+    assert "inside this program: RuntimeError('oops')" in lost.reason
+    assert (lost.last, lost.is_final) == (None, False)
     reader.given = body("idle")
     until(lambda: isinstance(thread.latest(), Frame))
+
+
+@pytest.mark.parametrize(
+    ("given", "reason"),
+    [(b"<html>", "not what a vllm-watch answers"), (WrongDaemonError("it asks for a user name"), "asks for a user")],
+)
+def test_what_was_never_right_is_final_and_what_was_is_not(reading, given, reason):
+    """What is no vllm-watch, or rejects us, is not asked again if it never answered; what has answered before is."""
+    _, never = reading(given)
+    until(lambda: never.latest() and not never._thread.is_alive())
+    reader, thread = reading(body("idle"))
+    until(thread.latest)
+    reader.given = given
+    lost = until(lambda: isinstance(thread.latest(), Lost) and thread.latest())
+    reader.given = body("serving")
+    until(lambda: isinstance(thread.latest(), Frame))
+
+    assert reason in never.latest().reason
+    assert (never.latest().last, never.latest().is_final, lost.is_final) == (None, True, False)
 
 
 def test_a_source_that_never_answers_holds_nobody_up(reading):
@@ -112,12 +132,13 @@ def test_a_source_that_never_answers_holds_nobody_up(reading):
 
 
 def test_recent_readings_are_kept(reading):
-    """The numbers of the last readings are there, the latest last, and not more than are shown."""
-    reader, thread = reading(body("serving"), delay=0.001)
-    until(lambda: reader.reads > RECENT_POINTS + 5)
+    """The numbers of the last readings are there, the latest last, not more than are shown, each moment once."""
+    reader, thread = reading(lambda reads: json.dumps({**fleet("idle"), "at": reads // 2}).encode(), delay=0.001)
+    until(lambda: reader.reads > 2 * RECENT_POINTS + 5)
     (server,) = thread.latest().servers
 
     assert len(server.recent) == RECENT_POINTS
+    assert len({point.at for point in server.recent}) == RECENT_POINTS
     assert server.recent[-1] == server.now
     assert server.hour
 
@@ -161,7 +182,9 @@ def test_the_delay_can_be_changed_and_skipped(reading):
 
 
 def test_a_server_that_is_not_there(reading):
-    """A chosen server that the source does not have is said, with those that it has."""
+    """A chosen server that the source does not have is final, with those that it has; if it has none it may come."""
     _, thread = reading(body("serving"), only="nobody")
+    _, empty = reading(json.dumps({"at": 1.0, "servers": []}).encode(), only="nobody")
 
-    assert until(thread.latest).reason == 'there is no server "nobody"; there are: "day"'
+    assert until(thread.latest)[1:] == ('there is no server "nobody"; there are: "day"', None, True)
+    assert until(empty.latest)[1:] == ('there is no server "nobody"; there are: none', None, False)

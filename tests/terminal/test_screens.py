@@ -9,9 +9,11 @@ import re
 import pytest
 
 from syrupy.extensions.single_file import SingleFileSnapshotExtension, WriteMode
-from tests.terminal.made_up import HandSource, lost
+from tests.support.gpus import HOT, advised, divided, eight, gpu, unread, used
+from tests.support.gpus import lost as lost_gpu
+from tests.terminal.made_up import AT, HandSource, lost
 from tests.terminal.picture import PICTURE, picture
-from tests.terminal.recorded import recorded_frame, recorded_server, two_engines
+from tests.terminal.recorded import recorded_frame, recorded_server, two_engines, with_gpus
 from tests.terminal.screens import running, text, written
 
 from vllm_watch.catalog.states import BEST_TO_WORST
@@ -65,6 +67,38 @@ def test_every_state_is_drawn_as_it_was(drawn, size):
 
     for name, screen in screens.items():
         assert drawn(name=name) == screen
+
+
+def gpu_views():
+    """Return a server with eight GPUs that work, with some that do not, in parts, and while nothing can be read."""
+    fallen = {"at": AT - 60, "xid": "79", "class": "reboot", "pci_bus_id": "0000:1b:00"}
+    some = eight(gpu3=lost_gpu(3), gpu4=used(gpu(4), HOT), gpu5=advised(5, "drain_and_reset"))
+    return {
+        "healthy": with_gpus(*eight()),
+        "lost": with_gpus(*some, errors=[fallen]),
+        "mig": with_gpus(*divided()),
+        "hanging": with_gpus(unread(0), reason="call_hangs"),
+    }
+
+
+@pytest.mark.parametrize("size", SIZES, ids="{0[0]}x{0[1]}".format)
+def test_gpus_are_drawn_as_they_were(drawn, size):
+    """Each GPU has a line, one that is lost is an alarm also in the table of servers, and what is absent is a dash."""
+
+    async def run():
+        source = HandSource(recorded_frame(recorded_server("idle")))
+        async with running(source, size) as (app, pilot):
+            screens = {
+                name: await shown(source, recorded_frame(view), app, pilot) for name, view in gpu_views().items()
+            }
+            several = recorded_frame(recorded_server("idle"), gpu_views()["lost"], two_engines())
+            return {**screens, "several": await shown(source, several, app, pilot)}
+
+    screens = asyncio.run(run())
+
+    for name, screen in screens.items():
+        assert drawn(name=name) == screen
+    assert "1 LOST" in screens["several"]
 
 
 @pytest.mark.parametrize("size", SIZES, ids="{0[0]}x{0[1]}".format)

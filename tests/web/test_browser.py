@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support import tools
+from tests.support import gpus, tools
 from tests.support.pages import ScrapedServer
 from tests.support.pages import page as metrics_page
 from tests.support.recordings import recording
@@ -20,10 +20,13 @@ from tests.support.waiting import until
 from tests.web.conftest import FakeEndpoints
 
 from vllm_watch.catalog.first_steps import first_steps
+from vllm_watch.catalog.gpu_texts import ACTION_PROBLEMS, NOT_READ_WORD, STATE_PROBLEMS
+from vllm_watch.catalog.reasons import GPU
 from vllm_watch.catalog.states import BEST_TO_WORST, ENGINE_STATES
 from vllm_watch.commands.demo import played
 from vllm_watch.exposition.event_view import event_views
 from vllm_watch.exposition.json_view import server_view
+from vllm_watch.loadtest.number_texts import MISSING, gibibytes, megahertz, of_most, share, shortened
 from vllm_watch.replay.recording import server_name
 from vllm_watch.service.supervisor import Supervisor
 from vllm_watch.state.snapshot import ServerEvent, StateSince
@@ -204,6 +207,7 @@ def test_the_page_moves_with_a_replay(visit):
             before = until(lambda: "L" in curve.get_attribute("d") and curve.get_attribute("d"))
             until(lambda: curve.get_attribute("d") != before)
             page.locator(".trouble .what").get_by_text("Stalled for ").wait_for()
+            assert f"A replay of a recorded server, {SPEED:g} times as fast." in page.locator("#replay").inner_text()
         finally:
             window.context.close()
             service.request_stop()
@@ -217,6 +221,7 @@ def test_every_state_shows(visit, shown):
     window = visit()
     page = window.open()
 
+    assert page.locator("#replay").is_hidden()
     for state in ENGINE_STATES:
         card = page.locator(f"#server-{state}-1")
         assert card.locator("header .badge").inner_text() == state
@@ -225,7 +230,7 @@ def test_every_state_shows(visit, shown):
         if first is None:
             continue
         assert re.fullmatch(
-            rf"{state.capitalize()} for 4 min, since \d\d:\d\d:\d\d", card.locator(".what").inner_text()
+            rf"{state.capitalize()} for 4 min, since \d\d:\d\d:\d\d \S+", card.locator(".what").inner_text()
         )
         steps = card.locator(".steps li").all_inner_texts()
         assert steps == [step.replace("`", "") for step in first.steps]
@@ -250,6 +255,72 @@ def test_what_is_not_known_is_said(visit, shown):
     assert page.locator(".help > div").inner_text() == ""
     assert page.locator("#troubles").is_hidden()
     assert page.locator("#alerts").is_hidden()
+
+
+def test_a_time_in_a_wide_bucket_is_more_than_its_bound(visit, shown):
+    """No time is shown that nobody need have waited: 400 s of a bucket from 160 to 640 s is more than 160 s."""
+    slow = server("a")
+    (engine,) = slow["engines"]
+    stage = "time_to_first_token"
+    engine["quantiles"], engine["quantile_bounds"] = {stage: {"0.5": 400.0, "0.95": 80.0}}, {stage: {"0.5": [160, 640]}}
+    shown.document = {"servers": [slow]}
+    page = visit().open()
+    row = page.locator("tr", has_text="TTFT").first
+
+    assert ["–", "> 2 min 40 s", "1 min 20 s", "–"] == row.locator("td").all_inner_texts()[:4]  # noqa: RUF001
+    assert "between 2 min 40 s and 10 min 40 s" in row.locator("td").nth(1).get_attribute("title")
+
+
+def test_numbers_are_written_as_on_a_terminal(visit):
+    """Ratios, large numbers and parts of a whole are written by the page as by `top` and `once`."""
+    page = visit().open()
+    values = [None, 0, 0.0004, 0.021, 0.42, 0.874, 0.9994, 0.9996, 1, 1.2]
+    large = [None, 0, 0.5, 7.25, 512, 9994, 12_345, 141_312, 999_600, 3_141_592, 2.5e9, 3.2e15]
+
+    def written(call, argument):
+        return page.evaluate(
+            f"async (each) => {{ const f = await import('/static/format.js'); return {call}; }}", argument
+        )
+
+    assert written("each.map(f.percent)", values) == [
+        text if text == MISSING else f"{text} %" for text in map(share, values)
+    ]
+    assert written("each.map(f.shortened)", large) == [shortened(value) for value in large]
+    sizes, clocks = [None, 0, 2**24, 3 * 2**29, 70 * 2**30, 1.5e11], [None, 3.45e8, 1.7554e9]
+    assert written("each.map(f.gibibytes)", sizes) == [gibibytes(size) for size in sizes]
+    assert written("each.map(f.megahertz)", clocks) == [megahertz(clock) for clock in clocks]
+    assert written("each.map((value) => f.ofMost(value, 64))", [3, None]) == [of_most(3, 64), of_most(None, 64)]
+    assert written("each.map((value) => f.ofMost(value, null))", [3]) == [of_most(3, None)]
+
+
+@pytest.mark.parametrize(("viewport", "scheme"), [(WIDE, "light"), (NARROW, "dark")], ids=["wide", "narrow-dark"])
+def test_gpus(visit, shown, viewport, scheme):
+    """A server's GPUs have a row each; one that is lost is loud, what is absent is a dash, and no GPU is no table."""
+    some = gpus.eight(gpu3=gpus.lost(3), gpu4=gpus.used(gpus.gpu(4), gpus.HOT), gpu5=gpus.advised(5, "reboot"))
+    a, b = server("a"), server("b")
+    a |= {"gpus": gpus.as_json(*some), "sources": [*a["sources"], gpus.source()]}
+    b |= {"gpus": gpus.as_json(gpus.unread(0)), "sources": [*b["sources"], gpus.source("call_hangs")]}
+    shown.document = {"servers": [a, b, server("c")]}
+    window = visit(viewport=viewport, color_scheme=scheme)
+    page = window.open()
+    rows = [row.locator("th, td").all_inner_texts() for row in page.locator("#server-a .gpus tbody tr").all()]
+
+    normal = ["ok", "97.0", "70.0 of 80.0", "0", "512 of 700", "61", "1,755", "53.0 power cap"]
+    assert rows[:3] == [[str(number), *normal] for number in range(3)]
+    assert rows[3] == ["3", "LOST", *[MISSING] * 7]
+    assert [row[-1] for row in rows[4:6]] == ["21.4 HW heat, 90.0 power cap", "no"]
+    assert page.locator("#server-a .gpus .badge").all_inner_texts() == ["LOST", "REBOOT"]
+    assert page.locator("#server-a .problems li").all_inner_texts() == [
+        f"GPU 3 (0000:1b:00): {STATE_PROBLEMS['lost']}",
+        f"GPU 5 (0000:1d:00): {ACTION_PROBLEMS['reboot']}",
+    ]
+    assert page.locator(".overview .wrong-gpus").all_inner_texts() == ["2 GPUs: LOST, REBOOT", "", ""]
+    assert page.locator("#server-b .gpus td").all_inner_texts() == [NOT_READ_WORD, *[MISSING] * 7]
+    assert page.locator("#server-b .of-gpus .caption").inner_text() == GPU["call_hangs"].text
+    assert page.locator("#server-b .problems").is_hidden()
+    assert page.locator("#server-c .of-gpus").is_hidden()
+    assert not window.is_too_wide()
+    assert window.violations() == []
 
 
 @pytest.mark.parametrize(

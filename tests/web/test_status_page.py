@@ -137,7 +137,7 @@ def test_a_capacity_is_told_with_its_bounds_and_its_basis():
     """What the page shows of a capacity is in the view: the best basis first, or else why there is none."""
     server = Server(has_log=False).scrape(page(running=1))
     (unknown,) = server_view(server.state.snapshot(server.now))["engines"][0]["capacity"].values()
-    server.state.apply_capacity(CapacityRange(900, 800, 1000))
+    server.state.configure(CapacityRange(900, 800, 1000), None)
     known, *_ = server_view(server.state.snapshot(server.now))["engines"][0]["capacity"].values()
 
     assert CAPACITY_UNKNOWN[unknown["reason"]] == unknown["meaning"]

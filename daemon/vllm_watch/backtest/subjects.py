@@ -115,8 +115,7 @@ def _recording(path: str, options: SubjectOptions, progress: Progress) -> Subjec
 def _recorded(
     recording: Recording, server: str, options: SubjectOptions, progress: Progress
 ) -> Iterator[ServerSnapshot]:
-    sources = recording.sources[server]
-    settings = ServerSettings(server, sources.has_log, sources.interval, slo=options.slo or {})
+    settings = recording.sources[server].settings(server)._replace(slo=options.slo or {})
     return run_recording(recording, ServerState(settings), options.step, progress, server)
 
 

@@ -10,7 +10,7 @@ from importlib.resources import files
 from pathlib import Path
 
 from vllm_watch.backtest.durations import DURATION
-from vllm_watch.catalog.reasons import NOT_JUDGED
+from vllm_watch.catalog.reasons import GPU_FAILURES, NOT_JUDGED
 from vllm_watch.config.quoting import quote
 from vllm_watch.config.yaml_node import ConfigNode, read_yaml
 from vllm_watch.support.errors import ConfigError, FileError
@@ -75,7 +75,7 @@ def _value(name: str, node: ConfigNode, shipped: Mapping[str, str]) -> str:
 
 def with_lists(thresholds: Mapping[str, str]) -> dict[str, str]:
     """Return thresholds with what else rules name in the same way: lists from the daemon's catalogue."""
-    return {**thresholds, "probe_not_judged": "|".join(NOT_JUDGED)}
+    return {**thresholds, "probe_not_judged": "|".join(NOT_JUDGED), "gpu_failures": "|".join(GPU_FAILURES)}
 
 
 def named_in(text: str) -> set[str]:

@@ -41,6 +41,20 @@ def disagreement_text(quantities: Collection[str]) -> str:
     return f"the log and /metrics have disagreed for minutes: {what}. Check that both belong to this server."
 
 
+def alert_subject(name: str, server: str | None, engine: str | None, instance: str | None) -> str:
+    """
+    Return an alert's name, and what it is about.
+
+    Args:
+        name: The rule's name.
+        server: The server that it is about; `None` if that is said already, or if it is about a vllm-watch.
+        engine: The engine of that server, if it is about one.
+        instance: The vllm-watch that it is about; `None` if it is about a server.
+    """
+    of = server or (f"vllm-watch {instance}" if instance else "")
+    return f"{name}{f' of {of}' if of else ''}{f', engine {engine}' if engine is not None else ''}"
+
+
 def alert_text(severity: str, state: str, subject: str, summary: str) -> str:
     """Return a sentence on an alert of a Prometheus; `subject` is its name, and what it is about."""
     return f"{severity}, {state}: {subject}. {summary}".rstrip()

@@ -23,7 +23,7 @@ FEW_SERVERS = 10
 """So few are shown anew to everybody who asks."""
 
 SERVERS_WITH_HOUR = 12
-"""Up to so many servers have their last hour in every answer to `top`; of more it would be megabytes each time."""
+"""Of up to so many servers `top` and the status page always ask for the last hour; of more it would be megabytes."""
 
 STEP_TIME_SECONDS = 300
 """The time of a decode step is the median of this period."""

@@ -20,5 +20,7 @@ Part = Literal[
     "web_config",
     "notify",
     "alerts",
+    "gpu",
+    "kernel_log",
 ]
 PARTS: tuple[Part, ...] = get_args(Part)

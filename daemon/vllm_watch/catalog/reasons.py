@@ -9,13 +9,13 @@ texts of the dashboards and their colours, and the results of probes that no ale
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Literal, NamedTuple, get_args
 
 
-SourceName = Literal["log", "metrics", "probe"]
+SourceName = Literal["log", "metrics", "probe", "gpu"]
 
-SOURCE_NAMES: Mapping[SourceName, str] = {"log": "log", "metrics": "/metrics", "probe": "probe"}
+SOURCE_NAMES: Mapping[SourceName, str] = {"log": "log", "metrics": "/metrics", "probe": "probe", "gpu": "GPUs"}
 """What people call the sources."""
 
 ReasonKind = Literal["ok", "quiet", "misconfigured", "internal", "failure"]
@@ -37,9 +37,9 @@ class Reason(NamedTuple):
 
 
 LogReason = Literal[
-    "ok", "starting", "ended", "idle", "sleeping", "stalled", "silent", "no_statistics_yet", "stats_disabled",
-    "api_servers_more_than_one", "not_found", "permission_denied", "not_regular", "symlink_loop", "read_error",
-    "hangs", "internal_error", "no_entries", "journalctl_missing", "journal_failed",
+    "ok", "starting", "ended", "idle", "sleeping", "stalled", "silent", "no_statistics_yet", "not_vllm",
+    "stats_disabled", "api_servers_more_than_one", "not_found", "permission_denied", "not_regular", "symlink_loop",
+    "read_error", "hangs", "internal_error", "no_entries", "journalctl_missing", "journal_failed",
 ]  # fmt: skip
 
 LOG: Mapping[LogReason, Reason] = {
@@ -82,6 +82,11 @@ LOG: Mapping[LogReason, Reason] = {
         "No statistics line yet; vLLM prints one every 10 s while it has work.",
         short="no statistics line yet",
         kind="quiet",
+    ),
+    "not_vllm": Reason(
+        "None of the log's lines has the form of vLLM's: check that this is the server's log.",
+        short="none of its lines is vLLM's",
+        kind="misconfigured",
     ),
     "stats_disabled": Reason(
         "Requests are answered, but the log has no statistics. Start vLLM without --disable-log-stats and "
@@ -249,7 +254,7 @@ METRICS: Mapping[MetricsReason, Reason] = {
         kind="misconfigured",
     ),
     "other_program": Reason(
-        "This is another program's /metrics; check the port of vLLM's own server.",
+        "This is the /metrics of another program, such as vllm-watch itself; check the port of vLLM's own server.",
         short="another program's /metrics, check the port",
         kind="misconfigured",
     ),
@@ -401,10 +406,139 @@ PROBE: Mapping[ProbeReason, Reason] = {
     ),
 }
 
+GpuReason = Literal[
+    "ok", "starting", "no_module", "no_library", "no_driver", "driver_mismatch", "no_permission", "no_gpus",
+    "unassigned", "call_hangs", "access_lost", "reader_ended", "internal_error",
+]  # fmt: skip
+
+GPU: Mapping[GpuReason, Reason] = {
+    "ok": Reason(
+        "The driver's library is read.",
+        short="the GPUs are read",
+        kind="ok",
+    ),
+    "starting": Reason(
+        "The GPUs have not been read yet.",
+        short="not read yet",
+        kind="quiet",
+    ),
+    "no_module": Reason(
+        "The GPUs cannot be read without the extra `gpu`: install vllm-watch[gpu].",
+        short="the extra gpu is not installed",
+        kind="misconfigured",
+    ),
+    "no_library": Reason(
+        "The driver's library libnvidia-ml.so.1 is not found. On a machine without an NVIDIA GPU set `gpu: off`; in a "
+        "container, give it the GPUs with NVIDIA_DRIVER_CAPABILITIES=utility.",
+        short="the driver's library is not found",
+        kind="quiet",
+    ),
+    "no_driver": Reason(
+        "The NVIDIA driver is not loaded, or its devices are hidden from this process. Compare with nvidia-smi, and "
+        "see PrivateDevices and DeviceAllow of the unit.",
+        short="the driver is not loaded",
+        kind="quiet",
+    ),
+    "driver_mismatch": Reason(
+        "The driver's library and the loaded driver have different versions: the driver was updated without a reboot.",
+        short="driver and library differ, reboot",
+        kind="misconfigured",
+    ),
+    "no_permission": Reason(
+        "No permission to open the GPUs' devices. Add this user to their group (often video or render), and see "
+        "DeviceAllow of the unit.",
+        short="no permission to read the GPUs",
+        kind="misconfigured",
+    ),
+    "no_gpus": Reason(
+        "The driver shows no GPU, or none of this server's.",
+        short="the driver shows none of its GPUs",
+    ),
+    "unassigned": Reason(
+        "The driver shows no process of this server, so its GPUs are not known: name them with `gpus`.",
+        short="which GPUs it uses is not known",
+        kind="quiet",
+    ),
+    "call_hangs": Reason(
+        "A call of the driver does not return. nvidia-smi hangs as well then; look for Xid messages in the kernel's "
+        "log. Often only a reboot helps.",
+        short="the driver does not answer",
+    ),
+    "access_lost": Reason(
+        "The driver could be read, and now returns errors. In a container, `systemctl daemon-reload` on the host may "
+        "have taken the devices away: start the container again.",
+        short="the driver returns errors now",
+    ),
+    "reader_ended": Reason(
+        "The process that reads the driver ended; it is started again. See this daemon's log.",
+        short="the process that reads the GPUs ended",
+    ),
+    "internal_error": Reason(
+        "Reading the GPUs fails inside vllm-watch; see this daemon's log.",
+        short="internal error, see vllm-watch's log",
+        kind="internal",
+    ),
+}
+
+KernelLogReason = Literal[
+    "ok", "starting", "no_entries", "journalctl_missing", "journal_failed", "permission_denied", "not_found",
+    "read_error", "internal_error",
+]  # fmt: skip
+
+KERNEL_LOG: Mapping[KernelLogReason, Reason] = {
+    "ok": Reason(
+        "The kernel's log is read.",
+        short="the kernel's log is read",
+        kind="ok",
+    ),
+    "starting": Reason(
+        "The kernel's log has not been read yet.",
+        short="not read yet",
+        kind="quiet",
+    ),
+    "no_entries": Reason(
+        "The journal has no message of the kernel since the machine booted. In a container mount /var/log/journal, or "
+        "set `kernel_log: /dev/kmsg`.",
+        short="the journal has no message of the kernel",
+        kind="misconfigured",
+    ),
+    "journalctl_missing": Reason(
+        "journalctl is not found. Install it, or set `kernel_log: /dev/kmsg`.",
+        short="journalctl is not found",
+        kind="misconfigured",
+    ),
+    "journal_failed": Reason(
+        "journalctl ended with an error; it is started again. Compare with `journalctl -k`.",
+        short="journalctl ended with an error",
+    ),
+    "permission_denied": Reason(
+        "No permission to read the kernel's log. For the journal add this user to the group systemd-journal or adm; "
+        "/dev/kmsg needs the capability CAP_SYSLOG.",
+        short="no permission to read the kernel's log",
+        kind="misconfigured",
+    ),
+    "not_found": Reason(
+        "The file of the kernel's log is not found. In a container, give it the device /dev/kmsg.",
+        short="/dev/kmsg is not found",
+        kind="misconfigured",
+    ),
+    "read_error": Reason(
+        "Reading /dev/kmsg failed; it is tried again.",
+        short="/dev/kmsg cannot be read",
+    ),
+    "internal_error": Reason(
+        "Reading the kernel's log fails inside vllm-watch; see this daemon's log.",
+        short="internal error, see vllm-watch's log",
+        kind="internal",
+    ),
+}
+"""Why the kernel's log, which has the Xid errors, is or is not read."""
+
 BY_SOURCE: Mapping[SourceName, Mapping[str, Reason]] = {
     "log": dict(LOG.items()),
     "metrics": dict(METRICS.items()),
     "probe": dict(PROBE.items()),
+    "gpu": dict(GPU.items()),
 }
 """All reasons, by source."""
 
@@ -412,6 +546,9 @@ NOT_JUDGED: tuple[ProbeReason, ...] = tuple(
     code for code, reason in PROBE.items() if reason.kind in {"quiet", "misconfigured", "internal"}
 )
 """A probe's reasons that do not show what users get: it was not made, or its own configuration is wrong."""
+
+GPU_FAILURES: tuple[GpuReason, ...] = tuple(code for code, reason in GPU.items() if reason.kind == "failure")
+"""Reasons for which GPUs that could be read are not; the others are of machines and installations without them."""
 
 StallReason = Literal[
     "batch_stands_still", "queue_stands_still", "nothing_computed", "no_first_token", "log_fell_silent",
@@ -435,6 +572,40 @@ CheckpointReason = Literal[
 """Whether the checkpoint was used at the start, or why not."""
 
 
+def needs_attention(source: str, reason: str, *, is_up: bool) -> bool:
+    """
+    Whether somebody has to look at a source.
+
+    A driver need not be there: a machine may have other GPUs or none, or a server may use none.
+    """
+    known = BY_SOURCE["gpu"].get(reason) if source == "gpu" else None
+    return not is_up and (known is None or known.kind != "quiet")
+
+
 def explain(source: SourceName, reason: str) -> str:
     """Return what a reason means, as a sentence or two."""
     return BY_SOURCE[source][reason].text
+
+
+Standing = Literal["ok", "not ok", "FAILED", "not read"]
+"""
+How a source is, in a word.
+
+not ok: it is read, and what it says is a failure. not read: it cannot be read, and need not be.
+"""
+
+WRONG: frozenset[Standing] = frozenset({"not ok", "FAILED"})
+
+
+def standing(source: str, reason: str, *, is_up: bool) -> Standing:
+    """Return how a source is, by its reason."""
+    if needs_attention(source, reason, is_up=is_up):
+        return "FAILED"
+    if not is_up:
+        return "not read"
+    of_failures = {code for name, reasons in BY_SOURCE.items() if name == source for code in _failures(reasons)}
+    return "not ok" if reason in of_failures else "ok"
+
+
+def _failures(reasons: Mapping[str, Reason]) -> Iterator[str]:
+    return (code for code, reason in reasons.items() if reason.kind == "failure")

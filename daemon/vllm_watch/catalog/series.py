@@ -14,17 +14,25 @@ from typing import Literal, NamedTuple
 
 from vllm_watch.catalog.capacity_reasons import CAPACITY_BASES, CAPACITY_UNKNOWN
 from vllm_watch.catalog.config_labels import CONFIG_LABELS
+from vllm_watch.catalog.gpu_codes import (
+    GPU_ACTIONS,
+    GPU_LINK_ERRORS,
+    GPU_PCIE_ERRORS,
+    GPU_STATES,
+    GPU_THROTTLING,
+)
 from vllm_watch.catalog.limits import MAX_HANGING_PROCESSES
 from vllm_watch.catalog.parts import PARTS
 from vllm_watch.catalog.reasons import STALL_REASONS
 from vllm_watch.catalog.states import ENGINE_STATES
+from vllm_watch_parsers.kernel_messages import XID_CLASSES
 
 
 PREFIX = "vllm_watch_"
 
 SeriesType = Literal["gauge", "counter", "histogram"]
 
-Origin = Literal["metrics", "log", "probe", "command line", "configuration", "daemon"]
+Origin = Literal["metrics", "log", "probe", "gpu", "kernel log", "command line", "configuration", "daemon"]
 """Where a value comes from: a source, under its name in the label `source`, or the daemon and what it was given."""
 
 Combination = Literal["first", "latest", "each", "all"]
@@ -35,11 +43,12 @@ first: the first that has it. latest: the newest of them. each: whichever there 
 all: only where all of them are there.
 """
 
-Feature = Literal["slo", "speculative decoding", "links"]
+Feature = Literal["slo", "speculative decoding", "links", "gpu", "cost"]
 """What must be configured or used for a series to be there."""
 
 _ENGINE = ("server", "model_name", "engine")
 _SERVER = ("server",)
+_GPU = ("gpu",)
 _STEP = (*_ENGINE, "config", "version", "batch_class", "context_class", "prompt_class")
 
 
@@ -97,16 +106,23 @@ def _probe() -> Source:
     return Source("probe")
 
 
+def _driver(what: str = "") -> Source:
+    return Source("gpu", what)
+
+
 def _configuration(what: str) -> Source:
     return Source("configuration", what)
 
 
+_KERNEL_LOG = Source("kernel log")
 _COMMAND_LINE = Source("command line", "of a server that `run` discovered")
 
 
 _gauge = partial(Series, type="gauge")
 _counter = partial(Series, type="counter")
 _histogram = partial(Series, type="histogram", labels=_ENGINE)
+_gpu_gauge = partial(Series, type="gauge", labels=_GPU, feature="gpu")
+_gpu_counter = partial(Series, type="counter", labels=_GPU, feature="gpu")
 
 
 NOW = Group(
@@ -409,9 +425,11 @@ DONE = Group(
             help=(
                 "Failures reported in the log; each crash counts once. All kinds start at 0. Not counted: failures "
                 "during an orderly shutdown, and a slow worker before the server's first token (while it starts, and "
-                "in its first five minutes)."
+                "in its first five minutes). `gpu_xid` are errors of the server's GPUs that the kernel reports; it is "
+                "there where these GPUs are known and the kernel's log can be read."
             ),
-            sources=(_log("see the parsers' `failures` module"),),
+            sources=(_log("see the parsers' `failures` module"), _KERNEL_LOG),
+            combine="each",
         ),
         _counter(
             "server_starts_total",
@@ -769,6 +787,229 @@ CAPACITY = Group(
     ),
 )
 
+GPUS = Group(
+    "The GPUs under the servers",
+    (
+        _gpu_gauge(
+            "gpu_info",
+            labels=(*_GPU, "index", "name", "pci_bus_id", "driver_version", "vendor", "mig"),
+            unit="1",
+            help="Always 1. A GPU that a watched server uses; `gpu` is its UUID, `index` may change when the machine boots.",
+            sources=(_driver(),),
+        ),
+        _gpu_gauge(
+            "gpus",
+            labels=(),
+            unit="GPUs",
+            help="GPUs that the driver shows, used by watched servers or not.",
+            sources=(_driver(),),
+        ),
+        _gpu_gauge(
+            "server_gpu_info",
+            labels=(*_SERVER, "gpu", "how", "shared"),
+            unit="1",
+            help=(
+                "Always 1. A GPU that a server uses, by a process of its own (`pid`) or by `gpus` in the configuration "
+                "(`config`). `shared` is `true` where another watched server uses it too. It stays while the server is "
+                "down, until its next start."
+            ),
+            sources=(_driver("processes on each GPU"), _configuration("`gpus`")),
+        ),
+        _gpu_gauge(
+            "gpu_read_duration_seconds",
+            labels=(),
+            unit="s",
+            help="How long the last reading of all GPUs took.",
+            sources=(_driver(),),
+        ),
+        _gpu_gauge(
+            "gpu_state",
+            labels=(*_GPU, "state"),
+            unit="1",
+            help=f"1 for what the driver says of a GPU as a whole, else 0. States: {', '.join(GPU_STATES)}.",
+            sources=(_driver("error codes of its calls"),),
+        ),
+        _gpu_gauge(
+            "gpu_recovery_action",
+            labels=(*_GPU, "action"),
+            unit="1",
+            help=f"1 for what the driver recommends to do with a GPU, else 0. Actions: {', '.join(GPU_ACTIONS)}.",
+            sources=(_driver("field 230"),),
+        ),
+        _gpu_gauge(
+            "gpu_busy_ratio",
+            unit="ratio",
+            help=(
+                "Share of the last window (1/6 to 1 s) in which any kernel ran. Not how much of the GPU was used: one "
+                "request that decodes, or a kernel that hangs, reads near 1."
+            ),
+            sources=(_driver(),),
+        ),
+        _gpu_gauge(
+            "gpu_memory_busy_ratio",
+            unit="ratio",
+            help="Share of the last window in which memory was read or written. Not how full it is.",
+            sources=(_driver(),),
+        ),
+        _gpu_gauge("gpu_memory_total_bytes", unit="bytes", help="Memory of the GPU.", sources=(_driver(),)),
+        _gpu_gauge(
+            "gpu_memory_used_bytes",
+            unit="bytes",
+            help="Memory in use, by all processes. vLLM takes its share at the start, so this says nothing about load.",
+            sources=(_driver(),),
+        ),
+        _gpu_gauge(
+            "gpu_process_memory_bytes",
+            labels=(*_SERVER, "gpu"),
+            unit="bytes",
+            help="Memory of a GPU that the processes of a server have.",
+            sources=(_driver("processes on each GPU"),),
+        ),
+        _gpu_gauge(
+            "gpu_other_memory_bytes",
+            unit="bytes",
+            help="Memory of a GPU that processes of no watched server have.",
+            sources=(_driver("processes on each GPU"),),
+        ),
+        _gpu_gauge("gpu_power_watts", unit="W", help="Power that the GPU draws.", sources=(_driver("field 185"),)),
+        _gpu_gauge(
+            "gpu_power_limit_watts", unit="W", help="Power limit that is enforced.", sources=(_driver("field 190"),)
+        ),
+        _gpu_counter(
+            "gpu_energy_joules_total",
+            unit="J",
+            help="Energy that the GPU has used since its driver was loaded.",
+            sources=(_driver("field 83"),),
+        ),
+        _gpu_gauge(
+            "gpu_temperature_celsius",
+            labels=(*_GPU, "sensor"),
+            unit="°C",
+            help="Temperature of the `core` and of the `memory`.",
+            sources=(_driver("field 82 of the memory"),),
+        ),
+        _gpu_gauge("gpu_sm_clock_hertz", unit="Hz", help="Clock of the multiprocessors.", sources=(_driver(),)),
+        _gpu_gauge("gpu_sm_clock_max_hertz", unit="Hz", help="Highest clock that is possible.", sources=(_driver(),)),
+        _gpu_counter(
+            "gpu_throttled_seconds_total",
+            labels=(*_GPU, "reason"),
+            unit="s",
+            help=(
+                f"Time in which clocks were lowered, by reason: {', '.join(GPU_THROTTLING)}. `power_cap` is normal during "
+                "a prefill."
+            ),
+            sources=(_driver("fields 74 to 77, 79, 269 to 271"),),
+        ),
+        _gpu_counter(
+            "gpu_ecc_errors_total",
+            labels=(*_GPU, "kind", "lifetime"),
+            unit="errors",
+            help="Errors of memory, `corrected` or `uncorrected`, since the driver was loaded (`boot`) or ever (`life`).",
+            sources=(_driver("fields 3 to 6"),),
+        ),
+        _gpu_gauge(
+            "gpu_remapped_rows",
+            labels=(*_GPU, "kind"),
+            unit="rows",
+            help="Rows of memory that spare ones have replaced, after `corrected` or `uncorrected` errors.",
+            sources=(_driver("fields 142, 143"),),
+        ),
+        _gpu_gauge(
+            "gpu_row_remap_pending",
+            unit="1",
+            help="Whether a row will be replaced at the next reset.",
+            sources=(_driver("field 144"),),
+        ),
+        _gpu_gauge(
+            "gpu_row_remap_failed",
+            unit="1",
+            help="Whether a row could not be replaced: the GPU has to be exchanged.",
+            sources=(_driver("field 145"),),
+        ),
+        _gpu_gauge(
+            "gpu_nvlink_active_links",
+            unit="links",
+            help="NVLinks that are up. Absent on a GPU without any.",
+            sources=(_driver("field 165"),),
+        ),
+        _gpu_counter(
+            "gpu_nvlink_errors_total",
+            labels=(*_GPU, "kind"),
+            unit="errors",
+            help=f"Errors of all NVLinks: {', '.join(GPU_LINK_ERRORS)}.",
+            sources=(_driver("fields 161 to 163, 213, 214"),),
+        ),
+        _gpu_counter(
+            "gpu_nvlink_bytes_total",
+            labels=(*_GPU, "direction"),
+            unit="bytes",
+            help="Data over all NVLinks, `tx` and `rx`.",
+            sources=(_driver("fields 138, 139, 202, 204"),),
+        ),
+        _gpu_counter(
+            "gpu_pcie_errors_total",
+            labels=(*_GPU, "kind"),
+            unit="errors",
+            help=f"Errors of the PCIe link: {', '.join(GPU_PCIE_ERRORS)}.",
+            sources=(_driver("fields 94, 173, 179, 180"),),
+        ),
+        _gpu_counter(
+            "gpu_pcie_bytes_total",
+            labels=(*_GPU, "direction"),
+            unit="bytes",
+            help="Data over the PCIe link, `tx` and `rx`.",
+            sources=(_driver("fields 197, 198"),),
+        ),
+        _gpu_counter(
+            "gpu_xid_events_total",
+            labels=(*_GPU, "pci_bus_id", "xid", "class"),
+            unit="events",
+            help=(
+                "Xid errors that the kernel reported since this daemon started, by code; codes without a number are "
+                "errors of NVSwitches and AMD's. `class` says what to do: "
+                f"{', '.join(XID_CLASSES)}. `gpu` is empty while the UUID is not known. One event prints many lines; it "
+                "counts once. A code is there from its first event: alert on gpu_xid_last_timestamp_seconds, or on "
+                'log_events_total{event="gpu_xid"}, which starts at 0.'
+            ),
+            sources=(_KERNEL_LOG,),
+        ),
+        _gpu_gauge(
+            "gpu_xid_last_timestamp_seconds",
+            labels=(*_GPU, "pci_bus_id", "xid", "class"),
+            unit="unix time",
+            help="Time of the last such event, since the machine booted.",
+            sources=(_KERNEL_LOG,),
+        ),
+        _gauge(
+            "kernel_log_up",
+            labels=(),
+            unit="1",
+            help=(
+                "Whether the kernel's log can be read, which has the Xid errors. Absent where it is not read: without "
+                "GPUs, or with `kernel_log: never`."
+            ),
+            sources=(_KERNEL_LOG,),
+            feature="gpu",
+        ),
+        _gauge(
+            "kernel_log_info",
+            labels=("place", "reason"),
+            unit="1",
+            help="Always 1. `place` is `journal` or `/dev/kmsg`; `reason` is `ok`, or why the kernel's log is not read.",
+            sources=(_KERNEL_LOG,),
+            feature="gpu",
+        ),
+        _gauge(
+            "server_cost_per_hour",
+            labels=_SERVER,
+            unit="currency units per hour",
+            help="What the server costs in an hour, in whatever currency the configuration has.",
+            sources=(_configuration("`cost_per_hour`"),),
+            feature="cost",
+        ),
+    ),
+)
+
 STATE = Group(
     "State",
     (
@@ -798,7 +1039,9 @@ SOURCES = Group(
             "source_up",
             labels=(*_SERVER, "source"),
             unit="1",
-            help="Whether a source can be read (log, metrics); for `probe`, whether the last probe returned a token.",
+            help=(
+                "Whether a source can be read (log, metrics, gpu); for `probe`, whether the last probe returned a token."
+            ),
         ),
         _gauge(
             "source_info",
@@ -1089,7 +1332,7 @@ DAEMON = Group(
     ),
 )
 
-GROUPS: tuple[Group, ...] = (NOW, DONE, LATENCY, FACTS, CAPACITY, STATE, SOURCES, DAEMON)
+GROUPS: tuple[Group, ...] = (NOW, DONE, LATENCY, FACTS, CAPACITY, GPUS, STATE, SOURCES, DAEMON)
 
 SERIES: dict[str, Series] = {series.name: series for group in GROUPS for series in group.series}
 """All series, by name without the prefix."""

@@ -36,6 +36,7 @@ from vllm_watch.loadtest.sources import ReadOptions, Sources, read_sources
 from vllm_watch.rendering.advice import advice_html, advice_markdown, advice_text
 from vllm_watch.rendering.json_output import advice_json
 from vllm_watch.replay.replay import Progress
+from vllm_watch.sources.daemon_client import DaemonTarget
 from vllm_watch.support.clock import SystemClock
 from vllm_watch.support.completion import file_names
 from vllm_watch.support.errors import FileError, UsageError
@@ -44,6 +45,7 @@ from vllm_watch.support.standard_streams import write_output
 from vllm_watch.support.whole_file import write_whole
 
 
+_IF_UNAUTHORIZED = "read the Prometheus that scrapes it instead, with --prometheus"
 _WATCHED = "3m"
 _FILE_SHARE = 0.5
 
@@ -168,4 +170,5 @@ def _daemon_query(url: str | None, watched: str | None, target: PrometheusOption
         parsed = parse_url(url, path="", instead="--prometheus")
     except ValueError as error:
         raise UsageError(f"--url: {error}") from None
-    return DaemonQuery(parsed, seconds_of("--for", watched or _WATCHED), target.ca_file, target.server)
+    daemon = DaemonTarget(parsed, target.ca_file, if_unauthorized=_IF_UNAUTHORIZED)
+    return DaemonQuery(daemon, seconds_of("--for", watched or _WATCHED), target.server)

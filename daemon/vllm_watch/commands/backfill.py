@@ -81,7 +81,7 @@ def _of_recording(path: str, step: float, progress: Progress) -> Iterator[Server
         def part(share: float, done: int = number) -> None:
             progress((done + share) / len(recording.servers))
 
-        state = ServerState(ServerSettings(name, sources.has_log, sources.interval))
+        state = ServerState(sources.settings(name))
         yield from run_recording(recording, state, step, part, name)
 
 

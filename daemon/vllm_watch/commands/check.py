@@ -14,10 +14,12 @@ import click
 
 from vllm_watch.catalog.alert_needs import alert_needs
 from vllm_watch.catalog.capacity_reasons import CAPACITY_BASES
-from vllm_watch.catalog.finding_texts import alert_text
+from vllm_watch.catalog.finding_texts import alert_subject, alert_text
 from vllm_watch.catalog.findings import Finding
-from vllm_watch.catalog.reasons import SOURCE_NAMES, STALLED, SourceName, explain
+from vllm_watch.catalog.reasons import SOURCE_NAMES, STALLED, SourceName, explain, standing
 from vllm_watch.catalog.states import STATES, EngineState
+from vllm_watch.commands.gpu_lines import gpu_lines, unread_gpus
+from vllm_watch.commands.kernel_log_check import kernel_log_lines, kernel_log_view, read_kernel_log
 from vllm_watch.commands.options import config_option, log_option, metrics_option, plain_format_option
 from vllm_watch.commands.silent_alerts import Silent, silent_alerts
 from vllm_watch.commands.watched import Selection, configured, discovered
@@ -25,9 +27,11 @@ from vllm_watch.config.model import Config, PrometheusConfig, ServerConfig
 from vllm_watch.config.servers_dir import SUFFIX, list_server_files
 from vllm_watch.config.web import load_web_config
 from vllm_watch.exposition.json_view import server_view
+from vllm_watch.service.gpu_once import read_once
 from vllm_watch.service.monitor import ServerMonitor
-from vllm_watch.service.prometheus_alerts import Alert, Alerts, alerts_view, ask
+from vllm_watch.service.prometheus_alerts import Alerts, alerts_view, ask
 from vllm_watch.state.configuration import Configuration
+from vllm_watch.state.gpu_use import GpuUse
 from vllm_watch.state.server_findings import server_findings
 from vllm_watch.state.snapshot import EngineSnapshot, Reading, ServerSnapshot, SourceSnapshot
 from vllm_watch.support.clock import SystemClock
@@ -36,6 +40,9 @@ from vllm_watch.support.logging_setup import configure_log
 from vllm_watch.support.report import ReportLine, print_report
 from vllm_watch.support.report_formats import PlainFormat
 
+
+CHECK_SECONDS = 600.0
+"""The GPUs are read before the first server: what was read of them is current while the others are checked."""
 
 ANSWER_SECONDS = 2.0
 """How long to wait for the first lines of a program, such as journalctl."""
@@ -118,8 +125,14 @@ class Checked(NamedTuple):
 def check(config: Config) -> Iterator[ReportLine]:
     """Yield the report, server by server; those of `servers_dir` with their files."""
     yield from _check_folder(config)
+    gpus = read_once(config, SystemClock())
     for server in config.servers:
-        yield from _lines_of(_checked(server, config.files.get(server.name)))
+        yield from _lines_of(_checked(config, server, gpus[server.name]))
+    if config.gpu.read == "auto":
+        yield from unread_gpus()
+    kernel_log = read_kernel_log(config)
+    if kernel_log is not None:
+        yield from kernel_log_lines(kernel_log, time.time())
     if config.prometheus is not None:
         alerts = ask(config.prometheus, SystemClock().now())
         yield from _check_prometheus(config.prometheus, alerts, {server.name for server in config.servers})
@@ -131,20 +144,24 @@ def view_of(config: Config) -> dict[str, Any]:
 
     Servers and the alerts of a Prometheus are as in the snapshot of the daemon. A server has besides ``problems``, what
     is wrong in sentences; ``silent_alerts``, those that cannot fire and why; ``alert_count``, how many there are; and
-    its ``file``, if it has one.
+    its ``file``, if it has one. ``kernel_log`` is there on a machine with GPUs.
     """
-    servers = [_view_of_server(_checked(server, config.files.get(server.name))) for server in config.servers]
+    gpus = read_once(config, SystemClock())
+    servers = [_view_of_server(_checked(config, server, gpus[server.name])) for server in config.servers]
     lines, alerts = list(_check_folder(config)), {}
     if config.prometheus is not None:
         names, asked = {server.name for server in config.servers}, ask(config.prometheus, SystemClock().now())
         lines += _check_prometheus(config.prometheus, asked, names)
         alerts = alerts_view(asked, names, ahead=0.0)
+    kernel_log = read_kernel_log(config)
+    lines += [] if kernel_log is None else kernel_log_lines(kernel_log, time.time())
     problems = _problems(lines)
     return {
         "ok": not problems and not any(server["problems"] for server in servers),
         "problems": problems,
         "ignored_files": [] if config.servers_dir is None else list(list_server_files(config.servers_dir).left_out),
         "servers": servers,
+        **({} if kernel_log is None else {"kernel_log": kernel_log_view(kernel_log)}),
         **alerts,
     }
 
@@ -176,16 +193,19 @@ def _check_folder(config: Config) -> Iterator[ReportLine]:
         yield ReportLine("  there is nothing to watch: no server is configured", is_wrong=True)
 
 
-def _checked(config: ServerConfig, file: str | None) -> Checked:
-    """Read each source of a server once."""
+def _checked(whole: Config, config: ServerConfig, gpus: GpuUse) -> Checked:
+    """Read each source of a server once; its GPUs were read already, with those of all others."""
     server = ServerMonitor(config, SystemClock())
+    server.apply_gpus(gpus, CHECK_SECONDS)
     try:
         _read_log(server)
         server.scrape()
         if server.next_probe(SystemClock().now()) is not None:  # A server that sleeps is not probed.
             server.probe()
         snapshot = server.snapshot()
-        return Checked(config, file, snapshot, silent_alerts(config, snapshot, server.foresee()))
+        return Checked(
+            config, whole.files.get(config.name), snapshot, silent_alerts(config, snapshot, server.foresee())
+        )
     finally:
         server.close()
 
@@ -216,10 +236,11 @@ def _read_log(server: ServerMonitor) -> None:
 
 def _check_source(config: ServerConfig, source: SourceSnapshot, snapshot: ServerSnapshot) -> Iterator[ReportLine]:
     where = _address(config, source.source)
-    word = "ok" if source.is_up else "FAILED"
-    yield ReportLine(
-        f"  {SOURCE_NAMES[source.source]} {where}: {word}. {explain(source.source, source.reason)}", not source.is_up
-    )
+    word = standing(source.source, source.reason, is_up=source.is_up)
+    name = f"{SOURCE_NAMES[source.source]} {where}".rstrip()
+    yield ReportLine(f"  {name}: {word}. {explain(source.source, source.reason)}", word == "FAILED")
+    if source.source == "gpu":
+        yield from gpu_lines(snapshot.gpus)
     if source.source == "log" and source.is_up and snapshot.version is not None:
         yield ReportLine(f"    vLLM {snapshot.version}, model {snapshot.model_name or 'unknown'}")
     if snapshot.probe is not None and source.source == "probe" and snapshot.probe.first_token_seconds is not None:
@@ -231,6 +252,8 @@ def _address(config: ServerConfig, source: SourceName) -> str:
         return _log_name(config)
     if source == "probe":
         return config.probe_url or ""
+    if source == "gpu":
+        return ", ".join(config.gpus)
     return config.metrics.url if config.metrics else ""
 
 
@@ -308,10 +331,6 @@ def _check_prometheus(config: PrometheusConfig, alerts: Alerts, servers: Contain
     for alert in shown:
         # One that pages somebody is wrong also if the server looks well at the moment.
         is_wrong = (alert.severity, alert.state) == ("critical", "firing")
-        subject = f"{alert.alertname}{_subject(alert)}"
+        instance = alert.instance if alert.server is None else None
+        subject = alert_subject(alert.alertname, alert.server, alert.engine, instance)
         yield ReportLine(f"  {alert_text(alert.severity, alert.state, subject, alert.summary)}", is_wrong)
-
-
-def _subject(alert: Alert) -> str:
-    engine = f", engine {alert.engine}" if alert.engine is not None else ""
-    return f" of {alert.server}{engine}" if alert.server is not None else ""

@@ -14,7 +14,7 @@ import click
 
 from vllm_watch.commands.explanation import explain_option
 from vllm_watch.commands.marks import mark_options, mark_runs, marking
-from vllm_watch.commands.options import objective_option, output_option, progress_bar, zone_option
+from vllm_watch.commands.options import cost_of, objective_option, output_option, progress_bar, zone_option
 from vllm_watch.commands.output_formats import comparison_format, text_width
 from vllm_watch.commands.prometheus_options import PrometheusOptions, prometheus_options, side_queries
 from vllm_watch.commands.report import read_options
@@ -62,6 +62,13 @@ _RENDERERS: Mapping[ComparisonFormat, Callable[[Comparisons], str]] = {
 )
 @click.option("--force", is_flag=True, help="Show numbers also if the sides are not comparable.")
 @objective_option
+@click.option(
+    "--cost-per-hour",
+    "costs",
+    multiple=True,
+    metavar="[SIDE=]N",
+    help="What a server costs in an hour, in any currency, on all sides or on one; may be repeated.",
+)
 @zone_option
 @mark_options
 @prometheus_options
@@ -74,6 +81,7 @@ def command(
     rules: tuple[str, ...],
     force: bool,
     objective: str | None,
+    costs: tuple[str, ...],
     zone: str | None,
     url: str | None,
     server: str | None,
@@ -97,7 +105,7 @@ def command(
     named = named_sides(sides, baseline)
     chosen = comparison_format(form, output)
     prometheus = PrometheusOptions(url, server, token_file=token_file, ca_file=ca_file)
-    options = side_options(named, read_options(objective, zone), prometheus)
+    options = side_options(named, read_options(objective, zone), prometheus, costs)
     with progress_bar("compare") as progress:
         read = read_sides(named, options, progress)
     found = compare_sides(read, baseline, force=force)
@@ -121,15 +129,43 @@ def named_sides(texts: Sequence[str], baseline: str | None) -> tuple[SideArgumen
 
 
 def side_options(
-    named: Sequence[SideArgument], options: ReadOptions, prometheus: PrometheusOptions
+    named: Sequence[SideArgument], options: ReadOptions, prometheus: PrometheusOptions, costs: Sequence[str] = ()
 ) -> list[ReadOptions]:
     """
-    Return how the sources of each side are read: its time ranges are asked for.
+    Return how the sources of each side are read: its time ranges are asked for, and it may have a price.
 
     Raises:
-        UsageError: It is not known of which Prometheus or server, or there is a Prometheus and no time range.
+        UsageError: It is not known of which Prometheus or server, there is one and no time range, or a price is wrong.
     """
-    return [options._replace(prometheus=queries) for queries in side_queries(named, prometheus)]
+    prices = side_costs(costs, [side.name for side in named])
+    return [
+        options._replace(prometheus=queries, cost_per_hour=prices.get(side.name))
+        for side, queries in zip(named, side_queries(named, prometheus), strict=True)
+    ]
+
+
+def side_costs(texts: Sequence[str], names: Sequence[str]) -> dict[str, float]:
+    """
+    Return what an hour costs on each side of which that is said.
+
+    Args:
+        texts: As given: ``2.4`` for all sides, ``A=2.4`` for one, which counts more.
+        names: Those of the sides.
+
+    Raises:
+        UsageError: A price is none, or of no side.
+    """
+    for_all: dict[str, float] = {}
+    for_one: dict[str, float] = {}
+    for text in texts:
+        name, separator, price = text.rpartition("=")
+        if separator and name not in names:
+            raise UsageError(f"--cost-per-hour {text}: no side {name}; there are {', '.join(names)}")
+        if separator:
+            for_one[name] = cost_of(price)
+        else:
+            for_all = dict.fromkeys(names, cost_of(price))
+    return for_all | for_one
 
 
 def read_sides(

@@ -21,8 +21,16 @@ import click
 from vllm_watch.commands.options import PLAYBACK_SPEED, listen_option, log_format_option, log_level_option
 from vllm_watch.commands.recorded import opened
 from vllm_watch.config.model import Config
-from vllm_watch.config.options import config_from_options
-from vllm_watch.replay.recording import BUNDLED, LogWritten, MetricsRead, Recording, server_name, with_start_moved
+from vllm_watch.config.options import config_from_options, with_prometheus
+from vllm_watch.replay.recording import (
+    BUNDLED,
+    LogWritten,
+    MetricsRead,
+    RecordedEvent,
+    Recording,
+    server_name,
+    with_start_moved,
+)
 from vllm_watch.service.supervisor import run_service
 from vllm_watch.support.clock import Clock, ScaledClock
 from vllm_watch.support.completion import file_names
@@ -46,6 +54,7 @@ from vllm_watch.support.logging_setup import configure_log, hold_standard_stream
     help="1 is real time.",
 )
 @listen_option
+@click.option("--prometheus", metavar="URL", help="The Prometheus whose alerts are shown.")
 @log_level_option
 @log_format_option
 def command(
@@ -53,13 +62,14 @@ def command(
     server: str | None,
     speed: float,
     listen: str | None,
+    prometheus: str | None,
     log_level: LogLevel,
     log_format: LogFormat | None,
 ) -> None:
     """Run the daemon on a recording of a real server, in a loop."""
     hold_standard_streams()
     configure_log(log_level, log_format)
-    run_demo(recording, server, speed, listen)
+    run_demo(recording, server, speed, listen, prometheus)
 
 
 class StandIn:
@@ -143,14 +153,14 @@ class Player:
                     return
                 self._play(event, start - self._recording.started)
 
-    def _play(self, event: LogWritten | MetricsRead, later: float) -> None:
+    def _play(self, event: RecordedEvent, later: float) -> None:
         """Let the stand-in do what the server did, `later` seconds ago: each replay is a new start."""
         if isinstance(event, LogWritten):
             self._log.write(event.data)
             self._log.flush()
-        elif event.body:
+        elif isinstance(event, MetricsRead) and event.body:
             self._stand_in.answer(with_start_moved(event.body, later))
-        else:
+        elif isinstance(event, MetricsRead):
             self._stand_in.refuse()
 
 
@@ -172,7 +182,9 @@ def played(recording: Recording, server: str, clock: Clock, listen: str | None) 
                 player.stop()
 
 
-def run_demo(path: str | None, server: str | None, speed: float, listen: str | None) -> None:
+def run_demo(
+    path: str | None, server: str | None, speed: float, listen: str | None, prometheus: str | None = None
+) -> None:
     """
     Run the daemon on a recording until a signal ends it.
 
@@ -181,6 +193,7 @@ def run_demo(path: str | None, server: str | None, speed: float, listen: str | N
         server: Which of its servers; the only one if `None`.
         speed: Seconds of the recording per second.
         listen: The daemon's address, if not the default.
+        prometheus: The URL of the Prometheus whose alerts are shown, if any.
 
     Raises:
         VllmWatchError: The recording cannot be read, or the daemon cannot start.
@@ -188,7 +201,8 @@ def run_demo(path: str | None, server: str | None, speed: float, listen: str | N
     recording = opened(path or str(BUNDLED))
     name = server_name(recording, server)
     clock = ScaledClock(speed)
-    with played(recording, name, clock, listen) as config:
+    with played(recording, name, clock, listen) as watched:
+        config = with_prometheus(watched, prometheus) if prometheus is not None else watched
 
         def announce(port: int) -> None:
             click.echo(

@@ -6,20 +6,28 @@ from __future__ import annotations
 import json
 import sys
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import click
 
+from vllm_watch.catalog.reasons import GPU, GpuReason
+from vllm_watch.commands.gpu_lines import unread_gpus
 from vllm_watch.commands.options import plain_format_option
+from vllm_watch.config.model import Config
 from vllm_watch.discovery.command_line import ServeCommand
 from vllm_watch.discovery.config_writer import configuration_of, is_writable, write_configuration
 from vllm_watch.discovery.names import NamedServer, with_names
 from vllm_watch.discovery.proc import Proc
 from vllm_watch.discovery.servers import DiscoveredServer, Discovery, find_servers
+from vllm_watch.exposition.gpu_view import gpu_views
+from vllm_watch.service.gpu_once import read_once
+from vllm_watch.state.gpu_use import GpuUse
+from vllm_watch.support.clock import SystemClock
 from vllm_watch.support.completion import file_names
 from vllm_watch.support.errors import UsageError
+from vllm_watch.support.logging_setup import configure_log
 from vllm_watch.support.printable import printable
 from vllm_watch.support.report import ReportLine, print_report
 from vllm_watch.support.report_formats import PlainFormat
@@ -49,6 +57,7 @@ def command(form: PlainFormat, file: str | None, *, force: bool) -> None:
     """List the vLLM servers of this machine, where their logs are, and what to change to see more of them."""
     if force and file is None:
         raise UsageError("--force requires --write FILE")
+    configure_log("error")
     sys.exit(1 if discover(form, file, force=force) else 0)
 
 
@@ -67,9 +76,11 @@ def discover(form: PlainFormat, file: str | None, *, force: bool) -> bool:
     proc = Proc()
     found = find_servers(proc, proc.table.processes())
     named = with_names(found.servers, {})
-    report = list(lines_of(found, named))
+    servers = tuple(each.server.configured(each.name) for each in named)
+    gpus = read_once(Config(servers=servers), SystemClock())
+    report = [*lines_of(found, named, gpus), *unread_gpus()]
     if form == "json":
-        click.echo(json.dumps(view_of(found, named), indent=2))
+        click.echo(json.dumps(view_of(found, named, gpus), indent=2))
     else:
         print_report(report)
     if file is not None:
@@ -85,11 +96,11 @@ def _write(file: str, named: Sequence[NamedServer], *, force: bool) -> None:
         click.echo(text, err=True)
 
 
-def lines_of(found: Discovery, named: Sequence[NamedServer]) -> Iterator[ReportLine]:
-    """Yield the report, server by server."""
+def lines_of(found: Discovery, named: Sequence[NamedServer], gpus: Mapping[str, GpuUse]) -> Iterator[ReportLine]:
+    """Yield the report, server by server; `gpus` are what they use, by their names."""
     for name, _, server in named:
         yield ReportLine(f"{name}:")
-        yield from _lines_of_server(server)
+        yield from _lines_of_server(server, gpus.get(name))
     yield from found.findings
     if not named:
         yield ReportLine(
@@ -99,10 +110,12 @@ def lines_of(found: Discovery, named: Sequence[NamedServer]) -> Iterator[ReportL
         )
 
 
-def _lines_of_server(server: DiscoveredServer) -> Iterator[ReportLine]:
+def _lines_of_server(server: DiscoveredServer, gpus: GpuUse | None) -> Iterator[ReportLine]:
     yield ReportLine(f"  process {server.pid} of {server.user}, model {server.command.model_name or 'unknown'}")
     yield ReportLine(f"  metrics: {server.url or 'none'}")
     yield ReportLine(f"  log: {_log(server)}")
+    if gpus is not None and gpus.reason is not None:
+        yield ReportLine(f"  GPUs: {_gpus(gpus, gpus.reason)}")
     options = _options(server.command)
     if options:
         yield ReportLine(f"  started with: {', '.join(options)}")
@@ -115,15 +128,23 @@ def _log(server: DiscoveredServer) -> str:
     return f"the journal of unit {server.journal}" if server.journal is not None else server.log or "none"
 
 
+def _gpus(use: GpuUse, reason: GpuReason) -> str:
+    """Return the GPUs of a server by their numbers and models, or why they are not known."""
+    known = [each.reading for each in use.gpus if each.reading is not None]
+    models = dict.fromkeys(reading.name for reading in known)
+    numbers = {model: [str(reading.number) for reading in known if reading.name == model] for model in models}
+    return ", ".join(f"{' '.join(of_model)} ({model})" for model, of_model in numbers.items()) or GPU[reason].short
+
+
 def _options(command: ServeCommand) -> list[str]:
     values = command._asdict()
     return [form.format(values[name]) for name, form in _OPTIONS.items() if values[name] is not None]
 
 
-def view_of(found: Discovery, named: Sequence[NamedServer]) -> dict[str, Any]:
-    """Return the report as plain data; what is not known is absent."""
+def view_of(found: Discovery, named: Sequence[NamedServer], gpus: Mapping[str, GpuUse]) -> dict[str, Any]:
+    """Return the report as plain data; what is not known is absent. `gpus` are what servers use, by their names."""
     return {
-        "servers": [_view_of_server(name, server) for name, _, server in named],
+        "servers": [_view_of_server(name, server, gpus.get(name)) for name, _, server in named],
         "findings": _views_of(found.findings),
         "processes": found.processes,
     }
@@ -133,7 +154,7 @@ def _views_of(findings: Iterable[ReportLine]) -> list[dict[str, Any]]:
     return [{"text": finding.text, "is_wrong": finding.is_wrong} for finding in findings]
 
 
-def _view_of_server(name: str, server: DiscoveredServer) -> dict[str, Any]:
+def _view_of_server(name: str, server: DiscoveredServer, gpus: GpuUse | None) -> dict[str, Any]:
     """Return a server as plain data, without what is not known."""
     view = {
         "name": name,
@@ -144,6 +165,7 @@ def _view_of_server(name: str, server: DiscoveredServer) -> dict[str, Any]:
         "log": server.log,
         "journal": server.journal,
         "started_with": {name: value for name, value in server.command._asdict().items() if name in _OPTIONS and value},
+        "gpus": gpu_views(gpus.gpus) if gpus is not None and gpus.gpus else None,
         "findings": _views_of(server.findings),
     }
     return {name: value for name, value in view.items() if value is not None}

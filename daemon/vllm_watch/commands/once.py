@@ -16,13 +16,16 @@ import msgspec
 
 from vllm_watch.catalog.reasons import MetricsReason, explain
 from vllm_watch.commands.options import log_option, progress_bar
+from vllm_watch.config.model import Config, MetricsConfig, ServerConfig
 from vllm_watch.config.texts import DEFAULT_NAME, parse_url
 from vllm_watch.exposition.json_view import server_view
 from vllm_watch.exposition.samples import server_samples
 from vllm_watch.exposition.text_format import SampleWriter, prometheus_text
 from vllm_watch.reading.log_reader import TimedEvent
 from vllm_watch.replay.finished_log import FinishedLog
-from vllm_watch.replay.replay import LogPeriod, Progress, read_to_end
+from vllm_watch.replay.log_course import CourseReader, LogCourse
+from vllm_watch.replay.replay import LogPeriod, Progress, read_to_end, snapshot_after
+from vllm_watch.state.gpu_use import GpuUse
 from vllm_watch.state.scrape_source import ScrapeResult, scrape_result
 from vllm_watch.state.server import ServerSettings, ServerState
 from vllm_watch.state.snapshot import ServerSnapshot
@@ -42,11 +45,22 @@ _SCRAPE_INTERVAL = 10.0
 
 
 class OnceResult(NamedTuple):
-    """The snapshot at the end of the log, from when to when that is, and why /metrics could not be read, if so."""
+    """
+    What was read.
+
+    Args:
+        snapshot: What is known at the end of the log.
+        log: From when to when that is.
+        metrics_problem: Why /metrics could not be read, if so.
+        course: What became of the server in the log, if that was followed.
+        foreign: The logs of which no line is vLLM's, in words.
+    """
 
     snapshot: ServerSnapshot
     log: LogPeriod | None
     metrics_problem: MetricsReason | None
+    course: LogCourse | None = None
+    foreign: tuple[str, ...] = ()
 
 
 @click.command("once")
@@ -71,52 +85,81 @@ def command(logs: tuple[str, ...], metrics: str | None, form: OnceFormat | None)
         for path in logs:
             sys.stdout.buffer.writelines(log_records(path))
         return
+    form = form or ("summary" if sys.stdout.isatty() else "prometheus")
     with progress_bar("once") as progress:
-        found = read_once(logs, metrics, progress)
-    _write(found, form or ("summary" if sys.stdout.isatty() else "prometheus"))
+        found = read_once(logs, metrics, progress, has_course=form == "summary")
+    _write(found, form)
+    if found.foreign:
+        for problem in found.foreign:
+            click.echo(f"vllm-watch: {problem}", err=True)
+        sys.exit(1)
     if found.metrics_problem:
         click.echo(f"vllm-watch: {metrics}: {explain('metrics', found.metrics_problem)}", err=True)
         sys.exit(1)
 
 
-def read_once(logs: Sequence[str], metrics: str | None, progress: Progress = lambda _share: None) -> OnceResult:
+def read_once(
+    paths: Sequence[str],
+    metrics: str | None,
+    progress: Progress = lambda _share: None,
+    *,
+    has_course: bool = False,
+    now: float | None = None,
+) -> OnceResult:
     """
-    Read logs to their ends, and /metrics once, from a URL or a file.
+    Read logs to their ends, and /metrics once, from a URL or a file; with a URL of this machine the server's GPUs.
 
     Args:
-        logs: Their paths.
+        paths: The logs' paths.
         metrics: The URL or the file.
         progress: Called with the share of the logs that was read.
+        has_course: Whether to follow what became of the server in the logs, which takes longer.
+        now: The time, if it is not the machine's.
 
     Raises:
         UsageError: The URL is wrong.
         FileError: A file cannot be read.
     """
     url = _url(metrics) if metrics and "://" in metrics else None
-    settings = ServerSettings(
-        DEFAULT_NAME,
-        has_log=bool(logs),
-        metrics_interval=_SCRAPE_INTERVAL if metrics else None,
-        keeps_stale=True,
-    )
-    state = ServerState(settings)
+    interval = _SCRAPE_INTERVAL if metrics else None
+    state = ServerState(ServerSettings(DEFAULT_NAME, has_log=bool(paths), metrics_interval=interval, keeps_stale=True))
+    logs = [FinishedLog(path) for path in paths]
+    reader = CourseReader(state) if has_course and logs else None
+    period = _read_logs(logs, state, reader, progress) if logs else None
+    end, silence, problem = 0.0 if period is None else period.end, 0.0, None
+    if metrics:
+        result = _read_metrics(metrics, url, end, state)
+        problem = None if result.reading else result.reason
+        end = max(end, result.at)
+    else:
+        silence = min(log.silence(now or SystemClock().now()) for log in logs)
+    course = None if reader is None else reader.end(end)
+    foreign = tuple(log.foreign for log in logs if log.foreign)
+    return OnceResult(snapshot_after(state, end, silence), period, problem, course, foreign)
+
+
+def _read_metrics(metrics: str, url: str | None, end: float, state: ServerState) -> ScrapeResult:
+    """Read /metrics, and where it is asked for also the server's GPUs, into a state."""
+    result = _scrape(url) if url else _read_saved(metrics, end)
+    state.apply_scrape(result)
+    if url:
+        state.gpu.apply(_read_gpus(url), _SCRAPE_INTERVAL)
+    return result
+
+
+def _read_logs(
+    logs: Sequence[FinishedLog], state: ServerState, course: CourseReader | None, progress: Progress
+) -> LogPeriod:
+    """Read logs in order; return from when to when they are."""
     periods = []
-    for number, path in enumerate(logs):
+    for number, log in enumerate(logs):
 
         def part(share: float, done: int = number) -> None:
             progress((done + share) / len(logs))
 
         with no_search_for_cycles():
-            periods.append(read_to_end(path, state, part))
-    period = LogPeriod(min(each.start for each in periods), max(each.end for each in periods)) if periods else None
-    end = 0.0 if period is None else period.end
-    problem = None
-    if metrics:
-        result = _scrape(url) if url else _read_saved(metrics, end)
-        state.apply_scrape(result)
-        problem = None if result.reading else result.reason
-        end = max(end, result.at)
-    return OnceResult(state.snapshot(end), period, problem)
+            periods.append(read_to_end(log, state, part) if course is None else course.read(log, part))
+    return LogPeriod(min(each.start for each in periods), max(each.end for each in periods))
 
 
 def _write(found: OnceResult, form: OnceFormat) -> None:
@@ -125,7 +168,7 @@ def _write(found: OnceResult, form: OnceFormat) -> None:
         from vllm_watch.commands.output_formats import text_width  # noqa: PLC0415
         from vllm_watch.rendering.server_summary import summary_text  # noqa: PLC0415
 
-        write_output(summary_text(found.snapshot, found.log, text_width(None)))
+        write_output(summary_text(found.snapshot, found.log, text_width(None), found.course))
     else:
         sys.stdout.buffer.write(as_json(found) if form == "json" else as_prometheus(found.snapshot))
 
@@ -183,6 +226,17 @@ def _scrape(url: str) -> ScrapeResult:
         return scraper.scrape()
     finally:
         scraper.close()
+
+
+def _read_gpus(url: str) -> GpuUse:
+    """Read the GPUs of a server of this machine once."""
+    # Loads what finds processes: not for files.
+    from vllm_watch.service import gpu_once  # noqa: PLC0415
+    from vllm_watch.support.logging_setup import configure_log  # noqa: PLC0415
+
+    configure_log("error")
+    server = ServerConfig(name=DEFAULT_NAME, metrics=MetricsConfig(url=url))
+    return gpu_once.read_once(Config(servers=(server,)), SystemClock())[DEFAULT_NAME]
 
 
 def _read_saved(file: str, end: float) -> ScrapeResult:

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import math
 import sys
 
 from collections.abc import Callable, Iterator
@@ -11,6 +12,7 @@ from typing import Any, TypeVar
 
 import click
 
+from vllm_watch.config.quoting import quote
 from vllm_watch.config.texts import parse_duration
 from vllm_watch.support.completion import file_names
 from vllm_watch.support.errors import UsageError
@@ -24,6 +26,9 @@ _PARTS = 1000
 """How finely the progress bar moves."""
 
 _ERASE_LINE_ABOVE = "\x1b[1A\x1b[2K"
+
+PLAYBACK_SPEED = 10.0
+"""How fast a recording is played, unless another speed is given; 1 is real time."""
 
 log_option = click.option(
     "--log",
@@ -65,9 +70,6 @@ report_format_option = click.option(
     type=click.Choice(REPORT_FORMATS),
     help="[default: by the ending of FILE, else text].",
 )
-PLAYBACK_SPEED = 10.0
-"""How fast a recording is played, unless another speed is given; 1 is real time."""
-
 plain_format_option = click.option(
     "--format",
     "form",
@@ -80,6 +82,12 @@ objective_option = click.option(
     "--objective",
     metavar="chat|batch|LIMITS",
     help="What requests have to be answered within: chat, batch, or limits such as ttft=300ms,tpot=40ms.",
+)
+cost_option = click.option(
+    "--cost-per-hour",
+    "cost",
+    metavar="N",
+    help="What the server costs in an hour, in any currency: shows what a million tokens cost.",
 )
 zone_option = click.option(
     "--zone",
@@ -113,6 +121,22 @@ def seconds_of(option: str, text: str) -> float:
     if seconds <= 0:
         raise UsageError(f"{option}: expected more than 0 s")
     return seconds
+
+
+def cost_of(text: str) -> float:
+    """
+    Return the price that an option gives, in any currency.
+
+    Raises:
+        UsageError: It is no number, or not more than 0.
+    """
+    try:
+        price = float(text)
+    except ValueError:
+        price = math.nan
+    if not 0 < price < math.inf:
+        raise UsageError(f"--cost-per-hour: expected a number above 0 such as 2.4, got {quote(text)}")
+    return price
 
 
 @contextmanager

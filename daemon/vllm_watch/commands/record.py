@@ -19,22 +19,26 @@ from typing import Any, NamedTuple, TextIO
 import click
 import msgspec
 
-from vllm_watch.catalog.reasons import LOG, METRICS, explain
-from vllm_watch.commands.options import config_option, log_option, metrics_option, seconds_of
+from vllm_watch.catalog.reasons import GPU, LOG, METRICS, explain
+from vllm_watch.commands.options import config_option, log_option, metrics_option, plain_format_option, seconds_of
 from vllm_watch.commands.watched import Selection, configured, discovered
-from vllm_watch.config.model import ServerConfig
+from vllm_watch.config.model import Config, ServerConfig
+from vllm_watch.gpu.reader import GpuReader, has_module
 from vllm_watch.recorder.benchmark_files import PRINTED, ResultFiles, printed_result
 from vllm_watch.recorder.benchmark_redaction import redact_benchmark
 from vllm_watch.recorder.private_text import KINDS, Kind, PrivateText
-from vllm_watch.recorder.recording_session import RecordingSession, ServerCounts, create_file
+from vllm_watch.recorder.recording_session import RecordingSession, ServerCounts, create_file, sources_of
 from vllm_watch.recorder.running_command import CHECK_SECONDS, RunningCommand, check_command
-from vllm_watch.recorder.server_recorder import RecorderThread, recorder_threads
+from vllm_watch.recorder.server_recorder import GpuRecorder, RecorderThread, recorder_threads
+from vllm_watch.replay.recording_lines import Sources
+from vllm_watch.service.gpu_thread import GpuThread, wants_driver
 from vllm_watch.support.clock import SystemClock
 from vllm_watch.support.completion import file_names
 from vllm_watch.support.errors import DiscoveryError, FileError, UsageError
+from vllm_watch.support.internal_errors import InternalErrors
 from vllm_watch.support.logging_setup import configure_log
 from vllm_watch.support.printable import printable
-from vllm_watch.support.report_formats import PLAIN_FORMATS, PlainFormat
+from vllm_watch.support.report_formats import PlainFormat
 
 
 FIRST_SECONDS = 10.0
@@ -91,14 +95,7 @@ class RecordOptions(NamedTuple):
 @click.option("--every", metavar="DURATION", help="Time between two scrapes [default: as configured, else 5s].")
 @click.option("--for", "duration", metavar="DURATION", help="How long to record [default: until Ctrl-C].")
 @click.option("--keep", metavar="KINDS", help="What not to remove: prompts,request-ids,keys,addresses.")
-@click.option(
-    "--format",
-    "form",
-    type=click.Choice(PLAIN_FORMATS),
-    default="text",
-    show_default=True,
-    help="json: the summary is one document on standard output, and what COMMAND prints goes to standard error.",
-)
+@plain_format_option
 @click.argument("argv", metavar="[-- COMMAND...]", nargs=-1, type=click.UNPROCESSED, shell_complete=file_names)
 def command(
     config_file: str | None,
@@ -118,7 +115,7 @@ def command(
 
     With a COMMAND after --, such as vllm bench serve, record while it runs, and its result too. Prompts, request ids,
     keys and addresses of clients are removed. Without --config, --log and --metrics: of the vLLM servers that run on
-    this machine.
+    this machine. With --format json the summary is on standard output, and what the COMMAND prints on standard error.
     """
     configure_log("error")
     record(
@@ -159,15 +156,18 @@ def record(selection: Selection, options: RecordOptions) -> None:
     """
     if options.argv:
         check_command(options.argv)
-    servers = _servers(selection, options)
+    config = _config(selection, options)
+    servers = config.servers
     file = create_file(Path(options.output), force=options.force)
     clock, stop, hurry = SystemClock(), threading.Event(), threading.Event()
-    session = RecordingSession(file, servers, clock, set(KINDS) - set(options.kept), stop)
+    session = RecordingSession(file, _sources(config), clock, set(KINDS) - set(options.kept), stop)
     threads = [each for server in servers for each in recorder_threads(server, session, clock, options.kept)]
+    gpus = GpuThread(clock, InternalErrors(), GpuReader)
     _announce(servers, options)
     with _signals(stop, hurry):
         for thread in threads:
             thread.start()
+        gpus.follow(config, [GpuRecorder(server.name, session) for server in servers])
         status = None
         try:
             if options.argv:
@@ -176,21 +176,21 @@ def record(selection: Selection, options: RecordOptions) -> None:
             else:
                 _wait(session, options.seconds, stop)
         finally:
+            gpus.request_stop()
             for thread in threads:
                 thread.end()
+            gpus.join()
             session.end(_reason(options, status, stop))
     if options.form == "json":
         click.echo(json.dumps(view_of(session, status), indent=2))
     else:
         _summarize(session)
-    if session.problem is not None:
-        raise session.problem
     _check(session, options, status)
 
 
-def _servers(selection: Selection, options: RecordOptions) -> list[ServerConfig]:
+def _config(selection: Selection, options: RecordOptions) -> Config:
     """
-    Return the servers to record.
+    Return the configuration of the servers to record.
 
     Raises:
         DiscoveryError: None is selected, and none runs on this machine.
@@ -204,7 +204,14 @@ def _servers(selection: Selection, options: RecordOptions) -> list[ServerConfig]
         if name not in known:
             raise UsageError(f"--server: there is no server {name}; there is {' and '.join(known)}")
     wanted = options.names or known
-    return [_scraped_every(server, options.every) for server in config.servers if server.name in wanted]
+    servers = [_scraped_every(server, options.every) for server in config.servers if server.name in wanted]
+    return msgspec.structs.replace(config, servers=tuple(servers))
+
+
+def _sources(config: Config) -> dict[str, Sources]:
+    """Return what is recorded of each server."""
+    gpu_interval = config.gpu.interval if wants_driver(config, is_installed=has_module()) else None
+    return {server.name: sources_of(server, gpu_interval) for server in config.servers}
 
 
 def _scraped_every(server: ServerConfig, seconds: float | None) -> ServerConfig:
@@ -318,7 +325,9 @@ def _summarize(session: RecordingSession) -> None:
     counts = session.counts
     _say(f"{session.path}: {session.seconds:.0f} s, {_size(session)}")
     for name, server in counts.servers.items():
-        _say(f"  {name}: log lines: {server.lines}, scrapes: {server.scrapes} ok, {server.failed_scrapes} failed")
+        gpus = f", GPU readings: {server.gpu_readings}" if server.gpu_readings else ""
+        scrapes = f"scrapes: {server.scrapes} ok, {server.failed_scrapes} failed"
+        _say(f"  {name}: log lines: {server.lines}, {scrapes}{gpus}")
         for text in _problems(server):
             _say(f"    {text}")
     if counts.benchmarks:
@@ -349,6 +358,7 @@ def view_of(session: RecordingSession, status: int | None) -> dict[str, Any]:
                 "log_lines": server.lines,
                 "scrapes": server.scrapes,
                 "failed_scrapes": server.failed_scrapes,
+                "gpu_readings": server.gpu_readings,
                 "problems": list(_problems(server)),
             }
             for name, server in counts.servers.items()
@@ -365,12 +375,14 @@ def _has_something(session: RecordingSession) -> bool:
 
 
 def _problems(server: ServerCounts) -> Iterator[str]:
-    """Yield why a source could not be read: the log now, /metrics not once."""
-    log, metrics = server.log_reason, server.scrape_reason
+    """Yield why a source could not be read: the log now, /metrics and GPUs not once, if that is a fault."""
+    log, metrics, gpu = server.log_reason, server.scrape_reason, server.gpu_reason
     if log is not None and log != "ok" and log in LOG:
         yield f"log: {explain('log', log)}"
     if not server.scrapes and metrics is not None and metrics in METRICS:
         yield f"metrics: {explain('metrics', metrics)}"
+    if not server.gpu_readings and gpu is not None and GPU[gpu].kind not in {"ok", "quiet"}:
+        yield f"GPUs: {explain('gpu', gpu)}"
 
 
 def _check(session: RecordingSession, options: RecordOptions, status: int | None) -> None:
@@ -379,7 +391,10 @@ def _check(session: RecordingSession, options: RecordOptions, status: int | None
 
     Raises:
         FileError: Nothing was, or it did not.
+        Exception: The recording could not go on.
     """
+    if session.problem is not None:
+        raise session.problem
     if status:
         how = f"was ended by {signal.Signals(-status).name}" if status < 0 else f"ended with exit status {status}"
         raise FileError(f"{options.argv[0]} {how}; {session.path} has what was recorded until then")

@@ -13,7 +13,15 @@ from zoneinfo import ZoneInfo
 import click
 
 from vllm_watch.commands.marks import mark_options, mark_runs, marking
-from vllm_watch.commands.options import objective_option, output_option, progress_bar, report_format_option, zone_option
+from vllm_watch.commands.options import (
+    cost_of,
+    cost_option,
+    objective_option,
+    output_option,
+    progress_bar,
+    report_format_option,
+    zone_option,
+)
 from vllm_watch.commands.output_formats import report_format, text_width
 from vllm_watch.commands.prometheus_options import (
     PrometheusOptions,
@@ -57,6 +65,7 @@ _OFFSET = re.compile(r"(?:UTC)?([+-])(\d\d):?(\d\d)", re.ASCII)
     help="Also write how many tokens per second the server sustains, for the key `capacity` of the configuration.",
 )
 @objective_option
+@cost_option
 @zone_option
 @mark_options
 @prometheus_options
@@ -67,6 +76,7 @@ def command(
     form: ReportFormat | None,
     capacity_file: str | None,
     objective: str | None,
+    cost: str | None,
     zone: str | None,
     mark: bool,
     grafana_url: str,
@@ -84,7 +94,8 @@ def command(
     query = prometheus_query(PrometheusOptions(**prometheus))
     if not sources and query is None:
         raise UsageError("give at least one SOURCE: a log, a recording or a benchmark's result; or --prometheus")
-    options = read_options(objective, zone)._replace(prometheus=() if query is None else (query,))
+    price = None if cost is None else cost_of(cost)
+    options = read_options(objective, zone)._replace(prometheus=() if query is None else (query,), cost_per_hour=price)
     with progress_bar("report") as progress:
         found = write_report(sources, form, output, options, progress)
     mark_runs(found.runs, output, where)

@@ -8,7 +8,7 @@ from typing import NamedTuple, cast
 
 from vllm_watch.catalog.alert_needs import Need, alert_needs
 from vllm_watch.catalog.reasons import SourceName
-from vllm_watch.catalog.series import DAEMON, SERIES, Series
+from vllm_watch.catalog.series import DAEMON, GPUS, SERIES, Series
 from vllm_watch.config.model import ServerConfig
 from vllm_watch.exposition.samples import server_samples
 from vllm_watch.state.snapshot import ServerSnapshot
@@ -16,6 +16,7 @@ from vllm_watch.state.snapshot import ServerSnapshot
 
 _NO_LOG = "no log is configured"
 _NO_METRICS = "no metrics are configured"
+_NO_GPUS = "no GPUs are read"
 _UNREADABLE: dict[SourceName, str] = {"log": "the log cannot be read", "metrics": "/metrics cannot be read"}
 _NOT_LOGGED = {"max_running_requests": "the log does not show --max-num-seqs"}
 
@@ -56,6 +57,9 @@ def _shown(config: ServerConfig, later: ServerSnapshot) -> Iterator[Need]:
         if "source" in labels:
             yield Need(sample.name, cast("SourceName", sample.labels[labels.index("source")]))
     yield from (Need(series.name) for series in DAEMON.series)
+    yield Need("engine_stall_info")  # It is there while the engine is stalled.
+    if later.gpus:
+        yield from (Need(series.name) for series in GPUS.series if series.origins == ("kernel log",))
     if config.has_log:
         yield Need("engine_state", "log")
     for series in SERIES.values():
@@ -73,6 +77,9 @@ def _is_compared(series: Series) -> bool:
 def _reasons(need: Need, config: ServerConfig, now: ServerSnapshot) -> list[str]:
     """Return why a server does not have a series."""
     series = SERIES[need.series]
+    if series.feature == "gpu" or need.source == "gpu":
+        is_read = any(each.reading is not None for each in now.gpus)
+        return [f"its GPUs have no {series.name}" if is_read else _NO_GPUS]
     if series.origins == ("probe",):
         return ["no probe is configured"]
     if _is_compared(series):

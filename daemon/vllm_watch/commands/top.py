@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import sys
 
 from collections.abc import Callable, Mapping
@@ -14,7 +15,6 @@ import click
 import msgspec
 
 from vllm_watch.commands.options import several
-from vllm_watch.commands.output_formats import text_width
 from vllm_watch.commands.top_sources import SourceOptions, reader_of, source_options
 from vllm_watch.support.clock import SystemClock
 from vllm_watch.support.errors import DaemonError, UsageError
@@ -34,8 +34,20 @@ from vllm_watch.terminal.settled import read_settled
 SETTLE_SECONDS = 30.0
 """How long `--once` waits for the first whole reading: rates are there after ten seconds at any usual interval."""
 
+DELAY = 2.0
+"""Seconds between two readings, unless others are given."""
+
+RECORDING_DELAY = 0.5
+"""The same of a recording: in two seconds ten times as many would pass there."""
+
+NARROWEST = 40
+"""The fewest columns of what `--once` prints: it has those of the terminal or of COLUMNS, else 80."""
+
 _OF_THE_EXTRA = frozenset({"textual", "rich"})
-_MISSING = "{} is not installed: pip install 'vllm-watch[top]'; with --once a screen is printed without it"
+_MISSING = (
+    "{} is not installed: pip install 'vllm-watch[top]', in its sources pip install '.[top]'; with --once a screen is "
+    "printed without it"
+)
 _NO_TERMINAL = "standard input, output and error have to be a terminal: use --once to print one screen"
 _DUMB_TERMINAL = "the terminal cannot be drawn on (TERM is dumb): use --once to print one screen"
 
@@ -43,7 +55,7 @@ _DUMB_TERMINAL = "the terminal cannot be drawn on (TERM is dumb): use --once to 
 class ScreenOptions(NamedTuple):
     """The values of the options that say how something is shown."""
 
-    delay: float
+    delay: float | None
     is_ascii: bool
     no_color: bool
     theme: ThemeName | None
@@ -54,10 +66,8 @@ screen_options = several(
         "-d",
         "--delay",
         type=click.FloatRange(0.1, 3600),
-        default=2.0,
-        show_default=True,
         metavar="SECONDS",
-        help="Time between two readings.",
+        help=f"Time between two readings [default: {DELAY:g}; of a recording {RECORDING_DELAY:g}].",
     ),
     click.option("--ascii", "is_ascii", is_flag=True, help="Write ASCII only, as where the locale is not UTF-8."),
     click.option("--no-color", is_flag=True, help="Use no colours, as with NO_COLOR in the environment."),
@@ -71,7 +81,7 @@ screen_options = several(
 @click.option("--once", is_flag=True, help="Print one screen as text and exit; this does not need textual.")
 @click.option("--format", "form", type=click.Choice(PLAIN_FORMATS), help="Of what --once prints [default: text].")
 def command(
-    delay: float,
+    delay: float | None,
     is_ascii: bool,
     no_color: bool,
     theme: ThemeName | None,
@@ -82,23 +92,22 @@ def command(
     """
     Show servers on this terminal: their states and numbers, what is wrong, what happened in the last hour.
 
-    Without --url, --config, --log, --metrics and --recording it watches the vLLM servers that run on this machine. It
-    needs no running vllm-watch, listens on no port, writes no file and sends no probe. In it ? lists the keys, and q
-    quits.
+    Without --url, --config, --log, --metrics and --recording it shows what the vllm-watch on 127.0.0.1:9468 watches; if
+    none answers there, the vLLM servers that run on this machine. It needs no running vllm-watch, listens on no port,
+    writes no file and sends no probe. In it ? lists the keys, and q quits.
     """
     if form is not None and not once:
         raise UsageError("--format requires --once")
     options = SourceOptions(**source)  # type: ignore[arg-type]  # click has their types.
     drop_log()
     if once:
-        print_once(options, form or "text", is_ascii=is_ascii)
-        return
+        sys.exit(int(print_once(options, form or "text", is_ascii=is_ascii)))
     sys.exit(show(options, ScreenOptions(delay, is_ascii, no_color, theme)))
 
 
-def print_once(options: SourceOptions, form: PlainFormat, *, is_ascii: bool) -> None:
+def print_once(options: SourceOptions, form: PlainFormat, *, is_ascii: bool) -> bool:
     """
-    Print what is known once all sources were read.
+    Print what is known once all sources were read; return whether no source of any server can be read.
 
     Raises:
         VllmWatchError: The options are wrong, or nothing can be read.
@@ -112,8 +121,11 @@ def print_once(options: SourceOptions, form: PlainFormat, *, is_ascii: bool) -> 
         moment = Moment(found.frame, clock.now(), reader.title, 0.0)
     if form == "json":
         sys.stdout.buffer.write(_as_json(found.body, found.frame))
-        return
-    write_output(once_screen(moment, text_width(None), _cells(is_ascii=is_ascii)))
+    else:
+        width = max(shutil.get_terminal_size().columns, NARROWEST)
+        write_output(once_screen(moment, width, _cells(is_ascii=is_ascii)))
+    servers = found.frame.servers
+    return bool(servers) and not any(source.is_up for server in servers for source in server.sources)
 
 
 def show(options: SourceOptions, screen: ScreenOptions) -> int:
@@ -123,7 +135,8 @@ def show(options: SourceOptions, screen: ScreenOptions) -> int:
     Raises:
         VllmWatchError: The options are wrong, textual is missing, or there is no terminal.
     """
-    thread = ReadingThread(reader_of(options, is_once=False), SystemClock(), screen.delay, options.server)
+    delay = screen.delay or (DELAY if options.recording is None else RECORDING_DELAY)
+    thread = ReadingThread(reader_of(options, is_once=False), SystemClock(), delay, options.server)
     if not all(stream.isatty() for stream in (sys.stdin, sys.stdout, sys.stderr)):  # textual draws on the last.
         raise UsageError(_NO_TERMINAL)
     if os.environ.get("TERM") == "dumb":  # Such as a shell within an editor: the codes of a screen would be printed.

@@ -11,10 +11,10 @@ from typing import NamedTuple
 import click
 
 from vllm_watch.commands.options import PLAYBACK_SPEED, config_option, log_option, metrics_option, several
-from vllm_watch.config.texts import parse_url
+from vllm_watch.config.texts import DEFAULT_LISTEN, parse_url
 from vllm_watch.support.clock import ScaledClock, SystemClock
 from vllm_watch.support.completion import file_names
-from vllm_watch.support.errors import FileError, UsageError
+from vllm_watch.support.errors import DaemonError, FileError, UsageError
 from vllm_watch.support.tokens import MAX_TOKEN, read_token
 from vllm_watch.terminal.reader import DocumentReader
 
@@ -89,7 +89,7 @@ def reader_of(options: SourceOptions, *, is_once: bool) -> DocumentReader:
         return _daemon(options, options.url)
     if options.recording is not None:
         return _replay(options, options.recording, is_once=is_once)
-    return _local(options)
+    return _local(options) if is_local else _running_daemon(options) or _local(options)
 
 
 def _check_companions(options: SourceOptions) -> None:
@@ -107,7 +107,8 @@ def _check_companions(options: SourceOptions) -> None:
 
 
 def _daemon(options: SourceOptions, url: str) -> DocumentReader:
-    from vllm_watch.terminal.daemon_reader import DaemonReader, DaemonTarget  # noqa: PLC0415  # Only this one loads requests.
+    from vllm_watch.sources.daemon_client import DaemonTarget  # noqa: PLC0415  # Only this one loads requests.
+    from vllm_watch.terminal.daemon_reader import DaemonReader  # noqa: PLC0415
 
     try:
         parsed = parse_url(url, path="", instead="--username and --password-file")
@@ -116,6 +117,17 @@ def _daemon(options: SourceOptions, url: str) -> DocumentReader:
     if options.ca_file is not None and not Path(options.ca_file).is_file():
         raise UsageError(f"--ca-file: {options.ca_file}: no such file")
     return DaemonReader(DaemonTarget(parsed, options.ca_file, _authorization(options)))
+
+
+def _running_daemon(options: SourceOptions) -> DocumentReader | None:
+    """Return what reads the vllm-watch at the default address, `None` if none answers there."""
+    reader = _daemon(options, f"http://{DEFAULT_LISTEN}")
+    try:
+        reader.read(())
+    except DaemonError:
+        reader.close()
+        return None
+    return reader
 
 
 def _authorization(options: SourceOptions) -> str | None:
@@ -153,9 +165,11 @@ def _replay(options: SourceOptions, path: str, *, is_once: bool) -> DocumentRead
 
     speed = options.speed or PLAYBACK_SPEED
     recording = opened(path)
-    title = f"recording {recording.path.name}, {'its end' if is_once else f'at {speed:g} times its speed'}"
     servers = recording.servers if options.server is None else (server_name(recording, options.server),)
-    return ReplayReader(recording, servers, ScaledClock(speed), title, is_end_only=is_once)
+    title = f"recording {recording.path.name}"
+    if is_once:
+        return ReplayReader(recording, servers, ScaledClock(speed), title, is_end_only=True)
+    return ReplayReader(recording, servers, ScaledClock(speed), f"{title}, {speed:g} times as fast")
 
 
 def _local(options: SourceOptions) -> DocumentReader:

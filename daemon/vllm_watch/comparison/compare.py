@@ -59,6 +59,7 @@ def compare_pair(a: Side, b: Side, *, force: bool = False) -> Comparison:
         view=view,
         config=config_differences(a, b),
         common_config=common_settings((a, b)),
+        cost_per_hour=_prices((a, b)),
     )
     if view is None:
         return replace(shared, reasons=(_no_view(a, b),))
@@ -79,6 +80,12 @@ def compare_pair(a: Side, b: Side, *, force: bool = False) -> Comparison:
         metrics=rows,
         method=method(pair) if rows else "",
     )
+
+
+def _prices(sides: Sequence[Side]) -> tuple[tuple[str, tuple[float, ...]], ...]:
+    """Return what the servers of each side cost in an hour, where that is known."""
+    known = {side.name: {run.cost_per_hour for run in side.runs if run.cost_per_hour is not None} for side in sides}
+    return tuple((name, tuple(sorted(prices))) for name, prices in known.items() if prices)
 
 
 def _are_shown(pairs: Sequence[Comparison]) -> bool:

@@ -83,12 +83,25 @@ def _latency(latency: LatencyName, statistic: str) -> Metric:
     )
 
 
+ENERGIES: Mapping[str, bool] = {"joules_per_output_token": False, "tokens_per_joule": True, "mean_watts": False}
+"""Of the steady window, and in each view those of the server; with whether more is better."""
+
+_ENERGY_UNITS = {"joules_per_output_token": "J", "tokens_per_joule": "tokens/J", "mean_watts": "W"}
+
+COSTS = ("cost_per_million_output_tokens", "cost_per_million_input_tokens", "cost_per_million_tokens")
+"""Where the price is fixed, throughputs the other way round: they vary as much, and mean as little where those do."""
+
 METRICS: tuple[Metric, ...] = (
     Metric(GOODPUT, "1/s", higher_is_better=True, matters=0.02, in_family=True, cv_of_runs=0.10),
     Metric(OUTPUT, "tokens/s", higher_is_better=True, matters=0.02, in_family=True, cv_of_runs=0.03),
     Metric("total_token_throughput", "tokens/s", higher_is_better=True, matters=0.02, cv_of_runs=0.03),
     Metric("request_throughput", "1/s", higher_is_better=True, matters=0.02, cv_of_runs=0.03),
     *(_latency(latency, statistic) for latency in LATENCIES for statistic in _STATISTICS),
+    *(
+        Metric(name, _ENERGY_UNITS[name], higher_is_better=is_gain, matters=0.02, cv_of_runs=0.03)
+        for name, is_gain in ENERGIES.items()
+    ),
+    *(Metric(name, "per M tokens", higher_is_better=False, matters=0.02, cv_of_runs=0.03) for name in COSTS),
 )
 """In the order of the table."""
 

@@ -73,6 +73,8 @@ class Comparison(Struct, frozen=True, kw_only=True):
     warnings: tuple[str, ...] = ()
     config: tuple[ConfigDifference, ...] = ()
     common_config: tuple[tuple[str, str], ...] = ()
+    cost_per_hour: tuple[tuple[str, tuple[float, ...]], ...] = ()
+    """The prices of each side's servers, each price once; a side without any is left out."""
     method: str = ""
     metrics: tuple[Row, ...] = ()
 

@@ -7,8 +7,10 @@ from collections.abc import Callable, Sequence
 from statistics import fmean
 from typing import NamedTuple
 
+from msgspec.structs import replace
+
 from vllm_watch.comparison.load_kinds import is_saturated
-from vllm_watch.comparison.metrics import Metric, metric_value
+from vllm_watch.comparison.metrics import ENERGIES, Metric, metric_value
 from vllm_watch.comparison.model import Side
 from vllm_watch.loadtest.model import Result, Run, View
 from vllm_watch.statistics.ratio import geometric_mean
@@ -59,9 +61,11 @@ class Pair(NamedTuple):
 
 
 def result_in(run: Run, view: View) -> Result | None:
-    """Return what a run's result is in a view."""
+    """Return what a run's result is in a view, with the energy of its steady window, which has no view."""
     found = [result for result in (run.result, *run.views) if result is not None and result.view == view]
-    return found[0] if found else None
+    if not found or run.steady is None or run.steady.result is None:
+        return found[0] if found else None
+    return replace(found[0], **{name: getattr(run.steady.result, name) for name in ENERGIES})
 
 
 def common_view(sides: Sequence[Side]) -> View | None:

@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from vllm_watch.comparison.load_kinds import SERVED, load_kind, served_share
-from vllm_watch.comparison.metrics import THROUGHPUTS, Metric
+from vllm_watch.comparison.metrics import COSTS, THROUGHPUTS, Metric
 from vllm_watch.comparison.pair import Measured, Pair, mean_known, result_in
 from vllm_watch.comparison.speculation import differs_in_chunks
 from vllm_watch.loadtest.model import Objective, Result
@@ -41,7 +41,7 @@ class Traps:
         """Return why a metric is not compared, `None` if it is."""
         if metric.latency == "itl_ms" and self._chunks is not None:
             return f"ITL counts chunks, not tokens: {self._chunks}. Compare TPOT instead."
-        if metric.name in THROUGHPUTS and self._repeated_rate is not None:
+        if metric.name in (*THROUGHPUTS, *COSTS) and self._repeated_rate is not None:
             return self._repeated_rate
         if metric.latency is not None and self._is_one_saturated:
             return "One side was saturated and the other was not: latencies then only tell how long the queue grew."

@@ -13,6 +13,7 @@ from types import MappingProxyType
 
 import msgspec
 
+from vllm_watch.config.gpu_section import GPU
 from vllm_watch.config.links import with_default_links
 from vllm_watch.config.model import Config, LinksConfig, ServerConfig
 from vllm_watch.config.prometheus_section import PROMETHEUS
@@ -131,6 +132,7 @@ _CONFIG = {
         Section(LinksConfig, LINKS),
     ),
     "prometheus": PROMETHEUS,
+    "gpu": GPU,
     "servers": Key(
         _read_servers,
         "list of mappings",

@@ -85,13 +85,27 @@ class LinksConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
     gpu: str | None = None
 
 
+class GpuConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """
+    How the machine's GPUs are read. Times in seconds.
+
+    `read` is whether the driver's library is read: ``auto``, if the extra is installed, ``always`` or ``never``.
+    `kernel_log` is where Xid messages are read: ``journal``, ``/dev/kmsg`` or ``never``.
+    """
+
+    read: str = "auto"
+    interval: float = 5.0
+    kernel_log: str = "journal"
+
+
 class ServerConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """
     One vLLM server with a log, metrics or both.
 
     The log is either `log`, an absolute path or glob, or `journal`, a unit's name. `links` has the daemon's where the
-    server has none of its own. `command` has the facts from the
-    command line of a discovered server; it is not a key of the file.
+    server has none of its own. `gpus` are UUIDs, numbers or PCI addresses of the GPUs that it uses; empty where its
+    processes tell. `cost_per_hour` is in any currency. `command` has the facts from the command line of a discovered
+    server; it is not a key of the file.
     """
 
     name: str
@@ -102,6 +116,8 @@ class ServerConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_o
     slo: SloConfig | None = None
     capacity: CapacityConfig | None = None
     links: LinksConfig = LinksConfig()
+    gpus: tuple[str, ...] = ()
+    cost_per_hour: float | None = None
     labels: Mapping[str, str] = MappingProxyType({})
     stall_after: float = STALL_SECONDS
     command: CommandFacts = CommandFacts()
@@ -145,6 +161,7 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
     checkpoint: str | None = None
     links: LinksConfig = LinksConfig()
     prometheus: PrometheusConfig | None = None
+    gpu: GpuConfig = GpuConfig()
     servers: tuple[ServerConfig, ...] = ()
     servers_dir: str | None = None
     files: Mapping[str, str] = MappingProxyType({})

@@ -28,10 +28,10 @@ keys, anchors and tags are errors; each message names file, line and key.
 * "required" means that the mapping around the key is rejected without it. "-" means that the key has no default.
 
 SIGHUP reads the file and `servers_dir` again. If anything in them is wrong, the old configuration stays. Servers that
-did not change, or only in `capacity` and `links`, continue undisturbed. A change of `listen`, `allowed_hosts`,
-`checkpoint` or the path `web_config_file` needs a restart; one of `prometheus` does not. The web configuration file and
-the certificates that it names are read again at SIGHUP, and when one of them changes; if anything in them is wrong, the
-old ones stay.
+did not change, or only in `capacity`, `links`, `gpus` and `cost_per_hour`, continue undisturbed. A change of `listen`,
+`allowed_hosts`, `checkpoint` or the path `web_config_file` needs a restart; one of `prometheus` or `gpu` does not. The
+web configuration file and the certificates that it names are read again at SIGHUP, and when one of them changes; if
+anything in them is wrong, the old ones stay.
 """
 _LINKS = """\
 ## Links to logs and GPUs
@@ -98,10 +98,41 @@ _PROMETHEUS = """\
 The status page shows the alerts of [vllm-watch's rules](../alerts/README.md) that are pending or firing, each at its
 server, and so has the snapshot (`alerts`). The daemon asks `/api/v1/alerts` every 10 seconds, in a thread of its own.
 When there is no answer, or none of the rules is loaded there, the page and `vllm-watch check` say why, and no older
-list is shown. vmalert, Thanos' ruler and Mimir (with its path, such as `/prometheus`) have the same API.
+list is shown. `vllm-watch top` shows what the daemon knows, and with `--config` it asks itself. vmalert, Thanos' ruler
+and Mimir (with its path, such as `/prometheus`) have the same API.
 
 Alerts are matched with servers by the label `server`; if several daemons have servers of the same name, the page shows
 those of all of them. Whoever can read the status page can read the alerts' texts and links.
+"""
+_GPUS = """\
+## GPUs
+
+With the extra `gpu` (`pip install 'vllm-watch[gpu]'`) the daemon reads NVIDIA's driver, and exports the GPUs that a
+watched server uses. Without it nothing is read and nothing is started. The driver is read by a child process: one that
+hangs costs only these series.
+
+Which GPUs a server uses is known from its processes on them. The server is found among this machine's processes by the
+port of its `metrics`, by the unit of its `log`, or by the path of its `log`. `gpus` says it instead:
+
+* The daemon runs in a container without the host's process numbers (`--pid=host`, `hostPID: true`).
+* The server's processes belong to something else, such as Ray.
+* Another exporter reads the GPUs (dcgm-exporter, nvidia_gpu_exporter, AMD's). Then give UUIDs, as `nvidia-smi -L` shows
+  them, or `AMD-` and the serial number: `server_gpu_info` is exported from them without the extra and without a driver
+  here, so that [recording rules](../alerts/README.md#gpus-that-another-exporter-reads) can join the exporter's series
+  with the server.
+
+Numbers are those of `nvidia-smi` and may change when the machine boots; those in `CUDA_VISIBLE_DEVICES` may be in
+another order. A GPU that is divided into MIG instances is named by the UUID of the instance.
+
+```yaml
+gpu:
+  interval: 5s
+servers:
+  - name: qwen
+    metrics: http://127.0.0.1:8000/metrics
+    gpus: [GPU-5ac2e1b4-0c7e-4d3a-9f1b-2a3b4c5d6e7f, GPU-6bd3f2c5-1d8f-4e4b-8a2c-3b4c5d6e7f80]
+    cost_per_hour: 24.60
+```
 """
 _WEB = """\
 ## The web configuration file
@@ -115,7 +146,7 @@ _HEAD = "| key | type | default | example | meaning |\n|---|---|---|---|---|"
 def document() -> str:
     """Return the whole document."""
     parts = [_INTRODUCTION, "## The file\n", _table(CONFIGURATION), *_sections(CONFIGURATION, ""), _LINKS, _PROMETHEUS]
-    parts += [_WEB, _table(WEB_CONFIGURATION), *_sections(WEB_CONFIGURATION, "")]
+    parts += [_GPUS, _WEB, _table(WEB_CONFIGURATION), *_sections(WEB_CONFIGURATION, "")]
     return "\n".join(parts)
 
 

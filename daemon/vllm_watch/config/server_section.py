@@ -11,6 +11,7 @@ from types import MappingProxyType
 import msgspec
 
 from vllm_watch.catalog.series import SERIES
+from vllm_watch.config.gpu_section import COST_PER_HOUR, GPUS
 from vllm_watch.config.links import missing_places, parse_link
 from vllm_watch.config.model import (
     SLO_PRESETS,
@@ -30,8 +31,14 @@ from vllm_watch.config.yaml_node import ConfigNode, read_yaml
 from vllm_watch.support.errors import ConfigError
 
 
-RESERVED_LABELS = frozenset({"le", *(label for series in SERIES.values() for label in series.labels)})
-"""Labels of vllm-watch's own series. In a server's `labels` they would replace those of every server's series."""
+RESERVED_LABELS = frozenset(
+    {"le", *(label for series in SERIES.values() if series.labels[:1] != ("gpu",) for label in series.labels)}
+)
+"""
+Labels of vllm-watch's own series. In a server's `labels` they would replace those of every server's series.
+
+Series of a GPU have none of a server's labels: those that only they have stay free.
+"""
 
 MAX_TOKENS_PER_SECOND = 1e9
 _NUMBER = re.compile(r"\d{1,12}(\.\d{1,12})?", re.ASCII)
@@ -358,6 +365,8 @@ SERVER_KEYS = {
         "that the server cannot fill is an error.",
         "{logs: 'https://logs.example.com/?host={host}&from={from}&to={to}'}",
     ),
+    "gpus": GPUS,
+    "cost_per_hour": COST_PER_HOUR,
     "labels": Key(
         _read_labels,
         "mapping of label names to texts",

@@ -60,6 +60,10 @@ class Networks:
         own, other = self._files.link(OWN, "ns/user"), self._files.link(pid, "ns/user")
         return not own or not other or own == other
 
+    def own_addresses(self) -> tuple[str, ...]:
+        """Return the IPv4 addresses of this process's network namespace but loopback."""
+        return tuple(own_addresses(self._files.text(OWN, "net/fib_trie")))
+
     def published_ports(self, processes: Iterable[Process]) -> list[PublishedPort]:
         """Return the ports of containers that Docker forwards by its proxy."""
         found = []

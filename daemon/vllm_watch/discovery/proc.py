@@ -7,7 +7,7 @@ from pathlib import Path
 
 from vllm_watch.discovery.network import Networks
 from vllm_watch.discovery.open_files import OpenFiles
-from vllm_watch.discovery.proc_files import ProcFiles
+from vllm_watch.discovery.proc_files import OWN, ProcFiles
 from vllm_watch.discovery.process_details import ProcessDetails
 from vllm_watch.discovery.processes import ProcessTable
 
@@ -21,8 +21,12 @@ class Proc:
     """
 
     def __init__(self, root: Path = Path("/proc")) -> None:
-        files = ProcFiles(root)
+        files = self._files = ProcFiles(root)
         self.table = ProcessTable(files)
         self.details = ProcessDetails(files)
         self.open_files = OpenFiles(files)
         self.networks = Networks(files)
+
+    def pid_namespace(self) -> str:
+        """Return the namespace in which this process has its number, empty if it cannot be read."""
+        return self._files.link(OWN, "ns/pid")

@@ -17,6 +17,8 @@ from vllm_watch.support.errors import DiscoveryError
 
 
 _TITLE = re.compile(rb"VLLM::([A-Za-z]+)")
+_ENDED = frozenset("ZX")
+"""The states of a process that has ended, and that its parent has not asked for yet."""
 _HIDEPID = re.compile(r"(?:^|,)hidepid=(\w+)")
 
 
@@ -77,11 +79,12 @@ class ProcessTable:
         return ProcessList(processes, sum(each == "denied" for each in found.values()), self._hidepid())
 
     def is_running(self, process: Process) -> bool:
-        """Whether a process still runs, and its number is not another one's by now."""
+        """Whether a process still runs, and its number is not another one's by now, or that of a zombie."""
         try:
-            return self._process(process.pid).started == process.started
+            _, fields = self._stat(process.pid)
         except (OSError, ValueError):
             return False
+        return int(fields[19]) == process.started and fields[0] not in _ENDED
 
     def _names(self) -> list[str]:
         try:
@@ -100,15 +103,19 @@ class ProcessTable:
             return "gone"
 
     def _process(self, pid: int) -> Process:
-        content = self._files.read(pid, "stat").decode(errors="replace")
-        name = content[content.index("(") + 1 : content.rindex(")")]
-        fields = content[content.rindex(")") + 2 :].split()
+        name, fields = self._stat(pid)
         parent, started = int(fields[1]), int(fields[19])
         line = self._files.read(pid, "cmdline")
         title = _TITLE.match(line)
         arguments = arguments_of(split_arguments(line)) if b"vllm" in line else None
         command = None if arguments is None else parse_arguments(arguments)
         return Process(pid, parent, started, name, title[1].decode() if title else "", command)
+
+    def _stat(self, pid: int) -> tuple[str, list[str]]:
+        """Return a process's name, and what follows it in ``/proc/PID/stat``, the state first."""
+        content = self._files.read(pid, "stat").decode(errors="replace")
+        end = content.rindex(")")
+        return content[content.index("(") + 1 : end], content[end + 2 :].split()
 
     def _hidepid(self) -> str | None:
         """Return how other users' processes are hidden here, `None` if they are not."""

@@ -105,7 +105,7 @@ def find_servers(proc: Proc, listed: ProcessList, host: Path = _ANY_HOST) -> Dis
     me = user_name(os.geteuid())
     machine = _Machine(listed, published, me, host)
     calls = {
-        process.pid: partial(_read_server, proc, process, _tree(process, by_pid), machine)
+        process.pid: partial(_read_server, proc, process, process_tree(process, by_pid), machine)
         for process in server_processes(listed.processes)
     }
     servers = tuple(server for server in proc.table.run_for_each(calls).values() if server is not None)
@@ -220,7 +220,7 @@ def _is_left_over(process: Process, by_pid: Mapping[int, Process]) -> bool:
     return parent.name in _INITS or (parent.pid == 1 and not parent.name.startswith(("python", "pypy")))
 
 
-def _tree(root: Process, by_pid: Mapping[int, Process]) -> list[Process]:
+def process_tree(root: Process, by_pid: Mapping[int, Process]) -> list[Process]:
     """Return a process and all below it."""
     return [each for each in by_pid.values() if each is root or root in _ancestors(each, by_pid)]
 

@@ -3,10 +3,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Container, Iterable
 
+from vllm_watch.exposition.gpu_samples import gpu_parts
 from vllm_watch.exposition.line_starts import configured_labels
-from vllm_watch.exposition.samples import PlainSample, sample_parts
+from vllm_watch.exposition.sample_values import PlainSample
+from vllm_watch.exposition.samples import sample_parts
 from vllm_watch.exposition.text_format import SampleWriter, SeriesTexts
 from vllm_watch.state.snapshot import ServerSnapshot
 
@@ -44,17 +46,21 @@ class TextCollector:
             self._writer, self._kept = SampleWriter(configured), {}
         self._kept = {server.name: self._kept.get(server.name, {}) for server in servers}
         texts: list[SeriesTexts] = []
+        gpus: set[str] = set()
         for server in servers:
             try:
-                texts += self._texts_of(server)
+                texts += self._texts_of(server, gpus)
             except Exception as error:  # noqa: BLE001 - One server must not hide the others; `failed` logs the error.
                 failed(server.name, error)
+                continue
+            gpus.update([each.gpu for each in server.gpus if each.reading is not None])
         return [*texts, self._writer.write(own_samples())]
 
-    def _texts_of(self, server: ServerSnapshot) -> list[SeriesTexts]:
+    def _texts_of(self, server: ServerSnapshot, gpus: Container[str]) -> list[SeriesTexts]:
+        """Return how a server's samples are written, with those of its GPUs but for these."""
         before, write = self._kept[server.name], self._writer.write
         kept: _Kept = {}
-        for name, depends_on, samples in sample_parts(server):
+        for name, depends_on, samples in (*sample_parts(server), *gpu_parts(server, gpus)):
             known = before.get(name)
             if known is None or known[0] != depends_on:
                 known = depends_on, write(samples())

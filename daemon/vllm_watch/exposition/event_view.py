@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from vllm_watch.catalog.event_texts import FAILURES, FILE_CHANGES, STARTED, flags_text, state_text
+from vllm_watch.catalog.event_texts import FAILURES, FILE_CHANGES, STARTED, flags_text, gpu_text, state_text, xid_text
 from vllm_watch.state.snapshot import ServerEvent
 
 
@@ -25,6 +25,7 @@ def _view(event: ServerEvent) -> dict[str, Any]:
         "text": _text(event),
         "count": event.times,
         "engine": event.engine,
+        "gpu": event.gpu,
         "state": event.what if event.kind == "state" else None,
     }
     return {name: value for name, value in view.items() if value is not None}
@@ -36,4 +37,8 @@ def _text(event: ServerEvent) -> str:
         return STARTED
     if event.kind == "state" and event.before is not None:
         return state_text(event.before, event.what)
+    if event.kind == "gpu":
+        return gpu_text(event.what, event.gpu or "")
+    if event.kind == "xid":
+        return xid_text(event.what, event.gpu or "")
     return flags_text(event.what) if event.kind == "flags" else _TEXTS[event.what]

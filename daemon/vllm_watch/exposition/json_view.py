@@ -3,12 +3,15 @@
 
 from __future__ import annotations
 
+import math
+
 from collections import Counter
 from collections.abc import Mapping
 from typing import Any
 
 from vllm_watch.catalog.capacity_reasons import CAPACITY_BASES, CAPACITY_UNKNOWN
 from vllm_watch.catalog.reasons import STALLED, explain
+from vllm_watch.exposition.gpu_view import gpu_error_views, gpu_views
 from vllm_watch.state.configuration import Configuration
 from vllm_watch.state.engine_capacity import EngineCapacity
 from vllm_watch.state.snapshot import (
@@ -34,6 +37,7 @@ def server_view(server: ServerSnapshot) -> dict[str, Any]:
         "configuration": _configuration_view(server.configuration),
         "labels": dict(server.labels),
         "links": dict(server.links),
+        "cost_per_hour": server.cost_per_hour,
         "sources": [_source_view(source) for source in server.sources],
         "engines": [_engine_view(engine) for engine in server.engines],
         "http_requests": [
@@ -44,6 +48,10 @@ def server_view(server: ServerSnapshot) -> dict[str, Any]:
         "admission_rejections": {reason: reading.value for (_, reason), reading in server.admission_rejections.items()},
         "missing_metrics": [name for name, is_missing in server.missing_metrics.items() if is_missing],
     }
+    if server.gpus:
+        view["gpus"] = gpu_views(server.gpus)
+        view["gpu_xids"] = server.gpu_xids
+        view["gpu_errors"] = gpu_error_views(server.events)
     if server.probe is not None:
         view["probe"] = server.probe._asdict()
     if server.log is not None:
@@ -103,12 +111,21 @@ def _engine_view(engine: EngineSnapshot) -> dict[str, Any]:
         "position_acceptance": [None if reading is None else reading.value for reading in engine.position_acceptance],
         "quantiles": quantiles,
         "means": {stage: reading.value for stage, reading in engine.means.items()},
+        "quantile_bounds": _bounds(engine),
         "first_bounds": {stage: reading.value for stage, reading in engine.first_bounds.items()},
         "facts": dict(engine.facts),
         "startup_seconds": dict(engine.startup_seconds),
         "capacity": _capacity_view(engine.capacity),
         "disagreements": [name for name, is_differing in engine.disagreements.items() if is_differing],
     }
+
+
+def _bounds(engine: EngineSnapshot) -> dict[str, dict[str, tuple[float, float | None]]]:
+    """Return the bounds of coarse buckets, an infinite one as none, by stage and quantile."""
+    bounds: dict[str, dict[str, tuple[float, float | None]]] = {}
+    for (stage, quantile), (low, high) in engine.quantile_bounds.items():
+        bounds.setdefault(stage, {})[str(quantile)] = (low, high if math.isfinite(high) else None)
+    return bounds
 
 
 def _capacity_view(capacity: EngineCapacity) -> dict[str, Any]:

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
 from vllm_watch.catalog.series import PREFIX, SERIES
-from vllm_watch.exposition.samples import bound_text
+from vllm_watch.exposition.sample_values import bound_text
 
 
 BUCKET_LABEL = "le"

@@ -13,6 +13,8 @@ _ORIGINS: dict[Origin, str] = {
     "metrics": "scrape",
     "log": "log",
     "probe": "probe",
+    "gpu": "the GPU's driver",
+    "kernel log": "the kernel's log",
     "command line": "the command line",
     "configuration": "configuration",
     "daemon": "the daemon",

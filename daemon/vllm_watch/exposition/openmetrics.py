@@ -10,7 +10,8 @@ from typing import IO, NamedTuple
 
 from vllm_watch.catalog.series import PREFIX, SERIES
 from vllm_watch.exposition.line_starts import BUCKET_LABEL, escaped, label_text
-from vllm_watch.exposition.samples import AnySample, HistogramSample, bound_text, sample_parts
+from vllm_watch.exposition.sample_values import AnySample, HistogramSample, bound_text
+from vllm_watch.exposition.samples import whole_parts
 from vllm_watch.exposition.value_runs import Moments, ValueRuns
 from vllm_watch.state.snapshot import ServerSnapshot
 
@@ -56,7 +57,7 @@ class TimeSeriesFile:
         self._moments.append(snapshot.at)
         configured = tuple(sorted(snapshot.labels.items()))
         before, self._present = self._present, {}
-        for part in sample_parts(snapshot):
+        for part in whole_parts(snapshot):
             name = (configured, *part.name)
             known = before.get(name)
             if known is None or known.depends_on != part.depends_on:

@@ -7,7 +7,7 @@ from vllm_watch.catalog.limits import AGE_PER_SERVER, FEW_SERVERS, MAX_AGE
 from vllm_watch.catalog.reasons import STALLED
 from vllm_watch.catalog.series import PREFIX
 from vllm_watch.catalog.states import SLEEPING
-from vllm_watch.state.engine_state import DOUBT_SECONDS
+from vllm_watch.state.engine_state import DOUBT_SECONDS, UNSEEN_SECONDS
 from vllm_watch.state.progress import FIRST_TOKEN_SECONDS
 from vllm_watch.state.stall import FIRST_STEP_FACTOR, LOG_ONLY_FACTOR, UNCOMPUTED_FACTOR
 
@@ -88,8 +88,9 @@ Not detected, and reported as stalled:
 WHEN_DOWN = f"""\
 ### When an engine is down
 
-Nothing listens at the address of /metrics, or the log ends with a fatal error or the end of the server. If /metrics is
-read nevertheless, it is compared with the log:
+Nothing listens at the address of /metrics, or the log ends with a fatal error or the end of the server. A server that
+was never seen is down at once without a log; with one that has no line of its yet, {UNSEEN_SECONDS:g} s after the first
+refused connection. If /metrics is read nevertheless, it is compared with the log:
 
 * After the end of the server: if it answers {DOUBT_SECONDS:g} s later, it has not ended.
 * After a fatal error the engine stays down until something is computed between two scrapes that were both made after it

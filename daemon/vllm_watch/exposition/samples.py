@@ -3,18 +3,17 @@
 
 from __future__ import annotations
 
-import math
-
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from functools import partial
-from typing import NamedTuple
 
 from vllm_watch.catalog.series import SERIES
 from vllm_watch.catalog.states import ENGINE_STATES
+from vllm_watch.exposition.gpu_samples import gpu_parts, gpu_use_part
+from vllm_watch.exposition.sample_values import AnySample, HistogramSample, PlainSample, SamplePart, bound_text
 from vllm_watch.state.engine_capacity import EngineCapacity
 from vllm_watch.state.objectives import attainments
 from vllm_watch.state.snapshot import EngineSnapshot, EngineTotals, Reading, ServerSnapshot, TailCounts
-from vllm_watch_parsers.scrape import Histogram
+from vllm_watch_parsers.kernel_messages import GPU_XID
 
 
 _OTHER_NAMES = {"size": "bytes", "lag": "lag_bytes"}
@@ -38,63 +37,20 @@ _CAPACITY_SERIES = (
 """In the order of the fields of `CapacityRange`."""
 
 
-class PlainSample(NamedTuple):
-    """
-    One sample of a gauge or counter.
-
-    Args:
-        name: The series' name without prefix.
-        labels: Label values, in the order of the series' labels.
-        value: The value.
-        at: When it was so, in seconds since the epoch.
-    """
-
-    name: str
-    labels: tuple[str, ...]
-    value: float
-    at: float
-
-
-class HistogramSample(NamedTuple):
-    """One histogram."""
-
-    name: str
-    labels: tuple[str, ...]
-    histogram: Histogram
-    at: float
-
-
-AnySample = PlainSample | HistogramSample
-
-
-def bound_text(bound: float) -> str:
-    """Return a bucket's bound as Prometheus writes it."""
-    return "+Inf" if math.isinf(bound) else repr(bound)
-
-
-class SamplePart(NamedTuple):
-    """
-    Samples that change together.
-
-    Args:
-        name: Which part it is of which server, and of which engine.
-        depends_on: What its samples depend on: where that is equal, they are, but for times that are the snapshot's.
-        samples: Returns them.
-    """
-
-    name: tuple[object, ...]
-    depends_on: object
-    samples: Callable[[], Iterator[AnySample]]
-
-
 def server_samples(server: ServerSnapshot) -> Iterator[AnySample]:
     """Yield all samples of a snapshot."""
-    for part in sample_parts(server):
+    for part in whole_parts(server):
         yield from part.samples()
 
 
+def whole_parts(server: ServerSnapshot) -> Iterator[SamplePart]:
+    """Yield the parts of a snapshot, and those of the GPUs that its server uses."""
+    yield from sample_parts(server)
+    yield from gpu_parts(server)
+
+
 def sample_parts(server: ServerSnapshot) -> Iterator[SamplePart]:
-    """Yield the parts of a snapshot."""
+    """Yield the parts of a snapshot but for those of GPUs, which other servers may use, too."""
     name = server.name
     for engine in server.engines:
         yield from _engine_parts(server, engine)
@@ -109,6 +65,7 @@ def sample_parts(server: ServerSnapshot) -> Iterator[SamplePart]:
         server.start_time,
         server.slo,
         server.links,
+        server.cost_per_hour,
     )
     yield SamplePart(("server", name), about, partial(_whole_server_samples, server))
     configuration = (server.model_name, server.configuration)
@@ -126,10 +83,20 @@ def sample_parts(server: ServerSnapshot) -> Iterator[SamplePart]:
         server.probe,
     )
     yield SamplePart(("attempts", name), attempts, partial(_attempt_samples, server))
+    yield from _log_parts(server)
+    if server.gpus:
+        yield gpu_use_part(server)
+
+
+def _log_parts(server: ServerSnapshot) -> Iterator[SamplePart]:
+    """Yield what its log and the kernel's report, and how its log is read."""
+    name = server.name
     if server.log is not None:
         yield SamplePart(("log", name), server.log, partial(_log_samples, server))
     if server.tail is not None:
         yield SamplePart(("tail", name), server.tail, partial(_tail_samples, server))
+    if server.gpu_xids is not None and (server.gpus or server.gpu_xids):
+        yield SamplePart(("xids", server.name), server.gpu_xids, partial(_xid_samples, server, server.gpu_xids))
 
 
 def _engine_parts(server: ServerSnapshot, engine: EngineSnapshot) -> Iterator[SamplePart]:
@@ -245,6 +212,8 @@ def _whole_server_samples(server: ServerSnapshot) -> Iterator[PlainSample]:
         yield PlainSample("server_start_timestamp_seconds", (name,), server.start_time.value, at)
     if server.links:
         yield PlainSample("server_links_info", (name, server.links.get("logs", ""), server.links.get("gpu", "")), 1, at)
+    if server.cost_per_hour is not None:
+        yield PlainSample("server_cost_per_hour", (name,), server.cost_per_hour, at)
     for objective, seconds in server.slo.items():
         yield PlainSample(objective, (name,), seconds, at)
 
@@ -315,6 +284,10 @@ def _log_samples(server: ServerSnapshot) -> Iterator[PlainSample]:
     yield PlainSample("unparsed_stats_lines_total", (server.name,), log.unparsed_stats_lines, server.at)
     yield PlainSample("continuation_lines_total", (server.name,), log.continuation_lines, server.at)
     yield PlainSample("log_lines_rejected_total", (server.name,), log.rejected_lines, server.at)
+
+
+def _xid_samples(server: ServerSnapshot, count: int) -> Iterator[PlainSample]:
+    yield PlainSample("log_events_total", (server.name, GPU_XID), count, server.at)
 
 
 def _tail_samples(server: ServerSnapshot) -> Iterator[PlainSample]:

@@ -10,7 +10,9 @@ from typing import NamedTuple
 
 from vllm_watch import __version__
 from vllm_watch.catalog.parts import Part
-from vllm_watch.exposition.samples import PlainSample
+from vllm_watch.exposition.sample_values import PlainSample
+from vllm_watch.state.xid_events import KernelLogStatus
+from vllm_watch_parsers.kernel_messages import BY_CODE
 
 
 class ReloadStatus(NamedTuple):
@@ -28,12 +30,19 @@ class CheckpointStatus(NamedTuple):
     failures: int
 
 
+class GpusStatus(NamedTuple):
+    """How many GPUs the driver shows, and how many seconds it took to read all of them."""
+
+    visible: int
+    read_seconds: float
+
+
 class SelfStatus(NamedTuple):
     """
     What the daemon knows about itself at the moment `at`; times are in seconds since the epoch.
 
-    `checkpoint` is `None` without a checkpoint file, `hanging_processes` without discovery. `heartbeats` are by thread,
-    `collect_errors` by server, `internal_errors` by part.
+    `checkpoint` is `None` without a checkpoint file, `hanging_processes` without discovery, `gpus` and `kernel_log`
+    unless they are read. `heartbeats` are by thread, `collect_errors` by server, `internal_errors` by part.
     """
 
     at: float
@@ -43,6 +52,8 @@ class SelfStatus(NamedTuple):
     heartbeats: Mapping[str, float]
     collect_errors: Mapping[str, int]
     internal_errors: Mapping[Part, int]
+    gpus: GpusStatus | None = None
+    kernel_log: KernelLogStatus | None = None
 
 
 def self_metrics(status: SelfStatus) -> Iterator[PlainSample]:
@@ -57,9 +68,23 @@ def self_metrics(status: SelfStatus) -> Iterator[PlainSample]:
         yield PlainSample("checkpoint_failures_total", (), status.checkpoint.failures, at)
     if status.hanging_processes is not None:
         yield PlainSample("discovery_hanging_processes", (), status.hanging_processes, at)
+    if status.gpus is not None:
+        yield PlainSample("gpus", (), status.gpus.visible, at)
+        yield PlainSample("gpu_read_duration_seconds", (), status.gpus.read_seconds, at)
     for thread, timestamp in status.heartbeats.items():
         yield PlainSample("heartbeat_timestamp_seconds", (thread,), timestamp, at)
     for server, count in status.collect_errors.items():
         yield PlainSample("collect_errors_total", (server,), count, at)
     for part, count in status.internal_errors.items():
         yield PlainSample("internal_errors_total", (part,), count, at)
+    if status.kernel_log is not None:
+        yield from _kernel_log_metrics(status.kernel_log, at)
+
+
+def _kernel_log_metrics(status: KernelLogStatus, at: float) -> Iterator[PlainSample]:
+    yield PlainSample("kernel_log_up", (), float(status.is_up), at)
+    yield PlainSample("kernel_log_info", (status.place, status.reason), 1, at)
+    for total in status.totals:
+        labels = (total.gpu, total.pci, total.code, BY_CODE[total.code].group)
+        yield PlainSample("gpu_xid_events_total", labels, total.events, at)
+        yield PlainSample("gpu_xid_last_timestamp_seconds", labels, total.last_at, at)

@@ -24,7 +24,7 @@ from vllm_watch.exposition.line_starts import (
     escaped,
     label_text,
 )
-from vllm_watch.exposition.samples import AnySample, HistogramSample
+from vllm_watch.exposition.sample_values import AnySample, HistogramSample
 
 
 SeriesTexts = Mapping[str, bytes]

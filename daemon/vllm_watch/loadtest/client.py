@@ -142,7 +142,10 @@ def _serve_run(result: ServeResult, source: str, name: str, objective: Objective
         output_throughput=result.output_throughput,
         total_token_throughput=result.total_token_throughput,
         goodput=_goodput(result, objective),
-        **latencies,
+        ttft_ms=latencies["ttft_ms"],
+        tpot_ms=latencies["tpot_ms"],
+        itl_ms=latencies["itl_ms"],
+        e2el_ms=latencies["e2el_ms"],
     )
     window = window_of(result, zone)
     return Run(

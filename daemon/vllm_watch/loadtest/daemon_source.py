@@ -7,14 +7,12 @@ The hour has no counters: how many requests ran and waited, and how full the KV 
 
 from __future__ import annotations
 
-import json
 import threading
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, NamedTuple
-
-import requests
+from collections.abc import Mapping, Sequence
+from contextlib import closing
+from typing import NamedTuple
 
 from prometheus_client.parser import text_string_to_metric_families
 from prometheus_client.samples import Sample
@@ -22,6 +20,7 @@ from prometheus_client.samples import Sample
 from vllm_watch.catalog.series import PREFIX
 from vllm_watch.catalog.states import EngineState
 from vllm_watch.config.quoting import quote
+from vllm_watch.exposition.document import decode
 from vllm_watch.loadtest.history import Point, ServerHistory
 from vllm_watch.loadtest.prometheus_history import Answers, PrometheusHistory
 from vllm_watch.loadtest.prometheus_queries import (
@@ -37,8 +36,7 @@ from vllm_watch.loadtest.prometheus_queries import (
 )
 from vllm_watch.prometheus.answers import PromSeries
 from vllm_watch.replay.replay import Progress
-from vllm_watch.sources.http_client import TlsOptions
-from vllm_watch.sources.http_reader import HttpReader
+from vllm_watch.sources.daemon_client import DaemonClient, DaemonTarget
 from vllm_watch.support.clock import Clock
 from vllm_watch.support.errors import DaemonError
 
@@ -62,15 +60,13 @@ class DaemonQuery(NamedTuple):
     Which vllm-watch, and for how long it is watched.
 
     Args:
-        url: Where it is, with its path if it is served below one.
+        target: Which one.
         seconds: How long it is watched.
-        ca_file: The authorities to trust instead of the usual ones.
         server: The only server that counts; `None` for all.
     """
 
-    url: str
+    target: DaemonTarget
     seconds: float
-    ca_file: str | None = None
     server: str | None = None
 
 
@@ -81,47 +77,36 @@ def watch_daemon(query: DaemonQuery, clock: Clock, progress: Progress = lambda _
     Raises:
         DaemonError: It cannot be reached, or does not watch the server.
     """
-    reader = HttpReader(query.url, tls=TlsOptions(query.ca_file))
-    try:
-        return _watch(reader, query, clock, progress)
-    except ValueError as error:
-        raise DaemonError(f"{reader.url}: {error}") from None
-    finally:
-        reader.close()
+    with closing(DaemonClient(query.target)) as client:
+        try:
+            return _watch(client, query, clock, progress)
+        except DaemonError as error:
+            raise DaemonError(f"{client.url}: {error}") from None
 
 
-def _watch(reader: HttpReader, query: DaemonQuery, clock: Clock, progress: Progress) -> list[ServerHistory]:
+def _watch(client: DaemonClient, query: DaemonQuery, clock: Clock, progress: Progress) -> list[ServerHistory]:
     histories: dict[str, PrometheusHistory] = defaultdict(lambda: PrometheusHistory(EVERY_SECONDS))
     started: dict[str, float] = {}
-    hour = _hours(_body(reader, "/api/v1/snapshot"))
+    hour = _hours(client.snapshot(None if query.server is None else {query.server}))
     start, never = clock.now(), threading.Event()
     while True:
         now = clock.now()
-        families = _families(_body(reader, "/metrics").decode(errors="replace"))
+        families = _families(client.metrics().decode(errors="replace"))
         if query.server is not None:
             families = {name: series for name, series in families.items() if name == query.server}
         for name, series in families.items():
             histories[name].add(_answers(series, clock.wall(now)))
             started.update((name, each.value) for each in series if each.name == _START)
         if not histories:
-            raise DaemonError(f"{reader.url}: {_nothing(query.server, hour)}")
+            raise DaemonError(_nothing(query.server, hour))
         progress(min((now - start) / query.seconds, 1.0))
         if now - start >= query.seconds:
             break
         clock.wait(never, EVERY_SECONDS)
     return [
-        _with_hour(history.build(f"{reader.url}: {name}", name), hour.get(name, ()), started.get(name))
+        _with_hour(history.build(f"{client.url}: {name}", name), hour.get(name, ()), started.get(name))
         for name, history in histories.items()
     ]
-
-
-def _body(reader: HttpReader, path: str) -> bytes:
-    status, body = reader.get(path)
-    if status == requests.codes.unauthorized:
-        raise ValueError("it asks for a password: read the Prometheus that scrapes it instead, with --prometheus")
-    if status != requests.codes.ok:
-        raise ValueError(f"{path} answers {status}: is this a vllm-watch?")
-    return body
 
 
 def _nothing(server: str | None, hour: Mapping[str, object]) -> str:
@@ -136,7 +121,7 @@ def _families(text: str) -> dict[str, list[Sample]]:
     try:
         samples = [sample for family in text_string_to_metric_families(text) for sample in family.samples]
     except (ValueError, IndexError):  # What the parser makes of a text that is none.
-        raise ValueError("/metrics is not what a vllm-watch answers") from None
+        raise DaemonError("/metrics is not what a vllm-watch answers") from None
     for sample in samples:
         if "server" in sample.labels and sample.name.startswith(PREFIX):
             found[sample.labels["server"]].append(sample)
@@ -160,20 +145,15 @@ def _answers(samples: Sequence[Sample], now: float) -> Answers:
 
 def _hours(body: bytes) -> dict[str, list[Point]]:
     """Return the last hour of each server, as far as the status page has it."""
-    try:
-        servers: Iterable[Mapping[str, Any]] = json.loads(body)["servers"]
-        return {str(each["name"]): _charted(each["history"]) for each in servers}
-    except (ValueError, KeyError, TypeError):
-        raise ValueError("/api/v1/snapshot is not what a vllm-watch answers") from None
+    return {
+        server.name: [_point(at, values) for at, values in server.hour((*_CHARTED, *_RATES))]
+        for server in decode(body).servers
+    }
 
 
-def _charted(columns: Mapping[str, Sequence[float | None]]) -> list[Point]:
-    points = []
-    for place, at in enumerate(columns["t"]):
-        gauges = {name: value for name in _CHARTED if (value := columns[name][place]) is not None}
-        is_moving = any(columns[name][place] for name in _RATES)
-        points.append(Point(float(at or 0.0), _state(gauges, is_moving=is_moving), gauges, {}, {}))
-    return points
+def _point(at: float, values: Sequence[float | None]) -> Point:
+    gauges = {name: value for name, value in zip(_CHARTED, values, strict=False) if value is not None}
+    return Point(at, _state(gauges, is_moving=any(values[len(_CHARTED) :])), gauges, {}, {})
 
 
 def _state(gauges: Mapping[str, float], *, is_moving: bool) -> EngineState:

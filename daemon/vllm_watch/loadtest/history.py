@@ -15,6 +15,21 @@ from vllm_watch.loadtest.model import Event
 from vllm_watch_parsers.scrape import Histogram
 
 
+class EnergyReading(NamedTuple):
+    """
+    What the GPUs of a server have used until a moment.
+
+    Args:
+        at: When they were read.
+        joules: By GPU, since its driver was loaded; `None` of one that was not read, or does not count.
+        unsplit: The GPUs of which nobody knows what the server used: they are shared with another one, or divided.
+    """
+
+    at: float
+    joules: Mapping[str, float | None]
+    unsplit: frozenset[str] = frozenset()
+
+
 class Point(NamedTuple):
     """
     A server at one moment.
@@ -23,7 +38,7 @@ class Point(NamedTuple):
     ratios are means. `gauges` are present only while they are fresh; counters keep their values. A counter with a label
     has the label's value after a dot (``requests_finished_total.stop``); those that are no series have the names of
     `metric_names` (``prefix_cache_hits``). `is_fresh` is whether this point has new values of its own: the others
-    repeat what was there before. `process` counts the server's starts.
+    repeat what was there before. `process` counts the server's starts. `energy` is the last that is known of its GPUs.
     """
 
     at: float
@@ -34,6 +49,7 @@ class Point(NamedTuple):
     position_acceptance: tuple[float | None, ...] = ()
     process: int = 0
     is_fresh: bool = True
+    energy: EnergyReading | None = None
 
 
 def labelled(counter: str, value: str) -> str:
@@ -67,5 +83,7 @@ class ServerHistory(NamedTuple):
     """``V0`` or ``V1``, if that is known."""
     is_resolved: bool = False
     """Whether what vLLM made of all its flags is known: a flag that is not there is then not set."""
+    cost_per_hour: float | None = None
+    """What the server costs in an hour, in any currency, if its source says so."""
     config_since: float = 0.0
     """Since when it has run with `config`: before it a flag had another value, or 0."""

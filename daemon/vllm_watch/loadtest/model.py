@@ -89,7 +89,13 @@ class Goodput(Struct, frozen=True, kw_only=True):
 
 
 class Result(Struct, frozen=True, kw_only=True):
-    """The result block: requests, tokens, rates and latencies of one view over one period."""
+    """
+    The result block: requests, tokens, rates and latencies of one view over one period.
+
+    Power and energy are of the server's GPUs, and known of its steady window alone; `tokens_per_joule` is of the tokens
+    that were computed: generated ones, and those of prompts that were in no cache. The costs are at the run's
+    `cost_per_hour`, each the whole price of the period, so that they do not add up.
+    """
 
     view: View
     successful: int | None = None
@@ -105,6 +111,13 @@ class Result(Struct, frozen=True, kw_only=True):
     itl_ms: Latency | None = None
     e2el_ms: Latency | None = None
     goodput: Goodput | None = None
+    mean_watts: float | None = None
+    energy_joules: float | None = None
+    joules_per_output_token: float | None = None
+    tokens_per_joule: float | None = None
+    cost_per_million_input_tokens: float | None = None
+    cost_per_million_output_tokens: float | None = None
+    cost_per_million_tokens: float | None = None
 
 
 class RateGrowth(Struct, frozen=True, kw_only=True):
@@ -256,6 +269,10 @@ class Run(Struct, frozen=True, kw_only=True):
     model: str | None = None
     version: str | None = None
     hardware: Mapping[str, str] = {}
+    cost_per_hour: float | None = None
+    """What its server costs in an hour, in any currency."""
+    energy_problem: str | None = None
+    """Why the energy of its GPUs is not known though they were read, in a clause."""
     config: Mapping[str, str] = {}
     max_running_requests: int | None = None
     """How many requests run at once at most, in all engines together that were seen."""

@@ -10,6 +10,8 @@ from __future__ import annotations
 import datetime as dt
 import math
 
+from collections.abc import Callable
+
 from vllm_watch.loadtest.model import Bounds
 
 
@@ -20,6 +22,12 @@ _MINUTE = 60
 _HOUR = 3600
 _DAY = 86400
 _LEAST_PLAIN = 1e-4
+_ALL = 0.9995
+"""From here on a ratio of three digits is 1."""
+_PREFIXES = ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"))
+_LEAST_SHORTENED = 10_000
+_GIB = float(1 << 30)
+_MEGA = 1e6
 
 
 def significant(value: float | None) -> str:
@@ -43,6 +51,43 @@ def count(value: float | None) -> str:
 def percent(ratio: float | None) -> str:
     """Return a ratio from 0 to 1 as per cent, without the sign: ``87.5`` for 0.875."""
     return MISSING if ratio is None else significant(ratio * 100)
+
+
+def share(ratio: float | None) -> str:
+    """
+    Return a ratio as per cent, without the sign and with at most one decimal: ``87.5``, ``0.2``, ``100``.
+
+    So a screen shows what changes all the time, such as the use of a cache: in a narrow column, and always as wide.
+    """
+    if ratio is None or not math.isfinite(ratio):
+        return MISSING
+    return f"{ratio * 100:.1f}" if abs(ratio) < _ALL else f"{ratio * 100:.0f}"
+
+
+def shortened(value: float | None) -> str:
+    """Return a number that may be large in at most five columns: ``512``, ``9990``, ``93.9k``, ``1.23M``."""
+    if value is None or not math.isfinite(value):
+        return MISSING
+    if abs(value) < _LEAST_SHORTENED:
+        return significant(value).replace(",", "")
+    size, prefix = next((each for each in _PREFIXES if abs(value) >= each[0] * _ALL), _PREFIXES[-1])
+    return f"{significant(value / size).replace(',', '')}{prefix}"
+
+
+def gibibytes(value: float | None) -> str:
+    """Return bytes in GiB, without the unit: ``70.0``."""
+    return significant(None if value is None else value / _GIB)
+
+
+def megahertz(value: float | None) -> str:
+    """Return a frequency in MHz, without the unit: ``1,755``."""
+    return count(None if value is None else value / _MEGA)
+
+
+def of_most(value: float | None, most: float | None, text: Callable[[float | None], str] = count) -> str:
+    """Return how much there is of the most there can be, both written by `text`: ``12 of 64``, or ``12`` alone."""
+    written = text(value)
+    return written if most is None or written == MISSING else f"{written} of {text(most)}"
 
 
 def signed(value: float | None) -> str:

@@ -18,7 +18,7 @@ from typing import NamedTuple, cast
 from vllm_watch.catalog.config_labels import CONFIG_LABELS
 from vllm_watch.catalog.series import PREFIX
 from vllm_watch.catalog.states import STATES, EngineState
-from vllm_watch.loadtest.history import Point, ServerHistory, labelled
+from vllm_watch.loadtest.history import EnergyReading, Point, ServerHistory, labelled
 from vllm_watch.loadtest.history_builder import HistoryBuilder
 from vllm_watch.loadtest.prometheus_queries import (
     CONFIG,
@@ -29,6 +29,8 @@ from vllm_watch.loadtest.prometheus_queries import (
     INFO,
     LAST_READING,
     POSITION,
+    PRICE,
+    SERVER_GPU,
     STARTS,
 )
 from vllm_watch.loadtest.recording_history import LOG_ALONE_AFTER
@@ -39,6 +41,7 @@ from vllm_watch.loadtest.snapshot_point import (
     together,
     worst_state,
 )
+from vllm_watch.loadtest.usage import COMPUTED
 from vllm_watch.prometheus.answers import PromSeries
 from vllm_watch.state.config_labels import are_all_known, flags_of_labels
 from vllm_watch_parsers.metric_names import INFERENCE_HANDLERS
@@ -47,7 +50,20 @@ from vllm_watch_parsers.scrape import EngineKey, Histogram
 
 _OWN_LABELS = frozenset(
     {"__name__", "server", "model_name", "engine", "engine_generation", "version", "source", "state", "position", "le"}
-    | {"reason", "method", "handler", "code", "event", "stage", "quantile", "config", *CONFIG_LABELS}
+    | {
+        "gpu",
+        "how",
+        "shared",
+        "reason",
+        "method",
+        "handler",
+        "code",
+        "event",
+        "stage",
+        "quantile",
+        "config",
+        *CONFIG_LABELS,
+    }
 )
 """Labels of vllm-watch's series. All others are Prometheus' own (``job``, ``instance``): where the values come from."""
 
@@ -65,6 +81,9 @@ class Answers(NamedTuple):
     gauges: tuple[PromSeries, ...]
     counters: tuple[PromSeries, ...]
     histograms: tuple[PromSeries, ...]
+    energy: tuple[PromSeries, ...] = ()
+    energy_read: tuple[PromSeries, ...] = ()
+    divided: tuple[PromSeries, ...] = ()
 
 
 class Sampling(NamedTuple):
@@ -102,6 +121,7 @@ class PrometheusHistory:
         self._readings: dict[str, float] = {}
         """When each source was last read."""
         self._overlapping: set[Origin] = set()
+        self._cost_per_hour: float | None = None
 
     def add(self, answers: Answers) -> None:
         """Take in the next part of the time."""
@@ -110,11 +130,12 @@ class PrometheusHistory:
         rows.take(answers.gauges)
         rows.take(answers.counters)
         rows.take(answers.histograms)
+        gpus = _Gpus(answers)
         for at in sorted(chosen):
             sample = chosen[at].at
             if sample > self._last_sample:
                 self._last_sample = sample
-                self._add_point(at, sample, rows.at[at])
+                self._add_point(at, sample, rows.at[at], gpus)
 
     def build(self, source: str, name: str, warnings: Iterable[str] = ()) -> ServerHistory:
         """Return the history."""
@@ -123,7 +144,8 @@ class PrometheusHistory:
             shown = ", ".join(sorted(_shown(origin) for origin in self._overlapping))
             several = [f'Several vllm-watch report the server "{name}" at the same time: {shown}. One of them counts.']
         has_metrics = _GENERATION_TOKENS in self._counters.totals()
-        return self._builder.build(source, name, has_metrics=has_metrics, warnings=[_FEW_FLAGS, *warnings, *several])
+        built = self._builder.build(source, name, has_metrics=has_metrics, warnings=[_FEW_FLAGS, *warnings, *several])
+        return built._replace(cost_per_hour=self._cost_per_hour)
 
     def _choose(self, sampled: Iterable[PromSeries]) -> dict[float, _Chosen]:
         """Return whose values count at each moment: of several vllm-watch the one with the most samples."""
@@ -140,7 +162,7 @@ class PrometheusHistory:
                     self._overlapping |= {origin, chosen[at].origin}
         return chosen
 
-    def _add_point(self, at: float, sample: float, row: _Row) -> None:
+    def _add_point(self, at: float, sample: float, row: _Row, gpus: _Gpus) -> None:
         """Add a point, unless all in it was there a moment before."""
         self._counters.take(row)
         self._histograms.take(row)
@@ -157,11 +179,12 @@ class PrometheusHistory:
             moment,
             state,
             _gauges(row),
-            {name: value for name, value in totals.items() if not name.startswith(_NOT_COUNTED)},
+            _counters(totals),
             self._histograms.summed(),
             _positions(row),
             int(totals.get(STARTS, 0)),
             reading is not None,
+            gpus.reading(at, row),
         )
         self._builder.add(point)
 
@@ -178,6 +201,7 @@ class PrometheusHistory:
 
     def _note_facts(self, at: float, row: _Row, totals: Mapping[str, float]) -> None:
         known = self._builder.started_with
+        self._cost_per_hour = next((value for _, value in row[PRICE]), self._cost_per_hour)
         for labels, _ in row[INFO]:
             known.version = labels.get("version") or known.version
             known.model = labels.get("model_name") or known.model
@@ -207,6 +231,8 @@ _Row = defaultdict[str, list[tuple[Mapping[str, str], float]]]
 
 _ROUNDING = 0.001
 _NOT_COUNTED = (FAILURES, STARTS)
+_BY_SOURCE = "prompt_tokens_by_source_total"
+_COMPUTED = labelled(_BY_SOURCE, "local_compute")
 _MAX_POSITIONS = 64
 
 
@@ -225,6 +251,27 @@ class _Rows:
                 chosen = self._chosen.get(at)
                 if chosen is not None and chosen.origin == origin:
                     self.at[at][name].append((series.labels, value))
+
+
+class _Gpus:
+    """What the GPUs of a server have used, whichever exporter reads them: at each moment, by GPU."""
+
+    def __init__(self, answers: Answers) -> None:
+        self._joules, self._read, self._divided = (
+            {(series.labels.get("gpu", ""), at): value for series in many for at, value in series.values}
+            for many in (answers.energy, answers.energy_read, answers.divided)
+        )
+
+    def reading(self, at: float, row: _Row) -> EnergyReading | None:
+        """Return what is known at a moment; `None` if no GPU of the server is."""
+        shared = {labels.get("gpu", ""): labels.get("shared") == "true" for labels, _ in row[SERVER_GPU]}
+        if not shared:
+            return None
+        return EnergyReading(
+            max(self._read.get((gpu, at), 0.0) for gpu in shared),
+            {gpu: self._joules.get((gpu, at)) for gpu in shared},
+            frozenset(gpu for gpu, is_shared in shared.items() if is_shared or (gpu, at) in self._divided),
+        )
 
 
 class _Counters:
@@ -316,6 +363,8 @@ def _counted_by(name: str, labels: Mapping[str, str]) -> str | None:
         return labels.get("reason", "")
     if name == FAILURES:
         return labels.get("event", "")
+    if name == _BY_SOURCE:
+        return labels.get("source", "")
     if name == HTTP_REQUESTS:
         is_counted = labels.get("handler") in INFERENCE_HANDLERS and labels.get("code", "")[:1].isdigit()
         return f"{labels['code'][0]}xx" if is_counted else None
@@ -327,6 +376,12 @@ def _states(row: _Row) -> Iterable[EngineState]:
         state = labels.get("state", "")
         if value == 1 and state in STATES:
             yield cast("EngineState", state)
+
+
+def _counters(totals: Mapping[str, float]) -> dict[str, float]:
+    """Return what a point has of all counters; prompt tokens that were computed have the name of a scrape's."""
+    found = {name: value for name, value in totals.items() if not name.startswith((*_NOT_COUNTED, _BY_SOURCE))}
+    return {**found, COMPUTED: totals[_COMPUTED]} if _COMPUTED in totals else found
 
 
 def _gauges(row: _Row) -> dict[str, float]:

@@ -15,6 +15,7 @@ from collections.abc import Collection
 from typing import NamedTuple
 
 from vllm_watch.catalog.series import DONE, FACTS, LATENCY, NOW, PREFIX, STATE, Series
+from vllm_watch.loadtest.energy import ENERGY
 
 
 ENGINE_LABELS = ("server", "model_name", "engine")
@@ -27,6 +28,10 @@ ENGINE_STATE = "engine_state"
 LAST_READING = "source_last_reading_timestamp_seconds"
 PRESENCE = "source_up"
 """What every server has at every scrape, whatever its sources report."""
+
+GPU_INFO = "gpu_info"
+SERVER_GPU = "server_gpu_info"
+PRICE = "server_cost_per_hour"
 
 _LEFT_OUT = {"last_token_timestamp_seconds"}
 
@@ -43,12 +48,19 @@ STATES = tuple(each.name for each in STATE.series if each.name == ENGINE_STATE)
 
 
 class Queries(NamedTuple):
-    """The expressions of one server; `histograms` has one for each family, whose answers are large."""
+    """
+    The expressions of one server; `histograms` has one for each family, whose answers are large.
+
+    `energy` is by GPU, whoever reads it, `energy_read` says when, and `divided` which GPUs are not the server's alone.
+    """
 
     sampled: str
     gauges: str
     counters: str
     histograms: tuple[str, ...]
+    energy: str
+    energy_read: str
+    divided: str
 
 
 def sampled_at(server: str | None) -> str:
@@ -70,13 +82,22 @@ def servers_within(seconds: float) -> str:
 
 def queries(server: str, interval: float) -> Queries:
     """Return the expressions for a server whose values were scraped every `interval` seconds."""
-    gauges = (*GAUGES, *FACT_GAUGES, *STATES, POSITION, INFO, CONFIG, LAST_READING)
+    gauges = (*GAUGES, *FACT_GAUGES, *STATES, POSITION, INFO, CONFIG, LAST_READING, SERVER_GPU, PRICE)
+    energy = PREFIX + ENERGY
     return Queries(
         sampled_at(server),
         _last("|".join(gauges), server, interval),
         _last("|".join(COUNTERS), server, interval),
         tuple(_last(f"{name}_(bucket|sum)", server, interval) for name in HISTOGRAMS),
+        _of_gpus(f"max by (gpu) ({energy})", server),
+        _of_gpus(f"max by (gpu) (timestamp({energy}))", server),
+        _of_gpus(f'max by (gpu) ({PREFIX}{GPU_INFO}{{mig="1"}})', server),
     )
+
+
+def _of_gpus(by_gpu: str, server: str) -> str:
+    """Return what is known of a server's GPUs alone: series of GPUs do not name a server."""
+    return f"{by_gpu} and on (gpu) {PREFIX}{SERVER_GPU}{{{_server(server)}}}"
 
 
 def _last(names: str, server: str, interval: float) -> str:

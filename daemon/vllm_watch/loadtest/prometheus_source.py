@@ -93,6 +93,7 @@ def _answers(api: PrometheusApi, every: Queries, part: TimeRange, step: float) -
         api.range(every.gauges, part, step),
         api.range(every.counters, part, step),
         tuple(series for query in every.histograms for series in api.range(query, part, step)),
+        *(tuple(api.range(query, part, step)) for query in (every.energy, every.energy_read, every.divided)),
     )
 
 

@@ -3,7 +3,8 @@
 
 from __future__ import annotations
 
-from vllm_watch.loadtest.history import ServerHistory
+from vllm_watch.loadtest.energy import energy_reading
+from vllm_watch.loadtest.history import EnergyReading, ServerHistory
 from vllm_watch.loadtest.history_builder import LOG_ALONE, HistoryBuilder
 from vllm_watch.loadtest.log_replay import LogReplay
 from vllm_watch.loadtest.log_tokens import LogTokens
@@ -11,9 +12,9 @@ from vllm_watch.loadtest.snapshot_point import snapshot_point
 from vllm_watch.reading.log_reader import LogBatch
 from vllm_watch.reading.times import ArrivalTimes
 from vllm_watch.replay.finished_log import LogBytes
-from vllm_watch.replay.recording import LogWritten, MetricsRead, RecordedSources, Recording
+from vllm_watch.replay.recording import GpusRead, LogWritten, MetricsRead, RecordedSources, Recording
 from vllm_watch.replay.replay import Progress, recorded_scrape
-from vllm_watch.state.server import LogStatus, ServerSettings, ServerState
+from vllm_watch.state.server import LogStatus, ServerState
 from vllm_watch.state.snapshot import TailCounts
 from vllm_watch_parsers.events import EngineStats
 from vllm_watch_parsers.scrape import MetricsReading
@@ -39,6 +40,8 @@ def read_recording(
         at = recording.started + event.at
         if isinstance(event, MetricsRead):
             replay.scrape(event, at)
+        elif isinstance(event, GpusRead):
+            replay.read_gpus(event)
         else:
             replay.read_log(event, at)
         progress(_share(event.at, recording))
@@ -76,7 +79,9 @@ def _batch(log: LogBytes, event: LogWritten, at: float) -> LogBatch:
 
 class _Replay:
     def __init__(self, name: str, sources: RecordedSources) -> None:
-        self._state = ServerState(ServerSettings(name, sources.has_log, sources.interval))
+        self._state = ServerState(sources.settings(name))
+        self._cost_per_hour = sources.cost_per_hour
+        self._energy: EnergyReading | None = None
         self._log = LogBytes()
         self._tokens = LogTokens()
         self._builder = HistoryBuilder()
@@ -93,6 +98,10 @@ class _Replay:
             self._first_scraped_at = self._first_scraped_at or at
         self._add(at, is_fresh=result.reading is not None)
 
+    def read_gpus(self, event: GpusRead) -> None:
+        self._state.gpu.apply(event.use, event.interval)
+        self._energy = energy_reading(event.use.at, event.use.gpus)
+
     def read_log(self, event: LogWritten, at: float) -> None:
         batch = _batch(self._log, event, at)
         self._state.apply_log(batch)
@@ -104,7 +113,7 @@ class _Replay:
 
     def _add(self, at: float, *, is_fresh: bool) -> None:
         snapshot = self._state.snapshot(at)
-        point = snapshot_point(snapshot, self._reading, is_fresh=is_fresh)
+        point = snapshot_point(snapshot, self._reading, is_fresh=is_fresh)._replace(energy=self._energy)
         if self._reading is None:
             point = point._replace(counters={**self._tokens.counters, **point.counters})
         self._builder.note(snapshot)
@@ -118,7 +127,8 @@ class _Replay:
             self._builder.forget_counters(self._tokens.counters)
         if not has_metrics:
             warnings.append(LOG_ALONE)
-        return self._builder.build(source, name, has_metrics=has_metrics, warnings=warnings)
+        history = self._builder.build(source, name, has_metrics=has_metrics, warnings=warnings)
+        return history._replace(cost_per_hour=self._cost_per_hour)
 
 
 def _has_statistics(batch: LogBatch) -> bool:

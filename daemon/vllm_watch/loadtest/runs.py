@@ -9,6 +9,7 @@ from itertools import pairwise
 import msgspec
 
 from vllm_watch.loadtest.capacity import server_capacity
+from vllm_watch.loadtest.energy import energy_problem
 from vllm_watch.loadtest.growth import Growth
 from vllm_watch.loadtest.history import Point, ServerHistory
 from vllm_watch.loadtest.history_builder import typical_step
@@ -114,6 +115,8 @@ def _run(
         model=history.model,
         version=history.version,
         hardware=history.hardware,
+        cost_per_hour=history.cost_per_hour,
+        energy_problem=energy_problem(span.points, steady),
         config=history.config,
         max_running_requests=_whole(history.facts.get("max_running_requests")),
         load=_load(result, steady, use),

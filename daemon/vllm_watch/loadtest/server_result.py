@@ -49,6 +49,7 @@ def server_result(points: Sequence[Point], seconds: float, objective: Objective 
     successful, failed = _requests(growth)
     given, generated = _input_tokens(points, growth), growth.counter(GENERATED)
     both = None if given is None or generated is None else given + generated
+    latencies = {name: latency(growth.histogram(series)) for name, series in HISTOGRAMS.items()}
     return Result(
         view="server",
         successful=successful,
@@ -60,7 +61,10 @@ def server_result(points: Sequence[Point], seconds: float, objective: Objective 
         output_throughput=_rate(generated, seconds),
         total_token_throughput=_rate(both, seconds),
         goodput=_goodput(growth, (successful, failed), seconds, objective),
-        **{name: latency(growth.histogram(series)) for name, series in HISTOGRAMS.items()},
+        ttft_ms=latencies["ttft_ms"],
+        tpot_ms=latencies["tpot_ms"],
+        itl_ms=latencies["itl_ms"],
+        e2el_ms=latencies["e2el_ms"],
     )
 
 

@@ -14,6 +14,7 @@ from typing import NamedTuple
 import msgspec
 
 from vllm_watch.loadtest.client import read_client_runs
+from vllm_watch.loadtest.cost import priced
 from vllm_watch.loadtest.history import ServerHistory
 from vllm_watch.loadtest.joining import join
 from vllm_watch.loadtest.log_history import ToMoment, read_logs
@@ -42,11 +43,13 @@ class ReadOptions(NamedTuple):
         objective: What requests have to be answered within.
         zone: The time zone of logs and benchmark results, which print local time; `None` is this machine's.
         prometheus: Servers' series in a Prometheus over a time, each of which is one more source.
+        cost_per_hour: What a server costs in an hour; `None` if only the sources may know it.
     """
 
     objective: Objective | None = None
     zone: tzinfo | None = None
     prometheus: tuple[PrometheusQuery, ...] = ()
+    cost_per_hour: float | None = None
 
 
 class Sources(NamedTuple):
@@ -83,7 +86,7 @@ def read_report(
         named = [*paths, *(history.source for history in sources.histories if history.source not in paths)]
         reason = "no load is in it: nothing that it reports shows a request at work"
         raise FileError("; ".join((f"{', '.join(dict.fromkeys(named))}: {reason}", *sources.broken_off)))
-    return report
+    return msgspec.structs.replace(report, runs=tuple(priced(run, options.cost_per_hour) for run in report.runs))
 
 
 def read_sources(

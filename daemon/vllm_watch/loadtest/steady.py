@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
 
+from vllm_watch.loadtest.energy import energy_values, mean_powers, with_energy
 from vllm_watch.loadtest.growth import Growth
 from vllm_watch.loadtest.history import Point
 from vllm_watch.loadtest.loads import LoadSpan
@@ -49,12 +50,13 @@ def find_steady(load: LoadSpan, objective: Objective | None = None) -> Steady | 
     points = [point for point in inside if window.start <= point.at <= window.end]
     has_drift = window.problem is not None and window.problem.startswith(DRIFT)
     seconds = window.end - window.start
+    has_result = not has_drift and seconds > 0
     return Steady(
         start=window.start,
         end=window.end,
         method=METHOD,
         problem=window.problem,
-        result=None if has_drift or seconds <= 0 else server_result(points, seconds, objective),
+        result=with_energy(server_result(points, seconds, objective), points, seconds) if has_result else None,
         use=server_use(points),
         blocks={} if has_drift else blocks(points),
     )
@@ -89,6 +91,9 @@ def blocks(points: Sequence[Point]) -> Mapping[str, tuple[float, ...]]:
         return {}
     edges = [round(part * (len(points) - 1) / count) for part in range(count + 1)]
     parts = [_block(points[first : last + 1]) for first, last in pairwise(edges)]
+    powers = mean_powers(points, [points[edge].at for edge in edges])
+    for (first, last), part, watts in zip(pairwise(edges), parts, powers, strict=False):
+        part.update(energy_values(watts, points[first : last + 1]))
     shared = set.intersection(*(set(part) for part in parts))
     return {name: tuple(part[name] for part in parts) for name in sorted(shared)}
 

@@ -64,6 +64,7 @@ class LogBatch(NamedTuple):
             only.
         is_history: Whether they were written before the daemon first read the log: they inform, and are not counted.
         kept: The lines, if the reader keeps them.
+        is_foreign: Whether no line of the log so far has the form of vLLM's.
     """
 
     events: tuple[TimedEvent, ...]
@@ -77,12 +78,14 @@ class LogBatch(NamedTuple):
     is_undated: bool = False
     is_history: bool = False
     kept: KeptLines | None = None
+    is_foreign: bool = False
 
 
 class _Gathered:
-    """What the lines of one batch report."""
+    """What the lines of one batch report; `is_foreign` is that of the batch."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, is_foreign: bool) -> None:
+        self._is_foreign = is_foreign
         self.events: list[TimedEvent] = []
         self.requests: Counter[AccessRequest] = Counter()
         self.requests_by_text: dict[bytes, int] = defaultdict(int)
@@ -104,7 +107,12 @@ class _Gathered:
         batch = LogBatch(
             tuple(self.events), self.requests, self.lines, size, times.at(""), self.continuations, self.rejected
         )
-        return batch if times.are_known else batch._replace(is_undated=True)
+        # Whatever is taken for vLLM's is not foreign, whatever its form.
+        is_known = not self.lines or batch.events or batch.requests or self.continuations or self.rejected
+        is_foreign = self._is_foreign and not is_known
+        if times.are_known and not is_foreign:
+            return batch  # Nearly all are: a copy of each would take time.
+        return batch._replace(is_undated=not times.are_known, is_foreign=is_foreign)
 
 
 class _Written(NamedTuple):
@@ -129,6 +137,8 @@ class LogReader:
         self._record: Record | None = None
         self._filter = EventFilter()
         self._is_terminal: bool | None = None
+        self.is_foreign = True
+        """Whether no line so far has the form of vLLM's."""
 
     @property
     def is_in_record(self) -> bool:
@@ -154,7 +164,7 @@ class LogReader:
         """Return what `read_text` returns for a text that was parsed elsewhere; `None` where that is not possible."""
         if not self.can_read_parsed():
             return None
-        gathered = _Gathered()
+        gathered = _Gathered(is_foreign=self.is_foreign)
         gathered.add_separated(parsed)
         for line in parsed.others:
             if isinstance(line, bytes):
@@ -200,7 +210,7 @@ class LogReader:
             if isinstance(step, bytes):
                 yield self._read_each([step], len(step) + 1, times)
                 continue
-            gathered = _Gathered()
+            gathered = _Gathered(is_foreign=self.is_foreign)
             gathered.add_separated(step.found)
             self._read_lines(step.found.others, times, gathered)
             yield gathered.batch(step.size, times)
@@ -218,7 +228,7 @@ class LogReader:
     def _read_part(self, written: _Written, start: int, end: int) -> LogBatch:
         r"""Read a part of a text: it starts after a ``\n``."""
         text, form, times = written
-        gathered = _Gathered()
+        gathered = _Gathered(is_foreign=self.is_foreign)
         at = start
         while at < end:
             found = None
@@ -239,7 +249,7 @@ class LogReader:
         return gathered.batch(end - start, times)
 
     def _read_each(self, lines: Sequence[bytes], size: int, times: LineTimes) -> LogBatch:
-        gathered = _Gathered()
+        gathered = _Gathered(is_foreign=self.is_foreign)
         gathered.lines = len(lines)
         self._read_lines(lines, times, gathered)
         return gathered.batch(size, times)
@@ -292,6 +302,8 @@ class LogReader:
         It would make every record look like one of several lines. The first of uvicorn's lines decides whether there
         is a terminal: they have no ``\r`` of their own.
         """
+        if self.is_foreign:
+            self.is_foreign = not any(map(_is_vllms, lines))
         if self._is_terminal is None:
             access = next((line for line in lines if ACCESS_START in line and _is_uvicorns(line)), None)
             if access is not None:
@@ -302,6 +314,8 @@ class LogReader:
 
     def _text_as_written(self, text: bytes, times: LineTimes) -> _Written:
         """Remove what `as_written` removes from lines."""
+        if self.is_foreign:
+            self.is_foreign = not any(map(_is_vllms, text.split(b"\n")))
         if self._is_terminal is None:
             access = next((line for line in _lines_with(ACCESS_START, text) if _is_uvicorns(line)), None)
             if access is not None:
@@ -339,6 +353,12 @@ def _lines_with(sign: bytes, text: bytes) -> Iterator[bytes]:
         end = text.find(b"\n", at)
         yield text[text.rfind(b"\n", 0, at) + 1 : end]
         at = text.find(sign, end)
+
+
+def _is_vllms(line: bytes) -> bool:
+    """Return whether a line has the form of vLLM's records or of uvicorn's lines."""
+    head = parse_head(strip_ansi(line))
+    return bool(head.time) or head.message.startswith(ACCESS_START)
 
 
 def _is_uvicorns(line: bytes) -> bool:

@@ -4,9 +4,10 @@ When a line of the log was written.
 
 A line that is read while it is written gets the time at which it is read. A line that is read later gets the time that
 it prints. But vLLM prints no year and no time zone, and uvicorn's lines print no time. Only the difference between two
-printed times is reliable, so times are counted back from one known moment. The order of the lines shows the rest: if
-the printed time goes back by more than a week, a new year has started; if it goes back within the hour that occurs
-twice at the end of summer time, the second of these two hours has started.
+printed times is reliable, so times are counted back from one known moment. If that is later than any time zone
+explains, as in a file that was copied, the lines were written at the times that they print, in this machine's zone. The
+order of the lines shows the rest: if the printed time goes back by more than a week, a new year has started; if it goes
+back within the hour that occurs twice at the end of summer time, the second of these two hours has started.
 """
 
 from __future__ import annotations
@@ -36,6 +37,9 @@ _AHEAD = 180 * _DAY
 
 _ZONES = 900
 """Time zones differ by multiples of a quarter of an hour: less is a while without a printed time."""
+
+_WEST = 12 * _HOUR
+"""How far a zone of the world is behind UTC at most."""
 
 _TOLERANCE = 120.0
 """The last printed time may be so much after the file's last write, by clocks that differ."""
@@ -73,13 +77,13 @@ class ArrivalTimes:
 
 class PrintedTimes:
     """
-    Lines were written at the times that they print, in order, the last one at `end`.
+    Lines were written at the times that they print, in order, the last one at `end` if a time zone can explain that.
 
     What prints no time, such as uvicorn's lines, may have been written since the last printed time, for minutes.
 
     Args:
         last_printed: The last time that the log prints, or nothing.
-        end: When the last line was written, in seconds since the epoch.
+        end: When the file was last written, in seconds since the epoch: no line was written after it.
         first_printed: The first time that it prints: lines before it were written then.
         new_years: How often a year ends in the lines.
         is_last_recent: Whether the last time can have been printed at most minutes before `end`.
@@ -104,13 +108,14 @@ class PrintedTimes:
         self._are_known = is_last_recent and last is not None
         if last is None:
             return
-        year = last.year or _nearest_year(last, end)
+        year = last.year or _last_year(last, end)
         is_here = -_TOLERANCE <= end - _local(year, last) < _ZONES - _TOLERANCE
+        is_abroad = not is_here and not _was_printed_before(last, year, end)
         self._are_known |= is_here
-        self._calendar = _local if is_here else _without_zone
+        self._calendar = _without_zone if is_abroad else _local
         self._last = self._calendar(year, last)
         # Of a log from another zone it is not known how long ago the last time was printed.
-        self._anchor = min(end - self._last, 0.0) if is_here else end - self._last
+        self._anchor = end - self._last if is_abroad else min(end - self._last, 0.0)
         self._year = year - new_years
         self.at(first_printed)
 
@@ -196,14 +201,24 @@ def _local(year: int, printed: _Printed, is_summer: int = -1) -> float:
     return time.mktime((year, *printed.rest, 0, 0, is_summer)) + printed.fraction
 
 
+def _was_printed_before(last: _Printed, year: int, end: float) -> bool:
+    """
+    Return whether no zone of the world explains how long before `end` the last time was printed, as of a file's copy.
+
+    A time printed after `end` is of a clock that was set back since: how long ago that was is not known.
+    """
+    return _without_zone(year, last) + _WEST + _ZONES <= end
+
+
 def _is_summer(moment: float) -> bool:
     return time.localtime(moment).tm_isdst > 0
 
 
-def _nearest_year(printed: _Printed, end: float) -> int:
-    """Return the year in which a time is nearest to a moment."""
+def _last_year(printed: _Printed, end: float) -> int:
+    """Return the last year in which a time is not after a moment, but for a clock that was corrected since."""
     year = time.gmtime(end).tm_year
-    return min((year - 1, year, year + 1), key=lambda each: abs(_without_zone(each, printed) - end))
+    years = (year + 1, year)
+    return next((each for each in years if _without_zone(each, printed) <= end + _DAY), year - 1)
 
 
 def printed_seconds(printed: str, year: int) -> float | None:

@@ -14,11 +14,14 @@ from pathlib import Path
 from typing import IO
 
 from vllm_watch import __version__
+from vllm_watch.catalog.reasons import GpuReason
 from vllm_watch.config.model import ServerConfig
 from vllm_watch.reading.log_reader import KeptLines
 from vllm_watch.recorder.private_text import KINDS
+from vllm_watch.replay.recorded_gpus import recorded_gpus
 from vllm_watch.replay.recording_lines import FORMAT, Command, Header, Sources
 from vllm_watch.replay.recording_writer import RecordingWriter
+from vllm_watch.state.gpu_use import GpuUse
 from vllm_watch.support.clock import Clock
 from vllm_watch.support.errors import FileError
 
@@ -34,8 +37,10 @@ class ServerCounts:
     lines: int = 0
     scrapes: int = 0
     failed_scrapes: int = 0
+    gpu_readings: int = 0
     log_reason: str | None = None
     scrape_reason: str | None = None
+    gpu_reason: GpuReason | None = None
 
 
 @dataclass
@@ -63,13 +68,19 @@ def create_file(path: Path, *, force: bool) -> IO[bytes]:
         raise FileError(f"-o: {path}: cannot be written: {error.strerror}") from None
 
 
+def sources_of(server: ServerConfig, gpu_interval: float | None) -> Sources:
+    """Return what is recorded of a server, whose GPUs are read at this interval, if they are."""
+    scrape_interval = server.metrics.interval if server.metrics else None
+    return Sources(server.has_log, scrape_interval, gpu_interval, server.cost_per_hour)
+
+
 class RecordingSession:
     """
     A recording that is being written. Its methods may be called from any thread.
 
     Args:
         file: The file, empty; `end` closes it.
-        servers: What is recorded.
+        servers: What is recorded of each server, by its name.
         clock: The time.
         removed_kinds: The kinds of private data that are removed.
         stop: Set when recording cannot go on.
@@ -81,12 +92,12 @@ class RecordingSession:
     def __init__(
         self,
         file: IO[bytes],
-        servers: Sequence[ServerConfig],
+        servers: Mapping[str, Sources],
         clock: Clock,
         removed_kinds: Collection[str],
         stop: threading.Event,
     ) -> None:
-        self.counts = Counts({server.name: ServerCounts() for server in servers})
+        self.counts = Counts({name: ServerCounts() for name in servers})
         self.problem: Exception | None = None
         """Why recording cannot go on."""
         self.path = Path(file.name)
@@ -98,7 +109,7 @@ class RecordingSession:
             FORMAT,
             clock.wall(self._started),
             __version__,
-            {server.name: _sources(server) for server in servers},
+            servers,
             {kind: kind in removed_kinds for kind in KINDS},
         )
         try:
@@ -139,6 +150,17 @@ class RecordingSession:
                 writer.add_failed_scrape(self.seconds, server, duration, reason)
                 counts.failed_scrapes += 1
                 counts.scrape_reason = reason
+
+        self._write(add)
+
+    def add_gpus(self, server: str, use: GpuUse) -> None:
+        """Add what a reading says of a server's GPUs, or why there is none."""
+        counts = self.counts.servers[server]
+
+        def add(writer: RecordingWriter) -> None:
+            writer.add_gpus(self.seconds, server, recorded_gpus(use, self._started))
+            counts.gpu_readings += use.reason == "ok"
+            counts.gpu_reason = use.reason
 
         self._write(add)
 
@@ -196,10 +218,6 @@ class RecordingSession:
                 with contextlib.suppress(OSError):  # What is complete stays, and nothing after it.
                     os.truncate(self.path, self._writer.size)
             self.counts.size = self._writer.size
-
-
-def _sources(server: ServerConfig) -> Sources:
-    return Sources(server.has_log, server.metrics.interval if server.metrics else None)
 
 
 def _cannot_write(path: Path, error: OSError) -> FileError:

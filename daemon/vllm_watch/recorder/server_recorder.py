@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The threads that record one server: one reads its log, one its /metrics."""
+"""What records one server: a thread reads its log, one its /metrics, and its GPUs are those of a shared reading."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import time
 
 from collections.abc import Callable, Collection
 
+from vllm_watch.catalog.reasons import GPU
 from vllm_watch.config.model import ServerConfig
 from vllm_watch.reading.log_reader import LogBatch
 from vllm_watch.recorder.private_text import Kind, PrivateText
@@ -16,6 +17,7 @@ from vllm_watch.recorder.redacting_reader import RedactingReader, start_lines
 from vllm_watch.sources.checkpoint import Loaded, Positions
 from vllm_watch.sources.scraper import Scraper, scrape_target
 from vllm_watch.sources.tailers import tailer_of
+from vllm_watch.state.gpu_use import GpuUse
 from vllm_watch.support.clock import Clock
 
 
@@ -89,6 +91,33 @@ def recorder_threads(
 
         threads.append(RecorderThread(f"scrape {server.name}", session, clock, server.metrics.interval, scrape))
     return threads
+
+
+class GpuRecorder:
+    """
+    Records the GPUs of a server: each reading once, and why there is none once.
+
+    Args:
+        name: The server's name.
+        session: Where to write.
+    """
+
+    def __init__(self, name: str, session: RecordingSession) -> None:
+        self._name, self._session = name, session
+        self._last: GpuUse | None = None
+
+    @property
+    def name(self) -> str:
+        """The server's name."""
+        return self._name
+
+    def apply_gpus(self, use: GpuUse, _interval: float) -> None:
+        """Record what is new; of a server without GPUs only what is wrong."""
+        said = use if use.reason == "ok" else use._replace(at=0.0)
+        is_wrong = use.reason is not None and GPU[use.reason].kind != "quiet"
+        if said != self._last and (use.gpus or is_wrong):
+            self._session.add_gpus(self._name, use)
+        self._last = said
 
 
 class LogRecorder:

@@ -8,11 +8,11 @@ import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TypeAlias
 
-from vllm_watch.comparison.metrics import FAMILY
+from vllm_watch.comparison.metrics import COSTS, ENERGIES, FAMILY
 from vllm_watch.comparison.model import Comparison, Row, Verdict
 from vllm_watch.loadtest.metric_titles import LATENCY_NAMES, STATISTIC_LABELS, metric_title, titled
 from vllm_watch.loadtest.model import LATENCIES
-from vllm_watch.loadtest.number_texts import MISSING, signed, significant
+from vllm_watch.loadtest.number_texts import MISSING, limit, signed, significant
 from vllm_watch.rendering.document import (
     Block,
     Cells,
@@ -58,6 +58,8 @@ _DIFFERENCE_COLUMNS = (
 )
 _HEADLINE = "The headline, chosen beforehand"
 _RATES = "Rates"
+_ENERGY = "Energy, in the steady window"
+_COST = "Cost"
 _NO_INTERVALS = ([MISSING, MISSING], ["-100", MISSING])
 """What says nothing: nothing is known, or only that a latency is above 0."""
 
@@ -104,7 +106,13 @@ def _config_blocks(pair: Comparison, common: Settings, heads: Heads) -> tuple[Bl
     columns = (_FLAG_COLUMN, *(Column(head, is_text=True) for head in heads))
     table = plain_table("", columns, rows)
     same = settings_paragraph("The same on both sides", [each for each in pair.common_config if each not in common])
-    return (table if rows else Paragraph("No difference of configuration is known."), *same)
+    return (table if rows else Paragraph("No difference of configuration is known."), *same, *_prices(pair))
+
+
+def _prices(pair: Comparison) -> tuple[Paragraph, ...]:
+    """Return what the servers of each side cost in an hour, where that is known."""
+    each = [f"{name} {' and '.join(map(limit, prices))}" for name, prices in pair.cost_per_hour]
+    return (Paragraph(f"Cost per hour: {', '.join(each)}."),) if each else ()
 
 
 def settings_paragraph(said: str, settings: Settings) -> tuple[Paragraph, ...]:
@@ -202,12 +210,14 @@ def _summary_of(row: Row, pair: Comparison) -> Statement:
 
 
 def _groups(rows: Sequence[Row]) -> Iterator[tuple[str, list[Row]]]:
-    """Yield the rows that belong together with their title: the headline, the rates, each latency."""
+    """Yield the rows that belong together with their title: the headline, the rates, each latency, energy, cost."""
     yield _HEADLINE, [row for row in rows if row.is_headline]
     rest = [row for row in rows if not row.is_headline]
-    yield _RATES, [row for row in rest if row.metric.partition(".")[0] not in LATENCIES]
+    yield _RATES, [row for row in rest if row.metric.partition(".")[0] not in (*LATENCIES, *ENERGIES, *COSTS)]
     for name in LATENCIES:
         yield f"{LATENCY_NAMES[name]} (ms)", [row for row in rest if row.metric.startswith(f"{name}.")]
+    yield _ENERGY, [row for row in rest if row.metric in ENERGIES]
+    yield _COST, [row for row in rest if row.metric in COSTS]
 
 
 def _row(row: Row, notes: Sequence[str], group: str) -> Cells:

@@ -68,6 +68,8 @@ def _comparison(pair: Comparison) -> dict[str, Any]:
     """Return one comparison; its lists are there also if they are empty, and each row says how many values it has."""
     lists: dict[str, Any] = {"reasons": [], "warnings": [], "config": [], "metrics": []}
     plain = {**lists, **_plain(pair), "common_config": dict(pair.common_config)}
+    if pair.cost_per_hour:
+        plain["cost_per_hour"] = {name: list(prices) for name, prices in pair.cost_per_hour}
     for row, given in zip(plain["metrics"], pair.metrics, strict=True):
         row["n"] = list(given.n)
     return plain

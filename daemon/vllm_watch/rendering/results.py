@@ -24,6 +24,12 @@ _TOTALS = (
     "output_throughput",
     "total_token_throughput",
 )
+_COSTS = ("cost_per_million_input_tokens", "cost_per_million_output_tokens", "cost_per_million_tokens")
+_ENERGIES = ("mean_watts", "energy_joules", "joules_per_output_token", "tokens_per_joule")
+_ENERGY = "Energy"
+_OF_GPUS = "Energy is that of the GPUs alone: CPUs, fans and cooling are not in it."
+_COST = "Cost"
+_WHOLE_COST = "Cost: each line is the whole cost, by another count of tokens. The lines do not add up."
 _TOO_FEW = "“At least” and “too few”: this percentile is not known, for there are too few values."
 _BUCKETS = "“250 to 500”: the percentile is between these bounds of a bucket."
 
@@ -42,11 +48,13 @@ def result_block(run: Run) -> Table:
     """Return the result block of a run; it is empty if nothing is known."""
     columns = result_columns(run)
     results = [result for _, result in columns]
-    totals = tuple(_row(titled(name), results, _total(name)) for name in _TOTALS)
-    groups = [Group("", tuple(row for row in totals if set(row[1:]) - {MISSING}))]
+    groups = [_known_group("", _TOTALS, results)]
     groups += [_latency_group(name, results) for name in LATENCIES]
+    groups += [_known_group(_ENERGY, _ENERGIES, results), _known_group(_COST, _COSTS, results)]
     filled = tuple(group for group in groups if group.rows)
-    return Table("", (Column("", is_text=True), *(column for column, _ in columns)), filled, percentile_notes(filled))
+    said = {_ENERGY: _OF_GPUS, _COST: _WHOLE_COST}
+    notes = (*percentile_notes(filled), *(said[group.title] for group in filled if group.title in said))
+    return Table("", (Column("", is_text=True), *(column for column, _ in columns)), filled, notes)
 
 
 def percentile_notes(groups: Sequence[Group]) -> tuple[str, ...]:
@@ -83,6 +91,12 @@ def percentile(quantile: Quantile, latency: Latency | None) -> str:
         return bounded(Bounds(low=bounds.low or None, high=bounds.high))
     value: float | None = getattr(latency, quantile)
     return significant(latency.median if quantile == "p50" and value is None else value)
+
+
+def _known_group(title: str, names: Sequence[str], results: list[Result]) -> Group:
+    """Return a row for each metric of which anything is known."""
+    rows = tuple(_row(titled(name), results, _total(name)) for name in names)
+    return Group(title, tuple(row for row in rows if set(row[1:]) - {MISSING}))
 
 
 def _latency_group(name: LatencyName, results: list[Result]) -> Group:

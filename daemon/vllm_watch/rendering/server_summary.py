@@ -7,12 +7,12 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from vllm_watch.catalog.capacity_reasons import CAPACITY_BASES, CAPACITY_UNKNOWN
-from vllm_watch.catalog.event_texts import FAILURES
-from vllm_watch.catalog.reasons import SOURCE_NAMES, STALLED, explain
+from vllm_watch.catalog.event_texts import FAILURE_RUNBOOKS, FAILURES
+from vllm_watch.catalog.reasons import SOURCE_NAMES, STALLED, Standing, explain, standing
 from vllm_watch.catalog.states import STATES, worst
-from vllm_watch.loadtest.metric_titles import LATENCY_LABELS, STATISTIC_LABELS, titled
+from vllm_watch.loadtest.metric_titles import LATENCY_LABELS, STATISTIC_LABELS, metric_title, titled
 from vllm_watch.loadtest.model import Quantile
-from vllm_watch.loadtest.number_texts import MISSING, count, duration, moment, percent, significant
+from vllm_watch.loadtest.number_texts import MISSING, count, duration, moment, of_most, share, shortened, significant
 from vllm_watch.loadtest.server_result import HISTOGRAMS, latency
 from vllm_watch.rendering.document import (
     Block,
@@ -27,15 +27,21 @@ from vllm_watch.rendering.document import (
     plain_table,
 )
 from vllm_watch.rendering.results import percentile, percentile_notes
+from vllm_watch.rendering.server_gpus import gpu_table
 from vllm_watch.rendering.text import WIDTH, render_text
+from vllm_watch.replay.log_course import LogCourse, Peak
 from vllm_watch.replay.replay import LogPeriod
 from vllm_watch.state.server_findings import server_findings
-from vllm_watch.state.snapshot import EngineSnapshot, Reading, ServerSnapshot
+from vllm_watch.state.snapshot import EngineSnapshot, FailureTimes, LogCounts, Reading, ServerSnapshot
 from vllm_watch_parsers.metric_names import INFERENCE_HANDLERS
 
 
 ENGINES = 4
 """How many engines are side by side in 80 columns."""
+
+_TONES: Mapping[Standing, Tone] = {"ok": "good", "not ok": "warning", "FAILED": "warning", "not read": "note"}
+_TITLES = {"requests_running": "running", "requests_waiting": "waiting"}
+"""What a quantity of a statistics line is called where it has another name."""
 
 _QUANTILES: tuple[Quantile, ...] = ("p50", "p95", "p99")
 _COUNTERS = {
@@ -45,21 +51,26 @@ _COUNTERS = {
 }
 
 
-def summary_text(snapshot: ServerSnapshot, log: LogPeriod | None, width: int = WIDTH) -> str:
+def summary_text(
+    snapshot: ServerSnapshot, log: LogPeriod | None, width: int = WIDTH, course: LogCourse | None = None
+) -> str:
     """Return what is known about a server as text, as `summary` has it, in so many columns."""
-    return render_text(summary(snapshot, log), width)
+    return render_text(summary(snapshot, log, course), width)
 
 
-def summary(snapshot: ServerSnapshot, log: LogPeriod | None) -> Document:
+def summary(snapshot: ServerSnapshot, log: LogPeriod | None, course: LogCourse | None = None) -> Document:
     """
     Return what is known about a server.
 
     Args:
         snapshot: All of it.
         log: From when to when its log is, if it has one.
+        course: What became of it in the log, if that was followed.
     """
     sections = (
+        Section("In the course of the log", () if course is None else tuple(_course(snapshot, course))),
         Section("Last values", tuple(_now(snapshot.engines))),
+        Section("GPUs", tuple(gpu_table(snapshot.gpus))),
         Section("Latency since the server's start", tuple(_latencies(snapshot.engines))),
         Section("Counted", tuple(_counted(snapshot, log))),
         Section("What was read", tuple(_sources(snapshot))),
@@ -80,6 +91,33 @@ def _lead(snapshot: ServerSnapshot, log: LogPeriod | None) -> str:
     if snapshot.tail is not None and not snapshot.tail.lines:
         return "The log is empty."
     return f"The log is from {moment(log.start)} to {moment(log.end)} UTC: {duration(log.end - log.start)}."
+
+
+def _course(snapshot: ServerSnapshot, course: LogCourse) -> Iterator[Block]:
+    """Yield the worst state of the log with its times, then all bad ones and the highest values."""
+    states = sorted(course.states.items(), key=lambda item: STATES[item[0]].severity, reverse=True)
+    for state, times in states[:1]:
+        span = f"from {moment(times.start)} to {moment(times.end)}" if times.seconds else f"at {moment(times.start)}"
+        longest = "" if times.times == 1 else f", and {count(times.times - 1)} more times"
+        runbook = STATES[state].runbook
+        yield Statement("warning", f"The worst state was {state}, {span}{longest}. What to do: runbook {runbook}.")
+    columns = ("State", "in all", "times", "longest from", "to")
+    rows = tuple(
+        (state, duration(times.seconds), count(times.times), moment(times.start), moment(times.end))
+        for state, times in states
+    )
+    if rows:
+        yield plain_table("", tuple(Column(head, is_text=True) for head in columns), rows)
+    peaks = tuple(_peak(name, peak, several=len(snapshot.engines) > 1) for name, peak in course.peaks.items())
+    if peaks:
+        yield plain_table("", tuple(Column(head, is_text=True) for head in ("Highest", "", "at")), peaks)
+
+
+def _peak(name: str, peak: Peak, *, several: bool) -> Cells:
+    """Return a highest value, and when it was printed; with the engine where there are several."""
+    label, unit = metric_title(_TITLES.get(name, name))
+    value = share(peak.value) if unit == "%" else count(peak.value)
+    return f"{label} ({unit})", value, f"{moment(peak.at)}{f', engine {peak.engine}' if several else ''}"
 
 
 def _now(engines: Sequence[EngineSnapshot]) -> Iterator[Block]:
@@ -121,8 +159,7 @@ def _value(reading: Reading | None) -> float | None:
 
 def _running(engine: EngineSnapshot) -> str:
     limit = engine.facts.get("max_running_requests")
-    running = count(_value(engine.gauges.get("requests_running")))
-    return running if limit is None or running == MISSING else f"{running} of {count(limit)}"
+    return of_most(_value(engine.gauges.get("requests_running")), limit)
 
 
 def _waiting(engine: EngineSnapshot) -> str:
@@ -138,8 +175,14 @@ def _acceptance(engine: EngineSnapshot) -> str:
     return length if drafted is None or length == MISSING else f"{length} of {count(drafted + 1)}"
 
 
+def _tokens(engine: EngineSnapshot) -> str:
+    """Return how many tokens are in the KV cache of how many; the size alone, if its use is not known."""
+    usage, size = _value(engine.gauges.get("kv_cache_usage_ratio")), engine.facts.get("kv_cache_capacity_tokens")
+    return count(size) if usage is None or size is None else of_most(usage * size, size, shortened)
+
+
 def _positions(engine: EngineSnapshot) -> str:
-    return ", ".join(percent(_value(each)) for each in engine.position_acceptance) or MISSING
+    return ", ".join(share(_value(each)) for each in engine.position_acceptance) or MISSING
 
 
 def _capacity(engine: EngineSnapshot) -> str:
@@ -160,9 +203,9 @@ _VALUES: Mapping[str, Callable[[EngineSnapshot], str]] = {
     },
     titled("running"): _running,
     titled("waiting"): _waiting,
-    titled("kv_cache_usage_ratio"): _gauge("kv_cache_usage_ratio", percent),
-    "KV cache (tokens)": lambda engine: count(engine.facts.get("kv_cache_capacity_tokens")),
-    **{titled(name): _gauge(name, percent) for name in ("prefix_cache_hit_ratio", "mm_cache_hit_ratio")},
+    titled("kv_cache_usage_ratio"): _gauge("kv_cache_usage_ratio", share),
+    "KV cache (tokens)": _tokens,
+    **{titled(name): _gauge(name, share) for name in ("prefix_cache_hit_ratio", "mm_cache_hit_ratio")},
     titled("acceptance_length"): _acceptance,
     "Accepted by position (%)": _positions,
     "Capacity (tokens/s)": _capacity,
@@ -198,10 +241,8 @@ def _latency_rows(engine: EngineSnapshot) -> Iterator[Cells]:
 
 def _counted(snapshot: ServerSnapshot, log: LogPeriod | None) -> Iterator[Block]:
     """Yield what was counted: in the log, and by the server since its start."""
-    for name, number in snapshot.log.events.items() if snapshot.log is not None else ():
-        if number:
-            times = "" if number == 1 else f", {count(number)} times"
-            yield Statement("warning", f"The log reports: {FAILURES.get(name, name)}{times}.")
+    if snapshot.log is not None:
+        yield from (Statement("warning", text) for text in _failures(snapshot.log))
     groups = (
         Group("In the log" if log is not None else "By the server", tuple(_server_rows(snapshot))),
         Group("By the engines since the server's start", tuple(_engine_rows(snapshot))),
@@ -209,6 +250,24 @@ def _counted(snapshot: ServerSnapshot, log: LogPeriod | None) -> Iterator[Block]
     table = Table("", (Column("", is_text=True), Column("")), tuple(group for group in groups if group.rows))
     if not table.is_empty:
         yield table
+
+
+def _failures(log: LogCounts) -> Iterator[str]:
+    """Yield each kind of failure: how often and when the log reports it, and what says what to do."""
+    for name, number in log.events.items():
+        if number:
+            times = "" if number == 1 else f", {count(number)} times"
+            when = _failure_times(log.failure_times.get(name))
+            what = f" What to do: runbook {FAILURE_RUNBOOKS[name]}." if name in FAILURE_RUNBOOKS else ""
+            yield f"The log reports: {FAILURES.get(name, name)}{times}{when}.{what}"
+
+
+def _failure_times(times: FailureTimes | None) -> str:
+    if times is None:
+        return ""
+    if times.first == times.last:
+        return f", at {moment(times.first)}"
+    return f", first at {moment(times.first)}, last at {moment(times.last)}"
 
 
 def _server_rows(snapshot: ServerSnapshot) -> Iterator[Cells]:
@@ -246,8 +305,9 @@ def _engine_rows(snapshot: ServerSnapshot) -> Iterator[Cells]:
 def _sources(snapshot: ServerSnapshot) -> Iterator[Block]:
     """Yield how each source was read, and what is missing and why."""
     for source in snapshot.sources:
-        text = f"{SOURCE_NAMES[source.source].capitalize()}: {explain(source.source, source.reason)}"
-        yield Statement("good" if source.is_up else "warning", text)
+        name = SOURCE_NAMES[source.source]
+        text = f"{name[0].upper()}{name[1:]}: {explain(source.source, source.reason)}"
+        yield Statement(_TONES[standing(source.source, source.reason, is_up=source.is_up)], text)
     for finding in server_findings(snapshot):
         text = f"{finding.text[0].upper()}{finding.text[1:].rstrip('.')}."
         yield Statement("warning" if finding.weight == "wrong" else "note", text)

@@ -6,7 +6,7 @@ from __future__ import annotations
 from vllm_watch.loadtest.load_text import BENCHMARK_KINDS, load_text
 from vllm_watch.loadtest.metric_titles import LATENCY_LABELS
 from vllm_watch.loadtest.model import Load, Objective, Run
-from vllm_watch.loadtest.number_texts import MISSING, count, duration, milliseconds, moment, significant
+from vllm_watch.loadtest.number_texts import MISSING, count, duration, limit, milliseconds, moment, significant
 from vllm_watch.rendering.document import Cells, Column, Table, plain_table
 
 
@@ -18,6 +18,7 @@ def what_ran(run: Run) -> Table:
     rows: list[Cells] = [("vLLM", run.version or MISSING), ("Model", run.model or MISSING)]
     rows += [(f"Hardware: {name}", value) for name, value in run.hardware.items()] or [("Hardware", MISSING)]
     rows.append(("Time", period(run)))
+    rows += [] if run.cost_per_hour is None else [("Cost per hour", limit(run.cost_per_hour))]
     rows += load_rows(run.load)
     objective = run_objective(run)
     if objective is not None:

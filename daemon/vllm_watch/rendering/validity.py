@@ -19,7 +19,7 @@ def validity(run: Run) -> tuple[Statement, ...]:
     warnings = (Statement("warning", text) for text in run.warnings)
     # Why the maximum is not known is said beside it.
     notes = (Statement("note", text) for text in run.notes if not text.startswith(UNKNOWN))
-    return (*_requests(run), *_steadiness(run), *_phases(run), *warnings, *notes)
+    return (*_requests(run), *_steadiness(run), *_phases(run), *_energy(run), *warnings, *notes)
 
 
 def phase_seconds(run: Run, phase: PhaseName) -> float:
@@ -72,6 +72,11 @@ def _steadiness(run: Run) -> Iterator[Statement]:
     else:
         found = f"The load was steady for {duration(steady.end - steady.start)} (found by {steady.method.rstrip('.')})."
         yield Statement("good", found)
+
+
+def _energy(run: Run) -> Iterator[Statement]:
+    if run.energy_problem is not None:
+        yield Statement("unknown", f"The energy of the GPUs is not known: {run.energy_problem}.")
 
 
 def _phases(run: Run) -> Iterator[Statement]:

@@ -90,6 +90,11 @@ class LogBytes:
         """Continue elsewhere: lines before the next one were not read."""
         self._reader.lose_place()
 
+    @property
+    def foreign_lines(self) -> int:
+        """How many lines were read of which none has the form of vLLM's; 0 once one has."""
+        return self._lines if self._reader.is_foreign else 0
+
     def _count(self, lines: int, size: int) -> None:
         self._lines += lines
         self._size += size
@@ -117,7 +122,10 @@ class FinishedLog:
         self._bytes = LogBytes()
         self._size = max(_status(path).st_size, 1)
         self._read = 0
-        self._times = _printed_times(path)
+        self._modified = _status(path).st_mtime
+        first, last = _ends(path)
+        self._last_printed = last_printed_time(last)
+        self._times = _printed_times(path, self._modified, first, self._last_printed)
 
     def read(self, *, by_line: bool = False) -> Iterator[LogBatch]:
         """
@@ -225,6 +233,21 @@ class FinishedLog:
         return min(self._read / self._size, 1.0)
 
     @property
+    def foreign(self) -> str:
+        """That no line that was read is vLLM's, in words; nothing if one is, or there is none."""
+        lines = self._bytes.foreign_lines
+        return f"{self._path}: none of {lines} lines has the form of vLLM's: is this its log?" if lines else ""
+
+    def silence(self, now: float) -> float:
+        """
+        Return for how many seconds no line has followed the last one, at `now` by this machine's clock.
+
+        The last line's time is told as the daemon tells it, that is by the file's time where a time zone explains it.
+        """
+        written = PrintedTimes(self._last_printed, min(self._modified, now)).at(self._last_printed)
+        return max(now - written, 0.0)
+
+    @property
     def end(self) -> float:
         """The time of the last line that was read; before reading, that of the first line."""
         return self._times.at("")
@@ -260,11 +283,8 @@ def _status(path: str) -> os.stat_result:
         raise FileError(f"{path}: cannot be read: {error.strerror}") from error
 
 
-def _printed_times(path: str) -> PrintedTimes:
-    """Return the times of a log's lines: the last time that it prints is this machine's local time."""
-    modified = _status(path).st_mtime
-    first, last = _ends(path)
-    printed = last_printed_time(last)
+def _printed_times(path: str, modified: float, first: bytes, printed: str) -> PrintedTimes:
+    """Return the times of a log's lines: `printed`, the last that it prints, is this machine's local time."""
     end = local_seconds(printed, modified) if printed else None
     new_years = count_new_years(_parts(path))
     return PrintedTimes(printed, modified if end is None else end, first_printed_time(first), new_years)

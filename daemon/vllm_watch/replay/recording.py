@@ -14,6 +14,8 @@ from pathlib import Path
 from typing import NamedTuple, Protocol, cast
 
 from vllm_watch.catalog.reasons import METRICS, MetricsReason
+from vllm_watch.state.gpu_use import GpuUse
+from vllm_watch.state.server_sources import ServerSettings
 from vllm_watch.support.errors import UsageError
 from vllm_watch_parsers.metric_names import PROCESS_START
 
@@ -49,14 +51,36 @@ class MetricsRead(NamedTuple):
     duration: float = 0.0
 
 
-RecordedEvent = LogWritten | MetricsRead
+class GpusRead(NamedTuple):
+    """
+    The GPUs of a server were read.
+
+    `use` has its time in seconds since the epoch, and the next reading is due after `interval` seconds.
+    """
+
+    at: float
+    use: GpuUse
+    interval: float
+
+
+RecordedEvent = LogWritten | MetricsRead | GpusRead
 
 
 class RecordedSources(NamedTuple):
-    """What was recorded of a server: its log or not, and /metrics every `interval` seconds or not."""
+    """
+    What was recorded of a server: its log or not, and /metrics every `interval` seconds or not.
+
+    Its GPUs were read every `gpu_interval` seconds, if they were; `cost_per_hour` is in any currency.
+    """
 
     has_log: bool
     interval: float | None
+    gpu_interval: float | None = None
+    cost_per_hour: float | None = None
+
+    def settings(self, name: str) -> ServerSettings:
+        """Return what the state of a recorded server is configured with."""
+        return ServerSettings(name, self.has_log, self.interval)
 
 
 class RecordedCommand(NamedTuple):

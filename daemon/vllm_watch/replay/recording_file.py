@@ -16,7 +16,9 @@ from typing import IO
 
 import msgspec
 
+from vllm_watch.replay.recorded_gpus import gpu_use
 from vllm_watch.replay.recording import (
+    GpusRead,
     LogWritten,
     MetricsRead,
     RecordedBenchmark,
@@ -25,7 +27,7 @@ from vllm_watch.replay.recording import (
     RecordedSources,
     server_name,
 )
-from vllm_watch.replay.recording_lines import FORMAT, Header, Line, decode_header, decode_line
+from vllm_watch.replay.recording_lines import FORMAT, GPU_INTERVAL, Header, Line, decode_header, decode_line
 from vllm_watch.support.errors import FileError
 
 
@@ -63,11 +65,16 @@ class RecordingFile:
     def events(self, server: str | None = None) -> Iterator[RecordedEvent]:
         """Yield what happened to a server, in order of time; without a name, to the only one."""
         wanted = server_name(self, server)
+        interval = self.sources[wanted].gpu_interval or GPU_INTERVAL
         lines = iter(_Lines(self.path))
         next(lines, None)
         for number, text in lines:
             line = _line(self.path, number, text)
-            if line.server == wanted and (event := _event(line)) is not None:
+            if line.server != wanted:
+                continue
+            if line.gpus is not None:
+                yield GpusRead(line.t, gpu_use(line.gpus, self.started), interval)
+            elif (event := _event(line)) is not None:
                 yield event
 
     def _read_once(self) -> None:
@@ -76,7 +83,10 @@ class RecordingFile:
         numbered = iter(lines)
         header = _header(self.path, next(numbered, (1, b""))[1])
         self.started, self.servers = header.started_unix, tuple(header.servers)
-        self.sources = {name: RecordedSources(each.log, each.scrape_interval) for name, each in header.servers.items()}
+        self.sources = {
+            name: RecordedSources(each.log, each.scrape_interval, each.gpu_interval, each.cost_per_hour)
+            for name, each in header.servers.items()
+        }
         benchmarks, end = [], None
         for number, text in numbered:
             line = _line(self.path, number, text)
@@ -180,8 +190,8 @@ def _line(path: Path, number: int, text: bytes) -> Line:
         raise FileError(f"{path}:{number}: {error}") from error
 
 
-def _event(line: Line) -> RecordedEvent | None:
-    """Return what a line says of its server."""
+def _event(line: Line) -> LogWritten | MetricsRead | None:
+    """Return what a line says of its server's log or /metrics."""
     for is_history, text, data in (
         (False, line.log, line.log_base64),
         (True, line.history, line.history_base64),

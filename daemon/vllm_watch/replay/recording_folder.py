@@ -53,6 +53,7 @@ class RecordingFolder:
 
     def __init__(self, folder: Path) -> None:
         self.path = folder
+        _check_is_recording(folder)
         self._lines = _read_timeline(folder / TIMELINE)
         self._log = _read(folder / "vllm.log")
         self.started = self._lines[0].started_unix or 0.0
@@ -75,6 +76,14 @@ class RecordingFolder:
             else:
                 body = _unzip(self.path / line.scrape) if line.scrape else b""
                 yield MetricsRead(line.t, body, str(line.status))
+
+
+def _check_is_recording(folder: Path) -> None:
+    """Raise `FileError` for a folder of recordings, which is none itself."""
+    inside = sorted(path.parent.name for path in folder.glob(f"*/{TIMELINE}"))
+    if inside and not (folder / TIMELINE).exists():
+        one = folder / inside[0]
+        raise FileError(f"{folder}: is no recording, but has {len(inside)} in it: give one, such as {one}")
 
 
 def _read_timeline(path: Path) -> tuple[_Line, ...]:

@@ -12,6 +12,8 @@ is negative for history. What a line says, its other keys tell:
                                          a scrape and its body
     {"t", "server", "status": "timeout", "duration"}
                                          a scrape without a complete body, and the reason
+    {"t", "server", "gpus": {"at", "reason", "gpus": […]}}
+                                         the GPUs that it uses, as they were read at a moment
     {"t", "command": {"argv", "exit_status", "started", "ended"}}
                                          the command that ran meanwhile
     {"t", "benchmark": {"file", "content"}}
@@ -32,9 +34,16 @@ from typing import Annotated, TypeAlias
 
 import msgspec
 
+from vllm_watch.catalog.gpu_codes import GpuState
+from vllm_watch.catalog.reasons import GpuReason
+from vllm_watch.state.gpu_report import HowKnown
+
 
 FORMAT = 1
 """What the header's first key says; a file with a higher number cannot be read."""
+
+GPU_INTERVAL = 5.0
+"""Seconds between two readings of the GPUs in a recording that does not say it."""
 
 _DAYS = 86_400.0 * 10_000
 
@@ -46,11 +55,24 @@ ServerName: TypeAlias = Annotated[str, msgspec.Meta(min_length=1, max_length=128
 Count: TypeAlias = Annotated[int, msgspec.Meta(ge=0)]
 
 
-class Sources(msgspec.Struct, frozen=True):
-    """What is recorded of a server: its log or not, and /metrics every `scrape_interval` seconds or not."""
+Interval: TypeAlias = Annotated[float, msgspec.Meta(gt=0, le=_DAYS)]
+
+
+class Sources(msgspec.Struct, frozen=True, omit_defaults=True):
+    """
+    What is recorded of a server.
+
+    Args:
+        log: Whether its log is.
+        scrape_interval: Seconds between two scrapes; `None` without /metrics.
+        gpu_interval: Seconds between two readings of its GPUs; `None` where none are read.
+        cost_per_hour: What it costs in an hour, in any currency, if that is configured.
+    """
 
     log: bool
-    scrape_interval: Annotated[float, msgspec.Meta(gt=0, le=_DAYS)] | None = None
+    scrape_interval: Interval | None = None
+    gpu_interval: Interval | None = None
+    cost_per_hour: Annotated[float, msgspec.Meta(gt=0, le=1e15)] | None = None
 
 
 class Header(msgspec.Struct, frozen=True):
@@ -88,6 +110,38 @@ class Benchmark(msgspec.Struct, frozen=True):
     content: str
 
 
+class RecordedGpuReading(msgspec.Struct, frozen=True):
+    """What a driver said of a GPU; `values` are by series and labels, with spaces between."""
+
+    number: int
+    name: str
+    pci_bus_id: str
+    driver_version: str
+    vendor: str
+    mig: str
+    state: GpuState
+    values: Mapping[str, float] = {}
+
+
+class RecordedGpu(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A GPU that a server uses; without a `reading` where nothing was known then."""
+
+    gpu: str
+    how: HowKnown
+    is_shared: bool = False
+    memory: float | None = None
+    other_memory: float | None = None
+    reading: RecordedGpuReading | None = None
+
+
+class RecordedGpus(msgspec.Struct, frozen=True, omit_defaults=True):
+    """The GPUs of a server: when they were read, and why they were not, if so; without a reason no driver was asked."""
+
+    at: Seconds
+    reason: GpuReason | None = None
+    gpus: tuple[RecordedGpu, ...] = ()
+
+
 class Line(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     """Any other line."""
 
@@ -102,6 +156,7 @@ class Line(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     duration: Annotated[float, msgspec.Meta(ge=0, le=_DAYS)] | None = None
     body: str | None = None
     body_base64: bytes | None = None
+    gpus: RecordedGpus | None = None
     command: Command | None = None
     benchmark: Benchmark | None = None
     removed: Mapping[str, Count] | None = None

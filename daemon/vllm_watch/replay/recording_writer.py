@@ -13,7 +13,7 @@ import lzma
 from collections.abc import Mapping
 from typing import IO
 
-from vllm_watch.replay.recording_lines import Benchmark, Command, Header, Line, encoded
+from vllm_watch.replay.recording_lines import Benchmark, Command, Header, Line, RecordedGpus, encoded
 
 
 MAX_HELD = 4 * 1024 * 1024
@@ -61,6 +61,10 @@ class RecordingWriter:
     def add_failed_scrape(self, t: float, server: str, duration: float, reason: str) -> None:
         """Add a scrape without a complete answer."""
         self._add(Line(t=self._after(t), server=server, status=reason, duration=duration))
+
+    def add_gpus(self, t: float, server: str, gpus: RecordedGpus) -> None:
+        """Add a reading of a server's GPUs."""
+        self._add(Line(t=self._after(t), server=server, gpus=gpus))
 
     def add_command(self, t: float, command: Command) -> None:
         """Add the command that ran meanwhile."""

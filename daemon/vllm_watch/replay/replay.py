@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from vllm_watch.reading.times import ArrivalTimes
 from vllm_watch.replay.finished_log import FinishedLog, LogBytes
-from vllm_watch.replay.recording import MetricsRead, RecordedEvent, Recording, scrape_failure
+from vllm_watch.replay.recording import GpusRead, MetricsRead, RecordedEvent, Recording, scrape_failure, server_name
 from vllm_watch.state.scrape_source import ScrapeResult, scrape_result
 from vllm_watch.state.server import LogStatus, ServerState
 from vllm_watch.state.snapshot import ServerSnapshot, TailCounts
@@ -41,19 +41,21 @@ class ReplayedServer:
         self._state = state
         self._started = started
         self._log = LogBytes() if state.settings.has_log else None
-        _apply_counts(state, TailCounts(0, 0, 0))
+        apply_counts(state, TailCounts(0, 0, 0))
 
     def apply(self, event: RecordedEvent) -> None:
         """Take in what happened at one moment."""
         at = self._started + event.at
         if isinstance(event, MetricsRead):
             self._state.apply_scrape(recorded_scrape(event, at))
+        elif isinstance(event, GpusRead):
+            self._state.gpu.apply(event.use, event.interval)
         elif self._log is not None:
             if event.is_after_gap:
                 self._log.lose_place()
             batch = self._log.read(event.data, ArrivalTimes(at))
             self._state.apply_log(batch._replace(is_history=event.is_history, is_after_gap=event.is_after_gap))
-            _apply_counts(self._state, self._log.counts)
+            apply_counts(self._state, self._log.counts)
 
 
 class LogPeriod(NamedTuple):
@@ -81,18 +83,20 @@ def run_recording(
         server: Which server of the recording; without it, the only one.
     """
     replayed = ReplayedServer(state, recording.started)
+    cost = recording.sources[server_name(recording, server)].cost_per_hour
     moment = 0.0
     for event in recording.events(server):
         while moment < event.at:
-            yield state.snapshot(recording.started + moment)
+            yield state.snapshot(recording.started + moment)._replace(cost_per_hour=cost)
             progress(min(moment / recording.seconds, 1.0))
             moment += step
         replayed.apply(event)
-    yield state.snapshot(recording.started + moment)
+    yield state.snapshot(recording.started + moment)._replace(cost_per_hour=cost)
     progress(1.0)
 
 
-def _apply_counts(state: ServerState, counts: TailCounts) -> None:
+def apply_counts(state: ServerState, counts: TailCounts) -> None:
+    """Apply what was read of a log so far to a server's state."""
     state.apply_log_status(LogStatus(is_up=True, reason="ok", tail=counts))
 
 
@@ -103,25 +107,48 @@ def recorded_scrape(event: MetricsRead, at: float) -> ScrapeResult:
     return scrape_result(at, event.duration, read_metrics(event.body))
 
 
-def read_to_end(path: str, state: ServerState, progress: Progress = lambda _share: None) -> LogPeriod:
+def read_to_end(log: FinishedLog, state: ServerState, progress: Progress = lambda _share: None) -> LogPeriod:
     """
     Apply a finished log to a server's state; return from when to when it is.
 
     Args:
-        path: The log.
+        log: The log, of which nothing was read yet.
         state: What it goes into.
         progress: Called with the share that was read.
 
     Raises:
         FileError: It cannot be read.
     """
-    log = FinishedLog(path)
-    start = log.end  # Nothing has been read yet.
+    start = log.end
     for batch in log.read():
         state.apply_log(batch)
         progress(log.share)
-    _apply_counts(state, log.counts)
+    apply_counts(state, log.counts)
     return LogPeriod(start, log.end)
+
+
+def snapshot_after(state: ServerState, end: float, silence: float) -> ServerSnapshot:
+    """
+    Return what is known at the end of a finished log, with the states of the engines after the silence since then.
+
+    What follows a log's last line shows what it means: a server that works prints again.
+
+    Args:
+        state: What the log went into.
+        end: The time of its last line.
+        silence: For how many seconds no line has followed it.
+    """
+    last = state.snapshot(end)
+    if not silence:
+        return last
+    later = state.snapshot(end + min(silence, SETTLED_SECONDS))
+    engines = tuple(
+        engine
+        if engine.state == after.state
+        else engine._replace(state=after.state, stall_reason=after.stall_reason, state_since=None)
+        for engine, after in zip(last.engines, later.engines, strict=True)
+    )
+    return last._replace(engines=engines, sources=later.sources)
 
 
 def run_log(
@@ -156,7 +183,7 @@ def run_logs(
     """
     logs = sorted([FinishedLog(path) for path in paths], key=lambda log: log.end)
     whole, done = sum(log.size for log in logs), 0
-    _apply_counts(state, TailCounts(lag=0))
+    apply_counts(state, TailCounts(lag=0))
     moment = last = None
     for log in logs:
         for batch in log.read_steps():
@@ -164,7 +191,7 @@ def run_logs(
                 last = batch.end
                 moment = last if moment is None else moment
                 if last - moment >= step:
-                    for each in _moments(moment, last, step):
+                    for each in moments(moment, last, step):
                         yield state.snapshot(each)
                     moment += step * int((last - moment) / step)
                     progress((done + log.share * log.size) / whole)
@@ -175,8 +202,8 @@ def run_logs(
     progress(1.0)
 
 
-def _moments(start: float, end: float, step: float) -> Iterator[float]:
-    """Yield the moments between two events at which values may change: `step` apart, later fewer."""
+def moments(start: float, end: float, step: float) -> Iterator[float]:
+    """Yield the moments between two events at which values may change: `step` apart, later fewer, none after a day."""
     moment = start
     last = min(end - step, start + SILENCE_SECONDS)
     while moment <= last:

@@ -13,7 +13,7 @@ import threading
 import structlog
 
 from vllm_watch.config.model import PrometheusConfig
-from vllm_watch.service.prometheus_alerts import Alerts, ask
+from vllm_watch.service.prometheus_alerts import Alerts, ask, dated
 from vllm_watch.service.service_thread import ServiceThread
 from vllm_watch.support.clock import Clock
 from vllm_watch.support.internal_errors import InternalErrors
@@ -51,6 +51,12 @@ class AlertsThread(ServiceThread):
         if config is not None:
             self.start()
 
+    @property
+    def has_asked(self) -> bool:
+        """Whether the configured Prometheus has answered, or has failed to, at least once; also without one."""
+        config, answer = self._config, self._answer
+        return config is None or (answer is not None and answer[0] == config)
+
     def alerts(self) -> Alerts | None:
         """Return what the configured Prometheus has answered last, `None` without one; any thread may call it."""
         config, answer = self._config, self._answer
@@ -73,7 +79,7 @@ class AlertsThread(ServiceThread):
 
     def _ask(self, config: PrometheusConfig) -> Alerts:
         try:
-            return ask(config, self._clock.now())
+            return dated(ask(config, self._clock.now()), self._clock)
         except Exception:  # Whatever it answers, the next request is sent.
             log.exception("alerts.failed")
             self._errors.count("alerts")

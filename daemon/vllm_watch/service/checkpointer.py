@@ -38,6 +38,8 @@ class Checkpointer:
         self._file = CheckpointFile(config.checkpoint) if config.checkpoint is not None else None
         self.loaded = self._load()
         """What the file held at the start."""
+        self.kernel_cursor = self.loaded.positions.kernel_cursor
+        """How far the kernel's log has been read."""
         self._unwatched = Positions()
         self.keep_unwatched(self.loaded, config)
 
@@ -56,7 +58,8 @@ class Checkpointer:
         # The time first: the positions may be of a later poll, never of an earlier one.
         read_until = self._read_until(logs)
         positions = self._unwatched.beside(each.positions() for each in logs)
-        return Loaded(positions._replace(changes=tuple(changes)), "ok", read_until)
+        known = positions._replace(changes=tuple(changes), kernel_cursor=self.kernel_cursor)
+        return Loaded(known, "ok", read_until)
 
     def save(self, logs: Collection[LogMonitor], changes: Iterable[ServerChange] = (), *, force: bool = False) -> None:
         """Save the positions, if the last time is long enough ago; a failure is counted, and a new one is logged."""

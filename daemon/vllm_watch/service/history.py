@@ -7,7 +7,7 @@ import math
 
 from array import array
 
-from vllm_watch.state.snapshot import ServerSnapshot
+from vllm_watch.state.snapshot import EngineSnapshot, ServerSnapshot
 
 
 HISTORY_SECONDS = 3600.0
@@ -38,7 +38,7 @@ class ChartHistory:
     def add(self, snapshot: ServerSnapshot) -> None:
         """Add the values of one moment."""
         gauges = [_over_engines(snapshot, name) for name in _GAUGES]
-        slowest = [engine.quantiles[_TTFT_P95].value for engine in snapshot.engines if _TTFT_P95 in engine.quantiles]
+        slowest = [value for engine in snapshot.engines if (value := _first_token(engine)) is not None]
         values = (snapshot.at, *gauges, max(slowest, default=None))
         rows = self._rows[-(_POINTS - 1) * len(_NAMES) :]
         rows.extend([math.nan if value is None else value for value in values])
@@ -49,6 +49,14 @@ class ChartHistory:
         rows = self._rows.tolist()
         columns = {name: rows[number :: len(_NAMES)] for number, name in enumerate(_NAMES)}
         return {name: [None if math.isnan(value) else value for value in column] for name, column in columns.items()}
+
+
+def _first_token(engine: EngineSnapshot) -> float | None:
+    """Return the p95 of the time to the first token; of a coarse bucket the lower bound, which is known."""
+    bounds, reading = engine.quantile_bounds.get(_TTFT_P95), engine.quantiles.get(_TTFT_P95)
+    if bounds is not None:
+        return bounds[0]
+    return None if reading is None else reading.value
 
 
 def _over_engines(snapshot: ServerSnapshot, name: str) -> float | None:

@@ -22,16 +22,18 @@ from vllm_watch.sources.checkpoint import Loaded, Positions
 from vllm_watch.sources.prober import Prober, ProbeTarget
 from vllm_watch.sources.scraper import Scraper, scrape_target, tls_options
 from vllm_watch.state.configuration import ConfigChange
+from vllm_watch.state.gpu_use import GpuUse
 from vllm_watch.state.scrape_source import ScrapeResult
 from vllm_watch.state.server import LogStatus, ServerSettings, ServerState
 from vllm_watch.state.snapshot import ServerSnapshot
+from vllm_watch.state.xid_events import ServerXids, XidEvent
 from vllm_watch.support.clock import Clock, seconds_ahead
 from vllm_watch_parsers.scrape import EngineKey
 
 
 log = structlog.get_logger("vllm_watch.service")
 
-_UPDATED = ("capacity", "command", "links")
+_UPDATED = ("capacity", "command", "links", "gpus", "cost_per_hour")
 """What of a server's configuration may change without watching it anew."""
 
 NOTHING_BEFORE = Loaded(Positions(), "absent")
@@ -61,6 +63,7 @@ class ServerMonitor:
         change = before.positions.change_of(config.name)
         if change is not None:
             self._state.restore_change(change, seconds_ahead(clock))
+        self._xids = ServerXids()
         self._lock = threading.Lock()
         self._reports = SourceReports(config.name)
         self.log = (
@@ -83,7 +86,7 @@ class ServerMonitor:
         self._links = filled_links(config)
         with self._lock:
             self._state.apply_command(config.command, self._clock.now())
-            self._state.apply_capacity(_bench(config))
+            self._state.configure(_bench(config), config.cost_per_hour)
         return True
 
     @property
@@ -135,7 +138,13 @@ class ServerMonitor:
         now, ahead = self._clock.now(), seconds_ahead(self._clock)
         with self._lock:
             snapshot = self._state.snapshot(now, ahead)
-        return snapshot._replace(links=self._links)
+            events = self._xids.among(snapshot.events, now + ahead)
+        return snapshot._replace(links=self._links, events=events, gpu_xids=self._xids.count)
+
+    def note_xids(self, events: Sequence[XidEvent]) -> None:
+        """Take in new errors of this server's GPUs; none shows that the kernel's log is read."""
+        with self._lock:
+            self._xids.note(events)
 
     def engine_states(self) -> Mapping[EngineKey, EngineState]:
         """Return the state of each engine now."""
@@ -153,6 +162,11 @@ class ServerMonitor:
         """Return what a snapshot would hold if there were traffic; the monitor cannot be used afterwards."""
         with self._lock:
             return self._state.foresee(self._clock.now())
+
+    def apply_gpus(self, use: GpuUse, interval: float) -> None:
+        """Take in what the driver says of its GPUs; the next reading is due after the interval, in seconds."""
+        with self._lock:
+            self._state.gpu.apply(use, interval)
 
     def close(self) -> None:
         """Close files and connections; a log that hangs is not waited for."""
@@ -205,6 +219,7 @@ def _settings(config: ServerConfig) -> ServerSettings:
         probe_every=config.probe.every if config.probe else None,
         command=config.command,
         capacity=_bench(config),
+        cost_per_hour=config.cost_per_hour,
     )
 
 

@@ -19,6 +19,7 @@ from vllm_watch.prometheus.answers import PromAlert
 from vllm_watch.prometheus.api import PrometheusApi, PrometheusTarget
 from vllm_watch.sources.http_reader import HttpLimits
 from vllm_watch.sources.scraper import tls_options
+from vllm_watch.support.clock import Clock
 from vllm_watch.support.errors import PrometheusError
 from vllm_watch.support.printable import printable
 
@@ -95,6 +96,15 @@ def ask(config: PrometheusConfig, at: float) -> Alerts:
             return our_alerts(api.alerts(), at) or Alerts(at, None, problem=f"{api.url}: {_NO_RULES}")
     except PrometheusError as error:
         return Alerts(at, None, problem=str(error))
+
+
+def dated(alerts: Alerts, clock: Clock) -> Alerts:
+    """Return alerts with their times by a clock's wall clock: that of a replay is ahead of the Prometheus'."""
+    if alerts.listed is None:
+        return alerts
+    times = [None if each.active_since is None else clock.of_machine(each.active_since) for each in alerts.listed]
+    pairs = zip(alerts.listed, times, strict=True)
+    return alerts._replace(listed=tuple(alert._replace(active_since=at) for alert, at in pairs))
 
 
 def our_alerts(alerts: Iterable[PromAlert], at: float) -> Alerts | None:

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """
-The signals that end the daemon (SIGTERM, SIGINT) or make it reload (SIGHUP).
+The signals that end the daemon (SIGTERM, SIGINT) or make it reload (SIGHUP, which ends what has nothing to reload).
 
 What a reload does is in `reloader`, and a stop in `supervisor`.
 """
@@ -32,7 +32,12 @@ class Controlled(Protocol):
 
 @contextmanager
 def handle_signals(controlled: Controlled, *, reloads: bool) -> Iterator[None]:
-    """Make SIGTERM and SIGINT request a stop, a later one of them end the process at once, and SIGHUP a reload."""
+    """
+    Make SIGTERM and SIGINT request a stop, a later one of them end the process at once, and SIGHUP a reload.
+
+    Where there is nothing to reload, SIGHUP is what a closed terminal sends, and requests a stop too, unless it is
+    ignored (``nohup``).
+    """
 
     def stop(_number: int, _frame: FrameType | None) -> None:
         controlled.request_stop()
@@ -43,7 +48,9 @@ def handle_signals(controlled: Controlled, *, reloads: bool) -> Iterator[None]:
     def reload(_number: int, _frame: FrameType | None) -> None:
         controlled.request_reload()
 
-    handlers = {signal.SIGTERM: stop, signal.SIGINT: stop, **({signal.SIGHUP: reload} if reloads else {})}
+    handlers = {signal.SIGTERM: stop, signal.SIGINT: stop}
+    if reloads or signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:
+        handlers[signal.SIGHUP] = reload if reloads else stop
     old = {number: signal.signal(number, handler) for number, handler in handlers.items()}
     try:
         yield

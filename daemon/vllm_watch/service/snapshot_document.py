@@ -23,7 +23,11 @@ from vllm_watch.support.clock import Clock, seconds_ahead, wall_time
 def fleet_document(
     fleet: Fleet, clock: Clock, hours: Collection[str] | None = None, alerts: Alerts | None = None
 ) -> bytes:
-    """Return all servers, with what the last hour of every server was, or of these, and the alerts of a Prometheus."""
+    """
+    Return all servers, with what the last hour of every server was, or of these, and the alerts of a Prometheus.
+
+    Where the servers are not watched now but replayed, it says so, and how fast.
+    """
     known = {snapshot.name: snapshot for snapshot in fleet.snapshots()}
 
     def show(server: ServerMonitor) -> msgspec.Raw:
@@ -32,6 +36,8 @@ def fleet_document(
 
     servers = fleet.each(show, [server for server in fleet.servers if server.name in known])
     shown = {} if alerts is None else alerts_view(alerts, known, seconds_ahead(clock))
+    if clock.replay_speed is not None:
+        shown["replay"] = {"speed": clock.replay_speed}
     return document(wall_time(clock, clock.now()), servers, shown)
 
 

@@ -16,11 +16,14 @@ from vllm_watch import __version__
 from vllm_watch.config.model import Config
 from vllm_watch.discovery.watcher import ServerWatcher
 from vllm_watch.exposition.self_metrics import ReloadStatus, SelfStatus
+from vllm_watch.gpu.reader import GpuReader
 from vllm_watch.service.alerts_thread import AlertsThread
 from vllm_watch.service.checkpointer import Checkpointer
 from vllm_watch.service.endpoints import DaemonEndpoints
 from vllm_watch.service.fleet import Fleet
 from vllm_watch.service.garbage import RareSearch
+from vllm_watch.service.gpu_thread import GpuThread
+from vllm_watch.service.kernel_log_thread import KernelLogThread, place_of
 from vllm_watch.service.liveness import Liveness
 from vllm_watch.service.reloader import Load, Reloader
 from vllm_watch.service.signals import handle_signals
@@ -29,6 +32,7 @@ from vllm_watch.service.thread_group import ThreadGroup
 from vllm_watch.support.clock import Clock
 from vllm_watch.support.internal_errors import InternalErrors
 from vllm_watch.web.server import WebServer
+from vllm_watch.web.sockets import address_text
 
 
 log = structlog.get_logger("vllm_watch.service")
@@ -82,6 +86,10 @@ class Supervisor:
         self._garbage = RareSearch(clock)
         self.liveness = Liveness(self.threads.all)
         self.alerts = AlertsThread(clock, self.errors)
+        self.gpus = GpuThread(clock, self.errors, GpuReader)
+        self.kernel_log = KernelLogThread(
+            clock, self.errors, self.fleet, readings=self.gpus.readings, cursor=self.checkpointer.kernel_cursor
+        )
         self.endpoints = DaemonEndpoints(self.fleet, clock, self.liveness, self._self_status, self.alerts.alerts)
         self._web = WebServer(
             config.host,
@@ -112,7 +120,10 @@ class Supervisor:
         self.threads.follow(self.fleet.servers)
         self.threads.start_discovery()
         self.alerts.follow(self.fleet.config.prometheus)
-        log.info("service.started", version=__version__, servers=[server.name for server in self.fleet.servers])
+        self.gpus.follow(self.fleet.config, self.fleet.servers)
+        names = [server.name for server in self.fleet.servers]
+        address = address_text(self.fleet.config.host, self.port)
+        log.info("service.started", version=__version__, address=address, servers=names)
 
     def run(self) -> None:
         """Do what the main thread does, again and again, until asked to stop."""
@@ -135,7 +146,8 @@ class Supervisor:
         self.fleet.log_state_changes()
         self.fleet.record_history()
         self.threads.tail.attend()
-        self.checkpointer.save(self.fleet.logs, self.fleet.config_changes())
+        self.kernel_log.follow(place_of(self.fleet.config))  # Each time: a driver may be loaded later.
+        self._save_positions()
         self._garbage.search_if_due()
         self._notify()
 
@@ -167,17 +179,26 @@ class Supervisor:
         self._is_stopping = True
         self.threads.request_stop()
         self.alerts.request_stop()
+        self.gpus.request_stop()
+        self.kernel_log.request_stop()
         self._web.stop()
         self.threads.join()
-        self.checkpointer.save(self.fleet.logs, self.fleet.config_changes(), force=True)
+        self.gpus.join()
+        self.kernel_log.join()
+        self._save_positions(force=True)
         self.fleet.close()
         log.info("service.stopped")
+
+    def _save_positions(self, *, force: bool = False) -> None:
+        self.checkpointer.kernel_cursor = self.kernel_log.cursor
+        self.checkpointer.save(self.fleet.logs, self.fleet.config_changes(), force=force)
 
     def _watch(self, config: Config) -> None:
         """Watch the servers of a new configuration, and ask its Prometheus."""
         self.fleet.replace(config)
         self.threads.follow(self.fleet.servers)
         self.alerts.follow(config.prometheus)
+        self.gpus.follow(config, self.fleet.servers)
         self._garbage.note_replaced()
 
     def _offer(self, config: Config) -> None:
@@ -194,6 +215,8 @@ class Supervisor:
             heartbeats=self.liveness.timestamps(),
             collect_errors=self.fleet.collect_errors(),
             internal_errors=self.errors.counts(),
+            gpus=self.gpus.status(),
+            kernel_log=self.kernel_log.status(),
         )
 
     def _reload_status(self) -> ReloadStatus:

@@ -94,11 +94,12 @@ class ServerChange(NamedTuple):
 
 
 class Positions(NamedTuple):
-    """How far everything has been read, and what each server has changed last."""
+    """How far everything has been read, the kernel's log included, and what each server has changed last."""
 
     files: tuple[FilePosition, ...] = ()
     journals: tuple[JournalPosition, ...] = ()
     changes: tuple[ServerChange, ...] = ()
+    kernel_cursor: str | None = None
 
     def change_of(self, server: str) -> ConfigChange | None:
         """Return the last change of a server's flags, if it is known."""
@@ -174,6 +175,7 @@ class _Document(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     files: list[_File]
     journals: list[_Journal]
     changes: list[_Change] = []
+    kernel_cursor: str | None = None
 
 
 class _RejectedError(Exception):
@@ -304,7 +306,10 @@ def _positions(document: _Document, now: float) -> Positions:
         raise _RejectedError("from_the_future")
     files = tuple([_file_position(file) for file in document.files])
     journals = tuple([_journal_position(journal) for journal in document.journals])
-    return Positions(files, journals, tuple([_server_change(change) for change in document.changes]))
+    changes = tuple([_server_change(change) for change in document.changes])
+    if document.kernel_cursor is not None and not _is_name(document.kernel_cursor):
+        raise _RejectedError("impossible_values")
+    return Positions(files, journals, changes, document.kernel_cursor)
 
 
 def _file_position(file: _File) -> FilePosition:
@@ -353,6 +358,8 @@ def _encode(positions: Positions, written: float) -> bytes:
     }
     if positions.changes:
         document["changes"] = [_change_document(each) for each in positions.changes]
+    if positions.kernel_cursor is not None:
+        document["kernel_cursor"] = positions.kernel_cursor
     return json.dumps(document).encode("ascii") + b"\n"
 
 

@@ -20,10 +20,14 @@ from vllm_watch.reading.framing import KEPT, MAX_LINE, shortened
 FIELDS = "MESSAGE,_LINE_BREAK,_STREAM_ID"
 """The fields that journalctl is asked for; it always adds the cursor and the time."""
 
+KERNEL_FIELDS = "MESSAGE,_TRANSPORT,SYSLOG_FACILITY"
+"""The same for the kernel's own messages: they have no streams, and the last two tell them from others."""
+
 MAX_CUT_STREAMS = 64
 MAX_SURE_STREAMS = 1024
 
 _END_OF_STREAM = "eof"
+_OF_KERNEL = ("kernel", "0")
 
 
 class _RawEntry(msgspec.Struct, frozen=True):
@@ -34,6 +38,8 @@ class _RawEntry(msgspec.Struct, frozen=True):
     message: str | list[int] | None = msgspec.field(default=None, name="MESSAGE")
     line_break: str | None = msgspec.field(default=None, name="_LINE_BREAK")
     stream: str = msgspec.field(default="", name="_STREAM_ID")
+    transport: str = msgspec.field(default="", name="_TRANSPORT")
+    facility: str = msgspec.field(default="", name="SYSLOG_FACILITY")
 
 
 _decode = msgspec.json.Decoder(_RawEntry).decode
@@ -50,6 +56,8 @@ class JournalEntry(NamedTuple):
         is_cut: Whether the message ends inside a line.
         is_last: Whether the stream ended there.
         stream: Which of the service's streams printed it; empty if the journal did not get it from a stream.
+        is_kernel: Whether the kernel itself wrote it, as far as the entry has `KERNEL_FIELDS`. Programs that may write
+            to /dev/kmsg have another facility, all others another transport.
     """
 
     cursor: str
@@ -58,6 +66,7 @@ class JournalEntry(NamedTuple):
     is_cut: bool
     is_last: bool
     stream: str
+    is_kernel: bool = False
 
 
 def parse_entry(line: bytes) -> JournalEntry | None:
@@ -71,7 +80,8 @@ def parse_entry(line: bytes) -> JournalEntry | None:
     if not raw.cursor or "\0" in raw.cursor:  # It becomes an argument.
         return None
     is_cut, is_last = raw.line_break is not None, raw.line_break == _END_OF_STREAM
-    return JournalEntry(raw.cursor, written, message, is_cut, is_last, raw.stream)
+    is_kernel = (raw.transport, raw.facility) == _OF_KERNEL
+    return JournalEntry(raw.cursor, written, message, is_cut, is_last, raw.stream, is_kernel)
 
 
 class CutLines:

@@ -35,10 +35,17 @@ _NO_PERMISSION = (b"insufficient permissions", b"Permission denied", b"turn off 
 
 
 class RestartDelay:
-    """When a child is started again: after a delay that doubles with each failure in a row."""
+    """
+    When a child is started again: after a delay that doubles with each failure in a row.
 
-    def __init__(self) -> None:
-        self._delay = FIRST_DELAY
+    Args:
+        first: The first delay, in seconds.
+        longest: The longest.
+    """
+
+    def __init__(self, first: float = FIRST_DELAY, longest: float = MAX_DELAY) -> None:
+        self._first, self._longest = first, longest
+        self._delay = first
         self._retry_at = float("-inf")
 
     def is_over(self, now: float) -> bool:
@@ -48,11 +55,11 @@ class RestartDelay:
     def fail(self, now: float) -> None:
         """Note that the child failed."""
         self._retry_at = now + self._delay
-        self._delay = min(2 * self._delay, MAX_DELAY)
+        self._delay = min(2 * self._delay, self._longest)
 
     def reset(self) -> None:
         """Note that the child works: the next failure is the first one."""
-        self._delay = FIRST_DELAY
+        self._delay = self._first
 
 
 class Journalctl:

@@ -19,6 +19,7 @@ MAX_INTERVAL = 300.0
 INTERVALS_UNTIL_STALE = 3
 
 _DILUTED_FACTOR = 1.5
+_SEVERAL = 2
 
 
 @dataclass(slots=True)
@@ -36,6 +37,12 @@ class EngineLog:
     spec: SpecDecoding | None = None
     spec_at: float = 0.0
     gaps: deque[float] = field(default_factory=lambda: deque(maxlen=5))
+    interval: float = DEFAULT_INTERVAL
+    """
+    How often this engine prints, as far as can be seen: an idle one pauses, none prints more often.
+
+    A line that was read late makes one gap too short: of several the shortest is left out.
+    """
     covered: deque[float] = field(default_factory=lambda: deque(maxlen=5))
     """The seconds that the last lines on drafts are over, by vLLM's own clock."""
     step_times: StepTimes = field(default_factory=StepTimes, compare=False)
@@ -53,6 +60,8 @@ class EngineLog:
         """Take in the next line of statistics."""
         if at > self.stats_at:
             self.gaps.append(at - self.stats_at)
+            gaps = sorted(self.gaps)
+            self.interval = min(max(gaps[len(gaps) > _SEVERAL], 1.0), MAX_INTERVAL)
         if stats.requests_swapped is not None:  # V0 prints its hit ratios on a line of their own.
             stats = stats._replace(prefix_cache_hit_ratio=self.stats.prefix_cache_hit_ratio)
         self.before, self.stats, self.stats_at = self.stats, stats, at
@@ -72,16 +81,6 @@ class EngineLog:
             intervals = self.gaps[-1] / self.interval
             measured = logged_step(intervals, self.before, self.stats, tokens_per_step, kv_cache_tokens)
             self.step_times.add(self.stats_at, measured)
-
-    @property
-    def interval(self) -> float:
-        """
-        How often this engine prints, as far as can be seen: an idle one pauses, none prints more often.
-
-        A line that was read late makes one gap too short: of several the shortest is left out.
-        """
-        gaps = sorted(self.gaps) or [DEFAULT_INTERVAL]
-        return min(max(gaps[len(gaps) > 2], 1.0), MAX_INTERVAL)
 
     @property
     def has_work(self) -> bool:

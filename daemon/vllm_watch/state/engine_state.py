@@ -30,8 +30,9 @@ an engine that is not ready after this time (VLLM_ENGINE_READY_TIMEOUT_S), and l
 """
 UNSEEN_SECONDS = 120.0
 """
-A server of which nothing was seen yet may have been started just now: it listens last, and its log's first line comes
-after its imports. So long after the first refused connection it is down.
+A server whose log has no line of its yet may have been started just now: it listens last, and its log's first line
+comes after its imports. So long after the first refused connection it is down. Without a log no source will ever say
+that it starts: where nothing listens it is down, whether or not it was ever seen.
 """
 FIRST_STATS_SECONDS = 30.0
 """A server that has answered requests for this long without a line of statistics prints none."""
@@ -64,7 +65,7 @@ def server_state(log: LogSource | None, scrape: ScrapeSource | None, now: float)
         return None  # It has become ready since.
     if log is not None and _prints_statistics_since(log, scrape.refused_since, now):
         return None  # The address is wrong, not the server gone.
-    is_unseen = scrape.reading is None and (log is None or log.life.phase is None)
+    is_unseen = scrape.reading is None and log is not None and log.life.phase is None
     return "unknown" if is_unseen and now - scrape.refused_since <= UNSEEN_SECONDS else "down"
 
 

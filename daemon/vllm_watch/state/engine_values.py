@@ -21,7 +21,7 @@ from vllm_watch.state.scrape_source import ScrapeSource
 from vllm_watch.state.snapshot import HistogramReading, Reading
 from vllm_watch.state.step_times import StepClass, StepTime, StepTimes
 from vllm_watch.state.until_next_scrape import until_next_scrape
-from vllm_watch.state.window import QUANTILES, estimate_quantile
+from vllm_watch.state.window import QUANTILES, coarse_bounds, estimate_quantile
 from vllm_watch_parsers.command_facts import CommandFacts
 from vllm_watch_parsers.events import EngineStats, SpecDecoding
 from vllm_watch_parsers.metric_names import PROMPT_SOURCES
@@ -300,12 +300,14 @@ class Latencies(NamedTuple):
     How long a request's stages have taken in the last minute, in seconds.
 
     `quantiles` are by stage and quantile; one in the first bucket of its histogram is left out: all that is known is
-    that it is below the bucket's bound, which `first_bounds` has for every stage in /metrics.
+    that it is below the bucket's bound, which `first_bounds` has for every stage in /metrics. `quantile_bounds` has the
+    bounds of the buckets of those that are coarse.
     """
 
     quantiles: Mapping[tuple[str, float], Reading] = MappingProxyType({})
     means: Mapping[str, Reading] = MappingProxyType({})
     first_bounds: Mapping[str, Reading] = MappingProxyType({})
+    quantile_bounds: Mapping[tuple[str, float], tuple[float, float]] = MappingProxyType({})
 
 
 @until_next_scrape
@@ -314,6 +316,7 @@ def latencies_of(scrape: ScrapeSource, key: EngineKey, version: str | None, *, a
     quantiles: dict[tuple[str, float], Reading] = {}
     means: dict[str, Reading] = {}
     first_bounds: dict[str, Reading] = {}
+    quantile_bounds: dict[tuple[str, float], tuple[float, float]] = {}
     histograms = histograms_of(scrape, key, version, ahead=ahead)
     for stage, name in STAGES.items():
         shown = histograms.get(name)
@@ -329,7 +332,10 @@ def latencies_of(scrape: ScrapeSource, key: EngineKey, version: str | None, *, a
             seconds = estimate_quantile(recent, quantile)
             if seconds is not None:
                 quantiles[stage, quantile] = Reading(seconds, shown.at, "metrics")
-    return Latencies(quantiles, means, first_bounds)
+            bounds = coarse_bounds(recent, quantile)
+            if bounds is not None:
+                quantile_bounds[stage, quantile] = bounds
+    return Latencies(quantiles, means, first_bounds, quantile_bounds)
 
 
 @until_next_scrape

@@ -3,22 +3,17 @@
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Mapping
+from operator import attrgetter
 
 from vllm_watch.catalog.event_texts import FileChange
 from vllm_watch.catalog.states import EngineState
+from vllm_watch.state.recent_events import EVENT_SECONDS, RecentEvents
 from vllm_watch.state.server_sources import ServerSources
 from vllm_watch.state.snapshot import ServerEvent, StateSince, TailCounts
 from vllm_watch_parsers.events import Failure, Lifecycle
 from vllm_watch_parsers.scrape import EngineKey
 
-
-EVENT_SECONDS = 3600.0
-"""How long an event is shown."""
-
-MAX_EVENTS = 50
-"""So many events of a server are kept, the last ones."""
 
 _FILE_COUNTS: Mapping[FileChange, str] = {
     "rotation": "rotations",
@@ -41,7 +36,7 @@ class EventHistory:
 
     def __init__(self, sources: ServerSources) -> None:
         self._sources = sources
-        self._events: deque[ServerEvent] = deque(maxlen=MAX_EVENTS)
+        self._events = RecentEvents()
         self._states: dict[str, StateSince] = {}
         """The last state of each engine, by the engine."""
         self._tail: TailCounts | None = None
@@ -49,16 +44,16 @@ class EventHistory:
     def note_restart(self, at: float) -> None:
         """Take in a start that /metrics shows, unless the log shows starts."""
         if self._sources.readable_log is None:
-            self._add(ServerEvent(at, "start"))
+            self._events.add(ServerEvent(at, "start"))
 
     def note_log(self, *, is_dated: bool = True) -> None:
         """Take in the starts and failures that the log has reported, if their times are known."""
         reported = self._sources.log.life.take_news() if self._sources.log else []
         for at, event in reported if is_dated else ():
             if isinstance(event, Failure):
-                self._add(ServerEvent(at, "failure", event.kind, engine=event.engine))
+                self._events.add(ServerEvent(at, "failure", event.kind, engine=event.engine))
             elif isinstance(event, Lifecycle) and event.phase == "starting":
-                self._add(ServerEvent(at, "start"))
+                self._events.add(ServerEvent(at, "start"))
 
     def note_states(self, now: float, states: Mapping[EngineKey, EngineState]) -> None:
         """Take in the state of each engine; the first that is known of an engine is no change."""
@@ -71,7 +66,7 @@ class EventHistory:
             # An exact start of `unknown` is the end of a known state; any other `unknown` has nothing before it.
             if before is None or not (was_known or before.is_exact) or _USUAL.issuperset({before.state, state}):
                 continue
-            self._add(ServerEvent(now, "state", state, before.state, key.engine))
+            self._events.add(ServerEvent(now, "state", state, before.state, key.engine))
         if len(self._states) > len(states):
             self._states = {key.engine: self._states[key.engine] for key in states if key.engine in self._states}
 
@@ -85,11 +80,11 @@ class EventHistory:
         self.note_log()  # The failures that no shutdown has explained in time.
         self._note_files(now)
         change, ahead = self._sources.flags.whole_change, self._sources.ahead
-        found = list(self._events)
-        if change is not None and change.at is not None:
+        found = [*self._events.of_hour(now), *self._sources.gpu.events.of_hour(now)]
+        if change is not None and change.at is not None and change.at >= now - EVENT_SECONDS:
             found.append(ServerEvent(change.at, "flags", change.text))
-        recent = [event._replace(at=event.at + ahead) for event in found if event.at >= now - EVENT_SECONDS]
-        return tuple(sorted(recent, key=lambda event: event.at))
+        found.sort(key=attrgetter("at"))
+        return tuple([event._replace(at=event.at + ahead) for event in found] if ahead else found)
 
     def _note_files(self, now: float) -> None:
         """Take in what has become of the log's files; what came before the first call is no change."""
@@ -100,16 +95,4 @@ class EventHistory:
         for what, field in _FILE_COUNTS.items():
             more = getattr(tail, field) - getattr(before, field)
             if more > 0:
-                self._add(ServerEvent(now, "file", what, times=more))
-
-    def _add(self, event: ServerEvent) -> None:
-        """Take in an event; a failure like the one before it is counted with that."""
-        last = self._events[-1] if self._events else None
-        if last is not None and event.kind == "failure" and _is_same(last, event):
-            self._events[-1] = event._replace(at=max(last.at, event.at), times=last.times + event.times)
-        else:
-            self._events.append(event)
-
-
-def _is_same(one: ServerEvent, other: ServerEvent) -> bool:
-    return (one.kind, one.what, one.engine) == (other.kind, other.what, other.engine)
+                self._events.add(ServerEvent(now, "file", what, times=more))

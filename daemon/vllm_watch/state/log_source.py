@@ -52,6 +52,8 @@ class LogSource:
         self.last_line_at: float | None = None
         self.last_news_at: float | None = None
         """When it last had a line other than that processes wait for each other: those repeat in a start that hangs."""
+        self.foreign_lines: int | None = 0
+        """How many lines were read of which none has the form of vLLM's; `None` once one has."""
         self.has_several_api_servers = False
         self.first_served_at: float | None = None
         """When the first request was answered; ``-inf`` if lines were skipped that may have reported it."""
@@ -86,6 +88,7 @@ class LogSource:
             dict(totals.unknown_fields),
             totals.continuation_lines,
             totals.rejected_lines,
+            dict(self.life.failure_times),
         )
 
     @property
@@ -108,6 +111,8 @@ class LogSource:
     def _note_lines(self, batch: LogBatch) -> None:
         if batch.lines:
             self.last_line_at = batch.end
+            is_foreign = batch.is_foreign and self.foreign_lines is not None
+            self.foreign_lines = (self.foreign_lines or 0) + batch.lines if is_foreign else None
         # Most batches have more lines than events: then there is no need to count.
         if batch.lines > len(batch.events) or batch.lines > sum(
             isinstance(event, Failure) and event.kind == "shm_timeout" for _, event in batch.events

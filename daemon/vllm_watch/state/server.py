@@ -69,6 +69,8 @@ class ServerState:
         self._http_source = HttpSource(has_log=settings.has_log)
         self._events = EventHistory(self._sources)
         self._was_away = False
+        self.gpu = self._sources.gpu
+        """Takes in what the driver says of its GPUs."""
 
     @property
     def settings(self) -> ServerSettings:
@@ -90,9 +92,9 @@ class ServerState:
         change = self._configuration(now).change
         return None if change is None or change.at is None else change._replace(at=float(round(change.at)))
 
-    def apply_capacity(self, capacity: CapacityRange | None) -> None:
-        """Take in what a benchmark has measured of all engines together."""
-        self._sources.settings = self.settings._replace(capacity=capacity)
+    def configure(self, capacity: CapacityRange | None, cost_per_hour: float | None) -> None:
+        """Take in settings that may change meanwhile (`ServerSettings`)."""
+        self._sources.settings = self.settings._replace(capacity=capacity, cost_per_hour=cost_per_hour)
 
     def apply_log(self, batch: LogBatch) -> None:
         """Take in lines of the log."""
@@ -174,11 +176,9 @@ class ServerState:
 
     def snapshot(self, now: float, ahead: float = 0.0) -> ServerSnapshot:
         """
-        Return what is known at `now`, with the wall clock's times.
+        Return what is known at `now`, by the clock that the sources' times are from, with the wall clock's times.
 
-        Args:
-            now: Seconds since the epoch, by the clock that the sources' times are from.
-            ahead: Seconds by which the wall clock is ahead of that clock; a start by the server's own clock stays.
+        The wall clock is `ahead` of that clock by these seconds; a start by the server's own clock stays.
         """
         sources, settings, log, scrape = self._sources, self.settings, self._sources.log, self._sources.scrape
         sources.ahead = ahead
@@ -211,6 +211,8 @@ class ServerState:
             slo=settings.slo,
             labels=settings.labels,
             events=self._events.until(now),
+            gpus=sources.gpu.gpus(-math.inf if settings.keeps_stale else now),
+            cost_per_hour=settings.cost_per_hour,
         )
 
     def foresee(self, now: float) -> ServerSnapshot:
@@ -263,6 +265,7 @@ class ServerState:
             quantiles=latencies.quantiles,
             means=latencies.means,
             first_bounds=latencies.first_bounds,
+            quantile_bounds=latencies.quantile_bounds,
             facts=facts,
             startup_seconds=startup_seconds_of(log, key.engine),
             disagreements=self._cross_check.disagreements(key, now),

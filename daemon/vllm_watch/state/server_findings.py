@@ -3,7 +3,9 @@
 
 from __future__ import annotations
 
-from vllm_watch.catalog.findings import Finding, Known, findings
+from vllm_watch.catalog.findings import Finding, Known, KnownGpu, findings
+from vllm_watch.catalog.gpu_texts import gpu_name
+from vllm_watch.state.gpu_report import ServerGpu, recommended_action
 from vllm_watch.state.snapshot import ServerSnapshot
 
 
@@ -21,6 +23,21 @@ def server_findings(snapshot: ServerSnapshot) -> list[Finding]:
                 disagreements=[
                     name for engine in snapshot.engines for name, differs in engine.disagreements.items() if differs
                 ],
+                gpus=list(map(_gpu, snapshot.gpus)),
+                xids=[(event.what, event.gpu or "") for event in snapshot.events if event.kind == "xid"],
             )
         )
+    )
+
+
+def _gpu(used: ServerGpu) -> KnownGpu:
+    reading = used.reading
+    if reading is None:
+        return KnownGpu(gpu_name(None, None, used.gpu), None)
+    return KnownGpu(
+        gpu_name(reading.number, reading.pci_bus_id, used.gpu),
+        reading.state,
+        recommended_action(reading),
+        remap_failed=bool(reading.values.get(("gpu_row_remap_failed",))),
+        remap_pending=bool(reading.values.get(("gpu_row_remap_pending",))),
     )

@@ -10,6 +10,7 @@ from vllm_watch.reading.log_reader import TimedEvent
 from vllm_watch.state.engine_log import DEFAULT_INTERVAL
 from vllm_watch.state.progress import FIRST_TOKEN_SECONDS
 from vllm_watch.state.shutdown import Shutdown
+from vllm_watch.state.snapshot import FailureTimes
 from vllm_watch_parsers.events import Failure, Lifecycle
 
 
@@ -17,10 +18,11 @@ _ENDED = frozenset({"dead", "stopped", "shutting_down"})
 
 
 class LifeCounts(NamedTuple):
-    """What is counted of a server's life: its starts, and its failures by kind."""
+    """What is counted of a server's life: its starts, and its failures by kind, with their times."""
 
     starts: int
     failures: Counter[str]
+    failure_times: dict[str, FailureTimes]
 
 
 class ServerLife:
@@ -34,6 +36,7 @@ class ServerLife:
         """When it was started last, if that is known."""
         self.starts = 0
         self.failures: Counter[str] = Counter()
+        self.failure_times: dict[str, FailureTimes] = {}
         self._shutdown = Shutdown()
         self._news: list[TimedEvent] = []
         """The starts and failures since the last `take_news`."""
@@ -100,16 +103,15 @@ class ServerLife:
 
     def counts(self) -> LifeCounts:
         """Return a copy of what was counted."""
-        return LifeCounts(self.starts, self.failures.copy())
+        return LifeCounts(self.starts, self.failures.copy(), self.failure_times.copy())
 
     def restore_counts(self, counts: LifeCounts) -> None:
         """Take back what was counted since, and forget failures that wait for the end of a shutdown."""
-        self.starts, self.failures = counts
+        self.starts, self.failures, self.failure_times = counts
         self._shutdown.forget_failures()
 
     def _count(self, at: float, failure: Failure) -> None:
-        self.failures[failure.kind] += 1
-        self._news.append(TimedEvent(at, failure))
+        self._note(at, failure)
         if failure.kind == "engine_dead":
             self.phase, self.phase_at = "dead", at
 
@@ -117,10 +119,15 @@ class ServerLife:
         """Count failures that a shutdown does not explain: its line may be forged, and the engine dead."""
         for at, failure in crashes:
             if isinstance(failure, Failure):
-                self.failures[failure.kind] += 1
-                self._news.append(TimedEvent(at, failure))
+                self._note(at, failure)
                 if failure.kind == "engine_dead" and self.phase == "shutting_down":
                     self.phase, self.phase_at = "dead", at
+
+    def _note(self, at: float, failure: Failure) -> None:
+        self.failures[failure.kind] += 1
+        first, _ = self.failure_times.get(failure.kind, (at, at))
+        self.failure_times[failure.kind] = FailureTimes(first, at)
+        self._news.append(TimedEvent(at, failure))
 
     def _may_compile(self, at: float, *, has_moved: bool) -> bool:
         """Return whether a server is starting, or so new that workers may be compiling for its first requests."""

@@ -11,6 +11,7 @@ from vllm_watch.catalog.limits import STALL_SECONDS
 from vllm_watch.catalog.reasons import LogReason
 from vllm_watch.state.configuration import FlagHistory
 from vllm_watch.state.engine_log import EngineLog
+from vllm_watch.state.gpu_source import GpuSource
 from vllm_watch.state.log_source import LogSource
 from vllm_watch.state.probe_source import ProbeSource
 from vllm_watch.state.scrape_source import ScrapeSource
@@ -35,6 +36,7 @@ class ServerSettings(NamedTuple):
         probe_every: Seconds between probes, or `None` without them.
         command: The facts on the server's command line.
         capacity: What a benchmark has measured of all engines together, if there was one.
+        cost_per_hour: What the server costs, in any currency.
     """
 
     name: str
@@ -47,6 +49,7 @@ class ServerSettings(NamedTuple):
     probe_every: float | None = None
     command: CommandFacts = CommandFacts()
     capacity: CapacityRange | None = None
+    cost_per_hour: float | None = None
 
 
 class LogStatus(NamedTuple):
@@ -58,7 +61,7 @@ class LogStatus(NamedTuple):
 
 
 class ServerSources:
-    """The sources of one server; one that is not configured is `None`."""
+    """The sources of one server; one that is not configured is `None`, but for the driver, which may come later."""
 
     def __init__(self, settings: ServerSettings) -> None:
         self.settings = settings
@@ -71,6 +74,7 @@ class ServerSources:
         interval, every = settings.metrics_interval, settings.probe_every
         self.scrape = ScrapeSource(interval) if interval is not None else None
         self.probe = ProbeSource(every) if every is not None else None
+        self.gpu = GpuSource()
 
     @property
     def readable_log(self) -> LogSource | None:

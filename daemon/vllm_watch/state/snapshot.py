@@ -12,6 +12,7 @@ from vllm_watch.catalog.reasons import SourceName, StallReason
 from vllm_watch.catalog.states import EngineState
 from vllm_watch.state.configuration import Configuration
 from vllm_watch.state.engine_capacity import EngineCapacity
+from vllm_watch.state.gpu_report import ServerGpu
 from vllm_watch.state.step_times import StepClass, StepTime
 from vllm_watch_parsers.scrape import EngineKey, Histogram
 
@@ -96,6 +97,8 @@ class EngineSnapshot(NamedTuple):
     """How many tokens per second it sustains, or why that is not known."""
     state_since: StateSince | None = None
     """Since when it is in its state."""
+    quantile_bounds: Mapping[tuple[str, float], tuple[float, float]] = MappingProxyType({})
+    """The bounds of the buckets of the quantiles that lie in coarse ones: their estimates say little."""
 
     @property
     def counters(self) -> Mapping[str, Reading]:
@@ -167,8 +170,19 @@ class TailCounts(NamedTuple):
     watch_mode: WatchMode | None = None
 
 
+class FailureTimes(NamedTuple):
+    """When failures of one kind were reported first and last, in seconds since the epoch."""
+
+    first: float
+    last: float
+
+
 class LogCounts(NamedTuple):
-    """What the log has reported so far, as counters since this process started to read it."""
+    """
+    What the log has reported so far, as counters since this process started to read it.
+
+    `failure_times` has the kinds of failures that it has reported.
+    """
 
     events: Mapping[str, int]
     starts: int
@@ -176,6 +190,7 @@ class LogCounts(NamedTuple):
     unknown_fields: Mapping[str, int]
     continuation_lines: int
     rejected_lines: int
+    failure_times: Mapping[str, FailureTimes] = MappingProxyType({})
 
 
 class ServerEvent(NamedTuple):
@@ -185,10 +200,12 @@ class ServerEvent(NamedTuple):
     Args:
         at: When; of several, the last.
         kind: What it was.
-        what: A start's other flags, in words; else a code: the new state, the kind of failure, what became of the file.
+        what: A start's other flags, in words; else a code: the new state, the kind of failure, what became of the file,
+            what the kernel reports of a GPU, or a GPU's new state.
         before: The state before, if it is a change of state.
         engine: The engine whose state changed, or that failed, if that is known.
         times: How often it happened without anything else in between.
+        gpu: The place of the GPU that the kernel reports an error of, or whose state changed.
     """
 
     at: float
@@ -197,6 +214,7 @@ class ServerEvent(NamedTuple):
     before: EngineState | None = None
     engine: str | None = None
     times: int = 1
+    gpu: str | None = None
 
 
 class ServerSnapshot(NamedTuple):
@@ -209,7 +227,9 @@ class ServerSnapshot(NamedTuple):
     also where the log has no access lines. `start_time` is by the
     clock of its source: from the log by that of the other times, from /metrics by the server's own.
     `links` are URLs by what they lead to (``logs``, ``gpu``), in which placeholders of the time are left.
-    `events` are those of the last hour, oldest first.
+    `events` are those of the last hour, oldest first. `gpus` are those that it uses, as far as that is known.
+    `cost_per_hour` is in the currency of the configuration. `gpu_xids` is how many errors of its GPUs the kernel has
+    reported since the daemon started; `None` while the kernel's log is not read.
     """
 
     name: str
@@ -238,3 +258,6 @@ class ServerSnapshot(NamedTuple):
     labels: Mapping[str, str]
     links: Mapping[str, str] = MappingProxyType({})
     events: tuple[ServerEvent, ...] = ()
+    gpus: tuple[ServerGpu, ...] = ()
+    cost_per_hour: float | None = None
+    gpu_xids: int | None = None

@@ -6,11 +6,14 @@ from __future__ import annotations
 import math
 
 from vllm_watch.catalog.reasons import LogReason
-from vllm_watch.state.engine_state import FIRST_STATS_SECONDS, has_silent_start
+from vllm_watch.state.engine_state import FIRST_STATS_SECONDS, UNSEEN_SECONDS, has_silent_start
 from vllm_watch.state.log_source import LogSource
 from vllm_watch.state.server_sources import ServerSources
 from vllm_watch.state.snapshot import SourceSnapshot
 
+
+MANY_FOREIGN_LINES = 1000
+"""A log that grows and is not vLLM's has so many lines sooner or later; what prints before a server has fewer."""
 
 WITHOUT_STATISTICS: frozenset[LogReason] = frozenset({"stats_disabled", "api_servers_more_than_one"})
 """Reasons why a log will never have statistics, however much traffic there is."""
@@ -31,7 +34,8 @@ def source_statuses(sources: ServerSources, now: float, *, is_sleeping: bool) ->
     if log is not None:
         last = max((engine.stats_at for engine in log.engines.values()), default=None)
         reason = log_reason(sources, now, is_sleeping=is_sleeping)
-        statuses.append(SourceSnapshot("log", sources.log_status.is_up, reason, _shifted(last, ahead)))
+        is_up = sources.log_status.is_up and reason != "not_vllm"
+        statuses.append(SourceSnapshot("log", is_up, reason, _shifted(last, ahead)))
     if scrape is not None:
         is_up = scrape.last is not None and scrape.last.reading is not None
         scraped = scrape.last.reason if scrape.last else "starting"
@@ -39,6 +43,9 @@ def source_statuses(sources: ServerSources, now: float, *, is_sleeping: bool) ->
     if probe is not None:
         probed = "sleeping" if is_sleeping else probe.reason(now)
         statuses.append(SourceSnapshot("probe", probed == "ok", probed, _shifted(probe.succeeded_at, ahead)))
+    driver = sources.gpu.reason(now)
+    if driver is not None:
+        statuses.append(SourceSnapshot("gpu", driver == "ok", driver, _shifted(sources.gpu.read_at, ahead)))
     return tuple(statuses)
 
 
@@ -71,12 +78,26 @@ def log_reason(sources: ServerSources, now: float, *, is_sleeping: bool) -> LogR
     return "stalled" if any(engine.ended_still() for engine in engines) else "silent"
 
 
+def _is_foreign(sources: ServerSources, log: LogSource, now: float) -> bool:
+    """
+    Return whether a log is another program's: none of its lines has the form of vLLM's.
+
+    Before a server prints its first line others may print theirs, such as a container's banner: that is waited for.
+    """
+    if not log.foreign_lines or log.last_line_at is None:
+        return False
+    is_over = sources.settings.keeps_stale or now - log.last_line_at > UNSEEN_SECONDS
+    return is_over or log.foreign_lines >= MANY_FOREIGN_LINES
+
+
 def _reason_without_statistics(sources: ServerSources, log: LogSource, now: float) -> LogReason:
     """Return why a log that can be read has had no statistics since the server's start."""
     if sources.settings.command.has_several_api_servers:
         return "api_servers_more_than_one"
     if sources.settings.command.log_stats_disabled:
         return "stats_disabled"
+    if _is_foreign(sources, log, now):
+        return "not_vllm"
     if log.first_served_at == -math.inf:
         return "silent"
     if log.first_served_at is None:

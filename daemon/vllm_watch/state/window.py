@@ -172,6 +172,23 @@ class Window:
         return Histogram(new.bounds, counts, new.sum - old.sum)
 
 
+COARSE_FACTOR = 4.0
+"""From this factor between its bounds on a bucket is too wide to estimate within it: nobody may have waited so long."""
+
+
+def coarse_bounds(histogram: Histogram, quantile: float) -> tuple[float, float] | None:
+    """
+    Return the bounds of the bucket that a quantile lies in, if that is a coarse one: all that is known of it.
+
+    The upper one may be infinite. Of the first bucket nothing is returned: it has no lower bound.
+    """
+    place = bisect_left(histogram.counts, quantile * histogram.observations)
+    if not 0 < place < len(histogram.bounds):
+        return None
+    low, high = histogram.bounds[place - 1], histogram.bounds[place]
+    return (low, high) if high >= COARSE_FACTOR * low else None
+
+
 def estimate_quantile(histogram: Histogram, quantile: float) -> float | None:
     """
     Estimate a quantile as PromQL's `histogram_quantile` does: linear within its bucket.

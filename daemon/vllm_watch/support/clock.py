@@ -17,11 +17,18 @@ from typing import Protocol
 class Clock(Protocol):
     """The time, in seconds since the epoch, and a way to wait."""
 
+    @property
+    def replay_speed(self) -> float | None:
+        """How many seconds of a replay pass in one of the machine's; `None` for what happens now."""
+
     def now(self) -> float:
         """Return a time that never decreases, for ages and intervals."""
 
     def wall(self, moment: float) -> float:
         """Return what the wall clock shows at a moment of `now`."""
+
+    def of_machine(self, at: float) -> float:
+        """Return what the wall clock shows when this machine's shows `at`, which other programs name."""
 
     def wait(self, event: threading.Event, seconds: float) -> bool:
         """Wait until the event is set or the seconds have passed; return whether it is set."""
@@ -43,6 +50,8 @@ def steady_seconds() -> float:
 class SystemClock:
     """The machine's time."""
 
+    replay_speed = None
+
     def __init__(self) -> None:
         self._offset = time.time() - steady_seconds()
 
@@ -53,6 +62,10 @@ class SystemClock:
     def wall(self, moment: float) -> float:
         """Return what the wall clock shows at a moment of `now`."""
         return moment + (time.time() - self.now())
+
+    def of_machine(self, at: float) -> float:
+        """Return the same: the wall clock is the machine's."""
+        return at
 
     def wait(self, event: threading.Event, seconds: float) -> bool:
         """Wait on the event."""
@@ -67,21 +80,25 @@ class ScaledClock:
     """
 
     def __init__(self, speed: float) -> None:
-        self._speed = speed
+        self.replay_speed = speed
         self._start = time.time()
         self._start_monotonic = time.monotonic()
 
     def now(self) -> float:
         """Return the scaled time."""
-        return self._start + (time.monotonic() - self._start_monotonic) * self._speed
+        return self._start + (time.monotonic() - self._start_monotonic) * self.replay_speed
 
     def wall(self, moment: float) -> float:
         """Return the moment itself: a replay has no other wall clock."""
         return moment
 
+    def of_machine(self, at: float) -> float:
+        """Return the moment of the replay; one before its start as far before it in scaled time."""
+        return self._start + (at - self._start) * self.replay_speed
+
     def wait(self, event: threading.Event, seconds: float) -> bool:
         """Wait on the event for as long as the scaled seconds last."""
-        return event.wait(max(seconds, 0) / self._speed)
+        return event.wait(max(seconds, 0) / self.replay_speed)
 
 
 def seconds_ahead(clock: Clock) -> float:

@@ -9,6 +9,7 @@ Errors that a user can correct: each is one sentence that names the place.
     ├── PrometheusError     Prometheus cannot be reached, or has not what is asked of it (exit 1)
     ├── ToolError           a program that a command needs is missing, or fails (exit 1)
     ├── DaemonError         a running vllm-watch cannot be reached, or watches nothing (exit 1)
+    │   └── WrongDaemonError     what is there is not what was asked for; it stays so (exit 1)
     ├── DiscoveryError      no server, or no process table to find one in (exit 1)
     └── GrafanaError        Grafana cannot be reached, or does not do what it is asked (exit 1)
         └── RejectedError        it rejected one request; others may succeed (exit 1)
@@ -68,6 +69,10 @@ class DaemonError(VllmWatchError):
     """A running vllm-watch cannot be reached, or does not watch what is asked for."""
 
     exit_code = 1
+
+
+class WrongDaemonError(DaemonError):
+    """What answers is no vllm-watch, or rejects who asks, or does not watch that server: asking again does not help."""
 
 
 class DiscoveryError(VllmWatchError):

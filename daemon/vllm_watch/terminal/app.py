@@ -25,11 +25,11 @@ from textual.filter import LineFilter, NoColor
 from textual.message import Message
 from textual.types import AnimationLevel
 
-from vllm_watch.terminal.home_page import HomePage
+from vllm_watch.terminal.home_screen import HomeScreen
 from vllm_watch.terminal.key_driver import KeyDriver
-from vllm_watch.terminal.model import FrameSource, ThemeName, ViewOptions
-from vllm_watch.terminal.pages import EventsPage, HelpPage, Page, ServerPage
+from vllm_watch.terminal.model import FrameSource, Lost, ThemeName, ViewOptions
 from vllm_watch.terminal.present import Present
+from vllm_watch.terminal.screens import EventsScreen, HelpScreen, LineScreen, ServerScreen
 from vllm_watch.terminal.theme import themes
 
 
@@ -83,7 +83,7 @@ class TopApp(App[None]):
         for theme in themes():
             self.register_theme(theme)
         self.theme = f"vllm-watch-{self._present.theme}"
-        self.push_screen(HomePage(self._present))
+        self.push_screen(HomeScreen(self._present))
         self._source.subscribe(self._tell)
         if self._tick is not None:
             self.set_interval(self._tick, self.tick)
@@ -92,12 +92,16 @@ class TopApp(App[None]):
         """Draw the ages, and ask for the last hour of the server that is shown in detail."""
         self.look()
         # Not after each change: a request for an hour makes the source read, which may change which server is shown.
-        name = self.screen.in_detail() if isinstance(self.screen, Page) else None
+        name = self.screen.in_detail() if isinstance(self.screen, LineScreen) else None
         self._present.show_hours(frozenset() if name is None else frozenset((name,)))
 
     def look(self) -> None:
-        """Draw what is known now."""
+        """Draw what is known now; end if nothing was read, and nothing ever will be."""
         self._present.look()
+        lost = self._source.latest()
+        if isinstance(lost, Lost) and lost.is_final:
+            self.exit()
+            return
         self._draw()
 
     def on_top_app_changed(self) -> None:
@@ -110,18 +114,18 @@ class TopApp(App[None]):
 
     def action_show_help(self) -> None:
         """Show the help, or go back from it."""
-        if isinstance(self.screen, HelpPage):
+        if isinstance(self.screen, HelpScreen):
             self.pop_screen()
         else:
-            self.push_screen(HelpPage(self._present))
+            self.push_screen(HelpScreen(self._present))
 
     def action_events(self) -> None:
         """Show the events, or go back from them."""
-        if isinstance(self.screen, EventsPage):
+        if isinstance(self.screen, EventsScreen):
             self.pop_screen()
         else:
             self.push_screen(
-                EventsPage(self._present, self.screen.server if isinstance(self.screen, ServerPage) else None)
+                EventsScreen(self._present, self.screen.server if isinstance(self.screen, ServerScreen) else None)
             )
 
     def action_pause(self) -> None:
@@ -147,11 +151,11 @@ class TopApp(App[None]):
         """Draw for a light ground instead of a dark one, or the other way round."""
         self._present.theme = "dark" if self._present.theme == "light" else "light"
         self.theme = f"vllm-watch-{self._present.theme}"
-        if isinstance(self.screen, Page):
+        if isinstance(self.screen, LineScreen):
             self.screen.canvas.change_looks(self._present.looks)
 
     def _draw(self) -> None:
-        if isinstance(self.screen, Page):
+        if isinstance(self.screen, LineScreen):
             self.screen.draw()
 
     def _set_delay(self, delay: float) -> None:
@@ -164,7 +168,7 @@ class TopApp(App[None]):
             self.post_message(self.Changed())
 
     def _fatal_error(self) -> None:
-        """Say in a sentence what failed. Textual calls this for any error, and would print a page of source code."""
+        """Say in a sentence what failed. Textual calls this for any error, and would print screens of source code."""
         self.failure = _sentence(self._exception)
         self._close_messages_no_wait()
 
@@ -179,12 +183,15 @@ def run_app(source: FrameSource, options: ViewOptions, theme: ThemeName) -> int:
         theme: On which ground.
 
     Returns:
-        The exit status: 1 if something could not be drawn, which is said in a sentence.
+        The exit status: 1 if something could not be drawn, or nothing was ever read, which is said in a sentence.
     """
     app = TopApp(source, options, theme)
     asyncio.run(_until_ended(app))
-    if app.failure is not None:
-        click.echo(f"vllm-watch: {app.failure}", err=True)
+    view = source.latest()
+    never = f"{source.title}: {view.reason}" if isinstance(view, Lost) and view.last is None else None
+    failure = app.failure or never  # Here and not on the screen only, which is gone now.
+    if failure is not None:
+        click.echo(f"vllm-watch: {failure}", err=True)
         return 1
     return 0
 

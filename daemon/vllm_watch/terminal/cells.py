@@ -15,14 +15,11 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from vllm_watch.catalog.states import EngineState
-from vllm_watch.loadtest.number_texts import MISSING, count, duration, significant
+from vllm_watch.loadtest.number_texts import MISSING, count, duration, of_most, share, shortened, significant
 from vllm_watch.support.printable import printable
 
 
 _UNITS = ((86_400, "d"), (3600, "h"), (60, "min"), (1, "s"))
-_PREFIXES = ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"))
-_LEAST_SHORTENED = 10_000
-"""From here on a number of tokens is written with a prefix."""
 _PARTS = 8
 
 
@@ -99,22 +96,19 @@ class Cells:
 
     def tokens(self, value: float | None) -> str:
         """Return a number that may be large in at most five columns: ``512``, ``9990``, ``93.9k``, ``1.23M``."""
-        if value is None or not math.isfinite(value):
-            return self.glyphs.dash
-        if abs(value) < _LEAST_SHORTENED:
-            return significant(value).replace(",", "")
-        size, prefix = next((each for each in _PREFIXES if abs(value) >= each[0] * 0.9995), _PREFIXES[-1])
-        return f"{significant(value / size).replace(',', '')}{prefix}"
+        return self._known(shortened(value))
 
     def percent(self, ratio: float | None) -> str:
-        """
-        Return a ratio as per cent, without the sign and with at most one decimal: ``87.5``, ``0.2``, ``100``.
+        """Return a ratio as per cent, without the sign and with at most one decimal: ``87.5``, ``0.2``, ``100``."""
+        return self._known(share(ratio))
 
-        Three significant digits, as reports have them, would need more than the five columns of a table.
-        """
-        if ratio is None or not math.isfinite(ratio):
-            return self.glyphs.dash
-        return f"{ratio * 100:.1f}" if abs(ratio) < 0.9995 else f"{ratio * 100:.0f}"
+    def of_most(self, value: float | None, most: float | None) -> str:
+        """Return how many there are of the most there can be: ``12 of 64``."""
+        return self._known(of_most(value, most))
+
+    def tokens_of(self, used: float | None, capacity: float | None) -> str:
+        """Return how many tokens are used of how many: ``124k of 141k``."""
+        return self._known(of_most(used, capacity, shortened))
 
     def milliseconds(self, seconds: float | None, below: float | None = None) -> str:
         """Return a latency in ms without the unit: ``58.3``, ``1,250``; ``<1`` for one known only to be below."""

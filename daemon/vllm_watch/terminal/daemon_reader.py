@@ -3,42 +3,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
-from typing import NamedTuple
-from urllib.parse import urlencode
+from collections.abc import Collection
 
-from vllm_watch.sources.http_client import TlsOptions
-from vllm_watch.sources.http_reader import HttpLimits, HttpReader
-from vllm_watch.support.errors import DaemonError
+from vllm_watch.sources.daemon_client import DaemonClient, DaemonTarget
+from vllm_watch.sources.http_reader import HttpLimits
 
 
 ANSWER_SECONDS = 5.0
 """How long a request may take in all: longer than a vllm-watch of 200 servers needs, and no longer than people wait."""
-
-_PATH = "/api/v1/snapshot"
-_OK = 200
-_STATUSES: Mapping[int, str] = {
-    401: "it asks for a user name and a password: give --username and --password-file",
-    403: "something in front of it denies access (403)",
-    404: f"it has no {_PATH}: this is not a vllm-watch, or its URL has a path that is missing here",
-    421: "it does not answer to this host name (421): add it to allowed_hosts there, or use its address",
-}
-_DENIED = "it does not accept this user name and password (401)"
-
-
-class DaemonTarget(NamedTuple):
-    """
-    Which vllm-watch.
-
-    Args:
-        url: Where it is, with its path if it is served below one.
-        ca_file: The authorities to trust instead of the usual ones.
-        authorization: The header that it, or what is in front of it, wants.
-    """
-
-    url: str
-    ca_file: str | None = None
-    authorization: str | None = None
 
 
 class DaemonReader:
@@ -54,10 +26,7 @@ class DaemonReader:
 
     def __init__(self, target: DaemonTarget, seconds: float = ANSWER_SECONDS) -> None:
         self.title = target.url
-        self._has_password = target.authorization is not None
-        self._http = HttpReader(
-            target.url, target.authorization, TlsOptions(target.ca_file), HttpLimits(timeout=seconds)
-        )
+        self._client = DaemonClient(target, HttpLimits(timeout=seconds))
 
     def start(self) -> None:
         """Do nothing: the first `read` connects."""
@@ -69,20 +38,13 @@ class DaemonReader:
         Raises:
             DaemonError: It cannot be reached, or answers something else.
         """
-        query = "" if hours is None else "?" + urlencode([("history", name) for name in sorted(hours) or [""]])
-        try:
-            status, body = self._http.get(_PATH + query)
-        except ValueError as error:
-            raise DaemonError(str(error)) from None
-        if status != _OK:
-            raise DaemonError(self._meaning(status))
-        return body
+        return self._client.snapshot(hours)
+
+    def hold(self, *, is_held: bool) -> bool:
+        """Do nothing: a running daemon does not stand still."""
+        del is_held
+        return False
 
     def close(self) -> None:
         """Close the connection."""
-        self._http.close()
-
-    def _meaning(self, status: int) -> str:
-        if status == 401 and self._has_password:
-            return _DENIED
-        return _STATUSES.get(status, f"it answers with the HTTP status {status}")
+        self._client.close()

@@ -56,8 +56,7 @@ def _gauge_column(
 def _latency_column(stage: Stage, title: str, rank: int) -> Column[EngineView]:
     def cell(engine: EngineView, cells: Cells, width: int) -> Sequence[Span]:
         del width
-        latency = latency_of(engine.latencies, stage)
-        return [latency_piece(latency, latency.p95, cells)]
+        return [latency_piece(latency_of(engine.latencies, stage), "p95", cells)]
 
     return Column(stage, title, "p95 ms", 7, cell, rank)
 

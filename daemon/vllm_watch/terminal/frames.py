@@ -8,12 +8,10 @@ from typing import Any, cast
 
 from vllm_watch.catalog.event_texts import EventKind
 from vllm_watch.catalog.first_steps import first_steps
-from vllm_watch.catalog.reasons import BY_SOURCE, SourceName
+from vllm_watch.catalog.reasons import BY_SOURCE, SourceName, standing
 from vllm_watch.catalog.states import STATES, EngineState, worst
 from vllm_watch.config.quoting import quote
-from vllm_watch.state.snapshot import Reading
-from vllm_watch.support.errors import DaemonError
-from vllm_watch.terminal.document import (
+from vllm_watch.exposition.document import (
     CapacityDocument,
     Document,
     EngineDocument,
@@ -22,7 +20,9 @@ from vllm_watch.terminal.document import (
     ServerDocument,
     SourceDocument,
 )
-from vllm_watch.terminal.findings import document_findings
+from vllm_watch.state.snapshot import Reading
+from vllm_watch.support.errors import DaemonError, WrongDaemonError
+from vllm_watch.terminal.findings import common_findings, server_findings
 from vllm_watch.terminal.model import (
     STAGE_NAMES,
     CapacityView,
@@ -32,6 +32,7 @@ from vllm_watch.terminal.model import (
     Latency,
     Point,
     ServerView,
+    Since,
     SourceView,
     Stage,
 )
@@ -77,14 +78,15 @@ def frame_of(document: Document, received: float, only: str | None = None) -> Fr
         only: The only server to show.
 
     Raises:
-        DaemonError: It is not among them.
+        DaemonError: It is not among them; a `WrongDaemonError` if there are others.
     """
     servers = [_server(each, document) for each in document.servers if only is None or each.name == only]
     if only is not None and not servers:
-        others = ", ".join(sorted(quote(each.name) for each in document.servers)) or "none"
-        raise DaemonError(f"there is no server {quote(only)}; there are: {others}")
+        others = ", ".join(sorted(quote(each.name) for each in document.servers))
+        error = WrongDaemonError if others else DaemonError  # One that has none yet may still find it.
+        raise error(f"there is no server {quote(only)}; there are: {others or 'none'}")
     servers.sort(key=lambda server: (-STATES[server.state].severity, server.name))
-    return Frame(document.at, received, tuple(servers))
+    return Frame(document.at, received, tuple(servers), common_findings(document), document.replay is not None)
 
 
 def _server(server: ServerDocument, document: Document) -> ServerView:
@@ -102,23 +104,28 @@ def _server(server: ServerDocument, document: Document) -> ServerView:
         kv_cache_capacity_tokens=_sum([engine.kv_cache_capacity_tokens for engine in engines]),
         engines=engines,
         sources=tuple(_source(each) for each in server.sources if each.source in BY_SOURCE),
-        findings=document_findings(server, [engine.state for engine in engines], document),
+        findings=server_findings(server, [engine.state for engine in engines], document.alerts),
         events=None if server.events is None else tuple(_event(each) for each in reversed(server.events)),
-        hour=_points(server.history),
+        hour=tuple(Point(at, *values) for at, values in server.hour(Point._fields[1:])),
         start_time=server.start_time,
         starts=server.starts,
+        gpus=tuple(server.gpus),
+        since=_since(state, server.engines),
+        first_steps=first_steps().get(state),
     )
 
 
 def _meaning(state: EngineState, engines: Iterable[EngineView]) -> str:
-    """Return what a server's state means, as exactly as that is known, and what its runbook begins with."""
+    """Return what a server's state means, as exactly as that is known."""
     stall = next((engine.stall for engine in engines if engine.stall), None) if state == "stalled" else None
-    text = stall or STATES[state].text
-    known = first_steps().get(state)
-    if known is None or not known.steps:
-        return text
-    first, end, _ = known.steps[0].replace("`", "").partition(". ")
-    return f"{text} First step: {first}{end.strip()} Runbook: {known.runbook}."
+    return stall or STATES[state].text
+
+
+def _since(state: EngineState, engines: Iterable[EngineDocument]) -> Since | None:
+    """Return since when the first of the engines in this state is in it, as far as that is known."""
+    known = [engine.state_since for engine in engines if engine.state_since is not None and engine.state == state]
+    first = min(known, key=lambda since: since.at, default=None)
+    return None if first is None else Since(first.at, first.is_exact)
 
 
 def _engine(engine: EngineDocument, slo: Mapping[str, float | None]) -> EngineView:
@@ -148,14 +155,21 @@ def _reading(reading: ReadingDocument | None) -> Reading | None:
     return Reading(reading.value, reading.at, cast("SourceName", reading.source))
 
 
+_LEVELS = {"0.5": "p50", "0.95": "p95", "0.99": "p99"}
+"""The names of the quantiles, by the keys of the document."""
+
+
 def _latency(stage: Stage, engine: EngineDocument, slo: Mapping[str, float | None]) -> Latency:
-    mean, quantiles = engine.means.get(stage), engine.quantiles.get(stage, {})
+    mean, bounds = engine.means.get(stage), engine.quantile_bounds.get(stage, {})
+    # Of one in a coarse bucket only the bounds are known: an estimate would be a number that nobody had.
+    quantiles = {**engine.quantiles.get(stage, {}), **{level: low for level, (low, _) in bounds.items()}}
     return Latency(
         stage,
         mean,
         quantiles.get("0.5"),
         quantiles.get("0.95"),
         quantiles.get("0.99"),
+        at_least=frozenset(name for level, name in _LEVELS.items() if level in bounds),
         below=None if mean is None else engine.first_bounds.get(stage),
         objective=slo.get(_OBJECTIVES.get(stage, "")),
     )
@@ -177,6 +191,7 @@ def _source(source: SourceDocument) -> SourceView:
         source.up,
         known.short if known else source.explanation,
         source.last_reading,
+        standing(name, source.reason, is_up=source.up),
     )
 
 
@@ -211,16 +226,7 @@ def _worst_latency(stage: Stage, engines: Sequence[EngineView]) -> Latency:
     found = [latency for engine in engines for latency in engine.latencies if latency.stage == stage]
     highest = {
         name: max([value for each in found if (value := getattr(each, name)) is not None], default=None)
-        for name in Latency._fields[1:]
+        for name in ("mean", *_LEVELS.values(), "below", "objective")
     }
-    return Latency(stage, **highest)
-
-
-def _points(columns: Mapping[str, Sequence[float | None]]) -> tuple[Point, ...]:
-    """Return the last hour, as far as it is there; a column that an older daemon lacks is not known."""
-    times = columns.get("t", ())
-    nothing = [None] * len(times)
-    values = [columns.get(name, nothing) for name in Point._fields[1:]]
-    if any(len(column) != len(times) for column in values):
-        return ()
-    return tuple(Point(at, *row) for at, *row in zip(times, *values, strict=True) if at is not None)
+    at_least = {name for each in found for name in each.at_least if getattr(each, name) == highest[name]}
+    return Latency(stage, **highest, at_least=frozenset(at_least))

@@ -4,13 +4,14 @@
 from __future__ import annotations
 
 from vllm_watch.terminal.cells import Cells
-from vllm_watch.terminal.heading import counts_line
+from vllm_watch.terminal.heading import counts_line, lost_text
 from vllm_watch.terminal.lines import Line, Span, line, wrapped
 from vllm_watch.terminal.model import ServerView
 from vllm_watch.terminal.moment import Moment
-from vllm_watch.terminal.numbers import LABEL
+from vllm_watch.terminal.numbers import LABEL, tokens_text, used_tokens
 from vllm_watch.terminal.overview import Shown
-from vllm_watch.terminal.pieces import finding_mark, latency_of, latency_piece, of_limit, state_piece
+from vllm_watch.terminal.pieces import finding_mark, latency_of, latency_piece, state_piece
+from vllm_watch.terminal.what_to_do import lasts, step_lines
 
 
 _SMALL = (60, 12)
@@ -34,7 +35,7 @@ def is_tiny(width: int, height: int) -> bool:
 def state_line(moment: Moment, width: int, cells: Cells) -> Line:
     """Return one line for everything."""
     if moment.lost is not None:
-        return line(Span(f"LOST {cells.age(moment.now - moment.lost.since)}: {moment.lost.reason}", "alarm"))
+        return line(Span(lost_text(moment, moment.lost, cells), "alarm"))
     if moment.frame is None:
         return line("reading")
     before = (Span("PAUSED ", "alarm"),) if moment.paused is not None else ()
@@ -69,31 +70,26 @@ def _server_line(server: ServerView, width: int, cells: Cells) -> Line:
     return line(state, Span(" " * (_STATE - len(state.text))), Span(name, "strong"), output, waiting)
 
 
-def server_glance(server: ServerView, width: int, cells: Cells) -> list[Line]:
-    """Return one server in a few short lines, the most important first."""
+def server_glance(server: ServerView, at: float, width: int, cells: Cells) -> list[Line]:
+    """Return one server in a few short lines, the most important first, and below them what to do."""
     now = server.now
     ttft = latency_of(server.latencies, "time_to_first_token")
-    size = server.kv_cache_capacity_tokens
-    of = (
-        "in the fullest engine"
-        if len(server.engines) > 1
-        else ""
-        if size is None
-        else f"of {cells.tokens(size)} tokens"
-    )
+    tokens = tokens_text(used_tokens(server.engines), server.kv_cache_capacity_tokens, cells)
+    usage = f"{cells.percent(now.kv_cache_usage_ratio)} %{' fullest' if len(server.engines) > 1 else ''}"
     rows = (
         ("output", Span(f"{cells.number(now.generation_tokens_per_second)} tok/s")),
-        ("running", Span(of_limit(now.requests_running, server.max_running_requests, cells))),
+        ("running", Span(cells.of_most(now.requests_running, server.max_running_requests))),
         ("waiting", Span(cells.count(now.requests_waiting))),
-        ("KV cache", Span(f"{cells.percent(now.kv_cache_usage_ratio)} % {of}".rstrip())),
-        ("TTFT p95", latency_piece(ttft, ttft.p95, cells)),
+        ("KV cache", Span(f"{usage}  {tokens}".rstrip())),
+        ("TTFT p95", latency_piece(ttft, "p95", cells)),
     )
     return [
-        line(state_piece(server.state, cells), f" {server.name}"),
+        line(state_piece(server.state, cells), f"{lasts(server, at, cells)}  {server.name}"),
         *(
             row
             for finding in server.findings[:1]
             for row in wrapped(finding.text, width, first=finding_mark(finding))[:2]
         ),
         *(line(Span(label.ljust(LABEL), "label"), piece) for label, piece in rows),
+        *step_lines(server, width, cells),
     ]

@@ -8,12 +8,13 @@ from collections.abc import Sequence
 from vllm_watch.catalog.findings import Weight
 from vllm_watch.terminal.cells import Cells
 from vllm_watch.terminal.heading import ago, rule
-from vllm_watch.terminal.lines import Line, Role, Span, wrapped
+from vllm_watch.terminal.lines import Line, Role, Span, line, wrapped
 from vllm_watch.terminal.model import Event, Frame, ServerView
 from vllm_watch.terminal.pieces import finding_mark
 
 
 _AGE_WIDTH = 12
+_SHORT = 2
 _NOT_READ = "Of so many servers the events are not read together. Open one with Enter, then press e."
 
 
@@ -25,6 +26,22 @@ def finding_lines(server: ServerView, width: int, weight: Weight) -> list[Line]:
         if finding.weight == weight
         for row in wrapped(finding.text, width, first=finding_mark(finding), role=weight)
     ]
+
+
+def common_lines(frame: Frame, width: int, most: int | None = None) -> list[Line]:
+    """
+    Return what is wrong or should be known that is about no server.
+
+    Args:
+        frame: What was read.
+        width: Columns of the screen.
+        most: How many findings, each in two lines at most; without it all of them whole.
+    """
+    shown = frame.findings[:most]
+    rows = [wrapped(each.text, width, first=finding_mark(each), role=each.weight) for each in shown]
+    lines = [row for each in rows for row in (each if most is None else each[:_SHORT])]
+    left = len(frame.findings) - len(shown)
+    return [*lines, line(Span(f"  and {left} more, which --once shows", "note"))] if left else lines
 
 
 def event_lines(server: ServerView, at: float, width: int, cells: Cells, *, most: int | None = None) -> list[Line]:
@@ -74,5 +91,5 @@ def _engine(event: Event, server: ServerView) -> str:
 def _event(event: Event, subject: str, at: float, width: int, cells: Cells) -> list[Line]:
     when = Span(cells.fit(ago(at - event.at, cells), _AGE_WIDTH), "label")
     times = f" ({event.times} times)" if event.times > 1 else ""
-    role: Role = "wrong" if event.kind == "failure" else "text"
+    role: Role = "wrong" if event.kind in {"failure", "xid"} else "text"
     return wrapped(f"{subject}{event.text}{times}", width, first=when, role=role)

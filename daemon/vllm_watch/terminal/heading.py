@@ -11,20 +11,23 @@ from vllm_watch.loadtest.number_texts import moment as calendar_time
 from vllm_watch.terminal.cells import Cells, columns
 from vllm_watch.terminal.keys import Key
 from vllm_watch.terminal.lines import EMPTY, Line, Span, line, spread, wrapped
-from vllm_watch.terminal.model import ServerView
+from vllm_watch.terminal.model import Lost, ServerView
 from vllm_watch.terminal.moment import Moment
 
 
 PROGRAM = "vllm-watch"
 _BANNER_LINES = 3
 _TIME_OF_DAY = len("12:34:56")
+_OTHER_TIME = 60.0
+"""Seconds between two clocks from which on it is not their difference: what is shown is a recording."""
 
 
 def title_line(moment: Moment, width: int, cells: Cells) -> Line:
     """Return what is read, when that was, how often, and the time."""
     often = [Span(f"every {moment.delay:g} s")] if moment.delay else []
     parts = [_age(moment, cells), *often, Span(_clock(moment))]
-    left = line(Span(f" {PROGRAM} ", "title"), f" {moment.title}")
+    replay = ", a replay" if moment.frame is not None and moment.frame.is_replay else ""
+    left = line(Span(f" {PROGRAM} ", "title"), f" {moment.title}{replay}")
     # What is read is whole if it can be; the time and how often it is read go first.
     room = width - columns(left.text) - len("  ")
     right: list[Span] = []
@@ -36,14 +39,22 @@ def title_line(moment: Moment, width: int, cells: Cells) -> Line:
     return spread(left, line(*right, " "), width)._replace(base="title")
 
 
+def lost_text(moment: Moment, lost: Lost, cells: Cells) -> str:
+    """Return since when nothing can be read, or that nothing was ever read; and why."""
+    if lost.last is None:
+        again = f", tried again every {moment.delay:g} s" if moment.delay and not lost.is_final else ""
+        return f"NOT REACHED YET{again}: {lost.reason}"
+    return f"LOST {cells.age(moment.now - lost.since)}: {lost.reason}"
+
+
 def banner(moment: Moment, width: int, cells: Cells) -> list[Line]:
     """Return what the reader must know before the values: that they are not read any more, or not shown."""
     if moment.lost is not None:
-        text = f"LOST {cells.age(moment.now - moment.lost.since)}: {moment.lost.reason}"
-        rows = wrapped(text, width, role="alarm", first=Span(" ", "alarm"))[:_BANNER_LINES]
-        return [Line((*row.spans, Span(" " * (width - columns(row.text)), "alarm"))) for row in rows]
+        rows = wrapped(lost_text(moment, moment.lost, cells), width, role="alarm", first=Span(" ", "alarm"))
+        return [Line((*row.spans, Span(" " * (width - columns(row.text)), "alarm"))) for row in rows[:_BANNER_LINES]]
     if moment.paused is not None:
-        text = f" PAUSED {ago(moment.now - moment.paused, cells)}; the values stay as they are. Space goes on."
+        what = "the recording stands still" if moment.is_held else "the values stay as they are"
+        text = f" PAUSED {ago(moment.now - moment.paused, cells)}; {what}. Space goes on."
         return [line(Span(cells.fit(text, width), "alarm"))]
     return []
 
@@ -97,7 +108,8 @@ def _age(moment: Moment, cells: Cells) -> Span:
 
 
 def _clock(moment: Moment) -> str:
-    """Return the time of the servers' clock; of a recording, that of the recording."""
+    """Return the time of the servers' clock; with its date where that is another time than the reader's."""
     if moment.frame is None:
         return ""
-    return f"{calendar_time(moment.at)[-_TIME_OF_DAY:]} UTC"
+    text = calendar_time(moment.at)
+    return f"{text if abs(moment.at - moment.now) > _OTHER_TIME else text[-_TIME_OF_DAY:]} UTC"

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from vllm_watch.catalog.states import BEST_TO_WORST, STATES
+from vllm_watch.state.window import MIN_SECONDS
 from vllm_watch.terminal.cells import Cells
 from vllm_watch.terminal.heading import rule
 from vllm_watch.terminal.keys import KEYS
@@ -17,6 +18,7 @@ _WORD = 13
 
 WORDS = (
     ("output", "tokens that an engine generates, in a second; prompt: tokens of prompts that it reads"),
+    ("tok/s", f"over the last {MIN_SECONDS:g} s or more; the state, running and waiting are of one moment"),
     ("running", "requests that get tokens, and the most there can be (max-num-seqs)"),
     ("waiting", "requests in the queue; deferred: of these, those that wait for something remote"),
     ("KV cache", "how much of its tokens is in use; when it is full, requests wait or are preempted"),

@@ -8,13 +8,14 @@ from collections.abc import Sequence
 from vllm_watch.state.snapshot import Reading
 from vllm_watch.terminal.cells import Cells
 from vllm_watch.terminal.lines import Line, Span, line
-from vllm_watch.terminal.model import STAGE_NAMES, EngineView, Latency, Stage
+from vllm_watch.terminal.model import STAGE_NAMES, EngineView, Latency, LatencyLevel, Stage
 from vllm_watch.terminal.pieces import latency_piece, ratio_bar
 
 
 LATENCY_WIDTH = 50
 """Columns of the table of latencies."""
 
+_LEVELS: tuple[LatencyLevel, ...] = ("p50", "p95", "p99")
 _LABEL = 16
 _CELL = 8
 _OBJECTIVE = 10
@@ -33,7 +34,7 @@ def latency_lines(latencies: Sequence[Latency], cells: Cells, *, every: bool) ->
         cells: What writes cells.
         every: Whether to show all stages that are known, not only what users feel.
     """
-    levels = "".join(f"{level} ".rjust(_CELL) for level in ("p50", "p95", "p99"))
+    levels = "".join(f"{level} ".rjust(_CELL) for level in _LEVELS)
     head = Span(f"{'ms, last minute'.ljust(_LABEL)}{levels}{'objective'.rjust(_OBJECTIVE)}", "head")
     return [
         line(head),
@@ -85,8 +86,7 @@ def _hits(name: str, reading: Reading | None, cells: Cells) -> list[Span]:
 
 
 def _latency(latency: Latency, cells: Cells) -> Line:
-    values = (latency.p50, latency.p95, latency.p99)
-    pieces = [latency_piece(latency, value, cells) for value in values]
+    pieces = [latency_piece(latency, level, cells) for level in _LEVELS]
     objective = cells.milliseconds(latency.objective)
     return line(
         Span(STAGE_NAMES[latency.stage].ljust(_LABEL), "label"),

@@ -11,9 +11,12 @@ import msgspec
 
 from vllm_watch.config.model import Config
 from vllm_watch.discovery.watcher import ServerWatcher
+from vllm_watch.gpu.reader import GpuReader
+from vllm_watch.service.alerts_thread import AlertsThread
 from vllm_watch.service.checkpointer import Checkpointer
 from vllm_watch.service.fleet import Fleet
 from vllm_watch.service.garbage import RareSearch
+from vllm_watch.service.gpu_thread import GpuThread
 from vllm_watch.service.reloader import Reloader
 from vllm_watch.service.snapshot_document import fleet_document
 from vllm_watch.service.thread_group import ThreadGroup
@@ -48,6 +51,8 @@ class LocalReader:
         self._errors = InternalErrors()
         self._garbage = RareSearch(clock)
         self._threads = ThreadGroup(clock, self._errors, follower, offer=self._offer, logs_polled=lambda: None)
+        self._alerts = AlertsThread(clock, self._errors)
+        self._gpus = GpuThread(clock, self._errors, GpuReader)
         self._fleet: Fleet | None = None
         self._reloader: Reloader | None = None
         self._ready_at: float | None = None
@@ -55,8 +60,8 @@ class LocalReader:
 
     @property
     def is_settled(self) -> bool:
-        """Whether each log was read, and each /metrics until it has rates."""
-        if self._fleet is None or self._ready_at is None:
+        """Whether each log was read, each /metrics until it has rates, and a configured Prometheus was asked."""
+        if self._fleet is None or self._ready_at is None or not self._alerts.has_asked:
             return False
         intervals = [server.interval for server in self._fleet.servers if server.interval is not None]
         seconds = [math.ceil(MIN_SECONDS / interval) * interval + _SETTLING_SECONDS for interval in intervals]
@@ -76,6 +81,8 @@ class LocalReader:
         self._reloader = Reloader(config, self._clock, self._errors, load=None, apply=self._watch)
         self._threads.follow(fleet.servers)
         self._threads.start_discovery()
+        self._alerts.follow(config.prometheus)
+        self._gpus.follow(config, fleet.servers)
         if self._is_closed:
             self.close()
 
@@ -97,12 +104,20 @@ class LocalReader:
             raise DiscoveryError(_NO_SERVER)
         if self._ready_at is None and fleet.is_ready:
             self._ready_at = self._clock.now()
-        return fleet_document(fleet, self._clock, hours)
+        return fleet_document(fleet, self._clock, hours, self._alerts.alerts())
+
+    def hold(self, *, is_held: bool) -> bool:
+        """Do nothing: what servers do goes on."""
+        del is_held
+        return False
 
     def close(self) -> None:
         """End all threads and close all files."""
         self._is_closed = True
+        self._alerts.request_stop()
+        self._gpus.request_stop()
         self._threads.request_stop()
+        self._gpus.join()
         self._threads.join()
         if self._fleet is not None:
             self._fleet.close()
@@ -111,6 +126,8 @@ class LocalReader:
         if self._fleet is not None:
             self._fleet.replace(config)
             self._threads.follow(self._fleet.servers)
+            self._alerts.follow(config.prometheus)
+            self._gpus.follow(config, self._fleet.servers)
             self._garbage.note_replaced()
 
     def _offer(self, config: Config) -> None:

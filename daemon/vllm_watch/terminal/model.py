@@ -14,8 +14,10 @@ from typing import Literal, NamedTuple, Protocol, get_args
 
 from vllm_watch.catalog.event_texts import EventKind
 from vllm_watch.catalog.findings import Finding
-from vllm_watch.catalog.reasons import SourceName
+from vllm_watch.catalog.first_steps import FirstSteps
+from vllm_watch.catalog.reasons import SourceName, Standing
 from vllm_watch.catalog.states import EngineState
+from vllm_watch.exposition.document import GpuDocument
 from vllm_watch.state.snapshot import Reading
 
 
@@ -33,6 +35,9 @@ STAGE_NAMES: dict[Stage, str] = {
 """The stages whose latencies are shown, in their order, with their names."""
 
 
+LatencyLevel = Literal["p50", "p95", "p99"]
+
+
 class Latency(NamedTuple):
     """
     How long one stage took in the last minute.
@@ -43,6 +48,7 @@ class Latency(NamedTuple):
         p50, p95, p99: Quantiles.
         below: What those quantiles are below that are not known because they lie in their histogram's first bucket.
         objective: What the server promises for this stage.
+        at_least: Which of the quantiles lie in a coarse bucket: they are more than what is given.
     """
 
     stage: Stage
@@ -52,6 +58,7 @@ class Latency(NamedTuple):
     p99: float | None = None
     below: float | None = None
     objective: float | None = None
+    at_least: frozenset[str] = frozenset()
 
 
 class CapacityView(NamedTuple):
@@ -113,12 +120,14 @@ class SourceView(NamedTuple):
     Args:
         short: How reading it goes, in a few words.
         last_reading: When it was read last.
+        standing: How it is.
     """
 
     source: SourceName
     is_up: bool
     short: str
     last_reading: float | None = None
+    standing: Standing = "ok"
 
 
 class Event(NamedTuple):
@@ -158,13 +167,26 @@ class Point(NamedTuple):
     ttft_p95: float | None = None
 
 
+class Since(NamedTuple):
+    """
+    Since when a server is in its state.
+
+    Args:
+        at: Since when it is known to be.
+        is_exact: Whether the beginning was seen; else it may be for longer.
+    """
+
+    at: float
+    is_exact: bool
+
+
 class ServerView(NamedTuple):
     """
     One server.
 
     Args:
         state: The worst of its engines.
-        meaning: What the state means and what to do, in words; empty where nothing is to be said.
+        meaning: What the state means, in words; empty where nothing is to be said.
         now: Its numbers.
         latencies: As of an engine, the highest of all engines.
         max_running_requests, kv_cache_capacity_tokens: Sums over the engines; `None` if one's is not known.
@@ -175,6 +197,9 @@ class ServerView(NamedTuple):
         hour: The numbers of the last hour, oldest first, ten seconds apart; empty if it was not asked for.
         start_time: When the server started.
         starts: How many starts were seen.
+        gpus: Those that it uses, as far as that is known, as the daemon's document has them.
+        since: Since when the first of the engines in this state is in it; `None` if that is not known.
+        first_steps: What to do first; `None` for a state that needs nothing.
     """
 
     name: str
@@ -194,6 +219,9 @@ class ServerView(NamedTuple):
     hour: tuple[Point, ...] = ()
     start_time: float | None = None
     starts: int | None = None
+    gpus: tuple[GpuDocument, ...] = ()
+    since: Since | None = None
+    first_steps: FirstSteps | None = None
 
 
 class Frame(NamedTuple):
@@ -204,11 +232,15 @@ class Frame(NamedTuple):
         at: The moment.
         received: When this program received it, by its own clock; the age of the data is the time since then.
         servers: The worst first, then by name.
+        findings: What is wrong, then what should be known, that is about none of them but about vllm-watch.
+        is_replay: Whether what is shown is a recording that `vllm-watch demo` replays.
     """
 
     at: float
     received: float
     servers: tuple[ServerView, ...]
+    findings: tuple[Finding, ...] = ()
+    is_replay: bool = False
 
 
 class Lost(NamedTuple):
@@ -218,12 +250,14 @@ class Lost(NamedTuple):
     Args:
         since: When the first attempt failed, by the clock of the reader.
         reason: Why, and what to do, in words.
-        last: What was read last.
+        last: What was read last; `None` if nothing was ever read.
+        is_final: Whether it is not tried again, because it would fail in the same way.
     """
 
     since: float
     reason: str
     last: Frame | None = None
+    is_final: bool = False
 
 
 View = Frame | Lost | None
@@ -231,15 +265,14 @@ View = Frame | Lost | None
 
 
 class FrameSource(Protocol):
-    """
-    Where frames come from. A thread of its own reads them, so that no method ever waits for a server.
+    """Where frames come from. A thread of its own reads them, so that no method ever waits for a server."""
 
-    `title` says what is read, such as ``http://127.0.0.1:9468`` or ``recording day at 10 times its speed``.
-    """
-
-    title: str
     delay: float
     """Seconds between two readings; it may be set at any time."""
+
+    @property
+    def title(self) -> str:
+        """What is read: ``http://127.0.0.1:9468``, or ``recording day, 10 times as fast, 0:02:00 of 0:10:00``."""
 
     def now(self) -> float:
         """Return the reader's time, for the age of a frame."""
@@ -255,6 +288,9 @@ class FrameSource(Protocol):
 
     def show_hours(self, names: Collection[str]) -> None:
         """Ask for the last hour of these servers from now on."""
+
+    def hold(self, *, is_held: bool) -> bool:
+        """Have what is read stand still, or go on where it was; return whether it can: only a recording does."""
 
 
 ThemeName = Literal["dark", "light"]

@@ -18,6 +18,7 @@ class Moment(NamedTuple):
         title: What is read, in words.
         delay: Seconds between two readings; 0 if there is only one.
         paused: Since when the view is paused, by the clock of the reader.
+        is_held: Whether what is read stands still meanwhile.
     """
 
     view: View
@@ -25,6 +26,7 @@ class Moment(NamedTuple):
     title: str
     delay: float
     paused: float | None = None
+    is_held: bool = False
 
     @property
     def frame(self) -> Frame | None:
@@ -46,4 +48,7 @@ class Moment(NamedTuple):
     def at(self) -> float:
         """The time by the clock that the times of servers are in; 0 if nothing is known."""
         frame = self.frame
-        return 0.0 if frame is None else frame.at + (self.age or 0.0)
+        if frame is None:
+            return 0.0
+        now = self.paused if self.is_held and self.paused is not None else self.now
+        return frame.at + max(now - frame.received, 0.0)

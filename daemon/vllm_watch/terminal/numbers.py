@@ -90,8 +90,8 @@ def engine_numbers(engine: EngineView, recent: Sequence[Point], cells: Cells) ->
 def server_numbers(server: ServerView, cells: Cells) -> list[Number]:
     """Return the sums over the engines of a server, and of their KV caches the fullest beside the tokens in all."""
     now, recent = server.now, server.recent
-    usage, used = now.kv_cache_usage_ratio, _used_tokens(server.engines)
-    tokens = _tokens(used, server.kv_cache_capacity_tokens, cells)
+    usage, used = now.kv_cache_usage_ratio, used_tokens(server.engines)
+    tokens = tokens_text(used, server.kv_cache_capacity_tokens, cells)
     return [
         Number("output", cells.number(now.generation_tokens_per_second), "tok/s", _course(recent, _OUTPUT)),
         Number("prompt", cells.number(now.prompt_tokens_per_second), "tok/s", _course(recent, _PROMPT)),
@@ -104,7 +104,7 @@ def server_numbers(server: ServerView, cells: Cells) -> list[Number]:
     ]  # fmt: skip
 
 
-def _used_tokens(engines: Sequence[EngineView]) -> float | None:
+def used_tokens(engines: Sequence[EngineView]) -> float | None:
     """Return how many tokens are in the KV caches of engines, if that is known of each."""
     used = [_used(_value(engine.kv_cache_usage_ratio), engine.kv_cache_capacity_tokens) for engine in engines]
     known = [tokens for tokens in used if tokens is not None]
@@ -131,7 +131,7 @@ def hour_lines(server: ServerView, at: float, width: int, cells: Cells) -> list[
     hour = [point for point in server.hour if at - point.at <= HOUR_SECONDS]
     room = max(width - LABEL - _VALUE - 1, 1)
     courses: tuple[tuple[str, Read, Callable[[float | None], str], float | None], ...] = (
-        ("output", _OUTPUT, cells.tokens, None),
+        ("output", _OUTPUT, cells.number, None),
         ("running", _RUNNING, cells.count, None),
         ("waiting", _WAITING, cells.count, None),
         ("KV cache", _KV_CACHE, cells.percent, 1.0),
@@ -168,7 +168,7 @@ def _by_time(points: Sequence[Point], read: Read, at: float, parts: int) -> list
 
 def _kv_cache(usage: float | None, capacity: float | None, cells: Cells, reading: Reading | None) -> Number:
     """Return the use of the KV cache: in tokens, too, if its size is known."""
-    note = _tokens(_used(usage, capacity), capacity, cells)
+    note = tokens_text(_used(usage, capacity), capacity, cells)
     return Number("KV cache", cells.percent(usage), "%", ratio=usage, note=note, reading=reading)
 
 
@@ -176,12 +176,12 @@ def _used(usage: float | None, capacity: float | None) -> float | None:
     return None if usage is None or capacity is None else usage * capacity
 
 
-def _tokens(used: float | None, capacity: float | None, cells: Cells) -> str:
+def tokens_text(used: float | None, capacity: float | None, cells: Cells) -> str:
     """Return how many tokens are used, of how many."""
     if capacity is None:
         return ""
-    of = f"of {cells.tokens(capacity)} tokens"
-    return of if used is None else f"{cells.tokens(used)} {of}"
+    known = f"of {cells.tokens(capacity)}" if used is None else cells.tokens_of(used, capacity)
+    return f"{known} tokens"
 
 
 def _drawing(number: Number, room: int, cells: Cells) -> list[Span]:

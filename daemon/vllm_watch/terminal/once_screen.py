@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from vllm_watch.terminal.cells import Cells
+from vllm_watch.terminal.happened import common_lines
 from vllm_watch.terminal.heading import banner, title_line
 from vllm_watch.terminal.lines import EMPTY, Line, fitted
 from vllm_watch.terminal.model import Frame
@@ -27,7 +28,7 @@ def once_screen(moment: Moment, width: int, cells: Cells) -> str:
         cells: How numbers and drawings are written.
     """
     frame = moment.frame
-    body = [] if frame is None else _servers(frame, moment.at, width, cells)
+    body = [] if frame is None else [*common_lines(frame, width), *_servers(frame, moment.at, width, cells)]
     lines = [title_line(moment, width, cells), *banner(moment, width, cells), EMPTY, *body]
     return "".join(f"{fitted(line, width, cells).text.rstrip()}\n" for line in lines)
 

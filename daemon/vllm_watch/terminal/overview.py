@@ -13,8 +13,9 @@ from vllm_watch.terminal.heading import counts_line, rule
 from vllm_watch.terminal.lines import EMPTY, Line, Span, line, spread, wrapped
 from vllm_watch.terminal.model import ServerView
 from vllm_watch.terminal.server_detail import server_detail
-from vllm_watch.terminal.server_table import COLUMNS, Order
+from vllm_watch.terminal.server_table import Order, columns_for
 from vllm_watch.terminal.table import heads, placed, row
+from vllm_watch.terminal.what_to_do import meaning_lines
 
 
 _LEAST_WITH_PREVIEW = 18
@@ -58,7 +59,7 @@ def table_height(height: int, servers: int) -> int:
 def overview(shown: Shown, at: float, width: int, height: int, cells: Cells) -> list[Line]:
     """Return the screen below the banners."""
     rows = table_height(height, len(shown.servers))
-    columns = placed(COLUMNS, width)
+    columns = placed(columns_for(shown.every), width)
     mark = _arrow(shown.order, cells)
     visible = shown.servers[shown.top : shown.top + rows]
     lines = [summary(shown, rows, width, cells), *heads(columns, shown.order.column, mark)]
@@ -98,8 +99,7 @@ def preview(server: ServerView, at: float, width: int, height: int, cells: Cells
         return [EMPTY, *server_detail(server, at, width, cells)][:height]
     model = f" {cells.glyphs.dot} {server.model_name}" if server.model_name else ""
     lines = [rule(f"{server.name}{model}", width, cells)]
-    if server.meaning:
-        lines += wrapped(server.meaning, width)
+    lines += meaning_lines(server, width)
     lines += finding_lines(server, width, "wrong")
     lines += event_lines(server, at, width, cells)
     return lines[:height]

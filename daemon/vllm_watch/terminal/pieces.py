@@ -9,7 +9,7 @@ from vllm_watch.catalog.findings import Finding, Weight
 from vllm_watch.catalog.states import EngineState
 from vllm_watch.terminal.cells import Cells
 from vllm_watch.terminal.lines import Role, Span
-from vllm_watch.terminal.model import Latency, Stage
+from vllm_watch.terminal.model import Latency, LatencyLevel, Stage
 from vllm_watch.terminal.thresholds import KV_FULL_RATIO
 
 
@@ -35,13 +35,20 @@ def latency_of(latencies: Sequence[Latency], stage: Stage) -> Latency:
     return next((each for each in latencies if each.stage == stage), Latency(stage))
 
 
-def latency_piece(latency: Latency, value: float | None, cells: Cells) -> Span:
-    """Return a latency in milliseconds, or with its unit in seconds, and with a mark if it is over the objective."""
-    is_over = value is not None and latency.objective is not None and value > latency.objective
+def latency_piece(latency: Latency, level: LatencyLevel, cells: Cells) -> Span:
+    """
+    Return a latency in milliseconds, or with its unit in seconds, and with a mark if it is over the objective.
+
+    One that is only known to be more than a bound is written with a sign before that: ``>160s``.
+    """
+    value: float | None = getattr(latency, level)
+    least = level in latency.at_least
+    is_over = value is not None and latency.objective is not None and (value, least) > (latency.objective, False)
     if value is not None and value >= _IN_SECONDS:
         text = f"{cells.number(value)}s"  # So that it is as short as the others.
     else:
         text = cells.milliseconds(value, latency.below)
+    text = f">{text}" if least else text
     # The blank keeps the digits of those that are not over below those that are.
     return Span(f"{text}{OVER if is_over else ' '}", "over" if is_over else "text")
 
@@ -64,5 +71,5 @@ def finding_mark(finding: Finding) -> Span:
 
 
 def of_limit(value: float | None, limit: float | None, cells: Cells) -> str:
-    """Return a number of requests and the most there can be: ``12/64``."""
+    """Return a number of requests and the most there can be, for a narrow column: ``12/64``."""
     return cells.count(value) if limit is None else f"{cells.count(value)}/{cells.count(limit)}"

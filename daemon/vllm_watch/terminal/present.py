@@ -39,8 +39,10 @@ class Present:
 
     def look(self) -> None:
         """Take what the source has now; while paused, only the time goes on."""
-        view = self._source.latest() if self.moment.paused is None else self.moment.view
-        self.moment = self.moment._replace(view=view, now=self._source.now(), delay=self._source.delay)
+        source, shown = self._source, self.moment
+        if shown.paused is None:
+            shown = shown._replace(view=source.latest(), title=source.title)
+        self.moment = shown._replace(now=source.now(), delay=source.delay)
 
     def show_hours(self, names: frozenset[str]) -> None:
         """Ask the source for the last hour of these servers, if that is not what it reads already."""
@@ -50,6 +52,7 @@ class Present:
 
     def pause(self) -> None:
         """Hold what is known, or go on."""
-        is_paused = self.moment.paused is not None
-        self.moment = self.moment._replace(paused=None if is_paused else self._source.now())
+        begins = self.moment.paused is None
+        is_held = self._source.hold(is_held=begins) and begins
+        self.moment = self.moment._replace(paused=self._source.now() if begins else None, is_held=is_held)
         self.look()

@@ -8,10 +8,11 @@ from typing import Protocol
 
 
 class DocumentReader(Protocol):
-    """Where documents come from; all but `close` is called from one thread."""
+    """Where documents come from; all but `hold` and `close` is called from one thread."""
 
-    title: str
-    """What is read, in a few words."""
+    @property
+    def title(self) -> str:
+        """What is read, in a few words."""
 
     @property
     def is_settled(self) -> bool:
@@ -30,6 +31,9 @@ class DocumentReader(Protocol):
         Raises:
             VllmWatchError: There is none now.
         """
+
+    def hold(self, *, is_held: bool) -> bool:
+        """Have what is read stand still, or go on; return whether it can. Any thread may call it."""
 
     def close(self) -> None:
         """End what is running, a `read` included, and give everything back. Any thread may call it."""

@@ -9,9 +9,9 @@ from collections import deque
 from collections.abc import Callable, Collection
 
 from vllm_watch.catalog.limits import SERVERS_WITH_HOUR
+from vllm_watch.exposition.document import decode
 from vllm_watch.support.clock import Clock
-from vllm_watch.support.errors import VllmWatchError
-from vllm_watch.terminal.document import decode
+from vllm_watch.support.errors import VllmWatchError, WrongDaemonError
 from vllm_watch.terminal.frames import frame_of
 from vllm_watch.terminal.model import Frame, Lost, Point, View
 from vllm_watch.terminal.reader import DocumentReader
@@ -28,7 +28,7 @@ _FAILED = "reading fails inside this program: {}"
 
 class ReadingThread:
     """
-    Reads again and again, and keeps the last frame.
+    Reads again and again, and keeps the last frame. What was never read and cannot get better is not tried again.
 
     Args:
         reader: Where documents come from.
@@ -38,7 +38,6 @@ class ReadingThread:
     """
 
     def __init__(self, reader: DocumentReader, clock: Clock, delay: float, only: str | None = None) -> None:
-        self.title = reader.title
         self._delay = delay
         self._reader = reader
         self._clock = clock
@@ -52,6 +51,11 @@ class ReadingThread:
         self._wake = threading.Event()
         self._is_stopping = False
         self._thread = threading.Thread(target=self._run, name="reading", daemon=True)
+
+    @property
+    def title(self) -> str:
+        """What is read; of a recording also how far that is."""
+        return self._reader.title
 
     @property
     def delay(self) -> float:
@@ -98,6 +102,13 @@ class ReadingThread:
             self._wake.set()
         self._shown = shown
 
+    def hold(self, *, is_held: bool) -> bool:
+        """Have what is read stand still, or go on where it was; return whether it can."""
+        can_be_held = self._reader.hold(is_held=is_held)
+        if can_be_held and not is_held:
+            self._wake.set()
+        return can_be_held
+
     def _run(self) -> None:
         has_started = False
         while not self._is_stopping:
@@ -109,10 +120,16 @@ class ReadingThread:
                     has_started = True
                 self._show(self._read())
             except VllmWatchError as error:
-                self._lose(str(error))
+                self._lose(str(error), is_final=isinstance(error, WrongDaemonError) and self._last is None)
             except Exception as error:  # noqa: BLE001 - Whatever a source sends, the screen says so and stays.
                 self._lose(_FAILED.format(repr(error)))
+            if isinstance(self._view, Lost) and self._view.is_final:
+                return
             self._clock.wait(self._wake, started + self._delay - self._clock.now())
+
+    @property
+    def _last(self) -> Frame | None:
+        return self._view.last if isinstance(self._view, Lost) else self._view
 
     def _read(self) -> Frame:
         """Return the present frame; of few servers with their last hours, also the first one."""
@@ -130,18 +147,19 @@ class ReadingThread:
     def _show(self, frame: Frame) -> None:
         recent = {server.name: self._recent.get(server.name, deque(maxlen=RECENT_POINTS)) for server in frame.servers}
         for server in frame.servers:
-            recent[server.name].append(server.now)
+            points = recent[server.name]
+            if not points or points[-1].at != server.now.at:  # What stands still has no new numbers.
+                points.append(server.now)
         self._recent = recent
         servers = tuple(server._replace(recent=tuple(recent[server.name])) for server in frame.servers)
         self._replace(frame._replace(servers=servers))
 
-    def _lose(self, reason: str) -> None:
+    def _lose(self, reason: str, *, is_final: bool = False) -> None:
         before = self._view
-        if isinstance(before, Lost):
-            if before.reason != reason:
-                self._replace(before._replace(reason=reason))
-            return
-        self._replace(Lost(self._clock.now(), reason, before))
+        since = before.since if isinstance(before, Lost) else self._clock.now()
+        lost = Lost(since, reason, self._last, is_final)
+        if lost != before:  # The same object, until something has changed.
+            self._replace(lost)
 
     def _replace(self, view: View) -> None:
         if not self._is_stopping:

@@ -3,6 +3,9 @@
 
 from __future__ import annotations
 
+import datetime as dt
+import threading
+
 from collections.abc import Collection, Iterator, Sequence
 
 import msgspec
@@ -11,7 +14,7 @@ from vllm_watch.replay.recording import RecordedEvent, Recording
 from vllm_watch.replay.replay import ReplayedServer
 from vllm_watch.service.history import HISTORY_STEP, ChartHistory
 from vllm_watch.service.snapshot_document import document, server_document
-from vllm_watch.state.server import ServerSettings, ServerState
+from vllm_watch.state.server import ServerState
 from vllm_watch.support.clock import Clock
 
 
@@ -29,9 +32,10 @@ class _ServerReplay:
     """
 
     def __init__(self, recording: Recording, server: str) -> None:
-        sources = recording.sources[server]
         self._started = recording.started
-        self._state = ServerState(ServerSettings(server, sources.has_log, sources.interval))
+        sources = recording.sources[server]
+        self._cost_per_hour = sources.cost_per_hour
+        self._state = ServerState(sources.settings(server))
         self._replayed = ReplayedServer(self._state, recording.started)
         self._hour = ChartHistory()
         self._events: Iterator[RecordedEvent] = recording.events(server)
@@ -51,7 +55,7 @@ class _ServerReplay:
 
     def document(self, seconds: float, hours: Collection[str] | None) -> msgspec.Raw:
         """Return what is known so many seconds after the start, to which `advance` has gone."""
-        snapshot = self._state.snapshot(self._started + seconds)
+        snapshot = self._state.snapshot(self._started + seconds)._replace(cost_per_hour=self._cost_per_hour)
         return server_document(snapshot, self._hour if hours is None or snapshot.name in hours else None)
 
     def _apply_until(self, seconds: float) -> None:
@@ -91,22 +95,32 @@ class ReplayReader:
         recording: The recording.
         servers: Which of its servers.
         clock: The time, which may run faster than the machine's.
-        title: What is replayed, and how fast.
+        name: What is replayed, and how fast.
         is_end_only: Whether only its end is shown.
     """
 
     is_settled = True
 
     def __init__(
-        self, recording: Recording, servers: Sequence[str], clock: Clock, title: str, *, is_end_only: bool = False
+        self, recording: Recording, servers: Sequence[str], clock: Clock, name: str, *, is_end_only: bool = False
     ) -> None:
-        self.title = title
+        self._name = name
         self._recording = recording
         self._servers = servers
         self._clock = clock
         self._start = clock.now()
+        self._seconds = 0.0
+        """Where the recording was read last."""
+        self._is_held = False
+        self._position_lock = threading.Lock()
         self._is_end_only = is_end_only
         self._replay = Replay(recording, servers)
+
+    @property
+    def title(self) -> str:
+        """What is replayed, and which part of it is shown."""
+        now, whole = (dt.timedelta(seconds=round(each)) for each in (self._seconds, self._recording.seconds))
+        return f"{self._name}, {'its end' if self._is_end_only else f'{now} of {whole}'}"
 
     def start(self) -> None:
         """Do nothing: the time runs already."""
@@ -118,13 +132,30 @@ class ReplayReader:
         Raises:
             FileError: The recording cannot be read any more.
         """
-        whole = self._recording.seconds
-        seconds = whole if self._is_end_only else self._clock.now() - self._start
-        if seconds > whole:
-            self._start, seconds = self._clock.now(), 0.0
+        before, seconds = self._seconds, self._position()
+        if seconds < before:
             self._replay = Replay(self._recording, self._servers)
         self._replay.advance(seconds)
         return self._replay.document(seconds, hours)
 
+    def hold(self, *, is_held: bool) -> bool:
+        """Have the recording stand where it was read last, or go on from there."""
+        with self._position_lock:
+            if self._is_held and not is_held:
+                self._start = self._clock.now() - self._seconds
+            self._is_held = is_held
+        return True
+
     def close(self) -> None:
         """Do nothing: nothing is open."""
+
+    def _position(self) -> float:
+        """Return how many seconds after its start the recording is; after its end it begins again."""
+        with self._position_lock:
+            if self._is_end_only:
+                self._seconds = self._recording.seconds
+            elif not self._is_held:
+                self._seconds = self._clock.now() - self._start
+                if self._seconds > self._recording.seconds:
+                    self._start, self._seconds = self._clock.now(), 0.0
+            return self._seconds

@@ -5,9 +5,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from vllm_watch.catalog.reasons import SOURCE_NAMES
+from vllm_watch.catalog.reasons import SOURCE_NAMES, WRONG
+from vllm_watch.state.window import MIN_SECONDS
 from vllm_watch.terminal.cells import Cells
 from vllm_watch.terminal.engine_table import ENGINE_COLUMNS
+from vllm_watch.terminal.gpu_table import gpu_lines
 from vllm_watch.terminal.happened import event_lines, finding_lines
 from vllm_watch.terminal.heading import ago, rule
 from vllm_watch.terminal.latencies import LATENCY_WIDTH, draft_lines, hits_line, latency_lines
@@ -22,6 +24,7 @@ from vllm_watch.terminal.numbers import (
 )  # fmt: skip
 from vllm_watch.terminal.pieces import state_piece
 from vllm_watch.terminal.table import heads, placed, row
+from vllm_watch.terminal.what_to_do import lasts, meaning_lines, step_lines
 
 
 _WIDE = 130
@@ -38,13 +41,16 @@ _LEAST_DRAFTS = 24
 
 def server_detail(server: ServerView, at: float, width: int, cells: Cells) -> list[Line]:
     """Return all lines of a server; the screen shows as many as it has room for."""
-    lines = _about(server, at, width, cells)
+    head = _head(server, at, cells)
     if width < _WIDE:
         return [
-            *lines,
+            head,
+            *meaning_lines(server, width),
             *finding_lines(server, width, "wrong"),
             *_present(server, at, width, cells, every=False),
+            *gpu_lines(server, width, cells),
             *event_lines(server, at, width, cells, most=_FEW_EVENTS),
+            *step_lines(server, width, cells),
             *_sources(server, at, width, cells),
             *_capacity(server, width, cells),
             *finding_lines(server, width, "note"),
@@ -53,21 +59,30 @@ def server_detail(server: ServerView, at: float, width: int, cells: Cells) -> li
     left = (width - _GAP) * 3 // 5
     right = width - _GAP - left
     halves = [_left(server, at, left, cells), _right(server, at, right, cells)]
-    return [*lines, EMPTY, *beside(halves, (left, right), cells, _GAP), *_blocks(server, at, width, cells)]
+    meaning = wrapped(server.meaning, width) if server.meaning else []
+    return [head, *meaning, EMPTY, *beside(halves, (left, right), cells, _GAP), *_blocks(server, at, width, cells)]
 
 
 def _left(server: ServerView, at: float, width: int, cells: Cells) -> list[Line]:
-    lines = [rule("Now", width, cells), *_present(server, at, width, cells, every=True), EMPTY]
+    lines = [
+        rule(f"Now; tok/s over the last {MIN_SECONDS:g} s or more", width, cells),
+        *_present(server, at, width, cells, every=True),
+        EMPTY,
+    ]
+    gpus = gpu_lines(server, width, cells)
+    lines += [*gpus, EMPTY] if gpus else []
     hour = hour_lines(server, at, width, cells)
     return [*lines, rule("Last hour: the highest, and the course", width, cells), *hour] if hour else lines
 
 
 def _right(server: ServerView, at: float, width: int, cells: Cells) -> list[Line]:
     wrong = [*finding_lines(server, width, "wrong"), *finding_lines(server, width, "note")] or [line("nothing")]
+    steps = step_lines(server, width, cells)
     events = event_lines(server, at, width, cells) or [line("nothing")]
     capacity = _capacity(server, width, cells)
     return [
         rule("What is wrong or should be known", width, cells), *wrong, EMPTY,
+        *([*steps, EMPTY] if steps else []),
         rule("Sources", width, cells), *_sources(server, at, width, cells), EMPTY,
         *([rule("Capacity", width, cells), *capacity, EMPTY] if capacity else []),
         rule("Events of the last hour", width, cells), *events,
@@ -81,10 +96,10 @@ def _more(server: ServerView, at: float, width: int, cells: Cells) -> list[Line]
     return [*titled, *_blocks(server, at, width, cells)]
 
 
-def _about(server: ServerView, at: float, width: int, cells: Cells) -> list[Line]:
-    """Return the state, the name, and what the state means."""
+def _head(server: ServerView, at: float, cells: Cells) -> Line:
+    """Return the state and how long it has lasted, the name, and what is served."""
     up = (
-        f"up {cells.duration(at - server.start_time)}"
+        f"up {cells.duration(float(round(at - server.start_time)))}"
         if server.start_time is not None and server.state != "down"
         else ""
     )
@@ -92,8 +107,7 @@ def _about(server: ServerView, at: float, width: int, cells: Cells) -> list[Line
     facts = [server.model_name, f"vLLM {server.version}" if server.version else "", up, starts]
     dot = f" {cells.glyphs.dot} "
     about = dot.join(["", *(fact for fact in facts if fact)])
-    head = line(state_piece(server.state, cells), "  ", Span(server.name, "strong"), about)
-    return [head, *(wrapped(server.meaning, width) if server.meaning else [])]
+    return line(state_piece(server.state, cells), lasts(server, at, cells), "  ", Span(server.name, "strong"), about)
 
 
 def _present(server: ServerView, at: float, width: int, cells: Cells, *, every: bool) -> list[Line]:
@@ -155,9 +169,9 @@ def _sources(server: ServerView, at: float, width: int, cells: Cells) -> list[Li
 def _source(source: SourceView, at: float, width: int, cells: Cells) -> list[Line]:
     last = "nothing read yet" if source.last_reading is None else f"read {ago(at - source.last_reading, cells)}"
     # What to do about one that fails is among what is wrong.
-    text = f"{'ok' if source.is_up else 'FAILED'}, {last}: {source.short}"
+    text = f"{source.standing}, {last}: {source.short}"
     name = Span(SOURCE_NAMES[source.source].ljust(_SOURCE_LABEL), "label")
-    return wrapped(text, width, first=name, role="text" if source.is_up else "wrong")
+    return wrapped(text, width, first=name, role="wrong" if source.standing in WRONG else "text")
 
 
 def _capacity(server: ServerView, width: int, cells: Cells) -> list[Line]:

@@ -4,20 +4,23 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from operator import attrgetter
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
+from vllm_watch.catalog.gpu_texts import STATE_WORDS
 from vllm_watch.catalog.states import STATES
+from vllm_watch.loadtest.gpu_texts import Word, condition
 from vllm_watch.terminal.cells import Cells
 from vllm_watch.terminal.lines import Span
-from vllm_watch.terminal.model import ServerView, Stage
+from vllm_watch.terminal.model import LatencyLevel, ServerView, Stage
 from vllm_watch.terminal.pieces import course_piece, latency_of, latency_piece, of_limit, ratio_bar, state_piece
 from vllm_watch.terminal.table import Column, ordered
 from vllm_watch.terminal.thresholds import KV_FULL_RATIO
 
 
-Level = Literal["p50", "p95", "p99"]
 _PERCENT_WIDTH = 5
+_RANK_OF_WRONG = 2
 
 
 class Order(NamedTuple):
@@ -83,14 +86,28 @@ def _engines(server: ServerView, cells: Cells, width: int) -> Sequence[Span]:
     return [Span(cells.count(len(server.engines)))]
 
 
-def _latency_column(name: str, stage: Stage, level: Level, title: str, rank: int) -> Column[ServerView]:
+def _gpus(server: ServerView, cells: Cells, width: int) -> Sequence[Span]:
+    """Return how many GPUs are lost, or else need somebody; if none does, how busy the busiest is."""
+    wrong = [word.text for word in _wrong_gpus(server)]
+    if wrong:
+        worst = next((word for word in STATE_WORDS.values() if word in wrong), wrong[0])
+        return [Span(cells.fit(f"{wrong.count(worst)} {worst}", width), "alarm")]
+    known = [ratio for gpu in server.gpus if (ratio := gpu.values.get("gpu_busy_ratio")) is not None]
+    return [Span(cells.percent(max(known, default=None)).rjust(width))]
+
+
+def _wrong_gpus(server: ServerView) -> list[Word]:
+    return [word for gpu in server.gpus if (word := condition(gpu)).tone == "wrong"]
+
+
+def _latency_column(name: str, stage: Stage, level: LatencyLevel, title: str, rank: int) -> Column[ServerView]:
     def value(server: ServerView) -> float | None:
         known: float | None = getattr(latency_of(server.latencies, stage), level)
         return known
 
     def cell(server: ServerView, cells: Cells, width: int) -> Sequence[Span]:
         del width
-        return [latency_piece(latency_of(server.latencies, stage), value(server), cells)]
+        return [latency_piece(latency_of(server.latencies, stage), level, cells)]
 
     return Column(name, title, f"{level} ms", 7, cell, rank, key=value)
 
@@ -145,6 +162,7 @@ COLUMNS: Sequence[Column[ServerView]] = (
     _lowest_column("prefix_cache_hit_ratio", "prefix", "hits %", 10, _as_percent),
     _lowest_column("spec_decode_mean_acceptance_length", "accept", "length", 11, _as_number),
     Column("engines", "engines", "", 7, _engines, 16),
+    Column("gpus", "GPUs", "% busy", 8, _gpus, 9),
     Column("finding", "what is wrong", "", 36, _finding, 12, grow=60, is_text=True),
     Column("model", "model", "", 16, _model, 17, grow=16, is_text=True),
 )  # fmt: skip
@@ -156,6 +174,15 @@ SORTED_BY = tuple(
     if column.key is not None and column.rank <= 7  # Those that 80 columns show.
 )
 """The columns by which the table is sorted, one after the other."""
+
+
+def columns_for(servers: Sequence[ServerView]) -> Sequence[Column[ServerView]]:
+    """Return the columns of these servers: GPUs only where some are known, and before most others if any is wrong."""
+    if not any(server.gpus for server in servers):
+        return [column for column in COLUMNS if column.name != "gpus"]
+    if not any(_wrong_gpus(server) for server in servers):
+        return COLUMNS
+    return [replace(column, rank=_RANK_OF_WRONG) if column.name == "gpus" else column for column in COLUMNS]
 
 
 def next_order(order: Order) -> Order:

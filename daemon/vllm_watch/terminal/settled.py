@@ -9,8 +9,8 @@ from collections.abc import Collection
 from typing import NamedTuple
 
 from vllm_watch.catalog.limits import SERVERS_WITH_HOUR
+from vllm_watch.exposition.document import decode
 from vllm_watch.support.clock import Clock
-from vllm_watch.terminal.document import decode
 from vllm_watch.terminal.frames import frame_of
 from vllm_watch.terminal.model import Frame
 from vllm_watch.terminal.reader import DocumentReader

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The status page's files: read once from the package, and those with lists of the catalogue."""
+"""The status page's files: read once from the package, and those with lists and limits of the catalogue."""
 
 from __future__ import annotations
 
@@ -10,13 +10,21 @@ from typing import Any, NamedTuple
 
 import msgspec
 
+from vllm_watch.catalog import gpu_texts
 from vllm_watch.catalog.first_steps import first_steps
+from vllm_watch.catalog.limits import SERVERS_WITH_HOUR
 from vllm_watch.catalog.severities import SEVERITIES
 from vllm_watch.catalog.states import BEST_TO_WORST, STATES
 from vllm_watch.web.endpoints import Response, compressed
 
 
 _INDEX = "index.html"
+_GPU_TEXTS = (
+    "STATE_PROBLEMS", "ACTION_PROBLEMS", "REMAP_FAILED", "NOT_SHOWN", "STATE_WORDS", "ACTION_WORDS",
+    "REMAP_FAILED_WORD", "OK_WORD", "NOT_READ_WORD", "THROTTLING_WORDS", "NORMAL_THROTTLING",
+)  # fmt: skip
+"""What the page says of a GPU."""
+
 _CONTENT_TYPES = {
     ".css": "text/css; charset=utf-8",
     ".html": "text/html; charset=utf-8",
@@ -36,7 +44,12 @@ def load_assets() -> Mapping[str, Asset]:
     """Return the files by the path that they are served at; the HTML is at ``/``."""
     folder = files("vllm_watch.web") / "static"
     read = {_path_of(file.name): _asset(file.name, file.read_bytes()) for file in folder.iterdir()}
-    made = {"severities.js": _module({"SEVERITIES": SEVERITIES}), "states.js": _module(_states())}
+    made = {
+        "gpu_texts.js": _module({name: getattr(gpu_texts, name) for name in _GPU_TEXTS}),
+        "limits.js": _module({"SERVERS_WITH_HOUR": SERVERS_WITH_HOUR}),
+        "severities.js": _module({"SEVERITIES": SEVERITIES}),
+        "states.js": _module(_states()),
+    }
     return {**read, **{_path_of(name): _asset(name, body) for name, body in made.items()}}
 
 

@@ -24,11 +24,11 @@ def bind(host: str, port: int) -> list[socket.socket]:
         UsageError: The address cannot be listened on.
     """
     if not 0 <= port <= MAX_PORT:
-        raise UsageError(f"cannot listen on {_address(host, port)}: the port is not within 0 to {MAX_PORT}")
+        raise UsageError(f"cannot listen on {address_text(host, port)}: the port is not within 0 to {MAX_PORT}")
     try:
         return _bind_all(host, port)
     except (OSError, UnicodeError) as error:
-        raise UsageError(f"cannot listen on {_address(host, port)}: {_reason(error)}") from error
+        raise UsageError(f"cannot listen on {address_text(host, port)}: {_reason(error)}") from error
 
 
 def is_loopback(sockets: Iterable[socket.socket]) -> bool:
@@ -67,7 +67,8 @@ def _listen(family: int, address: str, port: int, *, dual_stack: bool) -> socket
     return listener
 
 
-def _address(host: str, port: int) -> str:
+def address_text(host: str, port: int) -> str:
+    """Return an address as it is in a URL; without a host it is every address of the machine."""
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 

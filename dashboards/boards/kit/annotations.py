@@ -44,7 +44,7 @@ class _Built(builders.AnnotationQuery):
 
 
 def marks(texts: Texts) -> Iterator[builders.AnnotationQuery]:
-    """Yield starts of the server, what they changed, crashes that its log reported, and alerts."""
+    """Yield starts of the server, what they changed, errors of its GPUs, crashes that its log reported, and alerts."""
     # A start is marked when it was, and not when it was first seen.
     yield _annotation(
         texts.name("starts"),
@@ -55,6 +55,7 @@ def marks(texts: Texts) -> Iterator[builders.AnnotationQuery]:
         step="15s",
     )
     yield _changes(texts)
+    yield _gpu_errors(texts)
     failures = promql.of_server("log_events_total", f'event=~"{CRASHES}"')
     yield _annotation(
         texts.name("crashes"),
@@ -87,6 +88,19 @@ def _changes(texts: Texts) -> builders.AnnotationQuery:
         f"{changed} * 1000",
         useValueForTime=True,
         titleFormat="{{server}}: {{flag}} {{from}} → {{to}}",
+        step="15s",
+    )
+
+
+def _gpu_errors(texts: Texts) -> builders.AnnotationQuery:
+    """Return the last error of each code that the kernel reported of a server's GPUs."""
+    return _annotation(
+        texts.name("xids"),
+        palette.ORANGE,
+        f"1000 * vllm_watch_gpu_xid_last_timestamp_seconds and on (gpu) {promql.of_server('server_gpu_info')}",
+        useValueForTime=True,
+        titleFormat="Xid {{xid}} ({{class}})",
+        textFormat="{{gpu}}",
         step="15s",
     )
 

@@ -9,6 +9,7 @@ from boards.kit.panels import Column, Key, Panel, grid, value_mapping
 from boards.kit.texts import Texts
 from boards.kit.thresholds import runbook
 from vllm_watch_parsers.events import FAILURE_KINDS
+from vllm_watch_parsers.kernel_messages import GPU_XID
 
 
 START = "start"
@@ -16,7 +17,11 @@ START = "start"
 RUNBOOKS = {
     "VllmEngineCrashed": "engine_dead",
     "VllmOutOfMemory": "out_of_memory|gpu_memory_too_small|kv_cache_too_small",
-    "VllmWorkerFailed": "worker_died|nccl_error|shm_timeout|execution_timeout",
+    "VllmWorkerFailed": (
+        "worker_died|nccl_error|shm_timeout|execution_timeout"
+        "|gpu_ecc|gpu_nvlink|gpu_lost|cuda_illegal_access|cuda_launch_failure"
+    ),
+    "GpuXid": GPU_XID,
 }
 """The events that each of these alerts is about, and its runbook."""
 
@@ -61,7 +66,9 @@ def events(t: Texts, *, width: int = 24, height: int = 6) -> Panel:
 def _words(t: Texts) -> dict[str, tuple[str, str]]:
     """Return what events are called, and their colours: of failures those of the annotations."""
     crashes = CRASHES.split("|")
-    colors: dict[str, str] = {kind: palette.PURPLE if kind in crashes else palette.WARNING for kind in FAILURE_KINDS}
+    colors: dict[str, str] = {
+        kind: palette.PURPLE if kind in crashes else palette.WARNING for kind in (*FAILURE_KINDS, GPU_XID)
+    }
     return {kind: (t.get(f"events.{kind}"), color) for kind, color in {**colors, START: palette.TEXT}.items()}
 
 

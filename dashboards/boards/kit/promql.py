@@ -63,6 +63,11 @@ def recorded(name: str, more: str = "") -> str:
     return f"engine:vllm_watch_{name}{{{_joined(_ENGINE, more)}}}"
 
 
+def recorded_of_server(name: str) -> str:
+    """Return a series that is recorded for each server, by what follows ``server:vllm_watch_``."""
+    return f"server:vllm_watch_{name}{{{_SERVER}}}"
+
+
 def per_server(expr: str, how: str = "sum") -> str:
     """Return one value for a server out of those of its engines."""
     return f"{how} without (model_name, engine) ({expr})"

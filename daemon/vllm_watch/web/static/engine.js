@@ -2,8 +2,8 @@
 // One engine: tiles with what it does now, panels with the rest.
 
 import { element, refill, setBadge, setText } from "./dom.js";
-import { age, count, duration, number, numberOf, percent, roughly, UNKNOWN } from "./format.js";
-import { fact, gauge, listOf, mean, quantile, quantileIsBelow, stateOf } from "./snapshot.js";
+import { age, count, duration, number, numberOf, ofMost, percent, roughly, shortened, UNKNOWN } from "./format.js";
+import { fact, gauge, listOf, mean, quantile, quantileBounds, quantileIsBelow, stateOf } from "./snapshot.js";
 import { KV_FULL_RATIO } from "./thresholds.js";
 import { STAGES, TARGETS } from "./words.js";
 
@@ -86,7 +86,7 @@ export class EngineTiles {
     setBadge(this.#badge, stateOf(engine));
     const from = (name) => provenance(engine.gauges?.[name], at);
     const show = (tile, name, note) => tile.update(number(gauge(engine, name)), note, from(name));
-    show(this.#running, "requests_running", atMost(fact(engine, "max_running_requests")));
+    show(this.#running, "requests_running", ofLimit(fact(engine, "max_running_requests")));
     show(this.#waiting, "requests_waiting", deferred(gauge(engine, "requests_deferred")));
     show(this.#generation, "generation_tokens_per_second", "");
     show(this.#prompt, "prompt_tokens_per_second", cached(engine.prompt_excludes_cached));
@@ -193,8 +193,8 @@ function provenance(reading, at) {
   return `From ${source}, ${age(at - reading.at)}`;
 }
 
-function atMost(limit) {
-  return limit === null ? "" : `at most ${count(limit)}`;
+function ofLimit(limit) {
+  return limit === null ? "" : `of ${count(limit)}`;
 }
 
 function meaningOf(known) {
@@ -213,7 +213,7 @@ function cached(areExcluded) {
 }
 
 function tokensUsed(usage, capacity) {
-  return usage === null || capacity === null ? "" : `${count(usage * capacity)} of ${count(capacity)} tokens`;
+  return usage === null || capacity === null ? "" : `${ofMost(usage * capacity, capacity, shortened)} tokens`;
 }
 
 function tokens(value) {
@@ -226,9 +226,11 @@ function perSecond(value) {
 
 function latencyRows(engine, targets) {
   const rows = STAGES.map(([stage, label, meaning]) => {
-    const cells = [{ value: mean(engine, stage), below: null }];
+    const cells = [{ value: mean(engine, stage), below: null, bounds: null }];
     for (const level of LEVELS) {
-      cells.push({ value: quantile(engine, stage, level), below: quantileIsBelow(engine, stage, level) });
+      const bounds = quantileBounds(engine, stage, level);
+      const value = bounds === null ? quantile(engine, stage, level) : bounds[0];
+      cells.push({ value, below: quantileIsBelow(engine, stage, level), bounds });
     }
     return { stage, label, meaning, cells, target: numberOf(targets?.[TARGETS[stage]]) };
   });
@@ -242,12 +244,19 @@ function newLatencyRow({ label, meaning, cells, target }) {
   return element("tr", "", head, ...cells.map((cell) => newLatencyCell(cell, target)));
 }
 
-function newLatencyCell({ value, below }, target) {
-  const isOver = value !== null && target !== null && value > target;
-  const cell = element("td", isOver ? "over" : "", below === null ? duration(value) : `< ${duration(below)}`);
+function newLatencyCell({ value, below, bounds }, target) {
+  const isOver = value !== null && target !== null && (bounds === null ? value > target : value >= target);
+  const text = below !== null ? `< ${duration(below)}` : bounds !== null ? `> ${duration(value)}` : duration(value);
+  const cell = element("td", isOver ? "over" : "", text);
+  if (bounds !== null) cell.title = boundsTitle(bounds);
   if (isOver) cell.title = `Over the target of ${duration(target)}`;
   if (below !== null) cell.title = `In the histogram's first bucket, so it is only known to be below ${duration(below)}`;
   return cell;
+}
+
+function boundsTitle([low, high]) {
+  if (high === null) return `In the histogram's last bucket, so it is only known to be over ${duration(low)}`;
+  return `In a wide bucket of the histogram: between ${duration(low)} and ${duration(high)}`;
 }
 
 function newPosition(ratio, index) {

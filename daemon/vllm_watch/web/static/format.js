@@ -5,6 +5,10 @@ export const UNKNOWN = "–";
 
 const UNITS = [[86400, "d"], [3600, "h"], [60, "min"], [1, "s"]];
 
+const PREFIXES = [[1e12, "T"], [1e9, "G"], [1e6, "M"], [1e3, "k"]];
+const LEAST_SHORTENED = 10000;
+const ALL = 0.9995; // From here on a ratio of three digits is 1.
+
 const formats = [0, 1, 2].map((digits) => new Intl.NumberFormat("en", { maximumFractionDigits: digits }));
 
 // Returns a number, or null for all that is none.
@@ -20,7 +24,30 @@ export const number = known((value) => formats[digitsFor(Math.abs(value))].forma
 
 export const count = known((value) => formats[0].format(value));
 
-export const percent = known((value) => `${formats[value < 0.0995 ? 1 : 0].format(value * 100)} %`);
+// As `top` and `once` write it (loadtest/number_texts.py), and so is what is `shortened`.
+export const percent = known((value) => `${share(value)} %`);
+
+// The same without the sign, where the head has it.
+export const share = known((value) => (value * 100).toFixed(Math.abs(value) < ALL ? 1 : 0));
+
+// Returns bytes in GiB, without the unit.
+export const gibibytes = known((value) => shortened(value / 2 ** 30));
+
+// Returns a frequency in MHz, without the unit.
+export const megahertz = known((value) => count(value / 1e6));
+
+// Returns a number that may be large with three digits: 512, 9990, 93.9k, 1.23M.
+export const shortened = known((value) => {
+  const size = Math.abs(value);
+  if (size < LEAST_SHORTENED) return threeDigits(value);
+  const [unit, prefix] = PREFIXES.find(([each]) => size >= each * ALL) ?? PREFIXES.at(-1);
+  return `${threeDigits(value / unit)}${prefix}`;
+});
+
+// Returns how much there is of what there can be, "12 of 64"; the value alone if that is not known.
+export function ofMost(value, most, text = count) {
+  return numberOf(value) === null || numberOf(most) === null ? text(value) : `${text(value)} of ${text(most)}`;
+}
 
 export const duration = known((seconds) => {
   if (seconds < 1) return `${formats[seconds < 0.01 ? 1 : 0].format(seconds * 1000)} ms`;
@@ -43,6 +70,11 @@ export const span = known((seconds) => {
   const rest = seconds % size;
   return size > 1 && rest >= unitFor(rest)[0] ? `${roughly(seconds)} ${roughly(rest)}` : roughly(seconds);
 });
+
+function threeDigits(value) {
+  const rounded = Number(value.toPrecision(3));
+  return rounded === 0 ? "0" : rounded.toFixed(Math.max(2 - Math.floor(Math.log10(Math.abs(rounded))), 0));
+}
 
 function unitFor(seconds) {
   return UNITS.find(([size]) => seconds >= size) ?? UNITS[UNITS.length - 1];

@@ -4,10 +4,11 @@
 import { firing } from "./alerts.js";
 import { arrange, element, setBadge, setText } from "./dom.js";
 import { count, duration, number, percent, UNKNOWN } from "./format.js";
+import { wrongGpus } from "./gpus.js";
+import { SERVERS_WITH_HOUR } from "./limits.js";
 import { pointOf, worstState } from "./snapshot.js";
 import { STATES } from "./states.js";
 
-const MANY = 12;
 const COLUMNS = [
   ["running", "requests_running", number],
   ["waiting", "requests_waiting", number],
@@ -43,7 +44,7 @@ export class Overview {
 
   // `alertsOf` returns a server's alerts, or null if they are not known.
   update(list, alertsOf) {
-    this.#isLong = list.length > MANY;
+    this.#isLong = list.length > SERVERS_WITH_HOUR;
     this.#node.hidden = list.length < 2;
     this.#node.classList.toggle("long", this.#isLong);
     this.#find.hidden = this.#head.hidden = !this.#isLong;
@@ -71,7 +72,7 @@ export class Overview {
     if (!this.#isLong) return;
     this.#opened.add(name);
     // The one that was opened first closes, so that the page stays light.
-    if (this.#opened.size > MANY) this.#opened.delete([...this.#opened][0]);
+    if (this.#opened.size > SERVERS_WITH_HOUR) this.#opened.delete([...this.#opened][0]);
     this.#changed();
   }
 
@@ -136,6 +137,7 @@ export class Overview {
     const words = this.#find.value.toLowerCase().split(/\s+/);
     const text = `${nameOf(server)} ${server.model_name ?? ""} ${state}`.toLowerCase();
     setBadge(row.badge, state);
+    setText(row.gpus, wrongGpus(server));
     COLUMNS.forEach(([, name, show], index) => setText(row.values[index], show(point[name])));
     setText(row.alerts, alertsText(alerts));
     row.alerts.classList.toggle("over", firing(alerts, "critical") > 0);
@@ -154,10 +156,11 @@ function newRow(name) {
   const badge = element("span");
   const values = COLUMNS.map(() => element("span", "value"));
   const alerts = element("span", "value firing");
-  const node = element("a", "row", element("span", "", name), element("span", "", badge), ...values, alerts);
+  const gpus = element("b", "wrong-gpus");
+  const node = element("a", "row", element("span", "", name, gpus), element("span", "", badge), ...values, alerts);
   node.href = `#server-${encodeURIComponent(name)}`;
   node.dataset.name = name;
-  return { node, badge, values, alerts };
+  return { node, badge, gpus, values, alerts };
 }
 
 function alertsText(alerts) {

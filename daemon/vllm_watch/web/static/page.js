@@ -3,7 +3,7 @@
 
 import { alertsOf, AllAlerts } from "./alerts.js";
 import { arrange, setText } from "./dom.js";
-import { roughly } from "./format.js";
+import { numberOf, roughly } from "./format.js";
 import { Overview } from "./overview.js";
 import { ServerCard } from "./server.js";
 import { listOf, worstState } from "./snapshot.js";
@@ -15,7 +15,8 @@ const PATIENCE_MILLISECONDS = 5000;
 const BROKEN = new Set(["down", "stalled"]);
 
 const byId = (id) => document.getElementById(id);
-const [version, summary, banner, servers, empty] = ["version", "summary", "banner", "servers", "empty"].map(byId);
+const [version, summary, replay, banner] = ["version", "summary", "replay", "banner"].map(byId);
+const [servers, empty] = ["servers", "empty"].map(byId);
 const overview = new Overview(byId("overview"), () => show(shown));
 const troubles = new Troubles(byId("troubles"), byId("announced"));
 const allAlerts = new AllAlerts(byId("alerts"));
@@ -36,6 +37,8 @@ function show(snapshot) {
   const at = snapshot.at ?? Date.now() / 1000;
   setText(version, String(snapshot.version ?? ""));
   setText(summary, summaryOf(list));
+  setText(replay, replayOf(snapshot.replay));
+  replay.hidden = !snapshot.replay;
   document.title = titleOf(list);
   empty.hidden = list.length > 0;
   troubles.update(list, at);
@@ -72,6 +75,12 @@ function countsOf(list) {
 function summaryOf(list) {
   if (list.length < 2) return "";
   return `${list.length} servers: ${countsOf(list).map(([state, times]) => `${times} ${state}`).join(", ")}`;
+}
+
+// What happens in a replay happens not now, and no server of this machine is meant.
+function replayOf(known) {
+  const speed = numberOf(known?.speed) ?? 1;
+  return `A replay of a recorded server${speed === 1 ? "" : `, ${speed} times as fast`}. Its times are not those of now.`;
 }
 
 function titleOf(list) {

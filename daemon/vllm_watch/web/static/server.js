@@ -8,6 +8,7 @@ import { element, newLink, refill, setBadge, setText } from "./dom.js";
 import { EnginePanels, EngineTiles } from "./engine.js";
 import { Events } from "./events.js";
 import { age, count, duration, number, numberOf, percent, span } from "./format.js";
+import { Gpus } from "./gpus.js";
 import { History } from "./history.js";
 import { linkRows } from "./links.js";
 import { listOf, saysAnything, worstState } from "./snapshot.js";
@@ -30,6 +31,7 @@ export class ServerCard {
   #events = new Events();
   #links = element("p", "outside");
   #configuration = new Configuration();
+  #gpus = new Gpus();
   #tokens = new Chart(
     "Tokens per second",
     [["generation_tokens_per_second", "generated"], ["prompt_tokens_per_second", "prompt"]],
@@ -52,7 +54,7 @@ export class ServerCard {
     this.node.tabIndex = -1; // A link to it takes the keyboard along.
     this.#charts.append(...charts.map((chart) => chart.node));
     const last = element("div", "panels last", left, failures);
-    this.node.append(header, this.#trouble.node, this.#alerts.node, this.#tiles, this.#charts, this.#panels, last, this.#configuration.node);
+    this.node.append(header, this.#trouble.node, this.#alerts.node, this.#tiles, this.#gpus.node, this.#charts, this.#panels, last, this.#configuration.node);
   }
 
   // `alerts` are those about this server, or null if they are not known.
@@ -65,6 +67,7 @@ export class ServerCard {
     this.#trouble.update(server, at);
     this.#alerts.update(alerts, at);
     this.#updateEngines(server, at);
+    this.#gpus.update(server);
     this.#updateCharts(server, at);
     this.#configuration.update(server, at);
     refill(this.#sources, sourceRows(server, at), newSource);

@@ -20,6 +20,17 @@ export function quantile(engine, stage, level) {
   return numberOf(engine.quantiles?.[stage]?.[level]);
 }
 
+// Returns the bounds of the coarse bucket that a quantile lies in (the upper one may be null), or null for all others.
+export function quantileBounds(engine, stage, level) {
+  const bounds = engine.quantile_bounds?.[stage]?.[level];
+  return Array.isArray(bounds) && numberOf(bounds[0]) !== null ? [bounds[0], numberOf(bounds[1])] : null;
+}
+
+// Returns what is known of a quantile: of one in a coarse bucket the lower bound.
+function quantileAtLeast(engine, stage, level) {
+  return quantileBounds(engine, stage, level)?.[0] ?? quantile(engine, stage, level);
+}
+
 export function mean(engine, stage) {
   return numberOf(engine.means?.[stage]);
 }
@@ -52,7 +63,7 @@ export function pointOf(server, at) {
     requests_running: sum("requests_running"),
     requests_waiting: sum("requests_waiting"),
     kv_cache_usage_ratio: highest(all((engine) => gauge(engine, "kv_cache_usage_ratio"))),
-    ttft_p95: highest(all((engine) => quantile(engine, "time_to_first_token", "0.95"))),
+    ttft_p95: highest(all((engine) => quantileAtLeast(engine, "time_to_first_token", "0.95"))),
   };
 }
 

@@ -111,11 +111,13 @@ function beforeOf(first, stall) {
   return listOf(first?.before).filter((text) => !stall || text.includes(`\`${stall.reason}\``));
 }
 
-// The time of day, by this browser's clock and zone; with the date, if it was not today.
+// The time of day in this browser's zone, with its name; with the date, if it was not today.
 function timeOf(moment, at) {
   const time = new Date(moment * 1000);
   const isToday = time.toDateString() === new Date(at * 1000).toDateString();
-  return time.toLocaleString("en-GB", isToday ? { timeStyle: "medium" } : { dateStyle: "medium", timeStyle: "medium" });
+  const text = time.toLocaleString("en-GB", { timeStyle: "medium", ...(isToday ? {} : { dateStyle: "medium" }) });
+  const named = new Intl.DateTimeFormat("en-GB", { timeZoneName: "short" }).formatToParts(time);
+  return `${text} ${named.find((part) => part.type === "timeZoneName").value}`;
 }
 
 function capital(word) {

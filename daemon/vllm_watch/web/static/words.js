@@ -19,9 +19,14 @@ export const TARGETS = {
 };
 
 export const FAILURES = {
+  cuda_illegal_access: "CUDA: illegal memory access",
+  cuda_launch_failure: "CUDA: a kernel failed",
   engine_dead: "engine died",
   execution_timeout: "execution timed out",
+  gpu_ecc: "uncorrectable memory error of a GPU",
+  gpu_lost: "a GPU is lost",
   gpu_memory_too_small: "too little free GPU memory",
+  gpu_nvlink: "NVLink error",
   kv_cache_too_small: "KV cache too small for the model",
   nccl_error: "NCCL error",
   out_of_memory: "out of memory",

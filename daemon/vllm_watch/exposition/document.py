@@ -7,20 +7,29 @@ Every key but the names may be missing: an older daemon has fewer, and a newer o
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import msgspec
 
 from msgspec import Struct
 
-from vllm_watch.support.errors import DaemonError
+from vllm_watch.support.errors import WrongDaemonError
 
 
 class Document(Struct):
-    """All servers at one moment; `prometheus` is there only if one is configured."""
+    """All servers at one moment; `prometheus` is there only if one is configured, `replay` only of a replay."""
 
     at: float
     servers: list[ServerDocument]
     prometheus: PrometheusDocument | None = None
     alerts: list[AlertDocument] = []
+    replay: ReplayDocument | None = None
+
+
+class ReplayDocument(Struct):
+    """How many seconds of a recording pass in one."""
+
+    speed: float = 1.0
 
 
 class ServerDocument(Struct):
@@ -38,6 +47,17 @@ class ServerDocument(Struct):
     configuration: ConfigurationDocument | None = None
     history: dict[str, list[float | None]] = {}
     events: list[EventDocument] | None = None
+    gpus: list[GpuDocument] = []
+    gpu_errors: list[GpuErrorDocument] = []
+
+    def hour(self, names: Sequence[str]) -> list[tuple[float, list[float | None]]]:
+        """Return the last hour as far as it is there: each moment with the values of these columns, oldest first."""
+        times = self.history.get("t", [])
+        unknown: list[float | None] = [None] * len(times)
+        columns = [self.history.get(name, unknown) for name in names]
+        if any(len(column) != len(times) for column in columns):
+            return []
+        return [(at, values) for at, *values in zip(times, *columns, strict=True) if at is not None]
 
 
 class PrometheusDocument(Struct):
@@ -55,6 +75,7 @@ class AlertDocument(Struct):
     state: str = ""
     server: str | None = None
     engine: str | None = None
+    instance: str | None = None
     summary: str = ""
 
 
@@ -74,6 +95,13 @@ class ReadingDocument(Struct):
     value: float | None = None
     at: float = 0.0
     source: str = ""
+
+
+class SinceDocument(Struct):
+    """Since when an engine is in its state; if that is not exact, perhaps for longer."""
+
+    at: float
+    is_exact: bool = False
 
 
 class StallDocument(Struct):
@@ -96,16 +124,48 @@ class EngineDocument(Struct):
 
     engine: str = "0"
     state: str = "unknown"
+    state_since: SinceDocument | None = None
     stall: StallDocument | None = None
     gauges: dict[str, ReadingDocument] = {}
     prompt_excludes_cached: bool | None = None
     position_acceptance: list[float | None] = []
     quantiles: dict[str, dict[str, float | None]] = {}
+    quantile_bounds: dict[str, dict[str, tuple[float, float | None]]] = {}
     means: dict[str, float | None] = {}
     first_bounds: dict[str, float | None] = {}
     facts: dict[str, float | None] = {}
     capacity: dict[str, CapacityDocument] = {}
     disagreements: list[str] = []
+
+
+class GpuDocument(Struct, frozen=True):
+    """
+    One GPU of a server.
+
+    All but the first is missing where the driver does not show it. `throttled` is the part of the last seconds in which
+    its clocks were lowered, by reason.
+    """
+
+    gpu: str
+    memory: float | None = None
+    other_memory: float | None = None
+    is_shared: bool = False
+    index: int | None = None
+    name: str = ""
+    pci_bus_id: str = ""
+    mig: bool = False
+    state: str | None = None
+    recovery_action: str | None = None
+    throttled: dict[str, float] | None = None
+    values: dict[str, float | None] = {}
+    values_by_label: dict[str, dict[str, float | None]] = {}
+
+
+class GpuErrorDocument(Struct):
+    """An error of a GPU that the kernel has reported in the last hour, by its code and the GPU's place."""
+
+    xid: str
+    pci_bus_id: str = ""
 
 
 class ChangeDocument(Struct):
@@ -139,9 +199,9 @@ def decode(body: bytes) -> Document:
     Return a document.
 
     Raises:
-        DaemonError: It is none.
+        WrongDaemonError: It is none.
     """
     try:
         return _DECODER.decode(body)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):  # A wrong shape is a DecodeError, too.
-        raise DaemonError("the answer is not what a vllm-watch answers: check the address") from None
+        raise WrongDaemonError("the answer is not what a vllm-watch answers: check the address") from None

@@ -10,19 +10,24 @@ from textual.events import Paste
 
 from vllm_watch.terminal.canvas import Canvas
 from vllm_watch.terminal.glance import is_small, server_glance, server_lines
+from vllm_watch.terminal.happened import common_lines
 from vllm_watch.terminal.keys import FILTER, ONLY_SERVER_KEYS, OVERVIEW_KEYS, Key
 from vllm_watch.terminal.lines import Line, Span, line, spread, wrapped
 from vllm_watch.terminal.model import Frame, ServerView
 from vllm_watch.terminal.moment import Moment
 from vllm_watch.terminal.overview import HEAD, Shown, overview, table_height
-from vllm_watch.terminal.pages import Page, ServerPage
 from vllm_watch.terminal.present import Present
+from vllm_watch.terminal.screens import LineScreen, ServerScreen
 from vllm_watch.terminal.server_detail import server_detail
 from vllm_watch.terminal.server_table import Order, arranged, next_order
 from vllm_watch.terminal.table import window
 
 
-class HomePage(Page):
+_COMMON = 3
+"""So many findings that are about no server are shown, if there is room."""
+
+
+class HomeScreen(LineScreen):
     """
     The table of servers, the worst first; a server that has no others beside it in detail.
 
@@ -69,6 +74,12 @@ class HomePage(Page):
         """Return the name of the selected server, of which the lower part of the screen is."""
         return self.selected.name if self.selected is not None else None
 
+    def above(self, moment: Moment, width: int) -> list[Line]:
+        """Return what is wrong or should be known that is about no server."""
+        if moment.frame is None:
+            return []
+        return common_lines(moment.frame, width, 1 if is_small(*self.size) else _COMMON)
+
     def body(self, moment: Moment, width: int) -> list[Line]:
         """Return the table, or the only server."""
         cells = self.present.cells
@@ -77,7 +88,7 @@ class HomePage(Page):
         if len(moment.frame.servers) == 1:
             server = moment.frame.servers[0]
             if is_small(*self.size):
-                return server_glance(server, width, cells)
+                return server_glance(server, moment.at, width, cells)
             return server_detail(server, moment.at, width, cells)
         is_list = is_small(*self.size)
         servers = self._servers(moment.frame)
@@ -104,7 +115,7 @@ class HomePage(Page):
     def action_open(self) -> None:
         """Show the selected server in detail."""
         if self.has_table and self.selected is not None:
-            self.app.push_screen(ServerPage(self.present, self.selected.name))
+            self.app.push_screen(ServerScreen(self.present, self.selected.name))
 
     async def action_back(self) -> None:
         """Show all servers again."""

@@ -11,12 +11,13 @@ from textual.events import Resize
 from textual.screen import Screen
 
 from vllm_watch.terminal.canvas import Canvas
+from vllm_watch.terminal.cells import columns
 from vllm_watch.terminal.glance import is_small, is_tiny, server_glance, state_line
 from vllm_watch.terminal.happened import events_screen
 from vllm_watch.terminal.heading import banner, keys_line, title_line
 from vllm_watch.terminal.help_text import help_screen
-from vllm_watch.terminal.keys import KEYS, PAGE_KEYS, SERVER_KEYS, Key
-from vllm_watch.terminal.lines import EMPTY, Line, faded, fitted, wrapped
+from vllm_watch.terminal.keys import KEYS, SCREEN_KEYS, SERVER_KEYS, Key
+from vllm_watch.terminal.lines import EMPTY, Line, Span, faded, fitted, line, spread, wrapped
 from vllm_watch.terminal.moment import Moment
 from vllm_watch.terminal.present import Present
 from vllm_watch.terminal.server_detail import server_detail
@@ -25,7 +26,7 @@ from vllm_watch.terminal.server_detail import server_detail
 _ALL_LINES = 1_000_000
 
 
-class Page(Screen[None]):
+class LineScreen(Screen[None]):
     """
     A screen of lines. A subclass says in `body` what it shows.
 
@@ -50,7 +51,7 @@ class Page(Screen[None]):
 
     def keys(self) -> tuple[Key, ...]:
         """Return the keys that the last line names."""
-        return PAGE_KEYS
+        return SCREEN_KEYS
 
     def last_line(self, width: int) -> Line:
         """Return the last line: the keys."""
@@ -64,6 +65,11 @@ class Page(Screen[None]):
         """Return what there is to show; there is room for `room` lines, and there may be more."""
         raise NotImplementedError
 
+    def above(self, moment: Moment, width: int) -> list[Line]:
+        """Return what is above all that can be scrolled, on this screen alone."""
+        del moment, width
+        return []
+
     def draw(self) -> None:
         """Show what is known now."""
         width, height = self.canvas.size
@@ -76,14 +82,25 @@ class Page(Screen[None]):
     def _whole(self, moment: Moment, width: int, height: int) -> list[Line]:
         """Return all lines: title, what is wrong with the source, what there is to show, keys."""
         cells = self.present.cells
-        top = [title_line(moment, width, cells), *banner(moment, width, cells)]
+        above = self.above(moment, width)
+        if moment.lost is not None:
+            above = faded(above)
+        top = [title_line(moment, width, cells), *banner(moment, width, cells), *above]
         self.room = max(height - len(top) - 1, 1)
         body = self.body(moment, width)
         self._first = max(min(self._first, len(body) - self.room), 0)
         shown = body[self._first : self._first + self.room]
         if moment.lost is not None:
             shown = faded(shown)
-        return [*top, *shown, *[EMPTY] * (self.room - len(shown)), self.last_line(width)]
+        below = len(body) - self._first - len(shown)
+        return [*top, *shown, *[EMPTY] * (self.room - len(shown)), self._last_line(below, width)]
+
+    def _last_line(self, below: int, width: int) -> Line:
+        """Return the last line, which says how many lines are below the screen."""
+        if not below:
+            return self.last_line(width)
+        more = line(Span(f"{below} more: Down", "note"))
+        return spread(self.last_line(max(width - columns(more.text) - 1, 0)), more, width)
 
     def move(self, lines: int) -> None:
         """Show what is so many lines below."""
@@ -108,9 +125,9 @@ class Page(Screen[None]):
         """Go some lines down, or up."""
         self.move(lines)
 
-    def action_move_page(self, pages: int) -> None:
-        """Go some pages down, or up."""
-        self.move(pages * max(self.room - 1, 1))
+    def action_move_screen(self, screens: int) -> None:
+        """Go some screens down, or up."""
+        self.move(screens * max(self.room - 1, 1))
 
     def action_move_to_end(self, direction: int) -> None:
         """Go to the first line, or to the last."""
@@ -121,7 +138,7 @@ class Page(Screen[None]):
         await self.app.pop_screen()
 
 
-class ServerPage(Page):
+class ServerScreen(LineScreen):
     """
     One server in detail.
 
@@ -149,11 +166,11 @@ class ServerPage(Page):
         if server is None:
             return wrapped(f"{self.server} is not watched any more. Esc shows the others.", width)
         if is_small(*self.size):
-            return server_glance(server, width, self.present.cells)
+            return server_glance(server, moment.at, width, self.present.cells)
         return server_detail(server, moment.at, width, self.present.cells)
 
 
-class EventsPage(Page):
+class EventsScreen(LineScreen):
     """
     What has happened in the last hour.
 
@@ -177,7 +194,7 @@ class EventsPage(Page):
         return events_screen(moment.frame, self.server, moment.at, width, self.present.cells)
 
 
-class HelpPage(Page):
+class HelpScreen(LineScreen):
     """What the keys, the states and the abbreviations mean."""
 
     def body(self, moment: Moment, width: int) -> list[Line]:

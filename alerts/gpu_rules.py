@@ -1,0 +1,171 @@
+# SPDX-License-Identifier: Apache-2.0
+"""
+Makes a file of recording rules for each exporter of `gpu_exporters` (``make generate``, by ``render.py``).
+
+A recorded series has the name and the labels that the daemon would give it, with `instance` and `job` of the daemon
+whose server uses the GPU. So what is made for the daemon's own series is as good for these. Where the daemon reads the
+GPUs of a server itself nothing is recorded of them: there would be two values of one series.
+"""
+
+from __future__ import annotations
+
+from gpu_exporters import EXPORTERS, Exporter, Identity, Label, Reading, Value, Xids
+
+from vllm_watch_parsers.kernel_messages import BY_CODE, OTHER, XID_CLASSES
+
+
+WANTED = "gpu:vllm_watch_server_gpu_info:unread"
+"""The recorded series of the GPUs that are wanted: those of servers whose daemon does not read them."""
+UNCOUNTED = "gpu:vllm_watch_server_gpu_info:uncounted"
+"""The recorded series of the GPUs whose Xid errors are wanted: the daemon counts those of the others."""
+INFO_LABELS = ("index", "name", "pci_bus_id", "driver_version", "vendor", "mig")
+
+_HEAD = """\
+# SPDX-License-Identifier: Apache-2.0
+# Made by `make generate` from gpu_exporters.py: change that.
+# What {name} ({known}) has of the GPUs of watched
+# servers, under the names of vllm-watch's own series.
+# Load one of the files of this folder, or none: see "GPUs that another exporter reads" in alerts/README.md.
+groups:
+  - name: vllm-watch-gpus-of-{file}
+    interval: 15s
+    rules:
+      # The GPUs of servers whose daemon does not read the driver.
+      - record: {wanted}
+        expr: >-
+          max by (gpu, instance, job) (
+            vllm_watch_server_gpu_info
+            unless on (instance, job, server) vllm_watch_source_up{{source="gpu"}} == 1
+          )
+"""
+
+_XID_HEAD = """\
+      # The GPUs whose errors in the kernel's log the daemon does not count: it does not read the log, or neither the
+      # driver nor the log has said which GPU (UUID) is where.
+      - record: {wanted}
+        expr: >-
+          max by (gpu, instance, job) (
+            vllm_watch_server_gpu_info
+            unless on (instance, job, server) (
+              vllm_watch_source_up{{source="gpu"}} == 1 and on (instance, job) vllm_watch_kernel_log_up == 1
+            )
+          )
+          unless on (gpu) (
+            vllm_watch_gpu_xid_events_total{{gpu!="",pci_bus_id!=""}}
+            and on (instance, job) vllm_watch_kernel_log_up == 1
+          )
+"""
+# A count that was not there 30 s before is new, if the exporter was scraped then. One that is another now has grown, or
+# the exporter has started again and counts anew. Whichever daemon's it is: they come and go.
+_XID_GREW = """\
+timestamp(
+  vllm_watch_gpu_xid_events_total{{gpu!="",pci_bus_id=""}}
+  and on (gpu, xid) (
+    max by (gpu, xid) (vllm_watch_gpu_xid_events_total{{gpu!="",pci_bus_id=""}})
+    != max by (gpu, xid) (vllm_watch_gpu_xid_events_total{{gpu!="",pci_bus_id=""}} offset 30s)
+  )
+  or (
+    vllm_watch_gpu_xid_events_total{{gpu!="",pci_bus_id=""}}
+    unless on (gpu, xid) vllm_watch_gpu_xid_events_total{{gpu!="",pci_bus_id=""}} offset 30s
+    and on (gpu) {wanted} offset 30s
+    and on (gpu) {shown}
+  )
+)
+or vllm_watch_gpu_xid_last_timestamp_seconds{{gpu!="",pci_bus_id=""}} and on (gpu) {wanted}"""
+
+
+def rendered_gpu_rules() -> dict[str, str]:
+    """Return each file's text by its name."""
+    return {f"{exporter.file}.yml": _file(exporter) for exporter in EXPORTERS}
+
+
+def _file(exporter: Exporter) -> str:
+    head = _HEAD.format(name=exporter.name, known=exporter.known, file=exporter.file, wanted=WANTED)
+    rules = [_rule("gpu_info", _info(exporter)), *(_reading(exporter, each) for each in exporter.readings)]
+    xids = "" if exporter.xids is None else _xids(exporter, exporter.xids)
+    return head + "".join(rules) + xids
+
+
+def _reading(exporter: Exporter, reading: Reading) -> str:
+    values = "\nor\n".join(_value(exporter, value) for value in reading.values)
+    joined = f"(\n{_indented(values)}\n)\n* on (gpu) group_right () {WANTED}"
+    return _rule(reading.series, joined, ", ".join(f"{name}: {value}" for name, value in reading.labels.items()))
+
+
+def _value(exporter: Exporter, value: Value) -> str:
+    """Return the value of each GPU, in its base unit, by the label `gpu` alone."""
+    names = [value.names, *((name,) for name in value.added)]
+    parts = [_by_gpu(exporter, each, value) for each in names]
+    whole = parts[0] if len(parts) == 1 else "(" + "\n+ ".join(parts) + ")"
+    known = f"\nand {_by_gpu(exporter, (value.beside,), value)}" if value.beside else ""
+    return whole + value.unit + known
+
+
+def _by_gpu(exporter: Exporter, names: tuple[str, ...], value: Value) -> str:
+    matchers = f"{exporter.matchers}{value.matchers}".removeprefix(", ")
+    if len(names) > 1:
+        any_name = f'__name__=~"{"|".join(names)}"'
+        selector = f"{{{any_name}, {matchers}}}" if matchers else f"{{{any_name}}}"
+    else:
+        selector = f"{names[0]}{{{matchers}}}" if matchers else names[0]
+    return f"{value.of_several} by (gpu) (\n{_indented(_labelled(selector + value.kept, exporter.keys))}\n)"
+
+
+def _info(exporter: Exporter) -> str:
+    """Return one sample of each GPU, even if an exporter is scraped twice, or shows each of a GPU's parts."""
+    labels = ", ".join(INFO_LABELS)
+    found = "\nor on (gpu)\n".join(_identity(exporter, each) for each in exporter.identities)
+    return f"{WANTED}\n* on (gpu) group_left ({labels}) (\n{_indented(found)}\n)"
+
+
+def _identity(exporter: Exporter, identity: Identity) -> str:
+    # The index is made of a label `gpu` before that gets its own value.
+    labelled = _labelled(identity.selector, (*identity.labels, *exporter.keys))
+    return f"topk by (gpu) (1, group by (gpu, {', '.join(INFO_LABELS)}) (\n{_indented(labelled)}\n))"
+
+
+def _xids(exporter: Exporter, xids: Xids) -> str:
+    """
+    Return the rules of Xid errors: how many there were, and when the last was.
+
+    A GPU has several, and may be wanted by several daemons: each is recorded for one of these.
+    """
+    wanted = f"\n* on (gpu) group_left (instance, job) topk by (gpu) (1, {UNCOUNTED})"
+    # The samples of a GPU that is shared are those of each pod: they are one.
+    once = f"max by (gpu, code, xid, class) (\n{_indented(_classified(exporter, xids.events))}\n)"
+    events = f"sum by (gpu, xid, class) ({once}){wanted}"
+    if xids.last:
+        last = f"max by (gpu, xid, class) (\n{_indented(_classified(exporter, xids.last))}\n){wanted}"
+    else:
+        shown = _by_gpu(exporter, xids.shown, Value(xids.shown, kept=" offset 30s"))
+        last = _XID_GREW.format(shown=_indented(shown, 4).lstrip(), wanted=UNCOUNTED)
+    rules = (_rule("gpu_xid_events_total", events), _rule("gpu_xid_last_timestamp_seconds", last))
+    return _XID_HEAD.format(wanted=UNCOUNTED) + "".join(rules)
+
+
+def _classified(exporter: Exporter, name: str) -> str:
+    """Return Xid errors with their class; codes that are not in the table are one, as they are for the daemon."""
+    unknown = BY_CODE[OTHER].group
+    labels = [Label("code", "$1", "xid", "(.+)"), Label("class", unknown)]
+    for group in XID_CLASSES:
+        numbers = [code for code, each in BY_CODE.items() if each.group == group and code.isdecimal()]
+        if numbers:
+            labels.append(Label("class", group, "xid", "|".join(numbers)))
+    labels.append(Label("xid", OTHER, "class", unknown))
+    selector = f"{name}{{{exporter.matchers}}}" if exporter.matchers else name
+    return _labelled(selector, (*labels, *exporter.keys))
+
+
+def _labelled(samples: str, labels: tuple[Label, ...]) -> str:
+    """Return samples with more labels; what makes a label is written below the samples, the first one first."""
+    made = (f'  "{label.name}", "{label.value}", "{label.source}", "{label.pattern}")' for label in labels)
+    return "label_replace(" * len(labels) + f"\n  {samples},\n" + ",\n".join(made)
+
+
+def _rule(series: str, expression: str, labels: str = "") -> str:
+    text = f"      - record: vllm_watch_{series}\n        expr: |-\n{_indented(expression, 10)}\n"
+    return text + (f"        labels: {{{labels}}}\n" if labels else "")
+
+
+def _indented(text: str, spaces: int = 2) -> str:
+    return "\n".join(" " * spaces + line for line in text.split("\n"))

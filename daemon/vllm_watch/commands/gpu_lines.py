@@ -1,0 +1,58 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What ``check`` reports about the GPUs of a server, and about those that it does not read."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from vllm_watch.exposition.document import GpuDocument
+from vllm_watch.exposition.gpu_view import gpu_documents
+from vllm_watch.gpu.reader import has_module
+from vllm_watch.loadtest import gpu_texts
+from vllm_watch.loadtest.number_texts import MISSING
+from vllm_watch.sources.kernel_log import has_gpu_driver
+from vllm_watch.state.gpu_report import ServerGpu
+from vllm_watch.support.report import ReportLine
+
+
+_HOW = {"pid": "by its processes", "config": "by the configuration"}
+_MIG = "It is divided into instances (MIG): how busy the whole is, is not reported."
+NO_EXTRA = (
+    "GPUs: not read, because the extra gpu is not installed: pip install 'vllm-watch[gpu]'. Without it the series of "
+    "another exporter can be used; `gpu: off` in the configuration says that none are wanted."
+)
+
+
+def gpu_lines(gpus: Sequence[ServerGpu]) -> Iterator[ReportLine]:
+    """Yield what is known of each GPU of a server, below the line of the source; what is wrong is a finding."""
+    for used, shown in zip(gpus, gpu_documents(gpus), strict=True):
+        reading = used.reading
+        if reading is None:
+            yield ReportLine(f"    {used.gpu}, {_HOW[used.how]}: not read", is_wrong=False)
+            continue
+        facts = [
+            *_facts(shown),
+            f"driver {reading.driver_version}",
+            *(["used by another server, too"] * used.is_shared),
+        ]
+        yield ReportLine(f"    GPU {gpu_texts.title(shown)}, {reading.name}, {_HOW[used.how]}: {', '.join(facts)}")
+        if reading.mig == "1" and not used.gpu.startswith("MIG-"):
+            yield ReportLine(f"      {_MIG}")
+
+
+def unread_gpus() -> Iterator[ReportLine]:
+    """Yield that this machine has a driver which nobody reads."""
+    if has_gpu_driver() and not has_module():
+        yield ReportLine(NO_EXTRA)
+
+
+def _facts(gpu: GpuDocument) -> Iterator[str]:
+    """Yield the main values; what is not known is left out."""
+    texts = (
+        ("{} GiB are its", gpu_texts.server_memory(gpu)),
+        ("{} GiB of processes that are not watched", gpu_texts.other_memory(gpu) if gpu.other_memory else MISSING),
+        ("busy {} %", gpu_texts.busy(gpu)),
+        ("{} W", gpu_texts.power(gpu)),
+        ("{} °C", gpu_texts.temperature(gpu)),
+    )
+    yield from (form.format(text) for form, text in texts if text != MISSING)

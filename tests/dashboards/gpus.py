@@ -1,0 +1,70 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Made-up GPUs under recorded servers, whose machines had none: panels of GPUs, energy and cost need some."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from tests.alerts.replay import STEP
+from tests.support.gpus import WHOLE
+
+from vllm_watch.catalog.gpu_codes import GPU_ACTIONS, GPU_STATES
+from vllm_watch.catalog.series import SERIES
+from vllm_watch.exposition.line_starts import label_text
+
+
+GPUS: Mapping[str, tuple[str, ...]] = {
+    "day": ("GPU-d1", "GPU-d2"),
+    "sustained": ("GPU-s1",),
+    "vl": ("GPU-v1",),
+    "dp1": ("GPU-p1",),
+    "queue": ("GPU-q1",),
+    "rejections": ("GPU-r1",),
+    "busy": ("GPU-b1",),
+}
+"""By the name of a recording; one of them is watched by two daemons. No two of them have equal values for long."""
+
+WATTS = 300
+COST_PER_HOUR = 2.4
+
+_THROTTLED = {"power_cap": 0.05, "thermal": 0.001}
+"""Shares of the time, for each of them by as many times as its place."""
+
+
+def gpu_series(name: str, steps: int) -> dict[str, list[str]]:
+    """Return the series of a recording's GPUs, and of what its server costs; none if it has no GPUs."""
+    found = {}
+    for index, gpu in enumerate(GPUS.get(name, ())):
+        found |= {
+            _series("server_gpu_info", server=name, gpu=gpu, how="pid", shared="false"): ["1"] * steps,
+            _series("gpu_info", gpu=gpu, index=str(index), name="H", driver_version="580", mig="0"): ["1"] * steps,
+            _series("gpu_process_memory_bytes", server=name, gpu=gpu): ["70e9"] * steps,
+            _series("gpu_other_memory_bytes", gpu=gpu): ["0"] * steps,
+            **_reported(gpu, steps),
+            _series("gpu_energy_joules_total", gpu=gpu): [str(WATTS * STEP * step) for step in range(steps)],
+        }
+    if found:
+        found[_series("server_cost_per_hour", server=name)] = [str(COST_PER_HOUR)] * steps
+    return found
+
+
+def _reported(gpu: str, steps: int) -> dict[str, list[str]]:
+    """Return what a driver reports of a GPU that has no fault and uses its links, and the kernel of its past."""
+    found = {}
+    place = sorted(gpu for gpus in GPUS.values() for gpu in gpus).index(gpu) + 1
+    for (name, *values), value in WHOLE.items():
+        own = dict(zip(SERIES[name].labels[1:], values, strict=True))
+        grows = STEP * (1e6 if name.endswith("_bytes_total") else _THROTTLED.get("".join(values), 0) * place)
+        more = place if name == "gpu_power_watts" else 0
+        found[_series(name, gpu=gpu, **own)] = [str(value + more + grows * step) for step in range(steps)]
+    for state in GPU_STATES:
+        found[_series("gpu_state", gpu=gpu, state=state)] = [str(int(state == "ok"))] * steps
+    for action in GPU_ACTIONS:
+        found[_series("gpu_recovery_action", gpu=gpu, action=action)] = [str(int(action == "none"))] * steps
+    last = {"gpu": gpu, "pci_bus_id": "0000:18:00", "xid": "63", "class": "follow"}
+    found[_series("gpu_xid_last_timestamp_seconds", **last)] = ["1.7e9"] * steps
+    return found
+
+
+def _series(series: str, **labels: str) -> str:
+    return f"vllm_watch_{series}{label_text(labels.items())}"

@@ -1,0 +1,143 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The GPUs for commands that print and exit: read once, in a bounded time, and what `check` says of them."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.support.clocks import HandClock
+from tests.support.gpus import GIB, gpu, report, uuid
+
+from vllm_watch.catalog.findings import Known, findings
+from vllm_watch.catalog.reasons import GPU, needs_attention
+from vllm_watch.commands import gpu_lines as gpu_lines_module
+from vllm_watch.commands.gpu_lines import NO_EXTRA, gpu_lines, unread_gpus
+from vllm_watch.config.model import Config, GpuConfig, MetricsConfig, ServerConfig
+from vllm_watch.service.gpu_once import ANSWER_SECONDS, read_once
+from vllm_watch.state.gpu_report import GpuReport, ServerGpu
+from vllm_watch.state.gpu_use import GpuUser, GpuUsers
+
+
+SERVER = ServerConfig(name="a", metrics=MetricsConfig(url="http://127.0.0.1:9/metrics"), gpus=(uuid(0),))
+
+
+class Reader:
+    """Says one thing after the other, the last one again and again."""
+
+    def __init__(self, *reports):
+        self._reports = list(reports)
+        self.is_closed = False
+
+    def report(self):
+        """Return the next."""
+        return self._reports.pop(0) if len(self._reports) > 1 else self._reports[0]
+
+    def close(self):
+        """Note it."""
+        self.is_closed = True
+
+
+class Processes:
+    """The only server has the process 110."""
+
+    def users(self, servers, _reading, _now):
+        """Return it."""
+        return GpuUsers([GpuUser(each.name, each.gpus, True, (1, 1), frozenset({110})) for each in servers])
+
+
+def once(*reports, read="auto", is_installed=True):
+    """Return what a reader that says this leads to, by the reader's clock."""
+    clock, reader = HandClock(), Reader(*reports)
+    (use,) = read_once(
+        Config(servers=(SERVER,), gpu=GpuConfig(read=read)),
+        clock,
+        make_reader=lambda _: reader,
+        processes=Processes(),
+        is_installed=lambda: is_installed,
+    ).values()
+    assert reader.is_closed == (read != "never" and is_installed)
+    return use, clock.now() - HandClock().now()
+
+
+def test_the_first_reading_is_waited_for():
+    """A driver that first prepares its cards gets some seconds; the reading that comes is the answer."""
+    use, waited = once(GpuReport(1.0, "starting"), GpuReport(1.0, "starting"), report(1.0, gpu(0, 110)))
+
+    assert (use.reason, [each.gpu for each in use.gpus]) == ("ok", [uuid(0)])
+    assert 0 < waited < ANSWER_SECONDS
+
+
+def test_a_driver_that_does_not_answer_is_not_waited_for_long():
+    """After some seconds it counts as one that hangs."""
+    use, waited = once(GpuReport(1.0, "starting"))
+
+    assert use.reason == "call_hangs"
+    assert ANSWER_SECONDS <= waited < 2 * ANSWER_SECONDS
+
+
+@pytest.mark.parametrize("how", [{"read": "never"}, {"is_installed": False}])
+def test_what_is_not_to_be_read_is_not(how):
+    """Without the extra, or with `gpu: off`, only what the configuration says of GPUs is known."""
+    use, waited = once(report(1.0, gpu(0, 110)), **how)
+
+    assert (use.reason, [each.reading for each in use.gpus], waited) == (None, [None], 0)
+
+
+def lines(*gpus):
+    """Return what `check` says of a server's GPUs, and of each line whether it is wrong."""
+    return [(line.text.strip(), line.is_wrong) for line in gpu_lines(gpus)]
+
+
+def test_check_names_what_is_known_of_a_gpu():
+    """Its number, model, why it is the server's, and its main values; what is not known is left out."""
+    whole = ServerGpu(uuid(0), "pid", is_shared=True, memory=70 * GIB, reading=gpu(), other_memory=GIB)
+    bare = ServerGpu(uuid(1), "config", is_shared=False, memory=None, reading=gpu(1, values={}))
+    unread = ServerGpu(uuid(2), "config", is_shared=False, memory=None, reading=None)
+
+    assert lines(whole, bare, unread) == [
+        (
+            (
+                "GPU 0, NVIDIA H100 80GB HBM3, by its processes: 70.0 of 80.0 GiB are its, 1.00 GiB of processes that "
+                "are not watched, busy 97.0 %, 512 of 700 W, 61 °C, driver 580.95.05, used by another server, too"
+            ),
+            False,
+        ),
+        ("GPU 1, NVIDIA H100 80GB HBM3, by the configuration: driver 580.95.05", False),
+        (f"{uuid(2)}, by the configuration: not read", False),
+    ]
+
+
+def test_check_explains_a_gpu_that_is_divided():
+    """How busy the whole is cannot be known then, and nothing is wrong with that."""
+    divided = ServerGpu(uuid(0), "pid", is_shared=False, memory=None, reading=gpu()._replace(mig="1"))
+
+    ((text, is_wrong),) = lines(divided)[1:]
+    assert text.startswith("It is divided into instances (MIG)")
+    assert not is_wrong
+
+
+@pytest.mark.parametrize(("has_driver", "has_module"), [(True, False), (True, True), (False, False)])
+def test_check_names_the_extra_where_it_would_help(monkeypatch, has_driver, has_module):
+    """Only a machine with a driver and without the extra is told about it, and nothing is wrong with that."""
+    monkeypatch.setattr(gpu_lines_module, "has_gpu_driver", lambda: has_driver)
+    monkeypatch.setattr(gpu_lines_module, "has_module", lambda: has_module)
+    said = [(line.text, line.is_wrong) for line in unread_gpus()]
+
+    assert said == ([(NO_EXTRA, False)] if has_driver and not has_module else [])
+
+
+def test_a_machine_without_a_driver_is_nothing_to_look_at():
+    """Of the driver's reasons only those of a machine without it, and of a server that uses none, are expected."""
+    quiet = {reason for reason in GPU if not needs_attention("gpu", reason, is_up=False)}
+
+    assert quiet == {"starting", "no_library", "no_driver", "unassigned"}
+    assert needs_attention("log", "starting", is_up=False)
+    assert not needs_attention("gpu", "ok", is_up=True)
+    assert needs_attention("gpu", "of a newer daemon", is_up=False)
+
+
+def test_a_driver_says_nothing_of_the_server():
+    """A server of which only the GPUs can be read is one of which nothing is known."""
+    known = Known({"metrics": False, "gpu": True}, ["unknown"], None, (), "", ())
+
+    assert "no source can be read, so nothing is known" in {finding.text for finding in findings(known)}

@@ -1,0 +1,251 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The thread that reads the GPUs: when it runs, what the servers get, and that a driver that hangs holds up nothing."""
+
+from __future__ import annotations
+
+import contextlib
+import subprocess
+import sys
+import threading
+
+import msgspec
+import pytest
+
+from tests.support.gpus import gpu, report, uuid
+from tests.support.waiting import until
+
+from vllm_watch.config.model import Config, GpuConfig, MetricsConfig, ServerConfig
+from vllm_watch.service.gpu_thread import GpuThread
+from vllm_watch.service.monitor import ServerMonitor
+from vllm_watch.state.gpu_report import GpuReport
+from vllm_watch.state.gpu_use import GpuUser, GpuUsers
+from vllm_watch.support.clock import SystemClock
+from vllm_watch.support.internal_errors import InternalErrors
+
+
+def config(*servers, read="auto", interval=0.01):
+    """Return a configuration that reads GPUs often."""
+    return Config(servers=servers, gpu=GpuConfig(read=read, interval=interval))
+
+
+def server(name="a", *gpus):
+    """Return a server of this machine."""
+    return ServerConfig(name=name, metrics=MetricsConfig(url="http://127.0.0.1:9/metrics"), gpus=gpus)
+
+
+class Reader:
+    """Gives what a test sets; hangs or fails while the test wants that."""
+
+    def __init__(self, clock):
+        self.clock = clock
+        self.gpus = (gpu(0, 110),)
+        self.reason = "ok"
+        self.failure = None
+        self.may_return = threading.Event()
+        self.may_return.set()
+        self.asked = 0
+        self.is_closed = False
+
+    def report(self):
+        """Return a new reading."""
+        self.asked += 1
+        self.may_return.wait()
+        if self.failure is not None:
+            raise self.failure
+        return report(self.clock.now(), *self.gpus, reason=self.reason)
+
+    def close(self):
+        """Note it."""
+        self.is_closed = True
+
+
+class Processes:
+    """Every server has the process 110, 111 and so on."""
+
+    def users(self, servers, _reading, _now):
+        """Return them."""
+        users = [GpuUser(each.name, each.gpus, True, (1, 1), frozenset({110 + n})) for n, each in enumerate(servers)]
+        return GpuUsers(users)
+
+
+class Daemon:
+    """The part of a daemon that has to do with GPUs."""
+
+    def __init__(self, *, is_installed):
+        self.clock = SystemClock()
+        self.errors = InternalErrors()
+        self.readers = []
+        self.thread = GpuThread(
+            self.clock, self.errors, self.make_reader, processes=Processes(), is_installed=lambda: is_installed
+        )
+
+    def make_reader(self, clock):
+        """Return a reader, and keep it."""
+        self.readers.append(Reader(clock))
+        return self.readers[-1]
+
+    def follow(self, new):
+        """Watch the servers of a configuration; return their monitors by name."""
+        monitors = {each.name: ServerMonitor(each, self.clock) for each in new.servers}
+        self.thread.follow(new, tuple(monitors.values()))
+        return monitors
+
+
+@contextlib.contextmanager
+def running(*, is_installed=True):
+    """Give a daemon, and end its thread."""
+    daemon = Daemon(is_installed=is_installed)
+    try:
+        yield daemon
+    finally:
+        for reader in daemon.readers:
+            reader.may_return.set()
+        daemon.thread.request_stop()
+        if daemon.thread.is_started:
+            daemon.thread.thread.join()
+
+
+def source(monitor):
+    """Return whether the source of GPUs is up and why, `None` without one."""
+    return next((each[1:3] for each in monitor.snapshot().sources if each.source == "gpu"), None)
+
+
+@pytest.mark.parametrize(
+    "new", [config(server()), config(server("a", uuid(3))), config(server("a", "0"), read="never")]
+)
+def test_without_the_extra_nothing_is_started(new):
+    """Where nothing needs the driver there is no thread, no reader and no source; UUIDs of the configuration hold."""
+    with running(is_installed=False) as daemon:
+        monitor = daemon.follow(new)["a"]
+
+        assert not daemon.thread.is_started
+        assert daemon.readers == []
+        assert source(monitor) is None
+        assert [each.gpu for each in monitor.snapshot().gpus] == [name for name in new.servers[0].gpus if name != "0"]
+        assert daemon.thread.status() is None
+
+
+@pytest.mark.parametrize("new", [config(server("a", "0")), config(server(), read="always")])
+def test_what_needs_the_driver_is_told_that_the_extra_is_missing(new):
+    """A number in `gpus`, or `read: always`, is a source whose reason is the reader's."""
+    with running(is_installed=False) as daemon:
+        daemon.thread._make_reader = Missing
+        monitor = daemon.follow(new)["a"]
+
+        assert until(lambda: source(monitor)) == (False, "no_module")
+
+
+class Missing(Reader):
+    """What a reader says without the extra."""
+
+    def report(self):
+        """Return why there is nothing."""
+        return GpuReport(self.clock.now(), "no_module")
+
+
+def test_servers_are_told_about_their_gpus():
+    """Each server has the GPU that its processes are on; how many GPUs there are is known of the machine."""
+    with running() as daemon:
+        monitors = daemon.follow(config(server("a"), server("b")))
+        (reader,) = until(lambda: daemon.readers)
+        reader.gpus = (gpu(0, 110), gpu(1, 111), gpu(2))
+        until(lambda: source(monitors["b"]) == (True, "ok"))
+
+        assert [each.gpu for each in monitors["a"].snapshot().gpus] == [uuid(0)]
+        assert [each.gpu for each in monitors["b"].snapshot().gpus] == [uuid(1)]
+        until(lambda: (status := daemon.thread.status()) is not None and status.visible == 3)
+        assert daemon.errors.counts()["gpu"] == 0
+
+
+def test_a_reload_changes_what_is_read():
+    """A new server has its GPU at once; with `gpu: off` the reader ends, nothing is a source, and it can come back."""
+    with running() as daemon:
+        until(lambda: source(daemon.follow(config(server("a")))["a"]) == (True, "ok"))
+        monitors = daemon.follow(config(server("z"), interval=60.0))
+        until(lambda: source(monitors["z"]) == (True, "ok"))
+        assert len(daemon.readers) == 1
+        off = daemon.follow(config(server("z"), read="never"))["z"]
+        until(lambda: daemon.readers[0].is_closed)
+
+        assert until(lambda: daemon.thread.status() is None)
+        assert source(off) is None
+        again = daemon.follow(config(server("z")))["z"]
+        until(lambda: source(again) == (True, "ok"))
+        assert len(daemon.readers) == 1  # It knows whether what it started is still in a call.
+
+
+def test_a_reader_that_hangs_holds_up_nothing():
+    """Servers can be asked and replaced while it hangs; what it read last is gone after three intervals."""
+    with running() as daemon:
+        monitor = daemon.follow(config(server("a")))["a"]
+        until(lambda: source(monitor) == (True, "ok"))
+        (reader,) = daemon.readers
+        reader.may_return.clear()
+        until(lambda: source(monitor) == (False, "call_hangs"))
+
+        assert [(each.gpu, each.reading) for each in monitor.snapshot().gpus] == [(uuid(0), None)]
+        assert daemon.thread.status() is None
+        other = daemon.follow(config(server("b")))["b"]
+        assert source(other) is None
+        reader.may_return.set()
+        until(lambda: source(other) == (True, "ok"))
+
+
+def test_a_reader_that_fails_is_counted_and_asked_again():
+    """An error is counted and shown; the next reading is made."""
+    with running() as daemon:
+        monitor = daemon.follow(config(server("a")))["a"]
+        until(lambda: source(monitor) == (True, "ok"))
+        (reader,) = daemon.readers
+        reader.failure = RuntimeError("no")
+        until(lambda: source(monitor) == (False, "internal_error"))
+        assert [each.gpu for each in monitor.snapshot().gpus] == [uuid(0)]
+        reader.failure = None
+        until(lambda: source(monitor) == (True, "ok"))
+
+        assert daemon.errors.counts()["gpu"] >= 1
+
+
+def test_a_server_that_cannot_be_told_ends_nothing(monkeypatch):
+    """Where telling a server fails, and telling it of that, too, the thread goes on: later it has its GPUs."""
+    with running() as daemon:
+        monitor = daemon.follow(config(server("a")))["a"]
+        until(lambda: source(monitor) == (True, "ok"))
+        with monkeypatch.context() as broken:
+            broken.setattr(monitor, "apply_gpus", None)
+            until(lambda: daemon.errors.counts()["gpu"] >= 2)
+        read_at = monitor.snapshot().sources[-1].last_reading
+        until(lambda: monitor.snapshot().sources[-1].last_reading > read_at)
+
+        assert source(monitor) == (True, "ok")
+
+
+def test_the_end_closes_the_reader():
+    """When the daemon ends, so does what reads the driver."""
+    with running() as daemon:
+        daemon.follow(config(server("a")))
+        until(lambda: daemon.readers)
+
+    assert daemon.readers[0].is_closed
+
+
+def test_the_price_and_the_gpus_change_without_watching_anew():
+    """A reload that changes only these keeps the server's monitor and all that it knows."""
+    monitor = ServerMonitor(server(), SystemClock())
+    changed = msgspec.structs.replace(server(), gpus=("GPU-1",), cost_per_hour=3.5)
+
+    assert monitor.update(changed)
+    assert monitor.snapshot().cost_per_hour == 3.5
+    assert not monitor.update(msgspec.structs.replace(changed, stall_after=60.0))
+
+
+@pytest.mark.slow
+def test_the_extra_is_looked_for_without_importing_it():
+    """A process that has the whole daemon knows whether the extra is installed, and has not imported it."""
+    program = (
+        "import sys, vllm_watch.service.supervisor; from vllm_watch.gpu.reader import has_module; "
+        "print(has_module() in {True, False}, 'pynvml' in sys.modules)"
+    )
+    result = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=60)
+
+    assert result.stdout.split() == ["True", "False"]
