@@ -1,0 +1,313 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The kernel's log: what counts and what is history, from the journal and from /dev/kmsg; nobody else's text counts."""
+
+from __future__ import annotations
+
+import errno
+import os
+
+import pytest
+
+from tests.support.journals import JournalProgram, journal_entry
+from tests.support.waiting import until
+
+from vllm_watch.sources.journal_follower import SETTLED_AFTER
+from vllm_watch.sources.kernel_log import KernelJournal, has_gpu_driver
+from vllm_watch.sources.kmsg import Boot, Kmsg
+
+
+START = 1_795_000_000.0
+XID = "NVRM: Xid (PCI:0000:01:00): 79, GPU has fallen off the bus."
+
+
+def kernel_entry(number, at, message=XID, transport="kernel", facility="0"):
+    """Return an entry of the kernel as journalctl prints it."""
+    return journal_entry(message, number, at, _TRANSPORT=transport, SYSLOG_FACILITY=facility)
+
+
+class Journal(JournalProgram):
+    """The kernel's journal as a test fills it, and what reads it."""
+
+    def __init__(self, folder, cursor=None):
+        super().__init__(folder)
+        self.log = KernelJournal(cursor=cursor, command=self.command)
+        self.now = START
+        self.found = []
+
+    def poll(self, seconds=0.0):
+        """Poll once; keep by each message how many seconds after the start it was, and whether it is history."""
+        self.now += seconds
+        self.found += [(line.at - START, line.is_history) for line in self.log.poll(self.now)]
+
+    def poll_until(self, condition):
+        """Poll again and again until the condition holds."""
+
+        def is_so():
+            self.poll()
+            return condition()
+
+        until(is_so)
+
+
+@pytest.fixture
+def journals(tmp_path):
+    """Make journals, each read from a cursor, and end their programs."""
+    made = []
+
+    def make(cursor=None):
+        folder = tmp_path / str(len(made))
+        folder.mkdir()
+        made.append(Journal(folder, cursor))
+        return made[-1]
+
+    yield make
+    for each in made:
+        each.log.close()
+
+
+def test_what_was_before_the_first_start_is_history(journals):
+    """The journal is read from the machine's boot on; only what comes after the start counts."""
+    journal = journals()
+    journal.prints(kernel_entry(1, START - 5000), kernel_entry(2, START - 1))
+    journal.poll_until(lambda: journal.log.cursor == "c2")
+    journal.now += 5
+    journal.prints(kernel_entry(3, START + 4))
+    journal.poll_until(lambda: journal.log.cursor == "c3")
+
+    assert [(-5000, True), (-1, True), (4, False)] == journal.found
+    assert "ok" == journal.log.reason
+    arguments, locale, _ = journal.called_with()
+    assert {"--dmesg", "--follow", "--no-tail", "--output=json"} < set(arguments)
+    assert "C" == locale
+
+
+def test_a_restart_counts_what_came_meanwhile_and_nothing_twice(journals):
+    """What an earlier run of the daemon has read is history, up to its cursor; until then that cursor is kept."""
+    journal = journals("c2")
+    journal.prints(kernel_entry(1, START - 50))
+    journal.poll_until(lambda: journal.found)
+    assert "c2" == journal.log.cursor
+
+    journal.prints(kernel_entry(2, START - 40), kernel_entry(3, START - 30))
+    journal.poll_until(lambda: journal.log.cursor == "c3")
+    assert [(-50, True), (-40, True), (-30, False)] == journal.found
+
+
+def test_a_cursor_of_another_boot_is_not_waited_for(journals):
+    """If the cursor is not in the journal, all from before the start is history, and what follows counts."""
+    journal = journals("c99")
+    journal.prints(kernel_entry(1, START - 50))
+    journal.poll_until(lambda: journal.found)
+    journal.poll(SETTLED_AFTER)
+    assert "c1" == journal.log.cursor
+
+    journal.prints(kernel_entry(2, START + 20))
+    journal.poll_until(lambda: journal.log.cursor == "c2")
+    assert [(-50, True), (20, False)] == journal.found
+
+
+def test_a_journalctl_that_ends_is_started_again_where_it_was(journals):
+    """The next run continues after the last entry; nothing is read twice. If its place is gone, it begins anew."""
+    journal = journals()
+    journal.prints(kernel_entry(1, START + 1))
+    journal.poll_until(lambda: journal.found)
+    journal.ends()
+    journal.poll_until(lambda: journal.log.reason == "journal_failed")
+    journal.now += 60
+    journal.poll_until(lambda: journal.has_started(1))
+    assert "--after-cursor=c1" in journal.called_with(1)[0]
+
+    journal.prints(kernel_entry(2, START + 30), run=1)
+    journal.poll_until(lambda: journal.log.cursor == "c2")
+    journal.ends(run=1)
+    journal.poll_until(lambda: journal.log.reason == "journal_failed")
+    journal.ends("Failed to seek to cursor: Invalid argument", run=2)
+    journal.now += 60
+    journal.poll_until(lambda: journal.log.cursor is None)
+    journal.now += 60
+    journal.poll_until(lambda: journal.has_started(3))
+    assert not any(argument.startswith("--after-cursor") for argument in journal.called_with(3)[0])
+    journal.prints(kernel_entry(1, START + 1), kernel_entry(2, START + 30), run=3)
+    journal.poll_until(lambda: len(journal.found) == 4)
+    assert [(1, False), (30, False), (1, True), (30, True)] == journal.found
+
+
+def test_others_messages_are_not_the_kernel_s(journals):
+    """A program that logs the text of an Xid, or root that writes it to /dev/kmsg, makes no message of the kernel."""
+    journal = journals()
+    journal.prints(
+        kernel_entry(1, START + 1, transport="syslog"),
+        kernel_entry(2, START + 1, transport="stdout", facility="3"),
+        kernel_entry(3, START + 1, facility="1"),
+        journal_entry(XID, 4, START + 1),
+        b"-- Boot --\n",
+        kernel_entry(5, START + 2, message=list(XID.encode())),
+    )
+    journal.poll_until(lambda: journal.log.cursor == "c5")
+
+    assert [(2, False)] == journal.found
+
+
+@pytest.mark.parametrize(
+    ("complaint", "reason"),
+    [
+        ("No journal files were opened due to insufficient permissions.", "permission_denied"),
+        ("Something else is wrong", "journal_failed"),
+    ],
+)
+def test_a_journal_that_cannot_be_read_has_a_reason(journals, complaint, reason):
+    """What journalctl complains of is the reason; before that there is none."""
+    journal = journals()
+    assert "starting" == journal.log.reason
+    journal.ends(complaint)
+    journal.poll_until(lambda: journal.log.reason == reason)
+
+    assert journal.log.cursor is None
+
+
+def test_a_journal_without_the_kernel_has_a_reason(journals):
+    """In a container journalctl waits and prints nothing."""
+    journal = journals()
+    journal.poll_until(journal.has_started)
+    journal.poll(SETTLED_AFTER)
+
+    assert "no_entries" == journal.log.reason
+
+
+def test_a_missing_journalctl_has_a_reason():
+    """A machine without systemd has no journalctl."""
+    log = KernelJournal(command=("/nonexistent/journalctl",))
+
+    assert ([], "journalctl_missing") == (log.poll(START), log.reason)
+
+
+class Device:
+    """Stands for /dev/kmsg: one read is one record."""
+
+    def __init__(self, folder):
+        self.path = folder / "kmsg"
+        self.path.write_bytes(b"")
+        self.records = []
+
+    def reads(self, _descriptor, _size):
+        """Return the next record, or raise what the kernel does."""
+        if not self.records:
+            raise BlockingIOError(errno.EAGAIN, "")
+        record = self.records.pop(0)
+        if isinstance(record, OSError):
+            raise record
+        return record
+
+    def open(self, cursor=None, boot="b0"):
+        """Start to read; at `START` the machine has run for 1,000 s."""
+        since = Boot(boot, lambda: 1000.0)
+        return Kmsg(str(self.path), cursor=cursor, wall=lambda _moment: START, boot=since, read=self.reads)
+
+
+def record(number, at, message=XID, priority=3):
+    """Return a record, `at` seconds after the start."""
+    return f"{priority},{number},{(1000 + at) * 1_000_000},-;{message}\n SUBSYSTEM=pci\n DEVICE=+pci:x\n".encode()
+
+
+@pytest.fixture
+def device(tmp_path):
+    """A device without records."""
+    return Device(tmp_path)
+
+
+def found(lines):
+    """Return of each message when it was after the start, and whether it is history."""
+    return [(round(line.at - START), line.is_history) for line in lines]
+
+
+def test_kmsg_s_old_records_are_history(device):
+    """The first records are those of the buffer; what comes after them counts."""
+    log = device.open()
+    device.records = [record(7, -900), record(8, -5)]
+    assert [(-900, True), (-5, True)] == found(log.poll(START))
+    device.records = [record(9, 3)]
+
+    assert [(3, False)] == found(log.poll(START + 5))
+    assert ("b0 9", "ok", False) == (log.cursor, log.reason, log.has_more)
+    log.close()
+
+
+@pytest.mark.parametrize(
+    ("cursor", "is_history"),
+    [("b0 8", [True, True, False]), ("b1 8", [True] * 3), ("s=1;i=2", [True] * 3), ("b0 x", [True] * 3)],
+)
+def test_kmsg_resumes_within_one_boot(device, cursor, is_history):
+    """Records after the cursor count, if the machine was not booted since."""
+    log = device.open(cursor)
+    device.records = [record(7, -9), record(8, -8), record(9, -7)]
+
+    assert is_history == [line.is_history for line in log.poll(START)]
+    assert "b0 9" == log.cursor
+    log.close()
+
+
+def test_records_that_were_overwritten_are_passed_over(device):
+    """The kernel says once that it has overwritten records: the next read returns what there is."""
+    log = device.open()
+    log.poll(START)
+    device.records = [
+        BrokenPipeError(errno.EPIPE, ""),
+        record(100, 1),
+        BrokenPipeError(errno.EPIPE, ""),
+        record(200, 2),
+    ]
+
+    assert [(1, False), (2, False)] == found(log.poll(START + 3))
+    log.close()
+
+
+def test_only_the_kernel_s_records_count(device):
+    """Records of programs have a facility; what is no record is passed over; escaped bytes are themselves."""
+    log = device.open()
+    log.poll(START)
+    device.records = [
+        record(1, 1, priority=14),
+        b"nonsense",
+        record(2, 1, message=r"NVRM: a\x0aNVRM: b\x5cx0a"),
+        record(3, 1, message="c;d", priority=6),
+    ]
+
+    assert ["NVRM: a\nNVRM: b\\x0a", "c;d"] == [line.text for line in log.poll(START + 3)]
+    log.close()
+
+
+def test_a_device_that_fails_is_opened_again(device):
+    """Nothing is read twice, and the reason is known until then."""
+    log = device.open()
+    log.poll(START)
+    device.records = [record(1, 1), OSError(errno.EIO, "")]
+    assert [(1, False)] == found(log.poll(START + 2))
+    assert "read_error" == log.reason
+
+    device.records = [record(1, 1), record(2, 5)]
+    assert [] == log.poll(START + 2)
+    assert [(5, False)] == found(log.poll(START + 60))
+    assert "ok" == log.reason
+    log.close()
+
+
+@pytest.mark.parametrize(("number", "reason"), [(errno.ENOENT, "not_found"), (errno.EPERM, "permission_denied")])
+def test_a_device_that_cannot_be_opened_has_a_reason(device, monkeypatch, number, reason):
+    """A container has no device, and without CAP_SYSLOG it cannot be opened."""
+    log = device.open()
+
+    def fail(*_arguments):
+        raise OSError(number, "")
+
+    monkeypatch.setattr(os, "open", fail)
+    assert ([], reason, None) == (log.poll(START), log.reason, log.cursor)
+
+
+def test_a_driver_shows_whether_there_are_gpus(tmp_path):
+    """Either driver that computes is enough; a graphics card alone is not."""
+    (tmp_path / "dev").mkdir()
+    (tmp_path / "dev" / "dri").mkdir()
+    assert not has_gpu_driver(str(tmp_path))
+    (tmp_path / "dev" / "kfd").touch()
+
+    assert has_gpu_driver(str(tmp_path))
