@@ -17,7 +17,7 @@ from typing import NamedTuple, Protocol
 import structlog
 
 from vllm_watch.config.model import Config, ServerConfig
-from vllm_watch.discovery.watched_processes import WatchedProcesses
+from vllm_watch.discovery.watched_processes import WatchedProcesses, this_machine
 from vllm_watch.exposition.self_metrics import GpusStatus
 from vllm_watch.gpu.reader import has_module
 from vllm_watch.service.service_thread import ServiceThread
@@ -67,11 +67,12 @@ class _Followed(NamedTuple):
 
 
 def wants_driver(config: Config, *, is_installed: bool) -> bool:
-    """Whether the driver's library is to be read, or its absence to be reported."""
+    """Whether the driver's library is to be read, or its absence to be reported: not for servers of other machines."""
     if config.gpu.read == "never" or not config.servers:
         return False
-    needs = any(gpus_need_driver(server.gpus) for server in config.servers)
-    return is_installed or needs or config.gpu.read == "always"
+    if config.gpu.read == "always" or any(gpus_need_driver(server.gpus) for server in config.servers):
+        return True
+    return is_installed and any(map(this_machine().may_run, config.servers))
 
 
 def configured_users(config: Config) -> GpuUsers:
