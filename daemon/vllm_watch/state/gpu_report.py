@@ -107,6 +107,11 @@ class ServerGpu(NamedTuple):
     throttled: Mapping[str, float] | None = None
 
 
+def is_instance(uuid: str) -> bool:
+    """Tell whether a UUID is that of a MIG instance, a part of a GPU."""
+    return uuid.startswith("MIG-")
+
+
 def recommended_action(reading: GpuReading) -> GpuAction | None:
     """Return what the driver recommends to do with a GPU, `None` of one that recommends nothing, not even that."""
     return next((action for action in GPU_ACTIONS if reading.values.get((ACTION, action))), None)
