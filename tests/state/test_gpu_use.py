@@ -57,6 +57,15 @@ def test_a_server_on_an_instance_is_on_its_gpu():
     assert names(found["a"]) == [uuid(0), instances[0].gpu]
 
 
+def test_without_a_driver_the_processes_tell_nothing():
+    """With `gpu: off` nobody would see that a server starts on other GPUs: only what is configured stays."""
+    assignments, servers = GpuAssignments(), (user("a", 1), user("b", 2, gpus=(uuid(1),)))
+    uses(report(1.0, gpu(0, 1), gpu(1, 2)), *servers, assignments=assignments)
+    found = uses(None, *servers, assignments=assignments)
+
+    assert [names(found["a"]), names(found["b"])] == [[], [uuid(1)]]
+
+
 def test_memory_is_split_by_whose_process_has_it():
     """A GPU's memory is that of each server's processes, and of processes of no server."""
     shared = gpu(0, 1, 2, 9, memory=10 * GIB)

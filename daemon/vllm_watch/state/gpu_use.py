@@ -96,7 +96,7 @@ class GpuAssignments:
         users = all_users.servers
         gpus = () if report is None else tuple(_without(gpu, all_users.gone) for gpu in report.gpus)
         self._divided |= _divided(gpus)
-        names = {user.name for user in users}
+        names = {user.name for user in users if report is not None}  # Without a driver nobody sees the next start.
         self._by_process = {name: known for name, known in self._by_process.items() if name in names}
         self._named = {user.name: self._named_by(user, gpus) for user in users}
         of_process = _gpus_of_processes(gpus)
