@@ -243,14 +243,17 @@ class TestCheck:
         lost = page._replace(gpus=(ServerGpu(plain.gpu, "pid", is_shared=False, memory=None, reading=None),))
         config = ServerConfig(name="day", log="/vllm.log", metrics="http://127.0.0.1:1/metrics")
         silent = [
-            {each.alert: each.reason for each in silent_alerts(config, shown, shown)}
-            for shown in (whole, geforce, lost)
+            {each.alert: each.reason for each in silent_alerts(config, shown, shown, has_kernel_log=has_kernel_log)}
+            for shown, has_kernel_log in ((whole, True), (geforce, True), (lost, True), (whole, False))
         ]
 
         assert {alert for alert, reason in silent[0].items() if "GPU" in reason} == {"GpuSourceStuck"}
         assert silent[1]["GpuMemoryFailing"] == "its GPUs have no gpu_ecc_errors_total"
         assert not silent[1].keys() & {"GpuBusyNoTokens", "GpuXid", "GpuMissing"}
         assert silent[2]["GpuBusyNoTokens"] == NO_GPUS
+        assert silent[3].items() - silent[0].items() == {
+            (alert, "the kernel's log is not read") for alert in ("GpuXid", "GpuXidMinor")
+        }
 
     def test_the_probe_is_made_once(self, tmp_path):
         """`check` asks for one token where a probe is configured, and says how long that took."""

@@ -801,7 +801,7 @@ GPUS = Group(
             "gpus",
             labels=(),
             unit="GPUs",
-            help="GPUs that the driver shows, used by watched servers or not.",
+            help="GPUs that the driver shows, used by watched servers or not; MIG instances do not count.",
             sources=(_driver(),),
         ),
         _gpu_gauge(
