@@ -31,6 +31,7 @@ from vllm_watch.replay.recording import server_name
 from vllm_watch.service.supervisor import Supervisor
 from vllm_watch.state.snapshot import ServerEvent, StateSince
 from vllm_watch.support.clock import ScaledClock
+from vllm_watch.terminal.cells import Cells
 from vllm_watch.web.endpoints import Response
 from vllm_watch.web.server import WebServer
 
@@ -258,17 +259,26 @@ def test_what_is_not_known_is_said(visit, shown):
 
 
 def test_a_time_in_a_wide_bucket_is_more_than_its_bound(visit, shown):
-    """No time is shown that nobody need have waited: 400 s of a bucket from 160 to 640 s is more than 160 s."""
+    """
+    No time is shown that nobody need have waited: 400 s of a bucket from 160 to 640 s is more than 160 s.
+
+    One in a bucket that doubles is an estimate; all times of a row have one unit.
+    """
     slow = server("a")
     (engine,) = slow["engines"]
     stage = "time_to_first_token"
-    engine["quantiles"], engine["quantile_bounds"] = {stage: {"0.5": 400.0, "0.95": 80.0}}, {stage: {"0.5": [160, 640]}}
+    engine["quantiles"], engine["quantile_bounds"] = (
+        {stage: {"0.5": 400.0, "0.95": 127.3, "0.99": 4.05}},
+        {stage: {"0.5": [160, 640], "0.95": [80, 160]}},
+    )
     shown.document = {"servers": [slow]}
     page = visit().open()
     row = page.locator("tr", has_text="TTFT").first
 
-    assert ["–", "> 2 min 40 s", "1 min 20 s", "–"] == row.locator("td").all_inner_texts()[:4]  # noqa: RUF001
+    assert ["–", "> 160 s", "~ 130 s", "4.05 s"] == row.locator("td").all_inner_texts()[:4]  # noqa: RUF001
+    assert "In a wide bucket" in row.locator("td").nth(1).get_attribute("title")
     assert "between 2 min 40 s and 10 min 40 s" in row.locator("td").nth(1).get_attribute("title")
+    assert "Estimated within a bucket" in row.locator("td").nth(2).get_attribute("title")
 
 
 def test_numbers_are_written_as_on_a_terminal(visit):
@@ -286,6 +296,11 @@ def test_numbers_are_written_as_on_a_terminal(visit):
         text if text == MISSING else f"{text} %" for text in map(share, values)
     ]
     assert written("each.map(f.shortened)", large) == [shortened(value) for value in large]
+    times = [None, 0, 0.0286, 0.4, 1.26, 4.09, 9.996, 12.6, 147.3]
+    for in_seconds, digits in ((False, 3), (False, 2), (True, 3), (True, 2)):
+        texts = [Cells().latency(value, in_seconds=in_seconds, digits=digits) for value in times]
+        units = [text if text == MISSING else f"{text.rstrip('s')} {'s' if in_seconds else 'ms'}" for text in texts]
+        assert written(f"each.map((value) => f.latency(value, {str(in_seconds).lower()}, {digits}))", times) == units
     sizes, clocks = [None, 0, 2**24, 3 * 2**29, 70 * 2**30, 1.5e11], [None, 3.45e8, 1.7554e9]
     assert written("each.map(f.gibibytes)", sizes) == [gibibytes(size) for size in sizes]
     assert written("each.map(f.megahertz)", clocks) == [megahertz(clock) for clock in clocks]
