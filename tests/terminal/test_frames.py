@@ -23,6 +23,7 @@ from vllm_watch.terminal.latencies import latency_lines
 from vllm_watch.terminal.model import Latency
 from vllm_watch.terminal.numbers import engine_numbers, hour_lines, number_line, server_numbers
 from vllm_watch.terminal.pieces import latency_piece
+from vllm_watch.terminal.server_detail import server_detail
 from vllm_watch.terminal.what_to_do import lasts, meaning_lines, step_lines
 
 
@@ -153,6 +154,18 @@ def test_the_latencies_of_a_stage_have_one_unit():
 
     assert head[:1] == ["ms,"]
     assert rows == [["TTFT", "<0.001s", "4.09s!", "18.7s!", "0.500s"], ["TPOT", "17.5", "24.2", "9,900!", "50.0"]]
+
+
+def test_a_driver_that_is_not_there_is_no_failure():
+    """A machine without GPUs is told in one word why nothing is read; a source that fails has its age."""
+    sources = [
+        {"source": "gpu", "reason": "no_library"},
+        {"source": "metrics", "reason": "refused"},
+    ]
+    rows = [" ".join(row.split()) for row in _texts(server_detail(changed("idle", sources=sources), 0.0, 80, Cells()))]
+
+    assert "GPUs not read: the driver's library is not found" in rows
+    assert "/metrics FAILED, nothing read yet: nothing listens at this address" in rows
 
 
 @pytest.mark.parametrize(("rate", "says"), [(12.0, True), (0.0, False), (None, False)])

@@ -197,6 +197,7 @@ def test_the_page_moves_with_a_replay(visit):
     clock = ScaledClock(SPEED)
     stall = recording("stall")
     with played(stall, server_name(stall, None), clock, "127.0.0.1:0") as config:
+        assert config.gpu.read == config.gpu.kernel_log == "never"  # This machine's GPUs are not the recorded server's.
         service = Supervisor(config, clock)
         service.start()
         running = threading.Thread(target=service.run)
@@ -315,7 +316,9 @@ def test_gpus(visit, shown, viewport, scheme):
     a, b = server("a"), server("b")
     a |= {"gpus": gpus.as_json(*some), "sources": [*a["sources"], gpus.source()]}
     b |= {"gpus": gpus.as_json(gpus.unread(0)), "sources": [*b["sources"], gpus.source("call_hangs")]}
-    shown.document = {"servers": [a, b, server("c")]}
+    c = server("c")
+    c["sources"] = [*c["sources"], gpus.source("no_library")]
+    shown.document = {"servers": [a, b, c]}
     window = visit(viewport=viewport, color_scheme=scheme)
     page = window.open()
     rows = [row.locator("th, td").all_inner_texts() for row in page.locator("#server-a .gpus tbody tr").all()]
@@ -334,6 +337,9 @@ def test_gpus(visit, shown, viewport, scheme):
     assert page.locator("#server-b .of-gpus .caption").inner_text() == GPU["call_hangs"].text
     assert page.locator("#server-b .problems").is_hidden()
     assert page.locator("#server-c .of-gpus").is_hidden()
+    assert page.locator("#server-b .source.quiet").all_inner_texts()[-1].startswith("gpu")
+    assert page.locator("#server-c .source.quiet", has_text="gpu").count() == 0
+    assert page.locator("#server-c .source.unneeded").inner_text().startswith("gpu")
     assert not window.is_too_wide()
     assert window.violations() == []
 
