@@ -19,6 +19,7 @@ _NO_METRICS = "no metrics are configured"
 _NO_GPUS = "no GPUs are read"
 _KERNEL_LOG = ("kernel log",)
 _UNREADABLE: dict[SourceName, str] = {"log": "the log cannot be read", "metrics": "/metrics cannot be read"}
+_FOREIGN = "the log is not vLLM's"
 _NOT_LOGGED = {"max_running_requests": "the log does not show --max-num-seqs"}
 
 
@@ -115,4 +116,7 @@ def _without(source: SourceName, now: ServerSnapshot, absence: str, *, is_config
     """Return why a source has no values at all, if that is so."""
     if not is_configured:
         return [absence]
-    return [] if any(each.is_up for each in now.sources if each.source == source) else [_UNREADABLE[source]]
+    known = [each for each in now.sources if each.source == source]
+    if any(each.is_up for each in known):
+        return []
+    return [_FOREIGN if any(each.reason == "not_vllm" for each in known) else _UNREADABLE[source]]

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from vllm_watch.catalog.capacity_reasons import CAPACITY_BASES, CAPACITY_UNKNOWN
-from vllm_watch.catalog.reasons import STALLED, explain
+from vllm_watch.catalog.reasons import STALLED, explain, standing
 from vllm_watch.exposition.gpu_view import gpu_error_views, gpu_views
 from vllm_watch.state.configuration import Configuration
 from vllm_watch.state.engine_capacity import EngineCapacity
@@ -69,6 +69,7 @@ def _source_view(source: SourceSnapshot) -> dict[str, Any]:
         "up": source.is_up,
         "reason": source.reason,
         "explanation": explain(source.source, source.reason),
+        "standing": standing(source.source, source.reason, is_up=source.is_up),
         "last_reading": source.last_reading,
     }
 
