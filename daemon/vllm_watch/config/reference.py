@@ -147,7 +147,7 @@ image has it), and the right to list pods in that namespace and nothing else:
 |---|---|
 | not ready yet | it is not watched: vLLM loads its model. Give the pods a readiness probe |
 | ready | it is watched from then on, with `metrics`, `probe`, `slo` and the other keys for every pod |
-| not ready any more, restarted in place | it stays watched, and its alerts fire; its counters begin again |
+| not ready any more, or restarted in place | it stays watched; its alerts fire |
 | told to end | it stays watched until it is gone, or until its grace period is over |
 | gone, evicted, finished | it is not watched, and its series end with the next scrape by Prometheus |
 
