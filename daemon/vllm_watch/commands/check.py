@@ -21,6 +21,7 @@ from vllm_watch.catalog.states import STATES, EngineState
 from vllm_watch.commands.gpu_lines import gpu_lines, unopened_gpus, unread_gpus
 from vllm_watch.commands.kernel_log_check import kernel_log_lines, kernel_log_view, read_kernel_log
 from vllm_watch.commands.options import config_option, log_option, metrics_option, plain_format_option
+from vllm_watch.commands.pods_check import list_pods, pod_lines, pods_view, with_listed
 from vllm_watch.commands.silent_alerts import Silent, silent_alerts
 from vllm_watch.commands.watched import Selection, configured, discovered
 from vllm_watch.config.model import Config, PrometheusConfig, ServerConfig
@@ -125,7 +126,11 @@ class Checked(NamedTuple):
 
 def check(config: Config) -> Iterator[ReportLine]:
     """Yield the report, server by server; those of `servers_dir` with their files."""
+    listed = list_pods(config)
     yield from _check_folder(config)
+    if listed is not None:
+        yield from pod_lines(listed)
+    config = with_listed(config, listed)
     gpus, kernel_log = read_once(config, SystemClock()), read_kernel_log(config)
     for server in config.servers:
         yield from _lines_of(_checked(config, server, gpus.uses[server.name], kernel_log))
@@ -145,11 +150,14 @@ def view_of(config: Config) -> dict[str, Any]:
 
     Servers and the alerts of a Prometheus are as in the snapshot of the daemon. A server has besides ``problems``, what
     is wrong in sentences; ``silent_alerts``, those that cannot fire and why; ``alert_count``, how many there are; and
-    its ``file``, if it has one. ``kernel_log`` is there on a machine with GPUs.
+    its ``file``, if it has one. ``kernel_log`` is there on a machine with GPUs, ``kubernetes`` if pods are selected.
     """
+    listed = list_pods(config)
+    config = with_listed(config, listed)
     gpus, kernel_log = read_once(config, SystemClock()), read_kernel_log(config)
     servers = [_view_of_server(_checked(config, each, gpus.uses[each.name], kernel_log)) for each in config.servers]
     lines, alerts = [*_check_folder(config), *unopened_gpus(gpus.unopened)], {}
+    lines += [] if listed is None else pod_lines(listed)
     if config.prometheus is not None:
         names, asked = {server.name for server in config.servers}, ask(config.prometheus, SystemClock().now())
         lines += _check_prometheus(config.prometheus, asked, names)
@@ -162,6 +170,7 @@ def view_of(config: Config) -> dict[str, Any]:
         "ignored_files": [] if config.servers_dir is None else list(list_server_files(config.servers_dir).left_out),
         "servers": servers,
         **({} if kernel_log is None else {"kernel_log": kernel_log_view(kernel_log)}),
+        **({} if listed is None else {"kubernetes": pods_view(listed)}),
         **alerts,
     }
 
@@ -189,7 +198,7 @@ def _check_folder(config: Config) -> Iterator[ReportLine]:
     yield ReportLine(f"{config.servers_dir}: {len(config.files)} {'server' if len(config.files) == 1 else 'servers'}")
     for path in list_server_files(config.servers_dir).left_out:
         yield ReportLine(f"  ignored, because its name does not end in {SUFFIX}: {path}")
-    if not config.servers:
+    if not config.servers and config.kubernetes is None:
         yield ReportLine("  there is nothing to watch: no server is configured", is_wrong=True)
 
 
