@@ -566,7 +566,7 @@ KV = Group(
         _counter(
             "kv_transfer_failures_total",
             labels=(*_ENGINE, "connector", "kind"),
-            unit="failures",
+            unit="transfers",
             help=(
                 "Transfers that failed, by kind. `transfer` has NIXL's failed handshakes and notifications since 0.31; "
                 "`promotion` is from a tier behind the CPU's memory to it, `cascade` the way back. A kind without a "
