@@ -98,6 +98,8 @@ def _reasons(need: Need, config: ServerConfig, now: ServerSnapshot) -> list[str]
         return without_log or [_NOT_LOGGED.get(series.name, f"the log has no {series.name}")]
     if series.feature == "speculative decoding" and not (without_log and without_metrics):
         return ["no speculative decoding was found"]
+    if series.feature == "kv connector" and not (without_log and without_metrics):
+        return ["no KV connector shows it"]
     # Few releases log what counters are made of: for those /metrics is what is missing.
     if series.type == "gauge" and "log" in series.origins and config.metrics is None:
         return without_log or [f"the log has no {series.name}"]

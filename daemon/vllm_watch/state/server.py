@@ -25,6 +25,7 @@ from vllm_watch.state.engine_values import Latencies, excludes_cached, facts_of,
 from vllm_watch.state.event_history import EventHistory
 from vllm_watch.state.http_source import HttpSource
 from vllm_watch.state.hypothetical_traffic import lines_with_traffic, moments_with_traffic, scrape_with_traffic
+from vllm_watch.state.kv_values import kv_gauges
 from vllm_watch.state.precedence import (
     GaugeSides,
     engine_state,
@@ -273,6 +274,7 @@ class ServerState:
             step_times=step_times(sources, key, now) if is_present else {},
             stall_reason=judged.stall_reason,
             capacity=_capacity(sources, key, facts, len(self._names.last)) if is_present else EngineCapacity(),
+            kv=kv_gauges(sources, key, now) if is_present else {},
         )
 
     def _log_reason(self, now: float) -> LogReason:
