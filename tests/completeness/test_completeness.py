@@ -32,7 +32,7 @@ from vllm_watch_parsers.events import (
     StartupDetail,
     StartupFact,
 )
-from vllm_watch_parsers.metric_names import COUNTERS, GAUGES, HISTOGRAMS, WANTED
+from vllm_watch_parsers.metric_names import COUNTERS, GAUGES, HISTOGRAMS, VLLM_NAMES
 from vllm_watch_parsers.scrape import EngineKey, EngineReading, Histogram, HttpRequests, MetricsReading
 
 
@@ -245,7 +245,7 @@ def families():
 
 def is_read(family):
     """Tell whether the samples of a family are read."""
-    return not WANTED.isdisjoint({family, f"{family}_total", f"{family}_bucket"})
+    return not VLLM_NAMES.isdisjoint({family, f"{family}_total", f"{family}_bucket"})
 
 
 def test_every_family_of_every_page_is_read_or_left_out():

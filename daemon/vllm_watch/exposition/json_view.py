@@ -31,6 +31,7 @@ def server_view(server: ServerSnapshot) -> dict[str, Any]:
         "model_name": server.model_name,
         "version": server.version,
         "engine_generation": server.engine_generation,
+        "engine_kind": server.engine_kind,
         "start_time": server.start_time.value if server.start_time is not None else None,
         "starts": server.starts,
         "slo": dict(server.slo),

@@ -14,6 +14,7 @@ from vllm_watch.state.configuration import Configuration
 from vllm_watch.state.engine_capacity import EngineCapacity
 from vllm_watch.state.gpu_report import ServerGpu
 from vllm_watch.state.step_times import StepClass, StepTime
+from vllm_watch_parsers.front_ends import EngineKind
 from vllm_watch_parsers.scrape import EngineKey, Histogram
 
 
@@ -229,7 +230,8 @@ class ServerSnapshot(NamedTuple):
     `links` are URLs by what they lead to (``logs``, ``gpu``), in which placeholders of the time are left.
     `events` are those of the last hour, oldest first. `gpus` are those that it uses, as far as that is known.
     `cost_per_hour` is in the currency of the configuration. `gpu_xids` is how many errors of its GPUs the kernel has
-    reported since the daemon started; `None` while the kernel's log is not read.
+    reported since the daemon started; `None` while the kernel's log is not read. `engine_kind` is whose names its
+    /metrics bears, `None` where that is not read.
     """
 
     name: str
@@ -261,3 +263,4 @@ class ServerSnapshot(NamedTuple):
     gpus: tuple[ServerGpu, ...] = ()
     cost_per_hour: float | None = None
     gpu_xids: int | None = None
+    engine_kind: EngineKind | None = None
