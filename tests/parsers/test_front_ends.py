@@ -217,7 +217,7 @@ class TestOverTime:
             after = server.scrape(self.body("b", 5000 + number))
 
         assert (before.starts, after.starts) == (0, 1)
-        assert before.engine_kind == after.engine_kind == "ray_vllm"
+        assert before.sources[0].engine_kind == after.sources[0].engine_kind == "ray_vllm"
 
     def test_workers_in_turn_are_several_servers(self):
         """A worker that comes back after another one is a second server: none of the two is shown."""
@@ -257,6 +257,18 @@ class TestOverTime:
         snapshot = server.scrape(without(self.body("a", 0), "_total"))
 
         assert not any(snapshot.missing_metrics.values())
+
+    def test_a_node_without_work_is_no_failure(self):
+        """A page of several workers of which none computes is read; no start is counted when one computes again."""
+        server, idle = ScrapedServer(), recorded("ray_two_workers")
+        idle = without(idle, "num_requests_|kv_cache_usage|sleep_state|cache_config")
+        for body in (of_worker("ray_two_workers", "rep-a"), idle, idle):
+            snapshot = server.scrape(body)
+        assert (snapshot.sources[0].is_up, snapshot.sources[0].reason) == (True, "ray_idle")
+        assert not any(snapshot.missing_metrics.values())
+
+        after = server.scrape(of_worker("ray_two_workers", "rep-a"))
+        assert (after.starts, after.engines[0].gauges["requests_running"].value) == (0, 2)
 
     def test_no_mean_of_an_estimated_sum(self):
         """Quantiles follow from buckets, and a mean from a sum that Ray has only estimated does not."""

@@ -31,7 +31,6 @@ def server_view(server: ServerSnapshot) -> dict[str, Any]:
         "model_name": server.model_name,
         "version": server.version,
         "engine_generation": server.engine_generation,
-        "engine_kind": server.engine_kind,
         "start_time": server.start_time.value if server.start_time is not None else None,
         "starts": server.starts,
         "slo": dict(server.slo),
@@ -65,13 +64,14 @@ def server_view(server: ServerSnapshot) -> dict[str, Any]:
 
 
 def _source_view(source: SourceSnapshot) -> dict[str, Any]:
-    return {
+    view = {
         "source": source.source,
         "up": source.is_up,
         "reason": source.reason,
         "explanation": explain(source.source, source.reason),
         "last_reading": source.last_reading,
     }
+    return view if source.engine_kind is None else {**view, "engine_kind": source.engine_kind}
 
 
 def _configuration_view(configuration: Configuration) -> dict[str, Any]:

@@ -72,8 +72,7 @@ def sample_parts(server: ServerSnapshot) -> Iterator[SamplePart]:
     yield SamplePart(("configuration", name), configuration, partial(_configuration_samples, server))
     requests = (server.http_requests, server.admission_rejections)
     yield SamplePart(("requests", name), requests, partial(_request_samples, server))
-    sources = (server.sources, server.engine_kind)
-    yield SamplePart(("sources", name), sources, partial(_source_samples, server))
+    yield SamplePart(("sources", name), server.sources, partial(_source_samples, server))
     yield SamplePart(("comparisons", name), server.comparisons, partial(_comparison_samples, server))
     attempts = (
         server.missing_metrics,
@@ -248,8 +247,8 @@ def _source_samples(server: ServerSnapshot) -> Iterator[PlainSample]:
         yield PlainSample("source_info", (name, source.source, source.reason), 1, at)
         if source.last_reading is not None:
             yield PlainSample("source_last_reading_timestamp_seconds", (name, source.source), source.last_reading, at)
-    if server.engine_kind is not None:
-        yield PlainSample("metrics_page_info", (name, server.engine_kind), 1, at)
+        if source.engine_kind is not None:
+            yield PlainSample("metrics_page_info", (name, source.engine_kind), 1, at)
 
 
 def _comparison_samples(server: ServerSnapshot) -> Iterator[PlainSample]:

@@ -37,7 +37,7 @@ from vllm_watch.state.precedence import (
     step_times,
 )
 from vllm_watch.state.probe_source import ProbeResult
-from vllm_watch.state.scrape_source import ScrapeResult, ScrapeSource
+from vllm_watch.state.scrape_source import ScrapeResult
 from vllm_watch.state.server_sources import LogStatus, ServerSettings, ServerSources
 from vllm_watch.state.sleeping import is_any_sleeping
 from vllm_watch.state.snapshot import EngineSnapshot, ProbeSnapshot, ServerSnapshot
@@ -51,7 +51,6 @@ from vllm_watch.state.totals import (
     values_out_of_range,
 )
 from vllm_watch_parsers.command_facts import CommandFacts
-from vllm_watch_parsers.front_ends import EngineKind
 from vllm_watch_parsers.scrape import EngineKey
 
 
@@ -214,7 +213,6 @@ class ServerState:
             events=self._events.until(now),
             gpus=sources.gpu.gpus(-math.inf if settings.keeps_stale else now),
             cost_per_hour=settings.cost_per_hour,
-            engine_kind=_engine_kind(scrape, now),
         )
 
     def foresee(self, now: float) -> ServerSnapshot:
@@ -294,10 +292,6 @@ def _capacity(sources: ServerSources, key: EngineKey, facts: Mapping[str, float]
     own = len(reading.engines) if reading else 0
     tracker = scrape.capacity.get(key) if scrape else None
     return engine_capacity(tracker, facts, sources.settings.capacity, own or facts.get("data_parallel_size") or engines)
-
-
-def _engine_kind(scrape: ScrapeSource | None, now: float) -> EngineKind | None:
-    return scrape.reading.kind if scrape is not None and scrape.reading is not None and scrape.is_fresh(now) else None
 
 
 def _probe(sources: ServerSources, now: float) -> ProbeSnapshot | None:

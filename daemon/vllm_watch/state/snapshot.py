@@ -118,12 +118,17 @@ class EngineSnapshot(NamedTuple):
 
 
 class SourceSnapshot(NamedTuple):
-    """One source of a server: whether it can be read, and why it is quiet."""
+    """
+    One source of a server: whether it can be read, and why it is quiet.
+
+    `engine_kind` is whose names /metrics bears, `None` for other sources and while it is not read.
+    """
 
     source: SourceName
     is_up: bool
     reason: str
     last_reading: float | None
+    engine_kind: EngineKind | None = None
 
 
 class ProbeSnapshot(NamedTuple):
@@ -230,8 +235,7 @@ class ServerSnapshot(NamedTuple):
     `links` are URLs by what they lead to (``logs``, ``gpu``), in which placeholders of the time are left.
     `events` are those of the last hour, oldest first. `gpus` are those that it uses, as far as that is known.
     `cost_per_hour` is in the currency of the configuration. `gpu_xids` is how many errors of its GPUs the kernel has
-    reported since the daemon started; `None` while the kernel's log is not read. `engine_kind` is whose names its
-    /metrics bears, `None` where that is not read.
+    reported since the daemon started; `None` while the kernel's log is not read.
     """
 
     name: str
@@ -263,4 +267,3 @@ class ServerSnapshot(NamedTuple):
     gpus: tuple[ServerGpu, ...] = ()
     cost_per_hour: float | None = None
     gpu_xids: int | None = None
-    engine_kind: EngineKind | None = None
