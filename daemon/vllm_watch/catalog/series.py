@@ -1300,6 +1300,15 @@ SOURCES = Group(
             help="Always 1. `reason` gives the state of a source, or why it reports nothing.",
         ),
         _gauge(
+            "metrics_page_info",
+            labels=(*_SERVER, "engine_kind"),
+            unit="1",
+            help=(
+                "Always 1, while /metrics is read. `engine_kind` is whose names it bears: `vllm`, `ray_vllm` of Ray's "
+                "agent, or `kserve_vllm`."
+            ),
+        ),
+        _gauge(
             "source_last_reading_timestamp_seconds",
             labels=(*_SERVER, "source"),
             unit="unix time",
