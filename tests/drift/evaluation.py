@@ -42,9 +42,11 @@ class Evaluator:
     Args:
         project: The parsed modules.
         calls: Who calls what.
+        fills_in: Whether the fields of an f-string are filled in, where their values are known.
     """
 
-    def __init__(self, project: Project, calls: CallIndex) -> None:
+    def __init__(self, project: Project, calls: CallIndex, *, fills_in: bool = True) -> None:
+        self._fills_in = fills_in
         self._project = project
         self._calls = calls
         self._busy: set[tuple[int, str]] = set()
@@ -74,9 +76,7 @@ class Evaluator:
 
     def known(self, node: ast.AST, module: Module, bindings: Bindings | None = None) -> tuple[Any, ...]:
         """Return the values of a node that are no expressions."""
-        return tuple(
-            value for value in self.values(node, module, bindings) if not isinstance(value, Expression)
-        )
+        return tuple(value for value in self.values(node, module, bindings) if not isinstance(value, Expression))
 
     def _constant(self, node: ast.Constant, _module: Module, _bindings: Bindings) -> Sequence[Any]:
         return (node.value,)
@@ -91,6 +91,8 @@ class Evaluator:
         if not isinstance(piece, ast.FormattedValue):
             return [field("", "")]
         spec = ast.unparse(piece.format_spec)[2:-1] if piece.format_spec else ""
+        if not self._fills_in:
+            return [field(_short(piece.value), spec)]
         values = self.values(piece.value, module, bindings)
         texts = [value for value in values if isinstance(value, str) and not isinstance(value, Expression)]
         if texts and not spec:
@@ -185,7 +187,7 @@ class Evaluator:
         return [Parts(tuple(map(str, texts)), optional, "")] if all(isinstance(text, str) for text in texts) else values
 
     def _additions(self, name: str, scope: Function, module: Module, bindings: Bindings) -> Iterator[tuple[Any, bool]]:
-        for call in module.calls:
+        for call in sorted(module.calls, key=lambda call: (call.lineno, call.col_offset)):
             function = call.func
             is_append = isinstance(function, ast.Attribute) and function.attr == "append"
             if is_append and isinstance(function.value, ast.Name) and function.value.id == name and call.args:
@@ -316,7 +318,9 @@ class Evaluator:
                 inner = self.values(value, module, bindings)[0]
                 found.update(inner if isinstance(inner, dict) else {Expression(_short(value)): None})
             else:
-                found[self.values(key, module, bindings)[0]] = self.values(value, module, bindings)[0]
+                name = self.values(key, module, bindings)[0]
+                name = name if isinstance(name, str | int | float) else Expression(_short(key))
+                found[name] = self.values(value, module, bindings)[0]
         return (found,)
 
     def _subscript(self, node: ast.Subscript, module: Module, bindings: Bindings) -> Sequence[Any]:
@@ -484,7 +488,7 @@ def _calculated(operator: ast.operator, one: float, other: float) -> float:
 
 def _has(owner: Any, key: Any) -> bool:
     if isinstance(owner, dict):
-        return key in owner
+        return isinstance(key, str | int | float) and key in owner
     return isinstance(key, int) and -len(owner) <= key < len(owner)
 
 

@@ -26,11 +26,14 @@ _TEXTS = (
     "['weights']",
     "PAUSED_ALL",
     "8.5",
+    "FLASH_ATTN",
+    "/configs/E=8,N=14336,device_name=NVIDIA_H200.json",
 )
 """What a text placeholder may stand for: a number, a device, a version, a model, positions, flags …"""
 
+_FEW_TEXTS = _TEXTS[:6]
 _MOST_TEXTS = 3
-"""Of so many placeholders for texts in one message all pairs are tried."""
+"""In a message with so many placeholders for texts each may have another one of the few."""
 
 
 @dataclass(frozen=True)
@@ -47,15 +50,39 @@ class Filled:
     samples: tuple[tuple[str, str], ...]
 
 
-def fillings(format_: str) -> Iterator[Filled]:
-    """Yield a message with several kinds of samples, the likeliest first; `format_` has no optional parts any more."""
+_NAMED = re.compile(r"\{([a-z_]+)\}")
+_NAMES: tuple[dict[str, str], ...] = (
+    {
+        "operation": "load_get",
+        "key": "vllm:kv_offload_tiering_read_bytes",
+        "key_with_labels": "vllm:kv_offload_load_size",
+        "labelvalues": "('1:fs',)",
+    },
+    {"operation": "load", "key": "completed"},
+)
+"""What keys are made of that the sources put together: the operations of connectors, the names of /metrics."""
+
+
+def fillings(format_: str, *, is_mixed: bool = False) -> Iterator[Filled]:
+    """
+    Yield a message, which has no optional parts any more, with several kinds of samples, the likeliest first.
+
+    Args:
+        format_: The message.
+        is_mixed: Whether placeholders for texts have different texts; otherwise all have the same.
+    """
+    if _NAMED.search(format_):
+        for names in _NAMES:
+            filled = _NAMED.sub(lambda found, names=names: names.get(found[1], found[1]), format_)  # type: ignore[misc]
+            yield from fillings(filled, is_mixed=is_mixed)
+        return
     fields = list(PLACEHOLDER.finditer(format_))
     open_texts = [index for index, found in enumerate(fields) if _is_text(found)]
     choices = [(text,) * len(open_texts) for text in _TEXTS] if open_texts else [()]
-    if 1 < len(open_texts) <= _MOST_TEXTS:
-        choices += [each for each in itertools.product(_TEXTS, repeat=len(open_texts)) if len(set(each)) > 1]
+    if is_mixed and 1 < len(open_texts) <= _MOST_TEXTS:
+        choices = [each for each in itertools.product(_FEW_TEXTS, repeat=len(open_texts)) if len(set(each)) > 1]
     for texts in choices:
-        for is_share in (False, True):
+        for is_share in (False, True) if "f" in "".join(found[0] for found in fields) else (False,):
             chosen = dict(zip(open_texts, texts, strict=True))
             yield _filled(format_, [chosen.get(i) or _number(f, i, is_share) for i, f in enumerate(fields)])
 
@@ -86,10 +113,10 @@ def _filled(format_: str, values: list[str]) -> Filled:
 
 
 def _words_around(format_: str, at: int) -> str:
-    """Return the part of a list of fields in which a placeholder stands."""
-    start = max(format_.rfind(", ", 0, at) + 2, 0) if ", " in format_[:at] else 0
-    end = format_.find(", ", at)
-    return format_[start : end if end >= 0 else len(format_)]
+    """Return the part of a list of fields in which a placeholder stands: ``Running: %d reqs``, ``Engine {:03d}``."""
+    start = format_.rfind(", ", 0, at) + 2 if ", " in format_[:at] else 0
+    ends = [end for mark in (", ", ": ") if (end := format_.find(mark, at)) >= 0]
+    return format_[start : min(ends, default=len(format_))]
 
 
 def whole(format_: str) -> str:

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import ast
+import platform
 import warnings
 
 from collections import defaultdict
@@ -24,9 +25,10 @@ class Module:
     Args:
         path: The path from the folder that has the package.
         tree: The syntax tree.
+        is_light: Whether only calls and raised exceptions are to be known.
     """
 
-    def __init__(self, path: str, tree: ast.Module) -> None:
+    def __init__(self, path: str, tree: ast.Module, *, is_light: bool = False) -> None:
         self.path = path
         self.tree = tree
         self.imports: dict[str, tuple[str, str]] = {}
@@ -39,7 +41,17 @@ class Module:
         self._stores: dict[ast.AST, dict[str, list[ast.AST]]] = {}
         self._attributes: dict[ast.ClassDef, dict[str, list[ast.expr]]] = {}
         self._package = _dotted(path).rpartition(".")[0] if not path.endswith("__init__.py") else _dotted(path)
-        self._index()
+        if is_light:
+            self._find_statements()
+        else:
+            self._index()
+
+    def _find_statements(self) -> None:
+        for node in ast.walk(self.tree):
+            if isinstance(node, ast.Call):
+                self.calls.append(node)
+            elif isinstance(node, ast.Raise):
+                self.raises.append(node)
 
     def _index(self) -> None:
         for node in ast.walk(self.tree):
@@ -136,24 +148,38 @@ class Project:
             DriftError: This Python does not know its syntax.
         """
         if path not in self._modules:
-            try:
-                with warnings.catch_warnings():
-                    warnings.simplefilter("ignore")  # Escapes in strings of other people's code.
-                    tree = ast.parse(self._texts[path], path)
-            except (SyntaxError, ValueError, RecursionError) as error:
-                line = f" line {error.lineno}" if isinstance(error, SyntaxError) and error.lineno else ""
-                raise DriftError(
-                    f"{path}{line} is not in a syntax that this Python knows ({error.args[0] if error.args else error}): "
-                    "a newer Python may read it."
-                ) from None
-            self._modules[path] = Module(path, tree)
+            self._modules[path] = Module(path, self._parsed(path))
         return self._modules[path]
+
+    def _parsed(self, path: str) -> ast.Module:
+        try:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")  # Escapes in strings of other people's code.
+                return ast.parse(self._texts[path], path)
+        except (SyntaxError, ValueError, RecursionError) as error:
+            line = f" line {error.lineno}" if isinstance(error, SyntaxError) and error.lineno else ""
+            why = error.args[0] if error.args else type(error).__name__
+            raise DriftError(
+                f"{path}{line} is in no syntax that Python {platform.python_version()} knows ({why}); "
+                "a newer Python may read it."
+            ) from None
+
+    def light_module(self, path: str) -> Module:
+        """
+        Return a file of which only the calls and the raised exceptions are known; it is not kept.
+
+        Raises:
+            DriftError: As `module`.
+        """
+        return Module(path, self._parsed(path), is_light=True)
+
+    def paths(self, *signs: str) -> list[str]:
+        """Return the files whose text has one of the signs."""
+        return [path for path in sorted(self._texts) if any(sign in self._texts[path] for sign in signs)]
 
     def having(self, *signs: str) -> Iterator[Module]:
         """Yield the modules whose text has one of the signs, by path."""
-        for path in sorted(self._texts):
-            if any(sign in self._texts[path] for sign in signs):
-                yield self.module(path)
+        return map(self.module, self.paths(*signs))
 
     def imported(self, module: Module, name: str) -> tuple[Module, str] | None:
         """Return the module of this project that an imported name is from, and its name there; follows re-exports."""
@@ -197,6 +223,8 @@ def _bound_names(node: ast.AST) -> Iterable[str]:
     else:
         return ()
     return [
-        name.id for target in targets for name in ast.walk(target) if isinstance(name, ast.Name)
-        and isinstance(name.ctx, ast.Store)
+        name.id
+        for target in targets
+        for name in ast.walk(target)
+        if isinstance(name, ast.Name) and isinstance(name.ctx, ast.Store)
     ]

@@ -39,6 +39,7 @@ class Understood:
 
 
 _NUMBER = re.compile(r"[\d.]+")
+_STARTS_OPEN = re.compile(r"%[sr]|\{\}")
 _SAYING = ("phase", "kind")
 """Fields whose value is the meaning."""
 
@@ -61,12 +62,16 @@ def _merged(several: Any) -> tuple[str, ...]:
 def _best(message: Message, form: str) -> Understood:
     """Return what is understood of the samples of which most is understood."""
     best = Understood()
-    for filled in fillings(form):
-        found = _of_events(_events(message, filled.text), filled)
-        if found.is_whole:
-            return found
-        if _rank(found) > _rank(best):
-            best = found
+    for is_mixed in (False, True):
+        # A device or a process at the start decides whether any parser looks further.
+        if is_mixed and not (best.meanings or _STARTS_OPEN.match(form)):
+            break
+        for filled in fillings(form, is_mixed=is_mixed):
+            found = _of_events(_events(message, filled.text), filled)
+            if found.is_whole and "%s" not in form and "{}" not in form:
+                return found
+            if _rank(found) > _rank(best):
+                best = found
     return best
 
 
@@ -85,6 +90,8 @@ def _events(message: Message, text: str) -> tuple[Event, ...]:
 def _of_events(events: tuple[Event, ...], filled: Filled) -> Understood:
     values = {value for event in events for value in _values(event)}
     missing = [words for sample, words in filled.samples if _NUMBER.fullmatch(sample) and not _is_in(sample, values)]
+    if any(type(event).__name__ in _CALCULATED for event in events):
+        missing = []
     complaints = [f"{each.kind} {each.quantity or ''}".strip() for each in events if isinstance(each, Notice)]
     for event in events:
         complaints += [f"unknown field {name}" for name in getattr(event, "unknown_fields", ())]
@@ -96,6 +103,9 @@ def _of_events(events: tuple[Event, ...], filled: Filled) -> Understood:
         tuple(dict.fromkeys([*meanings, *notices])), tuple(missing) if meanings or is_statistics else (), tuple(faults)
     )
 
+
+_CALCULATED = {"AchievedWork", "KvTransfers"}
+"""Events whose values are calculated from those of the line: what of it is not known is in `unknown_fields`."""
 
 _FAULTS = {"stats_unparsed", "value_out_of_range"}
 
@@ -132,7 +142,7 @@ def _meanings(event: Event) -> Iterator[str]:
         yield f"{kind}:{getattr(event, saying[0])}"
         return
     for name, value in zip(event._fields, event, strict=True):
-        if value not in {None, (), ""} and name not in {"engine", "flags_of", "unknown_fields", "is_rust"}:
+        if value not in (None, (), "") and name not in {"engine", "flags_of", "unknown_fields", "is_rust"}:
             yield from _flag_names(kind, value) if name == "flags" else (f"{kind}.{name}",)
 
 
