@@ -17,11 +17,13 @@ from vllm_watch_parsers.engine_stats import STATS_STARTS, parse_stats
 from vllm_watch_parsers.events import Event, Failure, Lifecycle, StartupDetail, StartupFact
 from vllm_watch_parsers.failures import (
     MAX_ERROR_NAME,
+    ROCR_STARTS,
     SHM_TIMEOUT_START,
     heads_failure,
     parse_cause,
     parse_failure,
     parse_nccl_watchdog,
+    parse_rocr,
 )
 from vllm_watch_parsers.kv_transfer_line import KV_START, parse_kv_transfers
 from vllm_watch_parsers.prefilter import is_irrelevant
@@ -52,6 +54,7 @@ _NEWS = frozenset(
     for start in (
         *STARTS,
         *_STATISTICS_STARTS,
+        *ROCR_STARTS,
         SHM_TIMEOUT_START,
         b"GPU KV cache size",
         b"INFO ",
@@ -319,6 +322,8 @@ def _parse_text(head: Head) -> LogLine:
         return _parse_uvicorn(head.process, message)
     if message.startswith(b"[rank"):
         return LogLine(parse_nccl_watchdog(message.decode("utf-8", "backslashreplace")), "", head.process)
+    if message.startswith(ROCR_STARTS):
+        return LogLine(parse_rocr(message.decode("utf-8", "backslashreplace")), "", head.process)
     if message.find(b"Error", 0, MAX_ERROR_NAME) < 0:
         return NOTHING
     return LogLine(parse_cause(message.decode("utf-8", "backslashreplace")), "", head.process, is_bare=True)

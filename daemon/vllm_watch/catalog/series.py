@@ -23,6 +23,7 @@ from vllm_watch.catalog.gpu_codes import (
 )
 from vllm_watch.catalog.limits import MAX_HANGING_PROCESSES
 from vllm_watch.catalog.parts import PARTS
+from vllm_watch.catalog.pod_states import POD_STATES
 from vllm_watch.catalog.reasons import STALL_REASONS
 from vllm_watch.catalog.states import ENGINE_STATES
 from vllm_watch_parsers.kernel_messages import XID_CLASSES
@@ -43,7 +44,7 @@ first: the first that has it. latest: the newest of them. each: whichever there 
 all: only where all of them are there.
 """
 
-Feature = Literal["slo", "speculative decoding", "kv connector", "links", "gpu", "cost"]
+Feature = Literal["slo", "speculative decoding", "kv connector", "links", "gpu", "cost", "kubernetes"]
 """What must be configured or used for a series to be there."""
 
 _ENGINE = ("server", "model_name", "engine")
@@ -1050,7 +1051,7 @@ GPUS = Group(
             "gpus",
             labels=(),
             unit="GPUs",
-            help="GPUs that the driver shows, used by watched servers or not.",
+            help="GPUs that the driver shows, used by watched servers or not; MIG instances do not count.",
             sources=(_driver(),),
         ),
         _gpu_gauge(
@@ -1297,6 +1298,15 @@ SOURCES = Group(
             labels=(*_SERVER, "source", "reason"),
             unit="1",
             help="Always 1. `reason` gives the state of a source, or why it reports nothing.",
+        ),
+        _gauge(
+            "metrics_page_info",
+            labels=(*_SERVER, "engine_kind"),
+            unit="1",
+            help=(
+                "Always 1, while /metrics is read. `engine_kind` is whose names it bears: `vllm`, `ray_vllm` of Ray's "
+                "agent, or `kserve_vllm`."
+            ),
         ),
         _gauge(
             "source_last_reading_timestamp_seconds",
@@ -1571,6 +1581,45 @@ DAEMON = Group(
                 "Processes that discovery skips because reading their details hangs. At "
                 f"{MAX_HANGING_PROCESSES} no new server is found. Absent if servers are not discovered."
             ),
+        ),
+        _gauge(
+            "kubernetes_up",
+            labels=(),
+            unit="1",
+            help=(
+                "Whether the pods could be listed the last time. While they cannot, those of the last list stay watched. "
+                "Absent without `kubernetes` in the configuration."
+            ),
+            feature="kubernetes",
+        ),
+        _gauge(
+            "kubernetes_info",
+            labels=("reason",),
+            unit="1",
+            help="Always 1. `reason` is `ok`, or why the pods are not listed.",
+            feature="kubernetes",
+        ),
+        _gauge(
+            "kubernetes_last_list_timestamp_seconds",
+            labels=(),
+            unit="unix time",
+            help="Time of the last good list of pods. Absent before the first.",
+            feature="kubernetes",
+        ),
+        _gauge(
+            "kubernetes_pods",
+            labels=("state",),
+            unit="pods",
+            help=f"Pods that the selector matches, by what becomes of them: {', '.join(POD_STATES)}. Absent while the pods "
+            "cannot be listed.",
+            feature="kubernetes",
+        ),
+        _gauge(
+            "kubernetes_server_info",
+            labels=_SERVER,
+            unit="1",
+            help="Always 1: the server is a pod that Kubernetes has listed. When the pod goes, so do all its series.",
+            feature="kubernetes",
         ),
         _gauge(
             "heartbeat_timestamp_seconds",

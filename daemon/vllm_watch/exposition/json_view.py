@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from vllm_watch.catalog.capacity_reasons import CAPACITY_BASES, CAPACITY_UNKNOWN
-from vllm_watch.catalog.reasons import STALLED, explain
+from vllm_watch.catalog.reasons import STALLED, explain, standing
 from vllm_watch.catalog.series import SERIES
 from vllm_watch.exposition.gpu_view import gpu_error_views, gpu_views
 from vllm_watch.state.configuration import Configuration
@@ -70,13 +70,15 @@ def server_view(server: ServerSnapshot) -> dict[str, Any]:
 
 
 def _source_view(source: SourceSnapshot) -> dict[str, Any]:
-    return {
+    view = {
         "source": source.source,
         "up": source.is_up,
         "reason": source.reason,
         "explanation": explain(source.source, source.reason),
+        "standing": standing(source.source, source.reason, is_up=source.is_up),
         "last_reading": source.last_reading,
     }
+    return view if source.engine_kind is None else {**view, "engine_kind": source.engine_kind}
 
 
 def _configuration_view(configuration: Configuration) -> dict[str, Any]:

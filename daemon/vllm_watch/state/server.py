@@ -223,6 +223,7 @@ class ServerState:
         Nothing is made up for a source that cannot be read. The state is of no use afterwards.
         """
         sources = self._sources
+        will_have_statistics = self._log_reason(now) not in WITHOUT_STATISTICS
         sources.settings = self.settings._replace(keeps_stale=True)
         moments = moments_with_traffic(now)
         later = moments[-1]
@@ -230,7 +231,7 @@ class ServerState:
         for moment in moments:
             if scrape is not None and scrape.last is not None and scrape.last.reading is not None:
                 scrape.apply(scrape.last._replace(at=moment, reading=scrape_with_traffic(scrape.last.reading)))
-        if log is not None and sources.log_status.is_up and self._log_reason(now) not in WITHOUT_STATISTICS:
+        if log is not None and sources.log_status.is_up and will_have_statistics:
             log.apply(lines_with_traffic(log, later))
         return self.snapshot(later)
 
