@@ -35,7 +35,7 @@ UID = "vllm-watch-kv-transfer"
 _ROLES = {"prefill": "1", "decode": "2", "both": "3"}
 """Roles of servers, and the numbers that stand for them."""
 
-_PAIR = "model:vllm_watch_pair_time_to_first_token_seconds:mean5m"
+_PAIR = "pair:vllm_watch_time_to_first_token_seconds:mean5m"
 
 _BYTES = promql.of_engine("kv_transfer_bytes_total")
 _SECONDS = promql.of_engine("kv_transfer_seconds_total")

@@ -218,7 +218,7 @@ def test_labels_of_servers_and_engines_survive():
     quiet = Judge(shapes, lambda _: None)
     assert not [fault for fault in recorded(GROUPS, shapes) if tuple(fault) not in KNOWN]
     for name in {rule["record"] for group in GROUPS for rule in group["rules"] if "record" in rule}:
-        if name.startswith("model:"):  # Of all servers of a model.
+        if name.startswith(("model:", "pair:")):  # Of all servers of a model.
             continue
         level = {"engine"} if name.startswith("engine:") else set()
         assert shapes[name].labels >= {"server", "instance", CONFIGURED} | level, name
