@@ -84,14 +84,14 @@ def fillings(format_: str, *, is_mixed: bool = False) -> Iterator[Filled]:
     for texts in choices:
         for is_share in (False, True) if "f" in "".join(found[0] for found in fields) else (False,):
             chosen = dict(zip(open_texts, texts, strict=True))
-            yield _filled(format_, [chosen.get(i) or _number(f, i, is_share) for i, f in enumerate(fields)])
+            yield _filled(format_, [chosen.get(i) or _number(f, i, is_share=is_share) for i, f in enumerate(fields)])
 
 
 def _is_text(found: re.Match[str]) -> bool:
     return found[2] in {"s", "r"} or (found[2] is None and not found[3])
 
 
-def _number(found: re.Match[str], index: int, is_share: bool) -> str:
+def _number(found: re.Match[str], index: int, *, is_share: bool) -> str:
     """Return the sample of one placeholder: no two are alike, and a share is at most 1, or 100 %."""
     spec = found[3] or ""
     digits = found[1] or next(iter(re.findall(r"\.(\d)", spec)), "1")
