@@ -246,7 +246,7 @@ def _usage(t: Texts) -> Panel:
     return lines(
         t.panel("usage"),
         RATIO,
-        [Query(promql.per_server(usage, "max"), "{{server}} {{connector}} {{tier}}", several=True)],
+        [Query(promql.per_server(usage, "max"), "{{server}} {{connector}} {{kv_tier}}", several=True)],
         width=6,
         most=1,
         runbooks=runbooks(t, "VllmKvOffloadFull"),
@@ -260,7 +260,7 @@ def _hits(t: Texts) -> Panel:
     return lines(
         t.panel("hits"),
         RATIO,
-        [Query(Quotient(hits, queries).now, "{{server}} {{connector}} {{tier}}", several=True)],
+        [Query(Quotient(hits, queries).now, "{{server}} {{connector}} {{kv_tier}}", several=True)],
         width=6,
         most=1,
     )
@@ -271,7 +271,7 @@ def _tier_bytes(t: Texts) -> Panel:
     return lines(
         t.panel("tier_bytes"),
         BYTES_PER_SECOND,
-        [Query(moved, "{{server}} {{connector}} {{tier}} {{direction}}", several=True)],
+        [Query(moved, "{{server}} {{connector}} {{kv_tier}} {{direction}}", several=True)],
         width=6,
         soft_most=1024,
     )
