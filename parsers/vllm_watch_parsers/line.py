@@ -25,6 +25,7 @@ from vllm_watch_parsers.failures import (
     parse_nccl_watchdog,
     parse_rocr,
 )
+from vllm_watch_parsers.kv_transfer_line import KV_START, parse_kv_transfers
 from vllm_watch_parsers.prefilter import is_irrelevant
 from vllm_watch_parsers.prefix import (
     STATS_SITES,
@@ -46,7 +47,7 @@ _MAX_UVICORN = 80
 _MAX_CACHED = 256
 
 _UVICORN_START = ACCESS_START.decode()
-_STATISTICS_STARTS = tuple(start.encode() for start in (*STATS_STARTS, *SPEC_STARTS))
+_STATISTICS_STARTS = tuple(start.encode() for start in (*STATS_STARTS, *SPEC_STARTS, KV_START))
 _START_LETTERS = 4
 _NEWS = frozenset(
     start[:_START_LETTERS]
@@ -240,6 +241,8 @@ def _parse_message(head: Head, message: str) -> tuple[Event, ...]:
 def _parse_statistics(message: str) -> tuple[Event, ...]:
     if message.startswith(SPEC_STARTS):
         return parse_spec_decoding(message)
+    if message.startswith(KV_START):
+        return parse_kv_transfers(message)
     return parse_stats(message) or parse_startup(message)
 
 
@@ -276,7 +279,7 @@ def _is_statistics(text: bytes) -> bool:
     if not text.startswith(_STATISTICS_STARTS):
         return False
     message = text.decode("utf-8", "backslashreplace")
-    return bool(parse_stats(message) or parse_spec_decoding(message))
+    return bool(_parse_statistics(message))
 
 
 def _still_in(record: Record | None, line: LogLine) -> LogLine:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from vllm_watch_parsers.engine_stats import STATS_STARTS
 from vllm_watch_parsers.failures import MAX_ERROR_NAME, ROCR_STARTS, SHM_TIMEOUT_START
+from vllm_watch_parsers.kv_transfer_line import KV_START
 from vllm_watch_parsers.spec_decode import SPEC_STARTS
 from vllm_watch_parsers.startup import STARTS
 
@@ -24,7 +25,7 @@ _STARTS = frozenset(
     for start in (
         *STARTS,
         SHM_TIMEOUT_START,
-        *(start.encode() for start in (*STATS_STARTS, *SPEC_STARTS)),
+        *(start.encode() for start in (*STATS_STARTS, *SPEC_STARTS, KV_START)),
     )
 )
 _FIRST_SIGNS = b" 0123456789#"

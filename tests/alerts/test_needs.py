@@ -65,6 +65,11 @@ def a_page(release="0.33.0"):
     return b"".join(line for line in page.splitlines(keepends=True) if b'engine="1"' not in line)
 
 
+def _written(path, text):
+    path.write_text(text)
+    return path
+
+
 def report(folder, *options, page=None):
     """Return what `check` says of the alerts: how many can fire, of how many, and the others by reason."""
     with StandIn(lambda head: [answer(page or a_page())] if head.startswith("GET") else GOOD) as server:
@@ -231,6 +236,18 @@ class TestCheck:
 
         assert "VllmPreemptionStorm" in silent["/metrics cannot be read"]
         assert {"VllmKvCacheSaturated", "VllmQueueGrowing"} <= silent["/metrics cannot be read"]
+
+    def test_the_log_of_another_program(self, tmp_path):
+        """However much traffic there is, nothing comes of a log that is not vLLM's: its alerts cannot fire."""
+        other = tmp_path / "other.log"
+        other.write_text("root:x:0:0:root:/root:/bin/bash\n" * 1000)
+        server = load_config(str(_written(tmp_path / "config.yml", f"servers: [{{name: a, log: {str(other)!r}}}]\n")))
+        (silent,) = [finding.text for finding in check(server) if "not vLLM's, so" in finding.text][:1]
+        lines = [finding.text.strip() for finding in check(server)]
+
+        assert silent == "    no metrics are configured and the log is not vLLM's, so these cannot:"
+        assert any(line.startswith("VllmCapacityExhausted:") for line in lines)
+        assert any(line.startswith("VllmQueueGrowing:") for line in lines)
 
     def test_with_gpus(self):
         """Of a server whose GPU is read all can fire but what this GPU does not report."""

@@ -21,6 +21,7 @@ from vllm_watch.catalog.states import STATES, EngineState
 from vllm_watch.commands.gpu_lines import gpu_lines, unopened_gpus, unread_gpus
 from vllm_watch.commands.kernel_log_check import kernel_log_lines, kernel_log_view, read_kernel_log
 from vllm_watch.commands.options import config_option, log_option, metrics_option, plain_format_option
+from vllm_watch.commands.pods_check import list_pods, pod_lines, pods_view, with_listed
 from vllm_watch.commands.silent_alerts import Silent, silent_alerts
 from vllm_watch.commands.watched import Selection, configured, discovered
 from vllm_watch.config.model import Config, PrometheusConfig, ServerConfig
@@ -69,6 +70,7 @@ _FACTS = {
     "num_speculative_tokens": "{:.0f} tokens a draft",
 }
 _COMPUTING: frozenset[EngineState] = frozenset({"serving", "saturated"})
+_THROUGH_RAY = "    through Ray's agent: an engine without work cannot be told from one that is stalled or has ended"
 _CHECK_AGAIN = (
     "Requests run, and none is known to have received a token: one poll cannot show whether the engine serves or is "
     "stalled. Check again in 30 s."
@@ -125,7 +127,11 @@ class Checked(NamedTuple):
 
 def check(config: Config) -> Iterator[ReportLine]:
     """Yield the report, server by server; those of `servers_dir` with their files."""
+    listed = list_pods(config)
     yield from _check_folder(config)
+    if listed is not None:
+        yield from pod_lines(listed)
+    config = with_listed(config, listed)
     gpus, kernel_log = read_once(config, SystemClock()), read_kernel_log(config)
     for server in config.servers:
         yield from _lines_of(_checked(config, server, gpus.uses[server.name], kernel_log))
@@ -145,11 +151,14 @@ def view_of(config: Config) -> dict[str, Any]:
 
     Servers and the alerts of a Prometheus are as in the snapshot of the daemon. A server has besides ``problems``, what
     is wrong in sentences; ``silent_alerts``, those that cannot fire and why; ``alert_count``, how many there are; and
-    its ``file``, if it has one. ``kernel_log`` is there on a machine with GPUs.
+    its ``file``, if it has one. ``kernel_log`` is there on a machine with GPUs, ``kubernetes`` if pods are selected.
     """
+    listed = list_pods(config)
+    config = with_listed(config, listed)
     gpus, kernel_log = read_once(config, SystemClock()), read_kernel_log(config)
     servers = [_view_of_server(_checked(config, each, gpus.uses[each.name], kernel_log)) for each in config.servers]
     lines, alerts = [*_check_folder(config), *unopened_gpus(gpus.unopened)], {}
+    lines += [] if listed is None else pod_lines(listed)
     if config.prometheus is not None:
         names, asked = {server.name for server in config.servers}, ask(config.prometheus, SystemClock().now())
         lines += _check_prometheus(config.prometheus, asked, names)
@@ -162,6 +171,7 @@ def view_of(config: Config) -> dict[str, Any]:
         "ignored_files": [] if config.servers_dir is None else list(list_server_files(config.servers_dir).left_out),
         "servers": servers,
         **({} if kernel_log is None else {"kernel_log": kernel_log_view(kernel_log)}),
+        **({} if listed is None else {"kubernetes": pods_view(listed)}),
         **alerts,
     }
 
@@ -189,7 +199,7 @@ def _check_folder(config: Config) -> Iterator[ReportLine]:
     yield ReportLine(f"{config.servers_dir}: {len(config.files)} {'server' if len(config.files) == 1 else 'servers'}")
     for path in list_server_files(config.servers_dir).left_out:
         yield ReportLine(f"  ignored, because its name does not end in {SUFFIX}: {path}")
-    if not config.servers:
+    if not config.servers and config.kubernetes is None:
         yield ReportLine("  there is nothing to watch: no server is configured", is_wrong=True)
 
 
@@ -241,6 +251,8 @@ def _check_source(config: ServerConfig, source: SourceSnapshot, snapshot: Server
     yield ReportLine(f"  {name}: {word}. {explain(source.source, source.reason)}", word == "FAILED")
     if source.source == "gpu":
         yield from gpu_lines(snapshot.gpus, config.gpus if source.is_up else ())
+    if source.engine_kind == "ray_vllm":
+        yield ReportLine(_THROUGH_RAY)
     if source.source == "log" and source.is_up and snapshot.version is not None:
         yield ReportLine(f"    vLLM {snapshot.version}, model {snapshot.model_name or 'unknown'}")
     if snapshot.probe is not None and source.source == "probe" and snapshot.probe.first_token_seconds is not None:

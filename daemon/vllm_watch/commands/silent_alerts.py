@@ -19,6 +19,7 @@ _NO_METRICS = "no metrics are configured"
 _NO_GPUS = "no GPUs are read"
 _KERNEL_LOG = ("kernel log",)
 _UNREADABLE: dict[SourceName, str] = {"log": "the log cannot be read", "metrics": "/metrics cannot be read"}
+_FOREIGN = "the log is not vLLM's"
 _NOT_LOGGED = {"max_running_requests": "the log does not show --max-num-seqs"}
 
 
@@ -97,6 +98,8 @@ def _reasons(need: Need, config: ServerConfig, now: ServerSnapshot) -> list[str]
         return without_log or [_NOT_LOGGED.get(series.name, f"the log has no {series.name}")]
     if series.feature == "speculative decoding" and not (without_log and without_metrics):
         return ["no speculative decoding was found"]
+    if series.feature == "kv connector" and not (without_log and without_metrics):
+        return ["no KV connector shows it"]
     # Few releases log what counters are made of: for those /metrics is what is missing.
     if series.type == "gauge" and "log" in series.origins and config.metrics is None:
         return without_log or [f"the log has no {series.name}"]
@@ -115,4 +118,7 @@ def _without(source: SourceName, now: ServerSnapshot, absence: str, *, is_config
     """Return why a source has no values at all, if that is so."""
     if not is_configured:
         return [absence]
-    return [] if any(each.is_up for each in now.sources if each.source == source) else [_UNREADABLE[source]]
+    known = [each for each in now.sources if each.source == source]
+    if any(each.is_up for each in known):
+        return []
+    return [_FOREIGN if any(each.reason == "not_vllm" for each in known) else _UNREADABLE[source]]
