@@ -89,6 +89,7 @@ class Supervisor:
         self.liveness = Liveness((*self.threads.all, self.pods))
         self.alerts = AlertsThread(clock, self.errors)
         self.gpus = GpuThread(clock, self.errors, GpuReader)
+        self.gpus.known = self.checkpointer.loaded.positions.gpus
         self.kernel_log = KernelLogThread(
             clock, self.errors, self.fleet, readings=self.gpus.readings, cursor=self.checkpointer.kernel_cursor
         )
@@ -196,7 +197,7 @@ class Supervisor:
         log.info("service.stopped")
 
     def _save_positions(self, *, force: bool = False) -> None:
-        self.checkpointer.kernel_cursor = self.kernel_log.cursor
+        self.checkpointer.kernel_cursor, self.checkpointer.gpus = self.kernel_log.cursor, self.gpus.known
         self.checkpointer.save(self.fleet.logs, self.fleet.config_changes(), force=force)
 
     def _watch(self, config: Config) -> None:
