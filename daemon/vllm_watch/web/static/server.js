@@ -153,9 +153,14 @@ function rowsOfSources(server, at) {
       isNeeded: source.standing !== "not read",
       title: titleOf(source),
       says: source.explanation ?? plainWords(source.reason ?? ""),
-      when: last === null ? "nothing read yet" : age(at - last),
+      // Of one that is well the words tell: a log without statistics yet.
+      when: last === null ? (isWrong(source) ? "nothing read yet" : "") : age(at - last),
     };
   });
+}
+
+function isWrong(source) {
+  return source.standing === "FAILED" || source.standing === "not ok";
 }
 
 function rowsOfDisagreements(server) {
