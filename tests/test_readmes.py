@@ -26,6 +26,7 @@ TITLES = {
     "Develop": "开发",
     "How vllm-watch behaves": "vllm-watch 的行为",
     "Two sources": "两个数据来源",
+    "Pages of Ray and KServe": "Ray 与 KServe 的页面",
     "What a server runs with": "服务器以什么参数运行",
     "How much an engine can carry": "引擎最多能承载多少",
     "Energy and cost of tokens": "token 的能耗与成本",

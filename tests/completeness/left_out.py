@@ -79,3 +79,9 @@ FAMILIES: dict[str, str] = {
     "vllm:spec_decode_efficiency": _V0,
 }
 """Families of /metrics, by name or pattern."""
+
+CONSTRUCTED: dict[str, str] = {}
+"""Families that vLLM's sources construct and no recorded page has, by name or pattern; `tests/drift` looks for them."""
+
+LINES: dict[str, str] = {}
+"""Statistics in vLLM's log, by format or pattern: whole lines, or parts of one. `tests/drift` looks for them."""

@@ -34,7 +34,7 @@ from vllm_watch_parsers.events import (
     StartupFact,
 )
 from vllm_watch_parsers.kv_transfer import KvKey, KvReading
-from vllm_watch_parsers.metric_names import COUNTERS, GAUGES, HISTOGRAMS, WANTED
+from vllm_watch_parsers.metric_names import COUNTERS, GAUGES, HISTOGRAMS, VLLM_NAMES
 from vllm_watch_parsers.scrape import EngineKey, EngineReading, Histogram, HttpRequests, MetricsReading
 
 
@@ -262,7 +262,7 @@ def families():
 
 def is_read(family):
     """Tell whether the samples of a family are read."""
-    return not WANTED.isdisjoint(family + part for part in ("", "_total", "_bucket", "_sum", "_count"))
+    return not VLLM_NAMES.isdisjoint(family + part for part in ("", "_total", "_bucket", "_sum", "_count"))
 
 
 def test_every_family_of_every_page_is_read_or_left_out():

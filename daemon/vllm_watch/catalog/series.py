@@ -50,7 +50,7 @@ Feature = Literal["slo", "speculative decoding", "kv connector", "links", "gpu",
 _ENGINE = ("server", "model_name", "engine")
 _MOVED = (*_ENGINE, "connector", "direction")
 _OF_CONNECTOR = (*_ENGINE, "connector")
-_TIER = (*_ENGINE, "connector", "tier")
+_TIER = (*_ENGINE, "connector", "kv_tier")  # `tier` is a label of alerts, and of users.
 _SERVER = ("server",)
 _GPU = ("gpu",)
 _STEP = (*_ENGINE, "config", "version", "batch_class", "context_class", "prompt_class")
@@ -1298,6 +1298,15 @@ SOURCES = Group(
             labels=(*_SERVER, "source", "reason"),
             unit="1",
             help="Always 1. `reason` gives the state of a source, or why it reports nothing.",
+        ),
+        _gauge(
+            "metrics_page_info",
+            labels=(*_SERVER, "engine_kind"),
+            unit="1",
+            help=(
+                "Always 1, while /metrics is read. `engine_kind` is whose names it bears: `vllm`, `ray_vllm` of Ray's "
+                "agent, or `kserve_vllm`."
+            ),
         ),
         _gauge(
             "source_last_reading_timestamp_seconds",

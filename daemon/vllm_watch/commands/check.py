@@ -70,6 +70,7 @@ _FACTS = {
     "num_speculative_tokens": "{:.0f} tokens a draft",
 }
 _COMPUTING: frozenset[EngineState] = frozenset({"serving", "saturated"})
+_THROUGH_RAY = "    through Ray's agent: an engine without work cannot be told from one that is stalled or has ended"
 _CHECK_AGAIN = (
     "Requests run, and none is known to have received a token: one poll cannot show whether the engine serves or is "
     "stalled. Check again in 30 s."
@@ -250,6 +251,8 @@ def _check_source(config: ServerConfig, source: SourceSnapshot, snapshot: Server
     yield ReportLine(f"  {name}: {word}. {explain(source.source, source.reason)}", word == "FAILED")
     if source.source == "gpu":
         yield from gpu_lines(snapshot.gpus, config.gpus if source.is_up else ())
+    if source.engine_kind == "ray_vllm":
+        yield ReportLine(_THROUGH_RAY)
     if source.source == "log" and source.is_up and snapshot.version is not None:
         yield ReportLine(f"    vLLM {snapshot.version}, model {snapshot.model_name or 'unknown'}")
     if snapshot.probe is not None and source.source == "probe" and snapshot.probe.first_token_seconds is not None:

@@ -70,7 +70,7 @@ def server_view(server: ServerSnapshot) -> dict[str, Any]:
 
 
 def _source_view(source: SourceSnapshot) -> dict[str, Any]:
-    return {
+    view = {
         "source": source.source,
         "up": source.is_up,
         "reason": source.reason,
@@ -78,6 +78,7 @@ def _source_view(source: SourceSnapshot) -> dict[str, Any]:
         "standing": standing(source.source, source.reason, is_up=source.is_up),
         "last_reading": source.last_reading,
     }
+    return view if source.engine_kind is None else {**view, "engine_kind": source.engine_kind}
 
 
 def _configuration_view(configuration: Configuration) -> dict[str, Any]:

@@ -252,6 +252,8 @@ def _source_samples(server: ServerSnapshot) -> Iterator[PlainSample]:
         yield PlainSample("source_info", (name, source.source, source.reason), 1, at)
         if source.last_reading is not None:
             yield PlainSample("source_last_reading_timestamp_seconds", (name, source.source), source.last_reading, at)
+        if source.engine_kind is not None:
+            yield PlainSample("metrics_page_info", (name, source.engine_kind), 1, at)
 
 
 def _comparison_samples(server: ServerSnapshot) -> Iterator[PlainSample]:

@@ -14,6 +14,7 @@ from vllm_watch.state.configuration import Configuration
 from vllm_watch.state.engine_capacity import EngineCapacity
 from vllm_watch.state.gpu_report import ServerGpu
 from vllm_watch.state.step_times import StepClass, StepTime
+from vllm_watch_parsers.front_ends import EngineKind
 from vllm_watch_parsers.kv_transfer import KvKey
 from vllm_watch_parsers.scrape import EngineKey, Histogram
 
@@ -123,12 +124,17 @@ class EngineSnapshot(NamedTuple):
 
 
 class SourceSnapshot(NamedTuple):
-    """One source of a server: whether it can be read, and why it is quiet."""
+    """
+    One source of a server: whether it can be read, and why it is quiet.
+
+    `engine_kind` is whose names /metrics bears, `None` for other sources and while it is not read.
+    """
 
     source: SourceName
     is_up: bool
     reason: str
     last_reading: float | None
+    engine_kind: EngineKind | None = None
 
 
 class ProbeSnapshot(NamedTuple):
