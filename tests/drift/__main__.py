@@ -25,7 +25,7 @@ from tests.drift.source_tree import SourceTree
 def main(arguments: Sequence[str]) -> int:
     """Run the command; return its exit status."""
     options = _parser().parse_args(arguments)
-    gc.disable()  # Syntax trees are millions of objects that refer to each other: to search them for garbage takes long.
+    gc.disable()  # To search millions of nodes for garbage takes as long as all the rest.
     try:
         inventory, tree = open_inventory(options.source)
         if options.inventory:

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import difflib
+import re
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
@@ -54,7 +55,6 @@ class Change:
     after: str = ""
 
 
-_ALIKE_NAMES = 0.72
 _ALIKE_TEXTS = 0.6
 _Key = tuple[str, str]
 
@@ -103,8 +103,13 @@ def _successor(
 ) -> _Key | None:
     """Return the new family that has the engine, type, labels and nearly the name of one that is gone."""
     alike = [other for other in new if other[1] == key[1] and _shape(before[key]) == _shape(after[other])]
-    names = difflib.get_close_matches(key[0], [name for name, _ in alike], n=1, cutoff=_ALIKE_NAMES)
-    return (names[0], key[1]) if names else None
+    return next((other for other in alike if are_alike(key[0], other[0])), None)
+
+
+def are_alike(name: str, other: str) -> bool:
+    """Tell whether a family may have another one's name: they differ by a word that was put in or left out."""
+    words, others = (set(re.split("[:_]", each)) - {"vllm", "total"} for each in (name, other))
+    return len(words & others) >= 2 and (len(words ^ others) == 1 or len(words & others) / len(words | others) >= 0.75)
 
 
 def _shape(families: Sequence[Family]) -> tuple[str, tuple[str, ...]]:

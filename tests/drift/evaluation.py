@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import ast
 import itertools
+import re
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
@@ -359,6 +360,8 @@ class Evaluator:
             return self._method(node, node.func, module, bindings)
         if name == "dict" and not node.args:
             return ({each.arg: self.values(each.value, module, bindings)[0] for each in node.keywords if each.arg},)
+        if name == "Template" and node.args:
+            return self.values(node.args[0], module, bindings)
         if name == "range":
             return self._range(node, module, bindings)
         if name in _COPIES and node.args:
@@ -401,6 +404,8 @@ class Evaluator:
             return [tuple(owner) for owner in owners if isinstance(owner, dict)]
         if function.attr == "copy":
             return owners
+        if function.attr == "substitute":  # Of string.Template, with nothing but colours.
+            return [re.sub(r"\$\{\w+\}", "", owner) for owner in owners if isinstance(owner, str)]
         return [
             value
             for owner, place in self._classes_of(function.value, module)

@@ -191,10 +191,15 @@ def _buckets(node: ast.expr | None, module: Module, evaluator: Evaluator) -> tup
     if node is None:
         return ()
     values = evaluator.values(node, module)
-    for value in values:
-        if isinstance(value, tuple) and value and all(isinstance(each, (int, float)) for each in value):
-            return value
+    known = [
+        value
+        for value in values
+        if isinstance(value, tuple) and value and all(isinstance(each, (int, float)) for each in value)
+    ]
     expressions = [value for value in values if isinstance(value, Expression)]
+    # What a user may override has its defaults; anything else that is not known depends on the server.
+    if known and all("overrides" in value for value in expressions):
+        return tuple(known[0])
     return str(_most_telling(expressions)) if expressions else ast.unparse(node)
 
 

@@ -3,13 +3,11 @@
 
 from __future__ import annotations
 
-import difflib
-
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Literal
 
-from tests.drift.changes import Change, changes_between, closest
+from tests.drift.changes import Change, are_alike, changes_between, closest
 from tests.drift.families import Family
 from tests.drift.inventory import Inventory, KnownMessage
 from tests.drift.knowledge import NEEDED, QUANTITIES, is_known, is_read, shown_name, why_line_left_out
@@ -34,7 +32,6 @@ KINDS: dict[FindingKind, str] = {
 """The kinds of findings with their headings."""
 
 _CHANGED = ("type", "labels", "buckets", "hidden")
-_ALIKE = 0.75
 
 
 @dataclass(frozen=True, order=True)
@@ -69,19 +66,14 @@ def findings_of(inventory: Inventory, baseline: Inventory | None) -> list[Findin
 
 
 def _unknown_families(inventory: Inventory) -> Iterator[Finding]:
+    missing = {name for names in QUANTITIES.values() for name in names[:1]} - _names(inventory)
     for family in inventory.families:
         if is_known(family):
             continue
         details = [f"{family.type}, labels: {', '.join(family.labels) or 'none'}"]
-        if (older := _resembling(family)) is not None:
-            details.append(f"perhaps the new name of {older}")
+        older = [name for name in sorted(missing) if are_alike(shown_name(family), name)]
+        details += [f"perhaps the new name of {name}" for name in older]
         yield Finding("unknown family", shown_name(family), tuple(details), family.place)
-
-
-def _resembling(family: Family) -> str | None:
-    """Return the name among those that are read that a family resembles."""
-    names = {name for names in QUANTITIES.values() for name in names}
-    return next(iter(difflib.get_close_matches(shown_name(family), names, 1, _ALIKE)), None)
 
 
 def _unknown_rust(inventory: Inventory) -> Iterator[Finding]:
@@ -98,7 +90,7 @@ def _gone_quantities(inventory: Inventory, baseline: Inventory | None) -> Iterat
     for quantity, names in QUANTITIES.items():
         is_needed = quantity in NEEDED or not then.isdisjoint(names)
         if is_needed and now.isdisjoint(names):
-            new = [name for name in now - then if difflib.SequenceMatcher(None, name, names[0]).ratio() >= _ALIKE]
+            new = [name for name in now - then if are_alike(name, names[0])]
             details = (f"it was {' or '.join(names)}", *(f"perhaps it is now {name}" for name in sorted(new)))
             yield Finding("needed quantity is gone", quantity, details)
 

@@ -14,7 +14,7 @@ from tests.drift.messages import Message
 
 from vllm_watch_parsers.events import EngineStats, Event, Notice
 from vllm_watch_parsers.failures import parse_cause
-from vllm_watch_parsers.line import parse_line
+from vllm_watch_parsers.line import Record, parse_line
 
 
 @dataclass(frozen=True)
@@ -80,11 +80,17 @@ def _rank(found: Understood) -> tuple[int, int, int]:
 
 
 def _events(message: Message, text: str) -> tuple[Event, ...]:
-    first = text.partition("\n")[0]
+    """Return what is read of a message; a record of several lines repeats its head in each."""
+    lines = text.split("\n")
     if message.level == "RAISED":
-        return parse_cause(first)
-    line = f"{message.level} 11-21 02:35:10 [{message.site}:12] {first}"
-    return parse_line(line.encode()).events
+        return parse_cause(lines[0])
+    events: tuple[Event, ...] = ()
+    record: Record | None = None
+    for number, line in enumerate(lines, start=1):
+        end = "\r" if number < len(lines) else ""
+        read = parse_line(f"{message.level} 11-21 02:35:10 [{message.site}:12] {line}{end}".encode(), record)
+        events, record = events + read.events, read.record
+    return events
 
 
 def _of_events(events: tuple[Event, ...], filled: Filled) -> Understood:
