@@ -50,17 +50,17 @@ class Evaluator:
         self._fills_in = fills_in
         self._project = project
         self._calls = calls
-        self._busy: set[tuple[int, str]] = set()
-        self._found: dict[int, tuple[Any, ...]] = {}
+        self._busy: set[tuple[ast.AST, str]] = set()
+        self._found: dict[ast.AST, tuple[Any, ...]] = {}
         self._cuts = 0
         self._steps = 0
         self._callers = 0
-        self._passed: dict[tuple[int, str], Sequence[Any]] = {}
+        self._passed: dict[tuple[ast.AST, str], Sequence[Any]] = {}
 
     def values(self, node: ast.AST, module: Module, bindings: Bindings | None = None) -> tuple[Any, ...]:
         """Return what a node may be worth, at least one value; what is not known is an `Expression`."""
-        if not bindings and id(node) in self._found:
-            return self._found[id(node)]
+        if not bindings and node in self._found:
+            return self._found[node]
         is_outermost = self._steps == 0
         self._steps += 1
         if self._steps > _MOST_STEPS:
@@ -72,7 +72,7 @@ class Evaluator:
         if is_outermost:
             self._steps = 0
         if not bindings and (cuts == self._cuts or is_outermost):
-            self._found[id(node)] = values  # Not one that a circle or a limit has cut off.
+            self._found[node] = values  # Not one that a circle or a limit has cut off.
         return values
 
     def known(self, node: ast.AST, module: Module, bindings: Bindings | None = None) -> tuple[Any, ...]:
@@ -114,7 +114,7 @@ class Evaluator:
         return ()
 
     def _name(self, node: ast.Name, module: Module, bindings: Bindings) -> Sequence[Any]:
-        key = (id(node), "name")
+        key = (node, "name")
         if key in self._busy:
             self._cuts += 1
             return ()
@@ -188,14 +188,18 @@ class Evaluator:
         return [Parts(tuple(map(str, texts)), optional, "")] if all(isinstance(text, str) for text in texts) else values
 
     def _additions(self, name: str, scope: Function, module: Module, bindings: Bindings) -> Iterator[tuple[Any, bool]]:
+        """Yield what is appended to a list in a function, and whether that happens only sometimes."""
         for call in sorted(module.calls, key=lambda call: (call.lineno, call.col_offset)):
             function = call.func
-            is_append = isinstance(function, ast.Attribute) and function.attr == "append"
-            if is_append and isinstance(function.value, ast.Name) and function.value.id == name and call.args:
-                around = list(itertools.takewhile(lambda node: node is not scope, module.ancestors(call)))
-                if module.encloses(scope, call):
-                    is_optional = any(isinstance(node, (ast.If, ast.For, ast.While)) for node in around)
-                    yield self.values(call.args[0], module, bindings)[0], is_optional
+            is_change = isinstance(function, ast.Attribute) and function.attr in {"append", "extend"}
+            is_own = is_change and isinstance(function.value, ast.Name) and function.value.id == name
+            if not is_own or not call.args or not module.encloses(scope, call):
+                continue
+            around = itertools.takewhile(lambda node: node is not scope, module.ancestors(call))
+            is_optional = any(isinstance(node, (ast.If, ast.For, ast.While)) for node in around)
+            value = self.values(call.args[0], module, bindings)[0]
+            is_several = function.attr == "extend" and isinstance(value, tuple)
+            yield from ((each, is_optional) for each in (value if is_several else (value,)))
 
     def _of_target(
         self, name: str, target: ast.expr, iterated: ast.expr, module: Module, bindings: Bindings
@@ -220,7 +224,7 @@ class Evaluator:
 
     def _parameter(self, name: str, function: Function, module: Module) -> Sequence[Any]:
         """Return what callers pass for a parameter, or its default; looked for once, for callers call each other."""
-        key = (id(function), name)
+        key = (function, name)
         if key not in self._passed and self._callers >= _MOST_CALLERS_DEEP:
             self._cuts += 1
             return (Expression(name),)
@@ -252,7 +256,7 @@ class Evaluator:
         return values or (Expression(name),)
 
     def _attribute(self, node: ast.Attribute, module: Module, _bindings: Bindings) -> Sequence[Any]:
-        key = (id(node), "attribute")
+        key = (node, "attribute")
         if key in self._busy:
             self._cuts += 1
             return ()
@@ -376,7 +380,7 @@ class Evaluator:
             for each in _parameters(function)
             if (passed := argument(node, function, each, is_method=False)) is not None
         }
-        key = (id(function), "call")
+        key = (function, "call")
         if key in self._busy:
             self._cuts += 1
             return ()

@@ -12,7 +12,7 @@ from tests.drift.families import Family
 from tests.drift.inventory import Inventory, KnownMessage
 from tests.drift.knowledge import NEEDED, QUANTITIES, is_known, is_read, shown_name, why_line_left_out
 
-from vllm_watch_parsers.metric_names import HISTOGRAM_PARTS, WANTED
+from vllm_watch_parsers.metric_names import HISTOGRAM_PARTS, VLLM_NAMES
 
 
 FindingKind = Literal[
@@ -81,7 +81,7 @@ def _unknown_rust(inventory: Inventory) -> Iterator[Finding]:
     for name in inventory.rust or ():
         sample_names = {name, f"{name}_total", *(name + part for part in HISTOGRAM_PARTS)}
         as_family = Family(name, "V1", "gauge", (), (), "", False, "")
-        if WANTED.isdisjoint(sample_names) and name not in shown and not is_known(as_family):
+        if VLLM_NAMES.isdisjoint(sample_names) and name not in shown and not is_known(as_family):
             yield Finding("unknown family", name, ("registered by the Rust front end alone",), "rust/")
 
 

@@ -171,6 +171,7 @@ def _keys(function: ast.FunctionDef, module: Module, evaluator: Evaluator) -> li
             nodes += [key for key in node.keys if key is not None]
         elif isinstance(node, ast.Assign):
             nodes += [target.slice for target in node.targets if isinstance(target, ast.Subscript)]
+    nodes.sort(key=lambda node: (node.lineno, node.col_offset))
     texts = [value for node in nodes for value in evaluator.values(node, module)]
     keys = [named(text) for text in texts if isinstance(text, str) and not isinstance(text, Expression)]
     return list(dict.fromkeys(keys))

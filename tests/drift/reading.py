@@ -7,6 +7,7 @@ import re
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 from tests.drift.filling import Filled, fillings, least, whole
@@ -46,6 +47,12 @@ _SAYING = ("phase", "kind")
 
 def understand(message: Message) -> Understood:
     """Return what the parsers make of a message, with all of its optional parts and, if there are some, without."""
+    return _understood(message.format, message.level, message.site)
+
+
+@lru_cache(maxsize=8192)  # Releases have most messages in common.
+def _understood(format_: str, level: str, site: str) -> Understood:
+    message = Message(format_, level, is_periodic=False, place=f"{site}:0")
     forms = dict.fromkeys([whole(message.format), least(message.format)])
     found = [_best(message, form) for form in forms]
     return Understood(
