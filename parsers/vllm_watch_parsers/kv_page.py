@@ -7,6 +7,7 @@ from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import NamedTuple
 
+from vllm_watch_parsers.front_ends import Labels
 from vllm_watch_parsers.kv_transfer import (
     DEPRECATED,
     KV_GAUGES,
@@ -24,7 +25,7 @@ from vllm_watch_parsers.kv_transfer import (
     placed,
 )
 from vllm_watch_parsers.numbers import MAX_COUNT
-from vllm_watch_parsers.places import EngineKey, Labels, engine_key
+from vllm_watch_parsers.places import EngineKey, engine_key
 
 
 Series = Mapping[str, Mapping[Labels, float]]

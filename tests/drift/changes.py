@@ -164,8 +164,8 @@ def _format(message: Message) -> str:
     return message.format
 
 
-def closest(text: str, others: Iterable[str]) -> str | None:
-    """Return the message that looks most like another one, if any does."""
+def closest(text: str, others: Iterable[str], alike: float = _ALIKE_TEXTS) -> str | None:
+    """Return the message that looks most like another one, if any does; `alike` is from 0 to 1, the same text."""
     beginning = text[:200]
-    close = difflib.get_close_matches(beginning, list({other[:200]: other for other in others}), 1, _ALIKE_TEXTS)
+    close = difflib.get_close_matches(beginning, list({other[:200]: other for other in others}), 1, alike)
     return next((other for other in others if other[:200] == close[0]), None) if close else None

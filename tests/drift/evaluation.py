@@ -191,8 +191,9 @@ class Evaluator:
         """Yield what is appended to a list in a function, and whether that happens only sometimes."""
         for call in sorted(module.calls, key=lambda call: (call.lineno, call.col_offset)):
             function = call.func
-            is_change = isinstance(function, ast.Attribute) and function.attr in {"append", "extend"}
-            is_own = is_change and isinstance(function.value, ast.Name) and function.value.id == name
+            if not isinstance(function, ast.Attribute) or function.attr not in {"append", "extend"}:
+                continue
+            is_own = isinstance(function.value, ast.Name) and function.value.id == name
             if not is_own or not call.args or not module.encloses(scope, call):
                 continue
             around = itertools.takewhile(lambda node: node is not scope, module.ancestors(call))
@@ -502,8 +503,8 @@ def _has(owner: Any, key: Any) -> bool:
 
 
 def _named_call(value: Any, call: ast.Call) -> Any:
-    """Return a value; what a called function could not say is told by the call."""
-    return Expression(_short(call)) if isinstance(value, Expression) else value
+    """Return a value; what a called function could not say is told by the call, or by one that it makes itself."""
+    return Expression(_short(call)) if isinstance(value, Expression) and "(" not in value else value
 
 
 def _parameters(function: Function) -> list[str]:

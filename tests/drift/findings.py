@@ -31,6 +31,9 @@ KINDS: dict[FindingKind, str] = {
 }
 """The kinds of findings with their headings."""
 
+_ALIKE, _NEARLY_THE_SAME = 0.6, 0.8
+"""How much a message resembles one that is gone: that of which others say the same is missed only if it was changed."""
+
 _CHANGED = ("type", "labels", "buckets", "hidden")
 
 
@@ -128,9 +131,10 @@ def _gone_messages(baseline: Inventory, inventory: Inventory) -> Iterator[Findin
     meanings = {meaning for each in inventory.messages for meaning in each.understood.meanings}
     for each in baseline.messages:
         lost = [meaning for meaning in each.understood.meanings if meaning not in meanings]
-        now = closest(each.message.format, inventory.other_formats)
-        is_gone = each.message.format not in formats
-        if is_gone and each.understood.meanings and (lost or now is not None):
+        if each.message.format in formats:
+            continue
+        now = closest(each.message.format, inventory.other_formats, _ALIKE if lost else _NEARLY_THE_SAME)
+        if each.understood.meanings and (lost or now is not None):
             details = [f"nothing else says {meaning}" for meaning in lost]
             details += [f"perhaps it is now: {now}"] if now is not None else []
             yield Finding("message is gone", each.message.format, tuple(details))

@@ -156,8 +156,4 @@ def _meanings(event: Event) -> Iterator[str]:
         return
     for name, value in zip(event._fields, event, strict=True):
         if value not in (None, (), "") and name not in {"engine", "flags_of", "unknown_fields", "is_rust"}:
-            yield from _flag_names(kind, value) if name == "flags" else (f"{kind}.{name}",)
-
-
-def _flag_names(kind: str, flags: tuple[tuple[str, str], ...]) -> Iterator[str]:
-    return (f"{kind}.flags" for _ in flags[:1])
+            yield f"{kind}.{name}"

@@ -59,6 +59,21 @@ def wheel(path, files, version="0.40.0"):
     return str(file)
 
 
+def written_file(path, text):
+    """Write a file."""
+    path.write_text(text)
+    return str(path)
+
+
+def cut_wheel(path):
+    """Return a wheel one of whose files is damaged."""
+    file = wheel(path, {"vllm/__init__.py": "a" * 100})
+    data = bytearray((path / "vllm-0.40.0-py3-none-any.whl").read_bytes())
+    data[60] ^= 0xFF
+    (path / "vllm-0.40.0-py3-none-any.whl").write_bytes(bytes(data))
+    return file
+
+
 @pytest.fixture
 def kept(tmp_path, monkeypatch):
     """Keep the inventory of a small vLLM 0.39 in place of those of real releases."""
@@ -89,7 +104,7 @@ def test_a_release_of_which_all_is_known_has_status_0(make, tmp_path, capsys):
 
 
 def test_everything_new_is_reported_with_status_1(tmp_path, capsys, kept):
-    """A new and a renamed family, other buckets, a new field of the line, and a message that nothing prints any more."""
+    """A new and a renamed family, other buckets, a new field of a line, and a message that nothing prints are told."""
     shutting = 'logger.info("Gracefully stopping http server")'
     (kept / "0.39.0.json").write_text(facts(capsys, tmp_path / "old", sources(more=shutting), "0.39.0"))
     new = sources(
@@ -189,7 +204,7 @@ def test_the_rust_front_end_is_read_in_a_checkout(tmp_path, capsys):
         (lambda path: folder(path, {"vllm/__init__.py": ""}), r"it is no whole vLLM\.$"),
         (lambda path: folder(path, {"vllm/v1/a.py": "logger.info(\n"}), r"a\.py line 1 is in no syntax that Python"),
         (lambda path: written_file(path / "a.json", "[1]"), r"a\.json is no inventory: "),
-        (lambda path: cut_wheel(path), r"vllm-0\.40\.0-py3-none-any\.whl is a broken zip file: "),
+        (cut_wheel, r"vllm-0\.40\.0-py3-none-any\.whl is a broken zip file: "),
     ],
 )
 @pytest.mark.usefixtures("kept")
@@ -201,21 +216,6 @@ def test_what_cannot_be_read_is_one_sentence(make, sentence, tmp_path, capsys):
     assert (status, out) == (2, "")
     assert line.startswith("error: ")
     assert re.search(sentence, line)
-
-
-def written_file(path, text):
-    """Write a file."""
-    path.write_text(text)
-    return str(path)
-
-
-def cut_wheel(path):
-    """Return a wheel one of whose files is damaged."""
-    file = wheel(path, {"vllm/__init__.py": "a" * 100})
-    data = bytearray((path / "vllm-0.40.0-py3-none-any.whl").read_bytes())
-    data[60] ^= 0xFF
-    (path / "vllm-0.40.0-py3-none-any.whl").write_bytes(bytes(data))
-    return file
 
 
 def test_the_baseline_is_the_newest_kept_release_that_is_not_newer():

@@ -211,7 +211,7 @@ def test_lmcache_belongs_to_the_only_engine():
 
 def test_a_page_of_lmcache_alone_is_no_servers():
     """The own page of LMCache is another program's, although some of its names are read on vLLM's."""
-    assert read_metrics(b'lmcache:num_lookup_tokens_total{model_name="m"} 8\n') == Unreadable("other_program")
+    assert read_metrics(b'lmcache:num_lookup_tokens_total{model_name="m"} 8\n') == Unreadable("lmcache")
 
 
 def test_values_out_of_range_are_left_out_and_counted():

@@ -50,7 +50,7 @@ Feature = Literal["slo", "speculative decoding", "kv connector", "links", "gpu",
 _ENGINE = ("server", "model_name", "engine")
 _MOVED = (*_ENGINE, "connector", "direction")
 _OF_CONNECTOR = (*_ENGINE, "connector")
-_TIER = (*_ENGINE, "connector", "tier")
+_TIER = (*_ENGINE, "connector", "kv_tier")  # `tier` is a label of alerts, and of users.
 _SERVER = ("server",)
 _GPU = ("gpu",)
 _STEP = (*_ENGINE, "config", "version", "batch_class", "context_class", "prompt_class")
@@ -759,7 +759,7 @@ FACTS = Group(
     (
         _gauge(
             "server_info",
-            labels=(*_SERVER, "model_name", "version", "engine_generation", "role"),
+            labels=(*_SERVER, "model_name", "version", "engine_generation", "pd_role"),
             unit="1",
             help=(
                 "Always 1. The server's version and engine generation (V0, V1), and its role where several servers share "
