@@ -139,7 +139,7 @@ _PODS = """\
 ## Pods
 
 With `kubernetes` the daemon lists the pods of one namespace that a label selector matches, every 10 seconds, and
-scrapes each as a server: the label `server` is the pod's name. It needs the extra (`pip install 'vllm-watch[kubernetes]'`; the
+| ready | it is watched from then on, with `metrics`, `probe`, `slo` and the other keys |
 image has it), and the right to list pods in that namespace and nothing else:
 [deploy/kubernetes](../deploy/kubernetes/README.md) has a Role. Without the key nothing of it is loaded.
 
