@@ -139,14 +139,14 @@ _PODS = """\
 ## Pods
 
 With `kubernetes` the daemon lists the pods of one namespace that a label selector matches, every 10 seconds, and
-| ready | it is watched from then on, with `metrics`, `probe`, `slo` and the other keys |
-image has it), and the right to list pods in that namespace and nothing else:
-[deploy/kubernetes](../deploy/kubernetes/README.md) has a Role. Without the key nothing of it is loaded.
+scrapes each as a server: the label `server` is the pod's name. It needs the extra
+(`pip install 'vllm-watch[kubernetes]'`; the image has it), and the right to list pods in that namespace and nothing
+else: [deploy/kubernetes](../deploy/kubernetes/README.md) has a Role. Without the key nothing of it is loaded.
 
 | pod | what happens |
 |---|---|
 | not ready yet | it is not watched: vLLM loads its model. Give the pods a readiness probe |
-| ready | it is watched from then on, with `metrics`, `probe`, `slo` and the other keys for every pod |
+| ready | it is watched from then on, with `metrics`, `probe`, `slo` and the other keys |
 | not ready any more, or restarted in place | it stays watched; its alerts fire |
 | told to end | it stays watched until it is gone, or until its grace period is over |
 | gone, evicted, finished | it is not watched, and its series end with the next scrape by Prometheus |
