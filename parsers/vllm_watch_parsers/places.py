@@ -18,6 +18,7 @@ from typing import NamedTuple
 from weakref import WeakKeyDictionary
 
 from vllm_watch_parsers.exposition import Layout
+from vllm_watch_parsers.front_ends import OWN_PREFIX, Indexes, Labels, page_of
 from vllm_watch_parsers.metric_names import HISTOGRAM_PARTS, HISTOGRAMS
 
 
@@ -26,9 +27,6 @@ DEFAULT_ENGINE = "0"
 
 MAX_KEPT = 4096
 """The places of so many series in several layouts are kept, for bodies that are read once each, as in a recording."""
-
-Labels = tuple[tuple[str, str], ...]
-_Indexes = Mapping[Labels, int]
 
 _OF_HISTOGRAMS = frozenset(name + part for names in HISTOGRAMS.values() for name in names for part in HISTOGRAM_PARTS)
 
@@ -69,13 +67,16 @@ class Places:
         found: dict[str, dict[Labels, int]] = defaultdict(dict)
         for index, (name, labels) in enumerate(series for layout in layouts for series in layout.series):
             found[name][labels] = index  # Of a series that is there twice the last value counts.
-        self.label_sets: Mapping[str, Sequence[Labels]] = {name: tuple(indexes) for name, indexes in found.items()}
-        """The label sets of each name."""
-        self.has_engines = any(name.startswith("vllm:") for name in found)
+        page = page_of(found)
+        self.page = page._replace(found={})
+        """Whose names the series bore, and whether they can be read."""
+        self.label_sets: Mapping[str, Sequence[Labels]] = {name: tuple(each) for name, each in page.found.items()}
+        """The label sets of each of vLLM's names."""
+        self.has_engines = any(name.startswith(OWN_PREFIX) for name in page.found)
         """Whether there is any series of vLLM's own."""
-        self.histograms = tuple(_histograms(found))
+        self.histograms = tuple(_histograms(page.found))
         """The histograms by quantity and engine; `None` for one whose buckets or sum are not sound."""
-        self._others = {name: indexes for name, indexes in found.items() if name not in _OF_HISTOGRAMS}
+        self._others = {name: indexes for name, indexes in page.found.items() if name not in _OF_HISTOGRAMS}
 
     def series(self, values: Sequence[float]) -> dict[str, dict[Labels, float]]:
         """Return the values of all series but those of histograms, by name and labels."""
@@ -119,7 +120,7 @@ def real_number(text: str) -> float | None:
     return None if math.isnan(value) else value
 
 
-def _histograms(found: Mapping[str, _Indexes]) -> Iterator[tuple[str, EngineKey, HistogramPlace | None]]:
+def _histograms(found: Mapping[str, Indexes]) -> Iterator[tuple[str, EngineKey, HistogramPlace | None]]:
     """Yield each quantity's histograms by the newest name that there is."""
     bucket, total, _ = HISTOGRAM_PARTS
     for quantity, names in HISTOGRAMS.items():
@@ -133,7 +134,7 @@ def _histograms(found: Mapping[str, _Indexes]) -> Iterator[tuple[str, EngineKey,
             yield quantity, key, _histogram_place(by_bound, sums[key])
 
 
-def _buckets(indexes: _Indexes) -> dict[EngineKey, dict[float, list[int]]]:
+def _buckets(indexes: Indexes) -> dict[EngineKey, dict[float, list[int]]]:
     """Return the places of the buckets by engine and bound; a bound that is no number is NaN."""
     engines: dict[EngineKey, dict[float, list[int]]] = defaultdict(lambda: defaultdict(list))
     for labels, index in indexes.items():

@@ -47,6 +47,18 @@ KNOWN: Mapping[tuple[str, str], str] = {
     ("GpuMemoryFailing", "vllm_watch_gpu_ecc_errors_total is a counter and stands bare"): (
         "all errors since the driver was loaded count, until the GPU is reset"
     ),
+    **{
+        ("model:vllm_watch_pair_time_to_first_token_seconds:mean5m", fault): "it is of several servers, by their model"
+        for fault in (
+            "and matches samples that differ in model_name",
+            "sum names a label that is not there: pair",
+            "sum drops labels of the server: (configured), instance, job, server",
+            "loses server",
+            "loses (configured)",
+            "loses engine",
+            "loses instance",
+        )
+    },
 }
 """Findings that are meant, and why."""
 

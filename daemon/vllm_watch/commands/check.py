@@ -18,7 +18,7 @@ from vllm_watch.catalog.finding_texts import alert_subject, alert_text
 from vllm_watch.catalog.findings import Finding
 from vllm_watch.catalog.reasons import SOURCE_NAMES, STALLED, SourceName, explain, standing
 from vllm_watch.catalog.states import STATES, EngineState
-from vllm_watch.commands.gpu_lines import gpu_lines, unread_gpus
+from vllm_watch.commands.gpu_lines import gpu_lines, unopened_gpus, unread_gpus
 from vllm_watch.commands.kernel_log_check import kernel_log_lines, kernel_log_view, read_kernel_log
 from vllm_watch.commands.options import config_option, log_option, metrics_option, plain_format_option
 from vllm_watch.commands.pods_check import list_pods, pod_lines, pods_view, with_listed
@@ -35,6 +35,7 @@ from vllm_watch.state.configuration import Configuration
 from vllm_watch.state.gpu_use import GpuUse
 from vllm_watch.state.server_findings import server_findings
 from vllm_watch.state.snapshot import EngineSnapshot, Reading, ServerSnapshot, SourceSnapshot
+from vllm_watch.state.xid_events import KernelLogStatus
 from vllm_watch.support.clock import SystemClock
 from vllm_watch.support.errors import DiscoveryError
 from vllm_watch.support.logging_setup import configure_log
@@ -69,6 +70,7 @@ _FACTS = {
     "num_speculative_tokens": "{:.0f} tokens a draft",
 }
 _COMPUTING: frozenset[EngineState] = frozenset({"serving", "saturated"})
+_THROUGH_RAY = "    through Ray's agent: an engine without work cannot be told from one that is stalled or has ended"
 _CHECK_AGAIN = (
     "Requests run, and none is known to have received a token: one poll cannot show whether the engine serves or is "
     "stalled. Check again in 30 s."
@@ -130,12 +132,12 @@ def check(config: Config) -> Iterator[ReportLine]:
     if listed is not None:
         yield from pod_lines(listed)
     config = with_listed(config, listed)
-    gpus = read_once(config, SystemClock())
+    gpus, kernel_log = read_once(config, SystemClock()), read_kernel_log(config)
     for server in config.servers:
-        yield from _lines_of(_checked(config, server, gpus[server.name]))
+        yield from _lines_of(_checked(config, server, gpus.uses[server.name], kernel_log))
+    yield from unopened_gpus(gpus.unopened)
     if config.gpu.read == "auto":
         yield from unread_gpus()
-    kernel_log = read_kernel_log(config)
     if kernel_log is not None:
         yield from kernel_log_lines(kernel_log, time.time())
     if config.prometheus is not None:
@@ -153,15 +155,14 @@ def view_of(config: Config) -> dict[str, Any]:
     """
     listed = list_pods(config)
     config = with_listed(config, listed)
-    gpus = read_once(config, SystemClock())
-    servers = [_view_of_server(_checked(config, server, gpus[server.name])) for server in config.servers]
-    lines, alerts = list(_check_folder(config)), {}
+    gpus, kernel_log = read_once(config, SystemClock()), read_kernel_log(config)
+    servers = [_view_of_server(_checked(config, each, gpus.uses[each.name], kernel_log)) for each in config.servers]
+    lines, alerts = [*_check_folder(config), *unopened_gpus(gpus.unopened)], {}
     lines += [] if listed is None else pod_lines(listed)
     if config.prometheus is not None:
         names, asked = {server.name for server in config.servers}, ask(config.prometheus, SystemClock().now())
         lines += _check_prometheus(config.prometheus, asked, names)
         alerts = alerts_view(asked, names, ahead=0.0)
-    kernel_log = read_kernel_log(config)
     lines += [] if kernel_log is None else kernel_log_lines(kernel_log, time.time())
     problems = _problems(lines)
     return {
@@ -202,8 +203,8 @@ def _check_folder(config: Config) -> Iterator[ReportLine]:
         yield ReportLine("  there is nothing to watch: no server is configured", is_wrong=True)
 
 
-def _checked(whole: Config, config: ServerConfig, gpus: GpuUse) -> Checked:
-    """Read each source of a server once; its GPUs were read already, with those of all others."""
+def _checked(whole: Config, config: ServerConfig, gpus: GpuUse, kernel_log: KernelLogStatus | None) -> Checked:
+    """Read each source of a server once; its GPUs and the kernel's log were read already, with those of all others."""
     server = ServerMonitor(config, SystemClock())
     server.apply_gpus(gpus, CHECK_SECONDS)
     try:
@@ -212,9 +213,9 @@ def _checked(whole: Config, config: ServerConfig, gpus: GpuUse) -> Checked:
         if server.next_probe(SystemClock().now()) is not None:  # A server that sleeps is not probed.
             server.probe()
         snapshot = server.snapshot()
-        return Checked(
-            config, whole.files.get(config.name), snapshot, silent_alerts(config, snapshot, server.foresee())
-        )
+        has_kernel_log = kernel_log is not None and kernel_log.is_up
+        silent = silent_alerts(config, snapshot, server.foresee(), has_kernel_log=has_kernel_log)
+        return Checked(config, whole.files.get(config.name), snapshot, silent)
     finally:
         server.close()
 
@@ -249,7 +250,9 @@ def _check_source(config: ServerConfig, source: SourceSnapshot, snapshot: Server
     name = f"{SOURCE_NAMES[source.source]} {where}".rstrip()
     yield ReportLine(f"  {name}: {word}. {explain(source.source, source.reason)}", word == "FAILED")
     if source.source == "gpu":
-        yield from gpu_lines(snapshot.gpus)
+        yield from gpu_lines(snapshot.gpus, config.gpus if source.is_up else ())
+    if source.engine_kind == "ray_vllm":
+        yield ReportLine(_THROUGH_RAY)
     if source.source == "log" and source.is_up and snapshot.version is not None:
         yield ReportLine(f"    vLLM {snapshot.version}, model {snapshot.model_name or 'unknown'}")
     if snapshot.probe is not None and source.source == "probe" and snapshot.probe.first_token_seconds is not None:
