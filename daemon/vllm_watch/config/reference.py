@@ -146,7 +146,7 @@ else: [deploy/kubernetes](../deploy/kubernetes/README.md) has a Role. Without th
 | pod | what happens |
 |---|---|
 | not ready yet | it is not watched: vLLM loads its model. Give the pods a readiness probe |
-| ready | it is watched from then on, with `metrics`, `probe`, `slo` and the other keys for every pod |
+| ready | it is watched from then on, with `metrics`, `probe`, `slo` and the other keys |
 | not ready any more, or restarted in place | it stays watched; its alerts fire |
 | told to end | it stays watched until it is gone, or until its grace period is over |
 | gone, evicted, finished | it is not watched, and its series end with the next scrape by Prometheus |
