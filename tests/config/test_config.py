@@ -201,6 +201,11 @@ MESSAGES = {
     "timeout_longer_than_usual_interval": ":5: servers[0].metrics.timeout: 6s is longer than the interval of 5s",
     "tls_key_alone": ":5: servers[0].metrics.tls: key_file needs cert_file",
     "token_in_configuration": ':5: servers[0].metrics: unknown key "bearer_token"; did you mean "bearer_token_file"?',
+    "otlp_endpoint_with_password": (
+        ":1: otlp.endpoint: a URL must not contain a user name or password; use headers_file"
+    ),
+    "otlp_timeout_longer_than_interval": ":1: otlp.timeout: 20s is longer than the interval of 10s",
+    "otlp_url_alone": ":1: otlp: expected a mapping, got text",
     "two_documents": ":4: a second document; a configuration has only one",
     "unknown_key": ':4: servers[0]: unknown key "metric"; did you mean "metrics"?',
     "unknown_key_at_top": ':1: unknown key "server"; did you mean "servers"?',

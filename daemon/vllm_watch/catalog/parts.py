@@ -22,5 +22,6 @@ Part = Literal[
     "alerts",
     "gpu",
     "kernel_log",
+    "otlp",
 ]
 PARTS: tuple[Part, ...] = get_args(Part)

@@ -146,6 +146,16 @@ class PrometheusConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, 
     tls: TlsConfig | None = None
 
 
+class OtlpConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """Where the series are pushed over OTLP; `interval` and `timeout` are in seconds."""
+
+    endpoint: str
+    interval: float = 60.0
+    timeout: float = 10.0
+    headers_file: str | None = None
+    tls: TlsConfig | None = None
+
+
 class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """
     The whole configuration; its paths are absolute.
@@ -161,6 +171,7 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
     checkpoint: str | None = None
     links: LinksConfig = LinksConfig()
     prometheus: PrometheusConfig | None = None
+    otlp: OtlpConfig | None = None
     gpu: GpuConfig = GpuConfig()
     servers: tuple[ServerConfig, ...] = ()
     servers_dir: str | None = None

@@ -25,6 +25,7 @@ from vllm_watch.service.garbage import RareSearch
 from vllm_watch.service.gpu_thread import GpuThread
 from vllm_watch.service.kernel_log_thread import KernelLogThread, place_of
 from vllm_watch.service.liveness import Liveness
+from vllm_watch.service.otlp_thread import OtlpThread
 from vllm_watch.service.reloader import Load, Reloader
 from vllm_watch.service.signals import handle_signals
 from vllm_watch.service.systemd import MAX_NAMED, Notifier, status_line
@@ -91,6 +92,7 @@ class Supervisor:
             clock, self.errors, self.fleet, readings=self.gpus.readings, cursor=self.checkpointer.kernel_cursor
         )
         self.endpoints = DaemonEndpoints(self.fleet, clock, self.liveness, self._self_status, self.alerts.alerts)
+        self.otlp = OtlpThread(clock, self.errors, self.endpoints.otlp_body)
         self._web = WebServer(
             config.host,
             config.port,
@@ -120,6 +122,7 @@ class Supervisor:
         self.threads.follow(self.fleet.servers)
         self.threads.start_discovery()
         self.alerts.follow(self.fleet.config.prometheus)
+        self.otlp.follow(self.fleet.config.otlp)
         self.gpus.follow(self.fleet.config, self.fleet.servers)
         names = [server.name for server in self.fleet.servers]
         address = address_text(self.fleet.config.host, self.port)
@@ -179,6 +182,7 @@ class Supervisor:
         self._is_stopping = True
         self.threads.request_stop()
         self.alerts.request_stop()
+        self.otlp.request_stop()
         self.gpus.request_stop()
         self.kernel_log.request_stop()
         self._web.stop()
@@ -198,6 +202,7 @@ class Supervisor:
         self.fleet.replace(config)
         self.threads.follow(self.fleet.servers)
         self.alerts.follow(config.prometheus)
+        self.otlp.follow(config.otlp)
         self.gpus.follow(config, self.fleet.servers)
         self._garbage.note_replaced()
 
@@ -217,6 +222,7 @@ class Supervisor:
             internal_errors=self.errors.counts(),
             gpus=self.gpus.status(),
             kernel_log=self.kernel_log.status(),
+            otlp=self.otlp.status(),
         )
 
     def _reload_status(self) -> ReloadStatus:
