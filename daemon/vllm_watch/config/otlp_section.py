@@ -24,6 +24,9 @@ def _read_endpoint(node: ConfigNode) -> str:
 
 
 def _read_otlp(node: ConfigNode) -> OtlpConfig:
+    """Read a mapping, or the URL alone."""
+    if not node.is_mapping:
+        return OtlpConfig(endpoint=_read_endpoint(node))
     config = read_section(node, OtlpConfig, _OTLP)
     if config.timeout <= config.interval:
         return config
@@ -58,9 +61,9 @@ _OTLP = {
 
 OTLP = Key(
     _read_otlp,
-    "mapping",
-    "Pushes all series over OTLP, as /metrics shows them at that moment; needs the extra `otlp`. See "
-    "[Pushing over OTLP](#pushing-over-otlp).",
-    "{endpoint: 'http://127.0.0.1:4318/v1/metrics'}",
+    "URL or mapping",
+    "Pushes all series over OTLP, as /metrics shows them at that moment; needs the extra `otlp`. The URL alone is "
+    "enough. See [Pushing over OTLP](#pushing-over-otlp).",
+    "http://127.0.0.1:4318",
     Section(OtlpConfig, _OTLP),
 )
