@@ -36,6 +36,7 @@ TITLES = {
     "Which GPUs a server has": "哪些 GPU 属于哪台服务器",
     "GPU errors that the kernel reports": "内核报告的 GPU 错误",
     "How GPUs are shown": "GPU 如何显示",
+    "How latencies are shown": "延迟如何显示",
     "The status page": "状态页",
     "What is guaranteed": "保证",
     "Recording": "录制",

@@ -49,7 +49,7 @@ def foreign_program(foreign_names: Collection[str], series: Mapping[str, Collect
     if own:
         return "router" if _is_router(foreign_names, own) else None
     for kind, prefixes in _PREFIXES:
-        if any(name.startswith(prefixes) for name in foreign_names):
+        if any(name.startswith(prefixes) for name in (*foreign_names, *series)):
             return kind
     return "router" if not _OF_ROUTERS.isdisjoint(foreign_names) else None
 

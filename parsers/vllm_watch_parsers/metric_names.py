@@ -8,6 +8,8 @@ newest counts (adding them up would double it).
 
 from __future__ import annotations
 
+from vllm_watch_parsers.kv_transfer import KV_NAMES
+
 
 GAUGES: dict[str, tuple[str, ...]] = {
     "requests_running": ("vllm:num_requests_running",),
@@ -108,6 +110,7 @@ VLLM_NAMES: frozenset[str] = frozenset(
     [name for table in (GAUGES, COUNTERS) for names in table.values() for name in names]
     + [name + part for names in HISTOGRAMS.values() for name in names for part in HISTOGRAM_PARTS]
     + list(_OTHERS)
+    + list(KV_NAMES)
 )
 """All sample names that are read, as vLLM itself writes them; `front_ends` has the spellings of others."""
 

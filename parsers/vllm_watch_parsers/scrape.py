@@ -18,6 +18,8 @@ from vllm_watch_parsers.exposition import Exposition, Problem, Sample, parse_exp
 from vllm_watch_parsers.flags import Flags, cache_flags
 from vllm_watch_parsers.foreign_metrics import ForeignProgram, foreign_program
 from vllm_watch_parsers.front_ends import WANTED, EngineKind, Labels, PageProblem
+from vllm_watch_parsers.kv_page import read_kv_page
+from vllm_watch_parsers.kv_transfer import KV_NAMES, NO_KV, KvReading
 from vllm_watch_parsers.metric_names import (
     ACCEPTED_PER_POSITION,
     ADMISSION_REJECTIONS,
@@ -87,13 +89,18 @@ class Histogram(NamedTuple):
 
 
 class EngineReading(NamedTuple):
-    """One engine in one scrape, keys as in `metric_names`. `position_accepted` counts tokens by draft position."""
+    """
+    One engine in one scrape, keys as in `metric_names`.
+
+    `position_accepted` counts tokens by draft position; `kv` is what its KV connectors show.
+    """
 
     gauges: Mapping[str, float]
     counters: Mapping[str, float]
     histograms: Mapping[str, Histogram]
     requests_finished: Mapping[str, float]
     position_accepted: tuple[float, ...]
+    kv: KvReading = NO_KV
 
 
 class HttpRequests(NamedTuple):
@@ -220,6 +227,7 @@ class _SeriesReader:
         found = sorted(set(keys), key=lambda key: (key.model_name, len(key.engine), key.engine))
         ordered = found[:MAX_ENGINES]
         self._dropped += len(found) - len(ordered)
+        kv = self._kv(ordered)
         engines = {
             key: EngineReading(
                 gauges.get(key, {}),
@@ -227,6 +235,7 @@ class _SeriesReader:
                 histograms.get(key, {}),
                 finished.get(key, {}),
                 positions.get(key, ()),
+                kv.get(key, NO_KV),
             )
             for key in ordered
         }
@@ -311,6 +320,15 @@ class _SeriesReader:
     def _positions(self) -> dict[EngineKey, tuple[float, ...]]:
         by_position = self._by_label(ACCEPTED_PER_POSITION, "position", "position_accepted")
         return {key: _in_order(counts) for key, counts in by_position.items()}
+
+    def _kv(self, keys: Sequence[EngineKey]) -> Mapping[EngineKey, KvReading]:
+        """Return what the KV connectors of the engines show."""
+        if KV_NAMES.isdisjoint(self._series):
+            return {}
+        page = read_kv_page(self._series, keys)
+        for series, count in page.out_of_range.items():
+            self._out_of_range[series] += count
+        return page.engines
 
     def _histograms(self) -> dict[EngineKey, dict[str, Histogram]]:
         """Return the histograms, each by the newest name that there is; malformed ones count as out of range."""

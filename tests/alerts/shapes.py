@@ -28,6 +28,9 @@ CONFIGURED = "(configured)"
 
 TARGET = frozenset({"job", "instance"})
 
+NAMESPACE = "namespace"
+"""A label of what is scraped in Kubernetes."""
+
 LABEL_VALUES: Mapping[tuple[str, str], frozenset[str]] = {
     ("vllm_watch_engine_state", "state"): frozenset(ENGINE_STATES),
     ("vllm_watch_log_events_total", "event"): frozenset({*FAILURE_KINDS, GPU_XID}),
@@ -117,7 +120,7 @@ def shown_series() -> dict[str, Shape]:
 
 
 def _vector(labels: frozenset[str], kind: str, unit: str | None) -> Shape:
-    return Shape(frozenset(labels), frozenset(labels), kind=kind, units=frozenset({unit}))
+    return Shape(frozenset(labels), frozenset(labels | {NAMESPACE}), kind=kind, units=frozenset({unit}))
 
 
 def selectors(expression: promql.Expr) -> Iterator[promql.VectorSelector]:

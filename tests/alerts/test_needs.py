@@ -65,6 +65,11 @@ def a_page(release="0.33.0"):
     return b"".join(line for line in page.splitlines(keepends=True) if b'engine="1"' not in line)
 
 
+def _written(path, text):
+    path.write_text(text)
+    return path
+
+
 def report(folder, *options, page=None):
     """Return what `check` says of the alerts: how many can fire, of how many, and the others by reason."""
     with StandIn(lambda head: [answer(page or a_page())] if head.startswith("GET") else GOOD) as server:
@@ -232,6 +237,18 @@ class TestCheck:
         assert "VllmPreemptionStorm" in silent["/metrics cannot be read"]
         assert {"VllmKvCacheSaturated", "VllmQueueGrowing"} <= silent["/metrics cannot be read"]
 
+    def test_the_log_of_another_program(self, tmp_path):
+        """However much traffic there is, nothing comes of a log that is not vLLM's: its alerts cannot fire."""
+        other = tmp_path / "other.log"
+        other.write_text("root:x:0:0:root:/root:/bin/bash\n" * 1000)
+        server = load_config(str(_written(tmp_path / "config.yml", f"servers: [{{name: a, log: {str(other)!r}}}]\n")))
+        (silent,) = [finding.text for finding in check(server) if "not vLLM's, so" in finding.text][:1]
+        lines = [finding.text.strip() for finding in check(server)]
+
+        assert silent == "    no metrics are configured and the log is not vLLM's, so these cannot:"
+        assert any(line.startswith("VllmCapacityExhausted:") for line in lines)
+        assert any(line.startswith("VllmQueueGrowing:") for line in lines)
+
     def test_with_gpus(self):
         """Of a server whose GPU is read all can fire but what this GPU does not report."""
         page = next(snapshot for second, snapshot in snapshots("day") if second >= 500)
@@ -243,14 +260,17 @@ class TestCheck:
         lost = page._replace(gpus=(ServerGpu(plain.gpu, "pid", is_shared=False, memory=None, reading=None),))
         config = ServerConfig(name="day", log="/vllm.log", metrics="http://127.0.0.1:1/metrics")
         silent = [
-            {each.alert: each.reason for each in silent_alerts(config, shown, shown)}
-            for shown in (whole, geforce, lost)
+            {each.alert: each.reason for each in silent_alerts(config, shown, shown, has_kernel_log=has_kernel_log)}
+            for shown, has_kernel_log in ((whole, True), (geforce, True), (lost, True), (whole, False))
         ]
 
         assert {alert for alert, reason in silent[0].items() if "GPU" in reason} == {"GpuSourceStuck"}
         assert silent[1]["GpuMemoryFailing"] == "its GPUs have no gpu_ecc_errors_total"
         assert not silent[1].keys() & {"GpuBusyNoTokens", "GpuXid", "GpuMissing"}
         assert silent[2]["GpuBusyNoTokens"] == NO_GPUS
+        assert silent[3].items() - silent[0].items() == {
+            (alert, "the kernel's log is not read") for alert in ("GpuXid", "GpuXidMinor")
+        }
 
     def test_the_probe_is_made_once(self, tmp_path):
         """`check` asks for one token where a probe is configured, and says how long that took."""

@@ -14,13 +14,14 @@ _SETTING = "what a client asked for, not what the server did"
 _REPORT = "`vllm-watch report` has it; it is no series"
 _PROCESS = "of the API server's process, which tells nothing of its engine"
 _HTTP = "of the HTTP layer: until the headers or the whole stream, no latency of a generation"
+_DETAIL = "a detail of single transfers; bytes, times and failures are shown"
+_HELD = "a part of the tier's use, which is shown"
 _ESTIMATE = "a model-based estimate that stays 0 without --enable-mfu-metrics"
 
 FIELDS: dict[str, str] = {
     "EngineStats.requests_swapped": f"{_V0}; it tells V0's lines from others",
     "EngineStats.cpu_kv_cache_usage_ratio": _V0,
     "EngineStats.cpu_prefix_cache_hit_ratio": _V0,
-    "EngineStats.kv_fetch": "KV transfers are not shown yet; deferred requests are",
     "SpecDecoding.system_efficiency": _V0,
     "SpecDecoding.emitted_tokens_cumulative": f"{_V0}; accepted and drafted tokens are shown",
     "StartupFact.gpu": _REPORT,
@@ -56,7 +57,18 @@ FAMILIES: dict[str, str] = {
     "vllm:estimated_flops_per_gpu_total": _ESTIMATE,
     "vllm:estimated_read_bytes_per_gpu_total": _ESTIMATE,
     "vllm:estimated_write_bytes_per_gpu_total": _ESTIMATE,
+    "vllm:hisparse_pending_page_transfers": "of pages that go both ways, with no direction",
+    "vllm:kv_offload_cpu_allocation_size": _DETAIL,
+    "vllm:kv_offload_cpu_cache_*_usage_perc": _HELD,
+    "vllm:kv_offload_tiering_backpressure_blocks_dropped_total": "the stores that are dropped are shown",
+    "vllm:kv_offload_tiering_backpressure_store_latency_ema": _DETAIL,
+    "vllm:kv_offload_tiering_lookup_*_delay_seconds": "a part of the lookups' time, which is shown",
+    "vllm:kv_offload_tiering_primary_*_usage_perc": _HELD,
     "vllm:lora_requests_info": "its value is a time, and its labels are names of adapters without end",
+    "vllm:mooncake_num_descriptors": _DETAIL,
+    "vllm:mooncake_store_operation_*keys_total": _DETAIL,
+    "vllm:nixl_num_descriptors": _DETAIL,
+    "vllm:nixl_post_time_seconds": _DETAIL,
     "vllm:prompt_tokens_cached_by_source_total": "counted when a request is admitted, twice for a preempted one",
     "vllm:request_max_num_generation_tokens": "equals the generated tokens but for requests of several answers",
     "vllm:request_num_preemptions": "the counter of preemptions is shown",
@@ -67,3 +79,9 @@ FAMILIES: dict[str, str] = {
     "vllm:spec_decode_efficiency": _V0,
 }
 """Families of /metrics, by name or pattern."""
+
+CONSTRUCTED: dict[str, str] = {}
+"""Families that vLLM's sources construct and no recorded page has, by name or pattern; `tests/drift` looks for them."""
+
+LINES: dict[str, str] = {}
+"""Statistics in vLLM's log, by format or pattern: whole lines, or parts of one. `tests/drift` looks for them."""

@@ -25,6 +25,7 @@ from vllm_watch_parsers.events import (
     EngineStats,
     Event,
     Failure,
+    KvTransfers,
     Lifecycle,
     Notice,
     SleepOrPause,
@@ -32,6 +33,7 @@ from vllm_watch_parsers.events import (
     StartupDetail,
     StartupFact,
 )
+from vllm_watch_parsers.kv_transfer import KvKey, KvReading
 from vllm_watch_parsers.metric_names import COUNTERS, GAUGES, HISTOGRAMS, VLLM_NAMES
 from vllm_watch_parsers.scrape import EngineKey, EngineReading, Histogram, HttpRequests, MetricsReading
 
@@ -49,6 +51,11 @@ VALUES = {
     "log_stats_disabled": (None, True),
     "is_rust": (None, True),
     "unknown_fields": ((), ("Later",)),
+    "counts": (
+        ((KvKey("kv_transfers_total", ("nixl", "in")), 3.0),),
+        ((KvKey("kv_transfers_total", ("nixl", "in")), 5.0),),
+    ),
+    "gauges": ((), ((KvKey("kv_offload_usage_ratio", ("hisparse", "cpu")), 0.5),)),
     "kv_fetch": (None, (1, 2, 3)),
     "position_acceptance_ratio": ((0.5,), (0.25,)),
     "phase": ("starting", "stopped"),
@@ -72,6 +79,7 @@ KINDS = {
 CONTEXTS = {
     "EngineStats": ([], STATS, []),
     "SpecDecoding": ([STATS], SPEC, []),
+    "KvTransfers": ([STATS], KvTransfers("0", ((KvKey("kv_transfers_total", ("nixl", "in")), 1.0),)), []),
     "StartupFact": ([Lifecycle("starting")], StartupFact(), [Lifecycle("ready")]),
     "StartupDetail": ([STATS, StartupFact(flags_of="engine")], StartupDetail(), []),
     "Lifecycle": ([], Lifecycle("ready"), []),
@@ -195,6 +203,15 @@ def changed(engine, kind, name):
     return engine._replace(**{kind: {**getattr(engine, kind), name: value}})
 
 
+@pytest.mark.parametrize("kind", KvReading._fields)
+def test_what_kv_connectors_show_of_a_page_is_shown(kind):
+    """Two values of a connector's counter or gauge make two different pages."""
+    key = KvKey("kv_transfers_total" if kind == "counters" else "kv_transfers_pending", ("umbp", "in"))
+    pages = [page_of(ENGINE._replace(kv=KvReading()._replace(**{kind: {key: value}}))) for value in (1.0, 2.0)]
+
+    assert shown_of_pages(pages[0]) != shown_of_pages(pages[1])
+
+
 EVERY_QUANTITY = [
     *(f"{kind}.{name}" for kind in ("gauges", "counters", "histograms") for name in getattr(ENGINE, kind)),
     "requests_finished.",
@@ -245,7 +262,7 @@ def families():
 
 def is_read(family):
     """Tell whether the samples of a family are read."""
-    return not VLLM_NAMES.isdisjoint({family, f"{family}_total", f"{family}_bucket"})
+    return not VLLM_NAMES.isdisjoint(family + part for part in ("", "_total", "_bucket", "_sum", "_count"))
 
 
 def test_every_family_of_every_page_is_read_or_left_out():

@@ -21,6 +21,7 @@ from vllm_watch.config.model import (
     CapacityConfig,
     Config,
     GpuConfig,
+    KubernetesConfig,
     MetricsConfig,
     OtlpConfig,
     ProbeConfig,
@@ -98,6 +99,27 @@ MESSAGES = {
     ),
     "labels_list": ":4: servers[0].labels: expected a mapping, got a list",
     "list_at_top": ":1: expected a mapping, got a list",
+    "kubernetes_label_twice": ':3: kubernetes.pod_labels.team: "team" is in labels, too',
+    "kubernetes_namespace": (':1: kubernetes.namespace: expected a namespace: small letters, digits and -, got "Vllm"'),
+    "kubernetes_no_selector": ':1: kubernetes: missing key "selector"',
+    "kubernetes_pod_label": (
+        ':1: kubernetes.pod_labels.role: expected the name of a pod\'s label such as llm-d.ai/role, got "a b"'
+    ),
+    "kubernetes_port": (
+        ':1: kubernetes.port: expected a port\'s number from 1 to 65535 or its name in the pod, got "70000"'
+    ),
+    "kubernetes_probe_url": (":3: kubernetes.probe.url: every pod would be probed at this one URL; leave it out"),
+    "kubernetes_reserved_label": ':1: kubernetes.pod_labels: "engine" is a label of vllm-watch itself',
+    "kubernetes_scheme": ':1: kubernetes.scheme: expected http or https, got "ftp"',
+    "kubernetes_selector_empty": (
+        ':1: kubernetes.selector: expected a label selector such as app=vllm,tier!=test or app in (chat, code), got ""'
+    ),
+    "kubernetes_selector_wrong": (
+        ":1: kubernetes.selector: expected a label selector such as app=vllm,tier!=test or app in (chat, code), "
+        'got "app in vllm"'
+    ),
+    "kubernetes_timeout": ":3: kubernetes.metrics.timeout: 6s is longer than the interval of 5s",
+    "kubernetes_url": ':1: kubernetes.metrics: unknown key "url"; known are interval, timeout, bearer_token_file, tls',
     "links_backslash": ":1: links.gpu: a URL must not contain blanks, backslashes or control characters",
     "links_changed_by_grafana": (
         ":1: links.logs: Grafana decodes %5C before it opens a link, so that the link would say something "
@@ -157,7 +179,7 @@ MESSAGES = {
     "name_with_blank": ':2: servers[0].name: expected 1 to 128 letters, digits or any of . _ : / -, got "my server"',
     "nested_too_deep": ":1: nested more than 20 deep",
     "no_name": ':2: servers[0]: missing key "name"',
-    "no_servers": ":1: needs servers, servers_dir or both",
+    "no_servers": ":1: needs servers, servers_dir or kubernetes",
     "no_source": ":2: servers[0]: needs log, metrics or both",
     "no_url": ':3: servers[0].metrics: missing key "url"',
     "not_utf8": ":3: not UTF-8 text",
@@ -335,6 +357,22 @@ class TestGoodFiles:
         config = load_config(write(tmp_path, "gpu: off\nservers: [{name: a, log: a.log}]\n"))
 
         assert (config.gpu.read, config.gpu.kernel_log) == ("never", "never")
+
+    def test_pods(self, tmp_path):
+        """Pods need a selector alone; there are none by default, and servers may stand beside them."""
+        text = "kubernetes: {selector: ' app in (a,b), !old ', port: http, metrics: {interval: 1s}, slo: chat}\n"
+        config = load_config(write(tmp_path, text))
+
+        assert config.servers == ()
+        assert config.kubernetes == KubernetesConfig(
+            selector="app in (a,b), !old",
+            port="http",
+            metrics=MetricsConfig(url="", interval=1.0, timeout=0.8),
+            slo=SLO_PRESETS["chat"],
+        )
+        both = load_config(write(tmp_path, f"{text}servers: [{{name: a, metrics: '{URL}'}}]\n"))
+        assert ["a"] == [server.name for server in both.servers]
+        assert load_config(str(GOOD / "minimal.yml")).kubernetes is None
 
     def test_capacity_in_a_file_of_its_own(self, tmp_path):
         """A capacity may be the path of a file, which starts in the configuration's folder."""
@@ -789,7 +827,7 @@ class TestBadFiles:
         assert (
             message_for(path)
             == f'{path}:1: unknown key "…@vllm/metrics"; known are listen, allowed_hosts, web_config_file, checkpoint, '
-            "links, prometheus, otlp, gpu, servers, servers_dir"
+            "links, prometheus, otlp, gpu, kubernetes, servers, servers_dir"
         )
 
     def test_password_in_a_broken_line(self, tmp_path):

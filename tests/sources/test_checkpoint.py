@@ -44,7 +44,7 @@ from vllm_watch.state.configuration import ConfigChange, FlagChange
 
 NOW = 1_795_000_000.0
 NOBODY = 65534
-KILLS = sample(20, whole=200)
+KILLS = sample(20, whole=100)
 PYTHONPATH = os.pathsep.join(filter(None, [str(Path(module.__file__).parents[1]), os.environ.get("PYTHONPATH", "")]))
 FILE = FilePosition("/var/log/vllm/vllm.log", 64768, 1311, 123_456, 256, 0xDEADBEEF, 256, 7)
 JOURNAL = JournalPosition("vllm.service", "s=6c;i=4f2;b=1e;m=9;t=5;x=a1")

@@ -23,5 +23,6 @@ Part = Literal[
     "gpu",
     "kernel_log",
     "otlp",
+    "kubernetes",
 ]
 PARTS: tuple[Part, ...] = get_args(Part)

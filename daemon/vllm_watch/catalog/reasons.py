@@ -589,6 +589,106 @@ KERNEL_LOG: Mapping[KernelLogReason, Reason] = {
 }
 """Why the kernel's log, which has the Xid errors, is or is not read."""
 
+KubernetesReason = Literal[
+    "ok", "starting", "extra_missing", "no_credentials", "unauthorized", "forbidden", "bad_request", "not_found",
+    "too_many", "expired", "api_error", "refused", "timeout", "unreachable", "name_not_resolved", "tls_error",
+    "too_large", "no_kubernetes", "internal_error",
+]  # fmt: skip
+
+KUBERNETES: Mapping[KubernetesReason, Reason] = {
+    "ok": Reason(
+        "The pods are listed.",
+        short="the pods are listed",
+        kind="ok",
+    ),
+    "starting": Reason(
+        "The pods have not been listed yet.",
+        short="not listed yet",
+        kind="quiet",
+    ),
+    "extra_missing": Reason(
+        "The library that asks Kubernetes is not installed: pip install 'vllm-watch[kubernetes]'.",
+        short="the extra kubernetes is not installed",
+        kind="misconfigured",
+    ),
+    "no_credentials": Reason(
+        "There is no service account's token here, and no usable kubeconfig. In a pod set "
+        "`automountServiceAccountToken: true`; elsewhere set `kubeconfig`.",
+        short="no service account's token and no kubeconfig",
+        kind="misconfigured",
+    ),
+    "unauthorized": Reason(
+        "Kubernetes does not accept the token or the client certificate (401).",
+        short="the token is not accepted (401)",
+        kind="misconfigured",
+    ),
+    "forbidden": Reason(
+        "Kubernetes denies listing the pods (403). The service account needs a Role in that namespace with the verb "
+        "list on pods, and a RoleBinding: see deploy/kubernetes/components/discover-pods.",
+        short="no right to list the pods (403)",
+        kind="misconfigured",
+    ),
+    "bad_request": Reason(
+        "Kubernetes rejects the request (400 or 422): check `selector` and `namespace`.",
+        short="selector or namespace is rejected",
+        kind="misconfigured",
+    ),
+    "not_found": Reason(
+        "There is no Kubernetes API at that address (404).",
+        short="no Kubernetes API there (404)",
+        kind="misconfigured",
+    ),
+    "too_many": Reason(
+        "The selector matches more than 1,000 pods. Narrow it.",
+        short="the selector matches more than 1,000 pods",
+        kind="misconfigured",
+    ),
+    "expired": Reason(
+        "The list became too old while it was read (410); it is read again from its beginning.",
+        short="the list became too old (410)",
+    ),
+    "api_error": Reason(
+        "Kubernetes answers with an error, or asks to wait (429).",
+        short="Kubernetes answers with an error",
+    ),
+    "refused": Reason(
+        "Nothing listens at the address of the Kubernetes API.",
+        short="connection refused",
+    ),
+    "timeout": Reason(
+        "The Kubernetes API gives no whole answer in time. A NetworkPolicy may drop the connection.",
+        short="no answer in time",
+    ),
+    "unreachable": Reason(
+        "The Kubernetes API cannot be reached, or the connection broke.",
+        short="cannot be reached",
+    ),
+    "name_not_resolved": Reason(
+        "The host name of the Kubernetes API cannot be resolved.",
+        short="the host name cannot be resolved",
+    ),
+    "tls_error": Reason(
+        "TLS with the Kubernetes API failed: check its certificate and the certificate authority.",
+        short="TLS failed",
+        kind="misconfigured",
+    ),
+    "too_large": Reason(
+        "An answer of the Kubernetes API is over 32 MiB.",
+        short="the answer is too large",
+    ),
+    "no_kubernetes": Reason(
+        "What answers is no Kubernetes API: its answer cannot be read.",
+        short="the answer cannot be read",
+        kind="misconfigured",
+    ),
+    "internal_error": Reason(
+        "Listing the pods fails inside vllm-watch; see this daemon's log.",
+        short="internal error, see vllm-watch's log",
+        kind="internal",
+    ),
+}
+"""Why the pods are or are not listed."""
+
 BY_SOURCE: Mapping[SourceName, Mapping[str, Reason]] = {
     "log": dict(LOG.items()),
     "metrics": dict(METRICS.items()),

@@ -14,6 +14,7 @@ from types import MappingProxyType
 import msgspec
 
 from vllm_watch.config.gpu_section import GPU
+from vllm_watch.config.kubernetes_section import KUBERNETES
 from vllm_watch.config.links import with_default_links
 from vllm_watch.config.model import Config, LinksConfig, ServerConfig
 from vllm_watch.config.otlp_section import OTLP
@@ -34,8 +35,8 @@ def load_config(path: str) -> Config:
     values = node.mapping()
     if config.servers_dir is not None:
         config = _with_folder(config, values["servers_dir"])
-    elif "servers" not in values:
-        raise node.error("needs servers, servers_dir or both")
+    elif "servers" not in values and config.kubernetes is None:
+        raise node.error("needs servers, servers_dir or kubernetes")
     linked = tuple(with_default_links(server, config.links) for server in config.servers)
     return msgspec.structs.replace(config, servers=linked)
 
@@ -135,10 +136,11 @@ _CONFIG = {
     "prometheus": PROMETHEUS,
     "otlp": OTLP,
     "gpu": GPU,
+    "kubernetes": KUBERNETES,
     "servers": Key(
         _read_servers,
         "list of mappings",
-        "The servers, at least one. The file needs `servers`, `servers_dir` or both.",
+        "The servers, at least one. The file needs `servers`, `servers_dir` or `kubernetes`; it may have all three.",
         "[{name: qwen, log: /var/log/vllm/vllm.log}]",
         Section(ServerConfig, SERVER_KEYS),
     ),

@@ -156,6 +156,32 @@ class OtlpConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
     tls: TlsConfig | None = None
 
 
+class KubernetesConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """
+    The pods that are watched, each a server. Times in seconds.
+
+    `selector` is a label selector as `kubectl --selector` takes it. Without `namespace` it is the pod's own, or that of
+    the kubeconfig's context. `port` is a number or the name of a container's port. `pod_labels` maps labels of series
+    to labels of pods. The other fields are those of each server; `metrics` has an empty URL.
+    """
+
+    selector: str
+    namespace: str | None = None
+    kubeconfig: str | None = None
+    every: float = 10.0
+    port: int | str = 8000
+    path: str = "/metrics"
+    scheme: str = "http"
+    pod_labels: Mapping[str, str] = MappingProxyType({})
+    metrics: MetricsConfig = MetricsConfig(url="")
+    probe: ProbeConfig | None = None
+    slo: SloConfig | None = None
+    capacity: CapacityConfig | None = None
+    cost_per_hour: float | None = None
+    labels: Mapping[str, str] = MappingProxyType({})
+    stall_after: float = STALL_SECONDS
+
+
 class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """
     The whole configuration; its paths are absolute.
@@ -173,6 +199,7 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
     prometheus: PrometheusConfig | None = None
     otlp: OtlpConfig | None = None
     gpu: GpuConfig = GpuConfig()
+    kubernetes: KubernetesConfig | None = None
     servers: tuple[ServerConfig, ...] = ()
     servers_dir: str | None = None
     files: Mapping[str, str] = MappingProxyType({})

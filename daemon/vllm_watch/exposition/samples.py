@@ -61,6 +61,7 @@ def sample_parts(server: ServerSnapshot) -> Iterator[SamplePart]:
         server.version,
         server.model_name,
         server.engine_generation,
+        server.role,
         server.starts,
         server.start_time,
         server.slo,
@@ -101,7 +102,7 @@ def _log_parts(server: ServerSnapshot) -> Iterator[SamplePart]:
 
 def _engine_parts(server: ServerSnapshot, engine: EngineSnapshot) -> Iterator[SamplePart]:
     name, labels = server.name, (server.name, engine.key.model_name, engine.key.engine)
-    gauges = (engine.gauges, engine.position_acceptance)
+    gauges = (engine.gauges, engine.position_acceptance, engine.kv)
     yield SamplePart(("gauges", name, engine.key), gauges, partial(_gauge_samples, engine, labels))
     latencies, samples = (
         (engine.quantiles, engine.means, engine.first_bounds),
@@ -125,6 +126,8 @@ def _gauge_samples(engine: EngineSnapshot, labels: tuple[str, str, str]) -> Iter
     for position, ratio in enumerate(engine.position_acceptance):
         if ratio is not None:
             yield _sample("spec_decode_position_acceptance_ratio", (*labels, str(position)), ratio)
+    for key, reading in engine.kv.items():
+        yield _sample(key.series, (*labels, *key.labels), reading)
 
 
 def _state_samples(
@@ -188,6 +191,8 @@ def _total_samples(server: ServerSnapshot, totals: EngineTotals) -> Iterator[Any
         yield _sample("requests_finished_total", (*labels, reason), reading)
     for source, reading in totals.prompt_tokens.items():
         yield _sample("prompt_tokens_by_source_total", (*labels, source), reading)
+    for key, reading in totals.kv.items():
+        yield _sample(key.series, (*labels, *key.labels), reading)
     for name, histogram in totals.histograms.items():
         yield HistogramSample(name, labels, histogram.histogram, histogram.at)
     for kept in attainments(server.slo, totals.histograms):
@@ -204,7 +209,7 @@ def _sample(name: str, labels: tuple[str, ...], reading: Reading) -> PlainSample
 
 def _whole_server_samples(server: ServerSnapshot) -> Iterator[PlainSample]:
     name, at = server.name, server.at
-    info = (name, server.model_name, server.version or "", server.engine_generation or "")
+    info = (name, server.model_name, server.version or "", server.engine_generation or "", server.role)
     if server.version or server.model_name:
         yield PlainSample("server_info", info, 1, at)
     yield PlainSample("server_starts_total", (name,), server.starts, at)

@@ -301,7 +301,7 @@ class Latencies(NamedTuple):
 
     `quantiles` are by stage and quantile; one in the first bucket of its histogram is left out: all that is known is
     that it is below the bucket's bound, which `first_bounds` has for every stage in /metrics. `quantile_bounds` has the
-    bounds of the buckets of those that are coarse.
+    bounds of the buckets of those that are coarse: of a wide one they are all that is known (`is_wide`).
     """
 
     quantiles: Mapping[tuple[str, float], Reading] = MappingProxyType({})

@@ -12,7 +12,7 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import NamedTuple
 
 from vllm_watch.catalog.reasons import GpuReason
-from vllm_watch.state.gpu_report import GpuReading, GpuReport, ServerGpu
+from vllm_watch.state.gpu_report import GpuReading, GpuReport, ServerGpu, is_instance
 
 
 UUIDS = ("GPU-", "MIG-", "AMD-")
@@ -81,6 +81,8 @@ class GpuAssignments:
         self._by_process: dict[str, _Known] = {}
         self._named: dict[str, Mapping[str, str]] = {}
         """What the numbers and addresses in each server's configuration named last, as UUIDs."""
+        self._divided: dict[str, str] = {}
+        """The GPU that each MIG instance was last seen to be a part of."""
 
     def uses(self, report: GpuReport | None, all_users: GpuUsers, now: float) -> dict[str, GpuUse]:
         """
@@ -93,7 +95,8 @@ class GpuAssignments:
         """
         users = all_users.servers
         gpus = () if report is None else tuple(_without(gpu, all_users.gone) for gpu in report.gpus)
-        names = {user.name for user in users}
+        self._divided |= _divided(gpus)
+        names = {user.name for user in users if report is not None}  # Without a driver nobody sees the next start.
         self._by_process = {name: known for name, known in self._by_process.items() if name in names}
         self._named = {user.name: self._named_by(user, gpus) for user in users}
         of_process = _gpus_of_processes(gpus)
@@ -133,8 +136,9 @@ class GpuAssignments:
         self._by_process[user.name] = _Known(user.start, found)
 
     def _gpus_of(self, user: GpuUser) -> frozenset[str]:
-        if user.gpus:
-            return frozenset(self._named[user.name].values())
+        if user.gpus:  # Whoever is on an instance is on its GPU, which alone has power, temperature and errors.
+            named = self._named[user.name].values()
+            return frozenset([*named, *(self._divided[gpu] for gpu in named if gpu in self._divided)])
         known = self._by_process.get(user.name)
         return frozenset() if known is None else known.gpus
 
@@ -210,8 +214,14 @@ def gpus_need_driver(gpus: Sequence[str]) -> bool:
 
 def _uuid_of(name: str, gpus: Sequence[GpuReading]) -> str | None:
     """Return the GPU with a number or a PCI address; an instance of a divided GPU has neither of its own."""
-    whole = [gpu for gpu in gpus if not gpu.gpu.startswith("MIG-")]
+    whole = [gpu for gpu in gpus if not is_instance(gpu.gpu)]
     return next((gpu.gpu for gpu in whole if name in {str(gpu.number), gpu.pci_bus_id}), None)
+
+
+def _divided(gpus: Sequence[GpuReading]) -> dict[str, str]:
+    """Return the GPU of each MIG instance."""
+    whole = {gpu.number: gpu.gpu for gpu in gpus if not is_instance(gpu.gpu)}
+    return {gpu.gpu: whole[gpu.number] for gpu in gpus if is_instance(gpu.gpu) and gpu.number in whole}
 
 
 def _without(gpu: GpuReading, gone: Collection[int]) -> GpuReading:

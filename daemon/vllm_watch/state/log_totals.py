@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 from vllm_watch.catalog.limits import MAX_ENGINES
 from vllm_watch.state.http_labels import ANY_OTHER
+from vllm_watch.state.kv_totals import KvTotals
 from vllm_watch.state.snapshot import HttpRequestKey
 from vllm_watch_parsers.events import EngineStats, SpecDecoding
 
@@ -41,6 +42,7 @@ class LogTotals:
         """Tokens accepted and drafted, by engine."""
         self.preemptions: dict[str, int] = {}
         """Preemptions by engine, where lines count them."""
+        self.kv = KvTotals()
 
     def add_request(self, key: HttpRequestKey, count: int) -> None:
         """Count requests of one kind."""
@@ -78,7 +80,8 @@ class LogTotals:
         return NoticeCounts(self.out_of_range.copy(), self.unparsed, self.dropped)
 
     def restore_counts(self, counts: NoticeCounts) -> None:
-        """Take back what was counted since, and all tokens and preemptions."""
+        """Take back what was counted since, and all tokens, preemptions and transfers."""
         self.out_of_range, self.unparsed, self.dropped = counts
         self.draft_tokens.clear()
         self.preemptions.clear()
+        self.kv.clear()

@@ -15,8 +15,11 @@ from vllm_watch.state.engine_capacity import EngineCapacity
 from vllm_watch.state.gpu_report import ServerGpu
 from vllm_watch.state.step_times import StepClass, StepTime
 from vllm_watch_parsers.front_ends import EngineKind
+from vllm_watch_parsers.kv_transfer import KvKey
 from vllm_watch_parsers.scrape import EngineKey, Histogram
 
+
+_ROLES = {"kv_producer": "prefill", "kv_consumer": "decode", "kv_both": "both"}
 
 WatchMode = Literal["events", "poll"]
 
@@ -41,7 +44,7 @@ class EngineTotals(NamedTuple):
     What one engine has counted in its server's present life; in the last one, while no other has started.
 
     `counters` and `histograms` are by the names of the series without their prefix, `requests_finished` by reason,
-    `prompt_tokens` by source.
+    `prompt_tokens` by source. `kv` is what its KV connectors have moved.
     """
 
     key: EngineKey
@@ -49,6 +52,7 @@ class EngineTotals(NamedTuple):
     requests_finished: Mapping[str, Reading]
     prompt_tokens: Mapping[str, Reading]
     histograms: Mapping[str, HistogramReading]
+    kv: Mapping[KvKey, Reading] = MappingProxyType({})
 
 
 class StateSince(NamedTuple):
@@ -100,6 +104,8 @@ class EngineSnapshot(NamedTuple):
     """Since when it is in its state."""
     quantile_bounds: Mapping[tuple[str, float], tuple[float, float]] = MappingProxyType({})
     """The bounds of the buckets of the quantiles that lie in coarse ones: their estimates say little."""
+    kv: Mapping[KvKey, Reading] = MappingProxyType({})
+    """What its KV connectors do now."""
 
     @property
     def counters(self) -> Mapping[str, Reading]:
@@ -267,3 +273,8 @@ class ServerSnapshot(NamedTuple):
     gpus: tuple[ServerGpu, ...] = ()
     cost_per_hour: float | None = None
     gpu_xids: int | None = None
+
+    @property
+    def role(self) -> str:
+        """What it does of requests that several servers share: `prefill`, `decode`, `both`, or nothing if unknown."""
+        return _ROLES.get(self.configuration.labels.get("kv_role", ""), "")

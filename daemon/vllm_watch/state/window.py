@@ -177,13 +177,22 @@ class Window:
         return Histogram(new.bounds, counts, new.sum - old.sum, is_estimate=new.is_estimate)
 
 
-COARSE_FACTOR = 4.0
-"""From this factor between its bounds on a bucket is too wide to estimate within it: nobody may have waited so long."""
+COARSE_FACTOR = 2.0
+"""From this factor between its bounds on an estimate within a bucket is only roughly right."""
+
+WIDE_FACTOR = 4.0
+"""From this factor on a bucket is too wide to estimate within it: nobody may have waited so long."""
+
+
+def is_wide(bounds: tuple[float, float | None]) -> bool:
+    """Return whether all that is known of a quantile is that it is above the lower of these bounds of its bucket."""
+    low, high = bounds
+    return high is None or high >= WIDE_FACTOR * low
 
 
 def coarse_bounds(histogram: Histogram, quantile: float) -> tuple[float, float] | None:
     """
-    Return the bounds of the bucket that a quantile lies in, if that is a coarse one: all that is known of it.
+    Return the bounds of the bucket that a quantile lies in, if that is a coarse one.
 
     The upper one may be infinite. Of the first bucket nothing is returned: it has no lower bound.
     """

@@ -150,6 +150,7 @@ function rowsOfSources(server, at) {
     return {
       name: plainWords(source.source ?? "source"),
       isUp: source.up === true,
+      isNeeded: source.standing !== "not read",
       title: titleOf(source),
       says: source.explanation ?? plainWords(source.reason ?? ""),
       when: last === null ? "nothing read yet" : age(at - last),
@@ -162,14 +163,15 @@ function rowsOfDisagreements(server) {
   if (!quantities.size) return [];
   const what = [...quantities].map(plainWords).join(", ");
   const says = `The log and /metrics have disagreed for minutes: ${what}. Check that both belong to this server.`;
-  return [{ name: "both", isUp: false, title: "disagree", says, when: "" }];
+  return [{ name: "both", isUp: false, isNeeded: true, title: "disagree", says, when: "" }];
 }
 
-function newSource({ name, isUp, title, says, when }) {
+function newSource({ name, isUp, isNeeded, title, says, when }) {
   const sign = element("span", "sign", name);
   sign.title = title;
   const node = element("li", "source", sign, element("span", "", says), element("span", "muted when", when));
-  node.classList.toggle("quiet", !isUp);
+  node.classList.toggle("quiet", !isUp && isNeeded);
+  node.classList.toggle("unneeded", !isUp && !isNeeded);
   return node;
 }
 
