@@ -759,7 +759,7 @@ FACTS = Group(
     (
         _gauge(
             "server_info",
-            labels=(*_SERVER, "model_name", "version", "engine_generation", "role"),
+            labels=(*_SERVER, "model_name", "version", "engine_generation", "pd_role"),
             unit="1",
             help=(
                 "Always 1. The server's version and engine generation (V0, V1), and its role where several servers share "
