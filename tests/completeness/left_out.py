@@ -16,6 +16,9 @@ _PROCESS = "of the API server's process, which tells nothing of its engine"
 _HTTP = "of the HTTP layer: until the headers or the whole stream, no latency of a generation"
 _DETAIL = "a detail of single transfers; bytes, times and failures are shown"
 _HELD = "a part of the tier's use, which is shown"
+_RESIDENCY = "of a hundredth of the blocks, with --kv-cache-metrics"
+_OPERATION = "how long an operator's own command took"
+_KVCR = "named by the package kvcr, which vLLM's sources do not have"
 _ESTIMATE = "a model-based estimate that stays 0 without --enable-mfu-metrics"
 
 FIELDS: dict[str, str] = {
@@ -80,8 +83,35 @@ FAMILIES: dict[str, str] = {
 }
 """Families of /metrics, by name or pattern."""
 
-CONSTRUCTED: dict[str, str] = {}
+CONSTRUCTED: dict[str, str] = {
+    "vllm:corrupted_requests_total": "only where NaN in logits are looked for (VLLM_COMPUTE_NANS_IN_LOGITS)",
+    "vllm:diffusion_num_*_total": "of diffusion language models, whose speed is not shown yet",
+    "vllm:hisparse_host_block_*_seconds": _RESIDENCY,
+    "vllm:kv_block_*_seconds": _RESIDENCY,
+    "vllm:kv_offload_config_info": "the labels are those of the configured manager, without end",
+    "vllm:kv_offload_tiering_promotion_latency_seconds": _DETAIL,
+    "vllm:model_*_time_milliseconds": _V0,
+    "vllm:rl_weight_update_operation*": _OPERATION,
+    "vllm:sleep_mode_operation*": _OPERATION,
+    "vllm:tokens_total": f"{_V0}; prompt and generated tokens are shown",
+    "vllm:tool_call_parser_invocations_total": "streamed answers count each delta, others each call",
+    "vllm:watermark_requests_total": "how often an answer was watermarked, which is no matter of speed",
+    "vllm:websocket_connection*": "of the realtime endpoint's connections, which tell nothing of the engine",
+    "vllm:{DURATION_METRIC}": _KVCR,
+    "vllm:{STATE_METRIC}": _KVCR,
+    "vllm:{TRANSFER_B*_METRIC}_total": _KVCR,
+}
 """Families that vLLM's sources construct and no recorded page has, by name or pattern; `tests/drift` looks for them."""
 
-LINES: dict[str, str] = {}
+LINES: dict[str, str] = {
+    "%sIteration(%d): *": "one line for each step (--enable-logging-iteration-details), for single requests' analysis",
+    "%sMFU: *": "a model-based estimate (--enable-mfu-metrics)",
+    "Corrupted: %d reqs": "always printed as 0",
+    "DiffusionDecoding metrics: *": "of diffusion language models, whose speed is not shown yet",
+    "EC Transfer metrics: %s": "no connector of encoder caches that vLLM brings prints anything",
+    "KV Transfer metrics: %s": "the lines of the single connectors are known",
+    "KV Transfer metrics: {operation}_{key}={}": "UMBP's keys come together only: `tests/parsers` has its line",
+    "{self.settings_header *": "a table of CUDA graphs over several lines (--cudagraph-metrics), for tuning by hand",
+    "{} Engines Aggregated": "how many engines a line sums over: the configuration has it",
+}
 """Statistics in vLLM's log, by format or pattern: whole lines, or parts of one. `tests/drift` looks for them."""

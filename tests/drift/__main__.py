@@ -25,7 +25,6 @@ from tests.drift.source_tree import SourceTree
 def main(arguments: Sequence[str]) -> int:
     """Run the command; return its exit status."""
     options = _parser().parse_args(arguments)
-    gc.disable()  # Syntax trees are millions of objects that refer to each other: a search takes long.
     try:
         inventory, tree = open_inventory(options.source)
         if options.inventory:
@@ -95,4 +94,5 @@ def _notes(tree: SourceTree | None) -> list[str]:
 
 
 if __name__ == "__main__":
+    gc.disable()  # To search millions of nodes for garbage takes as long as all the rest.
     sys.exit(main(sys.argv[1:]))

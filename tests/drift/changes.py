@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import difflib
+import re
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
@@ -54,7 +55,6 @@ class Change:
     after: str = ""
 
 
-_ALIKE_NAMES = 0.72
 _ALIKE_TEXTS = 0.6
 _Key = tuple[str, str]
 
@@ -103,8 +103,13 @@ def _successor(
 ) -> _Key | None:
     """Return the new family that has the engine, type, labels and nearly the name of one that is gone."""
     alike = [other for other in new if other[1] == key[1] and _shape(before[key]) == _shape(after[other])]
-    names = difflib.get_close_matches(key[0], [name for name, _ in alike], n=1, cutoff=_ALIKE_NAMES)
-    return (names[0], key[1]) if names else None
+    return next((other for other in alike if are_alike(key[0], other[0])), None)
+
+
+def are_alike(name: str, other: str) -> bool:
+    """Tell whether a family may have another one's name: they differ by a word that was put in or left out."""
+    words, others = (set(re.split("[:_]", each)) - {"vllm", "total"} for each in (name, other))
+    return len(words & others) >= 2 and (len(words ^ others) == 1 or len(words & others) / len(words | others) >= 0.75)
 
 
 def _shape(families: Sequence[Family]) -> tuple[str, tuple[str, ...]]:
@@ -159,8 +164,8 @@ def _format(message: Message) -> str:
     return message.format
 
 
-def closest(text: str, others: Iterable[str]) -> str | None:
-    """Return the message that looks most like another one, if any does."""
+def closest(text: str, others: Iterable[str], alike: float = _ALIKE_TEXTS) -> str | None:
+    """Return the message that looks most like another one, if any does; `alike` is from 0 to 1, the same text."""
     beginning = text[:200]
-    close = difflib.get_close_matches(beginning, list({other[:200]: other for other in others}), 1, _ALIKE_TEXTS)
+    close = difflib.get_close_matches(beginning, list({other[:200]: other for other in others}), 1, alike)
     return next((other for other in others if other[:200] == close[0]), None) if close else None

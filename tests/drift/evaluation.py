@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import ast
 import itertools
+import re
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
@@ -49,17 +50,17 @@ class Evaluator:
         self._fills_in = fills_in
         self._project = project
         self._calls = calls
-        self._busy: set[tuple[int, str]] = set()
-        self._found: dict[int, tuple[Any, ...]] = {}
+        self._busy: set[tuple[ast.AST, str]] = set()
+        self._found: dict[ast.AST, tuple[Any, ...]] = {}
         self._cuts = 0
         self._steps = 0
         self._callers = 0
-        self._passed: dict[tuple[int, str], Sequence[Any]] = {}
+        self._passed: dict[tuple[ast.AST, str], Sequence[Any]] = {}
 
     def values(self, node: ast.AST, module: Module, bindings: Bindings | None = None) -> tuple[Any, ...]:
         """Return what a node may be worth, at least one value; what is not known is an `Expression`."""
-        if not bindings and id(node) in self._found:
-            return self._found[id(node)]
+        if not bindings and node in self._found:
+            return self._found[node]
         is_outermost = self._steps == 0
         self._steps += 1
         if self._steps > _MOST_STEPS:
@@ -71,7 +72,7 @@ class Evaluator:
         if is_outermost:
             self._steps = 0
         if not bindings and (cuts == self._cuts or is_outermost):
-            self._found[id(node)] = values  # Not one that a circle or a limit has cut off.
+            self._found[node] = values  # Not one that a circle or a limit has cut off.
         return values
 
     def known(self, node: ast.AST, module: Module, bindings: Bindings | None = None) -> tuple[Any, ...]:
@@ -113,7 +114,7 @@ class Evaluator:
         return ()
 
     def _name(self, node: ast.Name, module: Module, bindings: Bindings) -> Sequence[Any]:
-        key = (id(node), "name")
+        key = (node, "name")
         if key in self._busy:
             self._cuts += 1
             return ()
@@ -187,14 +188,19 @@ class Evaluator:
         return [Parts(tuple(map(str, texts)), optional, "")] if all(isinstance(text, str) for text in texts) else values
 
     def _additions(self, name: str, scope: Function, module: Module, bindings: Bindings) -> Iterator[tuple[Any, bool]]:
+        """Yield what is appended to a list in a function, and whether that happens only sometimes."""
         for call in sorted(module.calls, key=lambda call: (call.lineno, call.col_offset)):
             function = call.func
-            is_append = isinstance(function, ast.Attribute) and function.attr == "append"
-            if is_append and isinstance(function.value, ast.Name) and function.value.id == name and call.args:
-                around = list(itertools.takewhile(lambda node: node is not scope, module.ancestors(call)))
-                if module.encloses(scope, call):
-                    is_optional = any(isinstance(node, (ast.If, ast.For, ast.While)) for node in around)
-                    yield self.values(call.args[0], module, bindings)[0], is_optional
+            if not isinstance(function, ast.Attribute) or function.attr not in {"append", "extend"}:
+                continue
+            is_own = isinstance(function.value, ast.Name) and function.value.id == name
+            if not is_own or not call.args or not module.encloses(scope, call):
+                continue
+            around = itertools.takewhile(lambda node: node is not scope, module.ancestors(call))
+            is_optional = any(isinstance(node, (ast.If, ast.For, ast.While)) for node in around)
+            value = self.values(call.args[0], module, bindings)[0]
+            is_several = function.attr == "extend" and isinstance(value, tuple)
+            yield from ((each, is_optional) for each in (value if is_several else (value,)))
 
     def _of_target(
         self, name: str, target: ast.expr, iterated: ast.expr, module: Module, bindings: Bindings
@@ -219,7 +225,7 @@ class Evaluator:
 
     def _parameter(self, name: str, function: Function, module: Module) -> Sequence[Any]:
         """Return what callers pass for a parameter, or its default; looked for once, for callers call each other."""
-        key = (id(function), name)
+        key = (function, name)
         if key not in self._passed and self._callers >= _MOST_CALLERS_DEEP:
             self._cuts += 1
             return (Expression(name),)
@@ -251,7 +257,7 @@ class Evaluator:
         return values or (Expression(name),)
 
     def _attribute(self, node: ast.Attribute, module: Module, _bindings: Bindings) -> Sequence[Any]:
-        key = (id(node), "attribute")
+        key = (node, "attribute")
         if key in self._busy:
             self._cuts += 1
             return ()
@@ -359,6 +365,8 @@ class Evaluator:
             return self._method(node, node.func, module, bindings)
         if name == "dict" and not node.args:
             return ({each.arg: self.values(each.value, module, bindings)[0] for each in node.keywords if each.arg},)
+        if name == "Template" and node.args:
+            return self.values(node.args[0], module, bindings)
         if name == "range":
             return self._range(node, module, bindings)
         if name in _COPIES and node.args:
@@ -373,7 +381,7 @@ class Evaluator:
             for each in _parameters(function)
             if (passed := argument(node, function, each, is_method=False)) is not None
         }
-        key = (id(function), "call")
+        key = (function, "call")
         if key in self._busy:
             self._cuts += 1
             return ()
@@ -401,6 +409,8 @@ class Evaluator:
             return [tuple(owner) for owner in owners if isinstance(owner, dict)]
         if function.attr == "copy":
             return owners
+        if function.attr == "substitute":  # Of string.Template, with nothing but colours.
+            return [re.sub(r"\$\{\w+\}", "", owner) for owner in owners if isinstance(owner, str)]
         return [
             value
             for owner, place in self._classes_of(function.value, module)
@@ -493,8 +503,8 @@ def _has(owner: Any, key: Any) -> bool:
 
 
 def _named_call(value: Any, call: ast.Call) -> Any:
-    """Return a value; what a called function could not say is told by the call."""
-    return Expression(_short(call)) if isinstance(value, Expression) else value
+    """Return a value; what a called function could not say is told by the call, or by one that it makes itself."""
+    return Expression(_short(call)) if isinstance(value, Expression) and "(" not in value else value
 
 
 def _parameters(function: Function) -> list[str]:

@@ -163,10 +163,13 @@ def _labels(node: ast.expr | None, module: Module, evaluator: Evaluator) -> tupl
     if node is None:
         return ()
     values = evaluator.values(node, module)
-    known = [value for value in values if isinstance(value, tuple) and not isinstance(value, Parts)]
+    known: list[tuple[object, ...]] = [
+        value for value in values if isinstance(value, tuple) and not isinstance(value, Parts)
+    ]
     whole = [value for value in known if not any(isinstance(each, Expression) for each in value)]
-    if whole or known:
-        return tuple(map(str, max(whole or known, key=len)))
+    chosen: list[tuple[object, ...]] = whole or known
+    if chosen:
+        return tuple(map(str, max(chosen, key=len)))
     return (f"*{values[0]}",) if values[0] is not None else ()
 
 
@@ -191,10 +194,15 @@ def _buckets(node: ast.expr | None, module: Module, evaluator: Evaluator) -> tup
     if node is None:
         return ()
     values = evaluator.values(node, module)
-    for value in values:
-        if isinstance(value, tuple) and value and all(isinstance(each, (int, float)) for each in value):
-            return value
+    known = [
+        value
+        for value in values
+        if isinstance(value, tuple) and value and all(isinstance(each, (int, float)) for each in value)
+    ]
     expressions = [value for value in values if isinstance(value, Expression)]
+    # What a user may override has its defaults; anything else that is not known depends on the server.
+    if known and all("overrides" in value for value in expressions):
+        return tuple(known[0])
     return str(_most_telling(expressions)) if expressions else ast.unparse(node)
 
 

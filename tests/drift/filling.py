@@ -14,6 +14,7 @@ PLACEHOLDER = re.compile(r"%(?:0?\d{0,3})(?:\.(\d))?([dfsrigx])|\{(?::([^{}]*))?
 OPTIONAL = re.compile(r"⟦([^⟦⟧]*)⟧")
 
 _TEXTS = (
+    "",
     "12",
     "GPU",
     "1,234,560",
@@ -31,7 +32,7 @@ _TEXTS = (
 )
 """What a text placeholder may stand for: a number, a device, a version, a model, positions, flags …"""
 
-_FEW_TEXTS = _TEXTS[:6]
+_FEW_TEXTS = _TEXTS[:7]
 _MOST_TEXTS = 3
 """In a message with so many placeholders for texts each may have another one of the few."""
 
@@ -54,6 +55,7 @@ _NAMED = re.compile(r"\{([a-z_]+)\}")
 _NAMES: tuple[dict[str, str], ...] = (
     {
         "operation": "load_get",
+        "transfer_type": "CPU_to_GPU",
         "key": "vllm:kv_offload_tiering_read_bytes",
         "key_with_labels": "vllm:kv_offload_load_size",
         "labelvalues": "('1:fs',)",
@@ -84,7 +86,9 @@ def fillings(format_: str, *, is_mixed: bool = False) -> Iterator[Filled]:
     for texts in choices:
         for is_share in (False, True) if "f" in "".join(found[0] for found in fields) else (False,):
             chosen = dict(zip(open_texts, texts, strict=True))
-            yield _filled(format_, [chosen.get(i) or _number(f, i, is_share=is_share) for i, f in enumerate(fields)])
+            yield _filled(
+                format_, [chosen[i] if i in chosen else _number(f, i, is_share=is_share) for i, f in enumerate(fields)]
+            )
 
 
 def _is_text(found: re.Match[str]) -> bool:

@@ -3,18 +3,16 @@
 
 from __future__ import annotations
 
-import difflib
-
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Literal
 
-from tests.drift.changes import Change, changes_between, closest
+from tests.drift.changes import Change, are_alike, changes_between, closest
 from tests.drift.families import Family
 from tests.drift.inventory import Inventory, KnownMessage
 from tests.drift.knowledge import NEEDED, QUANTITIES, is_known, is_read, shown_name, why_line_left_out
 
-from vllm_watch_parsers.metric_names import HISTOGRAM_PARTS, WANTED
+from vllm_watch_parsers.metric_names import HISTOGRAM_PARTS, VLLM_NAMES
 
 
 FindingKind = Literal[
@@ -33,8 +31,10 @@ KINDS: dict[FindingKind, str] = {
 }
 """The kinds of findings with their headings."""
 
+_ALIKE, _NEARLY_THE_SAME = 0.6, 0.8
+"""How much a message resembles one that is gone: that of which others say the same is missed only if it was changed."""
+
 _CHANGED = ("type", "labels", "buckets", "hidden")
-_ALIKE = 0.75
 
 
 @dataclass(frozen=True, order=True)
@@ -69,19 +69,14 @@ def findings_of(inventory: Inventory, baseline: Inventory | None) -> list[Findin
 
 
 def _unknown_families(inventory: Inventory) -> Iterator[Finding]:
+    missing = {name for names in QUANTITIES.values() for name in names[:1]} - _names(inventory)
     for family in inventory.families:
         if is_known(family):
             continue
         details = [f"{family.type}, labels: {', '.join(family.labels) or 'none'}"]
-        if (older := _resembling(family)) is not None:
-            details.append(f"perhaps the new name of {older}")
+        older = [name for name in sorted(missing) if are_alike(shown_name(family), name)]
+        details += [f"perhaps the new name of {name}" for name in older]
         yield Finding("unknown family", shown_name(family), tuple(details), family.place)
-
-
-def _resembling(family: Family) -> str | None:
-    """Return the name among those that are read that a family resembles."""
-    names = {name for names in QUANTITIES.values() for name in names}
-    return next(iter(difflib.get_close_matches(shown_name(family), names, 1, _ALIKE)), None)
 
 
 def _unknown_rust(inventory: Inventory) -> Iterator[Finding]:
@@ -89,7 +84,7 @@ def _unknown_rust(inventory: Inventory) -> Iterator[Finding]:
     for name in inventory.rust or ():
         sample_names = {name, f"{name}_total", *(name + part for part in HISTOGRAM_PARTS)}
         as_family = Family(name, "V1", "gauge", (), (), "", False, "")
-        if WANTED.isdisjoint(sample_names) and name not in shown and not is_known(as_family):
+        if VLLM_NAMES.isdisjoint(sample_names) and name not in shown and not is_known(as_family):
             yield Finding("unknown family", name, ("registered by the Rust front end alone",), "rust/")
 
 
@@ -98,7 +93,7 @@ def _gone_quantities(inventory: Inventory, baseline: Inventory | None) -> Iterat
     for quantity, names in QUANTITIES.items():
         is_needed = quantity in NEEDED or not then.isdisjoint(names)
         if is_needed and now.isdisjoint(names):
-            new = [name for name in now - then if difflib.SequenceMatcher(None, name, names[0]).ratio() >= _ALIKE]
+            new = [name for name in now - then if are_alike(name, names[0])]
             details = (f"it was {' or '.join(names)}", *(f"perhaps it is now {name}" for name in sorted(new)))
             yield Finding("needed quantity is gone", quantity, details)
 
@@ -136,9 +131,10 @@ def _gone_messages(baseline: Inventory, inventory: Inventory) -> Iterator[Findin
     meanings = {meaning for each in inventory.messages for meaning in each.understood.meanings}
     for each in baseline.messages:
         lost = [meaning for meaning in each.understood.meanings if meaning not in meanings]
-        now = closest(each.message.format, inventory.other_formats)
-        is_gone = each.message.format not in formats
-        if is_gone and each.understood.meanings and (lost or now is not None):
+        if each.message.format in formats:
+            continue
+        now = closest(each.message.format, inventory.other_formats, _ALIKE if lost else _NEARLY_THE_SAME)
+        if each.understood.meanings and (lost or now is not None):
             details = [f"nothing else says {meaning}" for meaning in lost]
             details += [f"perhaps it is now: {now}"] if now is not None else []
             yield Finding("message is gone", each.message.format, tuple(details))

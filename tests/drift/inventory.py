@@ -30,10 +30,14 @@ FOLDER = Path(__file__).parent / "inventories"
 
 @dataclass(frozen=True)
 class KnownMessage:
-    """A message with what the parsers make of it."""
+    """A message with what the parsers make of it, which is found out when somebody asks."""
 
     message: Message
-    understood: Understood
+
+    @property
+    def understood(self) -> Understood:
+        """What the parsers make of it."""
+        return understand(self.message)
 
 
 @dataclass(frozen=True)
@@ -62,9 +66,9 @@ def take_inventory(tree: SourceTree) -> Inventory:
     project = Project(tree.python)
     known, others = [], []
     for message in extract_messages(project):
-        understood = understand(message)
-        if message.is_periodic or understood.meanings:
-            known.append(KnownMessage(message, understood))
+        each = KnownMessage(message)
+        if message.is_periodic or each.understood.meanings:
+            known.append(each)
         else:
             others.append(message.format)
     families = tuple(extract_families(project))
@@ -176,4 +180,4 @@ def _message_row(each: KnownMessage) -> dict[str, Any]:
 
 def _message(row: dict[str, Any]) -> KnownMessage:
     message = Message(row["format"], row["level"], bool(row.get("periodic", False)), row["site"] + ":0")
-    return KnownMessage(message, understand(message))
+    return KnownMessage(message)

@@ -9,6 +9,7 @@ and ``{:.3f}`` or ``{}`` for the fields of f-strings.
 from __future__ import annotations
 
 import ast
+import re
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -64,8 +65,9 @@ _SKIPPED = (
 """Where nothing prints what the parsers read: thousands of lines on single models, and tools that are no server."""
 
 _SERVING = (
-    "vllm/config", "vllm/distributed/kv_transfer/", "vllm/engine/", "vllm/entrypoints/", "vllm/executor/",
-    "vllm/platforms/", "vllm/spec_decode/", "vllm/v1/", "vllm/worker/", "vllm/compilation/",
+    "vllm/compilation/", "vllm/config", "vllm/distributed/device_communicators/", "vllm/distributed/kv_transfer/",
+    "vllm/engine/", "vllm/entrypoints/", "vllm/executor/", "vllm/platforms/", "vllm/spec_decode/", "vllm/v1/",
+    "vllm/worker/",
 )  # fmt: skip
 """Where texts are put together from several statements that the parsers read."""
 
@@ -115,7 +117,7 @@ def _of_module(module: Module, evaluator: Evaluator) -> Iterator[Message]:
 def _level(call: ast.Call) -> str | None:
     if isinstance(call.func, ast.Name):
         return "INFO" if call.func.id == "log_fn" else None
-    if isinstance(call.func, ast.Attribute) and "log" in last_name(call.func.value).lower():
+    if isinstance(call.func, ast.Attribute) and re.search("log|lgr", last_name(call.func.value), re.IGNORECASE):
         return _LEVELS.get(call.func.attr.removesuffix("_once"))
     return None
 
@@ -169,6 +171,7 @@ def _keys(function: ast.FunctionDef, module: Module, evaluator: Evaluator) -> li
             nodes += [key for key in node.keys if key is not None]
         elif isinstance(node, ast.Assign):
             nodes += [target.slice for target in node.targets if isinstance(target, ast.Subscript)]
+    nodes.sort(key=lambda node: (node.lineno, node.col_offset))
     texts = [value for node in nodes for value in evaluator.values(node, module)]
     keys = [named(text) for text in texts if isinstance(text, str) and not isinstance(text, Expression)]
     return list(dict.fromkeys(keys))

@@ -7,6 +7,7 @@ import re
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 from tests.drift.filling import Filled, fillings, least, whole
@@ -14,7 +15,7 @@ from tests.drift.messages import Message
 
 from vllm_watch_parsers.events import EngineStats, Event, Notice
 from vllm_watch_parsers.failures import parse_cause
-from vllm_watch_parsers.line import parse_line
+from vllm_watch_parsers.line import Record, parse_line
 
 
 @dataclass(frozen=True)
@@ -46,6 +47,12 @@ _SAYING = ("phase", "kind")
 
 def understand(message: Message) -> Understood:
     """Return what the parsers make of a message, with all of its optional parts and, if there are some, without."""
+    return _understood(message.format, message.level, message.site)
+
+
+@lru_cache(maxsize=8192)  # Releases have most messages in common.
+def _understood(format_: str, level: str, site: str) -> Understood:
+    message = Message(format_, level, is_periodic=False, place=f"{site}:0")
     forms = dict.fromkeys([whole(message.format), least(message.format)])
     found = [_best(message, form) for form in forms]
     return Understood(
@@ -80,11 +87,17 @@ def _rank(found: Understood) -> tuple[int, int, int]:
 
 
 def _events(message: Message, text: str) -> tuple[Event, ...]:
-    first = text.partition("\n")[0]
+    """Return what is read of a message; a record of several lines repeats its head in each."""
+    lines = text.split("\n")
     if message.level == "RAISED":
-        return parse_cause(first)
-    line = f"{message.level} 11-21 02:35:10 [{message.site}:12] {first}"
-    return parse_line(line.encode()).events
+        return parse_cause(lines[0])
+    events: tuple[Event, ...] = ()
+    record: Record | None = None
+    for number, line in enumerate(lines, start=1):
+        end = "\r" if number < len(lines) else ""
+        read = parse_line(f"{message.level} 11-21 02:35:10 [{message.site}:12] {line}{end}".encode(), record)
+        events, record = events + read.events, read.record
+    return events
 
 
 def _of_events(events: tuple[Event, ...], filled: Filled) -> Understood:
@@ -143,8 +156,4 @@ def _meanings(event: Event) -> Iterator[str]:
         return
     for name, value in zip(event._fields, event, strict=True):
         if value not in (None, (), "") and name not in {"engine", "flags_of", "unknown_fields", "is_rust"}:
-            yield from _flag_names(kind, value) if name == "flags" else (f"{kind}.{name}",)
-
-
-def _flag_names(kind: str, flags: tuple[tuple[str, str], ...]) -> Iterator[str]:
-    return (f"{kind}.flags" for _ in flags[:1])
+            yield f"{kind}.{name}"
