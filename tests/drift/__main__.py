@@ -25,10 +25,6 @@ from tests.drift.source_tree import SourceTree
 def main(arguments: Sequence[str]) -> int:
     """Run the command; return its exit status."""
     options = _parser().parse_args(arguments)
-<<<<<<< HEAD
-=======
-    gc.disable()  # Syntax trees are millions of objects that refer to each other: a search takes long.
->>>>>>> main
     try:
         inventory, tree = open_inventory(options.source)
         if options.inventory:

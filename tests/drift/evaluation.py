@@ -503,8 +503,11 @@ def _has(owner: Any, key: Any) -> bool:
 
 
 def _named_call(value: Any, call: ast.Call) -> Any:
-    """Return a value; what a called function could not say is told by the call, or by one that it makes itself."""
-    return Expression(_short(call)) if isinstance(value, Expression) and "(" not in value else value
+    """Return a value; what a called function could not say is told by the call, or by its own if that has defaults."""
+    text = _short(call)
+    if not isinstance(value, Expression) or ("overrides=" in text and "(" in value):
+        return value
+    return Expression(text)
 
 
 def _parameters(function: Function) -> list[str]:
