@@ -48,7 +48,7 @@ KNOWN: Mapping[tuple[str, str], str] = {
         "all errors since the driver was loaded count, until the GPU is reset"
     ),
     **{
-        ("model:vllm_watch_pair_time_to_first_token_seconds:mean5m", fault): "it is of several servers, by their model"
+        ("pair:vllm_watch_time_to_first_token_seconds:mean5m", fault): "it is of several servers, by their model"
         for fault in (
             "and matches samples that differ in model_name",
             "sum names a label that is not there: pair",

@@ -45,6 +45,9 @@ ONE_ENGINE = {"there is one engine": {"VllmDataParallelImbalance"}}
 NO_GPUS = "no GPUs are read"
 OF_GPUS = {alert for alert in alert_needs() if alert.startswith("Gpu")}
 NO_GPU_ALERTS = {NO_GPUS: OF_GPUS}
+OF_KV = {alert for alert in alert_needs() if alert.startswith("VllmKv") and not alert.startswith("VllmKvCache")}
+NO_KV = "no KV connector shows it"
+NO_KV_ALERTS = {NO_KV: OF_KV}
 
 
 @pytest.fixture(scope="module")
@@ -163,6 +166,9 @@ class TestCheck:
             "the log has no requests_deferred": {"VllmRequestsDeferred"},
             **ONE_ENGINE,
             NO_GPUS: OF_GPUS,
+            NO_KV: OF_KV - {"VllmKvFetchDoesNotStart", "VllmKvTransfersFailOften"},
+            f"{NO_KV} and {NO_METRICS}": {"VllmKvTransfersFailOften"},
+            f"{NO_KV} and the log has no requests_deferred": {"VllmKvFetchDoesNotStart"},
         }
         assert able > 20
 
@@ -175,6 +181,7 @@ class TestCheck:
             NO_PROBE: {"VllmProbeFailing"},
             NO_SLO: OF_OBJECTIVES,
             **ONE_ENGINE,
+            **NO_KV_ALERTS,
             NO_GPUS: OF_GPUS - {"GpuMemoryShort"},
             f"{NO_GPUS} and {NO_LOG}": {"GpuMemoryShort"},
         }
@@ -183,13 +190,19 @@ class TestCheck:
         """With both sources the probe and objectives are what is left."""
         _, silent = report(tmp_path, f"log: {LOG}", "metrics: PAGE")
 
-        assert silent == {NO_PROBE: {"VllmProbeFailing"}, NO_SLO: OF_OBJECTIVES, **ONE_ENGINE, **NO_GPU_ALERTS}
+        assert silent == {
+            NO_PROBE: {"VllmProbeFailing"},
+            NO_SLO: OF_OBJECTIVES,
+            **ONE_ENGINE,
+            **NO_GPU_ALERTS,
+            **NO_KV_ALERTS,
+        }
 
     def test_everything(self, tmp_path):
-        """With objectives and a probe as well, all can fire but what takes several engines, or GPUs."""
+        """With objectives and a probe as well, all can fire but what takes several engines, GPUs, or a KV connector."""
         _, silent = report(tmp_path, f"log: {LOG}", "metrics: PAGE", "slo: chat", "probe: {}")
 
-        assert silent == {**ONE_ENGINE, **NO_GPU_ALERTS}
+        assert silent == {**ONE_ENGINE, **NO_GPU_ALERTS, **NO_KV_ALERTS}
 
     def test_log_with_slo(self, tmp_path):
         """Objectives without a page to hold against them are of no use, and that is said."""

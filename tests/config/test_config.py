@@ -23,6 +23,7 @@ from vllm_watch.config.model import (
     GpuConfig,
     KubernetesConfig,
     MetricsConfig,
+    OtlpConfig,
     ProbeConfig,
     PrometheusConfig,
     ServerConfig,
@@ -223,6 +224,10 @@ MESSAGES = {
     "timeout_longer_than_usual_interval": ":5: servers[0].metrics.timeout: 6s is longer than the interval of 5s",
     "tls_key_alone": ":5: servers[0].metrics.tls: key_file needs cert_file",
     "token_in_configuration": ':5: servers[0].metrics: unknown key "bearer_token"; did you mean "bearer_token_file"?',
+    "otlp_endpoint_with_password": (
+        ":1: otlp.endpoint: a URL must not contain a user name or password; use headers_file"
+    ),
+    "otlp_timeout_longer_than_interval": ":1: otlp.timeout: 20s is longer than the interval of 10s",
     "two_documents": ":4: a second document; a configuration has only one",
     "unknown_key": ':4: servers[0]: unknown key "metric"; did you mean "metrics"?',
     "unknown_key_at_top": ':1: unknown key "server"; did you mean "servers"?',
@@ -822,7 +827,7 @@ class TestBadFiles:
         assert (
             message_for(path)
             == f'{path}:1: unknown key "…@vllm/metrics"; known are listen, allowed_hosts, web_config_file, checkpoint, '
-            "links, prometheus, gpu, kubernetes, servers, servers_dir"
+            "links, prometheus, otlp, gpu, kubernetes, servers, servers_dir"
         )
 
     def test_password_in_a_broken_line(self, tmp_path):
@@ -1048,3 +1053,26 @@ class TestAnyFile:
             messages = error.messages
             assert messages
             assert all(message.isprintable() and message.startswith(path) for message in messages)
+
+
+class TestOtlp:
+    """Where the series are pushed."""
+
+    @staticmethod
+    def otlp(tmp_path, text):
+        """Return the section of a file."""
+        return load_config(write(tmp_path, f"otlp: {text}\nservers: [{{name: a, log: a.log}}]\n")).otlp
+
+    def test_the_url_alone(self, tmp_path):
+        """A URL without a path has that of OTLP's metrics; all else has its default."""
+        assert self.otlp(tmp_path, "http://h:4318") == OtlpConfig(endpoint="http://h:4318/v1/metrics")
+
+    def test_a_path_of_its_own(self, tmp_path):
+        """A receiver's own path stays, and the file of headers is found beside the configuration."""
+        found = self.otlp(tmp_path, "{endpoint: 'http://h/opentelemetry/v1/metrics', headers_file: headers}")
+
+        assert (found.endpoint, found.headers_file) == ("http://h/opentelemetry/v1/metrics", str(tmp_path / "headers"))
+
+    def test_the_usual_timeout_fits_a_short_interval(self, tmp_path):
+        """Where only the interval is given, and is shorter than the usual timeout, the timeout is as long."""
+        assert self.otlp(tmp_path, "{endpoint: 'http://h', interval: 5s}").timeout == 5.0

@@ -160,10 +160,12 @@ def test_a_driver_that_is_not_there_is_no_failure():
     """A machine without GPUs is told in one word why nothing is read; a source that fails has its age."""
     sources = [
         {"source": "gpu", "reason": "no_library"},
+        {"source": "log", "up": True, "reason": "no_statistics_yet"},
         {"source": "metrics", "reason": "refused"},
     ]
     rows = [" ".join(row.split()) for row in _texts(server_detail(changed("idle", sources=sources), 0.0, 80, Cells()))]
 
+    assert "log ok: no statistics line yet" in rows
     assert "GPUs not read: the driver's library is not found" in rows
     assert "/metrics FAILED, nothing read yet: nothing listens at this address" in rows
 

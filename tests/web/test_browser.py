@@ -302,6 +302,7 @@ def test_numbers_are_written_as_on_a_terminal(visit):
         texts = [Cells().latency(value, in_seconds=in_seconds, digits=digits) for value in times]
         units = [text if text == MISSING else f"{text.rstrip('s')} {'s' if in_seconds else 'ms'}" for text in texts]
         assert written(f"each.map((value) => f.latency(value, {str(in_seconds).lower()}, {digits}))", times) == units
+    assert written("each.map(f.roughLatency)", [None, 0.0738, 156]) == [MISSING, "74 ms", "160 s"]
     sizes, clocks = [None, 0, 2**24, 3 * 2**29, 70 * 2**30, 1.5e11], [None, 3.45e8, 1.7554e9]
     assert written("each.map(f.gibibytes)", sizes) == [gibibytes(size) for size in sizes]
     assert written("each.map(f.megahertz)", clocks) == [megahertz(clock) for clock in clocks]

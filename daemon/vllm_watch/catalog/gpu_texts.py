@@ -62,7 +62,7 @@ NORMAL_THROTTLING = "power_cap"
 def gpu_name(number: float | None, place: str | None, uuid: str) -> str:
     """Return how a GPU is called: by its number and place, or by its UUID where these are not known."""
     if number is None or not place:
-        return f"GPU {uuid}"
+        return uuid
     return f"{'MIG instance of ' if uuid.startswith('MIG-') else ''}GPU {number:.0f} ({place})"
 
 

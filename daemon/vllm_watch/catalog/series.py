@@ -1559,6 +1559,24 @@ DAEMON = Group(
             help="Failed checkpoint writes. Reading continues, but a restart may re-read lines.",
         ),
         _counter(
+            "otlp_exports_total",
+            labels=("outcome",),
+            unit="exports",
+            help="Exports over OTLP by how they ended: `ok`, or why the endpoint has not got the values of that moment.",
+        ),
+        _gauge(
+            "otlp_last_success_timestamp_seconds",
+            labels=(),
+            unit="unix time",
+            help="Time of the last export over OTLP that was accepted as a whole.",
+        ),
+        _gauge(
+            "otlp_export_duration_seconds",
+            labels=(),
+            unit="seconds",
+            help="How long the last export over OTLP took, whether or not it succeeded.",
+        ),
+        _counter(
             "collect_errors_total",
             labels=_SERVER,
             unit="errors",

@@ -16,6 +16,7 @@ from vllm_watch.catalog.alert_needs import alert_needs
 from vllm_watch.catalog.capacity_reasons import CAPACITY_BASES
 from vllm_watch.catalog.finding_texts import alert_subject, alert_text
 from vllm_watch.catalog.findings import Finding
+from vllm_watch.catalog.otlp_outcomes import OTLP_OUTCOMES
 from vllm_watch.catalog.reasons import SOURCE_NAMES, STALLED, SourceName, explain, standing
 from vllm_watch.catalog.states import STATES, EngineState
 from vllm_watch.commands.gpu_lines import gpu_lines, unopened_gpus, unread_gpus
@@ -24,12 +25,14 @@ from vllm_watch.commands.options import config_option, log_option, metrics_optio
 from vllm_watch.commands.pods_check import list_pods, pod_lines, pods_view, with_listed
 from vllm_watch.commands.silent_alerts import Silent, silent_alerts
 from vllm_watch.commands.watched import Selection, configured, discovered
-from vllm_watch.config.model import Config, PrometheusConfig, ServerConfig
+from vllm_watch.config.model import Config, OtlpConfig, PrometheusConfig, ServerConfig
 from vllm_watch.config.servers_dir import SUFFIX, list_server_files
 from vllm_watch.config.web import load_web_config
 from vllm_watch.exposition.json_view import server_view
 from vllm_watch.service.gpu_once import read_once
 from vllm_watch.service.monitor import ServerMonitor
+from vllm_watch.service.otlp_push import OtlpPush
+from vllm_watch.service.otlp_thread import GOOD, is_installed
 from vllm_watch.service.prometheus_alerts import Alerts, alerts_view, ask
 from vllm_watch.state.configuration import Configuration
 from vllm_watch.state.gpu_use import GpuUse
@@ -143,6 +146,8 @@ def check(config: Config) -> Iterator[ReportLine]:
     if config.prometheus is not None:
         alerts = ask(config.prometheus, SystemClock().now())
         yield from _check_prometheus(config.prometheus, alerts, {server.name for server in config.servers})
+    if config.otlp is not None:
+        yield _check_otlp(config.otlp)
 
 
 def view_of(config: Config) -> dict[str, Any]:
@@ -163,6 +168,8 @@ def view_of(config: Config) -> dict[str, Any]:
         names, asked = {server.name for server in config.servers}, ask(config.prometheus, SystemClock().now())
         lines += _check_prometheus(config.prometheus, asked, names)
         alerts = alerts_view(asked, names, ahead=0.0)
+    if config.otlp is not None:
+        lines.append(_check_otlp(config.otlp))
     lines += [] if kernel_log is None else kernel_log_lines(kernel_log, time.time())
     problems = _problems(lines)
     return {
@@ -331,6 +338,13 @@ def _check_alerts(silent: Sequence[Silent]) -> Iterator[ReportLine]:
     for reason in dict.fromkeys(each.reason for each in silent):
         yield ReportLine(f"    {reason}, so these cannot:")
         yield from (ReportLine(f"      {each.alert}: {each.summary}") for each in silent if each.reason == reason)
+
+
+def _check_otlp(config: OtlpConfig) -> ReportLine:
+    """Return whether the endpoint accepts exports: it is sent one without values."""
+    outcome = OtlpPush(config).send(b"") if is_installed() else "not_installed"
+    word = "ok" if outcome in GOOD else "FAILED"
+    return ReportLine(f"otlp {config.endpoint}: {word}: {OTLP_OUTCOMES[outcome]}.", is_wrong=outcome not in GOOD)
 
 
 def _check_prometheus(config: PrometheusConfig, alerts: Alerts, servers: Container[str]) -> Iterator[ReportLine]:

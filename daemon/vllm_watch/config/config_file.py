@@ -17,6 +17,7 @@ from vllm_watch.config.gpu_section import GPU
 from vllm_watch.config.kubernetes_section import KUBERNETES
 from vllm_watch.config.links import with_default_links
 from vllm_watch.config.model import Config, LinksConfig, ServerConfig
+from vllm_watch.config.otlp_section import OTLP
 from vllm_watch.config.prometheus_section import PROMETHEUS
 from vllm_watch.config.quoting import quote
 from vllm_watch.config.section import Key, Mistakes, Section, path_key, read_each, read_section
@@ -133,6 +134,7 @@ _CONFIG = {
         Section(LinksConfig, LINKS),
     ),
     "prometheus": PROMETHEUS,
+    "otlp": OTLP,
     "gpu": GPU,
     "kubernetes": KUBERNETES,
     "servers": Key(

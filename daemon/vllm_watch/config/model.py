@@ -146,6 +146,16 @@ class PrometheusConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, 
     tls: TlsConfig | None = None
 
 
+class OtlpConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """Where the series are pushed over OTLP; `interval` and `timeout` are in seconds."""
+
+    endpoint: str
+    interval: float = 60.0
+    timeout: float = 10.0
+    headers_file: str | None = None
+    tls: TlsConfig | None = None
+
+
 class KubernetesConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """
     The pods that are watched, each a server. Times in seconds.
@@ -187,6 +197,7 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
     checkpoint: str | None = None
     links: LinksConfig = LinksConfig()
     prometheus: PrometheusConfig | None = None
+    otlp: OtlpConfig | None = None
     gpu: GpuConfig = GpuConfig()
     kubernetes: KubernetesConfig | None = None
     servers: tuple[ServerConfig, ...] = ()

@@ -23,7 +23,7 @@ from vllm_watch.gpu.reader import has_module
 from vllm_watch.service.service_thread import ServiceThread
 from vllm_watch.state.gpu_report import GpuReading, GpuReport, is_instance
 from vllm_watch.state.gpu_source import MAX_INTERVALS
-from vllm_watch.state.gpu_use import GpuAssignments, GpuUse, GpuUser, GpuUsers, gpus_need_driver
+from vllm_watch.state.gpu_use import GpuAssignments, GpuUse, GpuUser, GpuUsers, KnownUse, gpus_need_driver
 from vllm_watch.support.clock import Clock
 from vllm_watch.support.internal_errors import InternalErrors
 
@@ -90,6 +90,9 @@ class GpuThread(ServiceThread):
         make_reader: Returns what reads the driver.
         processes: Finds the servers' processes.
         is_installed: Returns whether the extra is there; by default it is looked for.
+
+    Attributes:
+        known: Which GPUs the processes of servers are on; at first what an earlier run of the daemon knew.
     """
 
     def __init__(
@@ -107,7 +110,8 @@ class GpuThread(ServiceThread):
         self._processes = processes or WatchedProcesses()
         self._is_installed = is_installed or has_module
         self._followed = _Followed(Config(), ())
-        self._assignments = GpuAssignments()
+        self.known: tuple[KnownUse, ...] = ()
+        self._assignments: GpuAssignments | None = None
         self._report: tuple[GpuReport, float] | None = None
         """The last reading, and until when it is current."""
         self._users = GpuUsers(())
@@ -168,7 +172,9 @@ class GpuThread(ServiceThread):
 
     def _tell(self, followed: _Followed, report: GpuReport | None, users: GpuUsers) -> None:
         """Tell each server what a reading says of its GPUs."""
+        self._assignments = self._assignments or GpuAssignments(self.known)
         uses = self._assignments.uses(report, users, self._clock.now())
+        self.known = self._assignments.known()
         for server in followed.servers:
             if server.name in uses:
                 server.apply_gpus(uses[server.name], followed.config.gpu.interval)

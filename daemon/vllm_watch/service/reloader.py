@@ -18,7 +18,7 @@ from vllm_watch.support.internal_errors import InternalErrors
 
 log = structlog.get_logger("vllm_watch.service")
 
-_CHANGEABLE = frozenset({"gpu", "kubernetes", "links", "prometheus", "servers", "servers_dir", "files"})
+_CHANGEABLE = frozenset({"gpu", "kubernetes", "links", "otlp", "prometheus", "servers", "servers_dir", "files"})
 """The fields of a configuration that a running daemon can change."""
 
 Load = Callable[[], Config]

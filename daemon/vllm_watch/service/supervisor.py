@@ -26,6 +26,7 @@ from vllm_watch.service.garbage import RareSearch
 from vllm_watch.service.gpu_thread import GpuThread
 from vllm_watch.service.kernel_log_thread import KernelLogThread, place_of
 from vllm_watch.service.liveness import Liveness
+from vllm_watch.service.otlp_thread import OtlpThread
 from vllm_watch.service.pods_thread import PodsThread
 from vllm_watch.service.reloader import Load, Reloader
 from vllm_watch.service.signals import handle_signals
@@ -89,10 +90,12 @@ class Supervisor:
         self.liveness = Liveness((*self.threads.all, self.pods))
         self.alerts = AlertsThread(clock, self.errors)
         self.gpus = GpuThread(clock, self.errors, GpuReader)
+        self.gpus.known = self.checkpointer.loaded.positions.gpus
         self.kernel_log = KernelLogThread(
             clock, self.errors, self.fleet, readings=self.gpus.readings, cursor=self.checkpointer.kernel_cursor
         )
         self.endpoints = DaemonEndpoints(self.fleet, clock, self.liveness, self._self_status, self.alerts.alerts)
+        self.otlp = OtlpThread(clock, self.errors, self.endpoints.otlp_body)
         self._web = WebServer(
             config.host,
             config.port,
@@ -123,6 +126,7 @@ class Supervisor:
         self.threads.start_discovery()
         self.pods.follow(self.fleet.config.kubernetes)
         self.alerts.follow(self.fleet.config.prometheus)
+        self.otlp.follow(self.fleet.config.otlp)
         self.gpus.follow(self.fleet.config, self.fleet.servers)
         names = [server.name for server in self.fleet.servers]
         address = address_text(self.fleet.config.host, self.port)
@@ -185,6 +189,7 @@ class Supervisor:
         self.threads.request_stop()
         self.pods.request_stop()
         self.alerts.request_stop()
+        self.otlp.request_stop()
         self.gpus.request_stop()
         self.kernel_log.request_stop()
         self._web.stop()
@@ -196,7 +201,7 @@ class Supervisor:
         log.info("service.stopped")
 
     def _save_positions(self, *, force: bool = False) -> None:
-        self.checkpointer.kernel_cursor = self.kernel_log.cursor
+        self.checkpointer.kernel_cursor, self.checkpointer.gpus = self.kernel_log.cursor, self.gpus.known
         self.checkpointer.save(self.fleet.logs, self.fleet.config_changes(), force=force)
 
     def _watch(self, config: Config) -> None:
@@ -207,6 +212,7 @@ class Supervisor:
         self.fleet.replace(config)
         self.threads.follow(self.fleet.servers)
         self.alerts.follow(config.prometheus)
+        self.otlp.follow(config.otlp)
         self.gpus.follow(config, self.fleet.servers)
         self._garbage.note_replaced()
 
@@ -238,6 +244,7 @@ class Supervisor:
             internal_errors=self.errors.counts(),
             gpus=self.gpus.status(),
             kernel_log=self.kernel_log.status(),
+            otlp=self.otlp.status(),
             pods=self.pods.status(),
         )
 

@@ -8,7 +8,7 @@ A server keeps its GPUs while it is down, until its next start shows others: wha
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from vllm_watch.catalog.reasons import GpuReason
@@ -67,22 +67,39 @@ class GpuUse(NamedTuple):
     gpus: tuple[ServerGpu, ...] = ()
 
 
-class _Known(NamedTuple):
-    """The GPUs that a server's processes were on, and in which start of it."""
+class KnownUse(NamedTuple):
+    """
+    The GPUs that a server's processes were on.
 
+    Args:
+        server: Its name.
+        start: Tells in which start of it, as in `GpuUser`.
+        gpus: Their UUIDs.
+    """
+
+    server: str
     start: tuple[int, int]
     gpus: frozenset[str]
 
 
 class GpuAssignments:
-    """Knows which server uses which GPU, from reading to reading. Not thread-safe."""
+    """
+    Knows which server uses which GPU, from reading to reading. Not thread-safe.
 
-    def __init__(self) -> None:
-        self._by_process: dict[str, _Known] = {}
+    Args:
+        known: What an earlier run of the daemon knew.
+    """
+
+    def __init__(self, known: Iterable[KnownUse] = ()) -> None:
+        self._by_process = {each.server: each for each in known}
         self._named: dict[str, Mapping[str, str]] = {}
         """What the numbers and addresses in each server's configuration named last, as UUIDs."""
         self._divided: dict[str, str] = {}
         """The GPU that each MIG instance was last seen to be a part of."""
+
+    def known(self) -> tuple[KnownUse, ...]:
+        """Return what the processes of servers have shown, for a later run of the daemon."""
+        return tuple(self._by_process.values())
 
     def uses(self, report: GpuReport | None, all_users: GpuUsers, now: float) -> dict[str, GpuUse]:
         """
@@ -133,7 +150,7 @@ class GpuAssignments:
         before = self._by_process.get(user.name)
         if before is not None and before.start == user.start:
             found |= before.gpus
-        self._by_process[user.name] = _Known(user.start, found)
+        self._by_process[user.name] = KnownUse(user.name, user.start, found)
 
     def _gpus_of(self, user: GpuUser) -> frozenset[str]:
         if user.gpus:  # Whoever is on an instance is on its GPU, which alone has power, temperature and errors.

@@ -73,6 +73,9 @@ export function latency(seconds, isInSeconds, digits = 3) {
   return `${value.toLocaleString("en", format)} ${unit}`;
 }
 
+// Returns a latency that may be an estimate with two digits, where no sign tells: 74 ms, 160 s.
+export const roughLatency = known((seconds) => latency(seconds, areInSeconds([seconds]), 2));
+
 export const age = known((seconds) => (seconds < 1 ? "now" : `${roughly(seconds)} ago`));
 
 // Returns a time span in its largest unit.

@@ -7,7 +7,7 @@ import { Configuration } from "./configuration.js";
 import { element, newLink, refill, setBadge, setText } from "./dom.js";
 import { EnginePanels, EngineTiles } from "./engine.js";
 import { Events } from "./events.js";
-import { age, count, duration, number, numberOf, percent, span } from "./format.js";
+import { age, count, number, numberOf, percent, roughLatency, span } from "./format.js";
 import { Gpus } from "./gpus.js";
 import { History } from "./history.js";
 import { linkRows } from "./links.js";
@@ -40,7 +40,7 @@ export class ServerCard {
   #requests = new Chart("Requests", [["requests_running", "running"], ["requests_waiting", "waiting"]], number);
   #cache = new Chart("KV cache in use", [["kv_cache_usage_ratio", "used"]], percent, 1);
   #charts = element("div", "charts");
-  #firstToken = new Chart("Time to first token", [["ttft_p95", "p95"]], duration);
+  #firstToken = new Chart("Time to first token", [["ttft_p95", "p95"]], roughLatency);
 
   constructor(id) {
     const charts = [this.#tokens, this.#requests, this.#cache, this.#firstToken];
@@ -153,9 +153,14 @@ function rowsOfSources(server, at) {
       isNeeded: source.standing !== "not read",
       title: titleOf(source),
       says: source.explanation ?? plainWords(source.reason ?? ""),
-      when: last === null ? "nothing read yet" : age(at - last),
+      // Of one that is well the words tell: a log without statistics yet.
+      when: last === null ? (isWrong(source) ? "nothing read yet" : "") : age(at - last),
     };
   });
+}
+
+function isWrong(source) {
+  return source.standing === "FAILED" || source.standing === "not ok";
 }
 
 function rowsOfDisagreements(server) {
