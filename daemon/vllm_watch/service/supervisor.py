@@ -96,13 +96,16 @@ class Supervisor:
         )
         self.endpoints = DaemonEndpoints(self.fleet, clock, self.liveness, self._self_status, self.alerts.alerts)
         self.otlp = OtlpThread(clock, self.errors, self.endpoints.otlp_body)
-        self._web = WebServer(
+        self._web = self._web_server(config)
+
+    def _web_server(self, config: Config) -> WebServer:
+        return WebServer(
             config.host,
             config.port,
             self.endpoints,
             web_config_file=config.web_config_file,
             allowed_hosts=config.allowed_hosts,
-            clock=clock,
+            clock=self._clock,
             errors=self.errors,
             heartbeat=self.liveness.web,
         )
