@@ -71,7 +71,7 @@ def _rate(series: str) -> str:
 
 def _with_role(expr: str, role: str) -> str:
     """Return what is of servers with a role."""
-    of_role = promql.of_model("server_info", f'role="{role}"')
+    of_role = promql.of_model("server_info", f'pd_role="{role}"')
     return f"({expr} and on (instance, server) {of_role})"
 
 

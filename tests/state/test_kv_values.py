@@ -119,7 +119,7 @@ def test_the_role_of_a_server(role, shown_as):
     """What a server does of shared requests is a label of its own series, by its arguments."""
     values = shown(Server().log(*arguments("NixlConnector", role)).scrape(page()))
 
-    assert {shown_as} == {dict(series[1:])["role"] for series in values if series[0] == "server_info"}
+    assert {shown_as} == {dict(series[1:])["pd_role"] for series in values if series[0] == "server_info"}
 
 
 @pytest.mark.parametrize(("connector", "direction"), [("NixlConnector", "in"), ("NixlPushConnector", "out")])
