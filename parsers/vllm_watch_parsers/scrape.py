@@ -87,6 +87,11 @@ class Histogram(NamedTuple):
         """How many values were observed."""
         return self.counts[-1]
 
+    @property
+    def mean(self) -> float | None:
+        """The mean of what was observed; `None` if nothing was, or if the sum is an estimate."""
+        return None if self.is_estimate or not self.counts[-1] else self.sum / self.counts[-1]
+
 
 class EngineReading(NamedTuple):
     """

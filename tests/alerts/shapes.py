@@ -28,6 +28,9 @@ CONFIGURED = "(configured)"
 
 TARGET = frozenset({"job", "instance"})
 
+SHOWN_BY = "gpu:vllm_watch_gpu_info:shown_by"
+"""What the rules of each exporter of GPUs record beside the daemon's own series."""
+
 NAMESPACE = "namespace"
 """A label of what is scraped in Kubernetes."""
 
@@ -106,8 +109,8 @@ class Shape(NamedTuple):
 
 
 def shown_series() -> dict[str, Shape]:
-    """Return the shape of every series that the daemon shows, and of those that Prometheus makes."""
-    shapes = {"up": _vector(TARGET, "gauge", "1")}
+    """Return the shape of every series that the daemon shows, and of those that Prometheus makes or others' rules."""
+    shapes = {"up": _vector(TARGET, "gauge", "1"), SHOWN_BY: _vector({"gpu", "exporter"}, "gauge", "1")}
     for series in SERIES.values():
         labels = TARGET | set(series.labels) | ({CONFIGURED} if "server" in series.labels else set())
         if series.type == "histogram":

@@ -7,7 +7,7 @@ import re
 import urllib.parse
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import pytest
@@ -155,13 +155,24 @@ def test_the_document_says_what_is_not_recorded():
 @pytest.mark.needs_tool("prometheus")
 @pytest.mark.slow
 @pytest.mark.parametrize("exporter", RULES)
-def test_a_prometheus_records_what_the_exporter_has(exporter, tmp_path):
+def test_a_prometheus_records_what_the_exporter_has(exporter, prometheuses):
     """Of the bodies of all exporters, scraped at once, those of the one whose file is loaded are recorded, exactly."""
-    with StandIn(pieces) as bodies, a_prometheus(tmp_path, f"127.0.0.1:{bodies.port}", RULES[exporter]) as url:
-        until(lambda: recorded(url) == expected(exporter), 20, lambda: difference(recorded(url), expected(exporter)))
-        (group,) = get_json(f"{url}/api/v1/rules")["data"]["groups"]
+    url = prometheuses[exporter]
+    until(lambda: recorded(url) == expected(exporter), 20, lambda: difference(recorded(url), expected(exporter)))
+    (group,) = get_json(f"{url}/api/v1/rules")["data"]["groups"]
 
     assert {"ok"} == {rule["health"] for rule in group["rules"]}
+
+
+@pytest.fixture(scope="module")
+def prometheuses(tmp_path_factory) -> Iterator[dict[str, str]]:
+    """Run a Prometheus for each exporter's file, all at once: each needs some seconds. Give their URLs."""
+    with ExitStack() as stack:
+        address = f"127.0.0.1:{stack.enter_context(StandIn(pieces)).port}"
+        yield {
+            exporter: stack.enter_context(a_prometheus(tmp_path_factory.mktemp(exporter), address, rules))
+            for exporter, rules in RULES.items()
+        }
 
 
 def pieces(head: str) -> Iterator[bytes]:

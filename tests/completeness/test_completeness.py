@@ -174,6 +174,8 @@ OTHER_PAGES = {
     "out_of_range": {"engine": 1},
     "dropped": 1,
     "long_lines": 1,
+    "is_undecided": True,
+    "kind": "ray_vllm",
 }
 
 
@@ -181,7 +183,7 @@ def shown_of_pages(*pages):
     """Return what is shown after some pages, read 10 s after each other."""
     state = ServerState(ServerSettings("s", has_log=False, metrics_interval=5.0))
     for number, page in enumerate(pages):
-        state.apply_scrape(ScrapeResult(START + 10 * number, 0.0, page, "ok"))
+        state.apply_scrape(ScrapeResult(START + 10 * number, 0.0, page, page.reason))
     return flat(state.snapshot(START + 10 * len(pages) - 10))
 
 
@@ -240,10 +242,21 @@ def test_a_page_before_the_first_request_is_told():
     assert shown_of_pages(PAGE) != shown_of_pages(PAGE._replace(is_before_first_request=True))
 
 
+def test_another_process_is_a_start():
+    """Without start times a page whose labels name another process than the one before is a start of the server."""
+    pages = [page_of(engine, process_start_seconds=None, process=(("pod", "a"),)) for engine in (ENGINE, LATER)]
+
+    assert shown_of_pages(*pages) != shown_of_pages(pages[0], pages[1]._replace(process=(("pod", "b"),)))
+
+
 @pytest.mark.parametrize(
     "field",
-    # The flags are in `vllm-watch report`, and are no series.
-    [field for field in MetricsReading._fields if field not in {"engines", "is_before_first_request", "flags"}],
+    # The flags are in `vllm-watch report`, and are no series; of the process only that it is another one is shown.
+    [
+        field
+        for field in MetricsReading._fields
+        if field not in {"engines", "is_before_first_request", "flags", "process"}
+    ],
 )
 def test_every_field_of_a_page_is_shown(field):
     """What is said of a whole server is shown, too."""

@@ -167,9 +167,9 @@ def _labels(node: ast.expr | None, module: Module, evaluator: Evaluator) -> tupl
         value for value in values if isinstance(value, tuple) and not isinstance(value, Parts)
     ]
     whole = [value for value in known if not any(isinstance(each, Expression) for each in value)]
-    chosen: list[tuple[object, ...]] = whole or known
-    if chosen:
-        return tuple(map(str, max(chosen, key=len)))
+    if known:
+        most = max(map(len, whole or known))
+        return tuple(map(str, next(value for value in whole or known if len(value) == most)))
     return (f"*{values[0]}",) if values[0] is not None else ()
 
 
@@ -199,9 +199,9 @@ def _buckets(node: ast.expr | None, module: Module, evaluator: Evaluator) -> tup
         for value in values
         if isinstance(value, tuple) and value and all(isinstance(each, (int, float)) for each in value)
     ]
-    expressions = [value for value in values if isinstance(value, Expression)]
     # What a user may override has its defaults; anything else that is not known depends on the server.
-    if known and all("overrides" in value for value in expressions):
+    expressions = [value for value in values if isinstance(value, Expression) and "overrides" not in value]
+    if known and not expressions:
         return tuple(known[0])
     return str(_most_telling(expressions)) if expressions else ast.unparse(node)
 

@@ -321,7 +321,7 @@ METRICS: Mapping[MetricsReason, Reason] = {
     ),
     "too_many_samples": Reason(
         "/metrics has over 50000 samples of vLLM's, over 4096 other names or over 1000000 lines; this is not "
-        "a vLLM server.",
+        "a vLLM server, or a Ray agent that still has dozens of ended ones, until Ray is started again there.",
         short="over 50000 samples, 4096 other names or 1000000 lines, not a vLLM server",
     ),
     "too_large": Reason(

@@ -310,7 +310,8 @@ NOW = Group(
             unit="seconds",
             help=(
                 "Latency quantiles of the last minute by request stage, for use without Prometheus. Interpolated "
-                "linearly within a bucket; absent if the quantile is in the first bucket, that is below "
+                "linearly within a bucket, so only roughly right in a wide one; in the last bucket its lower bound; "
+                "absent if the quantile is in the first bucket, that is below "
                 "`latency_first_bound_seconds`."
             ),
             sources=(_scrape("the histograms' increase over the last minute"),),

@@ -242,7 +242,8 @@ _METRICS = {
     "url": Key(
         _read_url,
         "URL",
-        "vLLM's /metrics. Without a path it is `/metrics`. A user name or password in the URL is an error.",
+        "vLLM's /metrics, or that of the Ray agent on its node. Without a path it is `/metrics`. A user name or "
+        "password in the URL is an error.",
         "http://127.0.0.1:8000/metrics",
     ),
     "interval": duration_key("500ms", "60s", "The time from the start of one scrape to the start of the next.", "5s"),

@@ -327,8 +327,8 @@ def latencies_of(scrape: ScrapeSource, key: EngineKey, version: str | None, *, a
         recent = scrape.window.recent(key, _histogram_name(name, version))
         if recent is None:
             continue
-        if not recent.is_estimate:
-            means[stage] = Reading(recent.sum / recent.observations, shown.at, "metrics")
+        if recent.mean is not None:
+            means[stage] = Reading(recent.mean, shown.at, "metrics")
         for quantile in QUANTILES:
             seconds = estimate_quantile(recent, quantile)
             if seconds is not None:

@@ -174,7 +174,7 @@ class Window:
         counts = tuple(map(sub, new.counts, old.counts))
         if min(counts) < 0 or counts[-1] == 0:
             return None
-        return Histogram(new.bounds, counts, new.sum - old.sum, is_estimate=new.is_estimate)
+        return Histogram(new.bounds, counts, new.sum - old.sum, new.is_estimate)
 
 
 COARSE_FACTOR = 2.0
