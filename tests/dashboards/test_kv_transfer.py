@@ -98,7 +98,7 @@ def test_the_pair_takes_both_halves(answers):
 
 
 def test_bytes_and_times_are_of_the_direction(answers):
-    """5,000 bytes at each step are 1,000 a second, and a transfer took 0.5 s for each eight of all."""
+    """5,000 bytes at each step are 1,000 a second, and a transfer takes 0.25 s, those without a time left out."""
     assert by(answers, TABLE, "In", "server") == {"d": pytest.approx(5000 / SECONDS)}
     assert by(answers, TABLE, "Mean time", "server") == {"d": pytest.approx(0.25)}
 
