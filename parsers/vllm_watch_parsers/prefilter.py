@@ -7,6 +7,7 @@ It may let an irrelevant line pass and never rejects one with an event; a test c
 
 from __future__ import annotations
 
+from vllm_watch_parsers.achieved_work import WORK_START
 from vllm_watch_parsers.engine_stats import STATS_STARTS
 from vllm_watch_parsers.failures import MAX_ERROR_NAME, SHM_TIMEOUT_START
 from vllm_watch_parsers.spec_decode import SPEC_STARTS
@@ -24,7 +25,7 @@ _STARTS = frozenset(
     for start in (
         *STARTS,
         SHM_TIMEOUT_START,
-        *(start.encode() for start in (*STATS_STARTS, *SPEC_STARTS)),
+        *(start.encode() for start in (*STATS_STARTS, *SPEC_STARTS, WORK_START)),
     )
 )
 _FIRST_SIGNS = b" 0123456789#"

@@ -9,61 +9,32 @@ recorded release has.
 from __future__ import annotations
 
 
-_V0 = "only the V0 engine has it, which is gone since 0.11"
-_SETTING = "what a client asked for, not what the server did"
 _REPORT = "`vllm-watch report` has it; it is no series"
-_PROCESS = "of the API server's process, which tells nothing of its engine"
+_PROCESS = "of the Python interpreter of the API server, whose memory and processor time are shown"
 _HTTP = "of the HTTP layer: until the headers or the whole stream, no latency of a generation"
-_ESTIMATE = "a model-based estimate that stays 0 without --enable-mfu-metrics"
+_SIZE = "bytes of JSON with all its names; the tokens are shown"
+_SAME = "V0's own rate of a counter whose rate is shown"
 
 FIELDS: dict[str, str] = {
-    "EngineStats.requests_swapped": f"{_V0}; it tells V0's lines from others",
-    "EngineStats.cpu_kv_cache_usage_ratio": _V0,
-    "EngineStats.cpu_prefix_cache_hit_ratio": _V0,
     "EngineStats.kv_fetch": "KV transfers are not shown yet; deferred requests are",
-    "SpecDecoding.system_efficiency": _V0,
-    "SpecDecoding.emitted_tokens_cumulative": f"{_V0}; accepted and drafted tokens are shown",
     "StartupFact.gpu": _REPORT,
-    "StartupFact.api_server_count": "several API servers are told by their own warning and by their lines",
-    "StartupFact.weights_load_seconds": "a part of the model's load time",
     "Lifecycle.rank": "several ranks' starts are one of the server: the reader of lines tells them apart by it",
     "Failure.engine": "failures are counted for the server: the log of a crash rarely says whose it was first",
     "AccessRequest.target": "text of a client's; the path alone is looked up in a closed list",
 }
 """Fields of the log's events."""
 
-QUANTITIES: dict[str, str] = {
-    "gauges.requests_swapped": _V0,
-    "histograms.inference_time_seconds": "the sum of prefill and decode time, which are shown",
-}
+QUANTITIES: dict[str, str] = {}
 """What is read of a page."""
 
 FAMILIES: dict[str, str] = {
     "*_created": "when a series began, not what it says",
     "http_request_duration_*": _HTTP,
-    "http_request_size_bytes": _HTTP,
-    "http_response_size_bytes": _HTTP,
-    "process_cpu_seconds_total": _PROCESS,
-    "process_max_fds": _PROCESS,
-    "process_open_fds": _PROCESS,
-    "process_resident_memory_bytes": _PROCESS,
-    "process_virtual_memory_bytes": _PROCESS,
+    "http_request_size_bytes": _SIZE,
+    "http_response_size_bytes": _SIZE,
+    "process_virtual_memory_bytes": "address space, most of which is no memory",
     "python_*": _PROCESS,
-    "vllm:avg_generation_throughput_toks_per_s": f"{_V0}; the counter's rate is shown",
-    "vllm:avg_prompt_throughput_toks_per_s": f"{_V0}; the counter's rate is shown",
-    "vllm:cpu_cache_usage_perc": _V0,
-    "vllm:cpu_prefix_cache_hit_rate": _V0,
-    "vllm:estimated_flops_per_gpu_total": _ESTIMATE,
-    "vllm:estimated_read_bytes_per_gpu_total": _ESTIMATE,
-    "vllm:estimated_write_bytes_per_gpu_total": _ESTIMATE,
-    "vllm:lora_requests_info": "its value is a time, and its labels are names of adapters without end",
-    "vllm:prompt_tokens_cached_by_source_total": "counted when a request is admitted, twice for a preempted one",
-    "vllm:request_max_num_generation_tokens": "equals the generated tokens but for requests of several answers",
-    "vllm:request_num_preemptions": "the counter of preemptions is shown",
-    "vllm:request_params_best_of": _SETTING,
-    "vllm:request_params_max_tokens": _SETTING,
-    "vllm:request_params_n": _SETTING,
-    "vllm:request_prefill_kv_computed_tokens": "prompt tokens computed are shown per second",
-    "vllm:spec_decode_efficiency": _V0,
+    "vllm:avg_generation_throughput_toks_per_s": _SAME,
+    "vllm:avg_prompt_throughput_toks_per_s": _SAME,
 }
 """Families of /metrics, by name or pattern."""

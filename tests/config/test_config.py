@@ -85,7 +85,7 @@ MESSAGES = {
     "key_not_text": ":4: servers[0]: expected text as the key, got a list or a mapping",
     "journal_beside_log": (
         ':4: servers[0]: unknown key "journal"; known are name, log, metrics, probe, slo, capacity, links, gpus, '
-        "cost_per_hour, labels, stall_after"
+        "cost_per_hour, peak_flops, labels, stall_after"
     ),
     "label_double_underscore": (
         ':4: servers[0].labels: "__team" is not a label name: letters, digits and _, no digit or __ first'
@@ -206,7 +206,7 @@ MESSAGES = {
     "unknown_key_at_top": ':1: unknown key "server"; did you mean "servers"?',
     "unknown_key_unlike_any": (
         ':4: servers[0]: unknown key "colour"; known are name, log, metrics, probe, slo, capacity, links, gpus, '
-        "cost_per_hour, labels, stall_after"
+        "cost_per_hour, peak_flops, labels, stall_after"
     ),
     "unknown_tls_key": ':5: servers[0].metrics.tls: unknown key "ca"; known are ca_file, cert_file, key_file',
     "url_bad_port": ":3: servers[0].metrics: the URL's host or port is malformed",

@@ -14,7 +14,9 @@ from vllm_watch.state.configuration import Configuration
 from vllm_watch.state.engine_capacity import EngineCapacity
 from vllm_watch.state.gpu_report import ServerGpu
 from vllm_watch.state.step_times import StepClass, StepTime
+from vllm_watch_parsers.events import AdapterChangeKind
 from vllm_watch_parsers.scrape import EngineKey, Histogram
+from vllm_watch_parsers.server_families import ServerSeries
 
 
 WatchMode = Literal["events", "poll"]
@@ -40,7 +42,7 @@ class EngineTotals(NamedTuple):
     What one engine has counted in its server's present life; in the last one, while no other has started.
 
     `counters` and `histograms` are by the names of the series without their prefix, `requests_finished` by reason,
-    `prompt_tokens` by source.
+    `prompt_tokens` by source. `by_label` are other counters by series and the value of its last label.
     """
 
     key: EngineKey
@@ -48,6 +50,7 @@ class EngineTotals(NamedTuple):
     requests_finished: Mapping[str, Reading]
     prompt_tokens: Mapping[str, Reading]
     histograms: Mapping[str, HistogramReading]
+    by_label: Mapping[tuple[str, str], Reading] = MappingProxyType({})
 
 
 class StateSince(NamedTuple):
@@ -181,7 +184,8 @@ class LogCounts(NamedTuple):
     """
     What the log has reported so far, as counters since this process started to read it.
 
-    `failure_times` has the kinds of failures that it has reported.
+    `failure_times` has the kinds of failures that it has reported. `adapter_changes` is how many LoRA adapters were
+    loaded and removed, empty while none was.
     """
 
     events: Mapping[str, int]
@@ -191,6 +195,7 @@ class LogCounts(NamedTuple):
     continuation_lines: int
     rejected_lines: int
     failure_times: Mapping[str, FailureTimes] = MappingProxyType({})
+    adapter_changes: Mapping[AdapterChangeKind, int] = MappingProxyType({})
 
 
 class ServerEvent(NamedTuple):
@@ -229,7 +234,8 @@ class ServerSnapshot(NamedTuple):
     `links` are URLs by what they lead to (``logs``, ``gpu``), in which placeholders of the time are left.
     `events` are those of the last hour, oldest first. `gpus` are those that it uses, as far as that is known.
     `cost_per_hour` is in the currency of the configuration. `gpu_xids` is how many errors of its GPUs the kernel has
-    reported since the daemon started; `None` while the kernel's log is not read.
+    reported since the daemon started; `None` while the kernel's log is not read. `of_server` and `of_server_histograms`
+    are what /metrics has about the whole server, by series.
     """
 
     name: str
@@ -261,3 +267,5 @@ class ServerSnapshot(NamedTuple):
     gpus: tuple[ServerGpu, ...] = ()
     cost_per_hour: float | None = None
     gpu_xids: int | None = None
+    of_server: Mapping[ServerSeries, Reading] = MappingProxyType({})
+    of_server_histograms: Mapping[ServerSeries, HistogramReading] = MappingProxyType({})
