@@ -43,7 +43,7 @@ first: the first that has it. latest: the newest of them. each: whichever there 
 all: only where all of them are there.
 """
 
-Feature = Literal["slo", "speculative decoding", "links", "gpu", "cost", "peak_flops"]
+Feature = Literal["slo", "speculative decoding", "links", "gpu", "cost", "peak_flops", "lora", "nan"]
 """What must be configured or used for a series to be there."""
 
 _ENGINE = ("server", "model_name", "engine")
@@ -1131,6 +1131,7 @@ WORK = Group(
             unit="requests",
             help="Requests whose logits had a NaN: their answers are wrong. Only with VLLM_COMPUTE_NANS_IN_LOGITS=1, 0.11.1 and later.",
             sources=(_scrape("`vllm:corrupted_requests_total`"),),
+            feature="nan",
         ),
         _counter(
             "prompt_tokens_cached_by_source_total",
@@ -1249,6 +1250,7 @@ WORK = Group(
             unit="adapters",
             help="Number of LoRA adapters that running requests use. Absent where /metrics cannot tell: with several engines or API server processes.",
             sources=(_scrape("the newest series of `vllm:lora_requests_info`"),),
+            feature="lora",
         ),
         _gauge(
             "lora_max_adapters",
@@ -1256,6 +1258,7 @@ WORK = Group(
             unit="adapters",
             help="Number of LoRA adapters that a batch may use (`--max-loras`). Requests for others wait until one is no longer used.",
             sources=(_scrape("`max_lora` of `vllm:lora_requests_info`, from the first request on"),),
+            feature="lora",
         ),
         _counter(
             "lora_adapter_changes_total",

@@ -72,8 +72,7 @@ def sample_parts(server: ServerSnapshot) -> Iterator[SamplePart]:
     yield SamplePart(("configuration", name), configuration, partial(_configuration_samples, server))
     requests = (server.http_requests, server.admission_rejections)
     yield SamplePart(("requests", name), requests, partial(_request_samples, server))
-    of_server = (server.of_server, server.of_server_histograms)
-    yield SamplePart(("of server", name), of_server, partial(_of_server_samples, server))
+    yield SamplePart(("of server", name), server.of_server, partial(_of_server_samples, server))
     yield SamplePart(("sources", name), server.sources, partial(_source_samples, server))
     yield SamplePart(("comparisons", name), server.comparisons, partial(_comparison_samples, server))
     attempts = (
@@ -246,9 +245,11 @@ def _request_samples(server: ServerSnapshot) -> Iterator[PlainSample]:
 
 def _of_server_samples(server: ServerSnapshot) -> Iterator[AnySample]:
     for series, reading in server.of_server.items():
-        yield _sample(series.name, (server.name, *series.labels), reading)
-    for series, histogram in server.of_server_histograms.items():
-        yield HistogramSample(series.name, (server.name, *series.labels), histogram.histogram, histogram.at)
+        labels = (server.name, *series.labels)
+        if isinstance(reading, Reading):
+            yield _sample(series.name, labels, reading)
+        else:
+            yield HistogramSample(series.name, labels, reading.histogram, reading.at)
 
 
 def _source_samples(server: ServerSnapshot) -> Iterator[PlainSample]:

@@ -46,7 +46,7 @@ from vllm_watch.state.precedence import (
 from vllm_watch.state.probe_source import ProbeResult
 from vllm_watch.state.scrape_source import ScrapeResult
 from vllm_watch.state.server_sources import LogStatus, ServerSettings, ServerSources
-from vllm_watch.state.server_values import server_histograms, server_values
+from vllm_watch.state.server_values import server_values
 from vllm_watch.state.sleeping import is_any_sleeping
 from vllm_watch.state.snapshot import EngineSnapshot, ProbeSnapshot, ServerSnapshot
 from vllm_watch.state.source_status import WITHOUT_STATISTICS, log_reason, source_statuses
@@ -187,17 +187,12 @@ class ServerState:
         return states
 
     def snapshot(self, now: float, ahead: float = 0.0) -> ServerSnapshot:
-        """
-        Return what is known at `now`, by the clock that the sources' times are from, with the wall clock's times.
-
-        The wall clock is `ahead` of that clock by these seconds; a start by the server's own clock stays.
-        """
+        """Return what is known at `now` by the sources' clock, in times of the wall clock, which is `ahead` of it."""
         sources, settings, log, scrape = self._sources, self.settings, self._sources.log, self._sources.scrape
         sources.ahead = ahead
         keys = self._names.last = self._names.current(now)
         is_sleeping = is_any_sleeping(sources, keys, now)
         sides = {key: gauge_sides(sources, key, now) for key in keys}
-        is_present = server_state(log, scrape, now) not in {"down", "starting"} or settings.keeps_stale
         return ServerSnapshot(
             name=settings.name,
             at=now + ahead,
@@ -210,7 +205,7 @@ class ServerState:
             sources=source_statuses(sources, now, is_sleeping=is_sleeping),
             comparisons=comparisons(sides),
             starts=log.life.starts if log else (scrape.restarts if scrape else 0),
-            start_time=start_time(sources),
+            start_time=start_time(sources),  # One by the server's own clock stays.
             http_requests=self._http_source.count(log, scrape.reading if scrape else None),
             admission_rejections=admission_rejections(sources),
             missing_metrics=missing_metrics(sources, now),
@@ -226,8 +221,7 @@ class ServerState:
             events=self._events.until(now),
             gpus=sources.gpu.gpus(-math.inf if settings.keeps_stale else now),
             cost_per_hour=settings.cost_per_hour,
-            of_server=server_values(sources, now, is_present=is_present),
-            of_server_histograms=server_histograms(sources),
+            of_server=server_values(sources, now),
         )
 
     def foresee(self, now: float) -> ServerSnapshot:

@@ -234,8 +234,8 @@ class ServerSnapshot(NamedTuple):
     `links` are URLs by what they lead to (``logs``, ``gpu``), in which placeholders of the time are left.
     `events` are those of the last hour, oldest first. `gpus` are those that it uses, as far as that is known.
     `cost_per_hour` is in the currency of the configuration. `gpu_xids` is how many errors of its GPUs the kernel has
-    reported since the daemon started; `None` while the kernel's log is not read. `of_server` and `of_server_histograms`
-    are what /metrics has about the whole server, by series.
+    reported since the daemon started; `None` while the kernel's log is not read. `of_server` is what /metrics
+    has about the whole server, by series.
     """
 
     name: str
@@ -267,5 +267,4 @@ class ServerSnapshot(NamedTuple):
     gpus: tuple[ServerGpu, ...] = ()
     cost_per_hour: float | None = None
     gpu_xids: int | None = None
-    of_server: Mapping[ServerSeries, Reading] = MappingProxyType({})
-    of_server_histograms: Mapping[ServerSeries, HistogramReading] = MappingProxyType({})
+    of_server: Mapping[ServerSeries, Reading | HistogramReading] = MappingProxyType({})
