@@ -46,7 +46,7 @@ class Incident(NamedTuple):
     @property
     def name(self) -> str:
         """The recording's name."""
-        return self.folder.name
+        return self.folder.name.removesuffix(".jsonl.xz")
 
 
 _OVERLOAD = frozenset({"VllmQueueGrowing", "VllmKvCacheSaturated", "VllmPreemptionStorm", "VllmLatencyBudgetBurnsFast"})
@@ -197,6 +197,9 @@ HEALTHY = (
         allowed=frozenset({"VllmLatencyBudgetBurnsFast"}),
     ),
     Incident(RECORDINGS / "lora", "seven adapters take turns in two slots"),
+    Incident(
+        RECORDINGS / "adapters.jsonl.xz", "four adapters in two slots, two loaded and one removed later, a short sleep"
+    ),
     Incident(
         RECORDINGS / "patience",
         "a batch of one: a prompt given up from 202 to 217, three requests behind one from 247 to 281",

@@ -52,6 +52,8 @@ VLLM_FLAGS = {
     "--kv-cache-dtype",
     "--long-prefill-token-threshold",
     "--limit-mm-per-prompt",
+    "--max-lora-rank",
+    "--max-loras",
     "--max-model-len",
     "--max-num-batched-tokens",
     "--max-num-queued-reqs",
