@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-from tests.alerts.replay import Fired, fired
+from tests.alerts.replay import Fired, fired, name_of
 from tests.support.recordings import ROOT
 
 from vllm_watch.replay.recording import BUNDLED
@@ -46,7 +46,7 @@ class Incident(NamedTuple):
     @property
     def name(self) -> str:
         """The recording's name."""
-        return self.folder.name.removesuffix(".jsonl.xz")
+        return name_of(self.folder)
 
 
 _OVERLOAD = frozenset({"VllmQueueGrowing", "VllmKvCacheSaturated", "VllmPreemptionStorm", "VllmLatencyBudgetBurnsFast"})

@@ -45,6 +45,7 @@ VLLM_FLAGS = {
     "--data-parallel-size",
     "--disable-custom-all-reduce",
     "--disable-log-stats",
+    "--dtype",
     "--enable-log-requests",
     "--enable-prefix-caching",
     "--enforce-eager",
