@@ -75,6 +75,11 @@ INCIDENTS = (
     Incident(RECORDINGS / "dp1", "two engines under a light load", quiet=((0, 600),)),
     Incident(RECORDINGS / "vl", "a vision model under a light load", quiet=((0, 600),)),
     Incident(
+        RECORDINGS / "adapters.jsonl.xz",
+        "four LoRA adapters in two slots, two loaded and one removed later, a short sleep",
+        quiet=((0, 600),),
+    ),
+    Incident(
         RECORDINGS / "queue",
         "a batch of at most 4: from 110 requests wait and more come than it serves, while the KV cache stays empty",
         (
@@ -197,9 +202,6 @@ HEALTHY = (
         allowed=frozenset({"VllmLatencyBudgetBurnsFast"}),
     ),
     Incident(RECORDINGS / "lora", "seven adapters take turns in two slots"),
-    Incident(
-        RECORDINGS / "adapters.jsonl.xz", "four adapters in two slots, two loaded and one removed later, a short sleep"
-    ),
     Incident(
         RECORDINGS / "patience",
         "a batch of one: a prompt given up from 202 to 217, three requests behind one from 247 to 281",
