@@ -62,6 +62,9 @@ MESSAGES = {
     "checkpoint_mapping": ":1: checkpoint: expected text, got a mapping",
     "control_character": ":3: not YAML: the character U+0007 is not allowed",
     "cost_with_currency": ':4: servers[0].cost_per_hour: expected a number above 0, up to 1,000,000, got "12 EUR"',
+    "peak_in_words": (
+        ':4: servers[0].peak_flops: expected operations per second from 1e9 to 1e18, such as 989e12, got "989 TFLOPS"'
+    ),
     "duplicate_key": ':5: duplicate key "listen", first given in line 1',
     "duplicate_nested_key": ':5: servers[0].metrics: duplicate key "url", first given in line 4',
     "empty": ": the file is empty",
@@ -290,6 +293,7 @@ class TestGoodFiles:
             ),
             gpus=first.gpus,
             cost_per_hour=98.32,
+            peak_flops=989.4e12,
             labels={"team": "search", "tier": "1"},
             stall_after=120.0,
         )
